@@ -1,0 +1,54 @@
+# What people do with this checkout. `make help` lists it. Everything that is missing is installed by the targets
+# themselves; they need git, a Rust toolchain and Python 3, and root or sudo for packages.
+#
+#   CARGO_TARGET_DIR   where cargo builds (default: ./target); put it outside of a checkout that is watched or copied
+#   ARGS               passed on to the program: make up ARGS="--listen 127.0.0.1:9100", make demo ARGS=--keep
+
+CARGO ?= cargo
+ARGS ?=
+TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+TOOLS := $(abspath $(TARGET))/tools
+PROGRAM := $(TARGET)/debug/sluice
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo up test bench sim lint
+
+help: ## Lists the targets.
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+# One script installs what executors need; the demo, the tests and the executor's image all call it.
+setup: ## Installs what is missing: OpenSSH, bubblewrap, rsync, a Python environment with ansible-core, a C compiler.
+	@echo "==> looking for what is missing"
+	@infra/executor/install.sh
+	@infra/build-tools.sh
+
+build: setup ## Builds `sluice` and `bootstrap`.
+	@echo "==> building (the first time takes some minutes)"
+	@$(CARGO) build --locked --package sluice-cli --bins
+
+demo: build ## Starts a system in a fresh directory and gates four changes, telling what happens and why.
+	@$(PROGRAM) demo $(ARGS)
+
+up: build ## Runs the whole system on this machine until Ctrl-C.
+	@exec $(PROGRAM) up $(ARGS)
+
+# The programs are built first: some tests start them.
+test: build ## Passes every test.
+	@infra/test-tools.sh $(TOOLS)/go
+	@echo "==> testing"
+	@PATH="$(TOOLS)/go/bin:$$PATH" $(CARGO) test --locked --workspace $(ARGS)
+
+bench: setup ## Measures calls, latency and throughput against the budget.
+	@echo "==> measuring"
+	@$(CARGO) run --locked --package sluice-bench -- $(ARGS)
+
+sim: ## Runs the story in memory, stopped at every port call.
+	@echo "==> simulating"
+	@SLUICE_STORY_EVERY=1 $(CARGO) test --locked --package sluice-scenarios $(ARGS)
+
+lint: setup ## Checks formatting, lints and the template.
+	@echo "==> formatting"
+	@$(CARGO) fmt --all --check
+	@echo "==> lints"
+	@$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	@if command -v cfn-lint >/dev/null; then echo "==> template"; cfn-lint infra/template.yaml; else echo "==> template: cfn-lint is not installed, left out"; fi

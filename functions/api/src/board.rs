@@ -1,0 +1,189 @@
+//! `T/board`, a route of our own that the page draws: queues with who is tested on whom, why, and what left of late.
+
+use crate::Api;
+use crate::buildsets::{self, Row};
+use crate::load;
+use crate::reply::{self, Refusal};
+use crate::status::{Scene, waiting_status};
+use bytes::Bytes;
+use http::Response;
+use serde_json::{Value, json};
+use sluice_config::Pipeline;
+use sluice_gate::{Arrival, ArrivalKind, Ask, Candidate, Item, Job, JobStatus, Slot};
+use sluice_model::change::ChangeKey;
+use sluice_model::{QueueKey, TenantName};
+use sluice_records::queue::Loaded;
+
+/// Items that left of late and are shown.
+const RECENT_MAX: usize = 12;
+/// Arrivals of one queue that are shown.
+const ARRIVALS_MAX: usize = 20;
+
+/// Answers with everything the status page shows.
+pub(crate) async fn board(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+    let live = load::live(api, tenant).await?;
+    let read = load::queues(&api.ports, tenant).await?;
+    let durations = api.estimates.of(&api.ports, tenant).await?;
+    let recent = buildsets::newest(&api.ports, tenant, RECENT_MAX).await?;
+    let scene = Scene { tenant, web_root: &api.web_root, durations: &durations, now: api.ports.clock.now() };
+    let mut pipelines: Vec<Value> = Vec::new();
+    let known = live.layout.pipelines();
+    for shown in known {
+        pipelines.push(pipeline(&scene, shown, &read.queues));
+    }
+    let mut gone: Vec<Pipeline> = Vec::new();
+    for (key, loaded) in &read.queues {
+        let is_shown = known.iter().chain(&gone).any(|pipeline| pipeline.name == key.pipeline);
+        if let Some(head) = loaded.head.as_ref().filter(|_| !is_shown) {
+            gone.push(Pipeline::new(key.pipeline.as_str(), head.manager));
+        }
+    }
+    pipelines.extend(gone.iter().map(|shown| pipeline(&scene, shown, &read.queues)));
+    let body = json!({
+        "tenant": tenant,
+        "at": scene.now,
+        "layout": {"wanted": live.tenant.layout.wanted, "live": live.tenant.layout.live, "since": live.tenant.live_since},
+        "errors": live.tenant.errors,
+        "troubles": read.troubles,
+        "pipelines": pipelines,
+        "recent": recent.iter().map(left).collect::<Vec<_>>(),
+    });
+    Ok(reply::json_kept(&body, 1, scene.now))
+}
+
+fn pipeline(scene: &Scene<'_>, pipeline: &Pipeline, queues: &[(QueueKey, Loaded)]) -> Value {
+    let own = queues.iter().filter(|(key, _)| key.pipeline == pipeline.name);
+    json!({
+        "name": pipeline.name,
+        "description": pipeline.description,
+        "manager": pipeline.manager.as_str(),
+        "queues": own.map(|(key, loaded)| queue(scene, key, loaded)).collect::<Vec<_>>(),
+    })
+}
+
+fn queue(scene: &Scene<'_>, key: &QueueKey, loaded: &Loaded) -> Value {
+    let slots = loaded.head.as_ref().map(|head| head.slots.as_slice()).unwrap_or_default();
+    let items = slots.iter().enumerate().filter_map(|(position, slot)| {
+        let (_, found) = loaded.items.get(&slot.id)?;
+        let mut body = item(scene, found, Some(slot));
+        let is_active = loaded.head.as_ref().is_some_and(|head| head.is_active(position));
+        if let Some(map) = body.as_object_mut() {
+            map.insert("active".into(), json!(is_active));
+        }
+        Some(body)
+    });
+    let landed = loaded.head.as_ref().map(|head| head.landed.as_slice()).unwrap_or_default();
+    json!({
+        "name": key.queue,
+        "window": loaded.head.as_ref().map_or(0, |head| head.window),
+        "frozen": loaded.head.as_ref().and_then(|head| head.frozen.clone()).or_else(|| loaded.is_frozen.then(|| FROZEN.to_owned())),
+        "landed": landed.iter().rev().take(5).map(change_key).collect::<Vec<_>>(),
+        "arrivals": loaded.arrivals.iter().take(ARRIVALS_MAX).map(arrival).collect::<Vec<_>>(),
+        "items": items.collect::<Vec<_>>(),
+    })
+}
+
+const FROZEN: &str = "An operator has to look at this queue: its records could not be decided on.";
+
+/// Returns an item with its place in the queue, if it still has one.
+pub(crate) fn item(scene: &Scene<'_>, item: &Item, slot: Option<&Slot>) -> Value {
+    let candidate = &item.candidate;
+    json!({
+        "id": item.id,
+        "change": change(candidate),
+        "standing": slot.map(|slot| slot.standing),
+        "generation": slot.map_or(item.generation, |slot| slot.generation),
+        "on": slot.and_then(|slot| slot.ahead.as_ref()).map(|ahead| json!({"item": ahead.item, "generation": ahead.generation})),
+        "since": item.admitted_at,
+        "event_id": item.event_id,
+        "ask": ask(&item.ask),
+        "needs": candidate.needs.iter().map(|need| change_key(&need.change.key)).collect::<Vec<_>>(),
+        "reasons": item.reasons,
+        "jobs": item.jobs.iter().map(|one| job(scene, item, one)).collect::<Vec<_>>(),
+    })
+}
+
+fn ask(ask: &Ask) -> Value {
+    match ask {
+        Ask::No => json!({"state": "not-asked"}),
+        Ask::Asked { at, onto } => {
+            json!({"state": "asked", "at": at, "onto": onto.as_ref().map(|onto| &onto.item)})
+        }
+        Ask::Merged(merged) => {
+            json!({"state": "merged", "base": merged.base, "tested": merged.tested})
+        }
+        Ask::Unmergeable { why, configuration } => {
+            let state = if *configuration { "misconfigured" } else { "conflict" };
+            json!({"state": state, "why": why})
+        }
+    }
+}
+
+fn job(scene: &Scene<'_>, item: &Item, job: &Job) -> Value {
+    let (state, started_at, ended_at, detail, log_url) = match &job.status {
+        JobStatus::Waiting => ("waiting", None, None, None, None),
+        JobStatus::Ordered { .. } => ("ordered", None, None, None, None),
+        JobStatus::Running { started_at } => ("running", *started_at, None, None, None),
+        JobStatus::Ended { started_at, ended_at, detail, log_url, .. } => {
+            ("ended", *started_at, Some(*ended_at), detail.as_ref(), log_url.as_ref())
+        }
+    };
+    json!({
+        "name": job.summary.name,
+        "voting": job.summary.voting,
+        "state": state,
+        "result": job.result().map(|result| result.as_str()),
+        "detail": detail,
+        "waits_for": waiting_status(item, job),
+        "attempt": job.attempt,
+        "attempts": job.summary.attempts,
+        "labels": job.summary.labels.first(),
+        "build": job.build,
+        "started_at": started_at,
+        "ended_at": ended_at,
+        "estimate": scene.estimate(item, job),
+        "log_url": log_url,
+    })
+}
+
+fn change(candidate: &Candidate) -> Value {
+    let change = &candidate.change;
+    json!({
+        "project": change.key.project.name(),
+        "number": change.key.number,
+        "branch": change.branch,
+        "head": change.head,
+        "url": candidate.url,
+        "title": candidate.title,
+        "author": candidate.author,
+    })
+}
+
+fn change_key(key: &ChangeKey) -> Value {
+    json!({"project": key.project.name(), "number": key.number})
+}
+
+fn arrival(arrival: &Arrival) -> Value {
+    let (kind, changes) = match &arrival.kind {
+        ArrivalKind::Enqueue { candidates } => {
+            ("enqueue", candidates.iter().map(|candidate| change_key(&candidate.change.key)).collect())
+        }
+        ArrivalKind::Seen { change, .. } => ("seen", vec![change_key(&change.key)]),
+        ArrivalKind::Dequeue { key } => ("dequeue", vec![change_key(key)]),
+    };
+    json!({"at": arrival.at, "kind": kind, "changes": changes})
+}
+
+fn left(row: &Row) -> Value {
+    let (result, why, at) = row.end.clone().unwrap_or_default();
+    json!({
+        "id": row.item.id,
+        "pipeline": row.queue.pipeline,
+        "queue": row.queue.queue,
+        "change": change(&row.item.candidate),
+        "result": result,
+        "why": why,
+        "since": row.item.admitted_at,
+        "at": at,
+    })
+}

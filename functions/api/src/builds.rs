@@ -1,0 +1,231 @@
+//! Builds: the list with its filters, one build, and how long builds took.
+
+use crate::Api;
+use crate::asked::Asked;
+use crate::build_row::{BuildRow, change_json, url_of};
+use crate::filter::{self, Filter, Subject};
+use crate::load;
+use crate::reply::{self, Refusal};
+use bytes::Bytes;
+use http::Response;
+use serde_json::{Value, json};
+use sluice_model::build::{Ended, Order, Phase, Run};
+use sluice_model::job::JobGraph;
+use sluice_model::name::escape;
+use sluice_model::{BuildId, TenantName};
+use sluice_records::build::{order_key, run_key, stop_key};
+use sluice_records::codec::decode;
+use sluice_runtime::Ports;
+use sluice_runtime::record::Key;
+use std::collections::BTreeSet;
+
+/// Entries of the index that one answer looks through.
+const SEARCHED_MAX: usize = 5_000;
+/// Entries of the index that are read at once.
+const STEP: usize = 100;
+/// The header that says how far back a search went that did not reach the end.
+const SEARCHED: &str = "x-sluice-searched-until";
+
+/// `T/builds`.
+pub(crate) async fn list(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+    asked.only(filter::BUILDS)?;
+    let found = search(api, tenant, asked).await?;
+    let body = Value::Array(found.rows.iter().map(BuildRow::to_json).collect());
+    Ok(found.note(reply::json(&body)))
+}
+
+/// `T/build-times`.
+pub(crate) async fn times(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+    let known = [
+        "project",
+        "pipeline",
+        "branch",
+        "ref",
+        "job_name",
+        "final",
+        "start_time",
+        "end_time",
+        "exclude_result",
+        "limit",
+        "skip",
+    ];
+    asked.only(&known)?;
+    let found = search(api, tenant, asked).await?;
+    let (from, to) = (asked.one("start_time"), asked.one("end_time"));
+    let rows = found.rows.iter().filter_map(|row| {
+        let end = row.end()?;
+        let ended_at = end.ended_at.to_iso();
+        let wanted = from.is_none_or(|from| ended_at.as_str() >= from) && to.is_none_or(|to| ended_at.as_str() <= to);
+        let core = row.core();
+        let of = |name: &str| core.get(name).cloned().unwrap_or_default();
+        let change = &row.order.change;
+        wanted.then(|| {
+            json!({
+                "_id": of("_id"), "uuid": of("uuid"), "job_name": of("job_name"), "result": of("result"),
+                "start_time": of("start_time"), "end_time": of("end_time"), "duration": of("duration"), "final": of("final"),
+                "project": change.key.project.name(), "branch": change.branch,
+                "pipeline": row.order.queue.pipeline, "ref": change.git_ref(),
+            })
+        })
+    });
+    let body = Value::Array(rows.collect());
+    Ok(found.note(reply::json(&body)))
+}
+
+/// `T/build/{uuid}`.
+pub(crate) async fn one(api: &Api, tenant: &TenantName, uuid: &str) -> Result<Response<Bytes>, Refusal> {
+    let mut row = row(&api.ports, tenant, uuid).await?;
+    read_frozen_job(api, &mut row).await?;
+    let mut build = row.to_json();
+    if let Some(buildset) = build.get_mut("buildset").and_then(Value::as_object_mut) {
+        let change = change_json(&row.order.change, row.change_url.as_deref());
+        buildset.insert("refs".into(), json!([change]));
+    }
+    Ok(reply::json(&build))
+}
+
+/// Returns one build of a tenant.
+pub(crate) async fn row(ports: &Ports, tenant: &TenantName, uuid: &str) -> Result<BuildRow, Refusal> {
+    let missing = || Refusal::missing(format!("There is no build {uuid} in the tenant {tenant}."));
+    let key = order_key(&BuildId::from(uuid));
+    let record = load::many(ports, &[key]).await?.into_iter().next().flatten().ok_or_else(missing)?;
+    let order: Order = decode(&record)?;
+    if order.queue.tenant != *tenant {
+        return Err(missing());
+    }
+    let mut rows = complete(ports, vec![order]).await?;
+    rows.pop().ok_or_else(missing)
+}
+
+/// Returns the builds with these ids in their order; those that are forgotten are missing.
+pub(crate) async fn rows(ports: &Ports, tenant: &TenantName, ids: &[BuildId]) -> Result<Vec<BuildRow>, Refusal> {
+    let keys: Vec<Key> = ids.iter().map(order_key).collect();
+    let orders = orders(ports, tenant, &keys).await?;
+    complete(ports, orders).await
+}
+
+/// Returns the newest builds of a tenant that ended with an executor's word, at most `limit` looked at.
+pub(crate) async fn newest_ended(
+    ports: &Ports,
+    tenant: &TenantName,
+    limit: usize,
+) -> Result<Vec<(Order, Ended)>, Refusal> {
+    let keys = ports.records.find(&partition(tenant), None, limit).await?;
+    let orders = orders(ports, tenant, &keys).await?;
+    let runs = load::many(ports, &orders.iter().map(|order| run_key(&order.build)).collect::<Vec<_>>()).await?;
+    let mut found = Vec::new();
+    for (order, run) in orders.into_iter().zip(runs) {
+        let run: Option<Run> = run.as_ref().map(decode).transpose()?;
+        if let Some(Run { phase: Phase::Ended(ended), .. }) = run {
+            found.push((order, ended));
+        }
+    }
+    Ok(found)
+}
+
+/// What a search found.
+struct Search {
+    rows: Vec<BuildRow>,
+    /// The number of the last build looked at, when older ones were not.
+    searched_until: Option<u64>,
+}
+
+impl Search {
+    fn note(&self, mut response: Response<Bytes>) -> Response<Bytes> {
+        if let Some(number) = self.searched_until {
+            response.headers_mut().insert(SEARCHED, number.into());
+            response.headers_mut().insert("access-control-expose-headers", http::HeaderValue::from_static(SEARCHED));
+        }
+        response
+    }
+}
+
+/// Looks through the builds of a tenant, newest first. It ends when the page is full, or after a bound.
+async fn search(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Search, Refusal> {
+    let (filter, page) = (Filter::read(asked)?, asked.page()?);
+    let wanted = page.skip + page.limit;
+    let mut found = Search { rows: Vec::new(), searched_until: None };
+    let mut before = filter.before();
+    let mut searched = 0;
+    while found.rows.len() < wanted {
+        let keys = api.ports.records.find(&partition(tenant), before.as_deref(), STEP).await?;
+        let is_last = keys.len() < STEP;
+        let orders = orders(&api.ports, tenant, &keys).await?;
+        searched += keys.len();
+        let oldest = orders.last().cloned();
+        let fitting = orders.into_iter().filter(|order| filter.takes_subject(&subject(order))).collect();
+        let rows = complete(&api.ports, fitting).await?;
+        found.rows.extend(rows.into_iter().filter(|row| filter.takes_number(row.number()) && filter.takes_build(row)));
+        let Some(oldest) = oldest.filter(|_| !is_last) else {
+            break;
+        };
+        before = Some(format!("{:015}#{}", oldest.ordered_at.0, oldest.build));
+        if filter.ends_before(oldest.ordered_at) {
+            break;
+        }
+        if searched >= SEARCHED_MAX {
+            found.searched_until = Some(BuildRow::new(oldest).number());
+            break;
+        }
+    }
+    found.rows = found.rows.into_iter().skip(page.skip).take(page.limit).collect();
+    Ok(found)
+}
+
+fn subject(order: &Order) -> Subject<'_> {
+    Subject {
+        change: &order.change,
+        pipeline: &order.queue.pipeline,
+        job: Some(&order.job),
+        uuid: order.build.as_str(),
+        item: order.item.as_str(),
+    }
+}
+
+fn partition(tenant: &TenantName) -> String {
+    format!("builds#{}", escape(tenant.as_str()))
+}
+
+/// Reads orders of a tenant. The index may name records that are gone; they are left out.
+async fn orders(ports: &Ports, tenant: &TenantName, keys: &[Key]) -> Result<Vec<Order>, Refusal> {
+    let records = load::many(ports, keys).await?;
+    let orders = records.iter().flatten().map(decode).collect::<Result<Vec<Order>, _>>()?;
+    Ok(orders.into_iter().filter(|order| order.queue.tenant == *tenant).collect())
+}
+
+/// Reads what else is known of builds.
+async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, Refusal> {
+    let mut rows: Vec<BuildRow> = orders.into_iter().map(BuildRow::new).collect();
+    let keys = rows.iter().flat_map(|row| [run_key(&row.order.build), stop_key(&row.order.build)]);
+    let records = load::many(ports, &keys.collect::<Vec<_>>()).await?;
+    for (row, pair) in rows.iter_mut().zip(records.chunks(2)) {
+        row.run = pair.first().and_then(Option::as_ref).map(decode).transpose()?;
+        row.stop = pair.get(1).and_then(Option::as_ref).map(decode).transpose()?;
+    }
+    let is_open = |row: &&BuildRow| !matches!(row.run, Some(Run { phase: Phase::Ended(_), .. }));
+    let open: BTreeSet<_> =
+        rows.iter().filter(is_open).map(|row| (row.order.queue.clone(), row.order.item.clone())).collect();
+    let items = load::items(ports, &open).await?;
+    let changes: BTreeSet<_> = rows.iter().map(|row| row.order.change.key.clone()).collect();
+    let facts = load::facts(ports, &changes).await?;
+    for row in &mut rows {
+        row.item = items.get(&row.order.item).cloned();
+        row.change_url = url_of(facts.get(&row.order.change.key));
+    }
+    Ok(rows)
+}
+
+/// Reads the frozen job of a build for what only it tells; a graph that is gone leaves that out.
+async fn read_frozen_job(api: &Api, row: &mut BuildRow) -> Result<(), Refusal> {
+    let Some(object) = api.ports.objects.get(&row.order.graph).await? else {
+        return Ok(());
+    };
+    let graph: JobGraph = serde_json::from_slice(&object.bytes).map_err(|error| Refusal::Unavailable {
+        detail: format!("the job graph {} cannot be read: {error}", row.order.graph),
+    })?;
+    if let Some(job) = graph.jobs.into_iter().find(|job| job.name == row.order.job) {
+        row.nodeset = job.nodesets.first().map(|set| set.name.clone()).filter(|name| !name.is_empty());
+        row.provides = job.provides;
+    }
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! Buildsets: what became of items, with those that are still in their queues; badges of the newest.
+
+use crate::Api;
+use crate::asked::Asked;
+use crate::build_row::{change_json, number};
+use crate::builds;
+use crate::filter::{self, Filter, Subject};
+use crate::load::{self, Found};
+use crate::reply::{self, Refusal};
+use bytes::Bytes;
+use http::{Response, header};
+use serde_json::{Value, json};
+use sluice_gate::{Item, Job, JobStatus};
+use sluice_model::name::escape;
+use sluice_model::{BuildId, ItemId, QueueKey, TenantName, Timestamp};
+use sluice_records::codec::decode;
+use sluice_records::report::Buildset;
+use sluice_runtime::Ports;
+
+/// Entries of the index that one answer looks through.
+const SEARCHED_MAX: usize = 5_000;
+/// Entries of the index that are read at once.
+const STEP: usize = 100;
+
+/// A buildset, over or not.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    /// Its queue.
+    pub(crate) queue: QueueKey,
+    /// Its item.
+    pub(crate) item: Item,
+    /// How it ended, why and when; `None` while it is in its queue.
+    pub(crate) end: Option<(String, String, Timestamp)>,
+}
+
+impl From<Buildset> for Row {
+    fn from(buildset: Buildset) -> Self {
+        let end = Some((buildset.result, buildset.why, buildset.ended_at));
+        Self { queue: buildset.queue, item: buildset.item, end }
+    }
+}
+
+impl Row {
+    fn result(&self) -> Option<&str> {
+        self.end.as_ref().map(|(result, _, _)| result.as_str())
+    }
+
+    fn number(&self) -> u64 {
+        let at = self.end.as_ref().map_or(self.item.admitted_at, |(_, _, at)| *at);
+        number(at, self.item.id.as_str())
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject {
+            change: &self.item.candidate.change,
+            pipeline: &self.queue.pipeline,
+            job: None,
+            uuid: self.item.id.as_str(),
+            item: self.item.id.as_str(),
+        }
+    }
+
+    /// Returns the buildset with the shape of `buildsets`.
+    pub(crate) fn to_json(&self) -> Value {
+        let times = self.item.jobs.iter().map(times);
+        let first = times.clone().filter_map(|(from, _)| from).min();
+        let last = times.filter_map(|(_, to)| to).max();
+        let candidate = &self.item.candidate;
+        json!({
+            "_id": self.number(),
+            "uuid": self.item.id,
+            "result": self.result(),
+            "message": self.end.as_ref().map(|(_, why, _)| why),
+            "pipeline": self.queue.pipeline,
+            "event_id": self.item.event_id,
+            "event_timestamp": null,
+            "queue_item_uuid": self.item.id,
+            "first_build_start_time": first.map(Timestamp::to_iso),
+            "last_build_end_time": last.map(Timestamp::to_iso),
+            "user_id": null,
+            "parameters": null,
+            "refs": [change_json(&candidate.change, Some(&candidate.url))],
+        })
+    }
+}
+
+/// `T/buildsets`.
+pub(crate) async fn list(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+    asked.only(filter::BUILDSETS)?;
+    let rows = search(api, tenant, asked).await?;
+    Ok(reply::json(&Value::Array(rows.iter().map(Row::to_json).collect())))
+}
+
+/// `T/buildset/{uuid}`.
+pub(crate) async fn one(api: &Api, tenant: &TenantName, uuid: &str) -> Result<Response<Bytes>, Refusal> {
+    let missing = || Refusal::missing(format!("There is no buildset {uuid} in the tenant {tenant}."));
+    let id = ItemId::from(uuid);
+    let row = match load::item(&api.ports, tenant, &id).await?.ok_or_else(missing)? {
+        Found::Left(buildset) => Row::from(*buildset),
+        Found::Queued(loaded, queue) => {
+            let (_, item) = loaded.items.get(&id).ok_or_else(missing)?;
+            Row { queue, item: item.clone(), end: None }
+        }
+    };
+    let mut body = row.to_json();
+    let builds = builds_of(&api.ports, tenant, &row.item).await?;
+    if let Some(map) = body.as_object_mut().filter(|_| !builds.is_empty()) {
+        map.insert("builds".into(), Value::Array(builds));
+    }
+    Ok(reply::json(&body))
+}
+
+/// `T/badge`.
+pub(crate) async fn badge(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+    asked.only(&["project", "pipeline", "branch"])?;
+    let mut newest = asked.clone();
+    newest.parameters.extend([("complete".into(), "true".into()), ("limit".into(), "1".into())]);
+    let rows = search(api, tenant, &newest).await?;
+    let row = rows.first().ok_or_else(|| Refusal::missing("There is no buildset like this that is over."))?;
+    let (word, colour) = if row.result() == Some("SUCCESS") { ("passing", "#2e7d4f") } else { ("failing", "#b3372f") };
+    let svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"104\" height=\"20\" role=\"img\" aria-label=\"build: {word}\">\
+         <rect width=\"44\" height=\"20\" fill=\"#3b4250\"/><rect x=\"44\" width=\"60\" height=\"20\" fill=\"{colour}\"/>\
+         <g fill=\"#fff\" font-family=\"sans-serif\" font-size=\"11\" text-anchor=\"middle\">\
+         <text x=\"22\" y=\"14\">build</text><text x=\"74\" y=\"14\">{word}</text></g></svg>"
+    );
+    let builder = reply::open().header(header::CONTENT_TYPE, "image/svg+xml").header(header::CACHE_CONTROL, "no-cache");
+    Ok(reply::finish(builder, svg.into()))
+}
+
+/// Returns the newest buildsets of a tenant that are over, at most `limit`.
+pub(crate) async fn newest(ports: &Ports, tenant: &TenantName, limit: usize) -> Result<Vec<Row>, Refusal> {
+    let keys = ports.records.find(&partition(tenant), None, limit).await?;
+    read(ports, tenant, &keys).await
+}
+
+async fn search(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Vec<Row>, Refusal> {
+    let (filter, page) = (Filter::read(asked)?, asked.page()?);
+    let fits = |row: &Row| {
+        filter.takes_number(row.number()) && filter.takes_subject(&row.subject()) && filter.takes_result(row.result())
+    };
+    let wanted = page.skip + page.limit;
+    let mut rows: Vec<Row> = in_queues(&api.ports, tenant).await?.into_iter().filter(fits).collect();
+    let mut before = filter.before();
+    let mut searched = 0;
+    while rows.len() < wanted && searched < SEARCHED_MAX {
+        let keys = api.ports.records.find(&partition(tenant), before.as_deref(), STEP).await?;
+        searched += STEP;
+        let found = read(&api.ports, tenant, &keys).await?;
+        let oldest = found.last().and_then(|row| Some((row.end.as_ref()?.2, row.item.id.clone())));
+        rows.extend(found.into_iter().filter(fits));
+        let Some((ended_at, id)) = oldest.filter(|_| keys.len() == STEP) else {
+            break;
+        };
+        before = Some(format!("{:015}#{id}", ended_at.0));
+        if filter.ends_before(ended_at) {
+            break;
+        }
+    }
+    Ok(rows.into_iter().skip(page.skip).take(page.limit).collect())
+}
+
+/// Returns the items that are in queues, the newest first.
+async fn in_queues(ports: &Ports, tenant: &TenantName) -> Result<Vec<Row>, Refusal> {
+    let read = load::queues(ports, tenant).await?;
+    let mut rows: Vec<Row> = Vec::new();
+    for (queue, loaded) in read.queues {
+        rows.extend(loaded.items.into_values().map(|(_, item)| Row { queue: queue.clone(), item, end: None }));
+    }
+    rows.sort_by_key(|row| std::cmp::Reverse(row.number()));
+    Ok(rows)
+}
+
+async fn read(ports: &Ports, tenant: &TenantName, keys: &[sluice_runtime::Key]) -> Result<Vec<Row>, Refusal> {
+    let records = load::many(ports, keys).await?;
+    let found = records.iter().flatten().map(decode).collect::<Result<Vec<Buildset>, _>>()?;
+    Ok(found.into_iter().filter(|buildset| buildset.queue.tenant == *tenant).map(Row::from).collect())
+}
+
+/// Returns every build an item had, in order, then the jobs that were skipped.
+async fn builds_of(ports: &Ports, tenant: &TenantName, item: &Item) -> Result<Vec<Value>, Refusal> {
+    let mut ids: Vec<BuildId> = item.builds.clone();
+    let current = item.jobs.iter().filter_map(|job| job.build.clone());
+    ids.extend(current.filter(|build| !item.builds.contains(build)).collect::<Vec<_>>());
+    let rows = builds::rows(ports, tenant, &ids).await?;
+    let mut builds: Vec<Value> = rows.iter().map(|row| Value::Object(row.core())).collect();
+    let skipped = item.jobs.iter().filter(|job| job.build.is_none() && job.result().is_some());
+    builds.extend(skipped.map(|job| without_build(job, item)));
+    Ok(builds)
+}
+
+/// Returns a job that ended without ever being built.
+fn without_build(job: &Job, item: &Item) -> Value {
+    let (_, ended_at) = times(job);
+    json!({
+        "_id": number(ended_at.unwrap_or(item.admitted_at), item.id.as_str()),
+        "uuid": null,
+        "job_name": job.summary.name,
+        "result": job.result().map(|result| result.as_str()),
+        "held": false,
+        "execute_time": null,
+        "start_time": null,
+        "end_time": ended_at.map(Timestamp::to_iso),
+        "duration": null,
+        "voting": job.summary.voting,
+        "log_url": null,
+        "nodeset": null,
+        "error_detail": match &job.status {
+            JobStatus::Ended { detail, .. } => detail.clone(),
+            _ => None,
+        },
+        "final": true,
+        "artifacts": [],
+        "provides": [],
+        "ref": change_json(&item.candidate.change, Some(&item.candidate.url)),
+    })
+}
+
+fn times(job: &Job) -> (Option<Timestamp>, Option<Timestamp>) {
+    match &job.status {
+        JobStatus::Running { started_at } => (*started_at, None),
+        JobStatus::Ended { started_at, ended_at, .. } => (*started_at, Some(*ended_at)),
+        JobStatus::Waiting | JobStatus::Ordered { .. } => (None, None),
+    }
+}
+
+fn partition(tenant: &TenantName) -> String {
+    format!("buildsets#{}", escape(tenant.as_str()))
+}

@@ -1,0 +1,262 @@
+//! What a tenant's configuration says: pipelines, projects, jobs, mistakes.
+
+use crate::Api;
+use crate::asked::{Asked, form_text};
+use crate::load;
+use crate::reply::{self, Refusal};
+use crate::status::trigger_word;
+use crate::variant;
+use bytes::Bytes;
+use http::Response;
+use serde_json::{Map, Value, json};
+use sluice_config::fragment::Source;
+use sluice_config::layout::Layout;
+use sluice_config::objects::{JobStanza, ProjectStanza, Stanza};
+use sluice_config::tenant::TenantProject;
+use sluice_config::{ConfigError, Pattern, ProblemKind, Severity};
+use sluice_model::TenantName;
+use std::collections::BTreeMap;
+
+/// `T/pipelines`.
+pub(crate) async fn pipelines(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+    let live = load::live(api, tenant).await?;
+    let list = live.layout.pipelines().iter().map(|pipeline| {
+        let triggers = pipeline.triggers.iter();
+        let triggers =
+            triggers.map(|trigger| json!({"name": trigger.connection, "driver": trigger_word(&trigger.kind)}));
+        json!({"name": pipeline.name, "triggers": triggers.collect::<Vec<_>>()})
+    });
+    Ok(reply::json(&Value::Array(list.collect())))
+}
+
+/// `T/tenant-status`.
+pub(crate) async fn tenant_status(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+    let live = load::live(api, tenant).await?;
+    Ok(reply::json(&json!({"config_error_count": live.layout.errors().len()})))
+}
+
+/// `T/config-errors`.
+pub(crate) async fn errors(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+    asked.only(&["project", "branch", "severity", "name", "limit", "skip"])?;
+    let page = asked.page()?;
+    let live = load::live(api, tenant).await?;
+    let fits = |error: &&ConfigError| {
+        let is = |name: &str, words: &[&str]| {
+            let mut values = asked.all(name).peekable();
+            values.peek().is_none() || values.any(|value| words.contains(&value))
+        };
+        is("project", &[error.project.as_str(), error.project.name()])
+            && is("branch", &[error.branch.as_str()])
+            && is("severity", &[severity_word(error.problem.severity)])
+            && is("name", &[kind_words(error.problem.kind)])
+    };
+    let found = live.layout.errors().iter().filter(fits).skip(page.skip).take(page.limit);
+    let list = found.map(|error| {
+        json!({
+            "source_context": {"project": error.project.name(), "branch": error.branch, "path": error.path},
+            "error": error.render(None),
+            "short_error": error.short_text(),
+            "severity": severity_word(error.problem.severity),
+            "name": kind_words(error.problem.kind),
+        })
+    });
+    Ok(reply::json(&Value::Array(list.collect())))
+}
+
+/// `T/projects`.
+pub(crate) async fn projects(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+    let live = load::live(api, tenant).await?;
+    let mut projects: Vec<&TenantProject> = live.layout.tenant().projects.iter().collect();
+    projects.sort_by_key(|project| project.name.name());
+    let list = projects.iter().map(|project| {
+        json!({
+            "name": project.name.name(),
+            "connection_name": project.connection,
+            "canonical_name": project.name,
+            "type": if project.trust.is_trusted() { "config" } else { "untrusted" },
+        })
+    });
+    Ok(reply::json(&Value::Array(list.collect())))
+}
+
+/// `T/project/{p}`.
+pub(crate) async fn project(api: &Api, tenant: &TenantName, name: &str) -> Result<Response<Bytes>, Refusal> {
+    let live = load::live(api, tenant).await?;
+    let layout = &*live.layout;
+    let project = known_project(layout, name)?;
+    let mut configs = Vec::new();
+    for (source, stanza) in stanzas(layout).filter_map(|(source, stanza)| match stanza {
+        Stanza::Project(project) => Some((source, project)),
+        _ => None,
+    }) {
+        if !applies(layout, project, source, stanza) {
+            continue;
+        }
+        configs.push(config_json(layout, source, stanza, IsTemplate::No));
+        for template in &stanza.templates {
+            let found = stanzas(layout).filter_map(|(source, stanza)| match stanza {
+                Stanza::ProjectTemplate(found) if found.name.as_ref() == Some(template) => Some((source, found)),
+                _ => None,
+            });
+            configs.extend(found.map(|(source, found)| config_json(layout, source, found, IsTemplate::Yes)));
+        }
+    }
+    let metadata = if configs.is_empty() {
+        json!({})
+    } else {
+        let default_branch = layout.default_branch(&project.name);
+        let first = layout.project_pipelines(&project.name);
+        let queue = first.first().map(|pipeline| layout.queue(&project.name, pipeline.as_str()).name.0);
+        json!({
+            "merge_mode": layout.merge_mode(&project.name, default_branch.as_str()),
+            "default_branch": default_branch,
+            "is_template": false,
+            "queue_name": queue.filter(|queue| queue != project.name.as_str()),
+        })
+    };
+    Ok(reply::json(&json!({
+        "name": project.name.name(),
+        "connection_name": project.connection,
+        "canonical_name": project.name,
+        "metadata": metadata,
+        "configs": configs,
+    })))
+}
+
+/// `T/jobs`.
+pub(crate) async fn jobs(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+    let live = load::live(api, tenant).await?;
+    let layout = &*live.layout;
+    let list = by_name(layout).into_iter().map(|(name, variants)| {
+        let mut job = Map::new();
+        job.insert("name".into(), json!(name));
+        let described = variants.iter().find_map(|(_, variant)| variant.description.as_deref());
+        if let Some(line) = described.and_then(|text| text.trim().lines().next()) {
+            job.insert("description".into(), json!(line));
+        }
+        let tags: Vec<&String> =
+            variants.iter().flat_map(|(_, variant)| &variant.tags).flat_map(|tags| &tags.value).collect();
+        if !tags.is_empty() {
+            job.insert("tags".into(), json!(tags));
+        }
+        let variants = variants.iter().map(|(_, variant)| {
+            let mut of_variant = Map::new();
+            if let Some(parent) = variant::parent(layout, variant) {
+                of_variant.insert("parent".into(), json!(parent));
+            }
+            if let Some(branches) = &variant.branches {
+                of_variant.insert("branches".into(), json!(variant::texts(branches)));
+            }
+            Value::Object(of_variant)
+        });
+        job.insert("variants".into(), Value::Array(variants.collect()));
+        Value::Object(job)
+    });
+    Ok(reply::json(&Value::Array(list.collect())))
+}
+
+/// `T/job/{name}`: its variants. The name is decoded once more than other parts of a path, with `+` for a space.
+pub(crate) async fn job(api: &Api, tenant: &TenantName, name: &str) -> Result<Response<Bytes>, Refusal> {
+    let live = load::live(api, tenant).await?;
+    let layout = &*live.layout;
+    let name = form_text(name);
+    let found = by_name(layout);
+    let variants = found
+        .get(name.as_str())
+        .ok_or_else(|| Refusal::missing(format!("There is no job {name} in the tenant {tenant}.")))?;
+    let list = variants.iter().map(|(source, variant)| variant::json(layout, source, variant));
+    Ok(reply::json(&Value::Array(list.collect())))
+}
+
+/// Returns a project by its short or canonical name.
+pub(crate) fn known_project<'l>(layout: &'l Layout, name: &str) -> Result<&'l TenantProject, Refusal> {
+    let missing = || Refusal::missing(format!("There is no project {name} in the tenant {}.", layout.tenant().name));
+    layout.project(name).ok_or_else(missing)
+}
+
+/// Returns every stanza with its file.
+pub(crate) fn stanzas(layout: &Layout) -> impl Iterator<Item = (&Source, &Stanza)> {
+    layout.fragments().iter().flat_map(|fragment| fragment.stanzas.iter().map(|stanza| (&fragment.source, stanza)))
+}
+
+/// Returns the definitions of the layout's jobs by name.
+fn by_name(layout: &Layout) -> BTreeMap<&str, Vec<(&Source, &JobStanza)>> {
+    let mut found: BTreeMap<&str, Vec<(&Source, &JobStanza)>> =
+        layout.job_names().map(|name| (name, Vec::new())).collect();
+    for (source, stanza) in stanzas(layout) {
+        if let Stanza::Job(job) = stanza
+            && let Some(variants) = found.get_mut(job.name.as_str())
+        {
+            variants.push((source, job));
+        }
+    }
+    found
+}
+
+/// Returns whether a stanza is about a project and comes from where such a stanza may come from.
+fn applies(layout: &Layout, project: &TenantProject, source: &Source, stanza: &ProjectStanza) -> bool {
+    let is_about = match &stanza.name {
+        None => source.project == project.name,
+        Some(name) if name.starts_with('^') => Pattern::new(name)
+            .is_ok_and(|pattern| pattern.matches(project.name.as_str()) || pattern.matches(project.name.name())),
+        Some(name) => layout.project(name).is_some_and(|found| found.name == project.name),
+    };
+    let may = || {
+        let writer = layout.tenant().project(&source.project);
+        let named = |pattern: &Pattern| {
+            pattern.matches_whole(project.name.as_str()) || pattern.matches_whole(project.name.name())
+        };
+        writer.is_some_and(|writer| writer.configure_projects.iter().any(named))
+    };
+    is_about && (source.trust.is_trusted() || source.project == project.name || may())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum IsTemplate {
+    Yes,
+    No,
+}
+
+fn config_json(layout: &Layout, source: &Source, stanza: &ProjectStanza, is_template: IsTemplate) -> Value {
+    let order = |name: &str| layout.pipelines().iter().position(|pipeline| pipeline.name.as_str() == name);
+    let mut pipelines: Vec<_> = stanza.pipelines.iter().collect();
+    pipelines.sort_by_key(|(name, _)| order(name).unwrap_or(usize::MAX));
+    let pipelines = pipelines.into_iter().map(|(name, of_pipeline)| {
+        let mut jobs: Vec<(&str, Vec<Value>)> = Vec::new();
+        for job in &of_pipeline.jobs {
+            let shown = variant::json(layout, source, job);
+            match jobs.iter_mut().find(|(name, _)| *name == job.name) {
+                Some((_, variants)) => variants.push(shown),
+                None => jobs.push((&job.name, vec![shown])),
+            }
+        }
+        let jobs: Vec<Vec<Value>> = jobs.into_iter().map(|(_, variants)| variants).collect();
+        json!({"name": name, "parameters": of_pipeline.parameters, "jobs": jobs})
+    });
+    json!({
+        "source_context": variant::source_context(source),
+        "default_branch": stanza.default_branch,
+        "merge_mode": stanza.merge_mode,
+        "is_template": is_template == IsTemplate::Yes,
+        "templates": stanza.templates,
+        "queue_name": stanza.queue,
+        "pipelines": pipelines.collect::<Vec<_>>(),
+    })
+}
+
+fn severity_word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Warning => "warning",
+        Severity::Error => "error",
+    }
+}
+
+fn kind_words(kind: ProblemKind) -> &'static str {
+    match kind {
+        ProblemKind::Syntax => "Configuration Syntax Error",
+        ProblemKind::UnknownName => "Unknown Name",
+        ProblemKind::Duplicate => "Duplicate Definition",
+        ProblemKind::NotPermitted => "Not Permitted",
+        ProblemKind::Conflict => "Conflicting Definitions",
+    }
+}

@@ -1,0 +1,180 @@
+//! `freeze-jobs` and `freeze-job`: what would run for a branch, and how. No secret's ciphertext is part of the answer (Z5.4).
+
+use crate::Api;
+use crate::configuration::known_project;
+use crate::load;
+use crate::reply::{self, Refusal};
+use crate::variant::nodeset;
+use bytes::Bytes;
+use http::Response;
+use serde_json::{Map, Value, json};
+use sluice_config::FreezeInput;
+use sluice_config::layout::Layout;
+use sluice_config::tenant::TenantProject;
+use sluice_model::TenantName;
+use sluice_model::job::{FrozenJob, JobGraph, Playbook};
+
+/// Which jobs are asked for.
+pub(crate) struct Wanted<'a> {
+    pub(crate) pipeline: &'a str,
+    pub(crate) project: &'a str,
+    pub(crate) branch: &'a str,
+}
+
+/// `…/freeze-jobs`.
+pub(crate) async fn jobs(api: &Api, tenant: &TenantName, wanted: &Wanted<'_>) -> Result<Response<Bytes>, Refusal> {
+    let live = load::live(api, tenant).await?;
+    let (_, graph) = freeze(&live.layout, wanted)?;
+    let list = graph.jobs.iter().map(|job| json!({"name": job.name, "dependencies": job.dependencies}));
+    Ok(reply::json(&Value::Array(list.collect())))
+}
+
+/// `…/freeze-job/{job}`.
+pub(crate) async fn job(
+    api: &Api,
+    tenant: &TenantName,
+    wanted: &Wanted<'_>,
+    name: &str,
+) -> Result<Response<Bytes>, Refusal> {
+    let live = load::live(api, tenant).await?;
+    let layout = &*live.layout;
+    let (project, graph) = freeze(layout, wanted)?;
+    let missing = || Refusal::missing(format!("The job {name} would not run there."));
+    let job = graph.jobs.iter().find(|job| job.name.as_str() == name).ok_or_else(missing)?;
+    Ok(reply::json(&frozen_json(layout, tenant, project, wanted, job)))
+}
+
+fn freeze<'l>(layout: &'l Layout, wanted: &Wanted<'_>) -> Result<(&'l TenantProject, JobGraph), Refusal> {
+    let project = known_project(layout, wanted.project)?;
+    if layout.pipeline(wanted.pipeline).is_none() {
+        return Err(Refusal::missing(format!(
+            "There is no pipeline {} in the tenant {}.",
+            wanted.pipeline,
+            layout.tenant().name
+        )));
+    }
+    let input = FreezeInput::change(wanted.pipeline, &project.name, wanted.branch);
+    let graph = layout.freeze(&input).map_err(|errors| {
+        let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        Refusal::bad(format!("No jobs can be frozen: {}", words.join("; ")))
+    })?;
+    Ok((project, graph))
+}
+
+fn frozen_json(
+    layout: &Layout,
+    tenant: &TenantName,
+    project: &TenantProject,
+    wanted: &Wanted<'_>,
+    job: &FrozenJob,
+) -> Value {
+    let mut shown = json!({
+        "job": job.name,
+        "branch": wanted.branch,
+        "zuul": zuul_json(tenant, project, wanted, job),
+        "items": [],
+        "projects": projects_json(layout, project, job),
+        "repo_state_keys": [],
+        "ssh_keys": ["REDACTED"],
+        "pipeline_builds_images": job.image_build_name.is_some(),
+        "pre_timeout": job.pre_timeout_seconds,
+        "timeout": job.timeout_seconds,
+        "post_timeout": job.post_timeout_seconds,
+        "override_branch": null,
+        "override_checkout": job.override_checkout,
+        "ansible_version": job.ansible_version.as_deref().or(layout.tenant().default_ansible_version.as_deref()).unwrap_or("default"),
+        "ansible_split_streams": job.other.get("ansible-split-streams"),
+        "workspace_scheme": job.workspace_scheme,
+        "workspace_checkout": job.other.get("workspace-checkout").cloned().unwrap_or(Value::Bool(true)),
+        "nodeset": job.nodesets.first().map_or_else(|| json!({"name": "", "nodes": [], "groups": [], "alternatives": []}), nodeset),
+        "vars": job.vars,
+        "extra_vars": job.extra_vars,
+        "host_vars": job.host_vars,
+        "group_vars": job.group_vars,
+        "secret_vars": null,
+        "failure_output": job.other.get("failure-output").cloned().unwrap_or_else(|| json!([])),
+    });
+    if let Some(map) = shown.as_object_mut().filter(|_| job.name.as_str() != "noop") {
+        let list = |playbooks: &[Playbook], cleanup: bool| {
+            let chosen = playbooks.iter().filter(|playbook| playbook.cleanup == cleanup);
+            Value::Array(chosen.map(|playbook| playbook_json(layout, playbook)).collect())
+        };
+        map.insert("playbooks".into(), list(&job.run, false));
+        map.insert("pre_playbooks".into(), list(&job.pre_run, false));
+        map.insert("post_playbooks".into(), list(&job.post_run, false));
+        map.insert("cleanup_playbooks".into(), list(&job.post_run, true));
+    }
+    shown
+}
+
+fn zuul_json(tenant: &TenantName, project: &TenantProject, wanted: &Wanted<'_>, job: &FrozenJob) -> Value {
+    json!({
+        "build": "0".repeat(32),
+        "buildset": null,
+        "branch": wanted.branch,
+        "ref": format!("refs/heads/{}", wanted.branch),
+        "pipeline": wanted.pipeline,
+        "post_review": job.post_review,
+        "job": job.name,
+        "voting": job.voting,
+        "project": {
+            "name": project.name.name(),
+            "short_name": project.name.short_name(),
+            "canonical_hostname": project.name.host(),
+            "canonical_name": project.name,
+            "src_dir": format!("src/{}", project.name),
+        },
+        "tenant": tenant,
+        "timeout": job.timeout_seconds,
+        "jobtags": job.tags,
+        "_inheritance_path": job.inheritance,
+        "items": [],
+        "child_jobs": [],
+    })
+}
+
+fn projects_json(layout: &Layout, project: &TenantProject, job: &FrozenJob) -> Value {
+    let own = (&project.connection, &project.name, None);
+    let required = job.required_projects.iter().filter(|required| required.project != project.name);
+    let required =
+        required.map(|required| (&required.connection, &required.project, required.override_checkout.as_ref()));
+    let list = std::iter::once(own).chain(required).map(|(connection, name, checkout)| {
+        let mut shown = Map::new();
+        shown.insert("connection".into(), json!(connection));
+        shown.insert("name".into(), json!(name.name()));
+        shown.insert("canonical_name".into(), json!(name));
+        shown.insert("override_branch".into(), Value::Null);
+        shown.insert("override_checkout".into(), json!(checkout));
+        shown.insert("default_branch".into(), json!(layout.default_branch(name)));
+        Value::Object(shown)
+    });
+    Value::Array(list.collect())
+}
+
+fn playbook_json(layout: &Layout, playbook: &Playbook) -> Value {
+    let roles = playbook.roles.iter().map(|role| {
+        json!({
+            "target_name": role.target_name,
+            "type": "zuul",
+            "project_canonical_name": role.project,
+            "implicit": role.implicit,
+            "connection": role.connection,
+            "project": role.project.name(),
+            "project_default_branch": layout.default_branch(&role.project),
+        })
+    });
+    let secrets: Map<String, Value> = playbook.secrets.keys().map(|name| (name.clone(), json!("REDACTED"))).collect();
+    json!({
+        "connection": playbook.connection,
+        "project": playbook.project.name(),
+        "branch": playbook.branch,
+        "trusted": playbook.trusted,
+        "path": playbook.path,
+        "roles": roles.collect::<Vec<_>>(),
+        "secrets": secrets,
+        "semaphores": playbook.semaphores,
+        "cleanup": playbook.cleanup,
+        "nesting_level": playbook.nesting_level,
+        "preserve_home_paths": [],
+    })
+}

@@ -1,0 +1,157 @@
+//! Reading what several answers need: tenants, their queues, an item wherever it is, many records at once.
+
+use crate::Api;
+use crate::reply::Refusal;
+use futures::future::join_all;
+use sluice_gate::Item;
+use sluice_model::change::{ChangeFacts, ChangeKey};
+use sluice_model::name::escape;
+use sluice_model::{ItemId, QueueKey, TenantName};
+use sluice_records::codec::{decode, get};
+use sluice_records::layout::Live;
+use sluice_records::queue::Loaded;
+use sluice_records::report::{Buildset, buildset_key};
+use sluice_records::{change, queue, tenant};
+use sluice_runtime::record::{Key, Query, Record};
+use sluice_runtime::{PortError, Ports};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The partition that lists the tenants.
+const TENANTS: &str = "tenants";
+/// The most tenants that are listed.
+const TENANTS_MAX: usize = 1_000;
+/// The most queues of a tenant that one answer covers.
+const QUEUES_MAX: usize = 500;
+/// Queues that are read side by side.
+const QUEUES_AT_ONCE: usize = 16;
+/// Keys in one read of the table.
+const KEYS_AT_ONCE: usize = 100;
+
+/// A tenant's queues as they were read.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    /// Those that hold items or arrivals.
+    pub(crate) queues: Vec<(QueueKey, Loaded)>,
+    /// What could not be read, for people: an answer that leaves something out says so.
+    pub(crate) troubles: Vec<String>,
+}
+
+/// Where an item was found.
+pub(crate) enum Found {
+    /// In its queue.
+    Queued(Box<Loaded>, QueueKey),
+    /// It has left.
+    Left(Box<Buildset>),
+}
+
+/// Returns the names of all tenants in order.
+pub(crate) async fn tenants(ports: &Ports) -> Result<Vec<TenantName>, Refusal> {
+    let records = ports.records.query(&Query::prefix(TENANTS, "", TENANTS_MAX)).await?;
+    let mut names = records.iter().map(decode).collect::<Result<Vec<TenantName>, _>>()?;
+    names.sort();
+    Ok(names)
+}
+
+/// Refuses a tenant that does not exist.
+pub(crate) async fn known(ports: &Ports, name: &TenantName) -> Result<(), Refusal> {
+    let keys = [tenant::key(name), Key::new(TENANTS, escape(name.as_str()))];
+    if ports.records.get(&keys).await?.iter().any(Option::is_some) {
+        Ok(())
+    } else {
+        Err(Refusal::missing(format!("There is no tenant {name}.")))
+    }
+}
+
+/// Returns a tenant with its live layout.
+pub(crate) async fn live(api: &Api, name: &TenantName) -> Result<Live, Refusal> {
+    if let Some(live) = api.layouts.live(&api.ports, name).await? {
+        return Ok(live);
+    }
+    known(&api.ports, name).await?;
+    Err(Refusal::NotLoaded { tenant: name.to_string() })
+}
+
+/// Returns the keys of a tenant's queues that are not empty, in order.
+async fn queue_keys(ports: &Ports, name: &TenantName) -> Result<Vec<QueueKey>, Refusal> {
+    let query = Query::prefix(tenant::partition(name), tenant::QUEUES, QUEUES_MAX);
+    let records = ports.records.query(&query).await?;
+    let keys = records.iter().map(decode).collect::<Result<Vec<QueueKey>, _>>()?;
+    Ok(keys.into_iter().filter(|key| key.tenant == *name).collect())
+}
+
+/// Reads every queue of a tenant that is not empty. One bad record hides its queue, not the others.
+pub(crate) async fn queues(ports: &Ports, name: &TenantName) -> Result<Queues, Refusal> {
+    let mut read = Queues::default();
+    for keys in queue_keys(ports, name).await?.chunks(QUEUES_AT_ONCE) {
+        for (key, loaded) in keys.iter().zip(join_all(keys.iter().map(|key| queue::load(ports, key))).await) {
+            match loaded {
+                Ok(loaded) => read.queues.push((key.clone(), loaded)),
+                Err(queue::LoadError::Port(error)) => return Err(error.into()),
+                Err(queue::LoadError::Bad(bad)) => {
+                    tracing::warn!(queue = %key, error = %bad, "left a queue out of an answer");
+                    read.troubles.push(format!("The queue {} of {} cannot be read.", key.queue, key.pipeline));
+                }
+            }
+        }
+    }
+    Ok(read)
+}
+
+/// Returns an item of a tenant, in its queue or after it left; `None` when the tenant has no such item.
+pub(crate) async fn item(ports: &Ports, name: &TenantName, id: &ItemId) -> Result<Option<Found>, Refusal> {
+    if let Some(record) = get(ports, &buildset_key(id)).await? {
+        let buildset: Buildset = decode(&record)?;
+        return Ok((buildset.queue.tenant == *name).then(|| Found::Left(Box::new(buildset))));
+    }
+    let queues = queue_keys(ports, name).await?;
+    let keys: Vec<Key> = queues.iter().map(|key| queue::item_key(key, id)).collect();
+    let found = many(ports, &keys).await?;
+    let Some((_, key)) = found.iter().zip(&queues).find(|(record, _)| record.is_some()) else {
+        return Ok(None);
+    };
+    let loaded = queue::load(ports, key).await?;
+    Ok(Some(Found::Queued(Box::new(loaded), key.clone())))
+}
+
+/// Returns what is known of items by where their builds say they are: the item in its queue, or as it left.
+pub(crate) async fn items(
+    ports: &Ports,
+    wanted: &BTreeSet<(QueueKey, ItemId)>,
+) -> Result<BTreeMap<ItemId, Item>, Refusal> {
+    let queued: Vec<Key> = wanted.iter().map(|(queue, item)| queue::item_key(queue, item)).collect();
+    let left: Vec<Key> = wanted.iter().map(|(_, item)| buildset_key(item)).collect();
+    let (queued, left) = (many(ports, &queued).await?, many(ports, &left).await?);
+    let mut found = BTreeMap::new();
+    for ((_, id), (queued, left)) in wanted.iter().zip(queued.iter().zip(&left)) {
+        let item = match (left, queued) {
+            (Some(record), _) => decode::<Buildset>(record)?.item,
+            (None, Some(record)) => decode(record)?,
+            (None, None) => continue,
+        };
+        found.insert(id.clone(), item);
+    }
+    Ok(found)
+}
+
+/// Returns what the forges showed of changes last.
+pub(crate) async fn facts(
+    ports: &Ports,
+    wanted: &BTreeSet<ChangeKey>,
+) -> Result<BTreeMap<ChangeKey, ChangeFacts>, Refusal> {
+    let keys: Vec<Key> = wanted.iter().map(change::facts_key).collect();
+    let mut found = BTreeMap::new();
+    for record in many(ports, &keys).await?.into_iter().flatten() {
+        let facts: ChangeFacts = decode(&record)?;
+        found.insert(facts.change.key.clone(), facts);
+    }
+    Ok(found)
+}
+
+/// Returns the records under `keys`, in their order.
+pub(crate) async fn many(ports: &Ports, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError> {
+    let mut records = Vec::with_capacity(keys.len());
+    for some in keys.chunks(KEYS_AT_ONCE) {
+        records.extend(ports.records.get(some).await?);
+    }
+    Ok(records)
+}

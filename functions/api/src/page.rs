@@ -1,0 +1,83 @@
+//! The pages: one self-contained document, made of the files beside it, that reads this API.
+
+use crate::reply;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{Response, header};
+use sha2::{Digest, Sha256};
+use std::sync::LazyLock;
+
+const FRAME: &str = include_str!("page/page.html");
+const STYLE: &str =
+    concat!(include_str!("page/base.css"), include_str!("page/board.css"), include_str!("page/tables.css"));
+const SCRIPT: &str = concat!(
+    "\"use strict\";(() => {\n",
+    include_str!("page/tools.js"),
+    include_str!("page/board.js"),
+    include_str!("page/history.js"),
+    include_str!("page/build.js"),
+    include_str!("page/main.js"),
+    "\n})();"
+);
+const ICON: &str = include_str!("page/icon.svg");
+
+/// The document and the policy that lets nothing but its own script and style act.
+static DOCUMENT: LazyLock<(Bytes, String)> = LazyLock::new(|| {
+    let icon = format!("data:image/svg+xml;base64,{}", STANDARD.encode(ICON));
+    let document = FRAME.replace("{{icon}}", &icon).replace("{{style}}", STYLE).replace("{{script}}", SCRIPT);
+    let hash = |text: &str| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)));
+    let policy = format!(
+        "default-src 'none'; connect-src 'self'; img-src data: 'self'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
+        hash(SCRIPT),
+        hash(STYLE)
+    );
+    (Bytes::from(document), policy)
+});
+
+/// Returns the document; which view it shows follows from its own address.
+pub(crate) fn page() -> Response<Bytes> {
+    let (document, policy) = &*DOCUMENT;
+    let builder = reply::open()
+        .header(header::CONTENT_TYPE, "text/html; charset=utf-8")
+        .header(header::CONTENT_SECURITY_POLICY, policy.as_str())
+        .header(header::X_CONTENT_TYPE_OPTIONS, "nosniff")
+        .header(header::REFERRER_POLICY, "no-referrer")
+        .header(header::CACHE_CONTROL, "no-cache");
+    reply::finish(builder, document.clone())
+}
+
+/// Returns the icon.
+pub(crate) fn icon() -> Response<Bytes> {
+    let builder = reply::open()
+        .header(header::CONTENT_TYPE, "image/svg+xml")
+        .header(header::CACHE_CONTROL, "public, max-age=86400");
+    reply::finish(builder, Bytes::from_static(ICON.as_bytes()))
+}
+
+/// Returns text that is only text in HTML.
+pub(crate) fn text(raw: &str) -> String {
+    raw.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Z9.1: nothing is fetched from anywhere else.
+    #[test]
+    fn the_document_needs_nothing_from_elsewhere() {
+        let (document, policy) = &*DOCUMENT;
+        let text = std::str::from_utf8(document).unwrap();
+        assert!(!text.contains("{{") && text.contains(STYLE) && text.contains(SCRIPT));
+        assert!(!text.contains("src=\"http") && !text.contains("@import") && !text.contains("url(http"));
+        assert!(policy.contains("default-src 'none'") && policy.contains("'sha256-"));
+    }
+
+    /// Z5.4: what strangers wrote stays text.
+    #[test]
+    fn markup_in_a_name_is_shown_as_text() {
+        assert_eq!(text("<b a=\"&\">"), "&lt;b a=&quot;&amp;&quot;&gt;");
+        assert!(!SCRIPT.contains("innerHTML"), "the page writes text, never markup");
+    }
+}

@@ -1,0 +1,77 @@
+// One build, and its log as it grows.
+
+const LINES_MAX = 8000;
+const log = { next: 0, ended: false, rest: "", lines: 0, dropped: 0, decoder: new TextDecoder() };
+
+const toneOf = (line) => {
+  const said = line.replace(/^[-0-9: .]+\| /, "");
+  if (/^(fatal|failed|error)\b|ERROR|FAILED!|failed=[1-9]/i.test(said) && !/failed=0\s*$/.test(said)) return "bad";
+  if (/^(PLAY|PLAY RECAP|TASK|RUNNING HANDLER) ?[[*]/.test(said)) return "head";
+  if (/^(ok|changed): /.test(said)) return "good";
+  return null;
+};
+
+const addLines = (target, text) => {
+  const lines = (log.rest + text).split("\n");
+  log.rest = lines.pop();
+  const fresh = document.createDocumentFragment();
+  for (const line of lines) fresh.append(el("span", { class: toneOf(line) }, `${line}\n`));
+  target.append(fresh);
+  log.lines += lines.length;
+  while (target.childNodes.length > LINES_MAX) {
+    target.firstChild.remove();
+    log.dropped += 1;
+  }
+};
+
+// Reads on until there is nothing more for now; the bound leaves the rest to the next look.
+const followLog = async () => {
+  const target = document.getElementById("log");
+  for (let round = 0; round < 8 && target && !log.ended; round += 1) {
+    const response = await fetch(api(`build/${place.id}/log?offset=${log.next}`));
+    if (!response.ok) return;
+    const bytes = await response.arrayBuffer();
+    log.next = Number(response.headers.get("x-log-next"));
+    log.ended = response.headers.get("x-log-ended") === "1";
+    const follows = target.scrollTop + target.clientHeight >= target.scrollHeight - 40;
+    addLines(target, log.decoder.decode(bytes, { stream: true }));
+    if (log.ended && log.rest) addLines(target, "\n");
+    if (follows) target.scrollTop = target.scrollHeight;
+    const dropped = log.dropped ? `; the first ${log.dropped} lines are only in the file` : "";
+    const state = document.getElementById("log-state");
+    const words = log.ended ? `The log is complete: ${log.lines} lines` : log.lines ? `Following: ${log.lines} lines so far` : "Nothing is written yet";
+    state.textContent = `${words}${dropped}`;
+    if (!bytes.byteLength) return;
+  }
+};
+
+const showBuild = async () => {
+  const build = await ask(api(`build/${place.id}`));
+  const [started, ended] = [moment(build.start_time), moment(build.end_time)];
+  const took = started ? duration((ended || new Date()) - started) : "not started yet";
+  const facts = [
+    ["Change", link(build.ref.ref_url, refName(build.ref))],
+    ["Branch", build.ref.branch || "–"],
+    ["Pipeline", build.pipeline],
+    ["Buildset", el("a", { href: pageOf("buildset", build.buildset.uuid) }, build.buildset.uuid.slice(0, 8))],
+    ["Ordered", timeElement(build.execute_time)],
+    ["Took", took],
+    ["Nodes", build.nodeset || "–"],
+    ["Voting", build.voting ? "yes" : "no"],
+    ["Logs", build.log_url ? link(build.log_url, "files") : "–"],
+  ];
+  const artifacts = build.artifacts.filter((artifact) => artifact.name);
+  show(
+    el("p", { class: "crumb", "data-key": "crumb" }, el("a", { href: pageOf("builds") }, "Builds"), " / build"),
+    el("h1", { "data-key": "title" }, build.job_name, " ", chip(build.result, !build.start_time)),
+    build.error_detail && el("p", { class: "notice bad", "data-key": "detail" }, build.error_detail),
+    el("dl", { class: "facts", "data-key": "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
+    artifacts.length > 0 && el("section", { "data-key": "artifacts" }, el("h2", {}, "Artifacts"), el("ul", {}, artifacts.map((artifact) => el("li", {}, link(artifact.url, artifact.name))))),
+    document.getElementById("log-frame") ? null : el("section", { id: "log-frame", "data-kept": "" },
+      el("h2", {}, "Log"),
+      el("p", { id: "log-state", class: "quiet", role: "status" }, "Reading…"),
+      el("pre", { id: "log", class: "log", tabindex: "0", "aria-label": "Log of the build" })));
+  document.title = `${build.job_name} · Sluice`;
+  await followLog();
+  return build.result && log.ended ? "still" : "moving";
+};

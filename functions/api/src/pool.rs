@@ -1,0 +1,172 @@
+//! Nodes and requests for nodes of one tenant, and the labels it can ask for.
+
+use crate::Api;
+use crate::load;
+use crate::reply::{self, Refusal};
+use bytes::Bytes;
+use http::Response;
+use serde_json::{Value, json};
+use sluice_config::layout::Layout;
+use sluice_model::build::Order;
+use sluice_model::{ProviderName, TenantName};
+use sluice_pool::{Node, NodeState, Request, RequestState};
+use sluice_records::build::order_key;
+use sluice_records::codec::decode;
+use sluice_records::provider::{self, Loaded};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Providers that one answer covers.
+const PROVIDERS_MAX: usize = 50;
+/// Nodes or requests in one answer.
+const LISTED_MAX: usize = 1_000;
+
+/// `T/labels`.
+pub(crate) async fn labels(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+    let live = load::live(api, tenant).await?;
+    let mut found: BTreeMap<&str, &str> = BTreeMap::new();
+    for label in live.layout.providers().iter().flat_map(|provider| &provider.labels) {
+        found.entry(label.name.as_str()).or_insert(&label.canonical_name);
+    }
+    let list = found.iter().map(|(name, canonical)| json!({"name": name, "canonical_name": canonical}));
+    Ok(reply::json(&Value::Array(list.collect())))
+}
+
+/// `T/nodes`: nodes of the tenant's providers that nobody has, and those its own builds have.
+pub(crate) async fn nodes(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+    let live = load::live(api, tenant).await?;
+    let mut list = Vec::new();
+    for loaded in providers(api, &live.layout).await? {
+        let own: BTreeSet<_> = loaded
+            .requests
+            .values()
+            .filter(|(_, request)| request.queue.tenant == *tenant)
+            .map(|(_, request)| request.build.clone())
+            .collect();
+        let builds = builds_of(api, tenant, &loaded).await?;
+        let shown = loaded.nodes.values().map(|(_, node)| node).filter(|node| {
+            node.allocated_to
+                .as_ref()
+                .is_none_or(|given| own.contains(&given.build) || builds.contains(given.build.as_str()))
+        });
+        list.extend(shown.map(|node| node_json(node, &live.layout)));
+        list.truncate(LISTED_MAX);
+    }
+    Ok(reply::json(&Value::Array(list)))
+}
+
+/// `T/nodeset-requests`.
+pub(crate) async fn requests(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+    let live = load::live(api, tenant).await?;
+    let mut list = Vec::new();
+    for loaded in providers(api, &live.layout).await? {
+        let own: Vec<&Request> = loaded
+            .requests
+            .values()
+            .map(|(_, request)| request)
+            .filter(|request| request.queue.tenant == *tenant)
+            .collect();
+        let keys: Vec<_> = own.iter().map(|request| order_key(&request.build)).collect();
+        for (request, record) in own.into_iter().zip(load::many(&api.ports, &keys).await?) {
+            let order: Option<Order> = record.as_ref().map(decode).transpose()?;
+            list.push(request_json(request, order.as_ref()));
+        }
+        list.truncate(LISTED_MAX);
+    }
+    Ok(reply::json(&Value::Array(list)))
+}
+
+async fn providers(api: &Api, layout: &Layout) -> Result<Vec<Loaded>, Refusal> {
+    let mut all = Vec::new();
+    for provider in layout.providers().iter().take(PROVIDERS_MAX) {
+        all.push(provider::load(&api.ports, &ProviderName(provider.canonical_name.clone())).await?);
+    }
+    Ok(all)
+}
+
+/// Returns the tenant's builds among those that nodes are given to: a request may be gone before its nodes are.
+async fn builds_of(api: &Api, tenant: &TenantName, loaded: &Loaded) -> Result<BTreeSet<String>, Refusal> {
+    let given: BTreeSet<_> =
+        loaded.nodes.values().filter_map(|(_, node)| Some(node.allocated_to.as_ref()?.build.clone())).collect();
+    let keys: Vec<_> = given.iter().take(LISTED_MAX).map(order_key).collect();
+    let mut own = BTreeSet::new();
+    for record in load::many(&api.ports, &keys).await?.into_iter().flatten() {
+        let order: Order = decode(&record)?;
+        if order.queue.tenant == *tenant {
+            own.insert(order.build.to_string());
+        }
+    }
+    Ok(own)
+}
+
+fn node_json(node: &Node, layout: &Layout) -> Value {
+    let machine = node.machine();
+    let label = layout
+        .providers()
+        .iter()
+        .filter(|provider| provider.canonical_name == node.provider.as_str())
+        .find_map(|provider| provider.labels.iter().find(|label| label.name == node.label));
+    let comment = match &node.state {
+        NodeState::Hold { reason, .. } => Some(reason.as_str()),
+        _ => None,
+    };
+    json!({
+        "id": node.id,
+        "uuid": node.id,
+        "type": [node.label],
+        "label": node.label,
+        "connection_type": label.map_or("ssh", |label| label.connection_type.as_str()),
+        "external_id": null,
+        "state": node.state.word(),
+        "state_time": node.updated_at.to_iso(),
+        "comment": comment,
+        "max_ready_age": label.map(|label| label.max_ready_age_seconds),
+        "max_age": label.map(|label| label.max_age_seconds),
+        "hold_expiration": null,
+        "slot": null,
+        "interface_ip": machine.and_then(|machine| machine.public_ipv4.clone().or_else(|| machine.private_ipv4.clone())),
+        "public_ipv4": machine.and_then(|machine| machine.public_ipv4.clone()),
+        "private_ipv4": machine.and_then(|machine| machine.private_ipv4.clone()),
+        "public_ipv6": machine.and_then(|machine| machine.public_ipv6.clone()),
+        "private_ipv6": null,
+        "az": node.az,
+        "cloud": null,
+        "provider": node.provider,
+        "region": node.region,
+        "username": node.username,
+        "lock_holder": null,
+        "request_id": node.allocated_to.as_ref().map(|given| &given.row),
+        "main_node_id": null,
+        "quota": {},
+        "is_locked": node.allocated_to.is_some(),
+        "request_time": node.created_at.to_iso(),
+    })
+}
+
+fn request_json(request: &Request, order: Option<&Order>) -> Value {
+    let state = match &request.state {
+        RequestState::Requested => "requested",
+        RequestState::Placed(_) => "accepted",
+        RequestState::Fulfilled(_) => "fulfilled",
+        RequestState::Failed { .. } => "failed",
+    };
+    let nodes = request.nodes().iter().map(|node| json!({"uuid": node, "executor_zone": null, "failed_providers": []}));
+    let mut parts = request.row.as_str().split('-').map(|part| part.parse::<u64>().ok());
+    let (priority, relative) = (parts.next().flatten(), parts.next().flatten());
+    json!({
+        "uuid": request.row,
+        "state": state,
+        "pipeline_name": request.queue.pipeline,
+        "buildset_uuid": order.map(|order| &order.item),
+        "job_name": order.map(|order| &order.job),
+        "labels": request.labels,
+        "priority": priority,
+        "relative_priority": relative,
+        "request_time": request.created_at.to_iso(),
+        "zuul_event_id": order.map(|order| &order.event_id),
+        "image_names": null,
+        "image_upload_uuid": null,
+        "provider_node_data": nodes.collect::<Vec<_>>(),
+        "is_locked": false,
+        "lock_holder": null,
+    })
+}

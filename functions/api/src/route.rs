@@ -1,0 +1,134 @@
+//! Which path is answered by what. Names of projects and branches hold slashes, so they reach as far as the known word behind them.
+
+use crate::asked::Asked;
+use crate::freeze::{self, Wanted};
+use crate::reply::{self, Refusal};
+use crate::{Api, board, builds, buildsets, configuration, item, load, logs, page, pool, status, system};
+use bytes::Bytes;
+use http::Response;
+use serde_json::json;
+use sluice_model::TenantName;
+
+/// Answers a request to read something.
+pub(crate) async fn answer(api: &Api, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+    let parts: Vec<&str> = asked.parts.iter().map(String::as_str).collect();
+    match parts.as_slice() {
+        [] | ["t", _, "status" | "builds"] | ["t", _, "build" | "buildset", _] => Ok(page::page()),
+        ["favicon.ico" | "favicon.svg"] => Ok(page::icon()),
+        ["logs", build, path @ ..] => logs::file(api, build, path, asked).await,
+        ["api"] => alone(asked, system::routes()),
+        ["api", "info"] => alone(asked, system::info(api, None)),
+        ["api", "tenant", name, "info"] => alone(asked, system::info(api, Some(&TenantName::from(*name)))),
+        ["api", rest @ ..] => of_api(api, rest, asked).await,
+        _ => Err(Refusal::missing(format!("There is nothing at /{}.", parts.join("/")))),
+    }
+}
+
+fn alone(asked: &Asked, response: Response<Bytes>) -> Result<Response<Bytes>, Refusal> {
+    asked.only(&[])?;
+    Ok(response)
+}
+
+async fn of_api(api: &Api, rest: &[&str], asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+    match rest {
+        ["tenant", name, rest @ ..] => of_tenant(api, &TenantName::from(*name), rest, asked).await,
+        ["tenants" | "components" | "connections"] => {
+            asked.only(&[])?;
+            match rest {
+                ["tenants"] => system::tenants(api).await,
+                ["components"] => system::components(api).await,
+                _ => system::connections(api).await,
+            }
+        }
+        _ => Err(Refusal::missing(format!("There is nothing at /api/{}.", rest.join("/")))),
+    }
+}
+
+async fn of_tenant(api: &Api, tenant: &TenantName, rest: &[&str], asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+    match rest {
+        // These read parameters of their own.
+        ["builds"] => return existing(api, tenant, builds::list(api, tenant, asked)).await,
+        ["buildsets"] => return existing(api, tenant, buildsets::list(api, tenant, asked)).await,
+        ["build-times"] => return existing(api, tenant, builds::times(api, tenant, asked)).await,
+        ["badge"] => return existing(api, tenant, buildsets::badge(api, tenant, asked)).await,
+        ["config-errors"] => return configuration::errors(api, tenant, asked).await,
+        ["build", uuid, "log"] => return logs::follow(api, tenant, uuid, asked).await,
+        ["autohold"] => {
+            asked.only(&["project"])?;
+            return nothing(api, tenant).await;
+        }
+        ["system-events"] => {
+            asked.only(&["event_type", "idx_min", "idx_max", "limit", "skip"])?;
+            asked.page()?;
+            return nothing(api, tenant).await;
+        }
+        _ => asked.only(&[])?,
+    }
+    match rest {
+        ["status"] => status::status(api, tenant).await,
+        ["status", "change", id @ ..] if !id.is_empty() => status::change(api, tenant, &id.join("/")).await,
+        ["board"] => board::board(api, tenant).await,
+        ["item", id] => item::one(api, tenant, id).await,
+        ["tenant-status"] => configuration::tenant_status(api, tenant).await,
+        ["pipelines"] => configuration::pipelines(api, tenant).await,
+        ["projects"] => configuration::projects(api, tenant).await,
+        ["project", _, .., "autohold"] => nothing(api, tenant).await,
+        ["project", _, .., "enqueue" | "dequeue" | "freeze-pipeline"] => Err(Refusal::Method),
+        ["project", name @ ..] if !name.is_empty() => configuration::project(api, tenant, &name.join("/")).await,
+        ["jobs"] => configuration::jobs(api, tenant).await,
+        ["job", name @ ..] if !name.is_empty() => configuration::job(api, tenant, &name.join("/")).await,
+        ["pipeline", pipeline, "project", rest @ ..] => frozen(api, tenant, pipeline, rest).await,
+        ["labels"] => pool::labels(api, tenant).await,
+        ["nodes"] => pool::nodes(api, tenant).await,
+        ["nodeset-requests"] => pool::requests(api, tenant).await,
+        ["build", uuid] => builds::one(api, tenant, uuid).await,
+        ["buildset", uuid] => buildsets::one(api, tenant, uuid).await,
+        // Nothing of these is kept yet, so there is none of them.
+        ["semaphores" | "images" | "flavors" | "providers"] => nothing(api, tenant).await,
+        ["promote"] => Err(Refusal::Method),
+        _ => {
+            load::known(&api.ports, tenant).await?;
+            Err(Refusal::missing(format!("There is nothing at /api/tenant/{tenant}/{}.", rest.join("/"))))
+        }
+    }
+}
+
+/// Answers only for a tenant that exists.
+async fn existing(
+    api: &Api,
+    tenant: &TenantName,
+    answer: impl Future<Output = Result<Response<Bytes>, Refusal>>,
+) -> Result<Response<Bytes>, Refusal> {
+    load::known(&api.ports, tenant).await?;
+    answer.await
+}
+
+async fn nothing(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+    load::known(&api.ports, tenant).await?;
+    Ok(reply::json(&json!([])))
+}
+
+/// `<project>/branch/<branch>/freeze-jobs` and `…/freeze-job/<job>`. A project may hold the word `branch` in its name: the
+/// first reading whose project exists counts, the longest name of a project first.
+async fn frozen(api: &Api, tenant: &TenantName, pipeline: &str, rest: &[&str]) -> Result<Response<Bytes>, Refusal> {
+    let (path, job) = match rest {
+        [path @ .., "freeze-jobs"] => (path, None),
+        [path @ .., "freeze-job", job] => (path, Some(*job)),
+        _ => {
+            return Err(Refusal::missing("There is nothing at this path of a pipeline."));
+        }
+    };
+    let words = path.iter().enumerate().filter(|(_, word)| **word == "branch").map(|(at, _)| at);
+    let readings: Vec<(String, String)> = words
+        .filter_map(|at| Some((path.get(..at)?.join("/"), path.get(at + 1..)?.join("/"))))
+        .filter(|(project, branch)| !project.is_empty() && !branch.is_empty())
+        .collect();
+    let live = load::live(api, tenant).await?;
+    let chosen = readings.iter().rev().find(|(project, _)| live.layout.project(project).is_some()).or(readings.last());
+    let (project, branch) = chosen.ok_or_else(|| Refusal::missing("A project and a branch are needed in the path."))?;
+    let wanted = Wanted { pipeline, project, branch };
+    match job {
+        None => freeze::jobs(api, tenant, &wanted).await,
+        Some(job) => freeze::job(api, tenant, &wanted, job).await,
+    }
+}

@@ -1,0 +1,263 @@
+//! `T/status` in Zuul's shape: pipelines, queues, items and their jobs.
+
+use crate::Api;
+use crate::build_row::seconds;
+use crate::estimate::Durations;
+use crate::load;
+use crate::reply::{self, Refusal};
+use bytes::Bytes;
+use http::Response;
+use serde_json::{Value, json};
+use sluice_config::Pipeline;
+use sluice_config::pipeline::{Manager, TriggerKind};
+use sluice_gate::{Ask, Head, Item, Job, JobStatus, Slot};
+use sluice_model::{QueueKey, TenantName, Timestamp};
+use sluice_records::queue::Loaded;
+use std::collections::BTreeSet;
+
+/// What is needed to show an item besides itself.
+pub(crate) struct Scene<'a> {
+    pub(crate) tenant: &'a TenantName,
+    pub(crate) web_root: &'a str,
+    pub(crate) durations: &'a Durations,
+    pub(crate) now: Timestamp,
+}
+
+/// `T/status`.
+pub(crate) async fn status(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+    let live = load::live(api, tenant).await?;
+    let read = load::queues(&api.ports, tenant).await?;
+    let durations = api.estimates.of(&api.ports, tenant).await?;
+    let now = api.ports.clock.now();
+    let scene = Scene { tenant, web_root: &api.web_root, durations: &durations, now };
+    let known = live.layout.pipelines();
+    let mut pipelines: Vec<Value> = known.iter().map(|pipeline| scene.pipeline(pipeline, &read.queues)).collect();
+    pipelines.extend(scene.pipelines_without_layout(known, &read.queues));
+    let body = json!({
+        "zuul_version": concat!("sluice ", env!("CARGO_PKG_VERSION")),
+        "last_reconfigured": live.tenant.live_since.0,
+        "state": {
+            "trigger_queue_discarding": false,
+            "trigger_queue_paused": false,
+            "result_queue_paused": false,
+            "reason": null,
+            "info": info(live.tenant.layout.wanted > live.tenant.layout.live, &read.troubles),
+        },
+        "trigger_event_queue": {"length": 0},
+        "management_event_queue": {"length": 0},
+        "connection_event_queues": {},
+        "pipelines": pipelines,
+    });
+    Ok(reply::json_kept(&body, 1, now))
+}
+
+/// `T/status/change/{id}`.
+pub(crate) async fn change(api: &Api, tenant: &TenantName, id: &str) -> Result<Response<Bytes>, Refusal> {
+    load::live(api, tenant).await?;
+    let read = load::queues(&api.ports, tenant).await?;
+    let durations = api.estimates.of(&api.ports, tenant).await?;
+    let scene = Scene { tenant, web_root: &api.web_root, durations: &durations, now: api.ports.clock.now() };
+    let mut items = Vec::new();
+    for (key, loaded) in &read.queues {
+        let Some(head) = &loaded.head else { continue };
+        for (position, slot) in head.slots.iter().enumerate().filter(|(_, slot)| slot.change.id() == id) {
+            items.extend(scene.item(key, head, loaded, position, slot));
+        }
+    }
+    Ok(reply::json_kept(&Value::Array(items), 1, scene.now))
+}
+
+impl Scene<'_> {
+    fn pipeline(&self, pipeline: &Pipeline, queues: &[(QueueKey, Loaded)]) -> Value {
+        let own = || queues.iter().filter(|(key, _)| key.pipeline == pipeline.name);
+        let triggers = pipeline.triggers.iter().map(|trigger| json!({"driver": trigger_word(&trigger.kind)}));
+        json!({
+            "name": pipeline.name,
+            "description": pipeline.description,
+            "state": "normal",
+            "manager": pipeline.manager.as_str(),
+            "triggers": triggers.collect::<Vec<_>>(),
+            "trigger_events": own().map(|(_, loaded)| loaded.arrivals.len()).sum::<usize>(),
+            "result_events": 0,
+            "management_events": 0,
+            "change_queues": own().filter_map(|(key, loaded)| self.queue(key, loaded)).collect::<Vec<_>>(),
+        })
+    }
+
+    /// Pipelines that a newer configuration no longer has, as long as something is left in them.
+    fn pipelines_without_layout(&self, known: &[Pipeline], queues: &[(QueueKey, Loaded)]) -> Vec<Value> {
+        let is_known = |key: &&QueueKey| known.iter().any(|pipeline| pipeline.name == key.pipeline);
+        let gone: BTreeSet<_> =
+            queues.iter().map(|(key, _)| key).filter(|key| !is_known(key)).map(|key| &key.pipeline).collect();
+        gone.into_iter()
+            .map(|name| {
+                let mut own = queues.iter().filter(|(key, _)| key.pipeline == *name);
+                let manager =
+                    own.find_map(|(_, loaded)| Some(loaded.head.as_ref()?.manager)).unwrap_or(Manager::Independent);
+                self.pipeline(&Pipeline::new(name.as_str(), manager), queues)
+            })
+            .collect()
+    }
+
+    fn queue(&self, key: &QueueKey, loaded: &Loaded) -> Option<Value> {
+        let head = loaded.head.as_ref().filter(|head| !head.slots.is_empty())?;
+        let mut heads: Vec<Vec<Value>> = Vec::new();
+        for (position, slot) in head.slots.iter().enumerate() {
+            let Some(item) = self.item(key, head, loaded, position, slot) else {
+                continue;
+            };
+            match heads.last_mut().filter(|_| slot.ahead.is_some()) {
+                Some(list) => list.push(item),
+                None => heads.push(vec![item]),
+            }
+        }
+        Some(json!({"name": key.queue, "branch": null, "window": head.window, "heads": heads}))
+    }
+
+    fn item(&self, key: &QueueKey, head: &Head, loaded: &Loaded, position: usize, slot: &Slot) -> Option<Value> {
+        let (_, item) = loaded.items.get(&slot.id)?;
+        let behind = head.slots.iter().filter(|other| other.ahead.as_ref().is_some_and(|ahead| ahead.item == slot.id));
+        let change = &slot.change;
+        Some(json!({
+            "id": slot.id,
+            "active": head.is_active(position),
+            "live": true,
+            "refs": [{
+                "id": change.id(),
+                "ref": change.git_ref(),
+                "url": item.candidate.url,
+                "project": change.key.project.name(),
+                "project_canonical": change.key.project,
+                "owner": item.candidate.author,
+            }],
+            "item_ahead": slot.ahead.as_ref().map(|ahead| &ahead.item),
+            "items_behind": behind.map(|other| &other.id).collect::<Vec<_>>(),
+            "failing_reasons": failing_reasons(item),
+            "zuul_ref": null,
+            "enqueue_time": item.admitted_at.0,
+            "remaining_time": self.remaining_of(item),
+            "jobs": item.jobs.iter().map(|job| self.job(key, item, job)).collect::<Vec<_>>(),
+        }))
+    }
+
+    fn job(&self, key: &QueueKey, item: &Item, job: &Job) -> Value {
+        let (started_at, ended_at) = match &job.status {
+            JobStatus::Running { started_at } => (*started_at, None),
+            JobStatus::Ended { started_at, ended_at, .. } => (*started_at, Some(*ended_at)),
+            JobStatus::Waiting | JobStatus::Ordered { .. } => (None, None),
+        };
+        let ordered_at = match &job.status {
+            JobStatus::Ordered { at } => Some(*at),
+            _ => None,
+        };
+        let estimate = self.estimate(item, job);
+        let elapsed = started_at.map(|from| ended_at.unwrap_or(self.now).since(from));
+        let has_build = job.build.as_ref();
+        let epoch = |time: Option<Timestamp>| time.map(|time| seconds(time.0));
+        json!({
+            "name": job.summary.name,
+            "dependencies": job.summary.dependencies.iter().map(|dependency| &dependency.name).collect::<Vec<_>>(),
+            "result": job.result().map(|result| result.as_str()),
+            "voting": job.summary.voting,
+            "queued": matches!(job.status, JobStatus::Ordered { .. }),
+            "waiting_status": waiting_status(item, job),
+            "uuid": has_build,
+            "url": has_build.map(|build| format!("stream/{build}?logfile=console.log")),
+            "report_url": has_build.map(|build| format!("{}t/{}/build/{build}", self.web_root, self.tenant)),
+            "elapsed_time": elapsed,
+            "remaining_time": self.remaining(item, job),
+            "execute_time": epoch(ordered_at.or(started_at)),
+            "start_time": epoch(started_at),
+            "end_time": epoch(ended_at),
+            "estimated_time": estimate.map(seconds),
+            "pipeline": key.pipeline,
+            "canceled": has_build.map(|_| job.result() == Some(sluice_model::build::BuildResult::Aborted)),
+            "paused": has_build.map(|_| false),
+            "pre_fail": has_build.map(|_| false),
+            "retry": has_build.map(|_| job.attempt > 1),
+            "snapshotting": has_build.map(|_| false),
+            "tries": job.attempt,
+        })
+    }
+
+    /// Returns the milliseconds that a job takes, if it succeeded of late.
+    pub(crate) fn estimate(&self, item: &Item, job: &Job) -> Option<u64> {
+        let project = item.candidate.change.key.project.clone();
+        self.durations.get(&(job.summary.name.clone(), project)).copied()
+    }
+
+    fn remaining(&self, item: &Item, job: &Job) -> Option<u64> {
+        match &job.status {
+            JobStatus::Ended { .. } => Some(0),
+            JobStatus::Running { started_at: Some(started_at) } => {
+                Some(self.estimate(item, job)?.saturating_sub(self.now.since(*started_at)))
+            }
+            _ => None,
+        }
+    }
+
+    fn remaining_of(&self, item: &Item) -> Option<u64> {
+        let times: Option<Vec<u64>> = item.jobs.iter().map(|job| self.remaining(item, job)).collect();
+        times?.into_iter().max()
+    }
+}
+
+/// Returns the word for a driver that Zuul uses.
+pub(crate) fn trigger_word(kind: &TriggerKind) -> &'static str {
+    match kind {
+        TriggerKind::GitHub(_) => "github",
+        TriggerKind::Gerrit(_) => "gerrit",
+        TriggerKind::GitLab(_) => "gitlab",
+        TriggerKind::Git(_) => "git",
+        TriggerKind::Timer(_) => "timer",
+        TriggerKind::Zuul(_) => "zuul",
+        TriggerKind::Other(_) => "other",
+    }
+}
+
+/// Returns what a job waits for, `None` for one that runs or is over.
+pub(crate) fn waiting_status(item: &Item, job: &Job) -> Option<String> {
+    match &job.status {
+        JobStatus::Ordered { .. } => Some(match &job.request {
+            Some(request) => format!("node request: {}", request.row),
+            None => "executor".to_owned(),
+        }),
+        JobStatus::Waiting => {
+            let unmet = job.summary.dependencies.iter().map(|dependency| &dependency.name);
+            let is_open = |name: &&sluice_model::JobName| {
+                item.jobs.iter().any(|other| other.summary.name == **name && other.result().is_none())
+            };
+            let unmet: Vec<&str> = unmet.filter(is_open).map(|name| name.as_str()).collect();
+            Some(match unmet.as_slice() {
+                [] if !job.summary.semaphores.is_empty() => {
+                    let names: Vec<&str> =
+                        job.summary.semaphores.iter().map(|semaphore| semaphore.name.as_str()).collect();
+                    format!("semaphores: {}", names.join(", "))
+                }
+                [] => "repo state".to_owned(),
+                names => format!("dependencies: {}", names.join(", ")),
+            })
+        }
+        JobStatus::Running { .. } | JobStatus::Ended { .. } => None,
+    }
+}
+
+fn failing_reasons(item: &Item) -> Vec<&'static str> {
+    let mut reasons = Vec::new();
+    match &item.ask {
+        Ask::Unmergeable { configuration: true, .. } => reasons.push("its configuration is wrong"),
+        Ask::Unmergeable { configuration: false, .. } => reasons.push("it does not merge"),
+        Ask::No | Ask::Asked { .. } | Ask::Merged(_) => {}
+    }
+    if item.jobs.iter().any(Job::fails_item) {
+        reasons.push("at least one job failed");
+    }
+    reasons
+}
+
+fn info(is_settling: bool, troubles: &[String]) -> Option<String> {
+    let settling =
+        is_settling.then(|| "A new configuration is being read; nothing enters or lands until it is live.".to_owned());
+    let words: Vec<String> = settling.into_iter().chain(troubles.iter().cloned()).collect();
+    (!words.is_empty()).then(|| words.join(" "))
+}

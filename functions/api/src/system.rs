@@ -1,0 +1,119 @@
+//! What is not of one tenant: information, tenants, components, connections.
+
+use crate::Api;
+use crate::load;
+use crate::reply::{self, Refusal};
+use bytes::Bytes;
+use http::Response;
+use serde_json::{Map, Value, json};
+use sluice_model::TenantName;
+use sluice_records::codec::decode;
+use sluice_records::connection;
+use sluice_records::session::Session;
+
+/// The partition of the index `find` that lists executors' sessions.
+const SESSIONS: &str = "sessions";
+/// Executors that are listed.
+const SESSIONS_MAX: usize = 200;
+
+/// `/api`: where everything is.
+pub(crate) fn routes() -> Response<Bytes> {
+    let tenant = "/api/tenant/{tenant}";
+    let of_tenant = [
+        ("tenant_info", "info"),
+        ("status", "status"),
+        ("status_change", "status/change/{change}"),
+        ("tenant_status", "tenant-status"),
+        ("config_errors", "config-errors"),
+        ("projects", "projects"),
+        ("project", "project/{project:.*}"),
+        ("pipelines", "pipelines"),
+        ("jobs", "jobs"),
+        ("job", "job/{job_name}"),
+        ("project_freeze_jobs", "pipeline/{pipeline}/project/{project:.*}/branch/{branch:.*}/freeze-jobs"),
+        ("project_freeze_job", "pipeline/{pipeline}/project/{project:.*}/branch/{branch:.*}/freeze-job/{job}"),
+        ("labels", "labels"),
+        ("nodes", "nodes"),
+        ("nodeset_requests", "nodeset-requests"),
+        ("builds", "builds"),
+        ("build", "build/{uuid}"),
+        ("build_log", "build/{uuid}/log"),
+        ("build_times", "build-times"),
+        ("buildsets", "buildsets"),
+        ("buildset", "buildset/{uuid}"),
+        ("badge", "badge"),
+        ("autohold_list", "autohold"),
+        ("semaphores", "semaphores"),
+        ("images", "images"),
+        ("flavors", "flavors"),
+        ("providers", "providers"),
+        ("system_events", "system-events"),
+        ("board", "board"),
+        ("item", "item/{item}"),
+    ];
+    let mut map = Map::new();
+    for name in ["info", "connections", "components", "tenants"] {
+        map.insert(name.to_owned(), json!(format!("/api/{name}")));
+    }
+    map.extend(of_tenant.map(|(name, route)| (name.to_owned(), json!(format!("{tenant}/{route}")))));
+    reply::json(&Value::Object(map))
+}
+
+/// `/api/info` and `T/info`; the latter answers for unknown tenants too, as Zuul does.
+pub(crate) fn info(api: &Api, tenant: Option<&TenantName>) -> Response<Bytes> {
+    let mut info = json!({
+        "capabilities": {
+            "job_history": true,
+            "auth": {"realms": {}, "default_realm": null, "read_protected": false, "auth_log_file_requests": false},
+        },
+        "websocket_url": null,
+        "stats": {"prefix": null, "type": "graphite", "url": null},
+    });
+    if let (Some(tenant), Some(map)) = (tenant, info.as_object_mut()) {
+        map.insert("tenant".into(), json!(tenant));
+    }
+    reply::json_kept(&json!({"info": info}), 3_600, api.started_at)
+}
+
+/// `/api/tenants`.
+pub(crate) async fn tenants(api: &Api) -> Result<Response<Bytes>, Refusal> {
+    let names = load::tenants(&api.ports).await?;
+    let list = names.iter().map(|name| json!({"name": name})).collect();
+    Ok(reply::json_kept(&Value::Array(list), 1, api.ports.clock.now()))
+}
+
+/// `/api/components`: the executors that live. What else there is are functions, which come and go with their work.
+pub(crate) async fn components(api: &Api) -> Result<Response<Bytes>, Refusal> {
+    let keys = api.ports.records.find(SESSIONS, None, SESSIONS_MAX).await?;
+    let now = api.ports.clock.now();
+    let mut executors = Vec::new();
+    for record in load::many(&api.ports, &keys).await?.into_iter().flatten() {
+        let session: Session = decode(&record)?;
+        let state = if session.alive_until >= now { "running" } else { "stopped" };
+        executors.push(json!({"hostname": session.hostname, "state": state, "version": env!("CARGO_PKG_VERSION")}));
+    }
+    let web = json!([{"hostname": "api", "state": "running", "version": env!("CARGO_PKG_VERSION")}]);
+    let mut body = json!({"web": web});
+    if let Some(map) = body.as_object_mut().filter(|_| !executors.is_empty()) {
+        map.insert("executor".into(), Value::Array(executors));
+    }
+    Ok(reply::json(&body))
+}
+
+/// `/api/connections`; secrets and logins are no part of the answer (Z5.4).
+pub(crate) async fn connections(api: &Api) -> Result<Response<Bytes>, Refusal> {
+    let file = match api.ports.objects.get(connection::OBJECT).await? {
+        None => connection::ConnectionsFile::default(),
+        Some(_) => connection::load(&api.ports).await?,
+    };
+    let list = file.0.iter().map(|(name, connection)| {
+        json!({
+            "name": name,
+            "driver": connection.driver,
+            "baseurl": connection.git_url,
+            "canonical_hostname": connection.canonical_hostname,
+            "server": connection.canonical_hostname,
+        })
+    });
+    Ok(reply::json(&Value::Array(list.collect())))
+}

@@ -1,0 +1,209 @@
+//! One definition of a job in Zuul's shape. Secrets are shown by name alone (Z5.4).
+
+use crate::configuration::stanzas;
+use serde_json::{Map, Value, json};
+use sluice_config::Pattern;
+use sluice_config::fragment::Source;
+use sluice_config::layout::Layout;
+use sluice_config::objects::{
+    Alternative, JobStanza, NodesetBody, NodesetRef, Parent, PlaybookRef, RoleSource, Stanza,
+};
+use sluice_model::job::{NodeSet, WorkspaceScheme};
+
+/// Attributes of the configuration that are kept as they were written, with the name and the value that is shown for none.
+const AS_WRITTEN: [(&str, &str); 8] = [
+    ("include-projects", "include_projects"),
+    ("exclude-projects", "exclude_projects"),
+    ("include-vars", "include_vars"),
+    ("deduplicate", "deduplicate"),
+    ("failure-output", "failure_output"),
+    ("type", "type"),
+    ("secret-exposure", "secret_exposure"),
+    ("ansible-split-streams", "ansible_split_streams"),
+];
+
+/// Returns a definition.
+pub(crate) fn json(layout: &Layout, source: &Source, job: &JobStanza) -> Value {
+    let list = |combined: &Option<sluice_config::objects::Combined<Vec<String>>>| {
+        combined.as_ref().map(|list| list.value.clone()).unwrap_or_default()
+    };
+    let patterns = |combined: &Option<sluice_config::objects::Combined<Vec<Pattern>>>| {
+        combined.as_ref().map(|list| texts(&list.value)).unwrap_or_default()
+    };
+    let roles = roles(layout, source, job);
+    let playbooks = |list: &Option<Vec<PlaybookRef>>, cleanup: bool| {
+        let chosen = list.iter().flatten().filter(|playbook| playbook.cleanup == cleanup);
+        chosen.map(|one| playbook(source, job, &roles, one)).collect::<Vec<_>>()
+    };
+    let required = job.required_projects.iter().flat_map(|list| &list.value).map(|required| {
+        let name = layout.project(&required.name).map_or(required.name.as_str(), |project| project.name.name());
+        let mut shown = Map::new();
+        shown.insert("project_name".into(), json!(name));
+        if let Some(branch) = &required.override_checkout {
+            shown.insert("override_checkout".into(), json!(branch));
+        }
+        Value::Object(shown)
+    });
+    let dependencies = job.dependencies.iter().flat_map(|list| &list.value);
+    let mut shown = json!({
+        "name": job.name,
+        "parent": parent(layout, job),
+        "description": job.description,
+        "variant_description": job.variant_description,
+        "branches": job.branches.as_ref().map(|branches| texts(branches)),
+        "source_context": source_context(source),
+        "files": patterns(&job.files),
+        "irrelevant_files": patterns(&job.irrelevant_files),
+        "override_checkout": job.override_checkout,
+        "required_projects": required.collect::<Vec<_>>(),
+        "include_projects": null,
+        "exclude_projects": null,
+        "semaphores": job.semaphores.iter().flatten().collect::<Vec<_>>(),
+        "variables": job.vars.as_ref().map(|vars| vars.value.clone()).unwrap_or_default(),
+        "extra_variables": job.extra_vars.as_ref().map(|vars| vars.value.clone()).unwrap_or_default(),
+        "host_variables": job.host_vars.as_ref().map(|vars| vars.value.clone()).unwrap_or_default(),
+        "group_variables": job.group_vars.as_ref().map(|vars| vars.value.clone()).unwrap_or_default(),
+        "include_vars": [],
+        "final": job.is_final.unwrap_or(false),
+        "abstract": job.is_abstract.unwrap_or(false),
+        "intermediate": job.intermediate.unwrap_or(false),
+        "protected": job.protected,
+        "voting": job.voting.unwrap_or(true),
+        "pre_timeout": job.pre_timeout_seconds,
+        "timeout": job.timeout_seconds,
+        "post_timeout": job.post_timeout_seconds,
+        "tags": list(&job.tags),
+        "provides": list(&job.provides),
+        "requires": list(&job.requires),
+        "dependencies": dependencies.collect::<Vec<_>>(),
+        "attempts": job.attempts.unwrap_or(3),
+        "roles": roles,
+        "run": playbooks(&job.run, false),
+        "pre_run": playbooks(&job.pre_run, false),
+        "post_run": playbooks(&job.post_run, false),
+        "cleanup_run": playbooks(&job.post_run, true),
+        "post_review": job.post_review,
+        "match_on_config_updates": job.match_on_config_updates.unwrap_or(true),
+        "deduplicate": "auto",
+        "failure_output": [],
+        "image_build_name": job.image_build_name,
+        "type": "regular",
+        "secret_exposure": "ignore",
+        "ansible_version": job.ansible_version,
+        "ansible_split_streams": null,
+        "workspace_scheme": job.workspace_scheme.unwrap_or(WorkspaceScheme::Golang),
+        "workspace_checkout": job.other.get("workspace-checkout").cloned().unwrap_or(Value::Bool(true)),
+    });
+    if let Some(map) = shown.as_object_mut() {
+        for (written, name) in AS_WRITTEN {
+            if let Some(value) = job.other.get(written) {
+                map.insert(name.to_owned(), value.clone());
+            }
+        }
+        if let Some((key, value)) = job.nodeset.as_ref().and_then(|nodeset| nodes(layout, nodeset)) {
+            map.insert(key.to_owned(), value);
+        }
+    }
+    shown
+}
+
+/// Returns the name of the job that a definition inherits from.
+pub(crate) fn parent<'a>(layout: &'a Layout, job: &'a JobStanza) -> Option<&'a str> {
+    match &job.parent {
+        Parent::Named(name) => Some(name),
+        Parent::Base => None,
+        Parent::Unset => Some(layout.tenant().default_parent.as_str()).filter(|parent| *parent != job.name),
+    }
+}
+
+/// Returns patterns as they were written.
+pub(crate) fn texts(patterns: &[Pattern]) -> Vec<String> {
+    patterns.iter().map(|pattern| pattern.as_str().to_owned()).collect()
+}
+
+/// Returns where something is defined.
+pub(crate) fn source_context(source: &Source) -> Value {
+    json!({"project": source.project.name(), "branch": source.branch, "path": source.path})
+}
+
+/// Returns a nodeset.
+pub(crate) fn nodeset(set: &NodeSet) -> Value {
+    let nodes = set.nodes.iter().map(|node| {
+        json!({
+            "name": node.names.first(),
+            "aliases": node.names.get(1..).unwrap_or_default(),
+            "label": node.label,
+            "id": null,
+            "state": "unknown",
+            "hold_job": null,
+            "comment": null,
+            "user_data": null,
+            "tenant_name": null,
+            "requestor": null,
+        })
+    });
+    json!({"name": set.name, "nodes": nodes.collect::<Vec<_>>(), "groups": set.groups, "alternatives": []})
+}
+
+fn roles(layout: &Layout, source: &Source, job: &JobStanza) -> Vec<Value> {
+    let own = json!({
+        "target_name": source.project.short_name(),
+        "type": "zuul",
+        "project_canonical_name": source.project,
+        "implicit": true,
+    });
+    let asked_for = job.roles.iter().flatten().filter_map(|role| {
+        let RoleSource::Zuul(name) = &role.source else {
+            return None;
+        };
+        let project = layout.project(name)?;
+        Some(json!({
+            "target_name": role.name.as_deref().unwrap_or(project.name.short_name()),
+            "type": "zuul",
+            "project_canonical_name": project.name,
+            "implicit": false,
+        }))
+    });
+    let has_playbooks = [&job.run, &job.pre_run, &job.post_run].into_iter().any(Option::is_some);
+    has_playbooks.then_some(own).into_iter().chain(asked_for).collect()
+}
+
+fn playbook(source: &Source, job: &JobStanza, roles: &[Value], playbook: &PlaybookRef) -> Value {
+    let secrets = job.secrets.iter().flatten().map(|secret| json!({"name": secret.secret, "alias": secret.name}));
+    json!({
+        "path": playbook.path,
+        "roles": roles,
+        "secrets": secrets.collect::<Vec<_>>(),
+        "semaphores": playbook.semaphores.iter().map(|name| json!({"name": name})).collect::<Vec<_>>(),
+        "source_context": source_context(source),
+        "cleanup": playbook.cleanup,
+        "preserve_home_paths": [],
+    })
+}
+
+fn nodes(layout: &Layout, found: &NodesetRef) -> Option<(&'static str, Value)> {
+    let body = match found {
+        NodesetRef::Inline(body) => body,
+        NodesetRef::Named(name) => named(layout, name)?,
+    };
+    Some(match body {
+        NodesetBody::Nodes(set) => ("nodeset", nodeset(set)),
+        NodesetBody::Alternatives(list) => {
+            let sets = list.iter().filter_map(|alternative| match alternative {
+                Alternative::Inline(set) => Some(nodeset(set)),
+                Alternative::Named(name) => match named(layout, name)? {
+                    NodesetBody::Nodes(set) => Some(nodeset(set)),
+                    NodesetBody::Alternatives(_) => None,
+                },
+            });
+            ("nodeset_alternatives", Value::Array(sets.collect()))
+        }
+    })
+}
+
+fn named<'l>(layout: &'l Layout, name: &str) -> Option<&'l NodesetBody> {
+    stanzas(layout).find_map(|(_, stanza)| match stanza {
+        Stanza::Nodeset(found) if found.name == name => Some(&found.body),
+        _ => None,
+    })
+}

@@ -1,0 +1,224 @@
+//! Builds and buildsets: shapes, filters, pages.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::{each, get, json, keys, story};
+use serde_json::{Value, json as value};
+use sluice_browser_tests::story::{A, B, C, E, build_id, item_id};
+
+const BUILD: [&str; 22] = [
+    "_id",
+    "artifacts",
+    "buildset",
+    "duration",
+    "end_time",
+    "error_detail",
+    "event_id",
+    "event_timestamp",
+    "execute_time",
+    "final",
+    "held",
+    "job_name",
+    "log_url",
+    "nodeset",
+    "pipeline",
+    "provides",
+    "queue_item_uuid",
+    "ref",
+    "result",
+    "start_time",
+    "uuid",
+    "voting",
+];
+
+/// Z9.1: the shape of a build.
+#[tokio::test]
+async fn builds_are_listed_newest_first() {
+    let story = story().await;
+    let builds = json(&story.api, "/api/tenant/acme/builds").await;
+    let numbers: Vec<u64> = each(&builds, "_id").into_iter().map(|id| id.as_u64().unwrap()).collect();
+    assert!(numbers.is_sorted_by(|newer, older| newer >= older), "{numbers:?}");
+    assert_eq!(numbers.len(), 14);
+    for build in builds.as_array().unwrap() {
+        assert_eq!(keys(build), BUILD);
+        assert_eq!(
+            keys(&build["ref"]),
+            ["branch", "change", "newrev", "oldrev", "patchset", "project", "ref", "ref_url"]
+        );
+        assert_eq!(keys(&build["buildset"]), ["uuid"]);
+    }
+}
+
+/// Z9.1
+#[tokio::test]
+async fn a_build_that_is_over_says_how_long_it_took_and_where_its_logs_are() {
+    let story = story().await;
+    let id = build_id(&C, "unit", 1);
+    let build = json(&story.api, &format!("/api/tenant/acme/build/{id}")).await;
+    assert_eq!(
+        (&build["result"], &build["final"], &build["duration"]),
+        (&value!("FAILURE"), &value!(true), &value!(41.0))
+    );
+    assert_eq!(build["error_detail"], "2 of 314 tests failed");
+    assert_eq!(build["log_url"], format!("https://ci.example.org/logs/{id}/"));
+    assert_eq!(build["artifacts"].as_array().unwrap().len(), 1, "an artifact without an address is none");
+    assert_eq!(build["ref"]["ref_url"], "https://github.com/org/lib/pull/13");
+    assert_eq!(build["buildset"]["refs"][0]["change"], 13);
+    assert_eq!(build["buildset"]["uuid"], item_id(&C).as_str());
+}
+
+/// Z9.1
+#[tokio::test]
+async fn a_build_that_runs_has_no_end() {
+    let story = story().await;
+    let build = json(&story.api, &format!("/api/tenant/acme/build/{}", build_id(&B, "integration", 1))).await;
+    for name in ["result", "final", "end_time", "duration", "log_url"] {
+        assert_eq!(build[name], Value::Null, "{name}");
+    }
+    assert_eq!(build["start_time"], "2026-11-21T11:01:05");
+    assert_eq!(build["nodeset"], "pair");
+}
+
+/// Z9.1: filters; a parameter given twice means either.
+#[tokio::test]
+async fn builds_are_filtered() {
+    let story = story().await;
+    let count = async |query: &str| {
+        json(&story.api, &format!("/api/tenant/acme/builds?{query}")).await.as_array().unwrap().len()
+    };
+    assert_eq!(count("project=org/lib&job_name=unit").await, 3);
+    assert_eq!(count("project=github.com%2Forg%2Flib&job_name=un*").await, 3);
+    assert_eq!(count("job_name=docs&job_name=integration").await, 6);
+    assert_eq!(count("result=FAILURE").await, 3);
+    assert_eq!(count("exclude_result=FAILURE&complete=true").await, 6);
+    assert_eq!(count("complete=false").await, 5);
+    assert_eq!(count("voting=False").await, count("job_name=docs").await);
+    assert_eq!(count("change=12&pipeline=gate").await, 2);
+    assert_eq!(count("change=12&pipeline=check").await, 0);
+    assert_eq!(count("newrev=abc").await, 0);
+    assert_eq!(count("final=true&result=SUCCESS").await, 6);
+    assert_eq!(get(&story.api, "/api/tenant/acme/builds?colour=red").await.status(), 404, "an unknown parameter");
+    assert_eq!(get(&story.api, "/api/tenant/acme/builds?idx_max=soon").await.status(), 400);
+}
+
+/// Z9.1: every way through the pages shows every build once.
+#[tokio::test]
+async fn pages_join_without_gap_or_repeat() {
+    let story = story().await;
+    let all = json(&story.api, "/api/tenant/acme/builds").await;
+    let all = each(&all, "uuid");
+    let mut by_skip = Vec::new();
+    for skip in (0..15).step_by(4) {
+        let page = json(&story.api, &format!("/api/tenant/acme/builds?limit=4&skip={skip}")).await;
+        by_skip.extend(page.as_array().unwrap().iter().map(|build| build["uuid"].clone()));
+    }
+    assert_eq!(by_skip.iter().collect::<Vec<_>>(), all);
+    let (mut by_number, mut next) = (Vec::new(), String::new());
+    for _ in 0..20 {
+        let page = json(&story.api, &format!("/api/tenant/acme/builds?limit=4{next}")).await;
+        let Some(last) = page.as_array().unwrap().last() else {
+            break;
+        };
+        next = format!("&idx_max={}", last["_id"].as_u64().unwrap() - 1);
+        by_number.extend(page.as_array().unwrap().iter().map(|build| build["uuid"].clone()));
+    }
+    assert_eq!(by_number.iter().collect::<Vec<_>>(), all);
+}
+
+/// Z9.1: a skipped job is a build without an id.
+#[tokio::test]
+async fn a_buildset_has_its_builds_and_the_jobs_that_were_skipped() {
+    let story = story().await;
+    let failed = json(&story.api, "/api/tenant/acme/buildsets?result=FAILURE").await;
+    assert_eq!(failed.as_array().unwrap().len(), 1);
+    let expected = [
+        "_id",
+        "event_id",
+        "event_timestamp",
+        "first_build_start_time",
+        "last_build_end_time",
+        "message",
+        "parameters",
+        "pipeline",
+        "queue_item_uuid",
+        "refs",
+        "result",
+        "user_id",
+        "uuid",
+    ];
+    assert_eq!(keys(&failed[0]), expected);
+    let one = json(&story.api, &format!("/api/tenant/acme/buildset/{}", failed[0]["uuid"].as_str().unwrap())).await;
+    assert_eq!(each(&one["builds"], "result"), ["FAILURE", "SKIPPED"]);
+    assert_eq!(one["builds"][1]["uuid"], Value::Null);
+    assert_eq!(one["message"], "unit failed");
+}
+
+/// Z9.1: what is in a queue is a buildset that is not over.
+#[tokio::test]
+async fn a_buildset_can_be_seen_before_it_is_over() {
+    let story = story().await;
+    let one = json(&story.api, &format!("/api/tenant/acme/buildset/{}", item_id(&A))).await;
+    assert_eq!((&one["result"], &one["pipeline"]), (&Value::Null, &value!("gate")));
+    assert_eq!(each(&one["builds"], "job_name"), ["unit", "docs"]);
+    let open = json(&story.api, "/api/tenant/acme/buildsets?complete=false").await;
+    assert_eq!(open.as_array().unwrap().len(), 7);
+    let page =
+        "/api/tenant/acme/buildsets?skip=0&limit=50&exclude_result=NO_JOBS&exclude_result=DEQUEUED&complete=true";
+    assert_eq!(json(&story.api, page).await.as_array().unwrap().len(), 4);
+    let waiting = json(&story.api, &format!("/api/tenant/acme/buildset/{}", item_id(&E))).await;
+    assert!(waiting.get("builds").is_none(), "absent when there is none");
+}
+
+/// Z9.1
+#[tokio::test]
+async fn times_and_badges_are_of_builds_that_are_over() {
+    let story = story().await;
+    let times =
+        json(&story.api, "/api/tenant/acme/build-times?project=org/app&job_name=integration&exclude_result=FAILURE")
+            .await;
+    assert_eq!(each(&times, "duration"), [240.0]);
+    let expected = [
+        "_id",
+        "branch",
+        "duration",
+        "end_time",
+        "final",
+        "job_name",
+        "pipeline",
+        "project",
+        "ref",
+        "result",
+        "start_time",
+        "uuid",
+    ];
+    assert_eq!(keys(&times[0]), expected);
+    let badge = get(&story.api, "/api/tenant/acme/badge?project=org/lib&pipeline=gate").await;
+    assert_eq!(
+        (badge.headers()["content-type"].to_str().unwrap(), badge.headers()["cache-control"].to_str().unwrap()),
+        ("image/svg+xml", "no-cache")
+    );
+    assert!(String::from_utf8_lossy(badge.body()).contains("passing"));
+    assert_eq!(get(&story.api, "/api/tenant/acme/badge?pipeline=periodic").await.status(), 404);
+}
+
+/// Z2.1, Z9.1: nothing crosses tenants.
+#[tokio::test]
+async fn a_tenant_sees_nothing_of_another() {
+    let story = story().await;
+    let theirs = json(&story.api, "/api/tenant/other/builds").await;
+    assert_eq!(theirs.as_array().unwrap().len(), 1);
+    let (build, item) = (theirs[0]["uuid"].as_str().unwrap(), theirs[0]["buildset"]["uuid"].as_str().unwrap());
+    for path in
+        [format!("build/{build}"), format!("build/{build}/log"), format!("buildset/{item}"), format!("item/{item}")]
+    {
+        assert_eq!(get(&story.api, &format!("/api/tenant/other/{path}")).await.status(), 200, "{path}");
+        assert_eq!(get(&story.api, &format!("/api/tenant/acme/{path}")).await.status(), 404, "{path}");
+    }
+    let ours = build_id(&A, "unit", 1);
+    assert_eq!(get(&story.api, &format!("/api/tenant/other/build/{ours}")).await.status(), 404);
+    for path in ["status", "board", "builds", "buildsets", "nodes", "nodeset-requests"] {
+        let text = json(&story.api, &format!("/api/tenant/acme/{path}")).await.to_string();
+        assert!(!text.contains("nobody else") && !text.contains(build), "{path}");
+    }
+}

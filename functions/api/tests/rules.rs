@@ -1,0 +1,210 @@
+//! The rules of all routes, and those that are not of one tenant.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::{ask, each, get, json, keys, story};
+use http::Method;
+use serde_json::{Value, json as value};
+
+/// Z9.1: what clients ask first.
+#[tokio::test]
+async fn info_is_there_for_everybody() {
+    let story = story().await;
+    let info = json(&story.api, "/api/info").await;
+    assert_eq!(keys(&info["info"]), ["capabilities", "stats", "websocket_url"], "no tenant: several are served");
+    let auth = &info["info"]["capabilities"]["auth"];
+    assert_eq!(keys(auth), ["auth_log_file_requests", "default_realm", "read_protected", "realms"]);
+    assert_eq!(auth["realms"], value!({}));
+    assert_eq!(json(&story.api, "/api/tenant/nobody/info").await["info"]["tenant"], "nobody");
+    let response = get(&story.api, "/api/info").await;
+    assert_eq!(response.headers()["cache-control"], "public, max-age=3600");
+    assert_eq!(response.headers()["last-modified"], "Sat, 21 Nov 2026 11:03:45 GMT");
+}
+
+/// Z9.1
+#[tokio::test]
+async fn tenants_components_and_connections_are_listed() {
+    let story = story().await;
+    assert_eq!(json(&story.api, "/api/tenants").await, value!([{"name": "acme"}, {"name": "other"}]));
+    let components = json(&story.api, "/api/components").await;
+    assert_eq!(components["executor"][0]["hostname"], "executor-1");
+    assert_eq!(components["executor"][0]["state"], "running");
+    assert_eq!(json(&story.api, "/api/connections").await, value!([]));
+    assert!(json(&story.api, "/api").await["builds"].as_str().unwrap().ends_with("/builds"));
+}
+
+/// Z9.1: browsers ask what they may ask.
+#[tokio::test]
+async fn options_need_no_permission() {
+    let story = story().await;
+    let response = ask(&story.api, Method::OPTIONS, "/api/tenant/acme/status").await;
+    assert_eq!(response.status(), 204);
+    assert_eq!(response.headers()["access-control-allow-origin"], "*");
+    assert!(
+        response.headers()["access-control-allow-headers"].to_str().unwrap().starts_with("Authorization, Content-Type")
+    );
+    assert!(response.headers()["access-control-allow-methods"].to_str().unwrap().contains("OPTIONS"));
+    assert_eq!(response.headers()["access-control-max-age"], "86400");
+}
+
+/// Z9.1: the dashboard sends repeated slashes.
+#[tokio::test]
+async fn repeated_slashes_are_one() {
+    let story = story().await;
+    assert_eq!(json(&story.api, "//api/tenant/acme//nodes").await, value!([]));
+    assert_eq!(json(&story.api, "/api/tenant/acme//autohold").await, value!([]));
+}
+
+/// Z9.1
+#[tokio::test]
+async fn what_is_not_there_is_told_as_json() {
+    let story = story().await;
+    let missing = [
+        "/api/tenant/nobody/status",
+        "/api/tenant/nobody/builds",
+        "/api/tenant/nobody/semaphores",
+        "/api/tenant/acme/project/org/none",
+        "/api/tenant/acme/project/org%2Fapp",
+        "/api/tenant/acme/job/none",
+        "/api/tenant/acme/build/none",
+        "/api/tenant/acme/buildset/none",
+        "/api/tenant/acme/item/none",
+        "/api/tenant/acme/nothing",
+        "/api/nothing",
+        "/nothing",
+        "/api/tenant/acme/status?now=1",
+    ];
+    for path in missing {
+        let response = get(&story.api, path).await;
+        assert_eq!(response.status(), 404, "{path}");
+        let body: Value = serde_json::from_slice(response.body()).unwrap();
+        assert_eq!(keys(&body), ["description", "error"], "{path}");
+    }
+}
+
+/// Z9.1: nothing can be changed where nobody can be recognised.
+#[tokio::test]
+async fn writing_is_refused() {
+    let story = story().await;
+    for (method, path) in [
+        (Method::POST, "project/org/app/enqueue"),
+        (Method::DELETE, "autohold/1"),
+        (Method::PUT, "nodes/1"),
+        (Method::GET, "project/org/app/enqueue"),
+    ] {
+        let response = ask(&story.api, method, &format!("/api/tenant/acme/{path}")).await;
+        assert_eq!(response.status(), 405, "{path}");
+        assert_eq!(response.headers()["allow"], "GET, HEAD, OPTIONS");
+    }
+    assert_eq!(ask(&story.api, Method::HEAD, "/api/tenants").await.body().len(), 0);
+}
+
+/// Z9.1: what has no records yet is empty, in its own shape.
+#[tokio::test]
+async fn what_is_not_kept_yet_is_empty() {
+    let story = story().await;
+    for path in [
+        "autohold",
+        "semaphores",
+        "images",
+        "flavors",
+        "providers",
+        "system-events",
+        "nodes",
+        "nodeset-requests",
+        "labels",
+        "project/org/app/autohold",
+    ] {
+        assert_eq!(json(&story.api, &format!("/api/tenant/acme/{path}")).await, value!([]), "{path}");
+    }
+}
+
+/// Z9.1
+#[tokio::test]
+async fn projects_pipelines_and_jobs_are_what_the_layout_says() {
+    let story = story().await;
+    let projects = json(&story.api, "/api/tenant/acme/projects").await;
+    assert_eq!(each(&projects, "name"), ["org/app", "org/config", "org/lib"]);
+    assert_eq!(
+        projects[1],
+        value!({"name": "org/config", "connection_name": "github", "canonical_name": "github.com/org/config", "type": "config"})
+    );
+    let pipelines = json(&story.api, "/api/tenant/acme/pipelines").await;
+    assert_eq!(pipelines[0], value!({"name": "check", "triggers": [{"name": "github", "driver": "github"}]}));
+    assert_eq!(pipelines[2]["triggers"][0]["driver"], "timer");
+    let jobs = json(&story.api, "/api/tenant/acme/jobs").await;
+    assert_eq!(each(&jobs, "name"), ["base", "docs", "integration", "unit"]);
+    assert_eq!(jobs[0], value!({"name": "base", "description": "What every job stands on.", "variants": [{}]}));
+    assert_eq!(jobs[2]["variants"], value!([{"parent": "unit", "branches": ["main", "stable/1.0"]}]));
+    assert_eq!(jobs[3]["tags"], value!(["fast"]));
+}
+
+/// Z9.1, Z5.4: a job's whole definition, and of its secrets the names alone.
+#[tokio::test]
+async fn a_job_is_shown_whole_and_its_secrets_by_name() {
+    let story = story().await;
+    let job = json(&story.api, "/api/tenant/acme/job/integration").await;
+    let integration = &job[0];
+    assert_eq!(integration["parent"], "unit");
+    assert_eq!(integration["nodeset"]["nodes"].as_array().unwrap().len(), 2);
+    assert_eq!(integration["dependencies"], value!([{"name": "unit", "soft": false}]));
+    assert_eq!(integration["required_projects"], value!([{"project_name": "org/lib"}]));
+    assert_eq!(integration["source_context"], value!({"project": "org/app", "branch": "main", "path": ".zuul.yaml"}));
+    assert_eq!(integration["run"][0]["path"], "playbooks/integration.yaml");
+    let docs = json(&story.api, "/api/tenant/acme/job/docs").await;
+    assert!(docs[0].get("nodeset").is_none(), "absent where the variant sets none");
+    assert_eq!(docs[0]["run"][0]["secrets"], value!([{"name": "publish", "alias": "publish"}]));
+    assert!(!docs.to_string().contains("c2VjcmV0"), "no ciphertext");
+}
+
+/// Z9.1
+#[tokio::test]
+async fn a_project_lists_its_jobs_by_pipeline() {
+    let story = story().await;
+    for name in ["org/app", "github.com/org/app"] {
+        let project = json(&story.api, &format!("/api/tenant/acme/project/{name}")).await;
+        assert_eq!(keys(&project), ["canonical_name", "configs", "connection_name", "metadata", "name"]);
+        assert_eq!(project["metadata"]["queue_name"], "integrated");
+        let pipelines = &project["configs"][0]["pipelines"];
+        assert_eq!(each(pipelines, "name"), ["check", "gate"]);
+        assert_eq!(pipelines[1]["jobs"][1][0]["name"], "integration");
+    }
+}
+
+/// Z9.1
+#[tokio::test]
+async fn mistakes_are_listed_and_counted() {
+    let story = story().await;
+    let errors = json(&story.api, "/api/tenant/acme/config-errors").await;
+    let count = errors.as_array().unwrap().len();
+    assert_eq!(json(&story.api, "/api/tenant/acme/tenant-status").await, value!({"config_error_count": count}));
+    let of_lib = json(&story.api, "/api/tenant/acme/config-errors?project=org/lib&severity=error").await;
+    assert_eq!(keys(&of_lib[0]), ["error", "name", "severity", "short_error", "source_context"]);
+    assert!(of_lib[0]["error"].as_str().unwrap().contains("no-such-job"), "{of_lib}");
+    assert_eq!(json(&story.api, "/api/tenant/acme/config-errors?severity=warning").await, value!([]));
+}
+
+/// Z4.7: what would run, without a change.
+#[tokio::test]
+async fn jobs_can_be_frozen_for_a_branch() {
+    let story = story().await;
+    let path = "/api/tenant/acme/pipeline/gate/project/org/app/branch/main";
+    let jobs = json(&story.api, &format!("{path}/freeze-jobs")).await;
+    assert_eq!(
+        jobs,
+        value!([{"name": "unit", "dependencies": []}, {"name": "integration", "dependencies": [{"name": "unit", "soft": false}]}])
+    );
+    let deep = "/api/tenant/acme/pipeline/gate/project/github.com/org/app/branch/stable/1.0/freeze-jobs";
+    assert_eq!(each(&json(&story.api, deep).await, "name"), ["unit", "integration"], "a branch holds slashes too");
+    let job = json(&story.api, &format!("{path}/freeze-job/integration")).await;
+    assert_eq!(job["nodeset"]["name"], "pair");
+    assert_eq!(job["zuul"]["build"], "0".repeat(32));
+    assert_eq!(each(&job["pre_playbooks"], "path"), ["playbooks/base/pre.yaml"]);
+    assert_eq!(job["pre_playbooks"][0]["trusted"], true);
+    assert_eq!(get(&story.api, &format!("{path}/freeze-job/none")).await.status(), 404);
+    assert_eq!(
+        get(&story.api, "/api/tenant/acme/pipeline/none/project/org/app/branch/main/freeze-jobs").await.status(),
+        404
+    );
+}

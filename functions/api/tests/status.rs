@@ -1,0 +1,189 @@
+//! Status, board and items as Zuul's clients and the page read them.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::{each, get, json, keys, story};
+use serde_json::{Value, json as value};
+use sluice_browser_tests::story::{A, B, C, D, E, NOW, build_id, change, item_id};
+
+/// Z9.1: the shape of status.
+#[tokio::test]
+async fn status_lists_pipelines_in_order_with_their_queues_and_items() {
+    let story = story().await;
+    let status = json(&story.api, "/api/tenant/acme/status").await;
+    let expected = [
+        "connection_event_queues",
+        "last_reconfigured",
+        "management_event_queue",
+        "pipelines",
+        "state",
+        "trigger_event_queue",
+        "zuul_version",
+    ];
+    assert_eq!(keys(&status), expected);
+    assert_eq!(
+        keys(&status["state"]),
+        ["info", "reason", "result_queue_paused", "trigger_queue_discarding", "trigger_queue_paused"]
+    );
+    assert_eq!(each(&status["pipelines"], "name"), ["check", "gate", "periodic"]);
+    let gate = &status["pipelines"][1];
+    let of_pipeline = [
+        "change_queues",
+        "description",
+        "management_events",
+        "manager",
+        "name",
+        "result_events",
+        "state",
+        "trigger_events",
+        "triggers",
+    ];
+    assert_eq!(keys(gate), of_pipeline);
+    assert_eq!(gate["manager"], "dependent");
+    assert_eq!(gate["triggers"], value!([{"driver": "github"}]));
+    assert_eq!(gate["trigger_events"], 1, "what arrived and was not decided on");
+    assert_eq!(status["pipelines"][2]["change_queues"], value!([]), "only queues that are not empty");
+    let queue = &gate["change_queues"][0];
+    assert_eq!((&queue["name"], &queue["window"], &queue["branch"]), (&value!("integrated"), &value!(5), &Value::Null));
+    assert_eq!(queue["heads"].as_array().unwrap().len(), 1, "one inner list: only A has no item ahead");
+}
+
+/// Z6.4, Z9.1: who is tested on whom.
+#[tokio::test]
+async fn an_item_says_what_is_ahead_of_it_and_behind() {
+    let story = story().await;
+    let status = json(&story.api, "/api/tenant/acme/status").await;
+    let items = &status["pipelines"][1]["change_queues"][0]["heads"][0];
+    let b = &items[1];
+    let expected = [
+        "active",
+        "enqueue_time",
+        "failing_reasons",
+        "id",
+        "item_ahead",
+        "items_behind",
+        "jobs",
+        "live",
+        "refs",
+        "remaining_time",
+        "zuul_ref",
+    ];
+    assert_eq!(keys(b), expected);
+    assert_eq!(b["item_ahead"], item_id(&A).as_str());
+    assert_eq!(b["items_behind"], value!([item_id(&C), item_id(&D)]), "C failed, so D stands behind B too");
+    assert_eq!(items[2]["failing_reasons"], value!(["at least one job failed"]));
+    assert_eq!((&items[4]["active"], &items[5]["active"]), (&value!(true), &value!(false)), "the window holds five");
+    let reference = &b["refs"][0];
+    assert_eq!(keys(reference), ["id", "owner", "project", "project_canonical", "ref", "url"]);
+    assert_eq!(reference["id"], change(&B).id());
+    assert_eq!((&reference["project"], &reference["ref"]), (&value!("org/app"), &value!("refs/pull/12/head")));
+}
+
+/// Z9.1: the shape of a job.
+#[tokio::test]
+async fn a_job_says_how_far_it_is() {
+    let story = story().await;
+    let status = json(&story.api, "/api/tenant/acme/status").await;
+    let items = &status["pipelines"][1]["change_queues"][0]["heads"][0];
+    let running = &items[1]["jobs"][1];
+    let expected = [
+        "canceled",
+        "dependencies",
+        "elapsed_time",
+        "end_time",
+        "estimated_time",
+        "execute_time",
+        "name",
+        "paused",
+        "pipeline",
+        "pre_fail",
+        "queued",
+        "remaining_time",
+        "report_url",
+        "result",
+        "retry",
+        "snapshotting",
+        "start_time",
+        "tries",
+        "url",
+        "uuid",
+        "voting",
+        "waiting_status",
+    ];
+    assert_eq!(keys(running), expected);
+    let build = build_id(&B, "integration", 1);
+    assert_eq!(running["uuid"], build.as_str());
+    assert_eq!(running["url"], format!("stream/{build}?logfile=console.log"));
+    assert_eq!(running["report_url"], format!("https://ci.example.org/t/acme/build/{build}"));
+    assert_eq!(running["dependencies"], value!(["unit"]));
+    assert_eq!(running["elapsed_time"], 160_000);
+    assert_eq!(running["start_time"], (NOW.0 / 1_000 - 160) as f64);
+    assert_eq!(running["estimated_time"], 240.0, "what the last successes of org/app took");
+    assert_eq!(running["remaining_time"], 80_000);
+    assert_eq!(items[1]["remaining_time"], 80_000, "the job that takes longest");
+    assert_eq!(items[3]["remaining_time"], Value::Null, "not all its jobs have started");
+    let waiting = &items[3]["jobs"][1];
+    assert_eq!(waiting["waiting_status"], "dependencies: unit");
+    assert_eq!((&waiting["uuid"], &waiting["url"], &waiting["canceled"]), (&Value::Null, &Value::Null, &Value::Null));
+    let ordered = &status["pipelines"][0]["change_queues"][0]["heads"][0][0]["jobs"][1];
+    assert_eq!(
+        (&ordered["waiting_status"], &ordered["queued"]),
+        (&value!("node request: 200-0000-000000000042"), &value!(true))
+    );
+}
+
+/// Z9.1
+#[tokio::test]
+async fn the_status_of_one_change_is_its_items() {
+    let story = story().await;
+    let id = change(&D).id();
+    let items = json(&story.api, &format!("/api/tenant/acme/status/change/{id}")).await;
+    assert_eq!(each(&items, "id"), [item_id(&D).as_str()]);
+    assert_eq!(json(&story.api, "/api/tenant/acme/status/change/99,1").await, value!([]));
+}
+
+/// Z9.1: proxies may keep it for a second.
+#[tokio::test]
+async fn status_tells_when_it_was_made() {
+    let story = story().await;
+    let response = get(&story.api, "/api/tenant/acme/status").await;
+    assert_eq!(response.headers()["cache-control"], "public, max-age=1");
+    assert_eq!(response.headers()["last-modified"], "Sat, 21 Nov 2026 11:03:45 GMT");
+}
+
+/// Z6.4: the page draws what each item is tested on, and says why.
+#[tokio::test]
+async fn the_board_shows_states_and_reasons() {
+    let story = story().await;
+    let board = json(&story.api, "/api/tenant/acme/board").await;
+    let queue = &board["pipelines"][1]["queues"][0];
+    let on: Vec<&Value> = queue["items"].as_array().unwrap().iter().map(|item| &item["on"]["item"]).collect();
+    let expected = [
+        Value::Null,
+        value!(item_id(&A)),
+        value!(item_id(&B)),
+        value!(item_id(&B)),
+        value!(item_id(&D)),
+        value!(item_id(&E)),
+    ];
+    assert_eq!(on, expected.iter().collect::<Vec<_>>());
+    assert_eq!(each(&queue["items"], "standing"), ["landing", "testing", "failing", "testing", "waiting", "waiting"]);
+    assert_eq!(queue["items"][3]["reasons"][2], "tested again, now on org/app#12");
+    assert_eq!(queue["arrivals"][0]["changes"], value!([{"project": "org/app", "number": 17}]));
+    assert_eq!(each(&board["recent"], "result"), ["SUCCESS", "SUCCESS", "FAILURE", "MERGE_CONFLICT"]);
+}
+
+/// The reasons of an item can be asked for while it waits and after it left.
+#[tokio::test]
+async fn an_item_explains_itself() {
+    let story = story().await;
+    let item = json(&story.api, &format!("/api/tenant/acme/item/{}", item_id(&E))).await;
+    assert_eq!(item["ask"]["state"], "asked");
+    assert_eq!(item["ask"]["onto"], item_id(&D).as_str());
+    assert_eq!((&item["pipeline"], &item["position"], &item["end"]), (&value!("gate"), &value!(4), &Value::Null));
+    let gone = json(&story.api, "/api/tenant/acme/board").await["recent"][3]["id"].as_str().unwrap().to_owned();
+    let item = json(&story.api, &format!("/api/tenant/acme/item/{gone}")).await;
+    assert_eq!(item["end"]["result"], "MERGE_CONFLICT");
+    assert_eq!(item["ask"]["state"], "conflict");
+}

@@ -1,0 +1,253 @@
+//! `sluice status`, `sluice explain`, `sluice tenant show`: what the API tells, as text.
+
+use crate::local::Desk;
+use anyhow::{Context as _, bail};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Which system is asked.
+#[derive(Debug, Clone, Default)]
+pub struct Asked {
+    /// The local system's directory; `None` is the usual place.
+    pub data: Option<PathBuf>,
+    /// The address of its pages, before the local system's.
+    pub api: Option<String>,
+}
+
+/// Asks the API.
+#[derive(Debug, Clone)]
+pub struct Client {
+    root: String,
+    http: reqwest::Client,
+}
+
+impl Client {
+    /// Returns a client of the system with these pages.
+    ///
+    /// # Errors
+    /// When no HTTP client can be made.
+    pub fn new(root: &str) -> anyhow::Result<Self> {
+        let http = reqwest::Client::builder()
+            .timeout(Duration::from_secs(20))
+            .no_proxy()
+            .build()
+            .context("no HTTP client could be made")?;
+        Ok(Self { root: root.trim_end_matches('/').to_owned(), http })
+    }
+
+    fn of(asked: &Asked) -> anyhow::Result<Self> {
+        if let Some(api) = &asked.api {
+            return Self::new(api);
+        }
+        let data = super::data_or_default(asked.data.clone())?;
+        let Some(desk) = Desk::read(&data)? else {
+            bail!("no system ever ran on {}: start one with `sluice up`, or name one with --api URL", data.display());
+        };
+        Self::new(&desk.web_root)
+    }
+
+    /// Reads what is below `/api/`.
+    ///
+    /// # Errors
+    /// When nothing answers, or the answer is an error; its description is part of the text.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let url = format!("{}/api/{path}", self.root);
+        let answer = self
+            .http
+            .get(&url)
+            .send()
+            .await
+            .with_context(|| format!("nothing answers at {}; does the system run? (`sluice up`)", self.root))?;
+        let status = answer.status();
+        let text = answer.text().await.with_context(|| format!("the answer of {url} broke off"))?;
+        if !status.is_success() {
+            let told: Value = serde_json::from_str(&text).unwrap_or_default();
+            let said = told
+                .get("description")
+                .or_else(|| told.get("error"))
+                .and_then(Value::as_str)
+                .unwrap_or(&text)
+                .to_owned();
+            bail!("{url} answered {status}: {said}");
+        }
+        serde_json::from_str(&text).with_context(|| format!("the answer of {url} cannot be read"))
+    }
+
+    /// Reads a page or a file of the system as text; `None` when it is not there.
+    ///
+    /// # Errors
+    /// When nothing answers.
+    pub async fn text(&self, url: &str) -> anyhow::Result<Option<String>> {
+        let answer = self.http.get(url).send().await.with_context(|| format!("nothing answers at {url}"))?;
+        if !answer.status().is_success() {
+            return Ok(None);
+        }
+        Ok(Some(answer.text().await.with_context(|| format!("the answer of {url} broke off"))?))
+    }
+
+    async fn tenant(&self, wanted: Option<&str>) -> anyhow::Result<String> {
+        if let Some(name) = wanted {
+            return Ok(name.to_owned());
+        }
+        let names = self.tenants().await?;
+        match names.as_slice() {
+            [one] => Ok(one.clone()),
+            [] => bail!("there are no tenants; store a main configuration with `sluice tenant load FILE`"),
+            many => bail!("there are several tenants ({}); name one", many.join(", ")),
+        }
+    }
+
+    async fn tenants(&self) -> anyhow::Result<Vec<String>> {
+        let list: Vec<Value> = self.get("tenants").await?;
+        Ok(list.iter().map(|tenant| text(tenant, "name").to_owned()).collect())
+    }
+}
+
+/// Shows the queues.
+///
+/// # Errors
+/// When the API does not answer.
+pub async fn status(asked: &Asked, tenant: Option<&str>) -> anyhow::Result<()> {
+    let client = Client::of(asked)?;
+    let tenants = match tenant {
+        Some(name) => vec![name.to_owned()],
+        None => client.tenants().await?,
+    };
+    for name in &tenants {
+        let board: Value = client.get(&format!("tenant/{name}/board")).await?;
+        let errors = board.get("errors").and_then(Value::as_u64).unwrap_or(0);
+        println!(
+            "tenant {name}, layout {}{}",
+            board["layout"]["live"],
+            if errors > 0 { format!(", {errors} configuration error(s)") } else { String::new() }
+        );
+        for pipeline in list(&board, "pipelines") {
+            show_pipeline(pipeline);
+        }
+    }
+    if tenants.is_empty() {
+        println!("There are no tenants; store a main configuration with `sluice tenant load FILE`.");
+    }
+    Ok(())
+}
+
+fn show_pipeline(pipeline: &Value) {
+    println!("\n  {} ({})", text(pipeline, "name"), text(pipeline, "manager"));
+    let mut empty = true;
+    for queue in list(pipeline, "queues") {
+        if let Some(frozen) = queue["frozen"].as_str() {
+            println!("    queue {} is FROZEN: {frozen}", text(queue, "name"));
+        }
+        for item in list(queue, "items") {
+            empty = false;
+            let jobs: Vec<String> =
+                list(item, "jobs").iter().map(|job| format!("{} {}", text(job, "name"), job_word(job))).collect();
+            println!("    {:<18} {:<14} {}", change_name(&item["change"]), text(queue, "name"), jobs.join(", "));
+            if let Some(reason) = list(item, "reasons").last().and_then(Value::as_str) {
+                println!("    {:<18} {reason}", "");
+            }
+        }
+    }
+    if empty {
+        println!("    nothing");
+    }
+}
+
+/// Says why a change is where it is.
+///
+/// # Errors
+/// When the API does not answer or does not know the change.
+pub async fn explain(asked: &Asked, change: &str, tenant: Option<&str>) -> anyhow::Result<()> {
+    let client = Client::of(asked)?;
+    let tenant = client.tenant(tenant).await?;
+    let (project, number) = match change.rsplit_once('#') {
+        Some((project, number)) => (Some(project), number),
+        None => (None, change),
+    };
+    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        bail!("{change:?} is not a change: write `org/project#7`, or its number alone");
+    }
+    let project_part = project.map(|project| format!("&project={project}")).unwrap_or_default();
+    let sets: Vec<Value> =
+        client.get(&format!("tenant/{tenant}/buildsets?change={number}{project_part}&limit=10")).await?;
+    if sets.is_empty() {
+        bail!(
+            "tenant {tenant} has not seen {change}: was its webhook sent, and is its project in the tenant? (`sluice tenant show {tenant}`)"
+        );
+    }
+    for set in sets.iter().rev() {
+        let item: Value = client.get(&format!("tenant/{tenant}/item/{}", text(set, "uuid"))).await?;
+        println!("{} in {}{}", change_name(&item["change"]), text(&item, "pipeline"), place(&item));
+        for reason in list(&item, "reasons") {
+            println!("  - {}", reason.as_str().unwrap_or_default());
+        }
+        for job in list(&item, "jobs") {
+            println!(
+                "  {:<14} {:<10} {}",
+                text(job, "name"),
+                job_word(job),
+                job["log_url"].as_str().unwrap_or_default()
+            );
+        }
+    }
+    Ok(())
+}
+
+fn place(item: &Value) -> String {
+    match (item["end"]["result"].as_str(), item["position"].as_u64()) {
+        (Some(result), _) => format!(": {result}"),
+        (None, Some(position)) => format!(", position {} of {}", position + 1, text(item, "queue")),
+        (None, None) => String::new(),
+    }
+}
+
+/// Shows what a tenant consists of.
+///
+/// # Errors
+/// When the API does not answer.
+pub async fn tenant(asked: &Asked, name: Option<&str>) -> anyhow::Result<()> {
+    let client = Client::of(asked)?;
+    let name = client.tenant(name).await?;
+    println!("tenant {name}");
+    let pipelines: Vec<Value> = client.get(&format!("tenant/{name}/pipelines")).await?;
+    println!("  pipelines  {}", pipelines.iter().map(|pipeline| text(pipeline, "name")).collect::<Vec<_>>().join(", "));
+    let projects: Vec<Value> = client.get(&format!("tenant/{name}/projects")).await?;
+    for project in &projects {
+        println!(
+            "  project    {} ({}, {})",
+            text(project, "canonical_name"),
+            text(project, "connection_name"),
+            text(project, "type")
+        );
+    }
+    let errors: Vec<Value> = client.get(&format!("tenant/{name}/config-errors")).await?;
+    for error in &errors {
+        println!("\n{}", text(error, "error"));
+    }
+    if errors.is_empty() {
+        println!("  no configuration errors");
+    }
+    Ok(())
+}
+
+/// Returns a job's state in a word.
+pub fn job_word(job: &Value) -> &str {
+    job["result"].as_str().unwrap_or_else(|| text(job, "state"))
+}
+
+/// Returns a change as people write it.
+pub fn change_name(change: &Value) -> String {
+    format!("{}#{}", text(change, "project"), change["number"])
+}
+
+/// Returns a field's text; empty when there is none.
+pub fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Returns a field's list; empty when there is none.
+pub fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
+    value.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}

@@ -1,0 +1,134 @@
+//! `sluice up`: the whole system on this machine.
+
+use crate::local::{
+    CONFIG, CREDENTIALS_FILE, Endpoint, Functions, Local, Loudness, ONE, OWNER, Options, REVIEWER, TWO, header_file,
+    log_to,
+};
+use anyhow::{Context as _, bail};
+use sluice_emulator::data::Latency;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Where all state is kept; `None` takes the usual place.
+    pub data: Option<PathBuf>,
+    /// Where to serve.
+    pub listen: SocketAddr,
+    /// Whether functions run in this process.
+    pub functions: Functions,
+    /// Another endpoint for the data services.
+    pub endpoint: Option<Endpoint>,
+    /// How long data services take to answer.
+    pub latency: Latency,
+    /// Seconds between two sweeps.
+    pub tick_seconds: Option<u64>,
+    /// Whether a forge runs beside it.
+    pub forge: bool,
+    /// Builds that run at once.
+    pub slots: usize,
+    /// Another template.
+    pub template: Option<PathBuf>,
+    /// Whether the terminal shows every line.
+    pub verbose: bool,
+}
+
+/// Runs the system until it is asked to stop.
+///
+/// # Errors
+/// When it cannot be started.
+pub async fn run(wanted: Wanted) -> anyhow::Result<()> {
+    if wanted.listen.ip() != IpAddr::V4(Ipv4Addr::LOCALHOST) {
+        bail!(
+            "a local system listens on 127.0.0.1 only, not on {}: anybody who reaches it may do everything",
+            wanted.listen.ip()
+        );
+    }
+    let data = super::data_or_default(wanted.data)?;
+    let log = log_to(&data, if wanted.verbose { Loudness::Everything } else { Loudness::Warnings })?;
+    let stop = stop_asked()?;
+    let begun = Instant::now();
+    let options = Options {
+        data: data.clone(),
+        port: wanted.listen.port(),
+        functions: wanted.functions,
+        endpoint: wanted.endpoint,
+        template: wanted.template,
+        latency: wanted.latency,
+        tick_seconds: wanted.tick_seconds,
+        forge: wanted.forge,
+        slots: wanted.slots,
+    };
+    let local = Local::start(options).await?;
+    println!("sluice is up after {:.1} s.\n", begun.elapsed().as_secs_f64());
+    print_addresses(&local, &data, &log);
+    stop.await;
+    println!("\nStopping …");
+    local.stop().await;
+    println!("Stopped. Nothing is lost: `sluice up` on the same directory goes on.");
+    Ok(())
+}
+
+fn print_addresses(local: &Local, data: &Path, log: &Path) {
+    println!("  pages, API     {}", local.web_root());
+    println!("  data services  {}", local.endpoint());
+    if let Some(address) = local.logs_address() {
+        println!("  live logs      http://{address}/");
+    }
+    if let Some(forge) = local.forge() {
+        println!("  forge          {}", forge.web_url());
+    }
+    println!("  state          {}", data.display());
+    println!("  log            {}", log.display());
+    let ignored = local.ignored();
+    match ignored.as_slice() {
+        [] => println!(
+            "  template       every part of it is provided or without a meaning on one machine; ignored: nothing"
+        ),
+        parts => {
+            println!("  template       IGNORED on this machine:");
+            parts.iter().for_each(|part| println!("                 {part}"));
+        }
+    }
+    if let Some(forge) = local.forge() {
+        print_first_steps(data, forge.web_url());
+    }
+    println!("\nCtrl-C stops everything.");
+}
+
+/// Tells a newcomer how a first change is proposed and approved. Tokens stay in files that only their owner may read.
+fn print_first_steps(data: &Path, forge: &str) {
+    let address = forge.trim_start_matches("http://");
+    let header = |login: &str| format!("curl -H @{}", header_file(data, login).display());
+    let pulls = format!("{forge}/api/v3/repos/{ONE}/pulls");
+    println!("\nRepositories {CONFIG}, {ONE} and {TWO} are there. Propose a change to one, and approve it:");
+    println!(
+        "  git clone -c credential.helper='store --file={}' http://{OWNER}@{address}/{ONE}.git",
+        data.join(CREDENTIALS_FILE).display()
+    );
+    println!("  cd one && git checkout -b change-mine && echo 'Moin!' > greetings/moin && git add greetings");
+    println!("  git commit -m 'Greet the north' && git push origin change-mine");
+    println!(
+        "  {} {pulls} -d '{{\"title\": \"Greet the north\", \"head\": \"change-mine\", \"base\": \"main\"}}'",
+        header(OWNER)
+    );
+    println!("  {} {pulls}/NUMBER/reviews -d '{{\"event\": \"APPROVE\"}}'", header(REVIEWER));
+}
+
+/// Returns what completes when the process is asked to stop: Ctrl-C or SIGTERM.
+///
+/// # Errors
+/// When signals cannot be listened to.
+pub fn stop_asked() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("could not listen for Ctrl-C")?;
+    let mut terminate = signal(SignalKind::terminate()).context("could not listen for SIGTERM")?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}

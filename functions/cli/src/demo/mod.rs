@@ -1,0 +1,144 @@
+//! `sluice demo`: a fresh system, four changes of two projects, and what happens to them, told live.
+//!
+//! [`story`] acts as the people do (propose, approve), [`teller`] prints what the API tells of it, [`proof`] compares the end
+//! with what had to come out.
+
+mod proof;
+mod story;
+mod teller;
+
+use crate::commands::data_or_default;
+use crate::commands::up::stop_asked;
+use crate::local::{Functions, Local, Loudness, Options, log_to};
+use anyhow::{Context as _, bail};
+use sluice_emulator::data::Latency;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+use teller::Teller;
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Where the demo's state is kept; `None` takes a directory beside the usual one.
+    pub data: Option<PathBuf>,
+    /// Whether the system goes on afterwards.
+    pub keep: bool,
+    /// Whether functions run in this process.
+    pub functions: Functions,
+    /// How long data services take to answer.
+    pub latency: Latency,
+    /// Builds that run at once.
+    pub slots: usize,
+}
+
+/// Marks a directory as one that a demo made, and that the next one may remove.
+const MARKER: &str = "made-by-sluice-demo";
+/// The port of the pages when it and the two above it are free.
+const FIRST_PORT: u16 = 9_000;
+/// The last port that is tried.
+const LAST_PORT: u16 = 9_900;
+
+/// Tells the story. The exit status is 0 only if everything came out as it had to.
+///
+/// # Errors
+/// When the system cannot be started, or the story stops somewhere; the text says where, and where logs are.
+pub async fn run(wanted: Wanted) -> anyhow::Result<ExitCode> {
+    let data = fresh(wanted.data.clone())?;
+    let log = log_to(&data, Loudness::Silent)?;
+    let stop = stop_asked()?;
+    let options = Options {
+        data: data.clone(),
+        port: free_port()?,
+        functions: wanted.functions,
+        endpoint: None,
+        template: None,
+        latency: wanted.latency,
+        tick_seconds: Some(5),
+        forge: true,
+        slots: wanted.slots,
+    };
+    let mut teller = Teller::new();
+    teller.title("A system of its own, on this machine");
+    let begun = Instant::now();
+    let local = Local::start(options).await?;
+    teller.say(&format!(
+        "everything answers after {:.1} s: data services, 10 functions, forge, nodes, executor",
+        begun.elapsed().as_secs_f64()
+    ));
+    teller.say(&format!("pages and API  {}t/demo/status", local.web_root()));
+    teller.say(&format!("log            {}", log.display()));
+    tokio::pin!(stop);
+    let told = tokio::select! {
+        told = story::tell(&local, &mut teller) => Some(told),
+        () = &mut stop => None,
+    };
+    let verdict = match told {
+        None => {
+            println!("\nStopped before the story was over.");
+            ExitCode::FAILURE
+        }
+        Some(Ok(verdict)) => verdict,
+        Some(Err(error)) => {
+            println!("\nTHE STORY STOPPED: {error:#}");
+            println!("What was decided last stands above. Every line of every function is in {};", log.display());
+            println!(
+                "logs of builds are below {}logs/ while the system runs (`sluice demo --keep`).",
+                local.web_root()
+            );
+            ExitCode::FAILURE
+        }
+    };
+    if wanted.keep {
+        println!("\nThe system goes on: {}t/demo/status — Ctrl-C stops it.", local.web_root());
+        println!("  sluice status --data {}", data.display());
+        stop.await;
+    }
+    local.stop().await;
+    println!("State and logs are in {}; the next demo removes them.", data.display());
+    Ok(verdict)
+}
+
+/// Makes an empty directory; removes one only if a demo made it.
+fn fresh(wanted: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    let data = match wanted {
+        Some(data) => data,
+        None => data_or_default(None)?.with_file_name("sluice-demo"),
+    };
+    if data.join(MARKER).is_file() {
+        // Its nodes outlive a killed demo; they are ended by whoever takes the directory up, so that must not be removed under them.
+        end_nodes(&data);
+        std::fs::remove_dir_all(&data).with_context(|| format!("could not remove {}", data.display()))?;
+    }
+    std::fs::create_dir_all(&data).with_context(|| format!("could not make {}", data.display()))?;
+    if std::fs::read_dir(&data)?.next().is_some() {
+        bail!("{} is not empty and no demo made it: name another directory with --data", data.display());
+    }
+    std::fs::write(data.join(MARKER), "")?;
+    Ok(data)
+}
+
+/// Ends nodes that a killed demo left: each directory of `ec2` has the number and start time of its process.
+fn end_nodes(data: &Path) {
+    let nodes = std::fs::read_dir(data.join("ec2")).into_iter().flatten().flatten();
+    for node in nodes {
+        let Ok(noted) = std::fs::read_to_string(node.path().join("pid")) else { continue };
+        let Some((pid, started)) = noted.trim().split_once(' ') else { continue };
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The start time tells it from another process that got the same number.
+        let lives = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)) == Some(started);
+        if lives
+            && let Err(error) = std::process::Command::new("kill").args(["-KILL", "--", &format!("-{pid}")]).status()
+        {
+            tracing::warn!(%error, pid, "a node of an earlier demo could not be ended");
+        }
+    }
+}
+
+/// Returns a port that is free with the two above it.
+fn free_port() -> anyhow::Result<u16> {
+    let free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    let found = (FIRST_PORT..LAST_PORT).step_by(10).find(|port| (*port..port + 3).all(free));
+    found.context("no three free ports were found between 9000 and 9900 on 127.0.0.1")
+}

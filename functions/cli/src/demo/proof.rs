@@ -1,0 +1,285 @@
+//! Compares the end with what had to come out, and prints the table. Everything is read anew: from the records with an
+//! operator's rights, from the forge's repositories, from the meter.
+
+use super::story::Change;
+use super::teller::Teller;
+use crate::local::{CONFIG, CONNECTION, Local, ONE, TENANT, TWO};
+use sluice_emulator::data::prices::DYNAMODB_WRITE_UNIT;
+use sluice_emulator::data::{Meter, Report, Row};
+use sluice_local_forge::{Forge, PullState};
+use sluice_model::build::{Phase, Run};
+use sluice_model::name::escape;
+use sluice_model::{ConnectionName, DeliveryId, Timestamp};
+use sluice_records::build;
+use sluice_records::codec::decode;
+use sluice_records::delivery::{self, Delivery};
+use sluice_records::report::Buildset;
+use sluice_runtime::Ports;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// What has to become of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expectation {
+    /// It lands.
+    Lands,
+    /// It does not, and is told why.
+    IsThrownOut,
+}
+
+/// Seconds that the last deliveries may still take.
+const DELIVERIES_SECONDS: u64 = 20;
+
+/// What came of one change.
+struct Outcome {
+    check: String,
+    gate: String,
+    builds: usize,
+    /// Seconds from the webhook to the first playbook, for check and gate.
+    first_task: [Option<f64>; 2],
+    landed: Option<String>,
+    trees: Trees,
+    as_expected: bool,
+}
+
+#[derive(PartialEq)]
+enum Trees {
+    Same(String),
+    Differ { tested: String, landed: String },
+    NothingLanded,
+}
+
+/// Prints the table and returns whether all of it is as it had to be.
+pub(super) async fn show(
+    local: &Local,
+    forge: &Forge,
+    changes: &[Change],
+    teller: &Teller,
+) -> anyhow::Result<ExitCode> {
+    let report = local.meter().map(Meter::snapshot).unwrap_or_default();
+    let unaccounted = unaccounted(local.operator(), forge).await?;
+    let meter = local.data().join("calls.json");
+    std::fs::write(&meter, serde_json::to_vec_pretty(&report)?)?;
+    let sets = buildsets(local.operator()).await?;
+    teller.title("What came of it");
+    println!(
+        "  change                                   check    gate     builds  event to first task  landed    tested tree = landed tree"
+    );
+    let mut good = true;
+    let mut builds = 0;
+    for change in changes {
+        let outcome = outcome(local.operator(), forge, change, &sets).await?;
+        builds += outcome.builds;
+        good &= outcome.as_expected;
+        print_row(change, &outcome);
+    }
+    let order = landing_order(&sets, changes);
+    println!("\n  landed in the order {order}; C was told why it did not");
+    good &= order == "A, B, D";
+    println!("  unaccounted deliveries: {}", unaccounted.len());
+    unaccounted.iter().for_each(|one| println!("    {one}"));
+    good &= unaccounted.is_empty();
+    let ignored = local.ignored();
+    println!("  parts of the template that were ignored: {}", ignored.len());
+    good &= ignored.is_empty();
+    print_costs(&report, changes.len(), builds, renewals(local.operator()).await?);
+    println!("  every kind of call, by function: {}", meter.display());
+    println!("  {:.0} s in all\n", teller.seconds());
+    println!(
+        "{}",
+        if good {
+            "Everything came out as it had to."
+        } else {
+            "NOT EVERYTHING CAME OUT AS IT HAD TO: see the lines above."
+        }
+    );
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print_row(change: &Change, outcome: &Outcome) {
+    let name = format!("{} {}#{} {}", change.letter, change.repository, change.number, change.title);
+    let seconds = |at: Option<f64>| at.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1} s"));
+    let first = format!("{} / {}", seconds(outcome.first_task[0]), seconds(outcome.first_task[1]));
+    let landed = outcome.landed.as_deref().map_or("-", |commit| commit.get(..7).unwrap_or(commit));
+    let trees = match &outcome.trees {
+        Trees::Same(tree) => format!("yes, {}", tree.get(..7).unwrap_or(tree)),
+        Trees::Differ { tested, landed } => format!("NO: {tested} was tested, {landed} landed"),
+        Trees::NothingLanded => "nothing landed".to_owned(),
+    };
+    let wrong = if outcome.as_expected { "" } else { "   <- NOT AS EXPECTED" };
+    println!(
+        "  {:<40} {:<8} {:<8} {:>6}  {first:>19}  {landed:<8}  {trees}{wrong}",
+        name.chars().take(40).collect::<String>(),
+        outcome.check,
+        outcome.gate,
+        outcome.builds
+    );
+}
+
+async fn outcome(ports: &Ports, forge: &Forge, change: &Change, sets: &[Buildset]) -> anyhow::Result<Outcome> {
+    let of = |pipeline: &str| {
+        sets.iter().find(|set| {
+            let key = &set.item.candidate.change.key;
+            key.project.name() == change.repository
+                && key.number == change.number
+                && set.queue.pipeline.as_str() == pipeline
+        })
+    };
+    let (check, gate) = (of("check"), of("gate"));
+    let word = |set: Option<&Buildset>| set.map_or_else(|| "none".to_owned(), |set| set.result.clone());
+    let pull = forge.pull(change.repository, change.number)?;
+    let landed = match &pull.state {
+        PullState::Merged { commit, .. } => Some(commit.clone()),
+        PullState::Open | PullState::Closed => None,
+    };
+    let trees = match &landed {
+        None => Trees::NothingLanded,
+        Some(commit) => {
+            let landed = forge.tree(change.repository, commit).await?.unwrap_or_default();
+            let tested =
+                gate.and_then(|set| set.item.merged()).map(|merged| merged.tested.tree.0.clone()).unwrap_or_default();
+            if landed == tested && !landed.is_empty() { Trees::Same(landed) } else { Trees::Differ { tested, landed } }
+        }
+    };
+    let told_why = || Ok::<_, anyhow::Error>(!forge.comments(change.repository, change.number)?.is_empty());
+    let as_expected = match change.expected {
+        Expectation::Lands => matches!(trees, Trees::Same(_)) && gate.is_some_and(|set| set.result == "SUCCESS"),
+        Expectation::IsThrownOut => landed.is_none() && gate.is_some_and(|set| set.result == "FAILURE") && told_why()?,
+    };
+    let mut builds = 0;
+    let mut first_task = [None, None];
+    for (slot, set) in first_task.iter_mut().zip([check, gate]) {
+        let Some(set) = set else { continue };
+        let ids = all_builds(set);
+        builds += ids.len();
+        *slot = first_task_seconds(ports, set, &ids).await?;
+    }
+    Ok(Outcome { check: word(check), gate: word(gate), builds, first_task, landed, trees, as_expected })
+}
+
+fn all_builds(set: &Buildset) -> Vec<sluice_model::BuildId> {
+    let mut ids = set.item.builds.clone();
+    ids.extend(set.item.jobs.iter().filter_map(|job| job.build.clone()).filter(|id| !set.item.builds.contains(id)));
+    ids
+}
+
+/// Returns the seconds from the delivery that enqueued an item to the start of its first playbook.
+async fn first_task_seconds(
+    ports: &Ports,
+    set: &Buildset,
+    ids: &[sluice_model::BuildId],
+) -> anyhow::Result<Option<f64>> {
+    let event = delivery::key(&DeliveryId::from(set.item.event_id.as_str()));
+    let keys: Vec<_> = std::iter::once(event).chain(ids.iter().take(90).map(build::run_key)).collect();
+    let records = ports.records.get(&keys).await?;
+    let mut records = records.iter();
+    let Some(Some(event)) = records.next() else { return Ok(None) };
+    let received_at = decode::<Delivery>(event)?.received_at;
+    let mut first: Option<Timestamp> = None;
+    for run in records.flatten() {
+        let started_at = match decode::<Run>(run)?.phase {
+            Phase::Ended(ended) => ended.started_at,
+            Phase::Running { started_at, .. } => Some(started_at),
+            Phase::Preparing => None,
+        };
+        first = [first, started_at].into_iter().flatten().min();
+    }
+    Ok(first.map(|first| first.since(received_at) as f64 / 1_000.0))
+}
+
+/// Returns the letters of what landed, in that order.
+fn landing_order(sets: &[Buildset], changes: &[Change]) -> String {
+    let mut landed: Vec<&Buildset> =
+        sets.iter().filter(|set| set.queue.pipeline.as_str() == "gate" && set.result == "SUCCESS").collect();
+    landed.sort_by_key(|set| set.ended_at);
+    let letter = |set: &Buildset| {
+        let key = &set.item.candidate.change.key;
+        changes
+            .iter()
+            .find(|change| change.repository == key.project.name() && change.number == key.number)
+            .map(|change| change.letter)
+    };
+    landed.into_iter().filter_map(letter).map(String::from).collect::<Vec<_>>().join(", ")
+}
+
+async fn buildsets(ports: &Ports) -> anyhow::Result<Vec<Buildset>> {
+    let keys = ports.records.find(&format!("buildsets#{}", escape(TENANT)), None, 100).await?;
+    let records = ports.records.get(&keys).await?;
+    Ok(records.iter().flatten().map(decode).collect::<Result<_, _>>()?)
+}
+
+/// Returns the webhooks that the forge sent and that have no end here: not answered with 202, not stored, or not final.
+async fn unaccounted(ports: &Ports, forge: &Forge) -> anyhow::Result<Vec<String>> {
+    let begun = Instant::now();
+    loop {
+        let mut open = Vec::new();
+        for repository in [CONFIG, ONE, TWO] {
+            for sent in forge.deliveries(repository)? {
+                let what = format!(
+                    "{repository}: {} {} ({})",
+                    sent.event,
+                    sent.action.as_deref().unwrap_or_default(),
+                    sent.guid
+                );
+                if sent.answered != Some(202) {
+                    open.push(format!("{what} was answered {:?}", sent.answered));
+                    continue;
+                }
+                let key = delivery::key(&delivery::id(&ConnectionName::from(CONNECTION), &sent.guid));
+                let record = ports.records.get(&[key]).await?.into_iter().next().flatten();
+                match record.as_ref().map(decode::<Delivery>).transpose()? {
+                    Some(stored) if stored.state.is_final() => {}
+                    Some(stored) => open.push(format!("{what} is {:?}", stored.state)),
+                    None => open.push(format!("{what} is not stored")),
+                }
+            }
+        }
+        if open.is_empty() || begun.elapsed().as_secs() > DELIVERIES_SECONDS {
+            return Ok(open);
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}
+
+/// Says what the changes cost. Apart: what goes on without any change (polls, sweeps, sessions), and what watching costs.
+fn print_costs(report: &Report, changes: usize, builds: usize, renewals: u64) {
+    let (work, idle) = (report.total(is_work), report.total(is_idle));
+    let watching = report.total(is_watching);
+    let per = |total: f64| total / changes.max(1) as f64;
+    // Renewals of a session are one small write each, made by the executor beside its work.
+    let renewing = renewals as f64 * DYNAMODB_WRITE_UNIT;
+    let calls = |name: &str| report.total(|row| is_work(row) && row.service == name).calls;
+    println!(
+        "  AWS calls per change, check and gate together: {:.0} (DynamoDB {:.0}, S3 {:.0}, SQS {:.0}, KMS {:.0}), ${:.5}; {builds} builds in all",
+        per(work.calls.saturating_sub(renewals) as f64),
+        per(calls("dynamodb").saturating_sub(renewals) as f64),
+        per(calls("s3") as f64),
+        per(calls("sqs") as f64),
+        per(calls("kms") as f64),
+        per(work.dollars - renewing),
+    );
+    println!(
+        "  apart from that, in all: {} polls and sweeps (${:.5}), {renewals} renewals of the executor's session (${renewing:.5}), \
+         {} calls for watching (${:.5})",
+        idle.calls, idle.dollars, watching.calls, watching.dollars
+    );
+}
+
+fn is_watching(row: &Row) -> bool {
+    matches!(row.principal.as_str(), "api" | "operator")
+}
+
+fn is_idle(row: &Row) -> bool {
+    row.operation == "ReceiveMessage" || (row.principal == "timer" && row.operation == "Query")
+}
+
+fn is_work(row: &Row) -> bool {
+    !is_watching(row) && !is_idle(row) && row.service != "ec2"
+}
+
+/// Returns how often executors renewed their sessions: each write raises a record's revision.
+async fn renewals(ports: &Ports) -> anyhow::Result<u64> {
+    let keys = ports.records.find("sessions", None, 20).await?;
+    let records = ports.records.get(&keys).await?;
+    Ok(records.iter().flatten().map(|record| record.revision).sum())
+}

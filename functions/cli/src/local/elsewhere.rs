@@ -1,0 +1,288 @@
+//! Functions, event sources and the HTTP front of the machine over data services that run elsewhere (`--endpoint`).
+//!
+//! Table, bucket, key and queues are made there from the template unless they are there. Nodes stay on this machine: their
+//! EC2 is the emulator's, at an address of its own, called with the same keys.
+
+use super::{Endpoint, MachineWishes};
+use crate::function::Name;
+use crate::place::Place;
+use anyhow::{Context as _, bail};
+use async_trait::async_trait;
+use aws_config::BehaviorVersion;
+use aws_credential_types::provider::ProvideCredentials as _;
+use sluice_aws::provision::{KeyKind, Wanted, WantedKey, WantedQueue, WantedTable, provision};
+use sluice_aws::{AwsSettings, SdkConfig};
+use sluice_emulator::data::{Front as Data, Options as DataOptions, Principal, Secret, serve};
+use sluice_emulator::ec2::Ec2;
+use sluice_emulator::http::{Front as HttpEvents, HttpFront, Routes};
+use sluice_emulator::lambda::{InProcess, Invoke, Limits};
+use sluice_emulator::sources::{Delivered, Message, Origin, QueueError, QueuePort, Sources};
+use sluice_emulator::template::{self, AttributeType, KeySchema, Place as TemplatePlace, Plan};
+use sluice_model::poke::Queue;
+use sluice_runtime::{PortError, Queues};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// Seconds that one question for messages waits.
+const POLL_SECONDS: u32 = 2;
+/// The variable with a key's id, for endpoints that have one but cannot make one.
+const KEY_VARIABLE: &str = "SLUICE_KEY";
+
+/// A machine whose data services are elsewhere.
+pub(super) struct Elsewhere {
+    plan: Plan,
+    endpoint: String,
+    sdk_config: SdkConfig,
+    sources: Sources,
+    http: HttpFront,
+    nodes: (SocketAddr, JoinHandle<()>),
+}
+
+impl Elsewhere {
+    /// Makes what is missing at the endpoint and starts everything else.
+    pub(super) async fn start(endpoint: &Endpoint, wishes: MachineWishes<'_>, ec2: &Ec2) -> anyhow::Result<Self> {
+        let Endpoint { url: endpoint, stack } = endpoint;
+        let sdk_config = aws_config::defaults(BehaviorVersion::latest()).endpoint_url(endpoint).load().await;
+        let keys = sdk_config.credentials_provider().context("there are no AWS credentials in the environment")?;
+        let keys = keys.provide_credentials().await.context("there are no AWS credentials in the environment")?;
+        let listener =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, wishes.port)).await.context("could not listen for HTTP")?;
+        let mut place = TemplatePlace::machine(endpoint);
+        place.stack.clone_from(stack);
+        place.parameters.extend(wishes.parameters.clone());
+        if let Some(region) = sdk_config.region() {
+            place.region = region.to_string();
+        }
+        let mut plan = template::read(&wishes.template, &place).context("could not read the template")?;
+        let provided = provision(&sdk_config, &wanted(&plan, stack)?).await?;
+        let key_id = std::env::var(KEY_VARIABLE).ok().or(provided.key_id.clone());
+        rename(&mut plan, &provided.queue_urls, key_id.as_deref());
+
+        let nodes = Data::open(&wishes.data.join("nodes"), DataOptions::default())?;
+        nodes.add("ec2", Arc::new(ec2.clone()));
+        nodes.keys().insert(keys.access_key_id(), Principal::new("launcher"), Secret::new(keys.secret_access_key()));
+        let nodes = serve(nodes, wishes.nodes_port).await.context("could not listen for EC2")?;
+
+        let mut functions = InProcess::new();
+        for function in &plan.functions {
+            let name: Name = function.id.parse()?;
+            let cache = wishes.data.join("cache").join(&function.id);
+            let place = Place::of(&sdk_config, &function.environment, endpoint, cache).await?;
+            functions = functions.with_handler(&function.id, Limits::of(function), super::handler(name, place));
+        }
+        let functions: Arc<dyn Invoke> = Arc::new(functions);
+        let origin = Origin { account: place.account.clone(), region: place.region.clone() };
+        let queues: Arc<dyn QueuePort> = Arc::new(PortQueues::new(&sdk_config, &plan, &provided.queue_urls).await?);
+        let sources = Sources::start(&plan, &origin, &queues, &functions, &wishes.sources);
+        let http = HttpFront::start(listener, HttpEvents::new(&place.account), Routes::new(&plan.routes), functions)
+            .context("could not start the HTTP front")?;
+        Ok(Self { plan, endpoint: endpoint.to_owned(), sdk_config, sources, http, nodes })
+    }
+
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Returns where EC2 answers.
+    pub(super) fn nodes_url(&self) -> String {
+        format!("http://{}", self.nodes.0)
+    }
+
+    pub(super) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// Returns the place of the executor or the operator: all have the same keys here.
+    pub(super) async fn place(&self, cache: PathBuf) -> anyhow::Result<Place> {
+        Ok(Place::of(&self.sdk_config, self.environment()?, &self.endpoint, cache).await?)
+    }
+
+    /// Returns the environment of the executor, without keys.
+    pub(super) fn environment(&self) -> anyhow::Result<&BTreeMap<String, String>> {
+        Ok(&self.plan.executor.as_ref().context("the template has no executor")?.environment)
+    }
+
+    pub(super) async fn stop(self) {
+        self.http.stop().await;
+        self.sources.stop().await;
+        self.nodes.1.abort();
+    }
+}
+
+/// Returns what the endpoint is to hold.
+fn wanted(plan: &Plan, stack: &str) -> anyhow::Result<Wanted> {
+    let ([table], [bucket]) = (plan.tables.as_slice(), plan.buckets.as_slice()) else {
+        bail!(
+            "at another endpoint the template may have one table and one bucket, and has {} and {}",
+            plan.tables.len(),
+            plan.buckets.len()
+        );
+    };
+    let keys = |schema: &KeySchema| -> anyhow::Result<[WantedKey; 2]> {
+        let range = schema.range.as_ref().context("a key of the table has no RANGE")?;
+        let key = |key: &template::KeyAttribute| WantedKey {
+            name: key.name.clone(),
+            kind: if key.kind == AttributeType::N { KeyKind::Number } else { KeyKind::Text },
+        };
+        Ok([key(&schema.hash), key(range)])
+    };
+    let indexes = table.indexes.iter().map(|index| Ok((index.name.clone(), keys(&index.keys)?)));
+    let mut queues: Vec<WantedQueue> = plan.queues.iter().map(wanted_queue).collect();
+    // Those that take dead letters first.
+    queues.sort_by_key(|queue| queue.dead_letters.is_some());
+    Ok(Wanted {
+        table: WantedTable {
+            name: table.name.clone(),
+            keys: keys(&table.keys)?,
+            indexes: indexes.collect::<anyhow::Result<_>>()?,
+            ttl_attribute: table.ttl_attribute.clone(),
+        },
+        bucket: bucket.name.clone(),
+        key_alias: std::env::var_os(KEY_VARIABLE).is_none().then(|| stack.to_owned()),
+        queues,
+    })
+}
+
+fn wanted_queue(queue: &template::QueuePlan) -> WantedQueue {
+    WantedQueue {
+        name: queue.name.clone(),
+        visibility_timeout_seconds: queue.visibility_timeout_seconds,
+        retention_seconds: queue.retention_seconds,
+        dead_letters: queue
+            .redrive
+            .as_ref()
+            .map(|redrive| (name(&redrive.dead_letter_arn).to_owned(), redrive.receives_max)),
+    }
+}
+
+/// Puts the endpoint's own queue URLs and key into every environment.
+fn rename(plan: &mut Plan, urls: &BTreeMap<String, String>, key_id: Option<&str>) {
+    let renamed: BTreeMap<String, String> =
+        plan.queues.iter().filter_map(|queue| Some((queue.url.clone(), urls.get(&queue.name)?.clone()))).collect();
+    let functions = plan.functions.iter_mut().map(|function| &mut function.environment);
+    for environment in functions.chain(plan.executor.iter_mut().map(|executor| &mut executor.environment)) {
+        for (variable, value) in environment.iter_mut() {
+            if let Some(url) = renamed.get(value) {
+                value.clone_from(url);
+            }
+            if let (KEY_VARIABLE, Some(key_id)) = (variable.as_str(), key_id) {
+                key_id.clone_into(value);
+            }
+        }
+    }
+}
+
+/// The queues of an endpoint, through the ports; dead letter queues are the same ports under other URLs.
+struct PortQueues {
+    alive: Arc<dyn Queues>,
+    dead: Arc<dyn Queues>,
+    names: BTreeMap<String, (Side, Queue, u32)>,
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Alive,
+    Dead,
+}
+
+impl PortQueues {
+    async fn new(sdk_config: &SdkConfig, plan: &Plan, urls: &BTreeMap<String, String>) -> anyhow::Result<Self> {
+        let environment = &plan.executor.as_ref().context("the template has no executor")?.environment;
+        let settings = AwsSettings::from_variables(|name| environment.get(name).cloned())?;
+        let (mut dead, mut names) = (settings.clone(), BTreeMap::new());
+        for (queue, url) in &settings.queue_urls {
+            let planned = plan.queues.iter().find(|planned| urls.get(&planned.name) == Some(url));
+            let Some(planned) = planned else { continue };
+            names.insert(planned.name.clone(), (Side::Alive, *queue, planned.visibility_timeout_seconds));
+            let letters = planned.redrive.as_ref().map(|redrive| name(&redrive.dead_letter_arn));
+            if let Some((letters, url)) = letters.and_then(|letters| Some((letters, urls.get(letters)?))) {
+                dead.queue_urls.insert(*queue, url.clone());
+                names.insert(letters.to_owned(), (Side::Dead, *queue, planned.visibility_timeout_seconds));
+            }
+        }
+        Ok(Self {
+            alive: sluice_aws::ports(sdk_config, settings).await.queues,
+            dead: sluice_aws::ports(sdk_config, dead).await.queues,
+            names,
+        })
+    }
+
+    fn find(&self, action: &'static str, arn: &str) -> Result<(&dyn Queues, Queue, u32), QueueError> {
+        let missing =
+            || QueueError { action, queue_arn: arn.to_owned(), why: "it is none of the template's".to_owned() };
+        let (side, queue, visibility) = self.names.get(name(arn)).ok_or_else(missing)?;
+        let port = match side {
+            Side::Alive => &self.alive,
+            Side::Dead => &self.dead,
+        };
+        Ok((port.as_ref(), *queue, *visibility))
+    }
+}
+
+fn name(arn: &str) -> &str {
+    arn.rsplit(':').next().unwrap_or(arn)
+}
+
+fn failed(action: &'static str, arn: &str) -> impl Fn(PortError) -> QueueError {
+    let queue_arn = arn.to_owned();
+    move |error| QueueError { action, queue_arn: queue_arn.clone(), why: error.to_string() }
+}
+
+#[async_trait]
+impl QueuePort for PortQueues {
+    async fn receive(&self, arn: &str, max: u32, hidden_for: Option<Duration>) -> Result<Vec<Delivered>, QueueError> {
+        let (port, queue, visibility) = self.find("receive messages", arn)?;
+        let seconds = hidden_for.map_or(visibility, whole_seconds);
+        let received = port.receive(queue, max.min(10), POLL_SECONDS, seconds).await;
+        let now = sluice_emulator::data::now_ms();
+        let delivered = |message: sluice_runtime::port::Incoming| Delivered {
+            receipt: message.receipt,
+            message: Message {
+                sequence: 0,
+                id: message.id,
+                body: message.body,
+                attributes: BTreeMap::new(),
+                group: message.group,
+                dedup_id: None,
+                sent_ms: now,
+                visible_at_ms: now,
+                receives: message.receive_count,
+                first_received_ms: Some(now),
+                last_received_ms: Some(now),
+                dead_letter_source: None,
+            },
+        };
+        Ok(received.map_err(failed("receive messages", arn))?.into_iter().map(delivered).collect())
+    }
+
+    async fn delete(&self, arn: &str, receipts: &[String]) -> Result<(), QueueError> {
+        let (port, queue, _) = self.find("delete messages", arn)?;
+        for receipt in receipts {
+            port.acknowledge(queue, receipt).await.map_err(failed("delete messages", arn))?;
+        }
+        Ok(())
+    }
+
+    async fn release(&self, arn: &str, receipts: &[String], after: Duration) -> Result<(), QueueError> {
+        let (port, queue, _) = self.find("release messages", arn)?;
+        for receipt in receipts {
+            port.postpone(queue, receipt, whole_seconds(after)).await.map_err(failed("release messages", arn))?;
+        }
+        Ok(())
+    }
+
+    /// The question itself has waited; what is left is to let others go first.
+    async fn wait(&self, _: &str, at_most: Duration) {
+        tokio::time::sleep(Duration::from_millis(20).min(at_most)).await;
+    }
+}
+
+/// A part of a second counts whole, so that nothing comes too soon.
+fn whole_seconds(time: Duration) -> u32 {
+    u32::try_from(time.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX)
+}

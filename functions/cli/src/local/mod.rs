@@ -1,0 +1,392 @@
+//! The whole system on one machine, in one process tree: data services, functions, forge, nodes, executor.
+//!
+//! [`Local::start`] reads the same template as AWS does, starts what it names on loopback, stores what an operator would
+//! store ([`seed`]) and returns once everything answers. All state is below one data directory: what is started on it again
+//! goes on where it stopped.
+
+mod desk;
+mod elsewhere;
+mod identity;
+mod logging;
+mod seed;
+mod services;
+
+pub use desk::{DESK_FILE, Desk};
+pub use identity::{CREDENTIALS_FILE, Identity, OWNER, REVIEWER, header_file};
+pub use logging::{Loudness, log_to};
+pub use seed::{CONFIG, CONNECTION, ONE, TENANT, TWO};
+
+use crate::executor::{Running, Wanted};
+use crate::function::{Failure, Function, Name};
+use crate::place::Place;
+use anyhow::{Context as _, bail};
+use bytes::Bytes;
+use elsewhere::Elsewhere;
+use services::Services;
+use sluice_emulator::data::{Latency, Meter, Options as DataOptions};
+use sluice_emulator::ec2::{Ec2, Options as Ec2Options};
+use sluice_emulator::lambda::{Handler, HandlerError, Print};
+use sluice_emulator::machine::{Equipment, Form, Machine, MachineOptions, Make};
+use sluice_emulator::sources::{AfterFailure, SourceOptions, Tick};
+use sluice_local_forge::{Forge, Options as ForgeOptions};
+use sluice_runtime::Ports;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::Instrument as _;
+
+/// The template that is used when none is named.
+const TEMPLATE: &str = include_str!("../../../../infra/template.yaml");
+
+/// Whether functions run in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Functions {
+    /// In this one.
+    InProcess,
+    /// Each in processes of its own, spoken to as Lambda does; the executor too.
+    Processes,
+}
+
+/// Data services that run elsewhere.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    /// Where they answer.
+    pub url: String,
+    /// What names there begin with.
+    pub stack: String,
+}
+
+/// How the system is started.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where all state is kept.
+    pub data: PathBuf,
+    /// Port of the pages, the API and the webhooks, on 127.0.0.1.
+    pub port: u16,
+    /// Whether functions run in this process.
+    pub functions: Functions,
+    /// Another endpoint for the data services; keys come from the environment.
+    pub endpoint: Option<Endpoint>,
+    /// Another template than the built-in one.
+    pub template: Option<PathBuf>,
+    /// How long data services take to answer.
+    pub latency: Latency,
+    /// Seconds between two sweeps; `None` as the template says.
+    pub tick_seconds: Option<u64>,
+    /// Whether a forge with sample repositories runs beside it.
+    pub forge: bool,
+    /// Builds that run at once.
+    pub slots: usize,
+}
+
+/// A running system.
+pub struct Local {
+    services: Services,
+    ec2: Ec2,
+    forge: Option<Arc<Forge>>,
+    executor: Executor,
+    identity: Identity,
+    operator: Ports,
+    web_root: String,
+    data: PathBuf,
+    _lock: File,
+}
+
+enum Executor {
+    Here(Running),
+    Child(tokio::process::Child),
+}
+
+impl Local {
+    /// Starts everything and returns when it answers.
+    ///
+    /// # Errors
+    /// When something cannot be started; what was started before is stopped.
+    pub async fn start(options: Options) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(&options.data)
+            .with_context(|| format!("could not make the data directory {}", options.data.display()))?;
+        let data = options.data.canonicalize()?;
+        // Tokens, sealed secrets with their key, and whatever builds leave: nobody else's business.
+        std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o700))?;
+        let lock = lock(&data)?;
+        let identity = Identity::open(
+            &data,
+            options.port.checked_add(1).context("the port is too high: two more are needed above it")?,
+        )?;
+        let web_root = format!("http://127.0.0.1:{}/", options.port);
+        let ec2 = Ec2::open(Ec2Options::new(data.join("ec2"))).context("could not open the record of nodes")?;
+        let wishes = MachineWishes::new(&options, &data, &web_root)?;
+        let services = match &options.endpoint {
+            Some(endpoint) => Services::Elsewhere(Box::new(Elsewhere::start(endpoint, wishes, &ec2).await?)),
+            None => Services::Machine(Box::new(start_machine(&options, wishes, &ec2).await?)),
+        };
+        let operator = services.operator(data.join("cache/operator")).await?.ports;
+        Desk::write(&data, services.operator_environment()?, &web_root)?;
+        let forge = match options.forge {
+            true => Some(Arc::new(start_forge(&data, &identity, &web_root).await?)),
+            false => None,
+        };
+        seed::store(&operator, &identity, forge.as_deref(), services.nodes_url()).await?;
+        let executor = start_executor(&options, &services, &data, &web_root).await?;
+        Ok(Self { services, ec2, forge, executor, identity, operator, web_root, data, _lock: lock })
+    }
+
+    /// Returns the meter of the data services, if they are our own.
+    pub fn meter(&self) -> Option<&Meter> {
+        match &self.services {
+            Services::Machine(machine) => Some(machine.data().meter()),
+            Services::Elsewhere(_) => None,
+        }
+    }
+
+    /// Returns the parts of the template that this machine ignores.
+    pub fn ignored(&self) -> Vec<String> {
+        self.services.plan().ignored()
+    }
+
+    /// Returns where the data services answer.
+    pub fn endpoint(&self) -> String {
+        self.services.endpoint()
+    }
+
+    /// Returns the forge, if one runs.
+    pub fn forge(&self) -> Option<&Arc<Forge>> {
+        self.forge.as_ref()
+    }
+
+    /// Returns the accounts of the forge.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Returns ports with an operator's rights.
+    pub fn operator(&self) -> &Ports {
+        &self.operator
+    }
+
+    /// Returns the directory of all state.
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// Returns the address of the pages, ending in `/`.
+    pub fn web_root(&self) -> &str {
+        &self.web_root
+    }
+
+    /// Returns where live logs are served; `None` when the executor is a process of its own.
+    pub fn logs_address(&self) -> Option<SocketAddr> {
+        match &self.executor {
+            Executor::Here(running) => Some(running.logs_address()),
+            Executor::Child(_) => None,
+        }
+    }
+
+    /// Stops everything, in an order in which nothing waits for what is gone already.
+    pub async fn stop(self) {
+        match self.executor {
+            Executor::Here(running) => running.stop().await,
+            Executor::Child(child) => stop_child(child).await,
+        }
+        if let Some(forge) = self.forge.and_then(Arc::into_inner) {
+            // Somebody may hold a connection open; what was acknowledged is on disk.
+            let _ = tokio::time::timeout(Duration::from_secs(3), forge.stop()).await;
+        }
+        self.services.stop().await;
+        self.ec2.shut_down().await;
+    }
+}
+
+/// Sees to it that one system at a time works on a data directory.
+fn lock(data: &Path) -> anyhow::Result<File> {
+    let path = data.join("lock");
+    let file = File::options()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .with_context(|| format!("could not open {}", path.display()))?;
+    if file.try_lock().is_err() {
+        bail!("another sluice works on {} already; stop it, or name another directory with --data", data.display());
+    }
+    Ok(file)
+}
+
+/// What both forms of data services need to know.
+struct MachineWishes<'a> {
+    data: &'a Path,
+    template: PathBuf,
+    parameters: BTreeMap<String, String>,
+    port: u16,
+    nodes_port: u16,
+    sources: SourceOptions,
+}
+
+impl<'a> MachineWishes<'a> {
+    fn new(options: &Options, data: &'a Path, web_root: &str) -> anyhow::Result<Self> {
+        let template = match &options.template {
+            Some(path) => path.clone(),
+            None => {
+                let path = data.join("template.yaml");
+                std::fs::write(&path, TEMPLATE).with_context(|| format!("could not write {}", path.display()))?;
+                path
+            }
+        };
+        Ok(Self {
+            data,
+            template,
+            parameters: BTreeMap::from([("WebRoot".to_owned(), web_root.to_owned())]),
+            port: options.port,
+            nodes_port: options.port.checked_add(2).context("the port is too high: two more are needed above it")?,
+            sources: SourceOptions {
+                // Somebody watches: what failed comes again soon, and what a killed machine worked on too.
+                after_failure: AfterFailure::Within(Duration::from_secs(1)),
+                tick: options
+                    .tick_seconds
+                    .map_or(Tick::AsPlanned, |seconds| Tick::Every(Duration::from_secs(seconds.max(1)))),
+            },
+        })
+    }
+}
+
+async fn start_machine(options: &Options, wishes: MachineWishes<'_>, ec2: &Ec2) -> anyhow::Result<Machine> {
+    let functions = match options.functions {
+        Functions::InProcess => Form::InProcess(maker(wishes.data.join("cache"))),
+        Functions::Processes => Form::Processes { binary: beside_us("bootstrap")?, print: print() },
+    };
+    let options_of_machine = MachineOptions {
+        data_directory: wishes.data.to_owned(),
+        template: wishes.template,
+        parameters: wishes.parameters,
+        data_port: wishes.nodes_port,
+        http_port: wishes.port,
+        data: DataOptions::default(),
+        sources: wishes.sources,
+        extras: vec![("ec2".to_owned(), Arc::new(ec2.clone()))],
+        functions,
+    };
+    let machine = Machine::start(options_of_machine).await.context("could not start the machine")?;
+    machine.data().faults().set_latency(options.latency);
+    Ok(machine)
+}
+
+/// Returns what makes each function of the template inside this program, with its own keys.
+fn maker(cache: PathBuf) -> Make {
+    Arc::new(move |equipment: Equipment| {
+        let cache = cache.join(&equipment.id);
+        Box::pin(async move {
+            let name: Name = equipment.id.parse().map_err(|failure: Failure| failure.to_string())?;
+            let place = Place::beside(&equipment, cache).await.map_err(|error| error.to_string())?;
+            Ok(handler(name, place))
+        })
+    })
+}
+
+/// Returns a function as the machine calls it; its lines carry its name.
+fn handler(name: Name, place: Place) -> Handler {
+    let function = Arc::new(Function::new(name, place));
+    Arc::new(move |payload: Bytes| {
+        let (function, span) = (function.clone(), tracing::info_span!("function", name = name.word()));
+        let answer = async move {
+            let answer = function.answer(&payload).await;
+            answer
+                .map(Bytes::from)
+                .map_err(|failure| HandlerError { kind: failure.kind.to_owned(), message: failure.message })
+        };
+        Box::pin(answer.instrument(span))
+    })
+}
+
+/// Returns a program that was built with this one.
+fn beside_us(name: &str) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("could not find this program's own file")?;
+    let path = own.with_file_name(name);
+    if !path.is_file() {
+        bail!("there is no {}: build it with `cargo build -p sluice-cli --bins`", path.display());
+    }
+    Ok(path)
+}
+
+/// Lines of function processes go where our own go.
+fn print() -> Print {
+    Arc::new(|function, line| tracing::info!(function, "{line}"))
+}
+
+async fn start_forge(data: &Path, identity: &Identity, web_root: &str) -> anyhow::Result<Forge> {
+    let hook = format!("{web_root}api/connection/{CONNECTION}/payload");
+    let options = ForgeOptions {
+        root: data.join("forge"),
+        port: identity.forge_port,
+        accounts: identity.accounts(),
+        first_hook: Some((hook, identity.webhook_secret.clone())),
+    };
+    identity.write_for_people(data)?;
+    Forge::start(options).await.context("could not start the forge")
+}
+
+async fn start_executor(
+    options: &Options,
+    services: &Services,
+    data: &Path,
+    web_root: &str,
+) -> anyhow::Result<Executor> {
+    let state = data.join("executor");
+    if options.functions == Functions::Processes {
+        return Ok(Executor::Child(executor_process(options, &services.executor_equipment()?, &state, web_root)?));
+    }
+    let wanted = Wanted {
+        state,
+        slots: options.slots,
+        logs: (Ipv4Addr::LOCALHOST, 0).into(),
+        web_root: web_root.to_owned(),
+        ansible: None,
+    };
+    let place = services.executor(data.join("cache/executor")).await?;
+    Ok(Executor::Here(Running::start(place.ports, wanted).await.context("could not start the executor")?))
+}
+
+/// Starts `sluice executor` with the executor's own keys and nothing else of ours.
+fn executor_process(
+    options: &Options,
+    equipment: &Equipment,
+    state: &Path,
+    web_root: &str,
+) -> anyhow::Result<tokio::process::Child> {
+    let mut command = tokio::process::Command::new(beside_us("sluice")?);
+    command.arg("executor").arg("--state").arg(state).args(["--slots", &options.slots.to_string()]);
+    // It holds our end of its standard input: when we are killed, it stops.
+    command.args(["--logs", "127.0.0.1:0", "--with-parent"]);
+    command.env_clear().envs(&equipment.environment).envs(equipment.credentials.environment());
+    command
+        .env("AWS_REGION", &equipment.region)
+        .env("AWS_ENDPOINT_URL", &equipment.endpoint)
+        .env(crate::place::WEB_VARIABLE, web_root);
+    for name in ["PATH", "HOME", "SLUICE_ANSIBLE_PREFIX"] {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    // Beside ours, so that it is told from the machine's own lines.
+    let log = File::options().create(true).append(true).open(options.data.join("executor.log"))?;
+    command.stdin(std::process::Stdio::piped()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);
+    command.spawn().context("could not start the executor")
+}
+
+/// Asks a child to end, and ends it when it does not.
+async fn stop_child(mut child: tokio::process::Child) {
+    if let Some(pid) = child.id() {
+        // The plain way to signal without unsafe code; the child still is ours, so the number is.
+        let asked = tokio::process::Command::new("kill").args(["-TERM", &pid.to_string()]).status().await;
+        if let Err(error) = asked {
+            tracing::warn!(%error, "the executor could not be asked to stop");
+        }
+    }
+    if tokio::time::timeout(Duration::from_secs(15), child.wait()).await.is_err()
+        && let Err(error) = child.kill().await
+    {
+        tracing::warn!(%error, "the executor could not be ended");
+    }
+}

@@ -1,0 +1,341 @@
+//! `sluice`: what people type.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use sluice_cli::commands::{connection, executor, show, tenant, up};
+use sluice_cli::demo;
+use sluice_cli::local::Endpoint;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Gates changes: tests them in the state they will land on, and lands what passes.
+#[derive(Parser)]
+#[command(name = "sluice", version, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs the whole system on this machine until it is told to stop (Ctrl-C).
+    ///
+    /// Data services, functions, a forge with sample repositories, nodes and an executor: all on 127.0.0.1, all in one
+    /// process tree, all state in one directory. A second start on the same directory goes on where the first one stopped.
+    Up(UpArguments),
+    /// Starts a system in a fresh directory, gates four changes, and shows what happens and why.
+    ///
+    /// Exit status 0 only if what had to land landed, as it was tested, and nothing was lost on the way.
+    Demo(DemoArguments),
+    /// Shows what is in the queues.
+    Status(StatusArguments),
+    /// Says what was decided about a change, and why.
+    Explain(ExplainArguments),
+    /// Looks at tenants, loads the main configuration, has configuration read again.
+    #[command(subcommand)]
+    Tenant(TenantCommand),
+    /// Adds connections to forges and clouds, and changes their secrets.
+    #[command(subcommand)]
+    Connection(ConnectionCommand),
+    /// Runs an executor against the services that the environment names (`SLUICE_TABLE`, …), as in its container.
+    Executor(ExecutorArguments),
+}
+
+/// Where a local system keeps its state.
+#[derive(Args, Clone)]
+struct Data {
+    /// Directory of a local system's state. [default: ~/.local/share/sluice]
+    #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LatencyWord {
+    /// As fast as this machine.
+    Local,
+    /// About as slow as AWS within a region.
+    Aws,
+}
+
+#[derive(Args)]
+struct UpArguments {
+    #[command(flatten)]
+    data: Data,
+    /// Where pages, API and webhooks are served, on 127.0.0.1; the two ports above it are the forge's and the data services'.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9000")]
+    listen: std::net::SocketAddr,
+    /// Runs each function, and the executor, as processes of their own, as AWS does.
+    #[arg(long)]
+    processes: bool,
+    /// Uses another AWS-compatible endpoint for DynamoDB, S3, SQS and KMS; keys come from the environment.
+    #[arg(long, value_name = "URL")]
+    endpoint: Option<String>,
+    /// What the names of table, bucket and queues at that endpoint begin with.
+    #[arg(long, value_name = "NAME", default_value = "sluice", requires = "endpoint")]
+    stack: String,
+    /// How long data services take to answer.
+    #[arg(long, value_enum, default_value = "local")]
+    latency: LatencyWord,
+    /// Seconds between two sweeps. [default: as the template says, 60]
+    #[arg(long, value_name = "SECONDS")]
+    tick: Option<u64>,
+    /// Starts no forge and no sample repositories; connect your own with `sluice connection add`.
+    #[arg(long)]
+    no_forge: bool,
+    /// Builds that run at once.
+    #[arg(long, value_name = "NUMBER", default_value_t = 4)]
+    slots: usize,
+    /// Another template than the built-in infra/template.yaml.
+    #[arg(long, value_name = "FILE")]
+    template: Option<PathBuf>,
+    /// Shows every line of the log on the terminal.
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+#[derive(Args)]
+struct DemoArguments {
+    /// Directory for the demo's state; what an earlier demo left there is removed. [default: ~/.local/share/sluice-demo]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Keeps the system running afterwards, until Ctrl-C.
+    #[arg(long)]
+    keep: bool,
+    /// Runs each function, and the executor, as processes of their own.
+    #[arg(long)]
+    processes: bool,
+    /// How long data services take to answer.
+    #[arg(long, value_enum, default_value = "local")]
+    latency: LatencyWord,
+    /// Builds that run at once.
+    #[arg(long, value_name = "NUMBER", default_value_t = 4)]
+    slots: usize,
+}
+
+/// Which system is asked.
+#[derive(Args, Clone)]
+struct Asked {
+    #[command(flatten)]
+    data: Data,
+    /// Address of the pages and the API. [default: the local system's]
+    #[arg(long, env = "SLUICE_WEB", value_name = "URL")]
+    api: Option<String>,
+}
+
+#[derive(Args)]
+struct StatusArguments {
+    #[command(flatten)]
+    asked: Asked,
+    /// Only this tenant.
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+}
+
+#[derive(Args)]
+struct ExplainArguments {
+    #[command(flatten)]
+    asked: Asked,
+    /// The change: `org/project#7`, or its number alone.
+    change: String,
+    /// Its tenant. [default: the only one there is]
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+}
+
+#[derive(Subcommand)]
+enum TenantCommand {
+    /// Shows a tenant's projects, pipelines and configuration errors.
+    Show {
+        #[command(flatten)]
+        asked: Asked,
+        /// The tenant. [default: the only one there is]
+        tenant: Option<String>,
+    },
+    /// Has a tenant's configuration read again from its repositories.
+    Reload {
+        #[command(flatten)]
+        data: Data,
+        /// The tenant.
+        tenant: String,
+    },
+    /// Stores a main configuration (tenants and their projects) after checking it.
+    Load {
+        #[command(flatten)]
+        data: Data,
+        /// The file, in the form of Zuul's main.yaml.
+        file: PathBuf,
+    },
+}
+
+#[derive(Subcommand)]
+enum ConnectionCommand {
+    /// Adds a connection, or changes the addresses of one. Secrets are read from standard input or files, never from arguments.
+    Add(ConnectionAdd),
+    /// Stores a new webhook secret or token. The previous webhook secret stays valid until the next rotation.
+    Rotate(ConnectionRotate),
+    /// Lists connections, without their secrets.
+    List {
+        #[command(flatten)]
+        data: Data,
+    },
+}
+
+#[derive(Args)]
+struct ConnectionAdd {
+    #[command(flatten)]
+    data: Data,
+    /// Its name, as configuration refers to it.
+    name: String,
+    /// What is spoken there.
+    #[arg(long, value_enum, default_value = "github")]
+    driver: connection::DriverWord,
+    /// The host in canonical project names. [default: the host of --git-url]
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+    /// The API. [default for github: https://api.github.com]
+    #[arg(long, value_name = "URL")]
+    api_url: Option<String>,
+    /// Where repositories are; a project's path is appended. [default for github: https://github.com]
+    #[arg(long, value_name = "URL")]
+    git_url: Option<String>,
+    /// The login that the token acts as, so that its own comments are recognised.
+    #[arg(long)]
+    login: Option<String>,
+    /// The region, for aws.
+    #[arg(long)]
+    region: Option<String>,
+    /// A file with the API token; `-` is standard input.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// A file with the webhook secret; `-` is standard input.
+    #[arg(long, value_name = "FILE")]
+    webhook_secret_file: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct ConnectionRotate {
+    #[command(flatten)]
+    data: Data,
+    /// The connection.
+    name: String,
+    /// A file with the new API token; `-` is standard input.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// A file with the new webhook secret; `-` is standard input.
+    #[arg(long, value_name = "FILE")]
+    webhook_secret_file: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct ExecutorArguments {
+    /// Where build directories and repositories are kept.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/sluice")]
+    state: PathBuf,
+    /// Builds that run at once.
+    #[arg(long, value_name = "NUMBER", default_value_t = 8)]
+    slots: usize,
+    /// Where live logs are served; the API function must reach it.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7900")]
+    logs: std::net::SocketAddr,
+    /// Stops when standard input ends: then whoever started it is gone.
+    #[arg(long, hide = true)]
+    with_parent: bool,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Cli::parse().command).await {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("sluice: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Up(arguments) => up::run(arguments.into()).await?,
+        Command::Demo(arguments) => {
+            let latency = arguments.latency.into();
+            let functions = functions(arguments.processes);
+            let wanted =
+                demo::Wanted { data: arguments.data, keep: arguments.keep, functions, latency, slots: arguments.slots };
+            return demo::run(wanted).await;
+        }
+        Command::Status(StatusArguments { asked, tenant }) => show::status(&asked.into(), tenant.as_deref()).await?,
+        Command::Explain(ExplainArguments { asked, change, tenant }) => {
+            show::explain(&asked.into(), &change, tenant.as_deref()).await?
+        }
+        Command::Tenant(command) => match command {
+            TenantCommand::Show { asked, tenant: name } => show::tenant(&asked.into(), name.as_deref()).await?,
+            TenantCommand::Reload { data, tenant: name } => tenant::reload(data.data, &name).await?,
+            TenantCommand::Load { data, file } => tenant::load(data.data, &file).await?,
+        },
+        Command::Connection(command) => match command {
+            ConnectionCommand::Add(add) => connection::add(add.into()).await?,
+            ConnectionCommand::Rotate(rotate) => {
+                connection::rotate(rotate.data.data, &rotate.name, rotate.token_file, rotate.webhook_secret_file)
+                    .await?;
+            }
+            ConnectionCommand::List { data } => connection::list(data.data).await?,
+        },
+        Command::Executor(ExecutorArguments { state, slots, logs, with_parent }) => {
+            let lives = if with_parent { executor::Lives::WithItsParent } else { executor::Lives::Alone };
+            executor::run(state, slots, logs, lives).await?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn functions(processes: bool) -> sluice_cli::local::Functions {
+    if processes { sluice_cli::local::Functions::Processes } else { sluice_cli::local::Functions::InProcess }
+}
+
+impl From<LatencyWord> for sluice_emulator::data::Latency {
+    fn from(word: LatencyWord) -> Self {
+        match word {
+            LatencyWord::Local => Self::Local,
+            LatencyWord::Aws => Self::Aws,
+        }
+    }
+}
+
+impl From<Asked> for show::Asked {
+    fn from(asked: Asked) -> Self {
+        Self { data: asked.data.data, api: asked.api }
+    }
+}
+
+impl From<UpArguments> for up::Wanted {
+    fn from(arguments: UpArguments) -> Self {
+        Self {
+            data: arguments.data.data,
+            listen: arguments.listen,
+            functions: functions(arguments.processes),
+            endpoint: arguments.endpoint.map(|url| Endpoint { url, stack: arguments.stack }),
+            latency: arguments.latency.into(),
+            tick_seconds: arguments.tick,
+            forge: !arguments.no_forge,
+            slots: arguments.slots,
+            template: arguments.template,
+            verbose: arguments.verbose,
+        }
+    }
+}
+
+impl From<ConnectionAdd> for connection::Added {
+    fn from(add: ConnectionAdd) -> Self {
+        Self {
+            data: add.data.data,
+            name: add.name,
+            driver: add.driver,
+            host: add.host,
+            api_url: add.api_url,
+            git_url: add.git_url,
+            login: add.login,
+            region: add.region,
+            token_file: add.token_file,
+            webhook_secret_file: add.webhook_secret_file,
+        }
+    }
+}

@@ -1,0 +1,73 @@
+"""Brings files and directories of a host to the executor as one archive: nothing but tar is needed there.
+
+Arguments: src (directory there; relative to the login's home), paths (what to take, relative to src; default all of
+it), dest (directory here). What does not exist there is left out.
+"""
+
+import os
+import shlex
+import subprocess
+import tempfile
+
+from ansible import constants
+from ansible.plugins.action import ActionBase
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = True
+    _VALID_ARGS = frozenset(("src", "paths", "dest"))
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        source, target = self._task.args.get("src", "."), self._task.args["dest"]
+        paths = self._task.args.get("paths") or ["."]
+        if isinstance(paths, str):
+            paths = [paths]
+        remote = self._connection._shell.join_path(self._make_tmp_path(), "tree.tar.gz")
+        # Kept to what exists; a login shell expands `*`, so that patterns work.
+        listed = " ".join(self._pattern(path) for path in paths)
+        command = (
+            "cd {source} 2>/dev/null || exit 9; set --; for path in {listed}; do [ -e \"$path\" ] && set -- \"$@\" \"$path\"; done; "
+            "[ $# -gt 0 ] || exit 9; tar -czf {remote} -- \"$@\" 2>&1"
+        ).format(source=shlex.quote(source), listed=listed, remote=shlex.quote(remote))
+        packed = self._low_level_execute_command(command)
+        if packed["rc"] == 9:
+            return dict(result, changed=False, msg="nothing to fetch")
+        # 1: a file changed while it was read, which a log may do.
+        if packed["rc"] not in (0, 1):
+            return dict(result, failed=True, msg="could not pack {}: {}".format(source, packed["stdout"].strip()))
+        handle, archive = tempfile.mkstemp(suffix=".tar.gz", dir=constants.DEFAULT_LOCAL_TMP)
+        os.close(handle)
+        try:
+            self._connection.fetch_file(remote, archive)
+            os.makedirs(target, exist_ok=True)
+            unpacked = subprocess.run(
+                ["tar", "--extract", "--gzip", "--file", archive, "--no-same-owner", "--no-same-permissions", "--directory", target],
+                capture_output=True, text=True, check=False,
+            )
+            size = os.path.getsize(archive)
+        finally:
+            os.unlink(archive)
+        self._low_level_execute_command("rm -f {}".format(shlex.quote(remote)))
+        if unpacked.returncode:
+            return dict(result, failed=True, msg="could not unpack to {}: {}".format(target, unpacked.stderr.strip()))
+        return dict(result, changed=True, msg="{} bytes fetched".format(size))
+
+    @staticmethod
+    def _pattern(path):
+        """Quotes everything but the two wildcards."""
+        return "".join(part if part in ("*", "?") else shlex.quote(part) for part in _split(path))
+
+
+def _split(path):
+    part = ""
+    for character in path:
+        if character in "*?":
+            if part:
+                yield part
+            yield character
+            part = ""
+        else:
+            part += character
+    if part:
+        yield part

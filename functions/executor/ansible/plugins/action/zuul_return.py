@@ -1,0 +1,103 @@
+"""Returns data from a job: log_url, artifacts, child_jobs, file comments, variables for jobs that wait for this one."""
+
+import copy
+import json
+import os
+import tempfile
+
+from ansible.plugins.action import ActionBase
+
+# Lists that grow with each call; in everything else the newer value wins.
+APPENDED = (("zuul", "artifacts"), ("zuul", "warnings"), ("zuul", "redactions"))
+
+
+def merged(old, new):
+    """Returns `old` with `new` merged into it, dictionaries by key."""
+    result = dict(old)
+    for key, value in new.items():
+        if isinstance(value, dict) and isinstance(result.get(key), dict):
+            result[key] = merged(result[key], value)
+        else:
+            result[key] = value
+    return result
+
+
+def combined(old, new):
+    """Returns what `old` is after a call that returns `new`."""
+    result = merged(old, new)
+    ours, theirs = old.get("zuul") or {}, new.get("zuul") or {}
+    for _, key in APPENDED:
+        if key in ours and key in theirs:
+            result["zuul"][key] = list(ours[key]) + list(theirs[key])
+    comments = theirs.get("file_comments")
+    if isinstance(comments, dict):
+        for path, entries in (ours.get("file_comments") or {}).items():
+            if path in comments:
+                result["zuul"]["file_comments"][path] = list(entries) + list(comments[path])
+    return result
+
+
+def mistakes(data):
+    """Yields what is wrong with the `zuul` part of returned data."""
+    zuul = data.get("zuul", {})
+    if not isinstance(zuul, dict):
+        yield "zuul must be a dictionary"
+        return
+    if not isinstance(zuul.get("log_url", ""), (str, type(None))):
+        yield "zuul.log_url must be text"
+    for key in ("warnings", "redactions", "child_jobs"):
+        value = zuul.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            yield "zuul.{} must be a list of texts".format(key)
+    artifacts = zuul.get("artifacts", [])
+    if not isinstance(artifacts, list):
+        yield "zuul.artifacts must be a list"
+        return
+    for artifact in artifacts:
+        fits = (
+            isinstance(artifact, dict)
+            and isinstance(artifact.get("name"), str)
+            and isinstance(artifact.get("url"), str)
+            and isinstance(artifact.get("metadata", {}), dict)
+            and not set(artifact) - {"name", "url", "metadata"}
+        )
+        if not fits:
+            yield "an artifact must have name and url as texts, and may have metadata as a dictionary: {}".format(artifact)
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+    _VALID_ARGS = frozenset(("data", "secret_data", "file", "secret_file", "path"))
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        unknown = set(self._task.args) - self._VALID_ARGS
+        if unknown:
+            return dict(result, failed=True, msg="unknown arguments: {}".format(", ".join(sorted(unknown))))
+        path = self._task.args.get("path") or task_vars["zuul"]["executor"]["result_data_file"]
+        try:
+            given = {"data": {}, "secret_data": {}}
+            for part, file_argument in (("data", "file"), ("secret_data", "secret_file")):
+                if self._task.args.get(file_argument):
+                    with open(self._task.args[file_argument], encoding="utf-8") as file:
+                        given[part] = combined(given[part], json.load(file))
+                given[part] = combined(given[part], self._task.args.get(part) or {})
+            wrong = list(mistakes(given["data"]))
+            if wrong:
+                return dict(result, failed=True, msg="; ".join(wrong))
+            self._store(path, given)
+        except (OSError, ValueError, AttributeError, TypeError) as error:
+            return dict(result, failed=True, msg="could not return data through {}: {}".format(path, error))
+        return dict(result, changed=True)
+
+    def _store(self, path, given):
+        known = {}
+        if os.path.exists(path) and os.path.getsize(path):
+            with open(path, encoding="utf-8") as file:
+                known = json.load(file)
+        stored = {part: combined(known.get(part, {}), copy.deepcopy(given[part])) for part in ("data", "secret_data")}
+        # Another task may read at any moment: it sees the old file or the new one.
+        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path))
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(stored, file)
+        os.rename(temporary, path)

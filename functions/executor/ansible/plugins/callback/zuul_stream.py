@@ -1,0 +1,242 @@
+"""Sends what a playbook does to the executor, which writes the log that people read while it runs.
+
+One connection to the socket in SLUICE_LOG_SOCKET, one JSON object a line. The executor adds the time and masks secrets.
+The output of commands is sent when their task ends.
+"""
+
+import datetime
+import json
+import os
+import socket
+import time
+
+from ansible.plugins.callback import CallbackBase
+
+DOCUMENTATION = """
+name: zuul_stream
+type: stdout
+short_description: sends plays, tasks and results to the executor
+description: Sends plays, tasks and results to the executor.
+"""
+
+# Text of one result in the log, and of one string in job-output.json.
+LOG_TEXT_MAX = 1 << 20
+RECORD_TEXT_MAX = 64 << 10
+RECORD_MAX = 1 << 20
+# What a result says beside what the task was for.
+ORDINARY = {
+    "ansible_facts", "changed", "cmd", "delta", "diff", "end", "failed", "failed_when_result", "invocation", "msg", "rc",
+    "results", "skipped", "skip_reason", "start", "stderr", "stderr_lines", "stdout", "stdout_lines", "warnings",
+    "deprecations", "exception", "zuul_log_id", "unreachable", "attempts", "false_condition", "_ansible_no_log",
+}
+
+
+def now():
+    return datetime.datetime.now(datetime.timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def shortened(value):
+    """Cuts long texts, so that one result cannot fill the record."""
+    if isinstance(value, str):
+        if len(value) <= RECORD_TEXT_MAX:
+            return value
+        return value[:RECORD_TEXT_MAX] + "[{} more characters are in job-output.txt]".format(len(value) - RECORD_TEXT_MAX)
+    if isinstance(value, dict):
+        return {str(key): shortened(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [shortened(item) for item in value]
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return shortened(str(value))
+
+
+class CallbackModule(CallbackBase):
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "stdout"
+    CALLBACK_NAME = "zuul_stream"
+
+    def __init__(self):
+        super().__init__()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.connect(os.environ["SLUICE_LOG_SOCKET"])
+        self._phase = ""
+        self._strategy_started = {}
+        self._printed_task = None
+
+    # What is sent.
+
+    def _send(self, event, **fields):
+        try:
+            self._socket.sendall(json.dumps({"event": event, **fields}).encode() + b"\n")
+        except OSError:
+            # The executor has ended this playbook; there is nobody to tell.
+            pass
+
+    def _log(self, text):
+        if len(text) > LOG_TEXT_MAX:
+            text = text[:LOG_TEXT_MAX] + "\n[{} more characters are left out]".format(len(text) - LOG_TEXT_MAX)
+        self._send("log", text=text)
+
+    def _host_log(self, host, text):
+        self._log("\n".join("{} | {}".format(host, line) for line in text.split("\n")))
+
+    # Plays and tasks.
+
+    def v2_playbook_on_start(self, playbook):
+        self._send("started")
+
+    def v2_playbook_on_play_start(self, play):
+        extra = play.get_variable_manager().extra_vars
+        self._phase = extra.get("zuul_execution_phase", "")
+        name = play.get_name().strip()
+        self._send("play", id=str(play._uuid), name=name, at=now())
+        self._log("\nPLAY [{}]".format(name))
+
+    def v2_playbook_on_task_start(self, task, is_conditional):
+        self._task_start(task, "TASK")
+
+    def v2_playbook_on_handler_task_start(self, task):
+        self._task_start(task, "RUNNING HANDLER")
+
+    def v2_playbook_on_cleanup_task_start(self, task):
+        self._task_start(task, "CLEANUP TASK")
+
+    def _task_start(self, task, word):
+        role = None
+        if task._role:
+            role = {"name": task._role.get_name(), "id": str(task._role._uuid), "path": task._role._role_path}
+        if task.loop or task.loop_with:
+            word = "LOOP"
+        self._strategy_started[str(task._uuid)] = time.monotonic()
+        self._send("task", id=str(task._uuid), name=task.get_name(), role=role, at=now())
+        self._log("\n{} [{}]".format(word, task.get_name()))
+
+    def v2_playbook_on_include(self, included_file):
+        for host in included_file._hosts:
+            self._host_log(host.get_name(), "included: {}".format(included_file._filename))
+
+    def v2_playbook_on_no_hosts_matched(self):
+        self._log("skipping: no hosts matched")
+
+    def v2_playbook_on_no_hosts_remaining(self):
+        self._log("NO MORE HOSTS LEFT")
+
+    # Results.
+
+    def v2_runner_on_ok(self, result):
+        self._result(result, "changed" if result._result.get("changed") else "ok")
+
+    def v2_runner_on_failed(self, result, ignore_errors=False):
+        if not ignore_errors and self._phase == "run" and not self._rescued(result._task):
+            self._send("failing")
+        self._result(result, "ERROR (ignored)" if ignore_errors else "ERROR")
+
+    def v2_runner_on_skipped(self, result):
+        data = result._result
+        reason = data.get("skip_reason") or data.get("msg") or "Conditional result was False"
+        self._record(result)
+        self._host_log(result._host.get_name(), "skipping: {}".format(reason))
+
+    def v2_runner_on_unreachable(self, result):
+        host = result._host.get_name()
+        if not getattr(result._task, "ignore_unreachable", False):
+            self._send("unreachable", host=host)
+        self._record(result)
+        self._host_log(host, "UNREACHABLE: {}".format(result._result.get("msg", "").strip()))
+
+    def v2_runner_item_on_ok(self, result):
+        self._item(result, "changed" if result._result.get("changed") else "ok")
+
+    def v2_runner_item_on_failed(self, result):
+        self._item(result, "ERROR")
+
+    def v2_runner_item_on_skipped(self, result):
+        self._item(result, "skipping")
+
+    def v2_runner_retry(self, result):
+        data = result._result
+        left = data.get("retries", 0) - data.get("attempts", 0)
+        self._host_log(result._host.get_name(), "FAILED - RETRYING: {} ({} retries left).".format(result._task.get_name(), left))
+
+    def v2_playbook_on_stats(self, stats):
+        self._log("\nPLAY RECAP")
+        counts = {}
+        for host in sorted(stats.processed):
+            counts[host] = dict(stats.summarize(host))
+            line = " ".join(
+                "{}: {}".format(word, counts[host].get(key, 0))
+                for word, key in (
+                    ("ok", "ok"), ("changed", "changed"), ("unreachable", "unreachable"), ("failed", "failures"),
+                    ("skipped", "skipped"), ("rescued", "rescued"), ("ignored", "ignored"),
+                )
+            )
+            self._host_log(host, line)
+        self._send("stats", stats=counts)
+
+    # How a result is told.
+
+    def _rescued(self, task):
+        parent = task._parent
+        while parent is not None:
+            if getattr(parent, "rescue", None):
+                return True
+            parent = getattr(parent, "_parent", None)
+        return False
+
+    def _item(self, result, word):
+        data = result._result
+        label = data.get(data.get("ansible_loop_var", "item"), "")
+        if "_ansible_item_label" in data:
+            label = data["_ansible_item_label"]
+        self._tell(result._host.get_name(), data, "{}: Item: {}".format(word, label), result._task)
+
+    def _result(self, result, word):
+        self._record(result)
+        if "results" in result._result and (result._task.loop or result._task.loop_with):
+            # Each item has told of itself.
+            if result._result.get("failed"):
+                self._host_log(result._host.get_name(), "{}: All items completed".format(word))
+            return
+        self._tell(result._host.get_name(), result._result, word, result._task)
+
+    def _tell(self, host, data, word, task):
+        output = [data.get("stdout"), data.get("stderr")] if isinstance(data.get("stdout", ""), str) else []
+        for text in output:
+            if isinstance(text, str) and text.strip("\n"):
+                self._host_log(host, text.strip("\n"))
+        for warning in data.get("warnings") or []:
+            self._host_log(host, "[WARNING]: {}".format(warning))
+        text = data.get("msg")
+        if task.action.rsplit(".", 1)[-1] == "debug" and "msg" not in data:
+            shown = {key: item for key, item in data.items() if key not in ORDINARY and not key.startswith("_")}
+            text = json.dumps(shown, indent=2, sort_keys=True, default=str)
+        elif not isinstance(text, str):
+            text = json.dumps(text, indent=2, default=str) if text not in (None, "") else ""
+        if data.get("censored"):
+            text = "Output suppressed because no_log was given"
+        if "rc" in data and word.startswith("ERROR"):
+            text = (text + "\n" if text else "") + "exit code {}".format(data["rc"])
+        text = text.strip("\n")
+        if "\n" in text:
+            self._host_log(host, "{}:\n{}".format(word, text))
+        elif text:
+            self._host_log(host, "{}: {}".format(word, text))
+        else:
+            self._host_log(host, word)
+        if word.startswith("ERROR") and isinstance(data.get("module_stderr"), str) and data["module_stderr"].strip():
+            self._host_log(host, data["module_stderr"].strip("\n"))
+        if isinstance(data.get("delta"), str):
+            self._host_log(host, "Runtime: {}".format(data["delta"]))
+
+    def _record(self, result):
+        data = shortened(result._result)
+        data.pop("stdout_lines", None)
+        data.pop("stderr_lines", None)
+        data["action"] = result._task.action
+        if result._task.no_log or "censored" in data:
+            data = {key: data[key] for key in ("action", "changed", "failed", "skipped", "censored") if key in data}
+        if data["action"].rsplit(".", 1)[-1] in ("setup", "gather_facts"):
+            data.pop("ansible_facts", None)
+        if len(json.dumps(data)) > RECORD_MAX:
+            data = {key: data[key] for key in ("action", "changed", "failed", "skipped", "rc") if key in data}
+        self._send("result", task=str(result._task._uuid), host=result._host.get_name(), result=data, at=now())

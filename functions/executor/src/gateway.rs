@@ -1,0 +1,83 @@
+//! The one way out of a sandbox: a socket through which it reaches the build's own nodes and nothing else (Z7.5).
+//!
+//! A client sends one line, `host port`, and then speaks with that port. Anything but a node's SSH port is refused by
+//! closing the connection: no metadata address, no neighbour, no service of the executor's.
+
+use sluice_model::node::NodeAccess;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// Connections that one build may have at a time.
+const CONNECTIONS_MAX: usize = 64;
+const GREETING_BYTES_MAX: usize = 300;
+const GREETING_SECONDS: u64 = 10;
+const CONNECT_SECONDS: u64 = 20;
+
+/// A running gateway; dropping it closes every connection.
+#[derive(Debug)]
+pub struct Gateway(JoinHandle<()>);
+
+impl Gateway {
+    /// Listens at `socket` for connections to the SSH ports of `nodes`.
+    pub fn open(socket: &Path, nodes: &[NodeAccess]) -> std::io::Result<Self> {
+        let listener = UnixListener::bind(socket)?;
+        let allowed = nodes.iter().map(|node| (node.interface_ip.clone(), node.ssh_port)).collect();
+        Ok(Self(tokio::spawn(serve(listener, Arc::new(allowed)))))
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+type Allowed = BTreeSet<(String, u16)>;
+
+async fn serve(listener: UnixListener, allowed: Arc<Allowed>) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    // Owned here, so that they end with this task.
+    let mut connections = JoinSet::new();
+    while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
+        let Ok((client, _)) = listener.accept().await else { return };
+        let allowed = Arc::clone(&allowed);
+        connections.spawn(async move {
+            // A connection that breaks is the client's to notice.
+            let _ = pass(client, &allowed).await;
+            drop(permit);
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn pass(mut client: UnixStream, allowed: &Allowed) -> std::io::Result<()> {
+    let greeting = tokio::time::timeout(Duration::from_secs(GREETING_SECONDS), read_greeting(&mut client)).await??;
+    let wanted = greeting.split_once(' ').and_then(|(host, port)| Some((host.to_owned(), port.parse::<u16>().ok()?)));
+    let Some(address) = wanted.filter(|address| allowed.contains(address)) else {
+        tracing::info!(wanted = %greeting, "a playbook asked for an address that is not a node of its build");
+        return Ok(());
+    };
+    let connect = TcpStream::connect((address.0.as_str(), address.1));
+    let mut node = tokio::time::timeout(Duration::from_secs(CONNECT_SECONDS), connect).await??;
+    node.set_nodelay(true)?;
+    tokio::io::copy_bidirectional(&mut client, &mut node).await?;
+    client.shutdown().await
+}
+
+async fn read_greeting(client: &mut UnixStream) -> std::io::Result<String> {
+    let mut greeting = Vec::new();
+    // Byte by byte: what follows the line belongs to the node.
+    while greeting.len() < GREETING_BYTES_MAX {
+        match client.read_u8().await? {
+            b'\n' => return Ok(String::from_utf8_lossy(&greeting).into_owned()),
+            byte => greeting.push(byte),
+        }
+    }
+    Err(std::io::ErrorKind::InvalidData.into())
+}

@@ -1,0 +1,165 @@
+//! The inventory: all nodes, groups and variables (Z7.1).
+
+use crate::job::Job;
+use crate::jobdir::Jobdir;
+use crate::vars::{to_map, unsafe_texts};
+use serde_json::{Map, Value, json};
+use serde_yaml::value::{Tag, TaggedValue};
+use sluice_model::job::NodeSet;
+use sluice_model::node::NodeAccess;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Names that no job, and no job before it, may give a value: they say where and as what a playbook runs.
+const RESERVED: [&str; 10] = [
+    "zuul",
+    "zuul_node",
+    "nodepool",
+    "unsafe_vars",
+    "zuul_user_dir",
+    "ansible_connection",
+    "ansible_host",
+    "ansible_python_interpreter",
+    "ansible_shell_executable",
+    "ansible_user",
+];
+
+/// A host of the inventory: one per name of a node.
+#[derive(Debug, Clone)]
+pub struct Host<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its node.
+    pub node: &'a NodeAccess,
+}
+
+/// Returns the hosts of the build in the nodeset's order.
+pub fn hosts<'a>(job: &Job<'a>) -> Vec<Host<'a>> {
+    job.nodes.iter().flat_map(|node| node.names.iter().map(move |name| Host { name, node })).collect()
+}
+
+/// How the job's own variables stand in an inventory.
+#[derive(Debug, Clone, Copy)]
+pub enum JobVars<'a> {
+    /// As written: templates are expanded where they are used.
+    AsWritten,
+    /// As they were expanded before the first playbook, per host (`localhost` included).
+    Frozen(&'a BTreeMap<String, Map<String, Value>>),
+}
+
+/// Returns the inventory in Ansible's YAML structure, as JSON, which Ansible reads several times faster.
+///
+/// `interpreters` names the Python of hosts where it was looked for; `unreachable` the hosts that have been lost so far.
+pub fn inventory(
+    job: &Job<'_>,
+    jobdir: &Jobdir,
+    vars: JobVars<'_>,
+    interpreters: &BTreeMap<String, String>,
+    unreachable: &BTreeSet<String>,
+) -> Value {
+    let all_hosts = hosts(job);
+    let mut entries = Map::new();
+    for host in &all_hosts {
+        let mut of_host = access(host, interpreters);
+        if let JobVars::AsWritten = vars {
+            of_host.extend(job.job.host_vars.get(host.name).cloned().unwrap_or_default());
+        }
+        if let JobVars::Frozen(frozen) = vars {
+            of_host.extend(to_map(unsafe_texts(Value::Object(frozen.get(host.name).cloned().unwrap_or_default()))));
+        }
+        entries.insert(host.name.to_owned(), Value::Object(of_host));
+    }
+    let mut all_vars = to_map(unsafe_texts(Value::Object(job.inherited.data.clone())));
+    all_vars.retain(|name, _| !RESERVED.contains(&name.as_str()));
+    match vars {
+        JobVars::AsWritten => all_vars.extend(job.job.vars.clone()),
+        JobVars::Frozen(frozen) => {
+            // The implicit localhost is in no group, but takes the variables of `all`.
+            let local = frozen.get("localhost").cloned().unwrap_or_default();
+            all_vars.extend(to_map(unsafe_texts(Value::Object(local))));
+        }
+    }
+    // Hosts override it; what runs on the executor works in its work directory.
+    all_vars.insert("zuul_user_dir".to_owned(), json!(jobdir.work));
+    let mut groups = Map::new();
+    for group in &nodeset(job).groups {
+        let members: Map<String, Value> = group.nodes.iter().map(|name| (name.clone(), Value::Null)).collect();
+        let mut entry = to_map(json!({ "hosts": members }));
+        if let (JobVars::AsWritten, Some(vars)) = (vars, job.job.group_vars.get(&group.name)) {
+            entry.insert("vars".to_owned(), Value::Object(vars.clone()));
+        }
+        groups.insert(group.name.clone(), Value::Object(entry));
+    }
+    let lost: Map<String, Value> = unreachable.iter().map(|name| (name.clone(), json!({}))).collect();
+    groups.insert("zuul_unreachable".to_owned(), json!({ "hosts": lost }));
+    json!({ "all": { "hosts": entries, "vars": all_vars, "children": groups } })
+}
+
+/// Returns the nodeset that the nodes were given for.
+pub fn nodeset<'a>(job: &Job<'a>) -> &'a NodeSet {
+    static NONE: NodeSet = NodeSet { name: String::new(), nodes: Vec::new(), groups: Vec::new() };
+    let given = || job.nodes.iter().map(|node| &node.names);
+    let fits =
+        |set: &&NodeSet| set.nodes.len() == job.nodes.len() && set.nodes.iter().map(|node| &node.names).eq(given());
+    job.job.nodesets.iter().find(fits).or(job.job.nodesets.first()).unwrap_or(&NONE)
+}
+
+/// Returns `inventory` with the `zuul` dictionary as YAML for people and tools: what `log-inventory` keeps.
+pub fn for_people(inventory: &Value, zuul: &Map<String, Value>) -> String {
+    let mut inventory = inventory.clone();
+    if let Some(vars) = inventory.pointer_mut("/all/vars").and_then(Value::as_object_mut) {
+        vars.insert("zuul".to_owned(), unsafe_texts(Value::Object(zuul.clone())));
+    }
+    serde_yaml::to_string(&tagged(inventory)).unwrap_or_default()
+}
+
+/// Every login variable of a host comes from us: job variables cannot name them.
+fn access(host: &Host<'_>, interpreters: &BTreeMap<String, String>) -> Map<String, Value> {
+    let node = host.node;
+    let python = node.python_path.as_deref().filter(|path| *path != "auto");
+    let python = python.or_else(|| interpreters.get(host.name).map(String::as_str)).unwrap_or("auto");
+    let place = json!({
+        "label": node.label,
+        "az": node.az,
+        "cloud": node.provider,
+        "provider": node.provider,
+        "region": node.region,
+        "host_id": null,
+        "external_id": node.external_id,
+        "slot": null,
+        "interface_ip": node.interface_ip,
+        "public_ipv4": node.public_ipv4,
+        "private_ipv4": node.private_ipv4.as_ref().or(node.public_ipv4.as_ref()),
+        "public_ipv6": null,
+        "private_ipv6": null,
+        "node_properties": {},
+    });
+    let mut zuul_node = to_map(place.clone());
+    zuul_node.extend(to_map(json!({ "uuid": node.id, "reuse": false, "private_ipv4": node.private_ipv4 })));
+    to_map(json!({
+        "ansible_connection": "ssh",
+        "ansible_host": node.interface_ip,
+        "ansible_port": node.ssh_port,
+        "ansible_user": node.username,
+        "ansible_python_interpreter": python,
+        "nodepool": place,
+        "zuul_node": zuul_node,
+        "zuul_user_dir": "{{ ansible_user_dir }}",
+    }))
+}
+
+/// JSON's form of an unsafe text, in YAML's: a tag.
+fn tagged(value: Value) -> serde_yaml::Value {
+    match value {
+        Value::Object(entries) => match entries.get("__ansible_unsafe") {
+            Some(Value::String(text)) if entries.len() == 1 => serde_yaml::Value::Tagged(Box::new(TaggedValue {
+                tag: Tag::new("unsafe"),
+                value: serde_yaml::Value::String(text.clone()),
+            })),
+            _ => serde_yaml::Value::Mapping(
+                entries.into_iter().map(|(key, item)| (serde_yaml::Value::String(key), tagged(item))).collect(),
+            ),
+        },
+        Value::Array(items) => serde_yaml::Value::Sequence(items.into_iter().map(tagged).collect()),
+        other => serde_yaml::to_value(other).unwrap_or(serde_yaml::Value::Null),
+    }
+}

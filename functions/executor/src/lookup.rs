@@ -1,0 +1,114 @@
+//! Finds playbooks by the names that jobs give them, and hands Ansible a list of plays (Z4.9, E5).
+
+use std::path::{Component, Path, PathBuf};
+
+/// Returns the path of the playbook called `name` in the repository at `checkout`, relative to it.
+///
+/// As given, then with `.yaml`, then `.yml`; at the root, then below `playbooks/`. `None` when there is none, or when the
+/// name leaves the repository.
+pub fn find_playbook(checkout: &Path, name: &str) -> Option<PathBuf> {
+    let name = Path::new(name);
+    if !name.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+        return None;
+    }
+    for directory in ["", "playbooks"] {
+        for suffix in ["", ".yaml", ".yml"] {
+            let mut file = Path::new(directory).join(name).into_os_string();
+            file.push(suffix);
+            if checkout.join(&file).is_file() {
+                return Some(file.into());
+            }
+        }
+    }
+    None
+}
+
+/// Returns the text of a playbook as a list of plays if it is one play, or several in a row; `None` if it needs no
+/// change.
+///
+/// It works on lines, not on values, so that tags, comments and anchors stay as they are.
+pub fn as_list_of_plays(text: &str) -> Option<String> {
+    let documents = documents(text);
+    if documents.len() == 1 && !is_mapping(&documents[0]) {
+        return None;
+    }
+    let mut list = String::from("---\n");
+    for document in &documents {
+        if is_mapping(document) {
+            list.push_str("-\n");
+            for line in document {
+                if !line.trim().is_empty() {
+                    list.push_str("  ");
+                    list.push_str(line);
+                }
+                list.push('\n');
+            }
+        } else {
+            for line in document {
+                list.push_str(line);
+                list.push('\n');
+            }
+        }
+    }
+    Some(list)
+}
+
+/// Splits at `---` lines; drops directives, end markers and documents without content.
+fn documents(text: &str) -> Vec<Vec<&str>> {
+    let mut documents = vec![Vec::new()];
+    for line in text.lines() {
+        if line == "---" || line.starts_with("--- #") {
+            documents.push(Vec::new());
+        } else if line != "..." && !line.starts_with('%') {
+            documents.last_mut().map(|document| document.push(line)).unwrap_or_default();
+        }
+    }
+    documents.retain(|document| document.iter().any(|line| is_content(line)));
+    documents
+}
+
+fn is_content(line: &str) -> bool {
+    let line = line.trim_start();
+    !line.is_empty() && !line.starts_with('#')
+}
+
+/// Block mappings only: a flow mapping or a scalar is no playbook anyway, and Ansible says so best.
+fn is_mapping(document: &[&str]) -> bool {
+    let Some(first) = document.iter().find(|line| is_content(line)) else { return false };
+    let first = first.trim_start();
+    let sequence = first == "-" || first.starts_with("- ") || first.starts_with(['[', '{']);
+    !sequence && (first.contains(": ") || first.trim_end().ends_with(':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Z4.9
+    #[test]
+    fn a_playbook_may_lack_directory_and_suffix() {
+        let repo = tempfile::tempdir().unwrap();
+        std::fs::create_dir(repo.path().join("playbooks")).unwrap();
+        for file in ["playbooks/archive-logs.yml", "playbooks/test.yaml", "test.yml"] {
+            std::fs::write(repo.path().join(file), "").unwrap();
+        }
+        let find = |name| find_playbook(repo.path(), name).map(|path| path.display().to_string());
+        assert_eq!(find("archive-logs").as_deref(), Some("playbooks/archive-logs.yml"));
+        assert_eq!(find("playbooks/test.yaml").as_deref(), Some("playbooks/test.yaml"));
+        assert_eq!(find("test").as_deref(), Some("test.yml"));
+        assert_eq!(find("nothing"), None);
+        assert_eq!(find("../playbooks/test.yaml"), None);
+        assert_eq!(find("/etc/passwd"), None);
+    }
+
+    /// E5
+    #[test]
+    fn plays_in_a_row_become_a_list_and_a_list_stays() {
+        assert_eq!(as_list_of_plays("---\n# plays\n- hosts: all\n  tasks: []\n"), None);
+        let one = as_list_of_plays("---\nhosts: controller\ntasks:\n  - shell: |\n      a: b\n\n      c\n").unwrap();
+        assert_eq!(one, "---\n-\n  hosts: controller\n  tasks:\n    - shell: |\n        a: b\n\n        c\n");
+        let two = as_list_of_plays("---\nhosts: a\nroles:\n  - x\n---\nhosts: b\nroles:\n  - y\n").unwrap();
+        let plays: serde_yaml::Value = serde_yaml::from_str(&two).unwrap();
+        assert_eq!(plays.as_sequence().unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,477 @@
+//! Runs a job: prepares what playbooks find, then pre-run, run and post-run, and says how it ended (Z7.1).
+
+use crate::content::Content;
+use crate::freeze::{self, Frozen};
+use crate::gateway::Gateway;
+use crate::inventory::{self, JobVars};
+use crate::job::{Job, Observer, Runner, Sources, StopSignal};
+use crate::jobdir::Jobdir;
+use crate::joblog::{JobLog, now};
+use crate::playbook::{self, Inputs, Phase, Prepared, Shared};
+use crate::prepare::{self, Playbooks, PrepareError};
+use crate::returned::Returned;
+use crate::sandbox::{Trust, probe, write_accounts};
+use crate::settings::{Settings, SetupError};
+use crate::ssh::{self, Agent};
+use crate::vars::{to_map, unsafe_texts, zuul};
+use crate::verdict::{Next, PlaybookEnd, Verdict};
+use crate::workspace::{self, Placed, WorkspaceError};
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+use sluice_model::build::{BuildResult, Ended};
+use sluice_model::{BranchName, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Runs jobs with Ansible, each playbook a process of its own in a sandbox of its own.
+#[derive(Debug)]
+pub struct Ansible {
+    settings: Settings,
+}
+
+impl Ansible {
+    /// Checks that this machine can run and confine Ansible, and unpacks the executor's own plugins and roles.
+    pub async fn new(mut settings: Settings) -> Result<Self, SetupError> {
+        let program = settings.program("ansible-playbook");
+        if !program.is_file() {
+            return Err(SetupError::NoAnsible { path: program });
+        }
+        probe().await?;
+        settings.content = Content::unpack(&settings.content, &settings.program("python")).await?.root;
+        Ok(Self { settings })
+    }
+
+    /// Returns the settings it runs with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+#[async_trait]
+impl Runner for Ansible {
+    async fn execute(
+        &self,
+        job: &Job<'_>,
+        sources: &dyn Sources,
+        root: &Path,
+        mut stop: StopSignal,
+        observer: &dyn Observer,
+    ) -> Ended {
+        let made = Jobdir::make(root, &self.settings.runtime, &job.order.build)
+            .and_then(|jobdir| Ok((JobLog::create(&jobdir, self.settings.log_bytes_max, observer)?, jobdir)));
+        let (mut log, jobdir) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                return ended(disk_result(&error), Some(format!("The job directory could not be made: {error}")));
+            }
+        };
+        for value in job.secrets.values() {
+            log.redactor.add(value);
+        }
+        log.say("Job console starting");
+        let build = Build { settings: &self.settings, job, sources, jobdir: &jobdir, observer };
+        let prepared = tokio::select! {
+            prepared = build.prepare(&mut log) => Some(prepared),
+            _ = stop.stopped() => None,
+        };
+        let result = match prepared {
+            Some(Ok(stage)) => stage.perform(&mut log, &mut stop).await,
+            Some(Err(error)) => {
+                let detail = chain(&error);
+                log.say(&detail);
+                ended(error.result(), Some(log.redactor.text(&detail)))
+            }
+            None => ended(BuildResult::Aborted, stop.reason()),
+        };
+        jobdir.forget_runtime();
+        log.say(&format!("Job ended: {}", result.result));
+        result
+    }
+}
+
+/// Why a build did not get to its first playbook.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+    #[error(transparent)]
+    Agent(#[from] ssh::AgentError),
+    #[error("the job has nodes, but no key for them was given to this executor")]
+    NoKey,
+    #[error("secret {secret} of {project} could not be opened: encrypt it again with the project's public key")]
+    Secret { secret: String, project: String },
+    #[error("could not write what playbooks need")]
+    Disk(#[from] std::io::Error),
+}
+
+impl StartError {
+    fn result(&self) -> BuildResult {
+        match self {
+            Self::Prepare(PrepareError::NoPlaybook { .. }) | Self::Secret { .. } => BuildResult::ConfigError,
+            Self::Workspace(error) | Self::Prepare(PrepareError::Workspace(error)) => match error {
+                WorkspaceError::NotPrepared { .. } => BuildResult::ConfigError,
+                WorkspaceError::Source(_) | WorkspaceError::Checkout { .. } => BuildResult::Retry,
+            },
+            Self::Prepare(PrepareError::File { source, .. }) | Self::Disk(source) => disk_result(source),
+            Self::Agent(_) | Self::NoKey => BuildResult::Retry,
+        }
+    }
+}
+
+struct Build<'a> {
+    settings: &'a Settings,
+    job: &'a Job<'a>,
+    sources: &'a dyn Sources,
+    jobdir: &'a Jobdir,
+    observer: &'a dyn Observer,
+}
+
+/// What the nodes' side of the preparation leaves: everything in it ends when it is dropped.
+struct Nodes {
+    agent: Option<Agent>,
+    _shared: Vec<ssh::Shared>,
+    _gateway: Option<Gateway>,
+    interpreters: BTreeMap<String, String>,
+    troubles: Vec<String>,
+}
+
+impl<'a> Build<'a> {
+    async fn prepare(&self, log: &mut JobLog<'_>) -> Result<Stage<'a>, StartError> {
+        let (job, jobdir) = (self.job, self.jobdir);
+        write_accounts(jobdir)?;
+        self.check_secrets()?;
+        log.say("Cloning repos into workspace");
+        let repositories = async { Ok::<_, StartError>(workspace::place_all(job, self.sources, jobdir).await?) };
+        let playbooks = async { Ok::<_, StartError>(prepare::playbooks(job, self.sources, jobdir).await?) };
+        let (placed, playbooks, nodes) = futures::try_join!(repositories, playbooks, self.connect())?;
+        log.say("Preparing playbooks");
+        nodes.troubles.iter().for_each(|trouble| log.say(trouble));
+        let zuul = zuul(job, &placed, jobdir, self.settings, playbooks.context.clone());
+        self.write_papers(&placed, &zuul, &nodes)?;
+        Ok(Stage {
+            build: Build { settings: self.settings, job, sources: self.sources, jobdir, observer: self.observer },
+            zuul,
+            playbooks,
+            nodes,
+            frozen: Frozen::new(),
+            unreachable: BTreeSet::new(),
+            records: Vec::new(),
+        })
+    }
+
+    fn check_secrets(&self) -> Result<(), StartError> {
+        let frozen = self.job.job;
+        for playbook in frozen.pre_run.iter().chain(&frozen.run).chain(&frozen.post_run) {
+            for secret in playbook.secrets.values() {
+                if self.job.secrets.get(secret).is_none() {
+                    return Err(StartError::Secret {
+                        secret: secret.secret.clone(),
+                        project: secret.project.to_string(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn connect(&self) -> Result<Nodes, StartError> {
+        let nodes = self.job.nodes;
+        ssh::write_configuration(self.jobdir, self.settings, nodes)?;
+        let mut connected = Nodes {
+            agent: None,
+            _shared: Vec::new(),
+            _gateway: None,
+            interpreters: BTreeMap::new(),
+            troubles: Vec::new(),
+        };
+        if nodes.is_empty() {
+            return Ok(connected);
+        }
+        connected._gateway = Some(Gateway::open(&self.jobdir.runtime.root.join("nodes.sock"), nodes)?);
+        let agent = Agent::start(self.jobdir, self.job.node_key.ok_or(StartError::NoKey)?).await?;
+        (connected._shared, connected.interpreters, connected.troubles) =
+            ssh::open_shared(self.jobdir, self.settings, &agent, nodes).await;
+        connected.agent = Some(agent);
+        Ok(connected)
+    }
+
+    /// Writes what people and tools look at: the inventory, and which commits were tested.
+    fn write_papers(&self, placed: &[Placed], zuul: &Map<String, Value>, nodes: &Nodes) -> std::io::Result<()> {
+        let jobdir = self.jobdir;
+        let inventory =
+            inventory::inventory(self.job, jobdir, JobVars::AsWritten, &nodes.interpreters, &BTreeSet::new());
+        let text = inventory::for_people(&inventory, zuul);
+        std::fs::write(jobdir.ansible.join("inventory.yaml"), &text)?;
+        std::fs::create_dir(jobdir.logs.join("zuul-info"))?;
+        std::fs::write(jobdir.logs.join("zuul-info/inventory.yaml"), &text)?;
+        std::fs::write(jobdir.logs.join("workspace-repos.json"), json!(placed).to_string())
+    }
+}
+
+/// A build whose workspace stands.
+struct Stage<'a> {
+    build: Build<'a>,
+    zuul: Map<String, Value>,
+    playbooks: Playbooks,
+    nodes: Nodes,
+    frozen: Frozen,
+    unreachable: BTreeSet<String>,
+    records: Vec<Value>,
+}
+
+impl Stage<'_> {
+    async fn perform(mut self, log: &mut JobLog<'_>, stop: &mut StopSignal) -> Ended {
+        let started_at = now();
+        self.build.observer.started(started_at);
+        let mut verdict = Verdict::default();
+        let playbooks = std::mem::take(&mut self.playbooks.all);
+        let clock = Clock::start(self.build.job, self.build.settings);
+        if playbooks.iter().any(Prepared::sees_frozen) {
+            self.freeze(log, stop).await;
+        }
+        for playbook in playbooks.iter().filter(|playbook| playbook.phase == Phase::Pre) {
+            if halted(&mut verdict, stop) {
+                break;
+            }
+            let end = self.play(playbook, clock.left_for_pre(), &verdict, Some(&mut *stop), log).await;
+            if verdict.pre(playbook.nesting_level, &playbook.canonical, &end) == Next::EndPhase {
+                break;
+            }
+        }
+        let run_limit = clock.run_limit();
+        for playbook in playbooks.iter().filter(|playbook| playbook.phase == Phase::Run) {
+            if !verdict.wants_run() || halted(&mut verdict, stop) {
+                break;
+            }
+            let left = run_limit.saturating_duration_since(Instant::now());
+            let end = self.play(playbook, left, &verdict, Some(&mut *stop), log).await;
+            if verdict.run(&playbook.canonical, &end) == Next::EndPhase {
+                break;
+            }
+        }
+        for playbook in playbooks.iter().filter(|playbook| playbook.phase == Phase::Post) {
+            let already_stopped = halted(&mut verdict, stop);
+            if !verdict.wants_post(playbook.nesting_level, playbook.cleanup) {
+                continue;
+            }
+            let feels_stop = if already_stopped { None } else { Some(&mut *stop) };
+            let end = self.play(playbook, clock.post, &verdict, feels_stop, log).await;
+            // What cleans up after a stop changes nothing about the result.
+            if !already_stopped {
+                verdict.post(&playbook.canonical, &end);
+            }
+        }
+        self.conclude(&verdict, started_at, log)
+    }
+
+    async fn play(
+        &mut self,
+        playbook: &Prepared,
+        timeout: Duration,
+        verdict: &Verdict,
+        stop: Option<&mut StopSignal>,
+        log: &mut JobLog<'_>,
+    ) -> PlaybookEnd {
+        let inventory = self.inventory(playbook);
+        let inputs = Inputs {
+            inventory: &inventory,
+            vars: self.vars(playbook, verdict),
+            secrets: self.secrets(playbook),
+            timeout,
+            stop,
+        };
+        let (word, banner) = (playbook.phase.banner(), playbook.banner());
+        log.say(&format!("{word} START: {banner}"));
+        let shared =
+            Shared { settings: self.build.settings, jobdir: self.build.jobdir, agent: self.nodes.agent.as_ref() };
+        let outcome = playbook::run(&shared, playbook, inputs, log).await;
+        log.say(&format!("{word} END {}: {banner}", outcome.end.banner()));
+        self.unreachable.extend(outcome.unreachable);
+        let head = to_map(json!({
+            "playbook": playbook.canonical,
+            "branch": playbook.branch,
+            "phase": playbook.phase.as_str(),
+            "index": playbook.index.to_string(),
+            "trusted": playbook.trust == Trust::Trusted,
+        }));
+        self.records.push(log.redactor.value(outcome.record.finish(head)));
+        let (returned, trouble) = Returned::read(&self.build.jobdir.results);
+        returned.redactions().for_each(|value| log.redactor.add(value));
+        if let Some(trouble) = trouble {
+            log.say(&trouble);
+        }
+        outcome.end
+    }
+
+    fn inventory(&self, playbook: &Prepared) -> Value {
+        let vars = if playbook.sees_frozen() { JobVars::Frozen(&self.frozen) } else { JobVars::AsWritten };
+        inventory::inventory(self.build.job, self.build.jobdir, vars, &self.nodes.interpreters, &self.unreachable)
+    }
+
+    /// Extra variables, lowest precedence first: the job's, the site's, ours.
+    fn vars(&self, playbook: &Prepared, verdict: &Verdict) -> Map<String, Value> {
+        let mut vars = Map::new();
+        let extra = Value::Object(self.build.job.job.extra_vars.clone());
+        vars.extend(to_map(if playbook.sees_frozen() { unsafe_texts(extra) } else { extra }));
+        vars.extend(self.build.settings.site_vars.clone());
+        vars.insert("zuul".to_owned(), unsafe_texts(Value::Object(self.zuul.clone())));
+        let python_bool = |value| if value { "True" } else { "False" };
+        if playbook.phase == Phase::Post {
+            let order = self.build.job.order;
+            let (returned, _) = Returned::read(&self.build.jobdir.results);
+            let will_retry = order.attempt < order.max_attempts && verdict.would_retry(returned.may_retry());
+            vars.insert("zuul_success".to_owned(), json!(python_bool(verdict.success())));
+            vars.insert("zuul_will_retry".to_owned(), json!(python_bool(will_retry)));
+        }
+        vars.extend(to_map(json!({
+            "zuul_execution_phase": playbook.phase.as_str(),
+            "zuul_execution_phase_index": playbook.index.to_string(),
+            "zuul_execution_trusted": python_bool(playbook.trust == Trust::Trusted),
+            "zuul_execution_canonical_name_and_path": playbook.canonical,
+            "zuul_execution_branch": playbook.branch,
+        })));
+        vars
+    }
+
+    fn secrets(&self, playbook: &Prepared) -> Map<String, Value> {
+        let job = self.build.job;
+        let listed = match playbook.phase {
+            Phase::Pre => &job.job.pre_run,
+            Phase::Run => &job.job.run,
+            Phase::Post => &job.job.post_run,
+        };
+        let Some(configured) = listed.get(playbook.index) else { return Map::new() };
+        let opened = configured
+            .secrets
+            .iter()
+            .filter_map(|(name, secret)| Some((name.clone(), job.secrets.get(secret)?.clone())));
+        opened.map(|(name, value)| (name, unsafe_texts(value))).collect()
+    }
+
+    async fn freeze(&mut self, log: &mut JobLog<'_>, stop: &mut StopSignal) {
+        let (job, jobdir) = (self.build.job, self.build.jobdir);
+        let hosts: Vec<&str> = inventory::hosts(job).iter().map(|host| host.name).collect();
+        if !freeze::is_needed(job) {
+            self.frozen = freeze::literal(job, &hosts);
+            return;
+        }
+        log.say("Running Ansible setup");
+        let directory = freeze::directory(jobdir);
+        if std::fs::create_dir_all(&directory).is_err() {
+            return;
+        }
+        let playbook = Prepared {
+            phase: Phase::Pre,
+            index: FREEZE_INDEX,
+            // The variables may be the change's own.
+            trust: Trust::Untrusted,
+            canonical: "sluice/freeze".to_owned(),
+            branch: BranchName::from(""),
+            file: self.build.settings.content.join("plugins/freeze.yaml"),
+            roles_path: Vec::new(),
+            has_secrets: false,
+            nesting_level: 0,
+            cleanup: false,
+        };
+        let inventory = self.inventory(&playbook);
+        let mut vars = self.vars(&playbook, &Verdict::default());
+        vars.insert("sluice_freeze_names".to_owned(), json!(freeze::names(job)));
+        vars.insert("sluice_freeze_dest".to_owned(), json!(directory));
+        let timeout = Duration::from_secs(FREEZE_SECONDS);
+        let inputs = Inputs { inventory: &inventory, vars, secrets: Map::new(), timeout, stop: Some(stop) };
+        let shared = Shared { settings: self.build.settings, jobdir, agent: self.nodes.agent.as_ref() };
+        // A host that fails here has no variables in trusted playbooks, and fails there for that reason.
+        playbook::run(&shared, &playbook, inputs, log).await;
+        self.frozen = freeze::read(jobdir, &hosts);
+    }
+
+    fn conclude(self, verdict: &Verdict, started_at: Timestamp, log: &mut JobLog<'_>) -> Ended {
+        let jobdir = self.build.jobdir;
+        let (returned, _) = Returned::read(&jobdir.results);
+        if let Err(error) = write_record(jobdir, &Value::Array(self.records)) {
+            log.say(&format!("job-output.json could not be written: {error}"));
+        }
+        Ended {
+            result: verdict.result(returned.may_retry()),
+            detail: verdict.why().map(|why| log.redactor.text(why)),
+            started_at: Some(started_at),
+            ended_at: now(),
+            log_url: returned.log_url(),
+            data: log.redactor.map(returned.data),
+        }
+    }
+}
+
+/// Far from any playbook's index, so that the files of the run that expands variables have names of their own.
+const FREEZE_INDEX: usize = 9_999;
+/// Facts of all hosts and one task.
+const FREEZE_SECONDS: u64 = 120;
+
+/// Takes note of a stop that was asked for between playbooks. Returns whether there was one by now.
+fn halted(verdict: &mut Verdict, stop: &StopSignal) -> bool {
+    if let Some(reason) = stop.reason() {
+        verdict.abort(&reason);
+    }
+    stop.reason().is_some()
+}
+
+fn write_record(jobdir: &Jobdir, record: &Value) -> std::io::Result<()> {
+    // Playbooks wrote beside it: no directory and no file of theirs may lead us elsewhere.
+    if !std::fs::symlink_metadata(&jobdir.logs)?.is_dir() {
+        return Err(std::io::Error::other("work/logs is no directory any more"));
+    }
+    let path = jobdir.logs.join("job-output.json");
+    let _ = std::fs::remove_file(&path);
+    std::io::Write::write_all(&mut std::fs::File::create_new(path)?, record.to_string().as_bytes())
+}
+
+/// The time limits of a build.
+struct Clock {
+    started: Instant,
+    total: Duration,
+    pre: Option<Duration>,
+    post: Duration,
+}
+
+impl Clock {
+    fn start(job: &Job<'_>, settings: &Settings) -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            started: Instant::now(),
+            total: seconds(job.job.timeout_seconds.unwrap_or(settings.timeout_seconds)),
+            pre: job.job.pre_timeout_seconds.map(seconds),
+            post: seconds(job.job.post_timeout_seconds.unwrap_or(settings.post_timeout_seconds)),
+        }
+    }
+
+    fn left_for_pre(&self) -> Duration {
+        self.pre.unwrap_or(self.total).saturating_sub(self.started.elapsed())
+    }
+
+    /// The time for run starts with the build, unless pre-run has its own.
+    fn run_limit(&self) -> Instant {
+        if self.pre.is_some() { Instant::now() + self.total } else { self.started + self.total }
+    }
+}
+
+fn ended(result: BuildResult, detail: Option<String>) -> Ended {
+    Ended { result, detail, started_at: None, ended_at: now(), data: Map::new(), log_url: None }
+}
+
+fn disk_result(error: &std::io::Error) -> BuildResult {
+    if error.kind() == std::io::ErrorKind::StorageFull { BuildResult::DiskFull } else { BuildResult::Retry }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

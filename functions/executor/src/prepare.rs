@@ -1,0 +1,214 @@
+//! Puts a job's playbooks and their roles in place (Z4.6, Z4.9).
+
+use crate::job::{Job, Sources};
+use crate::jobdir::Jobdir;
+use crate::lookup::{as_list_of_plays, find_playbook};
+use crate::playbook::{Phase, Prepared};
+use crate::roles::{Offered, roles_directory};
+use crate::sandbox::Trust;
+use crate::workspace::{WorkspaceError, choose_branch, place_aside, states_of};
+use serde_json::{Map, Value, json};
+use sluice_model::git::{BranchKey, Oid};
+use sluice_model::job::{Playbook, Role};
+use sluice_model::{BranchName, ConnectionName, ProjectName};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Why a job cannot be run as it is configured, or not now.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// A repository is missing.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+    /// There is no such playbook.
+    #[error("{project}@{branch} has no playbook {path} (also looked for with .yaml and .yml, and below playbooks/)")]
+    NoPlaybook {
+        /// The project.
+        project: ProjectName,
+        /// The branch.
+        branch: BranchName,
+        /// The name as written.
+        path: String,
+    },
+    /// A file could not be read or written.
+    #[error("could not prepare {path}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// The playbooks of a job, in place.
+#[derive(Debug)]
+pub struct Playbooks {
+    /// All of them in the order they run.
+    pub all: Vec<Prepared>,
+    /// `zuul.playbook_context`.
+    pub context: Value,
+}
+
+/// Places the playbooks of all phases.
+pub async fn playbooks(job: &Job<'_>, sources: &dyn Sources, jobdir: &Jobdir) -> Result<Playbooks, PrepareError> {
+    let mut shelf = Shelf { job, sources, jobdir, placed: BTreeMap::new() };
+    let mut all = Vec::new();
+    let mut context = Map::new();
+    let phases = [
+        (Phase::Pre, "pre_playbooks", &job.job.pre_run),
+        (Phase::Run, "playbooks", &job.job.run),
+        (Phase::Post, "post_playbooks", &job.job.post_run),
+    ];
+    for (phase, key, playbooks) in phases {
+        let mut listed = Vec::new();
+        for (index, playbook) in playbooks.iter().enumerate() {
+            let (prepared, roles) = shelf.prepare(phase, index, playbook).await?;
+            listed.push(json!({ "path": prepared.file, "roles": roles }));
+            all.push(prepared);
+        }
+        context.insert(key.to_owned(), Value::Array(listed));
+    }
+    let projects: Map<String, Value> = shelf
+        .placed
+        .iter()
+        .map(|((project, commit, _), (path, branch))| {
+            (path.display().to_string(), json!({ "canonical_name": project, "checkout": branch, "commit": commit }))
+        })
+        .collect();
+    context.insert("playbook_projects".to_owned(), Value::Object(projects));
+    Ok(Playbooks { all, context: Value::Object(context) })
+}
+
+type Place = (ProjectName, Oid, &'static str);
+
+/// Checkouts that playbooks and roles share.
+struct Shelf<'a> {
+    job: &'a Job<'a>,
+    sources: &'a dyn Sources,
+    jobdir: &'a Jobdir,
+    placed: BTreeMap<Place, (PathBuf, BranchName)>,
+}
+
+impl Shelf<'_> {
+    async fn prepare(
+        &mut self,
+        phase: Phase,
+        index: usize,
+        playbook: &Playbook,
+    ) -> Result<(Prepared, Vec<Value>), PrepareError> {
+        let trust = if playbook.trusted { Trust::Trusted } else { Trust::Untrusted };
+        let (branch, commit) = self.playbook_commit(playbook)?;
+        let checkout = self.place(&playbook.connection, &playbook.project, &branch, &commit, trust).await?;
+        let found = find_playbook(&checkout, &playbook.path).ok_or_else(|| PrepareError::NoPlaybook {
+            project: playbook.project.clone(),
+            branch: branch.clone(),
+            path: playbook.path.clone(),
+        })?;
+        let file = checkout.join(&found);
+        let readable = |source| PrepareError::File { path: file.clone(), source };
+        // A link could lead out of the checkout; inside the sandbox it may, but the executor does not follow it.
+        if std::fs::canonicalize(&file)
+            .map_err(readable)?
+            .starts_with(std::fs::canonicalize(&checkout).map_err(readable)?)
+            && let Some(list) = as_list_of_plays(&std::fs::read_to_string(&file).map_err(readable)?)
+        {
+            std::fs::write(&file, list).map_err(readable)?;
+        }
+        let mut prepared = Prepared {
+            phase,
+            index,
+            trust,
+            canonical: format!("{}/{}", playbook.project, found.display()),
+            branch,
+            file,
+            roles_path: Vec::new(),
+            has_secrets: !playbook.secrets.is_empty(),
+            nesting_level: playbook.nesting_level,
+            cleanup: playbook.cleanup,
+        };
+        let mut told = Vec::new();
+        for (number, role) in playbook.roles.iter().enumerate() {
+            let place = self.jobdir.ansible.join(prepared.name()).join(format!("role_{number}"));
+            if let Some((path, entry)) = self.role(playbook, role, &place, trust).await? {
+                prepared.roles_path.push(path);
+                told.push(entry);
+            }
+        }
+        // What Ansible itself would find beside the playbook comes first.
+        Ok((prepared, told))
+    }
+
+    /// Offers one source of roles through a link in a directory of its own, whose name is what playbooks call a bare role.
+    async fn role(
+        &mut self,
+        playbook: &Playbook,
+        role: &Role,
+        place: &Path,
+        trust: Trust,
+    ) -> Result<Option<(PathBuf, Value)>, PrepareError> {
+        let own = role.project == playbook.project;
+        let (branch, commit) = if own { self.playbook_commit(playbook)? } else { self.role_commit(role, trust)? };
+        let checkout = self.place(&role.connection, &role.project, &branch, &commit, trust).await?;
+        let name =
+            role.target_name.rsplit('/').next().filter(|name| !name.is_empty() && *name != "..").unwrap_or("role");
+        let link = place.join(name);
+        let writable = |source| PrepareError::File { path: link.clone(), source };
+        std::fs::create_dir_all(place).map_err(writable)?;
+        std::os::unix::fs::symlink(&checkout, &link).map_err(writable)?;
+        let offered = if role.implicit { Offered::Implicitly } else { Offered::Asked };
+        Ok(roles_directory(&link, offered).map(|path| {
+            let entry = json!({
+                "link_name": link,
+                "link_target": checkout,
+                "role_path": path,
+                "checkout": branch,
+                "checkout_description": if own { "playbook branch" } else { "zuul branch" },
+            });
+            (path, entry)
+        }))
+    }
+
+    /// A trusted playbook is what was merged when the job was frozen; an untrusted one is the tested state.
+    fn playbook_commit(&self, playbook: &Playbook) -> Result<(BranchName, Oid), PrepareError> {
+        if let (true, Some(commit)) = (playbook.trusted, &playbook.commit) {
+            return Ok((playbook.branch.clone(), commit.clone()));
+        }
+        let states = states_of(self.job.speculation, &playbook.project);
+        let same_branch = states.iter().copied().find(|state| state.branch.branch == playbook.branch);
+        let state = same_branch.or_else(|| choose_branch(self.job, &playbook.project, None).map(|(state, _)| state));
+        let state = state.ok_or_else(|| WorkspaceError::NotPrepared { project: playbook.project.clone() })?;
+        let commit = if playbook.trusted { &state.base.id } else { &state.result.id };
+        Ok((state.branch.branch.clone(), commit.clone()))
+    }
+
+    /// Roles follow the same rule: nothing unmerged runs with a trusted playbook's rights.
+    fn role_commit(&self, role: &Role, trust: Trust) -> Result<(BranchName, Oid), PrepareError> {
+        let choice = choose_branch(self.job, &role.project, None);
+        let (state, _) = choice.ok_or_else(|| WorkspaceError::NotPrepared { project: role.project.clone() })?;
+        let commit = match trust {
+            Trust::Trusted => &state.base.id,
+            Trust::Untrusted => &state.result.id,
+        };
+        Ok((state.branch.branch.clone(), commit.clone()))
+    }
+
+    async fn place(
+        &mut self,
+        connection: &ConnectionName,
+        project: &ProjectName,
+        branch: &BranchName,
+        commit: &Oid,
+        trust: Trust,
+    ) -> Result<PathBuf, PrepareError> {
+        let key = (project.clone(), commit.clone(), trust.as_str());
+        if let Some((path, _)) = self.placed.get(&key) {
+            return Ok(path.clone());
+        }
+        let number = self.placed.len();
+        let path = self.jobdir.root.join(trust.as_str()).join(format!("project_{number}")).join(project.as_str());
+        let branch_key = BranchKey { project: project.clone(), branch: branch.clone() };
+        place_aside(self.sources, connection, self.job.speculation, &branch_key, commit, &path).await?;
+        self.placed.insert(key, (path.clone(), branch.clone()));
+        Ok(path)
+    }
+}

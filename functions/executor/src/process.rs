@@ -1,0 +1,67 @@
+//! Child processes that end whole: each in a process group of its own, killed by the id it was started under.
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::process::ExitStatus;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+
+/// A started process with everything it starts in turn. Dropping it kills all of them.
+#[derive(Debug)]
+pub struct Group {
+    child: Child,
+    pid: Option<Pid>,
+}
+
+impl Group {
+    /// Starts `command` as the leader of a new process group.
+    pub fn spawn(command: &mut Command) -> std::io::Result<Self> {
+        let child = command.process_group(0).kill_on_drop(true).spawn()?;
+        let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        Ok(Self { child, pid })
+    }
+
+    /// Returns the process id, which is also the group's.
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Returns the read end of its standard output, once, if it was piped.
+    pub fn stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// Returns the read end of its standard error, once, if it was piped.
+    pub fn stderr(&mut self) -> Option<ChildStderr> {
+        self.child.stderr.take()
+    }
+
+    /// Waits for the leader's end.
+    pub async fn wait(&mut self) -> std::io::Result<ExitStatus> {
+        self.child.wait().await
+    }
+
+    /// Kills the whole group, if the leader has not been waited for: until then its id cannot belong to anybody else.
+    pub fn kill(&mut self) {
+        if let (Some(_), Some(pid)) = (self.child.id(), self.pid) {
+            // It may be gone by now, which is as good.
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Reads up to `limit` bytes of text and throws the rest away, so that a talkative process never blocks.
+pub async fn read_bounded(mut stream: impl AsyncRead + Unpin, limit: usize) -> String {
+    let mut kept = Vec::new();
+    let mut buffer = [0_u8; 8192];
+    while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+        let room = limit.saturating_sub(kept.len()).min(count);
+        kept.extend_from_slice(&buffer[..room]);
+    }
+    String::from_utf8_lossy(&kept).into_owned()
+}

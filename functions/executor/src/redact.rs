@@ -1,0 +1,97 @@
+//! Takes secrets' values out of text and JSON before anybody can read it (Z5.4).
+
+use serde_json::{Map, Value};
+
+/// What stands in place of a secret.
+const MASK: &str = "[REDACTED]";
+/// Shorter values are left alone: replacing each `on` or `80` would destroy the log and hide nothing.
+const LENGTH_MIN: usize = 4;
+
+/// Values that must not be seen.
+#[derive(Default, Clone)]
+pub struct Redactor {
+    // Longest first, so that a value that contains another goes as a whole.
+    needles: Vec<String>,
+}
+
+impl Redactor {
+    /// Adds every text (and number, as it is printed) in `value`, a line of a longer text each by itself too.
+    pub fn add(&mut self, value: &Value) {
+        match value {
+            Value::String(text) => self.add_text(text),
+            Value::Number(number) => self.add_text(&number.to_string()),
+            Value::Array(items) => items.iter().for_each(|item| self.add(item)),
+            Value::Object(entries) => entries.values().for_each(|item| self.add(item)),
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    fn add_text(&mut self, text: &str) {
+        let mut found = vec![text.trim()];
+        // A key or certificate is printed line by line. Its short lines (`}`, `host: x`) would match too much.
+        found.extend(text.lines().map(str::trim).filter(|line| text.contains('\n') && line.len() >= 8));
+        for needle in found {
+            if needle.len() < LENGTH_MIN {
+                continue;
+            }
+            let escaped = Value::String(needle.to_owned()).to_string();
+            let inner = escaped[1..escaped.len() - 1].to_owned();
+            for form in [needle.to_owned(), inner] {
+                if !self.needles.contains(&form) {
+                    self.needles.push(form);
+                }
+            }
+        }
+        self.needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
+    }
+
+    /// Returns `text` with every secret masked.
+    pub fn text(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for needle in &self.needles {
+            if text.contains(needle.as_str()) {
+                text = text.replace(needle.as_str(), MASK);
+            }
+        }
+        text
+    }
+
+    /// Returns `value` with every secret masked in its texts and keys.
+    pub fn value(&self, value: Value) -> Value {
+        if self.needles.is_empty() {
+            return value;
+        }
+        match value {
+            Value::String(text) => Value::String(self.text(&text)),
+            Value::Array(items) => Value::Array(items.into_iter().map(|item| self.value(item)).collect()),
+            Value::Object(entries) => Value::Object(self.map(entries)),
+            Value::Number(number) if self.needles.contains(&number.to_string()) => Value::String(MASK.to_owned()),
+            other => other,
+        }
+    }
+
+    /// Returns `entries` with every secret masked.
+    pub fn map(&self, entries: Map<String, Value>) -> Map<String, Value> {
+        entries.into_iter().map(|(key, item)| (self.text(&key), self.value(item))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Redactor;
+    use serde_json::json;
+
+    /// Z5.4
+    #[test]
+    fn a_secret_is_masked_whole_by_line_and_as_json() {
+        let mut redactor = Redactor::default();
+        redactor.add(&json!({"password": "hun\"ter22", "pin": 987_654, "flag": "on", "key": "BEGIN KEY\nAAAABBBBCCCC\nEND KEY--"}));
+        assert_eq!(redactor.text("it is hun\"ter22!"), "it is [REDACTED]!");
+        assert_eq!(redactor.text(r#"{"it": "hun\"ter22"}"#), r#"{"it": "[REDACTED]"}"#);
+        assert_eq!(redactor.text("line AAAABBBBCCCC of on"), "line [REDACTED] of on");
+        assert_eq!(
+            redactor.value(json!({"a": ["x987654", 987_654, 1]})),
+            json!({"a": ["x[REDACTED]", "[REDACTED]", 1]})
+        );
+    }
+}

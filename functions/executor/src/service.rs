@@ -1,0 +1,366 @@
+//! The executor as it lives: a session that is renewed, queues that are asked in order of urgency, builds side by side.
+
+use crate::archive;
+use crate::claim::{self, Claimed};
+use crate::job::{Inherited, Job, Observer, OpenedSecrets, Runner, Stopper};
+use crate::live::{LiveLog, LiveLogs};
+use crate::sources::ObjectSources;
+use sluice_model::build::{BuildResult, Ended};
+use sluice_model::poke::{Poke, Queue};
+use sluice_model::{BuildId, SessionId, Timestamp};
+use sluice_records::build::{self, Stop};
+use sluice_records::codec::{decode, encode, expiry, with_body};
+use sluice_records::session::{self, LIFE_SECONDS, Session};
+use sluice_runtime::batch::LookError;
+use sluice_runtime::port::Incoming;
+use sluice_runtime::record::{Key, Record};
+use sluice_runtime::{Commit, Ports, Saved, cell};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+/// Seconds a received build is hidden from other executors until it is claimed.
+const CLAIM_SECONDS: u32 = 60;
+/// Looks at a build before its message is left to come again.
+const CLAIM_TRIES: u32 = 3;
+/// Seconds of one question to a queue that has nothing.
+const WAIT_SECONDS: u32 = 20;
+/// How often an ended build tries to say so before its session is given up.
+const END_TRIES: u32 = 8;
+
+/// What an operator decides about one executor.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The machine's name, for people.
+    pub hostname: String,
+    /// Builds that run at once.
+    pub slots: usize,
+    /// Where build directories and the repositories' cache are.
+    pub state: PathBuf,
+    /// The OpenSSH private key (mode 0600) that nodes accept.
+    pub node_key: Option<PathBuf>,
+    /// Where its live logs are read, `http://host:port/`.
+    pub log_address: Option<String>,
+    /// The address of archived logs, ending in `/`; the build's id and `/` are appended.
+    pub log_root: String,
+}
+
+/// One life of an executor.
+pub struct Executor {
+    ports: Ports,
+    runner: Arc<dyn Runner>,
+    options: Options,
+    logs: LiveLogs,
+    session: SessionId,
+    running: Mutex<BTreeMap<BuildId, Stopper>>,
+    slots: Arc<Semaphore>,
+    given_up: std::sync::atomic::AtomicBool,
+}
+
+impl Executor {
+    /// Makes an executor with a session of its own; nothing is claimed before [`Self::run`].
+    pub fn new(ports: Ports, runner: Arc<dyn Runner>, options: Options) -> Arc<Self> {
+        let session = SessionId(ports.entropy.token());
+        let slots = Arc::new(Semaphore::new(options.slots.max(1)));
+        Arc::new(Self {
+            ports,
+            runner,
+            options,
+            logs: LiveLogs::default(),
+            session,
+            running: Mutex::default(),
+            slots,
+            given_up: false.into(),
+        })
+    }
+
+    /// Returns the logs of its builds, to be served.
+    pub fn logs(&self) -> &LiveLogs {
+        &self.logs
+    }
+
+    /// Lives until `shutdown` says true, then stops its builds; they are attempted again elsewhere.
+    ///
+    /// # Errors
+    /// When its session cannot be stored to begin with.
+    pub async fn run(self: Arc<Self>, mut shutdown: watch::Receiver<bool>) -> Result<(), LookError> {
+        let record = self.begin().await?;
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(self.clone().renew(record, shutdown.clone()));
+        for (queue, head_start_millis) in [(Queue::BuildsHigh, 0), (Queue::BuildsNormal, 40), (Queue::BuildsLow, 80)] {
+            tasks.spawn(self.clone().ask(queue, head_start_millis, shutdown.clone()));
+        }
+        // An error means that whoever held the switch is gone; that is a shutdown too.
+        let _ = shutdown.wait_for(|stop| *stop).await;
+        self.stop_all("the executor shuts down");
+        while tasks.join_next().await.is_some() {}
+        // Every build returns its slot when it has ended.
+        let _ = tokio::time::timeout(
+            Duration::from_secs(10),
+            self.slots.acquire_many(u32::try_from(self.options.slots).unwrap_or(1)),
+        )
+        .await;
+        Ok(())
+    }
+
+    /// Handles one received message to the build's end.
+    ///
+    /// # Errors
+    /// When it could not be claimed for an unknown reason: the message comes again.
+    pub async fn take(&self, queue: Queue, message: &Incoming) -> Result<(), LookError> {
+        let Ok(Poke::Build { build, .. }) = serde_json::from_str::<Poke>(&message.body) else {
+            sluice_runtime::quarantine::keep(
+                &self.ports,
+                &format!("{queue:?}"),
+                &message.id,
+                &message.body,
+                "not a build",
+            )
+            .await?;
+            return Ok(self.ports.queues.acknowledge(queue, &message.receipt).await?);
+        };
+        if self.running().contains_key(&build) {
+            return Ok(self.ports.queues.acknowledge(queue, &message.receipt).await?);
+        }
+        let log = self.options.log_address.as_ref().map(|address| format!("{}log/{build}", address));
+        let mut claimed = claim::claim(&self.ports, &self.session, log.clone(), &build).await;
+        for _ in 1..CLAIM_TRIES {
+            if claimed.is_ok() {
+                break;
+            }
+            claimed = claim::claim(&self.ports, &self.session, log.clone(), &build).await;
+        }
+        let claimed = claimed?;
+        // The claim is what counts now; the message has done its work.
+        self.ports.queues.acknowledge(queue, &message.receipt).await?;
+        match claimed {
+            Some(claimed) => self.execute(claimed).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn execute(&self, mut claimed: Claimed) -> Result<(), LookError> {
+        let build = claimed.run.build.clone();
+        tracing::info!(%build, job = %claimed.order.job, change = %claimed.order.change, attempt = claimed.order.attempt, "a build starts");
+        let (stopper, stop) = Stopper::new();
+        self.running().insert(build.clone(), stopper);
+        let jobdir = self.options.state.join("builds").join(build.as_str());
+        let sources = ObjectSources::new(self.ports.clone(), self.options.state.join("repositories"));
+        let observer = Told {
+            log: self.logs.open(&build, &jobdir.join("work/logs/job-output.txt")),
+            started: watch::channel(None).0,
+        };
+        let (secrets, inherited) = (OpenedSecrets::default(), Inherited::default());
+        let job = Job {
+            order: &claimed.order.clone(),
+            job: &claimed.job.clone(),
+            speculation: &claimed.speculation.clone(),
+            nodes: &claimed.nodes.clone(),
+            node_key: self.options.node_key.as_deref().filter(|_| !claimed.nodes.is_empty()),
+            secrets: &secrets,
+            child_jobs: &claimed.child_jobs.clone(),
+            inherited: &inherited,
+        };
+        let mut started = observer.started.subscribe();
+        let execution = self.runner.execute(&job, &sources, &jobdir, stop, &observer);
+        let mut execution = std::pin::pin!(execution);
+        let mut ended = tokio::select! {
+            biased;
+            ended = &mut execution => ended,
+            at = async { started.wait_for(Option::is_some).await.ok().and_then(|at| *at) } => {
+                if let Some(at) = at && let Err(error) = claim::started(&self.ports, &mut claimed, at).await {
+                    tracing::warn!(%build, %error, "the start could not be told");
+                }
+                execution.await
+            }
+        };
+        ended.log_url = archive::archive(&self.ports, &build, &jobdir.join("work/logs"), &self.options.log_root).await;
+        let told = self.tell_end(&mut claimed, ended).await;
+        self.running().remove(&build);
+        if let Err(error) = std::fs::remove_dir_all(&jobdir)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(%build, %error, "the build's directory could not be removed");
+        }
+        told
+    }
+
+    /// Tells the end, again and again while the session lives; somebody else's run is left alone.
+    async fn tell_end(&self, claimed: &mut Claimed, ended: Ended) -> Result<(), LookError> {
+        let ended = if ended.result == BuildResult::Aborted && self.is_lost() {
+            Ended { result: BuildResult::Retry, ..ended }
+        } else {
+            ended
+        };
+        tracing::info!(build = %claimed.run.build, result = %ended.result, detail = ended.detail, "a build ends");
+        for attempt in 0..END_TRIES {
+            match claim::end(&self.ports, claimed, ended.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(error) if attempt + 1 == END_TRIES => return Err(error),
+                Err(error) => {
+                    tracing::warn!(build = %claimed.run.build, %error, "the end could not be told; trying again");
+                    sleep(Duration::from_millis(200 << attempt)).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the builds were stopped for this executor's own sake: then they do not count and are attempted again.
+    fn is_lost(&self) -> bool {
+        self.given_up.load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    async fn begin(&self) -> Result<Record, LookError> {
+        let now = self.ports.clock.now();
+        let body = self.body(now, now);
+        let mut head = encode(session::key(&self.session), &body)?;
+        // How the API lists executors that live, or did of late.
+        head.find = Some(("sessions".to_owned(), self.session.to_string()));
+        head.expires_at = Some(expiry(now));
+        let plan = Commit { head, others: Vec::new(), pokes: Vec::new(), due: None };
+        match cell::commit(&self.ports, plan).await? {
+            Saved::Yes(record) => Ok(record),
+            Saved::Stale => Err(LookError::Again("a session of this id exists".to_owned())),
+        }
+    }
+
+    fn body(&self, started_at: Timestamp, now: Timestamp) -> Session {
+        Session {
+            id: self.session.clone(),
+            hostname: self.options.hostname.clone(),
+            log_address: self.options.log_address.clone(),
+            started_at,
+            alive_until: now.plus_seconds(LIFE_SECONDS),
+            builds: self.running().keys().cloned().collect(),
+        }
+    }
+
+    /// Renews the session each second and learns what is to stop. A session that could not be renewed in time is over: the
+    /// gate has its builds run again, so they end here.
+    async fn renew(self: Arc<Self>, mut record: Record, mut shutdown: watch::Receiver<bool>) {
+        let started_at = self.ports.clock.now();
+        let mut alive_until = started_at.plus_seconds(LIFE_SECONDS);
+        let mut ticks = interval(Duration::from_secs(1));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                _ = shutdown.wait_for(|stop| *stop) => break,
+            }
+            let now = self.ports.clock.now();
+            match self.renew_once(&mut record, started_at, now).await {
+                Ok(true) => alive_until = now.plus_seconds(LIFE_SECONDS),
+                Ok(false) => {
+                    self.stop_all("the executor's session was taken over");
+                    break;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the session could not be renewed");
+                    if now >= alive_until {
+                        self.stop_all("the executor could not renew its session in time");
+                    }
+                }
+            }
+        }
+    }
+
+    async fn renew_once(&self, record: &mut Record, started_at: Timestamp, now: Timestamp) -> Result<bool, LookError> {
+        let head = with_body(record.clone(), &self.body(started_at, now))?;
+        let plan = Commit { head, others: Vec::new(), pokes: Vec::new(), due: None };
+        match cell::commit(&self.ports, plan).await? {
+            Saved::Yes(renewed) => *record = renewed,
+            Saved::Stale => return Ok(false),
+        }
+        let running: Vec<BuildId> = self.running().keys().cloned().collect();
+        let keys: Vec<Key> = running.iter().map(build::stop_key).collect();
+        for page in keys.chunks(100) {
+            for found in self.ports.records.get(page).await?.into_iter().flatten() {
+                let stop: Stop = decode(&found)?;
+                let build = running.iter().find(|build| build::stop_key(build) == found.key);
+                if let Some(stopper) = build.and_then(|build| self.running().get(build).cloned()) {
+                    stopper.stop(&stop.why);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Asks one queue for builds while there is a slot. The more urgent queue gets a head start at each free slot.
+    async fn ask(self: Arc<Self>, queue: Queue, head_start_millis: u64, mut shutdown: watch::Receiver<bool>) {
+        while !*shutdown.borrow() {
+            sleep(Duration::from_millis(head_start_millis)).await;
+            // Known to be free now; whether it still is shows when the message is there.
+            let free = tokio::select! {
+                free = self.slots.acquire() => free.map(drop),
+                _ = shutdown.wait_for(|stop| *stop) => break,
+            };
+            if free.is_err() {
+                break;
+            }
+            let received = tokio::select! {
+                received = self.ports.queues.receive(queue, 1, WAIT_SECONDS, CLAIM_SECONDS) => received,
+                _ = shutdown.wait_for(|stop| *stop) => break,
+            };
+            match received {
+                Ok(messages) => {
+                    for message in messages {
+                        self.clone().start(queue, message).await;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(?queue, %error, "a queue could not be asked");
+                    sleep(Duration::from_secs(1)).await;
+                }
+            }
+        }
+    }
+
+    /// Starts a received build if there is still a slot; otherwise gives it back at once.
+    async fn start(self: Arc<Self>, queue: Queue, message: Incoming) {
+        let Ok(slot) = self.slots.clone().try_acquire_owned() else {
+            if let Err(error) = self.ports.queues.postpone(queue, &message.receipt, 0).await {
+                tracing::debug!(%error, "a build could not be given back; it shows again by itself");
+            }
+            return;
+        };
+        tokio::spawn(async move {
+            if let Err(error) = self.take(queue, &message).await {
+                tracing::warn!(%error, "a build could not be taken to its end");
+            }
+            drop(slot);
+        });
+    }
+
+    fn stop_all(&self, why: &str) {
+        self.given_up.store(true, std::sync::atomic::Ordering::Release);
+        for stopper in self.running().values() {
+            stopper.stop(why);
+        }
+    }
+
+    fn running(&self) -> std::sync::MutexGuard<'_, BTreeMap<BuildId, Stopper>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Passes on what a running build shows.
+struct Told {
+    log: LiveLog,
+    started: watch::Sender<Option<Timestamp>>,
+}
+
+impl Observer for Told {
+    fn started(&self, at: Timestamp) {
+        self.started.send_replace(Some(at));
+    }
+
+    fn log_appended(&self, offset: u64, bytes: &[u8]) {
+        self.log.grew_to(offset + bytes.len() as u64);
+    }
+
+    fn will_fail(&self) {}
+}

@@ -1,0 +1,173 @@
+//! SSH to the nodes: the agent that holds the key, the known hosts, and one open connection per node that every
+//! playbook of the build shares (Z7.1).
+//!
+//! The key itself never comes into a sandbox. The shared connections stand in a sandbox of their own, since whoever may
+//! use one may also have it forward ports.
+
+use crate::jobdir::Jobdir;
+use crate::process::Group;
+use crate::sandbox::{Sandbox, Trust};
+use crate::settings::Settings;
+use sluice_model::node::NodeAccess;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+/// A node that does not answer within this time is left to Ansible, whose own retries then decide.
+const OPEN_SECONDS: u64 = 15;
+
+/// Why the agent is not there. The attempt does not count.
+#[derive(Debug, thiserror::Error)]
+#[error("could not start an SSH agent with the nodes' key: {said}")]
+pub struct AgentError {
+    said: String,
+}
+
+/// An ssh-agent with the nodes' key. Dropping it ends it.
+#[derive(Debug)]
+pub struct Agent {
+    _process: Group,
+    /// Its socket.
+    pub socket: PathBuf,
+    /// Its process id (`SSH_AGENT_PID`).
+    pub id: u32,
+}
+
+impl Agent {
+    /// Starts an agent for one build and gives it the key.
+    pub async fn start(jobdir: &Jobdir, key: &Path) -> Result<Self, AgentError> {
+        let socket = jobdir.runtime.root.join("agent.sock");
+        let mut command = plain("ssh-agent");
+        command.arg("-D").arg("-a").arg(&socket).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = Group::spawn(&mut command).map_err(|error| AgentError { said: error.to_string() })?;
+        let id = process.id().unwrap_or_default();
+        // It prints its address once it listens. Nothing more comes, so the pipe can stay unread afterwards.
+        if let Some(stdout) = process.stdout() {
+            let mut line = String::new();
+            let _ =
+                tokio::time::timeout(Duration::from_secs(OPEN_SECONDS), BufReader::new(stdout).read_line(&mut line))
+                    .await;
+        }
+        let mut add = plain("ssh-add");
+        add.arg("-q").arg(key).env("SSH_AUTH_SOCK", &socket).stdin(Stdio::null());
+        let output = add.output().await.map_err(|error| AgentError { said: error.to_string() })?;
+        if output.status.success() {
+            Ok(Self { _process: process, socket, id })
+        } else {
+            Err(AgentError { said: String::from_utf8_lossy(&output.stderr).trim().to_owned() })
+        }
+    }
+}
+
+/// Writes the known hosts and the client configuration that every ssh of the build uses.
+pub fn write_configuration(jobdir: &Jobdir, settings: &Settings, nodes: &[NodeAccess]) -> std::io::Result<()> {
+    let ssh = jobdir.home.join(".ssh");
+    let mut known = String::new();
+    for node in nodes {
+        let host = match node.ssh_port {
+            22 => node.interface_ip.clone(),
+            port => format!("[{}]:{port}", node.interface_ip),
+        };
+        for key in &node.host_keys {
+            let _ = writeln!(known, "{host} {key}");
+        }
+    }
+    std::fs::write(ssh.join("known_hosts"), known)?;
+    let connect = settings.content.join("bin/node_connect.py");
+    let configuration = format!(
+        "# The nodes are reached through the executor, and known by the keys they showed when they were launched.\n\
+         Host *\n\
+         \x20 ProxyCommand /usr/bin/python3 -ISE \"{connect}\" \"{gateway}\" %h %p\n\
+         \x20 ProxyUseFdpass yes\n\
+         \x20 StrictHostKeyChecking yes\n\
+         \x20 UserKnownHostsFile \"{known}\"\n\
+         \x20 GlobalKnownHostsFile /dev/null\n\
+         \x20 UpdateHostKeys no\n\
+         \x20 ControlPath {control}/%C\n\
+         \x20 PermitLocalCommand no\n\
+         \x20 LogLevel ERROR\n\
+         \x20 ServerAliveInterval 15\n\
+         \x20 ServerAliveCountMax 8\n",
+        connect = connect.display(),
+        gateway = jobdir.runtime.root.join("nodes.sock").display(),
+        known = ssh.join("known_hosts").display(),
+        control = jobdir.runtime.control.display(),
+    );
+    std::fs::write(ssh.join("config"), configuration)
+}
+
+/// The shared connection to a node. Dropping it closes it.
+#[derive(Debug)]
+pub struct Shared(#[expect(dead_code, reason = "held for its drop")] Group);
+
+/// Opens a shared connection to each node at once. A node that cannot be reached has none, and says why on the log.
+///
+/// Returns the connections, and the node's Python for each name that was reached: looking for it here, once, saves
+/// every playbook a round trip to each host.
+pub async fn open_shared(
+    jobdir: &Jobdir,
+    settings: &Settings,
+    agent: &Agent,
+    nodes: &[NodeAccess],
+) -> (Vec<Shared>, BTreeMap<String, String>, Vec<String>) {
+    let opened = futures::future::join_all(nodes.iter().map(|node| open(jobdir, settings, agent, node))).await;
+    let (mut shared, mut interpreters, mut troubles) = (Vec::new(), BTreeMap::new(), Vec::new());
+    for (node, result) in nodes.iter().zip(opened) {
+        match result {
+            Ok((connection, python)) => {
+                shared.push(connection);
+                for name in &node.names {
+                    interpreters.extend(python.clone().map(|python| (name.clone(), python)));
+                }
+            }
+            Err(said) => troubles.push(format!("{} | No connection yet: {said}", node.names.join(","))),
+        }
+    }
+    (shared, interpreters, troubles)
+}
+
+async fn open(
+    jobdir: &Jobdir,
+    settings: &Settings,
+    agent: &Agent,
+    node: &NodeAccess,
+) -> Result<(Shared, Option<String>), String> {
+    let sandbox = Sandbox { settings, jobdir, trust: Trust::Untrusted };
+    let environment = BTreeMap::from([
+        ("HOME", jobdir.home.display().to_string()),
+        ("SSH_AUTH_SOCK", agent.socket.display().to_string()),
+    ]);
+    let mut command = sandbox.command(Path::new("/usr/bin/ssh"), &environment);
+    let seconds = format!("ConnectTimeout={OPEN_SECONDS}");
+    command.args(["-M", "-x", "-a", "-o", "ControlPersist=no", "-o", "BatchMode=yes", "-o", &seconds]);
+    command.args(["-p", &node.ssh_port.to_string(), "-l", &node.username, &node.interface_ip]);
+    // Runs as long as the connection is wanted: it reads a standard input that nobody closes before.
+    command.arg("command -v python3 || command -v /usr/libexec/platform-python || echo auto; exec cat >/dev/null");
+    command.stdin(Stdio::piped());
+    let mut process = Group::spawn(&mut command).map_err(|error| error.to_string())?;
+    let (Some(stdout), Some(stderr)) = (process.stdout(), process.stderr()) else { return Err("no pipes".to_owned()) };
+    let mut line = String::new();
+    let mut reader = BufReader::new(stdout);
+    let read = tokio::time::timeout(Duration::from_secs(OPEN_SECONDS), reader.read_line(&mut line)).await;
+    match read {
+        Ok(Ok(1..)) => {
+            // Kept drained, so that whatever ssh says later never blocks it.
+            tokio::spawn(crate::process::read_bounded(stderr, 0));
+            let python = line.trim().to_owned();
+            Ok((Shared(process), Some(python).filter(|path| path.starts_with('/'))))
+        }
+        Ok(_) => Err(crate::process::read_bounded(stderr, 2_000).await.trim().to_owned()),
+        Err(_) => Err(format!("no answer within {OPEN_SECONDS} seconds")),
+    }
+}
+
+/// A program with an empty environment: the executor's own credentials stay with the executor.
+fn plain(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").kill_on_drop(true).stdin(Stdio::null());
+    command
+}

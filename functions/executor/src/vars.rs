@@ -1,0 +1,189 @@
+//! The `zuul` dictionary and the other variables that playbooks get, in Zuul's names and types (Z5.5, Z7.1).
+
+use crate::job::Job;
+use crate::jobdir::Jobdir;
+use crate::settings::Settings;
+use crate::workspace::{Placed, src_dir};
+use base64::Engine;
+use serde_json::{Map, Value, json};
+use sluice_model::ProjectName;
+use sluice_model::build::SpeculativeChange;
+
+/// Ansible's major version where the job names none: what `install.sh` pins, in Zuul's counting.
+const ANSIBLE_VERSION: &str = "11";
+
+/// Returns the `zuul` dictionary that every playbook of the build sees.
+pub fn zuul(
+    job: &Job<'_>,
+    placed: &[Placed],
+    jobdir: &Jobdir,
+    settings: &Settings,
+    playbooks: Value,
+) -> Map<String, Value> {
+    let (order, frozen) = (job.order, job.job);
+    let own = job.speculation.changes.iter().find(|change| change.change == order.change);
+    let text = |path: &std::path::Path| path.display().to_string();
+    let this = own.map_or_else(|| item(job, &bare_change(job)), |change| item(job, change));
+    let message = own.map(full_message).unwrap_or_default();
+    let mut zuul = to_map(json!({
+        "build": order.build,
+        "buildset": order.item,
+        "ref": order.change.git_ref(),
+        "pipeline": order.queue.pipeline,
+        "job": frozen.name,
+        "tenant": order.queue.tenant,
+        "event_id": order.event_id,
+        "post_review": order.post_review,
+        "voting": order.voting,
+        "attempts": order.attempt,
+        "max_attempts": order.max_attempts,
+        "pre_timeout": frozen.pre_timeout_seconds,
+        "timeout": frozen.timeout_seconds,
+        "post_timeout": frozen.post_timeout_seconds,
+        "jobtags": frozen.tags,
+        "child_jobs": job.child_jobs,
+        "ansible_version": frozen.ansible_version.as_deref().unwrap_or(ANSIBLE_VERSION),
+        "message": base64::engine::general_purpose::STANDARD.encode(message),
+        "projects": placed.iter().map(|place| (place.project.as_str().to_owned(), of_place(place))).collect::<Map<_, _>>(),
+        "items": job.speculation.changes.iter().map(|change| item(job, change)).collect::<Vec<_>>(),
+        "buildset_refs": [this.clone()],
+        "build_refs": [this.clone()],
+        "workspace_checkout": true,
+        "deduplicate": "auto",
+        "image_build_name": frozen.image_build_name,
+        "include_vars": [],
+        "_inheritance_path": frozen.inheritance,
+        "resources": {},
+        "executor": {
+            "hostname": settings.hostname,
+            "src_root": text(&jobdir.src),
+            "log_root": text(&jobdir.logs),
+            "work_root": text(&jobdir.work),
+            "result_data_file": text(&jobdir.results),
+            "inventory_file": text(&jobdir.ansible.join("inventory.yaml")),
+        },
+        "playbook_context": playbooks,
+    }));
+    for key in ["project", "branch", "change", "patchset", "change_url", "change_message", "topic", "commit_id"] {
+        zuul.insert(key.to_owned(), this.get(key).cloned().unwrap_or(Value::Null));
+    }
+    if !job.inherited.artifacts.is_empty() {
+        zuul.insert("artifacts".to_owned(), Value::Array(job.inherited.artifacts.clone()));
+    }
+    if let Some(branch) = &frozen.override_checkout {
+        zuul.insert("override_checkout".to_owned(), json!(branch));
+    }
+    if let Some(Value::String(root)) = frozen.other.get("workspace") {
+        zuul.insert("workspace_root".to_owned(), json!(root));
+    }
+    zuul
+}
+
+/// Returns `value` with every text that Ansible would expand marked as not to be expanded.
+///
+/// What authors of changes wrote, and what is frozen, must stay what it is: a title like `{{ lookup('env', 'HOME') }}`.
+pub fn unsafe_texts(value: Value) -> Value {
+    match value {
+        Value::String(text) if is_template(&text) => json!({ "__ansible_unsafe": text }),
+        Value::Array(items) => Value::Array(items.into_iter().map(unsafe_texts).collect()),
+        Value::Object(entries) => {
+            Value::Object(entries.into_iter().map(|(key, item)| (key, unsafe_texts(item))).collect())
+        }
+        other => other,
+    }
+}
+
+/// Returns whether Ansible would expand something in `text`.
+pub fn is_template(text: &str) -> bool {
+    text.contains("{{") || text.contains("{%") || text.contains("{#")
+}
+
+/// Returns whether Ansible would expand something anywhere in `value`.
+pub fn has_templates(value: &Value) -> bool {
+    match value {
+        Value::String(text) => is_template(text),
+        Value::Array(items) => items.iter().any(has_templates),
+        Value::Object(entries) => entries.values().any(has_templates),
+        _ => false,
+    }
+}
+
+/// Returns the entries of an object; a value of another kind has none.
+pub fn to_map(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(entries) => entries,
+        _ => Map::new(),
+    }
+}
+
+fn item(job: &Job<'_>, change: &SpeculativeChange) -> Value {
+    let key = &change.change.key;
+    let mut project = of_project(&key.project);
+    project.insert("src_dir".to_owned(), json!(src_dir(job.job.workspace_scheme, &key.project)));
+    let mut item = to_map(json!({
+        "project": project,
+        "branch": change.change.branch,
+        "change": key.number.to_string(),
+        "change_url": change.url,
+        "patchset": change.change.patchset,
+        "commit_id": change.change.head,
+        "change_message": full_message(change),
+        "topic": null,
+        "src_dir": src_dir(job.job.workspace_scheme, &key.project),
+    }));
+    if let Some(merge_commit) = &change.merge_commit {
+        item.insert("merge_commit_id".to_owned(), json!(merge_commit));
+    }
+    Value::Object(item)
+}
+
+/// What is known of the order's own change where the tested state does not tell of it.
+fn bare_change(job: &Job<'_>) -> SpeculativeChange {
+    let change = job.order.change.clone();
+    SpeculativeChange { change, url: String::new(), title: String::new(), message: String::new(), merge_commit: None }
+}
+
+/// Zuul's form for a pull request: its title, and its description after an empty line.
+fn full_message(change: &SpeculativeChange) -> String {
+    match (change.title.as_str(), change.message.as_str()) {
+        (title, "") => title.to_owned(),
+        ("", message) => message.to_owned(),
+        (title, message) if message.starts_with(title) => message.to_owned(),
+        (title, message) => format!("{title}\n\n{message}"),
+    }
+}
+
+fn of_project(project: &ProjectName) -> Map<String, Value> {
+    to_map(json!({
+        "name": project.name(),
+        "short_name": project.short_name(),
+        "canonical_hostname": project.host(),
+        "canonical_name": project,
+    }))
+}
+
+fn of_place(place: &Placed) -> Value {
+    let mut entry = of_project(&place.project);
+    entry.extend(to_map(json!({
+        "src_dir": place.src_dir,
+        "required": place.required,
+        "checkout": place.checkout,
+        "checkout_description": place.checkout_description,
+        "commit": place.commit,
+    })));
+    Value::Object(entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Z7.5
+    #[test]
+    fn what_authors_wrote_is_never_expanded() {
+        assert_eq!(
+            unsafe_texts(json!({"a": ["{{ x }}", "plain", 1]})),
+            json!({"a": [{"__ansible_unsafe": "{{ x }}"}, "plain", 1]})
+        );
+    }
+}

@@ -1,0 +1,248 @@
+//! Puts repositories in place: those under test into the workspace, those of playbooks and roles beside it (Z4.6, Z7.2).
+
+use crate::job::{Job, Packs, SourceError, Sources, Wanted};
+use crate::jobdir::Jobdir;
+use serde::Serialize;
+use sluice_git::PackName;
+use sluice_git::workspace::Checkout;
+use sluice_model::build::Speculation;
+use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
+use sluice_model::job::WorkspaceScheme;
+use sluice_model::{BranchName, ConnectionName, ProjectName};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// A checkout that takes longer has a broken disk.
+const CHECKOUT_SECONDS: u64 = 300;
+
+/// A repository in the workspace, as `zuul.projects` tells of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Placed {
+    /// The project.
+    pub project: ProjectName,
+    /// Where it lies, relative to the work root.
+    pub src_dir: String,
+    /// Whether the job asked for it.
+    pub required: bool,
+    /// The branch that is checked out.
+    pub checkout: BranchName,
+    /// Why that one.
+    pub checkout_description: &'static str,
+    /// The commit that is checked out.
+    pub commit: Oid,
+}
+
+/// Why a repository is not in place.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkspaceError {
+    /// The objects could not be had. The attempt does not count.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The job names a repository that the tested state does not hold. Attempting again would not help.
+    #[error(
+        "{project} is not among the repositories of the tested state: name it in the job's required-projects or roles"
+    )]
+    NotPrepared {
+        /// The project.
+        project: ProjectName,
+    },
+    /// The disk or git failed.
+    #[error("could not check out {project} to {path}: {said}")]
+    Checkout {
+        /// The project.
+        project: ProjectName,
+        /// Where to.
+        path: PathBuf,
+        /// What the system or git said.
+        said: String,
+    },
+}
+
+/// Places every repository of the job into `work/src` and returns them in order.
+pub async fn place_all(job: &Job<'_>, sources: &dyn Sources, jobdir: &Jobdir) -> Result<Vec<Placed>, WorkspaceError> {
+    let mut wanted: BTreeMap<&ProjectName, (bool, Option<&BranchName>, Option<&ConnectionName>)> = BTreeMap::new();
+    for change in &job.speculation.changes {
+        wanted.insert(&change.change.key.project, (false, None, Some(&change.change.key.connection)));
+    }
+    let own = &job.order.change.key;
+    wanted.entry(&own.project).or_insert((false, None, Some(&own.connection)));
+    for required in &job.job.required_projects {
+        wanted.insert(&required.project, (true, required.override_checkout.as_ref(), Some(&required.connection)));
+    }
+    let mut placed = Vec::new();
+    for (project, (required, override_checkout, connection)) in wanted {
+        let choice = choose_branch(job, project, override_checkout);
+        let (state, checkout_description) =
+            choice.ok_or_else(|| WorkspaceError::NotPrepared { project: project.clone() })?;
+        let src_dir = src_dir(job.job.workspace_scheme, project);
+        let path = jobdir.work.join(&src_dir);
+        let states = states_of(job.speculation, project);
+        let packs = packs(sources, connection, project, &states, &state.result.id).await?;
+        let others = states.iter().map(|state| (state.branch.branch.clone(), state.base.id.clone())).collect();
+        checkout(project, packs, &path, state, others, Objects::Copied).await?;
+        let (checkout, commit) = (state.branch.branch.clone(), state.result.id.clone());
+        placed.push(Placed { project: project.clone(), src_dir, required, checkout, checkout_description, commit });
+    }
+    Ok(placed)
+}
+
+/// Places one repository for a playbook or role at `path`, where no playbook may write, with `commit` checked out.
+pub async fn place_aside(
+    sources: &dyn Sources,
+    connection: &ConnectionName,
+    speculation: &Speculation,
+    branch: &BranchKey,
+    commit: &Oid,
+    path: &Path,
+) -> Result<(), WorkspaceError> {
+    let project = &branch.project;
+    let packs = packs(sources, Some(connection), project, &states_of(speculation, project), commit).await?;
+    // Its tree is not looked at here.
+    let at = Commit { id: commit.clone(), tree: commit.clone() };
+    let state = BranchState { branch: branch.clone(), base: at.clone(), result: at, packs: Vec::new() };
+    checkout(project, packs, path, &state, Vec::new(), Objects::Linked).await
+}
+
+/// Returns where a project lies below the work root.
+pub fn src_dir(scheme: WorkspaceScheme, project: &ProjectName) -> String {
+    match scheme {
+        WorkspaceScheme::Golang => format!("src/{project}"),
+        WorkspaceScheme::Flat => format!("src/{}", project.short_name()),
+        WorkspaceScheme::Unique => {
+            let first = project.name().split('/').next().unwrap_or_default();
+            let mut quoted = String::new();
+            for byte in project.name().bytes() {
+                match byte {
+                    b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                        quoted.push(char::from(byte))
+                    }
+                    other => {
+                        let _ = write!(quoted, "%{other:02X}");
+                    }
+                }
+            }
+            format!("src/{}/{first}/{quoted}", project.host())
+        }
+    }
+}
+
+/// Returns the branch of `project` to check out and why: an override that exists, the change's own, a usual default.
+pub fn choose_branch<'a>(
+    job: &Job<'a>,
+    project: &ProjectName,
+    project_override: Option<&BranchName>,
+) -> Option<(&'a BranchState, &'static str)> {
+    let states = states_of(job.speculation, project);
+    let find = |branch: &str| states.iter().copied().find(|state| state.branch.branch.as_str() == branch);
+    let candidates = [
+        (project_override.map(BranchName::as_str), "project override ref"),
+        (job.job.override_checkout.as_ref().map(BranchName::as_str), "job override ref"),
+        (Some(job.order.change.branch.as_str()), "zuul branch"),
+        (Some("main"), "project default branch"),
+        (Some("master"), "project default branch"),
+    ];
+    let named = candidates.into_iter().find_map(|(branch, why)| Some((find(branch?)?, why)));
+    named.or_else(|| states.first().map(|state| (*state, "project default branch")))
+}
+
+/// Returns what the tested state says about each branch of `project`.
+pub fn states_of<'a>(speculation: &'a Speculation, project: &ProjectName) -> Vec<&'a BranchState> {
+    speculation.branches.iter().filter(|state| state.branch.project == *project).collect()
+}
+
+async fn packs(
+    sources: &dyn Sources,
+    connection: Option<&ConnectionName>,
+    project: &ProjectName,
+    states: &[&BranchState],
+    commit: &Oid,
+) -> Result<Packs, SourceError> {
+    let mut packs: Vec<&str> = states.iter().flat_map(|state| state.packs.iter().map(String::as_str)).collect();
+    packs.sort_unstable();
+    packs.dedup();
+    let mut commits: Vec<&Oid> = states.iter().flat_map(|state| [&state.base.id, &state.result.id]).collect();
+    commits.push(commit);
+    commits.sort();
+    commits.dedup();
+    sources.packs(&Wanted { connection, project, packs, commits }).await
+}
+
+/// How the objects come into a repository.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Objects {
+    /// Linked: for repositories that no playbook may write.
+    Linked,
+    /// Copied: a playbook that wrote through a link would change the pack under every other build.
+    Copied,
+}
+
+/// Makes a repository out of the packs as they are: nothing is indexed again.
+async fn checkout(
+    project: &ProjectName,
+    packs: Packs,
+    path: &Path,
+    state: &BranchState,
+    others: Vec<(BranchName, Oid)>,
+    objects: Objects,
+) -> Result<(), WorkspaceError> {
+    let (dest, state) = (path.to_owned(), state.clone());
+    let made = tokio::task::spawn_blocking(move || {
+        let mut pack_dir = packs.directory;
+        if objects == Objects::Copied {
+            let own = dest.with_extension("packs");
+            copy_packs(&pack_dir, &packs.names, &own).map_err(|error| error.to_string())?;
+            pack_dir = own;
+        }
+        let done = sluice_git::workspace::checkout(&Checkout {
+            pack_dir: &pack_dir,
+            packs: &packs.names,
+            dest: &dest,
+            branch: &state.branch.branch,
+            result: &state.result.id,
+            base: &state.base.id,
+            other_branches: &others,
+            tags: &[],
+            timeout_seconds: CHECKOUT_SECONDS,
+        });
+        if objects == Objects::Copied {
+            // The links in the repository keep the copies.
+            std::fs::remove_dir_all(&pack_dir).map_err(|error| error.to_string())?;
+        }
+        done.map_err(|error| match std::error::Error::source(&error) {
+            Some(source) => format!("{error}: {source}"),
+            None => error.to_string(),
+        })
+    });
+    let said = match made.await {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(said)) => said,
+        Err(error) => error.to_string(),
+    };
+    Err(WorkspaceError::Checkout { project: project.clone(), path: path.to_owned(), said })
+}
+
+fn copy_packs(from: &Path, names: &[PackName], to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for name in names {
+        for ending in ["pack", "idx"] {
+            let file = format!("{name}.{ending}");
+            std::fs::copy(from.join(&file), to.join(&file))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Z4.3
+    #[test]
+    fn the_workspace_scheme_says_where_a_repository_lies() {
+        let project = ProjectName::new("github.com", "org/sub/project");
+        assert_eq!(src_dir(WorkspaceScheme::Golang, &project), "src/github.com/org/sub/project");
+        assert_eq!(src_dir(WorkspaceScheme::Flat, &project), "src/project");
+        assert_eq!(src_dir(WorkspaceScheme::Unique, &project), "src/github.com/org/org%2Fsub%2Fproject");
+    }
+}

@@ -1,0 +1,117 @@
+//! What can be read, and when (Z7.4).
+
+use crate::support::*;
+use serde_json::{Value, json};
+use sluice_model::build::BuildResult::*;
+
+/// Z7.4
+#[tokio::test]
+async fn the_log_is_read_while_the_build_runs_and_followed_to_its_end() {
+    let play = r#"
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - debug: msg=before
+    - wait_for: {path: "{{ zuul.executor.work_root }}/go", sleep: 1, timeout: 20}
+    - debug: msg=after
+"#;
+    let mut story = Story::new(&[(PROJECT, "slow.yaml", play)]);
+    story.job.run = vec![untrusted("slow")];
+    let go = story.directory.path().join("job/work/go");
+    let (sender, followed) = tokio::sync::oneshot::channel();
+    let outcome = story
+        .run_with(|meanwhile| {
+            tokio::spawn(async move {
+                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let address = format!("http://{}/log/{}", listener.local_addr().unwrap(), meanwhile.build);
+                tokio::spawn(async move { axum::serve(listener, meanwhile.logs.router()).await });
+                meanwhile.seen.wait_for("ok: before").await;
+                let now = reqwest::get(format!("{address}?offset=0")).await.unwrap();
+                assert_eq!(now.headers()["x-log-ended"], "0");
+                let text = now.text().await.unwrap();
+                assert!(text.contains("ok: before") && !text.contains("ok: after"));
+                let rest = reqwest::get(format!("{address}?offset={}&follow=1", text.len())).await.unwrap();
+                std::fs::write(go, "").unwrap();
+                let missing = address.replace(meanwhile.build.as_str(), "nothing");
+                assert_eq!(reqwest::get(missing).await.unwrap().status(), 404);
+                drop(meanwhile.seen);
+                sender.send((text, rest)).unwrap();
+            });
+        })
+        .await;
+    assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
+    let (text, rest) = followed.await.unwrap();
+    // The end of the build is the end of the answer.
+    let log = outcome.log.clone();
+    drop(outcome);
+    assert_eq!(format!("{text}{}", rest.text().await.unwrap()), log);
+}
+
+/// Z7.4
+#[tokio::test]
+async fn what_is_archived_tells_of_tasks_hosts_and_tested_commits() {
+    let play = "- name: Look\n  hosts: all\n  gather_facts: false\n  tasks:\n    - name: Say\n      command: echo hi\n    - command: 'false'\n      ignore_errors: true\n    - debug: msg=x\n      when: false\n";
+    let mut story = Story::new(&[(PROJECT, "look.yaml", play)]).with_nodes(&["one"], &[]);
+    story.job.run = vec![untrusted("look")];
+    let commit = story.project.1.id.clone();
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
+    let record: Value = serde_json::from_str(&outcome.read("work/logs/job-output.json")).unwrap();
+    let entry = &record[0];
+    assert_eq!(entry["phase"], "run");
+    assert_eq!(entry["plays"][0]["play"]["name"], "Look");
+    assert_eq!(entry["plays"][0]["tasks"][0]["task"]["name"], "Say");
+    assert_eq!(entry["plays"][0]["tasks"][0]["hosts"]["one"]["stdout"], "hi");
+    assert_eq!(entry["stats"]["one"]["ignored"], 1);
+    assert!(outcome.read("work/logs/workspace-repos.json").contains(commit.as_str()));
+    let inventory: serde_yaml::Value =
+        serde_yaml::from_str(&outcome.read("work/logs/zuul-info/inventory.yaml")).unwrap();
+    assert_eq!(inventory["all"]["vars"]["zuul"]["change"], serde_yaml::Value::from("7"));
+    for text in [
+        "PLAY [Look]",
+        "TASK [Say]",
+        "one | hi",
+        "one | changed",
+        "one | Runtime: 0:00:0",
+        "one | skipping: Conditional",
+        "ok: 2 changed: 2",
+    ] {
+        assert!(outcome.log.contains(text), "{text}\n{}", outcome.log);
+    }
+    let files = sluice_executor::jobdir::log_files(&outcome.jobdir, 100).unwrap();
+    assert!(files.contains(&"job-output.txt".into()) && files.contains(&"zuul-info/inventory.yaml".into()));
+}
+
+/// Z7.4
+#[tokio::test]
+async fn what_a_job_returns_is_merged_over_calls_and_checked() {
+    let play = r#"
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - zuul_return: {data: {a: {b: 1}, zuul: {artifacts: [{name: one, url: one.txt}], child_jobs: [next]}}}
+    - zuul_return: {data: {a: {c: 2}, zuul: {artifacts: [{name: two, url: two.txt, metadata: {type: docs}}]}}}
+    - zuul_return: {data: {zuul: {artifacts: [{name: three}]}}}
+      ignore_errors: true
+    - fail: {msg: "on purpose"}
+"#;
+    let mut story = Story::new(&[(PROJECT, "return.yaml", play)]);
+    story.job.pre_run = vec![untrusted("return")];
+    let returned = story.run().await;
+    assert_eq!(returned.ended.result, Retry, "{}", returned.log);
+    assert_eq!(returned.ended.data["a"], json!({ "b": 1, "c": 2 }));
+    let names =
+        returned.ended.data["zuul"]["artifacts"].as_array().unwrap().iter().map(|artifact| artifact["name"].clone());
+    assert_eq!(names.collect::<Vec<_>>(), [json!("one"), json!("two")]);
+    assert_eq!(returned.ended.data["zuul"]["child_jobs"], json!(["next"]));
+    assert!(returned.log.contains("an artifact must have name and url"), "{}", returned.log);
+}
+
+/// Z7.1
+#[tokio::test]
+async fn a_job_can_say_that_its_failed_pre_run_counts() {
+    let play = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - zuul_return: {data: {zuul: {retry: false}}}\n    - fail: {msg: no}\n";
+    let mut story = Story::new(&[(PROJECT, "no.yaml", play)]);
+    story.job.pre_run = vec![untrusted("no")];
+    assert_eq!(story.run().await.ended.result, Failure);
+}

@@ -1,0 +1,191 @@
+//! How builds end.
+
+use crate::support::*;
+use sluice_model::build::BuildResult::{self, *};
+use std::path::Path;
+
+const PASS: &str = "- hosts: all\n  gather_facts: false\n  tasks:\n    - command: echo all is well\n";
+const FAIL: &str = "- hosts: all\n  gather_facts: false\n  tasks:\n    - command: sh -c 'echo broken; exit 3'\n";
+const HERE: &str = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - debug: msg=here\n";
+const FAIL_HERE: &str = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - fail: msg=no\n";
+const HANG: &str = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - command: sleep 1000\n";
+
+fn files() -> Vec<(&'static str, &'static str, &'static str)> {
+    vec![
+        (PROJECT, "pass.yaml", PASS),
+        (PROJECT, "fail.yaml", FAIL),
+        (PROJECT, "here.yaml", HERE),
+        (PROJECT, "fail-here.yaml", FAIL_HERE),
+        (PROJECT, "hang.yaml", HANG),
+    ]
+}
+
+/// Z7.1, Z7.2
+#[tokio::test]
+async fn a_job_passes_on_two_nodes_with_groups_and_finds_the_merged_repository_there() {
+    let play = r#"
+- hosts: controller
+  gather_facts: false
+  roles: [prepare-workspace]
+  tasks:
+    - shell: git log --format=%s origin/main..HEAD; git remote get-url origin; cat tested.txt
+      args: {chdir: "{{ zuul.project.src_dir }}"}
+- hosts: workers
+  gather_facts: false
+  tasks:
+    - command: "echo {{ inventory_hostname }} {{ greeting }} {{ zuul.change }} {{ zuul['items'] | length }}"
+"#;
+    let mut files = files();
+    files.extend([(PROJECT, "playbooks/multi.yaml", play), (PROJECT, "tested.txt", "the merged state")]);
+    let mut story = Story::new(&files).with_nodes(&["one", "two"], &[("controller", &["one"]), ("workers", &["two"])]);
+    story.job.run = vec![untrusted("multi")];
+    story.job.vars = vars(serde_json::json!({ "greeting": "hello" }));
+    story.job.group_vars.insert("workers".to_owned(), vars(serde_json::json!({ "greeting": "welcome" })));
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
+    for line in [
+        "one | the merged state",
+        "one | file:///dev/null",
+        "one | state",
+        "two | two welcome 7 1",
+        "RUN END RESULT_NORMAL",
+    ] {
+        assert!(outcome.log.contains(line), "{line}\n{}", outcome.log);
+    }
+}
+
+async fn result_of(pre: &[&str], run: &[&str], post: &[&str], nodes: &[&str]) -> (BuildResult, String) {
+    let mut story = Story::new(&files()).with_nodes(nodes, &[]);
+    story.job.pre_run = pre.iter().map(|path| untrusted(path)).collect();
+    story.job.run = run.iter().map(|path| untrusted(path)).collect();
+    story.job.post_run = post.iter().map(|path| untrusted(path)).collect();
+    let outcome = story.run().await;
+    (outcome.ended.result, outcome.log.clone())
+}
+
+/// Z7.1
+#[tokio::test]
+async fn a_failing_main_playbook_fails_the_build_and_post_run_still_happens() {
+    let (result, log) = result_of(&["here"], &["fail", "pass"], &["here"], &["one"]).await;
+    assert_eq!(result, Failure, "{log}");
+    assert!(
+        log.contains("one | broken") && log.contains("POST-RUN END RESULT_NORMAL") && !log.contains("all is well"),
+        "{log}"
+    );
+}
+
+/// Z7.1
+#[tokio::test]
+async fn a_failing_pre_run_does_not_count() {
+    let (result, log) = result_of(&["fail-here"], &["pass"], &["here"], &[]).await;
+    assert_eq!(result, Retry, "{log}");
+    assert!(!log.contains("| RUN START"), "{log}");
+}
+
+/// Z7.1
+#[tokio::test]
+async fn a_failing_post_run_fails_the_build() {
+    let (result, log) = result_of(&[], &["here"], &["fail-here", "here"], &[]).await;
+    assert_eq!(result, PostFailure, "{log}");
+    assert_eq!(log.matches("POST-RUN END").count(), 2, "{log}");
+}
+
+/// Z7.1
+#[tokio::test]
+async fn a_node_that_is_gone_does_not_count() {
+    let mut story = Story::new(&files()).with_nodes(&["one"], &[]);
+    story.job.run = vec![untrusted("pass")];
+    // Nobody listens on port 1.
+    story.nodes[0].access.ssh_port = 1;
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, Retry, "{}", outcome.log);
+    assert!(
+        outcome.log.contains("RUN END RESULT_UNREACHABLE") && outcome.log.contains("one | UNREACHABLE"),
+        "{}",
+        outcome.log
+    );
+}
+
+/// Z7.1
+#[tokio::test]
+async fn a_node_with_another_host_key_is_not_talked_to() {
+    let mut story = Story::new(&files()).with_nodes(&["one", "two"], &[]);
+    story.job.run = vec![untrusted("pass")];
+    story.nodes[0].access.host_keys = story.nodes[1].access.host_keys.clone();
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, Retry, "{}", outcome.log);
+    assert!(outcome.log.contains("two | all is well") && !outcome.log.contains("one | all is well"), "{}", outcome.log);
+}
+
+/// Z4.3
+#[tokio::test]
+async fn a_playbook_that_takes_too_long_is_ended() {
+    let mut story = Story::new(&files());
+    story.job.run = vec![untrusted("hang")];
+    story.job.post_run = vec![untrusted("fail-here")];
+    story.job.timeout_seconds = Some(2);
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, TimedOut, "{}", outcome.log);
+    assert!(outcome.log.contains("RUN END RESULT_TIMED_OUT"), "{}", outcome.log);
+}
+
+/// Z6.4
+#[tokio::test]
+async fn a_hanging_playbook_is_stopped_with_all_its_processes_and_only_cleanup_runs() {
+    let marker = format!("sleep 98{}", std::process::id());
+    let play = format!(
+        "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - debug: msg=hanging\n    - command: {marker}\n"
+    );
+    let mut story = Story::new(&[files(), vec![(PROJECT, "stuck.yaml", &play)]].concat());
+    story.job.run = vec![untrusted("stuck")];
+    story.job.post_run = vec![untrusted("here"), untrusted("here.yaml")];
+    story.job.post_run[1].cleanup = true;
+    let outcome = story
+        .run_with(|meanwhile| {
+            tokio::spawn(async move {
+                meanwhile.seen.wait_for("TASK [command]").await;
+                meanwhile.stopper.stop("a newer patchset");
+            });
+        })
+        .await;
+    assert_eq!(outcome.ended.result, Aborted, "{}", outcome.log);
+    assert_eq!(outcome.ended.detail.as_deref().map(|detail| detail.contains("stopped")), Some(true));
+    assert_eq!(outcome.log.matches("POST-RUN END").count(), 1, "{}", outcome.log);
+    assert!(!is_running(&marker), "what the playbook started is gone with it");
+}
+
+fn is_running(command: &str) -> bool {
+    let processes =
+        std::fs::read_dir("/proc").unwrap().filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok());
+    let mut lines = processes.map(|line| String::from_utf8_lossy(&line).replace('\0', " ").trim().to_owned());
+    lines.any(|line| line == command)
+}
+
+/// Z4.9
+#[tokio::test]
+async fn a_missing_playbook_is_a_configuration_error_that_names_it() {
+    let (result, log) = result_of(&[], &["nowhere"], &[], &[]).await;
+    assert_eq!(result, ConfigError);
+    assert!(log.contains("forge.test/org/project@main has no playbook nowhere"), "{log}");
+}
+
+/// E5
+#[tokio::test]
+async fn a_playbook_may_be_one_play_or_several_in_a_row() {
+    let single = "---\nhosts: localhost\ngather_facts: false\ntasks:\n  - debug: msg=first\n---\nhosts: localhost\ngather_facts: false\ntasks:\n  - debug: msg=second\n";
+    let mut story = Story::new(&[(PROJECT, "playbooks/unit.yaml", single)]);
+    story.job.run = vec![untrusted("unit")];
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
+    assert!(outcome.log.contains("ok: first") && outcome.log.contains("ok: second"), "{}", outcome.log);
+}
+
+/// Z7.1
+#[tokio::test]
+async fn a_failed_task_is_known_before_the_playbook_ends() {
+    let mut story = Story::new(&files()).with_nodes(&["one"], &[]);
+    story.job.run = vec![untrusted("fail")];
+    let outcome = story.run().await;
+    assert!(*outcome.seen.will_fail.lock().unwrap());
+    assert!(Path::new(&outcome.jobdir).join("work/src").join(PROJECT).join("pass.yaml").exists());
+}

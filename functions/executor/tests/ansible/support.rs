@@ -1,0 +1,413 @@
+//! A node that is a real sshd, repositories that are real git, and a job made of them.
+
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+use sluice_executor::settings::Network;
+use sluice_executor::*;
+use sluice_git::PackName;
+use sluice_model::build::{Ended, Order, Speculation, SpeculativeChange};
+use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
+use sluice_model::job::{FrozenJob, Group, NodeSet, NodeSpec, Playbook, Role, SecretUse};
+use sluice_model::node::NodeAccess;
+use sluice_model::{BuildId, JobName, ProjectName, QueueKey, Timestamp};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+/// The project under test.
+pub const PROJECT: &str = "forge.test/org/project";
+/// The config project, whose playbooks are trusted.
+pub const CONFIG: &str = "forge.test/org/config";
+
+/// Installs what is missing, by the script that everybody uses, and returns Ansible ready to run.
+pub async fn ansible(state: &Path, change: impl FnOnce(&mut Settings)) -> Ansible {
+    static INSTALLED: OnceLock<()> = OnceLock::new();
+    INSTALLED.get_or_init(|| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../infra/executor/install.sh");
+        assert!(Command::new(script).status().unwrap().success(), "install.sh failed");
+    });
+    let mut settings = Settings::new(state);
+    if let Some(prefix) = std::env::var_os("SLUICE_ANSIBLE_PREFIX") {
+        settings.prefix = prefix.into();
+    }
+    // A node that is not there stays away: trying again only takes time here.
+    settings.ssh_retries = 0;
+    assert_eq!(settings.untrusted_network, Network::NodesOnly);
+    change(&mut settings);
+    Ansible::new(settings).await.unwrap()
+}
+
+/// An sshd on a loopback address of its own, whose login has a home of its own; ends when dropped.
+pub struct Node {
+    child: Child,
+    _directory: TempDir,
+    pub access: NodeAccess,
+}
+
+impl Node {
+    /// Starts a node called `name` that accepts the public key at `key`.
+    pub fn start(name: &str, key: &Path) -> Self {
+        static NEXT: AtomicU16 = AtomicU16::new(1);
+        let number = NEXT.fetch_add(1, Ordering::SeqCst);
+        let process = std::process::id();
+        let address = Ipv4Addr::new(127, 100 + (process >> 8 & 63) as u8, process as u8, number as u8);
+        let port = TcpListener::bind((IpAddr::V4(address), 0)).unwrap().local_addr().unwrap().port();
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        keygen(Path::new(&path("host_key")));
+        std::fs::create_dir(path("home")).unwrap();
+        let configuration = format!(
+            "HostKey {}\nAuthorizedKeysFile {}.pub\nListenAddress {address}:{port}\nPidFile none\nUsePAM no\nStrictModes no\n\
+             PasswordAuthentication no\nPermitRootLogin prohibit-password\nSubsystem sftp /usr/lib/openssh/sftp-server\n\
+             SetEnv HOME={}\nForceCommand cd \"$HOME\" && exec sh -c \"$SSH_ORIGINAL_COMMAND\"\n",
+            path("host_key"),
+            key.display(),
+            path("home"),
+        );
+        std::fs::write(path("sshd_config"), configuration).unwrap();
+        let mut child = Command::new("/usr/sbin/sshd")
+            .args(["-D", "-e", "-f", &path("sshd_config")])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut said = String::new();
+        while !said.contains("Server listening") {
+            said = lines.next().expect("sshd ended").unwrap();
+        }
+        std::thread::spawn(move || lines.for_each(drop));
+        let public = std::fs::read_to_string(path("host_key.pub")).unwrap();
+        let host_key = public.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+        let access = NodeAccess {
+            id: name.into(),
+            names: vec![name.to_owned()],
+            label: "small".into(),
+            provider: "static".into(),
+            region: None,
+            az: None,
+            external_id: None,
+            interface_ip: address.to_string(),
+            public_ipv4: None,
+            private_ipv4: None,
+            ssh_port: port,
+            username: String::from_utf8(Command::new("id").arg("-un").output().unwrap().stdout)
+                .unwrap()
+                .trim()
+                .to_owned(),
+            host_keys: vec![host_key],
+            python_path: None,
+        };
+        Self { child, _directory: directory, access }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn keygen(path: &Path) {
+    let done = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path).status().unwrap();
+    assert!(done.success());
+}
+
+/// A repository with one commit per call of [`Repo::commit`].
+pub struct Repo {
+    directory: TempDir,
+}
+
+impl Repo {
+    pub fn new() -> Self {
+        let repo = Self { directory: tempfile::tempdir().unwrap() };
+        repo.git(&["init", "-q", "-b", "main"]);
+        repo
+    }
+
+    pub fn git(&self, arguments: &[&str]) -> String {
+        let mut git = Command::new("git");
+        git.args(["-c", "user.name=T", "-c", "user.email=t@example.org"])
+            .args(arguments)
+            .current_dir(self.directory.path());
+        let output = git.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Commits `files` and returns the commit with its tree.
+    pub fn commit(&self, files: &[(&str, &str)]) -> Commit {
+        for (name, text) in files {
+            let path = self.directory.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        self.git(&["add", "-A"]);
+        self.git(&["commit", "-q", "--allow-empty", "-m", "state"]);
+        Commit { id: Oid(self.git(&["rev-parse", "HEAD"])), tree: Oid(self.git(&["rev-parse", "HEAD^{tree}"])) }
+    }
+
+    fn packs(&self) -> Packs {
+        self.git(&["repack", "-adq"]);
+        let directory = self.directory.path().join(".git/objects/pack");
+        let files = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
+        let names = files.filter(|path| path.extension().is_some_and(|end| end == "pack"));
+        let names =
+            names.map(|path| path.file_stem().unwrap().to_str().unwrap().parse::<PackName>().unwrap()).collect();
+        Packs { directory, names }
+    }
+}
+
+/// Hands out the repositories of a story.
+pub struct Shelf(BTreeMap<ProjectName, Packs>);
+
+#[async_trait]
+impl Sources for Shelf {
+    async fn packs(&self, wanted: &Wanted<'_>) -> Result<Packs, SourceError> {
+        let project = wanted.project.clone();
+        self.0
+            .get(&project)
+            .cloned()
+            .ok_or_else(|| SourceError { project, source: "there is no such repository".into() })
+    }
+}
+
+/// Everything a build needs, changed by tests before it runs.
+pub struct Story {
+    pub directory: TempDir,
+    pub key: PathBuf,
+    pub job: FrozenJob,
+    pub order: Order,
+    pub nodes: Vec<Node>,
+    pub secrets: OpenedSecrets,
+    pub inherited: Inherited,
+    pub project: (Commit, Commit),
+    pub config: Commit,
+    repos: BTreeMap<ProjectName, Repo>,
+    extra: Vec<BranchState>,
+    pub settings: fn(&mut Settings),
+}
+
+/// What a build left.
+pub struct Outcome {
+    pub ended: Ended,
+    pub log: String,
+    pub jobdir: PathBuf,
+    pub seen: Arc<Seen>,
+}
+
+impl Outcome {
+    /// Returns a file below the job directory.
+    pub fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.jobdir.join(path)).unwrap_or_else(|error| panic!("{path}: {error}\n{}", self.log))
+    }
+}
+
+/// Hears what the build says.
+pub struct Seen {
+    pub log: watch::Sender<Vec<u8>>,
+    pub will_fail: Mutex<bool>,
+    live: LiveLog,
+}
+
+impl Observer for Seen {
+    fn started(&self, _at: Timestamp) {}
+    fn log_appended(&self, offset: u64, bytes: &[u8]) {
+        self.log.send_modify(|log| {
+            assert_eq!(offset as usize, log.len(), "the log has no gaps");
+            log.extend_from_slice(bytes);
+        });
+        self.live.grew_to(offset + bytes.len() as u64);
+    }
+    fn will_fail(&self) {
+        *self.will_fail.lock().unwrap() = true;
+    }
+}
+
+impl Seen {
+    /// Waits until the log contains `text`.
+    pub async fn wait_for(&self, text: &str) {
+        let mut log = self.log.subscribe();
+        let waited = log.wait_for(|log| String::from_utf8_lossy(log).contains(text));
+        tokio::time::timeout(std::time::Duration::from_secs(30), waited)
+            .await
+            .expect("the log says so in time")
+            .unwrap();
+    }
+}
+
+impl Story {
+    /// A job without nodes whose project and config project hold `files`, as `(project, path, text)`.
+    pub fn new(files: &[(&str, &str, &str)]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let key = directory.path().join("node_key");
+        keygen(&key);
+        let mut repos = BTreeMap::new();
+        let mut commits = Vec::new();
+        for project in [PROJECT, CONFIG] {
+            let repo = Repo::new();
+            let base = repo.commit(&[("README", "before")]);
+            let own: Vec<_> = files.iter().filter(|file| file.0 == project).map(|file| (file.1, file.2)).collect();
+            commits.push((base, repo.commit(&own)));
+            repos.insert(ProjectName::from(project), repo);
+        }
+        let number = 7;
+        let key_of_change = ChangeKey { connection: "forge".into(), project: PROJECT.into(), number };
+        let change = ChangeRef {
+            key: key_of_change,
+            branch: "main".into(),
+            head: commits[0].1.id.clone(),
+            patchset: "1".to_owned(),
+        };
+        let build = BuildId::derive(&[&directory.path().display().to_string()]);
+        let order = json!({
+            "build": build, "queue": QueueKey { tenant: "one".into(), pipeline: "check".into(), queue: "q".into() }, "item": "b".repeat(32),
+            "generation": 1, "job": "unit", "attempt": 1, "max_attempts": 3, "voting": true, "graph": "g", "speculation": "s", "change": change,
+            "event_id": "e1", "post_review": false, "request": null, "stop": null, "ordered_at": 0
+        });
+        let job = json!({ "name": JobName::from("unit"), "voting": true, "attempts": 3, "timeout_seconds": 60, "nodesets": [] });
+        Self {
+            directory,
+            key,
+            job: serde_json::from_value(job).unwrap(),
+            order: serde_json::from_value(order).unwrap(),
+            nodes: Vec::new(),
+            secrets: OpenedSecrets::default(),
+            inherited: Inherited::default(),
+            project: commits[0].clone(),
+            config: commits[1].1.clone(),
+            repos,
+            extra: Vec::new(),
+            settings: |_| {},
+        }
+    }
+
+    /// Gives the job a node for each name, in groups as `(group, members)`.
+    pub fn with_nodes(mut self, names: &[&str], groups: &[(&str, &[&str])]) -> Self {
+        self.nodes = names.iter().map(|name| Node::start(name, &self.key)).collect();
+        let nodes =
+            names.iter().map(|name| NodeSpec { names: vec![(*name).to_owned()], label: "small".into() }).collect();
+        let groups = groups.iter().map(|(name, members)| Group {
+            name: (*name).to_owned(),
+            nodes: members.iter().map(|member| (*member).to_owned()).collect(),
+        });
+        self.job.nodesets = vec![NodeSet { name: String::new(), nodes, groups: groups.collect() }];
+        self
+    }
+
+    /// Adds a repository with roles and returns it as a role of the job.
+    pub fn role(&mut self, project: &str, files: &[(&str, &str)]) -> Role {
+        let repo = Repo::new();
+        let commit = repo.commit(files);
+        let branch = BranchKey { project: project.into(), branch: "main".into() };
+        self.extra.push(BranchState { branch, base: commit.clone(), result: commit, packs: Vec::new() });
+        self.repos.insert(project.into(), repo);
+        let target_name = project.rsplit('/').next().unwrap().to_owned();
+        Role { connection: "forge".into(), project: project.into(), target_name, implicit: false }
+    }
+
+    /// Opens a secret for `playbook` under `name`.
+    pub fn secret(&mut self, playbook: &mut Playbook, name: &str, plain: Value) {
+        let secret = SecretUse { secret: name.to_owned(), project: CONFIG.into(), data: json!({ "sealed": name }) };
+        self.secrets.insert(&secret, plain);
+        playbook.secrets.insert(name.to_owned(), secret);
+    }
+
+    /// Runs the build to its end.
+    pub async fn run(self) -> Outcome {
+        self.run_with(|_| {}).await
+    }
+
+    /// Runs the build, with `meanwhile` started beside it.
+    pub async fn run_with(self, meanwhile: impl FnOnce(Meanwhile)) -> Outcome {
+        let jobdir = self.directory.path().join("job");
+        let logs = LiveLogs::default();
+        let live = logs.open(&self.order.build, &sluice_executor::jobdir::log_path(&jobdir));
+        let seen = Arc::new(Seen { log: watch::channel(Vec::new()).0, will_fail: Mutex::new(false), live });
+        let (stopper, stop) = Stopper::new();
+        meanwhile(Meanwhile { seen: Arc::clone(&seen), stopper, logs, build: self.order.build.clone() });
+        let state = |project: &str, base: &Commit, result: &Commit| BranchState {
+            branch: BranchKey { project: project.into(), branch: "main".into() },
+            base: base.clone(),
+            result: result.clone(),
+            packs: Vec::new(),
+        };
+        let mut branches =
+            vec![state(PROJECT, &self.project.0, &self.project.1), state(CONFIG, &self.config, &self.config)];
+        branches.extend(self.extra);
+        let title = "Say {{ lookup('env', 'HOME') }}".to_owned();
+        let change = SpeculativeChange {
+            change: self.order.change.clone(),
+            url: "https://forge.test/org/project/pull/7".to_owned(),
+            title,
+            message: String::new(),
+            merge_commit: None,
+        };
+        let speculation = Speculation { changes: vec![change], branches, configured: Vec::new() };
+        let nodes: Vec<NodeAccess> = self.nodes.iter().map(|node| node.access.clone()).collect();
+        let job = Job {
+            order: &self.order,
+            job: &self.job,
+            speculation: &speculation,
+            nodes: &nodes,
+            node_key: Some(&self.key),
+            secrets: &self.secrets,
+            child_jobs: &[],
+            inherited: &self.inherited,
+        };
+        let ansible = ansible(&self.directory.path().join("state"), self.settings).await;
+        let shelf = Shelf(self.repos.iter().map(|(project, repo)| (project.clone(), repo.packs())).collect());
+        let ended = ansible.execute(&job, &shelf, &jobdir, stop, &*seen).await;
+        let log = String::from_utf8(seen.log.borrow().clone()).unwrap();
+        // Kept for the assertions; the system's temporary directory is its place.
+        let jobdir = self.directory.keep().join("job");
+        Outcome { ended, log, jobdir, seen }
+    }
+}
+
+impl Drop for Outcome {
+    fn drop(&mut self) {
+        if let Some(directory) = self.jobdir.parent() {
+            let _ = std::fs::remove_dir_all(directory);
+        }
+    }
+}
+
+/// What a test can do while its build runs.
+pub struct Meanwhile {
+    pub seen: Arc<Seen>,
+    pub stopper: Stopper,
+    pub logs: LiveLogs,
+    pub build: BuildId,
+}
+
+/// A playbook of the project under test.
+pub fn untrusted(path: &str) -> Playbook {
+    serde_json::from_value(json!({
+        "connection": "forge", "project": PROJECT, "branch": "main", "commit": null, "path": path, "trusted": false
+    }))
+    .unwrap()
+}
+
+impl Story {
+    /// A playbook of the config project.
+    pub fn trusted(&self, path: &str) -> Playbook {
+        let mut playbook = untrusted(path);
+        playbook.project = CONFIG.into();
+        playbook.trusted = true;
+        playbook.commit = Some(self.config.id.clone());
+        playbook
+    }
+}
+
+/// Variables out of a JSON object.
+pub fn vars(value: Value) -> Map<String, Value> {
+    value.as_object().unwrap().clone()
+}

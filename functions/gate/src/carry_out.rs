@@ -1,0 +1,209 @@
+//! Turns a plan into one commit. It has no choices left.
+
+use crate::load::Loaded;
+use sluice_gate::plan::{OrderDraft, Plan, Removed, Stop};
+use sluice_model::build::Order;
+use sluice_model::poke::{Poke, Precedence};
+use sluice_model::{QueueKey, Timestamp};
+use sluice_pool::{Request, Row};
+use sluice_records::build::{put_order, put_stop};
+use sluice_records::codec::{encode, encode_first, expiry, with_body};
+use sluice_records::layout::Live;
+use sluice_records::report::Buildset;
+use sluice_records::{landing, provider, queue, report, tenant};
+use sluice_runtime::batch::LookError;
+use sluice_runtime::record::{Due, Expect, Record, Write};
+use sluice_runtime::{Commit, PortError};
+
+/// A commit, and whether the queue has to be looked at again right away.
+pub struct Carried {
+    /// What to write.
+    pub commit: Commit,
+    /// Whether a further plan may find more to do without any news.
+    pub more: bool,
+}
+
+/// Returns the commit of a plan.
+pub fn carry_out(
+    key: &QueueKey,
+    live: &Live,
+    loaded: Loaded,
+    plan: Plan,
+    now: Timestamp,
+) -> Result<Carried, LookError> {
+    let head = plan.head.clone().or_else(|| loaded.queue.head.clone());
+    let Some(head) = head.or_else(|| super::head(key, live, &loaded)) else {
+        return Err(LookError::Again(format!("a plan for {key} without a queue")));
+    };
+    let was_listed = loaded.queue.head.as_ref().is_some_and(|head| !head.slots.is_empty());
+    let mut writes = Vec::new();
+    let mut pokes = Vec::new();
+    for item in plan.items.values() {
+        writes.push(put_item(key, &loaded, item)?);
+    }
+    for removed in &plan.removed {
+        remove(key, &loaded, removed, now, &mut writes)?;
+    }
+    for id in &plan.taken {
+        if let Some(arrival) = loaded.queue.arrival_keys.get(id) {
+            writes.push(Write::Delete { key: arrival.clone(), expect: Expect::Anything });
+        }
+    }
+    let precedence =
+        live.layout.pipeline(key.pipeline.as_str()).map_or(Precedence::Normal, |pipeline| pipeline.precedence);
+    let post_review = live.layout.pipeline(key.pipeline.as_str()).is_some_and(|pipeline| pipeline.post_review);
+    for draft in &plan.orders {
+        order(key, draft, precedence, post_review, now, &mut writes, &mut pokes)?;
+    }
+    for stop in &plan.stops {
+        stop_build(stop, now, &mut writes, &mut pokes)?;
+    }
+    for wanted in &plan.landings {
+        writes.push(landing::put(wanted)?);
+        pokes.push(landing::poke(wanted));
+    }
+    for wanted in &plan.reports {
+        writes.push(report::put(wanted)?);
+        pokes.push(report::poke(wanted));
+    }
+    for (item, generation) in &plan.asks {
+        pokes.push(Poke::Merge { queue: key.clone(), item: item.clone(), generation: *generation });
+    }
+    if plan.wants_layout {
+        writes.push(want_layout(live)?);
+    }
+    if plan.poke_tenant {
+        writes.push(tenant::put_dirty(&key.tenant, &dirty_project(&plan)?)?);
+        pokes.push(Poke::Tenant { tenant: key.tenant.clone() });
+    }
+    if head.slots.is_empty() == was_listed || (loaded.queue.head.is_none() && !head.slots.is_empty()) {
+        writes.push(list(key, !head.slots.is_empty())?);
+    }
+    let more = plan.due.is_some_and(|due| due <= now);
+    let mut record = match &loaded.queue.head_record {
+        Some(record) => with_body(record.clone(), &head)?,
+        None => encode(queue::head_key(key), &head)?,
+    };
+    // An empty queue is forgotten after a month; whatever arrives later starts a new one.
+    record.expires_at = head.slots.is_empty().then(|| expiry(now));
+    Ok(Carried { commit: Commit { head: record, others: deduplicated(writes), pokes, due: due(key, plan.due) }, more })
+}
+
+/// Returns when the sweep has to look at a queue.
+pub fn due(key: &QueueKey, at: Option<Timestamp>) -> Option<Due> {
+    at.map(|at| Due { at, poke: Poke::Queue { queue: key.clone() } })
+}
+
+fn put_item(key: &QueueKey, loaded: &Loaded, item: &sluice_gate::Item) -> Result<Write, PortError> {
+    let record = match loaded.queue.items.get(&item.id) {
+        Some((record, _)) => with_body(record.clone(), item)?,
+        None => encode(queue::item_key(key, &item.id), item)?,
+    };
+    // The head's revision guards the whole cell: nobody writes its items without it.
+    Ok(Write::Put { record: Record { revision: record.revision + 1, ..record }, expect: Expect::Anything })
+}
+
+fn remove(
+    key: &QueueKey,
+    loaded: &Loaded,
+    removed: &Removed,
+    now: Timestamp,
+    writes: &mut Vec<Write>,
+) -> Result<(), PortError> {
+    if loaded.queue.items.contains_key(&removed.item.id) {
+        writes.push(Write::Delete { key: queue::item_key(key, &removed.item.id), expect: Expect::Anything });
+    }
+    writes.push(report::put_buildset(&Buildset {
+        id: removed.item.id.clone(),
+        queue: key.clone(),
+        item: removed.item.clone(),
+        result: removed.result.to_owned(),
+        why: removed.why.clone(),
+        ended_at: now,
+    })?);
+    Ok(())
+}
+
+fn order(
+    key: &QueueKey,
+    draft: &OrderDraft,
+    precedence: Precedence,
+    post_review: bool,
+    now: Timestamp,
+    writes: &mut Vec<Write>,
+    pokes: &mut Vec<Poke>,
+) -> Result<(), PortError> {
+    writes.push(put_order(&Order {
+        build: draft.build.clone(),
+        queue: key.clone(),
+        item: draft.item.clone(),
+        generation: draft.generation,
+        job: draft.job.clone(),
+        attempt: draft.attempt,
+        max_attempts: draft.max_attempts,
+        voting: draft.voting,
+        graph: draft.graph.clone(),
+        speculation: draft.speculation.clone(),
+        change: draft.change.clone(),
+        event_id: draft.event_id.clone(),
+        post_review,
+        request: draft.request.clone(),
+        stop: None,
+        ordered_at: now,
+    })?);
+    match &draft.request {
+        Some(at) => {
+            let requestor = format!("{} {} of {}", key.pipeline, draft.job, draft.change);
+            let row = Row(at.row.clone());
+            let request =
+                Request::new(row, draft.build.clone(), key.clone(), requestor, precedence, draft.labels.clone(), now);
+            writes.push(provider::create_request(&at.provider, &request)?);
+            pokes.push(Poke::Pool { provider: at.provider.clone() });
+        }
+        None => pokes.push(Poke::Build { build: draft.build.clone(), precedence, tenant: key.tenant.clone() }),
+    }
+    Ok(())
+}
+
+fn stop_build(stop: &Stop, now: Timestamp, writes: &mut Vec<Write>, pokes: &mut Vec<Poke>) -> Result<(), PortError> {
+    let wish = sluice_records::build::Stop { why: stop.why.clone(), at: now };
+    writes.push(put_stop(&stop.build, &wish)?);
+    if let Some(request) = &stop.request {
+        pokes.push(Poke::Pool { provider: request.provider.clone() });
+    }
+    Ok(())
+}
+
+/// Raises the tenant's wanted layout in the same transaction as the intent to land: nothing else lands until it is live.
+fn want_layout(live: &Live) -> Result<Write, PortError> {
+    let mut head = live.tenant.clone();
+    head.layout.wanted += 1;
+    let seen = live.record.revision;
+    let mut record = with_body(live.record.clone(), &head)?;
+    record.revision = seen + 1;
+    Ok(Write::Put { record, expect: Expect::Revision(seen) })
+}
+
+fn dirty_project(plan: &Plan) -> Result<sluice_model::ProjectName, LookError> {
+    let removed = plan.removed.iter().map(|removed| &removed.item.candidate.change.key.project);
+    let left = plan.head.iter().flat_map(|head| &head.slots).map(|slot| &slot.change.key.project);
+    removed.chain(left).next().cloned().ok_or_else(|| LookError::Again("a landing without its change".to_owned()))
+}
+
+fn list(key: &QueueKey, listed: bool) -> Result<Write, PortError> {
+    let at = tenant::queue_key(key);
+    Ok(if listed {
+        Write::Put { record: encode_first(at, key)?, expect: Expect::Anything }
+    } else {
+        Write::Delete { key: at, expect: Expect::Anything }
+    })
+}
+
+/// Keeps the last write of each record: an item that entered and left in one plan leaves.
+fn deduplicated(writes: Vec<Write>) -> Vec<Write> {
+    let mut last = std::collections::BTreeMap::new();
+    for write in writes {
+        last.insert(write.key().clone(), write);
+    }
+    last.into_values().collect()
+}

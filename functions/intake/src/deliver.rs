@@ -1,0 +1,209 @@
+//! One delivery, from what was stored to what it leads to, in one commit.
+
+use crate::sweep::Gap;
+use crate::told::{self, Told};
+use crate::{Intake, again};
+use sluice_forge::{ForgeError, Verdict};
+use sluice_gate::Arrival;
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
+use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::poke::Poke;
+use sluice_model::{DeliveryId, ProjectName, QueueKey, TenantName};
+use sluice_records::codec::{decode, expiry, get, with_body};
+use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::{change, queue, tenant};
+use sluice_runtime::batch::LookError;
+use sluice_runtime::record::{Expect, Key, Record, Write};
+use sluice_runtime::{Commit, Saved, cell};
+use std::collections::BTreeMap;
+
+/// The most effects a delivery's record tells.
+const EFFECTS_MAX: usize = 20;
+
+/// What a delivery leads to; committed with its end.
+#[derive(Default)]
+pub(crate) struct Effects {
+    pub(crate) told: Vec<String>,
+    pub(crate) writes: BTreeMap<Key, Write>,
+    pub(crate) pokes: Vec<Poke>,
+}
+
+impl Effects {
+    pub(crate) fn tell(&mut self, effect: String) {
+        if self.told.len() < EFFECTS_MAX {
+            self.told.push(effect);
+        }
+    }
+
+    pub(crate) fn write(&mut self, write: Write) {
+        self.writes.insert(write.key().clone(), write);
+    }
+
+    pub(crate) fn arrive(&mut self, queue: &QueueKey, arrival: &Arrival) -> Result<(), LookError> {
+        self.write(queue::put_arrival(queue, arrival)?);
+        self.pokes.push(Poke::Queue { queue: queue.clone() });
+        Ok(())
+    }
+
+    /// Has a tenant read a project's configuration again.
+    pub(crate) fn read_again(&mut self, tenant: &TenantName, project: &ProjectName) -> Result<(), LookError> {
+        self.write(tenant::put_dirty(tenant, project)?);
+        self.pokes.push(Poke::Tenant { tenant: tenant.clone() });
+        Ok(())
+    }
+}
+
+impl Intake {
+    /// Handles one delivery. Safe to run twice: it ends in one commit on the delivery's own record.
+    pub(crate) async fn handle(&self, id: &DeliveryId) -> Result<(), LookError> {
+        let Some(mut record) = get(&self.ports, &delivery::key(id)).await? else {
+            // Its record is gone, so it ended more than a month ago.
+            return Ok(());
+        };
+        let delivery: Delivery = decode(&record)?;
+        if delivery.state.is_final() {
+            return Ok(cell::deliver(&self.ports, &mut record).await?);
+        }
+        let (effects, state) = match self.effects(id, &delivery).await? {
+            Ok(effects) => {
+                let handled = DeliveryState::Handled { effects: effects.told.clone(), at: self.ports.clock.now() };
+                (effects, handled)
+            }
+            Err(why) => (Effects::default(), DeliveryState::Failed { why, at: self.ports.clock.now() }),
+        };
+        self.end(id, record, delivery, effects, state).await
+    }
+
+    /// Works out what the delivery leads to; the inner error is final.
+    async fn effects(&self, id: &DeliveryId, delivery: &Delivery) -> Result<Result<Effects, String>, LookError> {
+        let Some(event) = &delivery.event else { return Ok(Ok(Effects::default())) };
+        let mut effects = Effects::default();
+        match &event.kind {
+            EventKind::Change { number, .. } => {
+                let key =
+                    ChangeKey { connection: event.connection.clone(), project: event.project.clone(), number: *number };
+                match self.forge(&event.connection)?.read_change(&key).await {
+                    Ok(facts) => self.changed(id, event, &facts, &mut effects).await?,
+                    Err(error) => return final_or_again(error),
+                }
+            }
+            EventKind::Commit { head, event: name, action, status } => {
+                let changes = match self.forge(&event.connection)?.open_changes(&event.project).await {
+                    Ok(changes) => changes,
+                    Err(error) => return final_or_again(error),
+                };
+                for open in changes.into_iter().filter(|open| open.head == *head) {
+                    let kind = EventKind::Change {
+                        number: open.key.number,
+                        event: name.clone(),
+                        action: action.clone(),
+                        comment: None,
+                        label: None,
+                        state: None,
+                        status: Some(status.clone()),
+                    };
+                    let facts = self.forge(&event.connection)?.read_change(&open.key).await.map_err(again)?;
+                    self.changed(id, &ForgeEvent { kind, ..event.clone() }, &facts, &mut effects).await?;
+                }
+            }
+            EventKind::Push { git_ref, newrev, .. } => {
+                self.pushed(event, git_ref, newrev.short(), &mut effects).await?
+            }
+            EventKind::Sweep => {
+                if let Err(why) = self.swept(event, delivery.received_at, &mut effects).await? {
+                    return Ok(Err(why));
+                }
+            }
+        }
+        Ok(Ok(effects))
+    }
+
+    /// A change moved: its facts are kept, and every queue that is concerned is told.
+    ///
+    /// A first word that was lost is made up for: news of a revision nobody told of brings the word that it came. Told late,
+    /// or twice, it is no news any more.
+    async fn changed(
+        &self,
+        id: &DeliveryId,
+        event: &ForgeEvent,
+        facts: &ChangeFacts,
+        effects: &mut Effects,
+    ) -> Result<(), LookError> {
+        let found = self.ports.records.get(&[change::told_key(&facts.change.key)]).await?;
+        let before: Option<Told> = found.into_iter().flatten().next().as_ref().map(decode).transpose()?;
+        let mut told = told::still_true(before.clone().unwrap_or_default(), facts);
+        let mark = told::mark(event, facts);
+        let revision = told::revision(facts);
+        if !told.contains(&revision) && mark.as_ref() != Some(&revision) && facts.status == ChangeStatus::Open {
+            let action = if before.is_some() { "changed" } else { "opened" };
+            self.mend(event, &facts.change, Gap::revision(action), facts.seen_at, effects).await?;
+        }
+        let is_news = mark.is_none_or(|mark| told.insert(mark));
+        effects.write(change::put_facts(facts)?);
+        effects.write(change::put_told(&facts.change.key, &told)?);
+        let needs = self.needs_of(facts).await?;
+        if facts.status == ChangeStatus::Open {
+            for need in needs.direct() {
+                effects.write(change::put_needed_by(need, &facts.change.key)?);
+            }
+        }
+        self.route(id, event, facts, &needs, is_news, effects).await
+    }
+
+    /// A branch or tag moved: tenants that read their configuration there look again.
+    async fn pushed(
+        &self,
+        event: &ForgeEvent,
+        git_ref: &str,
+        newrev: &str,
+        effects: &mut Effects,
+    ) -> Result<(), LookError> {
+        let tenants = self.tenants_of(&event.project).await?;
+        if tenants.is_empty() {
+            effects.tell(format!("no tenant knows {}", event.project));
+        }
+        if event.kind.pushed_branch().is_none() {
+            return Ok(());
+        }
+        for live in tenants {
+            effects.read_again(&live.tenant.name, &event.project)?;
+            effects
+                .tell(format!("{git_ref} is at {newrev}: tenant {} reads its configuration again", live.tenant.name));
+        }
+        Ok(())
+    }
+
+    async fn end(
+        &self,
+        id: &DeliveryId,
+        record: Record,
+        mut delivery: Delivery,
+        effects: Effects,
+        state: DeliveryState,
+    ) -> Result<(), LookError> {
+        let now = self.ports.clock.now();
+        tracing::info!(delivery = delivery.forge_id, event = delivery.event_name, state = ?state, "a delivery ends");
+        delivery.state = state;
+        let mut head = with_body(record, &delivery)?;
+        head.expires_at = Some(expiry(now));
+        delivery::listed(&mut head, id, &delivery);
+        // An arrival that is there already came by an earlier delivery of the same fact; it must not fail the commit.
+        let others = effects.writes.into_values().map(|write| match write {
+            Write::Put { record, .. } => Write::Put { record, expect: Expect::Anything },
+            other => other,
+        });
+        let plan = Commit { head, others: others.collect(), pokes: effects.pokes, due: None };
+        match cell::commit_and_deliver(&self.ports, plan).await? {
+            Saved::Yes(_) => Ok(()),
+            Saved::Stale => Err(LookError::Again("somebody else handles the same delivery".to_owned())),
+        }
+    }
+}
+
+/// A final refusal ends the delivery with its reason; anything else comes again.
+fn final_or_again(error: ForgeError) -> Result<Result<Effects, String>, LookError> {
+    match error.verdict() {
+        Verdict::Final => Ok(Err(error.to_string())),
+        Verdict::After { .. } | Verdict::Retry => Err(again(error)),
+    }
+}

@@ -1,0 +1,62 @@
+//! Intake: a delivery becomes the change as it is now, and the change reaches the queues that it concerns.
+//!
+//! [`deliver`] is the story; [`route`] says which pipelines of which tenants are concerned; [`needs`] resolves what a change
+//! depends on; [`sweep`] mends what no webhook told.
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
+
+mod deliver;
+mod needs;
+mod route;
+mod sweep;
+mod told;
+
+use async_trait::async_trait;
+use sluice_forge::{Forge, ForgeError};
+use sluice_model::ConnectionName;
+use sluice_model::poke::Poke;
+use sluice_records::layout::Layouts;
+use sluice_runtime::Ports;
+use sluice_runtime::batch::{Look, LookError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Handles deliveries.
+pub struct Intake {
+    ports: Ports,
+    layouts: Layouts,
+    forges: BTreeMap<ConnectionName, Arc<dyn Forge>>,
+}
+
+impl Intake {
+    /// Makes an intake that reads these forges.
+    pub fn new(ports: Ports, forges: BTreeMap<ConnectionName, Arc<dyn Forge>>) -> Self {
+        Self { ports, layouts: Layouts::default(), forges }
+    }
+
+    fn forge(&self, connection: &ConnectionName) -> Result<&Arc<dyn Forge>, LookError> {
+        self.forges.get(connection).ok_or_else(|| {
+            LookError::Again(format!(
+                "the connection {connection} is not configured here; store it and deploy the function again"
+            ))
+        })
+    }
+}
+
+#[async_trait]
+impl Look for Intake {
+    async fn look(&self, poke: &Poke) -> Result<(), LookError> {
+        match poke {
+            Poke::Delivery { delivery, .. } => self.handle(delivery).await,
+            other => Err(LookError::Again(format!("intake was poked with {other:?}"))),
+        }
+    }
+
+    fn ports(&self) -> &Ports {
+        &self.ports
+    }
+}
+
+/// Whatever a forge could not answer, and is not final, comes again.
+fn again(error: ForgeError) -> LookError {
+    LookError::Again(error.to_string())
+}

@@ -1,0 +1,205 @@
+//! Which queues of which tenants a change concerns, and what they are told.
+
+use crate::deliver::Effects;
+use crate::needs::{Needs, candidate};
+use crate::{Intake, again};
+use sluice_config::fragment::config_paths;
+use sluice_config::pipeline::{Manager, Pipeline};
+use sluice_gate::{Arrival, ArrivalKind, Candidate, filter};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
+use sluice_model::event::ForgeEvent;
+use sluice_model::{ArrivalId, DeliveryId, ProjectName, QueueKey, QueueName};
+use sluice_records::change::{self, NEEDED_BY};
+use sluice_records::codec::decode;
+use sluice_records::layout::Live;
+use sluice_records::tenant::{self, QUEUES};
+use sluice_runtime::batch::LookError;
+use sluice_runtime::record::Query;
+
+/// The most changes that are pulled in behind the one they need.
+const BEHIND_MAX: usize = 10;
+
+impl Intake {
+    /// Returns the tenants whose live layout has the project.
+    pub(crate) async fn tenants_of(&self, project: &ProjectName) -> Result<Vec<Live>, LookError> {
+        let mut tenants = Vec::new();
+        for name in tenant::listed(&self.ports).await? {
+            if let Some(live) = self.layouts.live(&self.ports, &name).await?
+                && (live.layout.project(project.as_str()).is_some() || live.tenant.projects.contains(project))
+            {
+                tenants.push(live);
+            }
+        }
+        Ok(tenants)
+    }
+
+    /// Tells every queue that is concerned: the change may enter, or it may have to leave.
+    pub(crate) async fn route(
+        &self,
+        id: &DeliveryId,
+        event: &ForgeEvent,
+        facts: &ChangeFacts,
+        needs: &Needs,
+        is_news: bool,
+        effects: &mut Effects,
+    ) -> Result<(), LookError> {
+        let tenants = self.tenants_of(&event.project).await?;
+        if tenants.is_empty() {
+            effects.tell(format!("no tenant knows {}", event.project));
+        }
+        for live in tenants {
+            let listed = self.queues_of(&live).await?;
+            for pipeline in live.layout.pipelines() {
+                let takes_part = live.layout.project_pipelines(&event.project).contains(&pipeline.name);
+                if !takes_part && !may_configure(&live, facts) {
+                    continue;
+                }
+                let queue = queue_key(&live, pipeline, &facts.change);
+                let told = self.tell_queue(id, event, facts, needs, is_news, &live, pipeline, &queue, &listed).await?;
+                if let Some((arrival, effect)) = told {
+                    effects.arrive(&queue, &arrival)?;
+                    effects.tell(effect);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "everything one decision about one pipeline reads")]
+    async fn tell_queue(
+        &self,
+        id: &DeliveryId,
+        event: &ForgeEvent,
+        facts: &ChangeFacts,
+        needs: &Needs,
+        is_news: bool,
+        live: &Live,
+        pipeline: &Pipeline,
+        queue: &QueueKey,
+        listed: &[QueueKey],
+    ) -> Result<Option<(Arrival, String)>, LookError> {
+        let now = self.ports.clock.now();
+        let arrival = |kind| Arrival {
+            id: ArrivalId::derive(&[id.as_str(), &queue.to_string(), &facts.change.key.to_string()]),
+            at: now,
+            event_id: id.to_string(),
+            kind,
+        };
+        let open = facts.status == ChangeStatus::Open;
+        let refusal =
+            if open { filter::refusal(pipeline, facts, now) } else { Some("the change is no longer open".to_owned()) };
+        if open && is_news && filter::is_triggered(pipeline, event, Some(facts)) {
+            if let Some(why) = &refusal {
+                if !listed.contains(queue) {
+                    tracing::info!(change = %facts.change, pipeline = %pipeline.name, why, "not enqueued");
+                    return Ok(None);
+                }
+            } else {
+                let candidates = self.candidates(facts, needs, live, pipeline, queue).await?;
+                let effect = format!("{} may enter {queue}", facts.change);
+                return Ok(Some((arrival(ArrivalKind::Enqueue { candidates }), effect)));
+            }
+        }
+        if !listed.contains(queue) {
+            return Ok(None);
+        }
+        let gone = match (facts.status, pipeline.manager) {
+            (ChangeStatus::Closed, _) => Some("the change was closed".to_owned()),
+            (ChangeStatus::Merged, Manager::Dependent) => Some("the change was merged by somebody else".to_owned()),
+            (ChangeStatus::Open, Manager::Dependent) => {
+                refusal.map(|why| format!("This change is unable to merge due to a missing merge requirement: {why}."))
+            }
+            _ => None,
+        };
+        let effect = format!("{queue} is told that {} is {}", facts.change, gone.as_deref().unwrap_or("as it is now"));
+        Ok(Some((arrival(ArrivalKind::Seen { change: facts.change.clone(), gone }), effect)))
+    }
+
+    /// Returns what is to be enqueued: in a dependent pipeline with what it needs before it, and what needs it behind (D01, D02).
+    async fn candidates(
+        &self,
+        facts: &ChangeFacts,
+        needs: &Needs,
+        live: &Live,
+        pipeline: &Pipeline,
+        queue: &QueueKey,
+    ) -> Result<Vec<Candidate>, LookError> {
+        let own = if pipeline.ignore_dependencies && pipeline.manager == Manager::Independent {
+            candidate(facts, &[], None)
+        } else {
+            candidate(facts, &needs.open, needs.refused.clone())
+        };
+        if pipeline.manager != Manager::Dependent {
+            return Ok(vec![own]);
+        }
+        let now = self.ports.clock.now();
+        let may_enter = |facts: &ChangeFacts| {
+            queue_key(live, pipeline, &facts.change) == *queue
+                && facts.status == ChangeStatus::Open
+                && filter::refusal(pipeline, facts, now).is_none()
+        };
+        let mut candidates = Vec::new();
+        for need in needs.open.iter().filter(|need| may_enter(need)) {
+            let below = self.needs_of(need).await?;
+            candidates.push(candidate(need, &below.open, below.refused));
+        }
+        candidates.push(own);
+        for behind in self.needed_by(&facts.change.key).await? {
+            let behind = match self.forge(&behind.connection)?.read_change(&behind).await {
+                Ok(facts) => facts,
+                Err(error) if error.verdict() == sluice_forge::Verdict::Final => continue,
+                Err(error) => return Err(again(error)),
+            };
+            if may_enter(&behind) {
+                let below = self.needs_of(&behind).await?;
+                candidates.push(candidate(&behind, &below.open, below.refused));
+            }
+        }
+        Ok(candidates)
+    }
+
+    async fn needed_by(&self, key: &ChangeKey) -> Result<Vec<ChangeKey>, LookError> {
+        let records = self.ports.records.query(&Query::prefix(change::partition(key), NEEDED_BY, BEHIND_MAX)).await?;
+        Ok(records.iter().map(decode).collect::<Result<_, _>>()?)
+    }
+
+    /// Returns the tenant's queues that are not empty.
+    async fn queues_of(&self, live: &Live) -> Result<Vec<QueueKey>, LookError> {
+        let partition = tenant::partition(&live.tenant.name);
+        let mut queues = Vec::new();
+        let mut after = None;
+        // A page at a time, at most 20,000 queues.
+        for _ in 0..20 {
+            let query = Query { after: after.take(), ..Query::prefix(partition.clone(), QUEUES, 1_000) };
+            let records = self.ports.records.query(&query).await?;
+            for record in &records {
+                queues.push(decode(record)?);
+            }
+            if records.len() < 1_000 {
+                break;
+            }
+            after = records.last().map(|record| record.key.sort.clone());
+        }
+        Ok(queues)
+    }
+}
+
+/// Whether a change may edit its project's configuration: then it may bring its project into a pipeline (C14), and its own
+/// frozen jobs say whether it does.
+fn may_configure(live: &Live, facts: &ChangeFacts) -> bool {
+    let project = live.layout.project(facts.change.key.project.as_str());
+    let extra = project.map(|project| project.extra_config_paths.clone()).unwrap_or_default();
+    facts.files.as_ref().is_none_or(|files| !config_paths(files.iter().map(String::as_str), &extra).is_empty())
+}
+
+/// Returns the queue that a change of a project belongs to in a pipeline: its own in an independent one, a shared one in a dependent one.
+fn queue_key(live: &Live, pipeline: &Pipeline, change: &ChangeRef) -> QueueKey {
+    let queue = match pipeline.manager {
+        Manager::Independent => QueueName(format!("{}#{}", change.key.project, change.key.number)),
+        Manager::Dependent | Manager::Serial | Manager::Supercedent => {
+            let settings = live.layout.queue(&change.key.project, pipeline.name.as_str());
+            if settings.per_branch { QueueName(format!("{}@{}", settings.name, change.branch)) } else { settings.name }
+        }
+    };
+    QueueKey { tenant: live.tenant.name.clone(), pipeline: pipeline.name.clone(), queue }
+}

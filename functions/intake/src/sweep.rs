@@ -1,0 +1,155 @@
+//! The sweep: open changes that no webhook told of, or told of too early, become deliveries of ours.
+
+use crate::deliver::Effects;
+use crate::told::{self, Told};
+use crate::{Intake, again};
+use sluice_forge::Verdict;
+use sluice_model::Timestamp;
+use sluice_model::change::{ChangeRef, Review, ReviewState};
+use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::poke::Poke;
+use sluice_records::change;
+use sluice_records::codec::{decode, get};
+use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_runtime::batch::LookError;
+use sluice_runtime::record::{Due, Expect, Key, Write};
+
+/// Open changes of one project that a sweep compares.
+const OPEN_MAX: usize = 200;
+
+/// Gaps that one sweep mends; the next one goes on.
+const GAPS_MAX: usize = 40;
+
+impl Intake {
+    /// Compares a project's open changes with what is known here. The inner error is final.
+    pub(crate) async fn swept(
+        &self,
+        event: &ForgeEvent,
+        at: Timestamp,
+        effects: &mut Effects,
+    ) -> Result<Result<(), String>, LookError> {
+        let open = match self.forge(&event.connection)?.open_changes(&event.project).await {
+            Ok(open) => open,
+            Err(error) if error.verdict() == Verdict::Final => return Ok(Err(error.to_string())),
+            Err(error) => return Err(again(error)),
+        };
+        let keys: Vec<Key> = open.iter().map(|change| change::told_key(&change.key)).collect();
+        let mut known = Vec::with_capacity(keys.len());
+        for page in keys.chunks(100) {
+            known.extend(self.ports.records.get(page).await?);
+        }
+        let mut gaps = 0;
+        for (change, record) in open.iter().zip(known).take(OPEN_MAX) {
+            let told = record.as_ref().map(decode::<Told>).transpose()?;
+            for gap in self.gaps(change, told).await? {
+                if gaps == GAPS_MAX {
+                    return Ok(Ok(()));
+                }
+                gaps += 1;
+                self.mend(event, change, gap, at, effects).await?;
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Returns what was never told of a change: its revision, or reviews and labels of the known one.
+    async fn gaps(&self, change: &ChangeRef, told: Option<Told>) -> Result<Vec<Gap>, LookError> {
+        let Some(told) = told else { return Ok(vec![Gap::revision("opened")]) };
+        let now = match self.forge(&change.key.connection)?.read_change(&change.key).await {
+            Ok(facts) => facts,
+            Err(error) if error.verdict() == Verdict::Final => return Ok(Vec::new()),
+            Err(error) => return Err(again(error)),
+        };
+        if !told.contains(&told::revision(&now)) {
+            return Ok(vec![Gap::revision("changed")]);
+        }
+        let reviews = now.reviews.iter().filter(|review| !told.contains(&told::review(review))).map(Gap::review);
+        let labels =
+            now.labels.iter().filter(|label| !told.contains(&told::label(label))).map(|label| Gap::label(label));
+        Ok(reviews.chain(labels).collect())
+    }
+
+    /// Stores a delivery of ours for what a forge never told; once for each thing, since nothing is told twice by mending.
+    pub(crate) async fn mend(
+        &self,
+        event: &ForgeEvent,
+        change: &ChangeRef,
+        gap: Gap,
+        at: Timestamp,
+        effects: &mut Effects,
+    ) -> Result<(), LookError> {
+        let kind = EventKind::Change {
+            number: change.key.number,
+            event: gap.event.to_owned(),
+            action: gap.action.to_owned(),
+            comment: None,
+            label: gap.label,
+            state: gap.state,
+            status: None,
+        };
+        let found = Delivery {
+            connection: event.connection.clone(),
+            forge_id: format!("sweep:{}:{}:{}", change.key, change.head, gap.mark),
+            event_name: "sweep".to_owned(),
+            received_at: at,
+            event: Some(ForgeEvent { kind, sender: gap.sender, ..event.clone() }),
+            state: DeliveryState::Accepted,
+        };
+        let id = delivery::id(&found.connection, &found.forge_id);
+        // Events of one project are handled one at a time, so nobody stores it between this look and the commit.
+        if get(&self.ports, &delivery::key(&id)).await?.is_some() {
+            return Ok(());
+        }
+        let poke = Poke::Delivery { delivery: id.clone(), project: event.project.clone() };
+        let mut record = delivery::record(&id, &found)?;
+        record.revision = 1;
+        let look_at = at.plus_seconds(60);
+        record.due = Some(Due { at: look_at, poke: poke.clone() });
+        record.look_at = Some(look_at);
+        effects.tell(format!("{change}: its forge never told of \u{201c}{}\u{201d}", gap.mark));
+        effects.write(Write::Put { record, expect: Expect::Absent });
+        effects.pokes.push(poke);
+        Ok(())
+    }
+}
+
+/// Something that a forge did not tell.
+pub(crate) struct Gap {
+    event: &'static str,
+    action: &'static str,
+    sender: String,
+    state: Option<String>,
+    label: Option<String>,
+    mark: String,
+}
+
+impl Gap {
+    /// A revision came: `opened` or `changed`.
+    pub(crate) fn revision(action: &'static str) -> Self {
+        Self { event: "pull_request", action, sender: String::new(), state: None, label: None, mark: action.to_owned() }
+    }
+
+    fn review(review: &Review) -> Self {
+        let action = if review.state == ReviewState::Dismissed { "dismissed" } else { "submitted" };
+        let state = Some(told::word(review.state).to_owned());
+        Self {
+            event: "pull_request_review",
+            action,
+            sender: review.by.clone(),
+            state,
+            label: None,
+            mark: told::review(review),
+        }
+    }
+
+    fn label(label: &str) -> Self {
+        Self {
+            event: "pull_request",
+            action: "labeled",
+            sender: String::new(),
+            state: None,
+            label: Some(label.to_owned()),
+            mark: told::label(label),
+        }
+    }
+}

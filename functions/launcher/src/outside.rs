@@ -1,0 +1,94 @@
+//! What is done outside the cell after a commit: launch, check, terminate. Each answer is a fact.
+
+use crate::Cloud;
+use async_trait::async_trait;
+use futures::future::join_all;
+use sluice_cloud::{LaunchSpec, LoginKey, Target, driver, ssh};
+use sluice_model::NodeId;
+use sluice_pool::{Action, CheckFact, Facts, LaunchFact, Node, Origin};
+use std::time::Duration;
+
+/// Seconds that one check of a node may take.
+const CHECK_SECONDS: u64 = 5;
+
+/// Checks whether a booted node can be used.
+#[async_trait]
+pub trait Checks: Send + Sync {
+    /// Tries to log in to a node that has booted.
+    async fn check(&self, node: &Node) -> CheckFact;
+}
+
+/// Checks by SSH: scans the host keys, logs in, runs `true`.
+pub struct SshChecks {
+    key: LoginKey,
+}
+
+impl SshChecks {
+    /// Checks with the key that every node of the pool accepts.
+    pub fn new(key: LoginKey) -> Self {
+        Self { key }
+    }
+}
+
+#[async_trait]
+impl Checks for SshChecks {
+    async fn check(&self, node: &Node) -> CheckFact {
+        let Some((address, port)) = node.endpoint() else {
+            return CheckFact::NotYet("it has no address".to_owned());
+        };
+        let within = Duration::from_secs(CHECK_SECONDS);
+        ssh::check(&Target { address, port }, &node.username, &self.key, &[], within).await
+    }
+}
+
+/// Carries out what a plan decided. Nothing here is decided; a failure is a fact too.
+pub(crate) async fn act(actions: Vec<Action>, cloud: Option<&Cloud>, checks: &dyn Checks) -> Facts {
+    let mut facts = Facts::default();
+    for answer in join_all(actions.into_iter().map(|action| act_one(action, cloud, checks))).await.into_iter().flatten()
+    {
+        match answer {
+            Answer::Launch(node, fact) => {
+                facts.launches.insert(node, fact);
+            }
+            Answer::Check(node, fact) => {
+                facts.checks.insert(node, fact);
+            }
+        }
+    }
+    facts
+}
+
+enum Answer {
+    Launch(NodeId, LaunchFact),
+    Check(NodeId, CheckFact),
+}
+
+async fn act_one(action: Action, cloud: Option<&Cloud>, checks: &dyn Checks) -> Option<Answer> {
+    match action {
+        Action::Launch(node) => {
+            let fact = match (cloud, &node.origin) {
+                (Some(cloud), Origin::Cloud { .. }) => match LaunchSpec::for_node(&node, &cloud.site) {
+                    Some(spec) => driver::launch_fact(&cloud.driver.launch(&spec).await),
+                    None => LaunchFact::Permanent("a static host is not launched".to_owned()),
+                },
+                _ => LaunchFact::Permanent("the provider's connection to its cloud is not configured here".to_owned()),
+            };
+            if let LaunchFact::Transient { why, .. } = &fact {
+                tracing::warn!(node = %node.id, why, "a launch has no answer yet");
+            }
+            Some(Answer::Launch(node.id, fact))
+        }
+        Action::Check(node) => {
+            let fact = checks.check(&node).await;
+            Some(Answer::Check(node.id.clone(), fact))
+        }
+        Action::Terminate { instance, reason, .. } => {
+            if let Some(cloud) = cloud
+                && let Err(error) = cloud.driver.terminate(std::slice::from_ref(&instance)).await
+            {
+                tracing::warn!(%instance, reason, %error, "a machine could not be terminated yet");
+            }
+            None
+        }
+    }
+}

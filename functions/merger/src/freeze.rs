@@ -1,0 +1,180 @@
+//! The configuration an item runs under, its jobs frozen, and every branch that those jobs need besides.
+
+use crate::state::State;
+use crate::{Merger, again};
+use sluice_config::ConfigError;
+use sluice_config::fragment::{Source, SourceFile, config_paths, parse};
+use sluice_config::job::FreezeInput;
+use sluice_config::layout::{BranchConfig, Layout, Scope};
+use sluice_config::tenant::TenantProject;
+use sluice_gate::merge::Merged;
+use sluice_gate::{Item, MergeResult};
+use sluice_model::git::{BranchKey, BranchState};
+use sluice_model::job::{FrozenJob, JobGraph, Playbook};
+use sluice_model::{BranchName, ConnectionName, ProjectName, QueueKey};
+use sluice_records::layout::Live;
+use sluice_repos::{ProjectAt, ReposError};
+use sluice_runtime::batch::LookError;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Errors that a report tells; the rest is counted.
+const ERRORS_MAX: usize = 20;
+
+impl Merger {
+    /// Freezes the item's jobs on the merged state.
+    pub(crate) async fn freeze(
+        &self,
+        key: &QueueKey,
+        state: &mut State,
+        item: &Item,
+        live: &Live,
+    ) -> Result<MergeResult, LookError> {
+        let change = &item.candidate.change;
+        let branch = BranchKey { project: change.key.project.clone(), branch: change.branch.clone() };
+        let proposed = self.proposed(state, live).await?;
+        let overlay = (!proposed.is_empty()).then(|| live.layout.overlay(&proposed, Scope::UntrustedOnly));
+        if state.touches_configuration {
+            let checked = live.layout.overlay(&proposed, Scope::ToValidate);
+            let errors = checked.errors_since(&live.layout);
+            if !errors.is_empty() {
+                return Ok(misconfigured(&errors));
+            }
+        }
+        let layout: &Layout = overlay.as_ref().unwrap_or(&live.layout);
+        let input = FreezeInput {
+            files: state.files.as_deref(),
+            before: overlay.as_ref().map(|_| &*live.layout),
+            ..FreezeInput::change(key.pipeline.as_str(), &branch.project, branch.branch.as_str())
+        };
+        let mut graph = match layout.freeze(&input) {
+            Ok(graph) => graph,
+            Err(errors) => return Ok(misconfigured(&errors)),
+        };
+        self.put_needed(state, &mut graph, layout, &branch.branch).await?;
+        let (Some(base), Some(tested)) = (state.base.clone(), state.branch(&branch).map(|state| state.result.clone()))
+        else {
+            return Err(LookError::Again(format!("{change} has no merged state")));
+        };
+        Ok(MergeResult::Merged(Merged {
+            speculation: self.store("speculations", &state.speculation).await?,
+            jobs: graph.summaries(),
+            graph: self.store("jobs", &graph).await?,
+            base,
+            tested,
+            touches_configuration: state.touches_configuration,
+        }))
+    }
+
+    /// Returns the configuration as the changes of the state would have it (Z6.6).
+    async fn proposed(&self, state: &State, live: &Live) -> Result<Vec<BranchConfig>, LookError> {
+        let mut proposed = Vec::new();
+        for key in &state.speculation.configured {
+            let Some(project) = live.layout.project(key.project.as_str()).cloned() else { continue };
+            let Some(branch) = state.branch(key) else { continue };
+            let at = ProjectAt { connection: project.connection.clone(), project: key.project.clone() };
+            let files = self
+                .repos
+                .configuration(&at, &branch.result.id, Some(branch), &project.extra_config_paths)
+                .await
+                .map_err(again)?;
+            proposed.push(configuration(&project, &key.branch, files));
+        }
+        Ok(proposed)
+    }
+
+    /// Puts the branches in place that jobs need: required projects, playbooks, roles.
+    async fn put_needed(
+        &self,
+        state: &mut State,
+        graph: &mut JobGraph,
+        layout: &Layout,
+        branch: &BranchName,
+    ) -> Result<(), LookError> {
+        let mut wanted: BTreeSet<(ConnectionName, ProjectName, Option<BranchName>)> = BTreeSet::new();
+        for job in &graph.jobs {
+            for required in &job.required_projects {
+                wanted.insert((
+                    required.connection.clone(),
+                    required.project.clone(),
+                    required.override_checkout.clone(),
+                ));
+            }
+            for playbook in playbooks(job) {
+                wanted.insert((playbook.connection.clone(), playbook.project.clone(), Some(playbook.branch.clone())));
+                for role in &playbook.roles {
+                    wanted.insert((role.connection.clone(), role.project.clone(), None));
+                }
+            }
+        }
+        for (connection, project, asked) in wanted {
+            let at = ProjectAt { connection, project: project.clone() };
+            let fallback = layout.default_branch(&project);
+            // As Zuul: the branch asked for, else the change's own, else the project's default.
+            for candidate in [asked.as_ref(), Some(branch), Some(&fallback), Some(&"main".into())].into_iter().flatten()
+            {
+                let key = BranchKey { project: project.clone(), branch: candidate.clone() };
+                if state.branch(&key).is_some() {
+                    break;
+                }
+                match self.repos.tip(&at, candidate).await {
+                    Ok(found) => {
+                        state.speculation.branches.push(found);
+                        break;
+                    }
+                    Err(ReposError::Gone(_)) => continue,
+                    Err(error) => return Err(again(error)),
+                }
+            }
+        }
+        for job in &mut graph.jobs {
+            for playbook in job.pre_run.iter_mut().chain(&mut job.run).chain(&mut job.post_run) {
+                pin(playbook, &state.speculation.branches);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Pins a trusted playbook to what is merged: proposed content of a config project is never executed (Z2.2, X07).
+fn pin(playbook: &mut Playbook, branches: &[BranchState]) {
+    if !playbook.trusted {
+        return;
+    }
+    let of_project = |state: &&BranchState| state.branch.project == playbook.project;
+    let exact = branches.iter().filter(of_project).find(|state| state.branch.branch == playbook.branch);
+    let state = exact.or_else(|| branches.iter().find(of_project));
+    playbook.commit = state.map(|state| state.base.id.clone());
+}
+
+fn playbooks(job: &FrozenJob) -> impl Iterator<Item = &Playbook> {
+    job.pre_run.iter().chain(&job.run).chain(&job.post_run)
+}
+
+fn configuration(project: &TenantProject, branch: &BranchName, files: Vec<(String, Vec<u8>)>) -> BranchConfig {
+    let paths = config_paths(files.iter().map(|(path, _)| path.as_str()), &project.extra_config_paths);
+    let fragment = |path: &str| {
+        let (_, bytes) = files.iter().find(|(known, _)| known == path)?;
+        let source = Source {
+            connection: project.connection.clone(),
+            project: project.name.clone(),
+            branch: branch.clone(),
+            path: path.to_owned(),
+            trust: project.trust,
+        };
+        Some(Arc::new(parse(&SourceFile { source, text: String::from_utf8_lossy(bytes).into_owned() })))
+    };
+    BranchConfig {
+        project: project.name.clone(),
+        branch: branch.clone(),
+        fragments: paths.into_iter().filter_map(fragment).collect(),
+    }
+}
+
+fn misconfigured(errors: &[ConfigError]) -> MergeResult {
+    let mut texts: Vec<String> = errors.iter().take(ERRORS_MAX).map(ToString::to_string).collect();
+    if errors.len() > ERRORS_MAX {
+        texts.push(format!("… and {} more", errors.len() - ERRORS_MAX));
+    }
+    MergeResult::Misconfigured { errors: texts }
+}

@@ -1,0 +1,95 @@
+//! The merger: git in a function. Given the state ahead and a change, it answers the tested tree, the configuration it runs
+//! under, and the frozen jobs; or that the change does not merge, or that its configuration is wrong.
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
+
+mod freeze;
+mod state;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde::Serialize;
+use sluice_gate::{Ask, Item, MergeOutcome, MergeResult};
+use sluice_model::id::digest;
+use sluice_model::poke::Poke;
+use sluice_model::{ItemId, QueueKey};
+use sluice_records::codec::{decode, get};
+use sluice_records::layout::{Layouts, Live};
+use sluice_records::{merge, queue};
+use sluice_repos::{Repos, ReposError};
+use sluice_runtime::batch::{Look, LookError};
+use sluice_runtime::object::PutMode;
+use sluice_runtime::{Ports, cell};
+use std::sync::Arc;
+
+/// Makes merged states.
+pub struct Merger {
+    ports: Ports,
+    layouts: Layouts,
+    repos: Arc<dyn Repos>,
+}
+
+impl Merger {
+    /// Makes the function.
+    pub fn new(ports: Ports, repos: Arc<dyn Repos>) -> Self {
+        Self { ports, layouts: Layouts::default(), repos }
+    }
+
+    /// Answers for one item in one speculative state, once; a repeat tells the gate again.
+    pub async fn answer(&self, key: &QueueKey, id: &ItemId, generation: u64) -> Result<(), LookError> {
+        let Some(record) = get(&self.ports, &queue::item_key(key, id)).await? else { return Ok(()) };
+        let item: Item = decode(&record)?;
+        let Ask::Asked { .. } = item.ask else { return Ok(()) };
+        if item.generation != generation {
+            return Ok(()); // A newer state was asked for by a poke of its own.
+        }
+        let Some(live) = self.layouts.live(&self.ports, &key.tenant).await? else {
+            return Err(LookError::Again(format!("tenant {} has no layout yet", key.tenant)));
+        };
+        let layout = live.tenant.layout.live;
+        if get(&self.ports, &merge::key(id, generation, layout)).await?.is_none() {
+            let result = self.result(key, &item, &live).await?;
+            let outcome = MergeOutcome { item: id.clone(), generation, layout, result };
+            let write = merge::put(&outcome, self.ports.clock.now())?;
+            // Losing means that the same question was answered already; the first answer stands.
+            self.ports.records.commit(vec![write], &self.ports.entropy.token()).await?;
+        }
+        Ok(cell::send(&self.ports, &[Poke::Queue { queue: key.clone() }]).await?)
+    }
+
+    async fn result(&self, key: &QueueKey, item: &Item, live: &Live) -> Result<MergeResult, LookError> {
+        let mut state = match self.start(item).await? {
+            Ok(state) => state,
+            Err(result) => return Ok(result),
+        };
+        if let Err(result) = self.put_changes(&mut state, item, live).await? {
+            return Ok(result);
+        }
+        self.freeze(key, &mut state, item, live).await
+    }
+
+    /// Stores a value under the hash of its content and returns its key.
+    async fn store<T: Serialize>(&self, prefix: &str, value: &T) -> Result<String, LookError> {
+        let text = serde_json::to_string(value).map_err(|error| LookError::Again(error.to_string()))?;
+        let key = format!("{prefix}/{}", digest(&[prefix, &text]));
+        self.ports.objects.put(&key, Bytes::from(text), PutMode::Always, "application/json").await?;
+        Ok(key)
+    }
+}
+
+#[async_trait]
+impl Look for Merger {
+    async fn look(&self, poke: &Poke) -> Result<(), LookError> {
+        match poke {
+            Poke::Merge { queue, item, generation } => self.answer(queue, item, *generation).await,
+            other => Err(LookError::Again(format!("the merger was poked with {other:?}"))),
+        }
+    }
+
+    fn ports(&self) -> &Ports {
+        &self.ports
+    }
+}
+
+fn again(error: ReposError) -> LookError {
+    LookError::Again(error.to_string())
+}

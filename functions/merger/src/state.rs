@@ -1,0 +1,122 @@
+//! The tested state: what is ahead, then the changes below the item's own, then its own.
+
+use crate::{Merger, again};
+use sluice_gate::{Ask, Candidate, Item, MergeResult};
+use sluice_model::build::{Speculation, SpeculativeChange};
+use sluice_model::git::{BranchKey, BranchState, Commit};
+use sluice_records::layout::Live;
+use sluice_repos::{MergeAnswer, MergeAsk, ReposError, is_configuration};
+use sluice_runtime::batch::LookError;
+
+/// A state in the making.
+pub(crate) struct State {
+    pub(crate) speculation: Speculation,
+    /// The item's own branch below its change.
+    pub(crate) base: Option<Commit>,
+    /// Paths that the item's own change touches; `None` when they are too many.
+    pub(crate) files: Option<Vec<String>>,
+    pub(crate) touches_configuration: bool,
+}
+
+impl State {
+    pub(crate) fn branch(&self, key: &BranchKey) -> Option<&BranchState> {
+        self.speculation.branches.iter().find(|state| state.branch == *key)
+    }
+
+    pub(crate) fn put(&mut self, state: BranchState) {
+        match self.speculation.branches.iter_mut().find(|known| known.branch == state.branch) {
+            Some(known) => *known = state,
+            None => self.speculation.branches.push(state),
+        }
+    }
+}
+
+impl Merger {
+    /// Returns the state of the item ahead, or an empty one.
+    pub(crate) async fn start(&self, item: &Item) -> Result<Result<State, MergeResult>, LookError> {
+        let onto = match &item.ask {
+            Ask::Asked { onto, .. } => onto.as_ref(),
+            _ => None,
+        };
+        let speculation = match onto {
+            None => Speculation { changes: Vec::new(), branches: Vec::new(), configured: Vec::new() },
+            Some(onto) => {
+                let again = |why: String| LookError::Again(format!("could not read {}: {why}", onto.speculation));
+                let object = self
+                    .ports
+                    .objects
+                    .get(&onto.speculation)
+                    .await?
+                    .ok_or_else(|| again("there is none".to_owned()))?;
+                serde_json::from_slice(&object.bytes).map_err(|error| again(error.to_string()))?
+            }
+        };
+        Ok(Ok(State { speculation, base: None, files: None, touches_configuration: false }))
+    }
+
+    /// Puts what the item needs and its own change on the state. The inner error is the item's outcome.
+    pub(crate) async fn put_changes(
+        &self,
+        state: &mut State,
+        item: &Item,
+        live: &Live,
+    ) -> Result<Result<(), MergeResult>, LookError> {
+        let own = &item.candidate;
+        let missing =
+            own.needs.iter().filter(|need| !state.speculation.changes.iter().any(|known| known.change == need.change));
+        let below: Vec<Candidate> = missing.cloned().collect();
+        for candidate in below.iter().chain([own]) {
+            if let Err(result) = self.put_change(state, candidate, live).await? {
+                return Ok(Err(result));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    async fn put_change(
+        &self,
+        state: &mut State,
+        candidate: &Candidate,
+        live: &Live,
+    ) -> Result<Result<(), MergeResult>, LookError> {
+        let change = &candidate.change;
+        let key = BranchKey { project: change.key.project.clone(), branch: change.branch.clone() };
+        let onto = state.branch(&key).cloned();
+        let ask = MergeAsk {
+            connection: change.key.connection.clone(),
+            branch: key.clone(),
+            onto: onto.clone(),
+            head: change.head.clone(),
+            mode: live.layout.merge_mode(&key.project, key.branch.as_str()),
+            message: format!("Merge {}: {}", change.key, candidate.title),
+        };
+        let conflict = |detail: String| Ok(Err(MergeResult::Conflict { change: change.clone(), detail }));
+        let (merged, files) = match self.repos.merge(&ask).await {
+            Ok(MergeAnswer::Merged { state, files }) => (state, files),
+            Ok(MergeAnswer::Conflict { detail }) => return conflict(detail),
+            Err(ReposError::Gone(why)) => return conflict(why),
+            Err(error) => return Err(again(error)),
+        };
+        let extra = live
+            .layout
+            .project(key.project.as_str())
+            .map(|project| project.extra_config_paths.clone())
+            .unwrap_or_default();
+        let configures = files.as_ref().is_none_or(|files| files.iter().any(|path| is_configuration(path, &extra)));
+        if configures && !state.speculation.configured.contains(&key) {
+            state.speculation.configured.push(key);
+        }
+        state.base = Some(onto.map_or_else(|| merged.base.clone(), |onto| onto.result));
+        state.files = files;
+        state.touches_configuration = configures;
+        state.speculation.changes.push(SpeculativeChange {
+            change: change.clone(),
+            url: candidate.url.clone(),
+            title: candidate.title.clone(),
+            message: candidate.message.clone(),
+            merge_commit: Some(merged.result.id.clone()),
+        });
+        state.put(merged);
+        Ok(Ok(()))
+    }
+}

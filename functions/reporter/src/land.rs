@@ -1,0 +1,125 @@
+//! A landing: is the tip still what was tested on; merge; read back; compare trees.
+
+use crate::Reporter;
+use sluice_forge::{Forge, ForgeError, MergeMessage, Verdict};
+use sluice_gate::{Landing, LandingEnd, LandingState};
+use sluice_model::ItemId;
+use sluice_model::change::ChangeStatus;
+use sluice_model::git::{BranchKey, Commit, Oid};
+use sluice_records::codec::{decode, get, with_body};
+use sluice_records::landing;
+use sluice_runtime::batch::LookError;
+use sluice_runtime::record::{Due, Record};
+use sluice_runtime::{Commit as Write, Saved, cell};
+
+impl Reporter {
+    /// Lands one item from one speculative state. Safe to run twice: after the intent is written the forge is read before it is asked.
+    pub(crate) async fn land(&self, item: &ItemId, generation: u64) -> Result<(), LookError> {
+        let Some(mut record) = get(&self.ports, &landing::key(item, generation)).await? else { return Ok(()) };
+        let mut order: Landing = decode(&record)?;
+        if let LandingState::Ended { .. } = order.state {
+            return Ok(cell::deliver(&self.ports, &mut record).await?);
+        }
+        let forge = self.forge(&order.change.key.connection)?.clone();
+        let branch = BranchKey { project: order.change.key.project.clone(), branch: order.change.branch.clone() };
+        let facts = match forge.read_change(&order.change.key).await {
+            Ok(facts) => facts,
+            Err(error) => return self.refused_or_again(record, order, error).await,
+        };
+        if facts.status == ChangeStatus::Merged {
+            let end = match &facts.merge_commit {
+                Some(commit) => self.judge(&*forge, &order, &branch, commit).await?,
+                None => self.judge_tip(&*forge, &order, &branch).await?,
+            };
+            return self.end(record, order, end).await;
+        }
+        if facts.status == ChangeStatus::Closed {
+            return self.end(record, order, LandingEnd::Refused { why: "the change was closed".to_owned() }).await;
+        }
+        if facts.change.head != order.change.head {
+            let why =
+                format!("its head is {} now, and {} was tested", facts.change.head.short(), order.change.head.short());
+            return self.end(record, order, LandingEnd::Refused { why }).await;
+        }
+        let tip = match forge.branch_tip(&branch).await {
+            Ok(tip) => tip,
+            Err(error) => return self.refused_or_again(record, order, error).await,
+        };
+        if tip.tree != order.base.tree {
+            return self.end(record, order, LandingEnd::BaseMoved { tip }).await;
+        }
+        // The intent first: whoever finds it after a crash reads the forge before asking again.
+        order.state = LandingState::Attempting { tip };
+        let Some(record) = self.save(record, &order, false).await? else {
+            return Err(LookError::Again("somebody else carries out the same landing".to_owned()));
+        };
+        match forge.merge(&order.change, order.mode, &message(&order, &facts.title)).await {
+            Ok(commit) => {
+                let end = self.judge(&*forge, &order, &branch, &commit).await?;
+                self.end(record, order, end).await
+            }
+            Err(error) => self.refused_or_again(record, order, error).await,
+        }
+    }
+
+    /// Compares what landed with what was tested. The commit's own tree decides; the branch may have moved on since.
+    async fn judge(
+        &self,
+        forge: &dyn Forge,
+        order: &Landing,
+        branch: &BranchKey,
+        landed: &Oid,
+    ) -> Result<LandingEnd, LookError> {
+        let facts =
+            forge.read_commit(&branch.project, landed).await.map_err(|error| LookError::Again(error.to_string()))?;
+        Ok(compared(order, facts.commit))
+    }
+
+    async fn judge_tip(&self, forge: &dyn Forge, order: &Landing, branch: &BranchKey) -> Result<LandingEnd, LookError> {
+        let tip = forge.branch_tip(branch).await.map_err(|error| LookError::Again(error.to_string()))?;
+        Ok(compared(order, tip))
+    }
+
+    async fn refused_or_again(&self, record: Record, order: Landing, error: ForgeError) -> Result<(), LookError> {
+        match error.verdict() {
+            Verdict::Final => self.end(record, order, LandingEnd::Refused { why: error.to_string() }).await,
+            Verdict::After { .. } | Verdict::Retry => Err(LookError::Again(error.to_string())),
+        }
+    }
+
+    async fn end(&self, record: Record, mut order: Landing, end: LandingEnd) -> Result<(), LookError> {
+        tracing::info!(change = %order.change, end = ?end, "a landing ends");
+        order.state = LandingState::Ended { end, at: self.ports.clock.now() };
+        match self.save(record, &order, true).await? {
+            Some(_) => Ok(()),
+            None => Err(LookError::Again("somebody else carries out the same landing".to_owned())),
+        }
+    }
+
+    /// Writes how far a landing is; `None` when somebody else was faster.
+    async fn save(&self, record: Record, order: &Landing, ended: bool) -> Result<Option<Record>, LookError> {
+        let at = self.ports.clock.now().plus_seconds(60);
+        let due = (!ended).then(|| Due { at, poke: landing::poke(order) });
+        let pokes = if ended { vec![landing::tell(&order.queue)] } else { Vec::new() };
+        let head = with_body(record, order)?;
+        match cell::commit_and_deliver(&self.ports, Write { head, others: Vec::new(), pokes, due }).await? {
+            Saved::Yes(record) => Ok(Some(record)),
+            Saved::Stale => Ok(None),
+        }
+    }
+}
+
+fn compared(order: &Landing, landed: Commit) -> LandingEnd {
+    if landed.tree == order.tested.tree {
+        LandingEnd::Landed { commit: landed }
+    } else {
+        LandingEnd::Mismatch { landed }
+    }
+}
+
+fn message(order: &Landing, title: &str) -> MergeMessage {
+    MergeMessage {
+        title: format!("Merge {}: {title}", order.change.key),
+        body: format!("Tested-Tree: {}", order.tested.tree),
+    }
+}

@@ -1,0 +1,95 @@
+//! A report: its actions in order, each of which a forge takes once.
+
+use crate::Reporter;
+use sluice_forge::{
+    CheckReport, CheckState, Conclusion, Forge, ForgeError, Marker, StatusReport, StatusState, Verdict,
+};
+use sluice_gate::{Action, Report, ReportState};
+use sluice_records::codec::{decode, get, with_body};
+use sluice_records::report;
+use sluice_runtime::batch::LookError;
+use sluice_runtime::{Commit, Saved, cell};
+
+impl Reporter {
+    /// Makes one report. Safe to run twice: statuses and check runs are set, comments found by their marker.
+    pub(crate) async fn report(&self, id: &str) -> Result<(), LookError> {
+        let Some(record) = get(&self.ports, &report::key(id)).await? else { return Ok(()) };
+        let mut wanted: Report = decode(&record)?;
+        if wanted.state != ReportState::Wanted {
+            return Ok(());
+        }
+        let mut refused = Vec::new();
+        for action in &wanted.actions {
+            let forge = self.forge(connection(action))?;
+            match act(&**forge, &wanted, action).await {
+                Ok(()) => {}
+                Err(error) if error.verdict() == Verdict::Final => refused.push(error.to_string()),
+                Err(error) => return Err(LookError::Again(error.to_string())),
+            }
+        }
+        let at = self.ports.clock.now();
+        wanted.state = if refused.is_empty() {
+            ReportState::Made { at }
+        } else {
+            tracing::warn!(report = id, change = %wanted.change, refusals = ?refused, "a forge refused a report");
+            ReportState::Refused { why: refused.join("; "), at }
+        };
+        let head = with_body(record, &wanted)?;
+        match cell::commit(&self.ports, Commit { head, others: Vec::new(), pokes: Vec::new(), due: None }).await? {
+            Saved::Yes(_) => Ok(()),
+            Saved::Stale => Err(LookError::Again("somebody else makes the same report".to_owned())),
+        }
+    }
+}
+
+fn connection(action: &Action) -> &sluice_model::ConnectionName {
+    match action {
+        Action::Status { connection, .. }
+        | Action::Check { connection, .. }
+        | Action::Comment { connection, .. }
+        | Action::Labels { connection, .. } => connection,
+    }
+}
+
+async fn act(forge: &dyn Forge, report: &Report, action: &Action) -> Result<(), ForgeError> {
+    let (project, head) = (&report.change.key.project, &report.change.head);
+    match action {
+        Action::Status { context, state, description, url, .. } => {
+            let state = match state.as_str() {
+                "pending" => StatusState::Pending,
+                "success" => StatusState::Success,
+                _ => StatusState::Failure,
+            };
+            let status = StatusReport {
+                context: context.clone(),
+                state,
+                description: description.clone(),
+                url: Some(url.clone()),
+            };
+            forge.set_status(project, head, &status).await
+        }
+        Action::Check { name, state, title, summary, url, .. } => {
+            let state = match state.as_str() {
+                "queued" => CheckState::Queued,
+                "in_progress" => CheckState::InProgress,
+                "success" => CheckState::Completed(Conclusion::Success),
+                "cancelled" => CheckState::Completed(Conclusion::Cancelled),
+                "skipped" => CheckState::Completed(Conclusion::Skipped),
+                "neutral" => CheckState::Completed(Conclusion::Neutral),
+                _ => CheckState::Completed(Conclusion::Failure),
+            };
+            // One check run per pipeline and item: start and end are the same run.
+            let marker = Marker::new(&format!("{name}/{}", report.item));
+            let (name, title, summary) = (name.clone(), title.clone(), summary.clone());
+            forge
+                .put_check_run(
+                    project,
+                    head,
+                    &CheckReport { name, marker, state, title, summary, url: Some(url.clone()) },
+                )
+                .await
+        }
+        Action::Labels { add, remove, .. } => forge.change_labels(&report.change.key, add, remove).await,
+        Action::Comment { marker, body, .. } => forge.put_comment(&report.change.key, &Marker::new(marker), body).await,
+    }
+}

@@ -1,0 +1,181 @@
+//! The tenant: reads configuration from repositories, makes the layout live, and tells every queue.
+//!
+//! The head's `wanted` is raised by whoever makes the live layout old; this function raises `live` to it. [`read`] keeps what
+//! was read from each project, so that a landing costs one project's reading.
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
+
+mod read;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use sluice_config::Connections;
+use sluice_config::layout::{Layout, LayoutSources};
+use sluice_config::tenant::{MainConfig, TenantConfig, parse_main};
+use sluice_model::poke::Poke;
+use sluice_model::{QueueKey, TenantName};
+use sluice_records::codec::{decode, encode, get, with_body};
+use sluice_records::connection;
+use sluice_records::tenant::{self, QUEUES, Tenant};
+use sluice_repos::Repos;
+use sluice_runtime::batch::{Look, LookError};
+use sluice_runtime::object::PutMode;
+use sluice_runtime::record::{Due, Expect, Key, Query, Write};
+use sluice_runtime::{Commit, PortError, Ports, Saved, cell};
+use std::sync::Arc;
+
+/// Looks at tenants.
+pub struct Tenants {
+    ports: Ports,
+    repos: Arc<dyn Repos>,
+}
+
+impl Tenants {
+    /// Makes the function.
+    pub fn new(ports: Ports, repos: Arc<dyn Repos>) -> Self {
+        Self { ports, repos }
+    }
+
+    /// Brings one tenant up to date. Safe to run twice.
+    pub async fn look_at(&self, name: &TenantName) -> Result<(), LookError> {
+        let record = get(&self.ports, &tenant::key(name)).await?;
+        let head = record.as_ref().map(decode::<Tenant>).transpose()?;
+        if let (Some(record), Some(head)) = (&record, &head)
+            && head.telling
+        {
+            return self.tell(record.clone(), head.clone()).await;
+        }
+        let (main, connections) = self.main().await?;
+        let Some(config) = main.tenants.iter().find(|tenant| tenant.name == *name) else {
+            tracing::warn!(tenant = %name, "the main configuration does not name this tenant; nothing is read for it");
+            return Ok(());
+        };
+        let head = head.unwrap_or_else(|| Tenant::new(name.clone()));
+        let dirty = self.dirty(name).await?;
+        let sources = self.read(config, &dirty).await?;
+        let layout = self.layout(config, &connections, &sources.kept).await?;
+        let object = format!("layouts/{}", layout.id());
+        let is_new = head.layout_object.as_ref() != Some(&object)
+            || head.layout.live < head.layout.wanted
+            || head.layout.live == 0;
+        let mut writes = sources.writes;
+        writes.extend(dirty.iter().map(|key| Write::Delete { key: key.1.clone(), expect: Expect::Anything }));
+        if !is_new && writes.is_empty() {
+            return Ok(());
+        }
+        let mut next = head.clone();
+        if is_new {
+            self.ports
+                .objects
+                .put(&object, Bytes::from(layout.to_bytes()), PutMode::Always, "application/json")
+                .await?;
+            writes.push(tenant::put_listed(name)?);
+            next.layout.wanted =
+                head.layout.wanted.max(if head.layout.live == head.layout.wanted { head.layout.live + 1 } else { 1 });
+            next.layout.live = next.layout.wanted;
+            next.layout_object = Some(object);
+            next.live_since = self.ports.clock.now();
+            next.errors = u32::try_from(layout.errors().len()).unwrap_or(u32::MAX);
+            next.projects = config.projects.iter().map(|project| project.name.clone()).collect();
+            next.telling = true;
+            tracing::info!(tenant = %name, layout = next.layout.live, errors = next.errors, "a layout is live");
+        }
+        let due = next.telling.then(|| self.soon(name));
+        let record = match record {
+            Some(record) => with_body(record, &next)?,
+            None => encode(tenant::key(name), &next)?,
+        };
+        match cell::commit_and_deliver(&self.ports, Commit { head: record, others: writes, pokes: Vec::new(), due })
+            .await?
+        {
+            Saved::Yes(record) if next.telling => self.tell(record, next).await,
+            Saved::Yes(_) => Ok(()),
+            Saved::Stale => Err(LookError::Again(format!("tenant {name} moved while it was read"))),
+        }
+    }
+
+    fn soon(&self, name: &TenantName) -> Due {
+        Due { at: self.ports.clock.now().plus_seconds(60), poke: Poke::Tenant { tenant: name.clone() } }
+    }
+
+    /// Pokes every queue that is not empty, then strikes that off the head.
+    async fn tell(&self, record: sluice_runtime::Record, mut head: Tenant) -> Result<(), LookError> {
+        let mut after = None;
+        // A page at a time; 100 pages are 100,000 queues.
+        for _ in 0..100 {
+            let query = Query { after: after.take(), ..Query::prefix(tenant::partition(&head.name), QUEUES, 1_000) };
+            let records = self.ports.records.query(&query).await?;
+            let queues = records.iter().map(decode::<QueueKey>).collect::<Result<Vec<_>, _>>()?;
+            let pokes: Vec<Poke> = queues.into_iter().map(|queue| Poke::Queue { queue }).collect();
+            cell::send(&self.ports, &pokes).await?;
+            if records.len() < 1_000 {
+                break;
+            }
+            after = records.last().map(|record| record.key.sort.clone());
+        }
+        head.telling = false;
+        let plan = Commit { head: with_body(record, &head)?, others: Vec::new(), pokes: Vec::new(), due: None };
+        match cell::commit(&self.ports, plan).await? {
+            Saved::Yes(_) => Ok(()),
+            Saved::Stale => Err(LookError::Again(format!("tenant {} moved while its queues were told", head.name))),
+        }
+    }
+
+    async fn main(&self) -> Result<(MainConfig, Connections), LookError> {
+        let connections = connection::load(&self.ports).await?.vocabulary();
+        let attempt = || format!("read {}", connection::MAIN);
+        let object = self.ports.objects.get(connection::MAIN).await?;
+        let object =
+            object.ok_or_else(|| PortError::unknown(attempt(), "there is none; store the main configuration first"))?;
+        let text = std::str::from_utf8(&object.bytes).map_err(|error| PortError::unknown(attempt(), error))?;
+        let (main, errors) = parse_main("main.yaml", text, &connections);
+        for error in &errors {
+            tracing::error!("{error}");
+        }
+        Ok((main, connections))
+    }
+
+    /// Returns the projects to read again, each with the record that says so.
+    async fn dirty(&self, name: &TenantName) -> Result<Vec<(sluice_model::ProjectName, Key)>, LookError> {
+        let records = self.ports.records.query(&Query::prefix(tenant::partition(name), tenant::DIRTY, 40)).await?;
+        records.into_iter().map(|record| Ok((decode(&record)?, record.key))).collect()
+    }
+
+    async fn layout(
+        &self,
+        config: &TenantConfig,
+        connections: &Connections,
+        sources: &[tenant::ProjectSource],
+    ) -> Result<Layout, LookError> {
+        let mut fragments = Vec::new();
+        let mut branches = std::collections::BTreeMap::new();
+        for source in sources {
+            let Some(project) = config.project(&source.project) else { continue };
+            // A branch that the tenant leaves out is none of the layout's: what is pushed there changes nothing.
+            let counted = source.branches.iter().filter(|read| config.reads_branch(project, read.branch.as_str()));
+            branches.insert(source.project.clone(), counted.map(|read| read.branch.clone()).collect());
+            for read in &source.branches {
+                fragments.extend(self.fragments(project, read).await?);
+            }
+        }
+        Ok(Layout::build(LayoutSources {
+            tenant: config.clone(),
+            connections: connections.clone(),
+            branches,
+            fragments,
+        }))
+    }
+}
+
+#[async_trait]
+impl Look for Tenants {
+    async fn look(&self, poke: &Poke) -> Result<(), LookError> {
+        match poke {
+            Poke::Tenant { tenant } => self.look_at(tenant).await,
+            other => Err(LookError::Again(format!("the tenant function was poked with {other:?}"))),
+        }
+    }
+
+    fn ports(&self) -> &Ports {
+        &self.ports
+    }
+}

@@ -1,0 +1,165 @@
+//! The webhook: verifies what a forge tells, stores it, and answers 202; everything else is somebody else's work.
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
+
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode};
+use sluice_forge::Secret;
+use sluice_forge::webhook::{Parsed, parse, verify};
+use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::poke::Poke;
+use sluice_model::{ConnectionName, DeliveryId};
+use sluice_records::connection::{self, Connection};
+use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_runtime::record::Due;
+use sluice_runtime::{Commit, PortError, Ports, Saved, cell, quarantine};
+
+/// The largest body in bytes: what a function can be handed (Lambda's synchronous limit). GitHub sends up to 25 MB.
+pub const BODY_BYTES_MAX: usize = 6 * 1024 * 1024;
+
+/// Seconds after which an accepted delivery that nobody handled is looked at again.
+const HANDLED_WITHIN_SECONDS: u64 = 60;
+
+/// Receives deliveries for all connections.
+#[derive(Debug)]
+pub struct Webhook {
+    ports: Ports,
+}
+
+impl Webhook {
+    /// Makes a webhook on these ports.
+    pub fn new(ports: Ports) -> Self {
+        Self { ports }
+    }
+
+    /// Answers one request to `/api/connection/{connection}/payload`.
+    ///
+    /// 202 once the delivery is stored, also for repeats and for what is ignored; 401 without detail for a signature that is
+    /// not ours, also of a connection that does not exist; 413 over [`BODY_BYTES_MAX`]; 400 for a missing delivery id; 503
+    /// when the store does not answer, so that nothing counts as received that is not stored.
+    pub async fn receive(&self, connection: &ConnectionName, headers: &HeaderMap, body: &Bytes) -> Response<Bytes> {
+        match self.accept(connection, headers, body).await {
+            Ok(status) => answer(status, ""),
+            Err(Refused::Signature) => answer(StatusCode::UNAUTHORIZED, ""),
+            Err(Refused::TooLarge) => {
+                answer(StatusCode::PAYLOAD_TOO_LARGE, "the body is over 6 MB; its change is found by the sweep\n")
+            }
+            Err(Refused::NoId) => answer(StatusCode::BAD_REQUEST, "X-GitHub-Delivery or X-GitHub-Event is missing\n"),
+            Err(Refused::Store(error)) => {
+                tracing::error!(%connection, %error, "a delivery could not be stored; the forge is told 503");
+                answer(StatusCode::SERVICE_UNAVAILABLE, "try again\n")
+            }
+        }
+    }
+
+    async fn accept(&self, name: &ConnectionName, headers: &HeaderMap, body: &Bytes) -> Result<StatusCode, Refused> {
+        if body.len() > BODY_BYTES_MAX {
+            return Err(Refused::TooLarge);
+        }
+        let connections = connection::load(&self.ports).await?;
+        let connection = connections.0.get(name).ok_or(Refused::Signature)?;
+        let secrets = self.secrets(name, connection).await?;
+        verify(&secrets, header(headers, "x-hub-signature-256"), body).map_err(|_| Refused::Signature)?;
+        let (Some(forge_id), Some(event_name)) =
+            (header(headers, "x-github-delivery"), header(headers, "x-github-event"))
+        else {
+            return Err(Refused::NoId);
+        };
+        let parsed = parse(name, &connection.canonical_hostname, event_name, body);
+        if let Parsed::Malformed { reason } = &parsed {
+            // Genuine, since it is signed, and unreadable: kept for people, then done with.
+            let text = String::from_utf8_lossy(body);
+            quarantine::keep(&self.ports, "webhook", &format!("{name}-{forge_id}"), &text, reason).await?;
+        }
+        let (event, state) = judge(parsed, connection.login.as_deref());
+        let delivery = Delivery {
+            connection: name.clone(),
+            forge_id: forge_id.chars().take(100).collect(),
+            event_name: event_name.chars().take(60).collect(),
+            received_at: self.ports.clock.now(),
+            event,
+            state,
+        };
+        self.store(&delivery).await?;
+        Ok(StatusCode::ACCEPTED)
+    }
+
+    async fn secrets(&self, name: &ConnectionName, connection: &Connection) -> Result<Vec<Secret>, Refused> {
+        let mut secrets = Vec::new();
+        for sealed in connection.webhook_secrets.iter().take(2) {
+            let context = connection::seal_context(name, "webhook-secret");
+            secrets.push(Secret::new(connection::open(&self.ports, &context, sealed).await?));
+        }
+        Ok(secrets)
+    }
+
+    /// Stores a delivery with the poke that has it handled; one that is stored already is left as it is, its poke sent again.
+    async fn store(&self, delivery: &Delivery) -> Result<(), PortError> {
+        let id = delivery::id(&delivery.connection, &delivery.forge_id);
+        let poke = poke(&id, delivery);
+        let handled = delivery.state.is_final();
+        let due = (!handled)
+            .then(|| Due { at: delivery.received_at.plus_seconds(HANDLED_WITHIN_SECONDS), poke: poke.clone() });
+        let head = delivery::record(&id, delivery)?;
+        let pokes = if handled { Vec::new() } else { vec![poke.clone()] };
+        // The outbox is not struck off here: intake's own commit does that, and until then a repeat is harmless.
+        match cell::commit(&self.ports, Commit { head, others: Vec::new(), pokes: pokes.clone(), due }).await? {
+            Saved::Yes(_) => cell::send(&self.ports, &pokes).await,
+            Saved::Stale => {
+                tracing::info!(delivery = %id, "a repeated delivery");
+                cell::send(&self.ports, &pokes).await
+            }
+        }
+    }
+}
+
+fn poke(id: &DeliveryId, delivery: &Delivery) -> Poke {
+    Poke::Delivery { delivery: id.clone(), project: delivery::group(delivery) }
+}
+
+/// Says what becomes of a delivery at once: what is nobody's business, and what we wrote ourselves, ends here.
+fn judge(parsed: Parsed, own_login: Option<&str>) -> (Option<ForgeEvent>, DeliveryState) {
+    let own = |sender: &str, marked: bool| marked && own_login.is_none_or(|login| login == sender);
+    match parsed {
+        Parsed::Event { event, marker } if own(&event.sender, marker.is_some()) => (None, DeliveryState::Own),
+        Parsed::Event { event, .. } => (Some(event), DeliveryState::Accepted),
+        Parsed::OnCommit { event, .. } if own_login == Some(event.sender.as_str()) => (None, DeliveryState::Own),
+        Parsed::OnCommit { event, marker } if own(&event.sender, marker.is_some()) => (None, DeliveryState::Own),
+        Parsed::OnCommit { event, .. } => {
+            let kind = EventKind::Commit {
+                head: event.head.clone(),
+                event: event.event.to_owned(),
+                action: event.action.to_owned(),
+                status: event.status.clone(),
+            };
+            let (connection, project, sender) = (event.connection, event.project, event.sender);
+            (Some(ForgeEvent { connection, project, sender, kind }), DeliveryState::Accepted)
+        }
+        Parsed::Ignored { reason } => (None, DeliveryState::Ignored { why: reason }),
+        Parsed::Malformed { reason } => {
+            (None, DeliveryState::Ignored { why: format!("malformed, and in quarantine: {reason}") })
+        }
+    }
+}
+
+enum Refused {
+    Signature,
+    TooLarge,
+    NoId,
+    Store(PortError),
+}
+
+impl From<PortError> for Refused {
+    fn from(error: PortError) -> Self {
+        Self::Store(error)
+    }
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok()).filter(|value| !value.is_empty())
+}
+
+fn answer(status: StatusCode, text: &'static str) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from_static(text.as_bytes()));
+    *response.status_mut() = status;
+    response
+}

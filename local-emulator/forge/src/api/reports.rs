@@ -1,0 +1,213 @@
+//! Statuses, check runs and comments.
+
+use super::answer::{Answer, Paging, created, ok, page};
+use super::guard::Caller;
+use crate::engine::{CheckRunFields, Engine, NewStatus, statuses_of};
+use crate::error::ApiError;
+use crate::model::{CheckRun, Comment, Status};
+use crate::shapes;
+use axum::extract::{OriginalUri, Path, Query, State};
+use axum::{Extension, Json};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+type Forge = State<Arc<Engine>>;
+type Commitish = Path<(String, String, String)>;
+type Numbered = Path<(String, String, u64)>;
+
+#[derive(Deserialize)]
+pub(super) struct StatusWish {
+    state: String,
+    #[serde(default)]
+    context: Option<String>,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default)]
+    target_url: Option<String>,
+}
+
+pub(super) async fn set_status(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name, sha)): Commitish,
+    Json(wish): Json<StatusWish>,
+) -> Answer {
+    let by = caller.writer()?;
+    let status = NewStatus {
+        sha,
+        context: wish.context.unwrap_or_else(|| "default".to_owned()),
+        state: wish.state,
+        description: wish.description,
+        target_url: wish.target_url,
+    };
+    created(shapes::status(&engine.web, &engine.set_status(&format!("{owner}/{name}"), status, by).await?))
+}
+
+/// Returns the commit that `revision` names, and its statuses, newest first.
+async fn statuses_at(engine: &Engine, full_name: &str, revision: &str) -> Result<(String, Vec<Status>), ApiError> {
+    engine.repository(full_name)?;
+    let sha = engine.git(full_name).resolve(revision).await?.ok_or_else(ApiError::not_found)?;
+    let mut statuses: Vec<Status> = engine.store.within(|access| access.list(&statuses_of(full_name, &sha)))?;
+    statuses.reverse();
+    Ok((sha, statuses))
+}
+
+pub(super) async fn statuses(
+    State(engine): Forge,
+    Path((owner, name, sha)): Commitish,
+    OriginalUri(uri): OriginalUri,
+    Query(paging): Query<Paging>,
+) -> Answer {
+    let (_, statuses) = statuses_at(&engine, &format!("{owner}/{name}"), &sha).await?;
+    let shapes = statuses.iter().map(|status| shapes::status(&engine.web, status)).collect();
+    page(&engine.web, &uri, paging, shapes, Value::Array)
+}
+
+pub(super) async fn combined_status(State(engine): Forge, Path((owner, name, sha)): Commitish) -> Answer {
+    let (sha, statuses) = statuses_at(&engine, &format!("{owner}/{name}"), &sha).await?;
+    let mut newest: BTreeMap<&str, &Status> = BTreeMap::new();
+    for status in &statuses {
+        newest.entry(&status.context).or_insert(status);
+    }
+    let is = |states: &[&str]| newest.values().any(|status| states.contains(&status.state.as_str()));
+    let state = if is(&["failure", "error"]) {
+        "failure"
+    } else if newest.is_empty() || is(&["pending"]) {
+        "pending"
+    } else {
+        "success"
+    };
+    let shapes: Vec<Value> = newest.values().map(|status| shapes::status(&engine.web, status)).collect();
+    ok(json!({"sha": sha, "state": state, "total_count": shapes.len(), "statuses": shapes}))
+}
+
+#[derive(Deserialize)]
+pub(super) struct CheckRunWish {
+    head_sha: Option<String>,
+    name: Option<String>,
+    status: Option<String>,
+    conclusion: Option<String>,
+    external_id: Option<String>,
+    details_url: Option<String>,
+    output: Option<Output>,
+}
+
+#[derive(Deserialize)]
+struct Output {
+    title: Option<String>,
+    summary: Option<String>,
+}
+
+impl CheckRunWish {
+    fn fields(self) -> CheckRunFields {
+        let Self { name, status, conclusion, external_id, details_url, output, .. } = self;
+        let (title, summary) = output.map_or((None, None), |output| (output.title, output.summary));
+        CheckRunFields { name, status, conclusion, external_id, details_url, title, summary }
+    }
+}
+
+pub(super) async fn create_check_run(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name)): Path<(String, String)>,
+    Json(mut wish): Json<CheckRunWish>,
+) -> Answer {
+    let by = caller.writer()?;
+    let sha =
+        wish.head_sha.take().ok_or_else(|| ApiError::invalid("Invalid request: \"head_sha\" wasn't supplied."))?;
+    created(shapes::check_run(&engine.create_check_run(&format!("{owner}/{name}"), &sha, wish.fields(), by).await?))
+}
+
+pub(super) async fn update_check_run(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name, id)): Numbered,
+    Json(wish): Json<CheckRunWish>,
+) -> Answer {
+    let by = caller.writer()?;
+    ok(shapes::check_run(&engine.update_check_run(&format!("{owner}/{name}"), id, wish.fields(), by)?))
+}
+
+pub(super) async fn check_run(State(engine): Forge, Path((owner, name, id)): Numbered) -> Answer {
+    let run: Option<CheckRun> = engine.store.within(|access| access.get(&format!("{owner}/{name}"), id))?;
+    ok(shapes::check_run(&run.ok_or_else(ApiError::not_found)?))
+}
+
+pub(super) async fn check_runs(
+    State(engine): Forge,
+    Path((owner, name, sha)): Commitish,
+    OriginalUri(uri): OriginalUri,
+    Query(paging): Query<Paging>,
+) -> Answer {
+    let full_name = format!("{owner}/{name}");
+    engine.repository(&full_name)?;
+    let sha = engine.git(&full_name).resolve(&sha).await?.ok_or_else(ApiError::not_found)?;
+    let mut runs: Vec<CheckRun> = engine.store.within(|access| access.list(&full_name))?;
+    runs.retain(|run| run.sha == sha);
+    let total = runs.len();
+    let shapes = runs.iter().map(shapes::check_run).collect();
+    page(&engine.web, &uri, paging, shapes, |runs| json!({"total_count": total, "check_runs": runs}))
+}
+
+pub(super) async fn comments(
+    State(engine): Forge,
+    Path((owner, name, number)): Numbered,
+    OriginalUri(uri): OriginalUri,
+    Query(paging): Query<Paging>,
+) -> Answer {
+    let full_name = format!("{owner}/{name}");
+    engine.pull(&full_name, number)?;
+    let all: Vec<Comment> = engine.store.within(|access| access.list(&full_name))?;
+    let on_this = all.iter().filter(|comment| comment.number == number);
+    let shapes = on_this.map(|comment| shapes::comment(&engine.web, &full_name, comment)).collect();
+    page(&engine.web, &uri, paging, shapes, Value::Array)
+}
+
+#[derive(Deserialize)]
+pub(super) struct Text {
+    body: String,
+}
+
+const COMMENT_MAX_CHARACTERS: usize = 65_536;
+
+impl Text {
+    fn checked(self) -> Result<String, ApiError> {
+        if self.body.trim().is_empty() {
+            return Err(ApiError::invalid("Validation Failed: Body cannot be blank"));
+        }
+        if self.body.chars().count() > COMMENT_MAX_CHARACTERS {
+            return Err(ApiError::invalid("Validation Failed: Body is too long (maximum is 65536 characters)"));
+        }
+        Ok(self.body)
+    }
+}
+
+pub(super) async fn comment(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name, number)): Numbered,
+    Json(text): Json<Text>,
+) -> Answer {
+    let full_name = format!("{owner}/{name}");
+    let comment = engine.comment(&full_name, number, &text.checked()?, caller.someone()?)?;
+    created(shapes::comment(&engine.web, &full_name, &comment))
+}
+
+pub(super) async fn one_comment(State(engine): Forge, Path((owner, name, id)): Numbered) -> Answer {
+    let full_name = format!("{owner}/{name}");
+    let comment: Option<Comment> = engine.store.within(|access| access.get(&full_name, id))?;
+    ok(shapes::comment(&engine.web, &full_name, &comment.ok_or_else(ApiError::not_found)?))
+}
+
+pub(super) async fn edit_comment(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name, id)): Numbered,
+    Json(text): Json<Text>,
+) -> Answer {
+    let full_name = format!("{owner}/{name}");
+    let comment = engine.edit_comment(&full_name, id, &text.checked()?, caller.someone()?)?;
+    ok(shapes::comment(&engine.web, &full_name, &comment))
+}

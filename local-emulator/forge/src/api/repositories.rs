@@ -1,0 +1,182 @@
+//! Repositories, branches, refs, commits, contents, accounts.
+
+use super::answer::{Answer, Paging, created, ok, page};
+use super::guard::Caller;
+use crate::engine::{Engine, SetRef};
+use crate::error::ApiError;
+use crate::shapes;
+use axum::extract::{OriginalUri, Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::{Extension, Json};
+use base64::Engine as _;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+type Forge = State<Arc<Engine>>;
+
+pub(super) async fn repository(State(engine): Forge, Path((owner, name)): Path<(String, String)>) -> Answer {
+    ok(shapes::repository(&engine.web, &engine.repository(&format!("{owner}/{name}"))?))
+}
+
+pub(super) async fn branches(
+    State(engine): Forge,
+    Path((owner, name)): Path<(String, String)>,
+    OriginalUri(uri): OriginalUri,
+    Query(paging): Query<Paging>,
+) -> Answer {
+    let repository = engine.repository(&format!("{owner}/{name}"))?;
+    let branch = |(name, sha): (&String, &String)| {
+        let name = name.strip_prefix("refs/heads/")?;
+        let protected = repository.protected.iter().any(|branch| branch == name);
+        Some(json!({"name": name, "commit": {"sha": sha}, "protected": protected}))
+    };
+    page(&engine.web, &uri, paging, repository.refs.iter().filter_map(branch).collect(), Value::Array)
+}
+
+pub(super) async fn branch(
+    State(engine): Forge,
+    Path((owner, name, branch)): Path<(String, String, String)>,
+) -> Answer {
+    let full_name = format!("{owner}/{name}");
+    let repository = engine.repository(&full_name)?;
+    let commit = engine.git(&full_name).commit(&format!("refs/heads/{branch}")).await?;
+    let commit = commit.ok_or_else(|| ApiError::refused(404, "Branch not found"))?;
+    let protected = repository.protected.contains(&branch);
+    ok(json!({"name": branch, "commit": shapes::repository_commit(&commit), "protected": protected}))
+}
+
+pub(super) async fn git_ref(
+    State(engine): Forge,
+    Path((owner, name, git_ref)): Path<(String, String, String)>,
+) -> Answer {
+    let full_name = format!("{owner}/{name}");
+    engine.repository(&full_name)?;
+    let git_ref = format!("refs/{git_ref}");
+    let sha = engine.git(&full_name).resolve(&git_ref).await?.ok_or_else(ApiError::not_found)?;
+    ok(ref_shape(&git_ref, &sha))
+}
+
+fn ref_shape(name: &str, sha: &str) -> Value {
+    json!({"ref": name, "object": {"type": "commit", "sha": sha}})
+}
+
+#[derive(Deserialize)]
+pub(super) struct NewRef {
+    #[serde(rename = "ref")]
+    git_ref: String,
+    sha: String,
+}
+
+pub(super) async fn create_ref(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name)): Path<(String, String)>,
+    Json(new): Json<NewRef>,
+) -> Answer {
+    let by = caller.writer()?;
+    if !new.git_ref.starts_with("refs/heads/") && !new.git_ref.starts_with("refs/tags/") {
+        return Err(ApiError::invalid("Reference name must start with 'refs/heads/' or 'refs/tags/'"));
+    }
+    engine.set_ref(&format!("{owner}/{name}"), &new.git_ref, &new.sha, SetRef::Create, by).await?;
+    created(ref_shape(&new.git_ref, &new.sha))
+}
+
+#[derive(Deserialize)]
+pub(super) struct MovedRef {
+    sha: String,
+    #[serde(default)]
+    force: bool,
+}
+
+pub(super) async fn update_ref(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name, git_ref)): Path<(String, String, String)>,
+    Json(moved): Json<MovedRef>,
+) -> Answer {
+    let by = caller.writer()?;
+    let git_ref = format!("refs/{git_ref}");
+    let how = if moved.force { SetRef::Force } else { SetRef::Forward };
+    engine.set_ref(&format!("{owner}/{name}"), &git_ref, &moved.sha, how, by).await?;
+    ok(ref_shape(&git_ref, &moved.sha))
+}
+
+pub(super) async fn delete_ref(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name, git_ref)): Path<(String, String, String)>,
+) -> Answer {
+    engine.delete_ref(&format!("{owner}/{name}"), &format!("refs/{git_ref}"), caller.writer()?).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+pub(super) async fn git_commit(
+    State(engine): Forge,
+    Path((owner, name, sha)): Path<(String, String, String)>,
+) -> Answer {
+    ok(shapes::git_commit(&find_commit(&engine, &format!("{owner}/{name}"), &sha).await?))
+}
+
+pub(super) async fn commit(State(engine): Forge, Path((owner, name, sha)): Path<(String, String, String)>) -> Answer {
+    ok(shapes::repository_commit(&find_commit(&engine, &format!("{owner}/{name}"), &sha).await?))
+}
+
+async fn find_commit(engine: &Engine, full_name: &str, sha: &str) -> Result<crate::git::Commit, ApiError> {
+    engine.repository(full_name)?;
+    engine.git(full_name).commit(sha).await?.ok_or_else(ApiError::not_found)
+}
+
+#[derive(Deserialize)]
+pub(super) struct At {
+    #[serde(rename = "ref")]
+    revision: Option<String>,
+}
+
+pub(super) async fn contents(
+    State(engine): Forge,
+    Path((owner, name, path)): Path<(String, String, String)>,
+    Query(at): Query<At>,
+) -> Answer {
+    let full_name = format!("{owner}/{name}");
+    let repository = engine.repository(&full_name)?;
+    let revision = at.revision.unwrap_or(repository.default_branch);
+    let git = engine.git(&full_name);
+    if let Some(bytes) = git.file(&revision, &path).await? {
+        let content = base64::engine::general_purpose::STANDARD.encode(&bytes);
+        let short = path.rsplit('/').next().unwrap_or(&path);
+        return ok(json!({
+            "type": "file", "name": short, "path": path, "size": bytes.len(), "encoding": "base64", "content": content,
+        }));
+    }
+    let entries = git.folder(&revision, path.trim_end_matches('/')).await?;
+    if entries.is_empty() {
+        return Err(ApiError::not_found());
+    }
+    let shape = |(kind, sha, name): (String, String, String)| {
+        let kind = if kind == "tree" { "dir" } else { "file" };
+        json!({"type": kind, "name": name, "path": format!("{}/{name}", path.trim_end_matches('/')), "sha": sha})
+    };
+    ok(entries.into_iter().map(shape).collect())
+}
+
+pub(super) async fn permission(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name, login)): Path<(String, String, String)>,
+) -> Answer {
+    caller.writer()?;
+    engine.repository(&format!("{owner}/{name}"))?;
+    let account = engine.account(&login).ok_or_else(ApiError::not_found)?;
+    ok(json!({"permission": account.permission.as_str(), "user": shapes::user(&engine.web, &login)}))
+}
+
+pub(super) async fn own_user(State(engine): Forge, Extension(caller): Extension<Caller>) -> Answer {
+    ok(shapes::user(&engine.web, caller.someone()?))
+}
+
+pub(super) async fn user(State(engine): Forge, Path(login): Path<String>) -> Answer {
+    let account = engine.account(&login).ok_or_else(ApiError::not_found)?;
+    ok(shapes::user(&engine.web, &account.login))
+}

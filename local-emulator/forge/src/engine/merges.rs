@@ -1,0 +1,154 @@
+//! Merges: the commit is made first, its intent recorded, then the branch is moved from exactly where it was.
+
+use super::{Engine, Held, find_pull};
+use crate::error::ApiError;
+use crate::faults::Fault;
+use crate::git::{Edit, Git, Person};
+use crate::model::{Landing, Pull};
+
+/// How a pull request is merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Method {
+    Merge,
+    Squash,
+    Rebase,
+}
+
+const NOT_MERGEABLE: &str = "Pull Request is not mergeable";
+
+impl Engine {
+    /// Merges a pull request whose head is `expected`, and returns the commit its branch is at by that.
+    pub async fn merge(
+        &self,
+        full_name: &str,
+        number: u64,
+        expected: Option<&str>,
+        method: Method,
+        message: Option<String>,
+        by: &str,
+    ) -> Result<String, ApiError> {
+        let held = self.hold(full_name).await;
+        let pull = self.pull(full_name, number)?;
+        if !pull.is_open() || pull.draft {
+            return Err(ApiError::refused(405, NOT_MERGEABLE));
+        }
+        if expected.is_some_and(|sha| sha != pull.head_sha) {
+            return Err(ApiError::refused(409, "Head branch was modified. Review and try the merge again."));
+        }
+        self.misbehave(&held, &pull).await?;
+        let base = format!("refs/heads/{}", pull.base);
+        // Nobody else moves refs while the repository is held, and every move was observed.
+        let tip =
+            self.repository(full_name)?.refs.remove(&base).ok_or_else(|| ApiError::refused(405, NOT_MERGEABLE))?;
+        let message = message.unwrap_or_else(|| match method {
+            Method::Squash => format!("{} (#{number})\n\n{}", pull.title, pull.body),
+            _ => format!("Merge pull request #{number} from {}\n\n{}", pull.head, pull.title),
+        });
+        let made = make(&held.git, method, &tip, &pull.head_sha, &message, by, &pull.author).await?;
+        let commit = made.ok_or_else(|| ApiError::refused(405, NOT_MERGEABLE))?;
+        self.store.within(|access| {
+            let mut pull = find_pull(access, full_name, number)?;
+            pull.landing = Some(Landing { commit: commit.clone(), base_before: tip.clone(), by: by.to_owned() });
+            Ok::<_, ApiError>(access.put(full_name, &pull)?)
+        })?;
+        held.git.update_ref(&base, &commit, Some(&tip)).await?;
+        self.observe(&held, by).await?;
+        Ok(commit)
+    }
+
+    async fn misbehave(&self, held: &Held, pull: &Pull) -> Result<(), ApiError> {
+        let wanted = |fault: &Fault| matches!(fault, Fault::RefuseMerge | Fault::MergeSomethingElse);
+        let path = format!("/pulls/{}/merge", pull.number);
+        for fault in self.faults.take(&held.full_name, "PUT", &path, wanted) {
+            if fault == Fault::RefuseMerge {
+                return Err(ApiError::refused(
+                    405,
+                    "At least 1 approving review is required by reviewers with write access.",
+                ));
+            }
+            let tip = held.git.resolve(&format!("refs/heads/{}", pull.base)).await?;
+            let edit = [Edit::write(format!("stowaway-{}.txt", pull.number), "nobody tested this\n")];
+            held.git.write(&pull.base, tip.as_deref(), &edit, "Land unseen", &Person::of("stowaway")).await?;
+            self.observe(held, "stowaway").await?;
+        }
+        Ok(())
+    }
+
+    /// Moves or makes a ref. Without `force` a branch only moves forward.
+    pub async fn set_ref(&self, full_name: &str, name: &str, to: &str, how: SetRef, by: &str) -> Result<(), ApiError> {
+        let held = self.hold(full_name).await;
+        self.repository(full_name)?;
+        let there = held.git.resolve(name).await?;
+        let Some(to) = held.git.resolve(to).await? else { return Err(ApiError::invalid("Object does not exist")) };
+        match (how, &there) {
+            (SetRef::Create, Some(_)) => return Err(ApiError::invalid("Reference already exists")),
+            (SetRef::Forward | SetRef::Force, None) => return Err(ApiError::invalid("Reference does not exist")),
+            (SetRef::Forward, Some(there)) if !held.git.is_ancestor(there, &to).await? => {
+                return Err(ApiError::invalid("Update is not a fast forward"));
+            }
+            _ => {}
+        }
+        let old = there.unwrap_or_else(|| crate::git::ZEROS.to_owned());
+        held.git.update_ref(name, &to, Some(&old)).await?;
+        self.observe(&held, by).await
+    }
+
+    pub async fn delete_ref(&self, full_name: &str, name: &str, by: &str) -> Result<(), ApiError> {
+        let held = self.hold(full_name).await;
+        if held.git.resolve(name).await?.is_none() {
+            return Err(ApiError::invalid("Reference does not exist"));
+        }
+        held.git.delete_ref(name).await?;
+        self.observe(&held, by).await
+    }
+}
+
+/// What may happen to a ref.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SetRef {
+    /// It must not be there.
+    Create,
+    /// It must be there and lead to the new commit.
+    Forward,
+    /// It must be there.
+    Force,
+}
+
+/// Makes the commit that puts `head` onto `tip`; `None` when they conflict.
+async fn make(
+    git: &Git,
+    method: Method,
+    tip: &str,
+    head: &str,
+    message: &str,
+    by: &str,
+    author: &str,
+) -> Result<Option<String>, ApiError> {
+    let committer = Person::of(by);
+    match method {
+        Method::Merge => {
+            let Some(tree) = git.merge_tree(tip, head).await? else { return Ok(None) };
+            Ok(Some(git.commit_tree(&tree, &[tip, head], message, &committer, &committer).await?))
+        }
+        Method::Squash => {
+            let Some(tree) = git.merge_tree(tip, head).await? else { return Ok(None) };
+            Ok(Some(git.commit_tree(&tree, &[tip], message, &Person::of(author), &committer).await?))
+        }
+        Method::Rebase => rebase(git, tip, head, &committer).await,
+    }
+}
+
+async fn rebase(git: &Git, tip: &str, head: &str, committer: &Person) -> Result<Option<String>, ApiError> {
+    let mut onto = tip.to_owned();
+    for commit in git.commits_between(tip, head).await? {
+        // Merges are left out, as GitHub does; what they brought comes with their other commits.
+        let [parent] = commit.parents.as_slice() else { continue };
+        let Some(place) = git.commit(&onto).await? else { return Err(ApiError::not_found()) };
+        // A commit with the tree of `onto` and the parent of `commit` makes that parent the base of the merge:
+        // a cherry-pick by three-way merge.
+        let stand_in = git.commit_tree(&place.tree, &[parent], "stand-in", committer, committer).await?;
+        let Some(tree) = git.merge_tree(&stand_in, &commit.sha).await? else { return Ok(None) };
+        onto = git.commit_tree(&tree, &[&onto], &commit.message, &commit.author, committer).await?;
+    }
+    Ok(Some(onto))
+}

@@ -1,0 +1,243 @@
+//! What the forge does, whoever asks: the REST API, git pushes and the Rust interface all come here.
+
+mod merges;
+mod observe;
+mod pulls;
+mod reports;
+
+pub(crate) use merges::{Method, SetRef};
+pub(crate) use pulls::{Edits, NewPull};
+pub(crate) use reports::{CheckRunFields, NewReview, NewStatus, statuses_of};
+
+use crate::Account;
+use crate::error::ApiError;
+use crate::faults::Faults;
+use crate::git::{Edit, Git, Person};
+use crate::hooks::Event;
+use crate::model::{Hook, Pull, Repository};
+use crate::shapes;
+use crate::store::{Access, Store};
+use serde_json::json;
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{Notify, OwnedMutexGuard};
+
+/// The forge's parts. One exists per folder.
+pub(crate) struct Engine {
+    pub root: PathBuf,
+    /// The base of all addresses, `http://127.0.0.1:1234`.
+    pub web: String,
+    pub store: Store,
+    pub accounts: Vec<Account>,
+    /// A hook that every new repository gets: its address and secret.
+    pub first_hook: Option<(String, String)>,
+    pub faults: Faults,
+    /// Tells the sender that a delivery waits.
+    pub news: Notify,
+    /// Tells whoever waits that a delivery was tried.
+    pub settled: Notify,
+    pub requests: RequestCount,
+    locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// How many requests were answered in the current hour.
+#[derive(Default)]
+pub(crate) struct RequestCount(Mutex<(u64, u64)>);
+
+impl RequestCount {
+    /// Counts one request; returns the count and the second at which it starts anew.
+    pub fn count(&self) -> (u64, u64) {
+        let hour = u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0) / 3_600;
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.0 != hour {
+            *state = (hour, 0);
+        }
+        state.1 += 1;
+        (state.1, (hour + 1) * 3_600)
+    }
+}
+
+/// Proof that nobody else moves this repository's refs.
+pub(crate) struct Held {
+    pub full_name: String,
+    pub git: Git,
+    _guard: OwnedMutexGuard<()>,
+}
+
+/// Returns the time as GitHub writes it.
+pub(crate) fn now() -> String {
+    let now = jiff::Timestamp::now();
+    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+impl Engine {
+    pub fn new(
+        root: PathBuf,
+        web: String,
+        store: Store,
+        accounts: Vec<Account>,
+        first_hook: Option<(String, String)>,
+    ) -> Self {
+        Self {
+            root,
+            web,
+            store,
+            accounts,
+            first_hook,
+            faults: Faults::default(),
+            news: Notify::new(),
+            settled: Notify::new(),
+            requests: RequestCount::default(),
+            locks: Mutex::default(),
+        }
+    }
+
+    pub fn git(&self, full_name: &str) -> Git {
+        Git::at(self.git_root().join(format!("{full_name}.git")))
+    }
+
+    pub fn git_root(&self) -> PathBuf {
+        self.root.join("git")
+    }
+
+    /// Waits for the repository and keeps it.
+    pub async fn hold(&self, full_name: &str) -> Held {
+        let lock = {
+            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            locks.entry(full_name.to_owned()).or_default().clone()
+        };
+        Held { full_name: full_name.to_owned(), git: self.git(full_name), _guard: lock.lock_owned().await }
+    }
+
+    pub fn repository(&self, full_name: &str) -> Result<Repository, ApiError> {
+        self.store.within(|access| find_repository(access, full_name))
+    }
+
+    pub fn pull(&self, full_name: &str, number: u64) -> Result<Pull, ApiError> {
+        self.store.within(|access| find_pull(access, full_name, number))
+    }
+
+    /// Looks at every repository once: what a kill left half done is finished now.
+    pub async fn recover(&self) -> Result<(), ApiError> {
+        let repositories: Vec<Repository> = self.store.within(|access| access.list(""))?;
+        for repository in repositories {
+            let held = self.hold(&repository.full_name).await;
+            self.observe(&held, "ghost").await?;
+        }
+        Ok(())
+    }
+
+    pub async fn create_repository(&self, full_name: &str, files: &[Edit], by: &str) -> Result<Repository, ApiError> {
+        if !is_full_name(full_name) {
+            return Err(ApiError::invalid("a repository is named owner/name"));
+        }
+        let held = self.hold(full_name).await;
+        if self.repository(full_name).is_ok() {
+            return Err(ApiError::invalid("name already exists on this account"));
+        }
+        let folder = self.git_root().join(format!("{full_name}.git"));
+        let failed = |source| crate::git::GitError::Run { command: "init".to_owned(), source };
+        // A kill before the record was written leaves a folder that nobody knows of.
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder).map_err(failed)?;
+        }
+        std::fs::create_dir_all(folder.parent().unwrap_or(&folder)).map_err(failed)?;
+        held.git.create("main").await?;
+        let repository = self.store.within(|access| {
+            let repository = Repository {
+                id: access.next("repository")?,
+                full_name: full_name.to_owned(),
+                default_branch: "main".to_owned(),
+                protected: Vec::new(),
+                refs: BTreeMap::new(),
+                created_at: now(),
+            };
+            access.put("", &repository)?;
+            Ok::<_, ApiError>(repository)
+        })?;
+        if let Some((url, secret)) = &self.first_hook {
+            self.add_hook(full_name, url, secret, vec!["*".to_owned()], by)?;
+        }
+        if !files.is_empty() {
+            held.git.write("main", None, files, "Begin", &Person::of(by)).await?;
+            self.observe(&held, by).await?;
+        }
+        Ok(repository)
+    }
+
+    pub fn add_hook(
+        &self,
+        full_name: &str,
+        url: &str,
+        secret: &str,
+        events: Vec<String>,
+        by: &str,
+    ) -> Result<Hook, ApiError> {
+        let hook = self.store.within(|access| {
+            let repository = find_repository(access, full_name)?;
+            let id = access.next("hook")?;
+            let hook = Hook { id, url: url.to_owned(), secret: secret.to_owned(), events, active: true };
+            access.put(full_name, &hook)?;
+            let payload = json!({
+                "zen": "Speak when spoken to.", "hook_id": id, "hook": shapes::hook(&self.web, full_name, &hook),
+            });
+            // GitHub greets a new hook whatever it asked for.
+            self.record(access, &repository, by, &Event::new("ping", None, payload), &hook)?;
+            Ok::<_, ApiError>(hook)
+        })?;
+        self.news.notify_one();
+        Ok(hook)
+    }
+
+    /// Commits edits on a branch, which is made from the default branch when it is not there.
+    pub async fn commit(
+        &self,
+        full_name: &str,
+        branch: &str,
+        message: &str,
+        edits: &[Edit],
+        by: &str,
+    ) -> Result<String, ApiError> {
+        let held = self.hold(full_name).await;
+        let repository = self.repository(full_name)?;
+        let parent = match held.git.resolve(&format!("refs/heads/{branch}")).await? {
+            Some(tip) => Some(tip),
+            None => held.git.resolve(&format!("refs/heads/{}", repository.default_branch)).await?,
+        };
+        held.git.write(branch, parent.as_deref(), edits, message, &Person::of(by)).await?;
+        let tip = held.git.resolve(&format!("refs/heads/{branch}")).await?.ok_or_else(ApiError::not_found)?;
+        self.observe(&held, by).await?;
+        Ok(tip)
+    }
+
+    /// Guards a branch or not: only its flag; the rules of protection are not played.
+    pub fn protect(&self, full_name: &str, branch: &str) -> Result<(), ApiError> {
+        self.store.within(|access| {
+            let mut repository = find_repository(access, full_name)?;
+            repository.protected.push(branch.to_owned());
+            Ok(access.put("", &repository)?)
+        })
+    }
+
+    pub fn account(&self, login: &str) -> Option<&Account> {
+        self.accounts.iter().find(|account| account.login == login)
+    }
+}
+
+pub(crate) fn find_repository(access: &Access, full_name: &str) -> Result<Repository, ApiError> {
+    let all: Vec<Repository> = access.list("")?;
+    all.into_iter().find(|repository| repository.full_name == full_name).ok_or_else(ApiError::not_found)
+}
+
+pub(crate) fn find_pull(access: &Access, full_name: &str, number: u64) -> Result<Pull, ApiError> {
+    access.get(full_name, number)?.ok_or_else(ApiError::not_found)
+}
+
+fn is_full_name(name: &str) -> bool {
+    let is_part = |part: &str| {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        !part.is_empty() && !part.starts_with('.') && !part.ends_with(".git") && part.chars().all(allowed)
+    };
+    name.split_once('/').is_some_and(|(owner, name)| is_part(owner) && is_part(name))
+}

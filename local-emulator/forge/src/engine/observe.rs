@@ -1,0 +1,218 @@
+//! The one place that notices moved refs: pushes, merges and API calls are all followed by a look, and so is a start.
+
+use super::{Engine, Held, find_repository, now};
+use crate::error::ApiError;
+use crate::git::{COMMITS_MAX, Commit, Git, ZEROS};
+use crate::hooks::Event;
+use crate::model::{Life, Pull, Repository};
+use crate::shapes;
+use crate::store::Access;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// GitHub names at most so many commits in a push event.
+const PUSHED_MAX: usize = 20;
+
+/// What happened to one open pull request.
+enum Turn {
+    /// Its head moved from one commit to another.
+    Synchronised { before: String, after: String },
+    /// Its head branch is gone.
+    Abandoned,
+    /// Its base now contains it.
+    Landed { by: String, commit: String, base_before: String },
+}
+
+impl Engine {
+    /// Compares the refs with those last seen, and records what follows: push events, moved heads, landed pulls.
+    pub(crate) async fn observe(&self, held: &Held, by: &str) -> Result<(), ApiError> {
+        let repository = self.repository(&held.full_name)?;
+        let refs = held.git.refs().await?;
+        let pulls: Vec<Pull> = self.store.within(|access| access.list(&held.full_name))?;
+        let mut moves = Vec::new();
+        for (name, before, after) in differences(&repository.refs, &refs) {
+            moves.push(Move::read(&held.git, name, before, after).await?);
+        }
+        let pushes: Vec<Value> = moves.iter().map(|moved| moved.payload(&self.web, &repository)).collect();
+        let open: Vec<Pull> = pulls.into_iter().filter(Pull::is_open).collect();
+        let landed = landed(&held.git, &open, &moves, &refs).await?;
+        let mut turns = Vec::new();
+        for pull in open {
+            let is_landed = landed.contains(&pull.number);
+            if let Some(turn) = turn(&held.git, &pull, is_landed, &repository.refs, &refs, by).await? {
+                turns.push((pull, turn));
+            }
+        }
+        self.store.within(|access| {
+            let mut repository = find_repository(access, &held.full_name)?;
+            repository.refs = refs;
+            access.put("", &repository)?;
+            for payload in pushes {
+                self.emit(access, &repository, by, Event::new("push", None, payload))?;
+            }
+            for (pull, turn) in turns {
+                self.apply(access, &repository, pull, turn, by)?;
+            }
+            Ok::<_, ApiError>(())
+        })?;
+        self.news.notify_one();
+        Ok(())
+    }
+
+    fn apply(
+        &self,
+        access: &Access,
+        repository: &Repository,
+        mut pull: Pull,
+        turn: Turn,
+        by: &str,
+    ) -> Result<(), ApiError> {
+        pull.updated_at = now();
+        let mut extra = json!({});
+        let action = match turn {
+            Turn::Synchronised { before, after } => {
+                extra = json!({"before": before, "after": after});
+                pull.head_sha = after;
+                "synchronize"
+            }
+            Turn::Abandoned => {
+                pull.life = Life::Closed { at: now() };
+                "closed"
+            }
+            Turn::Landed { by, commit, base_before } => {
+                pull.life = Life::Merged { at: now(), by, commit, base_before };
+                pull.landing = None;
+                "closed"
+            }
+        };
+        access.put(&repository.full_name, &pull)?;
+        self.emit_pull(access, repository, &pull, action, extra, by)
+    }
+
+    pub(super) fn emit_pull(
+        &self,
+        access: &Access,
+        repository: &Repository,
+        pull: &Pull,
+        action: &'static str,
+        mut payload: Value,
+        by: &str,
+    ) -> Result<(), ApiError> {
+        payload["number"] = pull.number.into();
+        payload["pull_request"] = shapes::pull(&self.web, repository, pull);
+        Ok(self.emit(access, repository, by, Event::new("pull_request", action, payload))?)
+    }
+}
+
+/// A ref that moved, appeared or vanished; all zeros stand for "not there".
+struct Move {
+    name: String,
+    before: String,
+    after: String,
+    /// What is new in it, the oldest first; of a new ref only its tip.
+    commits: Vec<Commit>,
+    is_forced: bool,
+}
+
+impl Move {
+    /// Reads what is new, with one command where that tells everything.
+    async fn read(git: &Git, name: &str, before: &str, after: &str) -> Result<Self, ApiError> {
+        let commits = match (before, after) {
+            (_, ZEROS) => Vec::new(),
+            (ZEROS, after) => git.commit(after).await?.into_iter().collect(),
+            (before, after) => git.commits_between(before, after).await?,
+        };
+        let is_plain = before == ZEROS || after == ZEROS;
+        let follows = commits.iter().any(|commit| commit.parents.iter().any(|parent| parent == before));
+        let is_forced = !is_plain && !follows && !git.is_ancestor(before, after).await?;
+        Ok(Self { name: name.into(), before: before.into(), after: after.into(), commits, is_forced })
+    }
+
+    fn payload(&self, web: &str, repository: &Repository) -> Value {
+        let Self { name, before, after, commits, is_forced } = self;
+        let newest = commits.len().saturating_sub(PUSHED_MAX);
+        let shown = if before == ZEROS { &[] } else { &commits[newest..] };
+        json!({
+            "ref": name,
+            "before": before,
+            "after": after,
+            "created": before == ZEROS,
+            "deleted": after == ZEROS,
+            "forced": is_forced,
+            "compare": format!("{web}/{}/compare/{before}...{after}", repository.full_name),
+            "commits": shown.iter().map(shapes::pushed_commit).collect::<Vec<_>>(),
+            "head_commit": commits.last().map(shapes::pushed_commit),
+        })
+    }
+}
+
+/// Returns (name, before, after) of the refs that differ.
+fn differences<'a>(
+    before: &'a BTreeMap<String, String>,
+    after: &'a BTreeMap<String, String>,
+) -> Vec<(&'a str, &'a str, &'a str)> {
+    let at = |refs: &'a BTreeMap<String, String>, name: &str| refs.get(name).map_or(ZEROS, String::as_str);
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let both = names.into_iter().map(|name| (name.as_str(), at(before, name), at(after, name)));
+    both.filter(|(_, before, after)| before != after).collect()
+}
+
+/// Brings the refs of the open pulls to their heads, and returns the pulls that a moved base came to contain:
+/// by a push or a fast-forward, for that is a merge too.
+async fn landed(
+    git: &Git,
+    open: &[Pull],
+    moves: &[Move],
+    refs: &BTreeMap<String, String>,
+) -> Result<BTreeSet<u64>, ApiError> {
+    let head_of = |pull: &Pull| refs.get(&branch(&pull.head)).cloned();
+    for pull in open {
+        if let Some(head) = head_of(pull).filter(|head| *head != pull.head_sha) {
+            git.update_ref(&format!("refs/pull/{}/head", pull.number), &head, None).await?;
+        }
+    }
+    let mut landed = BTreeSet::new();
+    for moved in moves.iter().filter(|moved| moved.after != ZEROS) {
+        let mut here: Vec<&Pull> = open.iter().filter(|pull| branch(&pull.base) == moved.name).collect();
+        if moved.before != ZEROS && moved.commits.len() < COMMITS_MAX {
+            // All that is new is known: a head that came to be contained is among it.
+            let new: BTreeSet<&str> = moved.commits.iter().map(|commit| commit.sha.as_str()).collect();
+            here.retain(|pull| head_of(pull).is_some_and(|head| new.contains(head.as_str())));
+        } else if !here.is_empty() {
+            let contained = git.pulls_within(&moved.after).await?;
+            here.retain(|pull| contained.contains(&pull.number));
+        }
+        landed.extend(here.iter().map(|pull| pull.number));
+    }
+    Ok(landed)
+}
+
+async fn turn(
+    git: &Git,
+    pull: &Pull,
+    is_landed: bool,
+    before: &BTreeMap<String, String>,
+    after: &BTreeMap<String, String>,
+    by: &str,
+) -> Result<Option<Turn>, ApiError> {
+    let tip = after.get(&branch(&pull.base));
+    if let (Some(landing), Some(tip)) = (&pull.landing, tip)
+        && (landing.commit == *tip || git.is_ancestor(&landing.commit, tip).await?)
+    {
+        let (by, commit, base_before) = (landing.by.clone(), landing.commit.clone(), landing.base_before.clone());
+        return Ok(Some(Turn::Landed { by, commit, base_before }));
+    }
+    let Some(head) = after.get(&branch(&pull.head)) else { return Ok(Some(Turn::Abandoned)) };
+    if let Some(tip) = tip.filter(|_| is_landed) {
+        let base_before = before.get(&branch(&pull.base)).cloned().unwrap_or_default();
+        return Ok(Some(Turn::Landed { by: by.to_owned(), commit: tip.clone(), base_before }));
+    }
+    if *head != pull.head_sha {
+        return Ok(Some(Turn::Synchronised { before: pull.head_sha.clone(), after: head.clone() }));
+    }
+    Ok(None)
+}
+
+fn branch(name: &str) -> String {
+    format!("refs/heads/{name}")
+}

@@ -1,0 +1,37 @@
+//! What the forge answers when it cannot do something, in GitHub's words and statuses.
+
+use crate::git::GitError;
+use crate::store::StoreError;
+
+/// Why a request, or a call of the Rust interface, was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// The request is refused with this HTTP status; the message is what GitHub would say.
+    #[error("the forge answered {status}: {message}")]
+    Refused {
+        /// HTTP status, 400 to 499.
+        status: u16,
+        /// GitHub's words.
+        message: String,
+    },
+    /// Git failed.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl ApiError {
+    pub(crate) fn refused(status: u16, message: impl Into<String>) -> Self {
+        Self::Refused { status, message: message.into() }
+    }
+
+    pub(crate) fn not_found() -> Self {
+        Self::refused(404, "Not Found")
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::refused(422, message)
+    }
+}

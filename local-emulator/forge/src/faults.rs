@@ -1,0 +1,101 @@
+//! Faults to be switched on, one by one, for whoever wants to see what a gate does when its forge misbehaves.
+
+use std::sync::{Mutex, PoisonError};
+
+/// What goes wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// A merge is refused (405), as by a rule of the branch.
+    RefuseMerge,
+    /// Another commit lands on the base just before the merge, so that more is merged than was tested.
+    MergeSomethingElse,
+    /// The request is answered this much later.
+    AnswerSlowly {
+        /// The delay.
+        milliseconds: u64,
+    },
+    /// The request is answered with this status and nothing is done.
+    ServerError {
+        /// 500 to 599.
+        status: u16,
+    },
+    /// The request is carried out, and then answered 502.
+    LoseAnswer,
+    /// The repository is not there (404), neither by API nor by git.
+    RepositoryGone,
+    /// The token's requests are used up (403).
+    RateLimited {
+        /// What `Retry-After` says.
+        retry_after_seconds: u64,
+    },
+    /// Webhook bodies are this much larger.
+    HugeBodies {
+        /// Bytes to add; GitHub's bodies reach 25 MB.
+        bytes: usize,
+    },
+}
+
+/// Which requests of a repository a fault meets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Aim {
+    /// All of them.
+    Everything,
+    /// All that are not GET or HEAD.
+    Writes,
+    /// Those whose path contains the text, for example `/merge`.
+    Path(String),
+}
+
+/// How often a fault happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Times {
+    /// So many times, then never again.
+    Next(u32),
+    /// Until faults are cleared.
+    UntilCleared,
+}
+
+struct Switch {
+    repository: String,
+    fault: Fault,
+    aim: Aim,
+    times: Times,
+}
+
+#[derive(Default)]
+pub(crate) struct Faults {
+    switches: Mutex<Vec<Switch>>,
+}
+
+impl Faults {
+    pub fn set(&self, repository: &str, fault: Fault, aim: Aim, times: Times) {
+        let switch = Switch { repository: repository.to_owned(), fault, aim, times };
+        self.switches.lock().unwrap_or_else(PoisonError::into_inner).push(switch);
+    }
+
+    pub fn clear(&self, repository: &str) {
+        let mut switches = self.switches.lock().unwrap_or_else(PoisonError::into_inner);
+        switches.retain(|switch| switch.repository != repository);
+    }
+
+    /// Returns the faults that `wanted` picks for this request, and counts them as having happened.
+    pub fn take(&self, repository: &str, method: &str, path: &str, wanted: impl Fn(&Fault) -> bool) -> Vec<Fault> {
+        let mut switches = self.switches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = Vec::new();
+        for switch in switches.iter_mut().filter(|switch| switch.repository == repository) {
+            let is_meant = match &switch.aim {
+                Aim::Everything => true,
+                Aim::Writes => !matches!(method, "GET" | "HEAD"),
+                Aim::Path(part) => path.contains(part),
+            };
+            if is_meant && wanted(&switch.fault) && switch.times != Times::Next(0) {
+                taken.push(switch.fault.clone());
+                if let Times::Next(left) = &mut switch.times {
+                    *left -= 1;
+                }
+            }
+        }
+        switches.retain(|switch| switch.times != Times::Next(0));
+        taken
+    }
+}

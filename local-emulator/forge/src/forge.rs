@@ -1,0 +1,363 @@
+//! The forge as a Rust value: starting, stopping, and doing by hand what people do on a forge.
+
+use crate::engine::{Edits, Engine, NewPull, NewReview, statuses_of};
+use crate::error::ApiError;
+use crate::faults::{Aim, Fault, Times};
+use crate::git::Edit;
+use crate::model::{CheckRun, Comment, Delivery, Outcome, Pull, Status};
+use crate::store::{Store, StoreError};
+use crate::views::{CheckRunView, CommentView, DeliveryView, PullView, StatusView, Verdict};
+use crate::{api, hooks};
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// How much an account may do, in every repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permission {
+    /// May read, comment, review and propose.
+    Read,
+    /// May also push, merge, label and report.
+    Write,
+    /// May do everything.
+    Admin,
+}
+
+impl Permission {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// Somebody who uses the forge.
+#[derive(Clone)]
+pub struct Account {
+    /// The login.
+    pub login: String,
+    /// The token of its requests; the password of its pushes.
+    pub token: String,
+    /// What it may do.
+    pub permission: Permission,
+}
+
+impl Account {
+    /// Makes an account.
+    pub fn new(login: impl Into<String>, token: impl Into<String>, permission: Permission) -> Self {
+        Self { login: login.into(), token: token.into(), permission }
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account")
+            .field("login", &self.login)
+            .field("permission", &self.permission)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a forge is started with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The folder that holds everything; made when it is not there. One forge at a time may use it.
+    pub root: PathBuf,
+    /// The port on 127.0.0.1; 0 takes a free one. Addresses in stored events name it, so a lasting forge wants its own.
+    pub port: u16,
+    /// Who may use it.
+    pub accounts: Vec<Account>,
+    /// The address and secret of a hook that every new repository gets.
+    pub first_hook: Option<(String, String)>,
+}
+
+/// Why a forge could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The folder cannot be used.
+    #[error("could not start the forge: the folder {folder} cannot be made or written; choose another")]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The port cannot be used.
+    #[error("could not start the forge: port {port} on 127.0.0.1 cannot be listened on; choose another or 0")]
+    Port {
+        /// The port.
+        port: u16,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The database cannot be opened.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What an earlier run left cannot be taken up.
+    #[error("could not start the forge: what an earlier run left half done could not be finished")]
+    Recovery(#[source] ApiError),
+}
+
+/// What a new pull request proposes.
+#[derive(Debug, Clone, Default)]
+pub struct Proposal {
+    /// The title.
+    pub title: String,
+    /// The description; `Depends-On:` lines stand here.
+    pub body: String,
+    /// The branch with the commits.
+    pub head: String,
+    /// The branch they are for; empty means `main`.
+    pub base: String,
+}
+
+/// A running forge. Dropped, it stops listening; what it holds stays in its folder.
+pub struct Forge {
+    engine: Arc<Engine>,
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    server: Option<JoinHandle<()>>,
+    sender: JoinHandle<()>,
+}
+
+impl Forge {
+    /// Starts a forge, taking up what an earlier one left in the folder.
+    pub async fn start(options: Options) -> Result<Self, StartError> {
+        let Options { root, port, accounts, first_hook } = options;
+        let folder = |source| StartError::Folder { folder: root.clone(), source };
+        std::fs::create_dir_all(root.join("git")).map_err(folder)?;
+        let store = Store::open(&root.join("forge.sqlite"))?;
+        let listening = |source| StartError::Port { port, source };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(listening)?;
+        let address = listener.local_addr().map_err(listening)?;
+        let engine = Arc::new(Engine::new(root, format!("http://{address}"), store, accounts, first_hook));
+        engine.recover().await.map_err(StartError::Recovery)?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let router = api::router(engine.clone());
+        let server = tokio::spawn(async move {
+            let until = async { drop(stopped.await) };
+            if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(until).await {
+                tracing::error!(%error, "the forge stopped listening");
+            }
+        });
+        let sender = tokio::spawn(hooks::deliver(engine.clone()));
+        Ok(Self { engine, address, stop: Some(stop), server: Some(server), sender })
+    }
+
+    /// Stops the forge: answers what was asked, sends no further webhooks.
+    pub async fn stop(mut self) {
+        drop(self.stop.take());
+        if let Some(server) = self.server.take() {
+            // The task only ends by itself or by a panic that was reported already.
+            let _ = server.await;
+        }
+    }
+
+    /// Returns where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the base of its pages: `http://127.0.0.1:<port>`.
+    pub fn web_url(&self) -> &str {
+        &self.engine.web
+    }
+
+    /// Returns the base of its REST API, as GitHub Enterprise has it.
+    pub fn api_url(&self) -> String {
+        format!("{}/api/v3", self.engine.web)
+    }
+
+    /// Returns the address that git clones a repository from.
+    pub fn clone_url(&self, repository: &str) -> String {
+        format!("{}/{repository}.git", self.engine.web)
+    }
+
+    /// Makes a repository `owner/name` whose branch `main` holds these files.
+    pub async fn create_repository(&self, name: &str, files: &[Edit], by: &str) -> Result<(), ApiError> {
+        self.engine.create_repository(name, files, by).await.map(drop)
+    }
+
+    /// Adds a hook for all events and returns its number. It is greeted by a `ping`.
+    pub fn add_hook(&self, repository: &str, url: &str, secret: &str, by: &str) -> Result<u64, ApiError> {
+        let hook = self.engine.add_hook(repository, url, secret, vec!["*".to_owned()], by)?;
+        Ok(hook.id)
+    }
+
+    /// Commits edits on a branch, made from `main` when it is not there; returns the commit.
+    pub async fn commit(
+        &self,
+        repository: &str,
+        branch: &str,
+        message: &str,
+        edits: &[Edit],
+        by: &str,
+    ) -> Result<String, ApiError> {
+        self.engine.commit(repository, branch, message, edits, by).await
+    }
+
+    /// Marks a branch as protected.
+    pub fn protect(&self, repository: &str, branch: &str) -> Result<(), ApiError> {
+        self.engine.protect(repository, branch)
+    }
+
+    /// Opens a pull request and returns its number.
+    pub async fn open_pull(&self, repository: &str, proposal: Proposal, by: &str) -> Result<u64, ApiError> {
+        let Proposal { title, body, head, base } = proposal;
+        let base = if base.is_empty() { "main".to_owned() } else { base };
+        let new = NewPull { title, body, head, base, draft: false };
+        Ok(self.engine.open_pull(repository, new, by).await?.number)
+    }
+
+    /// Closes a pull request without merging it.
+    pub async fn close(&self, repository: &str, number: u64, by: &str) -> Result<(), ApiError> {
+        let edits = Edits { state: Some("closed".to_owned()), ..Edits::default() };
+        self.engine.edit_pull(repository, number, edits, by).await.map(drop)
+    }
+
+    /// Opens a closed pull request again.
+    pub async fn reopen(&self, repository: &str, number: u64, by: &str) -> Result<(), ApiError> {
+        let edits = Edits { state: Some("open".to_owned()), ..Edits::default() };
+        self.engine.edit_pull(repository, number, edits, by).await.map(drop)
+    }
+
+    /// Changes the description of a pull request.
+    pub async fn describe(&self, repository: &str, number: u64, body: &str, by: &str) -> Result<(), ApiError> {
+        let edits = Edits { body: Some(body.to_owned()), ..Edits::default() };
+        self.engine.edit_pull(repository, number, edits, by).await.map(drop)
+    }
+
+    /// Reviews a pull request and returns the review's number.
+    pub fn review(
+        &self,
+        repository: &str,
+        number: u64,
+        verdict: Verdict,
+        body: &str,
+        by: &str,
+    ) -> Result<u64, ApiError> {
+        let event = verdict.event().to_owned();
+        let new = NewReview { number, event, body: body.to_owned(), commit: None, lines: Vec::new() };
+        Ok(self.engine.review(repository, new, by)?.id)
+    }
+
+    /// Approves a pull request.
+    pub fn approve(&self, repository: &str, number: u64, by: &str) -> Result<u64, ApiError> {
+        self.review(repository, number, Verdict::Approve, "", by)
+    }
+
+    /// Dismisses a review.
+    pub fn dismiss(&self, repository: &str, number: u64, review: u64, by: &str) -> Result<(), ApiError> {
+        self.engine.dismiss_review(repository, number, review, by).map(drop)
+    }
+
+    /// Comments on a pull request and returns the comment's number.
+    pub fn comment(&self, repository: &str, number: u64, body: &str, by: &str) -> Result<u64, ApiError> {
+        Ok(self.engine.comment(repository, number, body, by)?.id)
+    }
+
+    /// Puts a label on a pull request.
+    pub async fn label(&self, repository: &str, number: u64, label: &str, by: &str) -> Result<(), ApiError> {
+        self.engine.label(repository, number, &[label.to_owned()], &[], by).await.map(drop)
+    }
+
+    /// Takes a label off a pull request.
+    pub async fn unlabel(&self, repository: &str, number: u64, label: &str, by: &str) -> Result<(), ApiError> {
+        self.engine.label(repository, number, &[], &[label.to_owned()], by).await.map(drop)
+    }
+
+    /// Returns a pull request as it is.
+    pub fn pull(&self, repository: &str, number: u64) -> Result<PullView, ApiError> {
+        self.engine.pull(repository, number).map(PullView::from)
+    }
+
+    /// Returns all pull requests of a repository, by number.
+    pub fn pulls(&self, repository: &str) -> Result<Vec<PullView>, ApiError> {
+        let pulls: Vec<Pull> = self.engine.store.within(|access| access.list(repository))?;
+        Ok(pulls.into_iter().map(PullView::from).collect())
+    }
+
+    /// Returns the commit a branch is at.
+    pub async fn tip(&self, repository: &str, branch: &str) -> Result<Option<String>, ApiError> {
+        Ok(self.engine.git(repository).resolve(&format!("refs/heads/{branch}")).await?)
+    }
+
+    /// Returns the tree of a commit or branch.
+    pub async fn tree(&self, repository: &str, revision: &str) -> Result<Option<String>, ApiError> {
+        Ok(self.engine.git(repository).commit(revision).await?.map(|commit| commit.tree))
+    }
+
+    /// Returns a file's text at a commit or branch.
+    pub async fn file(&self, repository: &str, revision: &str, path: &str) -> Result<Option<String>, ApiError> {
+        let bytes = self.engine.git(repository).file(revision, path).await?;
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    /// Returns the statuses set on a commit, oldest first, with those that newer ones replaced.
+    pub fn statuses(&self, repository: &str, commit: &str) -> Result<Vec<StatusView>, ApiError> {
+        let statuses: Vec<Status> = self.engine.store.within(|access| access.list(&statuses_of(repository, commit)))?;
+        Ok(statuses.into_iter().map(StatusView::from).collect())
+    }
+
+    /// Returns the check runs of a commit.
+    pub fn check_runs(&self, repository: &str, commit: &str) -> Result<Vec<CheckRunView>, ApiError> {
+        let runs: Vec<CheckRun> = self.engine.store.within(|access| access.list(repository))?;
+        Ok(runs.into_iter().filter(|run| run.sha == commit).map(CheckRunView::from).collect())
+    }
+
+    /// Returns the comments on a pull request, oldest first.
+    pub fn comments(&self, repository: &str, number: u64) -> Result<Vec<CommentView>, ApiError> {
+        let comments: Vec<Comment> = self.engine.store.within(|access| access.list(repository))?;
+        Ok(comments.into_iter().filter(|comment| comment.number == number).map(CommentView::from).collect())
+    }
+
+    /// Returns the webhook deliveries of a repository, oldest first.
+    pub fn deliveries(&self, repository: &str) -> Result<Vec<DeliveryView>, ApiError> {
+        let deliveries: Vec<Delivery> = self.engine.store.within(|access| access.list(repository))?;
+        Ok(deliveries.into_iter().map(DeliveryView::from).collect())
+    }
+
+    /// Sends a delivery once more, as someone pressing GitHub's button.
+    pub fn redeliver(&self, repository: &str, delivery: &DeliveryView) -> Result<(), ApiError> {
+        self.engine.redeliver(repository, delivery.hook, delivery.number)
+    }
+
+    /// Waits until every recorded delivery of a repository was tried.
+    pub async fn deliveries_tried(&self, repository: &str) -> Result<(), ApiError> {
+        loop {
+            let tried = self.engine.settled.notified();
+            tokio::pin!(tried);
+            // Listening begins before looking, so that no end is missed in between.
+            tried.as_mut().enable();
+            let all: Vec<Delivery> = self.engine.store.within(|access| access.list(repository))?;
+            if !all.iter().any(|delivery| matches!(delivery.outcome, Outcome::Waiting | Outcome::Sending)) {
+                return Ok(());
+            }
+            tried.await;
+        }
+    }
+
+    /// Switches a fault on for requests of a repository.
+    pub fn fault(&self, repository: &str, fault: Fault, aim: Aim, times: Times) {
+        self.engine.faults.set(repository, fault, aim, times);
+    }
+
+    /// Switches all faults of a repository off.
+    pub fn clear_faults(&self, repository: &str) {
+        self.engine.faults.clear(repository);
+    }
+}
+
+impl Drop for Forge {
+    fn drop(&mut self) {
+        self.sender.abort();
+    }
+}

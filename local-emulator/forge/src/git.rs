@@ -1,0 +1,377 @@
+//! Git itself: every look into a repository and every new object is the git command's doing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+const TIMEOUT_SECONDS: u64 = 60;
+/// The most commits of a pull request that are rebased or listed.
+pub(crate) const COMMITS_MAX: usize = 250;
+pub(crate) const ZEROS: &str = "0000000000000000000000000000000000000000";
+
+/// Git did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum GitError {
+    /// The command could not be run.
+    #[error("could not run git {command}; check that git 2.38 or newer is installed")]
+    Run {
+        /// Its subcommand.
+        command: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The command took too long.
+    #[error("could not finish git {command} within {TIMEOUT_SECONDS} s")]
+    Timeout {
+        /// Its subcommand.
+        command: String,
+    },
+    /// The command said no.
+    #[error("could not run git {command}: {message}")]
+    Failed {
+        /// Its subcommand.
+        command: String,
+        /// The end of what it printed.
+        message: String,
+    },
+}
+
+/// A change to one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Edit {
+    /// The file has this content from now on.
+    Write {
+        /// Its path from the repository's root.
+        path: String,
+        /// The whole content.
+        content: String,
+    },
+    /// The file is gone.
+    Remove {
+        /// Its path.
+        path: String,
+    },
+}
+
+impl Edit {
+    /// Makes an edit that writes a file.
+    pub fn write(path: impl Into<String>, content: impl Into<String>) -> Self {
+        Self::Write { path: path.into(), content: content.into() }
+    }
+
+    /// Makes an edit that removes a file.
+    pub fn remove(path: impl Into<String>) -> Self {
+        Self::Remove { path: path.into() }
+    }
+}
+
+/// Who a commit is by.
+#[derive(Debug, Clone)]
+pub(crate) struct Person {
+    pub name: String,
+    pub email: String,
+    pub date: Option<String>,
+}
+
+impl Person {
+    /// Makes the git identity of an account.
+    pub fn of(login: &str) -> Self {
+        Self { name: login.to_owned(), email: format!("{login}@users.forge.invalid"), date: None }
+    }
+}
+
+/// A commit, read.
+#[derive(Debug, Clone)]
+pub(crate) struct Commit {
+    pub sha: String,
+    pub tree: String,
+    pub parents: Vec<String>,
+    pub author: Person,
+    pub committer: Person,
+    pub message: String,
+}
+
+/// A file that a pull request touches. `status` is GitHub's word.
+#[derive(Debug, Clone)]
+pub(crate) struct FileChange {
+    pub status: &'static str,
+    pub path: String,
+    pub previous: Option<String>,
+}
+
+/// One bare repository.
+#[derive(Debug, Clone)]
+pub(crate) struct Git {
+    folder: PathBuf,
+}
+
+impl Git {
+    pub fn at(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    /// Makes the repository, offering partial clones and any commit by its id.
+    pub async fn create(&self, default_branch: &str) -> Result<(), GitError> {
+        let folder = self.folder.to_string_lossy().into_owned();
+        let parent = Git::at(self.folder.parent().unwrap_or(Path::new("/")).to_path_buf());
+        parent.run(&["init", "--quiet", "--bare", &format!("--initial-branch={default_branch}"), &folder]).await?;
+        for (name, value) in [
+            ("http.receivepack", "true"),
+            ("uploadpack.allowFilter", "true"),
+            ("uploadpack.allowAnySHA1InWant", "true"),
+            ("receive.denyDeleteCurrent", "ignore"),
+            ("gc.auto", "0"),
+            ("core.logAllRefUpdates", "false"),
+        ] {
+            self.run(&["config", name, value]).await?;
+        }
+        Ok(())
+    }
+
+    pub async fn refs(&self) -> Result<BTreeMap<String, String>, GitError> {
+        let format = "--format=%(objectname) %(refname)";
+        let text = self.run(&["for-each-ref", format, "refs/heads", "refs/tags"]).await?;
+        Ok(text.lines().filter_map(|l| l.split_once(' ')).map(|(id, name)| (name.to_owned(), id.to_owned())).collect())
+    }
+
+    /// Returns the commit that `revision` names, if there is one.
+    pub async fn resolve(&self, revision: &str) -> Result<Option<String>, GitError> {
+        if revision.starts_with('-') {
+            return Ok(None);
+        }
+        let output =
+            self.output(&["rev-parse", "--verify", "--quiet", &format!("{revision}^{{commit}}")], &[], b"").await?;
+        Ok(output.status.success().then(|| text(&output.stdout)))
+    }
+
+    /// Moves a ref from `old` to `new`; all zeros stand for "not there".
+    pub async fn update_ref(&self, name: &str, new: &str, old: Option<&str>) -> Result<(), GitError> {
+        let mut arguments = vec!["update-ref", name, new];
+        arguments.extend(old);
+        self.run(&arguments).await.map(drop)
+    }
+
+    pub async fn delete_ref(&self, name: &str) -> Result<(), GitError> {
+        self.run(&["update-ref", "-d", name]).await.map(drop)
+    }
+
+    /// Returns the numbers of the pulls whose heads `tip` contains.
+    pub async fn pulls_within(&self, tip: &str) -> Result<BTreeSet<u64>, GitError> {
+        let text = self.run(&["for-each-ref", &format!("--merged={tip}"), "--format=%(refname)", "refs/pull/"]).await?;
+        let number = |name: &str| name.strip_prefix("refs/pull/")?.strip_suffix("/head")?.parse().ok();
+        Ok(text.lines().filter_map(number).collect())
+    }
+
+    pub async fn is_ancestor(&self, ancestor: &str, of: &str) -> Result<bool, GitError> {
+        let output = self.output(&["merge-base", "--is-ancestor", ancestor, of], &[], b"").await?;
+        match output.status.code() {
+            Some(0) => Ok(true),
+            Some(1) => Ok(false),
+            _ => Err(failed("merge-base", &output)),
+        }
+    }
+
+    pub async fn commit(&self, sha: &str) -> Result<Option<Commit>, GitError> {
+        let Some(sha) = self.resolve(sha).await? else { return Ok(None) };
+        Ok(self.log(&["--no-walk", &sha]).await?.into_iter().next())
+    }
+
+    /// Returns the commits of `head` that `base` lacks, the oldest first.
+    pub async fn commits_between(&self, base: &str, head: &str) -> Result<Vec<Commit>, GitError> {
+        let limit = format!("--max-count={COMMITS_MAX}");
+        self.log(&["--reverse", "--topo-order", &limit, &format!("{base}..{head}")]).await
+    }
+
+    async fn log(&self, which: &[&str]) -> Result<Vec<Commit>, GitError> {
+        let format = "--format=%H%x00%T%x00%P%x00%an%x00%ae%x00%aI%x00%cn%x00%ce%x00%cI%x00%B%x00%x01";
+        let text = self.run(&[&["log", format], which].concat()).await?;
+        Ok(text.split('\u{1}').filter_map(commit_of).collect())
+    }
+
+    /// Returns the files that differ between `head` and where it left `base`.
+    pub async fn files_between(&self, base: &str, head: &str) -> Result<Vec<FileChange>, GitError> {
+        let text = self.run(&["diff", "--name-status", "-z", "-M", &format!("{base}...{head}")]).await?;
+        let mut parts = text.split('\0').filter(|part| !part.is_empty()).map(|part| part.trim_start_matches('\n'));
+        let mut files = Vec::new();
+        while let (Some(kind), Some(path)) = (parts.next(), parts.next()) {
+            let (status, previous) = match kind.as_bytes().first() {
+                Some(b'A') => ("added", None),
+                Some(b'D') => ("removed", None),
+                Some(b'R') => ("renamed", Some(path.to_owned())),
+                Some(b'C') => ("copied", Some(path.to_owned())),
+                _ => ("modified", None),
+            };
+            let path = if previous.is_some() { parts.next().unwrap_or(path) } else { path };
+            files.push(FileChange { status, path: path.to_owned(), previous });
+        }
+        Ok(files)
+    }
+
+    /// Returns a file's bytes at a revision.
+    pub async fn file(&self, revision: &str, path: &str) -> Result<Option<Vec<u8>>, GitError> {
+        if revision.starts_with('-') {
+            return Ok(None);
+        }
+        let output = self.output(&["cat-file", "blob", &format!("{revision}:{path}")], &[], b"").await?;
+        Ok(output.status.success().then_some(output.stdout))
+    }
+
+    /// Returns (kind, id, name) of the entries of a folder at a revision.
+    pub async fn folder(&self, revision: &str, path: &str) -> Result<Vec<(String, String, String)>, GitError> {
+        let output = self.output(&["ls-tree", "-z", &format!("{revision}:{path}")], &[], b"").await?;
+        let text = text(&output.stdout);
+        let entry = |line: &str| {
+            let (meta, name) = line.split_once('\t')?;
+            let mut meta = meta.split(' ').skip(1);
+            Some((meta.next()?.to_owned(), meta.next()?.to_owned(), name.to_owned()))
+        };
+        Ok(text.split('\0').filter_map(entry).collect())
+    }
+
+    /// Returns the merge of two commits as a tree, or `None` when they conflict.
+    pub async fn merge_tree(&self, ours: &str, theirs: &str) -> Result<Option<String>, GitError> {
+        let output = self.output(&["merge-tree", "--write-tree", "--no-messages", ours, theirs], &[], b"").await?;
+        match output.status.code() {
+            Some(0) => Ok(Some(text(&output.stdout))),
+            Some(1) => Ok(None),
+            _ => Err(failed("merge-tree", &output)),
+        }
+    }
+
+    pub async fn commit_tree(
+        &self,
+        tree: &str,
+        parents: &[&str],
+        message: &str,
+        author: &Person,
+        committer: &Person,
+    ) -> Result<String, GitError> {
+        let mut arguments = vec!["commit-tree", tree];
+        for parent in parents {
+            arguments.extend(["-p", parent]);
+        }
+        let mut identity = vec![
+            ("GIT_AUTHOR_NAME", author.name.as_str()),
+            ("GIT_AUTHOR_EMAIL", author.email.as_str()),
+            ("GIT_COMMITTER_NAME", committer.name.as_str()),
+            ("GIT_COMMITTER_EMAIL", committer.email.as_str()),
+        ];
+        identity.extend(author.date.as_deref().map(|date| ("GIT_AUTHOR_DATE", date)));
+        identity.extend(committer.date.as_deref().map(|date| ("GIT_COMMITTER_DATE", date)));
+        let output = self.output(&arguments, &identity, message.as_bytes()).await?;
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(failed("commit-tree", &output)) }
+    }
+
+    /// Commits edits on top of `parent` and puts `branch` there.
+    pub async fn write(
+        &self,
+        branch: &str,
+        parent: Option<&str>,
+        edits: &[Edit],
+        message: &str,
+        by: &Person,
+    ) -> Result<(), GitError> {
+        let seconds = jiff::Timestamp::now().as_second();
+        let mut stream = Vec::new();
+        let mut line = |text: String| stream.extend_from_slice(text.as_bytes());
+        line(format!("commit refs/heads/{branch}\ncommitter {} <{}> {seconds} +0000\n", by.name, by.email));
+        line(format!("data {}\n{message}\n", message.len()));
+        if let Some(parent) = parent {
+            line(format!("from {parent}\n"));
+        }
+        for edit in edits {
+            match edit {
+                Edit::Write { path, content } => {
+                    line(format!("M 100644 inline {}\ndata {}\n{content}\n", quoted(path), content.len()));
+                }
+                Edit::Remove { path } => line(format!("D {}\n", quoted(path))),
+            }
+        }
+        line("\ndone\n".to_owned());
+        let output = self.output(&["fast-import", "--quiet", "--done"], &[], &stream).await?;
+        if output.status.success() { Ok(()) } else { Err(failed("fast-import", &output)) }
+    }
+
+    async fn run(&self, arguments: &[&str]) -> Result<String, GitError> {
+        let output = self.output(arguments, &[], b"").await?;
+        if output.status.success() {
+            Ok(text(&output.stdout))
+        } else {
+            Err(failed(arguments.first().unwrap_or(&""), &output))
+        }
+    }
+
+    async fn output(&self, arguments: &[&str], extra: &[(&str, &str)], input: &[u8]) -> Result<Output, GitError> {
+        let command = || arguments.first().unwrap_or(&"").to_string();
+        let run = |source| GitError::Run { command: command(), source };
+        let mut child = base_command()
+            .args(arguments)
+            .envs(extra.iter().copied())
+            .current_dir(&self.folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(run)?;
+        let mut stdin = child.stdin.take();
+        let feed = async {
+            if let Some(mut stdin) = stdin.take() {
+                // A command that ends without reading is judged by its status.
+                let _ = stdin.write_all(input).await;
+            }
+        };
+        let both = async { tokio::join!(feed, child.wait_with_output()).1 };
+        match tokio::time::timeout(Duration::from_secs(TIMEOUT_SECONDS), both).await {
+            Ok(output) => output.map_err(run),
+            Err(_) => Err(GitError::Timeout { command: command() }),
+        }
+    }
+}
+
+/// Returns a git command that sees nothing of this machine's and user's own settings.
+pub(crate) fn base_command() -> Command {
+    let mut command = Command::new("git");
+    command
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()))
+        .env("LC_ALL", "C")
+        .env("HOME", "/nonexistent")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_TERMINAL_PROMPT", "0")
+        // The folder may belong to whoever prepared it.
+        .env("GIT_CONFIG_COUNT", "1")
+        .env("GIT_CONFIG_KEY_0", "safe.directory")
+        .env("GIT_CONFIG_VALUE_0", "*");
+    command
+}
+
+fn commit_of(record: &str) -> Option<Commit> {
+    let mut parts = record.trim_start_matches('\n').split('\0').map(str::to_owned);
+    let mut next = || parts.next();
+    let (sha, tree, parents) = (next()?, next()?, next()?);
+    let author = Person { name: next()?, email: next()?, date: next() };
+    let committer = Person { name: next()?, email: next()?, date: next() };
+    let parents = parents.split(' ').filter(|parent| !parent.is_empty()).map(str::to_owned).collect();
+    Some(Commit { sha, tree, parents, author, committer, message: next()?.trim_end().to_owned() })
+}
+
+fn failed(command: &str, output: &Output) -> GitError {
+    let printed = text(&output.stderr);
+    let start = printed.char_indices().rev().nth(500).map_or(0, |(at, _)| at);
+    GitError::Failed { command: command.to_owned(), message: printed[start..].to_owned() }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_end_matches('\n').to_owned()
+}
+
+/// Returns a path as fast-import quotes it.
+fn quoted(path: &str) -> String {
+    format!("\"{}\"", path.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+}

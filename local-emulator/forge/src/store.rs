@@ -1,0 +1,128 @@
+//! The durable memory: documents in one SQLite file. What a transaction has committed survives a kill of the process.
+
+use crate::model::Document;
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The store could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// SQLite failed.
+    #[error("could not use the forge's database; check that its folder is writable and not full")]
+    Database(#[from] rusqlite::Error),
+    /// A document is not what this version writes.
+    #[error(
+        "could not read a stored {kind}; the forge's folder was written by another version: remove it to start afresh"
+    )]
+    Document {
+        /// The kind of document.
+        kind: &'static str,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+pub(crate) struct Store {
+    connection: Mutex<Connection>,
+}
+
+/// One transaction. Dropped without an `Ok`, it leaves nothing behind.
+pub(crate) struct Access<'a> {
+    transaction: Transaction<'a>,
+}
+
+impl Store {
+    pub fn open(file: &Path) -> Result<Self, StoreError> {
+        let connection = Connection::open(file)?;
+        // The write-ahead log is with the operating system at each commit, so killing the process loses nothing.
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "synchronous", "NORMAL")?;
+        connection.execute_batch(
+            "CREATE TABLE IF NOT EXISTS documents (
+                 kind TEXT NOT NULL, repository TEXT NOT NULL, id INTEGER NOT NULL, body TEXT NOT NULL,
+                 PRIMARY KEY (kind, repository, id)) WITHOUT ROWID;
+             CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;",
+        )?;
+        Ok(Self { connection: Mutex::new(connection) })
+    }
+
+    /// Runs `work` in a transaction that is committed when it returns `Ok`.
+    pub fn within<T, E: From<StoreError>>(&self, work: impl FnOnce(&Access) -> Result<T, E>) -> Result<T, E> {
+        let mut connection = self.lock();
+        let transaction =
+            connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(StoreError::from)?;
+        let access = Access { transaction };
+        let result = work(&access)?;
+        access.transaction.commit().map_err(StoreError::from)?;
+        Ok(result)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Connection> {
+        // A panic inside a transaction rolled it back: the connection is still good.
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Access<'_> {
+    pub fn get<D: Document>(&self, repository: &str, id: u64) -> Result<Option<D>, StoreError> {
+        let mut statement = self
+            .transaction
+            .prepare_cached("SELECT body FROM documents WHERE kind = ?1 AND repository = ?2 AND id = ?3")?;
+        let body: Option<String> =
+            statement.query_row(params![D::KIND, repository, id as i64], |row| row.get(0)).optional()?;
+        body.map(|body| decode(&body)).transpose()
+    }
+
+    /// Returns all documents of a kind in a repository, by id.
+    pub fn list<D: Document>(&self, repository: &str) -> Result<Vec<D>, StoreError> {
+        let mut statement = self
+            .transaction
+            .prepare_cached("SELECT body FROM documents WHERE kind = ?1 AND repository = ?2 ORDER BY id")?;
+        let rows = statement.query_map(params![D::KIND, repository], |row| row.get::<_, String>(0))?;
+        rows.map(|body| decode(&body?)).collect()
+    }
+
+    pub fn put<D: Document>(&self, repository: &str, document: &D) -> Result<(), StoreError> {
+        let body = serde_json::to_string(document).map_err(|source| StoreError::Document { kind: D::KIND, source })?;
+        self.transaction
+            .prepare_cached("INSERT OR REPLACE INTO documents (kind, repository, id, body) VALUES (?1, ?2, ?3, ?4)")?
+            .execute(params![D::KIND, repository, document.key() as i64, body])?;
+        Ok(())
+    }
+
+    pub fn remove<D: Document>(&self, repository: &str, id: u64) -> Result<(), StoreError> {
+        self.transaction
+            .prepare_cached("DELETE FROM documents WHERE kind = ?1 AND repository = ?2 AND id = ?3")?
+            .execute(params![D::KIND, repository, id as i64])?;
+        Ok(())
+    }
+
+    /// Removes documents of a kind but for the newest `kept`.
+    pub fn keep_newest<D: Document>(&self, repository: &str, kept: usize) -> Result<(), StoreError> {
+        self.transaction
+            .prepare_cached(
+                "DELETE FROM documents WHERE kind = ?1 AND repository = ?2 AND id <=
+                 (SELECT id FROM documents WHERE kind = ?1 AND repository = ?2 ORDER BY id DESC LIMIT 1 OFFSET ?3)",
+            )?
+            .execute(params![D::KIND, repository, kept as i64])?;
+        Ok(())
+    }
+
+    /// Returns the next number of a counter, from 1. Numbers are never given twice.
+    pub fn next(&self, counter: &str) -> Result<u64, StoreError> {
+        let value: i64 = self
+            .transaction
+            .prepare_cached(
+                "INSERT INTO counters (name, value) VALUES (?1, 1)
+                 ON CONFLICT (name) DO UPDATE SET value = value + 1 RETURNING value",
+            )?
+            .query_row(params![counter], |row| row.get(0))?;
+        Ok(value as u64)
+    }
+}
+
+fn decode<D: Document>(body: &str) -> Result<D, StoreError> {
+    serde_json::from_str(body).map_err(|source| StoreError::Document { kind: D::KIND, source })
+}

@@ -1,0 +1,186 @@
+//! Who calls and what they may do: access keys, principals, and the question put to the policies.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// The name of whoever an access key belongs to: a function, the executor, a person at the command line.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Principal(String);
+
+impl Principal {
+    /// Returns the principal of that name.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self(name.into())
+    }
+
+    /// Returns its name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What the policies say to one action on one resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// A statement allows it and none denies it.
+    Allow,
+    /// It is refused, with the reason AWS would name ("no identity-based policy allows …").
+    Deny {
+        /// Why, for the error message.
+        why: String,
+    },
+}
+
+/// Answers whether a principal may do an action on a resource. It is asked after the signature is verified, once for each
+/// action and resource of a call: a transaction asks for every part, a query on an index names the index.
+pub trait Authorizer: Send + Sync + 'static {
+    /// Returns the decision on `action` (`dynamodb:PutItem`) on the resource of that ARN (`*` where the action has none).
+    fn allow(&self, principal: &Principal, action: &str, resource_arn: &str) -> Decision;
+
+    /// Returns the decision on a call that brings values for condition keys, as pairs of key and value
+    /// (`aws:RequestTag/owner`, `me`). Policies without conditions need not look at them.
+    fn allow_with(
+        &self,
+        principal: &Principal,
+        action: &str,
+        resource_arn: &str,
+        condition_values: &[(&str, &str)],
+    ) -> Decision {
+        let _ = condition_values;
+        self.allow(principal, action, resource_arn)
+    }
+}
+
+/// Allows everything: an account without policies.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AllowAll;
+
+impl Authorizer for AllowAll {
+    fn allow(&self, _principal: &Principal, _action: &str, _resource_arn: &str) -> Decision {
+        Decision::Allow
+    }
+}
+
+/// A secret access key. It never shows itself.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Returns the secret of that text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// The access keys that the emulator knows: id → principal and secret.
+#[derive(Debug, Default)]
+pub struct KeyRing {
+    keys: RwLock<HashMap<String, (Principal, Secret)>>,
+}
+
+impl KeyRing {
+    /// Adds a key, or replaces the one of that id.
+    pub fn insert(&self, access_key_id: impl Into<String>, principal: Principal, secret: Secret) {
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        keys.insert(access_key_id.into(), (principal, secret));
+    }
+
+    /// Forgets a key.
+    pub fn remove(&self, access_key_id: &str) {
+        self.keys.write().unwrap_or_else(PoisonError::into_inner).remove(access_key_id);
+    }
+
+    /// Returns principal and secret of a key.
+    #[must_use]
+    pub fn find(&self, access_key_id: &str) -> Option<(Principal, Secret)> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).get(access_key_id).cloned()
+    }
+}
+
+/// A verified caller together with the policies that bind it.
+#[derive(Clone)]
+pub struct Caller {
+    principal: Principal,
+    authorizer: Arc<dyn Authorizer>,
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller").field("principal", &self.principal).finish_non_exhaustive()
+    }
+}
+
+/// A call that the policies refuse.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("User: {principal} is not authorized to perform: {action} on resource: {resource} because {why}")]
+pub struct Denied {
+    /// Who asked.
+    pub principal: Principal,
+    /// The action, for example `dynamodb:PutItem`.
+    pub action: String,
+    /// The ARN of the resource.
+    pub resource: String,
+    /// The reason.
+    pub why: String,
+}
+
+impl Caller {
+    /// Returns a caller bound by `authorizer`.
+    #[must_use]
+    pub fn new(principal: Principal, authorizer: Arc<dyn Authorizer>) -> Self {
+        Self { principal, authorizer }
+    }
+
+    /// Returns who calls.
+    #[must_use]
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// Asks the policies for one action on one resource.
+    ///
+    /// # Errors
+    /// [`Denied`] when they do not allow it.
+    pub fn check(&self, action: &str, resource_arn: &str) -> Result<(), Denied> {
+        self.check_with(action, resource_arn, &[])
+    }
+
+    /// Asks the policies for one action on one resource, with the values of the call's condition keys.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn check_with(
+        &self,
+        action: &str,
+        resource_arn: &str,
+        condition_values: &[(&str, &str)],
+    ) -> Result<(), Denied> {
+        match self.authorizer.allow_with(&self.principal, action, resource_arn, condition_values) {
+            Decision::Allow => Ok(()),
+            Decision::Deny { why } => Err(Denied {
+                principal: self.principal.clone(),
+                action: action.to_owned(),
+                resource: resource_arn.to_owned(),
+                why,
+            }),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Global secondary indexes that lag: while a lag is set, they are read from a copy of the tables that follows it.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use dynoxide::Database;
+use serde_json::{Map, Value, json};
+
+use super::super::wire::Problem;
+use super::request::Touched;
+
+/// Pages of a table that are copied at most when a lag is switched on: 1 MB each.
+const COPY_PAGES_MAX: usize = 10_000;
+
+/// The copy, while a lag is set.
+#[derive(Default)]
+pub(super) struct Lagging {
+    copy: Mutex<Option<Copy>>,
+}
+
+struct Copy {
+    tables: Database,
+    waiting: VecDeque<(Instant, Change)>,
+}
+
+struct Change {
+    table: String,
+    key: Map<String, Value>,
+    /// The item after the write; `None` when it is gone.
+    item: Option<Map<String, Value>>,
+}
+
+impl Lagging {
+    /// Runs a read of an index on the tables, or on the copy while a lag is set.
+    pub fn read_index<T>(
+        &self,
+        database: &Database,
+        lag: Duration,
+        read: impl FnOnce(&Database) -> Result<T, Problem>,
+    ) -> Result<T, Problem> {
+        if lag.is_zero() {
+            return read(database);
+        }
+        let mut copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
+        let copy = ensure(&mut copy, database)?;
+        copy.catch_up(Instant::now());
+        read(&copy.tables)
+    }
+
+    /// Runs a write and, while a lag is set, notes what it wrote for the copy to follow.
+    pub fn write<T>(
+        &self,
+        database: &Database,
+        lag: Duration,
+        touched: Vec<Touched>,
+        write: impl FnOnce() -> Result<T, Problem>,
+    ) -> Result<T, Problem> {
+        if lag.is_zero() {
+            let result = write();
+            // Without a lag the copy would fall behind unseen: it is made anew when it is next needed.
+            if !touched.is_empty() {
+                *self.copy.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            }
+            return result;
+        }
+        if touched.is_empty() {
+            return write();
+        }
+        // Held over the write: what is noted later is never older than what was noted before.
+        let mut copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
+        let copy = ensure(&mut copy, database)?;
+        let result = write()?;
+        let due = Instant::now() + lag;
+        for written in touched {
+            let key = key_of(database, &written)?;
+            let item = read_item(database, &written.table, &key)?;
+            copy.waiting.push_back((due, Change { table: written.table, key, item }));
+        }
+        copy.catch_up(Instant::now());
+        Ok(result)
+    }
+}
+
+fn ensure<'a>(copy: &'a mut Option<Copy>, database: &Database) -> Result<&'a mut Copy, Problem> {
+    match copy {
+        Some(copy) => Ok(copy),
+        none => Ok(none.insert(Copy { tables: copied(database)?, waiting: VecDeque::new() })),
+    }
+}
+
+impl Copy {
+    fn catch_up(&mut self, now: Instant) {
+        while self.waiting.front().is_some_and(|(due, _)| *due <= now) {
+            if let Some((_, change)) = self.waiting.pop_front() {
+                // A table that is gone meanwhile has nothing to follow.
+                let _ = change.apply(&self.tables);
+            }
+        }
+    }
+}
+
+impl Change {
+    fn apply(self, tables: &Database) -> Result<(), Problem> {
+        match self.item {
+            Some(item) => put(tables, &self.table, item),
+            None => {
+                super::run(&json!({"TableName": self.table, "Key": self.key}), |r| tables.delete_item(r)).map(|_| ())
+            }
+        }
+    }
+}
+
+fn put(tables: &Database, table: &str, item: Map<String, Value>) -> Result<(), Problem> {
+    super::run(&json!({"TableName": table, "Item": item}), |r| tables.put_item(r)).map(|_| ())
+}
+
+fn read_item(
+    database: &Database,
+    table: &str,
+    key: &Map<String, Value>,
+) -> Result<Option<Map<String, Value>>, Problem> {
+    let request = json!({"TableName": table, "Key": key, "ConsistentRead": true});
+    let answer = super::run(&request, |r| database.get_item(r))?;
+    Ok(answer.get("Item").and_then(Value::as_object).cloned())
+}
+
+fn describe(database: &Database, table: &str) -> Result<Value, Problem> {
+    let answer = super::run(&json!({"TableName": table}), |r| database.describe_table(r))?;
+    Ok(answer.get("Table").cloned().unwrap_or_default())
+}
+
+/// Returns only the key attributes of what was written.
+fn key_of(database: &Database, written: &Touched) -> Result<Map<String, Value>, Problem> {
+    let description = describe(database, &written.table)?;
+    let schema = description.get("KeySchema").and_then(Value::as_array).cloned().unwrap_or_default();
+    let names = schema.iter().filter_map(|part| part.get("AttributeName").and_then(Value::as_str));
+    Ok(names.filter_map(|name| Some((name.to_owned(), written.key.get(name)?.clone()))).collect())
+}
+
+/// Returns a copy of every table in memory.
+fn copied(database: &Database) -> Result<Database, Problem> {
+    let engine = |error: dynoxide::DynoxideError| super::problem(&error);
+    let copy = Database::memory().map_err(engine)?;
+    let names = super::run(&json!({}), |r| database.list_tables(r))?;
+    for name in names.get("TableNames").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+        super::run(&creation(&describe(database, name)?), |r| copy.create_table(r))?;
+        copy_items(database, &copy, name)?;
+    }
+    Ok(copy)
+}
+
+/// Returns the request that creates a table as it is described.
+fn creation(description: &Value) -> Value {
+    let mut request = Map::new();
+    for member in ["TableName", "KeySchema", "AttributeDefinitions"] {
+        request.insert(member.to_owned(), description.get(member).cloned().unwrap_or_default());
+    }
+    request.insert("BillingMode".to_owned(), json!("PAY_PER_REQUEST"));
+    let indexes: Vec<Value> = description
+        .get("GlobalSecondaryIndexes")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .map(|index| json!({"IndexName": index["IndexName"], "KeySchema": index["KeySchema"], "Projection": index["Projection"]}))
+        .collect();
+    if !indexes.is_empty() {
+        request.insert("GlobalSecondaryIndexes".to_owned(), Value::Array(indexes));
+    }
+    Value::Object(request)
+}
+
+fn copy_items(database: &Database, copy: &Database, table: &str) -> Result<(), Problem> {
+    let mut request = json!({"TableName": table, "ConsistentRead": true});
+    for _ in 0..COPY_PAGES_MAX {
+        let page = super::run(&request, |r| database.scan(r))?;
+        for item in page.get("Items").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object) {
+            put(copy, table, item.clone())?;
+        }
+        match page.get("LastEvaluatedKey") {
+            Some(last) => request["ExclusiveStartKey"] = last.clone(),
+            None => return Ok(()),
+        }
+    }
+    Ok(())
+}

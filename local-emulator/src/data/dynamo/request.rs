@@ -1,0 +1,194 @@
+//! What a DynamoDB request is about: the actions it needs on which tables and indexes, and the items it writes.
+
+use serde_json::{Map, Value};
+
+use super::super::account::Account;
+
+/// A parsed request.
+pub(super) struct Request<'a> {
+    /// The operation, for example `PutItem`.
+    pub operation: &'a str,
+    /// The members of its body.
+    pub members: &'a Map<String, Value>,
+}
+
+/// An item that a request writes: its table, and its key or the item that holds the key.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Touched {
+    /// The table.
+    pub table: String,
+    /// The key attributes, possibly among others.
+    pub key: Map<String, Value>,
+}
+
+impl Request<'_> {
+    /// Returns every action the caller needs, each on its resource.
+    pub fn actions(&self, account: &Account) -> Vec<(&'static str, String)> {
+        let table = || account.table_arn(table_name(self.text("TableName")));
+        match self.operation {
+            "TransactWriteItems" => self.transact_actions(account),
+            "TransactGetItems" => self
+                .parts()
+                .filter_map(|part| part.get("Get"))
+                .map(|get| ("dynamodb:GetItem", account.table_arn(table_of(get))))
+                .collect(),
+            "BatchGetItem" => self.batch_actions(account, "dynamodb:BatchGetItem"),
+            "BatchWriteItem" => self.batch_actions(account, "dynamodb:BatchWriteItem"),
+            "Query" | "Scan" => {
+                let action = if self.operation == "Query" { "dynamodb:Query" } else { "dynamodb:Scan" };
+                let resource = match self.text("IndexName") {
+                    "" => table(),
+                    index => account.index_arn(table_name(self.text("TableName")), index),
+                };
+                vec![(action, resource)]
+            }
+            "PutItem" => vec![("dynamodb:PutItem", table())],
+            "GetItem" => vec![("dynamodb:GetItem", table())],
+            "UpdateItem" => vec![("dynamodb:UpdateItem", table())],
+            "DeleteItem" => vec![("dynamodb:DeleteItem", table())],
+            "CreateTable" => vec![("dynamodb:CreateTable", table())],
+            "DeleteTable" => vec![("dynamodb:DeleteTable", table())],
+            "DescribeTable" => vec![("dynamodb:DescribeTable", table())],
+            "UpdateTable" => vec![("dynamodb:UpdateTable", table())],
+            "UpdateTimeToLive" => vec![("dynamodb:UpdateTimeToLive", table())],
+            "DescribeTimeToLive" => vec![("dynamodb:DescribeTimeToLive", table())],
+            "ListTables" => vec![("dynamodb:ListTables", "*".to_owned())],
+            "TagResource" => vec![("dynamodb:TagResource", self.text("ResourceArn").to_owned())],
+            "ListTagsOfResource" => vec![("dynamodb:ListTagsOfResource", self.text("ResourceArn").to_owned())],
+            // Refused as unknown by whoever runs it.
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns whether the request reads a secondary index.
+    pub fn reads_index(&self) -> bool {
+        matches!(self.operation, "Query" | "Scan") && !self.text("IndexName").is_empty()
+    }
+
+    /// Returns the items that the request writes.
+    pub fn writes(&self) -> Vec<Touched> {
+        let one = |holder: &Value, member: &str| {
+            let key = holder.get(member)?.as_object()?.clone();
+            Some(Touched { table: table_of(holder).to_owned(), key })
+        };
+        match self.operation {
+            "PutItem" | "UpdateItem" | "DeleteItem" => {
+                let member = if self.operation == "PutItem" { "Item" } else { "Key" };
+                let key = self.members.get(member).and_then(Value::as_object).cloned();
+                let table = table_name(self.text("TableName")).to_owned();
+                key.map(|key| Touched { table, key }).into_iter().collect()
+            }
+            "TransactWriteItems" => self
+                .parts()
+                .filter_map(|part| match part.as_object()?.iter().next()? {
+                    (kind, put) if kind == "Put" => one(put, "Item"),
+                    (kind, other) if kind == "Update" || kind == "Delete" => one(other, "Key"),
+                    _ => None,
+                })
+                .collect(),
+            "BatchWriteItem" => self.batch_writes(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns the units a write is billed whose condition failed, from the sizes in the request; transactions double.
+    pub fn estimated_write_units(&self) -> f64 {
+        let units: f64 = self.writes().iter().map(|touched| kibibytes(&touched.key)).sum();
+        let checks = self.parts().filter(|part| part.get("ConditionCheck").is_some()).count() as f64;
+        if self.operation == "TransactWriteItems" { 2.0 * (units + checks) } else { units.max(1.0) }
+    }
+
+    fn transact_actions(&self, account: &Account) -> Vec<(&'static str, String)> {
+        let kinds = [
+            ("Put", "dynamodb:PutItem"),
+            ("Update", "dynamodb:UpdateItem"),
+            ("Delete", "dynamodb:DeleteItem"),
+            ("ConditionCheck", "dynamodb:ConditionCheckItem"),
+        ];
+        let mut actions: Vec<(&'static str, String)> = self
+            .parts()
+            .flat_map(|part| kinds.iter().filter_map(|(kind, action)| Some((*action, part.get(*kind)?))))
+            .map(|(action, part)| (action, account.table_arn(table_of(part))))
+            .collect();
+        actions.sort();
+        actions.dedup();
+        actions
+    }
+
+    fn batch_actions(&self, account: &Account, action: &'static str) -> Vec<(&'static str, String)> {
+        let tables = self.members.get("RequestItems").and_then(Value::as_object);
+        tables.into_iter().flatten().map(|(table, _)| (action, account.table_arn(table_name(table)))).collect()
+    }
+
+    fn batch_writes(&self) -> Vec<Touched> {
+        let tables = self.members.get("RequestItems").and_then(Value::as_object);
+        let mut touched = Vec::new();
+        for (table, requests) in tables.into_iter().flatten() {
+            for request in requests.as_array().into_iter().flatten() {
+                let put = request.get("PutRequest").and_then(|put| put.get("Item"));
+                let delete = request.get("DeleteRequest").and_then(|delete| delete.get("Key"));
+                if let Some(key) = put.or(delete).and_then(Value::as_object) {
+                    touched.push(Touched { table: table_name(table).to_owned(), key: key.clone() });
+                }
+            }
+        }
+        touched
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &Value> {
+        self.members.get("TransactItems").and_then(Value::as_array).into_iter().flatten()
+    }
+
+    fn text(&self, member: &str) -> &str {
+        self.members.get(member).and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+fn table_of(holder: &Value) -> &str {
+    table_name(holder.get("TableName").and_then(Value::as_str).unwrap_or_default())
+}
+
+/// Returns the name of a table that may be given by its ARN.
+fn table_name(given: &str) -> &str {
+    given.rsplit_once(":table/").map_or(given, |(_, name)| name)
+}
+
+/// Returns the size of an item in started KiB, by the length of its JSON, which is never shorter than DynamoDB counts.
+fn kibibytes(item: &Map<String, Value>) -> f64 {
+    let bytes = Value::Object(item.clone()).to_string().len();
+    bytes.div_ceil(1024) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn actions(operation: &str, body: Value) -> Vec<String> {
+        let account = Account::default();
+        let request = Request { operation, members: body.as_object().unwrap() };
+        request
+            .actions(&account)
+            .into_iter()
+            .map(|(action, arn)| format!("{action} {}", arn.rsplit(':').next().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn a_transaction_needs_the_action_of_each_of_its_parts() {
+        let body = serde_json::json!({"TransactItems": [
+            {"Put": {"TableName": "a", "Item": {}}},
+            {"Put": {"TableName": "a", "Item": {}}},
+            {"ConditionCheck": {"TableName": "b", "Key": {}}},
+            {"Delete": {"TableName": "arn:aws:dynamodb:us-east-1:000000000000:table/c", "Key": {}}},
+        ]});
+        let expected =
+            ["dynamodb:ConditionCheckItem table/b", "dynamodb:DeleteItem table/c", "dynamodb:PutItem table/a"];
+        assert_eq!(actions("TransactWriteItems", body), expected);
+    }
+
+    #[test]
+    fn a_query_on_an_index_names_the_index() {
+        let body = serde_json::json!({"TableName": "a", "IndexName": "due"});
+        assert_eq!(actions("Query", body), ["dynamodb:Query table/a/index/due"]);
+    }
+}

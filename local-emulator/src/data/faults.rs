@@ -1,0 +1,235 @@
+//! Faults that are switched on while the emulator runs: errors before and after the deed, lost connections, throttling,
+//! latency, indexes that lag. All chance follows from one seed.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use sluice_memory::sqs::{Chooser as _, Seeded};
+
+use super::auth::Principal;
+use super::wire::Service;
+
+/// The faults of one emulator.
+#[derive(Debug)]
+pub struct Faults {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    dice: Seeded,
+    next_id: u64,
+    rules: Vec<(RuleId, Rule)>,
+    latency: Latency,
+    index_lag: Duration,
+}
+
+/// Names a rule, so that it can be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RuleId(u64);
+
+/// What happens to which calls. `None` means any.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// The caller.
+    pub principal: Option<Principal>,
+    /// The service.
+    pub service: Option<Service>,
+    /// The operation, for example `TransactWriteItems`.
+    pub operation: Option<String>,
+    /// How often.
+    pub when: When,
+    /// What happens.
+    pub fault: Fault,
+}
+
+/// How often a rule strikes among the calls it matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Every time.
+    Always,
+    /// The next so many times; then the rule is gone.
+    Next(u32),
+    /// In so many of 1000 calls, drawn from the seed.
+    PerMille(u16),
+}
+
+/// What happens to a call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fault {
+    /// It is refused with this error and nothing is done.
+    Before(Failure),
+    /// It is done, and then answered with this error: the caller cannot know.
+    After(Failure),
+    /// It waits so long before anything is done.
+    Wait(Duration),
+}
+
+/// The error of a fault, in the shape of the service it strikes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The service's internal error, status 500.
+    Internal,
+    /// The service's way of saying "slower": `ProvisionedThroughputExceededException`, `SlowDown`, `RequestThrottled`.
+    Throttled,
+    /// DynamoDB only: another transaction holds an item.
+    TransactionConflict,
+    /// S3 only: a conditional write ran at the same time (409).
+    ConditionalConflict,
+    /// The connection ends without an answer.
+    ConnectionLost,
+}
+
+/// How long calls take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Latency {
+    /// As long as this machine needs.
+    #[default]
+    Local,
+    /// About as long as AWS takes within a region: medians of the table in this file, spread from half to threefold.
+    Aws,
+}
+
+/// What the faults decided for one call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Struck {
+    /// How long it waits first.
+    pub wait: Duration,
+    /// The error in place of the deed.
+    pub before: Option<Failure>,
+    /// The error after the deed.
+    pub after: Option<Failure>,
+}
+
+/// How long GSIs lag under [`Latency::Aws`].
+const AWS_INDEX_LAG: Duration = Duration::from_millis(30);
+
+impl Faults {
+    /// Returns faults of which none is on; chance will follow from `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let (latency, index_lag) = (Latency::Local, Duration::ZERO);
+        let state = State { dice: Seeded::new(seed, 0), next_id: 0, rules: Vec::new(), latency, index_lag };
+        Self { state: Mutex::new(state) }
+    }
+
+    /// Switches a rule on.
+    pub fn add(&self, rule: Rule) -> RuleId {
+        self.with(|state| {
+            let id = RuleId(state.next_id);
+            state.next_id += 1;
+            state.rules.push((id, rule));
+            id
+        })
+    }
+
+    /// Switches a rule off.
+    pub fn remove(&self, id: RuleId) {
+        self.with(|state| state.rules.retain(|(other, _)| *other != id));
+    }
+
+    /// Switches every rule, the latency and the lag of indexes off.
+    pub fn clear(&self) {
+        self.with(|state| {
+            state.rules.clear();
+            state.latency = Latency::Local;
+            state.index_lag = Duration::ZERO;
+        });
+    }
+
+    /// Sets how long calls take; [`Latency::Aws`] also lets indexes lag.
+    pub fn set_latency(&self, latency: Latency) {
+        self.with(|state| {
+            state.latency = latency;
+            state.index_lag = if latency == Latency::Aws { AWS_INDEX_LAG } else { Duration::ZERO };
+        });
+    }
+
+    /// Sets how much later than the table its global secondary indexes show a write.
+    pub fn set_index_lag(&self, lag: Duration) {
+        self.with(|state| state.index_lag = lag);
+    }
+
+    /// Returns how much later than the table its global secondary indexes show a write.
+    #[must_use]
+    pub fn index_lag(&self) -> Duration {
+        self.with(|state| state.index_lag)
+    }
+
+    /// Draws what happens to one call.
+    pub fn strike(&self, principal: &Principal, service: &Service, operation: &str) -> Struck {
+        self.with(|state| {
+            let mut struck = Struck { wait: state.draw_latency(service, operation), ..Struck::default() };
+            let mut rules = std::mem::take(&mut state.rules);
+            for (_, rule) in &mut rules {
+                if rule.matches(principal, service, operation) && state.is_due(&mut rule.when) {
+                    match &rule.fault {
+                        Fault::Before(failure) => struck.before = Some(failure.clone()),
+                        Fault::After(failure) => struck.after = Some(failure.clone()),
+                        Fault::Wait(time) => struck.wait += *time,
+                    }
+                }
+            }
+            rules.retain(|(_, rule)| rule.when != When::Next(0));
+            state.rules = rules;
+            struck
+        })
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Rule {
+    /// Returns a rule for one operation of one service, whoever calls.
+    #[must_use]
+    pub fn on(service: Service, operation: &str, when: When, fault: Fault) -> Self {
+        Self { principal: None, service: Some(service), operation: Some(operation.to_owned()), when, fault }
+    }
+
+    fn matches(&self, principal: &Principal, service: &Service, operation: &str) -> bool {
+        self.principal.as_ref().is_none_or(|p| p == principal)
+            && self.service.as_ref().is_none_or(|s| s == service)
+            && self.operation.as_ref().is_none_or(|o| o == operation)
+    }
+}
+
+impl State {
+    fn is_due(&mut self, when: &mut When) -> bool {
+        match when {
+            When::Always => true,
+            When::Next(left) => {
+                let due = *left > 0;
+                *left = left.saturating_sub(1);
+                due
+            }
+            When::PerMille(share) => self.dice.choose(1000) < usize::from(*share),
+        }
+    }
+
+    /// Draws around the median: half of the calls below it, none under half of it or over three times.
+    fn draw_latency(&mut self, service: &Service, operation: &str) -> Duration {
+        if self.latency == Latency::Local {
+            return Duration::ZERO;
+        }
+        let median_us = aws_median_microseconds(service, operation);
+        let per_mille =
+            if self.dice.choose(2) == 0 { 500 + self.dice.choose(500) } else { 1000 + self.dice.choose(2000) };
+        Duration::from_micros(median_us * per_mille as u64 / 1000)
+    }
+}
+
+/// Medians seen by a function in the same region, in microseconds, to one digit: orders of magnitude, not promises.
+fn aws_median_microseconds(service: &Service, operation: &str) -> u64 {
+    match (service, operation) {
+        (Service::DynamoDb, "TransactWriteItems" | "TransactGetItems") => 12_000,
+        (Service::DynamoDb, "GetItem") => 3_000,
+        (Service::DynamoDb, _) => 5_000,
+        (Service::S3, "GetObject" | "HeadObject") => 15_000,
+        (Service::S3, _) => 30_000,
+        (Service::Sqs, _) => 8_000,
+        (Service::Kms, _) => 4_000,
+        (Service::Other(_), _) => 50_000,
+    }
+}

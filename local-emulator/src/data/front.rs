@@ -1,0 +1,336 @@
+//! The one door to all services: finds out which is meant and who calls, applies faults, counts.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Request, Response};
+
+use super::account::Account;
+use super::auth::{AllowAll, Authorizer, Caller, KeyRing, Principal};
+use super::dynamo::{self, Dynamo};
+use super::faults::{Failure, Faults};
+use super::kms::{self, Kms};
+use super::meter::{Call, Meter};
+use super::s3::{self, S3};
+use super::sigv4::{self, SignatureError};
+use super::sqs::{self, Sqs};
+use super::store::{Durability, StoreError};
+use super::wire::{Problem, Service, Usage, json_response, now_ms};
+
+/// How an emulator's data services are opened.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The account and region that ARNs name.
+    pub account: Account,
+    /// What an acknowledged write outlives.
+    pub durability: Durability,
+    /// What all chance follows from: the order of standard queues, faults, latencies.
+    pub seed: u64,
+    /// How many of 1000 messages of standard queues are delivered twice.
+    pub twice_per_mille: u16,
+}
+
+/// A service that somebody else adds, reached through the same door: signatures are verified, faults applied and calls
+/// counted before and after it.
+#[async_trait]
+pub trait Extra: Send + Sync + 'static {
+    /// Answers one call of a verified caller; the service asks [`Caller::check`] itself.
+    async fn call(&self, caller: &Caller, request: Request<Bytes>) -> Response<Bytes>;
+
+    /// Returns the operation of a request, for the meter and the faults.
+    fn operation(&self, request: &Request<Bytes>) -> String;
+}
+
+/// Marks a response that must not arrive: whoever carries it breaks the connection instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLost;
+
+/// The data services of one data directory behind one door.
+pub struct Front {
+    keys: Arc<KeyRing>,
+    authorizer: Arc<RwLock<Arc<dyn Authorizer>>>,
+    meter: Meter,
+    faults: Arc<Faults>,
+    dynamo: Arc<Dynamo>,
+    s3: S3,
+    sqs: Arc<Sqs>,
+    kms: Arc<Kms>,
+    extras: RwLock<BTreeMap<String, Arc<dyn Extra>>>,
+}
+
+impl Front {
+    /// Opens or creates the services' data in `directory`. Everything is allowed until
+    /// [`set_authorizer`](Self::set_authorizer), and nobody has a key until [`keys`](Self::keys) gets one.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the directory cannot be used.
+    pub fn open(directory: &Path, options: Options) -> Result<Arc<Self>, StoreError> {
+        let Options { account, durability, seed, twice_per_mille } = options;
+        let keys = Arc::new(KeyRing::default());
+        let everything: Arc<dyn Authorizer> = Arc::new(AllowAll);
+        let authorizer = Arc::new(RwLock::new(everything));
+        let faults = Arc::new(Faults::new(seed));
+        let policies: s3::Policies = {
+            let authorizer = Arc::clone(&authorizer);
+            Arc::new(move || current(&authorizer))
+        };
+        let dynamo = Dynamo::open(&directory.join("dynamodb"), account.clone(), Arc::clone(&faults), durability)?;
+        let s3 = S3::open(&directory.join("s3"), Arc::clone(&keys), policies, durability)?;
+        let sqs = Sqs::open(&directory.join("sqs"), account.clone(), durability, seed, twice_per_mille)?;
+        let kms = Kms::open(&directory.join("kms"), account)?;
+        Ok(Arc::new(Self {
+            keys,
+            authorizer,
+            meter: Meter::default(),
+            faults,
+            dynamo: Arc::new(dynamo),
+            s3,
+            sqs: Arc::new(sqs),
+            kms: Arc::new(kms),
+            extras: RwLock::default(),
+        }))
+    }
+
+    /// Returns the access keys, to add to.
+    #[must_use]
+    pub fn keys(&self) -> &KeyRing {
+        &self.keys
+    }
+
+    /// Returns the meter.
+    #[must_use]
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// Returns the switches for faults.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// Returns the tables.
+    #[must_use]
+    pub fn dynamo(&self) -> &Dynamo {
+        &self.dynamo
+    }
+
+    /// Returns the buckets.
+    #[must_use]
+    pub fn s3(&self) -> &S3 {
+        &self.s3
+    }
+
+    /// Returns the queues, as event sources use them.
+    #[must_use]
+    pub fn sqs(&self) -> &Arc<Sqs> {
+        &self.sqs
+    }
+
+    /// Returns the keys of KMS.
+    #[must_use]
+    pub fn kms(&self) -> &Kms {
+        &self.kms
+    }
+
+    /// Sets who may do what, from the next call on.
+    pub fn set_authorizer(&self, authorizer: Arc<dyn Authorizer>) {
+        *self.authorizer.write().unwrap_or_else(PoisonError::into_inner) = authorizer;
+    }
+
+    /// Adds a service under its name in signatures, for example `ec2`.
+    pub fn add(&self, scope: impl Into<String>, extra: Arc<dyn Extra>) {
+        self.extras.write().unwrap_or_else(PoisonError::into_inner).insert(scope.into(), extra);
+    }
+
+    /// Answers one request of any service.
+    pub async fn call(&self, request: Request<Bytes>) -> Response<Bytes> {
+        let Some(scope) = sigv4::scope(&request) else {
+            return unsigned(&request);
+        };
+        let service = Service::from_scope(&scope.service);
+        let Some(operation) = self.operation(&service, &request) else {
+            return unknown_service(&scope.service);
+        };
+        // Who it claims to be; a call is counted only for who it proved to be.
+        let claimed = self.keys.find(&scope.access_key_id).map(|(principal, _)| principal);
+        let principal = claimed.unwrap_or_else(|| Principal::new("unknown"));
+        let struck = self.faults.strike(&principal, &service, &operation);
+        if !struck.wait.is_zero() {
+            tokio::time::sleep(struck.wait).await;
+        }
+        let bytes_in = request.body().len() as u64;
+        let body = request.body().clone();
+        let (response, usage) = match &struck.before {
+            Some(failure) => (injected(&service, &operation, failure, &body), Some(Usage::default())),
+            None => self.answer(&service, &operation, request).await,
+        };
+        let (status, bytes_out) = (response.status().as_u16(), response.body().len() as u64);
+        if let Some(usage) = usage {
+            let operation = operation.as_str();
+            self.meter.record(&Call {
+                principal: &principal,
+                service: &service,
+                operation,
+                status,
+                bytes_in,
+                bytes_out,
+                usage,
+            });
+        }
+        match &struck.after {
+            Some(failure) if response.status().is_success() => injected(&service, &operation, failure, &body),
+            _ => response,
+        }
+    }
+
+    fn operation(&self, service: &Service, request: &Request<Bytes>) -> Option<String> {
+        let target = |prefix: &str| {
+            let target =
+                request.headers().get("x-amz-target").and_then(|value| value.to_str().ok()).unwrap_or_default();
+            Some(target.strip_prefix(prefix).unwrap_or_default().to_owned())
+        };
+        match service {
+            Service::DynamoDb => target(dynamo::TARGET_PREFIX),
+            Service::Sqs => target(sqs::TARGET_PREFIX),
+            Service::Kms => target(kms::TARGET_PREFIX),
+            Service::S3 => Some(s3::operation(request).to_owned()),
+            Service::Other(name) => Some(self.extra(name)?.operation(request)),
+        }
+    }
+
+    fn extra(&self, name: &str) -> Option<Arc<dyn Extra>> {
+        self.extras.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// Answers a call; without a usage when the caller did not prove who it is, so that nobody is charged.
+    async fn answer(
+        &self,
+        service: &Service,
+        operation: &str,
+        request: Request<Bytes>,
+    ) -> (Response<Bytes>, Option<Usage>) {
+        let once = Usage { billed_requests: 1, ..Usage::default() };
+        if *service == Service::S3 {
+            let response = self.s3.call(request).await;
+            // Also a verified caller's 403: S3 does not charge for those.
+            let proven = response.status() != http::StatusCode::FORBIDDEN;
+            return (response, proven.then_some(once));
+        }
+        let now_seconds = i64::try_from(now_ms() / 1000).unwrap_or(i64::MAX);
+        let principal = match sigv4::verify(&request, &self.keys, now_seconds) {
+            Ok(principal) => principal,
+            Err(error) => return (refused(service, error), None),
+        };
+        let caller = Caller::new(principal, current(&self.authorizer));
+        let body = request.body().clone();
+        let (response, usage) = match service {
+            Service::DynamoDb => {
+                let (dynamo, operation) = (Arc::clone(&self.dynamo), operation.to_owned());
+                let work = move || dynamo.call(&operation, &body, &caller);
+                match tokio::task::spawn_blocking(work).await {
+                    Ok((result, usage)) => (respond(result, dynamo::CONTENT_TYPE), usage),
+                    Err(_) => (injected(service, "", &Failure::Internal, b""), once),
+                }
+            }
+            Service::Sqs => {
+                let (result, usage) = self.sqs.call(operation, &body, &caller).await;
+                let result = result.map(|value| value.to_string());
+                (respond(result, sqs::CONTENT_TYPE), usage)
+            }
+            Service::Kms => {
+                let result = self.kms.call(operation, &body, &caller);
+                (respond(result, kms::CONTENT_TYPE), once)
+            }
+            Service::S3 => (s3::internal("a request for S3 went astray"), once),
+            Service::Other(name) => match self.extra(name) {
+                Some(extra) => (extra.call(&caller, request).await, once),
+                None => (unknown_service(name), once),
+            },
+        };
+        (response, Some(usage))
+    }
+}
+
+fn current(authorizer: &RwLock<Arc<dyn Authorizer>>) -> Arc<dyn Authorizer> {
+    Arc::clone(&authorizer.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn respond(result: Result<String, Problem>, content_type: &'static str) -> Response<Bytes> {
+    match result {
+        Ok(body) => json_response(200, content_type, body),
+        Err(problem) => problem.into_response(content_type),
+    }
+}
+
+fn injected(service: &Service, operation: &str, failure: &Failure, body: &[u8]) -> Response<Bytes> {
+    let mut response = match service {
+        Service::S3 => s3::injected(failure),
+        Service::DynamoDb => dynamo::injected(failure, operation, body).into_response(dynamo::CONTENT_TYPE),
+        Service::Sqs => sqs::injected(failure).into_response(sqs::CONTENT_TYPE),
+        Service::Kms => kms::injected(failure).into_response(kms::CONTENT_TYPE),
+        Service::Other(name) => query_error(500, "InternalError", &format!("an injected failure of {name}")),
+    };
+    if *failure == Failure::ConnectionLost {
+        response.extensions_mut().insert(ConnectionLost);
+    }
+    response
+}
+
+/// Words a signature error as the service does.
+fn refused(service: &Service, error: SignatureError) -> Response<Bytes> {
+    let text = error.to_string();
+    let kind = match error {
+        SignatureError::Missing => "MissingAuthenticationTokenException",
+        SignatureError::Incomplete => "IncompleteSignatureException",
+        SignatureError::UnknownKey => "UnrecognizedClientException",
+        SignatureError::Mismatch | SignatureError::Expired => "InvalidSignatureException",
+    };
+    match service {
+        // DynamoDB answers 400 where the others answer 403.
+        Service::DynamoDb => {
+            Problem::new(400, format!("com.amazon.coral.service#{kind}"), text).into_response(dynamo::CONTENT_TYPE)
+        }
+        Service::Sqs => {
+            let (kind, code) = match error {
+                SignatureError::UnknownKey => ("InvalidClientTokenId", "InvalidClientTokenId"),
+                SignatureError::Mismatch | SignatureError::Expired => {
+                    ("SignatureDoesNotMatch", "SignatureDoesNotMatch")
+                }
+                SignatureError::Missing => ("MissingAuthenticationToken", "MissingAuthenticationToken"),
+                SignatureError::Incomplete => ("IncompleteSignature", "IncompleteSignature"),
+            };
+            let mut problem = Problem::new(403, format!("com.amazonaws.sqs#{kind}"), text);
+            problem.query_code = Some(code.to_owned());
+            problem.into_response(sqs::CONTENT_TYPE)
+        }
+        Service::Kms => Problem::new(403, kind, text).into_response(kms::CONTENT_TYPE),
+        Service::S3 | Service::Other(_) => query_error(403, kind.trim_end_matches("Exception"), &text),
+    }
+}
+
+fn unsigned(request: &Request<Bytes>) -> Response<Bytes> {
+    match request.headers().contains_key("x-amz-target") {
+        true => Problem::new(
+            400,
+            "com.amazon.coral.service#MissingAuthenticationTokenException",
+            SignatureError::Missing.to_string(),
+        )
+        .into_response(dynamo::CONTENT_TYPE),
+        false => query_error(403, "AccessDenied", "Access Denied"),
+    }
+}
+
+fn unknown_service(name: &str) -> Response<Bytes> {
+    query_error(404, "UnknownService", &format!("the emulator has no service {name}"))
+}
+
+fn query_error(status: u16, code: &str, message: &str) -> Response<Bytes> {
+    let body = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors></Response>"
+    );
+    json_response(status, "text/xml", body)
+}

@@ -1,0 +1,37 @@
+//! The data services on one machine: DynamoDB, S3, SQS and KMS on disk, never kinder than AWS.
+//!
+//! [`Front`] opens them in one data directory and answers every request, whether it came over a loopback socket
+//! ([`serve`]) or from the SDK in this process ([`Connector`]). In that order a request is: read for the service and key it
+//! names, struck by [`Faults`], verified (Signature Version 4), asked of the [`Authorizer`] for every action on every
+//! resource, done and written to disk, counted by the [`Meter`].
+//!
+//! Killing the process at any moment loses nothing that was acknowledged; see [`Durability`] for power cuts.
+
+mod account;
+pub mod auth;
+mod connector;
+pub mod dynamo;
+mod faults;
+mod front;
+pub mod kms;
+mod meter;
+pub mod prices;
+pub mod s3;
+mod server;
+mod sigv4;
+pub mod sqs;
+mod store;
+mod wire;
+
+pub use account::{Account, DEFAULT_ACCOUNT, DEFAULT_REGION};
+pub use auth::{AllowAll, Authorizer, Caller, Decision, Denied, KeyRing, Principal, Secret};
+pub use connector::{Connector, ENDPOINT};
+pub use faults::{Failure, Fault, Faults, Latency, Rule, RuleId, Struck, When};
+pub use front::{ConnectionLost, Extra, Front, Options};
+pub use meter::{Call, Count, Meter, Report, Row};
+pub use server::serve;
+pub use store::{Durability, StoreError};
+pub use wire::{Problem, Service, Usage, now_ms};
+
+#[cfg(test)]
+mod tests;

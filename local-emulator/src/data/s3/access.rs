@@ -1,0 +1,95 @@
+//! Keys and policies for `s3s`: whose signature it is, and whether that principal may do what it asks.
+
+use std::sync::Arc;
+
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::auth::{Credentials, S3Auth, SecretKey};
+use s3s::{S3Result, s3_error};
+
+use super::super::account::Account;
+use super::super::auth::{Caller, KeyRing};
+use super::Policies;
+
+/// Answers `s3s`'s questions about keys and policies.
+#[derive(Clone)]
+pub(super) struct Guard {
+    pub keys: Arc<KeyRing>,
+    pub policies: Policies,
+}
+
+impl Guard {
+    /// Returns the caller whose signature was verified.
+    pub fn caller(&self, credentials: Option<&Credentials>) -> S3Result<Caller> {
+        let credentials = credentials.ok_or_else(|| s3_error!(AccessDenied, "Signature is required"))?;
+        let (principal, _) = self.keys.find(&credentials.access_key).ok_or_else(|| s3_error!(InvalidAccessKeyId))?;
+        Ok(Caller::new(principal, (self.policies)()))
+    }
+
+    /// Asks the policies for an action on a bucket.
+    pub fn check_bucket(&self, credentials: Option<&Credentials>, action: &str, bucket: &str) -> S3Result<()> {
+        refuse(self.caller(credentials)?.check(action, &Account::bucket_arn(bucket)))
+    }
+
+    /// Asks the policies for an action on an object.
+    pub fn check_object(
+        &self,
+        credentials: Option<&Credentials>,
+        action: &str,
+        bucket: &str,
+        key: &str,
+    ) -> S3Result<()> {
+        refuse(self.caller(credentials)?.check(action, &Account::object_arn(bucket, key)))
+    }
+}
+
+fn refuse(result: Result<(), super::super::auth::Denied>) -> S3Result<()> {
+    result.map_err(|denied| s3_error!(AccessDenied, "{}", denied))
+}
+
+#[async_trait::async_trait]
+impl S3Auth for Guard {
+    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
+        let (_, secret) = self.keys.find(access_key).ok_or_else(|| {
+            s3_error!(InvalidAccessKeyId, "The AWS Access Key Id you provided does not exist in our records.")
+        })?;
+        Ok(SecretKey::from(secret.expose()))
+    }
+}
+
+#[async_trait::async_trait]
+impl S3Access for Guard {
+    async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let credentials = context.credentials();
+        let bucket = context.s3_path().get_bucket_name().unwrap_or_default();
+        let key = context.s3_path().get_object_key().unwrap_or_default();
+        let (action, on_object) = match context.s3_op().name() {
+            "GetObject" | "HeadObject" => ("s3:GetObject", true),
+            // The source of a copy is asked for by the operation, which knows it.
+            "PutObject" | "CopyObject" | "CreateMultipartUpload" | "UploadPart" | "CompleteMultipartUpload" => {
+                ("s3:PutObject", true)
+            }
+            "DeleteObject" => ("s3:DeleteObject", true),
+            "AbortMultipartUpload" => ("s3:AbortMultipartUpload", true),
+            // Asked for key by key by the operation.
+            "DeleteObjects" => return self.caller(credentials).map(|_| ()),
+            "ListObjectsV2" | "HeadBucket" => ("s3:ListBucket", false),
+            "GetBucketLocation" => ("s3:GetBucketLocation", false),
+            "CreateBucket" => ("s3:CreateBucket", false),
+            "DeleteBucket" => ("s3:DeleteBucket", false),
+            "ListBuckets" => {
+                return refuse(self.caller(credentials)?.check("s3:ListAllMyBuckets", "*"));
+            }
+            _ => {
+                return Err(s3_error!(
+                    NotImplemented,
+                    "A header or query you provided implies functionality that is not implemented"
+                ));
+            }
+        };
+        if on_object {
+            self.check_object(credentials, action, bucket, key)
+        } else {
+            self.check_bucket(credentials, action, bucket)
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! S3: the protocol of `s3s` over a durable store of our own.
+//!
+//! `s3s` reads requests, verifies signatures (headers, chunked bodies, signed URLs) against the emulator's keys and
+//! writes answers; [`access`] asks the policies, [`operations`] does what is asked, [`store`] keeps it. As on AWS, who may
+//! not list a bucket is told 403, not 404, of an object that does not exist.
+
+mod access;
+mod classify;
+mod failure;
+mod listing;
+mod multipart;
+mod operations;
+mod parts;
+mod store;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use s3s::service::{S3Service, S3ServiceBuilder};
+
+use super::auth::{Authorizer, KeyRing};
+use super::store::{Durability, StoreError};
+
+pub(super) use classify::operation;
+pub(super) use failure::{injected, internal};
+
+use store::Store;
+
+/// Asks for the policies in force when a call comes.
+pub(super) type Policies = Arc<dyn Fn() -> Arc<dyn Authorizer> + Send + Sync>;
+
+/// The buckets of one data directory.
+pub struct S3 {
+    service: S3Service,
+    store: Arc<Store>,
+}
+
+impl S3 {
+    /// Opens or creates the buckets in `directory`.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the directory or the database in it cannot be used.
+    pub(super) fn open(
+        directory: &Path,
+        keys: Arc<KeyRing>,
+        policies: Policies,
+        durability: Durability,
+    ) -> Result<Self, StoreError> {
+        let store = Arc::new(Store::open(directory, durability)?);
+        let guard = access::Guard { keys, policies };
+        let mut builder =
+            S3ServiceBuilder::new(operations::Buckets { store: Arc::clone(&store), guard: guard.clone() });
+        builder.set_auth(guard.clone());
+        builder.set_access(guard);
+        Ok(Self { service: builder.build(), store })
+    }
+
+    /// Makes a bucket unless there is one.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be written.
+    pub fn ensure_bucket(&self, name: &str) -> Result<(), StoreError> {
+        self.store.create_bucket(name).map(|_| ())
+    }
+
+    pub(super) async fn call(&self, request: Request<Bytes>) -> Response<Bytes> {
+        match self.service.call(request.map(s3s::Body::from)).await {
+            Ok(response) => {
+                let (parts, body) = response.into_parts();
+                match body.collect().await {
+                    Ok(body) => Response::from_parts(parts, body.to_bytes()),
+                    Err(error) => internal(&error.to_string()),
+                }
+            }
+            Err(error) => internal(&format!("{error:?}")),
+        }
+    }
+}

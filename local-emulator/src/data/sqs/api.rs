@@ -1,0 +1,251 @@
+//! The operations of SQS in JSON.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use sluice_memory::sqs::{Refusal, Settings, limits};
+use tokio::time::Instant;
+
+use super::super::auth::Caller;
+use super::super::faults::Failure;
+use super::super::wire::{Problem, Usage};
+use super::problem::{NO_QUEUE, batch_problem, denied, injected, missing, mistake, refused, unknown_operation};
+use super::request::{Asked, Request, message, needed, number, sequence};
+use super::{Sqs, attributes, digest};
+
+/// What SQS bills as one request, in bytes.
+const BILLED_BYTES: usize = 64 * 1024;
+
+impl Sqs {
+    /// Answers one call; a receive waits as long as it asks.
+    pub(in super::super) async fn call(
+        self: &Arc<Self>,
+        operation: &str,
+        body: &[u8],
+        caller: &Caller,
+    ) -> (Result<Value, Problem>, Usage) {
+        let mut usage = Usage { billed_requests: body.len().div_ceil(BILLED_BYTES).max(1) as u64, ..Usage::default() };
+        let request = match serde_json::from_slice(body) {
+            Ok(Value::Object(members)) => Request { members },
+            _ => {
+                return (Err(Problem::new(400, "com.amazon.coral.service#SerializationException", "not JSON")), usage);
+            }
+        };
+        usage.fifo = request.queue_name().is_ok_and(|name| name.ends_with(".fifo"));
+        if operation == "ReceiveMessage" {
+            let answer = self.receive_message(&request, caller).await;
+            if let Ok(answer) = &answer {
+                usage.billed_requests = answer.to_string().len().div_ceil(BILLED_BYTES).max(1) as u64;
+            }
+            return (answer, usage);
+        }
+        let (sqs, operation, caller) = (Arc::clone(self), operation.to_owned(), caller.clone());
+        let answer = tokio::task::spawn_blocking(move || sqs.answer(&operation, &request, &caller)).await;
+        (answer.unwrap_or_else(|_| Err(injected(&Failure::Internal))), usage)
+    }
+
+    fn answer(&self, operation: &str, request: &Request, caller: &Caller) -> Result<Value, Problem> {
+        match operation {
+            "CreateQueue" => self.create(request, caller),
+            "ListQueues" => self.list(request, caller),
+            "GetQueueUrl" => self.url(request, caller),
+            _ => {
+                let name = request.queue_name()?;
+                let action = action(operation).ok_or_else(|| unknown_operation(operation))?;
+                self.allowed(caller, action, name)?;
+                self.on_queue(operation, request, name)
+            }
+        }
+    }
+
+    fn on_queue(&self, operation: &str, request: &Request, name: &str) -> Result<Value, Problem> {
+        match operation {
+            "GetQueueAttributes" => self.attributes(request, name),
+            "SetQueueAttributes" => {
+                let current = self.lock().entry(name)?.queue.settings().clone();
+                let changed = attributes::apply(current, &request.texts("Attributes")).map_err(mistake)?;
+                self.set_settings(name, changed)?;
+                Ok(json!({}))
+            }
+            "SendMessage" => {
+                let sent = self.send_one(name, &request.members)?;
+                Ok(Value::Object(sent))
+            }
+            "SendMessageBatch" => {
+                let bytes: usize = request.entries()?.iter().map(|entry| message(entry).map_or(0, |m| m.bytes())).sum();
+                if bytes > limits::MESSAGE_BYTES_MAX {
+                    let text =
+                        format!("Batch requests cannot be longer than 1048576 bytes. You have sent {bytes} bytes.");
+                    return Err(batch_problem("BatchRequestTooLong", text));
+                }
+                self.batch(request, |entry| self.send_one(name, entry))
+            }
+            "DeleteMessage" => {
+                self.delete(name, request.needed("ReceiptHandle")?)?;
+                Ok(json!({}))
+            }
+            "DeleteMessageBatch" => self.batch(request, |entry| {
+                self.delete(name, needed(entry, "ReceiptHandle")?)?;
+                Ok(Map::new())
+            }),
+            "ChangeMessageVisibility" => {
+                self.change_one(name, &request.members)?;
+                Ok(json!({}))
+            }
+            "ChangeMessageVisibilityBatch" => self.batch(request, |entry| self.change_one(name, entry)),
+            "PurgeQueue" => {
+                self.purge(name)?;
+                Ok(json!({}))
+            }
+            "DeleteQueue" => {
+                self.delete_queue(name)?;
+                Ok(json!({}))
+            }
+            other => Err(unknown_operation(other)),
+        }
+    }
+
+    fn create(&self, request: &Request, caller: &Caller) -> Result<Value, Problem> {
+        let name = request.needed("QueueName")?;
+        self.allowed(caller, "sqs:CreateQueue", name)?;
+        let settings = attributes::apply(Settings::standard(), &request.texts("Attributes")).map_err(mistake)?;
+        self.create_queue(name, settings)?;
+        Ok(json!({"QueueUrl": self.queue_url(name)}))
+    }
+
+    fn list(&self, request: &Request, caller: &Caller) -> Result<Value, Problem> {
+        caller.check("sqs:ListQueues", "*").map_err(denied)?;
+        let prefix = request.text("QueueNamePrefix").unwrap_or_default();
+        let max = request.number("MaxResults")?.unwrap_or(1000).clamp(1, 1000) as usize;
+        let after = request.text("NextToken").unwrap_or_default();
+        let mut names: Vec<String> =
+            self.queue_names().into_iter().filter(|n| n.starts_with(prefix) && n.as_str() > after).collect();
+        let more = names.len() > max;
+        names.truncate(max);
+        let mut answer = json!({"QueueUrls": names.iter().map(|name| self.queue_url(name)).collect::<Vec<_>>()});
+        if more {
+            answer["NextToken"] = json!(names.last());
+        }
+        Ok(answer)
+    }
+
+    fn url(&self, request: &Request, caller: &Caller) -> Result<Value, Problem> {
+        let name = request.needed("QueueName")?;
+        self.allowed(caller, "sqs:GetQueueUrl", name)?;
+        self.lock().entry(name)?;
+        Ok(json!({"QueueUrl": self.queue_url(name)}))
+    }
+
+    fn attributes(&self, request: &Request, name: &str) -> Result<Value, Problem> {
+        let counts = self.counts(name)?;
+        let (mut all, created_ms) = {
+            let state = &mut *self.lock();
+            let entry = state.entry(name)?;
+            (attributes::describe(entry.queue.settings()), entry.created_ms)
+        };
+        all.insert("QueueArn", self.account.queue_arn(name));
+        all.insert("ApproximateNumberOfMessages", counts.visible.to_string());
+        all.insert("ApproximateNumberOfMessagesNotVisible", counts.in_flight.to_string());
+        all.insert("ApproximateNumberOfMessagesDelayed", counts.delayed.to_string());
+        all.insert("CreatedTimestamp", (created_ms / 1000).to_string());
+        all.insert("LastModifiedTimestamp", (created_ms / 1000).to_string());
+        Ok(json!({"Attributes": attributes::chosen(all, &request.list("AttributeNames"))}))
+    }
+
+    fn send_one(&self, name: &str, entry: &Map<String, Value>) -> Result<Map<String, Value>, Problem> {
+        let message = message(entry)?;
+        let mut answer = Map::new();
+        answer.insert("MD5OfMessageBody".to_owned(), json!(digest::body(&message.body)));
+        if let Some(sum) = digest::attributes(&message.attributes) {
+            answer.insert("MD5OfMessageAttributes".to_owned(), json!(sum));
+        }
+        let sent = self.send(name, message)?;
+        answer.insert("MessageId".to_owned(), json!(sent.id));
+        if name.ends_with(".fifo") {
+            answer.insert("SequenceNumber".to_owned(), json!(sequence(sent.sequence)));
+        }
+        Ok(answer)
+    }
+
+    fn change_one(&self, name: &str, entry: &Map<String, Value>) -> Result<Map<String, Value>, Problem> {
+        let seconds = number(entry, "VisibilityTimeout")?.ok_or_else(|| missing("VisibilityTimeout"))?;
+        self.change_visibility(name, needed(entry, "ReceiptHandle")?, seconds)?;
+        Ok(Map::new())
+    }
+
+    /// Runs each entry of a batch by itself: one that fails does not hold up the others.
+    fn batch(
+        &self,
+        request: &Request,
+        act: impl Fn(&Map<String, Value>) -> Result<Map<String, Value>, Problem>,
+    ) -> Result<Value, Problem> {
+        let (mut successful, mut failed) = (Vec::new(), Vec::new());
+        for entry in request.entries()? {
+            let id = entry.get("Id").cloned().unwrap_or_default();
+            match act(entry) {
+                Ok(mut answer) => {
+                    answer.insert("Id".to_owned(), id);
+                    successful.push(Value::Object(answer));
+                }
+                Err(problem) if problem.query_code.as_deref() == Some(NO_QUEUE) => {
+                    return Err(problem);
+                }
+                Err(problem) => {
+                    let code = problem.kind.rsplit('#').next().unwrap_or_default();
+                    let sender = problem.status < 500;
+                    failed.push(json!({"Id": id, "SenderFault": sender, "Code": code, "Message": problem.message}));
+                }
+            }
+        }
+        Ok(json!({"Successful": successful, "Failed": failed}))
+    }
+
+    async fn receive_message(self: &Arc<Self>, request: &Request, caller: &Caller) -> Result<Value, Problem> {
+        let name = request.queue_name()?.to_owned();
+        self.allowed(caller, "sqs:ReceiveMessage", &name)?;
+        let max = request.number("MaxNumberOfMessages")?.unwrap_or(1) as usize;
+        let visibility_seconds = request.number("VisibilityTimeout")?;
+        let own_wait = self.lock().entry(&name)?.queue.settings().wait_seconds;
+        let wait_seconds = request.number("WaitTimeSeconds")?.unwrap_or(own_wait);
+        if wait_seconds > limits::WAIT_SECONDS_MAX {
+            let reason = "Must be >= 0 and <= 20, if provided.".to_owned();
+            let value = wait_seconds.to_string();
+            return Err(refused(&Refusal::InvalidParameter { parameter: "WaitTimeSeconds", value, reason }));
+        }
+        let deadline = Instant::now() + Duration::from_secs(wait_seconds.into());
+        loop {
+            let (sqs, queue) = (Arc::clone(self), name.clone());
+            let received = tokio::task::spawn_blocking(move || sqs.receive(&queue, max, visibility_seconds)).await;
+            let received = received.map_err(|_| injected(&Failure::Internal))??;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !received.is_empty() || left.is_zero() {
+                let asked = Asked {
+                    system: [request.list("AttributeNames"), request.list("MessageSystemAttributeNames")].concat(),
+                    own: request.list("MessageAttributeNames"),
+                };
+                let messages: Vec<Value> =
+                    received.iter().map(|d| asked.describe(d, &self.account.id, &name)).collect();
+                return Ok(if messages.is_empty() { json!({}) } else { json!({"Messages": messages}) });
+            }
+            self.wait_visible(&name, left).await?;
+        }
+    }
+
+    fn allowed(&self, caller: &Caller, action: &str, name: &str) -> Result<(), Problem> {
+        caller.check(action, &self.account.queue_arn(name)).map_err(denied)
+    }
+}
+
+fn action(operation: &str) -> Option<&'static str> {
+    Some(match operation {
+        "SendMessage" | "SendMessageBatch" => "sqs:SendMessage",
+        "DeleteMessage" | "DeleteMessageBatch" => "sqs:DeleteMessage",
+        "ChangeMessageVisibility" | "ChangeMessageVisibilityBatch" => "sqs:ChangeMessageVisibility",
+        "GetQueueAttributes" => "sqs:GetQueueAttributes",
+        "SetQueueAttributes" => "sqs:SetQueueAttributes",
+        "PurgeQueue" => "sqs:PurgeQueue",
+        "DeleteQueue" => "sqs:DeleteQueue",
+        _ => return None,
+    })
+}

@@ -1,0 +1,369 @@
+//! SQS: the rules of `sluice_memory::sqs` over rows in SQLite, as a JSON service and as a Rust API for event sources.
+//!
+//! Every change is written before it is answered: what a sender was told is taken is there after a `kill -9`, and so are
+//! visibility time-outs, receive counts and remembered deduplication ids.
+
+mod api;
+mod attributes;
+mod digest;
+mod problem;
+mod request;
+mod rows;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sluice_memory::sqs::{
+    Counts, Deletion, Delivered, NewMessage, Poll, Queue, Received, Refusal, Seeded, Sent, Settings,
+};
+use tokio::sync::Notify;
+
+use super::account::Account;
+use super::store::{Durability, StoreError};
+use super::wire::now_ms;
+
+pub(super) use problem::injected;
+use rows::Rows;
+
+/// Content type of requests and answers.
+pub const CONTENT_TYPE: &str = "application/x-amz-json-1.0";
+/// What `X-Amz-Target` begins with.
+pub const TARGET_PREFIX: &str = "AmazonSQS.";
+
+/// The queues of one data directory.
+pub struct Sqs {
+    state: Mutex<State>,
+    account: Account,
+    base_url: Mutex<String>,
+}
+
+struct State {
+    rows: Rows,
+    queues: BTreeMap<String, Entry>,
+    chooser: Seeded,
+}
+
+struct Entry {
+    queue: Queue,
+    changed: Arc<Notify>,
+    created_ms: u64,
+    purged_ms: Option<u64>,
+}
+
+/// Why a queue did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum SqsError {
+    /// There is no queue of that name.
+    #[error("The specified queue does not exist: {name}")]
+    NoQueue {
+        /// The name.
+        name: String,
+    },
+    /// There is one, with other attributes.
+    #[error("A queue already exists with the same name and a different value for its attributes: {name}")]
+    Exists {
+        /// The name.
+        name: String,
+    },
+    /// A purge ran within the last 60 seconds.
+    #[error("Only one PurgeQueue operation on {name} is allowed every 60 seconds.")]
+    PurgeInProgress {
+        /// The name.
+        name: String,
+    },
+    /// The rules of SQS refuse it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The change could not be written, and was not made.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// How [`Sqs::wait_visible`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// A receive may give something now.
+    Visible,
+    /// The time is over.
+    TimedOut,
+}
+
+impl Sqs {
+    /// Opens or creates the queues in `directory`. The order of standard queues follows from `seed`; messages of a
+    /// standard queue come twice in `twice_per_mille` of 1000 receives.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the directory or the database in it cannot be used.
+    pub fn open(
+        directory: &Path,
+        account: Account,
+        durability: Durability,
+        seed: u64,
+        twice_per_mille: u16,
+    ) -> Result<Self, StoreError> {
+        let mut rows = Rows::open(directory, durability)?;
+        let queues = rows.load()?.into_iter().map(|(queue, created_ms)| {
+            let entry = Entry { queue, changed: Arc::default(), created_ms, purged_ms: None };
+            (entry.queue.name().to_owned(), entry)
+        });
+        let queues = queues.collect();
+        let state = State { rows, queues, chooser: Seeded::new(seed, twice_per_mille) };
+        Ok(Self { state: Mutex::new(state), account, base_url: Mutex::new("http://127.0.0.1".to_owned()) })
+    }
+
+    /// Sets what queue URLs begin with, for example `http://127.0.0.1:4566`.
+    pub fn set_base_url(&self, url: impl Into<String>) {
+        *self.base_url.lock().unwrap_or_else(PoisonError::into_inner) = url.into();
+    }
+
+    /// Returns the URL of a queue, whether it exists or not.
+    #[must_use]
+    pub fn queue_url(&self, name: &str) -> String {
+        format!("{}/{}/{name}", self.base_url.lock().unwrap_or_else(PoisonError::into_inner), self.account.id)
+    }
+
+    /// Makes a queue; one with the same attributes is left as it is.
+    ///
+    /// # Errors
+    /// [`SqsError::Exists`] for other attributes, [`SqsError::Refused`] for ones outside AWS's limits or a dead letter
+    /// queue that does not exist.
+    pub fn create_queue(&self, name: &str, settings: Settings) -> Result<(), SqsError> {
+        settings.check(name)?;
+        let state = &mut *self.lock();
+        if let Some(entry) = state.queues.get(name) {
+            let same = *entry.queue.settings() == settings;
+            return if same { Ok(()) } else { Err(SqsError::Exists { name: name.to_owned() }) };
+        }
+        state.check_dead_letter_queue(&settings)?;
+        let created_ms = now_ms();
+        state.rows.write_queue(name, &settings, created_ms)?;
+        let queue = Queue::restore(name, settings, 1, Vec::new(), Vec::new())?;
+        let entry = Entry { queue, changed: Arc::default(), created_ms, purged_ms: None };
+        state.queues.insert(name.to_owned(), entry);
+        Ok(())
+    }
+
+    /// Makes a queue, or gives an existing one these attributes.
+    ///
+    /// # Errors
+    /// As [`Sqs::create_queue`].
+    pub fn ensure_queue(&self, name: &str, settings: Settings) -> Result<(), SqsError> {
+        match self.create_queue(name, settings.clone()) {
+            Err(SqsError::Exists { .. }) => self.set_settings(name, settings),
+            other => other,
+        }
+    }
+
+    /// Changes the attributes of a queue.
+    ///
+    /// # Errors
+    /// [`SqsError::Refused`] for attributes outside AWS's limits.
+    pub fn set_settings(&self, name: &str, settings: Settings) -> Result<(), SqsError> {
+        let state = &mut *self.lock();
+        state.check_dead_letter_queue(&settings)?;
+        let created_ms = state.entry(name)?.created_ms;
+        let is_fifo = state.entry(name)?.queue.settings().is_fifo();
+        if is_fifo != settings.is_fifo() {
+            return Err(SqsError::Exists { name: name.to_owned() });
+        }
+        settings.check(name)?;
+        state.rows.write_queue(name, &settings, created_ms)?;
+        state.entry(name)?.queue.set_settings(settings)?;
+        state.entry(name)?.changed.notify_waiters();
+        Ok(())
+    }
+
+    /// Returns the names of all queues.
+    #[must_use]
+    pub fn queue_names(&self) -> Vec<String> {
+        self.lock().queues.keys().cloned().collect()
+    }
+
+    /// Sends one message.
+    ///
+    /// # Errors
+    /// [`SqsError::Refused`] for what the queue does not take.
+    pub fn send(&self, name: &str, message: NewMessage) -> Result<Sent, SqsError> {
+        self.change(name, |queue, _| queue.send(message, now_ms()))
+    }
+
+    /// Receives at once, without waiting; messages received too often are moved to the dead letter queue on the way.
+    ///
+    /// # Errors
+    /// [`SqsError::Refused`] for a poll outside AWS's limits.
+    pub fn receive(&self, name: &str, max: usize, visibility_seconds: Option<u32>) -> Result<Vec<Delivered>, SqsError> {
+        let state = &mut *self.lock();
+        let mut chooser = state.chooser;
+        let poll = Poll { max, visibility_seconds };
+        let received = state.entry(name)?.queue.receive(poll, now_ms(), &mut chooser)?;
+        state.chooser = chooser;
+        let arn = self.account.queue_arn(name);
+        state.settle(name, received, &arn)
+    }
+
+    /// Deletes a message.
+    ///
+    /// # Errors
+    /// [`SqsError::Refused`] for a handle that is not this queue's, or on a FIFO queue has expired.
+    pub fn delete(&self, name: &str, receipt: &str) -> Result<Deletion, SqsError> {
+        self.change(name, |queue, _| queue.delete(receipt, now_ms()))
+    }
+
+    /// Sets how much longer a message stays invisible.
+    ///
+    /// # Errors
+    /// [`SqsError::Refused`] for a message that is not in flight under this handle.
+    pub fn change_visibility(&self, name: &str, receipt: &str, seconds: u32) -> Result<(), SqsError> {
+        self.change(name, |queue, _| queue.change_visibility(receipt, seconds, now_ms()))
+    }
+
+    /// Throws all messages away; at most once in 60 seconds.
+    ///
+    /// # Errors
+    /// [`SqsError::PurgeInProgress`] when the last one is younger.
+    pub fn purge(&self, name: &str) -> Result<(), SqsError> {
+        let state = &mut *self.lock();
+        let entry = state.entry(name)?;
+        if entry.purged_ms.is_some_and(|at_ms| now_ms() < at_ms + 60_000) {
+            return Err(SqsError::PurgeInProgress { name: name.to_owned() });
+        }
+        entry.purged_ms = Some(now_ms());
+        entry.queue.purge();
+        state.commit(&[name])
+    }
+
+    /// Deletes a queue and its messages.
+    ///
+    /// # Errors
+    /// [`SqsError::NoQueue`] when there is none.
+    pub fn delete_queue(&self, name: &str) -> Result<(), SqsError> {
+        let state = &mut *self.lock();
+        state.entry(name)?;
+        state.rows.delete_queue(name)?;
+        if let Some(entry) = state.queues.remove(name) {
+            entry.changed.notify_waiters();
+        }
+        Ok(())
+    }
+
+    /// Returns how many messages a queue has.
+    ///
+    /// # Errors
+    /// [`SqsError::NoQueue`] when there is none.
+    pub fn counts(&self, name: &str) -> Result<Counts, SqsError> {
+        Ok(self.lock().entry(name)?.queue.counts(now_ms()))
+    }
+
+    /// Waits until a receive may give something, at most `timeout`. Whoever receives may still find another was faster.
+    ///
+    /// # Errors
+    /// [`SqsError::NoQueue`] when there is none, or it is deleted meanwhile.
+    pub async fn wait_visible(&self, name: &str, timeout: Duration) -> Result<Waited, SqsError> {
+        let deadline = tokio::time::Instant::now() + timeout;
+        loop {
+            let changed = self.lock().entry(name)?.changed.clone();
+            let mut notified = std::pin::pin!(changed.notified());
+            // Registered before the queue is looked at, so that no change falls in between.
+            notified.as_mut().enable();
+            let now = now_ms();
+            let wake_ms = self.lock().entry(name)?.queue.next_wake_ms(now);
+            if wake_ms.is_some_and(|at_ms| at_ms <= now) {
+                return Ok(Waited::Visible);
+            }
+            let until_wake = wake_ms.map(|at_ms| tokio::time::Instant::now() + Duration::from_millis(at_ms - now));
+            let until = until_wake.map_or(deadline, |wake| wake.min(deadline));
+            tokio::select! {
+                () = &mut notified => {}
+                () = tokio::time::sleep_until(until) => {
+                    if tokio::time::Instant::now() >= deadline {
+                        return Ok(Waited::TimedOut);
+                    }
+                }
+            }
+        }
+    }
+
+    fn change<T>(
+        &self,
+        name: &str,
+        act: impl FnOnce(&mut Queue, &mut Seeded) -> Result<T, Refusal>,
+    ) -> Result<T, SqsError> {
+        let state = &mut *self.lock();
+        let mut chooser = state.chooser;
+        let done = act(&mut state.entry(name)?.queue, &mut chooser)?;
+        state.chooser = chooser;
+        state.commit(&[name])?;
+        Ok(done)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn entry(&mut self, name: &str) -> Result<&mut Entry, SqsError> {
+        self.queues.get_mut(name).ok_or_else(|| SqsError::NoQueue { name: name.to_owned() })
+    }
+
+    fn check_dead_letter_queue(&self, settings: &Settings) -> Result<(), SqsError> {
+        let Some(redrive) = &settings.redrive else {
+            return Ok(());
+        };
+        if self.queues.contains_key(name_of_arn(&redrive.dead_letter_arn)) {
+            return Ok(());
+        }
+        Err(SqsError::Refused(Refusal::InvalidParameter {
+            parameter: "RedrivePolicy",
+            value: redrive.dead_letter_arn.clone(),
+            reason: "Dead letter target does not exist.".to_owned(),
+        }))
+    }
+
+    /// Moves dead letters and writes both queues in one commit.
+    fn settle(&mut self, name: &str, received: Received, arn: &str) -> Result<Vec<Delivered>, SqsError> {
+        let mut changed = vec![name.to_owned()];
+        if !received.dead.is_empty() {
+            let redrive = self.entry(name)?.queue.settings().redrive.clone();
+            let target = redrive.map(|redrive| name_of_arn(&redrive.dead_letter_arn).to_owned()).unwrap_or_default();
+            // A dead letter queue that was deleted meanwhile takes its letters with it, as on AWS.
+            if let Ok(dead) = self.entry(&target) {
+                for message in received.dead {
+                    dead.queue.accept_dead(message, arn, now_ms());
+                }
+                changed.push(target);
+            }
+        }
+        let changed: Vec<&str> = changed.iter().map(String::as_str).collect();
+        self.commit(&changed)?;
+        Ok(received.messages)
+    }
+
+    /// Writes what changed in these queues in one commit and wakes who waits for them. When it cannot be written, the
+    /// queues are read again as they were written last.
+    fn commit(&mut self, names: &[&str]) -> Result<(), SqsError> {
+        let mut changes = Vec::with_capacity(names.len());
+        for name in names {
+            changes.push((*name, self.entry(name)?.queue.take_changes()));
+        }
+        if let Err(error) = self.rows.write_changes(&changes) {
+            for name in names {
+                if let Some(queue) = self.rows.load_queue(name)? {
+                    self.entry(name)?.queue = queue;
+                }
+            }
+            return Err(error.into());
+        }
+        for name in names {
+            self.entry(name)?.changed.notify_waiters();
+        }
+        Ok(())
+    }
+}
+
+/// Returns the queue's name in an ARN.
+fn name_of_arn(arn: &str) -> &str {
+    arn.rsplit(':').next().unwrap_or_default()
+}

@@ -1,0 +1,73 @@
+//! SQS's errors in JSON, with the older codes that SDKs still match on.
+
+use sluice_memory::sqs::Refusal;
+
+use super::super::auth::Denied;
+use super::super::faults::Failure;
+use super::super::wire::Problem;
+use super::SqsError;
+use super::attributes::Mistake;
+
+pub(super) const NO_QUEUE: &str = "AWS.SimpleQueueService.NonExistentQueue";
+
+/// Returns SQS's form of an injected failure.
+pub(in super::super) fn injected(failure: &Failure) -> Problem {
+    match failure {
+        Failure::Throttled => problem(403, "RequestThrottled", "RequestThrottled", "Request was throttled."),
+        _ => problem(500, "InternalError", "InternalError", "We encountered an internal error. Please try again."),
+    }
+}
+
+fn problem(status: u16, kind: &str, query_code: &str, message: impl Into<String>) -> Problem {
+    let mut problem = Problem::new(status, format!("com.amazonaws.sqs#{kind}"), message);
+    problem.query_code = Some(query_code.to_owned());
+    problem
+}
+
+pub(super) fn batch_problem(kind: &str, message: impl Into<String>) -> Problem {
+    problem(400, kind, &format!("AWS.SimpleQueueService.{kind}"), message)
+}
+
+pub(super) fn denied(denied: Denied) -> Problem {
+    problem(403, "AccessDeniedException", "AccessDenied", denied.to_string())
+}
+
+pub(super) fn missing(parameter: &'static str) -> Problem {
+    refused(&Refusal::MissingParameter { parameter })
+}
+
+pub(super) fn unknown_operation(operation: &str) -> Problem {
+    let text = format!("the operation {operation} is not provided");
+    Problem::new(400, "com.amazon.coral.service#UnknownOperationException", text)
+}
+
+pub(super) fn mistake(mistake: Mistake) -> Problem {
+    match mistake {
+        Mistake::Refused(refusal) => refused(&refusal),
+        Mistake::Unknown(name) => {
+            problem(400, "InvalidAttributeName", "InvalidAttributeName", format!("Unknown Attribute {name}."))
+        }
+    }
+}
+
+pub(super) fn refused(refusal: &Refusal) -> Problem {
+    let code = refusal.code();
+    let query_code = match refusal {
+        Refusal::NotInFlight { .. } => "AWS.SimpleQueueService.MessageNotInflight",
+        _ => code,
+    };
+    problem(400, code, query_code, refusal.to_string())
+}
+
+impl From<SqsError> for Problem {
+    fn from(error: SqsError) -> Self {
+        let text = error.to_string();
+        match error {
+            SqsError::NoQueue { .. } => problem(400, "QueueDoesNotExist", NO_QUEUE, text),
+            SqsError::Exists { .. } => problem(400, "QueueNameExists", "QueueAlreadyExists", text),
+            SqsError::PurgeInProgress { .. } => batch_problem("PurgeQueueInProgress", text),
+            SqsError::Refused(refusal) => refused(&refusal),
+            SqsError::Store(_) => problem(500, "InternalError", "InternalError", text),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The members of SQS requests, read and checked, and what a receive answers with.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::{Map, Value, json};
+use sluice_memory::sqs::{Attribute, Delivered, NewMessage, Refusal, limits};
+
+use super::super::wire::{Problem, now_ms};
+use super::problem::{batch_problem, missing, refused};
+use super::{attributes, digest, name_of_arn};
+
+/// The members of a request.
+pub(super) struct Request {
+    pub members: Map<String, Value>,
+}
+
+impl Request {
+    pub fn queue_name(&self) -> Result<&str, Problem> {
+        let url = self.needed("QueueUrl")?;
+        Ok(url.trim_end_matches('/').rsplit('/').next().map(name_of_arn).unwrap_or_default())
+    }
+
+    pub fn text(&self, member: &str) -> Option<&str> {
+        self.members.get(member).and_then(Value::as_str)
+    }
+
+    pub fn needed(&self, member: &'static str) -> Result<&str, Problem> {
+        needed(&self.members, member)
+    }
+
+    pub fn number(&self, member: &'static str) -> Result<Option<u32>, Problem> {
+        number(&self.members, member)
+    }
+
+    pub fn list(&self, member: &str) -> Vec<String> {
+        let values = self.members.get(member).and_then(Value::as_array);
+        values.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
+    pub fn texts(&self, member: &str) -> BTreeMap<String, String> {
+        let values = self.members.get(member).and_then(Value::as_object);
+        values
+            .into_iter()
+            .flatten()
+            .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+            .collect()
+    }
+
+    /// Returns the entries of a batch after the checks that refuse it whole.
+    pub fn entries(&self) -> Result<Vec<&Map<String, Value>>, Problem> {
+        let entries = self.members.get("Entries").and_then(Value::as_array);
+        let entries: Vec<&Map<String, Value>> = entries.into_iter().flatten().filter_map(Value::as_object).collect();
+        if entries.is_empty() {
+            return Err(batch_problem("EmptyBatchRequest", "There should be at least one entry in the request."));
+        }
+        if entries.len() > limits::BATCH_MAX {
+            let text = format!("Maximum number of entries per request are 10. You have sent {}.", entries.len());
+            return Err(batch_problem("TooManyEntriesInBatchRequest", text));
+        }
+        let mut seen = BTreeSet::new();
+        for entry in &entries {
+            let id = entry.get("Id").and_then(Value::as_str).unwrap_or_default();
+            let legal = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+            if id.is_empty() || id.len() > 80 || !id.chars().all(legal) {
+                let text = "A batch entry id can only contain alphanumeric characters, hyphens and underscores. It can be at most 80 letters long.";
+                return Err(batch_problem("InvalidBatchEntryId", text));
+            }
+            if !seen.insert(id) {
+                return Err(batch_problem("BatchEntryIdsNotDistinct", format!("Id {id} repeated.")));
+            }
+        }
+        Ok(entries)
+    }
+}
+
+/// Which attributes a receive asked for.
+pub(super) struct Asked {
+    pub system: Vec<String>,
+    pub own: Vec<String>,
+}
+
+impl Asked {
+    pub fn describe(&self, delivered: &Delivered, sender: &str, queue: &str) -> Value {
+        let message = &delivered.message;
+        let mut answer = json!({
+            "MessageId": message.id,
+            "ReceiptHandle": delivered.receipt,
+            "MD5OfBody": digest::body(&message.body),
+            "Body": message.body,
+        });
+        let mut system = BTreeMap::from([
+            ("SenderId", sender.to_owned()),
+            ("SentTimestamp", message.sent_ms.to_string()),
+            ("ApproximateReceiveCount", message.receives.to_string()),
+            ("ApproximateFirstReceiveTimestamp", message.first_received_ms.unwrap_or_else(now_ms).to_string()),
+        ]);
+        if queue.ends_with(".fifo") {
+            system.insert("SequenceNumber", sequence(message.sequence));
+        }
+        let optional = [
+            ("MessageGroupId", &message.group),
+            ("MessageDeduplicationId", &message.dedup_id),
+            ("DeadLetterQueueSourceArn", &message.dead_letter_source),
+        ];
+        system.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
+        let system = attributes::chosen(system, &self.system);
+        if !system.is_empty() {
+            answer["Attributes"] = Value::Object(system);
+        }
+        let own: BTreeMap<String, Attribute> = message
+            .attributes
+            .iter()
+            .filter(|(name, _)| self.wants(name))
+            .map(|(n, a)| (n.clone(), a.clone()))
+            .collect();
+        if let Some(sum) = digest::attributes(&own) {
+            answer["MD5OfMessageAttributes"] = json!(sum);
+            answer["MessageAttributes"] = own.iter().map(|(name, a)| (name.clone(), attribute_json(a))).collect();
+        }
+        answer
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.own.iter().any(|asked| match asked.strip_suffix(".*") {
+            Some(prefix) => name.starts_with(prefix),
+            None => asked == "All" || asked == name,
+        })
+    }
+}
+
+pub(super) fn message(entry: &Map<String, Value>) -> Result<NewMessage, Problem> {
+    let text = |member: &str| entry.get(member).and_then(Value::as_str).map(str::to_owned);
+    let mut own = BTreeMap::new();
+    for (name, value) in entry.get("MessageAttributes").and_then(Value::as_object).into_iter().flatten() {
+        own.insert(name.clone(), attribute(value)?);
+    }
+    Ok(NewMessage {
+        body: text("MessageBody").unwrap_or_default(),
+        attributes: own,
+        group: text("MessageGroupId"),
+        dedup_id: text("MessageDeduplicationId"),
+        delay_seconds: number(entry, "DelaySeconds")?,
+    })
+}
+
+fn attribute(value: &Value) -> Result<Attribute, Problem> {
+    let data_type = value.get("DataType").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = value.get("StringValue").and_then(Value::as_str).map(|text| text.as_bytes().to_vec());
+    let binary = value.get("BinaryValue").and_then(Value::as_str);
+    let binary = binary.map(|text| BASE64.decode(text).map_err(|_| missing("BinaryValue"))).transpose()?;
+    Ok(Attribute { data_type, value: text.or(binary).unwrap_or_default() })
+}
+
+pub(super) fn attribute_json(attribute: &Attribute) -> Value {
+    if attribute.data_type.starts_with("Binary") {
+        json!({"DataType": attribute.data_type, "BinaryValue": BASE64.encode(&attribute.value)})
+    } else {
+        json!({"DataType": attribute.data_type, "StringValue": String::from_utf8_lossy(&attribute.value)})
+    }
+}
+
+pub(super) fn needed<'a>(members: &'a Map<String, Value>, member: &'static str) -> Result<&'a str, Problem> {
+    members.get(member).and_then(Value::as_str).filter(|text| !text.is_empty()).ok_or_else(|| missing(member))
+}
+
+pub(super) fn number(members: &Map<String, Value>, member: &'static str) -> Result<Option<u32>, Problem> {
+    match members.get(member) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => value.as_u64().and_then(|n| u32::try_from(n).ok()).map(Some).ok_or_else(|| {
+            let reason = "Must be a whole number within its limits.".to_owned();
+            refused(&Refusal::InvalidParameter { parameter: member, value: value.to_string(), reason })
+        }),
+    }
+}
+
+/// Sequence numbers are 20 digits long, so that they also sort as text.
+pub(super) fn sequence(number: u64) -> String {
+    format!("{number:020}")
+}

@@ -1,0 +1,113 @@
+//! Answers in XML.
+
+use super::Image;
+use super::store::Record;
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode};
+use std::collections::BTreeMap;
+
+const NAMESPACE: &str = "http://ec2.amazonaws.com/doc/2016-11-15/";
+
+/// Returns the response with this XML.
+pub(super) fn xml(status: u16, body: String) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{body}")));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/xml;charset=UTF-8"));
+    response
+}
+
+/// Returns text as it stands between tags.
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+fn element(name: &str, text: &str) -> String {
+    format!("<{name}>{}</{name}>", escape(text))
+}
+
+/// Returns the answer of an action.
+pub(super) fn response(action: &str, inside: &str) -> String {
+    format!("<{action}Response xmlns=\"{NAMESPACE}\"><requestId>local</requestId>{inside}</{action}Response>")
+}
+
+fn state(name: &str) -> String {
+    let code = match name {
+        "pending" => 0,
+        "running" => 16,
+        "shutting-down" => 32,
+        _ => 48,
+    };
+    format!("<code>{code}</code><name>{name}</name>")
+}
+
+fn tag_set(tags: &BTreeMap<String, String>) -> String {
+    let item =
+        |(key, value): (&String, &String)| format!("<item>{}{}</item>", element("key", key), element("value", value));
+    format!("<tagSet>{}</tagSet>", tags.iter().map(item).collect::<String>())
+}
+
+fn instance(record: &Record, account_zone: &str) -> String {
+    let time = jiff::Timestamp::from_millisecond(i64::try_from(record.launched_ms).unwrap_or(0)).unwrap_or_default();
+    let mut text = String::from("<item>");
+    text += &element("instanceId", &record.id);
+    text += &element("imageId", &record.image);
+    text += &format!("<instanceState>{}</instanceState>", state(record.state.as_str()));
+    text += &element("instanceType", &record.kind);
+    text += &element("launchTime", &format!("{time:.3}"));
+    text += &format!("<placement>{}</placement>", element("availabilityZone", account_zone));
+    if record.state.exists() {
+        text += &element("privateIpAddress", &record.address);
+    }
+    if let Some(token) = &record.token {
+        text += &element("clientToken", token);
+    }
+    text += &tag_set(&record.tags);
+    text + "</item>"
+}
+
+/// Returns a reservation's inside: its id and its machines.
+pub(super) fn reservation(records: &[&Record]) -> String {
+    let id = records.first().map_or("", |record| record.reservation.as_str());
+    let machines: String = records.iter().map(|record| instance(record, &record.az)).collect();
+    format!("{}<groupSet/><instancesSet>{machines}</instancesSet>", element("reservationId", id))
+}
+
+/// Returns the list of machines, each in its reservation.
+pub(super) fn instances(records: &[Record], next: Option<&str>) -> String {
+    let mut reservations: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
+    for record in records {
+        reservations.entry(&record.reservation).or_default().push(record);
+    }
+    let items: String = reservations.values().map(|records| format!("<item>{}</item>", reservation(records))).collect();
+    format!(
+        "<reservationSet>{items}</reservationSet>{}",
+        next.map(|next| element("nextToken", next)).unwrap_or_default()
+    )
+}
+
+/// Returns what TerminateInstances says of each machine: before and after.
+pub(super) fn changes(changes: &[(String, &'static str, &'static str)]) -> String {
+    let item = |(id, before, after): &(String, &'static str, &'static str)| {
+        let (before, after) = (state(before), state(after));
+        format!(
+            "<item>{}<currentState>{after}</currentState><previousState>{before}</previousState></item>",
+            element("instanceId", id)
+        )
+    };
+    format!("<instancesSet>{}</instancesSet>", changes.iter().map(item).collect::<String>())
+}
+
+/// Returns the list of images.
+pub(super) fn images(images: &[&Image], owner: &str) -> String {
+    let item = |image: &&Image| {
+        let fields = [
+            ("imageId", &*image.id),
+            ("imageState", "available"),
+            ("imageOwnerId", owner),
+            ("name", &image.name),
+            ("creationDate", &image.created),
+        ];
+        format!("<item>{}<tagSet/></item>", fields.map(|(name, text)| element(name, text)).concat())
+    };
+    format!("<imagesSet>{}</imagesSet>", images.iter().map(item).collect::<String>())
+}

@@ -1,0 +1,69 @@
+//! Makes what runs follow the record: each machine's next step, on a task of its own.
+
+use super::store::{Record, State};
+use super::{Boot, Ec2};
+use crate::data::{StoreError, now_ms};
+use std::time::Duration;
+
+/// Does what the machine's state asks for, in the background. Safe to call again at any time.
+pub(super) fn resume(ec2: &Ec2, record: Record) {
+    let ec2 = ec2.clone();
+    tokio::spawn(async move {
+        let id = record.id.clone();
+        let done = match record.state {
+            State::Pending | State::Running => start(&ec2, record).await,
+            State::ShuttingDown => end(&ec2, record).await,
+            State::Terminated => Ok(()),
+        };
+        if let Err(error) = done {
+            tracing::error!(instance = id, %error, "a machine could not follow its record; the next start tries again");
+        }
+    });
+}
+
+async fn start(ec2: &Ec2, record: Record) -> Result<(), StoreError> {
+    // As at EC2, a machine is running before its servers are.
+    ec2.store().advance(&record.id, &[State::Pending], State::Running, None)?;
+    match record.boot {
+        Boot::Never => return Ok(()),
+        Boot::Slow { millis } => {
+            let ready_at = record.launched_ms.saturating_add(millis);
+            tokio::time::sleep(Duration::from_millis(ready_at.saturating_sub(now_ms()))).await;
+        }
+        Boot::Normal => {}
+    }
+    let id = record.id.clone();
+    let (host, check) = (ec2.inner.host.clone(), ec2.clone());
+    let started = tokio::task::spawn_blocking(move || {
+        // Asked while the machine's own lock is held: one that is ending by now must not start again.
+        host.start(&record, || {
+            check
+                .store()
+                .find(&record.id)
+                .ok()
+                .flatten()
+                .is_some_and(|now| matches!(now.state, State::Pending | State::Running))
+        })
+    });
+    match started.await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::error!(instance = id, %error, "a machine does not boot"),
+        Err(error) => tracing::error!(instance = id, %error, "a machine does not boot"),
+    }
+    Ok(())
+}
+
+async fn end(ec2: &Ec2, record: Record) -> Result<(), StoreError> {
+    let (host, id) = (ec2.inner.host.clone(), record.id.clone());
+    let ended = tokio::task::spawn_blocking(move || host.end(&id)).await;
+    match ended {
+        Ok(Ok(())) => {
+            ec2.store().advance(&record.id, &[State::ShuttingDown], State::Terminated, Some(now_ms()))?;
+        }
+        Ok(Err(error)) => {
+            tracing::error!(instance = record.id, %error, "a machine's files are left behind")
+        }
+        Err(error) => tracing::error!(instance = record.id, %error, "a machine does not end"),
+    }
+    Ok(())
+}

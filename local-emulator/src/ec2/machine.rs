@@ -1,0 +1,358 @@
+//! A machine: an SSH server on a loopback address of its own, in its own view of the file system (bubblewrap).
+//!
+//! It sees this machine's files read-only and its own `/home`, `/root`, `/tmp`, `/var/tmp`, `/run`, processes and logins. The server leads a
+//! process group and its own process namespace, so its end is the end of everything that was started in it. It outlives a killed
+//! emulator: a pid file with the process's start time tells the next emulator which process is still that machine.
+
+use super::parameters::Refusal;
+use super::store::Record;
+use super::user_data::{self, Setup};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The first user id of a machine's own logins.
+const FIRST_UID: u32 = 2_000;
+/// What root keeps inside: enough for sshd and file owners, nothing that reaches the machine around it.
+const CAPABILITIES: [&str; 9] = [
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_KILL",
+    "CAP_SETGID",
+    "CAP_SETUID",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_SYS_CHROOT",
+    "CAP_AUDIT_WRITE",
+];
+
+/// All machines of one emulator.
+#[derive(Clone)]
+pub struct Host {
+    directory: PathBuf,
+    // Set at shut-down, so that a start that is under way cannot leave a server behind.
+    closed: Arc<AtomicBool>,
+    machines: Arc<Mutex<HashMap<String, Slot>>>,
+}
+
+/// A machine's server while it runs. A lock per machine: start and end of one never overlap.
+type Slot = Arc<Mutex<Option<Child>>>;
+
+impl Host {
+    pub(super) fn new(directory: PathBuf) -> Self {
+        // Bubblewrap wants absolute paths.
+        let directory = directory.canonicalize().unwrap_or(directory);
+        Self { directory, closed: Arc::default(), machines: Arc::default() }
+    }
+
+    /// Returns an address of 127/8 on which nobody listens at `port`; the place to look from follows from the data directory.
+    pub(super) fn free_address(&self, port: u16, taken: &[String]) -> Option<String> {
+        let digest = sluice_model::id::digest(&[&self.directory.to_string_lossy()]);
+        let part = |at: usize| digest.get(at..at + 2).and_then(|hex| u8::from_str_radix(hex, 16).ok()).unwrap_or(1);
+        // 127.16 to 127.239, away from the addresses that people use.
+        let (second, third) = (16 + part(0) % 224, part(2));
+        (0..=255_u8)
+            .flat_map(|more| (1..=254_u8).map(move |last| Ipv4Addr::new(127, second, third.wrapping_add(more), last)))
+            .filter(|address| !taken.contains(&address.to_string()))
+            .take(1_000)
+            .find(|address| TcpListener::bind((*address, port)).is_ok())
+            .map(|address| address.to_string())
+    }
+
+    /// Starts the machine unless it runs, once `wanted` still says so.
+    pub(super) fn start(&self, record: &Record, wanted: impl Fn() -> bool) -> io::Result<()> {
+        let machine = self.machine(&record.id);
+        let mut child = machine.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = self.directory.join(&record.id);
+        if self.closed.load(Ordering::SeqCst) || !wanted() || living(&directory).is_some() {
+            return Ok(());
+        }
+        if !directory.join("ready").exists() {
+            install(&directory, record)?;
+        }
+        let mut started = self.sshd(&directory, record)?;
+        let pid = started.id();
+        let noted = start_time(pid).map(|time| format!("{pid} {time}"));
+        let written = noted
+            .ok_or_else(|| io::Error::other("sshd ended at once; see its log"))
+            .and_then(|text| write_whole(&directory.join("pid"), &text));
+        if let Err(error) = written {
+            let _ = started.kill();
+            let _ = started.wait();
+            return Err(error);
+        }
+        *child = Some(started);
+        Ok(())
+    }
+
+    /// Ends the machine and removes its files.
+    pub(super) fn end(&self, id: &str) -> io::Result<()> {
+        self.stop(id);
+        match fs::remove_dir_all(self.directory.join(id)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends every server that this or an earlier emulator started here; files stay.
+    pub(super) fn end_all(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let left = entries.filter(|entry| entry.path().join("pid").exists());
+        let mut ids: BTreeSet<String> = left.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        ids.extend(self.machines.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned());
+        ids.iter().for_each(|id| self.stop(id));
+    }
+
+    fn stop(&self, id: &str) {
+        let machine = self.machine(id);
+        let mut child = machine.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = self.directory.join(id);
+        if let Some(pid) = living(&directory).and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+            // The whole group: the wrapper outside, and inside the first process of the namespace, with which all others end.
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+        match child.take() {
+            Some(mut child) => drop(child.wait()),
+            None => wait_until(Duration::from_secs(5), || living(&directory).is_none()),
+        }
+        let _ = fs::remove_file(directory.join("pid"));
+    }
+
+    fn machine(&self, id: &str) -> Arc<Mutex<Option<Child>>> {
+        let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(machines.entry(id.to_owned()).or_default())
+    }
+
+    fn sshd(&self, directory: &Path, record: &Record) -> io::Result<Child> {
+        let log = fs::OpenOptions::new().create(true).append(true).open(directory.join("sshd.log"))?;
+        let mut command = self.view(directory, &record.id);
+        command.args(["--", "/usr/sbin/sshd", "-D", "-e", "-f", "/run/instance/sshd_config"]);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0).spawn()?;
+        let address = (record.address.as_str(), record.port);
+        let mut ended = false;
+        // Until it listens, so that a start that returned is one that answers.
+        wait_until(Duration::from_secs(10), || {
+            ended = child.try_wait().ok().flatten().is_some();
+            ended || TcpStream::connect(address).is_ok()
+        });
+        if ended {
+            return Err(io::Error::other(format!(
+                "bwrap or sshd ended at once; see {}",
+                directory.join("sshd.log").display()
+            )));
+        }
+        Ok(child)
+    }
+
+    /// Returns bubblewrap with the machine's own view.
+    fn view(&self, directory: &Path, id: &str) -> Command {
+        let inside = |name: &str| directory.join(name).to_string_lossy().into_owned();
+        let mut command = Command::new("bwrap");
+        command.args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
+        for (name, at) in [("home", "/home"), ("root", "/root"), ("tmp", "/tmp"), ("var-tmp", "/var/tmp")] {
+            command.args(["--bind", &inside(name), at]);
+        }
+        command.args(["--tmpfs", "/run", "--dir", "/run/sshd", "--ro-bind", &inside("instance"), "/run/instance"]);
+        for name in ["passwd", "group", "shadow"] {
+            command.args(["--ro-bind", &inside(&format!("instance/{name}")), &format!("/etc/{name}")]);
+        }
+        let hidden = ["/home", "/root", "/tmp", "/var/tmp", "/run"].iter().any(|path| self.directory.starts_with(path));
+        if !hidden {
+            // Other machines' keys and files lie there.
+            command.args(["--tmpfs", &self.directory.to_string_lossy()]);
+        }
+        command.args([
+            "--unshare-pid",
+            "--unshare-ipc",
+            "--unshare-uts",
+            "--hostname",
+            id,
+            "--chdir",
+            "/",
+            "--clearenv",
+        ]);
+        command.args(["--setenv", "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]);
+        if is_root() {
+            command.args(["--cap-drop", "ALL"]);
+            for capability in CAPABILITIES {
+                command.args(["--cap-add", capability]);
+            }
+        }
+        command
+    }
+}
+
+/// Makes the machine's files: host keys, logins, configuration. The last one written says that all are there.
+fn install(directory: &Path, record: &Record) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let setup = user_data::read(&record.user_data);
+    let instance = directory.join("instance");
+    for name in ["home", "root", "tmp", "var-tmp", "instance/keys"] {
+        fs::create_dir_all(directory.join(name))?;
+    }
+    for name in ["tmp", "var-tmp"] {
+        fs::set_permissions(directory.join(name), fs::Permissions::from_mode(0o1777))?;
+    }
+    fs::set_permissions(directory.join("root"), fs::Permissions::from_mode(0o700))?;
+    host_keys(&instance)?;
+    logins(directory, &setup)?;
+    for (login, keys) in &setup.keys {
+        fs::write(instance.join("keys").join(login), keys.join("\n") + "\n")?;
+    }
+    fs::write(instance.join("sshd_config"), sshd_config(record))?;
+    if let Some(script) = &setup.script {
+        fs::write(instance.join("user-data"), script)?;
+        run_script(directory, record)?;
+    }
+    write_whole(&directory.join("ready"), "")
+}
+
+/// Runs the user data's script as root of the machine. As with cloud-init, its failure does not keep the machine from booting.
+fn run_script(directory: &Path, record: &Record) -> io::Result<()> {
+    let parent = directory.parent().unwrap_or(directory);
+    let mut command = Host::new(parent.to_owned()).view(directory, &record.id);
+    let log = fs::File::create(directory.join("user-data.log"))?;
+    command.args([
+        "--setenv",
+        "HOME",
+        "/root",
+        "--die-with-parent",
+        "--",
+        "/usr/bin/timeout",
+        "300",
+        "/bin/sh",
+        "/run/instance/user-data",
+    ]);
+    let status = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).status()?;
+    if !status.success() {
+        tracing::warn!(instance = record.id, %status, "the user data's script failed");
+    }
+    Ok(())
+}
+
+fn host_keys(instance: &Path) -> io::Result<()> {
+    // Under names of this process first: what an earlier emulator, killed meanwhile, still writes must not be in the way.
+    let own = |kind: &str| format!("new_{}_{kind}", std::process::id());
+    let make = |kind: &str| {
+        let file = instance.join(own(kind));
+        let mut command = Command::new("ssh-keygen");
+        // 2048 bits make a machine boot in a fraction of a second, and it lives for minutes.
+        command
+            .args(["-q", "-N", "", "-t", kind])
+            .args(if kind == "rsa" { &["-b", "2048"][..] } else { &[] })
+            .arg("-f")
+            .arg(file);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()
+    };
+    let kinds = ["ed25519", "ecdsa", "rsa"];
+    for child in kinds.map(make) {
+        if !child?.wait()?.success() {
+            return Err(io::Error::other("ssh-keygen made no host key; is openssh-client installed?"));
+        }
+    }
+    for kind in kinds {
+        for ending in ["", ".pub"] {
+            let made = instance.join(own(kind) + ending);
+            fs::rename(made, instance.join(format!("host_{kind}{ending}")))?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes password files with the machine's logins, and their homes.
+fn logins(directory: &Path, setup: &Setup) -> io::Result<()> {
+    let instance = directory.join("instance");
+    let names: Vec<&String> = setup.keys.keys().filter(|name| *name != "root").collect();
+    let keep = |file: &str| -> io::Result<String> {
+        let text = fs::read_to_string(file)?;
+        let known = |line: &&str| !names.iter().any(|name| line.split(':').next() == Some(name.as_str()));
+        Ok(text.lines().filter(known).fold(String::new(), |all, line| all + line + "\n"))
+    };
+    let (mut passwd, mut group) = (keep("/etc/passwd")?, keep("/etc/group")?);
+    let mut shadow = String::from("root:*:1::::::\n");
+    for (number, name) in names.iter().enumerate() {
+        // Without root's powers there is one user id for all: the emulator's own.
+        let uid = if is_root() { FIRST_UID + number as u32 } else { rustix::process::getuid().as_raw() };
+        let home = directory.join("home").join(name);
+        fs::create_dir_all(&home)?;
+        fs::set_permissions(&home, fs::Permissions::from_mode(0o700))?;
+        if is_root() {
+            chown(&home, Some(uid), Some(uid))?;
+        }
+        let line = format!("{name}:x:{uid}:{uid}::/home/{name}:/bin/bash\n");
+        // First match wins: also where the host knows the number under another name.
+        passwd = line + &passwd;
+        group = format!("{name}:x:{uid}:\n{group}");
+        shadow += &format!("{name}:*:1::::::\n");
+    }
+    for (file, text) in BTreeMap::from([("passwd", passwd), ("group", group), ("shadow", shadow)]) {
+        fs::write(instance.join(file), text)?;
+    }
+    fs::set_permissions(instance.join("shadow"), fs::Permissions::from_mode(0o600))
+}
+
+fn sshd_config(record: &Record) -> String {
+    let (address, port) = (&record.address, record.port);
+    format!(
+        "ListenAddress {address}:{port}\nHostKey /run/instance/host_ed25519\nHostKey /run/instance/host_ecdsa\nHostKey /run/instance/host_rsa\n\
+         AuthorizedKeysFile /run/instance/keys/%u\nPidFile none\nUsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
+         PermitRootLogin prohibit-password\nStrictModes no\nUseDNS no\nMaxStartups 100\nMaxSessions 100\nPrintMotd no\nX11Forwarding no\n\
+         AcceptEnv LANG LC_*\nSubsystem sftp internal-sftp\n"
+    )
+}
+
+/// Returns the process of the machine in this directory, if it is still that process.
+fn living(directory: &Path) -> Option<u32> {
+    let text = fs::read_to_string(directory.join("pid")).ok()?;
+    let (pid, started) = text.split_once(' ')?;
+    let pid = pid.parse().ok()?;
+    (start_time(pid)? == started).then_some(pid)
+}
+
+/// Returns when a process started, in ticks since boot; `None` for one that is gone or waits to be buried.
+fn start_time(pid: u32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // After the command's name, which may hold anything: state first, start time twentieth.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    (*fields.first()? != "Z").then_some(())?;
+    fields.get(19).map(|time| (*time).to_owned())
+}
+
+/// Writes a file so that it is there whole or not at all.
+fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    let part = path.with_extension("part");
+    fs::write(&part, text)?;
+    fs::rename(part, path)
+}
+
+fn wait_until(within: Duration, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + within;
+    while !done() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Returns random bytes in hexadecimal, for ids that must never be given twice.
+pub(super) fn random_hex(bytes: usize) -> Result<String, Refusal> {
+    let mut buffer = vec![0; bytes];
+    aws_lc_rs::rand::fill(&mut buffer)
+        .map_err(|_| Refusal::new(500, "InternalError", "there is no randomness for an id"))?;
+    Ok(hex::encode(buffer))
+}

@@ -1,0 +1,205 @@
+//! EC2 on one machine: the Query calls that launch, list and terminate machines, each machine an SSH server of its own.
+//!
+//! A call is answered from one SQLite file, so nothing acknowledged is lost when the process is killed; what runs follows the file:
+//! [`machine`] starts and ends the servers, and takes back those that outlived a killed emulator.
+
+mod answer;
+mod boot;
+pub mod machine;
+mod operations;
+mod parameters;
+mod store;
+mod user_data;
+
+use crate::data::{Caller, Denied, Extra, StoreError, now_ms};
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Request, Response};
+use machine::Host;
+use parameters::{Parameters, Refusal};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use store::Store;
+
+/// What the emulated region offers.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Account and region that ARNs name.
+    pub account: crate::data::Account,
+    /// The directory of the machines' files and of the record of them.
+    pub directory: PathBuf,
+    /// Images that can be launched.
+    pub images: Vec<Image>,
+    /// Zones.
+    pub zones: Vec<String>,
+    /// Subnets and their zones; empty takes any subnet.
+    pub subnets: BTreeMap<String, String>,
+    /// Machines that may exist at once.
+    pub instance_limit: u32,
+    /// The machines' SSH port on addresses of their own; another than 22 is told by the tag `sluice:ssh-port`.
+    pub ssh_port: u16,
+}
+
+impl Options {
+    /// Returns three zones, one image `ami-debian12`, 32 machines and port 22.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        let account = crate::data::Account::default();
+        Self {
+            zones: ["a", "b", "c"].iter().map(|zone| format!("{}{zone}", account.region)).collect(),
+            account,
+            directory: directory.into(),
+            images: vec![Image {
+                id: "ami-debian12".to_owned(),
+                name: "debian-12".to_owned(),
+                created: "2026-01-01T00:00:00.000Z".to_owned(),
+            }],
+            subnets: BTreeMap::new(),
+            instance_limit: 32,
+            ssh_port: 22,
+        }
+    }
+}
+
+/// An image that can be launched. Each is this machine's own file system, seen read-only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// When it was made, as ISO text.
+    pub created: String,
+}
+
+/// How a machine is to boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Boot {
+    /// At once.
+    Normal,
+    /// It runs, and nobody ever answers.
+    Never,
+    /// Its SSH server starts after so many milliseconds.
+    Slow {
+        /// Milliseconds to wait.
+        millis: u64,
+    },
+}
+
+/// What happens to one launch to come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LaunchFault {
+    /// The machines boot like this.
+    Boots(Boot),
+    /// The call is refused with this code, and nothing is made (`InsufficientInstanceCapacity`).
+    Refused {
+        /// The error's code.
+        code: String,
+    },
+}
+
+/// The service. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Ec2 {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    options: Options,
+    store: Mutex<Store>,
+    host: Host,
+    faults: Mutex<VecDeque<LaunchFault>>,
+}
+
+impl Ec2 {
+    /// Opens the record of machines and brings back those that should run. Needs a tokio runtime.
+    pub fn open(options: Options) -> Result<Self, StoreError> {
+        let store = Store::open(&options.directory)?;
+        let host = Host::new(options.directory.clone());
+        let ec2 = Self { inner: Arc::new(Inner { options, store: Mutex::new(store), host, faults: Mutex::default() }) };
+        for record in ec2.store().all()? {
+            boot::resume(&ec2, record);
+        }
+        Ok(ec2)
+    }
+
+    /// Lets this happen to the next launch that no earlier fault is waiting for.
+    pub fn add_fault(&self, fault: LaunchFault) {
+        self.inner.faults.lock().unwrap_or_else(PoisonError::into_inner).push_back(fault);
+    }
+
+    /// Ends the servers of all machines. Their record stays: the next start brings them back.
+    pub async fn shut_down(&self) {
+        let host = self.inner.host.clone();
+        // Waits for each server to be gone, so that its address is free afterwards.
+        let _ = tokio::task::spawn_blocking(move || host.end_all()).await;
+    }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        self.inner.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_fault(&self) -> Option<LaunchFault> {
+        self.inner.faults.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    fn answer(&self, caller: &Caller, request: &Request<Bytes>) -> Result<String, Refusal> {
+        let parameters = Parameters::read(request)?;
+        match parameters.action() {
+            "RunInstances" => operations::run(self, caller, &parameters),
+            "DescribeInstances" => operations::describe(self, caller, &parameters),
+            "TerminateInstances" => operations::terminate(self, caller, &parameters),
+            "DescribeImages" => operations::images(self, caller, &parameters),
+            "CreateTags" => operations::create_tags(self, caller, &parameters),
+            other => Err(Refusal::new(
+                400,
+                "InvalidAction",
+                format!("The action {other} is not valid for this web service."),
+            )),
+        }
+    }
+}
+
+#[async_trait]
+impl Extra for Ec2 {
+    async fn call(&self, caller: &Caller, request: Request<Bytes>) -> Response<Bytes> {
+        let (ec2, caller) = (self.clone(), caller.clone());
+        // SQLite and the look for free addresses block.
+        let runtime = tokio::runtime::Handle::current();
+        let done = tokio::task::spawn_blocking(move || {
+            let _inside = runtime.enter();
+            ec2.answer(&caller, &request)
+        });
+        let answer = done.await.unwrap_or_else(|_| Err(Refusal::new(500, "InternalError", "the call broke off")));
+        match answer {
+            Ok(body) => answer::xml(200, body),
+            Err(refusal) => refusal.into_response(),
+        }
+    }
+
+    fn operation(&self, request: &Request<Bytes>) -> String {
+        Parameters::read(request).map(|parameters| parameters.action().to_owned()).unwrap_or_default()
+    }
+}
+
+impl From<Denied> for Refusal {
+    fn from(denied: Denied) -> Self {
+        Self::new(403, "UnauthorizedOperation", denied.to_string())
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        tracing::error!(%error, "the record of machines failed");
+        Self::new(500, "InternalError", error.to_string())
+    }
+}
+
+/// The time that a machine stays listed after it is gone.
+const SHOWN_AFTER_END: Duration = Duration::from_secs(3_600);
+
+/// Returns whether a machine that ended then is not listed any more.
+fn is_forgotten(ended_ms: Option<u64>) -> bool {
+    ended_ms.is_some_and(|ended| u128::from(now_ms().saturating_sub(ended)) > SHOWN_AFTER_END.as_millis())
+}

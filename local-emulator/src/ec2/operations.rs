@@ -1,0 +1,377 @@
+//! The five calls.
+
+use super::parameters::{Parameters, Refusal};
+use super::store::{Record, State};
+use super::{Boot, Ec2, Image, LaunchFault, answer, boot, is_forgotten, machine};
+use crate::data::{Caller, now_ms};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use std::collections::BTreeMap;
+
+/// Bytes of user data, as EC2 limits it.
+const USER_DATA_MAX: usize = 16 * 1024;
+
+fn invalid(message: impl Into<String>) -> Refusal {
+    Refusal::new(400, "InvalidParameterValue", message)
+}
+
+fn arn(ec2: &Ec2, id: &str) -> String {
+    let account = &ec2.inner.options.account;
+    format!("arn:aws:ec2:{}:{}:instance/{id}", account.region, account.id)
+}
+
+/// Asks the policies with tags as condition keys: those a launch asks for, or those a machine has.
+fn check_with_tags(
+    caller: &Caller,
+    action: &str,
+    arn: &str,
+    prefix: &str,
+    tags: &BTreeMap<String, String>,
+) -> Result<(), Refusal> {
+    let keys: Vec<(String, &str)> =
+        tags.iter().map(|(key, value)| (format!("{prefix}/{key}"), value.as_str())).collect();
+    let values: Vec<(&str, &str)> = keys.iter().map(|(key, value)| (key.as_str(), *value)).collect();
+    Ok(caller.check_with(action, arn, &values)?)
+}
+
+/// Launches machines, or returns those that the same token launched.
+pub(super) fn run(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Result<String, Refusal> {
+    let wish = Wish::read(ec2, parameters)?;
+    check_with_tags(caller, "ec2:RunInstances", &arn(ec2, "*"), "aws:RequestTag", &wish.tags)?;
+    // Held over look and write: of two calls with one token, the second sees the first's machines.
+    let mut store = ec2.store();
+    let all = store.all()?;
+    if let Some(token) = &wish.token {
+        let same: Vec<&Record> = all.iter().filter(|record| record.token.as_ref() == Some(token)).collect();
+        if let Some(first) = same.first() {
+            return match first.fingerprint == wish.fingerprint {
+                true => Ok(answer::response("RunInstances", &answer::reservation(&same))),
+                false => Err(Refusal::new(
+                    400,
+                    "IdempotentParameterMismatch",
+                    "Arguments on this idempotent request are inconsistent with arguments used in previous requests.",
+                )),
+            };
+        }
+    }
+    let boot = match ec2.next_fault() {
+        Some(LaunchFault::Refused { code }) => {
+            return Err(Refusal::new(500, code, "an injected refusal of a launch"));
+        }
+        Some(LaunchFault::Boots(boot)) => boot,
+        None => Boot::Normal,
+    };
+    let existing = all.iter().filter(|record| record.state.exists()).count();
+    let free = (ec2.inner.options.instance_limit as usize).saturating_sub(existing);
+    if free < wish.min {
+        let limit = ec2.inner.options.instance_limit;
+        return Err(Refusal::new(
+            400,
+            "InstanceLimitExceeded",
+            format!("You have requested more instances than your current limit of {limit} allows."),
+        ));
+    }
+    let mut records = Vec::new();
+    let mut taken: Vec<String> =
+        all.iter().filter(|record| record.state.exists()).map(|record| record.address.clone()).collect();
+    let reservation = format!("r-{}", machine::random_hex(8)?);
+    for _ in 0..wish.max.min(free) {
+        let record = wish.record(ec2, &reservation, boot, &taken)?;
+        taken.push(record.address.clone());
+        records.push(record);
+    }
+    store.add(&records)?;
+    drop(store);
+    let body = answer::reservation(&records.iter().collect::<Vec<_>>());
+    records.into_iter().for_each(|record| boot::resume(ec2, record));
+    Ok(answer::response("RunInstances", &body))
+}
+
+/// What a launch asks for, checked.
+struct Wish {
+    token: Option<String>,
+    fingerprint: String,
+    min: usize,
+    max: usize,
+    image: String,
+    kind: String,
+    az: String,
+    user_data: Vec<u8>,
+    tags: BTreeMap<String, String>,
+}
+
+impl Wish {
+    fn read(ec2: &Ec2, parameters: &Parameters) -> Result<Self, Refusal> {
+        let options = &ec2.inner.options;
+        let count = |name: &str| -> Result<usize, Refusal> {
+            parameters.need(name)?;
+            let number = parameters.number(name)?.filter(|number| (1..=1_000).contains(number));
+            number.map(|number| number as usize).ok_or_else(|| invalid(format!("{name} must be from 1 to 1000")))
+        };
+        let (min, max) = (count("MinCount")?, count("MaxCount")?);
+        if min > max {
+            return Err(Refusal::new(400, "InvalidParameterCombination", "MinCount must not be more than MaxCount"));
+        }
+        let image = parameters.need("ImageId")?;
+        if !options.images.iter().any(|known| known.id == image) {
+            return Err(Refusal::new(400, "InvalidAMIID.NotFound", format!("The image id '[{image}]' does not exist")));
+        }
+        let token = parameters.get("ClientToken").map(str::to_owned);
+        if token.as_ref().is_some_and(|token| token.len() > 64 || !token.is_ascii()) {
+            return Err(invalid("ClientToken must be at most 64 ASCII characters"));
+        }
+        let kind = parameters.get("InstanceType").unwrap_or("m1.small");
+        if !kind.contains('.')
+            || !kind.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c))
+        {
+            return Err(invalid(format!("Invalid value '{kind}' for InstanceType.")));
+        }
+        let encoded = parameters.get("UserData").unwrap_or_default();
+        let user_data = STANDARD.decode(encoded).ok().filter(|data| data.len() <= USER_DATA_MAX);
+        let malformed = || {
+            Refusal::new(400, "InvalidUserData.Malformed", "Invalid BASE64 encoding of user data, or more than 16 KB")
+        };
+        let tags = match parameters.get("TagSpecification.1.ResourceType") {
+            Some("instance") => parameters.tags("TagSpecification.1.Tag"),
+            _ => BTreeMap::new(),
+        };
+        Ok(Self {
+            token,
+            fingerprint: parameters.fingerprint(),
+            min,
+            max,
+            image: image.to_owned(),
+            kind: kind.to_owned(),
+            az: zone(ec2, parameters)?,
+            user_data: user_data.ok_or_else(malformed)?,
+            tags,
+        })
+    }
+
+    fn record(&self, ec2: &Ec2, reservation: &str, boot: Boot, taken: &[String]) -> Result<Record, Refusal> {
+        let options = &ec2.inner.options;
+        let mut tags = self.tags.clone();
+        if options.ssh_port != 22 {
+            tags.insert("sluice:ssh-port".to_owned(), options.ssh_port.to_string());
+        }
+        let address = ec2.inner.host.free_address(options.ssh_port, taken);
+        let none = || {
+            Refusal::new(
+                500,
+                "InsufficientFreeAddressesInSubnet",
+                "no loopback address with a free SSH port is left; see Options::ssh_port",
+            )
+        };
+        Ok(Record {
+            number: 0,
+            id: format!("i-{}", machine::random_hex(9)?.split_at(17).0),
+            reservation: reservation.to_owned(),
+            token: self.token.clone(),
+            fingerprint: self.fingerprint.clone(),
+            state: State::Pending,
+            image: self.image.clone(),
+            kind: self.kind.clone(),
+            az: self.az.clone(),
+            address: address.ok_or_else(none)?,
+            port: options.ssh_port,
+            boot,
+            user_data: self.user_data.clone(),
+            tags,
+            launched_ms: now_ms(),
+            ended_ms: None,
+        })
+    }
+}
+
+fn zone(ec2: &Ec2, parameters: &Parameters) -> Result<String, Refusal> {
+    let options = &ec2.inner.options;
+    let first = options.zones.first().cloned().unwrap_or_default();
+    if let Some(subnet) = parameters.get("SubnetId") {
+        let missing =
+            || Refusal::new(400, "InvalidSubnetID.NotFound", format!("The subnet ID '{subnet}' does not exist"));
+        return match options.subnets.get(subnet) {
+            Some(zone) => Ok(zone.clone()),
+            None if options.subnets.is_empty() => Ok(first),
+            None => Err(missing()),
+        };
+    }
+    match parameters.get("Placement.AvailabilityZone") {
+        None => Ok(first),
+        Some(zone) if options.zones.iter().any(|known| known == zone) => Ok(zone.to_owned()),
+        Some(zone) => Err(invalid(format!("Invalid availability zone: [{zone}]"))),
+    }
+}
+
+/// Lists machines, a page at a time in the order of launches.
+pub(super) fn describe(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Result<String, Refusal> {
+    caller.check("ec2:DescribeInstances", "*")?;
+    let ids = parameters.list("InstanceId");
+    let page = parameters.number("MaxResults")?;
+    if page.is_some_and(|page| !(5..=1_000).contains(&page)) {
+        return Err(invalid("MaxResults must be from 5 to 1000"));
+    }
+    if page.is_some() && !ids.is_empty() {
+        return Err(Refusal::new(
+            400,
+            "InvalidParameterCombination",
+            "The parameter instancesSet cannot be used with the parameter maxResults",
+        ));
+    }
+    let after: i64 = match parameters.get("NextToken") {
+        None => 0,
+        Some(token) => token.parse().map_err(|_| invalid("NextToken is none of ours"))?,
+    };
+    let mut records = ec2.store().all()?;
+    records.retain(|record| !is_forgotten(record.ended_ms));
+    if let Some(id) = ids.iter().find(|id| !records.iter().any(|record| record.id == **id)) {
+        return Err(missing(id));
+    }
+    records.retain(|record| record.number > after && (ids.is_empty() || ids.contains(&record.id.as_str())));
+    for number in 1..=200 {
+        let Some(name) = parameters.get(&format!("Filter.{number}.Name")) else {
+            break;
+        };
+        let values = parameters.list(&format!("Filter.{number}.Value"));
+        let known = ["instance-state-name", "instance-id", "image-id", "client-token", "availability-zone", "tag-key"];
+        if !known.contains(&name) && !name.starts_with("tag:") {
+            return Err(invalid(format!("The filter '{name}' is invalid")));
+        }
+        records.retain(|record| matches(record, name, &values));
+    }
+    let page = page.unwrap_or(1_000) as usize;
+    let next = (records.len() > page).then(|| records[page - 1].number.to_string());
+    records.truncate(page);
+    Ok(answer::response("DescribeInstances", &answer::instances(&records, next.as_deref())))
+}
+
+fn matches(record: &Record, name: &str, values: &[&str]) -> bool {
+    let any = |text: &str| values.iter().any(|pattern| glob(pattern, text));
+    match name.strip_prefix("tag:") {
+        Some(key) => record.tags.get(key).is_some_and(|value| any(value)),
+        None => match name {
+            "instance-state-name" => any(record.state.as_str()),
+            "instance-id" => any(&record.id),
+            "image-id" => any(&record.image),
+            "availability-zone" => any(&record.az),
+            "tag-key" => record.tags.keys().any(|key| any(key)),
+            _ => record.token.as_ref().is_some_and(|token| any(token)),
+        },
+    }
+}
+
+/// Returns whether `text` matches a pattern with `*` and `?`.
+fn glob(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut at, mut seen, mut star) = (0, 0, None);
+    while seen < text.len() {
+        match pattern.get(at) {
+            Some('*') => {
+                star = Some((at, seen));
+                at += 1;
+            }
+            Some(c) if *c == '?' || *c == text[seen] => {
+                at += 1;
+                seen += 1;
+            }
+            _ => match star {
+                Some((back, eaten)) => {
+                    star = Some((back, eaten + 1));
+                    at = back + 1;
+                    seen = eaten + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at..].iter().all(|c| *c == '*')
+}
+
+fn missing(id: &str) -> Refusal {
+    Refusal::new(400, "InvalidInstanceID.NotFound", format!("The instance ID '{id}' does not exist"))
+}
+
+/// Begins the end of machines; one that is missing refuses the whole call.
+pub(super) fn terminate(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Result<String, Refusal> {
+    let ids = parameters.list("InstanceId");
+    if ids.is_empty() {
+        parameters.need("InstanceId.1")?;
+    }
+    for id in &ids {
+        let tags = ec2.store().find(id)?.map(|record| record.tags).unwrap_or_default();
+        check_with_tags(caller, "ec2:TerminateInstances", &arn(ec2, id), "aws:ResourceTag", &tags)?;
+    }
+    let (mut changes, mut ending) = (Vec::new(), Vec::new());
+    {
+        let store = ec2.store();
+        for id in &ids {
+            let record = store.find(id)?.filter(|record| !is_forgotten(record.ended_ms)).ok_or_else(|| missing(id))?;
+            let after = if record.state.exists() { State::ShuttingDown } else { State::Terminated };
+            changes.push((record.id.clone(), record.state.as_str(), after.as_str()));
+            ending.push(record);
+        }
+        for record in &ending {
+            store.advance(&record.id, &[State::Pending, State::Running], State::ShuttingDown, None)?;
+        }
+    }
+    for mut record in ending.into_iter().filter(|record| record.state.exists()) {
+        record.state = State::ShuttingDown;
+        boot::resume(ec2, record);
+    }
+    Ok(answer::response("TerminateInstances", &answer::changes(&changes)))
+}
+
+/// Lists images.
+pub(super) fn images(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Result<String, Refusal> {
+    caller.check("ec2:DescribeImages", "*")?;
+    let options = &ec2.inner.options;
+    let (ids, owners) = (parameters.list("ImageId"), parameters.list("Owner"));
+    if let Some(id) = ids.iter().find(|id| !options.images.iter().any(|image| image.id == **id)) {
+        return Err(Refusal::new(400, "InvalidAMIID.NotFound", format!("The image id '[{id}]' does not exist")));
+    }
+    let names = match parameters.get("Filter.1.Name") {
+        None => Vec::new(),
+        Some("name") => parameters.list("Filter.1.Value"),
+        Some(other) => return Err(invalid(format!("The filter '{other}' is invalid"))),
+    };
+    let owned = owners.is_empty() || owners.iter().any(|owner| *owner == "self" || *owner == options.account.id);
+    let wanted = |image: &&Image| {
+        owned
+            && (ids.is_empty() || ids.contains(&image.id.as_str()))
+            && (names.is_empty() || names.iter().any(|name| glob(name, &image.name)))
+    };
+    let images: Vec<&Image> = options.images.iter().filter(wanted).collect();
+    Ok(answer::response("DescribeImages", &answer::images(&images, &options.account.id)))
+}
+
+/// Adds tags to machines.
+pub(super) fn create_tags(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Result<String, Refusal> {
+    let (ids, tags) = (parameters.list("ResourceId"), parameters.tags("Tag"));
+    if ids.is_empty() || tags.is_empty() {
+        return Err(Refusal::new(400, "MissingParameter", "The request must contain resources and tags"));
+    }
+    for id in &ids {
+        let tags = ec2.store().find(id)?.map(|record| record.tags).unwrap_or_default();
+        check_with_tags(caller, "ec2:CreateTags", &arn(ec2, id), "aws:ResourceTag", &tags)?;
+    }
+    let store = ec2.store();
+    for id in &ids {
+        let mut record = store.find(id)?.ok_or_else(|| missing(id))?;
+        record.tags.extend(tags.clone());
+        if record.tags.len() > 50 {
+            return Err(Refusal::new(400, "TagLimitExceeded", "A resource bears at most 50 tags"));
+        }
+        store.set_tags(id, &record.tags)?;
+    }
+    Ok(answer::response("CreateTags", "<return>true</return>"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::glob;
+
+    /// L2.6
+    #[test]
+    fn patterns_match_as_in_a_shell() {
+        assert!(glob("debian-*", "debian-12") && glob("*1?", "debian-12") && glob("", "") && glob("a*b*c", "aXbYbc"));
+        assert!(!glob("debian", "debian-12") && !glob("?", "") && !glob("a*b", "abc"));
+    }
+}

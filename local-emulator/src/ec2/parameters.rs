@@ -1,0 +1,90 @@
+//! The parameters of a Query call, and its errors.
+
+use super::answer;
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use std::collections::BTreeMap;
+
+/// A call's parameters by name.
+pub(super) struct Parameters(BTreeMap<String, String>);
+
+/// An error of the Query API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    status: u16,
+    code: String,
+    message: String,
+}
+
+impl Refusal {
+    pub(super) fn new(status: u16, code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { status, code: code.into(), message: message.into() }
+    }
+
+    pub(super) fn into_response(self) -> Response<Bytes> {
+        let (code, message) = (answer::escape(&self.code), answer::escape(&self.message));
+        let body = format!(
+            "<Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors><RequestID>local</RequestID></Response>"
+        );
+        answer::xml(self.status, body)
+    }
+}
+
+impl Parameters {
+    /// Reads the form in the body, or the query of a GET.
+    pub(super) fn read(request: &Request<Bytes>) -> Result<Self, Refusal> {
+        let text = match *request.method() {
+            Method::GET => request.uri().query().unwrap_or_default().as_bytes(),
+            _ => request.body(),
+        };
+        let all: BTreeMap<String, String> = url::form_urlencoded::parse(text).into_owned().collect();
+        match all.get("Version").map(String::as_str) {
+            Some("2016-11-15") => Ok(Self(all)),
+            _ => Err(Refusal::new(400, "InvalidParameterValue", "the version of the API must be 2016-11-15")),
+        }
+    }
+
+    pub(super) fn action(&self) -> &str {
+        self.get("Action").unwrap_or_default()
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    pub(super) fn need(&self, name: &str) -> Result<&str, Refusal> {
+        self.get(name).ok_or_else(|| {
+            Refusal::new(400, "MissingParameter", format!("The request must contain the parameter {name}"))
+        })
+    }
+
+    /// Returns a number, when it is named.
+    pub(super) fn number(&self, name: &str) -> Result<Option<u32>, Refusal> {
+        let parse = |text: &str| {
+            let wrong = || Refusal::new(400, "InvalidParameterValue", format!("{name} must be a number, not {text}"));
+            text.parse().map_err(|_| wrong())
+        };
+        self.get(name).map(parse).transpose()
+    }
+
+    /// Returns `name.1`, `name.2` and so on, up to the first gap.
+    pub(super) fn list(&self, name: &str) -> Vec<&str> {
+        (1..).map_while(|number| self.0.get(&format!("{name}.{number}"))).map(String::as_str).collect()
+    }
+
+    /// Returns `prefix.1.Key` and `prefix.1.Value` and so on.
+    pub(super) fn tags(&self, prefix: &str) -> BTreeMap<String, String> {
+        let pair = |number: u32| {
+            let key = self.0.get(&format!("{prefix}.{number}.Key"))?;
+            let value = self.0.get(&format!("{prefix}.{number}.Value")).cloned().unwrap_or_default();
+            Some((key.clone(), value))
+        };
+        (1..).map_while(pair).collect()
+    }
+
+    /// Returns what tells two calls with one token apart.
+    pub(super) fn fingerprint(&self) -> String {
+        let text: Vec<String> = self.0.iter().flat_map(|(name, value)| [name.clone(), value.clone()]).collect();
+        sluice_model::id::digest(&text.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+}

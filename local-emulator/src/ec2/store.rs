@@ -1,0 +1,193 @@
+//! The record of machines: one SQLite file, written before anything is answered or started.
+
+use super::Boot;
+use crate::data::StoreError;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A machine, also one that is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) number: i64,
+    pub(super) id: String,
+    pub(super) reservation: String,
+    pub(super) token: Option<String>,
+    pub(super) fingerprint: String,
+    pub(super) state: State,
+    pub(super) image: String,
+    pub(super) kind: String,
+    pub(super) az: String,
+    pub(super) address: String,
+    pub(super) port: u16,
+    pub(super) boot: Boot,
+    pub(super) user_data: Vec<u8>,
+    pub(super) tags: BTreeMap<String, String>,
+    pub(super) launched_ms: u64,
+    pub(super) ended_ms: Option<u64>,
+}
+
+/// What a machine does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Pending,
+    Running,
+    ShuttingDown,
+    Terminated,
+}
+
+impl State {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::ShuttingDown => "shutting-down",
+            Self::Terminated => "terminated",
+        }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        [Self::Pending, Self::Running, Self::ShuttingDown, Self::Terminated]
+            .into_iter()
+            .find(|state| state.as_str() == text)
+    }
+
+    /// Returns whether it takes an address and a place in the limit.
+    pub(super) fn exists(self) -> bool {
+        self != Self::Terminated
+    }
+}
+
+/// The file.
+pub(super) struct Store {
+    path: PathBuf,
+    connection: Connection,
+}
+
+const TABLE: &str = "create table if not exists machine (number integer primary key autoincrement, id text unique not null, \
+    reservation text not null, token text, fingerprint text not null, state text not null, image text not null, kind text not null, \
+    az text not null, address text not null, port integer not null, boot integer not null, user_data blob not null, tags text not null, \
+    launched_ms integer not null, ended_ms integer); create index if not exists by_token on machine (token);";
+
+impl Store {
+    pub(super) fn open(directory: &Path) -> Result<Self, StoreError> {
+        std::fs::create_dir_all(directory).map_err(|source| StoreError::File {
+            attempt: "make",
+            path: directory.to_owned(),
+            source,
+        })?;
+        let path = directory.join("ec2.db");
+        let open = || -> rusqlite::Result<Connection> {
+            let connection = Connection::open(&path)?;
+            // A write-ahead log without a sync for each commit outlives the process at any moment.
+            connection.pragma_update(None, "journal_mode", "wal")?;
+            connection.pragma_update(None, "synchronous", "normal")?;
+            connection.execute_batch(TABLE)?;
+            Ok(connection)
+        };
+        let connection = open().map_err(|source| StoreError::Sqlite { attempt: "open", path: path.clone(), source })?;
+        Ok(Self { path, connection })
+    }
+
+    fn error(&self, attempt: &'static str) -> impl Fn(rusqlite::Error) -> StoreError + use<> {
+        let path = self.path.clone();
+        move |source| StoreError::Sqlite { attempt, path: path.clone(), source }
+    }
+
+    /// Returns every machine in the order of launches.
+    pub(super) fn all(&self) -> Result<Vec<Record>, StoreError> {
+        let read = || -> rusqlite::Result<Vec<Record>> {
+            let mut statement = self.connection.prepare_cached("select * from machine order by number")?;
+            statement.query_map([], record)?.collect()
+        };
+        read().map_err(self.error("read the machines"))
+    }
+
+    /// Returns one machine.
+    pub(super) fn find(&self, id: &str) -> Result<Option<Record>, StoreError> {
+        let read = self.connection.query_row("select * from machine where id = ?1", [id], record);
+        read.optional().map_err(self.error("read a machine"))
+    }
+
+    /// Adds the machines of one launch, all or none.
+    pub(super) fn add(&mut self, records: &[Record]) -> Result<(), StoreError> {
+        let error = self.error("write a launch");
+        let transaction = self.connection.transaction().map_err(&error)?;
+        for record in records {
+            let boot: i64 = match record.boot {
+                Boot::Normal => 0,
+                Boot::Never => -1,
+                Boot::Slow { millis } => i64::try_from(millis).unwrap_or(i64::MAX),
+            };
+            let tags = serde_json::to_string(&record.tags).unwrap_or_default();
+            let launched = i64::try_from(record.launched_ms).unwrap_or(i64::MAX);
+            transaction
+                .execute(
+                    "insert into machine (id, reservation, token, fingerprint, state, image, kind, az, address, port, boot, user_data, tags, launched_ms) \
+                     values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+                    params![
+                        record.id, record.reservation, record.token, record.fingerprint, record.state.as_str(), record.image, record.kind,
+                        record.az, record.address, record.port, boot, record.user_data, tags, launched
+                    ],
+                )
+                .map_err(&error)?;
+        }
+        transaction.commit().map_err(&error)
+    }
+
+    /// Moves a machine from one state to another; returns whether it was there.
+    pub(super) fn advance(
+        &self,
+        id: &str,
+        from: &[State],
+        to: State,
+        ended_ms: Option<u64>,
+    ) -> Result<bool, StoreError> {
+        let ended = ended_ms.map(|at| i64::try_from(at).unwrap_or(i64::MAX));
+        for from in from {
+            let sql = "update machine set state = ?3, ended_ms = ?4 where id = ?1 and state = ?2";
+            let changed = self.connection.execute(sql, params![id, from.as_str(), to.as_str(), ended]);
+            if changed.map_err(self.error("write a machine's state"))? > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Replaces a machine's tags.
+    pub(super) fn set_tags(&self, id: &str, tags: &BTreeMap<String, String>) -> Result<(), StoreError> {
+        let tags = serde_json::to_string(tags).unwrap_or_default();
+        let done = self.connection.execute("update machine set tags = ?2 where id = ?1", params![id, tags]);
+        done.map(drop).map_err(self.error("write a machine's tags"))
+    }
+}
+
+fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
+    let wrong = |name: &str| rusqlite::Error::InvalidColumnName(name.to_owned());
+    let state: String = row.get("state")?;
+    let tags: String = row.get("tags")?;
+    let boot: i64 = row.get("boot")?;
+    let ended: Option<i64> = row.get("ended_ms")?;
+    Ok(Record {
+        number: row.get("number")?,
+        id: row.get("id")?,
+        reservation: row.get("reservation")?,
+        token: row.get("token")?,
+        fingerprint: row.get("fingerprint")?,
+        state: State::read(&state).ok_or_else(|| wrong("state"))?,
+        image: row.get("image")?,
+        kind: row.get("kind")?,
+        az: row.get("az")?,
+        address: row.get("address")?,
+        port: row.get("port")?,
+        boot: match u64::try_from(boot) {
+            Ok(0) => Boot::Normal,
+            Ok(millis) => Boot::Slow { millis },
+            Err(_) => Boot::Never,
+        },
+        user_data: row.get("user_data")?,
+        tags: serde_json::from_str(&tags).map_err(|_| wrong("tags"))?,
+        launched_ms: u64::try_from(row.get::<_, i64>("launched_ms")?).unwrap_or(0),
+        ended_ms: ended.and_then(|at| u64::try_from(at).ok()),
+    })
+}

@@ -1,0 +1,141 @@
+//! The HTTP front: requests on a loopback port become events of the function whose route fits, and its answer becomes
+//! the response. Limits are those of API Gateway's HTTP APIs and of Lambda.
+
+mod answer;
+mod event;
+mod route;
+
+#[cfg(test)]
+mod tests;
+
+pub use event::Front;
+pub use route::{Found, Routes};
+
+use crate::lambda::{Invoke, InvokeError, SYNCHRONOUS_BYTES_MAX};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Response, StatusCode};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// The largest body the front takes, in bytes: 10 MB.
+pub const BODY_BYTES_MAX: usize = 10 * 1024 * 1024;
+
+/// The most that all headers and the request line have together, in bytes.
+const HEADER_BYTES_MAX: usize = 10_240;
+
+/// How long the front waits for a function.
+const INTEGRATION_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long [`HttpFront::stop`] waits for requests that are being answered.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// A running HTTP front.
+pub struct HttpFront {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    server: JoinHandle<()>,
+}
+
+struct Shared {
+    front: Front,
+    routes: Routes,
+    functions: Arc<dyn Invoke>,
+}
+
+impl HttpFront {
+    /// Starts the front on `listener`, which is bound to loopback.
+    ///
+    /// # Errors
+    /// When the listener's address cannot be told.
+    pub fn start(
+        listener: TcpListener,
+        front: Front,
+        routes: Routes,
+        functions: Arc<dyn Invoke>,
+    ) -> std::io::Result<Self> {
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared { front, routes, functions });
+        let app = Router::new().fallback(handle).with_state(shared);
+        let (stop, mut stopped) = watch::channel(false);
+        let server = tokio::spawn(async move {
+            let until = async move {
+                // An error means that the front was dropped: that is the end, too.
+                let _ = stopped.wait_for(|stop| *stop).await;
+            };
+            if let Err(error) = axum::serve(listener, app).with_graceful_shutdown(until).await {
+                tracing::error!(%error, "the HTTP front ended");
+            }
+        });
+        Ok(Self { address, stop, server })
+    }
+
+    /// Returns where the front answers.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more requests and waits for those being answered, ten seconds at most.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        let abort = self.server.abort_handle();
+        if tokio::time::timeout(STOP_LIMIT, self.server).await.is_err() {
+            abort.abort();
+        }
+    }
+}
+
+async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    if header_bytes(&parts.headers) + parts.uri.to_string().len() > HEADER_BYTES_MAX {
+        return message(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "Request Header Fields Too Large");
+    }
+    let Some(found) = shared.routes.find(&parts.method, parts.uri.path()) else {
+        return message(StatusCode::NOT_FOUND, "Not Found");
+    };
+    let Ok(body) = axum::body::to_bytes(body, BODY_BYTES_MAX).await else {
+        return message(StatusCode::PAYLOAD_TOO_LARGE, "Request Entity Too Large");
+    };
+    let payload = event::of_request(&shared.front, &found, &parts, &body);
+    if payload.len() > SYNCHRONOUS_BYTES_MAX {
+        return message(StatusCode::PAYLOAD_TOO_LARGE, "Request Entity Too Large");
+    }
+    let function = found.function.to_owned();
+    match tokio::time::timeout(INTEGRATION_LIMIT, shared.functions.invoke(&function, payload)).await {
+        Ok(Ok(bytes)) => answer::response(&bytes).unwrap_or_else(|why| {
+            tracing::error!(%function, %why, "an answer is no HTTP response");
+            message(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error")
+        }),
+        Ok(Err(error)) => {
+            tracing::warn!(%function, %error, "a request has no answer");
+            match error {
+                InvokeError::TooLarge { .. } => message(StatusCode::PAYLOAD_TOO_LARGE, "Request Entity Too Large"),
+                InvokeError::Throttled { .. } => message(StatusCode::SERVICE_UNAVAILABLE, "Service Unavailable"),
+                _ => message(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error"),
+            }
+        }
+        Err(_) => {
+            tracing::warn!(%function, "a request was given up after {INTEGRATION_LIMIT:?}");
+            message(StatusCode::SERVICE_UNAVAILABLE, "Service Unavailable")
+        }
+    }
+}
+
+fn header_bytes(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
+}
+
+/// Returns the front's own answer, in API Gateway's shape.
+fn message(status: StatusCode, text: &str) -> Response<Body> {
+    let body = serde_json::json!({ "message": text }).to_string();
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert("content-type", axum::http::HeaderValue::from_static("application/json"));
+    response
+}

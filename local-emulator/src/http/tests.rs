@@ -1,0 +1,142 @@
+//! Requests over a real socket, and the precedence of routes.
+
+use super::{Front, HttpFront, Routes};
+use crate::lambda::{HandlerError, InProcess, Limits};
+use crate::template::{RouteMethod, RoutePlan};
+use axum::http::Method;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn plan(function: &str, method: &str, path: &str) -> RoutePlan {
+    let method = if method == "ANY" { RouteMethod::Any } else { RouteMethod::One(method.into()) };
+    RoutePlan { function: function.into(), method, path: path.into() }
+}
+
+fn routes() -> Routes {
+    Routes::new(&[
+        plan("api", "GET", "/{proxy+}"),
+        plan("api", "POST", "/{proxy+}"),
+        plan("root", "GET", "/"),
+        plan("webhook", "POST", "/api/connection/{connection}/payload"),
+        plan("fixed", "ANY", "/api/connection/local/payload"),
+    ])
+}
+
+/// Answers with the event it was called with, or as the query says.
+async fn answer(payload: Bytes) -> Result<Bytes, HandlerError> {
+    let event: Value = serde_json::from_slice(&payload).unwrap();
+    let answer = match event["queryStringParameters"]["answer"].as_str() {
+        Some("image") => {
+            json!({"statusCode": 201, "headers": {"content-type": "image/png", "x-number": 5},
+            "cookies": ["a=1", "b=2"], "body": "iVBORw==", "isBase64Encoded": true})
+        }
+        Some("nonsense") => return Ok(Bytes::from_static(b"no json")),
+        Some("status") => json!({"statusCode": 7}),
+        Some("fail") => {
+            return Err(HandlerError { kind: "Told".into(), message: "to fail".into() });
+        }
+        _ => event,
+    };
+    Ok(Bytes::from(answer.to_string()))
+}
+
+async fn front() -> (HttpFront, String) {
+    let limits = Limits { timeout: Duration::from_secs(10), reserved_concurrency: None };
+    let none = Limits { reserved_concurrency: Some(0), ..limits.clone() };
+    let functions =
+        InProcess::new().with("api", limits.clone(), answer).with("webhook", limits, answer).with("root", none, answer);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let front = HttpFront::start(listener, Front::new("000000000000"), routes(), Arc::new(functions)).unwrap();
+    let url = format!("http://{}", front.address());
+    (front, url)
+}
+
+/// C5
+#[test]
+fn the_most_specific_route_is_taken() {
+    let routes = routes();
+    let find = |method: Method, path: &str| routes.find(&method, path).map(|found| (found.function, found.parameters));
+    let (function, parameters) = find(Method::POST, "/api/connection/git%2Fhub/payload").unwrap();
+    assert_eq!((function, parameters["connection"].as_str()), ("webhook", "git/hub"));
+    assert_eq!(find(Method::POST, "/api/connection/local/payload").unwrap().0, "fixed");
+    let (function, parameters) = find(Method::GET, "/api/connection/github/payload").unwrap();
+    assert_eq!((function, parameters["proxy"].as_str()), ("api", "api/connection/github/payload"));
+    assert_eq!(find(Method::GET, "/").unwrap().0, "root");
+    assert_eq!(find(Method::POST, "/"), None);
+    assert_eq!(find(Method::PATCH, "/x"), None);
+}
+
+/// C5
+#[tokio::test]
+async fn a_request_becomes_an_event_that_the_aws_types_read() {
+    let (front, url) = front().await;
+    let response = reqwest::Client::new()
+        .post(format!("{url}/api/connection/github/payload?a=1&a=2&b=x%20y"))
+        .header("X-Hub-Signature-256", "sha256=00")
+        .header("Cookie", "one=1; two=2")
+        .header("Content-Type", "application/json; charset=utf-8")
+        .body(r#"{"ref":"ü"}"#)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["content-type"]),
+        (200, &"application/json".parse().unwrap())
+    );
+    let text = response.text().await.unwrap();
+    let event: aws_lambda_events::event::apigw::ApiGatewayV2httpRequest = serde_json::from_str(&text).unwrap();
+    assert_eq!(event.route_key.as_deref(), Some("POST /api/connection/{connection}/payload"));
+    assert_eq!(event.headers["x-hub-signature-256"], "sha256=00");
+    assert_eq!(event.cookies.unwrap(), ["one=1", "two=2"]);
+    assert_eq!(event.path_parameters["connection"], "github");
+    assert_eq!(event.query_string_parameters.first("b"), Some("x y"));
+    assert_eq!((event.body.as_deref(), event.is_base64_encoded), (Some(r#"{"ref":"ü"}"#), false));
+    assert_eq!(event.request_context.http.source_ip.as_deref(), Some("127.0.0.1"));
+    let bytes = reqwest::Client::new().post(format!("{url}/x")).body(vec![0xff_u8, 0]).send().await.unwrap();
+    let event: Value = bytes.json().await.unwrap();
+    assert_eq!((event["body"].as_str(), event["isBase64Encoded"].as_bool()), (Some("/wA="), Some(true)));
+    front.stop().await;
+}
+
+/// C5
+#[tokio::test]
+async fn an_answer_becomes_a_response() {
+    let (front, url) = front().await;
+    let response = reqwest::get(format!("{url}/x?answer=image")).await.unwrap();
+    assert_eq!(response.status().as_u16(), 201);
+    assert_eq!(
+        (&response.headers()["content-type"], &response.headers()["x-number"]),
+        (&"image/png".parse().unwrap(), &"5".parse().unwrap())
+    );
+    let cookies: Vec<_> = response.headers().get_all("set-cookie").iter().cloned().collect();
+    assert_eq!(cookies, ["a=1", "b=2"]);
+    assert_eq!(response.bytes().await.unwrap().as_ref(), [0x89, b'P', b'N', b'G']);
+    for (query, status) in [("nonsense", 500), ("status", 500), ("fail", 500)] {
+        assert_eq!(reqwest::get(format!("{url}/x?answer={query}")).await.unwrap().status().as_u16(), status, "{query}");
+    }
+    assert_eq!(reqwest::get(format!("{url}/")).await.unwrap().status().as_u16(), 503, "throttled");
+    let missing = reqwest::Client::new().delete(format!("{url}/x")).send().await.unwrap();
+    assert_eq!(missing.json::<Value>().await.unwrap(), json!({"message": "Not Found"}));
+    front.stop().await;
+}
+
+/// C5: a forge's payload may have 25 MB; the front takes 10, a function 6 with all that is around it.
+#[tokio::test]
+async fn a_body_that_is_too_large_is_answered_413() {
+    let (front, url) = front().await;
+    let post = |bytes: usize, kind: &'static str| {
+        let request = reqwest::Client::new().post(format!("{url}/api/connection/github/payload"));
+        request.header("Content-Type", kind).body(vec![b'x'; bytes]).send()
+    };
+    const MB: usize = 1024 * 1024;
+    assert_eq!(post(25 * MB, "application/json").await.unwrap().status().as_u16(), 413);
+    assert_eq!(post(6 * MB, "application/json").await.unwrap().status().as_u16(), 413, "with the rest of the event");
+    assert_eq!(post(5 * MB, "application/octet-stream").await.unwrap().status().as_u16(), 413, "as base64");
+    assert_eq!(post(2 * MB, "application/json").await.unwrap().status().as_u16(), 200);
+    let long =
+        reqwest::Client::new().get(format!("{url}/x")).header("x-long", "x".repeat(11_000)).send().await.unwrap();
+    assert_eq!(long.status().as_u16(), 431);
+    front.stop().await;
+}

@@ -1,0 +1,185 @@
+//! One process of a function: started with the function's own environment and keys, given one call at a time, killed when
+//! it does not answer.
+
+use super::InvokeError;
+use super::processes::ProcessSettings;
+use super::runtime_api::{Answer, Call, RuntimeApi, Told, lock};
+use crate::data::auth::Secret;
+use bytes::Bytes;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, Command};
+use tokio::sync::oneshot;
+
+/// How long a process may take from its start until it asks for work.
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// Bytes of a line that are printed in one piece.
+const LINE_BYTES_MAX: usize = 16 * 1024;
+
+/// Keys that a function, or the executor, calls AWS with. They never show themselves.
+#[derive(Debug, Clone)]
+pub struct Credentials {
+    /// Names the key.
+    pub access_key_id: String,
+    /// Signs with it.
+    pub secret_access_key: Secret,
+    /// Goes with it, as with a role's keys on AWS.
+    pub session_token: Secret,
+}
+
+impl Credentials {
+    /// Returns the environment variables that an AWS SDK reads them from. To be given to one process, never printed.
+    #[must_use]
+    pub fn environment(&self) -> [(&'static str, String); 3] {
+        [
+            ("AWS_ACCESS_KEY_ID", self.access_key_id.clone()),
+            ("AWS_SECRET_ACCESS_KEY", self.secret_access_key.expose().to_owned()),
+            ("AWS_SESSION_TOKEN", self.session_token.expose().to_owned()),
+        ]
+    }
+}
+
+/// Takes each line that a process prints, with the function's id.
+pub type Print = Arc<dyn Fn(&str, &str) + Send + Sync>;
+
+/// Returns a [`Print`] that writes `[function] line` to the machine's own standard error.
+#[must_use]
+pub fn to_stderr() -> Print {
+    Arc::new(|function, line| eprintln!("[{function}] {line}"))
+}
+
+/// A process that waits for work or does some.
+pub(super) struct Worker {
+    function: String,
+    child: Child,
+    api: RuntimeApi,
+}
+
+impl Worker {
+    /// Starts a process.
+    pub(super) async fn start(settings: &ProcessSettings, print: &Print) -> Result<Self, InvokeError> {
+        let function = settings.id.clone();
+        let failed = |why: String| InvokeError::NotStarted { function: function.clone(), why };
+        let told = Told { function_arn: settings.arn.clone(), timeout: settings.limits.timeout };
+        let api = RuntimeApi::start(told).await.map_err(|error| failed(error.to_string()))?;
+        let mut command = Command::new(&settings.binary);
+        command
+            .env_clear()
+            .envs(std::env::vars_os().filter(|(name, _)| name == "PATH" || name == "HOME" || name == "TMPDIR"))
+            .envs(&settings.environment)
+            .envs(settings.credentials.environment())
+            .env("AWS_REGION", &settings.region)
+            .env("AWS_DEFAULT_REGION", &settings.region)
+            .env("AWS_ENDPOINT_URL", &settings.endpoint)
+            .env("AWS_LAMBDA_RUNTIME_API", api.address.to_string())
+            .env("AWS_LAMBDA_FUNCTION_NAME", &settings.name)
+            .env("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST")
+            .env("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", settings.memory_mb.to_string())
+            .env("AWS_LAMBDA_LOG_GROUP_NAME", format!("/aws/lambda/{}", settings.name))
+            .env("AWS_LAMBDA_LOG_STREAM_NAME", "local")
+            .env("AWS_LAMBDA_INITIALIZATION_TYPE", "on-demand")
+            .env("AWS_EXECUTION_ENV", "AWS_Lambda_provided.al2023")
+            .env("_HANDLER", "bootstrap")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let mut child = command.spawn().map_err(|error| failed(format!("{}: {error}", settings.binary.display())))?;
+        if let Some(stdout) = child.stdout.take() {
+            tokio::spawn(print_lines(stdout, function.clone(), print.clone()));
+        }
+        if let Some(stderr) = child.stderr.take() {
+            tokio::spawn(print_lines(stderr, function.clone(), print.clone()));
+        }
+        Ok(Self { function, child, api })
+    }
+
+    /// Returns whether the process still runs.
+    pub(super) fn lives(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Gives the process one call and waits for the answer. After `Failed` and an answer it can take the next call;
+    /// after every other error it is gone.
+    pub(super) async fn run(
+        &mut self,
+        request_id: String,
+        payload: Bytes,
+        limit: Duration,
+    ) -> Result<Bytes, InvokeError> {
+        let (taken, when_taken) = oneshot::channel();
+        let (answer, when_answered) = oneshot::channel();
+        let call = Call { request_id, payload, taken, answer };
+        if self.api.calls.send(call).await.is_err() {
+            return Err(self.died("its Runtime API ended"));
+        }
+        // The time limit runs from when the process has the call, as on AWS: starting is not the call's time.
+        let took = tokio::select! {
+            taken = when_taken => taken.is_ok(),
+            status = self.child.wait() => return Err(self.not_started(&described(status))),
+            () = tokio::time::sleep(START_LIMIT) => false,
+        };
+        if !took {
+            self.kill().await;
+            return Err(self.not_started(&format!("it did not ask for work within {START_LIMIT:?}")));
+        }
+        tokio::select! {
+            // An answer that came before the end of the process counts.
+            biased;
+            answer = when_answered => match answer {
+                Ok(Answer::Done(bytes)) => Ok(bytes),
+                Ok(Answer::Failed { kind, message }) => {
+                    Err(InvokeError::Failed { function: self.function.clone(), kind, message })
+                }
+                Err(_) => Err(self.died("it asked for the next call without an answer to this one")),
+            },
+            status = self.child.wait() => Err(self.died(&described(status))),
+            () = tokio::time::sleep(limit) => {
+                self.kill().await;
+                Err(InvokeError::TimedOut { function: self.function.clone(), limit })
+            }
+        }
+    }
+
+    /// Ends the process and waits until it is gone.
+    pub(super) async fn kill(&mut self) {
+        if let Err(error) = self.child.kill().await {
+            tracing::warn!(function = %self.function, %error, "could not end a process");
+        }
+    }
+
+    fn died(&self, how: &str) -> InvokeError {
+        InvokeError::Died { function: self.function.clone(), how: how.to_owned() }
+    }
+
+    fn not_started(&self, how: &str) -> InvokeError {
+        let why = lock(&self.api.start_failure).take().unwrap_or_else(|| how.to_owned());
+        InvokeError::NotStarted { function: self.function.clone(), why }
+    }
+}
+
+fn described(status: std::io::Result<std::process::ExitStatus>) -> String {
+    status.map_or_else(|error| error.to_string(), |status| status.to_string())
+}
+
+/// Hands on each line; a line without an end is handed on in pieces.
+async fn print_lines(mut from: impl AsyncRead + Unpin, function: String, print: Print) {
+    let mut held: Vec<u8> = Vec::new();
+    let mut chunk = [0_u8; 4096];
+    while let Ok(count @ 1..) = from.read(&mut chunk).await {
+        held.extend_from_slice(chunk.get(..count).unwrap_or_default());
+        while let Some(end) = held.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = held.drain(..=end).collect();
+            print(&function, String::from_utf8_lossy(&line).trim_end());
+        }
+        if held.len() > LINE_BYTES_MAX {
+            print(&function, &String::from_utf8_lossy(&std::mem::take(&mut held)));
+        }
+    }
+    if !held.is_empty() {
+        print(&function, &String::from_utf8_lossy(&held));
+    }
+}

@@ -1,0 +1,140 @@
+//! Functions: how the machine calls them. [`InProcess`] holds them as handlers of this very program; [`Processes`] starts
+//! binaries and speaks the Lambda Runtime API with them. Both refuse, end and fail a call as AWS does.
+
+mod child;
+mod in_process;
+mod processes;
+mod runtime_api;
+
+#[cfg(test)]
+mod tests;
+
+pub use child::{Credentials, Print, to_stderr};
+pub use in_process::{Handler, HandlerError, InProcess};
+pub use processes::{ProcessSettings, Processes};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::time::Duration;
+
+/// The most that a function takes or answers in one synchronous call, in bytes: 6 MB.
+pub const SYNCHRONOUS_BYTES_MAX: usize = 6 * 1024 * 1024;
+
+/// Calls functions.
+#[async_trait]
+pub trait Invoke: Send + Sync + 'static {
+    /// Calls the function with that id once and returns what it answers. The call goes on when the caller loses interest.
+    ///
+    /// # Errors
+    /// [`InvokeError`]; whether the function has done anything is known only for `Unknown`, `Throttled` and `TooLarge`.
+    async fn invoke(&self, function: &str, payload: Bytes) -> Result<Bytes, InvokeError>;
+}
+
+/// Why a call of a function has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvokeError {
+    /// There is no such function.
+    #[error("there is no function {function} on this machine; the template names those there are")]
+    Unknown {
+        /// Its id.
+        function: String,
+    },
+    /// As many calls run as are reserved. Nothing was done; ask again.
+    #[error("{function} runs {limit} times already, as often as its reserved concurrency allows; ask again")]
+    Throttled {
+        /// Its id.
+        function: String,
+        /// Its reserved concurrency.
+        limit: u32,
+    },
+    /// The payload is larger than [`SYNCHRONOUS_BYTES_MAX`]. Nothing was done.
+    #[error("a payload of {bytes} bytes is too large for {function}: a function takes 6 MB")]
+    TooLarge {
+        /// Its id.
+        function: String,
+        /// Size of the payload.
+        bytes: usize,
+    },
+    /// The function answered with an error.
+    #[error("{function} failed with {kind}: {message}")]
+    Failed {
+        /// Its id.
+        function: String,
+        /// The error's type, in the function's own words.
+        kind: String,
+        /// The error's text.
+        message: String,
+    },
+    /// The function did not answer in time and was ended.
+    #[error("{function} did not answer within {limit:?} and was ended")]
+    TimedOut {
+        /// Its id.
+        function: String,
+        /// Its time limit.
+        limit: Duration,
+    },
+    /// The function's process ended before it answered.
+    #[error("the process of {function} ended before it answered ({how})")]
+    Died {
+        /// Its id.
+        function: String,
+        /// What is known about its end.
+        how: String,
+    },
+    /// The function's process could not be started, or did not ask for work in time.
+    #[error("the process of {function} could not be started: {why}; build the binary, and see its lines above")]
+    NotStarted {
+        /// Its id.
+        function: String,
+        /// What went wrong.
+        why: String,
+    },
+}
+
+/// How a function may be called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Its time limit.
+    pub timeout: Duration,
+    /// Its reserved concurrency.
+    pub reserved_concurrency: Option<u32>,
+}
+
+impl Limits {
+    /// Returns the limits that a template sets.
+    #[must_use]
+    pub fn of(function: &crate::template::FunctionPlan) -> Self {
+        Self { timeout: function.timeout, reserved_concurrency: function.reserved_concurrency }
+    }
+}
+
+/// The running calls of one function, against its reserved concurrency.
+#[derive(Debug)]
+struct Slots {
+    limit: u32,
+    free: std::sync::Arc<tokio::sync::Semaphore>,
+}
+
+/// Calls that all functions together may have running where none is reserved: an account's quota.
+const ACCOUNT_CONCURRENCY: u32 = 1_000;
+
+impl Slots {
+    fn new(reserved: Option<u32>) -> Self {
+        let limit = reserved.unwrap_or(ACCOUNT_CONCURRENCY);
+        let free = std::sync::Arc::new(tokio::sync::Semaphore::new(limit as usize));
+        Self { limit, free }
+    }
+
+    /// Takes a slot, or refuses: AWS does not queue synchronous calls.
+    fn take(&self, function: &str) -> Result<tokio::sync::OwnedSemaphorePermit, InvokeError> {
+        let throttled = |_| InvokeError::Throttled { function: function.to_owned(), limit: self.limit };
+        self.free.clone().try_acquire_owned().map_err(throttled)
+    }
+}
+
+fn check_size(function: &str, payload: &Bytes) -> Result<(), InvokeError> {
+    if payload.len() > SYNCHRONOUS_BYTES_MAX {
+        return Err(InvokeError::TooLarge { function: function.to_owned(), bytes: payload.len() });
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! Functions as processes: idle ones are used again, more are started while there is work, a dead one is replaced by the
+//! next call.
+
+use super::child::{Credentials, Print, Worker};
+use super::runtime_api::lock;
+use super::{Invoke, InvokeError, Limits, Slots, check_size};
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::sync::Semaphore;
+
+/// Processes of one function at once on one machine. Further calls wait here; their messages stay hidden meanwhile.
+const PROCESSES_MAX: u32 = 8;
+
+/// How to start a function.
+#[derive(Debug, Clone)]
+pub struct ProcessSettings {
+    /// What the machine calls it.
+    pub id: String,
+    /// Physical name and ARN, which it is told.
+    pub name: String,
+    /// See `name`.
+    pub arn: String,
+    /// The `bootstrap` binary.
+    pub binary: PathBuf,
+    /// Its environment from the template.
+    pub environment: BTreeMap<String, String>,
+    /// Its own keys.
+    pub credentials: Credentials,
+    /// `AWS_REGION`.
+    pub region: String,
+    /// `AWS_ENDPOINT_URL`.
+    pub endpoint: String,
+    /// Memory that it is told.
+    pub memory_mb: u32,
+    /// Time limit and reserved concurrency.
+    pub limits: Limits,
+}
+
+/// Functions in processes, by id.
+pub struct Processes {
+    pools: HashMap<String, Arc<Pool>>,
+    next_request: AtomicU64,
+}
+
+struct Pool {
+    settings: ProcessSettings,
+    print: Print,
+    slots: Slots,
+    /// One permit for each process that may be busy.
+    room: Semaphore,
+    idle: Mutex<Vec<Worker>>,
+    stopped: AtomicBool,
+}
+
+impl Processes {
+    /// Returns the functions that `settings` describe. Nothing is started before the first call.
+    pub fn new(settings: impl IntoIterator<Item = ProcessSettings>, print: &Print) -> Self {
+        let pool = |settings: ProcessSettings| {
+            let slots = Slots::new(settings.limits.reserved_concurrency);
+            let room = Semaphore::new(slots.limit.min(PROCESSES_MAX) as usize);
+            let idle = Mutex::new(Vec::new());
+            let stopped = AtomicBool::new(false);
+            (settings.id.clone(), Arc::new(Pool { settings, print: print.clone(), slots, room, idle, stopped }))
+        };
+        Self { pools: settings.into_iter().map(pool).collect(), next_request: AtomicU64::new(1) }
+    }
+
+    /// Ends all idle processes; those that work end after their answer.
+    pub async fn stop(&self) {
+        for pool in self.pools.values() {
+            pool.stopped.store(true, Ordering::SeqCst);
+            let idle = std::mem::take(&mut *lock(&pool.idle));
+            for mut worker in idle {
+                worker.kill().await;
+            }
+        }
+    }
+
+    /// Returns a request id in the shape of a UUID; it counts, so that logs are easy to follow.
+    fn request_id(&self) -> String {
+        let number = self.next_request.fetch_add(1, Ordering::Relaxed);
+        format!("{:08x}-0000-4000-8000-{number:012x}", std::process::id())
+    }
+}
+
+#[async_trait]
+impl Invoke for Processes {
+    async fn invoke(&self, id: &str, payload: Bytes) -> Result<Bytes, InvokeError> {
+        let pool = self.pools.get(id).ok_or_else(|| InvokeError::Unknown { function: id.to_owned() })?.clone();
+        check_size(id, &payload)?;
+        let slot = pool.slots.take(id)?;
+        let request_id = self.request_id();
+        // A task of its own: a caller that goes away does not stop the function.
+        let call = tokio::spawn(async move {
+            let _slot = slot;
+            pool.run(request_id, payload).await
+        });
+        match call.await {
+            Ok(outcome) => outcome,
+            Err(error) => Err(InvokeError::Died { function: id.to_owned(), how: error.to_string() }),
+        }
+    }
+}
+
+impl Pool {
+    async fn run(&self, request_id: String, payload: Bytes) -> Result<Bytes, InvokeError> {
+        let stops = || InvokeError::NotStarted { function: self.settings.id.clone(), why: "the machine stops".into() };
+        let _room = self.room.acquire().await.map_err(|_| stops())?;
+        if self.stopped.load(Ordering::SeqCst) {
+            return Err(stops());
+        }
+        let mut worker = match self.idle_worker() {
+            Some(worker) => worker,
+            None => Worker::start(&self.settings, &self.print).await?,
+        };
+        let outcome = worker.run(request_id, payload, self.settings.limits.timeout).await;
+        let usable = matches!(outcome, Ok(_) | Err(InvokeError::Failed { .. })) && worker.lives();
+        if usable && !self.stopped.load(Ordering::SeqCst) {
+            lock(&self.idle).push(worker);
+        } else {
+            worker.kill().await;
+        }
+        outcome
+    }
+
+    /// Takes an idle process that still lives.
+    fn idle_worker(&self) -> Option<Worker> {
+        let mut idle = lock(&self.idle);
+        while let Some(mut worker) = idle.pop() {
+            if worker.lives() {
+                return Some(worker);
+            }
+            tracing::warn!(function = %self.settings.id, "an idle process was gone; another takes its place");
+        }
+        None
+    }
+}

@@ -1,0 +1,342 @@
+//! The machine: everything that the template names, in one tokio runtime, bound to 127.0.0.1.
+//!
+//! Start order: data services, then tables and queues, then functions, then what calls them. Nothing that was
+//! acknowledged is lost when the machine is killed: all state is the data services' on disk, and what a killed machine
+//! was working on comes again from the queues.
+
+mod keys;
+mod ports;
+mod provision;
+
+#[cfg(test)]
+mod tests;
+
+use crate::data::{Connector, Extra, Front as Data, Options as DataOptions, Principal, StoreError, serve};
+use crate::http::{Front as HttpEvents, HttpFront, Routes};
+use crate::lambda::{Credentials, Handler, InProcess, Invoke, Limits, Print, ProcessSettings, Processes};
+use crate::policy::{Context, OPERATOR, Policies, Verdict};
+use crate::sources::{Origin, QueuePort, SourceOptions, Sources};
+use crate::template::{ExecutorPlan, Place, Plan, TemplateError};
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use futures::future::BoxFuture;
+use keys::Keys;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// How often items past their TTL are deleted.
+const TTL_SWEEP_PERIOD: Duration = Duration::from_secs(600);
+
+/// How a machine is started.
+pub struct MachineOptions {
+    /// Where all state is kept.
+    pub data_directory: PathBuf,
+    /// The template.
+    pub template: PathBuf,
+    /// Values of the template's parameters, over [`Place::machine`]'s.
+    pub parameters: BTreeMap<String, String>,
+    /// Port of the data services; 0 takes a free one. A machine whose executor outlives it needs the same port again.
+    pub data_port: u16,
+    /// Port of the HTTP front; 0 takes a free one.
+    pub http_port: u16,
+    /// Account, durability and chance of the data services.
+    pub data: DataOptions,
+    /// How lively event sources and schedules are.
+    pub sources: SourceOptions,
+    /// Services besides the data services, by their name in signatures (`ec2`).
+    pub extras: Vec<(String, Arc<dyn Extra>)>,
+    /// How functions run.
+    pub functions: Form,
+}
+
+/// How functions run.
+pub enum Form {
+    /// In this program: called once for each function of the template, with what is that function's own.
+    InProcess(Make),
+    /// As processes of one binary that chooses by `SLUICE_FUNCTION`.
+    Processes {
+        /// The multi-call binary.
+        binary: PathBuf,
+        /// Where its lines go.
+        print: Print,
+    },
+}
+
+/// Makes the handler of a function, or says why there is none.
+pub type Make = Arc<dyn Fn(Equipment) -> BoxFuture<'static, Result<Handler, String>> + Send + Sync>;
+
+/// What a function, or the executor, is given: its environment, its own keys, and the way to the services.
+#[derive(Debug, Clone)]
+pub struct Equipment {
+    /// Id of the function, or `executor`.
+    pub id: String,
+    /// Its environment from the template.
+    pub environment: BTreeMap<String, String>,
+    /// Its own keys; its policy binds whoever signs with them.
+    pub credentials: Credentials,
+    /// `AWS_REGION`.
+    pub region: String,
+    /// `AWS_ENDPOINT_URL`, for who calls over a socket.
+    pub endpoint: String,
+    /// For SDK clients in this program: carries calls without a socket.
+    pub client: SharedHttpClient,
+}
+
+/// Why a machine did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// The template cannot be used.
+    #[error("could not start the machine from its template")]
+    Template(#[from] TemplateError),
+    /// The data folder cannot be used.
+    #[error("could not open the data folder")]
+    Data(#[from] StoreError),
+    /// A port or a file cannot be used.
+    #[error("could not {action}; is another machine running on the same ports or data folder?")]
+    Io {
+        /// What was tried.
+        action: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A table or a queue of the template could not be made, or is there with other keys.
+    #[error(
+        "could not provide {name}: {why}; an older data folder may hold it in another form, then start with a new one"
+    )]
+    Provision {
+        /// Its name.
+        name: String,
+        /// What the service said.
+        why: String,
+    },
+    /// A function may not read the queue that calls it.
+    #[error("{function} may not {action} on {queue_arn}: add it to the function's policy in the template")]
+    SourceRefused {
+        /// The function.
+        function: String,
+        /// What its event source does.
+        action: &'static str,
+        /// The queue.
+        queue_arn: String,
+    },
+    /// There is no handler for a function of the template.
+    #[error("could not make the function {function}: {why}")]
+    Function {
+        /// Its id.
+        function: String,
+        /// What its maker said.
+        why: String,
+    },
+    /// The system gave no random numbers, or the file of keys is damaged.
+    #[error("could not make access keys: {why}")]
+    Keys {
+        /// What is known.
+        why: String,
+    },
+}
+
+/// A running machine. Dropped without [`stop`](Machine::stop) it ends like a killed one.
+pub struct Machine {
+    plan: Plan,
+    data: Arc<Data>,
+    data_address: SocketAddr,
+    keys: Keys,
+    region: String,
+    functions: Arc<dyn Invoke>,
+    processes: Option<Arc<Processes>>,
+    sources: Sources,
+    http: HttpFront,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Machine {
+    /// Starts a machine, inside a tokio runtime.
+    ///
+    /// # Errors
+    /// [`MachineError`]; what was started before the failure is stopped.
+    pub async fn start(options: MachineOptions) -> Result<Self, MachineError> {
+        let http_listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.http_port))
+            .await
+            .map_err(|source| io(&format!("listen on port {} for HTTP", options.http_port), source))?;
+        let origin = Origin { account: options.data.account.id.clone(), region: options.data.account.region.clone() };
+        let data = Data::open(&options.data_directory, options.data)?;
+        for (scope, extra) in options.extras {
+            data.add(scope, extra);
+        }
+        let (data_address, server) = serve(data.clone(), options.data_port)
+            .await
+            .map_err(|source| io(&format!("listen on port {} for data services", options.data_port), source))?;
+        let mut place = Place::machine(&format!("http://{data_address}"));
+        place.account.clone_from(&origin.account);
+        place.region.clone_from(&origin.region);
+        place.parameters.extend(options.parameters);
+        let plan = crate::template::read(&options.template, &place)?;
+        let policies = Policies::of(&plan);
+        check_sources(&plan, &policies)?;
+        provision::provide(&data, &plan)?;
+        let principals: Vec<&str> = plan.principals().map(|(principal, _)| principal).chain([OPERATOR]).collect();
+        let keys = Keys::open(&options.data_directory, &principals)?;
+        for (principal, key) in keys.iter() {
+            data.keys().insert(&key.access_key_id, Principal::new(principal), key.secret_access_key.clone());
+        }
+        data.set_authorizer(Arc::new(policies));
+
+        let equip = |id: &str| equipment(&plan, &keys, &data, data_address, &origin.region, id);
+        let (functions, processes) = match options.functions {
+            Form::InProcess(make) => (in_process(&plan, &make, equip).await?, None),
+            Form::Processes { binary, print } => {
+                let processes = Arc::new(Processes::new(settings(&plan, &binary, equip), &print));
+                let functions: Arc<dyn Invoke> = processes.clone();
+                (functions, Some(processes))
+            }
+        };
+        let queues: Arc<dyn QueuePort> = Arc::new(ports::EmulatedQueues::new(data.sqs().clone()));
+        let sources = Sources::start(&plan, &origin, &queues, &functions, &options.sources);
+        let events = HttpEvents::new(&origin.account);
+        let http = HttpFront::start(http_listener, events, Routes::new(&plan.routes), functions.clone())
+            .map_err(|source| io("start the HTTP front", source))?;
+        let tasks = vec![server, tokio::spawn(sweep_ttl(data.clone()))];
+        let region = origin.region;
+        Ok(Self { plan, data, data_address, keys, region, functions, processes, sources, http, tasks })
+    }
+
+    /// Returns what the template came to.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Returns the data services: their meter, their faults, their queues.
+    #[must_use]
+    pub fn data(&self) -> &Arc<Data> {
+        &self.data
+    }
+
+    /// Returns where the data services answer.
+    #[must_use]
+    pub fn data_address(&self) -> SocketAddr {
+        self.data_address
+    }
+
+    /// Returns where webhooks go and people look.
+    #[must_use]
+    pub fn http_address(&self) -> SocketAddr {
+        self.http.address()
+    }
+
+    /// Returns the functions, to call one by hand.
+    #[must_use]
+    pub fn functions(&self) -> &Arc<dyn Invoke> {
+        &self.functions
+    }
+
+    /// Returns what a function, the `executor` or the [`OPERATOR`] is given; `None` for anybody else. The operator's
+    /// environment is that of the executor.
+    #[must_use]
+    pub fn equipment(&self, id: &str) -> Option<Equipment> {
+        equipment(&self.plan, &self.keys, &self.data, self.data_address, &self.region, id)
+    }
+
+    /// Stops: no more requests and messages are taken, running calls may end, processes are ended.
+    pub async fn stop(self) {
+        self.http.stop().await;
+        self.sources.stop().await;
+        if let Some(processes) = &self.processes {
+            processes.stop().await;
+        }
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+fn io(action: &str, source: std::io::Error) -> MachineError {
+    MachineError::Io { action: action.to_owned(), source }
+}
+
+/// Refuses a template under which AWS would not let an event source read its queue.
+fn check_sources(plan: &Plan, policies: &Policies) -> Result<(), MachineError> {
+    for source in &plan.sources {
+        for action in ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"] {
+            let verdict = policies.decide(&source.function, action, &source.queue_arn, &Context::none());
+            if verdict != Verdict::Allowed {
+                let (function, queue_arn) = (source.function.clone(), source.queue_arn.clone());
+                return Err(MachineError::SourceRefused { function, action, queue_arn });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn equipment(
+    plan: &Plan,
+    keys: &Keys,
+    data: &Arc<Data>,
+    address: SocketAddr,
+    region: &str,
+    id: &str,
+) -> Option<Equipment> {
+    let environment = match plan.function(id) {
+        Some(function) => function.environment.clone(),
+        None if id == ExecutorPlan::PRINCIPAL || id == OPERATOR => plan.executor.as_ref()?.environment.clone(),
+        None => return None,
+    };
+    Some(Equipment {
+        id: id.to_owned(),
+        environment,
+        credentials: keys.get(id)?.clone(),
+        region: region.to_owned(),
+        endpoint: format!("http://{address}"),
+        client: Connector::new(data.clone()).into_client(),
+    })
+}
+
+async fn in_process(
+    plan: &Plan,
+    make: &Make,
+    equip: impl Fn(&str) -> Option<Equipment>,
+) -> Result<Arc<dyn Invoke>, MachineError> {
+    let mut functions = InProcess::new();
+    for function in &plan.functions {
+        let failed = |why: String| MachineError::Function { function: function.id.clone(), why };
+        let equipment = equip(&function.id).ok_or_else(|| failed("it has no keys".to_owned()))?;
+        let handler = make(equipment).await.map_err(failed)?;
+        functions = functions.with_handler(&function.id, Limits::of(function), handler);
+    }
+    Ok(Arc::new(functions))
+}
+
+fn settings(plan: &Plan, binary: &std::path::Path, equip: impl Fn(&str) -> Option<Equipment>) -> Vec<ProcessSettings> {
+    let of = |function: &crate::template::FunctionPlan| {
+        let Equipment { id, environment, credentials, region, endpoint, .. } = equip(&function.id)?;
+        Some(ProcessSettings {
+            id,
+            name: function.name.clone(),
+            arn: function.arn.clone(),
+            binary: binary.to_owned(),
+            environment,
+            credentials,
+            region,
+            endpoint,
+            memory_mb: function.memory_mb,
+            limits: Limits::of(function),
+        })
+    };
+    plan.functions.iter().filter_map(of).collect()
+}
+
+async fn sweep_ttl(data: Arc<Data>) {
+    let mut ticks = tokio::time::interval(TTL_SWEEP_PERIOD);
+    loop {
+        ticks.tick().await;
+        let data = data.clone();
+        match tokio::task::spawn_blocking(move || data.dynamo().sweep_ttl()).await {
+            Ok(Ok(0)) => {}
+            Ok(Ok(items)) => tracing::debug!(items, "deleted items past their TTL"),
+            Ok(Err(error)) => tracing::warn!(%error, "items past their TTL could not be deleted"),
+            Err(error) => tracing::warn!(%error, "the TTL sweep ended"),
+        }
+    }
+}

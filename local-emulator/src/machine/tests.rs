@@ -1,0 +1,187 @@
+//! Whole machines from our own template, with functions that only pass things on.
+
+use super::{Equipment, Form, Machine, MachineError, MachineOptions, Make};
+use crate::data::Options as DataOptions;
+use crate::lambda::{Handler, HandlerError, to_stderr};
+use crate::sources::{AfterFailure, SourceOptions, Tick};
+use aws_sdk_sqs::config::{BehaviorVersion, Credentials as SdkCredentials, Region};
+use aws_sdk_sqs::error::ProvideErrorMetadata;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+
+fn our_template() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../infra/template.yaml")
+}
+
+fn options(folder: &TempDir, template: PathBuf, functions: Form) -> MachineOptions {
+    MachineOptions {
+        data_directory: folder.path().to_owned(),
+        template,
+        parameters: BTreeMap::new(),
+        data_port: 0,
+        http_port: 0,
+        data: DataOptions::default(),
+        sources: SourceOptions {
+            after_failure: AfterFailure::Within(Duration::ZERO),
+            tick: Tick::Every(Duration::from_secs(3_600)),
+        },
+        extras: Vec::new(),
+        functions,
+    }
+}
+
+/// How a client of the SDK is made from what a function is given.
+fn sqs(equipment: &Equipment) -> aws_sdk_sqs::Client {
+    let keys: BTreeMap<_, _> = equipment.credentials.environment().into_iter().collect();
+    let (id, secret) = (&keys["AWS_ACCESS_KEY_ID"], &keys["AWS_SECRET_ACCESS_KEY"]);
+    let config = aws_sdk_sqs::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(equipment.region.clone()))
+        .endpoint_url(&equipment.endpoint)
+        .http_client(equipment.client.clone())
+        .credentials_provider(SdkCredentials::new(
+            id,
+            secret,
+            Some(keys["AWS_SESSION_TOKEN"].clone()),
+            None,
+            "machine",
+        ));
+    aws_sdk_sqs::Client::from_conf(config.build())
+}
+
+/// Functions that do what their event's body says (`{"send": QUEUE, "body": TEXT}`) and report each event to the test.
+fn passing_on(seen: mpsc::UnboundedSender<(String, Value)>) -> Make {
+    Arc::new(move |equipment| {
+        let seen = seen.clone();
+        Box::pin(async move {
+            let client = sqs(&equipment);
+            let handler: Handler = Arc::new(move |payload| {
+                let (equipment, client, seen) = (equipment.clone(), client.clone(), seen.clone());
+                Box::pin(async move {
+                    let event: Value = serde_json::from_slice(&payload).unwrap();
+                    let answer = pass_on(&equipment, &client, &event).await;
+                    seen.send((equipment.id.clone(), event)).unwrap_or_default();
+                    answer.map(|answer| Bytes::from(answer.to_string()))
+                })
+            });
+            Ok(handler)
+        })
+    })
+}
+
+async fn pass_on(equipment: &Equipment, client: &aws_sdk_sqs::Client, event: &Value) -> Result<Value, HandlerError> {
+    let Some(order) = event["body"].as_str().and_then(|body| serde_json::from_str::<Value>(body).ok()) else {
+        return Ok(Value::Null);
+    };
+    let url = &equipment.environment[order["send"].as_str().unwrap()];
+    let mut send = client.send_message().queue_url(url).message_body(order["body"].as_str().unwrap());
+    if url.ends_with(".fifo") {
+        send = send.message_group_id("a").message_deduplication_id(order["body"].as_str().unwrap());
+    }
+    match send.send().await {
+        Ok(_) => Ok(json!({"statusCode": 202})),
+        Err(error) => Ok(json!({"statusCode": 500, "body": error.code()})),
+    }
+}
+
+async fn post(machine: &Machine, order: &Value) -> reqwest::Response {
+    let url = format!("http://{}/api/connection/github/payload", machine.http_address());
+    let request = reqwest::Client::new().post(url).header("content-type", "application/json");
+    request.body(order.to_string()).send().await.unwrap()
+}
+
+async fn next_of(seen: &mut mpsc::UnboundedReceiver<(String, Value)>, function: &str) -> Value {
+    loop {
+        let (id, event) = seen.recv().await.unwrap();
+        if id == function {
+            return event;
+        }
+    }
+}
+
+/// C4, C5
+#[tokio::test]
+async fn a_request_goes_through_webhook_and_queue_to_the_next_function_each_with_its_own_keys() {
+    let folder = TempDir::new().unwrap();
+    let (sender, mut seen) = mpsc::unbounded_channel();
+    let machine = Machine::start(options(&folder, our_template(), Form::InProcess(passing_on(sender)))).await.unwrap();
+    assert_eq!(next_of(&mut seen, "timer").await["source"], "aws.events");
+    let sent = post(&machine, &json!({"send": "SLUICE_QUEUE_EVENTS", "body": "delivery-1"})).await;
+    let status = sent.status().as_u16();
+    assert_eq!(status, 202, "{}", sent.text().await.unwrap());
+    let event = next_of(&mut seen, "intake").await;
+    assert_eq!(event["Records"][0]["body"], "delivery-1");
+    assert_eq!(event["Records"][0]["eventSourceARN"], "arn:aws:sqs:us-east-1:000000000000:sluice-events.fifo");
+    assert_eq!(event["Records"][0]["md5OfBody"].as_str().map(str::len), Some(32));
+    let refused = post(&machine, &json!({"send": "SLUICE_QUEUE_GATE", "body": "not-allowed"})).await;
+    assert_eq!(refused.status().as_u16(), 500);
+    assert!(refused.text().await.unwrap().contains("AccessDenied"), "the webhook may not write to the gate queue");
+    machine.stop().await;
+}
+
+/// C4
+#[tokio::test]
+async fn a_second_start_has_the_same_keys_and_what_was_not_done() {
+    let folder = TempDir::new().unwrap();
+    let failing: Make = Arc::new(|_| {
+        Box::pin(async {
+            let handler: Handler =
+                Arc::new(|_| Box::pin(async { Err(HandlerError { kind: "Told".into(), message: "to fail".into() }) }));
+            Ok(handler)
+        })
+    });
+    let first = Machine::start(options(&folder, our_template(), Form::InProcess(failing))).await.unwrap();
+    let operator = first.equipment("operator").unwrap();
+    let key = first.equipment("executor").unwrap().credentials.access_key_id;
+    let client = sqs(&operator);
+    let url = &operator.environment["SLUICE_QUEUE_MERGES"];
+    client.send_message().queue_url(url).message_body("kept").send().await.unwrap();
+    drop(first);
+    let (sender, mut seen) = mpsc::unbounded_channel();
+    let second = Machine::start(options(&folder, our_template(), Form::InProcess(passing_on(sender)))).await.unwrap();
+    assert_eq!(second.equipment("executor").unwrap().credentials.access_key_id, key);
+    assert!(second.equipment("stranger").is_none());
+    assert_eq!(next_of(&mut seen, "merger").await["Records"][0]["body"], "kept");
+    second.stop().await;
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(folder.path().join("keys.json")).unwrap().permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+/// C4
+#[tokio::test]
+async fn functions_run_as_processes_of_one_binary_with_the_templates_environment() {
+    let tests = std::env::current_exe().unwrap();
+    let binary = tests.parent().unwrap().parent().unwrap().join("examples/one_function");
+    let folder = TempDir::new().unwrap();
+    let form = Form::Processes { binary, print: to_stderr() };
+    let machine = Machine::start(options(&folder, our_template(), form)).await.unwrap();
+    let answer = machine.functions().invoke("gate", Bytes::from_static(br#"{"do": "who"}"#)).await.unwrap();
+    let who: Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!(who["own"], "gate");
+    assert_eq!(who["key"], machine.equipment("gate").unwrap().credentials.access_key_id.as_str());
+    assert_eq!(who["endpoint"], format!("http://{}", machine.data_address()));
+    let echo = post(&machine, &json!({"ref": "x"})).await;
+    assert_eq!(echo.json::<Value>().await.unwrap()["routeKey"], "POST /api/connection/{connection}/payload");
+    machine.stop().await;
+}
+
+/// C2.2
+#[tokio::test]
+async fn a_function_that_may_not_read_the_queue_that_calls_it_is_an_error_at_the_start() {
+    let folder = TempDir::new().unwrap();
+    let text = std::fs::read_to_string(our_template()).unwrap();
+    let template = folder.path().join("template.yaml");
+    std::fs::write(&template, text.replace("Resource: !GetAtt MergesQueue.Arn", "Resource: !GetAtt GateQueue.Arn"))
+        .unwrap();
+    let (sender, _seen) = mpsc::unbounded_channel();
+    let error = Machine::start(options(&folder, template, Form::InProcess(passing_on(sender)))).await.err().unwrap();
+    assert!(matches!(error, MachineError::SourceRefused { function, .. } if function == "merger"));
+}

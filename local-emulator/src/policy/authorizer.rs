@@ -1,0 +1,35 @@
+//! The template's policies as the judge that the data services ask.
+
+use super::{Context, Policies, Verdict};
+use crate::data::auth::{Authorizer, Decision, Principal};
+
+/// Whoever runs the machine: bound by no policy, as an account's own root user is not.
+pub const OPERATOR: &str = "operator";
+
+impl Authorizer for Policies {
+    fn allow(&self, principal: &Principal, action: &str, resource_arn: &str) -> Decision {
+        self.allow_with(principal, action, resource_arn, &[])
+    }
+
+    fn allow_with(
+        &self,
+        principal: &Principal,
+        action: &str,
+        resource_arn: &str,
+        condition_values: &[(&str, &str)],
+    ) -> Decision {
+        if principal.as_str() == OPERATOR {
+            return Decision::Allow;
+        }
+        let context = condition_values.iter().fold(Context::none(), |context, (key, value)| context.with(key, value));
+        match self.decide(principal.as_str(), action, resource_arn, &context) {
+            Verdict::Allowed => Decision::Allow,
+            Verdict::Denied { statement } => {
+                Decision::Deny { why: format!("the statement {statement} of an identity-based policy denies it") }
+            }
+            Verdict::NotAllowed => {
+                Decision::Deny { why: format!("no identity-based policy allows the {action} action") }
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Who may do what: the template's IAM policies, evaluated as AWS does. What no statement allows is refused, and a
+//! statement that denies wins over all that allow.
+//!
+//! Only what identity policies of the template use is known: `Action`, `Resource`, and a closed list of condition
+//! operators. An unknown part is an error when the template is read: left out, it would allow more than AWS.
+
+mod authorizer;
+mod condition;
+mod document;
+mod pattern;
+
+#[cfg(test)]
+mod tests;
+
+pub use authorizer::OPERATOR;
+pub use condition::Context;
+pub use document::{Document, PolicyError};
+
+use condition::Condition;
+use pattern::Pattern;
+use std::collections::BTreeMap;
+
+/// What a policy says to one call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// A statement allows it and none denies it.
+    Allowed,
+    /// A statement denies it.
+    Denied {
+        /// The statement's `Sid`, where it has one.
+        statement: String,
+    },
+    /// No statement allows it.
+    NotAllowed,
+}
+
+/// The statements that bind one principal.
+#[derive(Debug, Clone, Default)]
+pub struct Policy {
+    statements: Vec<Statement>,
+}
+
+#[derive(Debug, Clone)]
+struct Statement {
+    sid: String,
+    effect: Effect,
+    actions: Vec<Pattern>,
+    resources: Vec<Pattern>,
+    conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    Allow,
+    Deny,
+}
+
+impl Policy {
+    /// Returns the policy that all `documents` make together.
+    ///
+    /// # Errors
+    /// [`PolicyError`] for a part this evaluator does not know.
+    pub fn new(documents: impl IntoIterator<Item = Document>) -> Result<Self, PolicyError> {
+        let mut statements = Vec::new();
+        for document in documents {
+            for raw in document.statement {
+                statements.push(raw.into_statement()?);
+            }
+        }
+        Ok(Self { statements })
+    }
+
+    /// Adds the statements of `other`.
+    pub fn extend(&mut self, other: &Policy) {
+        self.statements.extend(other.statements.iter().cloned());
+    }
+
+    /// Returns what the policy says to `action` (`sqs:SendMessage`) on `resource` (an ARN, or `*` for a call that
+    /// knows no resource), where the call's condition keys have the values of `context`. A key that is absent makes
+    /// a condition on it not hold, as on AWS.
+    #[must_use]
+    pub fn decide(&self, action: &str, resource: &str, context: &Context) -> Verdict {
+        let speaking = |effect: Effect| {
+            self.statements
+                .iter()
+                .find(move |statement| statement.effect == effect && statement.speaks_of(action, resource, context))
+        };
+        match (speaking(Effect::Deny), speaking(Effect::Allow)) {
+            (Some(statement), _) => Verdict::Denied { statement: statement.sid.clone() },
+            (None, Some(_)) => Verdict::Allowed,
+            (None, None) => Verdict::NotAllowed,
+        }
+    }
+}
+
+impl Statement {
+    fn speaks_of(&self, action: &str, resource: &str, context: &Context) -> bool {
+        self.actions.iter().any(|pattern| pattern.matches(action))
+            && self.resources.iter().any(|pattern| pattern.matches(resource))
+            && self.conditions.iter().all(|condition| condition.holds(context))
+    }
+}
+
+/// The policies of all principals of a template.
+#[derive(Debug, Clone, Default)]
+pub struct Policies {
+    by_principal: BTreeMap<String, Policy>,
+}
+
+impl Policies {
+    /// Returns the policies of a plan: of every function by its id, and of `executor`.
+    #[must_use]
+    pub fn of(plan: &crate::template::Plan) -> Self {
+        let owned = plan.principals().map(|(principal, policy)| (principal.to_owned(), policy.clone()));
+        Self { by_principal: owned.collect() }
+    }
+
+    /// Returns what the policy of `principal` says; whoever has none may do nothing. See [`Policy::decide`].
+    #[must_use]
+    pub fn decide(&self, principal: &str, action: &str, resource: &str, context: &Context) -> Verdict {
+        match self.by_principal.get(principal) {
+            Some(policy) => policy.decide(action, resource, context),
+            None => Verdict::NotAllowed,
+        }
+    }
+}

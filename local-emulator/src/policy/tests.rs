@@ -1,0 +1,202 @@
+//! Each principal of the template may make exactly the listed calls.
+
+use super::{Context, Document, Policies, Policy, PolicyError, Verdict};
+use crate::template::{Place, Plan};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+
+fn our_plan() -> Plan {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../infra/template.yaml");
+    crate::template::read(&path, &Place::machine("http://127.0.0.1:9324")).unwrap()
+}
+
+fn policy(statements: &str) -> Result<Policy, PolicyError> {
+    let document = format!(r#"{{"Version": "2012-10-17", "Statement": {statements}}}"#);
+    Policy::new([serde_json::from_str::<Document>(&document).unwrap()])
+}
+
+/// Every call that any part of Sluice makes, by a short name and on a short resource.
+const CALLS: &[(&str, &[&str])] = &[
+    ("dynamodb:GetItem", &["table"]),
+    ("dynamodb:BatchGetItem", &["table"]),
+    ("dynamodb:Query", &["table", "table/index/due", "table/index/find"]),
+    ("dynamodb:PutItem", &["table"]),
+    ("dynamodb:UpdateItem", &["table"]),
+    ("dynamodb:DeleteItem", &["table"]),
+    ("dynamodb:ConditionCheckItem", &["table"]),
+    ("dynamodb:Scan", &["table"]),
+    ("dynamodb:DeleteTable", &["table"]),
+    ("s3:GetObject", &["deliveries/1", "system/1", "layouts/1", "jobs/1", "git/1", "images/1", "logs/1"]),
+    ("s3:PutObject", &["deliveries/1", "system/1", "layouts/1", "jobs/1", "git/1", "images/1", "logs/1"]),
+    ("s3:DeleteObject", &["deliveries/1", "system/1", "layouts/1", "jobs/1", "git/1", "images/1", "logs/1"]),
+    ("s3:ListBucket", &["bucket"]),
+    ("sqs:SendMessage", QUEUES),
+    ("sqs:ReceiveMessage", QUEUES),
+    ("sqs:DeleteMessage", QUEUES),
+    ("sqs:ChangeMessageVisibility", QUEUES),
+    ("sqs:GetQueueAttributes", QUEUES),
+    ("sqs:PurgeQueue", QUEUES),
+    ("kms:Decrypt", &["key"]),
+    ("kms:Encrypt", &["key"]),
+    ("ec2:RunInstances", &["instance"]),
+    ("ec2:TerminateInstances", &["instance"]),
+    ("ec2:CreateTags", &["instance"]),
+    ("ec2:DescribeInstances", &["*"]),
+    ("ec2:DescribeImages", &["*"]),
+    ("iam:PassRole", &["*"]),
+];
+
+const QUEUES: &[&str] = &[
+    "events.fifo",
+    "gate.fifo",
+    "tenants.fifo",
+    "pool.fifo",
+    "reports.fifo",
+    "images.fifo",
+    "merges",
+    "wakes",
+    "builds-high",
+    "builds-normal",
+    "builds-low",
+    "events-dead.fifo",
+    "gate-dead.fifo",
+    "tenants-dead.fifo",
+    "pool-dead.fifo",
+    "reports-dead.fifo",
+    "images-dead.fifo",
+    "merges-dead",
+    "wakes-dead",
+    "builds-high-dead",
+    "builds-normal-dead",
+    "builds-low-dead",
+];
+
+fn arn(plan: &Plan, action: &str, short: &str) -> String {
+    match (action.split(':').next().unwrap(), short) {
+        ("dynamodb", _) => plan.tables[0].arn.clone() + short.strip_prefix("table").unwrap(),
+        ("s3", "bucket") => plan.buckets[0].arn.clone(),
+        ("s3", key) => format!("{}/{key}", plan.buckets[0].arn),
+        ("sqs", name) => format!("arn:aws:sqs:us-east-1:000000000000:sluice-{name}"),
+        ("kms", _) => plan.keys[0].arn.clone(),
+        ("ec2", "instance") => "arn:aws:ec2:us-east-1:000000000000:instance/i-1".to_owned(),
+        (_, other) => other.to_owned(),
+    }
+}
+
+/// Returns, for each principal, what it may do of [`CALLS`]: one line per set of resources.
+fn table_of_allowed() -> String {
+    let plan = our_plan();
+    let policies = Policies::of(&plan);
+    let context =
+        Context::none().with("aws:RequestTag/sluice:provider", "here").with("aws:ResourceTag/sluice:provider", "here");
+    let mut text = String::new();
+    for (principal, _) in plan.principals() {
+        writeln!(text, "{principal}").unwrap();
+        for (action, shorts) in CALLS {
+            let allowed: Vec<_> = shorts
+                .iter()
+                .filter(|short| {
+                    policies.decide(principal, action, &arn(&plan, action, short), &context) == Verdict::Allowed
+                })
+                .copied()
+                .collect();
+            if !allowed.is_empty() {
+                writeln!(text, "  {action}: {}", allowed.join(" ")).unwrap();
+            }
+        }
+    }
+    text
+}
+
+/// C2.2
+#[test]
+fn each_principal_may_make_exactly_the_listed_calls() {
+    insta::assert_snapshot!(table_of_allowed());
+}
+
+/// C2.2
+#[test]
+fn whoever_has_no_policy_may_do_nothing() {
+    let plan = our_plan();
+    let verdict = Policies::of(&plan).decide("stranger", "dynamodb:GetItem", &plan.tables[0].arn, &Context::none());
+    assert_eq!(verdict, Verdict::NotAllowed);
+}
+
+/// C2.2
+#[test]
+fn every_principal_is_refused_without_tls() {
+    let plan = our_plan();
+    let policies = Policies::of(&plan);
+    let bare = Context::none().with("aws:SecureTransport", "false");
+    let sealed = Context::none().with("aws:SecureTransport", "true");
+    for (principal, _) in plan.principals() {
+        let ask = |context: &Context| policies.decide(principal, "dynamodb:GetItem", &plan.tables[0].arn, context);
+        assert_eq!(ask(&bare), Verdict::Denied { statement: "OnlyOverTls".into() }, "{principal}");
+        assert_eq!(ask(&sealed), Verdict::Allowed, "{principal}");
+    }
+}
+
+/// C2.2
+#[test]
+fn the_launcher_ends_and_marks_only_instances_that_a_launcher_made() {
+    let plan = our_plan();
+    let policies = Policies::of(&plan);
+    let instance = "arn:aws:ec2:us-east-1:000000000000:instance/i-1";
+    let other = Context::none().with("aws:ResourceTag/owner", "another");
+    for action in ["ec2:TerminateInstances", "ec2:CreateTags"] {
+        assert_eq!(policies.decide("launcher", action, instance, &other), Verdict::NotAllowed);
+        assert_eq!(policies.decide("launcher", action, instance, &Context::none()), Verdict::NotAllowed);
+    }
+    assert_eq!(policies.decide("launcher", "ec2:RunInstances", instance, &Context::none()), Verdict::NotAllowed);
+    let subnet = "arn:aws:ec2:us-east-1:000000000000:subnet/subnet-1";
+    let inside = |vpc: &str| Context::none().with("ec2:Vpc", &format!("arn:aws:ec2:us-east-1:000000000000:vpc/{vpc}"));
+    let run_in = |vpc: &str| policies.decide("launcher", "ec2:RunInstances", subnet, &inside(vpc));
+    assert_eq!(run_in("vpc-loopback"), Verdict::Allowed);
+    assert_eq!(run_in("vpc-other"), Verdict::NotAllowed);
+}
+
+/// C2.2
+#[test]
+fn every_queue_of_the_table_is_in_the_template() {
+    let plan = our_plan();
+    let names: BTreeSet<_> = plan.queues.iter().map(|queue| queue.name.replacen("sluice-", "", 1)).collect();
+    assert_eq!(names, QUEUES.iter().map(|name| (*name).to_owned()).collect());
+}
+
+/// C2.2
+#[test]
+fn a_statement_that_denies_wins_over_one_that_allows() {
+    let policy = policy(
+        r#"[{"Effect": "Allow", "Action": "s3:*", "Resource": "*"},
+            {"Sid": "Keep", "Effect": "Deny", "Action": "s3:Delete*", "Resource": "arn:aws:s3:::b/logs/*"}]"#,
+    )
+    .unwrap();
+    let decide = |action: &str, key: &str| policy.decide(action, &format!("arn:aws:s3:::b/{key}"), &Context::none());
+    assert_eq!(decide("s3:DeleteObject", "logs/1"), Verdict::Denied { statement: "Keep".into() });
+    assert_eq!(decide("s3:DeleteObject", "git/1"), Verdict::Allowed);
+    assert_eq!(decide("sqs:SendMessage", "git/1"), Verdict::NotAllowed);
+}
+
+/// C2.2
+#[test]
+fn actions_know_no_case_and_resources_do() {
+    let policy =
+        policy(r#"[{"Effect": "Allow", "Action": "S3:getobject", "Resource": "arn:aws:s3:::b/a?c*"}]"#).unwrap();
+    let decide = |resource: &str| policy.decide("s3:GetObject", resource, &Context::none());
+    assert_eq!(decide("arn:aws:s3:::b/abc/d"), Verdict::Allowed);
+    assert_eq!(decide("arn:aws:s3:::b/abc"), Verdict::Allowed);
+    assert_eq!(decide("arn:aws:s3:::b/ABC"), Verdict::NotAllowed);
+    assert_eq!(decide("arn:aws:s3:::b/ac"), Verdict::NotAllowed);
+}
+
+/// C2.2
+#[test]
+fn a_condition_of_an_unknown_operator_is_an_error_and_not_left_out() {
+    let statements = r#"[{"Effect": "Allow", "Action": "*", "Resource": "*",
+        "Condition": {"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}}]"#;
+    assert!(matches!(policy(statements), Err(PolicyError::Operator { operator }) if operator == "IpAddress"));
+    let unknown =
+        r#"{"Version": "2012-10-17", "Statement": [{"Effect": "Deny", "NotAction": "s3:*", "Resource": "*"}]}"#;
+    assert!(serde_json::from_str::<Document>(unknown).is_err());
+}

@@ -1,0 +1,76 @@
+//! What a function's answer means for each message of its batch.
+
+use super::ordered_group;
+use crate::template::QueueKind;
+use serde_json::Value;
+use sluice_memory::sqs::Delivered;
+use std::collections::BTreeSet;
+
+/// A batch after its call: each receipt is in exactly one of the lists.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Settled {
+    /// Done: to be deleted.
+    pub delete: Vec<String>,
+    /// The function named it as failed: hidden until its time-out, or as long as the function has set.
+    pub failed: Vec<String>,
+    /// Not named, but behind a failed one of its group: it must not be done before that one.
+    pub behind: Vec<String>,
+    /// Why the whole batch failed although the function answered.
+    pub invalid: Option<String>,
+}
+
+/// Returns what `answer` means for `batch`.
+///
+/// With `ReportBatchItemFailures`, nothing, `null`, `{}` and an empty list of failures mean that all is done. An answer
+/// that is no JSON, that names no message or one that is not in the batch makes the whole batch fail. Without it, every
+/// answer means that all is done.
+#[must_use]
+pub fn settle(kind: QueueKind, partial_answers: bool, batch: &[Delivered], answer: &[u8]) -> Settled {
+    let failed = if partial_answers { failures(batch, answer) } else { Ok(BTreeSet::new()) };
+    let mut settled = Settled::default();
+    match failed {
+        Ok(failed) => {
+            let mut broken_groups = BTreeSet::new();
+            for message in batch {
+                let group = ordered_group(kind, message);
+                let receipt = message.receipt.clone();
+                if failed.contains(message.message.id.as_str()) {
+                    broken_groups.extend(group);
+                    settled.failed.push(receipt);
+                } else if group.is_some_and(|group| broken_groups.contains(group)) {
+                    settled.behind.push(receipt);
+                } else {
+                    settled.delete.push(receipt);
+                }
+            }
+        }
+        Err(why) => {
+            settled.failed = batch.iter().map(|message| message.receipt.clone()).collect();
+            settled.invalid = Some(why);
+        }
+    }
+    settled
+}
+
+fn failures(batch: &[Delivered], answer: &[u8]) -> Result<BTreeSet<String>, String> {
+    if answer.trim_ascii().is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let answer: Value = serde_json::from_slice(answer).map_err(|error| format!("the answer is no JSON: {error}"))?;
+    let items = match answer.get("batchItemFailures") {
+        None | Some(Value::Null) if answer.is_null() || answer.is_object() => {
+            return Ok(BTreeSet::new());
+        }
+        Some(Value::Array(items)) => items,
+        _ => return Err("the answer has no list batchItemFailures".to_owned()),
+    };
+    let mut failed = BTreeSet::new();
+    for item in items {
+        let id = item.get("itemIdentifier").and_then(Value::as_str).unwrap_or_default();
+        if !batch.iter().any(|message| message.message.id == id) {
+            return Err(format!("the answer names {id:?} as failed, which is not in the batch"));
+        }
+        failed.insert(id.to_owned());
+    }
+    Ok(failed)
+}

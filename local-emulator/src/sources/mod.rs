@@ -1,0 +1,185 @@
+//! What calls functions by itself: queues and schedules.
+//!
+//! A queue's rules are those of AWS: at most ten messages in a call; a message is deleted only if the function answered
+//! that it is done; what failed stays hidden until its visibility time-out, unless the function set another; and a FIFO
+//! queue hands out nothing of a group of which a message is hidden, so a group is in one call at a time.
+
+mod answer;
+mod event;
+mod poll;
+mod schedule;
+
+#[cfg(test)]
+mod tests;
+
+pub use answer::{Settled, settle};
+pub use event::Origin;
+
+use crate::lambda::Invoke;
+use crate::template::{Plan, QueueKind};
+use async_trait::async_trait;
+pub use sluice_memory::sqs::{Delivered, Message};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Calls at once from one queue where the template sets no `MaximumConcurrency`.
+const CONCURRENCY_DEFAULT: u32 = 64;
+
+/// How long a batch is hidden at a time under [`AfterFailure::Within`].
+pub const LEASE: Duration = Duration::from_secs(5);
+
+/// How long [`Sources::stop`] waits for calls that still run.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+
+/// The queues, as event sources use them. Queues are named by ARN.
+#[async_trait]
+pub trait QueuePort: Send + Sync + 'static {
+    /// Receives at most `max` messages, hidden from then on for that time, or for the queue's own time-out. Does not wait.
+    async fn receive(
+        &self,
+        queue_arn: &str,
+        max: u32,
+        hidden_for: Option<Duration>,
+    ) -> Result<Vec<Delivered>, QueueError>;
+    /// Deletes messages by their receipts; one that is gone already is fine.
+    async fn delete(&self, queue_arn: &str, receipts: &[String]) -> Result<(), QueueError>;
+    /// Makes messages visible again `after` that time; one that is gone or no longer hidden is fine.
+    async fn release(&self, queue_arn: &str, receipts: &[String], after: Duration) -> Result<(), QueueError>;
+    /// Waits until a message may have become visible, `at_most` so long.
+    async fn wait(&self, queue_arn: &str, at_most: Duration);
+}
+
+/// A call to the queues that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("could not {action} on {queue_arn}: {why}; it is tried again")]
+pub struct QueueError {
+    /// What was tried, as a verb.
+    pub action: &'static str,
+    /// Where.
+    pub queue_arn: String,
+    /// What the queues said.
+    pub why: String,
+}
+
+/// When the messages of a call come back that failed as a whole (error, time-out, dead process, invalid answer).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AfterFailure {
+    /// When their visibility time-out ends, as on AWS: six times the function's time limit.
+    #[default]
+    VisibilityTimeout,
+    /// After this time, for a system that somebody watches and for tests that kill functions. Messages are hidden for
+    /// [`LEASE`] only, again and again while their call runs, so that they come back as soon after a kill of the machine.
+    Within(Duration),
+}
+
+/// How often schedules fire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Tick {
+    /// As the template says.
+    #[default]
+    AsPlanned,
+    /// Every schedule at this period.
+    Every(Duration),
+}
+
+/// Settings of all sources.
+#[derive(Debug, Clone, Default)]
+pub struct SourceOptions {
+    /// See [`AfterFailure`].
+    pub after_failure: AfterFailure,
+    /// See [`Tick`].
+    pub tick: Tick,
+}
+
+/// Running event sources and schedules. Dropping it stops them without waiting.
+pub struct Sources {
+    stop: watch::Sender<Run>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// Whether sources go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Run {
+    On,
+    Off,
+}
+
+impl Sources {
+    /// Starts every event source and schedule of `plan`, inside a tokio runtime.
+    pub fn start(
+        plan: &Plan,
+        origin: &Origin,
+        queues: &Arc<dyn QueuePort>,
+        functions: &Arc<dyn Invoke>,
+        options: &SourceOptions,
+    ) -> Self {
+        let (stop, running) = watch::channel(Run::On);
+        let mut tasks = Vec::new();
+        for source in &plan.sources {
+            // The template was read with this checked: every source names a queue of the plan.
+            let Some(queue) = plan.queue(&source.queue_arn) else {
+                continue;
+            };
+            let poller = poll::Poller {
+                source: source.clone(),
+                kind: queue.kind,
+                concurrency: source.concurrency_max.unwrap_or(CONCURRENCY_DEFAULT),
+                retry_limit: Duration::from_secs(queue.visibility_timeout_seconds.into()) / 2,
+                origin: origin.clone(),
+                queues: queues.clone(),
+                functions: functions.clone(),
+                after_failure: options.after_failure,
+            };
+            tasks.push(tokio::spawn(Arc::new(poller).run(running.clone())));
+        }
+        for schedule in &plan.schedules {
+            let period = match options.tick {
+                Tick::AsPlanned => schedule.period,
+                Tick::Every(period) => period,
+            };
+            let retries = plan.function(&schedule.function).map_or(0, |function| function.asynchronous_retries);
+            let clockwork = schedule::Clockwork {
+                schedule: schedule.clone(),
+                period,
+                retries,
+                origin: origin.clone(),
+                functions: functions.clone(),
+            };
+            tasks.push(tokio::spawn(clockwork.run(running.clone())));
+        }
+        Self { stop, tasks }
+    }
+
+    /// Stops taking messages and waits for running calls, half a minute at most. What is not done by then comes again.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(Run::Off);
+        let tasks = std::mem::take(&mut self.tasks);
+        let aborts: Vec<_> = tasks.iter().map(JoinHandle::abort_handle).collect();
+        if tokio::time::timeout(STOP_LIMIT, futures::future::join_all(tasks)).await.is_err() {
+            tracing::warn!("calls still ran after {STOP_LIMIT:?}; their messages come again");
+            aborts.iter().for_each(tokio::task::AbortHandle::abort);
+        }
+    }
+}
+
+impl Drop for Sources {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Completes when the sources are to stop.
+async fn stopped(running: &mut watch::Receiver<Run>) {
+    // An error means that the sender is gone: that is the end, too.
+    let _ = running.wait_for(|run| *run == Run::Off).await;
+}
+
+/// Returns the group within which order counts, where it does.
+fn ordered_group(kind: QueueKind, message: &Delivered) -> Option<&str> {
+    match kind {
+        QueueKind::Fifo => Some(message.message.group.as_deref().unwrap_or_default()),
+        QueueKind::Standard => None,
+    }
+}

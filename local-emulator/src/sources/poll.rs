@@ -1,0 +1,163 @@
+//! One queue that calls one function.
+
+use super::answer::{Settled, settle};
+use super::{AfterFailure, LEASE, Origin, QueueError, QueuePort, Run, event, stopped};
+use crate::lambda::{Invoke, InvokeError};
+use crate::template::{QueueKind, SourcePlan};
+use bytes::Bytes;
+use sluice_memory::sqs::Delivered;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
+
+/// How long one look for messages waits, as AWS's long polls.
+const LONG_POLL: Duration = Duration::from_secs(20);
+
+/// Pauses after a throttled call or a failing queue: doubled up to the longest.
+const PAUSE_SHORTEST: Duration = Duration::from_millis(50);
+const PAUSE_LONGEST: Duration = Duration::from_secs(5);
+
+pub(super) struct Poller {
+    pub(super) source: SourcePlan,
+    pub(super) kind: QueueKind,
+    pub(super) concurrency: u32,
+    /// How long a throttled call is repeated before its messages are left to their time-out.
+    pub(super) retry_limit: Duration,
+    pub(super) origin: Origin,
+    pub(super) queues: Arc<dyn QueuePort>,
+    pub(super) functions: Arc<dyn Invoke>,
+    pub(super) after_failure: AfterFailure,
+}
+
+impl Poller {
+    /// Takes batches and calls the function with each, as many at once as allowed, until told to stop. Returns when the
+    /// last call has its answer.
+    pub(super) async fn run(self: Arc<Self>, mut running: watch::Receiver<Run>) {
+        let slots = Arc::new(Semaphore::new(self.concurrency as usize));
+        let mut pause = PAUSE_SHORTEST;
+        loop {
+            let slot = tokio::select! {
+                biased;
+                () = stopped(&mut running) => break,
+                slot = slots.clone().acquire_owned() => match slot {
+                    Ok(slot) => slot,
+                    // The semaphore is never closed.
+                    Err(_) => break,
+                },
+            };
+            let arn = &self.source.queue_arn;
+            match self.queues.receive(arn, self.source.batch_size, self.hidden_for()).await {
+                Ok(batch) if batch.is_empty() => {
+                    pause = PAUSE_SHORTEST;
+                    drop(slot);
+                    tokio::select! {
+                        biased;
+                        () = stopped(&mut running) => break,
+                        () = self.queues.wait(arn, LONG_POLL) => {}
+                    }
+                }
+                Ok(batch) => {
+                    pause = PAUSE_SHORTEST;
+                    let poller = self.clone();
+                    tokio::spawn(async move {
+                        poller.handle(batch).await;
+                        drop(slot);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a queue could not be read");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_LONGEST);
+                }
+            }
+        }
+        // All slots free: no call runs any more.
+        let _ = slots.acquire_many(self.concurrency).await;
+    }
+
+    async fn handle(&self, batch: Vec<Delivered>) {
+        let SourcePlan { function, queue_arn, partial_answers, .. } = &self.source;
+        let all: Vec<String> = batch.iter().map(|message| message.receipt.clone()).collect();
+        let payload = match event::of_batch(&self.origin, queue_arn, &batch) {
+            Ok(payload) => payload,
+            Err(error) => {
+                tracing::error!(%function, queue = %queue_arn, %error, "a batch could not be written as an event");
+                return self.come_again(&all).await;
+            }
+        };
+        let outcome = tokio::select! {
+            outcome = self.call(payload) => outcome,
+            // Never ends by itself.
+            () = self.keep_hidden(&all) => return,
+        };
+        let settled = match outcome {
+            Ok(answer) => settle(self.kind, *partial_answers, &batch, &answer),
+            Err(error) => {
+                tracing::warn!(%function, queue = %queue_arn, messages = batch.len(), %error, "a call failed");
+                return self.come_again(&all).await;
+            }
+        };
+        let Settled { delete, failed, behind, invalid } = settled;
+        if let Some(why) = invalid {
+            tracing::error!(%function, queue = %queue_arn, %why, "an answer was invalid: its whole batch comes again");
+            return self.come_again(&all).await;
+        }
+        if !failed.is_empty() {
+            let (failed, behind) = (failed.len(), behind.len());
+            tracing::info!(%function, queue = %queue_arn, failed, behind, "messages come again");
+        }
+        if !delete.is_empty() {
+            self.warn(self.queues.delete(queue_arn, &delete).await);
+        }
+        self.come_again(&behind).await;
+    }
+
+    fn hidden_for(&self) -> Option<Duration> {
+        match self.after_failure {
+            AfterFailure::VisibilityTimeout => None,
+            AfterFailure::Within(_) => Some(LEASE),
+        }
+    }
+
+    /// Keeps a batch hidden while its call runs, where it is hidden for a short time only.
+    async fn keep_hidden(&self, receipts: &[String]) {
+        if self.hidden_for().is_none() {
+            return std::future::pending().await;
+        }
+        loop {
+            tokio::time::sleep(LEASE / 3).await;
+            self.warn(self.queues.release(&self.source.queue_arn, receipts, LEASE).await);
+        }
+    }
+
+    /// Calls the function. While it is throttled, asks again: AWS does so for a while, the messages stay hidden.
+    async fn call(&self, payload: Bytes) -> Result<Bytes, InvokeError> {
+        let give_up = Instant::now() + self.retry_limit;
+        let mut pause = PAUSE_SHORTEST;
+        loop {
+            match self.functions.invoke(&self.source.function, payload.clone()).await {
+                Err(InvokeError::Throttled { .. }) if Instant::now() + pause < give_up => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_LONGEST);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Leaves messages to their time-out, or makes them come sooner where that was asked for.
+    async fn come_again(&self, receipts: &[String]) {
+        if let AfterFailure::Within(after) = self.after_failure
+            && !receipts.is_empty()
+        {
+            self.warn(self.queues.release(&self.source.queue_arn, receipts, after).await);
+        }
+    }
+
+    fn warn(&self, outcome: Result<(), QueueError>) {
+        if let Err(error) = outcome {
+            tracing::warn!(function = %self.source.function, %error, "messages will come again");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! One schedule that calls one function.
+
+use super::{Origin, Run, event, stopped};
+use crate::lambda::Invoke;
+use crate::template::SchedulePlan;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+pub(super) struct Clockwork {
+    pub(super) schedule: SchedulePlan,
+    pub(super) period: Duration,
+    pub(super) retries: u32,
+    pub(super) origin: Origin,
+    pub(super) functions: Arc<dyn Invoke>,
+}
+
+impl Clockwork {
+    /// Fires at once and then at each period, until told to stop. A firing that is not over when the next is due makes
+    /// that one fall away: on AWS the period is longer than the function's time limit.
+    pub(super) async fn run(self, mut running: watch::Receiver<Run>) {
+        let mut ticks = interval(self.period.max(Duration::from_millis(1)));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            tokio::select! {
+                biased;
+                () = stopped(&mut running) => return,
+                _ = ticks.tick() => self.fire().await,
+            }
+        }
+    }
+
+    async fn fire(&self) {
+        let function = &self.schedule.function;
+        let payload = event::of_schedule(&self.origin, &self.schedule, jiff::Timestamp::now());
+        for attempt in 0..=self.retries {
+            match self.functions.invoke(function, payload.clone()).await {
+                Ok(_) => return,
+                Err(error) => tracing::warn!(%function, attempt, %error, "a scheduled call failed"),
+            }
+        }
+    }
+}

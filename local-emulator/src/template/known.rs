@@ -1,0 +1,249 @@
+//! The closed list: every resource type and property that this machine has an answer to.
+//!
+//! A property is either read by `resolve.rs` or provided otherwise, and then the list says how. What is in neither
+//! place is ignored, and therefore printed: a template must not ask for something that local runs never have.
+
+use super::intrinsic::long_form;
+use serde_yaml::{Mapping, Value as Yaml};
+use std::collections::BTreeSet;
+
+/// What the machine does about a property.
+#[derive(Clone, Copy)]
+enum Answer {
+    /// `resolve.rs` reads it.
+    Provided,
+    /// It stands for something that is here by other means, or has no meaning on one machine.
+    Otherwise(&'static str),
+}
+
+use Answer::{Otherwise, Provided};
+
+/// Paths are dotted; `*` is any one part; a path covers all beneath it.
+type Properties = &'static [(&'static str, Answer)];
+
+const DISK: Answer = Otherwise("kept in the data folder of this machine");
+const LOGGED: Answer = Otherwise("printed with the function's name before each line");
+const NAMED: Answer = Otherwise("read where it is referred to");
+const PROCESS: Answer = Otherwise("the executor is a process of this machine");
+const LOOPBACK: Answer = Otherwise("everything is bound to loopback");
+const ALARM: Answer = Otherwise("the numbers behind it are in the cost meter and the queues' own attributes");
+
+const TABLE: Properties = &[
+    ("TableName", Provided),
+    ("AttributeDefinitions", Provided),
+    ("KeySchema", Provided),
+    ("GlobalSecondaryIndexes.IndexName", Provided),
+    ("GlobalSecondaryIndexes.KeySchema", Provided),
+    ("GlobalSecondaryIndexes.Projection.ProjectionType", Provided),
+    ("TimeToLiveSpecification", Provided),
+    ("BillingMode", Otherwise("nothing is throttled; the cost meter counts on-demand units")),
+    ("PointInTimeRecoverySpecification", DISK),
+    ("SSESpecification", DISK),
+];
+
+const BUCKET: Properties = &[
+    ("BucketName", Provided),
+    ("LifecycleConfiguration", Otherwise("objects stay until the data folder is deleted")),
+    ("BucketEncryption", DISK),
+    ("PublicAccessBlockConfiguration", LOOPBACK),
+    ("OwnershipControls", Otherwise("there is one account")),
+];
+
+const QUEUE: Properties = &[
+    ("QueueName", Provided),
+    ("FifoQueue", Provided),
+    ("DeduplicationScope", Provided),
+    ("VisibilityTimeout", Provided),
+    ("MessageRetentionPeriod", Provided),
+    ("RedrivePolicy.deadLetterTargetArn", Provided),
+    ("RedrivePolicy.maxReceiveCount", Provided),
+    ("FifoThroughputLimit", Otherwise("nothing is throttled")),
+    ("SqsManagedSseEnabled", DISK),
+];
+
+const KEY: Properties = &[
+    ("Description", NAMED),
+    ("EnableKeyRotation", DISK),
+    ("KeyPolicy", Otherwise("the roles' policies rule the key")),
+];
+
+const ROLE: Properties = &[
+    ("Policies.PolicyName", NAMED),
+    ("Policies.PolicyDocument", Provided),
+    ("ManagedPolicyArns", Provided),
+    ("AssumeRolePolicyDocument", Otherwise("each function is given keys of its own")),
+];
+
+const MANAGED_POLICY: Properties = &[("PolicyDocument", Provided), ("Description", NAMED)];
+
+const FUNCTION: Properties = &[
+    ("FunctionName", Provided),
+    ("Role", Provided),
+    ("Timeout", Provided),
+    ("MemorySize", Provided),
+    ("ReservedConcurrentExecutions", Provided),
+    ("Environment.Variables", Provided),
+    ("EventInvokeConfig.MaximumRetryAttempts", Provided),
+    ("EventInvokeConfig.MaximumEventAgeInSeconds", Otherwise("a schedule's event is delivered at once or lost")),
+    ("Events.*.Type", Provided),
+    ("Events.*.Properties.Queue", Provided),
+    ("Events.*.Properties.BatchSize", Provided),
+    ("Events.*.Properties.FunctionResponseTypes", Provided),
+    ("Events.*.Properties.ScalingConfig.MaximumConcurrency", Provided),
+    ("Events.*.Properties.Schedule", Provided),
+    ("Events.*.Properties.ApiId", Provided),
+    ("Events.*.Properties.Method", Provided),
+    ("Events.*.Properties.Path", Provided),
+    ("Runtime", Otherwise("in-process, or a binary of the host's own architecture")),
+    ("Architectures", Otherwise("in-process, or a binary of the host's own architecture")),
+    ("Handler", Otherwise("in-process, or a binary of the host's own architecture")),
+    ("CodeUri", Otherwise("in-process, or a binary of the host's own architecture")),
+    ("LoggingConfig.LogGroup", LOGGED),
+    ("VpcConfig", LOOPBACK),
+];
+
+const HTTP_API: Properties = &[("DefaultRouteSettings", Otherwise("nothing is throttled"))];
+
+const LOG_GROUP: Properties = &[("LogGroupName", NAMED), ("RetentionInDays", LOGGED)];
+
+const TASK: Properties = &[
+    ("Family", PROCESS),
+    ("RequiresCompatibilities", PROCESS),
+    ("NetworkMode", LOOPBACK),
+    ("TaskRoleArn", Provided),
+    ("ExecutionRoleArn", PROCESS),
+    ("ContainerDefinitions.Environment", Provided),
+    ("ContainerDefinitions.Name", PROCESS),
+    ("ContainerDefinitions.Image", PROCESS),
+    ("ContainerDefinitions.Essential", PROCESS),
+    ("ContainerDefinitions.Cpu", PROCESS),
+    ("ContainerDefinitions.MemoryReservation", PROCESS),
+    ("ContainerDefinitions.StopTimeout", PROCESS),
+    ("ContainerDefinitions.LinuxParameters.InitProcessEnabled", PROCESS),
+    ("ContainerDefinitions.Ulimits", PROCESS),
+    ("ContainerDefinitions.LogConfiguration", LOGGED),
+];
+
+/// Types whose every property has one answer.
+const WHOLE: &[(&str, Answer)] = &[
+    ("AWS::S3::BucketPolicy", LOOPBACK),
+    ("AWS::SNS::Topic", ALARM),
+    ("AWS::CloudWatch::Alarm", ALARM),
+    ("AWS::EC2::SecurityGroup", LOOPBACK),
+    ("AWS::EC2::LaunchTemplate", PROCESS),
+    ("AWS::AutoScaling::AutoScalingGroup", PROCESS),
+    ("AWS::IAM::InstanceProfile", PROCESS),
+    ("AWS::ECS::CapacityProvider", PROCESS),
+    ("AWS::ECS::Cluster", PROCESS),
+    ("AWS::ECS::ClusterCapacityProviderAssociations", PROCESS),
+    ("AWS::ECS::Service", PROCESS),
+    ("AWS::ApplicationAutoScaling::ScalableTarget", PROCESS),
+    ("AWS::ApplicationAutoScaling::ScalingPolicy", PROCESS),
+];
+
+/// What stands beside a resource's properties and says nothing about what runs.
+const BESIDE: &[&str] = &["Type", "Properties", "DeletionPolicy", "UpdateReplacePolicy", "UpdatePolicy", "DependsOn"];
+
+/// Sections of a template that are read, or that describe it.
+const SECTIONS: &[&str] =
+    &["AWSTemplateFormatVersion", "Transform", "Description", "Parameters", "Globals", "Resources", "Outputs"];
+
+fn properties_of(kind: &str) -> Option<Properties> {
+    Some(match kind {
+        "AWS::DynamoDB::Table" => TABLE,
+        "AWS::S3::Bucket" => BUCKET,
+        "AWS::SQS::Queue" => QUEUE,
+        "AWS::KMS::Key" => KEY,
+        "AWS::IAM::Role" => ROLE,
+        "AWS::IAM::ManagedPolicy" => MANAGED_POLICY,
+        "AWS::Serverless::Function" => FUNCTION,
+        "AWS::Serverless::HttpApi" => HTTP_API,
+        "AWS::Logs::LogGroup" => LOG_GROUP,
+        "AWS::ECS::TaskDefinition" => TASK,
+        _ => return None,
+    })
+}
+
+/// What the closed list says about a document.
+#[derive(Default)]
+pub(super) struct Answers {
+    /// `Logical (Type): path` of what has no answer.
+    pub(super) ignored: Vec<String>,
+    /// `Logical (Type): how` of what is provided otherwise.
+    pub(super) elsewhere: Vec<String>,
+}
+
+/// Holds a document against the closed list.
+pub(super) fn answers(document: &Yaml, globals: Option<&Mapping>, resources: &Mapping) -> Answers {
+    let mut answers = Answers::default();
+    for name in keys(document.as_mapping()).filter(|name| !SECTIONS.contains(name)) {
+        answers.ignored.push(format!("section {name}"));
+    }
+    for (logical, resource) in resources {
+        let logical = logical.as_str().unwrap_or("(a resource without a name)");
+        let kind = resource.get("Type").and_then(Yaml::as_str).unwrap_or("no type");
+        for name in keys(resource.as_mapping()).filter(|name| !BESIDE.contains(name)) {
+            answers.ignored.push(format!("{logical} ({kind}): {name}"));
+        }
+        hold(&mut answers, logical, kind, resource.get("Properties"));
+    }
+    for (name, value) in globals.into_iter().flatten() {
+        match name.as_str() {
+            Some("Function") => hold(&mut answers, "Globals", "AWS::Serverless::Function", Some(value)),
+            other => answers.ignored.push(format!("Globals: {}", other.unwrap_or("(no name)"))),
+        }
+    }
+    answers
+}
+
+fn hold(answers: &mut Answers, logical: &str, kind: &str, properties: Option<&Yaml>) {
+    if let Some((_, Otherwise(how))) = WHOLE.iter().find(|(name, _)| *name == kind) {
+        answers.elsewhere.push(format!("{logical} ({kind}): {how}"));
+        return;
+    }
+    let Some(known) = properties_of(kind) else {
+        answers.ignored.push(format!("{logical} ({kind})"));
+        return;
+    };
+    let mut paths = BTreeSet::new();
+    if let Some(properties) = properties {
+        leaves(properties, &mut Vec::new(), &mut paths);
+    }
+    let mut ways = BTreeSet::new();
+    for path in paths {
+        match known.iter().find(|(pattern, _)| covers(pattern, &path)) {
+            Some((_, Provided)) => {}
+            Some((_, Otherwise(how))) => drop(ways.insert(*how)),
+            None => answers.ignored.push(format!("{logical} ({kind}): {}", path.join("."))),
+        }
+    }
+    answers.elsewhere.extend(ways.into_iter().map(|how| format!("{logical} ({kind}): {how}")));
+}
+
+fn keys(map: Option<&Mapping>) -> impl Iterator<Item = &str> {
+    map.into_iter().flat_map(Mapping::keys).filter_map(Yaml::as_str)
+}
+
+/// Collects the paths of everything beneath `value`; items of a list share their list's path.
+fn leaves(value: &Yaml, path: &mut Vec<String>, into: &mut BTreeSet<Vec<String>>) {
+    match value {
+        Yaml::Mapping(map) if long_form(map).is_none() && !map.is_empty() => {
+            for (key, inner) in map {
+                path.push(key.as_str().unwrap_or("(no text)").to_owned());
+                leaves(inner, path, into);
+                path.pop();
+            }
+        }
+        Yaml::Sequence(items) if !items.is_empty() => {
+            for item in items {
+                leaves(item, path, into);
+            }
+        }
+        _ => drop(into.insert(path.clone())),
+    }
+}
+
+fn covers(pattern: &str, path: &[String]) -> bool {
+    let mut parts = path.iter();
+    pattern.split('.').all(|wanted| parts.next().is_some_and(|part| wanted == "*" || wanted == part))
+}

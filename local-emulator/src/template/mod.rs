@@ -1,0 +1,118 @@
+//! The template that deploys Sluice, read for one machine: `infra/template.yaml` becomes a [`Plan`] of typed parts.
+//!
+//! Nothing is silently left out. What the machine provides otherwise (containers, networks, alarms) stands in the
+//! closed list of `known.rs`; whatever is neither provided nor in that list is named by [`Plan::ignored`].
+
+mod intrinsic;
+mod known;
+mod plan;
+mod raw;
+mod resolve;
+mod store;
+
+#[cfg(test)]
+mod tests;
+
+pub use plan::{
+    AttributeType, BucketPlan, ExecutorPlan, FunctionPlan, IndexPlan, KeyAttribute, KeyPlan, KeySchema, Plan,
+    QueueKind, QueuePlan, Redrive, RouteMethod, RoutePlan, SchedulePlan, SourcePlan, TablePlan,
+};
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Where a template is deployed: what pseudo parameters, parameters and queue URLs come to.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// `AWS::StackName`; every physical name starts with it.
+    pub stack: String,
+    /// `AWS::AccountId`, twelve digits.
+    pub account: String,
+    /// `AWS::Region`.
+    pub region: String,
+    /// Where the queues answer, without a slash at the end: `http://127.0.0.1:9324`.
+    pub endpoint: String,
+    /// Values of parameters, over the template's defaults.
+    pub parameters: BTreeMap<String, String>,
+}
+
+impl Place {
+    /// Returns the place of a machine whose data services answer at `endpoint`.
+    ///
+    /// The network and the executor's image have no default in the template; here they get names of things that
+    /// exist on no network, since instances and the executor are processes.
+    #[must_use]
+    pub fn machine(endpoint: &str) -> Self {
+        let parameters = [
+            ("Network", "vpc-loopback"),
+            ("Subnets", "subnet-loopback"),
+            ("ExecutorImage", "process"),
+            ("WebRoot", "http://127.0.0.1/"),
+        ];
+        Self {
+            stack: "sluice".into(),
+            account: "000000000000".into(),
+            region: "us-east-1".into(),
+            endpoint: endpoint.trim_end_matches('/').into(),
+            parameters: parameters.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        }
+    }
+}
+
+/// Why a template could not be read for this machine.
+#[derive(Debug, thiserror::Error)]
+pub enum TemplateError {
+    /// The file could not be read.
+    #[error("could not read the template {path}; name the checkout's infra/template.yaml")]
+    Read {
+        /// The file.
+        path: String,
+        /// What the file system said.
+        source: std::io::Error,
+    },
+    /// The file is no YAML.
+    #[error("the template is not YAML")]
+    Yaml(#[from] serde_yaml::Error),
+    /// A part has a shape that this machine does not understand.
+    #[error("{place} in the template {problem}")]
+    Shape {
+        /// Logical id, and property where known.
+        place: String,
+        /// What is wrong, as the rest of a sentence.
+        problem: String,
+    },
+    /// A part of a resource does not have the fields it needs.
+    #[error("{place} in the template does not have the expected fields")]
+    Fields {
+        /// Logical id, and property where known.
+        place: String,
+        /// What was missing or had another type.
+        source: serde_json::Error,
+    },
+}
+
+impl TemplateError {
+    fn shape(place: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Shape { place: place.into(), problem: problem.into() }
+    }
+}
+
+/// Reads the template in the file `path` for `place`.
+///
+/// # Errors
+/// [`TemplateError`] when the file is not there, is no YAML, or asks in a provided part for something the machine
+/// cannot do (an unknown intrinsic function, condition operator or schedule): running without it would differ from AWS.
+pub fn read(path: &Path, place: &Place) -> Result<Plan, TemplateError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| TemplateError::Read { path: path.display().to_string(), source })?;
+    parse(&text, place)
+}
+
+/// Reads the template `text` for `place`. See [`read`].
+///
+/// # Errors
+/// As [`read`].
+pub fn parse(text: &str, place: &Place) -> Result<Plan, TemplateError> {
+    let document: serde_yaml::Value = serde_yaml::from_str(text)?;
+    resolve::plan(&document, place)
+}

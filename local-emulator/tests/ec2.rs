@@ -1,0 +1,288 @@
+//! EC2 through its front: signed calls by the real driver, machines one can log in to, and a killed emulator.
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test may panic")]
+
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use sluice_cloud::{
+    CloudError, Driver, Ec2Driver, Ec2Settings, ImageFilter, Instance, LaunchSpec, LoginKey, TagFilter, Target, ssh,
+    tags, user_data,
+};
+use sluice_emulator::data::{Front, Options as FrontOptions, Principal, Secret, serve};
+use sluice_emulator::ec2::{Boot, Ec2, LaunchFault, Options};
+use sluice_keys::SshKeyPair;
+use sluice_pool::{CheckFact, InstanceId, InstanceState};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// An emulator in this process and a driver that calls it.
+struct World {
+    ec2: Ec2,
+    driver: Ec2Driver,
+    directory: Arc<TempDir>,
+    pair: SshKeyPair,
+    server: tokio::task::JoinHandle<()>,
+}
+
+async fn start(directory: &Path, limit: u32) -> (Ec2, String, tokio::task::JoinHandle<()>) {
+    let front = Front::open(&directory.join("data"), FrontOptions::default()).unwrap();
+    front.keys().insert("AKIDLAUNCHER", Principal::new("launcher"), Secret::new("hush"));
+    let ec2 = Ec2::open(Options { instance_limit: limit, ..Options::new(directory.join("ec2")) }).unwrap();
+    front.add("ec2", Arc::new(ec2.clone()));
+    let (address, server) = serve(front, 0).await.unwrap();
+    (ec2, format!("http://{address}"), server)
+}
+
+fn driver(endpoint: &str, secret: &str) -> Ec2Driver {
+    let credentials = Credentials::new("AKIDLAUNCHER", secret, None, None, "test");
+    let settings = Ec2Settings { region: "us-east-1".into(), endpoint: Some(endpoint.parse().unwrap()) };
+    Ec2Driver::new(settings, SharedCredentialsProvider::new(credentials)).unwrap()
+}
+
+impl World {
+    async fn new(limit: u32) -> Self {
+        let directory = Arc::new(tempfile::tempdir().unwrap());
+        let pair = SshKeyPair::generate("test").unwrap();
+        let (ec2, endpoint, server) = start(directory.path(), limit).await;
+        Self { ec2, driver: driver(&endpoint, "hush"), directory, pair, server }
+    }
+
+    fn spec(&self, token: &str) -> LaunchSpec {
+        spec(token, self.pair.public_line())
+    }
+
+    async fn check(&self, instance: &Instance) -> CheckFact {
+        let key = LoginKey::from_openssh(self.pair.private().expose_text().unwrap()).unwrap();
+        until_checked(instance, &key).await
+    }
+
+    /// Runs a command on a machine with OpenSSH's own client.
+    fn ssh(&self, instance: &Instance, command: &str) -> String {
+        let key = self.directory.path().join("key");
+        std::fs::write(&key, self.pair.private().expose()).unwrap();
+        std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let output = Command::new("ssh")
+            .args(["-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-i"])
+            .arg(&key)
+            .arg(format!("zuul@{}", instance.private_ip.as_ref().unwrap()))
+            .arg(command)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    async fn list(&self) -> Vec<Instance> {
+        self.driver.describe(&filter()).await.unwrap()
+    }
+
+    async fn until(&self, id: &InstanceId, state: InstanceState) -> Instance {
+        until_state(&self.driver, id, state).await
+    }
+
+    async fn end(self) {
+        self.server.abort();
+        self.ec2.shut_down().await;
+    }
+}
+
+fn spec(token: &str, key: &str) -> LaunchSpec {
+    LaunchSpec {
+        client_token: token.into(),
+        image_id: "ami-debian12".into(),
+        instance_type: "t3.medium".into(),
+        az: Some("us-east-1b".into()),
+        subnet: None,
+        security_groups: vec!["sg-1".into()],
+        user_data: user_data::cloud_config("zuul", &[key.to_owned()]),
+        tags: BTreeMap::from([(tags::NODE.into(), token.into()), (tags::PROVIDER.into(), "cloud".into())]),
+    }
+}
+
+fn filter() -> TagFilter {
+    TagFilter { key: tags::PROVIDER.into(), value: "cloud".into() }
+}
+
+async fn until_state(driver: &Ec2Driver, id: &InstanceId, state: InstanceState) -> Instance {
+    let end = Instant::now() + MINUTE;
+    loop {
+        let all = driver.describe(&filter()).await.unwrap();
+        if let Some(instance) = all.into_iter().find(|instance| instance.id == *id && instance.state == state) {
+            return instance;
+        }
+        assert!(Instant::now() < end, "{id} never came to be {state:?}");
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn until_checked(instance: &Instance, key: &LoginKey) -> CheckFact {
+    let target = Target { address: instance.private_ip.clone().unwrap(), port: 22 };
+    let end = Instant::now() + MINUTE;
+    loop {
+        match ssh::check(&target, "zuul", key, &[], Duration::from_secs(10)).await {
+            CheckFact::NotYet(_) if Instant::now() < end => tokio::task::yield_now().await,
+            fact => return fact,
+        }
+    }
+}
+
+/// L2.6, Z1.8: launched, booted, checked, used, terminated.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_boots_shows_three_host_keys_lets_us_in_and_ends() {
+    let world = World::new(8).await;
+    let launched = world.driver.launch(&world.spec("one")).await.unwrap();
+    let running = world.until(&launched.id, InstanceState::Running).await;
+    assert_eq!((running.az.as_deref(), running.fact().node), (Some("us-east-1b"), Some("one".into())));
+    let CheckFact::Passed { host_keys } = world.check(&running).await else { panic!("no login") };
+    let kinds: Vec<_> = host_keys.iter().map(|key| key.split(' ').next().unwrap()).collect();
+    assert_eq!(kinds, ["ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa"]);
+    assert_eq!(
+        world.ssh(&running, "pwd; echo mine > /tmp/x; cat /tmp/x; whoami; touch /usr/x || echo kept").trim(),
+        "/home/zuul\nmine\nzuul\nkept"
+    );
+    world.driver.terminate(std::slice::from_ref(&running.id)).await.unwrap();
+    world.until(&running.id, InstanceState::Terminated).await;
+    let target = Target { address: running.private_ip.unwrap(), port: 22 };
+    assert!(ssh::scan(&target, Duration::from_secs(5)).await.is_err(), "the server is gone");
+    world.driver.terminate(&[running.id, InstanceId("i-unknown".into())]).await.unwrap();
+    world.end().await;
+}
+
+/// Two machines do not see each other's files or processes.
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_do_not_see_each_other() {
+    let world = World::new(8).await;
+    let one = world.driver.launch(&world.spec("one")).await.unwrap();
+    let two = world.driver.launch(&world.spec("two")).await.unwrap();
+    let (one, two) =
+        (world.until(&one.id, InstanceState::Running).await, world.until(&two.id, InstanceState::Running).await);
+    let (CheckFact::Passed { host_keys: first }, CheckFact::Passed { host_keys: second }) =
+        (world.check(&one).await, world.check(&two).await)
+    else {
+        panic!("no login")
+    };
+    assert!(first.iter().all(|key| !second.contains(key)));
+    world.ssh(&one, "touch /tmp/mark ~/mark; nohup sleep 600 >/dev/null 2>&1 &");
+    assert_eq!(world.ssh(&two, "ls /tmp ~; ps ax | grep -c '[s]leep 600'").trim(), "/home/zuul:\n\n/tmp:\n0");
+    world.end().await;
+}
+
+/// Of calls with one token, in whatever order and at once, all name the same machine.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_launches_once_however_often_it_is_called() {
+    let world = World::new(8).await;
+    let spec = world.spec("race");
+    let calls = (0..16).map(|_| {
+        let (driver, spec) = (world.driver.clone(), spec.clone());
+        tokio::spawn(async move { driver.launch(&spec).await.unwrap().id })
+    });
+    let mut ids = Vec::new();
+    for call in calls.collect::<Vec<_>>() {
+        ids.push(call.await.unwrap());
+    }
+    ids.dedup();
+    assert_eq!((ids.len(), world.list().await.len()), (1, 1));
+    let other = LaunchSpec { instance_type: "t3.large".into(), ..spec };
+    assert!(matches!(world.driver.launch(&other).await, Err(CloudError::TokenTaken { .. })));
+    world.end().await;
+}
+
+/// Z1.5: the cloud has a limit of its own, and other refusals.
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_are_told_apart() {
+    let world = World::new(1).await;
+    world.ec2.add_fault(LaunchFault::Refused { code: "InsufficientInstanceCapacity".into() });
+    assert!(matches!(world.driver.launch(&world.spec("a")).await, Err(CloudError::NoCapacity { .. })));
+    world.ec2.add_fault(LaunchFault::Boots(Boot::Never));
+    let silent = world.driver.launch(&world.spec("a")).await.unwrap();
+    assert!(matches!(world.driver.launch(&world.spec("b")).await, Err(CloudError::Quota { .. })));
+    let unknown = LaunchSpec { image_id: "ami-0".into(), ..world.spec("c") };
+    assert!(matches!(world.driver.launch(&unknown).await, Err(CloudError::Permanent { .. })));
+    let silent = world.until(&silent.id, InstanceState::Running).await;
+    let target = Target { address: silent.private_ip.unwrap(), port: 22 };
+    assert!(ssh::scan(&target, Duration::from_secs(5)).await.is_err(), "it never boots");
+    world
+        .driver
+        .create_tags(std::slice::from_ref(&silent.id.0), &BTreeMap::from([("more".into(), "<&>".into())]))
+        .await
+        .unwrap();
+    assert_eq!(world.list().await[0].tags["more"], "<&>");
+    let images =
+        world.driver.images(&ImageFilter { names: vec!["debian-*".into()], ..ImageFilter::default() }).await.unwrap();
+    assert_eq!(images[0].id, "ami-debian12");
+    world.end().await;
+}
+
+/// A wrong secret gets nothing done.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_with_a_wrong_signature_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let (ec2, endpoint, server) = start(directory.path(), 1).await;
+    let stranger = driver(&endpoint, "guess");
+    assert!(matches!(stranger.launch(&spec("x", "key")).await, Err(CloudError::Unknown { .. })));
+    assert_eq!(driver(&endpoint, "hush").describe(&filter()).await.unwrap(), []);
+    server.abort();
+    ec2.shut_down().await;
+}
+
+/// Not a test: the emulator as a process of its own, for the next one.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "started by another test"]
+async fn an_emulator_to_kill() {
+    let Ok(directory) = std::env::var("EC2_DIRECTORY") else {
+        return;
+    };
+    let (_ec2, endpoint, server) = start(Path::new(&directory), 8).await;
+    println!("\nlistening {endpoint}");
+    server.await.unwrap();
+}
+
+fn emulator(directory: &Path) -> (std::process::Child, String) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "an_emulator_to_kill", "--ignored", "--nocapture"])
+        .env("EC2_DIRECTORY", directory)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("listening ").map(str::to_owned));
+    (child, line.unwrap())
+}
+
+/// Killing the emulator at any moment loses nothing: its machines go on and are known again.
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_and_tokens_outlive_a_killed_emulator() {
+    let directory = tempfile::tempdir().unwrap();
+    let pair = SshKeyPair::generate("test").unwrap();
+    let key = LoginKey::from_openssh(pair.private().expose_text().unwrap()).unwrap();
+    let (mut child, endpoint) = emulator(directory.path());
+    let one = driver(&endpoint, "hush").launch(&spec("one", pair.public_line())).await.unwrap();
+    let running = until_state(&driver(&endpoint, "hush"), &one.id, InstanceState::Running).await;
+    let before = until_checked(&running, &key).await;
+    let two = driver(&endpoint, "hush").launch(&spec("two", pair.public_line())).await.unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    let (mut child, endpoint) = emulator(directory.path());
+    let again = driver(&endpoint, "hush");
+    assert_eq!(again.launch(&spec("one", pair.public_line())).await.unwrap().id, one.id);
+    assert_eq!(until_checked(&running, &key).await, before, "the same machine with the same host keys");
+    let second = until_state(&again, &two.id, InstanceState::Running).await;
+    assert!(
+        matches!(until_checked(&second, &key).await, CheckFact::Passed { .. }),
+        "one that was killed while starting boots"
+    );
+    again.terminate(&[one.id.clone(), two.id.clone()]).await.unwrap();
+    until_state(&again, &one.id, InstanceState::Terminated).await;
+    until_state(&again, &two.id, InstanceState::Terminated).await;
+    let target = Target { address: running.private_ip.unwrap(), port: 22 };
+    assert!(ssh::scan(&target, Duration::from_secs(5)).await.is_err(), "an adopted server is ended too");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

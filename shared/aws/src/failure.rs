@@ -1,0 +1,65 @@
+//! What the SDK says when a call fails, as the ports say it.
+
+use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_types::error::display::DisplayErrorContext;
+use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+use sluice_runtime::PortError;
+use std::error::Error;
+
+/// Codes with which the services ask to slow down. The call then had no effect.
+const THROTTLED: [&str; 12] = [
+    "LimitExceededException",
+    "OverLimit",
+    "PriorRequestNotComplete",
+    "ProvisionedThroughputExceededException",
+    "RequestLimitExceeded",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "SlowDown",
+    "Throttling",
+    "ThrottledException",
+    "ThrottlingException",
+    "TransactionConflictException",
+];
+
+/// Returns whether a service's code asks to slow down.
+pub(crate) fn is_throttling(code: &str) -> bool {
+    THROTTLED.contains(&code)
+}
+
+/// Returns the error of a failed call: the service's code and message, or what kept it from answering.
+pub(crate) fn failed<E, R>(attempt: impl Into<String>, error: SdkError<E, R>) -> PortError
+where
+    E: ProvideErrorMetadata + Error + 'static,
+    R: std::fmt::Debug,
+{
+    let attempt = attempt.into();
+    let Some(service) = error.as_service_error() else {
+        return PortError::unknown(attempt, why_unanswered(&error));
+    };
+    let code = service.code().unwrap_or("no code");
+    let message = service.message().unwrap_or("no message");
+    PortError { attempt, why: format!("{code}: {message}"), throttled: is_throttling(code) }
+}
+
+/// Returns the HTTP status of an answer that was a refusal.
+pub(crate) fn status<E>(
+    error: &SdkError<E, aws_smithy_runtime_api::client::orchestrator::HttpResponse>,
+) -> Option<u16> {
+    error.raw_response().map(|response| response.status().as_u16())
+}
+
+fn why_unanswered<E, R>(error: &SdkError<E, R>) -> String
+where
+    E: Error + 'static,
+    R: std::fmt::Debug,
+{
+    match error {
+        // These name causes below the service's answer: connections, time-outs, requests that could not be built.
+        SdkError::ConstructionFailure(_) | SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) => {
+            format!("{}", DisplayErrorContext(error))
+        }
+        // The raw answer is left out: it may hold what was asked for.
+        _ => "the answer could not be understood".to_owned(),
+    }
+}

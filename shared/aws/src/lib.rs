@@ -1,0 +1,56 @@
+//! The ports on AWS: DynamoDB, S3, SQS, KMS, the system's clock and the operating system's randomness.
+//!
+//! [`ports`] makes them from an SDK configuration and [`AwsSettings`]; [`ports_from_environment`] does so from a function's
+//! environment. Types of the SDK go no further than that argument: every failure leaves as a
+//! [`sluice_runtime::PortError`], every lost race as a value. The SDK retries what it may (three attempts, standard mode);
+//! whatever is still unknown after that goes to the caller, whose message is delivered again.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
+
+mod failure;
+mod limits;
+mod objects;
+pub mod provision;
+mod queues;
+mod records;
+mod seal;
+mod settings;
+mod system;
+
+#[cfg(test)]
+mod tests;
+
+pub use aws_config::SdkConfig;
+pub use settings::{AwsSettings, BucketAddress, GroupsOnStandardQueues, SettingsError};
+pub use system::{OsEntropy, SystemClock};
+
+use aws_config::BehaviorVersion;
+use sluice_runtime::Ports;
+use std::sync::Arc;
+
+/// Returns the ports onto the table, bucket, key and queues that `settings` name.
+///
+/// Region, credentials, endpoint and HTTP client come from `sdk_config`; time-outs and retries are this crate's own.
+/// Nothing is sent before the first call of a port.
+pub async fn ports(sdk_config: &SdkConfig, settings: AwsSettings) -> Ports {
+    let entropy = Arc::new(OsEntropy);
+    Ports {
+        records: Arc::new(records::DynamoRecords::new(sdk_config, &settings)),
+        objects: Arc::new(objects::S3Objects::new(sdk_config, &settings)),
+        queues: Arc::new(queues::SqsQueues::new(sdk_config, &settings, entropy.clone())),
+        clock: Arc::new(SystemClock),
+        entropy,
+        seal: Arc::new(seal::KmsSeal::new(sdk_config, &settings)),
+    }
+}
+
+/// Returns the ports that a function's environment names, with the SDK's usual sources of region and credentials.
+/// `AWS_ENDPOINT_URL` leads to an emulator.
+///
+/// # Errors
+/// [`SettingsError`] names every variable that is missing.
+pub async fn ports_from_environment() -> Result<Ports, SettingsError> {
+    let settings = AwsSettings::from_environment()?;
+    let sdk_config = aws_config::load_defaults(BehaviorVersion::latest()).await;
+    Ok(ports(&sdk_config, settings).await)
+}

@@ -1,0 +1,142 @@
+//! Object storage on S3: conditional puts by entity tag, listings in key order.
+
+use crate::failure::{failed, status};
+use crate::limits;
+use crate::settings::{AwsSettings, BucketAddress};
+use async_trait::async_trait;
+use aws_config::SdkConfig;
+use aws_sdk_s3::Client;
+use aws_sdk_s3::primitives::ByteStream;
+use bytes::Bytes;
+use sluice_runtime::object::{Object, PutMode, Stored};
+use sluice_runtime::{Objects, PortError};
+
+/// Keys in one page of a listing.
+const PAGE_KEYS_MAX: usize = 1000;
+/// What `If-None-Match` names to mean "there is none".
+const ANY: &str = "*";
+
+pub(crate) struct S3Objects {
+    client: Client,
+    bucket: String,
+}
+
+impl S3Objects {
+    pub(crate) fn new(sdk_config: &SdkConfig, settings: &AwsSettings) -> Self {
+        let in_path = match settings.bucket_address {
+            BucketAddress::Path => true,
+            BucketAddress::ByEndpoint => sdk_config.endpoint_url().is_some(),
+        };
+        let config = aws_sdk_s3::config::Builder::from(sdk_config)
+            .force_path_style(in_path)
+            .retry_config(limits::retries())
+            .timeout_config(limits::timeouts());
+        Self { client: Client::from_conf(config.build()), bucket: settings.bucket.clone() }
+    }
+
+    async fn page(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<(Vec<String>, More), PortError> {
+        let answer = self
+            .client
+            .list_objects_v2()
+            .bucket(&self.bucket)
+            .prefix(prefix)
+            .set_start_after(after.map(str::to_owned))
+            .max_keys(i32::try_from(limit.min(PAGE_KEYS_MAX)).unwrap_or(i32::MAX))
+            .send()
+            .await
+            .map_err(|error| failed(format!("list the objects under {prefix}"), error))?;
+        let more = if answer.is_truncated == Some(true) { More::Yes } else { More::No };
+        let keys = answer.contents.unwrap_or_default().into_iter().filter_map(|object| object.key).collect();
+        Ok((keys, more))
+    }
+}
+
+/// Whether a listing goes on.
+#[derive(PartialEq)]
+enum More {
+    Yes,
+    No,
+}
+
+#[async_trait]
+impl Objects for S3Objects {
+    async fn get(&self, key: &str) -> Result<Option<Object>, PortError> {
+        let attempt = || format!("get the object {key}");
+        let found = self.client.get_object().bucket(&self.bucket).key(key).send().await;
+        let found = match found {
+            Ok(found) => found,
+            Err(error) if error.as_service_error().is_some_and(|service| service.is_no_such_key()) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(failed(attempt(), error)),
+        };
+        let etag = found.e_tag.ok_or_else(|| PortError::unknown(attempt(), "it came without an entity tag"))?;
+        let length = found.content_length.and_then(|length| u64::try_from(length).ok()).unwrap_or_default();
+        let body = tokio::time::timeout(limits::carrying(length), found.body.collect())
+            .await
+            .map_err(|_| PortError::unknown(attempt(), "its content stopped coming"))?
+            .map_err(|error| PortError::unknown(attempt(), error))?;
+        Ok(Some(Object { bytes: body.into_bytes(), etag }))
+    }
+
+    async fn put(&self, key: &str, bytes: Bytes, mode: PutMode, content_type: &str) -> Result<Stored, PortError> {
+        let length = bytes.len() as u64;
+        let put = self
+            .client
+            .put_object()
+            .bucket(&self.bucket)
+            .key(key)
+            .content_type(content_type)
+            .body(ByteStream::from(bytes));
+        let put = match &mode {
+            PutMode::Always => put,
+            PutMode::IfAbsent => put.if_none_match(ANY),
+            PutMode::IfMatch(etag) => put.if_match(etag),
+        };
+        let limits = aws_sdk_s3::config::Builder::new().timeout_config(limits::timeouts_carrying(length));
+        match put.customize().config_override(limits).send().await {
+            Ok(_) => Ok(Stored::Yes),
+            Err(error) => match (status(&error), &mode) {
+                (Some(412), PutMode::IfAbsent | PutMode::IfMatch(_)) => Ok(Stored::Lost),
+                // There is no object to match. A missing bucket answers so too, and must not look like a lost race.
+                (Some(404), PutMode::IfMatch(_)) if code(&error) == Some("NoSuchKey") => Ok(Stored::Lost),
+                // 409, another conditional write at the same moment, is among these: who won is not known.
+                _ => Err(failed(format!("put the object {key}"), error)),
+            },
+        }
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<String>, PortError> {
+        let mut keys: Vec<String> = Vec::new();
+        // Ends: each round brings a key or is the last.
+        while keys.len() < limit {
+            let last = keys.last().map(String::as_str).or(after);
+            let (page, more) = self.page(prefix, last, limit - keys.len()).await?;
+            let nothing_new = page.is_empty();
+            keys.extend(page);
+            if more == More::No || nothing_new {
+                break;
+            }
+        }
+        keys.truncate(limit);
+        Ok(keys)
+    }
+
+    async fn delete(&self, key: &str) -> Result<(), PortError> {
+        self.client
+            .delete_object()
+            .bucket(&self.bucket)
+            .key(key)
+            .send()
+            .await
+            .map(drop)
+            .map_err(|error| failed(format!("delete the object {key}"), error))
+    }
+}
+
+fn code<E, R>(error: &aws_sdk_s3::error::SdkError<E, R>) -> Option<&str>
+where
+    E: aws_sdk_s3::error::ProvideErrorMetadata,
+{
+    error.as_service_error().and_then(|service| service.code())
+}

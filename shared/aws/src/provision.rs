@@ -1,0 +1,254 @@
+//! Making what the ports stand on at an endpoint that has no CloudFormation: table, bucket, key and queues, unless they are
+//! there. On AWS the template does this.
+
+use aws_config::SdkConfig;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
+    ScalarAttributeType, TableStatus, TimeToLiveSpecification,
+};
+use aws_sdk_sqs::types::QueueAttributeName as Attribute;
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::time::Duration;
+
+/// Times a new table is asked whether it is ready, half a second apart.
+const ASKED_MAX: u32 = 120;
+
+/// What an endpoint is to hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// The table.
+    pub table: WantedTable,
+    /// The bucket's name.
+    pub bucket: String,
+    /// The alias of the key, without `alias/`; `None` when the key is known by other ways.
+    pub key_alias: Option<String>,
+    /// The queues; one that others send dead letters to stands before those.
+    pub queues: Vec<WantedQueue>,
+}
+
+/// A table with its indexes, which hold keys only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedTable {
+    /// Its name.
+    pub name: String,
+    /// Its partition and sort key.
+    pub keys: [WantedKey; 2],
+    /// Its indexes: name, partition key and sort key.
+    pub indexes: Vec<(String, [WantedKey; 2])>,
+    /// The attribute (epoch seconds) after which an item may be deleted.
+    pub ttl_attribute: Option<String>,
+}
+
+/// An attribute of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedKey {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub kind: KeyKind,
+}
+
+/// Types of key attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyKind {
+    /// Text.
+    Text,
+    /// A number.
+    Number,
+}
+
+/// A queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedQueue {
+    /// Its name; one that ends in `.fifo` keeps the order within groups.
+    pub name: String,
+    /// How long a received message is hidden.
+    pub visibility_timeout_seconds: u32,
+    /// How long a message lives.
+    pub retention_seconds: u32,
+    /// Where a message goes after so many receives.
+    pub dead_letters: Option<(String, u32)>,
+}
+
+/// What is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provided {
+    /// The id of the key, when one was asked for.
+    pub key_id: Option<String>,
+    /// The URL of each queue, by its name.
+    pub queue_urls: BTreeMap<String, String>,
+}
+
+/// Why an endpoint does not hold what it should.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "could not make {what}: {why}; does the endpoint offer this service, and are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY its keys?"
+)]
+pub struct ProvisionError {
+    what: String,
+    why: String,
+}
+
+/// Makes what is not there. Safe to run at every start: what is there stays as it is.
+///
+/// # Errors
+/// [`ProvisionError`] names the first thing that could not be made.
+pub async fn provision(sdk_config: &SdkConfig, wanted: &Wanted) -> Result<Provided, ProvisionError> {
+    table(sdk_config, &wanted.table).await?;
+    bucket(sdk_config, &wanted.bucket).await?;
+    let key_id = match &wanted.key_alias {
+        Some(alias) => Some(key(sdk_config, alias).await?),
+        None => None,
+    };
+    let mut queue_urls = BTreeMap::new();
+    for wanted in &wanted.queues {
+        let url = queue(sdk_config, wanted, &queue_urls).await?;
+        queue_urls.insert(wanted.name.clone(), url);
+    }
+    Ok(Provided { key_id, queue_urls })
+}
+
+fn failed(what: String) -> impl Fn(&(dyn Error + 'static)) -> ProvisionError {
+    move |error| ProvisionError { what: what.clone(), why: text_of(error) }
+}
+
+/// Returns an error with its causes: the SDK's own first line says little.
+fn text_of(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| (*error).source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+async fn table(sdk_config: &SdkConfig, wanted: &WantedTable) -> Result<(), ProvisionError> {
+    let failed = failed(format!("the table {}", wanted.name));
+    let client = aws_sdk_dynamodb::Client::new(sdk_config);
+    let mut create = client
+        .create_table()
+        .table_name(&wanted.name)
+        .billing_mode(BillingMode::PayPerRequest)
+        .set_key_schema(Some(schema(&wanted.keys).map_err(|error| failed(&error))?));
+    let keys = std::iter::once(&wanted.keys).chain(wanted.indexes.iter().map(|(_, keys)| keys)).flatten();
+    let attributes: BTreeMap<&str, KeyKind> = keys.map(|key| (key.name.as_str(), key.kind)).collect();
+    for (name, kind) in attributes {
+        let kind = match kind {
+            KeyKind::Text => ScalarAttributeType::S,
+            KeyKind::Number => ScalarAttributeType::N,
+        };
+        let attribute = AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build();
+        create = create.attribute_definitions(attribute.map_err(|error| failed(&error))?);
+    }
+    for (name, keys) in &wanted.indexes {
+        let index = GlobalSecondaryIndex::builder()
+            .index_name(name)
+            .set_key_schema(Some(schema(keys).map_err(|error| failed(&error))?))
+            .projection(Projection::builder().projection_type(ProjectionType::KeysOnly).build());
+        create = create.global_secondary_indexes(index.build().map_err(|error| failed(&error))?);
+    }
+    if let Err(error) = create.send().await
+        && !error.as_service_error().is_some_and(|error| error.is_resource_in_use_exception())
+    {
+        return Err(failed(&error));
+    }
+    for asked in 1..=ASKED_MAX {
+        let described =
+            client.describe_table().table_name(&wanted.name).send().await.map_err(|error| failed(&error))?;
+        if described.table.and_then(|table| table.table_status) == Some(TableStatus::Active) {
+            break;
+        }
+        if asked == ASKED_MAX {
+            let why = "it did not become active within a minute".to_owned();
+            return Err(ProvisionError { what: format!("the table {}", wanted.name), why });
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    if let Some(attribute) = &wanted.ttl_attribute {
+        let ttl = TimeToLiveSpecification::builder().attribute_name(attribute).enabled(true).build();
+        let ttl = ttl.map_err(|error| failed(&error))?;
+        // Refused where it is on already, and by endpoints that know none: nothing rests on it.
+        if let Err(error) =
+            client.update_time_to_live().table_name(&wanted.name).time_to_live_specification(ttl).send().await
+        {
+            tracing::debug!(table = wanted.name, %error, "the table's time to live was not changed");
+        }
+    }
+    Ok(())
+}
+
+fn schema(keys: &[WantedKey; 2]) -> Result<Vec<KeySchemaElement>, aws_sdk_dynamodb::error::BuildError> {
+    let kinds = [KeyType::Hash, KeyType::Range];
+    let element = |(key, kind): (&WantedKey, KeyType)| {
+        KeySchemaElement::builder().attribute_name(&key.name).key_type(kind).build()
+    };
+    keys.iter().zip(kinds).map(element).collect()
+}
+
+async fn bucket(sdk_config: &SdkConfig, name: &str) -> Result<(), ProvisionError> {
+    let config = aws_sdk_s3::config::Builder::from(sdk_config).force_path_style(true);
+    let client = aws_sdk_s3::Client::from_conf(config.build());
+    if client.head_bucket().bucket(name).send().await.is_ok() {
+        return Ok(());
+    }
+    let made = client.create_bucket().bucket(name).send().await;
+    made.map(drop).map_err(|error| failed(format!("the bucket {name}"))(&error))
+}
+
+async fn key(sdk_config: &SdkConfig, alias: &str) -> Result<String, ProvisionError> {
+    let failed = failed(format!("the key {alias}"));
+    let client = aws_sdk_kms::Client::new(sdk_config);
+    let alias = format!("alias/{alias}");
+    match client.describe_key().key_id(&alias).send().await {
+        Ok(found) => {
+            if let Some(found) = found.key_metadata {
+                return Ok(found.key_id);
+            }
+        }
+        Err(error) if error.as_service_error().is_some_and(|error| error.is_not_found_exception()) => {}
+        Err(error) => return Err(failed(&error)),
+    }
+    let made = client
+        .create_key()
+        .description("Seals the secrets of a Sluice.")
+        .send()
+        .await
+        .map_err(|error| failed(&error))?;
+    let id = made.key_metadata.map(|made| made.key_id).unwrap_or_default();
+    client.create_alias().alias_name(&alias).target_key_id(&id).send().await.map_err(|error| failed(&error))?;
+    Ok(id)
+}
+
+async fn queue(
+    sdk_config: &SdkConfig,
+    wanted: &WantedQueue,
+    known: &BTreeMap<String, String>,
+) -> Result<String, ProvisionError> {
+    let failed = failed(format!("the queue {}", wanted.name));
+    let client = aws_sdk_sqs::Client::new(sdk_config);
+    if let Ok(found) = client.get_queue_url().queue_name(&wanted.name).send().await
+        && let Some(url) = found.queue_url
+    {
+        return Ok(url);
+    }
+    let mut create = client
+        .create_queue()
+        .queue_name(&wanted.name)
+        .attributes(Attribute::VisibilityTimeout, wanted.visibility_timeout_seconds.to_string())
+        .attributes(Attribute::MessageRetentionPeriod, wanted.retention_seconds.to_string());
+    if wanted.name.ends_with(".fifo") {
+        create = create
+            .attributes(Attribute::FifoQueue, "true")
+            .attributes(Attribute::DeduplicationScope, "messageGroup")
+            .attributes(Attribute::FifoThroughputLimit, "perMessageGroupId");
+    }
+    if let Some((dead, receives)) = &wanted.dead_letters
+        && let Some(url) = known.get(dead)
+    {
+        let read = client.get_queue_attributes().queue_url(url).attribute_names(Attribute::QueueArn);
+        let read = read.send().await.map_err(|error| failed(&error))?;
+        let arn = read.attributes.and_then(|mut all| all.remove(&Attribute::QueueArn)).unwrap_or_default();
+        let policy = serde_json::json!({"deadLetterTargetArn": arn, "maxReceiveCount": receives.to_string()});
+        create = create.attributes(Attribute::RedrivePolicy, policy.to_string());
+    }
+    let made = create.send().await.map_err(|error| failed(&error))?;
+    made.queue_url
+        .ok_or_else(|| ProvisionError { what: format!("the queue {}", wanted.name), why: "it has no URL".into() })
+}

@@ -1,0 +1,236 @@
+//! The message queues on SQS: batches of ten, groups and fresh deduplication ids on FIFO queues.
+
+use crate::failure::{failed, is_throttling};
+use crate::limits;
+use crate::settings::{AwsSettings, GroupsOnStandardQueues};
+use async_trait::async_trait;
+use aws_config::SdkConfig;
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::types::{BatchResultErrorEntry, Message, MessageSystemAttributeName, SendMessageBatchRequestEntry};
+use sha2::{Digest, Sha256};
+use sluice_model::poke::Queue;
+use sluice_runtime::port::{Incoming, Outgoing};
+use sluice_runtime::{Entropy, PortError, Queues};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Messages in one request.
+const BATCH_MAX: usize = 10;
+/// Bytes of bodies in one request: what even endpoints with the older limit of 256 KiB take.
+const BATCH_BYTES_MAX: usize = 240 * 1024;
+/// Longest wait of one poll.
+const WAIT_SECONDS_MAX: u32 = 20;
+/// Longest delay of a message.
+const DELAY_SECONDS_MAX: u32 = 900;
+/// Characters of a message group.
+const GROUP_CHARS_MAX: usize = 128;
+
+pub(crate) struct SqsQueues {
+    client: Client,
+    urls: BTreeMap<Queue, String>,
+    groups_on_standard: GroupsOnStandardQueues,
+    entropy: Arc<dyn Entropy>,
+}
+
+impl SqsQueues {
+    pub(crate) fn new(sdk_config: &SdkConfig, settings: &AwsSettings, entropy: Arc<dyn Entropy>) -> Self {
+        let config = aws_sdk_sqs::config::Builder::from(sdk_config)
+            .retry_config(limits::retries())
+            .timeout_config(limits::timeouts());
+        Self {
+            client: Client::from_conf(config.build()),
+            urls: settings.queue_urls.clone(),
+            groups_on_standard: settings.groups_on_standard_queues,
+            entropy,
+        }
+    }
+
+    fn url(&self, queue: Queue, attempt: &str) -> Result<&str, PortError> {
+        self.urls.get(&queue).map(String::as_str).ok_or_else(|| {
+            let why = format!("its URL is not known; {} sets it", queue.variable());
+            PortError::unknown(format!("{attempt} {queue:?}"), why)
+        })
+    }
+
+    fn entry(&self, queue: Queue, place: usize, message: Outgoing) -> Result<SendMessageBatchRequestEntry, PortError> {
+        let mut entry = SendMessageBatchRequestEntry::builder().id(place.to_string()).message_body(message.body);
+        let group = message.group.map(group_id);
+        if queue.is_fifo() {
+            // Each message has an id of its own, drawn before the SDK's retries: those are dropped as repeats, a second message
+            // with the same text is not.
+            entry = entry.set_message_group_id(group).message_deduplication_id(self.entropy.token());
+        } else {
+            if self.groups_on_standard == GroupsOnStandardQueues::Sent {
+                entry = entry.set_message_group_id(group);
+            }
+            let delay = message.delay_seconds.min(DELAY_SECONDS_MAX);
+            if delay > 0 {
+                entry = entry.delay_seconds(i32::try_from(delay).unwrap_or(i32::MAX));
+            }
+        }
+        entry.build().map_err(|error| PortError::unknown(format!("send to {queue:?}"), error))
+    }
+}
+
+#[async_trait]
+impl Queues for SqsQueues {
+    async fn send(&self, queue: Queue, messages: Vec<Outgoing>) -> Result<(), PortError> {
+        let url = self.url(queue, "send to")?;
+        for batch in batches(messages) {
+            let entries = batch
+                .into_iter()
+                .enumerate()
+                .map(|(place, message)| self.entry(queue, place, message))
+                .collect::<Result<Vec<_>, _>>()?;
+            let answer = self
+                .client
+                .send_message_batch()
+                .queue_url(url)
+                .set_entries(Some(entries))
+                .send()
+                .await
+                .map_err(|error| failed(format!("send to {queue:?}"), error))?;
+            if let Some(first) = answer.failed.first() {
+                return Err(some_refused(queue, answer.failed.len(), first));
+            }
+        }
+        Ok(())
+    }
+
+    async fn receive(
+        &self,
+        queue: Queue,
+        max: u32,
+        wait_seconds: u32,
+        visibility_seconds: u32,
+    ) -> Result<Vec<Incoming>, PortError> {
+        let attempt = || format!("receive from {queue:?}");
+        let wait_seconds = wait_seconds.min(WAIT_SECONDS_MAX);
+        let max = max.clamp(1, BATCH_MAX as u32);
+        let number = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
+        let mut poll = self
+            .client
+            .receive_message()
+            .queue_url(self.url(queue, "receive from")?)
+            .max_number_of_messages(number(max))
+            .wait_time_seconds(number(wait_seconds))
+            .visibility_timeout(number(visibility_seconds))
+            .message_system_attribute_names(MessageSystemAttributeName::ApproximateReceiveCount)
+            .message_system_attribute_names(MessageSystemAttributeName::MessageGroupId);
+        if queue.is_fifo() {
+            // A retry of the SDK after a lost answer gets the same messages again instead of waiting for them.
+            poll = poll.receive_request_attempt_id(self.entropy.token());
+        }
+        let limits = aws_sdk_sqs::config::Builder::new().timeout_config(limits::timeouts_waiting(wait_seconds));
+        let answer = poll.customize().config_override(limits).send().await;
+        answer
+            .map_err(|error| failed(attempt(), error))?
+            .messages
+            .unwrap_or_default()
+            .into_iter()
+            .map(|message| {
+                incoming(message).ok_or_else(|| PortError::unknown(attempt(), "a message came without its parts"))
+            })
+            .collect()
+    }
+
+    async fn acknowledge(&self, queue: Queue, receipt: &str) -> Result<(), PortError> {
+        self.client
+            .delete_message()
+            .queue_url(self.url(queue, "acknowledge in")?)
+            .receipt_handle(receipt)
+            .send()
+            .await
+            .map(drop)
+            .map_err(|error| failed(format!("acknowledge in {queue:?}"), error))
+    }
+
+    async fn postpone(&self, queue: Queue, receipt: &str, seconds: u32) -> Result<(), PortError> {
+        self.client
+            .change_message_visibility()
+            .queue_url(self.url(queue, "postpone in")?)
+            .receipt_handle(receipt)
+            .visibility_timeout(i32::try_from(seconds).unwrap_or(i32::MAX))
+            .send()
+            .await
+            .map(drop)
+            .map_err(|error| failed(format!("postpone in {queue:?}"), error))
+    }
+}
+
+fn incoming(message: Message) -> Option<Incoming> {
+    let attributes = message.attributes.unwrap_or_default();
+    let group = attributes.get(&MessageSystemAttributeName::MessageGroupId);
+    let count = attributes.get(&MessageSystemAttributeName::ApproximateReceiveCount)?;
+    Some(Incoming {
+        id: message.message_id?,
+        body: message.body?,
+        receipt: message.receipt_handle?,
+        group: group.cloned(),
+        receive_count: count.parse().ok()?,
+    })
+}
+
+/// Returns the messages in their order, cut where a request is full.
+fn batches(messages: Vec<Outgoing>) -> Vec<Vec<Outgoing>> {
+    let mut batches: Vec<Vec<Outgoing>> = Vec::new();
+    let mut bytes = 0;
+    for message in messages {
+        bytes += message.body.len();
+        match batches.last_mut() {
+            Some(batch) if batch.len() < BATCH_MAX && bytes <= BATCH_BYTES_MAX => {
+                batch.push(message);
+            }
+            _ => {
+                bytes = message.body.len();
+                batches.push(vec![message]);
+            }
+        }
+    }
+    batches
+}
+
+/// Returns the group as SQS takes it: as it is, or as a digest when it is too long or has characters SQS does not know.
+fn group_id(group: String) -> String {
+    let allowed =
+        !group.is_empty() && group.len() <= GROUP_CHARS_MAX && group.bytes().all(|byte| byte.is_ascii_graphic());
+    if allowed { group } else { hex::encode(Sha256::digest(group)) }
+}
+
+fn some_refused(queue: Queue, refused: usize, first: &BatchResultErrorEntry) -> PortError {
+    PortError {
+        attempt: format!("send to {queue:?}"),
+        why: format!(
+            "{refused} messages of a batch were refused, the first with {}: {}",
+            first.code,
+            first.message.as_deref().unwrap_or("no message")
+        ),
+        throttled: is_throttling(&first.code),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(bytes: usize) -> Outgoing {
+        Outgoing { body: "x".repeat(bytes), group: None, delay_seconds: 0 }
+    }
+
+    #[test]
+    fn a_batch_is_cut_after_ten_messages_and_before_too_many_bytes() {
+        let sizes = |messages: Vec<Outgoing>| -> Vec<usize> { batches(messages).iter().map(Vec::len).collect() };
+        assert_eq!(sizes((0..25).map(|_| message(1)).collect()), [10, 10, 5]);
+        let heavy = vec![message(BATCH_BYTES_MAX), message(1), message(2)];
+        assert_eq!(sizes(heavy), [1, 2]);
+        assert!(sizes(Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn a_group_that_sqs_would_refuse_becomes_a_digest() {
+        assert_eq!(group_id("tenant/gate/a b".into()).len(), 64);
+        assert_eq!(group_id("ü".repeat(20)).len(), 64);
+        assert_eq!(group_id("g".repeat(129)).len(), 64);
+        assert_eq!(group_id("tenant/gate".into()), "tenant/gate");
+    }
+}

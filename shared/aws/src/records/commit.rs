@@ -1,0 +1,279 @@
+//! Conditional writes: one as a plain write, several as a transaction under the write id as its token.
+
+use super::DynamoRecords;
+use super::item::{self, Item, encode, key_item, number};
+use crate::failure::failed;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{
+    AttributeValue, CancellationReason, ConditionCheck, Delete, Put, ReturnValuesOnConditionCheckFailure,
+    TransactWriteItem,
+};
+use sha2::{Digest, Sha256};
+use sluice_runtime::PortError;
+use sluice_runtime::record::{BODY_BYTES_MAX, Committed, Expect, Key, Record, TRANSACTION_RECORDS_MAX, Write};
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+/// Characters of a transaction's token.
+const TOKEN_CHARS_MAX: usize = 36;
+/// Pauses before a write is tried again that met another write of the same record.
+const CONFLICT_PAUSES_MILLISECONDS: [u64; 2] = [30, 120];
+/// Reasons for which DynamoDB cancels a transaction that may work a moment later.
+const BUSY: [&str; 3] = ["ThrottlingError", "TransactionConflict", "ProvisionedThroughputExceeded"];
+
+impl DynamoRecords {
+    /// Writes, and tries again where somebody else's write of the same moment was in the way: nothing was written then, and a
+    /// caller that gives up would have its whole message group wait.
+    pub(super) async fn write(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
+        check_limits(&writes)?;
+        for pause in CONFLICT_PAUSES_MILLISECONDS {
+            match self.write_once(writes.clone(), write_id).await {
+                Err(error) if error.throttled => {
+                    tokio::time::sleep(Duration::from_millis(pause)).await;
+                }
+                ended => return ended,
+            }
+        }
+        self.write_once(writes, write_id).await
+    }
+
+    async fn write_once(&self, mut writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
+        match writes.pop() {
+            None => Ok(Committed::Yes),
+            Some(Write::Put { record, expect }) if writes.is_empty() => self.put(record, &expect, write_id).await,
+            Some(Write::Delete { key, expect }) if writes.is_empty() => self.delete(key, &expect).await,
+            // Also a check alone: only transactions have those.
+            Some(last) => {
+                writes.push(last);
+                self.transact(writes, write_id).await
+            }
+        }
+    }
+
+    async fn put(&self, record: Record, expect: &Expect, write_id: &str) -> Result<Committed, PortError> {
+        let key = record.key.clone();
+        let condition = Condition::of(expect);
+        // Only a record that carries the id of this very write can be recognised as written by it.
+        let recognisable = !write_id.is_empty() && record.write_id == write_id;
+        let put = self
+            .client
+            .put_item()
+            .table_name(&self.table)
+            .set_item(Some(encode(record)?))
+            .set_condition_expression(condition.expression)
+            .set_expression_attribute_names(condition.names)
+            .set_expression_attribute_values(condition.values)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let Err(error) = put.send().await else {
+            return Ok(Committed::Yes);
+        };
+        match error.as_service_error() {
+            Some(PutItemError::ConditionalCheckFailedException(lost)) => {
+                // The SDK's retry meets its own first attempt when only the answer to that was lost.
+                if recognisable && lost.item().is_some_and(|found| is_written_by(found, write_id)) {
+                    Ok(Committed::Yes)
+                } else {
+                    Ok(Committed::Lost(vec![key]))
+                }
+            }
+            _ => Err(failed(format!("write {key}"), error)),
+        }
+    }
+
+    async fn delete(&self, key: Key, expect: &Expect) -> Result<Committed, PortError> {
+        let condition = Condition::of(expect);
+        let delete = self
+            .client
+            .delete_item()
+            .table_name(&self.table)
+            .set_key(Some(key_item(&key)))
+            .set_condition_expression(condition.expression)
+            .set_expression_attribute_names(condition.names)
+            .set_expression_attribute_values(condition.values);
+        match delete.send().await {
+            Ok(_) => Ok(Committed::Yes),
+            Err(error)
+                if error.as_service_error().is_some_and(|service| service.is_conditional_check_failed_exception()) =>
+            {
+                Ok(Committed::Lost(vec![key]))
+            }
+            Err(error) => Err(failed(format!("delete {key}"), error)),
+        }
+    }
+
+    async fn transact(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
+        let keys: Vec<Key> = writes.iter().map(|write| write.key().clone()).collect();
+        let attempt = match keys.as_slice() {
+            [first, rest @ ..] => format!("write {first} and {} more records", rest.len()),
+            [] => return Ok(Committed::Yes),
+        };
+        let items = writes.into_iter().map(|write| self.transaction_item(write)).collect::<Result<Vec<_>, _>>()?;
+        let answer = self
+            .client
+            .transact_write_items()
+            .set_transact_items(Some(items))
+            .set_client_request_token(token(write_id))
+            .send()
+            .await;
+        match answer {
+            Ok(_) => Ok(Committed::Yes),
+            Err(error) => cancelled(attempt, keys, error),
+        }
+    }
+
+    fn transaction_item(&self, write: Write) -> Result<TransactWriteItem, PortError> {
+        let attempt = format!("write {}", write.key());
+        let item = TransactWriteItem::builder();
+        let built = match write {
+            Write::Put { record, expect } => {
+                let condition = Condition::of(&expect);
+                Put::builder()
+                    .table_name(&self.table)
+                    .set_item(Some(encode(record)?))
+                    .set_condition_expression(condition.expression)
+                    .set_expression_attribute_names(condition.names)
+                    .set_expression_attribute_values(condition.values)
+                    .build()
+                    .map(|put| item.put(put))
+            }
+            Write::Delete { key, expect } => {
+                let condition = Condition::of(&expect);
+                Delete::builder()
+                    .table_name(&self.table)
+                    .set_key(Some(key_item(&key)))
+                    .set_condition_expression(condition.expression)
+                    .set_expression_attribute_names(condition.names)
+                    .set_expression_attribute_values(condition.values)
+                    .build()
+                    .map(|delete| item.delete(delete))
+            }
+            Write::Check { key, expect } => {
+                let condition = Condition::of(&expect).for_check();
+                ConditionCheck::builder()
+                    .table_name(&self.table)
+                    .set_key(Some(key_item(&key)))
+                    .set_condition_expression(condition.expression)
+                    .set_expression_attribute_names(condition.names)
+                    .set_expression_attribute_values(condition.values)
+                    .build()
+                    .map(|check| item.condition_check(check))
+            }
+        };
+        built
+            .map(aws_sdk_dynamodb::types::builders::TransactWriteItemBuilder::build)
+            .map_err(|error| PortError::unknown(attempt, error))
+    }
+}
+
+/// A condition as DynamoDB reads it; everything is `None` where nothing is asked.
+struct Condition {
+    expression: Option<String>,
+    names: Option<HashMap<String, String>>,
+    values: Option<HashMap<String, AttributeValue>>,
+}
+
+impl Condition {
+    fn of(expect: &Expect) -> Self {
+        let (expression, name, value) = match expect {
+            Expect::Absent => ("attribute_not_exists(#a)", item::PARTITION, None),
+            Expect::Revision(revision) => ("#a = :v", item::REVISION, Some(*revision)),
+            // A record without a fence has 0, and so has no record.
+            Expect::FenceAtMost(fence) => ("attribute_not_exists(#a) OR #a <= :v", item::FENCE, Some(*fence)),
+            Expect::Anything => {
+                return Self { expression: None, names: None, values: None };
+            }
+        };
+        Self {
+            expression: Some(expression.to_owned()),
+            names: Some([("#a".to_owned(), name.to_owned())].into()),
+            values: value.map(|value| [(":v".to_owned(), number(value))].into()),
+        }
+    }
+
+    /// A check needs a condition even when it asks for nothing; this one always holds.
+    fn for_check(self) -> Self {
+        if self.expression.is_some() {
+            return self;
+        }
+        Self {
+            expression: Some("attribute_exists(#a) OR attribute_not_exists(#a)".to_owned()),
+            names: Some([("#a".to_owned(), item::PARTITION.to_owned())].into()),
+            values: None,
+        }
+    }
+}
+
+/// Says how a refused transaction ended. Its reasons stand in the order of the writes.
+fn cancelled<R: std::fmt::Debug>(
+    attempt: String,
+    keys: Vec<Key>,
+    error: SdkError<TransactWriteItemsError, R>,
+) -> Result<Committed, PortError> {
+    let Some(TransactWriteItemsError::TransactionCanceledException(cancel)) = error.as_service_error() else {
+        return Err(failed(attempt, error));
+    };
+    let reasons = cancel.cancellation_reasons();
+    let code = |reason: &CancellationReason| reason.code().unwrap_or("None").to_owned();
+    let lost: Vec<Key> = keys
+        .into_iter()
+        .zip(reasons)
+        .filter(|(_, reason)| reason.code() == Some("ConditionalCheckFailed"))
+        .map(|(key, _)| key)
+        .collect();
+    if !lost.is_empty() {
+        return Ok(Committed::Lost(lost));
+    }
+    let codes: BTreeSet<String> = reasons.iter().map(code).filter(|code| code != "None").collect();
+    if codes.is_empty() {
+        return Err(PortError::unknown(attempt, error.message().unwrap_or("it was cancelled without a reason")));
+    }
+    let listed: Vec<&str> = codes.iter().map(String::as_str).collect();
+    Err(PortError {
+        attempt,
+        why: format!("the transaction was cancelled: {}", listed.join(", ")),
+        // Only when waiting helps all of it.
+        throttled: listed.iter().all(|code| BUSY.contains(code)),
+    })
+}
+
+/// Returns the token under which DynamoDB knows a repeat: the write id, or a digest where that is too long for one.
+fn token(write_id: &str) -> Option<String> {
+    match write_id.len() {
+        0 => None,
+        1..=TOKEN_CHARS_MAX => Some(write_id.to_owned()),
+        _ => {
+            let mut digest = hex::encode(Sha256::digest(write_id));
+            digest.truncate(TOKEN_CHARS_MAX);
+            Some(digest)
+        }
+    }
+}
+
+fn is_written_by(found: &Item, write_id: &str) -> bool {
+    found.get(item::WRITE_ID).and_then(|value| value.as_s().ok()).is_some_and(|found| found == write_id)
+}
+
+fn check_limits(writes: &[Write]) -> Result<(), PortError> {
+    let refused = |why: String| Err(PortError::unknown("write to the table", why));
+    if writes.len() > TRANSACTION_RECORDS_MAX {
+        return refused(format!("{} records; one transaction holds {TRANSACTION_RECORDS_MAX}", writes.len()));
+    }
+    let keys: BTreeSet<&Key> = writes.iter().map(Write::key).collect();
+    if keys.len() < writes.len() {
+        return refused("one transaction names a record twice".to_owned());
+    }
+    for write in writes {
+        if let Write::Put { record, .. } = write
+            && record.body.len() > BODY_BYTES_MAX
+        {
+            return refused(format!(
+                "{} has {} bytes; a record holds {BODY_BYTES_MAX}, what is larger goes to object storage",
+                record.key,
+                record.body.len()
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! What only this form of the ports has: its items, tokens, retries and errors, against the emulator without a socket.
+//! What both forms must do alike is checked by the conformance suite.
+
+use super::*;
+use aws_config::Region;
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_sdk_dynamodb::types::AttributeValue;
+use sluice_emulator::data::{
+    Connector, DEFAULT_REGION, ENDPOINT, Failure, Fault, Front, Options, Principal, Rule, Secret, Service, When,
+};
+use sluice_model::poke::{Poke, Queue};
+use sluice_model::{TenantName, Timestamp};
+use sluice_runtime::object::{PutMode, Stored};
+use sluice_runtime::port::{Outgoing, due_shard};
+use sluice_runtime::record::{Committed, Due, Expect, Key, Record, Write};
+use std::collections::BTreeMap;
+use tempfile::TempDir;
+
+struct Lab {
+    front: Arc<Front>,
+    sdk_config: SdkConfig,
+    ports: Ports,
+    _directory: TempDir,
+}
+
+async fn lab() -> Lab {
+    let directory = tempfile::tempdir().unwrap();
+    let front = Front::open(directory.path(), Options::default()).unwrap();
+    front.keys().insert("AKIDTEST", Principal::new("tester"), Secret::new("secret"));
+    let key = |name: &str, kind: &str| serde_json::json!({"AttributeName": name, "KeyType": kind});
+    let index = |name: &str, hash: &str, range: &str| {
+        serde_json::json!({"IndexName": name, "KeySchema": [key(hash, "HASH"), key(range, "RANGE")],
+            "Projection": {"ProjectionType": "KEYS_ONLY"}})
+    };
+    let typed = |name: &str, kind: &str| serde_json::json!({"AttributeName": name, "AttributeType": kind});
+    let table = serde_json::json!({
+        "TableName": "records", "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [typed("pk", "S"), typed("sk", "S"), typed("due_shard", "S"), typed("due_at", "N"),
+            typed("find_pk", "S"), typed("find_sk", "S")],
+        "KeySchema": [key("pk", "HASH"), key("sk", "RANGE")],
+        "GlobalSecondaryIndexes": [index("due", "due_shard", "due_at"), index("find", "find_pk", "find_sk")],
+    });
+    front.dynamo().ensure_table(&table, Some("ttl")).map_err(|problem| problem.message).unwrap();
+    front.s3().ensure_bucket("objects").unwrap();
+    front.kms().ensure_key("seal").unwrap();
+    let credentials = Credentials::new("AKIDTEST", "secret", None, None, "tests");
+    let sdk_config = SdkConfig::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(DEFAULT_REGION))
+        .credentials_provider(SharedCredentialsProvider::new(credentials))
+        .endpoint_url(ENDPOINT)
+        .http_client(Connector::new(Arc::clone(&front)).into_client())
+        .build();
+    let sqs = aws_sdk_sqs::Client::new(&sdk_config);
+    let made = sqs.create_queue().queue_name("wakes").send().await.unwrap();
+    let settings = AwsSettings {
+        table: "records".into(),
+        bucket: "objects".into(),
+        key_id: "seal".into(),
+        queue_urls: BTreeMap::from([(Queue::Wakes, made.queue_url.unwrap())]),
+        bucket_address: BucketAddress::default(),
+        groups_on_standard_queues: GroupsOnStandardQueues::default(),
+    };
+    Lab { ports: ports(&sdk_config, settings).await, front, sdk_config, _directory: directory }
+}
+
+impl Lab {
+    fn strike(&self, service: Service, operation: &str, times: u32, fault: Fault) {
+        let rule = Rule::on(service, operation, When::Next(times), fault);
+        self.front.faults().add(rule);
+    }
+
+    fn calls(&self, operation: &str) -> u64 {
+        let report = self.front.meter().snapshot();
+        report.total(|row| row.operation == operation).calls
+    }
+}
+
+fn record(sort: &str, write_id: &str) -> Record {
+    let mut record = Record::new(Key::new("cell", sort), "{}".into());
+    record.revision = 1;
+    record.write_id = write_id.into();
+    record
+}
+
+fn put(sort: &str, write_id: &str) -> Write {
+    Write::Put { record: record(sort, write_id), expect: Expect::Absent }
+}
+
+#[tokio::test]
+async fn a_record_lies_in_the_table_under_the_attributes_of_the_template() {
+    let lab = lab().await;
+    let poke = Poke::Tenant { tenant: TenantName::from("t") };
+    let mut full = record("head", "w");
+    full.fence = 7;
+    full.outbox = vec![poke.clone()];
+    full.due = Some(Due { at: Timestamp(5_000), poke });
+    full.look_at = Some(Timestamp(4_000));
+    full.find = Some(("builds".into(), "9".into()));
+    full.expires_at = Some(Timestamp(8_001));
+    let write = Write::Put { record: full, expect: Expect::Absent };
+    lab.ports.records.commit(vec![write], "w").await.unwrap();
+    let bare = Write::Put { record: Record::new(Key::new("cell", "bare"), "[]".into()), expect: Expect::Anything };
+    lab.ports.records.commit(vec![bare], "").await.unwrap();
+    let dynamo = aws_sdk_dynamodb::Client::new(&lab.sdk_config);
+    let items = dynamo.scan().table_name("records").send().await.unwrap();
+    let items: BTreeMap<_, BTreeMap<_, _>> = items
+        .items()
+        .iter()
+        .map(|item| (item["sk"].clone(), item.clone().into_iter().collect()))
+        .map(|(key, item)| (key.as_s().unwrap().clone(), item))
+        .collect();
+    let s = |text: &str| AttributeValue::S(text.into());
+    let n = |text: &str| AttributeValue::N(text.into());
+    let json = r#"{"look-at":"tenant","tenant":"t"}"#;
+    let expected = [
+        ("pk", s("cell")),
+        ("sk", s("head")),
+        ("rev", n("1")),
+        ("body", s("{}")),
+        ("write_id", s("w")),
+        ("fence", n("7")),
+        ("outbox", s(&format!("[{json}]"))),
+        ("due_poke", s(json)),
+        ("due_wanted_at", n("5000")),
+        ("due_shard", s(&due_shard("cell").to_string())),
+        ("due_at", n("4000")),
+        ("find_pk", s("builds")),
+        ("find_sk", s("9")),
+        ("ttl", n("9")),
+    ];
+    let expected: BTreeMap<_, _> = expected.map(|(k, v)| (k.to_owned(), v)).into();
+    assert_eq!(items["head"], expected);
+    let names: Vec<_> = items["bare"].keys().map(String::as_str).collect();
+    assert_eq!(names, ["body", "pk", "rev", "sk", "write_id"]);
+}
+
+#[tokio::test]
+async fn a_conflict_is_tried_again_and_then_asks_to_slow_down() {
+    let lab = lab().await;
+    let conflict = || Fault::Before(Failure::TransactionConflict);
+    lab.strike(Service::DynamoDb, "TransactWriteItems", 2, conflict());
+    let both = vec![put("a", "w1"), put("b", "w1")];
+    let committed = lab.ports.records.commit(both.clone(), "w1").await.unwrap();
+    assert_eq!(committed, Committed::Yes);
+    lab.strike(Service::DynamoDb, "TransactWriteItems", 3, conflict());
+    let error = lab.ports.records.commit(both, "w2").await.unwrap_err();
+    assert!(error.throttled, "{error}");
+    assert!(error.why.contains("TransactionConflict"), "{error}");
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_was_lost_is_recognised_when_it_is_repeated() {
+    let lab = lab().await;
+    let lost = || Fault::After(Failure::Internal);
+    lab.strike(Service::DynamoDb, "PutItem", 1, lost());
+    let one = lab.ports.records.commit(vec![put("a", "w1")], "w1").await;
+    assert_eq!(one.unwrap(), Committed::Yes);
+    lab.strike(Service::DynamoDb, "TransactWriteItems", 1, lost());
+    let two = vec![put("b", "w2"), put("c", "w2")];
+    let two = lab.ports.records.commit(two, "w2").await;
+    assert_eq!(two.unwrap(), Committed::Yes);
+    // Somebody else's write is not taken for ours.
+    let other = lab.ports.records.commit(vec![put("a", "w3")], "w3").await;
+    assert_eq!(other.unwrap(), Committed::Lost(vec![Key::new("cell", "a")]));
+}
+
+#[tokio::test]
+async fn a_failing_service_is_asked_three_times_and_then_named() {
+    let lab = lab().await;
+    lab.strike(Service::DynamoDb, "GetItem", 100, Fault::Before(Failure::Internal));
+    let error = lab.ports.records.get(&[Key::new("cell", "head")]).await;
+    let error = error.unwrap_err();
+    assert_eq!(error.attempt, "read cell / head");
+    assert!(!error.throttled);
+    assert_eq!(lab.calls("GetItem"), 3);
+}
+
+#[tokio::test]
+async fn what_cannot_be_reached_or_is_unknown_says_what_was_attempted() {
+    let lab = lab().await;
+    let error = lab.ports.queues.receive(Queue::Gate, 1, 0, 1).await;
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "could not receive from Gate: its URL is not known; SLUICE_QUEUE_GATE sets it"
+    );
+    let settings = AwsSettings {
+        table: "nothing".into(),
+        bucket: "nothing".into(),
+        key_id: "nothing".into(),
+        queue_urls: BTreeMap::new(),
+        bucket_address: BucketAddress::Path,
+        groups_on_standard_queues: GroupsOnStandardQueues::Sent,
+    };
+    let nowhere = ports(&lab.sdk_config, settings).await;
+    let error = nowhere.records.get(&[Key::new("a", "b")]).await;
+    assert!(error.unwrap_err().why.contains("ResourceNotFoundException"));
+    let error = nowhere.objects.get("a").await.unwrap_err();
+    assert!(error.why.contains("NoSuchBucket"), "{error}");
+    let mode = PutMode::IfMatch("\"x\"".into());
+    let error = nowhere.objects.put("a", "x".into(), mode, "text/plain");
+    assert!(error.await.unwrap_err().why.contains("NoSuchBucket"));
+    let error = nowhere.seal.seal("c", b"plain").await.unwrap_err();
+    assert!(error.why.contains("NotFoundException"), "{error}");
+}
+
+#[tokio::test]
+async fn a_partly_refused_batch_is_an_error() {
+    let lab = lab().await;
+    let message = |body: &str| Outgoing { body: body.into(), group: None, delay_seconds: 0 };
+    let sent = lab.ports.queues.send(Queue::Wakes, vec![message("good"), message("bad \u{1}")]).await;
+    let error = sent.unwrap_err();
+    assert!(error.why.starts_with("1 messages"), "{error}");
+    assert!(error.why.contains("InvalidMessageContents"), "{error}");
+    assert!(!error.throttled);
+}
+
+#[tokio::test]
+async fn a_lost_race_for_an_object_is_a_value_and_a_busy_store_an_error() {
+    let lab = lab().await;
+    let objects = &lab.ports.objects;
+    let put = |mode| objects.put("k", "x".into(), mode, "text/plain");
+    let missing = put(PutMode::IfMatch("\"0\"".into())).await.unwrap();
+    assert_eq!(missing, Stored::Lost);
+    assert_eq!(put(PutMode::IfAbsent).await.unwrap(), Stored::Yes);
+    assert_eq!(put(PutMode::IfAbsent).await.unwrap(), Stored::Lost);
+    let busy = |failure| lab.strike(Service::S3, "PutObject", 3, Fault::Before(failure));
+    busy(Failure::Throttled);
+    let error = put(PutMode::IfAbsent).await.unwrap_err();
+    assert!(error.throttled, "{error}");
+    lab.front.faults().clear();
+    // Another conditional write at the same moment: who won is not known.
+    busy(Failure::ConditionalConflict);
+    let error = put(PutMode::IfAbsent).await.unwrap_err();
+    assert!(error.why.contains("ConditionalRequestConflict"), "{error}");
+}

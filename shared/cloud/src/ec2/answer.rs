@@ -1,0 +1,180 @@
+//! EC2's answers in XML, as far as they are read.
+
+use crate::driver::{CloudError, ImageFact, Instance};
+use serde::{Deserialize, de::DeserializeOwned};
+use sluice_model::Timestamp;
+use sluice_pool::{InstanceId, InstanceState};
+use std::collections::BTreeMap;
+
+/// Reads an answer. One that cannot be read leaves it open what was done.
+pub(super) fn parse<T: DeserializeOwned>(body: &str, attempt: String) -> Result<T, CloudError> {
+    quick_xml::de::from_str(body)
+        .map_err(|error| CloudError::Unknown { attempt, why: format!("the answer cannot be read: {error}") })
+}
+
+/// A list as EC2 writes it: `<item>` for each.
+#[derive(Deserialize)]
+pub(super) struct Set<T> {
+    #[serde(rename = "item", default = "Vec::new")]
+    items: Vec<T>,
+}
+
+impl<T> Default for Set<T> {
+    fn default() -> Self {
+        Self { items: Vec::new() }
+    }
+}
+
+/// What RunInstances answers, and each item of DescribeInstances.
+#[derive(Deserialize)]
+pub(super) struct Reservation {
+    #[serde(rename = "instancesSet", default)]
+    instances: Set<Item>,
+}
+
+impl Reservation {
+    pub(super) fn instances(self) -> impl Iterator<Item = Instance> {
+        self.instances.items.into_iter().map(Item::into_instance)
+    }
+}
+
+/// What DescribeInstances answers.
+#[derive(Deserialize)]
+pub(super) struct Instances {
+    #[serde(rename = "reservationSet", default)]
+    reservations: Set<Reservation>,
+    #[serde(rename = "nextToken")]
+    pub(super) next_token: Option<String>,
+}
+
+impl Instances {
+    pub(super) fn into_instances(self) -> impl Iterator<Item = Instance> {
+        self.reservations.items.into_iter().flat_map(Reservation::instances)
+    }
+}
+
+#[derive(Deserialize)]
+struct Item {
+    #[serde(rename = "instanceId")]
+    id: String,
+    #[serde(rename = "instanceState")]
+    state: State,
+    #[serde(rename = "privateIpAddress")]
+    private_ip: Option<String>,
+    #[serde(rename = "ipAddress")]
+    public_ip: Option<String>,
+    #[serde(rename = "ipv6Address")]
+    ipv6: Option<String>,
+    placement: Option<Placement>,
+    #[serde(rename = "launchTime")]
+    launch_time: Option<String>,
+    #[serde(rename = "tagSet", default)]
+    tags: Set<Tag>,
+}
+
+#[derive(Deserialize)]
+struct State {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Placement {
+    #[serde(rename = "availabilityZone")]
+    az: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Tag {
+    key: String,
+    #[serde(default)]
+    value: String,
+}
+
+fn tag_map(tags: Set<Tag>) -> BTreeMap<String, String> {
+    tags.items.into_iter().map(|tag| (tag.key, tag.value)).collect()
+}
+
+impl Item {
+    fn into_instance(self) -> Instance {
+        let state = match self.state.name.as_str() {
+            "pending" => InstanceState::Pending,
+            "running" => InstanceState::Running,
+            "terminated" => InstanceState::Terminated,
+            // Stopped ones exist, and ours never come back.
+            _ => InstanceState::Stopping,
+        };
+        let present = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let launched = self.launch_time.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+        Instance {
+            id: InstanceId(self.id),
+            state,
+            private_ip: present(self.private_ip),
+            public_ip: present(self.public_ip),
+            ipv6: present(self.ipv6),
+            az: self.placement.and_then(|placement| present(placement.az)),
+            tags: tag_map(self.tags),
+            launched_at: Timestamp(launched.map_or(0, |at| u64::try_from(at.as_millisecond()).unwrap_or(0))),
+        }
+    }
+}
+
+/// What DescribeImages answers.
+#[derive(Deserialize)]
+pub(super) struct Images {
+    #[serde(rename = "imagesSet", default)]
+    images: Set<ImageItem>,
+}
+
+#[derive(Deserialize)]
+struct ImageItem {
+    #[serde(rename = "imageId")]
+    id: String,
+    #[serde(default)]
+    name: String,
+    #[serde(rename = "imageState", default)]
+    state: String,
+    #[serde(rename = "creationDate", default)]
+    created: String,
+    #[serde(rename = "tagSet", default)]
+    tags: Set<Tag>,
+}
+
+impl Images {
+    pub(super) fn into_images(self) -> Vec<ImageFact> {
+        let image = |item: ImageItem| ImageFact {
+            id: item.id,
+            name: item.name,
+            state: item.state,
+            created: item.created,
+            tags: tag_map(item.tags),
+        };
+        self.images.items.into_iter().map(image).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Instances, parse};
+    use sluice_model::Timestamp;
+    use sluice_pool::InstanceState;
+
+    /// L2.6
+    #[test]
+    fn a_listing_reads_states_addresses_tags_and_times() {
+        let body = r#"<?xml version="1.0" encoding="UTF-8"?>
+            <DescribeInstancesResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>r</requestId><reservationSet><item>
+            <reservationId>r-1</reservationId><groupSet/><instancesSet>
+            <item><instanceId>i-1</instanceId><instanceState><code>16</code><name>running</name></instanceState>
+            <privateIpAddress>10.0.0.1</privateIpAddress><launchTime>1970-01-01T00:00:01.500Z</launchTime>
+            <placement><availabilityZone>here-1a</availabilityZone><tenancy>default</tenancy></placement>
+            <tagSet><item><key>sluice:node</key><value>n1</value></item><item><key>empty</key><value/></item></tagSet></item>
+            <item><instanceId>i-2</instanceId><instanceState><code>48</code><name>terminated</name></instanceState><tagSet/></item>
+            </instancesSet></item></reservationSet><nextToken>more</nextToken></DescribeInstancesResponse>"#;
+        let page: Instances = parse(body, String::new()).unwrap();
+        assert_eq!(page.next_token.as_deref(), Some("more"));
+        let all: Vec<_> = page.into_instances().collect();
+        assert_eq!((all[0].state, all[1].state), (InstanceState::Running, InstanceState::Terminated));
+        assert_eq!((all[0].launched_at, all[0].az.as_deref()), (Timestamp(1_500), Some("here-1a")));
+        assert_eq!(all[0].fact().node, Some("n1".into()));
+    }
+}

@@ -1,0 +1,182 @@
+//! Amazon EC2 by its Query API: five calls, signed and sent by ourselves.
+
+mod answer;
+mod call;
+
+use crate::driver::{CloudError, Driver, ImageFact, ImageFilter, Instance, LaunchSpec, TagFilter};
+use async_trait::async_trait;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use call::{Form, Outcome};
+use sluice_pool::InstanceId;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use url::Url;
+
+/// Pages of one listing; with 1000 machines each.
+const PAGES_MAX: usize = 100;
+/// Machines in one call to terminate.
+const BATCH_MAX: usize = 100;
+
+/// Where EC2 is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ec2Settings {
+    /// The region.
+    pub region: String,
+    /// Another endpoint than Amazon's.
+    pub endpoint: Option<Url>,
+}
+
+impl Ec2Settings {
+    /// Returns the settings of a region; `AWS_ENDPOINT_URL_EC2`, then `AWS_ENDPOINT_URL`, name another endpoint. One that is no URL is an error.
+    pub fn from_environment(region: impl Into<String>) -> Result<Self, CloudError> {
+        let read = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let endpoint = read("AWS_ENDPOINT_URL_EC2").or_else(|| read("AWS_ENDPOINT_URL"));
+        let endpoint = endpoint.map(|text| {
+            text.parse().map_err(|error| CloudError::Permanent {
+                attempt: format!("use the EC2 endpoint {text}"),
+                why: format!("AWS_ENDPOINT_URL_EC2 or AWS_ENDPOINT_URL is not a URL: {error}"),
+            })
+        });
+        Ok(Self { region: region.into(), endpoint: endpoint.transpose()? })
+    }
+}
+
+/// The driver of EC2.
+#[derive(Debug, Clone)]
+pub struct Ec2Driver {
+    settings: Ec2Settings,
+    credentials: SharedCredentialsProvider,
+    http: reqwest::Client,
+}
+
+impl Ec2Driver {
+    /// Returns a driver; nothing is called yet.
+    pub fn new(settings: Ec2Settings, credentials: SharedCredentialsProvider) -> Result<Self, CloudError> {
+        let http = reqwest::Client::builder()
+            .connect_timeout(Duration::from_secs(5))
+            .timeout(Duration::from_secs(30))
+            .build()
+            .map_err(|error| CloudError::Permanent {
+                attempt: "make an HTTP client".to_owned(),
+                why: error.to_string(),
+            })?;
+        Ok(Self { settings, credentials, http })
+    }
+
+    /// Adds tags to machines or images, by id.
+    pub async fn create_tags(&self, ids: &[String], tags: &BTreeMap<String, String>) -> Result<(), CloudError> {
+        let mut form = Form::new("CreateTags");
+        form.list("ResourceId", ids);
+        for (number, (key, value)) in tags.iter().enumerate() {
+            form.set(format!("Tag.{}.Key", number + 1), key);
+            form.set(format!("Tag.{}.Value", number + 1), value);
+        }
+        let attempt = format!("tag {}", ids.join(", "));
+        self.call(&form).await.map_err(|outcome| outcome.into_error(attempt)).map(drop)
+    }
+
+    async fn terminate_some(&self, instances: &[&InstanceId]) -> Result<(), Outcome> {
+        let ids: Vec<String> = instances.iter().map(|id| id.0.clone()).collect();
+        let mut form = Form::new("TerminateInstances");
+        form.list("InstanceId", &ids);
+        self.call(&form).await.map(drop)
+    }
+}
+
+#[async_trait]
+impl Driver for Ec2Driver {
+    async fn launch(&self, spec: &LaunchSpec) -> Result<Instance, CloudError> {
+        let attempt = || format!("launch image {} as {}", spec.image_id, spec.instance_type);
+        let mut form = Form::new("RunInstances");
+        form.set("ClientToken", &spec.client_token);
+        form.set("ImageId", &spec.image_id);
+        form.set("InstanceType", &spec.instance_type);
+        form.set("MinCount", "1");
+        form.set("MaxCount", "1");
+        form.set("InstanceInitiatedShutdownBehavior", "terminate");
+        form.set("UserData", STANDARD.encode(&spec.user_data));
+        if let Some(az) = &spec.az {
+            form.set("Placement.AvailabilityZone", az);
+        }
+        if let Some(subnet) = &spec.subnet {
+            form.set("SubnetId", subnet);
+        }
+        form.list("SecurityGroupId", &spec.security_groups);
+        form.set("TagSpecification.1.ResourceType", "instance");
+        for (number, (key, value)) in spec.tags.iter().enumerate() {
+            form.set(format!("TagSpecification.1.Tag.{}.Key", number + 1), key);
+            form.set(format!("TagSpecification.1.Tag.{}.Value", number + 1), value);
+        }
+        let body = self.call(&form).await.map_err(|outcome| outcome.into_error(attempt()))?;
+        let reservation: answer::Reservation = answer::parse(&body, attempt())?;
+        reservation
+            .instances()
+            .next()
+            .ok_or_else(|| CloudError::Unknown { attempt: attempt(), why: "the answer names no machine".to_owned() })
+    }
+
+    async fn describe(&self, filter: &TagFilter) -> Result<Vec<Instance>, CloudError> {
+        let attempt = || format!("list machines with tag {}={}", filter.key, filter.value);
+        let (mut all, mut next) = (Vec::new(), None::<String>);
+        for _ in 0..PAGES_MAX {
+            let mut form = Form::new("DescribeInstances");
+            form.set("MaxResults", "1000");
+            form.set("Filter.1.Name", format!("tag:{}", filter.key));
+            form.set("Filter.1.Value.1", &filter.value);
+            if let Some(token) = &next {
+                form.set("NextToken", token);
+            }
+            let body = self.call(&form).await.map_err(|outcome| outcome.into_error(attempt()))?;
+            let page: answer::Instances = answer::parse(&body, attempt())?;
+            next = page.next_token.clone().filter(|token| !token.is_empty());
+            all.extend(page.into_instances());
+            if next.is_none() {
+                return Ok(all);
+            }
+        }
+        // A part of the list would make machines look gone that exist.
+        Err(CloudError::Unknown { attempt: attempt(), why: format!("the list has more than {PAGES_MAX} pages") })
+    }
+
+    async fn terminate(&self, instances: &[InstanceId]) -> Result<(), CloudError> {
+        let attempt = |ids: &[&InstanceId]| {
+            let ids: Vec<&str> = ids.iter().map(|id| id.0.as_str()).collect();
+            format!("terminate {}", ids.join(", "))
+        };
+        let all: Vec<&InstanceId> = instances.iter().collect();
+        for batch in all.chunks(BATCH_MAX) {
+            match self.terminate_some(batch).await {
+                Ok(()) => {}
+                // One that is gone makes EC2 refuse the whole batch.
+                Err(outcome) if outcome.is_missing_instance() => {
+                    for id in batch {
+                        match self.terminate_some(&[id]).await {
+                            Err(outcome) if !outcome.is_missing_instance() => {
+                                return Err(outcome.into_error(attempt(&[id])));
+                            }
+                            _ => {}
+                        }
+                    }
+                }
+                Err(outcome) => return Err(outcome.into_error(attempt(batch))),
+            }
+        }
+        Ok(())
+    }
+
+    async fn images(&self, filter: &ImageFilter) -> Result<Vec<ImageFact>, CloudError> {
+        let attempt = || "list images".to_owned();
+        let mut form = Form::new("DescribeImages");
+        form.list("ImageId", &filter.ids);
+        form.list("Owner", &filter.owners);
+        if !filter.names.is_empty() {
+            form.set("Filter.1.Name", "name");
+            form.list("Filter.1.Value", &filter.names);
+        }
+        let body = self.call(&form).await.map_err(|outcome| outcome.into_error(attempt()))?;
+        let mut images = answer::parse::<answer::Images>(&body, attempt())?.into_images();
+        images.sort_by(|one, other| other.created.cmp(&one.created).then_with(|| one.id.cmp(&other.id)));
+        Ok(images)
+    }
+}

@@ -1,0 +1,34 @@
+//! What a machine reads at its first boot: the login and the keys that may use it.
+
+/// Returns a cloud-config that makes sure the login exists and takes these public keys.
+///
+/// Names and keys are written as JSON strings, which are YAML strings too, so no text in them can become configuration.
+pub fn cloud_config(username: &str, authorized_keys: &[String]) -> String {
+    let quote =
+        |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace(['\n', '\r'], " "));
+    let keys: String = authorized_keys.iter().map(|key| format!("      - {}\n", quote(key.trim()))).collect();
+    if username == "root" {
+        let keys: String = authorized_keys.iter().map(|key| format!("  - {}\n", quote(key.trim()))).collect();
+        return format!("#cloud-config\ndisable_root: false\nssh_authorized_keys:\n{keys}");
+    }
+    format!(
+        "#cloud-config\nusers:\n  - name: {}\n    shell: /bin/bash\n    sudo: \"ALL=(ALL) NOPASSWD:ALL\"\n    ssh_authorized_keys:\n{keys}",
+        quote(username)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cloud_config;
+
+    /// Z8.2
+    #[test]
+    fn the_login_gets_the_keys_and_text_in_them_stays_text() {
+        assert_eq!(
+            cloud_config("zuul", &["ssh-ed25519 AAAA one\nruncmd: [evil]".into()]),
+            "#cloud-config\nusers:\n  - name: \"zuul\"\n    shell: /bin/bash\n    sudo: \"ALL=(ALL) NOPASSWD:ALL\"\n    \
+             ssh_authorized_keys:\n      - \"ssh-ed25519 AAAA one runcmd: [evil]\"\n"
+        );
+        assert!(cloud_config("root", &["k".into()]).contains("disable_root: false"));
+    }
+}

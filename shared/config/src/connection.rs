@@ -1,0 +1,85 @@
+//! The connections a system has, as far as configuration must know them: a connection's name decides how a trigger is read.
+
+use serde::{Deserialize, Serialize};
+use sluice_model::{ConnectionName, ProjectName};
+use std::collections::BTreeMap;
+
+/// What speaks on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Driver {
+    /// GitHub or GitHub Enterprise.
+    GitHub,
+    /// Gerrit.
+    Gerrit,
+    /// GitLab.
+    GitLab,
+    /// Pagure.
+    Pagure,
+    /// A plain git server.
+    Git,
+    /// Mail.
+    Smtp,
+    /// An MQTT broker.
+    Mqtt,
+    /// A database of results.
+    Sql,
+    /// Elasticsearch.
+    Elasticsearch,
+    /// The built-in clock; its connection need not be configured.
+    Timer,
+    /// Zuul's own events; its connection need not be configured.
+    Zuul,
+    /// Amazon EC2.
+    Aws,
+    /// Nodes that always exist.
+    Static,
+    /// A driver whose vocabulary is kept as it was written.
+    Other,
+}
+
+/// One configured connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connection {
+    /// What speaks on it.
+    pub driver: Driver,
+    /// The host name that canonical project names begin with; empty for a connection without projects.
+    #[serde(default)]
+    pub canonical_host: String,
+}
+
+/// All connections of the system by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Connections(pub BTreeMap<ConnectionName, Connection>);
+
+impl Connections {
+    /// Returns connections without any but the built-in ones.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns the same with one more.
+    #[must_use]
+    pub fn with(mut self, name: &str, driver: Driver, canonical_host: &str) -> Self {
+        self.0.insert(name.into(), Connection { driver, canonical_host: canonical_host.to_owned() });
+        self
+    }
+
+    /// Returns the driver of a connection; `timer` and `zuul` exist without being configured.
+    pub fn driver(&self, name: &str) -> Option<Driver> {
+        match self.0.get(&ConnectionName::from(name)) {
+            Some(connection) => Some(connection.driver),
+            None if name == "timer" => Some(Driver::Timer),
+            None if name == "zuul" => Some(Driver::Zuul),
+            None => None,
+        }
+    }
+
+    /// Returns the canonical name of a project of a connection, `None` for an unknown connection.
+    pub fn project(&self, connection: &str, name: &str) -> Option<ProjectName> {
+        let found = self.0.get(&ConnectionName::from(connection))?;
+        let host = if found.canonical_host.is_empty() { connection } else { &found.canonical_host };
+        Some(ProjectName::new(host, name))
+    }
+}

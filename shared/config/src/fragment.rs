@@ -1,0 +1,167 @@
+//! One configuration file, parsed once: its stanzas and its mistakes. Which files of a repository are configuration.
+
+use crate::error::{ConfigError, Problem, ProblemKind};
+use crate::objects::{self, PragmaStanza, Stanza};
+use crate::yaml;
+use serde::{Deserialize, Serialize};
+use sluice_model::id::digest;
+use sluice_model::{BranchName, ConnectionName, ProjectName};
+
+/// How far a repository is trusted with configuration (Z2.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trust {
+    /// It may define pipelines and base jobs, and its playbooks run trusted; never used before it is merged.
+    Config,
+    /// It may define its own part, and a change of it is tested with itself.
+    Untrusted,
+}
+
+impl Trust {
+    /// Returns whether it is a config project.
+    pub fn is_trusted(self) -> bool {
+        self == Self::Config
+    }
+}
+
+/// Where a file comes from.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Source {
+    /// The connection of the project.
+    pub connection: ConnectionName,
+    /// The project.
+    pub project: ProjectName,
+    /// The branch.
+    pub branch: BranchName,
+    /// The path within the project.
+    pub path: String,
+    /// How far the project is trusted.
+    pub trust: Trust,
+}
+
+impl Source {
+    /// Returns a mistake at its place in this file.
+    pub fn error(&self, problem: Problem) -> ConfigError {
+        ConfigError {
+            connection: self.connection.clone(),
+            project: self.project.clone(),
+            branch: self.branch.clone(),
+            path: self.path.clone(),
+            problem,
+        }
+    }
+}
+
+/// A file and its text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceFile {
+    /// Where it comes from.
+    pub source: Source,
+    /// Its text.
+    pub text: String,
+}
+
+/// A parsed file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fragment {
+    /// Where it comes from.
+    pub source: Source,
+    /// The hash of source and text: equal hashes are equal fragments.
+    pub hash: String,
+    /// How the file is read.
+    pub pragma: PragmaStanza,
+    /// Its stanzas in order; those with mistakes are left out.
+    pub stanzas: Vec<Stanza>,
+    /// Its mistakes.
+    pub problems: Vec<Problem>,
+}
+
+impl Fragment {
+    /// Returns its mistakes with their place.
+    pub fn errors(&self) -> impl Iterator<Item = ConfigError> + '_ {
+        self.problems.iter().map(|problem| self.source.error(problem.clone()))
+    }
+}
+
+/// Returns the hash a fragment of this file would have, without parsing it.
+pub fn hash(file: &SourceFile) -> String {
+    let Source { connection, project, branch, path, trust } = &file.source;
+    let trust = if trust.is_trusted() { "config" } else { "untrusted" };
+    digest(&["fragment-1", connection.as_str(), project.as_str(), branch.as_str(), path, trust, &file.text])
+}
+
+/// Parses a file. It never fails: mistakes are part of the result, all at once.
+pub fn parse(file: &SourceFile) -> Fragment {
+    let (stanzas, problems) = match yaml::compose(&file.text) {
+        Ok(root) => objects::stanzas(&root),
+        Err(cause) => (Vec::new(), vec![Problem::new(ProblemKind::Syntax, cause.mark, cause.mark, cause.message)]),
+    };
+    let mut pragma = PragmaStanza::default();
+    for stanza in &stanzas {
+        if let Stanza::Pragma(found) = stanza {
+            pragma.implied_branch_matchers = found.implied_branch_matchers.or(pragma.implied_branch_matchers);
+            pragma.implied_branches = found.implied_branches.clone().or(pragma.implied_branches);
+        }
+    }
+    Fragment { source: file.source.clone(), hash: hash(file), pragma, stanzas, problems }
+}
+
+/// The places where a repository keeps configuration; the first that exists is read.
+const ROOTS: [&str; 4] = ["zuul.yaml", "zuul.d/", ".zuul.yaml", ".zuul.d/"];
+/// A file of this name keeps its directory from being read.
+const IGNORE: &str = ".zuul.ignore";
+
+/// Returns which of a repository's paths are configuration, in the order they are read (Z2.4).
+///
+/// `paths` are all paths of the tree; `extra` are the tenant's `extra-config-paths`, a directory ending in `/`.
+pub fn config_paths<'p>(paths: impl IntoIterator<Item = &'p str>, extra: &[String]) -> Vec<&'p str> {
+    let mut sorted: Vec<&str> = paths.into_iter().collect();
+    sorted.sort_unstable();
+    let ignored: Vec<&str> =
+        sorted.iter().filter_map(|path| path.strip_suffix(IGNORE)).filter(|folder| !folder.is_empty()).collect();
+    let below = |root: &str| -> Vec<&'p str> {
+        let is_file = !root.ends_with('/');
+        sorted
+            .iter()
+            .copied()
+            .filter(|path| if is_file { *path == root } else { path.starts_with(root) && path.ends_with(".yaml") })
+            .filter(|path| is_file || !ignored.iter().any(|folder| path.starts_with(folder)))
+            .collect()
+    };
+    let mut found = ROOTS.iter().map(|root| below(root)).find(|paths| !paths.is_empty()).unwrap_or_default();
+    for root in extra {
+        for path in below(root) {
+            if !found.contains(&path) {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Z2.4
+    #[test]
+    fn the_first_place_with_configuration_is_read_and_extra_paths_besides() {
+        let paths = [
+            "README",
+            "zuul.d/b.yaml",
+            "zuul.d/a.yaml",
+            "zuul.d/x/c.yaml",
+            "zuul.d/no.txt",
+            ".zuul.yaml",
+            "extra/z.yaml",
+            "one.yaml",
+        ];
+        assert_eq!(config_paths(paths, &[]), ["zuul.d/a.yaml", "zuul.d/b.yaml", "zuul.d/x/c.yaml"]);
+        let extra = ["extra/".to_owned(), "one.yaml".to_owned()];
+        assert_eq!(
+            config_paths([".zuul.yaml", "extra/z.yaml", "one.yaml"], &extra),
+            [".zuul.yaml", "extra/z.yaml", "one.yaml"]
+        );
+        assert_eq!(config_paths(["zuul.d/a.yaml", "zuul.d/t/.zuul.ignore", "zuul.d/t/b.yaml"], &[]), ["zuul.d/a.yaml"]);
+    }
+}

@@ -1,0 +1,517 @@
+//! Applying one definition after the other: what overrides, what merges, what is appended, and who may change what.
+
+use super::collect::Variant;
+use crate::Pattern;
+use crate::fragment::Source;
+use crate::layout::Layout;
+use crate::objects::{Alternative, Combine, Combined, JobStanza, NodesetBody, NodesetRef, PlaybookRef, RoleSource};
+use serde_json::{Map, Value as Json};
+use sluice_model::job::{FrozenJob, NodeSet, Playbook, RequiredProject, Role, SecretUse, WorkspaceScheme};
+use sluice_model::{BranchName, JobName, ProjectName};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A job while definitions are applied to it.
+pub(super) struct Building<'l> {
+    pub(super) layout: &'l Layout,
+    pub(super) job: FrozenJob,
+    pub(super) files: Vec<Pattern>,
+    pub(super) irrelevant_files: Vec<Pattern>,
+    pub(super) is_abstract: bool,
+    pub(super) match_on_config_updates: bool,
+    pub(super) allowed_projects: Option<Vec<ProjectName>>,
+    pub(super) uses_secrets: bool,
+    /// The job whose definitions are being applied, and what it forbids.
+    current: String,
+    is_final: bool,
+    intermediate: bool,
+    protected: Option<ProjectName>,
+    inherits_credentials: Option<bool>,
+    final_attributes: BTreeSet<String>,
+    roles: Vec<Role>,
+    /// Credentials that children have as well (Z4.4).
+    shared_secrets: BTreeMap<String, SecretUse>,
+    /// A playbook for each definition that could stand for a missing `run` (Z4.9), the most specific first.
+    implied_run: Vec<Playbook>,
+}
+
+/// Where a definition comes from.
+struct Origin<'a> {
+    source: &'a Source,
+    depth: u32,
+    form: Form,
+}
+
+/// In which form something is said of a job.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// As a `job` stanza.
+    Definition,
+    /// As an entry of a project's list.
+    Entry,
+}
+
+impl<'l> Building<'l> {
+    pub(super) fn new(layout: &'l Layout, name: &str) -> Self {
+        Self {
+            layout,
+            job: blank(name),
+            files: Vec::new(),
+            irrelevant_files: Vec::new(),
+            is_abstract: false,
+            match_on_config_updates: true,
+            allowed_projects: None,
+            uses_secrets: false,
+            current: String::new(),
+            is_final: false,
+            intermediate: false,
+            protected: None,
+            inherits_credentials: None,
+            final_attributes: BTreeSet::new(),
+            roles: Vec::new(),
+            shared_secrets: BTreeMap::new(),
+            implied_run: Vec::new(),
+        }
+    }
+
+    /// Applies a definition of the job or of one it inherits from.
+    pub(super) fn variant(&mut self, variant: &Variant<'_>) -> Result<(), String> {
+        let origin = Origin { source: variant.defined.source(), depth: variant.depth, form: Form::Definition };
+        if variant.job.name != self.current {
+            self.descend(variant.job, &origin)?;
+        }
+        self.apply(variant.job, &origin)
+    }
+
+    /// Applies an entry of a project's job list.
+    pub(super) fn entry(&mut self, job: &JobStanza, source: &Source) -> Result<(), String> {
+        let depth =
+            self.job.run.iter().chain(&self.job.pre_run).map(|playbook| playbook.nesting_level).max().unwrap_or(0);
+        self.apply(job, &Origin { source, depth, form: Form::Entry })
+    }
+
+    /// Goes from a parent to its child.
+    fn descend(&mut self, child: &JobStanza, origin: &Origin<'_>) -> Result<(), String> {
+        let parent = std::mem::replace(&mut self.current, child.name.clone());
+        if !parent.is_empty() {
+            if self.is_final {
+                return Err(format!(
+                    "Unable to inherit from final job {parent}: it is final and can not act as a parent"
+                ));
+            }
+            if self.intermediate && child.is_abstract != Some(true) {
+                return Err(format!("Job {} inherits from intermediate job {parent}, but is not abstract", child.name));
+            }
+            if let Some(project) = self.protected.as_ref().filter(|project| **project != origin.source.project) {
+                return Err(format!(
+                    "Job {} of {} can not inherit from {parent} of {project}, which is a protected job in a different project",
+                    child.name, origin.source.project
+                ));
+            }
+            if self.inherits_credentials == Some(false) {
+                return Err(format!(
+                    "Job {parent} keeps its credentials to itself and can not act as a parent of {}",
+                    child.name
+                ));
+            }
+        }
+        self.is_final = false;
+        self.is_abstract = false;
+        self.intermediate = false;
+        self.protected = None;
+        self.inherits_credentials = None;
+        Ok(())
+    }
+
+    fn apply(&mut self, from: &JobStanza, origin: &Origin<'_>) -> Result<(), String> {
+        if self.is_final
+            && let Some(attribute) = from.changes_execution()
+        {
+            return Err(format!("Unable to modify final job {} attribute {attribute}", self.job.name));
+        }
+        if let Some(attribute) = controlled(from).into_iter().find(|name| self.final_attributes.contains(*name)) {
+            return Err(format!(
+                "Unable to modify job {} attribute {attribute}: it is final by attribute-control",
+                self.job.name
+            ));
+        }
+        self.inheritance(from, origin);
+        self.scalars(from);
+        self.lists(from, origin);
+        self.variables(from);
+        if let Some(nodeset) = &from.nodeset {
+            self.job.nodesets = flatten(self.layout, nodeset, 0);
+        }
+        self.playbooks(from, origin)?;
+        self.final_attributes.extend(from.final_attributes.iter().cloned());
+        Ok(())
+    }
+
+    fn inheritance(&mut self, from: &JobStanza, origin: &Origin<'_>) {
+        let Source { project, branch, path, .. } = origin.source;
+        let kind = match origin.form {
+            Form::Definition => "job",
+            Form::Entry => "entry",
+        };
+        // No line: a definition that only moved is the same job, and its builds live on.
+        self.job.inheritance.push(format!("{kind} {} from {}@{branch} {path}", from.name, project.name()));
+        self.is_final |= from.is_final == Some(true);
+        self.intermediate |= from.intermediate == Some(true);
+        self.is_abstract = from.is_abstract.unwrap_or(self.is_abstract);
+        if from.protected == Some(true) {
+            self.protected = Some(project.clone());
+        }
+        self.inherits_credentials = from.auth_inherit.or(self.inherits_credentials);
+        self.match_on_config_updates = from.match_on_config_updates.unwrap_or(self.match_on_config_updates);
+    }
+
+    fn scalars(&mut self, from: &JobStanza) {
+        let job = &mut self.job;
+        job.voting = from.voting.unwrap_or(job.voting);
+        job.attempts = from.attempts.unwrap_or(job.attempts);
+        set(&mut job.timeout_seconds, from.timeout_seconds);
+        set(&mut job.pre_timeout_seconds, from.pre_timeout_seconds);
+        set(&mut job.post_timeout_seconds, from.post_timeout_seconds);
+        set(&mut job.success_message, from.success_message.clone());
+        set(&mut job.failure_message, from.failure_message.clone());
+        set(&mut job.override_checkout, from.override_checkout.clone().map(BranchName));
+        set(&mut job.ansible_version, from.ansible_version.clone());
+        set(&mut job.image_build_name, from.image_build_name.clone());
+        job.workspace_scheme = from.workspace_scheme.unwrap_or(job.workspace_scheme);
+        // Once review is needed, no child can do without.
+        job.post_review |= from.post_review == Some(true);
+        for (name, value) in &from.other {
+            job.other.insert(name.clone(), value.clone());
+        }
+    }
+
+    fn lists(&mut self, from: &JobStanza, origin: &Origin<'_>) {
+        union(&mut self.job.tags, &from.tags);
+        union(&mut self.job.provides, &from.provides);
+        union(&mut self.job.requires, &from.requires);
+        replace(&mut self.files, &from.files);
+        replace(&mut self.irrelevant_files, &from.irrelevant_files);
+        if let Some(dependencies) = &from.dependencies {
+            if !dependencies.adds(Combine::Override) {
+                self.job.dependencies.clear();
+            }
+            for dependency in &dependencies.value {
+                self.job.dependencies.retain(|known| known.name != dependency.name);
+                self.job.dependencies.push(dependency.clone());
+            }
+        }
+        for semaphore in from.semaphores.iter().flatten() {
+            if !self.job.semaphores.iter().any(|known| known.name == semaphore.name) {
+                self.job.semaphores.push(semaphore.clone());
+            }
+        }
+        // All builds take semaphores in one order, so that two of them never wait for each other.
+        self.job.semaphores.sort_by(|one, other| one.name.cmp(&other.name));
+        if let Some(required) = &from.required_projects {
+            if !required.adds(Combine::Inherit) {
+                self.job.required_projects.clear();
+            }
+            for wanted in &required.value {
+                let Some(found) = self.layout.project(&wanted.name) else {
+                    continue;
+                };
+                self.job.required_projects.retain(|known| known.project != found.name);
+                self.job.required_projects.push(RequiredProject {
+                    connection: found.connection.clone(),
+                    project: found.name.clone(),
+                    override_checkout: wanted.override_checkout.clone().map(BranchName),
+                });
+            }
+        }
+        if let Some(allowed) = &from.allowed_projects {
+            let names = allowed.iter().filter_map(|name| self.layout.project(name)).map(|project| project.name.clone());
+            self.allowed_projects = Some(names.collect());
+        }
+        self.roles(from, origin);
+    }
+
+    fn roles(&mut self, from: &JobStanza, origin: &Origin<'_>) {
+        let source = origin.source;
+        let mut own = vec![Role {
+            connection: source.connection.clone(),
+            project: source.project.clone(),
+            target_name: source.project.short_name().to_owned(),
+            implicit: true,
+        }];
+        for role in from.roles.iter().flatten() {
+            match &role.source {
+                RoleSource::Zuul(name) => {
+                    let Some(found) = self.layout.project(name) else {
+                        continue;
+                    };
+                    own.retain(|known| known.project != found.name);
+                    own.push(Role {
+                        connection: found.connection.clone(),
+                        project: found.name.clone(),
+                        target_name: role.name.clone().unwrap_or_else(|| found.name.short_name().to_owned()),
+                        implicit: false,
+                    });
+                }
+                RoleSource::Galaxy(name) => {
+                    let list = self.job.other.entry("galaxy-roles").or_insert_with(|| Json::Array(Vec::new()));
+                    if let Json::Array(list) = list {
+                        list.push(serde_json::json!({"galaxy": name, "name": role.name}));
+                    }
+                }
+            }
+        }
+        // A child's roles come first and its parent's stay (Z4.6).
+        let inherited = std::mem::take(&mut self.roles);
+        for role in inherited {
+            if !own.iter().any(|known| known.project == role.project) {
+                own.push(role);
+            }
+        }
+        self.roles = own;
+    }
+
+    fn variables(&mut self, from: &JobStanza) {
+        let combine = |into: &mut Map<String, Json>, given: &Option<Combined<Map<String, Json>>>| {
+            if let Some(given) = given {
+                if !given.adds(Combine::Inherit) {
+                    into.clear();
+                }
+                deep_merge(into, &given.value);
+            }
+        };
+        combine(&mut self.job.vars, &from.vars);
+        combine(&mut self.job.extra_vars, &from.extra_vars);
+        for (into, given) in [(&mut self.job.host_vars, &from.host_vars), (&mut self.job.group_vars, &from.group_vars)]
+        {
+            let Some(given) = given else { continue };
+            if !given.adds(Combine::Inherit) {
+                into.clear();
+            }
+            for (name, variables) in &given.value {
+                deep_merge(into.entry(name.clone()).or_default(), variables);
+            }
+        }
+    }
+
+    fn playbooks(&mut self, from: &JobStanza, origin: &Origin<'_>) -> Result<(), String> {
+        let (own, passed) = self.secrets(from, origin.source)?;
+        if !own.is_empty() {
+            self.uses_secrets = true;
+            // Whoever can change an untrusted repository could otherwise print its secrets before anybody looks.
+            self.job.post_review |= !origin.source.trust.is_trusted();
+        }
+        for playbook in self
+            .job
+            .pre_run
+            .iter_mut()
+            .chain(&mut self.job.run)
+            .chain(&mut self.job.post_run)
+            .chain(&mut self.implied_run)
+        {
+            for (name, secret) in &passed {
+                playbook.secrets.entry(name.clone()).or_insert_with(|| secret.clone());
+            }
+        }
+        if !passed.is_empty() && !origin.source.trust.is_trusted() {
+            // A parent's playbooks see them now: nobody else's repository may steer those.
+            self.allowed_projects = Some(vec![origin.source.project.clone()]);
+        }
+        let mut secrets = self.shared_secrets.clone();
+        secrets.extend(own.clone());
+        if from.auth_inherit == Some(true) {
+            self.shared_secrets.extend(own);
+        }
+        let make = |playbook: &PlaybookRef| Playbook {
+            connection: origin.source.connection.clone(),
+            project: origin.source.project.clone(),
+            branch: origin.source.branch.clone(),
+            commit: None,
+            path: playbook.path.clone(),
+            trusted: origin.source.trust.is_trusted(),
+            roles: self.roles.clone(),
+            secrets: secrets.clone(),
+            semaphores: playbook.semaphores.clone(),
+            cleanup: playbook.cleanup,
+            nesting_level: origin.depth,
+        };
+        let all = |list: &Option<Vec<PlaybookRef>>| list.iter().flatten().map(make).collect::<Vec<_>>();
+        let (pre_run, run, mut post_run) = (all(&from.pre_run), all(&from.run), all(&from.post_run));
+        if from.run.is_none() && origin.form == Form::Definition {
+            let implied = make(&PlaybookRef { path: from.name.clone(), semaphores: Vec::new(), cleanup: false });
+            self.implied_run.insert(0, implied);
+        }
+        self.job.pre_run.extend(pre_run);
+        if from.run.is_some() {
+            self.job.run = run;
+        }
+        post_run.append(&mut self.job.post_run);
+        self.job.post_run = post_run;
+        Ok(())
+    }
+
+    /// Returns the secrets of a definition, and those of them that parents see too.
+    fn secrets(&self, from: &JobStanza, source: &Source) -> Result<(Secrets, Secrets), String> {
+        let mut own = Secrets::new();
+        let mut passed = Secrets::new();
+        for wanted in from.secrets.iter().flatten() {
+            let found =
+                self.layout.secrets.get(&wanted.secret).filter(|found| found.source().project == source.project);
+            let Some((found, secret)) = found.and_then(|found| Some((found, found.get()?))) else {
+                return Err(format!("The secret \"{}\" was not found in {}.", wanted.secret, source.project));
+            };
+            let data = match &secret.oidc {
+                Some(oidc) => serde_json::json!({ "!oidc": oidc }),
+                None => Json::Object(secret.data.clone()),
+            };
+            let use_of = SecretUse { secret: secret.name.clone(), project: found.source().project.clone(), data };
+            if wanted.pass_to_parent {
+                passed.insert(wanted.name.clone(), use_of.clone());
+            }
+            own.insert(wanted.name.clone(), use_of);
+        }
+        Ok((own, passed))
+    }
+
+    /// Puts the playbook of the job's name where nothing is said of `run` (Z4.9).
+    pub(super) fn imply_run(&mut self) {
+        if self.job.run.is_empty() && !self.implied_run.is_empty() {
+            // Variants of one job mean one playbook, with what all of them let it see.
+            let mut candidates: Vec<Playbook> = Vec::new();
+            for playbook in std::mem::take(&mut self.implied_run) {
+                match candidates
+                    .iter_mut()
+                    .find(|known| known.project == playbook.project && known.path == playbook.path)
+                {
+                    Some(known) => {
+                        for (name, secret) in playbook.secrets {
+                            known.secrets.entry(name).or_insert(secret);
+                        }
+                    }
+                    None => candidates.push(playbook),
+                }
+            }
+            self.job.run = candidates;
+            self.job.other.insert("implied-run".to_owned(), Json::Bool(true));
+        }
+    }
+}
+
+type Secrets = BTreeMap<String, SecretUse>;
+
+fn set<T>(slot: &mut Option<T>, value: Option<T>) {
+    if value.is_some() {
+        *slot = value;
+    }
+}
+
+fn union(into: &mut Vec<String>, given: &Option<Combined<Vec<String>>>) {
+    let Some(given) = given else { return };
+    if !given.adds(Combine::Inherit) {
+        into.clear();
+    }
+    into.extend(given.value.iter().cloned());
+    into.sort();
+    into.dedup();
+}
+
+fn replace<T: Clone>(into: &mut Vec<T>, given: &Option<Combined<Vec<T>>>) {
+    let Some(given) = given else { return };
+    if !given.adds(Combine::Override) {
+        into.clear();
+    }
+    into.extend(given.value.iter().cloned());
+}
+
+/// Puts `from` over `into`: mappings merge, all else is replaced.
+pub(super) fn deep_merge(into: &mut Map<String, Json>, from: &Map<String, Json>) {
+    for (name, value) in from {
+        match (into.get_mut(name), value) {
+            (Some(Json::Object(old)), Json::Object(new)) => deep_merge(old, new),
+            _ => {
+                into.insert(name.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// Depth of nodesets that name nodesets.
+const ALTERNATIVES_DEPTH_MAX: usize = 8;
+
+/// Returns nodes and groups in order of preference; alternatives of alternatives are put in line.
+fn flatten(layout: &Layout, nodeset: &NodesetRef, depth: usize) -> Vec<NodeSet> {
+    let body = match nodeset {
+        NodesetRef::Inline(body) => Some(body),
+        NodesetRef::Named(name) => {
+            layout.nodesets.get(name).and_then(|defined| defined.get()).map(|nodeset| &nodeset.body)
+        }
+    };
+    match body {
+        Some(NodesetBody::Nodes(set)) => vec![set.clone()],
+        Some(NodesetBody::Alternatives(list)) if depth < ALTERNATIVES_DEPTH_MAX => list
+            .iter()
+            .flat_map(|alternative| match alternative {
+                Alternative::Inline(set) => vec![set.clone()],
+                Alternative::Named(name) => flatten(layout, &NodesetRef::Named(name.clone()), depth + 1),
+            })
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Returns which attributes that can be made final a definition sets.
+fn controlled(from: &JobStanza) -> Vec<&'static str> {
+    let set = [
+        ("requires", from.requires.is_some()),
+        ("provides", from.provides.is_some()),
+        ("tags", from.tags.is_some()),
+        ("files", from.files.is_some()),
+        ("irrelevant-files", from.irrelevant_files.is_some()),
+        ("required-projects", from.required_projects.is_some()),
+        ("vars", from.vars.is_some()),
+        ("extra-vars", from.extra_vars.is_some()),
+        ("host-vars", from.host_vars.is_some()),
+        ("group-vars", from.group_vars.is_some()),
+        ("dependencies", from.dependencies.is_some()),
+        ("pre-run", from.pre_run.is_some()),
+        ("run", from.run.is_some()),
+        ("post-run", from.post_run.is_some()),
+        ("voting", from.voting.is_some()),
+    ];
+    let others = ["include-projects", "exclude-projects", "include-vars", "failure-output", "type"];
+    let others = others.into_iter().filter(|name| from.other.contains_key(*name));
+    set.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).chain(others).collect()
+}
+
+/// Returns a job about which nothing is said.
+pub(super) fn blank(name: &str) -> FrozenJob {
+    FrozenJob {
+        name: JobName(name.to_owned()),
+        inheritance: Vec::new(),
+        dependencies: Vec::new(),
+        voting: true,
+        attempts: 3,
+        timeout_seconds: None,
+        pre_timeout_seconds: None,
+        post_timeout_seconds: None,
+        nodesets: vec![NodeSet::default()],
+        pre_run: Vec::new(),
+        run: Vec::new(),
+        post_run: Vec::new(),
+        required_projects: Vec::new(),
+        vars: Map::new(),
+        extra_vars: Map::new(),
+        host_vars: BTreeMap::new(),
+        group_vars: BTreeMap::new(),
+        semaphores: Vec::new(),
+        tags: Vec::new(),
+        provides: Vec::new(),
+        requires: Vec::new(),
+        override_checkout: None,
+        post_review: false,
+        workspace_scheme: WorkspaceScheme::default(),
+        ansible_version: None,
+        success_message: None,
+        failure_message: None,
+        image_build_name: None,
+        other: Map::new(),
+    }
+}

@@ -1,0 +1,106 @@
+//! Which definitions of a job, and of those it inherits from, apply to a branch, in order (Z4.1, Z4.2).
+
+use crate::layout::{Defined, Layout};
+use crate::objects::{JobStanza, Parent};
+
+/// Depth of jobs that inherit from jobs.
+const DEPTH_MAX: usize = 50;
+
+/// What a change is matched by.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Target<'a> {
+    /// The branch; `None` for a tag.
+    pub(super) branch: Option<&'a str>,
+    /// The whole ref.
+    pub(super) git_ref: &'a str,
+}
+
+/// Why no list of definitions came out.
+#[derive(Debug)]
+pub(super) enum Unmatched {
+    /// Nothing of the job, or of one it inherits from, applies here: the job does not run.
+    NoVariant(String),
+    /// The configuration contradicts itself.
+    Broken(String),
+}
+
+/// One definition that applies.
+#[derive(Clone, Copy)]
+pub(super) struct Variant<'l> {
+    pub(super) defined: &'l Defined<JobStanza>,
+    pub(super) job: &'l JobStanza,
+    /// How deep it stands: 0 is the base job.
+    pub(super) depth: u32,
+}
+
+/// Returns whether a definition applies to a target.
+pub(super) fn applies(defined_branches: Option<&[crate::Pattern]>, implied: bool, target: Target<'_>) -> bool {
+    match (defined_branches, target.branch) {
+        (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches(branch)),
+        (Some(patterns), None) => patterns.iter().any(|pattern| pattern.matches(target.git_ref)),
+        (None, _) => implied,
+    }
+}
+
+/// Returns the definitions of `name` and its ancestors that apply, outermost ancestor first.
+pub(super) fn collect<'l>(layout: &'l Layout, name: &str, target: Target<'_>) -> Result<Vec<Variant<'l>>, Unmatched> {
+    let mut found = Vec::new();
+    let mut stack = Vec::new();
+    walk(layout, name, target, &mut stack, &mut found)?;
+    let depths: Vec<String> = found.iter().map(|variant: &Variant<'_>| variant.job.name.clone()).collect();
+    let mut seen: Vec<&String> = Vec::new();
+    for (variant, name) in found.iter_mut().zip(&depths) {
+        let depth = seen.iter().position(|one| *one == name).unwrap_or_else(|| {
+            seen.push(name);
+            seen.len() - 1
+        });
+        variant.depth = u32::try_from(depth).unwrap_or(u32::MAX);
+    }
+    Ok(found)
+}
+
+fn walk<'l>(
+    layout: &'l Layout,
+    name: &str,
+    target: Target<'_>,
+    stack: &mut Vec<String>,
+    found: &mut Vec<Variant<'l>>,
+) -> Result<(), Unmatched> {
+    if stack.len() >= DEPTH_MAX || stack.iter().any(|above| above == name) {
+        stack.push(name.to_owned());
+        return Err(Unmatched::Broken(format!(
+            "Dependency cycle detected in the parents of job {name}: {}",
+            stack.join(" → ")
+        )));
+    }
+    stack.push(name.to_owned());
+    let Some(variants) = layout.jobs.get(name) else {
+        return Err(Unmatched::Broken(format!("Job {name} not defined")));
+    };
+    let mut matched = false;
+    for defined in variants {
+        let Some(job) = defined.get() else { continue };
+        if !applies(job.branches.as_deref(), defined.matches_implied(target.branch), target) {
+            continue;
+        }
+        let parent = match &job.parent {
+            Parent::Base => None,
+            Parent::Named(parent) => Some(parent.as_str()),
+            Parent::Unset if !matched => Some(layout.tenant().default_parent.as_str()),
+            Parent::Unset => None,
+        };
+        // A base job that says nothing of its parent is the default parent itself: a further variant of it.
+        let parent = parent.filter(|parent| *parent != name);
+        if let Some(parent) = parent
+            && !found.iter().any(|variant| variant.job.name == parent)
+        {
+            // What a job checks out is also what its parents are chosen by.
+            let branch = job.override_checkout.as_deref().or(target.branch);
+            walk(layout, parent, Target { branch, ..target }, stack, found)?;
+        }
+        matched = true;
+        found.push(Variant { defined, job, depth: 0 });
+    }
+    stack.pop();
+    if matched { Ok(()) } else { Err(Unmatched::NoVariant(name.to_owned())) }
+}

@@ -1,0 +1,363 @@
+//! The jobs of one change, decided: which run, with every definition merged (Z4.7).
+
+use super::apply::{Building, blank, deep_merge};
+use super::collect::{Target, Unmatched, applies, collect};
+use crate::error::{ConfigError, Problem, ProblemKind};
+use crate::fragment::Source;
+use crate::layout::{Layout, NOOP};
+use crate::objects::{JobStanza, ProjectStanza};
+use crate::pipeline::Pipeline;
+use serde_json::{Map, Value as Json};
+use sluice_model::job::{FrozenJob, JobGraph};
+use sluice_model::{JobName, ProjectName};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What jobs are frozen for.
+#[derive(Debug, Clone, Copy)]
+pub struct FreezeInput<'a> {
+    /// The pipeline.
+    pub pipeline: &'a str,
+    /// The project of the change.
+    pub project: &'a ProjectName,
+    /// The branch it is for; `None` for a tag.
+    pub branch: Option<&'a str>,
+    /// The whole ref of a push (`refs/tags/1.0`); the branch's own for a change.
+    pub git_ref: &'a str,
+    /// The paths it touches; `None` where they are not known, which runs everything.
+    pub files: Option<&'a [String]>,
+    /// The layout without the change, when the change brings configuration: a job that it defines differently runs whatever files say.
+    pub before: Option<&'a Layout>,
+    /// The image that an event asks for: only its jobs run (L1.1).
+    pub image_name: Option<&'a str>,
+}
+
+impl<'a> FreezeInput<'a> {
+    /// Returns the input for a change of a branch, its files unknown.
+    pub fn change(pipeline: &'a str, project: &'a ProjectName, branch: &'a str) -> Self {
+        Self { pipeline, project, branch: Some(branch), git_ref: branch, files: None, before: None, image_name: None }
+    }
+
+    /// Returns the same with the paths that the change touches.
+    #[must_use]
+    pub fn touching(self, files: &'a [String]) -> Self {
+        Self { files: Some(files), ..self }
+    }
+}
+
+/// Frozen jobs, and why each runs or does not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frozen {
+    /// The jobs.
+    pub graph: JobGraph,
+    /// One line for each job that was considered.
+    pub trace: Vec<String>,
+}
+
+impl Layout {
+    /// Returns the jobs that run for `input`, in the order of the configuration, or every reason why there can be none.
+    pub fn freeze(&self, input: &FreezeInput<'_>) -> Result<JobGraph, Vec<ConfigError>> {
+        self.freeze_with_trace(input).map(|frozen| frozen.graph)
+    }
+
+    /// Returns as [`Layout::freeze`], and why each job runs or does not.
+    pub fn freeze_with_trace(&self, input: &FreezeInput<'_>) -> Result<Frozen, Vec<ConfigError>> {
+        let Some(pipeline) = self.pipeline(input.pipeline) else {
+            // A queue can outlive its pipeline by a moment; nothing is to be run then.
+            let trace = vec![format!("pipeline {} is not in the layout", input.pipeline)];
+            return Ok(Frozen { graph: JobGraph::default(), trace });
+        };
+        let mut freezer = Freezer { layout: self, pipeline, input, trace: Vec::new(), errors: Vec::new() };
+        let jobs = freezer.jobs();
+        if freezer.errors.is_empty() {
+            Ok(Frozen { graph: JobGraph { jobs }, trace: freezer.trace })
+        } else {
+            Err(freezer.errors)
+        }
+    }
+
+    /// Returns whether the first failure of a project's job in a pipeline ends the others.
+    pub fn fail_fast(&self, project: &ProjectName, pipeline: &str, branch: Option<&str>) -> bool {
+        let target = Target { branch, git_ref: branch.unwrap_or_default() };
+        let listed = listed(self, project, pipeline, target);
+        listed.stanzas.iter().rev().find_map(|(_, stanza)| stanza.pipelines.get(pipeline)?.fail_fast).unwrap_or(false)
+    }
+}
+
+/// What a project's stanzas and templates say of one pipeline.
+struct Listed<'l> {
+    stanzas: Vec<(&'l Source, &'l ProjectStanza)>,
+    variables: Map<String, Json>,
+}
+
+/// Returns the stanzas that apply, each project's templates before itself.
+fn listed<'l>(layout: &'l Layout, project: &ProjectName, pipeline: &str, target: Target<'_>) -> Listed<'l> {
+    let mut found = Listed { stanzas: Vec::new(), variables: Map::new() };
+    for defined in layout.stanzas_of(project) {
+        let Some(stanza) = defined.get() else {
+            continue;
+        };
+        if !applies(stanza.branches.as_deref(), defined.matches_implied(target.branch), target) {
+            continue;
+        }
+        for template in &stanza.templates {
+            for defined in layout.templates.get(template).map(Vec::as_slice).unwrap_or_default() {
+                if let Some(template) = defined.get().filter(|_| defined.matches_implied(target.branch)) {
+                    found.add(defined.source(), template, pipeline);
+                }
+            }
+        }
+        found.add(defined.source(), stanza, pipeline);
+    }
+    found
+}
+
+impl<'l> Listed<'l> {
+    fn add(&mut self, source: &'l Source, stanza: &'l ProjectStanza, pipeline: &str) {
+        deep_merge(&mut self.variables, &stanza.vars);
+        if stanza.pipelines.contains_key(pipeline) {
+            self.stanzas.push((source, stanza));
+        }
+    }
+}
+
+/// An entry of a job list.
+#[derive(Clone, Copy)]
+struct Entry<'l> {
+    source: &'l Source,
+    job: &'l JobStanza,
+}
+
+struct Freezer<'l, 'i> {
+    layout: &'l Layout,
+    pipeline: &'l Pipeline,
+    input: &'i FreezeInput<'i>,
+    trace: Vec<String>,
+    errors: Vec<ConfigError>,
+}
+
+/// What became of one job.
+enum Outcome {
+    Runs(Box<FrozenJob>),
+    Skipped(String),
+    Broken(String),
+}
+
+impl<'l> Freezer<'l, '_> {
+    fn jobs(&mut self) -> Vec<FrozenJob> {
+        let (order, entries, variables) = entries(self.layout, self.input);
+        let mut jobs = Vec::new();
+        for name in order {
+            let Some(of_job) = entries.get(name) else {
+                continue;
+            };
+            match self.job(name, of_job, &variables) {
+                Outcome::Runs(job) => {
+                    self.trace.push(format!("job {name} runs: {}", job.inheritance.join(", then ")));
+                    jobs.push(*job);
+                }
+                Outcome::Skipped(reason) => self.trace.push(format!("job {name} does not run: {reason}")),
+                Outcome::Broken(message) => self.refuse(of_job, message),
+            }
+        }
+        self.dependencies(&mut jobs, &entries);
+        jobs
+    }
+
+    fn refuse(&mut self, entries: &[Entry<'_>], message: String) {
+        let Some(entry) = entries.first() else { return };
+        let problem = Problem::new(ProblemKind::NotPermitted, entry.job.place.start, entry.job.place.end, message);
+        let problem = problem.in_stanza(&format!("project {}", self.input.project.name())).about(self.input.pipeline);
+        self.errors.push(entry.source.error(problem));
+    }
+
+    fn job(&self, name: &str, entries: &[Entry<'l>], variables: &Map<String, Json>) -> Outcome {
+        let built = match build(self.layout, self.pipeline, self.input, name, entries, variables) {
+            Ok(built) => built,
+            Err(outcome) => return outcome,
+        };
+        let (job, why_not) = built;
+        let Some(reason) = why_not.filter(|_| !self.is_new(name, &job)) else {
+            return Outcome::Runs(Box::new(job));
+        };
+        Outcome::Skipped(reason)
+    }
+
+    /// Returns whether the change defines the job otherwise than it was (match-on-config-updates).
+    fn is_new(&self, name: &str, job: &FrozenJob) -> bool {
+        let Some(before) = self.input.before else {
+            return false;
+        };
+        if job.other.get("match-on-config-updates") == Some(&Json::Bool(false)) {
+            return false;
+        }
+        let Some(pipeline) = before.pipeline(self.input.pipeline) else {
+            return true;
+        };
+        let (_, entries, variables) = entries(before, self.input);
+        let Some(of_job) = entries.get(name) else {
+            return true;
+        };
+        match build(before, pipeline, self.input, name, of_job, &variables) {
+            Ok((old, _)) => content(&old) != content(job),
+            Err(_) => true,
+        }
+    }
+
+    fn dependencies(&mut self, jobs: &mut [FrozenJob], entries: &BTreeMap<&str, Vec<Entry<'l>>>) {
+        let running: BTreeSet<JobName> = jobs.iter().map(|job| job.name.clone()).collect();
+        for job in jobs.iter_mut() {
+            job.dependencies.retain(|dependency| !dependency.soft || running.contains(&dependency.name));
+        }
+        let missing: Vec<(JobName, JobName)> = jobs
+            .iter()
+            .flat_map(|job| job.dependencies.iter().map(|dependency| (job.name.clone(), dependency.name.clone())))
+            .filter(|(_, wanted)| !running.contains(wanted))
+            .collect();
+        for (job, wanted) in missing {
+            let of_job = entries.get(job.as_str()).cloned().unwrap_or_default();
+            self.refuse(&of_job, format!("Job {job} depends on {wanted} which was not run."));
+        }
+        if let Some(circle) = circle(jobs) {
+            let of_job = entries.get(circle.as_str()).cloned().unwrap_or_default();
+            self.refuse(&of_job, format!("Dependency cycle detected in job {circle}"));
+        }
+    }
+}
+
+type Entries<'l> = (Vec<&'l str>, BTreeMap<&'l str, Vec<Entry<'l>>>, Map<String, Json>);
+
+/// Returns the job lists of a project in a pipeline: names in order, entries by name, variables of the project.
+fn entries<'l>(layout: &'l Layout, input: &FreezeInput<'_>) -> Entries<'l> {
+    let mut order: Vec<&str> = Vec::new();
+    let mut entries: BTreeMap<&str, Vec<Entry<'_>>> = BTreeMap::new();
+    let Listed { stanzas, variables } =
+        listed(layout, input.project, input.pipeline, Target { branch: input.branch, git_ref: input.git_ref });
+    for (source, stanza) in stanzas {
+        for job in stanza.pipelines.get(input.pipeline).into_iter().flat_map(|jobs| &jobs.jobs) {
+            let list = entries.entry(&job.name).or_default();
+            if list.is_empty() {
+                order.push(&job.name);
+            }
+            list.push(Entry { source, job });
+        }
+    }
+    (order, entries, variables)
+}
+
+/// Merges every definition of a job. Returns it, and why files say that it does not run.
+fn build<'l>(
+    layout: &'l Layout,
+    pipeline: &Pipeline,
+    input: &FreezeInput<'_>,
+    name: &str,
+    entries: &[Entry<'l>],
+    variables: &Map<String, Json>,
+) -> Result<(FrozenJob, Option<String>), Outcome> {
+    let broken = Outcome::Broken;
+    let target = Target { branch: input.branch, git_ref: input.git_ref };
+    let matching: Vec<&Entry<'_>> =
+        entries.iter().filter(|entry| applies(entry.job.branches.as_deref(), true, target)).collect();
+    if matching.is_empty() {
+        return Err(Outcome::Skipped("no entry of the project is for this branch".to_owned()));
+    }
+    if name == NOOP && !layout.jobs.contains_key(NOOP) {
+        return Ok((blank(NOOP), None));
+    }
+    let checkout = matching.iter().rev().find_map(|entry| entry.job.override_checkout.as_deref());
+    let variants =
+        collect(layout, name, Target { branch: checkout.or(input.branch), ..target }).map_err(|cause| match cause {
+            Unmatched::NoVariant(missing) => Outcome::Skipped(format!("no definition of {missing} is for this branch")),
+            Unmatched::Broken(message) => broken(message),
+        })?;
+    let mut building = Building::new(layout, name);
+    for variant in &variants {
+        building.variant(variant).map_err(broken)?;
+    }
+    for entry in matching {
+        building.entry(entry.job, entry.source).map_err(broken)?;
+    }
+    check(&building, pipeline, input, name).map_err(broken)?;
+    building.imply_run();
+    let why_not =
+        skipped_by_files(&building, input.files).or_else(|| skipped_by_image(&building.job, input.image_name));
+    let mut job = building.job;
+    if !building.match_on_config_updates {
+        job.other.insert("match-on-config-updates".to_owned(), Json::Bool(false));
+    }
+    let mut merged = variables.clone();
+    deep_merge(&mut merged, &job.vars);
+    job.vars = merged;
+    if job.ansible_version.is_none() {
+        job.ansible_version = layout.tenant().default_ansible_version.clone();
+    }
+    if job.nodesets.is_empty() {
+        return Err(broken(format!("The nodeset of job {name} was not found.")));
+    }
+    Ok((job, why_not))
+}
+
+fn check(building: &Building<'_>, pipeline: &Pipeline, input: &FreezeInput<'_>, name: &str) -> Result<(), String> {
+    let project = input.project;
+    if building.is_abstract {
+        return Err(format!("Job {name} is abstract and may not be directly run"));
+    }
+    if building.allowed_projects.as_ref().is_some_and(|allowed| !allowed.contains(project)) {
+        return Err(format!("Project {} is not allowed to run job {name}", project.name()));
+    }
+    if building.job.post_review && !pipeline.post_review {
+        return Err(format!("Pre-review pipeline {} does not allow post-review job {name}", pipeline.name));
+    }
+    if building.uses_secrets && pipeline.allow_secrets == Some(false) {
+        return Err(format!("Pipeline {} does not allow jobs with secrets, but {name} has some", pipeline.name));
+    }
+    Ok(())
+}
+
+/// Gerrit lists the commit's message as a file; it is never one that matters.
+const COMMIT_MESSAGE: &str = "/COMMIT_MSG";
+
+fn skipped_by_files(building: &Building<'_>, files: Option<&[String]>) -> Option<String> {
+    let files = files?;
+    if !building.files.is_empty()
+        && !files.iter().any(|file| building.files.iter().any(|pattern| pattern.matches(file)))
+    {
+        return Some("no file that it is for was touched".to_owned());
+    }
+    let real: Vec<&String> = files.iter().filter(|file| *file != COMMIT_MESSAGE).collect();
+    let irrelevant = |file: &&String| building.irrelevant_files.iter().any(|pattern| pattern.matches(file));
+    if !building.irrelevant_files.is_empty() && !real.is_empty() && real.iter().all(irrelevant) {
+        return Some("only irrelevant files were touched".to_owned());
+    }
+    None
+}
+
+fn skipped_by_image(job: &FrozenJob, image: Option<&str>) -> Option<String> {
+    let image = image?;
+    (job.image_build_name.as_deref() != Some(image)).then(|| format!("it does not build the image {image}"))
+}
+
+/// Returns the hash of a job without where it was written: a definition that moved to another file is not changed.
+fn content(job: &FrozenJob) -> String {
+    FrozenJob { inheritance: Vec::new(), ..job.clone() }.hash()
+}
+
+/// Returns a job that waits for itself, if there is one.
+fn circle(jobs: &[FrozenJob]) -> Option<JobName> {
+    let mut left: BTreeMap<&JobName, BTreeSet<&JobName>> = jobs
+        .iter()
+        .map(|job| (&job.name, job.dependencies.iter().map(|dependency| &dependency.name).collect()))
+        .collect();
+    loop {
+        let free: Vec<&JobName> = left
+            .iter()
+            .filter(|(_, waits)| waits.iter().all(|one| !left.contains_key(*one)))
+            .map(|(name, _)| *name)
+            .collect();
+        if free.is_empty() {
+            return left.keys().next().map(|name| (*name).clone());
+        }
+        for name in free {
+            left.remove(name);
+        }
+    }
+}

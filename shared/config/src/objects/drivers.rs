@@ -1,0 +1,339 @@
+//! The words each driver has for triggers, requirements and reporters.
+
+use super::read::{Fields, Problems, members, patterns, seconds, texts};
+use crate::Pattern;
+use crate::connection::Driver;
+use crate::pipeline::{
+    Approval, CheckConclusion, CommitStatus, FilterKind, GerritFilter, GerritReporter, GerritTrigger, GitHubFilter,
+    GitHubReporter, GitHubTrigger, GitLabFilter, GitLabReporter, GitLabTrigger, GitTrigger, Permission, ReporterKind,
+    ReviewRequirement, ReviewVerdict, TimerTrigger, TriggerKind, ZuulReporter, ZuulTrigger,
+};
+use crate::yaml::{Node, Value};
+
+const PERMISSIONS: [(&str, Permission); 3] =
+    [("read", Permission::Read), ("write", Permission::Write), ("admin", Permission::Admin)];
+
+pub(super) fn trigger(driver: Driver, node: &Node, p: &mut Problems) -> Option<(TriggerKind, bool)> {
+    if matches!(driver, Driver::Pagure | Driver::Other) {
+        return Some((TriggerKind::Other(node.to_json()), false));
+    }
+    let mut f = Fields::of(node, "trigger", p)?;
+    let debug = f.flag("debug", p).unwrap_or(false);
+    let kind = match driver {
+        Driver::GitHub => TriggerKind::GitHub(github_trigger(&mut f, p)),
+        Driver::Gerrit => TriggerKind::Gerrit(gerrit_trigger(&mut f, p)),
+        Driver::GitLab => TriggerKind::GitLab(GitLabTrigger {
+            event: events(&mut f, &["gl_merge_request", "gl_push"], p),
+            action: f.texts("action", p).unwrap_or_default(),
+            branch: f.patterns("branch", p).unwrap_or_default(),
+            comment: f.patterns("comment", p).unwrap_or_default(),
+            r#ref: f.patterns("ref", p).unwrap_or_default(),
+            labels: f.texts("labels", p).unwrap_or_default(),
+            unlabels: f.texts("unlabels", p).unwrap_or_default(),
+        }),
+        Driver::Git => TriggerKind::Git(GitTrigger {
+            event: events(&mut f, &["ref-updated"], p),
+            r#ref: f.patterns("ref", p).unwrap_or_default(),
+            ignore_deletes: f.flag("ignore-deletes", p),
+        }),
+        Driver::Timer => TriggerKind::Timer(TimerTrigger {
+            time: f.required_text("time", p).unwrap_or_default(),
+            dereference: f.flag("dereference", p).unwrap_or(false),
+        }),
+        Driver::Zuul => TriggerKind::Zuul(ZuulTrigger {
+            event: events(
+                &mut f,
+                &["parent-change-enqueued", "project-change-merged", "image-build", "image-validate", "image-delete"],
+                p,
+            ),
+            pipeline: f.patterns("pipeline", p).unwrap_or_default(),
+        }),
+        Driver::Smtp
+        | Driver::Mqtt
+        | Driver::Sql
+        | Driver::Elasticsearch
+        | Driver::Aws
+        | Driver::Static
+        | Driver::Pagure
+        | Driver::Other => {
+            p.syntax(node, "trigger", "a connection of this driver has no events to trigger on");
+            return None;
+        }
+    };
+    f.finish(p);
+    Some((kind, debug))
+}
+
+/// Takes `event` (the seeds also write `events`), each a word of the driver.
+fn events(f: &mut Fields<'_>, known: &[&str], p: &mut Problems) -> Vec<String> {
+    let Some(node) = f.take_any(&["event", "events"]) else {
+        p.syntax(f.node(), "trigger.event", "required key not provided: \"event\"");
+        return Vec::new();
+    };
+    let list = texts(node, "trigger.event", p);
+    for wrong in list.iter().filter(|event| !known.contains(&event.as_str())) {
+        let problem = crate::error::Problem::new(
+            crate::error::ProblemKind::Syntax,
+            node.start,
+            node.end,
+            format!("\"{wrong}\" is not one of {} for \"event\"", known.join(", ")),
+        );
+        p.add(problem.about("trigger.event").suggesting(wrong, known.iter().copied()));
+    }
+    list
+}
+
+fn github_trigger(f: &mut Fields<'_>, p: &mut Problems) -> GitHubTrigger {
+    let require = f.take("require").and_then(|node| filter(Driver::GitHub, node, "trigger.require", p));
+    let require_status = f.take("require-status").map(|node| whole_patterns(node, "trigger.require-status", p));
+    let require = match (require, require_status) {
+        (Some(FilterKind::GitHub(mut filter)), Some(status)) => {
+            filter.status.extend(status);
+            Some(FilterKind::GitHub(filter))
+        }
+        (None, Some(status)) => Some(FilterKind::GitHub(GitHubFilter { status, ..GitHubFilter::default() })),
+        (require, _) => require,
+    };
+    GitHubTrigger {
+        event: events(f, &["pull_request", "pull_request_review", "push", "check_run"], p),
+        action: f.texts("action", p).unwrap_or_default(),
+        branch: f.patterns("branch", p).unwrap_or_default(),
+        r#ref: f.patterns("ref", p).unwrap_or_default(),
+        comment: f.patterns("comment", p).unwrap_or_default(),
+        label: f.texts("label", p).unwrap_or_default(),
+        unlabel: f.texts("unlabel", p).unwrap_or_default(),
+        permission: f.word("permission", &PERMISSIONS, p),
+        state: f.texts("state", p).unwrap_or_default(),
+        status: f.take("status").map(|node| whole_patterns(node, "trigger.status", p)).unwrap_or_default(),
+        check: f.take("check").map(|node| whole_patterns(node, "trigger.check", p)).unwrap_or_default(),
+        require,
+        reject: f.take("reject").and_then(|node| filter(Driver::GitHub, node, "trigger.reject", p)),
+    }
+}
+
+fn gerrit_trigger(f: &mut Fields<'_>, p: &mut Problems) -> GerritTrigger {
+    let require = f.take("require").and_then(|node| filter(Driver::Gerrit, node, "trigger.require", p));
+    let require_approval = f.take("require-approval").map(|node| approvals(node, "trigger.require-approval", p));
+    let reject = f.take("reject").and_then(|node| filter(Driver::Gerrit, node, "trigger.reject", p));
+    let reject_approval = f.take("reject-approval").map(|node| approvals(node, "trigger.reject-approval", p));
+    GerritTrigger {
+        event: f.texts("event", p).unwrap_or_default(),
+        branch: f.patterns("branch", p).unwrap_or_default(),
+        r#ref: f.patterns("ref", p).unwrap_or_default(),
+        ignore_deletes: f.flag("ignore-deletes", p),
+        approval: f.take("approval").map(|node| approvals(node, "trigger.approval", p)).unwrap_or_default(),
+        approval_change: f
+            .take("approval-change")
+            .map(|node| approvals(node, "trigger.approval-change", p))
+            .unwrap_or_default(),
+        email: either(f, "email", "email_filter", p),
+        username: either(f, "username", "username_filter", p),
+        comment: either(f, "comment", "comment_filter", p),
+        added: f.patterns("added", p).unwrap_or_default(),
+        removed: f.patterns("removed", p).unwrap_or_default(),
+        scheme: f.text("scheme", p),
+        uuid: f.text("uuid", p),
+        require: with_approvals(require, require_approval),
+        reject: with_approvals(reject, reject_approval),
+    }
+}
+
+fn either(f: &mut Fields<'_>, name: &'static str, old: &'static str, p: &mut Problems) -> Vec<Pattern> {
+    f.take_any(&[name, old]).map(|node| patterns(node, name, p)).unwrap_or_default()
+}
+
+fn with_approvals(filter: Option<FilterKind>, more: Option<Vec<Approval>>) -> Option<FilterKind> {
+    match (filter, more) {
+        (Some(FilterKind::Gerrit(mut filter)), Some(more)) => {
+            filter.approval.extend(more);
+            Some(FilterKind::Gerrit(filter))
+        }
+        (None, Some(approval)) => Some(FilterKind::Gerrit(GerritFilter { approval, ..GerritFilter::default() })),
+        (filter, _) => filter,
+    }
+}
+
+pub(super) fn filter(driver: Driver, node: &Node, name: &str, p: &mut Problems) -> Option<FilterKind> {
+    if !matches!(driver, Driver::GitHub | Driver::Gerrit | Driver::GitLab) {
+        return Some(FilterKind::Other(node.to_json()));
+    }
+    let mut f = Fields::of(node, name, p)?;
+    let kind = match driver {
+        Driver::GitHub => FilterKind::GitHub(GitHubFilter {
+            review: f.take("review").map(|node| reviews(node, &f.path("review"), p)).unwrap_or_default(),
+            open: f.flag("open", p),
+            merged: f.flag("merged", p),
+            current_patchset: f.flag("current-patchset", p),
+            draft: f.flag("draft", p),
+            status: f.take("status").map(|node| whole_patterns(node, &f.path("status"), p)).unwrap_or_default(),
+            label: f.texts("label", p).unwrap_or_default(),
+        }),
+        Driver::Gerrit => FilterKind::Gerrit(GerritFilter {
+            approval: f.take("approval").map(|node| approvals(node, &f.path("approval"), p)).unwrap_or_default(),
+            open: f.flag("open", p),
+            current_patchset: f.flag("current-patchset", p),
+            wip: f.flag("wip", p),
+            hashtags: f.patterns("hashtags", p).unwrap_or_default(),
+            status: f.texts("status", p).unwrap_or_default(),
+        }),
+        _ => FilterKind::GitLab(GitLabFilter {
+            open: f.flag("open", p),
+            merged: f.flag("merged", p),
+            approved: f.flag("approved", p),
+            labels: f.texts("labels", p).unwrap_or_default(),
+        }),
+    };
+    f.finish(p);
+    Some(kind)
+}
+
+/// Reads expressions that cover a whole text.
+fn whole_patterns(node: &Node, attribute: &str, p: &mut Problems) -> Vec<Pattern> {
+    patterns(node, attribute, p)
+}
+
+fn reviews(node: &Node, attribute: &str, p: &mut Problems) -> Vec<ReviewRequirement> {
+    let mut list = Vec::new();
+    for member in members(node) {
+        let Some(mut f) = Fields::of(member, attribute, p) else {
+            continue;
+        };
+        list.push(ReviewRequirement {
+            username: one_pattern(&mut f, "username", p),
+            email: one_pattern(&mut f, "email", p),
+            older_than_seconds: f.seconds("older-than", p),
+            newer_than_seconds: f.seconds("newer-than", p),
+            r#type: f.text("type", p),
+            permission: f.word("permission", &PERMISSIONS, p),
+        });
+        f.finish(p);
+    }
+    list
+}
+
+fn one_pattern(f: &mut Fields<'_>, name: &'static str, p: &mut Problems) -> Option<Pattern> {
+    f.patterns(name, p).and_then(|list| list.into_iter().next())
+}
+
+/// Reads votes: every key but those of a person or a time is a label.
+fn approvals(node: &Node, attribute: &str, p: &mut Problems) -> Vec<Approval> {
+    let mut list = Vec::new();
+    for member in members(node) {
+        let Some(mut f) = Fields::of(member, attribute, p) else {
+            continue;
+        };
+        let mut approval = Approval {
+            username: one_pattern(&mut f, "username", p),
+            email: one_pattern(&mut f, "email", p),
+            older_than_seconds: f.take("older-than").and_then(seconds),
+            newer_than_seconds: f.take("newer-than").and_then(seconds),
+            labels: std::collections::BTreeMap::new(),
+        };
+        for (label, votes) in f.rest() {
+            let values = members(votes)
+                .iter()
+                .filter_map(|vote| match &vote.value {
+                    Value::Int(number) => Some(*number),
+                    Value::Text(text) => text.parse().ok(),
+                    _ => {
+                        p.expected(vote, attribute, "a vote");
+                        None
+                    }
+                })
+                .collect();
+            approval.labels.insert(label.to_owned(), values);
+        }
+        list.push(approval);
+    }
+    list
+}
+
+pub(super) fn reporter(driver: Driver, node: &Node, name: &str, p: &mut Problems) -> Option<ReporterKind> {
+    let empty = Node { value: Value::Map(Vec::new()), start: node.start, end: node.end };
+    let node = if node.is_null() { &empty } else { node };
+    if matches!(driver, Driver::Sql | Driver::Elasticsearch | Driver::Pagure | Driver::Other) {
+        return Some(ReporterKind::Other(node.to_json()));
+    }
+    let mut f = Fields::of(node, name, p)?;
+    let kind = match driver {
+        Driver::GitHub => ReporterKind::GitHub(github_reporter(&mut f, p)),
+        Driver::Gerrit => ReporterKind::Gerrit(gerrit_reporter(&mut f, p)),
+        Driver::GitLab => ReporterKind::GitLab(GitLabReporter {
+            comment: f.flag("comment", p),
+            approval: f.flag("approval", p),
+            merge: f.flag("merge", p).unwrap_or(false),
+            label: f.texts("label", p).unwrap_or_default(),
+            unlabel: f.texts("unlabel", p).unwrap_or_default(),
+        }),
+        Driver::Smtp => {
+            ReporterKind::Smtp { to: f.text("to", p), from: f.text("from", p), subject: f.text("subject", p) }
+        }
+        Driver::Mqtt => ReporterKind::Mqtt {
+            topic: f.required_text("topic", p)?,
+            qos: f.count("qos", 0, p).and_then(|qos| u8::try_from(qos.min(2)).ok()).unwrap_or(0),
+            include_returned_data: f.flag("include-returned-data", p).unwrap_or(false),
+        },
+        Driver::Zuul => ReporterKind::Zuul(ZuulReporter {
+            image_built: f.flag("image-built", p).unwrap_or(false),
+            image_validated: f.flag("image-validated", p).unwrap_or(false),
+        }),
+        _ => {
+            p.syntax(node, name, "a connection of this driver cannot report");
+            return None;
+        }
+    };
+    f.finish(p);
+    Some(kind)
+}
+
+fn github_reporter(f: &mut Fields<'_>, p: &mut Problems) -> GitHubReporter {
+    use CheckConclusion as Check;
+    let statuses =
+        [("pending", CommitStatus::Pending), ("success", CommitStatus::Success), ("failure", CommitStatus::Failure)];
+    let checks = [
+        ("queued", Check::Queued),
+        ("in_progress", Check::InProgress),
+        ("success", Check::Success),
+        ("failure", Check::Failure),
+        ("cancelled", Check::Cancelled),
+        ("skipped", Check::Skipped),
+        ("neutral", Check::Neutral),
+    ];
+    let verdicts = [
+        ("approve", ReviewVerdict::Approve),
+        ("request-changes", ReviewVerdict::RequestChanges),
+        ("comment", ReviewVerdict::Comment),
+    ];
+    GitHubReporter {
+        status: f.word("status", &statuses, p),
+        check: f.word("check", &checks, p),
+        comment: f.flag("comment", p),
+        review: f.word("review", &verdicts, p),
+        review_body: f.text("review-body", p),
+        merge: f.flag("merge", p).unwrap_or(false),
+        label: f.texts("label", p).unwrap_or_default(),
+        unlabel: f.texts("unlabel", p).unwrap_or_default(),
+        status_url: f.text("status-url", p),
+    }
+}
+
+fn gerrit_reporter(f: &mut Fields<'_>, p: &mut Problems) -> GerritReporter {
+    let mut reporter = GerritReporter {
+        submit: f.flag("submit", p).unwrap_or(false),
+        comment: f.flag("comment", p),
+        notify: f.text("notify", p),
+        ..GerritReporter::default()
+    };
+    if let Some(checks) = f.mapping("checks-api", p) {
+        reporter.checks_api = checks.into_iter().collect();
+    }
+    for (label, vote) in f.rest() {
+        match vote.value {
+            Value::Int(number) => {
+                reporter.votes.insert(label.to_owned(), number);
+            }
+            _ => p.expected(vote, label, "a vote"),
+        }
+    }
+    reporter
+}

@@ -1,0 +1,360 @@
+//! A job's definition, or a variant of one: what a `job` stanza or an entry of a project's job list says.
+
+use super::combine::Combined;
+use super::nodeset::{self, NodesetBody};
+use super::read::{Fields, Problems, members, patterns, texts, untag, variables};
+use super::{Place, job_parts};
+use crate::Pattern;
+use crate::yaml::{Node, Value};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+use sluice_model::job::{Dependency, SemaphoreUse, WorkspaceScheme};
+use std::collections::BTreeMap;
+
+/// One definition of a job. `None` says nothing about an attribute.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobStanza {
+    /// The job's name; a project's entry may be a pattern of none.
+    pub name: String,
+    /// Where it stands.
+    pub place: Place,
+    /// Whom it inherits from.
+    pub parent: Parent,
+    /// Whether it may be changed by nobody.
+    #[serde(rename = "final")]
+    pub is_final: Option<bool>,
+    /// Whether it only serves as a parent.
+    #[serde(rename = "abstract")]
+    pub is_abstract: Option<bool>,
+    /// Whether only its own project may inherit from it.
+    pub protected: Option<bool>,
+    /// Whether only abstract jobs may inherit from it.
+    pub intermediate: Option<bool>,
+    /// Kinds of artifacts it wants.
+    pub requires: Option<Combined<Vec<String>>>,
+    /// Kinds of artifacts it makes.
+    pub provides: Option<Combined<Vec<String>>>,
+    /// Tags for people.
+    pub tags: Option<Combined<Vec<String>>>,
+    /// What a report says of its success.
+    pub success_message: Option<String>,
+    /// What a report says of its failure.
+    pub failure_message: Option<String>,
+    /// Whether its result counts.
+    pub voting: Option<bool>,
+    /// Semaphores to hold.
+    pub semaphores: Option<Vec<SemaphoreUse>>,
+    /// Branches of the change it applies to.
+    pub branches: Option<Vec<Pattern>>,
+    /// Files of which one must be touched.
+    pub files: Option<Combined<Vec<Pattern>>>,
+    /// Files that alone do not make it run.
+    pub irrelevant_files: Option<Combined<Vec<Pattern>>>,
+    /// Secrets for its playbooks.
+    pub secrets: Option<Vec<SecretRef>>,
+    /// Whether children may use its secrets: the seeds' `auth: inherit` (Z4.4); `None` for the released form.
+    pub auth_inherit: Option<bool>,
+    /// Its nodes.
+    pub nodeset: Option<NodesetRef>,
+    /// Time for pre-run in seconds.
+    pub pre_timeout_seconds: Option<u64>,
+    /// Time for the run in seconds.
+    pub timeout_seconds: Option<u64>,
+    /// Time for post-run in seconds.
+    pub post_timeout_seconds: Option<u64>,
+    /// Attempts in all.
+    pub attempts: Option<u32>,
+    /// Playbooks before.
+    pub pre_run: Option<Vec<PlaybookRef>>,
+    /// Playbooks after.
+    pub post_run: Option<Vec<PlaybookRef>>,
+    /// The main playbooks.
+    pub run: Option<Vec<PlaybookRef>>,
+    /// Sources of roles.
+    pub roles: Option<Vec<RoleRef>>,
+    /// Repositories to put in place.
+    pub required_projects: Option<Combined<Vec<RequiredProjectRef>>>,
+    /// Variables for all hosts.
+    pub vars: Option<Combined<Map<String, Json>>>,
+    /// Variables that win.
+    pub extra_vars: Option<Combined<Map<String, Json>>>,
+    /// Variables by host.
+    pub host_vars: Option<Combined<BTreeMap<String, Map<String, Json>>>>,
+    /// Variables by group.
+    pub group_vars: Option<Combined<BTreeMap<String, Map<String, Json>>>>,
+    /// Jobs that come first.
+    pub dependencies: Option<Combined<Vec<Dependency>>>,
+    /// Projects that alone may run it.
+    pub allowed_projects: Option<Vec<String>>,
+    /// Branch to check out where it exists, and to match by.
+    pub override_checkout: Option<String>,
+    /// What it does, for people.
+    pub description: Option<String>,
+    /// What is special about this variant, for people.
+    pub variant_description: Option<String>,
+    /// Whether it may only run after review.
+    pub post_review: Option<bool>,
+    /// Whether a change of its definition makes it run in spite of file matchers.
+    pub match_on_config_updates: Option<bool>,
+    /// Where repositories lie.
+    pub workspace_scheme: Option<WorkspaceScheme>,
+    /// Ansible's version.
+    pub ansible_version: Option<String>,
+    /// The image it builds.
+    pub image_build_name: Option<String>,
+    /// Attributes that no later definition may change.
+    pub final_attributes: Vec<String>,
+    /// Attributes that act at run time only, as written.
+    pub other: Map<String, Json>,
+}
+
+/// Whom a job inherits from.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Parent {
+    /// Nothing is said: the tenant's default parent, or none for a further variant.
+    #[default]
+    Unset,
+    /// `null`: a base job.
+    Base,
+    /// A job.
+    Named(String),
+}
+
+/// A secret a job uses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretRef {
+    /// The variable it is put in.
+    pub name: String,
+    /// The secret's name.
+    pub secret: String,
+    /// Whether playbooks of parents see it too.
+    #[serde(default)]
+    pub pass_to_parent: bool,
+}
+
+/// The nodes of a job: by name or in line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodesetRef {
+    /// A nodeset's name.
+    Named(String),
+    /// Nodes and groups, or alternatives.
+    Inline(NodesetBody),
+}
+
+/// A playbook as a job names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaybookRef {
+    /// Its path as written; suffix and directory may be missing (Z4.9).
+    pub path: String,
+    /// Semaphores held while it runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub semaphores: Vec<String>,
+    /// Whether it runs even for an aborted build.
+    #[serde(default)]
+    pub cleanup: bool,
+}
+
+/// A source of roles as a job names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoleRef {
+    /// The project, or the name on Ansible Galaxy.
+    pub source: RoleSource,
+    /// The directory it is placed in.
+    pub name: Option<String>,
+}
+
+/// Where roles come from (Z4.6).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RoleSource {
+    /// A project of the tenant.
+    Zuul(String),
+    /// Ansible Galaxy.
+    Galaxy(String),
+}
+
+/// A repository as a job names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequiredProjectRef {
+    /// The project's name, short or canonical.
+    pub name: String,
+    /// Branch to check out where it exists.
+    pub override_checkout: Option<String>,
+}
+
+impl Default for JobStanza {
+    fn default() -> Self {
+        Self::named("", Place::default())
+    }
+}
+
+impl JobStanza {
+    /// Returns a definition that says nothing but its name.
+    pub fn named(name: &str, place: Place) -> Self {
+        Self {
+            name: name.to_owned(),
+            place,
+            parent: Parent::Unset,
+            is_final: None,
+            is_abstract: None,
+            protected: None,
+            intermediate: None,
+            requires: None,
+            provides: None,
+            tags: None,
+            success_message: None,
+            failure_message: None,
+            voting: None,
+            semaphores: None,
+            branches: None,
+            files: None,
+            irrelevant_files: None,
+            secrets: None,
+            auth_inherit: None,
+            nodeset: None,
+            pre_timeout_seconds: None,
+            timeout_seconds: None,
+            post_timeout_seconds: None,
+            attempts: None,
+            pre_run: None,
+            post_run: None,
+            run: None,
+            roles: None,
+            required_projects: None,
+            vars: None,
+            extra_vars: None,
+            host_vars: None,
+            group_vars: None,
+            dependencies: None,
+            allowed_projects: None,
+            override_checkout: None,
+            description: None,
+            variant_description: None,
+            post_review: None,
+            match_on_config_updates: None,
+            workspace_scheme: None,
+            ansible_version: None,
+            image_build_name: None,
+            final_attributes: Vec::new(),
+            other: Map::new(),
+        }
+    }
+
+    /// Returns whether anything that decides how it runs is set: such an entry may not change a final job.
+    pub fn changes_execution(&self) -> Option<&'static str> {
+        let set = [
+            ("parent", self.parent != Parent::Unset),
+            ("semaphores", self.semaphores.is_some()),
+            ("secrets", self.secrets.is_some()),
+            ("nodeset", self.nodeset.is_some()),
+            ("pre-timeout", self.pre_timeout_seconds.is_some()),
+            ("timeout", self.timeout_seconds.is_some()),
+            ("post-timeout", self.post_timeout_seconds.is_some()),
+            ("attempts", self.attempts.is_some()),
+            ("pre-run", self.pre_run.is_some()),
+            ("post-run", self.post_run.is_some()),
+            ("run", self.run.is_some()),
+            ("roles", self.roles.is_some()),
+            ("required-projects", self.required_projects.is_some()),
+            ("vars", self.vars.is_some()),
+            ("extra-vars", self.extra_vars.is_some()),
+            ("host-vars", self.host_vars.is_some()),
+            ("group-vars", self.group_vars.is_some()),
+            ("allowed-projects", self.allowed_projects.is_some()),
+            ("override-checkout", self.override_checkout.is_some()),
+            ("workspace-scheme", self.workspace_scheme.is_some()),
+            ("ansible-version", self.ansible_version.is_some()),
+            ("image-build-name", self.image_build_name.is_some()),
+        ];
+        set.into_iter().find(|(_, set)| *set).map(|(name, _)| name)
+    }
+}
+
+/// Reads the attributes of a job; `fields` no longer holds what is not a job's own.
+pub(crate) fn read(name: &str, place: Place, fields: &mut Fields<'_>, p: &mut Problems) -> JobStanza {
+    let f = fields;
+    let mut job = JobStanza::named(name, place);
+    job.parent = match f.take("parent") {
+        None => Parent::Unset,
+        Some(node) if node.is_null() => Parent::Base,
+        Some(node) => super::read::text(node, "parent", p).map_or(Parent::Unset, Parent::Named),
+    };
+    job.is_final = f.flag("final", p);
+    job.is_abstract = f.flag("abstract", p);
+    job.protected = f.flag("protected", p);
+    job.intermediate = f.flag("intermediate", p);
+    job.requires = f.combined("requires", p, |node, at, p| Some(texts(node, at, p)));
+    job.provides = f.combined("provides", p, |node, at, p| Some(texts(node, at, p)));
+    job.tags = f.combined("tags", p, |node, at, p| Some(texts(node, at, p)));
+    job.success_message = f.text("success-message", p);
+    job.failure_message = f.text("failure-message", p);
+    job.voting = f.flag("voting", p);
+    job.semaphores = f.take_any(&["semaphores", "semaphore"]).map(|node| job_parts::semaphores(node, p));
+    job.branches = f.patterns("branches", p);
+    job.files = f.combined("files", p, |node, at, p| Some(patterns(node, at, p)));
+    job.irrelevant_files = f.combined("irrelevant-files", p, |node, at, p| Some(patterns(node, at, p)));
+    job.secrets = f.take("secrets").map(|node| job_parts::secrets(node, p));
+    job.nodeset = f.take_any(&["nodeset", "nodes"]).and_then(|node| nodeset_ref(node, p));
+    job.pre_timeout_seconds = f.seconds("pre-timeout", p);
+    job.timeout_seconds = f.seconds("timeout", p);
+    job.post_timeout_seconds = f.seconds("post-timeout", p);
+    job.attempts = f.count("attempts", 1, p);
+    job.pre_run = f.take("pre-run").map(|node| job_parts::playbooks(node, "pre-run", p));
+    job.post_run = f.take("post-run").map(|node| job_parts::playbooks(node, "post-run", p));
+    job.run = f.take("run").map(|node| job_parts::playbooks(node, "run", p));
+    if let Some(node) = f.take("cleanup-run") {
+        let cleanup = job_parts::playbooks(node, "cleanup-run", p)
+            .into_iter()
+            .map(|playbook| PlaybookRef { cleanup: true, ..playbook });
+        job.post_run.get_or_insert_default().extend(cleanup);
+    }
+    job.roles = f.take("roles").map(|node| job_parts::roles(node, p));
+    let required = if f.has("required-projects") { "required-projects" } else { "repos" };
+    job.required_projects = f.combined(required, p, |node, _, p| Some(job_parts::required_projects(node, p)));
+    job.vars = f.combined("vars", p, variables);
+    job.extra_vars = f.combined("extra-vars", p, variables);
+    job.host_vars = f.combined("host-vars", p, job_parts::variables_by_name);
+    job.group_vars = f.combined("group-vars", p, job_parts::variables_by_name);
+    job.dependencies = f.combined("dependencies", p, |node, _, p| Some(job_parts::dependencies(node, p)));
+    job.allowed_projects = f.texts("allowed-projects", p);
+    job.override_checkout = f.text("override-checkout", p).or(f.text("override-branch", p));
+    job.description = f.text("description", p);
+    job.variant_description = f.text("variant-description", p);
+    job.post_review = f.flag("post-review", p);
+    job.match_on_config_updates = f.flag("match-on-config-updates", p);
+    job.workspace_scheme = f.word(
+        "workspace-scheme",
+        &[("golang", WorkspaceScheme::Golang), ("flat", WorkspaceScheme::Flat), ("unique", WorkspaceScheme::Unique)],
+        p,
+    );
+    job.ansible_version = f.take("ansible-version").and_then(|node| match node.value {
+        Value::Text(_) | Value::Int(_) | Value::Float(_) => node.scalar_text(),
+        _ => {
+            p.expected(node, "ansible-version", "a string or number");
+            None
+        }
+    });
+    job.image_build_name = f.text("image-build-name", p);
+    job.final_attributes =
+        f.take("attribute-control").map(|node| job_parts::attribute_control(node, p)).unwrap_or_default();
+    if let Some(node) = f.take("auth") {
+        job_parts::auth(node, &mut job, p);
+    }
+    job_parts::run_time(f, &mut job.other, p);
+    job
+}
+
+fn nodeset_ref(node: &Node, p: &mut Problems) -> Option<NodesetRef> {
+    match &untag(node).0.value {
+        Value::Text(name) => Some(NodesetRef::Named(name.clone())),
+        Value::List(_) => Some(NodesetRef::Inline(NodesetBody::Nodes(nodeset::nodes_only(members(node), p)))),
+        Value::Map(_) => nodeset::body(node, p).map(NodesetRef::Inline),
+        _ => {
+            p.expected(node, "nodeset", "a nodeset's name, or nodes");
+            None
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Nodesets: nodes, groups and alternatives (Z3.1).
+
+use super::Place;
+use super::read::{Fields, Problems, members};
+use crate::yaml::{Node, Value};
+use serde::{Deserialize, Serialize};
+use sluice_model::job::{Group, NodeSet, NodeSpec};
+use std::collections::BTreeSet;
+
+/// A `nodeset` stanza.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodesetStanza {
+    /// Its name.
+    pub name: String,
+    /// Where it stands.
+    pub place: Place,
+    /// What it holds.
+    pub body: NodesetBody,
+}
+
+/// What a nodeset holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodesetBody {
+    /// Nodes and groups.
+    Nodes(NodeSet),
+    /// Nodesets in order of preference.
+    Alternatives(Vec<Alternative>),
+}
+
+/// One alternative.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Alternative {
+    /// Another nodeset's name.
+    Named(String),
+    /// Nodes and groups in line.
+    Inline(NodeSet),
+}
+
+pub(super) fn stanza(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<NodesetStanza> {
+    let name = fields.required_text("name", p)?;
+    Some(NodesetStanza { name: name.clone(), place, body: body_of(fields, &name, p)? })
+}
+
+/// Reads the nodes of a job that are written in line.
+pub(super) fn body(node: &Node, p: &mut Problems) -> Option<NodesetBody> {
+    let mut fields = Fields::of(node, "nodeset", p)?;
+    let body = body_of(&mut fields, "", p);
+    fields.finish(p);
+    body
+}
+
+fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Problems) -> Option<NodesetBody> {
+    if let Some(node) = fields.take("alternatives") {
+        let alternatives = members(node).iter().filter_map(|member| alternative(member, p)).collect();
+        return Some(NodesetBody::Alternatives(alternatives));
+    }
+    nodes_and_groups(fields, name, p).map(NodesetBody::Nodes)
+}
+
+fn alternative(node: &Node, p: &mut Problems) -> Option<Alternative> {
+    if let Value::Text(name) = &node.value {
+        return Some(Alternative::Named(name.clone()));
+    }
+    let mut fields = Fields::of(node, "alternatives", p)?;
+    let set = nodes_and_groups(&mut fields, "", p);
+    fields.finish(p);
+    set.map(Alternative::Inline)
+}
+
+fn nodes_and_groups(fields: &mut Fields<'_>, name: &str, p: &mut Problems) -> Option<NodeSet> {
+    let Some(list) = fields.take("nodes") else {
+        p.syntax(fields.node(), "nodes", "required key not provided: \"nodes\"");
+        return None;
+    };
+    let mut set = nodes_only(members(list), p);
+    name.clone_into(&mut set.name);
+    if let Some(list) = fields.take("groups") {
+        let known: BTreeSet<String> = set.nodes.iter().flat_map(|node| node.names.clone()).collect();
+        set.groups = members(list).iter().filter_map(|member| group(member, &known, p)).collect();
+    }
+    Some(set)
+}
+
+/// Reads a list of nodes without groups.
+pub(super) fn nodes_only(list: &[Node], p: &mut Problems) -> NodeSet {
+    let mut set = NodeSet::default();
+    let mut seen = BTreeSet::new();
+    for member in list {
+        let Some(mut fields) = Fields::of(member, "nodes", p) else {
+            continue;
+        };
+        let names = fields.texts("name", p);
+        let label = match fields.take_any(&["label", "image"]) {
+            Some(node) => super::read::text(node, "nodes.label", p),
+            None => {
+                p.syntax(member, "nodes.label", "required key not provided: \"label\"");
+                None
+            }
+        };
+        match names.filter(|names| !names.is_empty()) {
+            None => p.syntax(member, "nodes.name", "required key not provided: \"name\""),
+            Some(names) => {
+                for name in &names {
+                    if !seen.insert(name.clone()) {
+                        p.syntax(
+                            member,
+                            "nodes.name",
+                            format!("Node named \"{name}\" appears multiple times in nodeset"),
+                        );
+                    }
+                }
+                if let Some(label) = label {
+                    set.nodes.push(NodeSpec { names, label: label.into() });
+                }
+            }
+        }
+        fields.finish(p);
+    }
+    set
+}
+
+fn group(node: &Node, known: &BTreeSet<String>, p: &mut Problems) -> Option<Group> {
+    let mut fields = Fields::of(node, "groups", p)?;
+    let name = fields.required_text("name", p);
+    let nodes = fields.texts("nodes", p).unwrap_or_default();
+    fields.finish(p);
+    let name = name?;
+    for wrong in nodes.iter().filter(|member| !known.contains(*member) && *member != "localhost") {
+        p.syntax(node, "groups.nodes", format!("In group \"{name}\", node \"{wrong}\" is not a node of the nodeset"));
+    }
+    Some(Group { name, nodes })
+}

@@ -1,0 +1,202 @@
+//! A `pipeline` stanza: kept as a tree until the connections are known, since the keys of its triggers are connections.
+
+use super::Place;
+use super::drivers;
+use super::read::{Fields, Problems, members};
+use crate::connection::{Connections, Driver};
+use crate::error::{Problem, ProblemKind};
+use crate::pipeline::{Filter, Growth, GrowthKind, Manager, Messages, Pipeline, Reporter, Reporters, Trigger, Window};
+use crate::yaml::Node;
+use serde::{Deserialize, Serialize};
+use sluice_model::poke::Precedence;
+
+/// A `pipeline` stanza as written.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PipelineStanza {
+    /// Its name.
+    pub name: String,
+    /// Where it stands.
+    pub place: Place,
+    /// All its attributes.
+    pub node: Node,
+}
+
+pub(super) fn stanza(node: &Node, place: Place, p: &mut Problems) -> Option<PipelineStanza> {
+    let mut fields = Fields::of(node, "", p)?;
+    Some(PipelineStanza { name: fields.required_text("name", p)?, place, node: node.clone() })
+}
+
+impl PipelineStanza {
+    /// Returns the pipeline, its names resolved to connections, and every mistake in it.
+    pub fn resolve(&self, connections: &Connections) -> (Option<Pipeline>, Vec<Problem>) {
+        let mut p = Problems { list: Vec::new(), stanza: format!("pipeline {}", self.name) };
+        let pipeline = Fields::of(&self.node, "", &mut p).map(|fields| read(&self.name, fields, connections, &mut p));
+        let broken = p.list.iter().any(|problem| problem.severity == crate::error::Severity::Error);
+        (pipeline.filter(|_| !broken), p.list)
+    }
+}
+
+const MANAGERS: [(&str, Manager); 4] = [
+    ("independent", Manager::Independent),
+    ("dependent", Manager::Dependent),
+    ("serial", Manager::Serial),
+    ("supercedent", Manager::Supercedent),
+];
+
+fn read(name: &str, mut f: Fields<'_>, connections: &Connections, p: &mut Problems) -> Pipeline {
+    f.take("name");
+    // The seeds' image pipelines name no manager: each of their items stands for itself.
+    let manager = f.word("manager", &MANAGERS, p).unwrap_or(Manager::Independent);
+    let mut pipeline = Pipeline::new(name, manager);
+    pipeline.description = f.text("description", p);
+    pipeline.precedence = f
+        .word("precedence", &[("normal", Precedence::Normal), ("low", Precedence::Low), ("high", Precedence::High)], p)
+        .unwrap_or_default();
+    pipeline.allow_secrets = f.flag("allow-secrets", p);
+    pipeline.post_review = f.flag("post-review", p).unwrap_or(false) || pipeline.allow_secrets == Some(true);
+    pipeline.window = window(&mut f, manager, p);
+    let supersedes = f.texts("supercedes", p).or(f.texts("supersedes", p)).unwrap_or_default();
+    pipeline.supersedes = supersedes.into_iter().map(Into::into).collect();
+    pipeline.allow_other_connections = f.flag("allow-other-connections", p).unwrap_or(true);
+    pipeline.allow_parameters = f.flag("allow-parameters", p).unwrap_or(false);
+    pipeline.dequeue_on_new_patchset = f.flag("dequeue-on-new-patchset", p).unwrap_or(true);
+    pipeline.ignore_dependencies = f.flag("ignore-dependencies", p).unwrap_or(false);
+    pipeline.disable_after_consecutive_failures = f.count("disable-after-consecutive-failures", 1, p);
+    messages(&mut f, &mut pipeline.messages, p);
+    pipeline.require = filters(&mut f, "require", connections, p);
+    pipeline.reject = filters(&mut f, "reject", connections, p);
+    pipeline.triggers = triggers(&mut f, connections, p);
+    pipeline.reporters = reporters(&mut f, connections, p);
+    f.finish(p);
+    pipeline
+}
+
+fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Problems) -> Window {
+    let fixed = Window::of(manager);
+    let kinds = [("linear", GrowthKind::Linear), ("exponential", GrowthKind::Exponential)];
+    let growth =
+        |f: &mut Fields<'_>, p: &mut Problems, kind: &'static str, factor: &'static str, before: Growth| Growth {
+            kind: f.word(kind, &kinds, p).unwrap_or(before.kind),
+            factor: f.count(factor, 1, p).unwrap_or(before.factor),
+        };
+    let initial = f.count("window", 0, p).unwrap_or(fixed.initial);
+    let floor = f.count("window-floor", 1, p).unwrap_or(fixed.floor);
+    let ceiling = match f.take("window-ceiling") {
+        None => fixed.ceiling,
+        Some(node) if node.is_null() => None,
+        Some(node) => match node.value {
+            crate::yaml::Value::Int(number) if number >= 1 => u32::try_from(number).ok(),
+            _ => {
+                p.expected(node, "window-ceiling", "an integer of at least 1");
+                None
+            }
+        },
+    };
+    let increase = growth(f, p, "window-increase-type", "window-increase-factor", fixed.increase);
+    let decrease = growth(f, p, "window-decrease-type", "window-decrease-factor", fixed.decrease);
+    match manager {
+        // One at a time is what these two mean.
+        Manager::Serial | Manager::Supercedent => fixed,
+        Manager::Independent | Manager::Dependent => Window { initial, floor, ceiling, increase, decrease },
+    }
+}
+
+fn messages(f: &mut Fields<'_>, messages: &mut Messages, p: &mut Problems) {
+    let mut set = |name: &'static str, slot: &mut String| {
+        if let Some(text) = f.text(name, p) {
+            *slot = text;
+        }
+    };
+    set("start-message", &mut messages.start);
+    set("success-message", &mut messages.success);
+    set("failure-message", &mut messages.failure);
+    set("merge-conflict-message", &mut messages.merge_conflict);
+    // The name that older configurations have for it.
+    set("merge-failure-message", &mut messages.merge_conflict);
+    set("no-jobs-message", &mut messages.no_jobs);
+    set("enqueue-message", &mut messages.enqueue);
+    set("dequeue-message", &mut messages.dequeue);
+    messages.footer = f.text("footer-message", p);
+}
+
+/// Returns the entries of a mapping of connections, each with its driver.
+fn by_connection<'n>(
+    f: &mut Fields<'n>,
+    name: &'static str,
+    connections: &Connections,
+    p: &mut Problems,
+) -> Vec<(&'n str, Driver, &'n Node)> {
+    let Some(node) = f.take(name).filter(|node| !node.is_null()) else {
+        return Vec::new();
+    };
+    let Some(mut fields) = Fields::of(node, name, p) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for (connection, node) in fields.rest() {
+        match connections.driver(connection) {
+            Some(driver) => found.push((connection, driver, node)),
+            None => p.add(
+                Problem::new(
+                    ProblemKind::UnknownName,
+                    node.start,
+                    node.end,
+                    format!("Unknown connection named \"{connection}\""),
+                )
+                .about(name)
+                .suggesting(connection, connections.0.keys().map(|name| name.as_str()).chain(["timer", "zuul"])),
+            ),
+        }
+    }
+    found
+}
+
+fn triggers(f: &mut Fields<'_>, connections: &Connections, p: &mut Problems) -> Vec<Trigger> {
+    let mut triggers = Vec::new();
+    for (connection, driver, node) in by_connection(f, "trigger", connections, p) {
+        for member in members(node) {
+            if let Some((kind, debug)) = drivers::trigger(driver, member, p) {
+                triggers.push(Trigger { connection: connection.into(), kind, debug });
+            }
+        }
+    }
+    triggers
+}
+
+fn filters(f: &mut Fields<'_>, name: &'static str, connections: &Connections, p: &mut Problems) -> Vec<Filter> {
+    by_connection(f, name, connections, p)
+        .into_iter()
+        .filter_map(|(connection, driver, node)| {
+            drivers::filter(driver, node, name, p).map(|kind| Filter { connection: connection.into(), kind })
+        })
+        .collect()
+}
+
+fn reporters(f: &mut Fields<'_>, connections: &Connections, p: &mut Problems) -> Reporters {
+    let mut given = |name: &'static str| -> Option<Vec<Reporter>> {
+        let is_given = f.has(name);
+        let mut list = Vec::new();
+        for (connection, driver, node) in by_connection(f, name, connections, p) {
+            for member in members(node) {
+                if let Some(kind) = drivers::reporter(driver, member, name, p) {
+                    list.push(Reporter { connection: connection.into(), kind });
+                }
+            }
+        }
+        is_given.then_some(list)
+    };
+    let failure = given("failure").unwrap_or_default();
+    let old_name = given("merge-failure");
+    Reporters {
+        start: given("start").unwrap_or_default(),
+        enqueue: given("enqueue").unwrap_or_default(),
+        success: given("success").unwrap_or_default(),
+        // Whoever is told of failures is told of these too, unless said otherwise.
+        merge_conflict: given("merge-conflict").or(old_name).unwrap_or_else(|| failure.clone()),
+        config_error: given("config-error").unwrap_or_else(|| failure.clone()),
+        no_jobs: given("no-jobs").unwrap_or_default(),
+        dequeue: given("dequeue").unwrap_or_default(),
+        disabled: given("disabled").unwrap_or_default(),
+        failure,
+    }
+}

@@ -1,0 +1,192 @@
+//! Projects and templates: which jobs run in which pipeline (Z6.2).
+
+use super::Place;
+use super::job::{self, JobStanza};
+use super::read::{Fields, Problems, members};
+use crate::Pattern;
+use crate::yaml::{Node, Value};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+use sluice_model::git::MergeMode;
+use sluice_model::job::Dependency;
+use std::collections::BTreeMap;
+
+/// A `project` stanza, or a `project-template` (which has no branches, merge mode or templates).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProjectStanza {
+    /// The project (`None` is the one the file lies in; `^…` is a pattern of names), or the template's name.
+    pub name: Option<String>,
+    /// Where it stands.
+    pub place: Place,
+    /// What it is, for people.
+    pub description: Option<String>,
+    /// Branches it applies to.
+    pub branches: Option<Vec<Pattern>>,
+    /// Variables for all its jobs.
+    pub vars: Map<String, Json>,
+    /// Templates it takes.
+    pub templates: Vec<String>,
+    /// How changes are put into branches.
+    pub merge_mode: Option<MergeMode>,
+    /// The branch that matters most.
+    pub default_branch: Option<String>,
+    /// The shared queue.
+    pub queue: Option<String>,
+    /// Jobs by pipeline.
+    pub pipelines: BTreeMap<String, PipelineJobs>,
+}
+
+/// What a project says of one pipeline.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct PipelineJobs {
+    /// Whether decisions are told to users.
+    pub debug: bool,
+    /// Whether the first failure ends the rest.
+    pub fail_fast: Option<bool>,
+    /// The shared queue in the seeds' form.
+    pub queue: Option<String>,
+    /// Jobs in order.
+    pub jobs: Vec<JobStanza>,
+    /// Parameters for an enqueue by hand, as written.
+    pub parameters: Vec<Json>,
+}
+
+const MERGE_MODES: [(&str, MergeMode); 6] = [
+    ("merge", MergeMode::Merge),
+    ("merge-resolve", MergeMode::MergeResolve),
+    ("cherry-pick", MergeMode::CherryPick),
+    ("squash-merge", MergeMode::SquashMerge),
+    ("rebase", MergeMode::Rebase),
+    ("rebase-first-parent", MergeMode::RebaseFirstParent),
+];
+
+/// Depth of nested job trees.
+const TREE_DEPTH_MAX: usize = 20;
+
+pub(super) fn project(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> ProjectStanza {
+    let name = fields.text("name", p);
+    let branches = fields.patterns("branches", p);
+    let templates = fields.texts("templates", p).unwrap_or_default();
+    let merge_mode = fields.word("merge-mode", &MERGE_MODES, p);
+    let default_branch = fields.text("default-branch", p);
+    ProjectStanza { branches, templates, merge_mode, default_branch, ..common(name, fields, place, p) }
+}
+
+pub(super) fn template(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<ProjectStanza> {
+    let name = fields.required_text("name", p)?;
+    Some(common(Some(name), fields, place, p))
+}
+
+fn common(name: Option<String>, fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> ProjectStanza {
+    let description = fields.text("description", p);
+    let vars = fields.variables("vars", p).unwrap_or_default();
+    let queue = fields.text("queue", p);
+    let mut pipelines = BTreeMap::new();
+    for (pipeline, node) in fields.rest() {
+        if let Some(jobs) = pipeline_jobs(pipeline, node, p) {
+            pipelines.insert(pipeline.to_owned(), jobs);
+        }
+    }
+    ProjectStanza {
+        name,
+        place,
+        description,
+        branches: None,
+        vars,
+        templates: Vec::new(),
+        merge_mode: None,
+        default_branch: None,
+        queue,
+        pipelines,
+    }
+}
+
+fn pipeline_jobs(pipeline: &str, node: &Node, p: &mut Problems) -> Option<PipelineJobs> {
+    let mut fields = Fields::of(node, pipeline, p)?;
+    let mut found = PipelineJobs {
+        debug: fields.flag("debug", p).unwrap_or(false),
+        fail_fast: fields.flag("fail-fast", p),
+        queue: fields.text("queue", p),
+        jobs: Vec::new(),
+        parameters: Vec::new(),
+    };
+    if let Some(list) = fields.take("jobs") {
+        job_list(list, None, 0, &mut found.jobs, p);
+    }
+    if let Some(list) = fields.take("parameters") {
+        found.parameters = members(list).iter().filter_map(|member| parameter(member, p)).collect();
+    }
+    fields.finish(p);
+    Some(found)
+}
+
+/// Reads a list of jobs; those of a nested tree come after, and wait for, the job they hang from.
+fn job_list(node: &Node, after: Option<&str>, depth: usize, jobs: &mut Vec<JobStanza>, p: &mut Problems) {
+    if depth > TREE_DEPTH_MAX {
+        p.syntax(node, "jobs", format!("the tree of jobs is deeper than {TREE_DEPTH_MAX}"));
+        return;
+    }
+    let Some(list) = node.as_list() else {
+        p.expected(node, "jobs", "a list of jobs");
+        return;
+    };
+    for member in list {
+        let entry = match &member.value {
+            Value::Text(name) => Some((JobStanza::named(name, Place::of(member)), None)),
+            Value::Map(pairs) => match pairs.as_slice() {
+                [(key, attributes)] => entry(key, attributes, p),
+                _ => {
+                    p.syntax(member, "jobs", "a job in a list is its name, or a mapping of its name to attributes");
+                    None
+                }
+            },
+            _ => {
+                p.expected(member, "jobs", "a job's name or a mapping");
+                None
+            }
+        };
+        let Some((mut job, tree)) = entry else {
+            continue;
+        };
+        if let Some(after) = after {
+            let waits = job.dependencies.get_or_insert_with(|| super::Combined { value: Vec::new(), combine: None });
+            waits.value.push(Dependency { name: after.into(), soft: false });
+        }
+        let name = job.name.clone();
+        jobs.push(job);
+        if let Some(tree) = tree {
+            job_list(tree, Some(&name), depth + 1, jobs, p);
+        }
+    }
+}
+
+fn entry<'n>(key: &Node, attributes: &'n Node, p: &mut Problems) -> Option<(JobStanza, Option<&'n Node>)> {
+    let name = super::read::text(key, "jobs", p)?;
+    let place = Place { start: key.start, end: attributes.end };
+    if attributes.is_null() {
+        return Some((JobStanza::named(&name, place), None));
+    }
+    let mut fields = Fields::of(attributes, "jobs", p)?;
+    let tree = fields.take("jobs");
+    if let Some(node) = fields.take("name")
+        && node.as_text() != Some(&name)
+    {
+        p.syntax(node, "jobs.name", format!("the job \"{name}\" cannot be given another name here"));
+    }
+    let job = job::read(&name, place, &mut fields, p);
+    fields.finish(p);
+    Some((job, tree))
+}
+
+fn parameter(node: &Node, p: &mut Problems) -> Option<Json> {
+    let mut fields = Fields::of(node, "parameters", p)?;
+    fields.required_text("name", p);
+    let kinds = ["string", "selection", "multiple-selection", "bool"];
+    fields.word("type", &kinds.map(|kind| (kind, ())), p);
+    fields.text("description", p);
+    fields.flag("required", p);
+    fields.take("values");
+    fields.take("default");
+    fields.finish(p);
+    Some(node.to_json())
+}

@@ -1,0 +1,343 @@
+//! Reading typed attributes out of a mapping, collecting every mistake on the way.
+
+use super::combine::{Combine, Combined};
+use crate::Pattern;
+use crate::error::{Problem, ProblemKind};
+use crate::yaml::{Node, Value};
+use serde_json::{Map, Value as Json};
+
+/// The mistakes of one stanza.
+#[derive(Debug, Default)]
+pub(crate) struct Problems {
+    pub(crate) list: Vec<Problem>,
+    pub(crate) stanza: String,
+}
+
+impl Problems {
+    pub(crate) fn add(&mut self, problem: Problem) {
+        self.list.push(problem.in_stanza(&self.stanza));
+    }
+
+    pub(crate) fn syntax(&mut self, node: &Node, attribute: &str, message: impl Into<String>) {
+        let problem = Problem::new(ProblemKind::Syntax, node.start, node.end, message);
+        self.add(if attribute.is_empty() { problem } else { problem.about(attribute) });
+    }
+
+    pub(crate) fn expected(&mut self, node: &Node, attribute: &str, what: &str) {
+        self.syntax(node, attribute, format!("expected {what} for \"{attribute}\", but found {}", node.kind()));
+    }
+}
+
+/// A mapping whose attributes are taken one after the other; [`Fields::finish`] complains of those nobody took.
+pub(crate) struct Fields<'n> {
+    node: &'n Node,
+    left: Vec<(&'n str, &'n Node, &'n Node)>,
+    asked: Vec<&'static str>,
+    prefix: String,
+}
+
+impl<'n> Fields<'n> {
+    /// Returns the fields of a mapping; `None`, with a complaint, for anything else.
+    pub(crate) fn of(node: &'n Node, prefix: &str, p: &mut Problems) -> Option<Self> {
+        let Some(map) = node.as_map() else {
+            let name = if prefix.is_empty() { "the stanza" } else { prefix };
+            p.syntax(node, prefix, format!("expected a mapping for {name}, but found {}", node.kind()));
+            return None;
+        };
+        let mut left = Vec::with_capacity(map.len());
+        for (key, value) in map {
+            match key.as_text() {
+                Some(name) => left.push((name, key, value)),
+                None => p.syntax(key, prefix, format!("expected a string as a key, but found {}", key.kind())),
+            }
+        }
+        Some(Self { node, left, asked: Vec::new(), prefix: prefix.to_owned() })
+    }
+
+    pub(crate) fn node(&self) -> &'n Node {
+        self.node
+    }
+
+    /// Returns whether an attribute is there and not yet taken.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.left.iter().any(|(key, ..)| *key == name)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        if self.prefix.is_empty() { name.to_owned() } else { format!("{}.{name}", self.prefix) }
+    }
+
+    /// Takes an attribute as it is.
+    pub(crate) fn take(&mut self, name: &'static str) -> Option<&'n Node> {
+        self.asked.push(name);
+        let at = self.left.iter().position(|(key, ..)| *key == name)?;
+        Some(self.left.remove(at).2)
+    }
+
+    /// Takes the first of several names of one attribute.
+    pub(crate) fn take_any(&mut self, names: &[&'static str]) -> Option<&'n Node> {
+        names.iter().fold(None, |found, name| {
+            let taken = self.take(name);
+            found.or(taken)
+        })
+    }
+
+    /// Takes all that is left.
+    pub(crate) fn rest(&mut self) -> Vec<(&'n str, &'n Node)> {
+        std::mem::take(&mut self.left).into_iter().map(|(name, _, value)| (name, value)).collect()
+    }
+
+    /// Complains of what is left: attributes nobody knows.
+    pub(crate) fn finish(self, p: &mut Problems) {
+        for (name, key, _) in &self.left {
+            let problem = Problem::new(
+                ProblemKind::Syntax,
+                key.start,
+                key.end,
+                format!("extra keys not allowed: \"{name}\" is not known here"),
+            )
+            .about(&self.path(name))
+            .suggesting(name, self.asked.iter().copied());
+            p.add(problem);
+        }
+    }
+
+    pub(crate) fn text(&mut self, name: &'static str, p: &mut Problems) -> Option<String> {
+        let node = self.take(name)?;
+        text(node, &self.path(name), p)
+    }
+
+    /// Takes a text that must be there.
+    pub(crate) fn required_text(&mut self, name: &'static str, p: &mut Problems) -> Option<String> {
+        match self.take(name) {
+            Some(node) => text(node, &self.path(name), p),
+            None => {
+                p.syntax(self.node, &self.path(name), format!("required key not provided: \"{name}\""));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn flag(&mut self, name: &'static str, p: &mut Problems) -> Option<bool> {
+        let node = self.take(name)?;
+        match node.value {
+            Value::Bool(flag) => Some(flag),
+            _ => {
+                p.expected(node, &self.path(name), "a boolean");
+                None
+            }
+        }
+    }
+
+    pub(crate) fn int(&mut self, name: &'static str, p: &mut Problems) -> Option<i64> {
+        let node = self.take(name)?;
+        match node.value {
+            Value::Int(number) => Some(number),
+            _ => {
+                p.expected(node, &self.path(name), "an integer");
+                None
+            }
+        }
+    }
+
+    /// Takes a count of at least `least`.
+    pub(crate) fn count(&mut self, name: &'static str, least: u32, p: &mut Problems) -> Option<u32> {
+        let node = self.take(name)?;
+        match node.value {
+            Value::Int(number) => match u32::try_from(number) {
+                Ok(number) if number >= least => Some(number),
+                _ => {
+                    p.syntax(node, &self.path(name), format!("\"{}\" must be at least {least}", self.path(name)));
+                    None
+                }
+            },
+            _ => {
+                p.expected(node, &self.path(name), "an integer");
+                None
+            }
+        }
+    }
+
+    /// Takes a time: a number of seconds, or a text such as `30m`.
+    pub(crate) fn seconds(&mut self, name: &'static str, p: &mut Problems) -> Option<u64> {
+        let node = self.take(name)?;
+        match seconds(node) {
+            Some(seconds) => Some(seconds),
+            None => {
+                p.expected(node, &self.path(name), "a number of seconds or a time such as 30m");
+                None
+            }
+        }
+    }
+
+    /// Takes a list of texts; one text is a list of one.
+    pub(crate) fn texts(&mut self, name: &'static str, p: &mut Problems) -> Option<Vec<String>> {
+        let node = self.take(name)?;
+        Some(texts(node, &self.path(name), p))
+    }
+
+    pub(crate) fn patterns(&mut self, name: &'static str, p: &mut Problems) -> Option<Vec<Pattern>> {
+        let node = self.take(name)?;
+        Some(patterns(node, &self.path(name), p))
+    }
+
+    /// Takes one of several words.
+    pub(crate) fn word<T: Copy>(&mut self, name: &'static str, words: &[(&str, T)], p: &mut Problems) -> Option<T> {
+        let node = self.take(name)?;
+        let found = node.as_text().and_then(|text| words.iter().find(|(word, _)| *word == text));
+        if found.is_none() {
+            let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            let wrong = node.scalar_text().unwrap_or_else(|| node.kind().to_owned());
+            let message = format!("\"{wrong}\" is not one of {} for \"{}\"", known.join(", "), self.path(name));
+            p.add(
+                Problem::new(ProblemKind::Syntax, node.start, node.end, message)
+                    .about(&self.path(name))
+                    .suggesting(&wrong, known),
+            );
+        }
+        found.map(|(_, value)| *value)
+    }
+
+    /// Takes variables: a mapping whose names Ansible accepts.
+    pub(crate) fn variables(&mut self, name: &'static str, p: &mut Problems) -> Option<Map<String, Json>> {
+        let node = self.take(name)?;
+        variables(node, &self.path(name), p)
+    }
+
+    /// Takes a value that may say how it is combined with what was there before.
+    pub(crate) fn combined<T>(
+        &mut self,
+        name: &'static str,
+        p: &mut Problems,
+        read: impl FnOnce(&Node, &str, &mut Problems) -> Option<T>,
+    ) -> Option<Combined<T>> {
+        let node = self.take(name)?;
+        let (inner, combine) = untag(node);
+        read(inner, &self.path(name), p).map(|value| Combined { value, combine })
+    }
+
+    /// Takes a mapping as JSON.
+    pub(crate) fn mapping(&mut self, name: &'static str, p: &mut Problems) -> Option<Map<String, Json>> {
+        let node = self.take(name)?;
+        mapping(node, &self.path(name), p)
+    }
+}
+
+/// Splits off `!override` or `!inherit`.
+pub(crate) fn untag(node: &Node) -> (&Node, Option<Combine>) {
+    match &node.value {
+        Value::Tagged(tag, inner) if tag == "!override" => (inner, Some(Combine::Override)),
+        Value::Tagged(tag, inner) if tag == "!inherit" => (inner, Some(Combine::Inherit)),
+        _ => (node, None),
+    }
+}
+
+/// Returns the members of a list; anything else is a list of one.
+pub(crate) fn members(node: &Node) -> &[Node] {
+    match &node.value {
+        Value::List(list) => list,
+        _ => std::slice::from_ref(node),
+    }
+}
+
+pub(crate) fn text(node: &Node, attribute: &str, p: &mut Problems) -> Option<String> {
+    match node.as_text() {
+        Some(text) => Some(text.to_owned()),
+        None => {
+            p.expected(node, attribute, "a string");
+            None
+        }
+    }
+}
+
+pub(crate) fn texts(node: &Node, attribute: &str, p: &mut Problems) -> Vec<String> {
+    members(node).iter().filter_map(|member| text(member, attribute, p)).collect()
+}
+
+pub(crate) fn patterns(node: &Node, attribute: &str, p: &mut Problems) -> Vec<Pattern> {
+    members(node).iter().filter_map(|member| pattern(member, attribute, p)).collect()
+}
+
+fn pattern(node: &Node, attribute: &str, p: &mut Problems) -> Option<Pattern> {
+    let (text_of, negate) = match &node.value {
+        Value::Text(text) => (text.clone(), false),
+        Value::Map(_) => {
+            let mut fields = Fields::of(node, attribute, p)?;
+            let regex = fields.required_text("regex", p);
+            let negate = fields.flag("negate", p).unwrap_or(false);
+            fields.finish(p);
+            (regex?, negate)
+        }
+        _ => {
+            p.expected(node, attribute, "a regular expression");
+            return None;
+        }
+    };
+    match Pattern::with_negation(&text_of, negate) {
+        Ok(pattern) => Some(pattern),
+        Err(cause) => {
+            p.syntax(node, attribute, cause.to_string());
+            None
+        }
+    }
+}
+
+pub(crate) fn mapping(node: &Node, attribute: &str, p: &mut Problems) -> Option<Map<String, Json>> {
+    match node.to_json() {
+        Json::Object(map) if node.as_map().is_some() => Some(map),
+        _ => {
+            p.expected(node, attribute, "a mapping");
+            None
+        }
+    }
+}
+
+/// Names that the system itself sets for every job.
+const RESERVED: [&str; 2] = ["zuul", "nodepool"];
+
+pub(crate) fn variables(node: &Node, attribute: &str, p: &mut Problems) -> Option<Map<String, Json>> {
+    let map = mapping(node, attribute, p)?;
+    for (name, value) in node.as_map().unwrap_or_default() {
+        let Some(text) = name.as_text() else {
+            p.expected(name, attribute, "a variable's name");
+            continue;
+        };
+        if RESERVED.contains(&text) {
+            p.syntax(
+                value,
+                attribute,
+                format!("Variables named \"zuul\" or \"nodepool\" are not allowed in \"{attribute}\""),
+            );
+        } else if !is_variable_name(text) {
+            p.syntax(name, attribute, format!("\"{text}\" is not a valid variable name for Ansible"));
+        }
+    }
+    Some(map)
+}
+
+/// Returns whether Ansible takes the text as a variable's name.
+pub(crate) fn is_variable_name(text: &str) -> bool {
+    let mut characters = text.chars();
+    characters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && characters.all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// Returns a time in seconds: a whole number, or a text of a number and one of `s m h d w`.
+pub(crate) fn seconds(node: &Node) -> Option<u64> {
+    match &node.value {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        Value::Text(text) => {
+            let unit = text.chars().last()?;
+            let factor = match unit {
+                's' => 1,
+                'm' => 60,
+                'h' => 3_600,
+                'd' => 86_400,
+                'w' => 604_800,
+                _ => return None,
+            };
+            text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(factor)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,109 @@
+//! The small stanzas: queue, secret, semaphore and pragma.
+
+use super::Place;
+use super::read::{Fields, Problems};
+use crate::Pattern;
+use crate::yaml::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+/// A `queue` stanza: what the shared queue of that name allows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStanza {
+    /// Its name.
+    pub name: String,
+    /// Where it stands.
+    pub place: Place,
+    /// Whether each branch has a queue of its own.
+    pub per_branch: bool,
+    /// Whether changes may depend on each other in a circle.
+    pub allow_circular_dependencies: bool,
+    /// Whether changes of one topic depend on each other.
+    pub dependencies_by_topic: bool,
+}
+
+/// A `secret` stanza: ciphertexts stay as written (Z5.1).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SecretStanza {
+    /// Its name.
+    pub name: String,
+    /// Where it stands.
+    pub place: Place,
+    /// Its values.
+    pub data: Map<String, Json>,
+    /// A token to issue in its place.
+    pub oidc: Option<Json>,
+}
+
+/// A `semaphore` stanza.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SemaphoreStanza {
+    /// Its name.
+    pub name: String,
+    /// Where it stands.
+    pub place: Place,
+    /// How many may hold it.
+    pub max: u32,
+}
+
+/// A `pragma` stanza: how the rest of its file is read.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PragmaStanza {
+    /// Whether jobs get the file's branch as their matcher.
+    pub implied_branch_matchers: Option<bool>,
+    /// Branches in place of the file's own.
+    pub implied_branches: Option<Vec<Pattern>>,
+}
+
+pub(super) fn queue(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<QueueStanza> {
+    let per_branch = fields.flag("per-branch", p);
+    let kind = fields.word("type", &[("all-branches", false), ("per-branch", true), ("branch-assigned", false)], p);
+    Some(QueueStanza {
+        place,
+        per_branch: kind.or(per_branch).unwrap_or(false),
+        allow_circular_dependencies: fields.flag("allow-circular-dependencies", p).unwrap_or(false),
+        dependencies_by_topic: fields.flag("dependencies-by-topic", p).unwrap_or(false),
+        name: fields.required_text("name", p)?,
+    })
+}
+
+pub(super) fn secret(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<SecretStanza> {
+    let data = fields.mapping("data", p).unwrap_or_default();
+    let oidc = fields.take("oidc");
+    if let Some(node) = oidc
+        && !node.is_null()
+        && let Some(mut inner) = Fields::of(node, "oidc", p)
+    {
+        inner.text("algorithm", p);
+        inner.int("ttl", p);
+        inner.text("iss", p);
+        inner.mapping("claims", p);
+        inner.finish(p);
+    }
+    Some(SecretStanza {
+        place,
+        data,
+        oidc: oidc.map(crate::yaml::Node::to_json),
+        name: fields.required_text("name", p)?,
+    })
+}
+
+pub(super) fn semaphore(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<SemaphoreStanza> {
+    let max = fields.count("max", 1, p).unwrap_or(1);
+    Some(SemaphoreStanza { place, max, name: fields.required_text("name", p)? })
+}
+
+pub(super) fn pragma(fields: &mut Fields<'_>, p: &mut Problems) -> PragmaStanza {
+    let implied_branch_matchers = fields.flag("implied-branch-matchers", p);
+    let implied_branches = fields.take("implied-branches").map(|node| {
+        // A bare name is the branch itself; `regex` makes it a pattern.
+        super::read::members(node)
+            .iter()
+            .flat_map(|member| match &member.value {
+                Value::Text(name) => vec![Pattern::exactly(name)],
+                _ => super::read::patterns(member, "implied-branches", p),
+            })
+            .collect()
+    });
+    PragmaStanza { implied_branch_matchers, implied_branches }
+}

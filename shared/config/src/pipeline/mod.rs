@@ -1,0 +1,263 @@
+//! What a pipeline is (Z6.1): its manager, window, triggers, requirements, reporters and messages, resolved and ready to be asked.
+//!
+//! Triggers are in [`trigger`], requirements in [`filter`], reporters in [`reporter`].
+
+pub mod filter;
+pub mod reporter;
+pub mod trigger;
+
+pub use filter::{
+    Approval, Filter, FilterKind, GerritFilter, GitHubFilter, GitLabFilter, Permission, ReviewRequirement,
+};
+pub use reporter::{
+    CheckConclusion, CommitStatus, GerritReporter, GitHubReporter, GitLabReporter, Reporter, ReporterKind, Reporters,
+    ReviewVerdict, ZuulReporter,
+};
+pub use trigger::{
+    GerritTrigger, GitHubTrigger, GitLabTrigger, GitTrigger, TimerTrigger, Trigger, TriggerKind, ZuulTrigger,
+};
+
+use serde::{Deserialize, Serialize};
+use sluice_model::{PipelineName, poke::Precedence};
+
+/// A pipeline with its names resolved to connections.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pipeline {
+    /// Its name, unique in the tenant.
+    pub name: PipelineName,
+    /// What it is for, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// How its changes stand to each other.
+    pub manager: Manager,
+    /// How urgent its builds are.
+    pub precedence: Precedence,
+    /// Whether what it tests has been reviewed: jobs that need review may run, and untrusted secrets may be used.
+    pub post_review: bool,
+    /// The seeds' word on jobs with secrets (Z5.3): `false` forbids them; unset leaves the released rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow_secrets: Option<bool>,
+    /// How many changes of a queue are worked on at once.
+    pub window: Window,
+    /// Pipelines that a change leaves when it enters this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub supersedes: Vec<PipelineName>,
+    /// What puts a change into it; any one suffices.
+    #[serde(default)]
+    pub triggers: Vec<Trigger>,
+    /// What a change must satisfy to enter; each filter counts for changes of its own connection.
+    #[serde(default)]
+    pub require: Vec<Filter>,
+    /// What a change must not satisfy.
+    #[serde(default)]
+    pub reject: Vec<Filter>,
+    /// What is told to whom, and when.
+    #[serde(default)]
+    pub reporters: Reporters,
+    /// What the reports say.
+    #[serde(default)]
+    pub messages: Messages,
+    /// Whether changes of connections that no trigger names may come in as dependencies.
+    pub allow_other_connections: bool,
+    /// Whether an enqueue by hand may carry parameters.
+    #[serde(default)]
+    pub allow_parameters: bool,
+    /// Whether a new patch set removes the older one.
+    pub dequeue_on_new_patchset: bool,
+    /// Whether dependencies are left alone (independent pipelines only).
+    pub ignore_dependencies: bool,
+    /// The number of failures in a row after which reports go to the `disabled` reporters; `None` for never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disable_after_consecutive_failures: Option<u32>,
+}
+
+impl Pipeline {
+    /// Returns a pipeline of the given manager with Zuul's defaults for all else.
+    pub fn new(name: &str, manager: Manager) -> Self {
+        Self {
+            name: name.into(),
+            description: None,
+            manager,
+            precedence: Precedence::Normal,
+            post_review: false,
+            allow_secrets: None,
+            window: Window::of(manager),
+            supersedes: Vec::new(),
+            triggers: Vec::new(),
+            require: Vec::new(),
+            reject: Vec::new(),
+            reporters: Reporters::default(),
+            messages: Messages::default(),
+            allow_other_connections: true,
+            allow_parameters: false,
+            dequeue_on_new_patchset: true,
+            ignore_dependencies: false,
+            disable_after_consecutive_failures: None,
+        }
+    }
+}
+
+/// How the changes of a pipeline stand to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Manager {
+    /// Each for itself.
+    Independent,
+    /// Each on top of those ahead; they land in order (Z6.4).
+    Dependent,
+    /// One after the other in shared queues, each for itself.
+    Serial,
+    /// Only the newest of a project and branch.
+    Supercedent,
+}
+
+impl Manager {
+    /// Returns the word of the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Independent => "independent",
+            Self::Dependent => "dependent",
+            Self::Serial => "serial",
+            Self::Supercedent => "supercedent",
+        }
+    }
+}
+
+/// How many changes of one queue are worked on at once, and how that number moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// Where it starts; 0 means without limit.
+    pub initial: u32,
+    /// It never falls below.
+    pub floor: u32,
+    /// It never rises above; `None` for no such limit.
+    pub ceiling: Option<u32>,
+    /// How it rises after a success.
+    pub increase: Growth,
+    /// How it falls after a failure.
+    pub decrease: Growth,
+}
+
+impl Window {
+    /// Returns the defaults of a manager: 20 (floor 3, +1, halved) for dependent pipelines, fixed at 1 for serial and supercedent ones, no limit otherwise.
+    pub fn of(manager: Manager) -> Self {
+        let (initial, floor, ceiling) = match manager {
+            Manager::Dependent => (20, 3, None),
+            Manager::Independent => (0, 1, None),
+            Manager::Serial | Manager::Supercedent => (1, 1, Some(1)),
+        };
+        Self {
+            initial,
+            floor,
+            ceiling,
+            increase: Growth { kind: GrowthKind::Linear, factor: 1 },
+            decrease: Growth { kind: GrowthKind::Exponential, factor: 2 },
+        }
+    }
+
+    /// Returns whether the number of active changes is limited at all.
+    pub fn is_limited(&self) -> bool {
+        self.initial > 0
+    }
+
+    /// Returns the size after a success, starting from `size`.
+    pub fn after_success(&self, size: u32) -> u32 {
+        let grown = match self.increase.kind {
+            GrowthKind::Linear => size.saturating_add(self.increase.factor),
+            GrowthKind::Exponential => size.saturating_mul(self.increase.factor),
+        };
+        self.ceiling.map_or(grown, |ceiling| grown.min(ceiling))
+    }
+
+    /// Returns the size after a failure, starting from `size`.
+    pub fn after_failure(&self, size: u32) -> u32 {
+        let shrunk = match self.decrease.kind {
+            GrowthKind::Linear => size.saturating_sub(self.decrease.factor),
+            GrowthKind::Exponential => size / self.decrease.factor.max(1),
+        };
+        shrunk.max(self.floor)
+    }
+}
+
+/// A step of a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Growth {
+    /// Whether the factor is added or multiplied.
+    pub kind: GrowthKind,
+    /// The step, at least 1.
+    pub factor: u32,
+}
+
+/// How a window's factor acts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GrowthKind {
+    /// By adding or taking away.
+    Linear,
+    /// By multiplying or dividing.
+    Exponential,
+}
+
+/// What reports say; `None` leaves the built-in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Messages {
+    /// When a change's jobs start.
+    pub start: String,
+    /// When all voting jobs passed.
+    pub success: String,
+    /// When one failed.
+    pub failure: String,
+    /// When the change does not merge.
+    pub merge_conflict: String,
+    /// When no job is to be run.
+    pub no_jobs: String,
+    /// When it entered.
+    pub enqueue: String,
+    /// When it was taken out.
+    pub dequeue: String,
+    /// A text under every report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub footer: Option<String>,
+}
+
+impl Default for Messages {
+    fn default() -> Self {
+        Self {
+            start: "Starting {pipeline.name} jobs.".to_owned(),
+            success: "Build succeeded.".to_owned(),
+            failure: "Build failed.".to_owned(),
+            merge_conflict: "Merge Failed.\n\nThis change or one of its cross-repo dependencies was unable to be automatically merged \
+                             with the current state of its repository. Please rebase the change and upload a new patchset."
+                .to_owned(),
+            no_jobs: String::new(),
+            enqueue: String::new(),
+            dequeue: "Build canceled.".to_owned(),
+            footer: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// G16: window 2 falls to its floor and rises to its ceiling.
+    #[test]
+    fn a_window_moves_between_floor_and_ceiling() {
+        let window = Window { initial: 2, floor: 1, ceiling: Some(2), ..Window::of(Manager::Dependent) };
+        assert_eq!(window.after_failure(2), 1);
+        assert_eq!(window.after_failure(1), 1);
+        assert_eq!(window.after_success(1), 2);
+        assert_eq!(window.after_success(2), 2);
+        assert_eq!(Window::of(Manager::Dependent).after_failure(20), 10);
+        assert!(!Window::of(Manager::Independent).is_limited());
+    }
+
+    /// Z6.1
+    #[test]
+    fn a_pipeline_survives_storage() {
+        let pipeline = Pipeline::new("gate", Manager::Dependent);
+        let text = serde_json::to_string(&pipeline).unwrap();
+        assert_eq!(serde_json::from_str::<Pipeline>(&text).unwrap(), pipeline);
+    }
+}

@@ -1,0 +1,304 @@
+//! From events to a tree: anchors, merge keys, duplicate keys, tags, and limits on what a text may cost.
+
+use super::scalar::{self, Kind};
+use super::{Mark, Node, Value, YamlError};
+use libyaml_safer::{Event, EventData, Parser};
+use std::collections::HashMap;
+
+/// Greatest nesting of lists and mappings.
+const DEPTH_MAX: usize = 100;
+/// Greatest number of nodes, those that aliases repeat included.
+const NODES_MAX: usize = 1_000_000;
+
+const STANDARD: &str = "tag:yaml.org,2002:";
+
+/// Returns the one document of a text; an empty text is a null.
+pub fn compose(text: &str) -> Result<Node, YamlError> {
+    let mut input = text.as_bytes();
+    let mut parser = Parser::new();
+    parser.set_input_string(&mut input);
+    let mut composer = Composer { parser, anchors: HashMap::new(), nodes: 0 };
+    composer.document()
+}
+
+struct Composer<'a, 'b> {
+    parser: Parser<&'a mut &'b [u8]>,
+    /// The finished node of each anchor with its size; `None` while it is being read.
+    anchors: HashMap<String, Option<(Node, usize)>>,
+    nodes: usize,
+}
+
+/// A finished node, and whether it stands as a key for a merge.
+struct Composed {
+    node: Node,
+    merge: bool,
+}
+
+fn error(mark: Mark, message: impl Into<String>) -> YamlError {
+    YamlError { mark, message: message.into() }
+}
+
+fn mark(place: libyaml_safer::Mark) -> Mark {
+    let clip = |number: u64| u32::try_from(number).unwrap_or(u32::MAX - 1) + 1;
+    Mark(clip(place.line), clip(place.column))
+}
+
+impl Composer<'_, '_> {
+    fn event(&mut self) -> Result<Event, YamlError> {
+        self.parser.parse().map_err(|cause| {
+            let place = cause.problem_mark().or(cause.context_mark()).map_or(Mark(1, 1), mark);
+            let context = cause.context().filter(|context| !context.is_empty());
+            match context {
+                Some(context) => error(place, format!("{}, {}", context, cause.problem())),
+                None => error(place, cause.problem()),
+            }
+        })
+    }
+
+    fn document(&mut self) -> Result<Node, YamlError> {
+        self.event()?;
+        let first = self.event()?;
+        if first.data == EventData::StreamEnd {
+            let place = mark(first.start_mark);
+            return Ok(Node { value: Value::Null, start: place, end: place });
+        }
+        let event = self.event()?;
+        let root = self.node(event, 0)?.node;
+        self.event()?;
+        let next = self.event()?;
+        match next.data {
+            EventData::StreamEnd => Ok(root),
+            _ => Err(error(
+                mark(next.start_mark),
+                "expected a single document in the stream, but found another document",
+            )),
+        }
+    }
+
+    fn count(&mut self, more: usize, place: Mark) -> Result<(), YamlError> {
+        self.nodes = self.nodes.saturating_add(more);
+        if self.nodes > NODES_MAX {
+            return Err(error(
+                place,
+                format!("it has more than {NODES_MAX} values, those repeated by aliases included"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, event: Event, depth: usize) -> Result<Composed, YamlError> {
+        let start = mark(event.start_mark);
+        let end = mark(event.end_mark);
+        if depth > DEPTH_MAX {
+            return Err(error(start, format!("it is nested more than {DEPTH_MAX} deep")));
+        }
+        let before = self.nodes;
+        let (anchor, composed) = match event.data {
+            EventData::Alias { anchor } => return self.alias(&anchor, start),
+            EventData::Scalar { anchor, tag, value, plain_implicit, .. } => {
+                self.count(1, start)?;
+                self.open(&anchor, start)?;
+                (anchor, scalar_node(tag, value, plain_implicit, start, end)?)
+            }
+            EventData::SequenceStart { anchor, tag, .. } => {
+                self.count(1, start)?;
+                self.open(&anchor, start)?;
+                let (list, end) = self.sequence(depth)?;
+                let node = Node { value: Value::List(list), start, end };
+                (anchor, tagged(tag, "seq", node)?)
+            }
+            EventData::MappingStart { anchor, tag, .. } => {
+                self.count(1, start)?;
+                self.open(&anchor, start)?;
+                let (map, end) = self.mapping(depth)?;
+                let node = Node { value: Value::Map(map), start, end };
+                (anchor, tagged(tag, "map", node)?)
+            }
+            _ => return Err(error(start, "a value was expected here")),
+        };
+        if let Some(anchor) = anchor {
+            self.anchors.insert(anchor, Some((composed.node.clone(), self.nodes - before)));
+        }
+        Ok(composed)
+    }
+
+    fn open(&mut self, anchor: &Option<String>, place: Mark) -> Result<(), YamlError> {
+        if let Some(anchor) = anchor
+            && self.anchors.insert(anchor.clone(), None).is_some()
+        {
+            return Err(error(place, format!("found duplicate anchor \"{anchor}\"")));
+        }
+        Ok(())
+    }
+
+    fn alias(&mut self, anchor: &str, place: Mark) -> Result<Composed, YamlError> {
+        match self.anchors.get(anchor) {
+            Some(Some((node, size))) => {
+                let (node, size) = (node.clone(), *size);
+                self.count(size, place)?;
+                Ok(Composed { node, merge: false })
+            }
+            Some(None) => Err(error(place, format!("the alias \"{anchor}\" stands within its own anchor"))),
+            None => Err(error(place, format!("found undefined alias \"{anchor}\""))),
+        }
+    }
+
+    fn sequence(&mut self, depth: usize) -> Result<(Vec<Node>, Mark), YamlError> {
+        let mut list = Vec::new();
+        loop {
+            let event = self.event()?;
+            if event.data == EventData::SequenceEnd {
+                return Ok((list, mark(event.end_mark)));
+            }
+            list.push(self.node(event, depth + 1)?.node);
+        }
+    }
+
+    fn mapping(&mut self, depth: usize) -> Result<(Vec<(Node, Node)>, Mark), YamlError> {
+        let mut merged: Vec<(Node, Node)> = Vec::new();
+        let mut own = Vec::new();
+        loop {
+            let event = self.event()?;
+            if event.data == EventData::MappingEnd {
+                merged.extend(own);
+                return Ok((unique(merged), mark(event.end_mark)));
+            }
+            let key = self.node(event, depth + 1)?;
+            let event = self.event()?;
+            let value = self.node(event, depth + 1)?.node;
+            if key.merge {
+                merged.extend(pairs_to_merge(value)?);
+                continue;
+            }
+            if matches!(key.node.value, Value::List(_) | Value::Map(_)) {
+                return Err(error(
+                    key.node.start,
+                    format!("found unhashable key: {} cannot be a key", key.node.kind()),
+                ));
+            }
+            own.push((key.node, value));
+        }
+    }
+}
+
+/// Returns what `<<` brings in; of a list of mappings the earlier ones win.
+fn pairs_to_merge(node: Node) -> Result<Vec<(Node, Node)>, YamlError> {
+    let place = node.start;
+    match node.value {
+        Value::Map(pairs) => Ok(pairs),
+        Value::List(list) => {
+            let mut merged = Vec::new();
+            for member in list.into_iter().rev() {
+                let kind = member.kind();
+                match member.value {
+                    Value::Map(pairs) => merged.extend(pairs),
+                    _ => {
+                        return Err(error(member.start, format!("expected a mapping for merging, but found {kind}")));
+                    }
+                }
+            }
+            Ok(merged)
+        }
+        other => {
+            let kind = Node { value: other, start: place, end: place }.kind();
+            Err(error(place, format!("expected a mapping or list of mappings for merging, but found {kind}")))
+        }
+    }
+}
+
+/// Keeps each key once: at its first place, with its last value.
+fn unique(pairs: Vec<(Node, Node)>) -> Vec<(Node, Node)> {
+    let mut places: HashMap<String, usize> = HashMap::with_capacity(pairs.len());
+    let mut kept: Vec<(Node, Node)> = Vec::with_capacity(pairs.len());
+    for (key, value) in pairs {
+        let identity = identity(&key);
+        match places.get(&identity).and_then(|place| kept.get_mut(*place)) {
+            Some((first, slot)) => {
+                (first.start, first.end) = (key.start, key.end);
+                *slot = value;
+            }
+            None => {
+                places.insert(identity, kept.len());
+                kept.push((key, value));
+            }
+        }
+    }
+    kept
+}
+
+/// Returns a text that is equal for equal keys: as in Python, 1, 1.0 and true are one key.
+fn identity(key: &Node) -> String {
+    match &key.value {
+        Value::Text(text) => format!("t{text}"),
+        Value::Bool(flag) => format!("n{}", i64::from(*flag)),
+        Value::Int(number) => format!("n{number}"),
+        Value::Float(number) if number.fract() == 0.0 => format!("n{number:.0}"),
+        Value::Float(number) => format!("n{number}"),
+        Value::Null => "null".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn scalar_node(tag: Option<String>, text: String, plain: bool, start: Mark, end: Mark) -> Result<Composed, YamlError> {
+    let place = |value| Node { value, start, end };
+    let tag = tag.filter(|tag| tag != "!");
+    let kind = match tag.as_deref().and_then(|tag| tag.strip_prefix(STANDARD)) {
+        Some("str" | "value" | "timestamp") => Kind::Text,
+        Some("int") => Kind::Int,
+        Some("float") => Kind::Float,
+        Some("bool") => Kind::Bool,
+        Some("null") => Kind::Null,
+        Some("merge") => Kind::Merge,
+        Some(_) => return Err(unknown_tag(&tag.unwrap_or_default(), start)),
+        None if tag.is_none() && plain => scalar::kind(&text),
+        None => Kind::Text,
+    };
+    let value = scalar::value(&text, kind).map_err(|message| error(start, message))?;
+    match tag {
+        Some(tag) if !tag.starts_with(STANDARD) => {
+            if !is_own_tag(&tag) {
+                return Err(unknown_tag(&tag, start));
+            }
+            // A control tag tells how to combine; what it holds is read as if it were not there.
+            let inner = if is_control_tag(&tag) && plain_text(&text) {
+                scalar::value(&text, scalar::kind(&text))
+            } else {
+                Ok(value)
+            };
+            let inner = inner.map_err(|message| error(start, message))?;
+            Ok(Composed { node: place(Value::Tagged(tag, Box::new(place(inner)))), merge: false })
+        }
+        _ => Ok(Composed { node: place(value), merge: kind == Kind::Merge }),
+    }
+}
+
+/// `!override` with nothing behind it is an empty list or mapping in disguise.
+fn plain_text(text: &str) -> bool {
+    text.is_empty()
+}
+
+fn tagged(tag: Option<String>, own_kind: &str, node: Node) -> Result<Composed, YamlError> {
+    let node = match tag.filter(|tag| tag != "!") {
+        None => node,
+        Some(tag) if tag.strip_prefix(STANDARD) == Some(own_kind) => node,
+        Some(tag) if is_own_tag(&tag) => {
+            let (start, end) = (node.start, node.end);
+            Node { value: Value::Tagged(tag, Box::new(node)), start, end }
+        }
+        Some(tag) => return Err(unknown_tag(&tag, node.start)),
+    };
+    Ok(Composed { node, merge: false })
+}
+
+/// Tags of the configuration language: ciphertexts, combination control and Ansible's unsafe texts.
+fn is_own_tag(tag: &str) -> bool {
+    tag.starts_with("!encrypted/") || is_control_tag(tag) || tag == "!unsafe"
+}
+
+fn is_control_tag(tag: &str) -> bool {
+    matches!(tag, "!override" | "!inherit")
+}
+
+fn unknown_tag(tag: &str, place: Mark) -> YamlError {
+    error(place, format!("could not determine a constructor for the tag \"{tag}\""))
+}

@@ -1,0 +1,167 @@
+//! YAML as Zuul reads it: PyYAML's meaning of every scalar, with the place of every node kept.
+
+mod compose;
+mod scalar;
+
+pub use compose::compose;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Number, Value as Json};
+
+/// A place in a file: line and column, both counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Mark(pub u32, pub u32);
+
+impl Mark {
+    /// Returns the line, from 1.
+    pub fn line(self) -> u32 {
+        self.0
+    }
+
+    /// Returns the column, from 1.
+    pub fn column(self) -> u32 {
+        self.1
+    }
+}
+
+/// Why a text is no YAML document.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot read the YAML at line {}, column {} because {message}", mark.0, mark.1)]
+pub struct YamlError {
+    /// Where.
+    pub mark: Mark,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// A value with its place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// The value.
+    #[serde(rename = "v")]
+    pub value: Value,
+    /// Where it begins.
+    #[serde(rename = "s")]
+    pub start: Mark,
+    /// Where it ends.
+    #[serde(rename = "e")]
+    pub end: Mark,
+}
+
+/// What a node can be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Value {
+    /// Nothing.
+    Null,
+    /// A truth value.
+    Bool(bool),
+    /// A whole number; those beyond 64 bits are kept as [`Value::Text`].
+    Int(i64),
+    /// A number with a fraction, infinite or no number at all.
+    Float(f64),
+    /// A text; time stamps are texts too.
+    Text(String),
+    /// A list.
+    List(Vec<Node>),
+    /// A mapping in the order written, each key once.
+    Map(Vec<(Node, Node)>),
+    /// A value with a tag of its own, for example `!encrypted/pkcs1-oaep`.
+    Tagged(String, Box<Node>),
+}
+
+impl Node {
+    /// Returns the text, if it is one.
+    pub fn as_text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Returns the members of a list, if it is one.
+    pub fn as_list(&self) -> Option<&[Node]> {
+        match &self.value {
+            Value::List(list) => Some(list),
+            _ => None,
+        }
+    }
+
+    /// Returns the members of a mapping, if it is one.
+    pub fn as_map(&self) -> Option<&[(Node, Node)]> {
+        match &self.value {
+            Value::Map(map) => Some(map),
+            _ => None,
+        }
+    }
+
+    /// Returns the value of a key of a mapping.
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        self.as_map()?.iter().find(|(name, _)| name.as_text() == Some(key)).map(|(_, value)| value)
+    }
+
+    /// Returns whether it is nothing.
+    pub fn is_null(&self) -> bool {
+        matches!(self.value, Value::Null)
+    }
+
+    /// Returns what kind of thing it is, for messages.
+    pub fn kind(&self) -> &'static str {
+        match &self.value {
+            Value::Null => "nothing",
+            Value::Bool(_) => "a boolean",
+            Value::Int(_) => "an integer",
+            Value::Float(_) => "a float",
+            Value::Text(_) => "a string",
+            Value::List(_) => "a list",
+            Value::Map(_) => "a mapping",
+            Value::Tagged(..) => "a tagged value",
+        }
+    }
+
+    /// Returns a scalar as the text that Python would print for it, `None` for lists, mappings and tagged values.
+    pub fn scalar_text(&self) -> Option<String> {
+        match &self.value {
+            Value::Null => Some("None".to_owned()),
+            Value::Bool(true) => Some("True".to_owned()),
+            Value::Bool(false) => Some("False".to_owned()),
+            Value::Int(number) => Some(number.to_string()),
+            Value::Float(number) => Some(scalar::float_text(*number)),
+            Value::Text(text) => Some(text.clone()),
+            Value::List(_) | Value::Map(_) | Value::Tagged(..) => None,
+        }
+    }
+
+    /// Returns it as JSON, without places.
+    ///
+    /// Keys become texts; a tagged value becomes a mapping with the tag as its only key; what is no finite number becomes a text.
+    pub fn to_json(&self) -> Json {
+        match &self.value {
+            Value::Null => Json::Null,
+            Value::Bool(flag) => Json::Bool(*flag),
+            Value::Int(number) => Json::Number((*number).into()),
+            Value::Float(number) => {
+                Number::from_f64(*number).map_or_else(|| Json::String(scalar::float_text(*number)), Json::Number)
+            }
+            Value::Text(text) => Json::String(text.clone()),
+            Value::List(list) => Json::Array(list.iter().map(Node::to_json).collect()),
+            Value::Map(map) => Json::Object(map.iter().map(|(key, value)| (key.json_key(), value.to_json())).collect()),
+            Value::Tagged(tag, node) => {
+                let mut map = Map::new();
+                map.insert(tag.clone(), node.to_json());
+                Json::Object(map)
+            }
+        }
+    }
+
+    /// Keys that are no texts read as they do in JSON.
+    fn json_key(&self) -> String {
+        match &self.value {
+            Value::Null => "null".to_owned(),
+            Value::Bool(flag) => flag.to_string(),
+            _ => self.scalar_text().unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! Results of PyYAML 6.0.3 (`yaml.safe_load`), written down.
+
+use super::*;
+use serde_json::json;
+
+fn json_of(text: &str) -> Json {
+    compose(text).unwrap_or_else(|cause| panic!("{text:?}: {cause}")).to_json()
+}
+
+/// Z2.4: every scalar means what it means to PyYAML.
+#[test]
+fn scalars_mean_what_pyyaml_reads() {
+    for (text, expected) in [
+        ("yes", json!(true)),
+        ("No", json!(false)),
+        ("ON", json!(true)),
+        ("y", json!("y")),
+        ("010", json!(8)),
+        ("08", json!("08")),
+        ("0o17", json!("0o17")),
+        ("0x1F", json!(31)),
+        ("0b101", json!(5)),
+        ("1_000", json!(1000)),
+        ("-0", json!(0)),
+        ("1:30", json!(90)),
+        ("190:20:30", json!(685_230)),
+        ("1:60", json!("1:60")),
+        ("0:0", json!("0:0")),
+        ("-1:30", json!(-90)),
+        ("1.5", json!(1.5)),
+        ("1e3", json!("1e3")),
+        ("1.e+3", json!(1000.0)),
+        (".5", json!(0.5)),
+        ("-.5", json!("-.5")),
+        ("1.", json!(1.0)),
+        ("1_0.5", json!(10.5)),
+        ("1:30.5", json!(90.5)),
+        (".inf", json!("inf")),
+        (".nan", json!("nan")),
+        ("~", json!(null)),
+        ("Null", json!(null)),
+        ("", json!(null)),
+        ("2001-01-01", json!("2001-01-01")),
+        ("'yes'", json!("yes")),
+        ("!!str 010", json!("010")),
+        ("!!int '010'", json!(8)),
+        ("!!float 1", json!(1.0)),
+        ("+12", json!(12)),
+        ("_1", json!("_1")),
+        ("12e03", json!("12e03")),
+        ("1,000", json!("1,000")),
+        ("a: !!str", json!({"a": ""})),
+        ("\"a\\u263a\"", json!("a☺")),
+        ("|\n  a\n  b\n", json!("a\nb\n")),
+        (">-\n  a\n  b\n\n  c\n", json!("a b\nc")),
+        ("- - a\n  - b\n- c", json!([["a", "b"], "c"])),
+    ] {
+        assert_eq!(json_of(text), expected, "{text:?}");
+    }
+}
+
+/// Z2.4
+#[test]
+fn merge_keys_and_duplicates_follow_pyyaml() {
+    assert_eq!(json_of("a: &x {b: 1}\nc: {<<: *x, b: 2, d: 3}")["c"], json!({"b": 2, "d": 3}));
+    assert_eq!(
+        json_of("a: &x {b: 1}\ny: &y {b: 5, e: 6}\nc: {d: 3, <<: [*x, *y]}")["c"],
+        json!({"b": 1, "e": 6, "d": 3})
+    );
+    assert_eq!(json_of("{a: 1, a: 2, b: 3}"), json!({"a": 2, "b": 3}));
+    assert_eq!(json_of("{1: a, true: b, 1.0: c}"), json!({"1": "c"}));
+    assert_eq!(json_of("'<<': {a: 1}"), json!({"<<": {"a": 1}}));
+    assert_eq!(json_of("a: &b c\n*b : d"), json!({"a": "c", "c": "d"}));
+}
+
+/// Z5.1: ciphertexts keep their tag, in both forms.
+#[test]
+fn tags_of_the_language_are_kept() {
+    assert_eq!(json_of("!encrypted/pkcs1 abc"), json!({"!encrypted/pkcs1": "abc"}));
+    assert_eq!(
+        json_of("a: !encrypted/pkcs1-oaep\n  - x\n  - y\n"),
+        json!({"a": {"!encrypted/pkcs1-oaep": ["x", "y"]}})
+    );
+    assert_eq!(json_of("!override [a]"), json!({"!override": ["a"]}));
+    assert_eq!(json_of("!unsafe '{{ x }}'"), json!({"!unsafe": "{{ x }}"}));
+}
+
+/// C07: broken YAML is refused with its place.
+#[test]
+fn mistakes_name_their_place() {
+    let place = |text: &str| {
+        let cause = compose(text).unwrap_err();
+        assert!(!cause.message.is_empty());
+        (cause.mark.line(), cause.mark.column())
+    };
+    assert_eq!(place("a: b: c"), (1, 5));
+    assert_eq!(place("\t- a"), (1, 1));
+    assert_eq!(place("- a\n -b: c"), (2, 4));
+    assert_eq!(place("--- a\n--- b"), (2, 1));
+    assert_eq!(place("a: *b"), (1, 4));
+    assert_eq!(place("- &a 1\n- &a 2"), (2, 3));
+    assert_eq!(place("{<<: 1}"), (1, 6));
+    assert_eq!(place("? [a]\n: b"), (1, 3));
+    assert_eq!(place("!foo bar"), (1, 1));
+    assert_eq!(place("a: !!python/object x"), (1, 4));
+    assert_eq!(place("0b_"), (1, 1));
+    assert_eq!(place("&a [*a]"), (1, 5));
+}
+
+/// Z2.3: a text cannot make us spend without bound.
+#[test]
+fn bombs_are_refused() {
+    let deep = "[".repeat(5_000) + &"]".repeat(5_000);
+    assert!(compose(&deep).unwrap_err().message.contains("nested"));
+    let mut laughs = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..12 {
+        let before = format!("*a{}", level - 1);
+        laughs += &format!("a{level}: &a{level} [{}]\n", vec![before; 10].join(", "));
+    }
+    assert!(compose(&laughs).unwrap_err().message.contains("aliases"));
+}
+
+/// Z6.6: marks let an error point at a line.
+#[test]
+fn nodes_know_their_place() {
+    let root = compose("- job:\n    name: a\n").unwrap();
+    let job = root.as_list().unwrap()[0].get("job").unwrap();
+    assert_eq!(
+        (job.start, job.get("name").unwrap().start, job.get("name").unwrap().end),
+        (Mark(2, 5), Mark(2, 11), Mark(2, 12))
+    );
+    let stored = serde_json::to_string(&root).unwrap();
+    assert_eq!(serde_json::from_str::<Node>(&stored).unwrap(), root);
+}

@@ -1,0 +1,293 @@
+//! Inheritance, variants and matchers.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::*;
+use sluice_config::{FreezeInput, Layout, Scope};
+use sluice_model::job::{JobGraph, Playbook};
+
+fn freeze(layout: &Layout, branch: &str) -> JobGraph {
+    let org_project = project("org/project");
+    layout.freeze(&FreezeInput::change("check", &org_project, branch)).unwrap_or_else(|errors| panic!("{errors:#?}"))
+}
+
+fn refusal(layout: &Layout) -> String {
+    let org_project = project("org/project");
+    let errors = layout.freeze(&FreezeInput::change("check", &org_project, "master")).unwrap_err();
+    errors.iter().map(|error| error.short_text()).collect::<Vec<_>>().join("\n")
+}
+
+fn paths(playbooks: &[Playbook]) -> Vec<&str> {
+    playbooks.iter().map(|playbook| playbook.path.as_str()).collect()
+}
+
+const CHECK: &str = "- project:\n    name: org/project\n    check:\n      jobs: [test]\n";
+
+/// J01
+#[test]
+fn variants_apply_in_order_and_playbooks_nest() {
+    let text = "
+- job: {name: py27, pre-run: py27-pre, post-run: py27-post, run: py27, timeout: 40, nodeset: {nodes: [{name: n, label: new}]}}
+- job: {name: py27, branches: stable/diablo, pre-run: diablo-pre, post-run: diablo-post, run: diablo, timeout: 50, nodeset: {nodes: [{name: n, label: old}]}}
+- job: {name: py27, branches: stable/essex, pre-run: essex-pre, run: essex}
+- project: {name: org/project, check: {jobs: [py27]}}
+";
+    let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
+    let seen = |branch: &str| {
+        let graph = freeze(&layout, branch);
+        let found = job(&graph, "py27").clone();
+        (found.timeout_seconds.unwrap(), found.nodesets[0].nodes[0].label.to_string(), found)
+    };
+    let (timeout, label, master) = seen("master");
+    assert_eq!((timeout, label.as_str()), (40, "new"));
+    assert_eq!(paths(&master.pre_run), ["playbooks/pre.yaml", "py27-pre"]);
+    let (timeout, label, diablo) = seen("stable/diablo");
+    assert_eq!((timeout, label.as_str()), (50, "old"));
+    assert_eq!(paths(&diablo.pre_run), ["playbooks/pre.yaml", "py27-pre", "diablo-pre"]);
+    assert_eq!(paths(&diablo.post_run), ["diablo-post", "py27-post", "playbooks/post.yaml"]);
+    assert_eq!(paths(&diablo.run), ["diablo"]);
+    let (timeout, label, essex) = seen("stable/essex");
+    assert_eq!((timeout, label.as_str(), paths(&essex.run)), (40, "new", vec!["essex"]));
+    let levels: Vec<u32> = diablo.pre_run.iter().map(|playbook| playbook.nesting_level).collect();
+    assert_eq!(levels, [0, 1, 1]);
+}
+
+/// J03
+#[test]
+fn override_checkout_supplies_the_branch_to_match() {
+    let layout = tenant()
+        .file("org/config", BASE)
+        .at("org/project1", "master", ".zuul.yaml", "- job: {name: parent, run: parent-master}")
+        .at("org/project1", "stable", ".zuul.yaml", "- job: {name: parent, run: parent-stable}")
+        .at("org/project", "devel", ".zuul.yaml", "- job: {name: test1, parent: parent, override-checkout: stable}\n- project: {check: {jobs: [test1, parent: {override-checkout: master}]}}")
+        .branches("org/project", &["master", "devel"])
+        .sound();
+    let graph = freeze(&layout, "devel");
+    assert_eq!(names(&graph), ["test1", "parent"]);
+    assert_eq!((paths(&graph.jobs[0].run), paths(&graph.jobs[1].run)), (vec!["parent-stable"], vec!["parent-master"]));
+}
+
+/// J04
+#[test]
+fn a_stanza_of_one_branch_holds_for_that_branch() {
+    let layout = tenant()
+        .file("org/config", &format!("{BASE}- job: {{name: central, run: central}}\n"))
+        .file("org/project", "- project: {check: {jobs: [central]}}")
+        .branches("org/project", &["master", "stable"])
+        .sound();
+    assert_eq!(names(&freeze(&layout, "master")), ["central"]);
+    assert!(freeze(&layout, "stable").jobs.is_empty());
+}
+
+/// J18
+#[test]
+fn a_pragma_takes_the_implied_branch_away() {
+    let layout = tenant()
+        .file("org/config", BASE)
+        .file("org/project", "- pragma: {implied-branch-matchers: false}\n- job: {name: everywhere, run: r}\n- project: {check: {jobs: [everywhere]}}")
+        .branches("org/project", &["master", "stable"])
+        .sound();
+    assert_eq!(names(&freeze(&layout, "stable")), ["everywhere"]);
+}
+
+/// J05, J06
+#[test]
+fn irrelevant_files_keep_a_job_from_running() {
+    let text = "
+- job: {name: test, run: r, irrelevant-files: [^README$, ^docs/]}
+- job: {name: reset, parent: test, irrelevant-files: !override []}
+- job: {name: other, run: r}
+- project: {name: org/project, check: {jobs: [test, reset, other]}}
+";
+    let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
+    let org_project = project("org/project");
+    let run = |files: &[&str]| {
+        let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
+        let graph = layout.freeze(&FreezeInput::change("check", &org_project, "master").touching(&files)).unwrap();
+        names(&graph).join(" ")
+    };
+    assert_eq!(run(&["README", "/COMMIT_MSG"]), "reset other");
+    assert_eq!(run(&["README", "docs/a", "src"]), "test reset other");
+    assert_eq!(run(&["src"]), "test reset other");
+}
+
+/// J07
+#[test]
+fn a_final_job_is_not_modified() {
+    let text = "- job: {name: test, final: true, run: r}\n";
+    let layout = tenant()
+        .file("org/config", &format!("{BASE}{text}"))
+        .file("org/project", "- project: {check: {jobs: [test: {vars: {a: 1}}]}}")
+        .sound();
+    assert!(refusal(&layout).contains("Unable to modify final job"), "{}", refusal(&layout));
+    let harmless = tenant()
+        .file("org/config", &format!("{BASE}{text}"))
+        .file("org/project", "- project: {check: {jobs: [test: {voting: false}]}}")
+        .sound();
+    assert!(!freeze(&harmless, "master").jobs[0].voting, "J14");
+}
+
+/// J08
+#[test]
+fn an_abstract_job_is_not_run() {
+    let layout = tenant().file("org/config", &format!("{BASE}- job: {{name: test, abstract: true}}\n{CHECK}")).sound();
+    assert!(refusal(&layout).contains("may not be directly run"));
+    let child =
+        format!("{BASE}- job: {{name: top, abstract: true, run: r}}\n- job: {{name: test, parent: top}}\n{CHECK}");
+    assert_eq!(names(&freeze(&tenant().file("org/config", &child).sound(), "master")), ["test"]);
+}
+
+/// J09
+#[test]
+fn a_child_of_an_intermediate_job_is_abstract() {
+    let text = format!(
+        "{BASE}- job: {{name: top, intermediate: true, abstract: true}}\n- job: {{name: test, parent: top, run: r}}\n{CHECK}"
+    );
+    assert!(refusal(&tenant().file("org/config", &text).sound()).contains("is not abstract"));
+}
+
+/// J10
+#[test]
+fn a_protected_job_has_children_in_its_own_project_only() {
+    let layout = tenant()
+        .file("org/config", BASE)
+        .file("org/project1", "- job: {name: guarded, protected: true, run: r}")
+        .file("org/project", "- job: {name: test, parent: guarded}\n- project: {check: {jobs: [test]}}")
+        .sound();
+    assert!(refusal(&layout).contains("is a protected job in a different project"), "{}", refusal(&layout));
+}
+
+/// J13
+#[test]
+fn a_soft_dependency_is_dropped_and_a_hard_one_refused() {
+    let jobs = "- job: {name: build, run: r, files: ^src/}\n- job: {name: deploy, run: r}\n";
+    let with = |soft: bool| {
+        let entry = format!(
+            "- project: {{name: org/project, check: {{jobs: [build, deploy: {{dependencies: [{{name: build, soft: {soft}}}]}}]}}}}\n"
+        );
+        tenant().file("org/config", &format!("{BASE}{jobs}{entry}")).sound()
+    };
+    let org_project = project("org/project");
+    let files = ["README".to_owned()];
+    let input = FreezeInput::change("check", &org_project, "master").touching(&files);
+    let graph = with(true).freeze(&input).unwrap();
+    assert_eq!((names(&graph), graph.jobs[0].dependencies.len()), (vec!["deploy"], 0));
+    assert!(with(false).freeze(&input).unwrap_err()[0].short_text().contains("depends on build which was not run"));
+}
+
+/// J15
+#[test]
+fn noop_is_built_in() {
+    let layout = tenant()
+        .file("org/config", &format!("{BASE}- project: {{name: org/project, check: {{jobs: [noop]}}}}\n"))
+        .sound();
+    let graph = freeze(&layout, "master");
+    assert!(graph.jobs[0].run.is_empty() && graph.summaries()[0].labels == [vec![]]);
+}
+
+/// J17
+#[test]
+fn a_job_whose_definition_the_change_edits_runs() {
+    let tenant = tenant().file("org/config", BASE).file(
+        "org/project",
+        "- job: {name: one, run: r, files: ^src/}\n- job: {name: two, run: r, files: ^src/}\n- job: {name: three, run: r, files: ^src/, match-on-config-updates: false}\n- project: {check: {jobs: [one, two, three]}}",
+    );
+    let layout = tenant.sound();
+    let edited = tenant.proposal(
+        "org/project",
+        "master",
+        "- job: {name: one, run: other, files: ^src/}\n- job: {name: two, run: r, files: ^src/}\n- job: {name: three, run: other, files: ^src/, match-on-config-updates: false}\n- project: {check: {jobs: [one, two, three]}}",
+    );
+    let overlay = layout.overlay(&[edited], Scope::UntrustedOnly);
+    let org_project = project("org/project");
+    let files = [".zuul.yaml".to_owned()];
+    let input =
+        FreezeInput { before: Some(&layout), ..FreezeInput::change("check", &org_project, "master").touching(&files) };
+    assert_eq!(names(&overlay.freeze(&input).unwrap()), ["one"]);
+}
+
+/// Z4.10: a global job, a variant for stable branches, and a project's entry for files.
+#[test]
+fn the_worked_example_freezes_as_told() {
+    let text = "
+- job: {name: python27, nodes: [{name: controller, image: ubuntu-trusty}], run: python27}
+- job: {name: python27, branches: stable/, nodes: [{name: controller, image: ubuntu-lucid}]}
+- project: {name: org/project, check: {jobs: [python27: {files: tests/}]}}
+";
+    let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
+    let org_project = project("org/project");
+    let label = |branch: &str, file: &str| {
+        let files = [file.to_owned()];
+        let graph = layout.freeze(&FreezeInput::change("check", &org_project, branch).touching(&files)).unwrap();
+        graph.jobs.first().map(|job| job.nodesets[0].nodes[0].label.to_string())
+    };
+    assert_eq!(label("master", "tests/a").as_deref(), Some("ubuntu-trusty"));
+    assert_eq!(label("stable/one", "tests/a").as_deref(), Some("ubuntu-lucid"));
+    assert_eq!(label("master", "src/a"), None);
+}
+
+/// Z4.9: without `run`, the playbook of the job's name is meant, the nearest that exists.
+#[test]
+fn a_job_without_run_names_candidates() {
+    let layout = tenant()
+        .file("org/config", &format!("{BASE}- job: {{name: lint}}\n"))
+        .file("org/project", "- job: {name: test, parent: lint}\n- project: {check: {jobs: [test]}}")
+        .sound();
+    let graph = freeze(&layout, "master");
+    assert_eq!(paths(&graph.jobs[0].run), ["test", "lint", "base"]);
+    assert_eq!(graph.jobs[0].other["implied-run"], serde_json::json!(true));
+    let trust: Vec<bool> = graph.jobs[0].run.iter().map(|playbook| playbook.trusted).collect();
+    assert_eq!(trust, [false, true, true]);
+}
+
+/// Z6.2: a nested tree of jobs is a dependency; templates come before the project's own entries.
+#[test]
+fn job_trees_and_templates_are_put_in_line() {
+    let text = "
+- job: {name: tarball, run: r}
+- job: {name: pypi-upload, run: r}
+- job: {name: docs, run: r}
+- project-template: {name: standard, vars: {a: template, b: template}, check: {jobs: [docs, tarball: {voting: false}]}}
+- project:
+    name: org/project
+    templates: [standard]
+    vars: {b: project}
+    check:
+      jobs:
+        - tarball:
+            jobs: [pypi-upload]
+";
+    let graph = freeze(&tenant().file("org/config", &format!("{BASE}{text}")).sound(), "master");
+    assert_eq!(names(&graph), ["docs", "tarball", "pypi-upload"]);
+    assert_eq!(job(&graph, "pypi-upload").dependencies[0].name.as_str(), "tarball");
+    assert!(!job(&graph, "tarball").voting);
+    assert_eq!(serde_json::to_string(&job(&graph, "docs").vars).unwrap(), r#"{"a":"template","b":"project"}"#);
+}
+
+/// Z4.6: a child's roles extend its parent's, and each playbook sees those of its own definition.
+#[test]
+fn roles_extend_those_of_the_parent() {
+    let layout = tenant()
+        .file("org/config", &format!("{BASE}- job: {{name: top, pre-run: p, roles: [{{zuul: org/project1}}]}}\n"))
+        .file("org/project", "- job: {name: test, parent: top, run: r, roles: [{zuul: org/project2, name: two}]}\n- project: {check: {jobs: [test]}}")
+        .sound();
+    let graph = freeze(&layout, "master");
+    let roles = |playbook: &Playbook| playbook.roles.iter().map(|role| role.target_name.clone()).collect::<Vec<_>>();
+    assert_eq!(roles(&graph.jobs[0].run[0]), ["project", "two", "config", "project1"]);
+    assert_eq!(roles(&graph.jobs[0].pre_run[1]), ["config", "project1"]);
+}
+
+/// N14: alternatives of alternatives stand in one line.
+#[test]
+fn alternatives_are_flattened() {
+    let text = "
+- nodeset: {name: fast, nodes: [{name: n, label: fast}]}
+- nodeset: {name: any-fast, alternatives: [fast, {nodes: [{name: n, label: faster}]}]}
+- nodeset: {name: any, alternatives: [any-fast, {nodes: [{name: n, label: slow}]}]}
+- job: {name: test, run: r, nodeset: any}
+";
+    let graph = freeze(&tenant().file("org/config", &format!("{BASE}{text}{CHECK}")).sound(), "master");
+    let labels: Vec<String> = graph.jobs[0].nodesets.iter().map(|set| set.nodes[0].label.to_string()).collect();
+    assert_eq!(labels, ["fast", "faster", "slow"]);
+}

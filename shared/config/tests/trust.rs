@@ -1,0 +1,286 @@
+//! Who may define what, and what is said when it is wrong.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::*;
+use sluice_config::{FreezeInput, Layout, Scope, Severity};
+
+fn refusals(layout: &Layout, pipeline: &str, name: &str) -> String {
+    let name = project(name);
+    match layout.freeze(&FreezeInput::change(pipeline, &name, "master")) {
+        Ok(graph) => format!("runs {}", names(&graph).join(" ")),
+        Err(errors) => errors.iter().map(|error| error.short_text()).collect::<Vec<_>>().join("\n"),
+    }
+}
+
+/// Expects exactly one mistake with these words.
+fn one_mistake(layout: &Layout, words: &str) {
+    let messages = messages(layout);
+    assert_eq!(messages.len(), 1, "{messages:#?}");
+    assert!(messages[0].contains(words), "{messages:#?}");
+}
+
+const SECRET: &str = "- secret: {name: key, data: {value: !encrypted/pkcs1-oaep abc}}\n";
+
+/// X01, X03: a secret reaches the playbooks of the definition that lists it, and no others.
+#[test]
+fn secrets_stay_with_their_definition() {
+    let text = format!("{BASE}{SECRET}- job: {{name: top, secrets: key, run: top, post-run: top-post}}\n");
+    let layout = tenant()
+        .file("org/config", &text)
+        .file(
+            "org/project",
+            "- job: {name: child, parent: top, pre-run: child-pre, run: child}\n- project: {check: {jobs: [child]}}",
+        )
+        .sound();
+    let name = project("org/project");
+    let graph = layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap();
+    let child = &graph.jobs[0];
+    let all = child.pre_run.iter().chain(&child.run).chain(&child.post_run);
+    let with: Vec<&str> =
+        all.filter(|playbook| !playbook.secrets.is_empty()).map(|playbook| playbook.path.as_str()).collect();
+    assert_eq!(with, ["top-post"]);
+    let secret = &child.post_run.iter().find(|playbook| playbook.path == "top-post").unwrap().secrets["key"];
+    assert_eq!(
+        (secret.project.as_str(), secret.data["value"]["!encrypted/pkcs1-oaep"].as_str()),
+        ("github.com/org/config", Some("abc"))
+    );
+}
+
+/// Z4.4: the seeds' `auth` keeps credentials from children unless it says otherwise.
+#[test]
+fn auth_is_inherited_only_where_it_says_so() {
+    let with = |inherit: &str| {
+        let text = format!(
+            "{BASE}{SECRET}- job: {{name: top, auth: {{{inherit}secrets: [key]}}, run: top}}\n- job: {{name: child, parent: top, run: child}}\n- project: {{name: org/project, check: {{jobs: [child]}}}}\n"
+        );
+        tenant().file("org/config", &text).build()
+    };
+    assert!(messages(&with(""))[0].contains("can not act as a parent"));
+    let name = project("org/project");
+    let graph = with("inherit: true, ").freeze(&FreezeInput::change("check", &name, "master")).unwrap();
+    assert!(graph.jobs[0].run[0].secrets.contains_key("key"));
+}
+
+/// Z5.3: an untrusted job with a secret needs review; a pipeline may refuse secrets altogether.
+#[test]
+fn jobs_with_secrets_run_only_where_they_may() {
+    let own = format!(
+        "{SECRET}- job: {{name: publish, run: r, secrets: key}}\n- project: {{check: {{jobs: [publish]}}, gate: {{jobs: [publish]}}, none: {{jobs: [publish]}}}}\n"
+    );
+    let config =
+        format!("{BASE}- pipeline: {{name: none, manager: independent, post-review: true, allow-secrets: false}}\n");
+    let layout = tenant().file("org/config", &config).file("org/project", &own).sound();
+    assert!(refusals(&layout, "check", "org/project").contains("does not allow post-review job"));
+    assert_eq!(refusals(&layout, "gate", "org/project"), "runs publish");
+    assert!(refusals(&layout, "none", "org/project").contains("does not allow jobs with secrets"));
+}
+
+/// X05: a secret of one branch serves a job of another branch of the same project.
+#[test]
+fn a_secret_serves_all_branches_of_its_project() {
+    let stable = "- job: {name: publish, run: r, secrets: key}\n- project: {gate: {jobs: [publish]}}\n";
+    let layout = tenant()
+        .file("org/config", BASE)
+        .file("org/project", SECRET)
+        .at("org/project", "stable", ".zuul.yaml", stable)
+        .sound();
+    let name = project("org/project");
+    let graph = layout.freeze(&FreezeInput::change("gate", &name, "stable")).unwrap();
+    assert!(graph.jobs[0].run[0].secrets.contains_key("key"));
+}
+
+/// X06
+#[test]
+fn allowed_projects_are_enforced() {
+    let text = format!(
+        "{BASE}- job: {{name: own, run: r, allowed-projects: [org/project]}}\n- project: {{name: ^org/project.*, check: {{jobs: [own]}}}}\n"
+    );
+    let layout = tenant().file("org/config", &text).sound();
+    assert_eq!(refusals(&layout, "check", "org/project"), "runs own");
+    assert_eq!(refusals(&layout, "check", "org/project1"), "Project org/project1 is not allowed to run job own");
+}
+
+/// X08, X09
+#[test]
+fn another_projects_job_is_not_shadowed_unless_the_tenant_says_so() {
+    let files = |tenant: Tenant| {
+        tenant
+            .file("org/config", BASE)
+            .file("org/project", "- job: {name: test, run: first}\n- project: {check: {jobs: [test]}}")
+            .file("org/project1", "- job: {name: test, run: second}")
+    };
+    let layout = files(tenant()).build();
+    one_mistake(&layout, "is not permitted to shadow job test");
+    let shadowing = tenant_of(
+        "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [org/project, org/project1: {shadow: org/project}]\n",
+    );
+    let layout = files(shadowing).sound();
+    let name = project("org/project");
+    assert_eq!(layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap().jobs[0].run[0].path, "first");
+}
+
+/// X10, X11, X12
+#[test]
+fn untrusted_projects_lack_the_privileged_features() {
+    let with = |text: &str| tenant().file("org/config", BASE).file("org/project", text).build();
+    one_mistake(&with("- job: {name: mine, parent: null, run: r}"), "Base jobs may only be defined");
+    one_mistake(&with("- pipeline: {name: mine, manager: independent}"), "Pipelines may not be defined");
+    one_mistake(
+        &with("- project: {name: org/project1, check: {jobs: [noop]}}"),
+        "the only project definition permitted",
+    );
+    one_mistake(&with("- project: {name: ^.*, check: {jobs: [noop]}}"), "the only project definition permitted");
+    assert!(messages(&with("- project: {name: github.com/org/project, check: {jobs: [noop]}}")).is_empty());
+}
+
+/// X13
+#[test]
+fn labels_that_the_tenant_disallows_are_refused() {
+    let tenant = tenant_of(
+        "- tenant:\n    name: one\n    disallowed-labels: [^big-.*]\n    max-nodes-per-job: 1\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [org/project]\n",
+    );
+    let layout = tenant
+        .file("org/config", BASE)
+        .file("org/project", "- job: {name: a, run: r, nodeset: {nodes: [{name: n, label: big-one}]}}\n- nodeset: {name: two, nodes: [{name: a, label: x}, {name: b, label: x}]}")
+        .build();
+    let found = messages(&layout);
+    assert!(found.iter().any(|text| text.contains("Label named \"big-one\" is not part of the allowed")), "{found:?}");
+    assert!(found.iter().any(|text| text.contains("max-nodes-per-job")), "{found:?}");
+}
+
+/// C02, C08, C09, C10, C11: what is missing is named, at its line.
+#[test]
+fn missing_names_are_told_with_their_line() {
+    let with = |text: &str| {
+        tenant()
+            .file("org/config", &format!("{BASE}- job: {{name: last, final: true}}\n"))
+            .file("org/project", text)
+            .build()
+    };
+    let layout = with("- project:\n    check:\n      jobs:\n        - bese\n");
+    one_mistake(&layout, "Job bese not defined");
+    let error = &layout.errors()[0];
+    assert_eq!((error.problem.start.line(), error.problem.suggestion.as_deref()), (4, Some("base")));
+    one_mistake(&with("- job: {name: a, secrets: nope}"), "secret \"nope\" was not found");
+    one_mistake(&with("- job: {name: a, nodeset: nope}"), "nodeset \"nope\" was not found");
+    one_mistake(&with("- job: {name: a, required-projects: org/nope}"), "The project \"org/nope\" was not found");
+    one_mistake(&with("- job: {name: a, parent: last}"), "is final and can not act as a parent");
+    one_mistake(&with("- job: {name: a, parent: nope}"), "Job nope not defined");
+    one_mistake(&with("- project: {templates: [nope]}"), "template \"nope\" was not found");
+    one_mistake(&with("- project: {chekc: {jobs: []}}"), "pipeline \"chekc\" was not found");
+}
+
+/// C05, C07: shape and YAML are "syntax error"; all mistakes are told at once, and the rest of the file still loads.
+#[test]
+fn mistakes_of_shape_are_syntax_errors_all_at_once() {
+    let with = |text: &str| tenant().file("org/config", BASE).file("org/project", text).build();
+    let layout = with(
+        "- job: {name: a, vottng: true, timeout: soon, attempts: 0}\n- job: {name: fine, run: r}\n- jobb: {name: b}\n",
+    );
+    let found = messages(&layout);
+    assert_eq!(found.len(), 4, "{found:#?}");
+    assert!(found.iter().all(|text| text.starts_with("syntax error")));
+    assert!(found.iter().any(|text| text.contains("did you mean \"voting\"?")), "{found:#?}");
+    assert!(layout.job_names().any(|name| name == "fine") && !layout.job_names().any(|name| name == "a"));
+    one_mistake(&with("- job: [\n"), "syntax error");
+    one_mistake(&with("- job: {name: a, branches: ^(?!stable)}"), "look-around");
+}
+
+/// C16, C17: a broken repository does not take the tenant down, and its repair is tested.
+#[test]
+fn a_broken_repository_can_be_repaired() {
+    let tenant = tenant()
+        .file("org/config", BASE)
+        .file("org/project", "- job: [\n")
+        .file("org/project1", "- project: {check: {jobs: [noop]}}");
+    let layout = tenant.build();
+    assert_eq!(layout.errors().len(), 1);
+    assert_eq!(refusals(&layout, "check", "org/project1"), "runs noop");
+    let overlay = layout.overlay(
+        &[tenant.proposal("org/project", "master", "- project: {check: {jobs: [noop]}}")],
+        Scope::UntrustedOnly,
+    );
+    assert!(overlay.errors().is_empty() && overlay.errors_since(&layout).is_empty());
+    assert_eq!(refusals(&overlay, "check", "org/project"), "runs noop");
+}
+
+/// Z6.6: a mistake that was there before is not the change's.
+#[test]
+fn only_new_mistakes_are_held_against_a_change() {
+    let tenant = tenant().file("org/config", BASE).file("org/project", "- job: {name: a, nodeset: nope}\n");
+    let layout = tenant.build();
+    let moved = tenant.proposal(
+        "org/project",
+        "master",
+        "# moved\n- job: {name: a, nodeset: nope}\n- job: {name: b, secrets: nope}\n",
+    );
+    let fresh = layout.overlay(&[moved], Scope::UntrustedOnly).errors_since(&layout);
+    assert_eq!(fresh.len(), 1, "{fresh:#?}");
+    assert!(fresh[0].problem.message.contains("secret") && fresh[0].problem.start.line() == 3);
+}
+
+/// L3.3: nodesets and provider objects are there once; the same again in another branch is no mistake.
+#[test]
+fn singletons_are_defined_once() {
+    let one = "- nodeset: {name: n, nodes: [{name: a, label: x}]}\n";
+    let other = "- nodeset: {name: n, nodes: [{name: a, label: y}]}\n";
+    let with = |stable: &str, elsewhere: &str| {
+        tenant()
+            .file("org/config", BASE)
+            .file("org/project", one)
+            .at("org/project", "stable", ".zuul.yaml", stable)
+            .file("org/project1", elsewhere)
+            .build()
+    };
+    assert!(messages(&with(one, "")).is_empty());
+    one_mistake(&with(other, ""), "does not match its definition in branch master");
+    one_mistake(&with(one, one), "is already defined in project");
+}
+
+/// L3.7: a label without a flavor loads with a warning.
+#[test]
+fn an_incomplete_label_is_a_warning() {
+    let text = format!(
+        "{BASE}- image: {{name: i, type: zuul}}\n- label: {{name: i}}\n- section: {{name: s, connection: ec2}}\n- provider: {{name: p, section: s, labels: [i]}}\n"
+    );
+    let layout = tenant().file("org/config", &text).build();
+    assert_eq!(layout.errors().iter().map(|error| error.problem.severity).collect::<Vec<_>>(), [Severity::Warning]);
+    assert!(layout.providers()[0].labels[0].image_is_built);
+}
+
+/// L3.10: static nodes bring their labels.
+#[test]
+fn static_nodes_bring_their_labels() {
+    let text = format!(
+        "{BASE}- label: {{name: big}}\n- section: {{name: s, connection: null, nodes: [{{name: a.example.com, labels: [big], host-key: ssh-ed25519 AAAA, username: me}}]}}\n- provider: {{name: p, section: s, include-all-node-labels: true}}\n"
+    );
+    let layout = tenant().file("org/config", &text).sound();
+    let provider = &layout.providers()[0];
+    assert_eq!(
+        (provider.connection.clone(), provider.nodes[0].username.as_str(), provider.labels[0].name.as_str()),
+        (None, "me", "big")
+    );
+}
+
+/// Z6.1: a trigger's key is a connection; a wrong one is named.
+#[test]
+fn an_unknown_connection_is_named() {
+    let layout = tenant()
+        .file("org/config", "- pipeline: {name: p, manager: independent, trigger: {githbu: [{event: push}]}}")
+        .build();
+    one_mistake(&layout, "Unknown connection named \"githbu\" (did you mean \"github\"?)");
+}
+
+/// R01: a definition that only moved within its file freezes to the same job, so its builds live on.
+#[test]
+fn a_moved_definition_is_the_same_job() {
+    let text = "- job: {name: test, run: r}\n- project: {check: {jobs: [test]}}\n";
+    let hash = |text: &str| {
+        let layout = tenant().file("org/config", BASE).file("org/project", text).sound();
+        let name = project("org/project");
+        layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap().jobs[0].hash()
+    };
+    assert_eq!(hash(text), hash(&format!("# a comment\n\n{text}")));
+}

@@ -1,0 +1,229 @@
+//! What Sluice asks of a forge: the trait that drivers and the simulator implement, and the plain data it speaks.
+
+use crate::error::ForgeError;
+use crate::marker::Marker;
+use async_trait::async_trait;
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef};
+use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
+use sluice_model::{BranchName, ProjectName, Timestamp};
+
+/// A forge that a connection speaks to.
+///
+/// Every operation is safe to ask again after [`ForgeError::Unknown`]: reads change nothing, reports find what an
+/// earlier try wrote by its marker, and landings name the commit they expect. Nothing here decides.
+#[async_trait]
+pub trait Forge: Send + Sync {
+    /// Returns the change that `url` is the page of, when it is on this forge. Asks nobody. (Z6.5)
+    fn change_at(&self, url: &str) -> Option<ChangeKey>;
+
+    /// Returns the change as it is now, with reviews, statuses, files and dependencies.
+    async fn read_change(&self, change: &ChangeKey) -> Result<ChangeFacts, ForgeError>;
+
+    /// Returns all open changes of a project, by number. An event about a commit is matched by their heads.
+    async fn open_changes(&self, project: &ProjectName) -> Result<Vec<ChangeRef>, ForgeError>;
+
+    /// Returns the branches of a project, by name.
+    async fn branches(&self, project: &ProjectName) -> Result<Vec<Branch>, ForgeError>;
+
+    /// Returns the commit a branch is at, with its tree: what a landing is compared with.
+    async fn branch_tip(&self, branch: &BranchKey) -> Result<Commit, ForgeError>;
+
+    /// Returns the tree and the parents of a commit.
+    async fn read_commit(&self, project: &ProjectName, id: &Oid) -> Result<CommitFacts, ForgeError>;
+
+    /// Sets a status on a commit. The newest of a context counts, so a repeat is harmless.
+    async fn set_status(&self, project: &ProjectName, head: &Oid, status: &StatusReport) -> Result<(), ForgeError>;
+
+    /// Makes the check run that bears `run.marker` on `head`, or updates it.
+    async fn put_check_run(&self, project: &ProjectName, head: &Oid, run: &CheckReport) -> Result<(), ForgeError>;
+
+    /// Makes the comment of ours that bears `marker` on a change, or gives it this text.
+    async fn put_comment(&self, change: &ChangeKey, marker: &Marker, text: &str) -> Result<(), ForgeError>;
+
+    /// Puts labels on a change and takes others off. Doing it twice is doing it once.
+    async fn change_labels(&self, change: &ChangeKey, add: &[String], remove: &[String]) -> Result<(), ForgeError>;
+
+    /// Comments on lines of a change, as one review that bears `marker`. A review that is there already is left alone.
+    ///
+    /// A forge may refuse lines outside the change's own diff; the caller then says it in a comment.
+    async fn put_line_comments(
+        &self,
+        change: &ChangeRef,
+        marker: &Marker,
+        text: &str,
+        comments: &[LineComment],
+    ) -> Result<(), ForgeError>;
+
+    /// Merges a change whose head is still `change.head`, and returns the commit its branch is at by that.
+    ///
+    /// [`ForgeError::HeadMoved`] when the head is another; [`ForgeError::Conflict`] when it does not merge. The base is
+    /// not guarded by forges: the caller reads the tip before and after (Z6.4). A change that is merged already, at this
+    /// head, is a success, so a repeat finds what an earlier try did.
+    async fn merge(&self, change: &ChangeRef, mode: MergeMode, message: &MergeMessage) -> Result<Oid, ForgeError>;
+
+    /// Moves a branch forward to a commit that the forge has, never aside or back: then [`ForgeError::HeadMoved`].
+    async fn fast_forward(&self, branch: &BranchKey, to: &Oid) -> Result<(), ForgeError>;
+
+    /// Returns the newest webhook deliveries of a project, newest first, at most 100 per hook.
+    async fn deliveries(&self, project: &ProjectName) -> Result<Vec<Delivery>, ForgeError>;
+}
+
+/// A branch as listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Branch {
+    /// Its name.
+    pub name: BranchName,
+    /// The commit it is at.
+    pub tip: Oid,
+    /// Whether the forge guards it.
+    pub protection: Protection,
+}
+
+/// Whether a branch is guarded by rules of the forge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protection {
+    /// Rules apply.
+    Protected,
+    /// Whoever may write, may push.
+    Open,
+}
+
+/// A commit's place in history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitFacts {
+    /// The commit and its tree.
+    pub commit: Commit,
+    /// Its parents, the first one first.
+    pub parents: Vec<Oid>,
+    /// The whole message.
+    pub message: String,
+}
+
+/// A status to set on a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusReport {
+    /// What it is about: `tenant/pipeline`. One status per context counts.
+    pub context: String,
+    /// The verdict.
+    pub state: StatusState,
+    /// One line; cut at 140 characters.
+    pub description: String,
+    /// Where people read more.
+    pub url: Option<String>,
+}
+
+/// The verdict of a status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatusState {
+    /// Under way.
+    Pending,
+    /// Good.
+    Success,
+    /// Bad.
+    Failure,
+    /// Not decided because something went wrong.
+    Error,
+}
+
+impl StatusState {
+    /// Returns the forge's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Success => "success",
+            Self::Failure => "failure",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// A check run to show on a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Its name: `tenant/pipeline`.
+    pub name: String,
+    /// By which a repeat finds it.
+    pub marker: Marker,
+    /// How far it is.
+    pub state: CheckState,
+    /// One line.
+    pub title: String,
+    /// Markdown; cut at 65,535 characters.
+    pub summary: String,
+    /// Where people read more.
+    pub url: Option<String>,
+}
+
+/// How far a check run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckState {
+    /// Waiting.
+    Queued,
+    /// Under way.
+    InProgress,
+    /// Ended.
+    Completed(Conclusion),
+}
+
+/// How a check run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conclusion {
+    /// Good.
+    Success,
+    /// Bad.
+    Failure,
+    /// Taken back.
+    Cancelled,
+    /// Nothing had to be done.
+    Skipped,
+    /// Neither good nor bad.
+    Neutral,
+}
+
+impl Conclusion {
+    /// Returns the forge's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Failure => "failure",
+            Self::Cancelled => "cancelled",
+            Self::Skipped => "skipped",
+            Self::Neutral => "neutral",
+        }
+    }
+}
+
+/// A comment on a line of a file, on the side of the change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineComment {
+    /// The file's path.
+    pub path: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// Markdown.
+    pub text: String,
+}
+
+/// The message of the commit that a merge makes; ignored where none is made (rebase).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MergeMessage {
+    /// The first line; empty leaves it to the forge.
+    pub title: String,
+    /// What follows it.
+    pub body: String,
+}
+
+/// A webhook delivery as the forge remembers it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// The id that was in `X-GitHub-Delivery`.
+    pub id: String,
+    /// The event's name.
+    pub event: String,
+    /// The action, where the event has one.
+    pub action: Option<String>,
+    /// When it was sent.
+    pub delivered_at: Timestamp,
+    /// The HTTP status it was answered with; `None` when nobody answered.
+    pub answered: Option<u16>,
+}

@@ -1,0 +1,312 @@
+//! One HTTP exchange with GitHub: headers, time-outs, bounded retries, and which answer is which error.
+
+use super::ConnectError;
+use crate::error::ForgeError;
+use crate::secret::Secret;
+use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, USER_AGENT};
+use reqwest::{Client, Method, Response, StatusCode, redirect};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use sluice_model::ConnectionName;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::OnceCell;
+use url::Url;
+
+const TIMEOUT_SECONDS: u64 = 30;
+const CONNECT_TIMEOUT_SECONDS: u64 = 10;
+const TRIES_MAX: u32 = 3;
+const BACKOFF_MILLISECONDS: u64 = 200;
+const BODY_MAX_BYTES: usize = 32 * 1024 * 1024;
+const MESSAGE_MAX_CHARACTERS: usize = 500;
+const REDIRECTS_MAX: usize = 3;
+/// GitHub's largest page.
+pub(super) const PAGE_SIZE: usize = 100;
+
+/// Whether a request may be sent again when nobody knows what became of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// It changes nothing, or the second time changes nothing.
+    Safe,
+    /// The caller has to look first.
+    Never,
+}
+
+/// A GitHub's REST API with a token.
+#[derive(Clone)]
+pub(super) struct Api {
+    client: Client,
+    base: Url,
+    login: Arc<OnceCell<String>>,
+}
+
+/// An answer with status 2xx.
+pub(super) struct Answer {
+    pub headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+impl Api {
+    pub fn new(
+        connection: &ConnectionName,
+        base: Url,
+        token: &Secret,
+        login: Option<String>,
+    ) -> Result<Self, ConnectError> {
+        let mut headers = HeaderMap::new();
+        let mut bearer = HeaderValue::from_str(&format!("Bearer {}", token.reveal()))
+            .map_err(|_| ConnectError::Token { connection: connection.clone() })?;
+        bearer.set_sensitive(true);
+        headers.insert(AUTHORIZATION, bearer);
+        headers.insert(USER_AGENT, HeaderValue::from_static("sluice"));
+        headers.insert(ACCEPT, HeaderValue::from_static("application/vnd.github+json"));
+        headers.insert("x-github-api-version", HeaderValue::from_static("2022-11-28"));
+        let mut builder = Client::builder()
+            .default_headers(headers)
+            .timeout(Duration::from_secs(TIMEOUT_SECONDS))
+            .connect_timeout(Duration::from_secs(CONNECT_TIMEOUT_SECONDS))
+            .redirect(redirect_policy(base.clone()));
+        if is_loopback(&base) {
+            // A forge on this machine is never behind a proxy.
+            builder = builder.no_proxy();
+        }
+        let client = builder
+            .build()
+            .map_err(|source| ConnectError::Client { connection: connection.clone(), source: source.into() })?;
+        Ok(Self { client, base, login: Arc::new(OnceCell::new_with(login)) })
+    }
+
+    /// Returns the login that the token belongs to.
+    pub async fn own_login(&self) -> Result<&str, ForgeError> {
+        let ask = async || {
+            let user: super::shapes::User = self.get("/user", "read the token's own login").await?;
+            Ok(user.login)
+        };
+        self.login.get_or_try_init(ask).await.map(String::as_str)
+    }
+
+    /// Reads `path`, which starts with `/`.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str, attempted: &str) -> Result<T, ForgeError> {
+        self.send(Method::GET, path, None, Repeat::Safe, attempted).await?.read(attempted)
+    }
+
+    /// Reads all pages of the list at `path`, at most `pages_max` of [`PAGE_SIZE`]; `items` takes the list out of a page.
+    pub async fn pages<P: DeserializeOwned, T>(
+        &self,
+        path: &str,
+        pages_max: usize,
+        attempted: &str,
+        items: impl Fn(P) -> Vec<T>,
+    ) -> Result<Listed<T>, ForgeError> {
+        let mut listed = Vec::new();
+        let separator = if path.contains('?') { '&' } else { '?' };
+        for page in 1..=pages_max {
+            let path = format!("{path}{separator}per_page={PAGE_SIZE}&page={page}");
+            let answer = self.send(Method::GET, &path, None, Repeat::Safe, attempted).await?;
+            let is_last = !has_next(&answer.headers);
+            listed.extend(items(answer.read(attempted)?));
+            if is_last {
+                return Ok(Listed::All(listed));
+            }
+        }
+        Ok(Listed::Cut(listed))
+    }
+
+    /// Sends a request, with JSON if given, again only where `repeat` allows, at most three times in all.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        json: Option<&Value>,
+        repeat: Repeat,
+        attempted: &str,
+    ) -> Result<Answer, ForgeError> {
+        let mut tries = 1;
+        loop {
+            let outcome = self.send_once(method.clone(), path, json, attempted).await;
+            match outcome {
+                Err(ForgeError::Unknown { source, .. }) if repeat == Repeat::Safe && tries < TRIES_MAX => {
+                    tracing::debug!(attempted, tries, error = %source, "asking the forge again");
+                    tokio::time::sleep(Duration::from_millis(BACKOFF_MILLISECONDS << (2 * (tries - 1)))).await;
+                    tries += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn send_once(
+        &self,
+        method: Method,
+        path: &str,
+        json: Option<&Value>,
+        attempted: &str,
+    ) -> Result<Answer, ForgeError> {
+        let url = format!("{}{path}", self.base.as_str().trim_end_matches('/'));
+        let mut request = self.client.request(method, url);
+        if let Some(json) = json {
+            request = request.json(json);
+        }
+        // The address stays out of errors: `attempted` says it better.
+        let unknown = |error: reqwest::Error| ForgeError::unknown(attempted, error.without_url());
+        let response = request.send().await.map_err(unknown)?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = read_body(response, attempted).await?;
+        if status.is_success() {
+            return Ok(Answer { headers, body });
+        }
+        Err(refusal(status, &headers, &body, attempted))
+    }
+}
+
+/// A list that was read page by page.
+pub(super) enum Listed<T> {
+    /// Everything there is.
+    All(Vec<T>),
+    /// As much as the bound allows; there is more.
+    Cut(Vec<T>),
+}
+
+impl<T> Listed<T> {
+    /// Returns the list; one that was cut is an error, for callers that would be wrong with a part.
+    pub fn all(self, attempted: &str) -> Result<Vec<T>, ForgeError> {
+        match self {
+            Self::All(items) => Ok(items),
+            Self::Cut(items) => {
+                Err(ForgeError::unknown(attempted, format!("the list goes on after {} entries", items.len())))
+            }
+        }
+    }
+}
+
+impl Answer {
+    /// Reads the body as JSON.
+    pub fn read<T: DeserializeOwned>(&self, attempted: &str) -> Result<T, ForgeError> {
+        serde_json::from_slice(&self.body).map_err(|error| ForgeError::unknown(attempted, error))
+    }
+}
+
+async fn read_body(mut response: Response, attempted: &str) -> Result<Vec<u8>, ForgeError> {
+    let mut body = Vec::new();
+    while let Some(chunk) =
+        response.chunk().await.map_err(|error| ForgeError::unknown(attempted, error.without_url()))?
+    {
+        if body.len() + chunk.len() > BODY_MAX_BYTES {
+            return Err(ForgeError::unknown(attempted, format!("the answer is over {BODY_MAX_BYTES} bytes")));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// Returns the error that an answer other than 2xx is.
+fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], attempted: &str) -> ForgeError {
+    let attempted = attempted.to_owned();
+    let message = message(body);
+    if let Some(retry_after_seconds) = rate_limit(status, headers, &message, now_seconds()) {
+        return ForgeError::RateLimited { attempted, retry_after_seconds };
+    }
+    match status.as_u16() {
+        401 => ForgeError::Unauthorised { attempted },
+        404 | 410 => ForgeError::NotFound { attempted },
+        code @ (400 | 403 | 405 | 409 | 413 | 422 | 451) => ForgeError::Refused { attempted, status: code, message },
+        code => ForgeError::unknown(attempted, format!("status {code}: {message}")),
+    }
+}
+
+/// Returns the seconds to wait when the answer says that we ask too much.
+fn rate_limit(status: StatusCode, headers: &HeaderMap, message: &str, now_seconds: u64) -> Option<u64> {
+    let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
+    let is_exhausted = number("x-ratelimit-remaining") == Some(0);
+    let is_limited = match status {
+        StatusCode::TOO_MANY_REQUESTS => true,
+        StatusCode::FORBIDDEN => {
+            is_exhausted || headers.contains_key("retry-after") || message.to_ascii_lowercase().contains("rate limit")
+        }
+        _ => false,
+    };
+    let until_reset = || number("x-ratelimit-reset").filter(|_| is_exhausted).map(|at| at.saturating_sub(now_seconds));
+    is_limited.then(|| number("retry-after").or_else(until_reset).unwrap_or(60).clamp(1, 3_600))
+}
+
+/// Returns GitHub's own words about a refusal, with the particulars of a 422.
+fn message(body: &[u8]) -> String {
+    let Ok(json) = serde_json::from_slice::<Value>(body) else {
+        return String::from("(no message)");
+    };
+    let mut message = json["message"].as_str().unwrap_or("(no message)").to_owned();
+    for error in json["errors"].as_array().into_iter().flatten().take(5) {
+        let text = error["message"].as_str().or_else(|| error["code"].as_str()).or_else(|| error.as_str());
+        message.push_str("; ");
+        message.push_str(text.unwrap_or("?"));
+    }
+    message.chars().take(MESSAGE_MAX_CHARACTERS).collect()
+}
+
+/// Follows redirects of renamed repositories, but never with our token to another place.
+fn redirect_policy(base: Url) -> redirect::Policy {
+    redirect::Policy::custom(move |attempt| {
+        if attempt.previous().len() > REDIRECTS_MAX {
+            attempt.error("too many redirects")
+        } else if attempt.url().origin() == base.origin() {
+            attempt.follow()
+        } else {
+            attempt.stop()
+        }
+    })
+}
+
+fn has_next(headers: &HeaderMap) -> bool {
+    headers.get_all("link").iter().filter_map(|link| link.to_str().ok()).any(|link| link.contains("rel=\"next\""))
+}
+
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        Some(url::Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
+pub(super) fn now_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn a_rate_limit_is_told_from_a_refusal_and_its_wait_is_bounded() {
+        type Row = (u16, &'static [(&'static str, &'static str)], &'static str, Option<u64>);
+        let rows: &[Row] = &[
+            (429, &[], "", Some(60)),
+            (429, &[("retry-after", "7")], "", Some(7)),
+            (403, &[("retry-after", "0")], "", Some(1)),
+            (403, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1090")], "", Some(90)),
+            (403, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "99999999")], "", Some(3_600)),
+            (403, &[("x-ratelimit-remaining", "12")], "You have exceeded a secondary rate limit", Some(60)),
+            (403, &[("x-ratelimit-remaining", "12")], "Must have push access", None),
+            (404, &[("x-ratelimit-remaining", "0")], "", None),
+        ];
+        for (status, pairs, message, expected) in rows {
+            let status = StatusCode::from_u16(*status).unwrap();
+            assert_eq!(rate_limit(status, &headers(pairs), message, 1_000), *expected, "{status} {pairs:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_tells_githubs_words() {
+        let body = br#"{"message": "Validation Failed", "errors": [{"message": "no such line"}, {"code": "invalid"}]}"#;
+        let error = refusal(StatusCode::UNPROCESSABLE_ENTITY, &HeaderMap::new(), body, "comment on example/one#3");
+        let ForgeError::Refused { status: 422, message, .. } = error else { panic!("{error:?}") };
+        assert_eq!(message, "Validation Failed; no such line; invalid");
+        let html = refusal(StatusCode::BAD_GATEWAY, &HeaderMap::new(), b"<html>", "x");
+        assert!(matches!(html, ForgeError::Unknown { .. }), "{html:?}");
+    }
+}

@@ -1,0 +1,96 @@
+//! Landings: a merge with an expected head, and a branch moved forward. On doubt the forge is read before it is asked again.
+
+use super::http::Repeat;
+use super::{GitHub, escape_path, repository, shapes};
+use crate::error::ForgeError;
+use crate::forge::MergeMessage;
+use reqwest::Method;
+use serde_json::json;
+use sluice_model::change::ChangeRef;
+use sluice_model::git::{BranchKey, MergeMode, Oid};
+
+pub(super) async fn merge(
+    github: &GitHub,
+    change: &ChangeRef,
+    mode: MergeMode,
+    message: &MergeMessage,
+) -> Result<Oid, ForgeError> {
+    let attempted = format!("merge {change}");
+    let path = repository(&change.key.project, &format!("/pulls/{}/merge", change.key.number));
+    let mut body = json!({"sha": change.head.as_str(), "merge_method": method(mode)});
+    if !message.title.is_empty() {
+        body["commit_title"] = message.title.as_str().into();
+        body["commit_message"] = message.body.as_str().into();
+    }
+    let outcome = match github.api.send(Method::PUT, &path, Some(&body), Repeat::Never, &attempted).await {
+        Ok(answer) => answer.read::<shapes::Merged>(&attempted),
+        Err(error) => Err(error),
+    };
+    match outcome {
+        Ok(merged) if merged.merged => Ok(Oid(merged.sha)),
+        Ok(_) => {
+            after_refusal(github, change, ForgeError::unknown(&attempted, "the answer says neither yes nor no")).await
+        }
+        Err(error @ (ForgeError::Refused { .. } | ForgeError::Unknown { .. })) => {
+            after_refusal(github, change, error).await
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Finds out what a refusal, or the lack of an answer, means by reading the change once.
+async fn after_refusal(github: &GitHub, change: &ChangeRef, error: ForgeError) -> Result<Oid, ForgeError> {
+    let attempted = format!("merge {change}");
+    let path = repository(&change.key.project, &format!("/pulls/{}", change.key.number));
+    let pull: shapes::Pull = match github.api.get(&path, &attempted).await {
+        Ok(pull) => pull,
+        // Nothing more is known than before; a refusal stays what it was only if it was one.
+        Err(_) => return Err(error),
+    };
+    if pull.head.sha != change.head.as_str() {
+        return Err(ForgeError::HeadMoved { attempted });
+    }
+    if pull.merged {
+        return pull
+            .merge_commit_sha
+            .map(Oid)
+            .ok_or_else(|| ForgeError::unknown(&attempted, "it is merged, nobody knows as what"));
+    }
+    match error {
+        ForgeError::Refused { status: 409, .. } => Err(ForgeError::HeadMoved { attempted }),
+        // Another merge came between: GitHub says so in words only, and the next try may succeed.
+        ForgeError::Refused { status: 405, message, .. } if message.contains("Base branch was modified") => {
+            Err(ForgeError::unknown(&attempted, message))
+        }
+        ForgeError::Refused { status: 405, .. } if pull.mergeable == Some(false) => {
+            Err(ForgeError::Conflict { attempted })
+        }
+        error => Err(error),
+    }
+}
+
+fn method(mode: MergeMode) -> &'static str {
+    match mode {
+        MergeMode::Merge | MergeMode::MergeResolve => "merge",
+        MergeMode::SquashMerge => "squash",
+        MergeMode::CherryPick | MergeMode::Rebase | MergeMode::RebaseFirstParent => "rebase",
+    }
+}
+
+pub(super) async fn fast_forward(github: &GitHub, branch: &BranchKey, to: &Oid) -> Result<(), ForgeError> {
+    let attempted = format!("move {branch} forward to {}", to.short());
+    let name = escape_path(branch.branch.as_str());
+    let path = repository(&branch.project, &format!("/git/refs/heads/{name}"));
+    let body = json!({"sha": to.as_str(), "force": false});
+    // The same move twice is one move, so it may be sent again.
+    match github.api.send(Method::PATCH, &path, Some(&body), Repeat::Safe, &attempted).await {
+        Ok(_) => Ok(()),
+        Err(ForgeError::Refused { status: 422, message, .. }) if message.contains("fast forward") => {
+            Err(ForgeError::HeadMoved { attempted })
+        }
+        Err(ForgeError::Refused { status: 422, message, .. }) if message.contains("Reference does not exist") => {
+            Err(ForgeError::NotFound { attempted })
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,179 @@
+//! The driver for GitHub: github.com, GitHub Enterprise and the local forge, which differ by their base addresses only.
+
+mod http;
+mod land;
+mod read;
+mod report;
+mod shapes;
+
+use crate::error::ForgeError;
+use crate::forge::{Branch, CheckReport, CommitFacts, Delivery, Forge, LineComment, MergeMessage, StatusReport};
+use crate::marker::Marker;
+use crate::secret::Secret;
+use async_trait::async_trait;
+use http::Api;
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef};
+use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
+use sluice_model::{ConnectionName, ProjectName};
+use url::Url;
+
+/// Where a GitHub is and who we are there.
+#[derive(Debug, Clone)]
+pub struct GitHubOptions {
+    /// The connection's name; it is part of every [`ChangeKey`].
+    pub connection: ConnectionName,
+    /// The host part of canonical project names (`github.com`).
+    pub host: String,
+    /// The REST API: `https://api.github.com`, `https://<host>/api/v3` for GitHub Enterprise.
+    pub api_url: String,
+    /// The pages: `https://github.com`. Addresses in `Depends-On:` start with it.
+    pub web_url: String,
+    /// The token that every request bears.
+    pub token: Secret,
+    /// The login that our comments appear under; asked of the forge when absent (an app's token cannot ask).
+    pub own_login: Option<String>,
+}
+
+/// Options that no driver can be made of.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// A base address is not an http or https address.
+    #[error(
+        "could not set up connection {connection}: {field} is not an http or https address; correct it in the connection's settings"
+    )]
+    Address {
+        /// The connection's name.
+        connection: ConnectionName,
+        /// Which setting.
+        field: &'static str,
+    },
+    /// The token has characters that no header can hold.
+    #[error(
+        "could not set up connection {connection}: its token cannot be sent in a header; check it for stray line ends"
+    )]
+    Token {
+        /// The connection's name.
+        connection: ConnectionName,
+    },
+    /// No HTTP client could be made.
+    #[error("could not set up connection {connection}: no HTTP client could be made")]
+    Client {
+        /// The connection's name.
+        connection: ConnectionName,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// A connection to GitHub. Cheap to clone; it keeps connections open between calls.
+#[derive(Clone)]
+pub struct GitHub {
+    connection: ConnectionName,
+    host: String,
+    web: Url,
+    api: Api,
+}
+
+impl GitHub {
+    /// Makes a driver. It asks nobody yet.
+    pub fn new(options: GitHubOptions) -> Result<Self, ConnectError> {
+        let address = |field, text: &str| {
+            let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+            url.ok_or_else(|| ConnectError::Address { connection: options.connection.clone(), field })
+        };
+        let web = address("web_url", &options.web_url)?;
+        let api =
+            Api::new(&options.connection, address("api_url", &options.api_url)?, &options.token, options.own_login)?;
+        Ok(Self { connection: options.connection, host: options.host, web, api })
+    }
+
+    fn key(&self, full_name: &str, number: u64) -> ChangeKey {
+        let project = ProjectName::new(&self.host, full_name);
+        ChangeKey { connection: self.connection.clone(), project, number }
+    }
+}
+
+/// Returns the path `/repos/<owner>/<name><rest>` of a project's API.
+fn repository(project: &ProjectName, rest: &str) -> String {
+    format!("/repos/{}{rest}", escape_path(project.name()))
+}
+
+/// Returns `path` with everything but its slashes and unreserved characters percent-encoded.
+fn escape_path(path: &str) -> String {
+    let mut escaped = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                escaped.push(char::from(byte))
+            }
+            other => escaped.push_str(&format!("%{other:02X}")),
+        }
+    }
+    escaped
+}
+
+#[async_trait]
+impl Forge for GitHub {
+    fn change_at(&self, url: &str) -> Option<ChangeKey> {
+        read::change_at(self, url)
+    }
+
+    async fn read_change(&self, change: &ChangeKey) -> Result<ChangeFacts, ForgeError> {
+        read::change(self, change).await
+    }
+
+    async fn open_changes(&self, project: &ProjectName) -> Result<Vec<ChangeRef>, ForgeError> {
+        read::open_changes(self, project).await
+    }
+
+    async fn branches(&self, project: &ProjectName) -> Result<Vec<Branch>, ForgeError> {
+        read::branches(self, project).await
+    }
+
+    async fn branch_tip(&self, branch: &BranchKey) -> Result<Commit, ForgeError> {
+        read::branch_tip(self, branch).await
+    }
+
+    async fn read_commit(&self, project: &ProjectName, id: &Oid) -> Result<CommitFacts, ForgeError> {
+        read::commit(self, project, id).await
+    }
+
+    async fn set_status(&self, project: &ProjectName, head: &Oid, status: &StatusReport) -> Result<(), ForgeError> {
+        report::set_status(self, project, head, status).await
+    }
+
+    async fn put_check_run(&self, project: &ProjectName, head: &Oid, run: &CheckReport) -> Result<(), ForgeError> {
+        report::put_check_run(self, project, head, run).await
+    }
+
+    async fn put_comment(&self, change: &ChangeKey, marker: &Marker, text: &str) -> Result<(), ForgeError> {
+        report::put_comment(self, change, marker, text).await
+    }
+
+    async fn change_labels(&self, change: &ChangeKey, add: &[String], remove: &[String]) -> Result<(), ForgeError> {
+        report::change_labels(self, change, add, remove).await
+    }
+
+    async fn put_line_comments(
+        &self,
+        change: &ChangeRef,
+        marker: &Marker,
+        text: &str,
+        comments: &[LineComment],
+    ) -> Result<(), ForgeError> {
+        report::put_line_comments(self, change, marker, text, comments).await
+    }
+
+    async fn merge(&self, change: &ChangeRef, mode: MergeMode, message: &MergeMessage) -> Result<Oid, ForgeError> {
+        land::merge(self, change, mode, message).await
+    }
+
+    async fn fast_forward(&self, branch: &BranchKey, to: &Oid) -> Result<(), ForgeError> {
+        land::fast_forward(self, branch, to).await
+    }
+
+    async fn deliveries(&self, project: &ProjectName) -> Result<Vec<Delivery>, ForgeError> {
+        read::deliveries(self, project).await
+    }
+}

@@ -1,0 +1,332 @@
+//! Reading changes, branches, commits and deliveries.
+
+use super::http::{Api, Listed, PAGE_SIZE, now_seconds};
+use super::{GitHub, escape_path, repository, shapes};
+use crate::depends_on::depends_on;
+use crate::error::ForgeError;
+use crate::forge::{Branch, CommitFacts, Delivery, Protection};
+use sluice_model::change::{
+    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Permission, Review, ReviewState,
+};
+use sluice_model::git::{BranchKey, Commit, Oid};
+use sluice_model::{ProjectName, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+use url::Url;
+
+/// GitHub itself names 3,000 files of a pull request at most.
+const FILE_PAGES_MAX: usize = 30;
+/// GitHub keeps 1,000 statuses per context and commit; the newest come first.
+const STATUS_PAGES_MAX: usize = 10;
+const CHECK_RUN_PAGES_MAX: usize = 10;
+const REVIEW_PAGES_MAX: usize = 30;
+const CHANGE_PAGES_MAX: usize = 50;
+const BRANCH_PAGES_MAX: usize = 50;
+const REVIEWERS_MAX: usize = 100;
+const HOOKS_MAX: usize = 20;
+
+pub(super) fn change_at(github: &GitHub, url: &str) -> Option<ChangeKey> {
+    let url = Url::parse(url).ok()?;
+    let is_here = url.host() == github.web.host() && url.port_or_known_default() == github.web.port_or_known_default();
+    let base: Vec<&str> = github.web.path_segments()?.filter(|part| !part.is_empty()).collect();
+    let parts: Vec<&str> = url.path_segments()?.filter(|part| !part.is_empty()).collect();
+    let rest = parts.strip_prefix(base.as_slice()).filter(|_| is_here)?;
+    match rest {
+        // What follows the number is a tab of the page (`files`, `commits`).
+        [owner, name, "pull", number, ..] => Some(github.key(&format!("{owner}/{name}"), number.parse().ok()?)),
+        _ => None,
+    }
+}
+
+pub(super) async fn change(github: &GitHub, key: &ChangeKey) -> Result<ChangeFacts, ForgeError> {
+    let attempted = format!("read {key}");
+    let path = |rest: &str| repository(&key.project, rest);
+    let seen_at = Timestamp(now_seconds() * 1_000);
+    let pull: shapes::Pull = github.api.get(&path(&format!("/pulls/{}", key.number)), &attempted).await?;
+    let head = escape_path(&pull.head.sha);
+    let (files, reviews, statuses, check_runs) = tokio::try_join!(
+        files(&github.api, path(&format!("/pulls/{}/files", key.number)), pull.changed_files, &attempted),
+        reviews(&github.api, key, &attempted),
+        statuses(&github.api, path(&format!("/commits/{head}/statuses")), &attempted),
+        check_runs(&github.api, &key.project, &pull.head.sha, &attempted),
+    )?;
+    let status = status_of(&pull);
+    let message = pull.body.unwrap_or_default();
+    Ok(ChangeFacts {
+        change: change_ref(key.clone(), &pull.base, &pull.head),
+        status,
+        draft: pull.draft,
+        title: pull.title,
+        author: pull.user.map(|user| user.login).unwrap_or_default(),
+        url: pull.html_url,
+        labels: pull.labels.into_iter().map(|label| label.name).collect::<BTreeSet<_>>().into_iter().collect(),
+        reviews,
+        statuses: newest_per_context(statuses, check_runs),
+        files,
+        depends_on: depends_on(&message),
+        message,
+        mergeable: pull.mergeable,
+        // While it is open, GitHub shows its own test merge here.
+        merge_commit: pull.merge_commit_sha.map(Oid).filter(|_| status == ChangeStatus::Merged),
+        seen_at,
+    })
+}
+
+fn status_of(pull: &shapes::Pull) -> ChangeStatus {
+    if pull.merged {
+        ChangeStatus::Merged
+    } else if pull.state == "open" {
+        ChangeStatus::Open
+    } else {
+        ChangeStatus::Closed
+    }
+}
+
+fn change_ref(key: ChangeKey, base: &shapes::Side, head: &shapes::Side) -> ChangeRef {
+    let (branch, head) = (base.branch.as_str().into(), Oid(head.sha.clone()));
+    ChangeRef { key, branch, patchset: head.as_str().to_owned(), head }
+}
+
+async fn files(api: &Api, path: String, changed: usize, attempted: &str) -> Result<Option<Vec<String>>, ForgeError> {
+    let listed = api.pages(&path, FILE_PAGES_MAX, attempted, |files: Vec<shapes::File>| files).await?;
+    let Listed::All(files) = listed else { return Ok(None) };
+    if files.len() < changed {
+        return Ok(None);
+    }
+    // A renamed file touches both of its names.
+    let names = files.into_iter().flat_map(|file| [Some(file.filename), file.previous_filename]).flatten();
+    Ok(Some(names.collect::<BTreeSet<_>>().into_iter().collect()))
+}
+
+async fn reviews(api: &Api, key: &ChangeKey, attempted: &str) -> Result<Vec<Review>, ForgeError> {
+    let path = repository(&key.project, &format!("/pulls/{}/reviews", key.number));
+    let listed = api.pages(&path, REVIEW_PAGES_MAX, attempted, |reviews: Vec<shapes::Review>| reviews).await?;
+    let latest = latest_per_reviewer(listed.all(attempted)?);
+    if latest.len() > REVIEWERS_MAX {
+        return Err(ForgeError::unknown(attempted, format!("it has over {REVIEWERS_MAX} reviewers")));
+    }
+    let mut reviews = Vec::with_capacity(latest.len());
+    for (by, (state, submitted_at)) in latest {
+        let permission = permission(api, &key.project, &by, attempted).await?;
+        reviews.push(Review { by, state, permission, submitted_at });
+    }
+    Ok(reviews)
+}
+
+/// Returns each reviewer's newest verdict. A mere comment does not take an earlier verdict back; a dismissal does.
+fn latest_per_reviewer(reviews: Vec<shapes::Review>) -> BTreeMap<String, (ReviewState, Timestamp)> {
+    let mut latest = BTreeMap::new();
+    for review in reviews {
+        let state = match review.state.as_str() {
+            "APPROVED" => ReviewState::Approved,
+            "CHANGES_REQUESTED" => ReviewState::ChangesRequested,
+            "DISMISSED" => ReviewState::Dismissed,
+            "COMMENTED" => ReviewState::Commented,
+            // PENDING is a draft that only its author sees.
+            _ => continue,
+        };
+        let Some(user) = review.user else { continue };
+        let at = timestamp(review.submitted_at.as_deref());
+        match latest.get(&user.login) {
+            Some((_, seen)) if *seen > at => {}
+            Some(_) if state == ReviewState::Commented => {}
+            _ => {
+                latest.insert(user.login, (state, at));
+            }
+        }
+    }
+    latest
+}
+
+async fn permission(api: &Api, project: &ProjectName, login: &str, attempted: &str) -> Result<Permission, ForgeError> {
+    let path = repository(project, &format!("/collaborators/{}/permission", escape_path(login)));
+    match api.get::<shapes::PermissionOf>(&path, attempted).await {
+        Ok(answer) => Ok(match answer.permission.as_str() {
+            "admin" => Permission::Admin,
+            "write" | "maintain" => Permission::Write,
+            "read" | "triage" => Permission::Read,
+            _ => Permission::None,
+        }),
+        // A deleted account reviews as `ghost` and may do nothing.
+        Err(ForgeError::NotFound { .. }) => Ok(Permission::None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn statuses(api: &Api, path: String, attempted: &str) -> Result<Vec<shapes::Status>, ForgeError> {
+    // They come newest first, so what a cut list lacks is superseded or very old.
+    match api.pages(&path, STATUS_PAGES_MAX, attempted, |statuses: Vec<shapes::Status>| statuses).await? {
+        Listed::All(statuses) | Listed::Cut(statuses) => Ok(statuses),
+    }
+}
+
+pub(super) async fn check_runs(
+    api: &Api,
+    project: &ProjectName,
+    head: &str,
+    attempted: &str,
+) -> Result<Vec<shapes::CheckRun>, ForgeError> {
+    let path = repository(project, &format!("/commits/{}/check-runs", escape_path(head)));
+    let listed = api.pages(&path, CHECK_RUN_PAGES_MAX, attempted, |page: shapes::CheckRuns| page.check_runs).await?;
+    listed.all(attempted)
+}
+
+/// Joins statuses (newest first) and check runs; a check run is a status by its application.
+fn newest_per_context(statuses: Vec<shapes::Status>, check_runs: Vec<shapes::CheckRun>) -> Vec<CommitStatus> {
+    let mut newest: BTreeMap<(String, String), CommitStatus> = BTreeMap::new();
+    let mut add = |by: String, context: String, state: String| {
+        newest.entry((context.clone(), by.clone())).or_insert(CommitStatus { by, context, state });
+    };
+    for status in statuses {
+        add(status.creator.map(|user| user.login).unwrap_or_default(), status.context, status.state);
+    }
+    for run in check_runs {
+        let state = match (run.status.as_str(), run.conclusion) {
+            ("completed", Some(conclusion)) => conclusion,
+            _ => "pending".to_owned(),
+        };
+        add(run.app.and_then(|app| app.slug).unwrap_or_default(), run.name, state);
+    }
+    newest.into_values().collect()
+}
+
+pub(super) async fn open_changes(github: &GitHub, project: &ProjectName) -> Result<Vec<ChangeRef>, ForgeError> {
+    let attempted = format!("list the open changes of {}", project.name());
+    let path = repository(project, "/pulls?state=open&sort=created&direction=asc");
+    let listed = github.api.pages(&path, CHANGE_PAGES_MAX, &attempted, |pulls: Vec<shapes::Pull>| pulls).await?;
+    let key = |number| ChangeKey { connection: github.connection.clone(), project: project.clone(), number };
+    // A change opened while pages are read can shift another onto two of them.
+    let by_number: BTreeMap<u64, ChangeRef> = listed
+        .all(&attempted)?
+        .iter()
+        .map(|pull| (pull.number, change_ref(key(pull.number), &pull.base, &pull.head)))
+        .collect();
+    Ok(by_number.into_values().collect())
+}
+
+pub(super) async fn branches(github: &GitHub, project: &ProjectName) -> Result<Vec<Branch>, ForgeError> {
+    let attempted = format!("list the branches of {}", project.name());
+    let path = repository(project, "/branches");
+    let listed =
+        github.api.pages(&path, BRANCH_PAGES_MAX, &attempted, |branches: Vec<shapes::Branch>| branches).await?;
+    let mut branches: Vec<Branch> = listed.all(&attempted)?.into_iter().map(branch).collect();
+    branches.sort_by(|one, other| one.name.cmp(&other.name));
+    branches.dedup_by(|one, other| one.name == other.name);
+    Ok(branches)
+}
+
+fn branch(branch: shapes::Branch) -> Branch {
+    let protection = if branch.protected { Protection::Protected } else { Protection::Open };
+    Branch { name: branch.name.into(), tip: Oid(branch.commit.sha), protection }
+}
+
+pub(super) async fn branch_tip(github: &GitHub, branch: &BranchKey) -> Result<Commit, ForgeError> {
+    let attempted = format!("read the tip of {branch}");
+    let path = repository(&branch.project, &format!("/git/ref/heads/{}", escape_path(branch.branch.as_str())));
+    let tip: shapes::GitRef = github.api.get(&path, &attempted).await?;
+    Ok(commit(github, &branch.project, &Oid(tip.object.sha)).await?.commit)
+}
+
+pub(super) async fn commit(github: &GitHub, project: &ProjectName, id: &Oid) -> Result<CommitFacts, ForgeError> {
+    let attempted = format!("read commit {} of {}", id.short(), project.name());
+    let path = repository(project, &format!("/git/commits/{}", escape_path(id.as_str())));
+    let read: shapes::GitCommit = github.api.get(&path, &attempted).await?;
+    Ok(CommitFacts {
+        commit: Commit { id: Oid(read.sha), tree: Oid(read.tree.sha) },
+        parents: read.parents.into_iter().map(|parent| Oid(parent.sha)).collect(),
+        message: read.message,
+    })
+}
+
+pub(super) async fn deliveries(github: &GitHub, project: &ProjectName) -> Result<Vec<Delivery>, ForgeError> {
+    let attempted = format!("list the webhook deliveries of {}", project.name());
+    let hooks: Vec<shapes::Hook> =
+        github.api.get(&repository(project, &format!("/hooks?per_page={HOOKS_MAX}")), &attempted).await?;
+    let mut deliveries = Vec::new();
+    for hook in hooks.iter().take(HOOKS_MAX) {
+        let path = repository(project, &format!("/hooks/{}/deliveries?per_page={PAGE_SIZE}", hook.id));
+        let page: Vec<shapes::HookDelivery> = github.api.get(&path, &attempted).await?;
+        deliveries.extend(page.into_iter().map(|delivery| Delivery {
+            id: delivery.guid,
+            event: delivery.event,
+            action: delivery.action,
+            delivered_at: timestamp(Some(&delivery.delivered_at)),
+            answered: (delivery.status_code != 0).then_some(delivery.status_code),
+        }));
+    }
+    deliveries.sort_by_key(|delivery| std::cmp::Reverse(delivery.delivered_at));
+    Ok(deliveries)
+}
+
+/// Returns the point in time that GitHub wrote as `2026-11-21T12:23:45Z`; the epoch when it cannot be read.
+fn timestamp(text: Option<&str>) -> Timestamp {
+    let parsed = text.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    Timestamp(parsed.and_then(|at| u64::try_from(at.as_millisecond()).ok()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GitHubOptions, Secret};
+    use serde_json::json;
+
+    fn github(web_url: &str) -> GitHub {
+        GitHub::new(GitHubOptions {
+            connection: "github".into(),
+            host: "github.com".into(),
+            api_url: "https://api.github.com".into(),
+            web_url: web_url.into(),
+            token: Secret::new("t"),
+            own_login: None,
+        })
+        .unwrap()
+    }
+
+    /// Z6.5
+    #[test]
+    fn only_addresses_of_this_forge_name_a_change() {
+        let rows = [
+            ("https://github.com", "https://github.com/org/one/pull/4", Some("org/one#4")),
+            ("https://github.com", "https://github.com/org/one/pull/4/files?w=1#diff", Some("org/one#4")),
+            ("https://forge.example/git/", "https://forge.example/git/org/one/pull/4", Some("org/one#4")),
+            ("http://127.0.0.1:81", "http://127.0.0.1:81/org/one/pull/4", Some("org/one#4")),
+            ("http://127.0.0.1:81", "http://127.0.0.1:82/org/one/pull/4", None),
+            ("https://github.com", "https://elsewhere.example/org/one/pull/4", None),
+            ("https://github.com", "https://github.com/org/one/issues/4", None),
+            ("https://github.com", "https://github.com/org/one/pull/four", None),
+            ("https://github.com", "https://github.com/org/one", None),
+            ("https://github.com", "not an address", None),
+        ];
+        for (web, url, expected) in rows {
+            assert_eq!(github(web).change_at_text(url).as_deref(), expected, "{url}");
+        }
+    }
+
+    impl GitHub {
+        fn change_at_text(&self, url: &str) -> Option<String> {
+            change_at(self, url).map(|key| key.to_string())
+        }
+    }
+
+    /// Z6.1
+    #[test]
+    fn a_comment_does_not_take_back_an_approval_but_a_dismissal_does() {
+        let said = |who: &str, state: &str, minute: u8| json!({"user": {"login": who}, "body": "", "state": state, "submitted_at": format!("2026-11-21T10:{minute:02}:00Z")});
+        let reviews = json!([
+            said("ann", "APPROVED", 1), said("ann", "COMMENTED", 2),
+            said("bob", "APPROVED", 1), said("bob", "CHANGES_REQUESTED", 3),
+            said("cid", "DISMISSED", 4),
+            said("dan", "COMMENTED", 1),
+            {"user": null, "body": "", "state": "APPROVED", "submitted_at": null},
+            said("eve", "PENDING", 1),
+        ]);
+        let latest = latest_per_reviewer(serde_json::from_value(reviews).unwrap());
+        let states: Vec<(&str, ReviewState)> = latest.iter().map(|(who, (state, _))| (who.as_str(), *state)).collect();
+        let expected = [
+            ("ann", ReviewState::Approved),
+            ("bob", ReviewState::ChangesRequested),
+            ("cid", ReviewState::Dismissed),
+            ("dan", ReviewState::Commented),
+        ];
+        assert_eq!(states, expected);
+    }
+}

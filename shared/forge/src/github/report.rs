@@ -1,0 +1,175 @@
+//! Statuses, check runs and comments. Each finds what an earlier try wrote, so that its effect is there once.
+
+use super::http::{Api, Repeat};
+use super::{GitHub, escape_path, read, repository, shapes};
+use crate::error::ForgeError;
+use crate::forge::{CheckReport, CheckState, LineComment, StatusReport};
+use crate::marker::Marker;
+use reqwest::Method;
+use serde_json::{Value, json};
+use sluice_model::ProjectName;
+use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_model::git::Oid;
+
+/// GitHub allows 2,500 comments on an issue.
+const COMMENT_PAGES_MAX: usize = 30;
+const REVIEW_PAGES_MAX: usize = 30;
+const DESCRIPTION_MAX_CHARACTERS: usize = 140;
+const SUMMARY_MAX_CHARACTERS: usize = 65_535;
+/// GitHub's limit is 65,536; the marker needs its place.
+const COMMENT_MAX_CHARACTERS: usize = 65_000;
+
+pub(super) async fn set_status(
+    github: &GitHub,
+    project: &ProjectName,
+    head: &Oid,
+    status: &StatusReport,
+) -> Result<(), ForgeError> {
+    let attempted = format!("set status {} on {} of {}", status.context, head.short(), project.name());
+    let path = repository(project, &format!("/statuses/{}", escape_path(head.as_str())));
+    let body = json!({
+        "state": status.state.as_str(),
+        "context": status.context,
+        "description": cut(&status.description, DESCRIPTION_MAX_CHARACTERS),
+        "target_url": status.url,
+    });
+    github.api.send(Method::POST, &path, Some(&body), Repeat::Safe, &attempted).await.map(drop)
+}
+
+pub(super) async fn put_check_run(
+    github: &GitHub,
+    project: &ProjectName,
+    head: &Oid,
+    run: &CheckReport,
+) -> Result<(), ForgeError> {
+    let attempted = format!("report check run {} on {} of {}", run.name, head.short(), project.name());
+    let external_id = run.marker.external_id();
+    let runs = read::check_runs(&github.api, project, head.as_str(), &attempted).await?;
+    let ours = runs.iter().find(|there| there.external_id.as_deref() == Some(external_id.as_str()));
+    let (status, conclusion) = match run.state {
+        CheckState::Queued => ("queued", None),
+        CheckState::InProgress => ("in_progress", None),
+        CheckState::Completed(conclusion) => ("completed", Some(conclusion.as_str())),
+    };
+    let mut body = json!({
+        "name": run.name,
+        "external_id": external_id,
+        "status": status,
+        "output": {"title": run.title, "summary": cut(&run.summary, SUMMARY_MAX_CHARACTERS)},
+    });
+    if let Some(conclusion) = conclusion {
+        body["conclusion"] = conclusion.into();
+    }
+    if let Some(url) = &run.url {
+        body["details_url"] = url.as_str().into();
+    }
+    match ours {
+        Some(there) => {
+            let path = repository(project, &format!("/check-runs/{}", there.id));
+            github.api.send(Method::PATCH, &path, Some(&body), Repeat::Safe, &attempted).await.map(drop)
+        }
+        None => {
+            body["head_sha"] = head.as_str().into();
+            let path = repository(project, "/check-runs");
+            github.api.send(Method::POST, &path, Some(&body), Repeat::Never, &attempted).await.map(drop)
+        }
+    }
+}
+
+pub(super) async fn put_comment(
+    github: &GitHub,
+    change: &ChangeKey,
+    marker: &Marker,
+    text: &str,
+) -> Result<(), ForgeError> {
+    let attempted = format!("comment on {change}");
+    let list = repository(&change.project, &format!("/issues/{}/comments", change.number));
+    let comments = github.api.pages(&list, COMMENT_PAGES_MAX, &attempted, |page: Vec<shapes::Comment>| page).await?;
+    let me = github.api.own_login().await?;
+    let body = marker.attach(&cut(text, COMMENT_MAX_CHARACTERS));
+    let ours = comments.all(&attempted)?.into_iter().find(|comment| is_ours(&comment.user, &comment.body, me, marker));
+    match ours {
+        Some(comment) if comment.body.as_deref() == Some(body.as_str()) => Ok(()),
+        Some(comment) => {
+            let path = repository(&change.project, &format!("/issues/comments/{}", comment.id));
+            send(&github.api, Method::PATCH, &path, json!({"body": body}), Repeat::Safe, &attempted).await
+        }
+        None => send(&github.api, Method::POST, &list, json!({"body": body}), Repeat::Never, &attempted).await,
+    }
+}
+
+pub(super) async fn put_line_comments(
+    github: &GitHub,
+    change: &ChangeRef,
+    marker: &Marker,
+    text: &str,
+    comments: &[LineComment],
+) -> Result<(), ForgeError> {
+    let attempted = format!("comment on lines of {change}");
+    let path = repository(&change.key.project, &format!("/pulls/{}/reviews", change.key.number));
+    let reviews = github.api.pages(&path, REVIEW_PAGES_MAX, &attempted, |page: Vec<shapes::Review>| page).await?;
+    let me = github.api.own_login().await?;
+    if reviews.all(&attempted)?.iter().any(|review| is_ours(&review.user, &review.body, me, marker)) {
+        return Ok(());
+    }
+    let comments: Vec<Value> = comments
+        .iter()
+        .map(|comment| json!({"path": comment.path, "line": comment.line, "side": "RIGHT", "body": comment.text}))
+        .collect();
+    let body = json!({
+        "commit_id": change.head.as_str(),
+        "event": "COMMENT",
+        "body": marker.attach(&cut(text, COMMENT_MAX_CHARACTERS)),
+        "comments": comments,
+    });
+    send(&github.api, Method::POST, &path, body, Repeat::Never, &attempted).await
+}
+
+pub(super) async fn change_labels(
+    github: &GitHub,
+    change: &ChangeKey,
+    add: &[String],
+    remove: &[String],
+) -> Result<(), ForgeError> {
+    let attempted = format!("label {change}");
+    let path = repository(&change.project, &format!("/issues/{}/labels", change.number));
+    if !add.is_empty() {
+        send(&github.api, Method::POST, &path, json!({"labels": add}), Repeat::Safe, &attempted).await?;
+    }
+    for label in remove {
+        let path = format!("{path}/{}", escape_path(label));
+        match github.api.send(Method::DELETE, &path, None, Repeat::Safe, &attempted).await {
+            // It is not there: that is what was wanted.
+            Ok(_) | Err(ForgeError::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+async fn send(
+    api: &Api,
+    method: Method,
+    path: &str,
+    body: Value,
+    repeat: Repeat,
+    attempted: &str,
+) -> Result<(), ForgeError> {
+    api.send(method, path, Some(&body), repeat, attempted).await.map(drop)
+}
+
+/// Says whether we wrote it: anybody can copy a marker, so the login counts too.
+fn is_ours(user: &Option<shapes::User>, body: &Option<String>, me: &str, marker: &Marker) -> bool {
+    let by_us = user.as_ref().is_some_and(|user| user.login.eq_ignore_ascii_case(me));
+    by_us && body.as_deref().and_then(Marker::find).as_ref() == Some(marker)
+}
+
+/// Returns `text`, or as much of it as fits with a sign that it was cut.
+fn cut(text: &str, characters_max: usize) -> String {
+    if text.chars().count() <= characters_max {
+        return text.to_owned();
+    }
+    let mut kept: String = text.chars().take(characters_max.saturating_sub(1)).collect();
+    kept.push('…');
+    kept
+}

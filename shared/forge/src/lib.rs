@@ -1,0 +1,22 @@
+//! Forges: what Sluice asks of them ([`Forge`]), the GitHub driver ([`GitHub`]), and webhooks ([`webhook`], pure).
+//!
+//! Facts about changes are `sluice_model::change`'s; a webhook is only a hint that something may have changed.
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
+
+mod depends_on;
+mod error;
+mod forge;
+mod github;
+mod marker;
+mod secret;
+pub mod webhook;
+
+pub use depends_on::{DEPENDENCIES_MAX, depends_on};
+pub use error::{ForgeError, Verdict};
+pub use forge::{
+    Branch, CheckReport, CheckState, CommitFacts, Conclusion, Delivery, Forge, LineComment, MergeMessage, Protection,
+    StatusReport, StatusState,
+};
+pub use github::{ConnectError, GitHub, GitHubOptions};
+pub use marker::Marker;
+pub use secret::Secret;

@@ -1,0 +1,65 @@
+//! Hidden marks in comments, by which a retry finds what an earlier try wrote.
+
+use serde::{Deserialize, Serialize};
+
+const OPEN: &str = "<!-- sluice:";
+const CLOSE: &str = " -->";
+const EXTERNAL: &str = "sluice:";
+
+/// The key of a comment of ours, hidden at its end as an HTML comment. Two reports with one marker are one comment.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Marker(String);
+
+impl Marker {
+    /// Makes a marker of `key`; whatever could end an HTML comment, and white space, becomes `_`. At most 200 characters.
+    pub fn new(key: &str) -> Self {
+        let harmless = |c: char| if c.is_ascii_alphanumeric() || "._:/#@+=".contains(c) { c } else { '_' };
+        Self(key.chars().take(200).map(harmless).collect())
+    }
+
+    /// Returns the key.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns `text` with the marker as its last line.
+    pub fn attach(&self, text: &str) -> String {
+        format!("{}\n\n{OPEN}{}{CLOSE}", text.trim_end(), self.0)
+    }
+
+    /// Returns the marker as the `external_id` of a check run: `sluice:` and the key.
+    pub fn external_id(&self) -> String {
+        format!("{EXTERNAL}{}", self.0)
+    }
+
+    /// Returns the marker of a check run's `external_id`, if it is one of ours.
+    pub fn from_external_id(text: &str) -> Option<Self> {
+        text.strip_prefix(EXTERNAL).filter(|key| !key.is_empty()).map(Self::new)
+    }
+
+    /// Returns the marker in the last line of `body`. One further up, or quoted, is somebody else's copy.
+    pub fn find(body: &str) -> Option<Self> {
+        let key = body.trim_end().lines().next_back()?.trim().strip_prefix(OPEN)?.strip_suffix(CLOSE)?;
+        let marker = Self::new(key);
+        (marker.0 == key && !key.is_empty()).then_some(marker)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Marker;
+
+    #[test]
+    fn a_marker_is_found_only_where_it_was_put() {
+        let marker = Marker::new("gate report -->1");
+        assert_eq!(marker.as_str(), "gate_report____1");
+        let body = marker.attach("Build failed.\n");
+        assert_eq!(Marker::find(&body), Some(marker.clone()));
+        assert_eq!(Marker::find(&body.replace('\n', "\r\n")), Some(marker));
+        assert_eq!(Marker::find(&format!("{body}\nI do not agree")), None);
+        assert_eq!(Marker::find(&body.replace("<!--", "> <!--")), None);
+        assert_eq!(Marker::find("<!-- sluice: -->"), None);
+        assert_eq!(Marker::find(""), None);
+    }
+}

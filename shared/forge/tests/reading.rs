@@ -1,0 +1,132 @@
+//! Reading through the driver from a real forge with real git.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use sluice_forge::{Forge as _, ForgeError, Protection, StatusReport, StatusState, Verdict};
+use sluice_local_forge::{Aim, Edit, Fault, Times, Verdict as Review};
+use sluice_model::change::{ChangeStatus, Permission, ReviewState};
+use sluice_model::git::BranchKey;
+use support::{REPOSITORY, Scene, driver};
+
+/// Z6.1, Z6.5, D01
+#[tokio::test]
+async fn a_change_is_read_with_all_that_a_decision_asks_for() {
+    let scene = Scene::new().await;
+    let web = scene.forge.web_url();
+    let body =
+        format!("Adds it.\n\nDepends-On: {web}/org/other/pull/7\r\nDepends-On: https://elsewhere.example/x/y/pull/1");
+    let change = scene.propose("added.txt", "hello\n", &body).await;
+    let number = change.key.number;
+    scene.forge.label(REPOSITORY, number, "ready", "bob").await.unwrap();
+    scene.forge.label(REPOSITORY, number, "gate", "bob").await.unwrap();
+    scene.forge.review(REPOSITORY, number, Review::RequestChanges, "no", "bob").unwrap();
+    scene.forge.approve(REPOSITORY, number, "bob").unwrap();
+    scene.forge.review(REPOSITORY, number, Review::Comment, "by the way", "bob").unwrap();
+    scene.forge.approve(REPOSITORY, number, "guest").unwrap();
+    for state in [StatusState::Pending, StatusState::Success] {
+        let report = StatusReport { context: "one/check".into(), state, description: "x".repeat(200), url: None };
+        scene.github.set_status(&scene.project(), &change.head, &report).await.unwrap();
+    }
+    let facts = scene.github.read_change(&change.key).await.unwrap();
+    assert_eq!(facts.change, change);
+    assert_eq!((facts.status, facts.draft, facts.mergeable), (ChangeStatus::Open, false, Some(true)));
+    assert_eq!((facts.title.as_str(), facts.author.as_str()), ("Write added.txt", "ann"));
+    assert_eq!(facts.url, format!("{web}/org/one/pull/{number}"));
+    assert_eq!(facts.labels, ["gate", "ready"]);
+    let reviews: Vec<_> = facts.reviews.iter().map(|r| (r.by.as_str(), r.state, r.permission)).collect();
+    let expected =
+        [("bob", ReviewState::Approved, Permission::Write), ("guest", ReviewState::Approved, Permission::Read)];
+    assert_eq!(reviews, expected);
+    let statuses: Vec<_> =
+        facts.statuses.iter().map(|s| (s.by.as_str(), s.context.as_str(), s.state.as_str())).collect();
+    assert_eq!(statuses, [("sluice", "one/check", "success")]);
+    assert_eq!(facts.files.as_deref(), Some(&["added.txt".to_owned()][..]));
+    assert_eq!(facts.depends_on, [format!("{web}/org/other/pull/7"), "https://elsewhere.example/x/y/pull/1".into()]);
+    assert_eq!(facts.merge_commit, None, "a test merge is no merge");
+    let dependency = scene.github.change_at(&facts.depends_on[0]).unwrap();
+    assert_eq!((dependency.project.as_str(), dependency.number), ("forge.example/org/other", 7));
+}
+
+/// Z6.1
+#[tokio::test]
+async fn a_rename_touches_both_names_and_a_conflict_is_seen() {
+    let scene = Scene::new().await;
+    let edits = [Edit::remove("README"), Edit::write("docs/README", "one\ntwo\nthree\n")];
+    scene.forge.commit(REPOSITORY, "moved", "Move", &edits, "ann").await.unwrap();
+    let proposal = sluice_local_forge::Proposal { title: "Move".into(), head: "moved".into(), ..Default::default() };
+    let number = scene.forge.open_pull(REPOSITORY, proposal, "ann").await.unwrap();
+    let facts = scene.github.read_change(&scene.key(number)).await.unwrap();
+    assert_eq!(facts.files.unwrap(), ["README", "docs/README"]);
+
+    let change = scene.propose("same.txt", "mine\n", "").await;
+    scene.forge.commit(REPOSITORY, "main", "First", &[Edit::write("same.txt", "theirs\n")], "bob").await.unwrap();
+    assert_eq!(scene.github.read_change(&change.key).await.unwrap().mergeable, Some(false));
+}
+
+#[tokio::test]
+async fn branches_tips_and_commits_are_read() {
+    let scene = Scene::new().await;
+    let tip =
+        scene.forge.commit(REPOSITORY, "stable/one", "Branch off", &[Edit::write("x", "y")], "ann").await.unwrap();
+    scene.forge.protect(REPOSITORY, "main").unwrap();
+    let branches = scene.github.branches(&scene.project()).await.unwrap();
+    let listed: Vec<_> = branches.iter().map(|branch| (branch.name.as_str(), branch.protection)).collect();
+    assert_eq!(listed, [("main", Protection::Protected), ("stable/one", Protection::Open)]);
+    let stable = BranchKey { project: scene.project(), branch: "stable/one".into() };
+    let commit = scene.github.branch_tip(&stable).await.unwrap();
+    assert_eq!(commit.id.as_str(), tip);
+    assert_eq!(Some(commit.tree.0.clone()), scene.forge.tree(REPOSITORY, "stable/one").await.unwrap());
+    let facts = scene.github.read_commit(&scene.project(), &commit.id).await.unwrap();
+    assert_eq!((facts.commit, facts.message.as_str()), (commit, "Branch off"));
+    assert_eq!(facts.parents, [scene.github.branch_tip(&scene.main()).await.unwrap().id]);
+}
+
+#[tokio::test]
+async fn open_changes_are_listed_with_their_heads() {
+    let scene = Scene::new().await;
+    let one = scene.propose("one.txt", "1", "").await;
+    let two = scene.propose("two.txt", "2", "").await;
+    let three = scene.propose("three.txt", "3", "").await;
+    scene.forge.close(REPOSITORY, two.key.number, "ann").await.unwrap();
+    assert_eq!(scene.github.open_changes(&scene.project()).await.unwrap(), [one, three]);
+}
+
+#[tokio::test]
+async fn what_goes_wrong_is_told_apart() {
+    let scene = Scene::new().await;
+    let change = scene.propose("a.txt", "a", "").await;
+    let missing = scene.github.read_change(&scene.key(99)).await.unwrap_err();
+    assert!(matches!(missing, ForgeError::NotFound { .. }), "{missing:?}");
+    let stranger = driver(&scene.forge, "wrong-token").read_change(&change.key).await.unwrap_err();
+    assert!(matches!(stranger, ForgeError::Unauthorised { .. }), "{stranger:?}");
+    assert!(!format!("{stranger:?}").contains("wrong-token"));
+    let reader = driver(&scene.forge, "guest-token");
+    let report =
+        StatusReport { context: "c".into(), state: StatusState::Success, description: String::new(), url: None };
+    let refused = reader.set_status(&scene.project(), &change.head, &report).await.unwrap_err();
+    assert!(matches!(refused, ForgeError::Refused { status: 403, .. }), "{refused:?}");
+
+    let limited = Fault::RateLimited { retry_after_seconds: 17 };
+    scene.forge.fault(REPOSITORY, limited, Aim::Everything, Times::Next(1));
+    let limited = scene.github.read_change(&change.key).await.unwrap_err();
+    assert_eq!(limited.verdict(), Verdict::After { seconds: 17 }, "{limited:?}");
+
+    scene.forge.fault(REPOSITORY, Fault::RepositoryGone, Aim::Everything, Times::UntilCleared);
+    let gone = scene.github.branch_tip(&scene.main()).await.unwrap_err();
+    assert_eq!(gone.verdict(), Verdict::Final, "{gone:?}");
+    scene.forge.clear_faults(REPOSITORY);
+    scene.github.branch_tip(&scene.main()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_read_is_tried_three_times_and_no_more() {
+    let scene = Scene::new().await;
+    let trouble = |times| scene.forge.fault(REPOSITORY, Fault::ServerError { status: 502 }, Aim::Everything, times);
+    trouble(Times::Next(2));
+    scene.github.branches(&scene.project()).await.unwrap();
+    trouble(Times::Next(3));
+    let failed = scene.github.branches(&scene.project()).await.unwrap_err();
+    assert_eq!(failed.verdict(), Verdict::Retry, "{failed:?}");
+    scene.github.branches(&scene.project()).await.unwrap();
+}

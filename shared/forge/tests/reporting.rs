@@ -1,0 +1,156 @@
+//! Reporting through the driver: whatever is asked twice is there once. And webhooks, from their cause to the event.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use axum::body::Bytes;
+use axum::http::{HeaderMap, StatusCode};
+use sluice_forge::webhook::{self, Parsed};
+use sluice_forge::{
+    CheckReport, CheckState, Conclusion, Forge as _, ForgeError, LineComment, Marker, Secret, StatusReport, StatusState,
+};
+use sluice_local_forge::{Aim, Fault, Times};
+use sluice_model::event::EventKind;
+use support::{REPOSITORY, Scene};
+use tokio::sync::mpsc;
+
+fn marker() -> Marker {
+    Marker::new("one/gate/1")
+}
+
+#[tokio::test]
+async fn a_comment_is_made_once_and_then_updated() {
+    let scene = Scene::new().await;
+    let change = scene.propose("a.txt", "a", "").await;
+    let number = change.key.number;
+    let copied = marker().attach("I copied your marker");
+    scene.forge.comment(REPOSITORY, number, &copied, "bob").unwrap();
+    scene.forge.fault(REPOSITORY, Fault::LoseAnswer, Aim::Path("/comments".into()), Times::UntilCleared);
+    let lost = scene.github.put_comment(&change.key, &marker(), "Starting.").await;
+    assert!(matches!(lost, Err(ForgeError::Unknown { .. })), "{lost:?}");
+    scene.forge.clear_faults(REPOSITORY);
+    let lost_write = Aim::Path("/comments".into());
+    scene.github.put_comment(&change.key, &marker(), "Starting.").await.unwrap();
+    // More than one page of other people's words.
+    for word in 0..130 {
+        scene.forge.comment(REPOSITORY, number, &format!("word {word}"), "bob").unwrap();
+    }
+    scene.forge.fault(REPOSITORY, Fault::LoseAnswer, lost_write, Times::Next(1));
+    scene.github.put_comment(&change.key, &marker(), "Build succeeded.").await.unwrap();
+    scene.github.put_comment(&change.key, &Marker::new("one/gate/2"), "Another.").await.unwrap();
+    let comments = scene.forge.comments(REPOSITORY, number).unwrap();
+    let ours: Vec<&str> =
+        comments.iter().filter(|c| c.author == "sluice").map(|c| c.body.lines().next().unwrap()).collect();
+    assert_eq!(ours, ["Build succeeded.", "Another."]);
+    assert_eq!(comments[0].body, copied);
+}
+
+#[tokio::test]
+async fn a_check_run_is_made_once_and_then_updated() {
+    let scene = Scene::new().await;
+    let change = scene.propose("a.txt", "a", "").await;
+    let report = |state| CheckReport {
+        name: "one/check".into(),
+        marker: marker(),
+        state,
+        title: "check".into(),
+        summary: "- unit: running".into(),
+        url: Some("https://ci.example/1".into()),
+    };
+    for state in [CheckState::Queued, CheckState::InProgress, CheckState::Completed(Conclusion::Failure)] {
+        scene.github.put_check_run(&scene.project(), &change.head, &report(state)).await.unwrap();
+    }
+    let runs = scene.forge.check_runs(REPOSITORY, change.head.as_str()).unwrap();
+    assert_eq!(runs.len(), 1);
+    assert_eq!((runs[0].status.as_str(), runs[0].conclusion.as_deref()), ("completed", Some("failure")));
+    let facts = scene.github.read_change(&change.key).await.unwrap();
+    assert_eq!((facts.statuses[0].context.as_str(), facts.statuses[0].state.as_str()), ("one/check", "failure"));
+}
+
+/// Z6.6: configuration errors are shown where they are.
+#[tokio::test]
+async fn line_comments_are_one_review() {
+    let scene = Scene::new().await;
+    let change = scene.propose("jobs.yaml", "- job:\n    nmae: x\n", "").await;
+    let comments = [LineComment { path: "jobs.yaml".into(), line: 2, text: "no such attribute".into() }];
+    for _ in 0..2 {
+        scene.github.put_line_comments(&change, &marker(), "The configuration has errors.", &comments).await.unwrap();
+    }
+    let facts = scene.github.read_change(&change.key).await.unwrap();
+    assert_eq!(facts.reviews.len(), 1);
+    let elsewhere = [LineComment { path: "README".into(), line: 1, text: "not in this change".into() }];
+    let refused = scene.github.put_line_comments(&change, &Marker::new("other"), "x", &elsewhere).await.unwrap_err();
+    assert!(matches!(refused, ForgeError::Refused { status: 422, .. }), "{refused:?}");
+}
+
+/// C5: from what people do to verified and parsed events.
+#[tokio::test]
+async fn what_happens_on_the_forge_arrives_as_events() {
+    let (heard, mut events) = mpsc::unbounded_channel();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let receive = move |headers: HeaderMap, body: Bytes| async move {
+        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let secrets = [Secret::new("new"), Secret::new("hush")];
+        if webhook::verify(&secrets, header("x-hub-signature-256"), &body).is_err() {
+            return StatusCode::UNAUTHORIZED;
+        }
+        let parsed = webhook::parse(&"forge".into(), "forge.example", header("x-github-event").unwrap(), &body);
+        heard.send(parsed).unwrap();
+        StatusCode::ACCEPTED
+    };
+    let app = axum::Router::new().route("/hook", axum::routing::post(receive));
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let scene = Scene::with_hook(Some((url, "hush".into()))).await;
+    let change = scene.propose("a.txt", "a", "").await;
+    let number = change.key.number;
+    scene.forge.approve(REPOSITORY, number, "bob").unwrap();
+    scene.forge.label(REPOSITORY, number, "gate", "bob").await.unwrap();
+    scene.forge.comment(REPOSITORY, number, "recheck", "bob").unwrap();
+    scene.github.put_comment(&change.key, &marker(), "Starting.").await.unwrap();
+    let report = StatusReport {
+        context: "one/check".into(),
+        state: StatusState::Success,
+        description: String::new(),
+        url: None,
+    };
+    scene.github.set_status(&scene.project(), &change.head, &report).await.unwrap();
+    scene.forge.deliveries_tried(REPOSITORY).await.unwrap();
+    let deliveries = scene.github.deliveries(&scene.project()).await.unwrap();
+    assert!(deliveries.iter().all(|delivery| delivery.answered == Some(202)), "{deliveries:?}");
+    assert_eq!(deliveries.len(), scene.forge.deliveries(REPOSITORY).unwrap().len());
+
+    let mut words = Vec::new();
+    while let Ok(parsed) = events.try_recv() {
+        words.push(match parsed {
+            Parsed::Event { event, marker } => {
+                assert_eq!(event.project, scene.project());
+                let ours = if marker.is_some() { " (ours)" } else { "" };
+                match event.kind {
+                    EventKind::Push { git_ref, .. } => format!("{} pushed {git_ref}", event.sender),
+                    EventKind::Change { number: n, action, .. } => format!("{} {action} {n}{ours}", event.sender),
+                    other => panic!("{other:?}"),
+                }
+            }
+            Parsed::OnCommit { event, .. } => {
+                assert_eq!(event.head, change.head);
+                format!("{} {}", event.sender, event.status)
+            }
+            Parsed::Ignored { .. } => "ignored".to_owned(),
+            Parsed::Malformed { reason } => panic!("{reason}"),
+        });
+    }
+    words.sort();
+    let expected = [
+        "ann opened 1",
+        "ann pushed refs/heads/a.txt",
+        "ann pushed refs/heads/main",
+        "bob comment 1",
+        "bob labeled 1",
+        "bob submitted 1",
+        "ignored",
+        "sluice comment 1 (ours)",
+        "sluice sluice:one/check:success",
+    ];
+    assert_eq!(words, expected);
+}

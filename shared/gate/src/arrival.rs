@@ -1,0 +1,62 @@
+//! What reaches a queue from outside: changes to enqueue, and news of changes that may be in it.
+
+use serde::{Deserialize, Serialize};
+use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_model::{ArrivalId, Timestamp};
+
+/// Something that waits in the cell to be decided on; it is removed by the decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrival {
+    /// Its id, in the order of arrival.
+    pub id: ArrivalId,
+    /// When it came.
+    pub at: Timestamp,
+    /// The event that led here.
+    pub event_id: String,
+    /// What it is.
+    pub kind: ArrivalKind,
+}
+
+/// What arrived.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ArrivalKind {
+    /// Changes that met the pipeline's requirements, dependencies first.
+    Enqueue {
+        /// The changes in the order they are to stand.
+        candidates: Vec<Candidate>,
+    },
+    /// A change was read again from its forge.
+    Seen {
+        /// The revision it has now.
+        change: ChangeRef,
+        /// Why it may no longer be here, if so.
+        gone: Option<String>,
+    },
+    /// An operator takes a change out.
+    Dequeue {
+        /// Which one.
+        key: ChangeKey,
+    },
+}
+
+/// A change that is to be enqueued, with what its reports and its jobs say of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// The revision.
+    pub change: ChangeRef,
+    /// Where people look at it.
+    pub url: String,
+    /// Its title.
+    pub title: String,
+    /// Its description.
+    pub message: String,
+    /// Its author.
+    pub author: String,
+    /// The changes it depends on that are not merged, in order; they must be ahead of it in the queue, or are tested below it.
+    #[serde(default)]
+    pub needs: Vec<Candidate>,
+    /// Why it cannot be tested at all (a dependency that cannot be found, a cycle), if so.
+    #[serde(default)]
+    pub refused: Option<String>,
+}

@@ -1,0 +1,206 @@
+//! An item: one change in one pipeline with its jobs, from admission to report.
+
+use crate::arrival::Candidate;
+use crate::merge::Merged;
+use crate::queue::Slot;
+use serde::{Deserialize, Serialize};
+use sluice_model::build::BuildResult;
+use sluice_model::git::Oid;
+use sluice_model::job::JobSummary;
+use sluice_model::{BuildId, ItemId, Timestamp};
+
+/// The most reasons an item remembers; older ones are dropped.
+pub const REASONS_MAX: usize = 24;
+
+/// An item's own record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Item {
+    /// Its id.
+    pub id: ItemId,
+    /// The speculative state this record is about; older than the slot's means that a reset has still to be carried out.
+    pub generation: u64,
+    /// The layout its question was asked under and its jobs are frozen under, 0 before.
+    pub layout: u64,
+    /// The tree of its branch that its builds are given; a re-frozen item keeps builds only while this stays the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tested_tree: Option<Oid>,
+    /// The change with what people want to read of it.
+    pub candidate: Candidate,
+    /// The event that led here.
+    pub event_id: String,
+    /// When it was admitted.
+    pub admitted_at: Timestamp,
+    /// Where the question for its tested state stands.
+    pub ask: Ask,
+    /// Its jobs in configuration order.
+    pub jobs: Vec<Job>,
+    /// Whether "jobs start" was reported.
+    pub start_reported: bool,
+    /// When its first job was ordered.
+    pub first_job_at: Option<Timestamp>,
+    /// What was decided about it and why, newest last.
+    pub reasons: Vec<String>,
+    /// Every build it ever had, for the record of the buildset.
+    pub builds: Vec<BuildId>,
+}
+
+/// Where the question for an item's tested state stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ask {
+    /// Not asked: outside the window, or the item ahead has no state yet.
+    No,
+    /// Asked; the merger starts from the state of the item ahead, if any.
+    Asked {
+        /// When.
+        at: Timestamp,
+        /// Whose state it starts from, by the key of that outcome.
+        onto: Option<Onto>,
+    },
+    /// Answered.
+    Merged(Merged),
+    /// There is none.
+    Unmergeable {
+        /// Why, for the report.
+        why: String,
+        /// Whether the configuration is wrong; otherwise it does not merge.
+        configuration: bool,
+    },
+}
+
+/// The tested state that another one starts from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Onto {
+    /// The item ahead.
+    pub item: ItemId,
+    /// Its speculative state.
+    pub generation: u64,
+    /// The object that holds its [`sluice_model::build::Speculation`].
+    pub speculation: String,
+}
+
+/// One job of an item.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// What is known of the job.
+    pub summary: JobSummary,
+    /// Attempts begun.
+    pub attempt: u32,
+    /// The build of the newest attempt.
+    pub build: Option<BuildId>,
+    /// The row of its node request and the provider, while it may still be withdrawn.
+    pub request: Option<sluice_model::build::RequestRef>,
+    /// Where it stands.
+    pub status: JobStatus,
+}
+
+/// Where a job stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobStatus {
+    /// It waits for other jobs, or to be ordered.
+    Waiting,
+    /// It was ordered; nodes or an executor are awaited.
+    Ordered {
+        /// When.
+        at: Timestamp,
+    },
+    /// An executor has it.
+    Running {
+        /// When its first playbook started, once it has.
+        started_at: Option<Timestamp>,
+    },
+    /// Over.
+    Ended {
+        /// How.
+        result: BuildResult,
+        /// Why, where the word is not enough.
+        detail: Option<String>,
+        /// When its first playbook started.
+        started_at: Option<Timestamp>,
+        /// When it ended.
+        ended_at: Timestamp,
+        /// Where its logs are.
+        log_url: Option<String>,
+    },
+}
+
+impl Job {
+    /// Returns a job nobody has ordered.
+    pub fn new(summary: JobSummary) -> Self {
+        Self { summary, attempt: 0, build: None, request: None, status: JobStatus::Waiting }
+    }
+
+    /// Returns its result, once it has one.
+    pub fn result(&self) -> Option<BuildResult> {
+        match &self.status {
+            JobStatus::Ended { result, .. } => Some(*result),
+            _ => None,
+        }
+    }
+
+    /// Returns whether a build of it is under way.
+    pub fn is_under_way(&self) -> bool {
+        matches!(self.status, JobStatus::Ordered { .. } | JobStatus::Running { .. })
+    }
+
+    /// Returns whether it ended in a way that keeps the change out.
+    pub fn fails_item(&self) -> bool {
+        self.summary.voting && self.result().is_some_and(|result| !result.passed() && result != BuildResult::Skipped)
+    }
+}
+
+impl Item {
+    /// Returns the item for a candidate that was just admitted.
+    pub fn admitted(slot: &Slot, candidate: Candidate, event_id: &str, now: Timestamp) -> Self {
+        Self {
+            id: slot.id.clone(),
+            generation: slot.generation,
+            layout: 0,
+            tested_tree: None,
+            candidate,
+            event_id: event_id.to_owned(),
+            admitted_at: now,
+            ask: Ask::No,
+            jobs: Vec::new(),
+            start_reported: false,
+            first_job_at: None,
+            reasons: Vec::new(),
+            builds: Vec::new(),
+        }
+    }
+
+    /// Remembers why something was decided.
+    pub fn note(&mut self, reason: impl Into<String>) {
+        let reason = reason.into();
+        if self.reasons.last() == Some(&reason) {
+            return;
+        }
+        self.reasons.push(reason);
+        if self.reasons.len() > REASONS_MAX {
+            self.reasons.remove(0);
+        }
+    }
+
+    /// Returns its tested state, once known.
+    pub fn merged(&self) -> Option<&Merged> {
+        match &self.ask {
+            Ask::Merged(merged) => Some(merged),
+            _ => None,
+        }
+    }
+
+    /// Returns whether it is known that it will not pass as it is tested now.
+    pub fn is_failing(&self) -> bool {
+        matches!(self.ask, Ask::Unmergeable { .. }) || self.jobs.iter().any(Job::fails_item)
+    }
+
+    /// Returns whether nothing more is to be awaited of its jobs.
+    pub fn is_complete(&self) -> bool {
+        match &self.ask {
+            Ask::Unmergeable { .. } => true,
+            Ask::Merged(_) => self.jobs.iter().all(|job| job.result().is_some()),
+            Ask::No | Ask::Asked { .. } => false,
+        }
+    }
+}

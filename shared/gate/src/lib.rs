@@ -1,0 +1,22 @@
+//! The gate's decisions: which change enters, what it is tested on, when it lands, and what is told to whom.
+//!
+//! [`plan`](plan::plan) decides for one queue cell ([`queue::Head`] with its [`item::Item`]s); [`filter`] says which events and
+//! changes a pipeline takes; [`report`] writes what is told. Everything is pure: a snapshot goes in, a plan with its reasons comes out.
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
+
+pub mod arrival;
+pub mod filter;
+pub mod item;
+pub mod landing;
+pub mod merge;
+pub mod plan;
+pub mod queue;
+pub mod report;
+
+pub use arrival::{Arrival, ArrivalKind, Candidate};
+pub use item::{Ask, Item, Job, JobStatus};
+pub use landing::{Landing, LandingEnd, LandingState};
+pub use merge::{MergeOutcome, MergeResult};
+pub use plan::{Plan, RunSeen, Snapshot, plan};
+pub use queue::{Head, Slot, Standing};
+pub use report::{Action, Report, ReportState};

@@ -1,0 +1,57 @@
+//! What the merger answers: the tested state of an item with its frozen jobs, or why there is none.
+
+use serde::{Deserialize, Serialize};
+use sluice_model::ItemId;
+use sluice_model::change::ChangeRef;
+use sluice_model::git::Commit;
+use sluice_model::job::JobSummary;
+
+/// The answer for one item in one speculative state; final once written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergeOutcome {
+    /// The item.
+    pub item: ItemId,
+    /// Its speculative state.
+    pub generation: u64,
+    /// The layout its jobs were frozen under.
+    pub layout: u64,
+    /// The answer.
+    pub result: MergeResult,
+}
+
+/// The answer itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MergeResult {
+    /// It merges.
+    Merged(Merged),
+    /// A change does not merge with what is below it.
+    Conflict {
+        /// The change that does not merge: the item's own, or one below it.
+        change: ChangeRef,
+        /// Which paths, for people.
+        detail: String,
+    },
+    /// The configuration it would run under is wrong.
+    Misconfigured {
+        /// The errors, rendered for people.
+        errors: Vec<String>,
+    },
+}
+
+/// A tested state and its jobs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Merged {
+    /// The object that holds the [`sluice_model::build::Speculation`].
+    pub speculation: String,
+    /// The object that holds the [`sluice_model::job::JobGraph`].
+    pub graph: String,
+    /// What the gate has to know of each job.
+    pub jobs: Vec<JobSummary>,
+    /// The item's own branch below the change.
+    pub base: Commit,
+    /// The item's own branch with the change: what is tested and what must land.
+    pub tested: Commit,
+    /// Whether the change edits configuration, so that its landing makes a new layout.
+    pub touches_configuration: bool,
+}

@@ -1,0 +1,375 @@
+//! One look at a queue: a snapshot of the whole cell goes in, a plan with its reasons comes out.
+//!
+//! The steps, in order: take what arrived ([`admit`]), see what merger, executors and landings answered ([`observe`]), put
+//! every item behind the nearest one that may pass ([`align`]), land, report and remove what is over ([`finish`]), then ask
+//! for what is missing ([`advance`]).
+
+mod admit;
+mod advance;
+mod align;
+mod finish;
+mod observe;
+#[cfg(test)]
+mod tests;
+
+use crate::arrival::Arrival;
+use crate::item::{Ask, Item};
+use crate::landing::Landing;
+use crate::merge::MergeOutcome;
+use crate::queue::{Head, Slot, Standing};
+use crate::report::Report;
+use serde::{Deserialize, Serialize};
+use sluice_config::pipeline::{Manager, Pipeline};
+use sluice_model::build::{BuildResult, Ended, RequestRef};
+use sluice_model::change::ChangeRef;
+use sluice_model::git::{BranchKey, MergeMode};
+use sluice_model::{ArrivalId, BuildId, ItemId, JobName, LabelName, ProviderName, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Records that one plan may write besides the head; a transaction holds 100.
+pub const RECORDS_MAX: usize = 90;
+
+/// Seconds after which a queue that waits for somebody is looked at without being poked.
+pub const LOOK_SECONDS: u64 = 30;
+
+/// Everything a decision about one queue may read.
+pub struct Snapshot<'a> {
+    /// The head.
+    pub head: Head,
+    /// The items' records.
+    pub items: BTreeMap<ItemId, Item>,
+    /// What waits to be taken in, oldest first.
+    pub arrivals: Vec<Arrival>,
+    /// The merger's answers to open questions.
+    pub outcomes: BTreeMap<ItemId, MergeOutcome>,
+    /// What is known of builds under way.
+    pub runs: BTreeMap<BuildId, RunSeen>,
+    /// Landings that were ordered.
+    pub landings: BTreeMap<ItemId, Landing>,
+    /// The pipeline as the live layout has it; `None` when the layout no longer has it.
+    pub pipeline: Option<&'a Pipeline>,
+    /// How each project's changes are merged.
+    pub merge_mode: &'a dyn Fn(&BranchKey) -> MergeMode,
+    /// Which provider serves a set of labels, and none if no provider can.
+    pub provider: &'a dyn Fn(&[LabelName]) -> Option<ProviderName>,
+    /// The numbers of the layout that is wanted and of the one that is live.
+    pub layout: LayoutNumbers,
+    /// Where a person looks at an item; the item's id is appended.
+    pub web_root: String,
+}
+
+/// A tenant's layout numbers; while they differ nothing is admitted and nothing lands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayoutNumbers {
+    /// Raised by each landing that touches configuration.
+    pub wanted: u64,
+    /// What everything is frozen under.
+    pub live: u64,
+}
+
+/// What is known of a build under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunSeen {
+    /// No provider can give its nodes, for this reason.
+    NoNodes(String),
+    /// An executor has it.
+    Running {
+        /// When its first playbook started.
+        started_at: Option<Timestamp>,
+    },
+    /// It is over.
+    Ended(Ended),
+    /// Its executor is gone.
+    Lost {
+        /// What is known of how.
+        why: String,
+    },
+}
+
+/// What to write and whom to poke. Carrying it out has no choices left.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// What was decided and why, for logs.
+    pub reasons: Vec<String>,
+    /// The head as it is to be.
+    pub head: Option<Head>,
+    /// Items to write.
+    pub items: BTreeMap<ItemId, Item>,
+    /// Items that leave.
+    pub removed: Vec<Removed>,
+    /// Arrivals that were taken in.
+    pub taken: Vec<ArrivalId>,
+    /// Builds to order.
+    pub orders: Vec<OrderDraft>,
+    /// Builds to stop.
+    pub stops: Vec<Stop>,
+    /// Landings to order.
+    pub landings: Vec<Landing>,
+    /// Reports to make.
+    pub reports: Vec<Report>,
+    /// Questions for the merger: item and generation.
+    pub asks: Vec<(ItemId, u64)>,
+    /// Landings to be poked again, their queue having waited long.
+    pub reminders: Vec<ItemId>,
+    /// Whether a layout is wanted that does not exist yet.
+    pub wants_layout: bool,
+    /// Whether the tenant is to be looked at.
+    pub poke_tenant: bool,
+    /// When to look again without being poked.
+    pub due: Option<Timestamp>,
+}
+
+impl Plan {
+    /// Returns whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.head.is_none()
+            && self.items.is_empty()
+            && self.removed.is_empty()
+            && self.taken.is_empty()
+            && self.orders.is_empty()
+            && self.stops.is_empty()
+            && self.landings.is_empty()
+            && self.reports.is_empty()
+    }
+}
+
+/// An item that leaves its queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Removed {
+    /// The item as it was at the end.
+    pub item: Item,
+    /// How its buildset ended, in Zuul's words: `SUCCESS`, `FAILURE`, `MERGE_CONFLICT`, `MERGE_FAILURE`, `CONFIG_ERROR`, `NO_JOBS`, `DEQUEUED`.
+    pub result: &'static str,
+    /// Why, for people.
+    pub why: String,
+}
+
+/// A build to order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OrderDraft {
+    /// The build.
+    pub build: BuildId,
+    /// The item it is for.
+    pub item: ItemId,
+    /// Its speculative state.
+    pub generation: u64,
+    /// The job.
+    pub job: JobName,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// Attempts in all.
+    pub max_attempts: u32,
+    /// Whether the result counts.
+    pub voting: bool,
+    /// The object with the job graph.
+    pub graph: String,
+    /// The object with the tested state.
+    pub speculation: String,
+    /// The change.
+    pub change: ChangeRef,
+    /// The event.
+    pub event_id: String,
+    /// Labels of the nodes it needs.
+    pub labels: Vec<LabelName>,
+    /// Where to ask for them; `None` when it needs none.
+    pub request: Option<RequestRef>,
+}
+
+/// A build to stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stop {
+    /// The build.
+    pub build: BuildId,
+    /// Its request for nodes, which is withdrawn.
+    pub request: Option<RequestRef>,
+    /// Why.
+    pub why: String,
+}
+
+/// Decides what happens next in one queue.
+pub fn plan(snapshot: Snapshot<'_>, now: Timestamp) -> Plan {
+    let mut work = Work::new(snapshot, now);
+    work.follow_layout();
+    work.freeze_again();
+    work.carry_out_resets();
+    work.observe();
+    work.admit();
+    // Each removal may move what is behind it; there are no more rounds than items.
+    for _ in 0..=work.head.slots.len() {
+        work.align();
+        if !work.finish() {
+            break;
+        }
+    }
+    work.carry_out_resets();
+    work.advance();
+    work.left_over |= work.may_admit_more();
+    work.into_plan()
+}
+
+/// A plan in the making.
+pub(crate) struct Work<'a> {
+    pub(crate) snapshot: Snapshot<'a>,
+    pub(crate) now: Timestamp,
+    before: Head,
+    pub(crate) head: Head,
+    items: BTreeMap<ItemId, Item>,
+    touched: BTreeSet<ItemId>,
+    plan: Plan,
+    left_over: bool,
+}
+
+impl<'a> Work<'a> {
+    fn new(mut snapshot: Snapshot<'a>, now: Timestamp) -> Self {
+        let items = std::mem::take(&mut snapshot.items);
+        Self {
+            before: snapshot.head.clone(),
+            head: snapshot.head.clone(),
+            snapshot,
+            now,
+            items,
+            touched: BTreeSet::new(),
+            plan: Plan::default(),
+            left_over: false,
+        }
+    }
+
+    /// Returns whether `records` more fit into the transaction; otherwise the rest is left for the next look.
+    fn has_room(&mut self, records: usize) -> bool {
+        let fits = self.used() + records <= RECORDS_MAX;
+        self.left_over |= !fits;
+        fits
+    }
+
+    fn used(&self) -> usize {
+        let plan = &self.plan;
+        self.touched.len()
+            + plan.removed.len() * 4
+            + plan.taken.len()
+            + plan.orders.len() * 2
+            + plan.stops.len() * 2
+            + plan.landings.len()
+            + plan.reports.len()
+            + usize::from(plan.wants_layout)
+    }
+
+    fn item(&mut self, id: &ItemId) -> Option<&mut Item> {
+        self.touched.insert(id.clone());
+        self.items.get_mut(id)
+    }
+
+    /// Remembers a reason; where the transaction is full it is in the log alone.
+    fn note(&mut self, id: &ItemId, reason: String) {
+        let is_written = self.touched.contains(id) || self.used() < RECORDS_MAX;
+        if let Some(item) = self.items.get_mut(id).filter(|_| is_written) {
+            let before = item.reasons.len();
+            item.note(reason.clone());
+            if item.reasons.len() != before {
+                self.touched.insert(id.clone());
+            }
+        }
+        self.plan.reasons.push(reason);
+    }
+
+    fn is_settling(&self) -> bool {
+        self.snapshot.layout.wanted > self.snapshot.layout.live
+    }
+
+    /// Stops an item's builds. Returns false when some are left for the next plan, since the transaction is full.
+    fn stop_builds(&mut self, id: &ItemId, why: &str) -> bool {
+        let jobs = self.items.get(id).map_or(0, |item| item.jobs.len());
+        for at in 0..jobs {
+            if !self.items.get(id).is_some_and(|item| item.jobs[at].is_under_way()) {
+                continue;
+            }
+            if !self.has_room(3) {
+                return false;
+            }
+            let Some(job) = self.items.get_mut(id).and_then(|item| item.jobs.get_mut(at)) else {
+                continue;
+            };
+            if let Some(build) = job.build.clone() {
+                self.plan.stops.push(Stop { build, request: job.request.take(), why: why.to_owned() });
+            }
+            job.status = crate::item::JobStatus::Ended {
+                result: BuildResult::Aborted,
+                detail: Some(why.to_owned()),
+                started_at: None,
+                ended_at: self.now,
+                log_url: None,
+            };
+            self.touched.insert(id.clone());
+        }
+        true
+    }
+
+    /// Returns whether what is known of an item comes from the layout that the queue is at.
+    fn is_frozen_now(&self, item: &Item) -> bool {
+        item.layout == self.head.layout
+    }
+
+    /// Moves the queue to the live layout.
+    fn follow_layout(&mut self) {
+        if self.is_settling() || self.head.layout == self.snapshot.layout.live {
+            return;
+        }
+        self.head.layout = self.snapshot.layout.live;
+        if let Some(pipeline) = self.snapshot.pipeline {
+            self.head.manager = pipeline.manager;
+            if !pipeline.window.is_limited() {
+                self.head.window = 0;
+            } else if self.head.window == 0 || self.head.slots.is_empty() {
+                self.head.window = pipeline.window.initial;
+            }
+        }
+    }
+
+    /// Has items of an older layout frozen again; builds whose job and tested tree are unchanged live on (R01). A long queue
+    /// needs several plans for it: until its turn comes, an item of an older layout neither orders, lands nor leaves.
+    fn freeze_again(&mut self) {
+        let ids: Vec<ItemId> = (self.head.slots.iter())
+            .filter(|slot| slot.standing != Standing::Landing)
+            .map(|slot| slot.id.clone())
+            .collect();
+        for id in ids {
+            let is_older = (self.items.get(&id)).is_some_and(|item| item.ask != Ask::No && !self.is_frozen_now(item));
+            if !is_older {
+                continue;
+            }
+            if !self.has_room(1) {
+                return;
+            }
+            if let Some(item) = self.item(&id) {
+                item.ask = Ask::No;
+                item.note("the tenant's configuration changed: its jobs are frozen again");
+            }
+        }
+    }
+
+    fn into_plan(self) -> Plan {
+        let mut plan = self.plan;
+        for id in self.touched {
+            if let Some(item) = self.items.get(&id) {
+                plan.items.insert(id, item.clone());
+            }
+        }
+        let waits = !self.head.slots.is_empty() || !self.snapshot.arrivals.is_empty();
+        let seconds = if self.left_over { 0 } else { LOOK_SECONDS };
+        plan.due = (waits && self.head.frozen.is_none()).then(|| self.now.plus_seconds(seconds));
+        plan.head = (self.head != self.before).then_some(self.head);
+        plan
+    }
+}
+
+fn is_dependent(head: &Head) -> bool {
+    head.manager == Manager::Dependent
+}
+
+/// Returns the item's id: the same change revision arriving by the same event in the same queue is the same item.
+pub(crate) fn item_id(head: &Head, change: &ChangeRef, arrival: &Arrival) -> ItemId {
+    ItemId::derive(&[&head.key.to_string(), &change.key.to_string(), change.head.as_str(), arrival.id.as_str()])
+}
+
+fn new_slot(id: ItemId, change: ChangeRef) -> Slot {
+    Slot { id, change, generation: 1, ahead: None, standing: Standing::Waiting }
+}

@@ -1,0 +1,165 @@
+//! Takes in what arrived: new changes, news of changes, operators' wishes.
+
+use super::{Work, is_dependent, item_id, new_slot};
+use crate::arrival::{Arrival, ArrivalKind, Candidate};
+use crate::item::Item;
+use crate::queue::Standing;
+use crate::report::Occasion;
+use sluice_config::pipeline::Manager;
+use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_model::git::Oid;
+
+impl Work<'_> {
+    pub(super) fn admit(&mut self) {
+        if self.is_settling() {
+            // Requirements were judged under a layout that is about to go; intake's answer is taken when the next one is live.
+            return;
+        }
+        for arrival in self.snapshot.arrivals.clone() {
+            if self.waits_for_landing(&arrival) || !self.has_room(room(&arrival)) {
+                return;
+            }
+            let taken = match &arrival.kind {
+                ArrivalKind::Enqueue { candidates } => {
+                    (candidates.iter()).all(|candidate| self.enqueue(&arrival, candidate))
+                }
+                ArrivalKind::Seen { change, gone } => self.seen(change, gone.as_deref()),
+                ArrivalKind::Dequeue { key } => self.leave(key, "an operator took it out", Occasion::Dequeue),
+            };
+            if !taken {
+                return; // The transaction is full; what is done of it is found done by the next plan.
+            }
+            self.plan.taken.push(arrival.id);
+        }
+    }
+
+    /// Returns whether an arrival that was left may be taken in now: a landing that it waited for is over.
+    pub(super) fn may_admit_more(&self) -> bool {
+        let mut left = self.snapshot.arrivals.iter().filter(|arrival| !self.plan.taken.contains(&arrival.id));
+        !self.is_settling() && left.next().is_some_and(|arrival| !self.waits_for_landing(arrival))
+    }
+
+    /// Returns whether an arrival would replace or take out a change that is being put into its branch: only the end of its
+    /// landing tells what becomes of it.
+    fn waits_for_landing(&self, arrival: &Arrival) -> bool {
+        let is_landing = |key: &ChangeKey, head: Option<&Oid>| {
+            (self.head.slots.iter()).any(|slot| {
+                slot.standing == Standing::Landing
+                    && slot.change.key == *key
+                    && head.is_none_or(|head| slot.change.head != *head)
+            })
+        };
+        match &arrival.kind {
+            ArrivalKind::Enqueue { candidates } => {
+                (candidates.iter()).any(|c| is_landing(&c.change.key, Some(&c.change.head)))
+            }
+            ArrivalKind::Seen { change, .. } => is_landing(&change.key, Some(&change.head)),
+            ArrivalKind::Dequeue { key } => is_landing(key, None),
+        }
+    }
+
+    /// Enqueues a candidate if it may enter. Returns false when there was no room for what it replaces.
+    fn enqueue(&mut self, arrival: &Arrival, candidate: &Candidate) -> bool {
+        let change = &candidate.change;
+        if let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == change.key) {
+            if slot.change.head == change.head {
+                self.plan.reasons.push(format!("{change} is in {} already", self.head.key));
+                return true;
+            }
+            let why = "a new revision takes its place";
+            if !self.leave(&change.key.clone(), why, Occasion::Superseded) {
+                return false;
+            }
+        }
+        if let Some(reason) = self.refusal(candidate) {
+            self.plan.reasons.push(format!("{change} is not enqueued in {}: {reason}", self.head.key));
+            if candidate.refused.is_some()
+                && let Some(report) = self.report_refusal(candidate, arrival, &reason)
+            {
+                self.plan.reports.push(report);
+            }
+            return true;
+        }
+        if self.head.manager == Manager::Supercedent && !self.drop_waiting_of_branch(change) {
+            return false;
+        }
+        let slot = new_slot(item_id(&self.head, change, arrival), change.clone());
+        let mut item = Item::admitted(&slot, candidate.clone(), &arrival.event_id, arrival.at);
+        item.note(format!("enqueued in {} by event {}", self.head.key.pipeline, arrival.event_id));
+        self.plan.reasons.push(format!("{change} enters {}", self.head.key));
+        self.touched.insert(slot.id.clone());
+        self.items.insert(slot.id.clone(), item);
+        self.head.slots.push(slot);
+        true
+    }
+
+    /// Returns why a candidate may not enter, if so. In a dependent pipeline what it needs must be ahead of it (Z6.5, D01).
+    fn refusal(&self, candidate: &Candidate) -> Option<String> {
+        if let Some(reason) = &candidate.refused {
+            return Some(reason.clone());
+        }
+        if self.snapshot.pipeline.is_none() {
+            return Some("the tenant's configuration no longer has this pipeline".to_owned());
+        }
+        if !is_dependent(&self.head) {
+            return None;
+        }
+        let missing = candidate.needs.iter().find(|need| {
+            let key = &need.change.key;
+            let ahead =
+                self.head.slots.iter().any(|slot| slot.change.key == *key && slot.change.head == need.change.head);
+            !ahead && !self.head.landed.contains(key)
+        })?;
+        Some(format!("it depends on {}, which is neither merged nor ahead of it in this queue", missing.change.key))
+    }
+
+    fn seen(&mut self, change: &ChangeRef, gone: Option<&str>) -> bool {
+        let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == change.key) else {
+            return true;
+        };
+        let leaves_as_older = (self.snapshot.pipeline).is_none_or(|pipeline| pipeline.dequeue_on_new_patchset);
+        match gone {
+            _ if slot.change.head != change.head && leaves_as_older => {
+                self.leave(&change.key, "a new revision was uploaded", Occasion::Superseded)
+            }
+            // A change that its own landing merged is no longer open either; its landing's outcome decides about it.
+            Some(why) if slot.standing != Standing::Landing => self.leave(&change.key, why, Occasion::Dequeue),
+            _ => true,
+        }
+    }
+
+    /// Takes a change out; its builds are stopped. Returns false when some could not be stopped yet, so that it is still here.
+    fn leave(&mut self, key: &ChangeKey, why: &str, occasion: Occasion) -> bool {
+        let Some(position) = self.head.slots.iter().position(|slot| slot.change.key == *key) else {
+            return true;
+        };
+        let id = self.head.slots[position].id.clone();
+        if !self.stop_builds(&id, why) {
+            return false;
+        }
+        self.remove(position, "DEQUEUED", why, occasion)
+    }
+
+    fn drop_waiting_of_branch(&mut self, change: &ChangeRef) -> bool {
+        let waiting = self
+            .head
+            .slots
+            .iter()
+            .skip(1)
+            .find(|slot| slot.change.key.project == change.key.project && slot.change.branch == change.branch);
+        let Some(key) = waiting.map(|slot| slot.change.key.clone()) else {
+            return true;
+        };
+        let why = "a newer one of its branch takes its place";
+        self.leave(&key, why, Occasion::Superseded)
+    }
+}
+
+/// Returns the records that taking an arrival in may write, besides builds to stop, which are counted one by one.
+fn room(arrival: &Arrival) -> usize {
+    match &arrival.kind {
+        // Few of them replace an older revision; a transaction has ten records more than are planned with.
+        ArrivalKind::Enqueue { candidates } => (10 + 2 * candidates.len()).min(80),
+        ArrivalKind::Seen { .. } | ArrivalKind::Dequeue { .. } => 10,
+    }
+}

@@ -1,0 +1,250 @@
+//! Lands, reports and removes what is over.
+
+use super::{Removed, Work, is_dependent};
+use crate::item::Ask;
+use crate::landing::{Landing, LandingEnd, LandingState};
+use crate::queue::{LANDED_MAX, Slot, Standing};
+use crate::report::Occasion;
+use sluice_config::pipeline::ReporterKind;
+use sluice_model::ItemId;
+use sluice_model::change::ChangeKey;
+use sluice_model::git::BranchKey;
+
+impl Work<'_> {
+    /// Ends what can be ended. Returns whether the order of the queue changed, so that it has to be aligned again.
+    pub(super) fn finish(&mut self) -> bool {
+        if self.head.frozen.is_some() {
+            return false;
+        }
+        for position in 0..self.head.slots.len() {
+            if position > 0 && is_dependent(&self.head) {
+                return self.finish_orphans();
+            }
+            if !self.has_room(8) {
+                return false;
+            }
+            if self.finish_one(position) {
+                return true;
+            }
+        }
+        self.finish_orphans()
+    }
+
+    fn finish_one(&mut self, position: usize) -> bool {
+        let slot = self.head.slots[position].clone();
+        if slot.standing == Standing::Landing {
+            return self.finish_landing(position);
+        }
+        let Some(item) = self
+            .items
+            .get(&slot.id)
+            .filter(|item| item.generation == slot.generation && item.is_complete())
+            .filter(|item| self.is_frozen_now(item))
+        else {
+            return false;
+        };
+        match &item.ask {
+            Ask::Unmergeable { why, configuration: true } => {
+                let why = why.clone();
+                self.remove(position, "CONFIG_ERROR", &why, Occasion::ConfigError)
+            }
+            Ask::Unmergeable { why, configuration: false } => {
+                let why = why.clone();
+                self.remove(position, "MERGE_CONFLICT", &why, Occasion::MergeConflict)
+            }
+            _ if item.jobs.is_empty() => {
+                self.remove(position, "NO_JOBS", "no job is to be run for it", Occasion::NoJobs)
+            }
+            _ if slot.standing == Standing::Failing => {
+                self.remove(position, "FAILURE", "a job failed", Occasion::Failure)
+            }
+            _ if self.lands() => self.order_landing(position),
+            _ => self.remove(position, "SUCCESS", "every voting job passed", Occasion::Success),
+        }
+    }
+
+    /// Returns whether a success in this pipeline puts the change into its branch.
+    fn lands(&self) -> bool {
+        self.snapshot.pipeline.is_some_and(|pipeline| {
+            pipeline.reporters.success.iter().any(|reporter| match &reporter.kind {
+                ReporterKind::GitHub(github) => github.merge,
+                ReporterKind::Gerrit(gerrit) => gerrit.submit,
+                _ => false,
+            })
+        })
+    }
+
+    fn order_landing(&mut self, position: usize) -> bool {
+        if self.is_settling() {
+            return false; // The layout it was tested under is about to go.
+        }
+        let slot = self.head.slots[position].clone();
+        let Some(merged) = self.items.get(&slot.id).and_then(|item| item.merged()).cloned() else {
+            return false;
+        };
+        let branch = BranchKey { project: slot.change.key.project.clone(), branch: slot.change.branch.clone() };
+        self.plan.landings.push(Landing {
+            item: slot.id.clone(),
+            generation: slot.generation,
+            queue: self.head.key.clone(),
+            change: slot.change.clone(),
+            mode: (self.snapshot.merge_mode)(&branch),
+            base: merged.base,
+            tested: merged.tested,
+            wanted_at: self.now,
+            state: LandingState::Wanted,
+        });
+        self.plan.wants_layout |= merged.touches_configuration;
+        self.head.slots[position].standing = Standing::Landing;
+        self.note(&slot.id, format!("every voting job passed: {} is to land", slot.change));
+        false
+    }
+
+    fn finish_landing(&mut self, position: usize) -> bool {
+        let slot = self.head.slots[position].clone();
+        let Some(landing) =
+            self.snapshot.landings.get(&slot.id).filter(|landing| landing.generation == slot.generation)
+        else {
+            return false;
+        };
+        let LandingState::Ended { end, .. } = landing.state.clone() else {
+            return false;
+        };
+        let touched =
+            self.items.get(&slot.id).and_then(|item| item.merged()).is_some_and(|merged| merged.touches_configuration);
+        self.plan.poke_tenant |= touched;
+        match end {
+            LandingEnd::Landed { commit } => {
+                self.note(
+                    &slot.id,
+                    format!("landed as {} with the tested tree {}", commit.id.short(), commit.tree.short()),
+                );
+                self.remember_landed(&slot.change.key);
+                for behind in &mut self.head.slots {
+                    // What is behind was tested on exactly what the branch is now: nothing is thrown away.
+                    if behind.ahead.as_ref().is_some_and(|ahead| ahead.item == slot.id) {
+                        behind.ahead = None;
+                    }
+                }
+                self.remove(position, "SUCCESS", "landed", Occasion::Success)
+            }
+            LandingEnd::BaseMoved { tip } => {
+                self.note(
+                    &slot.id,
+                    format!(
+                        "{} is at {}, which is not what was tested: tested again",
+                        slot.change.branch,
+                        tip.id.short()
+                    ),
+                );
+                self.head.slots[position].generation += 1;
+                self.head.slots[position].standing = Standing::Waiting;
+                true
+            }
+            LandingEnd::Refused { why } => self.remove(position, "MERGE_FAILURE", &why, Occasion::MergeFailure),
+            LandingEnd::Mismatch { landed } => {
+                let why = format!(
+                    "{} landed as {} with tree {}, but tree {} was tested; nothing moves in this queue until an operator has looked",
+                    slot.change,
+                    landed.id.short(),
+                    landed.tree.short(),
+                    landing.tested.tree.short()
+                );
+                self.note(&slot.id, why.clone());
+                self.head.frozen = Some(why);
+                false
+            }
+        }
+    }
+
+    /// Remembers what landed; what an item of the queue needs is not forgotten while that item is here.
+    fn remember_landed(&mut self, key: &ChangeKey) {
+        self.head.landed.push(key.clone());
+        let needed = |key: &ChangeKey| {
+            (self.items.values()).any(|item| item.candidate.needs.iter().any(|need| need.change.key == *key))
+        };
+        if self.head.landed.len() > LANDED_MAX
+            && let Some(at) = self.head.landed.iter().position(|key| !needed(key))
+        {
+            self.head.landed.remove(at);
+        }
+    }
+
+    /// Takes out items that need a change which left without landing (D08, D09). The queue itself tells who they are, so that
+    /// one that did not fit into this plan is found by the next.
+    fn finish_orphans(&mut self) -> bool {
+        if !is_dependent(&self.head) {
+            return false;
+        }
+        for position in 0..self.head.slots.len() {
+            if self.head.slots[position].standing == Standing::Landing || !self.is_orphan(position) {
+                continue;
+            }
+            let id = self.head.slots[position].id.clone();
+            if !self.stop_builds(&id, "a change it depends on failed to merge") || !self.has_room(8) {
+                return false;
+            }
+            let why = "This change depends on a change that failed to merge.";
+            return self.remove(position, "FAILURE", why, Occasion::NeedFailed);
+        }
+        false
+    }
+
+    fn is_orphan(&self, position: usize) -> bool {
+        let (ahead, rest) = self.head.slots.split_at(position);
+        let Some(item) = self.items.get(&rest[0].id) else {
+            return false;
+        };
+        item.candidate.needs.iter().any(|need| {
+            let is_ahead = |slot: &Slot| slot.change.key == need.change.key && slot.change.head == need.change.head;
+            !ahead.iter().any(is_ahead) && !self.head.landed.contains(&need.change.key)
+        })
+    }
+
+    /// Removes the item at `position` with its report. Always returns true: the order changed.
+    pub(super) fn remove(&mut self, position: usize, result: &'static str, why: &str, occasion: Occasion) -> bool {
+        let slot = self.head.slots.remove(position);
+        self.move_window(result);
+        let Some(mut item) = self.items.remove(&slot.id) else {
+            return true;
+        };
+        self.touched.remove(&slot.id);
+        self.skip_unstarted(&mut item);
+        item.note(format!("left {}: {result}: {why}", self.head.key.pipeline));
+        self.plan.reasons.push(format!("{} leaves {}: {result}: {why}", slot.change, self.head.key));
+        if let Some(report) = self.report_item(&item, occasion, why) {
+            self.plan.reports.push(report);
+        }
+        self.plan.removed.push(Removed { item, result, why: why.to_owned() });
+        true
+    }
+
+    fn move_window(&mut self, result: &str) {
+        let Some(pipeline) = self.snapshot.pipeline.filter(|pipeline| pipeline.window.is_limited()) else {
+            return;
+        };
+        self.head.window = match result {
+            "SUCCESS" => pipeline.window.after_success(self.head.window),
+            "FAILURE" | "MERGE_FAILURE" | "MERGE_CONFLICT" | "CONFIG_ERROR" => {
+                pipeline.window.after_failure(self.head.window)
+            }
+            _ => self.head.window,
+        };
+    }
+
+    fn skip_unstarted(&self, item: &mut crate::item::Item) {
+        for job in item.jobs.iter_mut().filter(|job| job.status == crate::item::JobStatus::Waiting) {
+            job.status = crate::item::JobStatus::Ended {
+                result: sluice_model::build::BuildResult::Skipped,
+                detail: None,
+                started_at: None,
+                ended_at: self.now,
+                log_url: None,
+            };
+        }
+    }
+
+    pub(super) fn remind_landing(&mut self, id: &ItemId) {
+        self.plan.reminders.push(id.clone());
+    }
+}

@@ -1,0 +1,220 @@
+//! Sees what merger and executors answered, and carries out resets that the head already decided.
+
+use super::{RECORDS_MAX, RunSeen, Work};
+use crate::item::{Ask, Item, Job, JobStatus};
+use crate::merge::{MergeResult, Merged};
+use crate::queue::Standing;
+use sluice_model::build::{BuildResult, Ended};
+use sluice_model::{ItemId, Timestamp};
+
+impl Work<'_> {
+    /// Brings items up to the generation that the head gave them: their builds stop, their questions are open again.
+    pub(super) fn carry_out_resets(&mut self) {
+        let slots: Vec<(ItemId, u64)> = self.head.slots.iter().map(|slot| (slot.id.clone(), slot.generation)).collect();
+        for (id, generation) in slots {
+            if (self.items.get(&id)).is_none_or(|item| item.generation >= generation) {
+                continue;
+            }
+            if !self.has_room(1) || !self.stop_builds(&id, "what it is tested on changed") {
+                return;
+            }
+            if let Some(item) = self.item(&id) {
+                item.generation = generation;
+                item.layout = 0;
+                item.tested_tree = None;
+                item.ask = Ask::No;
+                item.jobs.clear();
+            }
+        }
+    }
+
+    /// Takes in answers to open questions.
+    pub(super) fn observe(&mut self) {
+        let slots: Vec<(ItemId, u64)> = self.head.slots.iter().map(|slot| (slot.id.clone(), slot.generation)).collect();
+        for (id, generation) in slots {
+            if self.items.get(&id).is_none_or(|item| item.generation != generation) {
+                continue;
+            }
+            let jobs = self.items.get(&id).map_or(0, |item| item.jobs.len());
+            if self.has_news(&id) {
+                // An item with very many jobs is taken in alone; its transaction has the rest of the hundred.
+                if !self.has_room((1 + 2 * jobs).min(RECORDS_MAX / 2)) {
+                    return;
+                }
+                self.observe_merge(&id);
+                self.observe_runs(&id);
+            }
+        }
+    }
+
+    fn has_news(&self, id: &ItemId) -> bool {
+        let builds = self.items.get(id).map(|item| &item.jobs).into_iter().flatten();
+        let mut builds = builds.filter(|job| job.is_under_way()).filter_map(|job| job.build.as_ref());
+        self.snapshot.outcomes.contains_key(id) || builds.any(|build| self.snapshot.runs.contains_key(build))
+    }
+
+    fn observe_merge(&mut self, id: &ItemId) {
+        let layout = self.head.layout;
+        let Some(item) = self.items.get(id).filter(|item| matches!(item.ask, Ask::Asked { .. })) else {
+            return;
+        };
+        let Some(outcome) =
+            self.snapshot.outcomes.get(id).filter(|o| o.generation == item.generation && o.layout == layout)
+        else {
+            return;
+        };
+        let result = outcome.result.clone();
+        match result {
+            MergeResult::Merged(merged) => self.take_merged(id, merged),
+            MergeResult::Conflict { change, detail } => {
+                self.take_unmergeable(id, format!("{change} does not merge: {detail}"), false);
+            }
+            MergeResult::Misconfigured { errors } => self.take_unmergeable(id, errors.join("\n\n"), true),
+        }
+    }
+
+    fn take_merged(&mut self, id: &ItemId, merged: Merged) {
+        let layout = self.head.layout;
+        let now = self.now;
+        let note = format!("merged: tree {} is tested", merged.tested.tree.short());
+        let Some(item) = self.item(id) else { return };
+        let is_other_tree = (item.tested_tree.as_ref()).is_some_and(|tree| *tree != merged.tested.tree);
+        if is_other_tree && item.jobs.iter().any(|job| job.build.is_some()) {
+            // Its branch moved while it was frozen again: what its builds tested is not what would land.
+            self.note(id, "its branch moved: tested again".to_owned());
+            self.next_generation(id);
+            return;
+        }
+        item.tested_tree = Some(merged.tested.tree.clone());
+        item.layout = layout;
+        let old = std::mem::take(&mut item.jobs);
+        let (jobs, gone) = reconcile(old, &merged);
+        item.jobs = jobs;
+        item.ask = Ask::Merged(merged);
+        item.note(note.clone());
+        for job in gone.into_iter().filter(Job::is_under_way) {
+            if let Some(build) = job.build {
+                let why = "the configuration of its job changed".to_owned();
+                self.plan.stops.push(super::Stop { build, request: job.request, why });
+            }
+        }
+        self.plan.reasons.push(format!("{id} {note} at {}", now.to_iso()));
+        self.set_standing(id, Standing::Testing);
+    }
+
+    fn take_unmergeable(&mut self, id: &ItemId, why: String, configuration: bool) {
+        if !self.stop_builds(id, "it cannot be tested any more") {
+            return; // The answer is there for the next plan too.
+        }
+        let layout = self.head.layout;
+        if let Some(item) = self.item(id) {
+            item.layout = layout;
+            item.ask = Ask::Unmergeable { why: why.clone(), configuration };
+            item.jobs.clear();
+        }
+        self.note(id, why);
+        self.set_standing(id, Standing::Failing);
+    }
+
+    fn observe_runs(&mut self, id: &ItemId) {
+        let Some(mut item) = self.items.get(id).cloned() else {
+            return;
+        };
+        let mut changed = false;
+        for at in 0..item.jobs.len() {
+            let Some(build) = item.jobs[at].build.clone().filter(|_| item.jobs[at].is_under_way()) else {
+                continue;
+            };
+            let Some(seen) = self.snapshot.runs.get(&build) else { continue };
+            if let RunSeen::Lost { why } = seen {
+                // Nobody will end it any more: its nodes are free only if somebody says so.
+                self.plan.stops.push(super::Stop { build, request: item.jobs[at].request.clone(), why: why.clone() });
+            }
+            changed |= take_run(&mut item, at, seen, self.now);
+        }
+        if changed {
+            self.touched.insert(id.clone());
+            self.items.insert(id.clone(), item);
+        }
+    }
+
+    fn next_generation(&mut self, id: &ItemId) {
+        if let Some(slot) = self.head.slots.iter_mut().find(|slot| slot.id == *id) {
+            slot.generation += 1;
+            slot.standing = Standing::Waiting;
+        }
+    }
+
+    pub(super) fn set_standing(&mut self, id: &ItemId, standing: Standing) {
+        if let Some(slot) = self.head.slots.iter_mut().find(|slot| slot.id == *id && slot.standing != Standing::Landing)
+        {
+            slot.standing = standing;
+        }
+    }
+}
+
+/// Keeps the state of jobs that are frozen as they were; returns the others as gone (Z4.7; a reconfiguration spares their builds).
+fn reconcile(mut old: Vec<Job>, merged: &Merged) -> (Vec<Job>, Vec<Job>) {
+    let mut jobs = Vec::with_capacity(merged.jobs.len());
+    for summary in &merged.jobs {
+        let kept = old.iter().position(|job| job.summary.name == summary.name && job.summary.hash == summary.hash);
+        jobs.push(match kept {
+            Some(at) => old.swap_remove(at),
+            None => Job::new(summary.clone()),
+        });
+    }
+    (jobs, old)
+}
+
+fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp) -> bool {
+    let name = item.jobs[at].summary.name.clone();
+    let job = &mut item.jobs[at];
+    match seen {
+        RunSeen::Running { started_at } => {
+            let status = JobStatus::Running { started_at: *started_at };
+            if job.status == status {
+                return false;
+            }
+            job.status = status;
+            return true;
+        }
+        RunSeen::NoNodes(reason) => {
+            job.status = ended(BuildResult::NodeFailure, Some(reason.clone()), now);
+        }
+        RunSeen::Lost { why } => again_or(job, BuildResult::RetryLimit, Some(why.clone()), None, now),
+        RunSeen::Ended(end) if end.result == BuildResult::Retry => {
+            again_or(job, BuildResult::RetryLimit, end.detail.clone(), Some(end), now);
+        }
+        RunSeen::Ended(end) => job.status = ended_as(end),
+    }
+    let word = item.jobs[at].result().map_or("is attempted again", BuildResult::as_str);
+    item.note(format!("{name}: {word}"));
+    true
+}
+
+/// Makes the job wait for a further attempt, or ends it when all are used up (J16).
+fn again_or(job: &mut Job, last: BuildResult, detail: Option<String>, end: Option<&Ended>, now: Timestamp) {
+    job.request = None;
+    if job.attempt < job.summary.attempts {
+        job.status = JobStatus::Waiting;
+    } else {
+        job.status = match end {
+            Some(end) => ended_as(&Ended { result: last, ..end.clone() }),
+            None => ended(last, detail, now),
+        };
+    }
+}
+
+fn ended(result: BuildResult, detail: Option<String>, now: Timestamp) -> JobStatus {
+    JobStatus::Ended { result, detail, started_at: None, ended_at: now, log_url: None }
+}
+
+fn ended_as(end: &Ended) -> JobStatus {
+    JobStatus::Ended {
+        result: end.result,
+        detail: end.detail.clone(),
+        started_at: end.started_at,
+        ended_at: end.ended_at,
+        log_url: end.log_url.clone(),
+    }
+}

@@ -1,0 +1,9 @@
+//! Rules of the gate as tables: a bench plays merger, executors and forge, and each test tells what the plans decided.
+
+mod bench;
+mod bounds;
+mod entry;
+mod jobs;
+mod landing;
+mod speculation;
+mod story;

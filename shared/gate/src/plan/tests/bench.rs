@@ -1,0 +1,420 @@
+//! A bench for [`plan`]: a queue whose plans are carried out in memory, and whose questions are answered by the test.
+//!
+//! Trees are words: a branch starts as `0`, and with A and B landed it is `0AB`.
+
+use crate::arrival::{Arrival, ArrivalKind, Candidate};
+use crate::item::{Ask, Item};
+use crate::landing::{Landing, LandingEnd, LandingState};
+use crate::merge::{MergeOutcome, MergeResult, Merged};
+use crate::plan::{LayoutNumbers, OrderDraft, Plan, RECORDS_MAX, RunSeen, Snapshot, plan};
+use crate::queue::Head;
+use crate::report::{Action, Report};
+use sluice_config::pipeline::{GitHubReporter, Manager, Pipeline, Reporter, ReporterKind};
+use sluice_model::build::{BuildResult, Ended};
+use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_model::git::{Commit, MergeMode};
+use sluice_model::job::{Dependency, JobSummary};
+use sluice_model::{ArrivalId, BuildId, ItemId, LabelName, ProjectName, ProviderName, QueueKey, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+type Trees = BTreeMap<String, String>;
+
+/// A queue with everything around it.
+pub struct Bench {
+    pub head: Head,
+    pub items: BTreeMap<ItemId, Item>,
+    pub arrivals: Vec<Arrival>,
+    pub outcomes: BTreeMap<ItemId, MergeOutcome>,
+    pub runs: BTreeMap<BuildId, RunSeen>,
+    pub landings: BTreeMap<ItemId, Landing>,
+    pub pipeline: Pipeline,
+    pub layout: LayoutNumbers,
+    pub now: Timestamp,
+    /// Where the branches are.
+    pub tips: Trees,
+    /// Jobs of every item.
+    pub jobs: Vec<JobSummary>,
+    /// Pairs of changes that do not merge together.
+    pub conflicts: Vec<(char, char)>,
+    /// Changes that touch configuration.
+    pub configuring: BTreeSet<char>,
+    /// Changes whose configuration is wrong.
+    pub misconfigured: BTreeSet<char>,
+    pub has_provider: bool,
+    pub orders: Vec<OrderDraft>,
+    pub reports: Vec<Report>,
+    pub left: Vec<String>,
+    pub landed: Vec<String>,
+    pub most_records: usize,
+    pub plans: usize,
+    projects: BTreeMap<char, String>,
+    revisions: BTreeMap<char, u32>,
+}
+
+/// Returns a job without dependencies.
+pub fn job(name: &str) -> JobSummary {
+    JobSummary {
+        name: name.into(),
+        hash: format!("{name}-1"),
+        dependencies: Vec::new(),
+        voting: true,
+        attempts: 3,
+        labels: vec![vec![LabelName::from("small")]],
+        semaphores: Vec::new(),
+        success_message: None,
+        failure_message: None,
+    }
+}
+
+/// Returns a job that comes after others.
+pub fn after(name: &str, others: &[&str]) -> JobSummary {
+    let dependencies = others.iter().map(|other| Dependency { name: (*other).into(), soft: false }).collect();
+    JobSummary { dependencies, ..job(name) }
+}
+
+impl Bench {
+    /// Makes an empty gate whose changes run these jobs.
+    pub fn gate(jobs: &[&str]) -> Self {
+        Self::new(Manager::Dependent, jobs)
+    }
+
+    pub fn new(manager: Manager, jobs: &[&str]) -> Self {
+        let mut pipeline = Pipeline::new("gate", manager);
+        let reporter = |merge| Reporter {
+            connection: "github".into(),
+            kind: ReporterKind::GitHub(GitHubReporter { comment: Some(true), merge, ..GitHubReporter::default() }),
+        };
+        pipeline.reporters.success = vec![reporter(manager == Manager::Dependent)];
+        pipeline.reporters.failure = vec![reporter(false)];
+        let key = QueueKey { tenant: "t".into(), pipeline: "gate".into(), queue: "integrated".into() };
+        Self {
+            head: Head::new(key, manager, pipeline.window.initial, 1),
+            items: BTreeMap::new(),
+            arrivals: Vec::new(),
+            outcomes: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            landings: BTreeMap::new(),
+            pipeline,
+            layout: LayoutNumbers { wanted: 1, live: 1 },
+            now: Timestamp(1_000_000),
+            tips: Trees::new(),
+            jobs: jobs.iter().map(|name| job(name)).collect(),
+            conflicts: Vec::new(),
+            configuring: BTreeSet::new(),
+            misconfigured: BTreeSet::new(),
+            has_provider: true,
+            orders: Vec::new(),
+            reports: Vec::new(),
+            left: Vec::new(),
+            landed: Vec::new(),
+            most_records: 0,
+            plans: 0,
+            projects: BTreeMap::new(),
+            revisions: BTreeMap::new(),
+        }
+    }
+
+    /// Puts a change into a project of its own.
+    pub fn in_project(&mut self, change: char, project: &str) {
+        self.projects.insert(change, project.to_owned());
+    }
+
+    pub fn project(&self, change: char) -> String {
+        self.projects.get(&change).cloned().unwrap_or_else(|| "one".to_owned())
+    }
+
+    pub fn tip(&self, project: &str) -> String {
+        self.tips.get(project).cloned().unwrap_or_else(|| "0".to_owned())
+    }
+
+    pub fn change(&self, change: char) -> ChangeRef {
+        let project = ProjectName::new("forge.test", &format!("org/{}", self.project(change)));
+        let revision = self.revisions.get(&change).copied().unwrap_or(1);
+        let key = ChangeKey { connection: "github".into(), project, number: u64::from(u32::from(change)) };
+        let head = format!("{change}{revision}");
+        ChangeRef { key, branch: "main".into(), head: head.as_str().into(), patchset: head }
+    }
+
+    /// Uploads a new patchset of a change; nobody is told.
+    pub fn revise(&mut self, change: char) {
+        *self.revisions.entry(change).or_insert(1) += 1;
+    }
+
+    pub fn candidate(&self, change: char, needs: &str) -> Candidate {
+        Candidate {
+            change: self.change(change),
+            url: String::new(),
+            title: change.to_string(),
+            message: String::new(),
+            author: String::new(),
+            needs: needs.chars().map(|need| self.candidate(need, "")).collect(),
+            refused: None,
+        }
+    }
+
+    pub fn arrive(&mut self, kind: ArrivalKind) {
+        self.now = self.now.plus_millis(1);
+        let id = ArrivalId(format!("arrival-{:06}", self.now.0));
+        self.arrivals.push(Arrival { id, at: self.now, event_id: "event".to_owned(), kind });
+    }
+
+    /// Approves changes, one after the other.
+    pub fn approve(&mut self, changes: &str) {
+        for change in changes.chars() {
+            self.approve_needing(change, "");
+        }
+    }
+
+    pub fn approve_needing(&mut self, change: char, needs: &str) {
+        let candidates = vec![self.candidate(change, needs)];
+        self.arrive(ArrivalKind::Enqueue { candidates });
+    }
+
+    /// Tells of a change as it is now.
+    pub fn seen(&mut self, change: char, gone: Option<&str>) {
+        let kind = ArrivalKind::Seen { change: self.change(change), gone: gone.map(str::to_owned) };
+        self.arrive(kind);
+    }
+
+    /// Makes one plan and carries it out. Returns what it decided, a line each, and whether it wants to be asked again at once.
+    pub fn look(&mut self) -> (Vec<String>, bool) {
+        let provider = |_: &[LabelName]| self.has_provider.then(|| ProviderName::from("p"));
+        let snapshot = Snapshot {
+            head: self.head.clone(),
+            items: self.items.clone(),
+            arrivals: self.arrivals.clone(),
+            outcomes: self.outcomes.clone(),
+            runs: self.runs.clone(),
+            landings: self.landings.clone(),
+            pipeline: Some(&self.pipeline),
+            merge_mode: &|_| MergeMode::Merge,
+            provider: &provider,
+            layout: self.layout,
+            web_root: "https://sluice.test/".to_owned(),
+        };
+        let plan = plan(snapshot, self.now);
+        let more = plan.due == Some(self.now) && !plan.is_empty();
+        self.plans += 1;
+        (self.carry_out(plan), more)
+    }
+
+    /// Looks and answers the merger's questions until nothing more is decided.
+    pub fn run(&mut self) -> String {
+        let mut told = Vec::new();
+        for _ in 0..400 {
+            let (lines, more) = self.look();
+            let asked = self.answer();
+            if lines.is_empty() && !asked {
+                return told.join("\n");
+            }
+            told.extend(lines.into_iter().filter(|line| !line.is_empty()));
+            if !more && !asked {
+                assert_eq!(self.look().0, Vec::<String>::new(), "the plan after a plan decides nothing without news");
+                return told.join("\n");
+            }
+        }
+        panic!("the queue does not come to rest: {told:?}");
+    }
+
+    fn carry_out(&mut self, plan: Plan) -> Vec<String> {
+        let mut told = Vec::new();
+        let records = plan.items.len()
+            + 4 * plan.removed.len()
+            + plan.taken.len()
+            + 2 * (plan.orders.len() + plan.stops.len())
+            + plan.landings.len()
+            + plan.reports.len()
+            + usize::from(plan.wants_layout);
+        self.most_records = self.most_records.max(records);
+        assert!(records <= RECORDS_MAX + 8, "{records} records in one plan");
+        if !plan.is_empty() {
+            told.push(String::new());
+        }
+        for stop in &plan.stops {
+            told.push(format!("stop {}", self.named(&stop.build)));
+        }
+        for removed in &plan.removed {
+            let name = &removed.item.candidate.title;
+            told.push(format!("{name} leaves: {}", removed.result));
+            self.left.push(format!("{name} {}", removed.result));
+            self.items.remove(&removed.item.id);
+        }
+        self.items.extend(plan.items);
+        if let Some(head) = plan.head {
+            self.head = head;
+        }
+        self.arrivals.retain(|arrival| !plan.taken.contains(&arrival.id));
+        for landing in plan.landings {
+            told.push(format!("land {} as {}", self.item_name(&landing.item), landing.tested.tree));
+            self.landings.insert(landing.item.clone(), landing);
+        }
+        for order in plan.orders {
+            self.orders.push(order.clone());
+            let tree = self.items[&order.item].merged().map(|merged| merged.tested.tree.clone()).unwrap();
+            told.push(format!("run {} on {tree}", self.named(&order.build)));
+        }
+        if plan.wants_layout {
+            self.layout.wanted += 1;
+            told.push("want a layout".to_owned());
+        }
+        self.reports.extend(plan.reports);
+        told
+    }
+
+    fn item_name(&self, id: &ItemId) -> String {
+        self.items.get(id).map_or_else(|| "?".to_owned(), |item| item.candidate.title.clone())
+    }
+
+    fn named(&self, build: &BuildId) -> String {
+        let order = self.orders.iter().find(|order| order.build == *build).expect("what is stopped was ordered");
+        let name = char::from_u32(order.change.key.number as u32).unwrap();
+        let attempt = if order.attempt > 1 { format!(" (attempt {})", order.attempt) } else { String::new() };
+        format!("{name} {}{attempt}", order.job)
+    }
+
+    /// Answers every open question. Returns whether there was one without an answer.
+    pub fn answer(&mut self) -> bool {
+        let mut any = false;
+        for item in self.items.values() {
+            let Ask::Asked { onto, .. } = &item.ask else { continue };
+            let is_answered = self
+                .outcomes
+                .get(&item.id)
+                .is_some_and(|known| known.generation == item.generation && known.layout == self.layout.live);
+            if is_answered {
+                continue;
+            }
+            let onto = onto.as_ref().map(|onto| onto.speculation.as_str());
+            let result = self.merge(item, onto);
+            let (generation, layout) = (item.generation, self.layout.live);
+            self.outcomes.insert(item.id.clone(), MergeOutcome { item: item.id.clone(), generation, layout, result });
+            any = true;
+        }
+        any
+    }
+
+    fn merge(&self, item: &Item, onto: Option<&str>) -> MergeResult {
+        let name = item.candidate.title.chars().next().unwrap();
+        if self.misconfigured.contains(&name) {
+            return MergeResult::Misconfigured { errors: vec!["the job nosuch is not defined".to_owned()] };
+        }
+        let mut trees: Trees = onto.map(|text| serde_json::from_str(text).unwrap()).unwrap_or_default();
+        let own = self.project(name);
+        let needs = item.candidate.needs.iter().filter_map(|need| need.title.chars().next());
+        let mut base = String::new();
+        for change in needs.chain([name]) {
+            let project = self.project(change);
+            let tree = trees.entry(project.clone()).or_insert_with(|| self.tip(&project));
+            if tree.contains(change) {
+                continue;
+            }
+            let clash =
+                |(a, b): &(char, char)| (*a == change && tree.contains(*b)) || (*b == change && tree.contains(*a));
+            if self.conflicts.iter().any(clash) {
+                return MergeResult::Conflict { change: self.change(change), detail: "file".to_owned() };
+            }
+            base = tree.clone();
+            tree.push(change);
+        }
+        let commit = |tree: &str| Commit { id: format!("commit-{tree}").as_str().into(), tree: tree.into() };
+        MergeResult::Merged(Merged {
+            speculation: serde_json::to_string(&trees).unwrap(),
+            graph: "graph".to_owned(),
+            jobs: self.jobs.clone(),
+            base: commit(&base),
+            tested: commit(&trees[&own]),
+            touches_configuration: self.configuring.contains(&name),
+        })
+    }
+
+    /// Returns builds under way as (change, job, build), in the order of the queue.
+    pub fn under_way(&self) -> Vec<(char, String, BuildId)> {
+        let items = self.head.slots.iter().filter_map(|slot| self.items.get(&slot.id));
+        items
+            .flat_map(|item| item.jobs.iter().filter(|job| job.is_under_way()).map(move |job| (item, job)))
+            .map(|(item, job)| {
+                (item.candidate.title.chars().next().unwrap(), job.summary.name.to_string(), job.build.clone().unwrap())
+            })
+            .collect()
+    }
+
+    /// Ends a build.
+    pub fn end(&mut self, change: char, job: &str, result: BuildResult) {
+        let ended = Ended {
+            result,
+            detail: None,
+            started_at: None,
+            ended_at: self.now,
+            data: serde_json::Map::new(),
+            log_url: None,
+        };
+        self.show(change, job, RunSeen::Ended(ended));
+    }
+
+    /// Shows a build's run.
+    pub fn show(&mut self, change: char, job: &str, seen: RunSeen) {
+        let builds = self.under_way();
+        let (_, _, build) = builds.iter().find(|(c, j, _)| *c == change && j == job).expect("the build is under way");
+        self.runs.insert(build.clone(), seen);
+    }
+
+    /// Ends every build of these changes well.
+    pub fn pass(&mut self, changes: &str) {
+        for (change, job, _) in self.under_way() {
+            if changes.contains(change) {
+                self.end(change, &job, BuildResult::Success);
+            }
+        }
+    }
+
+    /// Carries out the landing that is wanted, as a forge would. Returns whether there was one.
+    pub fn land(&mut self) -> bool {
+        let Some(landing) = self.landings.values_mut().find(|landing| landing.state == LandingState::Wanted) else {
+            return false;
+        };
+        let project = landing.change.key.project.short_name().to_owned();
+        let tip = self.tips.get(&project).cloned().unwrap_or_else(|| "0".to_owned());
+        let end = if tip == landing.base.tree.as_str() {
+            self.tips.insert(project, landing.tested.tree.to_string());
+            self.landed.push(landing.tested.tree.to_string());
+            LandingEnd::Landed { commit: landing.tested.clone() }
+        } else {
+            LandingEnd::BaseMoved { tip: Commit { id: "moved".into(), tree: tip.as_str().into() } }
+        };
+        landing.state = LandingState::Ended { end, at: self.now };
+        true
+    }
+
+    /// Ends the landing that is wanted in another way.
+    pub fn end_landing(&mut self, end: LandingEnd) {
+        let landing =
+            self.landings.values_mut().find(|landing| landing.state == LandingState::Wanted).expect("one is to land");
+        landing.state = LandingState::Ended { end, at: self.now };
+    }
+
+    /// Passes and lands whatever passes and lands, to the end.
+    pub fn finish(&mut self) -> String {
+        let mut told = Vec::new();
+        for _ in 0..100 {
+            told.push(self.run());
+            let builds = self.under_way();
+            self.pass(&builds.iter().map(|(change, _, _)| *change).collect::<String>());
+            if !self.land() && builds.is_empty() {
+                break;
+            }
+        }
+        told.retain(|text| !text.is_empty());
+        told.join("\n")
+    }
+
+    /// Returns the comments of all reports.
+    pub fn comments(&self) -> Vec<String> {
+        let actions = self.reports.iter().flat_map(|report| &report.actions);
+        actions
+            .filter_map(|action| match action {
+                Action::Comment { body, .. } => Some(body.clone()),
+                _ => None,
+            })
+            .collect()
+    }
+}

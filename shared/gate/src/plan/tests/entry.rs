@@ -1,0 +1,160 @@
+//! Who enters a queue, and who leaves it before its end.
+
+use super::bench::Bench;
+use crate::arrival::ArrivalKind;
+use insta::assert_snapshot;
+use sluice_model::build::BuildResult::Failure;
+
+/// D01
+#[test]
+fn a_change_enters_only_behind_what_it_needs() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve_needing('A', "B");
+    assert_snapshot!(bench.run(), @"");
+    assert!(bench.head.slots.is_empty());
+    bench.approve("B");
+    bench.approve_needing('A', "B");
+    assert_snapshot!(bench.run(), @r"
+    run B unit on 0B
+    run A unit on 0BA
+    ");
+}
+
+/// D01: what landed a moment ago is not refused by older news.
+#[test]
+fn a_change_enters_after_what_it_needs_landed_here() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("B");
+    bench.finish();
+    bench.approve_needing('A', "B");
+    assert_snapshot!(bench.run(), @"run A unit on 0BA");
+}
+
+/// D08: what is needed is not forgotten, however many land meanwhile.
+#[test]
+fn a_landed_need_is_remembered_as_long_as_somebody_here_needs_it() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("A");
+    let others: String = ('b'..='z').chain('F'..='Z').collect();
+    bench.approve(&others);
+    bench.approve_needing('B', "A");
+    bench.finish();
+    assert_eq!(bench.left.last().map(String::as_str), Some("B SUCCESS"));
+    assert_eq!(bench.landed.len(), others.len() + 2);
+}
+
+/// C03, G14
+#[test]
+fn a_new_patchset_takes_the_place_of_the_older_one() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("AB");
+    bench.run();
+    bench.revise('A');
+    bench.seen('A', None);
+    assert_snapshot!(bench.run(), @r"
+    stop A unit
+    stop B unit
+    A leaves: DEQUEUED
+    run B unit on 0B
+    ");
+    bench.approve("A");
+    assert_snapshot!(bench.run(), @"run A unit on 0BA");
+    assert_eq!(bench.comments(), Vec::<String>::new(), "nothing is said about the older one");
+}
+
+/// G14: what needs the older patchset cannot stay.
+#[test]
+fn what_needs_a_replaced_patchset_leaves_too() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.run();
+    bench.revise('A');
+    bench.seen('A', None);
+    bench.run();
+    assert_eq!(bench.left, ["A DEQUEUED", "B FAILURE"]);
+}
+
+/// G12, G13, R06
+#[test]
+fn a_change_that_may_no_longer_be_here_leaves_and_its_builds_stop() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("ABC");
+    bench.run();
+    bench.seen('A', Some("This change is unable to merge due to a missing merge requirement: a review."));
+    bench.seen('B', Some("the change was closed"));
+    let key = bench.change('C').key;
+    bench.arrive(ArrivalKind::Dequeue { key });
+    bench.run();
+    assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED", "C DEQUEUED"]);
+    assert!(bench.under_way().is_empty() && bench.head.slots.is_empty());
+}
+
+/// Z6.1: the same revision is in a queue once.
+#[test]
+fn an_approval_told_twice_enqueues_once() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("AA");
+    bench.run();
+    bench.approve("A");
+    bench.run();
+    assert_eq!(bench.head.slots.len(), 1);
+    assert_eq!(bench.orders.len(), 1);
+}
+
+/// D04: what cannot be tested at all is told why.
+#[test]
+fn a_candidate_that_was_refused_is_reported_and_not_enqueued() {
+    let mut bench = Bench::gate(&["unit"]);
+    let mut candidate = bench.candidate('A', "");
+    candidate.refused = Some("it depends on org/one#66, which depends on it again".to_owned());
+    bench.arrive(ArrivalKind::Enqueue { candidates: vec![candidate] });
+    bench.run();
+    assert!(bench.head.slots.is_empty());
+    assert_snapshot!(bench.comments().join("\n"), @r"
+    Build failed.
+
+    it depends on org/one#66, which depends on it again
+    ");
+}
+
+/// C05
+#[test]
+fn a_change_with_wrong_configuration_is_told_its_errors() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.misconfigured.insert('A');
+    bench.approve("AB");
+    assert_snapshot!(bench.run(), @r"
+    A leaves: CONFIG_ERROR
+    run B unit on 0B
+    ");
+    assert!(bench.comments()[0].contains("the job nosuch is not defined"));
+}
+
+/// Z6.1
+#[test]
+fn a_change_without_jobs_leaves_and_does_not_land() {
+    let mut bench = Bench::gate(&[]);
+    bench.approve("A");
+    assert_snapshot!(bench.run(), @"A leaves: NO_JOBS");
+    assert!(bench.landings.is_empty());
+}
+
+/// D09: an orphan found late is still found.
+#[test]
+fn orphans_are_found_although_they_did_not_fit_into_the_plan_that_lost_their_need() {
+    let mut bench = Bench::gate(&["one", "two", "three"]);
+    bench.head.window = 0;
+    bench.pipeline.window.initial = 0;
+    bench.approve("A");
+    for orphan in 'a'..='y' {
+        bench.approve_needing(orphan, "A");
+    }
+    bench.run();
+    for job in ["one", "two", "three"] {
+        bench.end('A', job, Failure);
+    }
+    bench.finish();
+    assert_eq!(bench.left.len(), 26);
+    assert_eq!(bench.landed, Vec::<String>::new());
+}

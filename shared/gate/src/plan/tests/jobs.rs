@@ -1,0 +1,144 @@
+//! Jobs of one item: their graph, attempts, nodes, votes.
+
+use super::bench::{Bench, after, job};
+use crate::plan::RunSeen;
+use insta::assert_snapshot;
+use sluice_model::build::BuildResult::{self, Failure, NodeFailure, Retry, RetryLimit, Skipped, Success};
+use sluice_model::job::{Dependency, JobSummary};
+
+fn results(bench: &Bench) -> Vec<(String, Option<BuildResult>)> {
+    let jobs = bench.items.values().flat_map(|item| &item.jobs);
+    jobs.map(|job| (job.summary.name.to_string(), job.result())).collect()
+}
+
+/// J12
+#[test]
+fn jobs_behind_a_failed_one_are_never_run() {
+    let mut bench = Bench::gate(&[]);
+    bench.jobs = vec![
+        job("a"),
+        after("b", &["a"]),
+        after("c", &["a"]),
+        after("d", &["b"]),
+        after("e", &["c"]),
+        after("f", &["b", "c"]),
+        after("g", &["f"]),
+    ];
+    bench.approve("A");
+    assert_snapshot!(bench.run(), @"run A a on 0A");
+    bench.end('A', "a", Success);
+    assert_snapshot!(bench.run(), @r"
+    run A b on 0A
+    run A c on 0A
+    ");
+    bench.end('A', "c", Failure);
+    bench.run();
+    for (name, result) in results(&bench).into_iter().filter(|(name, _)| "efg".contains(name.as_str())) {
+        assert_eq!(result, Some(Skipped), "{name}");
+    }
+    bench.end('A', "b", Success);
+    assert_snapshot!(bench.run(), @"run A d on 0A");
+    bench.end('A', "d", Success);
+    assert_snapshot!(bench.run(), @"A leaves: FAILURE");
+}
+
+/// J13
+#[test]
+fn a_soft_dependency_is_waited_for_only_where_it_runs() {
+    let mut bench = Bench::gate(&[]);
+    let soft = |name: &str| vec![Dependency { name: name.into(), soft: true }];
+    bench.jobs = vec![
+        job("build"),
+        JobSummary { dependencies: soft("build"), ..job("deploy") },
+        JobSummary { dependencies: soft("absent"), ..job("alone") },
+    ];
+    bench.approve("A");
+    assert_snapshot!(bench.run(), @r"
+    run A build on 0A
+    run A alone on 0A
+    ");
+    bench.end('A', "build", Failure);
+    assert_snapshot!(bench.run(), @"run A deploy on 0A");
+}
+
+/// J14
+#[test]
+fn a_job_without_a_vote_keeps_nobody_out() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.jobs.push(JobSummary { voting: false, ..job("lint") });
+    bench.approve("A");
+    bench.run();
+    bench.end('A', "lint", Failure);
+    bench.finish();
+    assert_eq!(bench.landed, ["0A"]);
+    assert!(bench.comments().iter().any(|text| text.contains("lint : FAILURE (non-voting)")));
+}
+
+/// J15
+#[test]
+fn noop_passes_without_a_build() {
+    let mut bench = Bench::gate(&["noop"]);
+    bench.approve("A");
+    assert_snapshot!(bench.run(), @"land A as 0A");
+    assert!(bench.orders.is_empty());
+}
+
+/// J16
+#[test]
+fn a_build_is_attempted_three_times_and_then_ends_as_retry_limit() {
+    let mut bench = Bench::gate(&["unit", "other"]);
+    bench.approve("A");
+    bench.run();
+    bench.end('A', "unit", Retry);
+    assert_snapshot!(bench.run(), @"run A unit (attempt 2) on 0A");
+    bench.end('A', "unit", Retry);
+    bench.run();
+    bench.end('A', "unit", Retry);
+    assert_snapshot!(bench.run(), @"");
+    assert_eq!(results(&bench)[0].1, Some(RetryLimit));
+}
+
+/// J16, Z7.3
+#[test]
+fn a_build_whose_executor_is_gone_is_stopped_and_attempted_again() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("AB");
+    bench.run();
+    bench.show('A', "unit", RunSeen::Lost { why: "the executor is silent".to_owned() });
+    assert_snapshot!(bench.run(), @r"
+    stop A unit
+    run A unit (attempt 2) on 0A
+    ");
+}
+
+/// N02
+#[test]
+fn a_label_that_no_provider_offers_fails_the_job_at_once() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.has_provider = false;
+    bench.approve("A");
+    assert_snapshot!(bench.run(), @"A leaves: FAILURE");
+    assert!(bench.comments()[0].contains("NODE_FAILURE"));
+}
+
+/// N03
+#[test]
+fn a_request_that_failed_ends_the_job_without_another_attempt() {
+    let mut bench = Bench::gate(&["unit", "other"]);
+    bench.approve("A");
+    bench.run();
+    bench.show('A', "unit", RunSeen::NoNodes("no machine of it ever answered".to_owned()));
+    assert_snapshot!(bench.run(), @"");
+    assert_eq!(results(&bench)[0].1, Some(NodeFailure));
+}
+
+/// Z3.1: a job without nodes needs no provider.
+#[test]
+fn a_job_without_nodes_is_ordered_without_a_request() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.has_provider = false;
+    bench.jobs[0].labels = vec![Vec::new()];
+    bench.approve("A");
+    bench.run();
+    assert_eq!(bench.orders[0].request, None);
+}

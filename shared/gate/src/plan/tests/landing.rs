@@ -1,0 +1,135 @@
+//! Landings: tested is what lands, and what happens when it cannot be; layouts that change meanwhile.
+
+use super::bench::Bench;
+use crate::landing::LandingEnd;
+use crate::queue::Standing;
+use insta::assert_snapshot;
+use sluice_model::git::Commit;
+
+fn passed(changes: &str) -> Bench {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve(changes);
+    bench.run();
+    bench.pass(changes);
+    bench.run();
+    bench
+}
+
+/// Z6.4
+#[test]
+fn a_branch_that_moved_has_everything_tested_again_on_what_it_is_now() {
+    let mut bench = passed("AB");
+    bench.tips.insert("one".to_owned(), "0x".to_owned());
+    bench.land();
+    assert_snapshot!(bench.run(), @r"
+    run A unit on 0xA
+    run B unit on 0xAB
+    ");
+    bench.finish();
+    assert_eq!(bench.landed, ["0xA", "0xAB"]);
+}
+
+/// Z6.4
+#[test]
+fn a_landed_tree_that_was_not_tested_freezes_the_queue() {
+    let mut bench = passed("AB");
+    bench.end_landing(LandingEnd::Mismatch { landed: Commit { id: "abc".into(), tree: "strange".into() } });
+    assert_snapshot!(bench.run(), @"");
+    assert!(bench.head.frozen.as_ref().is_some_and(|why| why.contains("strange")));
+    bench.approve("C");
+    bench.run();
+    assert!(bench.landings.len() == 1 && bench.landed.is_empty());
+    assert!(bench.orders.iter().all(|order| order.change.key.number != u64::from(u32::from('C'))));
+}
+
+/// G15
+#[test]
+fn a_refused_landing_is_told_and_those_behind_are_tested_without_it() {
+    let mut bench = passed("AB");
+    bench.end_landing(LandingEnd::Refused { why: "a review by an owner is missing".to_owned() });
+    assert_snapshot!(bench.run(), @r"
+    A leaves: MERGE_FAILURE
+    run B unit on 0B
+    ");
+    assert!(bench.comments()[0].contains("a review by an owner is missing"));
+}
+
+/// Z6.4: only the landing's end tells what becomes of a change that is landing.
+#[test]
+fn nothing_takes_a_change_out_while_it_lands() {
+    let mut bench = passed("AB");
+    bench.seen('A', Some("the change was closed"));
+    bench.revise('A');
+    bench.approve("A");
+    let key = bench.change('A').key;
+    bench.arrive(crate::ArrivalKind::Dequeue { key });
+    assert_snapshot!(bench.run(), @"");
+    assert_eq!(bench.head.slots[0].standing, Standing::Landing);
+    bench.land();
+    bench.run();
+    assert_eq!(bench.left[0], "A SUCCESS");
+}
+
+/// C01: while a layout is settling nothing enters and nothing lands.
+#[test]
+fn a_landed_configuration_holds_everything_until_it_is_live() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.configuring.insert('A');
+    bench.approve("AB");
+    bench.run();
+    bench.pass("AB");
+    assert_snapshot!(bench.run(), @r"
+    land A as 0A
+    want a layout
+    ");
+    bench.land();
+    assert_snapshot!(bench.run(), @"A leaves: SUCCESS");
+    bench.approve("C");
+    assert_snapshot!(bench.run(), @"");
+    assert_eq!(bench.head.slots.len(), 1);
+    bench.layout.live = bench.layout.wanted;
+    assert_snapshot!(bench.run(), @r"
+    land B as 0AB
+    run C unit on 0ABC
+    ");
+    assert_eq!(bench.orders.len(), 3, "B's build was spared");
+}
+
+/// R01
+#[test]
+fn a_new_layout_keeps_builds_whose_job_is_the_same_and_stops_the_others() {
+    let mut bench = Bench::gate(&["same", "other", "gone"]);
+    bench.approve("A");
+    bench.run();
+    bench.jobs[1].hash = "other-2".to_owned();
+    bench.jobs.remove(2);
+    bench.layout.wanted = 2;
+    bench.run();
+    bench.layout.live = 2;
+    assert_snapshot!(bench.run(), @r"
+    stop A gone
+    stop A other
+    run A other on 0A
+    ");
+    bench.finish();
+    assert_eq!(bench.landed, ["0A"]);
+    assert_eq!(bench.orders.len(), 4);
+}
+
+/// R01, Z6.4: a build that tested another tree is not kept, whatever its job's hash.
+#[test]
+fn a_new_layout_on_a_moved_branch_tests_everything_again() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("AB");
+    bench.run();
+    bench.tips.insert("one".to_owned(), "0x".to_owned());
+    (bench.layout.wanted, bench.layout.live) = (2, 2);
+    assert_snapshot!(bench.run(), @r"
+    stop A unit
+    stop B unit
+    run A unit on 0xA
+    run B unit on 0xAB
+    ");
+    bench.finish();
+    assert_eq!(bench.landed, ["0xA", "0xAB"]);
+}

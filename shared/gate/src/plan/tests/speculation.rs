@@ -1,0 +1,214 @@
+//! Which state each item is tested on (Z6.4).
+
+use super::bench::Bench;
+use insta::assert_snapshot;
+use sluice_model::build::BuildResult::{Failure, Success};
+
+/// Z6.4, G02
+#[test]
+fn each_change_is_tested_on_all_that_are_ahead_of_it_at_once() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("ABC");
+    assert_snapshot!(bench.run(), @r"
+    run A unit on 0A
+    run B unit on 0AB
+    run C unit on 0ABC
+    ");
+}
+
+/// G02
+#[test]
+fn what_passed_lands_in_order_and_is_never_tested_twice() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("ABC");
+    bench.run();
+    bench.pass("C");
+    bench.pass("B");
+    assert_snapshot!(bench.run(), @"");
+    bench.pass("A");
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0AB", "0ABC"]);
+    assert_eq!(bench.orders.len(), 3);
+}
+
+/// S01, Z6.3
+#[test]
+fn projects_of_one_queue_are_tested_together_and_land_each_in_its_own_branch() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.in_project('B', "two");
+    bench.approve("ABC");
+    assert_snapshot!(bench.run(), @r"
+    run A unit on 0A
+    run B unit on 0B
+    run C unit on 0AC
+    ");
+    bench.end('A', "unit", Failure);
+    assert_snapshot!(bench.run(), @r"
+    stop B unit
+    stop C unit
+    A leaves: FAILURE
+    run B unit on 0B
+    run C unit on 0C
+    ");
+    bench.finish();
+    assert_eq!((bench.tip("one"), bench.tip("two")), ("0C".to_owned(), "0B".to_owned()));
+}
+
+/// G05
+#[test]
+fn a_failure_ahead_retests_everything_behind_it_and_nothing_else() {
+    let mut bench = Bench::gate(&["one", "two"]);
+    bench.approve("ABC");
+    bench.run();
+    bench.end('A', "one", Failure);
+    assert_snapshot!(bench.run(), @r"
+    stop B one
+    stop B two
+    stop C one
+    stop C two
+    run B one on 0B
+    run B two on 0B
+    run C one on 0BC
+    run C two on 0BC
+    ");
+    let a: Vec<_> = bench.under_way().into_iter().filter(|(change, _, _)| *change == 'A').collect();
+    assert_eq!(a.len(), 1, "A's other job runs on");
+    bench.finish();
+    assert_eq!(bench.left, ["A FAILURE", "B SUCCESS", "C SUCCESS"]);
+    assert_eq!(bench.orders.len(), 10);
+}
+
+/// Z6.4: what is ahead of the failing one is left alone.
+#[test]
+fn a_failure_behind_changes_nothing_ahead_of_it() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("ABC");
+    bench.run();
+    bench.end('B', "unit", Failure);
+    assert_snapshot!(bench.run(), @r"
+    stop C unit
+    run C unit on 0AC
+    ");
+}
+
+/// G08
+#[test]
+fn a_second_failing_job_resets_nothing_again() {
+    let mut bench = Bench::gate(&["one", "two"]);
+    bench.approve("AB");
+    bench.run();
+    bench.end('A', "one", Failure);
+    bench.run();
+    bench.end('A', "two", Failure);
+    assert_snapshot!(bench.run(), @"A leaves: FAILURE");
+}
+
+/// Z6.4: what failed on a state that will never be is tested again.
+#[test]
+fn a_failing_item_gets_another_chance_when_the_one_ahead_fails() {
+    let mut bench = Bench::gate(&["unit", "slow"]);
+    bench.approve("AB");
+    bench.run();
+    bench.end('B', "unit", Failure);
+    assert_snapshot!(bench.run(), @"");
+    bench.end('A', "unit", Failure);
+    assert_snapshot!(bench.run(), @r"
+    stop B slow
+    run B unit on 0B
+    run B slow on 0B
+    ");
+    bench.finish();
+    assert_eq!(bench.left, ["A FAILURE", "B SUCCESS"]);
+}
+
+/// S02
+#[test]
+fn a_conflict_with_what_is_ahead_waits_for_its_end_and_is_left_out_by_those_behind() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.conflicts = vec![('A', 'B')];
+    bench.approve("ABC");
+    assert_snapshot!(bench.run(), @r"
+    run A unit on 0A
+    run C unit on 0AC
+    ");
+    bench.pass("AC");
+    bench.finish();
+    assert_eq!(bench.left, ["A SUCCESS", "B MERGE_CONFLICT", "C SUCCESS"]);
+    assert!(bench.comments().iter().any(|text| text.starts_with("Merge Failed.")));
+}
+
+/// S02: the conflict is gone when what it was with is gone.
+#[test]
+fn a_conflict_is_forgotten_when_the_one_ahead_fails() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.conflicts = vec![('A', 'B')];
+    bench.approve("AB");
+    bench.run();
+    bench.end('A', "unit", Failure);
+    assert_snapshot!(bench.run(), @r"
+    A leaves: FAILURE
+    run B unit on 0B
+    ");
+}
+
+/// G16
+#[test]
+fn a_window_shrinks_to_its_floor_and_grows_to_its_ceiling() {
+    let mut bench = Bench::gate(&["unit"]);
+    (bench.pipeline.window.initial, bench.pipeline.window.floor, bench.pipeline.window.ceiling) = (2, 1, Some(2));
+    bench.head.window = 2;
+    bench.approve("ABC");
+    assert_snapshot!(bench.run(), @r"
+    run A unit on 0A
+    run B unit on 0AB
+    ");
+    bench.end('A', "unit", Failure);
+    assert_snapshot!(bench.run(), @r"
+    stop B unit
+    A leaves: FAILURE
+    run B unit on 0B
+    ");
+    assert_eq!(bench.head.window, 1);
+    bench.end('B', "unit", Success);
+    bench.run();
+    bench.land();
+    bench.run();
+    assert_eq!(bench.head.window, 2);
+    bench.finish();
+    assert_eq!((bench.head.window, bench.landed), (2, vec!["0B".to_owned(), "0BC".to_owned()]));
+}
+
+/// D08, D09
+#[test]
+fn what_needs_a_failing_change_is_taken_out_with_it_and_the_rest_goes_on() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.approve_needing('C', "AB");
+    bench.approve("D");
+    bench.run();
+    bench.end('A', "unit", Failure);
+    bench.finish();
+    assert_eq!(bench.left, ["A FAILURE", "B FAILURE", "C FAILURE", "D SUCCESS"]);
+    assert_eq!(bench.landed, ["0D"]);
+    let orphans =
+        bench.comments().iter().filter(|text| text.contains("depends on a change that failed to merge")).count();
+    assert_eq!(orphans, 2);
+}
+
+/// Z6.1: in an independent pipeline nobody waits for anybody.
+#[test]
+fn changes_of_an_independent_pipeline_are_tested_on_the_branch_alone() {
+    let mut bench = Bench::new(sluice_config::pipeline::Manager::Independent, &["unit"]);
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.approve("C");
+    assert_snapshot!(bench.run(), @r"
+    run A unit on 0A
+    run B unit on 0AB
+    run C unit on 0C
+    ");
+    bench.pass("C");
+    assert_snapshot!(bench.run(), @"C leaves: SUCCESS");
+    assert_eq!(bench.landed, Vec::<String>::new());
+}

@@ -1,0 +1,166 @@
+//! Properties over random stories: whatever happens in whatever order, these hold after every plan.
+
+use super::bench::Bench;
+use crate::landing::{LandingEnd, LandingState};
+use crate::plan::RunSeen;
+use crate::queue::{Ahead, Standing};
+use proptest::prelude::*;
+use sluice_model::ItemId;
+use sluice_model::build::BuildResult::{Failure, Retry, Success};
+use std::collections::BTreeMap;
+
+#[derive(Debug, Clone)]
+enum Event {
+    Approve(char),
+    ApproveNeeding(char, char),
+    Revise(char),
+    Close(char),
+    Answer,
+    Pass(usize),
+    Fail(usize),
+    Retry(usize),
+    Lose(usize),
+    Land,
+    Refuse,
+    Push,
+    Reconfigure,
+    Look,
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let change = || prop::sample::select(vec!['A', 'B', 'C', 'D', 'E', 'F']);
+    let event = prop_oneof![
+        6 => change().prop_map(Event::Approve),
+        2 => (change(), change()).prop_map(|(a, b)| Event::ApproveNeeding(a, b)),
+        1 => change().prop_map(Event::Revise),
+        1 => change().prop_map(Event::Close),
+        8 => Just(Event::Answer),
+        8 => (0..20usize).prop_map(Event::Pass),
+        2 => (0..20usize).prop_map(Event::Fail),
+        1 => (0..20usize).prop_map(Event::Retry),
+        1 => (0..20usize).prop_map(Event::Lose),
+        6 => Just(Event::Land),
+        1 => Just(Event::Refuse),
+        1 => Just(Event::Push),
+        1 => Just(Event::Reconfigure),
+        8 => Just(Event::Look),
+    ];
+    prop::collection::vec(event, 1..60)
+}
+
+fn happen(bench: &mut Bench, event: &Event) {
+    let builds = bench.under_way();
+    let build = |at: usize| (!builds.is_empty()).then(|| builds[at % builds.len()].clone());
+    match event {
+        // What landed is merged; no forge tells of it any more.
+        Event::Approve(change) | Event::ApproveNeeding(change, _) if bench.tip("one").contains(*change) => {}
+        Event::Approve(change) => bench.approve(&change.to_string()),
+        Event::ApproveNeeding(change, need) if change != need => bench.approve_needing(*change, &need.to_string()),
+        Event::ApproveNeeding(..) => {}
+        Event::Revise(change) => {
+            bench.revise(*change);
+            bench.seen(*change, None);
+        }
+        Event::Close(change) => bench.seen(*change, Some("the change was closed")),
+        Event::Answer => {
+            bench.answer();
+        }
+        Event::Pass(at) => {
+            if let Some((change, job, _)) = build(*at) {
+                bench.end(change, &job, Success);
+            }
+        }
+        Event::Fail(at) => {
+            if let Some((change, job, _)) = build(*at) {
+                bench.end(change, &job, Failure);
+            }
+        }
+        Event::Retry(at) => {
+            if let Some((change, job, _)) = build(*at) {
+                bench.end(change, &job, Retry);
+            }
+        }
+        Event::Lose(at) => {
+            if let Some((change, job, _)) = build(*at) {
+                bench.show(change, &job, RunSeen::Lost { why: "silent".to_owned() });
+            }
+        }
+        Event::Land => {
+            bench.land();
+        }
+        Event::Refuse if bench.landings.values().any(|landing| landing.state == LandingState::Wanted) => {
+            bench.end_landing(LandingEnd::Refused { why: "no".to_owned() });
+        }
+        Event::Refuse => {}
+        Event::Push => {
+            let moved = format!("{}x", bench.tip("one"));
+            bench.tips.insert("one".to_owned(), moved);
+        }
+        Event::Reconfigure => {
+            bench.layout.wanted += 1;
+            bench.layout.live = bench.layout.wanted;
+        }
+        Event::Look => {}
+    }
+}
+
+/// Looks until the plan wants nothing more at once, then makes sure that it has nothing more to say.
+fn settle(bench: &mut Bench) {
+    for _ in 0..50 {
+        let (_, more) = bench.look();
+        if !more {
+            assert_eq!(bench.look().0, Vec::<String>::new(), "a plan without news decides nothing");
+            return;
+        }
+    }
+    panic!("the queue does not settle");
+}
+
+fn check(bench: &Bench, generations: &mut BTreeMap<ItemId, u64>) {
+    let landing = bench.head.slots.iter().filter(|slot| slot.standing == Standing::Landing).count();
+    assert!(landing <= 1, "{landing} landings at once");
+    let mut nearest: Option<Ahead> = None;
+    for slot in &bench.head.slots {
+        assert!(
+            slot.ahead == nearest || slot.standing == Standing::Landing,
+            "an item is behind the nearest one that may pass"
+        );
+        if slot.standing != Standing::Failing {
+            nearest = Some(Ahead { item: slot.id.clone(), generation: slot.generation });
+        }
+        let before = generations.insert(slot.id.clone(), slot.generation).unwrap_or(0);
+        assert!(slot.generation >= before, "a generation falls");
+        let item = &bench.items[&slot.id];
+        for job in item.jobs.iter().filter(|job| job.is_under_way()) {
+            let order = bench.orders.iter().find(|order| Some(&order.build) == job.build.as_ref()).unwrap();
+            assert_eq!(order.generation, slot.generation, "a build of an older state is under way");
+        }
+    }
+    assert_eq!(bench.items.len(), bench.head.slots.len(), "each slot has its item and no item is left over");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Z6.4: an item is behind exactly the nearest passing one, at most one lands, generations never fall, a plan without news
+    /// is empty, and each landed tree is what the branch was with the change on top.
+    #[test]
+    fn the_rules_hold_in_every_story(events in events()) {
+        let mut bench = Bench::gate(&["one", "two"]);
+        let mut generations = BTreeMap::new();
+        for event in &events {
+            let tip = bench.tip("one");
+            let landed = bench.landed.len();
+            happen(&mut bench, event);
+            if bench.landed.len() > landed {
+                let now = bench.tip("one");
+                prop_assert_eq!(now.len(), tip.len() + 1, "{} became {}", tip, now);
+                prop_assert!(now.starts_with(&tip));
+            }
+            settle(&mut bench);
+            check(&bench, &mut generations);
+        }
+        bench.finish();
+        prop_assert!(bench.head.slots.is_empty(), "everything ends: {:?}", bench.head.slots);
+    }
+}

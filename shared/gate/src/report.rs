@@ -1,0 +1,319 @@
+//! What is told to whom: the texts of reports, and the actions that carry them to a forge.
+
+use crate::arrival::{Arrival, Candidate};
+use crate::item::{Item, Job, JobStatus};
+use crate::plan::Work;
+use serde::{Deserialize, Serialize};
+use sluice_config::pipeline::{
+    CheckConclusion, CommitStatus, GitHubReporter, Messages, Pipeline, Reporter, ReporterKind,
+};
+use sluice_model::change::ChangeRef;
+use sluice_model::id::digest;
+use sluice_model::{ConnectionName, ItemId, QueueKey, Timestamp};
+
+/// The longest comment; what is longer is cut with a note (GitHub takes 65,536 characters).
+pub const COMMENT_CHARS_MAX: usize = 30_000;
+
+/// A report to make. The gate writes it once; the reporter finishes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Its id: the same decision makes the same report.
+    pub id: String,
+    /// The item it is about.
+    pub item: ItemId,
+    /// The queue it comes from.
+    pub queue: QueueKey,
+    /// The change it is about.
+    pub change: ChangeRef,
+    /// What to do, in order.
+    pub actions: Vec<Action>,
+    /// When it was wanted.
+    pub wanted_at: Timestamp,
+    /// How far it is.
+    pub state: ReportState,
+}
+
+/// How far a report is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReportState {
+    /// Not made yet.
+    Wanted,
+    /// Made.
+    Made {
+        /// When.
+        at: Timestamp,
+    },
+    /// The forge refuses it for good.
+    Refused {
+        /// Its words.
+        why: String,
+        /// When.
+        at: Timestamp,
+    },
+}
+
+/// One effect on a forge. Each has its effect once, however often it is tried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// Sets a commit status on the change's head.
+    Status {
+        /// The connection.
+        connection: ConnectionName,
+        /// `tenant/pipeline`.
+        context: String,
+        /// `pending`, `success` or `failure`.
+        state: String,
+        /// One line.
+        description: String,
+        /// Where it points to.
+        url: String,
+    },
+    /// Sets a check run on the change's head.
+    Check {
+        /// The connection.
+        connection: ConnectionName,
+        /// `tenant/pipeline`.
+        name: String,
+        /// `queued`, `in_progress`, or how it ended: `success`, `failure`, `cancelled`, `skipped`, `neutral`.
+        state: String,
+        /// One line.
+        title: String,
+        /// The whole text.
+        summary: String,
+        /// Where it points to.
+        url: String,
+    },
+    /// Leaves a comment, once for this marker.
+    Comment {
+        /// The connection.
+        connection: ConnectionName,
+        /// Hidden in the comment so that a repeat finds it.
+        marker: String,
+        /// The text.
+        body: String,
+    },
+    /// Puts labels on and takes labels off.
+    Labels {
+        /// The connection.
+        connection: ConnectionName,
+        /// To put on.
+        add: Vec<String>,
+        /// To take off.
+        remove: Vec<String>,
+    },
+}
+
+/// What a report is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Occasion {
+    Start,
+    Success,
+    Failure,
+    MergeConflict,
+    MergeFailure,
+    ConfigError,
+    NeedFailed,
+    NoJobs,
+    Dequeue,
+    /// A newer revision came: nothing is said about the older one.
+    Superseded,
+    Refused,
+}
+
+impl Occasion {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Success => "success",
+            Self::Failure => "failure",
+            Self::MergeConflict => "merge-conflict",
+            Self::MergeFailure => "merge-failure",
+            Self::ConfigError => "config-error",
+            Self::NeedFailed => "need-failed",
+            Self::NoJobs => "no-jobs",
+            Self::Dequeue => "dequeue",
+            Self::Superseded => "superseded",
+            Self::Refused => "refused",
+        }
+    }
+
+    fn reporters(self, pipeline: &Pipeline) -> &[Reporter] {
+        let reporters = &pipeline.reporters;
+        let or_failure = |own: &'_ [Reporter]| own.is_empty();
+        match self {
+            Self::Start => &reporters.start,
+            Self::Success => &reporters.success,
+            Self::MergeConflict if !or_failure(&reporters.merge_conflict) => &reporters.merge_conflict,
+            Self::ConfigError if !or_failure(&reporters.config_error) => &reporters.config_error,
+            Self::Failure
+            | Self::MergeConflict
+            | Self::MergeFailure
+            | Self::ConfigError
+            | Self::NeedFailed
+            | Self::Refused => &reporters.failure,
+            Self::NoJobs => &reporters.no_jobs,
+            Self::Dequeue => &reporters.dequeue,
+            Self::Superseded => &[],
+        }
+    }
+
+    fn headline(self, messages: &Messages, pipeline: &str, why: &str) -> String {
+        match self {
+            Self::Start => messages.start.replace("{pipeline.name}", pipeline),
+            Self::Success => messages.success.clone(),
+            Self::Failure => messages.failure.clone(),
+            Self::MergeConflict => format!("{}\n\n{why}", messages.merge_conflict),
+            Self::MergeFailure => {
+                format!("{}\n\nThe forge did not merge it: {why}", messages.failure)
+            }
+            Self::ConfigError => format!("{}\n\n{why}", messages.failure),
+            Self::NeedFailed | Self::Refused => format!("{}\n\n{why}", messages.failure),
+            Self::NoJobs => messages.no_jobs.clone(),
+            Self::Dequeue => format!("{}\n\n{why}", messages.dequeue),
+            Self::Superseded => String::new(),
+        }
+    }
+}
+
+impl Work<'_> {
+    /// Returns the report on an item, or `None` when the pipeline tells nobody.
+    pub(crate) fn report_item(&self, item: &Item, occasion: Occasion, why: &str) -> Option<Report> {
+        let pipeline = self.snapshot.pipeline?;
+        let page = self.page(item.id.as_str());
+        let mut text = occasion.headline(&pipeline.messages, pipeline.name.as_str(), why);
+        if occasion != Occasion::Start && !item.jobs.is_empty() {
+            text.push_str(&format!("\n{page}\n\n"));
+            text.extend(item.jobs.iter().map(|job| job_line(job, self.now)));
+        }
+        self.report(pipeline, occasion, &item.id, &item.candidate.change, &text, &page)
+    }
+
+    /// Returns the report on a change that could not even be enqueued.
+    pub(crate) fn report_refusal(&self, candidate: &Candidate, arrival: &Arrival, why: &str) -> Option<Report> {
+        let pipeline = self.snapshot.pipeline?;
+        let id = crate::plan::item_id(&self.head, &candidate.change, arrival);
+        let text = Occasion::Refused.headline(&pipeline.messages, pipeline.name.as_str(), why);
+        self.report(pipeline, Occasion::Refused, &id, &candidate.change, &text, &self.snapshot.web_root)
+    }
+
+    fn page(&self, item: &str) -> String {
+        format!("{}t/{}/buildset/{item}", self.snapshot.web_root, self.head.key.tenant)
+    }
+
+    fn report(
+        &self,
+        pipeline: &Pipeline,
+        occasion: Occasion,
+        item: &ItemId,
+        change: &ChangeRef,
+        text: &str,
+        page: &str,
+    ) -> Option<Report> {
+        let mut text = text.trim_end().to_owned();
+        if let Some(footer) = &pipeline.messages.footer {
+            text.push_str(&format!("\n\n{footer}"));
+        }
+        let context = format!("{}/{}", self.head.key.tenant, pipeline.name);
+        let id = digest(&[item.as_str(), occasion.word()]);
+        let mut actions = Vec::new();
+        for reporter in occasion.reporters(pipeline) {
+            if let ReporterKind::GitHub(github) = &reporter.kind
+                && reporter.connection == change.key.connection
+            {
+                github_actions(&mut actions, github, &reporter.connection, &context, occasion, &text, page, &id);
+            }
+        }
+        (!actions.is_empty()).then(|| Report {
+            id,
+            item: item.clone(),
+            queue: self.head.key.clone(),
+            change: change.clone(),
+            actions,
+            wanted_at: self.now,
+            state: ReportState::Wanted,
+        })
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "one call, and each argument is a word of the report")]
+fn github_actions(
+    actions: &mut Vec<Action>,
+    github: &GitHubReporter,
+    connection: &ConnectionName,
+    context: &str,
+    occasion: Occasion,
+    text: &str,
+    page: &str,
+    id: &str,
+) {
+    let line = text.lines().next().unwrap_or_default().to_owned();
+    let url = github.status_url.clone().unwrap_or_else(|| page.to_owned());
+    if let Some(status) = github.status {
+        let state = match status {
+            CommitStatus::Pending => "pending",
+            CommitStatus::Success => "success",
+            CommitStatus::Failure => "failure",
+        };
+        let (connection, context, description, url) =
+            (connection.clone(), context.to_owned(), line.clone(), url.clone());
+        actions.push(Action::Status { connection, context, state: state.to_owned(), description, url });
+    }
+    if let Some(check) = github.check {
+        let state = match check {
+            CheckConclusion::Queued => "queued",
+            CheckConclusion::InProgress => "in_progress",
+            CheckConclusion::Success => "success",
+            CheckConclusion::Failure => "failure",
+            CheckConclusion::Cancelled => "cancelled",
+            CheckConclusion::Skipped => "skipped",
+            CheckConclusion::Neutral => "neutral",
+        };
+        let (connection, name) = (connection.clone(), context.to_owned());
+        actions.push(Action::Check { connection, name, state: state.to_owned(), title: line, summary: cut(text), url });
+    }
+    let says_nothing_else = github.status.is_none() && github.check.is_none() && github.review.is_none();
+    if github.comment.unwrap_or(occasion != Occasion::Start || says_nothing_else) {
+        actions.push(Action::Comment { connection: connection.clone(), marker: id.to_owned(), body: cut(text) });
+    }
+    if !github.label.is_empty() || !github.unlabel.is_empty() {
+        let (connection, add, remove) = (connection.clone(), github.label.clone(), github.unlabel.clone());
+        actions.push(Action::Labels { connection, add, remove });
+    }
+}
+
+fn job_line(job: &Job, now: Timestamp) -> String {
+    let JobStatus::Ended { result, detail, started_at, ended_at, log_url } = &job.status else {
+        return format!("- {} : in progress\n", job.summary.name);
+    };
+    let name = match (log_url, &job.build) {
+        (Some(url), _) => format!("[{}]({url})", job.summary.name),
+        (None, _) => job.summary.name.to_string(),
+    };
+    let message = match (result.passed(), &job.summary.success_message, &job.summary.failure_message) {
+        (true, Some(message), _) | (false, _, Some(message)) => message.clone(),
+        _ => result.to_string(),
+    };
+    let ended = if *ended_at == Timestamp(0) { now } else { *ended_at };
+    let took = started_at.map(|started| format!(" in {}", duration(ended.since(started) / 1_000))).unwrap_or_default();
+    let voting = if job.summary.voting { "" } else { " (non-voting)" };
+    let detail = detail.as_ref().filter(|_| !result.passed()).map(|detail| format!(" ({detail})")).unwrap_or_default();
+    format!("- {name} : {message}{took}{voting}{detail}\n")
+}
+
+fn duration(seconds: u64) -> String {
+    match (seconds / 3_600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, s) => format!("{s}s"),
+        (0, m, s) => format!("{m}m {s:02}s"),
+        (h, m, s) => format!("{h}h {m:02}m {s:02}s"),
+    }
+}
+
+fn cut(text: &str) -> String {
+    if text.chars().count() <= COMMENT_CHARS_MAX {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(COMMENT_CHARS_MAX).collect();
+    format!("{kept}\n\n… cut; the whole report is on the page of the buildset.")
+}

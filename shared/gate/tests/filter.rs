@@ -1,0 +1,249 @@
+//! Triggers, requirements and rejects as tables (Z6.1, R08).
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use sluice_config::Pattern;
+use sluice_config::pipeline::{
+    Filter, FilterKind, GitHubFilter, GitHubTrigger, Manager, Permission as Needed, Pipeline, ReviewRequirement,
+    Trigger, TriggerKind,
+};
+use sluice_gate::filter::{is_triggered, refusal};
+use sluice_model::change::{
+    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Permission, Review, ReviewState,
+};
+use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::{ProjectName, Timestamp};
+
+const DAY_SECONDS: u64 = 86_400;
+const NOW: Timestamp = Timestamp(100 * DAY_SECONDS * 1_000);
+
+fn pattern(text: &str) -> Pattern {
+    Pattern::new(text).unwrap()
+}
+
+fn facts() -> ChangeFacts {
+    let key = ChangeKey { connection: "github".into(), project: ProjectName::new("github.com", "org/one"), number: 1 };
+    ChangeFacts {
+        change: ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() },
+        status: ChangeStatus::Open,
+        draft: false,
+        title: String::new(),
+        message: String::new(),
+        author: "ada".to_owned(),
+        url: String::new(),
+        labels: vec!["ready".to_owned()],
+        reviews: Vec::new(),
+        statuses: vec![CommitStatus {
+            by: "sluice[bot]".to_owned(),
+            context: "demo/check".to_owned(),
+            state: "success".to_owned(),
+        }],
+        files: None,
+        depends_on: Vec::new(),
+        mergeable: None,
+        merge_commit: None,
+        seen_at: NOW,
+    }
+}
+
+fn review(state: ReviewState, permission: Permission, days_ago: u64) -> Review {
+    Review {
+        by: "grace".to_owned(),
+        state,
+        permission,
+        submitted_at: Timestamp(NOW.0 - days_ago * DAY_SECONDS * 1_000),
+    }
+}
+
+fn event(name: &str, action: &str) -> EventKind {
+    EventKind::Change {
+        number: 1,
+        event: name.to_owned(),
+        action: action.to_owned(),
+        comment: None,
+        label: None,
+        state: None,
+        status: None,
+    }
+}
+
+fn triggered(trigger: GitHubTrigger, kind: EventKind) -> bool {
+    let mut pipeline = Pipeline::new("p", Manager::Independent);
+    pipeline.triggers = vec![Trigger { connection: "github".into(), kind: TriggerKind::GitHub(trigger), debug: false }];
+    let event = ForgeEvent {
+        connection: "github".into(),
+        project: ProjectName::new("github.com", "org/one"),
+        sender: "ada".to_owned(),
+        kind,
+    };
+    is_triggered(&pipeline, &event, Some(&facts()))
+}
+
+fn on(name: &str, actions: &[&str]) -> GitHubTrigger {
+    GitHubTrigger {
+        event: vec![name.to_owned()],
+        action: actions.iter().map(|a| (*a).to_owned()).collect(),
+        ..GitHubTrigger::default()
+    }
+}
+
+/// Z6.1
+#[test]
+fn a_trigger_takes_its_events_with_its_actions() {
+    let opened = || event("pull_request", "opened");
+    for (trigger, kind, taken) in [
+        (on("pull_request", &["opened", "changed"]), opened(), true),
+        (on("pull_request", &[]), opened(), true),
+        (on("pull_request", &["closed"]), opened(), false),
+        (on("pull_request_review", &["opened"]), opened(), false),
+        (GitHubTrigger { branch: vec![pattern("main")], ..on("pull_request", &[]) }, opened(), true),
+        (GitHubTrigger { branch: vec![pattern("stable")], ..on("pull_request", &[]) }, opened(), false),
+        (on("pull_request", &[]), EventKind::Sweep, false),
+    ] {
+        assert_eq!(triggered(trigger.clone(), kind), taken, "{trigger:?}");
+    }
+}
+
+/// Z6.1: a comment is searched, a label and a state are named, a status is matched as a whole.
+#[test]
+fn a_trigger_takes_what_the_event_says_besides() {
+    let with = |edit: fn(&mut EventKind)| {
+        let mut kind = event("e", "a");
+        edit(&mut kind);
+        kind
+    };
+    let said = || {
+        with(|kind| {
+            if let EventKind::Change { comment, .. } = kind {
+                *comment = Some("please recheck now".to_owned())
+            }
+        })
+    };
+    let comment = |text: &str| GitHubTrigger { comment: vec![pattern(text)], ..on("e", &[]) };
+    assert!(triggered(comment("recheck"), said()));
+    assert!(!triggered(comment("^recheck"), said()));
+    assert!(!triggered(comment("recheck"), event("e", "a")), "no comment is no match");
+
+    let labeled = || {
+        with(|kind| {
+            if let EventKind::Change { label, action, .. } = kind {
+                (*label, *action) = (Some("ready".to_owned()), "labeled".to_owned());
+            }
+        })
+    };
+    assert!(triggered(GitHubTrigger { label: vec!["ready".to_owned()], ..on("e", &[]) }, labeled()));
+    assert!(!triggered(GitHubTrigger { label: vec!["late".to_owned()], ..on("e", &[]) }, labeled()));
+    assert!(!triggered(GitHubTrigger { unlabel: vec!["ready".to_owned()], ..on("e", &[]) }, labeled()));
+
+    let asked = || {
+        with(|kind| {
+            if let EventKind::Change { state, .. } = kind {
+                *state = Some("changes_requested".to_owned())
+            }
+        })
+    };
+    assert!(triggered(GitHubTrigger { state: vec!["request_changes".to_owned()], ..on("e", &[]) }, asked()));
+    assert!(!triggered(GitHubTrigger { state: vec!["approved".to_owned()], ..on("e", &[]) }, asked()));
+
+    let status = || {
+        with(|kind| {
+            if let EventKind::Change { status, .. } = kind {
+                *status = Some("bot:demo/check:success".to_owned())
+            }
+        })
+    };
+    assert!(triggered(GitHubTrigger { status: vec![pattern("bot:demo/.*:success")], ..on("e", &[]) }, status()));
+    assert!(!triggered(GitHubTrigger { status: vec![pattern("bot:demo/")], ..on("e", &[]) }, status()));
+}
+
+/// Z6.1
+#[test]
+fn a_push_is_taken_by_its_ref() {
+    let push = || EventKind::Push { git_ref: "refs/tags/v1".to_owned(), oldrev: "0".into(), newrev: "1".into() };
+    assert!(triggered(on("push", &[]), push()));
+    assert!(triggered(GitHubTrigger { r#ref: vec![pattern("^refs/tags/.*$")], ..on("push", &[]) }, push()));
+    assert!(!triggered(GitHubTrigger { r#ref: vec![pattern("^refs/heads/.*$")], ..on("push", &[]) }, push()));
+}
+
+fn asked(require: Option<GitHubFilter>, reject: Option<GitHubFilter>, facts: &ChangeFacts) -> Option<String> {
+    let filters = |filter: Option<GitHubFilter>| {
+        filter
+            .map(|filter| Filter { connection: "github".into(), kind: FilterKind::GitHub(filter) })
+            .into_iter()
+            .collect()
+    };
+    let mut pipeline = Pipeline::new("gate", Manager::Dependent);
+    pipeline.require = filters(require);
+    pipeline.reject = filters(reject);
+    refusal(&pipeline, facts, NOW)
+}
+
+/// Z6.1: each requirement by itself, met and unmet; rejects turn them round.
+#[test]
+fn what_is_required_must_hold_and_what_is_rejected_must_not() {
+    let none = GitHubFilter::default;
+    for (filter, holds) in [
+        (GitHubFilter { open: Some(true), ..none() }, true),
+        (GitHubFilter { open: Some(false), ..none() }, false),
+        (GitHubFilter { merged: Some(false), ..none() }, true),
+        (GitHubFilter { merged: Some(true), ..none() }, false),
+        (GitHubFilter { draft: Some(false), ..none() }, true),
+        (GitHubFilter { draft: Some(true), ..none() }, false),
+        (GitHubFilter { label: vec!["ready".to_owned()], ..none() }, true),
+        (GitHubFilter { label: vec!["late".to_owned()], ..none() }, false),
+        (GitHubFilter { status: vec![pattern(r"sluice\[bot\]:demo/check:success")], ..none() }, true),
+        (GitHubFilter { status: vec![pattern(".*:demo/check:failure")], ..none() }, false),
+    ] {
+        let required = asked(Some(filter.clone()), None, &facts());
+        assert_eq!(required.is_none(), holds, "{filter:?}: {required:?}");
+        let rejected = asked(None, Some(filter.clone()), &facts());
+        assert_eq!(rejected.is_some(), holds, "{filter:?}: {rejected:?}");
+    }
+}
+
+/// R08, Z6.1: type, permission, name and age of a review; a dismissed one is none.
+#[test]
+fn a_review_counts_by_its_type_its_permission_its_author_and_its_age() {
+    let any = ReviewRequirement::default;
+    let approved =
+        || ReviewRequirement { r#type: Some("approved".to_owned()), permission: Some(Needed::Write), ..any() };
+    let recent = || ReviewRequirement { newer_than_seconds: Some(2 * DAY_SECONDS), ..approved() };
+    let older = || ReviewRequirement { older_than_seconds: Some(2 * DAY_SECONDS), ..approved() };
+    let by = |name: &str| ReviewRequirement { username: Some(pattern(name)), ..approved() };
+    let yes = ReviewState::Approved;
+    for (requirement, reviews, met) in [
+        (approved(), vec![], false),
+        (approved(), vec![review(yes, Permission::Write, 0)], true),
+        (approved(), vec![review(yes, Permission::Admin, 0)], true),
+        (approved(), vec![review(yes, Permission::Read, 0)], false),
+        (approved(), vec![review(ReviewState::Commented, Permission::Write, 0)], false),
+        (approved(), vec![review(ReviewState::ChangesRequested, Permission::Write, 0)], false),
+        (any(), vec![review(ReviewState::Dismissed, Permission::Admin, 0)], false),
+        (recent(), vec![review(yes, Permission::Write, 1)], true),
+        (recent(), vec![review(yes, Permission::Write, 3)], false),
+        (older(), vec![review(yes, Permission::Write, 3)], true),
+        (older(), vec![review(yes, Permission::Write, 1)], false),
+        (by("gra.*"), vec![review(yes, Permission::Write, 0)], true),
+        (by("gra"), vec![review(yes, Permission::Write, 0)], false),
+    ] {
+        let facts = ChangeFacts { reviews, ..facts() };
+        let refused =
+            asked(Some(GitHubFilter { review: vec![requirement.clone()], ..GitHubFilter::default() }), None, &facts);
+        assert_eq!(refused.is_none(), met, "{requirement:?} {:?}: {refused:?}", facts.reviews);
+    }
+}
+
+/// Z6.1: a filter of another connection is not about this change; the reason names pipeline and requirement.
+#[test]
+fn a_refusal_says_what_is_missing() {
+    let review = vec![ReviewRequirement {
+        r#type: Some("approved".to_owned()),
+        permission: Some(Needed::Write),
+        ..ReviewRequirement::default()
+    }];
+    let told = asked(Some(GitHubFilter { review, ..GitHubFilter::default() }), None, &facts());
+    assert_eq!(told.as_deref(), Some("pipeline gate requires a review: approved by somebody with write permission"));
+    let mut other = Pipeline::new("gate", Manager::Dependent);
+    let kind = FilterKind::GitHub(GitHubFilter { open: Some(false), ..GitHubFilter::default() });
+    other.require = vec![Filter { connection: "another".into(), kind }];
+    assert_eq!(refusal(&other, &facts(), NOW), None);
+}

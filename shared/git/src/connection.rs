@@ -1,0 +1,224 @@
+//! One conversation with a forge over smart HTTP: greeting, list of refs, a pack.
+
+use crate::error::FetchError;
+use crate::fetch::{Credential, FetchLimits, RemoteRef};
+use crate::http::{self, Bounded, Budget};
+use crate::pack::{self, NewPack, text};
+use crate::read::oid;
+use crate::repository::{OBJECT_BYTES_MAX, Repository};
+use gix::ObjectId;
+use gix::protocol::fetch::{self, negotiate};
+use gix::protocol::transport::client::TransportWithoutIO as _;
+use gix::protocol::transport::client::blocking_io::http::Transport;
+use gix::protocol::transport::{Protocol, Service};
+use gix::protocol::{Handshake, handshake::Ref};
+use sluice_model::ProjectName;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// A server that sends nothing for so long is given up.
+const SILENCE_MAX_SECONDS: u64 = 30;
+
+impl Repository {
+    /// Opens a conversation: checks the address and reads the forge's greeting.
+    pub(crate) fn connect<'a>(
+        &self,
+        url: &'a str,
+        credential: Option<&Credential>,
+        limits: FetchLimits,
+    ) -> Result<Connection<'a>, FetchError> {
+        let address = |reason| FetchError::Address { project: self.project.clone(), reason };
+        let parsed = gix::url::parse(url).map_err(|_| address("is no URL"))?;
+        if parsed.user().is_some() || parsed.password().is_some() {
+            return Err(address("holds a user name or password: give them as the connection's credential"));
+        }
+        let loopback = matches!(parsed.host(), Some(host) if host == "localhost" || host == "[::1]" || host == "::1" || host.starts_with("127."));
+        match parsed.scheme {
+            gix::url::Scheme::Https => {}
+            gix::url::Scheme::Http if credential.is_none() || loopback => {}
+            gix::url::Scheme::Http => {
+                return Err(address("is http, and a credential is only sent over https"));
+            }
+            _ => return Err(address("is neither http nor https")),
+        }
+        let silence = Duration::from_secs(limits.timeout_seconds.clamp(1, SILENCE_MAX_SECONDS));
+        let deadline = Instant::now() + Duration::from_secs(limits.timeout_seconds);
+        let budget = Budget::new(deadline, limits.size_bytes);
+        let client = Bounded::new(url, credential.map(Credential::header), budget.clone());
+        let mut transport = Transport::new_http(client, parsed, Protocol::V2, false);
+        let mut connection = Connection {
+            project: self.project.clone(),
+            url,
+            limits,
+            budget,
+            transport: None,
+            handshake: Handshake::default(),
+        };
+        let opened = transport.configure(&http::options(silence)).and_then(|()| {
+            // Whoever has a credential has sent it already: there is no other to ask for.
+            gix::protocol::handshake(
+                &mut transport,
+                Service::UploadPack,
+                |_| Ok(None),
+                Vec::new(),
+                &mut gix::progress::Discard,
+            )
+        });
+        connection.handshake = opened.map_err(|source| connection.failed("read the refs", source))?;
+        connection.transport = Some(transport);
+        Ok(connection)
+    }
+}
+
+/// One conversation with a forge about one repository.
+pub(crate) struct Connection<'a> {
+    project: ProjectName,
+    url: &'a str,
+    limits: FetchLimits,
+    budget: Arc<Budget>,
+    transport: Option<Transport<Bounded>>,
+    handshake: Handshake,
+}
+
+fn agent() -> gix::protocol::command::Feature {
+    ("agent", Some("git/sluice".into()))
+}
+
+impl Connection<'_> {
+    pub(crate) fn refs(&mut self, prefixes: &[&str]) -> Result<Vec<RemoteRef>, FetchError> {
+        // A server of an older protocol has sent all refs with its greeting.
+        let found = match self.handshake.refs.clone() {
+            Some(refs) => Ok(refs),
+            None => {
+                let mut asked = gix::protocol::ls_refs::RefPrefixes::new();
+                asked.extend(prefixes.iter().map(|prefix| (*prefix).into()));
+                let command = gix::protocol::LsRefsCommand::new(Some(asked), &self.handshake.capabilities, agent());
+                match self.transport.as_mut() {
+                    Some(transport) => command.invoke_blocking(transport, &mut gix::progress::Discard, false),
+                    None => Ok(Vec::new()),
+                }
+            }
+        };
+        let found = found.map_err(|source| self.failed("read the refs", source))?;
+        let mut refs: Vec<RemoteRef> = found
+            .iter()
+            .filter_map(remote_ref)
+            .filter(|found| prefixes.iter().any(|prefix| found.name.starts_with(prefix)))
+            .collect();
+        if refs.len() > self.limits.refs_max {
+            return Err(FetchError::TooManyRefs {
+                project: self.project.clone(),
+                url: self.url.to_owned(),
+                limit: self.limits.refs_max,
+            });
+        }
+        refs.sort();
+        Ok(refs)
+    }
+
+    /// Asks for a pack with all that `wants` reach and `haves` do not.
+    pub(crate) fn pack(
+        &mut self,
+        repository: &Repository,
+        wants: Vec<ObjectId>,
+        haves: Vec<ObjectId>,
+    ) -> Result<Option<NewPack>, FetchError> {
+        let Some(transport) = self.transport.as_mut() else {
+            return Ok(None);
+        };
+        let mut made = None;
+        let directory = repository.pack_dir();
+        let fetched = gix::protocol::fetch(
+            &mut OneRound { wants, haves },
+            |data, _, interrupt| {
+                let objects = repository.git.objects.clone();
+                made = pack::keep_stream(data, &directory, objects, OBJECT_BYTES_MAX, interrupt)?;
+                Ok(true)
+            },
+            gix::progress::Discard,
+            &AtomicBool::new(false),
+            fetch::Context { handshake: &mut self.handshake, transport, user_agent: agent(), trace_packetlines: false },
+            fetch::Options {
+                shallow_file: directory.join("no-shallow-commits"),
+                shallow: &fetch::Shallow::NoChange,
+                tags: fetch::Tags::None,
+                reject_shallow_remote: true,
+            },
+        );
+        fetched.map_err(|source| self.failed("fetch the objects", source))?;
+        if let Some(made) = &made {
+            tracing::debug!(project = %self.project, pack = %made.name, objects = made.objects, bytes = made.size_bytes, "fetched a pack");
+        }
+        Ok(made)
+    }
+
+    pub(crate) fn gone(&self, wanted: &str) -> FetchError {
+        FetchError::Gone { project: self.project.clone(), url: self.url.to_owned(), wanted: wanted.to_owned() }
+    }
+
+    /// Finds out what a failure means for the caller.
+    fn failed(&self, doing: &'static str, source: gix::Error) -> FetchError {
+        let (project, url) = (self.project.clone(), self.url.to_owned());
+        // The library tells an HTTP status and the server's refusals in words only.
+        let says = |words: &str| source.iter_errors().any(|error| error.to_string().contains(words));
+        if self.budget.too_large() {
+            FetchError::TooLarge { project, url, limit_bytes: self.limits.size_bytes }
+        } else if self.budget.timed_out() {
+            FetchError::TimedOut { project, url, limit_seconds: self.limits.timeout_seconds }
+        } else if source.is_unauthenticated() || source.is_permission_denied() {
+            FetchError::Denied { project, url }
+        } else if says("HTTP status 404") || says("HTTP status 410") {
+            FetchError::NoRepository { project, url }
+        } else if says("not our ref") {
+            FetchError::Gone { project, url, wanted: "such commit any more".to_owned() }
+        } else {
+            let detail = source.probable_cause().to_string();
+            FetchError::Unavailable { project, url, doing, detail, source: source.into() }
+        }
+    }
+}
+
+fn remote_ref(found: &Ref) -> Option<RemoteRef> {
+    let (name, target, peeled) = found.unpack();
+    Some(RemoteRef { name: text(name), target: oid(target?), peeled: peeled.map(oid) })
+}
+
+/// All wants and haves in one request: a forge that knows some of the haves leaves out what they reach, and another round trip would cost
+/// more than the few objects it could save.
+struct OneRound {
+    wants: Vec<ObjectId>,
+    haves: Vec<ObjectId>,
+}
+
+impl fetch::Negotiate for OneRound {
+    fn mark_complete_and_common_ref(&mut self) -> gix::Result<negotiate::Action> {
+        Ok(negotiate::Action::MustNegotiate { remote_ref_target_known: Vec::new() })
+    }
+
+    fn add_wants(&mut self, arguments: &mut fetch::Arguments, _known: &[bool]) -> bool {
+        for want in &self.wants {
+            arguments.want(want);
+        }
+        !self.wants.is_empty()
+    }
+
+    fn one_round(
+        &mut self,
+        _state: &mut negotiate::one_round::State,
+        arguments: &mut fetch::Arguments,
+        _previous: Option<&fetch::Response>,
+    ) -> gix::Result<(negotiate::Round, bool)> {
+        for have in &self.haves {
+            arguments.have(have);
+        }
+        let sent = self.haves.len();
+        let round = negotiate::Round {
+            haves_sent: sent,
+            in_vain: 0,
+            haves_to_send: sent,
+            previous_response_had_at_least_one_in_common: false,
+        };
+        Ok((round, true))
+    }
+}

@@ -1,0 +1,120 @@
+//! Renamed directories: what one side adds to a directory that the other side has renamed.
+//!
+//! Git asks people in that case (`merge.directoryRenames = conflict`), while the library below moves the file along without a word. A forge
+//! refuses what git asks about, so it is a conflict here too.
+
+use crate::pack::text;
+use crate::repository::Repository;
+use gix::ObjectId;
+use gix::bstr::{BString, ByteSlice};
+use gix::merge::tree::{Outcome, Resolution};
+use gix::object::tree::diff::ChangeDetached;
+use std::collections::BTreeSet;
+
+impl Repository {
+    /// Lists the paths that one side added to a directory which the other side has renamed; all arguments are trees.
+    pub(crate) fn added_to_renamed(
+        &self,
+        base: ObjectId,
+        ours: ObjectId,
+        theirs: ObjectId,
+    ) -> gix::Result<BTreeSet<String>> {
+        let mut paths = BTreeSet::new();
+        for (adding, renaming) in [(ours, theirs), (theirs, ours)] {
+            // Only a directory that has vanished can have been renamed; that is rare, so renames are looked for after that only.
+            let mut candidates = Vec::new();
+            for change in self.changes(base, adding, None)? {
+                let ChangeDetached::Addition { location, entry_mode, .. } = change else {
+                    continue;
+                };
+                if let Some(parent) = parent(&location)
+                    && !entry_mode.is_tree()
+                    && self.is_directory(base, &parent)?
+                    && !self.is_directory(renaming, &parent)?
+                {
+                    candidates.push((parent, location));
+                }
+            }
+            if candidates.is_empty() {
+                continue;
+            }
+            let mut renamed = BTreeSet::new();
+            for change in
+                self.changes(base, renaming, Some(gix::diff::Rewrites { limit: 7000, ..Default::default() }))?
+            {
+                if let ChangeDetached::Rewrite { source_location, location, entry_mode, copy: false, .. } = change
+                    && !entry_mode.is_tree()
+                {
+                    collect_renamed(&source_location, &location, &mut renamed);
+                }
+            }
+            paths.extend(
+                candidates.into_iter().filter(|(parent, _)| renamed.contains(parent)).map(|(_, path)| text(&path)),
+            );
+        }
+        Ok(paths)
+    }
+
+    /// Puts back what the library has moved along with a directory although git leaves it: files in directories that are new themselves.
+    pub(crate) fn put_back(&self, base: ObjectId, outcome: &mut Outcome<'_>) -> gix::Result<()> {
+        let base = self.git.find_tree(base)?;
+        for conflict in &outcome.conflicts {
+            let Ok(Resolution::SourceLocationAffectedByRename { final_location }) = &conflict.resolution else {
+                continue;
+            };
+            // One of the two is the directory's rename, whichever side it came from.
+            let Some(change) =
+                [&conflict.ours, &conflict.theirs].into_iter().find(|change| !change.entry_mode().is_tree())
+            else {
+                continue;
+            };
+            let path = change.location();
+            if path == final_location.as_bstr() || base.lookup_entry(path.split_str("/"))?.is_some() {
+                continue;
+            }
+            if let Some(entry) = outcome.tree.get(final_location.as_bstr()) {
+                let (kind, id) = (entry.kind(), entry.object_id());
+                outcome.tree.remove(final_location.as_bstr())?.upsert(path, kind, id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn changes(
+        &self,
+        old: ObjectId,
+        new: ObjectId,
+        rewrites: Option<gix::diff::Rewrites>,
+    ) -> gix::Result<Vec<ChangeDetached>> {
+        let (old, new) = (self.git.find_tree(old)?, self.git.find_tree(new)?);
+        let mut options = gix::diff::Options::default();
+        options.track_rewrites(rewrites);
+        self.git.diff_tree_to_tree(&old, &new, options)
+    }
+
+    fn is_directory(&self, tree: ObjectId, path: &BString) -> gix::Result<bool> {
+        let entry = self.git.find_tree(tree)?.lookup_entry(path.split_str("/"))?;
+        Ok(entry.is_some_and(|entry| entry.mode().is_tree()))
+    }
+}
+
+fn parent(path: &BString) -> Option<BString> {
+    path.rfind_byte(b'/').map(|at| path[..at].into())
+}
+
+/// Adds the directories that the rename of one file speaks for: its own, and those above as long as both paths end alike.
+fn collect_renamed(from: &BString, to: &BString, renamed: &mut BTreeSet<BString>) {
+    let (mut from, mut to) = (parent(from), parent(to));
+    // Ends: each round shortens `from`.
+    while let Some(old) = from {
+        if Some(&old) == to.as_ref() {
+            return;
+        }
+        renamed.insert(old.clone());
+        let alike = to.as_ref().is_some_and(|new| old.rsplit_str("/").next() == new.rsplit_str("/").next());
+        if !alike {
+            return;
+        }
+        (from, to) = (parent(&old), to.as_ref().and_then(parent));
+    }
+}

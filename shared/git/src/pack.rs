@@ -1,0 +1,193 @@
+//! Packs: their names, what arrives as a new one, and writing objects of memory as one that needs no other.
+
+use crate::error::PackError;
+use gix::bstr::ByteSlice;
+use gix::odb::pack::Bundle;
+use gix::{ObjectId, objs::Kind};
+use sluice_model::ProjectName;
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::{fmt, fs, str::FromStr};
+
+/// The name of a pack: `pack-` and the 40 hexadecimal digits of its checksum, without an ending.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PackName(String);
+
+/// A text that names no pack.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no pack name: expected `pack-` and 40 hexadecimal digits")]
+pub struct BadPackName(pub String);
+
+impl PackName {
+    /// Returns the name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn of(checksum: &gix::oid) -> Self {
+        Self(format!("pack-{}", checksum.to_hex()))
+    }
+}
+
+impl fmt::Display for PackName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for PackName {
+    type Err = BadPackName;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text.strip_prefix("pack-").filter(|digits| digits.len() == 40);
+        match digits {
+            Some(digits) if digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) => Ok(Self(text.to_owned())),
+            _ => Err(BadPackName(text.to_owned())),
+        }
+    }
+}
+
+/// A pack that the repository has gained: to be uploaded, then appended to the repository's list.
+///
+/// The files stay in the repository's cache directory; read them before that directory is removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewPack {
+    /// Its name.
+    pub name: PackName,
+    /// The pack file.
+    pub pack: PathBuf,
+    /// Its index.
+    pub index: PathBuf,
+    /// How many objects it holds.
+    pub objects: u32,
+    /// The size of the pack file.
+    pub size_bytes: u64,
+}
+
+/// Checks that `pack` is a whole pack and `index` the index made for it, and returns its name.
+pub(crate) fn verify(pack: &[u8], index: &[u8]) -> Result<PackName, &'static str> {
+    const SUM: usize = 20;
+    if pack.len() < 12 + SUM || !pack.starts_with(b"PACK") {
+        return Err("the pack has no header");
+    }
+    if index.len() < 8 + 256 * 4 + 2 * SUM || !index.starts_with(b"\xfftOc\0\0\0\x02") {
+        return Err("the index is not of version 2");
+    }
+    let (body, stated) = pack.split_at(pack.len() - SUM);
+    if sha1(body).as_deref() != Some(stated) {
+        return Err("the pack's checksum does not fit");
+    }
+    let (rest, index_sum) = index.split_at(index.len() - SUM);
+    if rest[rest.len() - SUM..] != *stated {
+        return Err("the index belongs to another pack");
+    }
+    if sha1(rest).as_deref() != Some(index_sum) {
+        return Err("the index's checksum does not fit");
+    }
+    Ok(PackName::of(&ObjectId::from_bytes_or_panic(stated)))
+}
+
+fn sha1(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut hasher = gix::hash::hasher(gix::hash::Kind::Sha1);
+    hasher.update(bytes);
+    hasher.try_finalize().ok().map(|id| id.as_bytes().to_owned())
+}
+
+/// Writes a pack of whole objects, in the order given: equal objects make an equal file.
+pub(crate) fn encode(objects: &[(Kind, Vec<u8>)]) -> std::io::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    out.extend_from_slice(b"PACK");
+    out.extend_from_slice(&2u32.to_be_bytes());
+    let count = u32::try_from(objects.len()).map_err(std::io::Error::other)?;
+    out.extend_from_slice(&count.to_be_bytes());
+    for (kind, data) in objects {
+        entry_header(*kind, data.len() as u64, &mut out);
+        let mut deflate = gix::zlib::stream::deflate::Write::new(&mut out, gix::zlib::Compression::BEST_SPEED);
+        deflate.write_all(data)?;
+        deflate.flush()?;
+    }
+    let sum = sha1(&out).ok_or_else(|| std::io::Error::other("the pack collides with a known attack on SHA-1"))?;
+    out.extend_from_slice(&sum);
+    Ok(out)
+}
+
+/// Writes kind and size: four bits of the size beside the kind, then seven in each byte, the top bit saying that more follows.
+fn entry_header(kind: Kind, mut size: u64, out: &mut Vec<u8>) {
+    let kind = match kind {
+        Kind::Commit => 1u8,
+        Kind::Tree => 2,
+        Kind::Blob => 3,
+        Kind::Tag => 4,
+    };
+    let mut byte = (kind << 4) | (size & 0x0f) as u8;
+    size >>= 4;
+    while size > 0 {
+        out.push(byte | 0x80);
+        byte = (size & 0x7f) as u8;
+        size >>= 7;
+    }
+    out.push(byte);
+}
+
+/// Reads pack data, completes it with bases from `objects` where it is thin, and keeps it with an index in `directory`.
+///
+/// Returns `None` for a pack without objects. `object_bytes_max` bounds each object's size when unpacked.
+pub(crate) fn keep_stream(
+    data: &mut dyn BufRead,
+    directory: &Path,
+    objects: impl gix::objs::Find,
+    object_bytes_max: usize,
+    interrupt: &AtomicBool,
+) -> gix::Result<Option<NewPack>> {
+    let options =
+        gix::odb::pack::bundle::write::Options { alloc_limit_bytes: Some(object_bytes_max), ..Default::default() };
+    let outcome = Bundle::write_to_directory(
+        data,
+        Some(directory),
+        &mut gix::progress::Discard,
+        interrupt,
+        Some(objects),
+        gix::hash::Kind::Sha1,
+        options,
+    )?;
+    // The mark that keeps `git gc` away is of no use: nothing collects garbage here.
+    if let Some(mark) = outcome.keep_path {
+        fs::remove_file(mark).map_err(gix::Error::from_error)?;
+    }
+    let (Some(pack), Some(index)) = (outcome.data_path, outcome.index_path) else {
+        return Ok(None);
+    };
+    let size_bytes = fs::metadata(&pack).map_err(gix::Error::from_error)?.len();
+    Ok(Some(NewPack {
+        name: PackName::of(&outcome.index.data_hash),
+        pack,
+        index,
+        objects: outcome.index.num_objects,
+        size_bytes,
+    }))
+}
+
+/// Lists the packs in `directory` that have an index, sorted by name.
+pub(crate) fn list(project: &ProjectName, directory: &Path) -> Result<Vec<PackName>, PackError> {
+    let failed =
+        |source| PackError::Directory { project: project.clone(), doing: "list", path: directory.to_owned(), source };
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|ending| ending == "idx")
+            && path.with_extension("pack").is_file()
+            && let Some(stem) = path.file_stem().and_then(|stem| stem.to_str())
+            && let Ok(name) = stem.parse()
+        {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Returns text of git for people and records; bytes that are not UTF-8 become the replacement character.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    bytes.to_str_lossy().into_owned()
+}

@@ -1,0 +1,314 @@
+//! Reading: commits and how they relate, files and directories at a commit, what differs between two.
+
+use crate::error::{Cause, ReadError};
+use crate::pack::text;
+use crate::repository::Repository;
+use gix::ObjectId;
+use gix::objs::Kind;
+use gix::objs::tree::{EntryKind, EntryMode};
+use sluice_model::git::{Commit, Oid};
+use std::ops::ControlFlow;
+
+/// A commit as its object tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitFacts {
+    /// Its id and tree.
+    pub commit: Commit,
+    /// Its parents, in order.
+    pub parents: Vec<Oid>,
+    /// When it was committed, in seconds since 1970.
+    pub committed_at_seconds: i64,
+    /// Its message.
+    pub message: String,
+}
+
+/// What stands at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FileKind {
+    /// A file.
+    File,
+    /// A file that may be executed.
+    Executable,
+    /// A symbolic link; its content is where it points to.
+    Symlink,
+    /// A commit of another repository.
+    Submodule,
+}
+
+/// A file of a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeFile {
+    /// Its path from the repository's root, with `/`.
+    pub path: String,
+    /// What it is.
+    pub kind: FileKind,
+    /// The object with its content; of a submodule the commit.
+    pub id: Oid,
+}
+
+/// What [`Repository::read_files`] found on its way and asks about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// A directory: shall it be entered?
+    Directory,
+    /// A file: shall it be read?
+    File,
+}
+
+/// Bounds of a walk through a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadLimits {
+    /// How many files may be listed or read.
+    pub files_max: usize,
+    /// How many bytes one file may have.
+    pub file_bytes_max: usize,
+    /// How many bytes all files read may have together.
+    pub total_bytes_max: usize,
+}
+
+impl Default for ReadLimits {
+    /// Room for any configuration: 10,000 files, 4 MiB each, 64 MiB together.
+    fn default() -> Self {
+        Self { files_max: 10_000, file_bytes_max: 4 << 20, total_bytes_max: 64 << 20 }
+    }
+}
+
+/// Sees each entry of a tree, and says of a directory whether to enter it.
+type Visit<'a> = dyn FnMut(Found, &str, EntryMode, ObjectId) -> Result<bool, ReadError> + 'a;
+
+/// Directories deeper than this are not entered: no file system would hold them.
+const DEPTH_MAX: usize = 256;
+
+impl Repository {
+    /// Returns a commit; an annotated tag gives the commit it points to.
+    pub fn commit(&self, commit: &Oid) -> Result<CommitFacts, ReadError> {
+        let found = self.find_commit(commit)?;
+        let failed = |source: gix::Error| self.engine("read the commit", commit, source);
+        let decoded = found.decode().map_err(failed)?;
+        let time = decoded.time().map_err(|source| self.engine("read the commit's time", commit, source))?;
+        Ok(CommitFacts {
+            commit: Commit { id: oid(&found.id), tree: oid(&decoded.tree()) },
+            parents: decoded.parents().map(|id| oid(&id)).collect(),
+            committed_at_seconds: time.seconds,
+            message: text(decoded.message),
+        })
+    }
+
+    /// Returns the best common ancestor of two commits; `None` for histories that have nothing in common.
+    pub fn merge_base(&self, one: &Oid, other: &Oid) -> Result<Option<Oid>, ReadError> {
+        let (a, b) = (self.find_commit(one)?.id, self.find_commit(other)?.id);
+        let base = self.git.merge_base(a, b).map_err(|source| self.engine("find the merge base", one, source))?;
+        Ok(base.map(|id| oid(&id)))
+    }
+
+    /// Tells whether `ancestor` is `of` or can be reached from it.
+    pub fn is_ancestor(&self, ancestor: &Oid, of: &Oid) -> Result<bool, ReadError> {
+        let ancestor = self.find_commit(ancestor)?.id;
+        Ok(self.merge_base(&oid(&ancestor), of)? == Some(oid(&ancestor)))
+    }
+
+    /// Reads a file at a commit or tree; `None` when there is no regular file (links are not followed).
+    pub fn read_file(&self, at: &Oid, path: &str, limits: ReadLimits) -> Result<Option<Vec<u8>>, ReadError> {
+        let tree = self.find_tree(at)?;
+        let entry = tree
+            .lookup_entry(path.split('/').map(str::as_bytes))
+            .map_err(|source| self.engine("look up a path", at, source))?;
+        match entry {
+            Some(entry) if matches!(entry.mode().kind(), EntryKind::Blob | EntryKind::BlobExecutable) => {
+                self.blob(at, entry.object_id(), path, limits.file_bytes_max).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Lists all files at a commit or tree whose path is one of `prefixes` or lies below one; all files when there are none. Sorted as git does.
+    pub fn list_files(&self, at: &Oid, prefixes: &[&str], limits: ReadLimits) -> Result<Vec<TreeFile>, ReadError> {
+        let below = |path: &str, prefix: &str| {
+            path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let prefixes: Vec<&str> = prefixes.iter().map(|prefix| prefix.trim_end_matches('/')).collect();
+        let listed =
+            |path: &str| prefixes.is_empty() || prefixes.iter().any(|prefix| prefix.is_empty() || below(path, prefix));
+        let mut files = Vec::new();
+        self.walk(at, &mut |found, path, mode, id| {
+            match found {
+                Found::Directory => {
+                    return Ok(listed(path) || prefixes.iter().any(|prefix| below(prefix, path)));
+                }
+                Found::File if listed(path) => {
+                    if files.len() == limits.files_max {
+                        return Err(self.too_large(at, "files", limits.files_max));
+                    }
+                    files.push(TreeFile { path: path.to_owned(), kind: kind_of(mode), id: oid(&id) });
+                }
+                Found::File => {}
+            }
+            Ok(true)
+        })?;
+        Ok(files)
+    }
+
+    /// Reads the regular files at a commit or tree that `wanted` says yes to, sorted as git does.
+    ///
+    /// `wanted` is asked about each directory before it is entered, so that a walk for configuration costs little in a large tree.
+    pub fn read_files(
+        &self,
+        at: &Oid,
+        wanted: &dyn Fn(Found, &str) -> bool,
+        limits: ReadLimits,
+    ) -> Result<Vec<(String, Vec<u8>)>, ReadError> {
+        let mut files = Vec::new();
+        let mut total = 0usize;
+        self.walk(at, &mut |found, path, mode, id| {
+            if !wanted(found, path) {
+                return Ok(false);
+            }
+            if found == Found::File && matches!(mode.kind(), EntryKind::Blob | EntryKind::BlobExecutable) {
+                let bytes = self.blob(at, id, path, limits.file_bytes_max)?;
+                total += bytes.len();
+                if total > limits.total_bytes_max {
+                    return Err(self.too_large(at, "bytes of all files", limits.total_bytes_max));
+                }
+                if files.len() == limits.files_max {
+                    return Err(self.too_large(at, "files", limits.files_max));
+                }
+                files.push((path.to_owned(), bytes));
+            }
+            Ok(true)
+        })?;
+        Ok(files)
+    }
+
+    /// Lists the paths that differ between two commits or trees, sorted; of a renamed file both paths.
+    ///
+    /// To know what a change does, give the merge base of branch and change as `base`.
+    pub fn changed_files(&self, base: &Oid, head: &Oid, files_max: usize) -> Result<Vec<String>, ReadError> {
+        let (old, new) = (self.find_tree(base)?, self.find_tree(head)?);
+        let mut paths = Vec::new();
+        let mut many = false;
+        let walked = old
+            .changes()
+            .map_err(|source| self.engine("compare trees", head, source))?
+            .options(|options| {
+                options.track_path().track_rewrites(None);
+            })
+            .for_each_to_obtain_tree(&new, |change| {
+                if !change.entry_mode().is_tree() {
+                    paths.push(text(change.location()));
+                }
+                many = paths.len() > files_max;
+                Ok(if many { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            });
+        if many {
+            return Err(self.too_large(head, "changed files", files_max));
+        }
+        walked.map_err(|source| self.engine("compare trees", head, source))?;
+        paths.sort();
+        paths.dedup();
+        Ok(paths)
+    }
+
+    /// Finds a commit, through annotated tags.
+    pub(crate) fn find_commit(&self, object: &Oid) -> Result<gix::Commit<'_>, ReadError> {
+        let found = self.find(object)?;
+        found
+            .peel_to_kind(Kind::Commit)
+            .map(gix::Object::into_commit)
+            .map_err(|source| self.not_a("commit", object, source))
+    }
+
+    /// Finds a tree, that of a commit or tag too.
+    pub(crate) fn find_tree(&self, object: &Oid) -> Result<gix::Tree<'_>, ReadError> {
+        self.find(object)?.peel_to_tree().map_err(|source| self.not_a("tree", object, source))
+    }
+
+    fn find(&self, object: &Oid) -> Result<gix::Object<'_>, ReadError> {
+        let found = self
+            .git
+            .try_find_object(self.id(object)?)
+            .map_err(|source| self.engine("read an object", object, source))?;
+        found.ok_or_else(|| ReadError::Missing { project: self.project.clone(), object: object.clone() })
+    }
+
+    fn not_a(&self, wanted: &'static str, object: &Oid, source: gix::Error) -> ReadError {
+        if source.is_not_found() {
+            // The object is there, what it points to is not: the list of packs is not closed.
+            return self.engine("follow the object", object, source);
+        }
+        ReadError::WrongKind { project: self.project.clone(), object: object.clone(), wanted }
+    }
+
+    fn blob(&self, at: &Oid, id: ObjectId, path: &str, bytes_max: usize) -> Result<Vec<u8>, ReadError> {
+        let header = self.git.find_header(id).map_err(|source| self.engine("read a file", at, source))?;
+        if header.size() > bytes_max as u64 {
+            return Err(self.too_large(at, &format!("bytes of {path}"), bytes_max));
+        }
+        let mut blob = self.git.find_blob(id).map_err(|source| self.engine("read a file", at, source))?;
+        Ok(blob.take_data())
+    }
+
+    /// Walks a tree in git's order; `visit` says of a directory whether to enter it.
+    fn walk(&self, at: &Oid, visit: &mut Visit<'_>) -> Result<(), ReadError> {
+        let root = self.find_tree(at)?;
+        self.walk_tree(at, &root, &mut String::new(), 0, visit)
+    }
+
+    fn walk_tree(
+        &self,
+        at: &Oid,
+        tree: &gix::Tree<'_>,
+        path: &mut String,
+        depth: usize,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), ReadError> {
+        if depth == DEPTH_MAX {
+            return Err(self.too_large(at, "nested directories", DEPTH_MAX));
+        }
+        for entry in tree.iter() {
+            let entry = entry.map_err(|source| self.engine("read a directory", at, source))?;
+            let length = path.len();
+            if !path.is_empty() {
+                path.push('/');
+            }
+            path.push_str(&text(entry.filename()));
+            let (mode, id) = (entry.mode(), entry.object_id());
+            if mode.is_tree() {
+                if visit(Found::Directory, path, mode, id)? {
+                    let sub = self.git.find_tree(id).map_err(|source| self.engine("read a directory", at, source))?;
+                    self.walk_tree(at, &sub, path, depth + 1, visit)?;
+                }
+            } else {
+                visit(Found::File, path, mode, id)?;
+            }
+            path.truncate(length);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn engine(&self, doing: &'static str, object: &Oid, source: impl Into<Cause>) -> ReadError {
+        ReadError::Engine { project: self.project.clone(), doing, object: object.clone(), source: source.into() }
+    }
+
+    fn too_large(&self, object: &Oid, what: &str, limit: usize) -> ReadError {
+        ReadError::TooLarge {
+            project: self.project.clone(),
+            object: object.clone(),
+            what: what.to_owned(),
+            limit: limit as u64,
+        }
+    }
+}
+
+/// Returns an object id as the records write it.
+pub(crate) fn oid(id: &gix::oid) -> Oid {
+    Oid(id.to_hex().to_string())
+}
+
+fn kind_of(mode: EntryMode) -> FileKind {
+    match mode.kind() {
+        EntryKind::BlobExecutable => FileKind::Executable,
+        EntryKind::Link => FileKind::Symlink,
+        EntryKind::Commit => FileKind::Submodule,
+        EntryKind::Blob | EntryKind::Tree => FileKind::File,
+    }
+}

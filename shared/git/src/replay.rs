@@ -1,0 +1,99 @@
+//! Putting a change's commits on a tip one by one: cherry-pick and the two rebases.
+
+use crate::error::MergeError;
+use crate::merge::{Merge, MergeOutcome, Merged, Settled};
+use crate::read::oid;
+use crate::repository::Repository;
+use gix::ObjectId;
+use gix::actor::Signature;
+use gix::traverse::commit::topo;
+use sluice_model::git::{Commit, MergeMode};
+use std::collections::HashSet;
+
+/// A change with more commits is refused: replaying each takes a merge.
+const COMMITS_MAX: usize = 1000;
+
+impl Repository {
+    /// Puts each commit that `ours` lacks on it, oldest first. The histories are related and `theirs` is not contained.
+    pub(crate) fn replay(&self, merge: Merge<'_>, committer: Signature) -> Result<MergeOutcome, MergeError> {
+        let failed = |source: gix::Error| self.merge_failed(&merge, source);
+        let ours = self.commit(merge.ours)?.commit;
+        let mut tip = self.id(&ours.id)?;
+        let mut tree = self.id(&ours.tree)?;
+        let mut made = Vec::new();
+        for id in self.lacking(&merge)? {
+            let commit = self.git.find_commit(id).map_err(failed)?;
+            let parents: Vec<ObjectId> = commit.parent_ids().map(gix::Id::detach).collect();
+            if parents.len() > 1 && merge.mode != MergeMode::RebaseFirstParent {
+                continue;
+            }
+            let before = match parents.first() {
+                Some(parent) => self.tree_of(&oid(parent))?,
+                None => ObjectId::empty_tree(gix::hash::Kind::Sha1),
+            };
+            let after = self.tree_of(&oid(&id))?;
+            let merged = match self.merge_three(before, tree, after).map_err(failed)? {
+                Settled::Tree(merged) => merged,
+                Settled::Conflict(paths) => return Ok(MergeOutcome::Conflict { paths }),
+            };
+            // What the branch has got meanwhile is left out; a commit that was made empty stays.
+            if merged == tree && before != after {
+                continue;
+            }
+            let decoded = commit.decode().map_err(failed)?;
+            let again = gix::objs::Commit {
+                tree: merged,
+                parents: [tip].into_iter().collect(),
+                author: decoded.author().map_err(failed)?.to_owned().map_err(failed)?,
+                committer: committer.clone(),
+                encoding: decoded.encoding.map(ToOwned::to_owned),
+                message: decoded.message.to_owned(),
+                extra_headers: Vec::new(),
+            };
+            tip = self.git.write_object(&again).map_err(failed)?.detach();
+            tree = merged;
+            made.push(oid(&tip));
+        }
+        Ok(MergeOutcome::Merged(Merged { commit: Commit { id: oid(&tip), tree: oid(&tree) }, made }))
+    }
+
+    /// Lists the commits that `ours` lacks, parents before children.
+    fn lacking(&self, merge: &Merge<'_>) -> Result<Vec<ObjectId>, MergeError> {
+        let failed = |source: gix::Error| self.merge_failed(merge, source);
+        let (ours, theirs) = (self.find_commit(merge.ours)?.id, self.find_commit(merge.theirs)?.id);
+        let walk = topo::Builder::from_iters(&self.git.objects, [theirs], Some([ours]))
+            .sorting(topo::Sorting::TopoOrder)
+            .build()
+            .map_err(failed)?;
+        let mut commits = Vec::new();
+        for info in walk {
+            if commits.len() == COMMITS_MAX {
+                return Err(MergeError::TooManyCommits {
+                    project: self.project.clone(),
+                    ours: merge.ours.clone(),
+                    theirs: merge.theirs.clone(),
+                    limit: COMMITS_MAX,
+                });
+            }
+            commits.push(info.map_err(failed)?.id);
+        }
+        if merge.mode == MergeMode::RebaseFirstParent {
+            commits = self.first_parents(theirs, &commits).map_err(failed)?;
+        }
+        commits.reverse();
+        Ok(commits)
+    }
+
+    /// Keeps of `commits` those along first parents from `tip`, newest first.
+    fn first_parents(&self, tip: ObjectId, commits: &[ObjectId]) -> Result<Vec<ObjectId>, gix::Error> {
+        let lacking: HashSet<ObjectId> = commits.iter().copied().collect();
+        let mut line = Vec::new();
+        let mut next = Some(tip);
+        // Ends: a history has no cycles, and only commits of the bounded list are followed.
+        while let Some(id) = next.filter(|id| lacking.contains(id)) {
+            line.push(id);
+            next = self.git.find_commit(id)?.parent_ids().next().map(gix::Id::detach);
+        }
+        Ok(line)
+    }
+}

@@ -1,0 +1,237 @@
+//! A bare repository in a cache directory, made of nothing but packs.
+
+use crate::error::{Cause, PackError, ReadError};
+use crate::pack::{self, NewPack, PackName};
+use gix::ObjectId;
+use gix::objs::{Exists as _, Kind};
+use sluice_model::{ProjectName, git::Oid};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+/// How much memory decoded objects may take while one repository is worked on.
+const OBJECT_CACHE_BYTES: usize = 16 * 1024 * 1024;
+/// No single object of ours or of a forge may be larger when unpacked.
+pub(crate) const OBJECT_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// A project's repository, opened in a cache directory.
+///
+/// What a merge makes is kept in memory until [`Repository::pack_new_objects`]; nothing else ever changes but by a pack more. The directory may
+/// be shared by several processes: each file appears whole or not at all, under a name that its content gives.
+pub struct Repository {
+    pub(crate) project: ProjectName,
+    pub(crate) git: gix::Repository,
+    dir: PathBuf,
+}
+
+impl std::fmt::Debug for Repository {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Repository").field("project", &self.project).field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+impl Repository {
+    /// Opens the repository of `project` in `dir`; an empty one is made where there is none.
+    pub fn open(project: &ProjectName, dir: &Path) -> Result<Self, PackError> {
+        create(project, dir)?;
+        let git = open_git(project, dir)?.with_object_memory();
+        Ok(Self { project: project.clone(), git, dir: dir.to_owned() })
+    }
+
+    /// Returns the project.
+    pub fn project(&self) -> &ProjectName {
+        &self.project
+    }
+
+    /// Returns the directory with the pack files, for those who link them elsewhere.
+    pub fn pack_dir(&self) -> PathBuf {
+        self.dir.join("objects/pack")
+    }
+
+    /// Lists the packs held, sorted by name.
+    pub fn packs(&self) -> Result<Vec<PackName>, PackError> {
+        pack::list(&self.project, &self.pack_dir())
+    }
+
+    /// Tells whether a pack is held with its index.
+    pub fn has_pack(&self, name: &PackName) -> bool {
+        let path = self.pack_dir().join(format!("{name}.idx"));
+        path.is_file() && path.with_extension("pack").is_file()
+    }
+
+    /// Adds a pack and its index, whole files as they were uploaded; checks both against their checksums and each other.
+    ///
+    /// A pack already held is left as it is.
+    pub fn add_pack(&mut self, pack: &[u8], index: &[u8]) -> Result<PackName, PackError> {
+        let name =
+            pack::verify(pack, index).map_err(|reason| PackError::Damaged { project: self.project.clone(), reason })?;
+        if !self.has_pack(&name) {
+            let dir = self.pack_dir();
+            // The pack first: whoever sees an index expects its pack.
+            for (ending, bytes) in [("pack", pack), ("idx", index)] {
+                let path = dir.join(format!("{name}.{ending}"));
+                write_whole(&dir, &path, bytes).map_err(|source| PackError::Directory {
+                    project: self.project.clone(),
+                    doing: "write",
+                    path: path.clone(),
+                    source,
+                })?;
+            }
+            self.reload()?;
+        }
+        Ok(name)
+    }
+
+    /// Tells whether an object is held, in a pack or in memory.
+    pub fn has(&self, object: &Oid) -> bool {
+        self.id(object).is_ok_and(|id| self.git.objects.exists(&id))
+    }
+
+    /// Writes what merges have made and `tips` reach as one pack that is whole by itself, objects of the packs held left out.
+    ///
+    /// Returns `None` when everything is in a pack already. Equal tips make an equal pack.
+    pub fn pack_new_objects(&mut self, tips: &[Oid]) -> Result<Option<NewPack>, PackError> {
+        let held = self.packs()?;
+        self.pack_objects_beyond(tips, &held)
+    }
+
+    /// Writes what `tips` reach and none of the packs `base` holds as one pack that is whole by itself.
+    ///
+    /// Whoever has `base` and this pack has all of it, whatever else lies in this cache: packs of other states, or of an
+    /// earlier attempt at the same one. Returns `None` when `base` holds everything. Equal arguments make an equal pack.
+    pub fn pack_objects_beyond(&mut self, tips: &[Oid], base: &[PackName]) -> Result<Option<NewPack>, PackError> {
+        let objects = self.objects_beyond(tips, base)?;
+        if objects.is_empty() {
+            return Ok(None);
+        }
+        let failed = |source: Cause| PackError::Engine {
+            project: self.project.clone(),
+            doing: "write a pack of merged objects",
+            source,
+        };
+        let objects: Vec<_> = objects.into_values().collect();
+        let bytes = pack::encode(&objects).map_err(|source| failed(source.into()))?;
+        let never = AtomicBool::new(false);
+        let made = pack::keep_stream(
+            &mut bytes.as_slice(),
+            &self.pack_dir(),
+            gix::objs::find::Never,
+            OBJECT_BYTES_MAX,
+            &never,
+        )
+        .map_err(|source| failed(source.into()))?;
+        self.reload()?;
+        Ok(made)
+    }
+
+    /// Collects objects by walking from `tips` as far as `base` does not hold them: what else lies here is of no use to others.
+    fn objects_beyond(
+        &self,
+        tips: &[Oid],
+        base: &[PackName],
+    ) -> Result<BTreeMap<ObjectId, (Kind, Vec<u8>)>, PackError> {
+        let failed = |source: Cause| PackError::Engine {
+            project: self.project.clone(),
+            doing: "collect merged objects",
+            source,
+        };
+        let dir = self.pack_dir();
+        let index =
+            |name: &PackName| gix::odb::pack::index::File::at(dir.join(format!("{name}.idx")), gix::hash::Kind::Sha1);
+        let base: Vec<_> = base.iter().map(index).collect::<Result<_, _>>().map_err(|source| failed(source.into()))?;
+        let mut found = BTreeMap::new();
+        let mut ahead = Vec::new();
+        for tip in tips {
+            ahead.push(self.id(tip).map_err(|source| failed(source.into()))?);
+        }
+        // Ends: each object is entered once, and what lies behind one of the base not at all.
+        while let Some(id) = ahead.pop() {
+            if found.contains_key(&id) || base.iter().any(|index| index.lookup(id).is_some()) {
+                continue;
+            }
+            let object = self.git.find_object(id).map_err(|source| failed(source.into()))?;
+            match object.kind {
+                Kind::Commit => {
+                    let mut commit = gix::objs::CommitRefIter::from_bytes(&object.data, gix::hash::Kind::Sha1);
+                    ahead.push(commit.tree_id().map_err(|source| failed(source.into()))?);
+                    ahead
+                        .extend(gix::objs::CommitRefIter::from_bytes(&object.data, gix::hash::Kind::Sha1).parent_ids());
+                }
+                Kind::Tree => {
+                    for entry in gix::objs::TreeRefIter::from_bytes(&object.data, gix::hash::Kind::Sha1) {
+                        let entry = entry.map_err(|source| failed(source.into()))?;
+                        if !entry.mode.is_commit() {
+                            ahead.push(entry.oid.to_owned());
+                        }
+                    }
+                }
+                Kind::Blob | Kind::Tag => {}
+            }
+            found.insert(id, (object.kind, object.data.clone()));
+        }
+        Ok(found)
+    }
+
+    /// Opens the packs anew and keeps what memory holds: the store below has room for a fixed number of packs.
+    pub(crate) fn reload(&mut self) -> Result<(), PackError> {
+        let memory = self.git.objects.take_object_memory().unwrap_or_default();
+        self.git = open_git(&self.project, &self.dir)?;
+        self.git.objects.set_object_memory(memory);
+        Ok(())
+    }
+
+    /// Parses an object id.
+    pub(crate) fn id(&self, object: &Oid) -> Result<ObjectId, ReadError> {
+        ObjectId::from_hex(object.as_str().as_bytes())
+            .map_err(|_| ReadError::NotAnId { project: self.project.clone(), object: object.0.clone() })
+    }
+}
+
+/// Makes the files that a bare repository needs, unless they are there.
+fn create(project: &ProjectName, dir: &Path) -> Result<(), PackError> {
+    let failed = |path: &Path| {
+        let (project, path) = (project.clone(), path.to_owned());
+        move |source| PackError::Directory { project, doing: "create", path, source }
+    };
+    for sub in ["objects/pack", "objects/info", "refs/heads"] {
+        let path = dir.join(sub);
+        fs::create_dir_all(&path).map_err(failed(&path))?;
+    }
+    for (name, text) in
+        [("config", "[core]\n\trepositoryformatversion = 0\n\tbare = true\n"), ("HEAD", "ref: refs/heads/none\n")]
+    {
+        let path = dir.join(name);
+        if !path.is_file() {
+            write_whole(dir, &path, text.as_bytes()).map_err(failed(&path))?;
+        }
+    }
+    Ok(())
+}
+
+fn open_git(project: &ProjectName, dir: &Path) -> Result<gix::Repository, PackError> {
+    // Isolated: neither the machine's configuration nor its environment may change what a merge gives. The two settings are what `git merge`
+    // uses by itself.
+    let options = gix::open::Options::isolated().with(gix::sec::Trust::Full).open_path_as_is(true).config_overrides([
+        "diff.algorithm=histogram",
+        "merge.renameLimit=7000",
+        "core.commitGraph=false",
+    ]);
+    let mut git = gix::open_opts(dir, options).map_err(|source| PackError::Engine {
+        project: project.clone(),
+        doing: "open the object database",
+        source: source.into(),
+    })?;
+    git.object_cache_size(OBJECT_CACHE_BYTES);
+    Ok(git)
+}
+
+/// Writes a file that appears whole or not at all.
+fn write_whole(dir: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    file.write_all(bytes)?;
+    file.as_file().set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
+    file.persist(path)?;
+    Ok(())
+}

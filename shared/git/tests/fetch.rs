@@ -1,0 +1,243 @@
+//! Fetching over HTTP from real repositories behind `git http-backend`.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use sluice_git::{Credential, FetchError, FetchLimits, FetchRequest, Fetched, Repository, Want};
+use sluice_model::git::{MergeMode, Oid};
+use std::path::Path;
+use support::server::{Manner, Server};
+use support::{Sandbox, carry, git_checks, project};
+
+fn want_refs(names: &[&str]) -> Vec<Want> {
+    names.iter().map(|name| Want::Ref((*name).to_owned())).collect()
+}
+
+fn request<'a>(url: &'a str, wants: &'a [Want], haves: &'a [Oid]) -> FetchRequest<'a> {
+    FetchRequest { url, credential: None, wants, haves, limits: FetchLimits::default() }
+}
+
+fn tips(fetched: &Fetched) -> Vec<Oid> {
+    fetched.refs.iter().map(|found| found.commit().clone()).collect()
+}
+
+/// A forge with a repository `name` of a few commits, and a large enough file that deltas pay.
+fn forge(root: &Path) -> (Sandbox, Oid) {
+    let sandbox = Sandbox::new(&root.join("name"));
+    let long: String = (0..2000).map(|line| format!("line {line}\n")).collect();
+    sandbox.write("long.txt", &long).write("a/b.txt", "b\n");
+    let first = sandbox.commit("one");
+    sandbox.git(&["tag", "-a", "v1", "-m", "first"]);
+    sandbox.switch("change", Some(&first)).write("long.txt", format!("top\n{long}"));
+    let change = sandbox.commit("change");
+    sandbox.git(&["update-ref", "refs/pull/7/head", change.as_str()]);
+    sandbox.switch("main", None);
+    (sandbox, first)
+}
+
+#[test]
+fn branches_and_pull_requests_arrive_as_one_pack_and_another_machine_works_from_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (sandbox, first) = forge(dir.path());
+    let server = Server::start(dir.path(), Manner::Open);
+    let url = format!("{}/name/.git", server.url);
+    let mut here = Repository::open(&project(), &dir.path().join("here")).unwrap();
+
+    let wants = [Want::Prefix("refs/heads/".to_owned()), Want::Ref("refs/pull/7/head".to_owned())];
+    let fetched = here.fetch(&request(&url, &wants, &[])).unwrap();
+    let names: Vec<&str> = fetched.refs.iter().map(|found| found.name.as_str()).collect();
+    assert_eq!(names, ["refs/heads/change", "refs/heads/main", "refs/pull/7/head"]);
+    assert_eq!(fetched.refs[1].target, first);
+    assert_eq!(fetched.packs.len(), 1);
+    assert_eq!(here.packs().unwrap(), [fetched.packs[0].name.clone()]);
+    assert_eq!(fetched.packs[0].size_bytes, std::fs::metadata(&fetched.packs[0].pack).unwrap().len());
+
+    // Nothing but the two files reaches the other machine.
+    let mut there = Repository::open(&project(), &dir.path().join("there")).unwrap();
+    let (pack, index) = carry(&here, &fetched.packs[0].name);
+    assert_eq!(there.add_pack(&pack, &index).unwrap(), fetched.packs[0].name);
+    let change = sandbox.rev("change");
+    assert_eq!(there.commit(&change).unwrap().parents, [first]);
+    assert_eq!(there.read_file(&change, "a/b.txt", Default::default()).unwrap().as_deref(), Some(&b"b\n"[..]));
+    git_checks(&dir.path().join("there"), &[&change]);
+}
+
+#[test]
+fn a_second_fetch_brings_the_new_objects_only_and_its_pack_is_complete_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let (sandbox, _) = forge(dir.path());
+    let server = Server::start(dir.path(), Manner::Open);
+    let url = format!("{}/name/.git", server.url);
+    let mut repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
+    let wants = want_refs(&["refs/heads/main", "refs/pull/7/head"]);
+    let first = repository.fetch(&request(&url, &wants, &[])).unwrap();
+
+    let again = repository.fetch(&request(&url, &wants, &tips(&first))).unwrap();
+    assert_eq!((again.refs, again.packs.len()), (first.refs.clone(), 0));
+
+    // One line of a large file: the forge sends a delta against what we have, which must not be needed afterwards.
+    let long = std::fs::read_to_string(sandbox.dir.join("long.txt")).unwrap();
+    let new = sandbox.write("long.txt", format!("{long}end\n")).commit("two");
+    let second = repository.fetch(&request(&url, &wants, &tips(&first))).unwrap();
+    let pack = &second.packs[0];
+    assert!(pack.objects <= 4, "commit, tree, file and at most the file's base: {}", pack.objects);
+    let alone = std::process::Command::new("git").args(["verify-pack", "-v"]).arg(&pack.index).output().unwrap();
+    assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
+    git_checks(&dir.path().join("here"), &[&new]);
+}
+
+#[test]
+fn a_branch_rewritten_since_still_brings_the_new_objects_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let (sandbox, first) = forge(dir.path());
+    let server = Server::start(dir.path(), Manner::Open);
+    let url = format!("{}/name/.git", server.url);
+    let mut repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
+    let wants = want_refs(&["refs/heads/change"]);
+    let before = repository.fetch(&request(&url, &wants, &[])).unwrap();
+    // The old commit vanishes from the forge altogether, so only its parent can be common.
+    sandbox.git(&["update-ref", "-d", "refs/pull/7/head"]);
+    sandbox.switch("change", Some(&first)).write("new.txt", "new\n").commit("rewritten");
+    sandbox.git(&["reflog", "expire", "--expire=now", "--all"]);
+    sandbox.git(&["gc", "-q", "--prune=now"]);
+    let after = repository.fetch(&request(&url, &wants, &tips(&before))).unwrap();
+    assert_eq!(after.packs[0].objects, 3);
+}
+
+#[test]
+fn a_commit_is_fetched_by_its_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let (sandbox, _) = forge(dir.path());
+    let change = sandbox.rev("change");
+    let server = Server::start(dir.path(), Manner::Open);
+    let mut repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
+    let wants = [Want::Commit(change.clone())];
+    let fetched = repository.fetch(&request(&format!("{}/name/.git", server.url), &wants, &[])).unwrap();
+    assert_eq!((fetched.refs.len(), fetched.packs.len()), (0, 1));
+    assert!(repository.has(&change));
+}
+
+#[test]
+fn refs_are_listed_by_prefix_with_the_commit_behind_a_tag() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, first) = forge(dir.path());
+    for manner in [Manner::Open, Manner::Old] {
+        let server = Server::start(dir.path(), manner);
+        let repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
+        let url = format!("{}/name/.git", server.url);
+        let refs = repository.ls_refs(&url, None, &["refs/tags/", "refs/heads/m"], FetchLimits::default()).unwrap();
+        let names: Vec<&str> = refs.iter().map(|found| found.name.as_str()).collect();
+        assert_eq!(names, ["refs/heads/main", "refs/tags/v1"]);
+        assert_eq!((refs[0].commit(), refs[1].commit()), (&first, &first));
+        assert_ne!(refs[1].target, first);
+    }
+}
+
+#[test]
+fn a_server_of_the_old_protocol_serves_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let (sandbox, _) = forge(dir.path());
+    let server = Server::start(dir.path(), Manner::Old);
+    let url = format!("{}/name/.git", server.url);
+    let mut repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
+    let wants = want_refs(&["refs/heads/main"]);
+    let first = repository.fetch(&request(&url, &wants, &[])).unwrap();
+    let new = sandbox.write("new.txt", "new\n").commit("two");
+    let second = repository.fetch(&request(&url, &wants, &tips(&first))).unwrap();
+    assert_eq!(second.packs[0].objects, 3);
+    assert!(repository.has(&new));
+}
+
+#[test]
+fn the_credential_travels_in_a_header_and_shows_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let _forge = forge(dir.path());
+    let server = Server::start(dir.path(), Manner::Guarded("x-access-token", "s3cret"));
+    let url = format!("{}/name/.git", server.url);
+    let mut repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
+    let wants = want_refs(&["refs/heads/main"]);
+    let good = Credential::token("s3cret");
+    repository.fetch(&FetchRequest { credential: Some(&good), ..request(&url, &wants, &[]) }).unwrap();
+    let seen = server.seen.lock().unwrap().clone();
+    assert_eq!(seen.len(), 3, "refs are announced, listed, and a pack is sent: {seen:?}");
+    assert!(seen.iter().all(|(line, header)| header.is_some() && !line.contains("s3cret")));
+    assert_eq!(format!("{good:?}"), "Credential(not shown)");
+
+    for credential in [None, Some(&Credential::token("wr0ng"))] {
+        let denied = repository.fetch(&FetchRequest { credential, ..request(&url, &wants, &[]) }).unwrap_err();
+        assert!(matches!(denied, FetchError::Denied { .. }), "{denied:?}");
+        assert!(!format!("{denied:?} {denied}").contains("wr0ng"));
+    }
+    for address in [
+        format!("http://user:s3cret@{}/name", &server.url[7..]),
+        "ftp://forge.example/name".to_owned(),
+        "/srv/name".to_owned(),
+    ] {
+        let refused = repository.fetch(&request(&address, &wants, &[])).unwrap_err();
+        assert!(matches!(refused, FetchError::Address { .. }), "{refused:?}");
+        assert!(!format!("{refused:?} {refused}").contains("s3cret"));
+    }
+    let plain = FetchRequest { credential: Some(&good), ..request("http://forge.example/name", &wants, &[]) };
+    assert!(matches!(repository.fetch(&plain), Err(FetchError::Address { .. })));
+}
+
+#[test]
+fn a_failure_tells_whether_to_try_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let _forge = forge(dir.path());
+    let server = Server::start(dir.path(), Manner::Open);
+    let mut repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
+    let url = format!("{}/name/.git", server.url);
+    let main = want_refs(&["refs/heads/main"]);
+
+    let gone = repository.fetch(&request(&url, &want_refs(&["refs/pull/8/head"]), &[])).unwrap_err();
+    assert!(matches!(gone, FetchError::Gone { ref wanted, .. } if wanted == "refs/pull/8/head"), "{gone:?}");
+    let unknown = [Want::Commit(Oid("12".repeat(20)))];
+    let gone = repository.fetch(&request(&url, &unknown, &[])).unwrap_err();
+    assert!(matches!(gone, FetchError::Gone { .. }), "{gone:?}");
+    let nowhere = format!("{}/other/.git", server.url);
+    let none = repository.fetch(&request(&nowhere, &main, &[])).unwrap_err();
+    assert!(matches!(none, FetchError::NoRepository { .. }), "{none:?}");
+
+    let small = FetchLimits { size_bytes: 2000, ..FetchLimits::default() };
+    let large = repository.fetch(&FetchRequest { limits: small, ..request(&url, &main, &[]) }).unwrap_err();
+    assert!(matches!(large, FetchError::TooLarge { limit_bytes: 2000, .. }), "{large:?}");
+    assert_eq!(repository.packs().unwrap(), [], "half a pack is not kept");
+
+    let few = FetchLimits { refs_max: 1, ..FetchLimits::default() };
+    let many = repository.ls_refs(&url, None, &["refs/"], few).unwrap_err();
+    assert!(matches!(many, FetchError::TooManyRefs { limit: 1, .. }), "{many:?}");
+
+    let silent = Server::start(dir.path(), Manner::Silent);
+    let short = FetchLimits { timeout_seconds: 1, ..FetchLimits::default() };
+    let url = format!("{}/name/.git", silent.url);
+    let slow = repository.fetch(&FetchRequest { limits: short, ..request(&url, &main, &[]) }).unwrap_err();
+    assert!(matches!(slow, FetchError::TimedOut { limit_seconds: 1, .. }), "{slow:?}");
+
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let away = repository.fetch(&request(&format!("http://{closed}/name"), &main, &[])).unwrap_err();
+    assert!(matches!(away, FetchError::Unavailable { .. }), "{away:?}");
+}
+
+#[test]
+fn what_was_merged_here_is_a_base_for_deltas_and_for_merges_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, first) = forge(dir.path());
+    let server = Server::start(dir.path(), Manner::Open);
+    let url = format!("{}/name/.git", server.url);
+    let mut here = Repository::open(&project(), &dir.path().join("here")).unwrap();
+    let fetched = here.fetch(&request(&url, &want_refs(&["refs/heads/main", "refs/pull/7/head"]), &[])).unwrap();
+    let theirs = fetched.refs[1].commit().clone();
+    let merge = sluice_git::Merge { ours: &first, theirs: &theirs, mode: MergeMode::Merge, message: "Merge change 7" };
+    let sluice_git::MergeOutcome::Merged(merged) = here.merge(merge).unwrap() else { panic!("they do not conflict") };
+    let made = here.pack_new_objects(std::slice::from_ref(&merged.commit.id)).unwrap().unwrap();
+    assert_eq!(made.objects, 1, "the tree is the change's own, so only the commit is new");
+
+    let mut there = Repository::open(&project(), &dir.path().join("there")).unwrap();
+    for name in [&fetched.packs[0].name, &made.name] {
+        let (pack, index) = carry(&here, name);
+        there.add_pack(&pack, &index).unwrap();
+    }
+    assert_eq!(there.commit(&merged.commit.id).unwrap().commit, merged.commit);
+    git_checks(&dir.path().join("there"), &[&merged.commit.id]);
+}

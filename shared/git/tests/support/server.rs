@@ -1,0 +1,135 @@
+//! A smart HTTP server for tests: one thread per connection before `git http-backend`, on loopback.
+
+use base64::Engine as _;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+/// How the server treats who asks.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Manner {
+    /// Answers everybody.
+    Open,
+    /// Answers those who show this user name and password.
+    Guarded(&'static str, &'static str),
+    /// Takes connections and says nothing.
+    Silent,
+    /// Knows only git's first protocol.
+    Old,
+}
+
+/// Request lines and the values of `Authorization`, in order.
+pub type Seen = Vec<(String, Option<String>)>;
+
+/// A running server; it ends with the test process.
+pub struct Server {
+    pub url: String,
+    /// What was asked so far.
+    pub seen: Arc<Mutex<Seen>>,
+}
+
+impl Server {
+    /// Serves the repositories below `root`.
+    pub fn start(root: &Path, manner: Manner) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (root, log) = (root.to_owned(), seen.clone());
+        std::thread::spawn(move || {
+            let mut silent = Vec::new();
+            for stream in listener.incoming() {
+                let stream = stream.unwrap();
+                if manner == Manner::Silent {
+                    silent.push(stream);
+                    continue;
+                }
+                let (root, manner, log) = (root.clone(), manner.clone(), log.clone());
+                // A client that hangs up early is part of the tests.
+                std::thread::spawn(move || serve(stream, &root, &manner, &log).ok());
+            }
+        });
+        Self { url, seen }
+    }
+}
+
+fn serve(stream: TcpStream, root: &PathBuf, manner: &Manner, log: &Mutex<Seen>) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut stream = stream;
+    let mut first = String::new();
+    reader.read_line(&mut first)?;
+    let mut headers = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        match line.trim_end().split_once(':') {
+            Some((name, value)) => headers.push((name.to_ascii_lowercase(), value.trim().to_owned())),
+            None => break,
+        }
+    }
+    let header = |name: &str| headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.clone());
+    log.lock().unwrap().push((first.trim_end().to_owned(), header("authorization")));
+    let mut body = Vec::new();
+    if header("transfer-encoding").is_some() {
+        loop {
+            let mut size = String::new();
+            reader.read_line(&mut size)?;
+            let size = u64::from_str_radix(size.trim(), 16).unwrap();
+            let mut chunk = Vec::new();
+            (&mut reader).take(size + 2).read_to_end(&mut chunk)?;
+            if size == 0 {
+                break;
+            }
+            body.extend_from_slice(&chunk[..size as usize]);
+        }
+    } else if let Some(length) = header("content-length") {
+        (&mut reader).take(length.parse().unwrap()).read_to_end(&mut body)?;
+    }
+    if let Manner::Guarded(user, password) = manner {
+        let expected =
+            format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}")));
+        if header("authorization") != Some(expected) {
+            return stream.write_all(b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"git\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    }
+    let mut words = first.split_whitespace();
+    let (method, target) = (words.next().unwrap().to_owned(), words.next().unwrap().to_owned());
+    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+    let mut command = Command::new("git");
+    command
+        .arg("http-backend")
+        .env("GIT_PROJECT_ROOT", root)
+        .env("GIT_HTTP_EXPORT_ALL", "1")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("PATH_INFO", path)
+        .env("QUERY_STRING", query)
+        .env("REQUEST_METHOD", method)
+        .env("REMOTE_ADDR", "127.0.0.1")
+        .env("CONTENT_LENGTH", body.len().to_string())
+        .env("CONTENT_TYPE", header("content-type").unwrap_or_default())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    if let Some(protocol) = header("git-protocol").filter(|_| *manner != Manner::Old) {
+        command.env("GIT_PROTOCOL", protocol);
+    }
+    let mut child = command.spawn()?;
+    child.stdin.take().unwrap().write_all(&body)?;
+    let mut answer = Vec::new();
+    child.stdout.take().unwrap().read_to_end(&mut answer)?;
+    child.wait()?;
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+    let status = head.lines().find_map(|line| line.strip_prefix("Status: ")).unwrap_or("200 OK");
+    let rest: Vec<&str> = head.lines().filter(|line| !line.starts_with("Status:")).collect();
+    let body = &answer[end + 4..];
+    let head = format!(
+        "HTTP/1.1 {status}\r\n{}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        rest.join("\r\n"),
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body)
+}

@@ -1,0 +1,13 @@
+//! Key pairs: RSA for the secrets of projects, Ed25519 for logins on nodes (Z5.1, Z5.2, Z8.2).
+//!
+//! Private parts leave this crate only inside [`Secret`], which no log line can print.
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
+
+mod pem;
+pub mod rsa;
+pub mod secret;
+pub mod ssh;
+
+pub use rsa::{Ciphertext, ProjectKey, ProjectPublicKey, RsaError, key_file};
+pub use secret::Secret;
+pub use ssh::{SshError, SshKeyPair};

@@ -1,0 +1,36 @@
+//! PEM, both ways: base64 of 64 columns between two lines.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use zeroize::Zeroizing;
+
+/// Returns the PEM text of these bytes.
+pub(crate) fn write(label: &str, bytes: &[u8], columns: usize) -> Zeroizing<String> {
+    let encoded = Zeroizing::new(STANDARD.encode(bytes));
+    // The exact size from the start: growing would leave copies behind.
+    let mut text =
+        Zeroizing::new(String::with_capacity(encoded.len() + encoded.len() / columns + 2 * label.len() + 64));
+    text.push_str(&format!("-----BEGIN {label}-----\n"));
+    for (index, character) in encoded.chars().enumerate() {
+        if index > 0 && index % columns == 0 {
+            text.push('\n');
+        }
+        text.push(character);
+    }
+    text.push_str(&format!("\n-----END {label}-----\n"));
+    text
+}
+
+/// Returns label and bytes of the first PEM block in `text`; `None` when there is none that is whole.
+pub(crate) fn read(text: &str) -> Option<(String, Zeroizing<Vec<u8>>)> {
+    let mut lines = text.lines().map(str::trim).skip_while(|line| !line.starts_with("-----BEGIN "));
+    let label = lines.next()?.strip_prefix("-----BEGIN ")?.strip_suffix("-----")?.to_owned();
+    let end = format!("-----END {label}-----");
+    let mut encoded = Zeroizing::new(String::with_capacity(text.len()));
+    for line in lines {
+        if line == end {
+            return STANDARD.decode(encoded.as_bytes()).ok().map(|bytes| (label, Zeroizing::new(bytes)));
+        }
+        encoded.push_str(line);
+    }
+    None
+}

@@ -1,0 +1,219 @@
+//! A project's RSA key pair: it decrypts the secrets in the project's configuration (Z5.1, Z5.2).
+//!
+//! The cipher is Zuul's: RSAES-OAEP with SHA-1 for both hashes and an empty label. Without Sluice, the public key at hand:
+//! `openssl pkeyutl -encrypt -pubin -inkey project.pub -pkeyopt rsa_padding_mode:oaep -pkeyopt rsa_oaep_md:sha1 | base64 -w0`
+
+use crate::{Secret, pem};
+use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
+use aws_lc_rs::rsa::{
+    KeySize, OAEP_SHA1_MGF1SHA1, OaepPrivateDecryptingKey, OaepPublicEncryptingKey, PrivateDecryptingKey,
+    PublicEncryptingKey,
+};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::Value;
+use sluice_model::{ConnectionName, ProjectName};
+use std::fmt;
+use zeroize::Zeroizing;
+
+/// Chunks that one ciphertext may have; 470 bytes each with a key of 4096 bits.
+const CHUNKS_MAX: usize = 1_000;
+
+/// A project's key pair. It has no `Debug`.
+pub struct ProjectKey {
+    private: PrivateDecryptingKey,
+}
+
+impl ProjectKey {
+    /// Makes a key pair of 4096 bits. It takes seconds.
+    pub fn generate() -> Result<Self, RsaError> {
+        let private = PrivateDecryptingKey::generate(KeySize::Rsa4096).map_err(|_| RsaError::Generate)?;
+        Ok(Self { private })
+    }
+
+    /// Reads a private key as PEM: PKCS#8, or the PKCS#1 that Zuul keeps.
+    pub fn from_pem(text: &Secret) -> Result<Self, RsaError> {
+        let text = text.expose_text().ok_or(RsaError::Key { problem: "it is not text" })?;
+        let (label, der) = pem::read(text).ok_or(RsaError::Key { problem: "it is not PEM" })?;
+        let der = match label.as_str() {
+            "PRIVATE KEY" => der,
+            "RSA PRIVATE KEY" => pkcs8(&der),
+            _ => {
+                return Err(RsaError::Key { problem: "it is neither PKCS#8 nor PKCS#1" });
+            }
+        };
+        let private = PrivateDecryptingKey::from_pkcs8(&der)
+            .map_err(|_| RsaError::Key { problem: "it is not an RSA key of 2048 bits or more" })?;
+        Ok(Self { private })
+    }
+
+    /// Returns the private key as PKCS#8 PEM, for the key store alone.
+    pub fn to_pem(&self) -> Result<Secret, RsaError> {
+        let der = AsDer::<Pkcs8V1Der<'_>>::as_der(&self.private)
+            .map_err(|_| RsaError::Key { problem: "it cannot be written as PKCS#8" })?;
+        Ok(Secret::new(pem::write("PRIVATE KEY", der.as_ref(), 64).as_bytes().to_vec()))
+    }
+
+    /// Returns the public half.
+    pub fn public(&self) -> ProjectPublicKey {
+        ProjectPublicKey { public: self.private.public_key() }
+    }
+
+    /// Decrypts a ciphertext of this project; that of another does not decrypt (Z5.3).
+    pub fn decrypt(&self, ciphertext: &Ciphertext) -> Result<Secret, RsaError> {
+        let key = OaepPrivateDecryptingKey::new(self.private.clone())
+            .map_err(|_| RsaError::Key { problem: "it cannot be used for OAEP" })?;
+        let mut whole =
+            Zeroizing::new(Vec::with_capacity(ciphertext.chunks.len().saturating_mul(key.min_output_size())));
+        for chunk in &ciphertext.chunks {
+            let mut buffer = Zeroizing::new(vec![0; key.min_output_size()]);
+            let plain = key.decrypt(&OAEP_SHA1_MGF1SHA1, chunk, &mut buffer, None).map_err(|_| RsaError::Decrypt)?;
+            whole.extend_from_slice(plain);
+        }
+        Ok(Secret(whole))
+    }
+}
+
+/// The public half of a project's key pair.
+pub struct ProjectPublicKey {
+    public: PublicEncryptingKey,
+}
+
+impl ProjectPublicKey {
+    /// Reads a public key as PEM (SPKI, `BEGIN PUBLIC KEY`).
+    pub fn from_pem(text: &str) -> Result<Self, RsaError> {
+        let (_, der) = pem::read(text)
+            .filter(|(label, _)| label == "PUBLIC KEY")
+            .ok_or(RsaError::Key { problem: "it is not PEM that begins with BEGIN PUBLIC KEY" })?;
+        let public = PublicEncryptingKey::from_der(&der)
+            .map_err(|_| RsaError::Key { problem: "it is not an RSA key of 2048 bits or more" })?;
+        Ok(Self { public })
+    }
+
+    /// Returns the key as PEM (SPKI), as it is served over HTTP.
+    pub fn to_pem(&self) -> Result<String, RsaError> {
+        let der = AsDer::<PublicKeyX509Der<'_>>::as_der(&self.public)
+            .map_err(|_| RsaError::Key { problem: "it cannot be written as SPKI" })?;
+        Ok(pem::write("PUBLIC KEY", der.as_ref(), 64).to_string())
+    }
+
+    /// Encrypts bytes of any length, in as many chunks as it takes.
+    pub fn encrypt(&self, plain: &[u8]) -> Result<Ciphertext, RsaError> {
+        let key = OaepPublicEncryptingKey::new(self.public.clone())
+            .map_err(|_| RsaError::Key { problem: "it cannot be used for OAEP" })?;
+        let size = key.max_plaintext_size(&OAEP_SHA1_MGF1SHA1).max(1);
+        if plain.len().div_ceil(size) > CHUNKS_MAX {
+            return Err(RsaError::TooLong { max_bytes: size * CHUNKS_MAX });
+        }
+        let pieces: Vec<&[u8]> = if plain.is_empty() { vec![plain] } else { plain.chunks(size).collect() };
+        let mut chunks = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let mut buffer = vec![0; key.ciphertext_size()];
+            let chunk = key.encrypt(&OAEP_SHA1_MGF1SHA1, piece, &mut buffer, None).map_err(|_| RsaError::Encrypt)?;
+            chunks.push(chunk.to_vec());
+        }
+        Ok(Ciphertext { chunks })
+    }
+}
+
+/// A secret as it stands in the configuration under `!encrypted/pkcs1-oaep`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ciphertext {
+    chunks: Vec<Vec<u8>>,
+}
+
+impl Ciphertext {
+    /// Reads the value under the tag: base64 text, or a list of such. White space within is ignored.
+    pub fn from_value(value: &Value) -> Result<Self, RsaError> {
+        let texts: Vec<&str> = match value {
+            Value::String(text) => vec![text],
+            Value::Array(texts) if !texts.is_empty() && texts.len() <= CHUNKS_MAX => {
+                texts.iter().map(|text| text.as_str().ok_or(RsaError::Ciphertext)).collect::<Result<_, _>>()?
+            }
+            _ => return Err(RsaError::Ciphertext),
+        };
+        let decode = |text: &str| {
+            let packed: String = text.split_whitespace().collect();
+            STANDARD.decode(packed).map_err(|_| RsaError::Ciphertext)
+        };
+        Ok(Self { chunks: texts.into_iter().map(decode).collect::<Result<_, _>>()? })
+    }
+
+    /// Returns the list form, which holds any length.
+    pub fn to_value(&self) -> Value {
+        Value::Array(self.chunks.iter().map(|chunk| Value::String(STANDARD.encode(chunk))).collect())
+    }
+}
+
+impl fmt::Display for Ciphertext {
+    /// Writes the YAML that is pasted into a configuration, without indentation.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "!encrypted/pkcs1-oaep")?;
+        for chunk in &self.chunks {
+            write!(f, "\n- {}", STANDARD.encode(chunk))?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns where a project's private key is kept below the key store: `<source name>/<repo name>.pem` (Z5.2).
+pub fn key_file(connection: &ConnectionName, project: &ProjectName) -> String {
+    format!("{}/{}.pem", connection, project.name())
+}
+
+/// Why a project's key could not be used. No variant holds anything secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RsaError {
+    /// No key pair was made.
+    #[error("could not make an RSA key pair: the cryptography library refused; try again")]
+    Generate,
+    /// A key cannot be read or written.
+    #[error("could not use the project's key: {problem}")]
+    Key {
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// The configuration's value is no ciphertext: tell the author.
+    #[error("could not read the encrypted value: it must be base64 text or a list of up to {CHUNKS_MAX} such texts")]
+    Ciphertext,
+    /// It was encrypted for another key: tell the author.
+    #[error(
+        "could not decrypt the secret: it was not encrypted with this project's public key; encrypt it again with that key"
+    )]
+    Decrypt,
+    /// Encryption failed.
+    #[error("could not encrypt the secret: the cryptography library refused the public key")]
+    Encrypt,
+    /// Too much to encrypt.
+    #[error("could not encrypt the secret: it is longer than {max_bytes} bytes")]
+    TooLong {
+        /// The longest that can be.
+        max_bytes: usize,
+    },
+}
+
+/// Wraps a PKCS#1 private key as PKCS#8: version 0, the algorithm rsaEncryption, the key as an octet string.
+fn pkcs8(pkcs1: &[u8]) -> Zeroizing<Vec<u8>> {
+    const VERSION_AND_ALGORITHM: [u8; 18] =
+        [0x02, 0x01, 0x00, 0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00];
+    let mut body = Zeroizing::new(Vec::with_capacity(pkcs1.len() + 32));
+    body.extend_from_slice(&VERSION_AND_ALGORITHM);
+    body.push(0x04);
+    der_length(&mut body, pkcs1.len());
+    body.extend_from_slice(pkcs1);
+    let mut whole = Zeroizing::new(Vec::with_capacity(body.len() + 8));
+    whole.push(0x30);
+    der_length(&mut whole, body.len());
+    whole.extend_from_slice(&body);
+    whole
+}
+
+fn der_length(to: &mut Vec<u8>, length: usize) {
+    let bytes = length.to_be_bytes();
+    let significant = &bytes[bytes.iter().take_while(|byte| **byte == 0).count()..];
+    if length < 0x80 {
+        to.extend_from_slice(if significant.is_empty() { &[0] } else { significant });
+    } else {
+        to.push(0x80 | significant.len() as u8);
+        to.extend_from_slice(significant);
+    }
+}

@@ -1,0 +1,132 @@
+//! SSH key pairs for logins on nodes, in OpenSSH's own formats (Z8.2).
+
+use crate::{Secret, pem};
+use aws_lc_rs::encoding::AsBigEndian;
+use aws_lc_rs::rand;
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use zeroize::Zeroizing;
+
+const KIND: &str = "ssh-ed25519";
+
+/// An Ed25519 key pair. `Debug` shows the public half alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshKeyPair {
+    private: Secret,
+    public: String,
+}
+
+impl SshKeyPair {
+    /// Makes a key pair. The comment is for people and stands in both halves; line breaks in it become spaces.
+    pub fn generate(comment: &str) -> Result<Self, SshError> {
+        let pair = Ed25519KeyPair::generate().map_err(|_| SshError::Generate)?;
+        let seed = pair.seed().map_err(|_| SshError::Generate)?;
+        let seed = Zeroizing::new(seed.as_be_bytes().map_err(|_| SshError::Generate)?.as_ref().to_vec());
+        let mut check = [0; 4];
+        rand::fill(&mut check).map_err(|_| SshError::Generate)?;
+        let comment = comment.split_whitespace().collect::<Vec<_>>().join(" ");
+        let public = pair.public_key().as_ref();
+        let private = openssh_private(&seed, public, check, &comment);
+        Ok(Self {
+            private: Secret::new(pem::write("OPENSSH PRIVATE KEY", &private, 70).as_bytes().to_vec()),
+            public: format!("{KIND} {} {comment}", STANDARD.encode(public_blob(public))).trim_end().to_owned(),
+        })
+    }
+
+    /// Puts back together what a key store kept: the private half as OpenSSH wrote it, which names the public one.
+    pub fn from_openssh(private: Secret) -> Result<Self, SshError> {
+        let text = private.expose_text().ok_or(SshError::Read)?;
+        let (_, bytes) = pem::read(text).filter(|(label, _)| label == "OPENSSH PRIVATE KEY").ok_or(SshError::Read)?;
+        let public = read_public(&bytes).ok_or(SshError::Read)?;
+        Ok(Self { private, public })
+    }
+
+    /// Returns the private half in OpenSSH's format, without a passphrase; `ssh-add` and russh take it.
+    pub fn private(&self) -> &Secret {
+        &self.private
+    }
+
+    /// Returns the public half as one line for `authorized_keys`: `ssh-ed25519 AAAA… comment`.
+    pub fn public_line(&self) -> &str {
+        &self.public
+    }
+}
+
+/// Why there is no key pair.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SshError {
+    /// None was made.
+    #[error("could not make an SSH key pair: the cryptography library refused; try again")]
+    Generate,
+    /// What was kept is not one.
+    #[error(
+        "could not read the SSH key pair: it is not an unencrypted Ed25519 key in OpenSSH's format; delete it to have a new one made"
+    )]
+    Read,
+}
+
+fn string(to: &mut Vec<u8>, bytes: &[u8]) {
+    to.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
+    to.extend_from_slice(bytes);
+}
+
+fn public_blob(public: &[u8]) -> Vec<u8> {
+    let mut blob = Vec::with_capacity(64);
+    string(&mut blob, KIND.as_bytes());
+    string(&mut blob, public);
+    blob
+}
+
+/// Returns the bytes of `openssh-key-v1` without encryption (PROTOCOL.key of OpenSSH).
+fn openssh_private(seed: &[u8], public: &[u8], check: [u8; 4], comment: &str) -> Zeroizing<Vec<u8>> {
+    let mut inner = Zeroizing::new(Vec::with_capacity(256 + comment.len()));
+    inner.extend_from_slice(&check);
+    inner.extend_from_slice(&check);
+    string(&mut inner, KIND.as_bytes());
+    string(&mut inner, public);
+    let both = Zeroizing::new([seed, public].concat());
+    string(&mut inner, &both);
+    string(&mut inner, comment.as_bytes());
+    let padding = (8 - inner.len() % 8) % 8;
+    inner.extend((1..=padding as u8).collect::<Vec<_>>());
+    let mut outer = Zeroizing::new(Vec::with_capacity(512 + comment.len()));
+    outer.extend_from_slice(b"openssh-key-v1\0");
+    string(&mut outer, b"none");
+    string(&mut outer, b"none");
+    string(&mut outer, b"");
+    outer.extend_from_slice(&1_u32.to_be_bytes());
+    string(&mut outer, &public_blob(public));
+    string(&mut outer, &inner);
+    outer
+}
+
+/// Returns the public line of an unencrypted Ed25519 key in OpenSSH's format.
+fn read_public(bytes: &[u8]) -> Option<String> {
+    let mut rest = bytes.strip_prefix(b"openssh-key-v1\0")?;
+    let unencrypted = [b"none".as_slice(), b"none", b""];
+    for expected in unencrypted {
+        if take(&mut rest)? != expected {
+            return None;
+        }
+    }
+    let (count, after) = rest.split_at_checked(4)?;
+    rest = after;
+    if count != [0, 0, 0, 1] {
+        return None;
+    }
+    let blob = take(&mut rest)?;
+    let mut inner = take(&mut rest)?.get(8..)?;
+    let kind = take(&mut inner)?;
+    // The public and the private key stand before the comment.
+    let _ = (take(&mut inner)?, take(&mut inner)?);
+    let comment = std::str::from_utf8(take(&mut inner)?).ok()?;
+    (kind == KIND.as_bytes()).then(|| format!("{KIND} {} {comment}", STANDARD.encode(blob)).trim_end().to_owned())
+}
+
+fn take<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, after) = from.split_at_checked(4)?;
+    let length = u32::from_be_bytes(length.try_into().ok()?) as usize;
+    let (value, after) = after.split_at_checked(length)?;
+    *from = after;
+    Some(value)
+}

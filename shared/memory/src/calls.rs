@@ -1,0 +1,106 @@
+//! Counts of the calls that ports answered, by caller and operation: what a real account would bill.
+
+use sluice_runtime::record::{Record, Write};
+use std::collections::BTreeMap;
+
+/// The caller of ports that name none.
+pub const NOBODY: &str = "";
+
+/// Calls and units since the last reset.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Calls {
+    /// Calls by operation (`records.commit`, `queues.send` …).
+    pub by_operation: BTreeMap<&'static str, u64>,
+    /// The same by who called ([`crate::World::ports_of`]), with what each used.
+    pub by_caller: BTreeMap<&'static str, BTreeMap<&'static str, Used>>,
+    /// Records written, conditions checked included.
+    pub records_written: u64,
+    /// Bytes of bodies written.
+    pub bytes_written: u64,
+}
+
+/// What calls of one operation used.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Used {
+    /// Calls.
+    pub calls: u64,
+    /// DynamoDB read request units: one for each 4 KB read consistently, half of one through an index.
+    pub read_units: f64,
+    /// DynamoDB write request units: one for each KB, two in a transaction, and those of the indexes.
+    pub write_units: f64,
+    /// How many of the calls went to FIFO queues.
+    pub fifo_calls: u64,
+}
+
+impl Used {
+    /// Adds what further calls used.
+    pub fn add(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.read_units += other.read_units;
+        self.write_units += other.write_units;
+        self.fifo_calls += other.fifo_calls;
+    }
+}
+
+impl Calls {
+    /// Returns the calls of all operations but the polls of queues.
+    pub fn total(&self) -> u64 {
+        self.by_operation.iter().filter(|(name, _)| **name != "queues.receive").map(|(_, count)| count).sum()
+    }
+
+    pub(crate) fn count(&mut self, caller: &'static str, operation: &'static str, used: Used) {
+        *self.by_operation.entry(operation).or_default() += used.calls;
+        self.by_caller.entry(caller).or_default().entry(operation).or_default().add(used);
+    }
+}
+
+/// Returns the units of a consistent read of one record; one that is not there costs a unit too.
+pub(crate) fn read_units(record: Option<&Record>) -> f64 {
+    record.map_or(1.0, |record| kilobytes_of(size(record), 4))
+}
+
+/// Returns the units of a consistent query, which counts the bytes of all that it returns together.
+pub(crate) fn query_units<'a>(records: impl IntoIterator<Item = &'a Record>) -> f64 {
+    kilobytes_of(records.into_iter().map(size).sum(), 4)
+}
+
+/// Returns the units of a write or of several in one transaction, `old` telling what was stored under a key before.
+pub(crate) fn write_units<'a>(writes: &[Write], old: impl Fn(&Write) -> Option<&'a Record>) -> f64 {
+    let each = if writes.len() > 1 { 2.0 } else { 1.0 };
+    let units = |write: &Write| {
+        let before = old(write);
+        let after = match write {
+            Write::Put { record, .. } => Some(record),
+            Write::Delete { .. } | Write::Check { .. } => None,
+        };
+        let own = each * kilobytes_of(before.map_or(0, size).max(after.map_or(0, size)), 1);
+        if let Write::Check { .. } = write { own } else { own + index_units(before, after) }
+    };
+    writes.iter().map(units).sum()
+}
+
+/// An index that holds keys alone is written where the record's place in it changes: once to leave, once to enter.
+fn index_units(before: Option<&Record>, after: Option<&Record>) -> f64 {
+    let moved =
+        |before: bool, after: bool, same: bool| if same { 0.0 } else { f64::from(u8::from(before) + u8::from(after)) };
+    let due = |record: Option<&Record>| record.and_then(|record| record.look_at);
+    let find = |record: Option<&Record>| record.and_then(|record| record.find.clone());
+    moved(due(before).is_some(), due(after).is_some(), due(before) == due(after))
+        + moved(find(before).is_some(), find(after).is_some(), find(before) == find(after))
+}
+
+/// Attribute names, numbers and the key's own bytes, roughly.
+const OVERHEAD_BYTES: usize = 120;
+
+/// A poke in an outbox, roughly.
+const POKE_BYTES: usize = 150;
+
+fn size(record: &Record) -> usize {
+    let outbox = record.outbox.len() * POKE_BYTES;
+    record.key.partition.len() + record.key.sort.len() + record.body.len() + outbox + OVERHEAD_BYTES
+}
+
+#[expect(clippy::cast_precision_loss, reason = "records are far smaller than 2^52 bytes")]
+fn kilobytes_of(bytes: usize, unit: usize) -> f64 {
+    bytes.div_ceil(unit * 1_024).max(1) as f64
+}

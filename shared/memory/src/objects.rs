@@ -1,0 +1,55 @@
+//! Object storage in memory.
+
+use crate::world::World;
+use async_trait::async_trait;
+use bytes::Bytes;
+use sluice_runtime::object::{Object, PutMode, Stored};
+use sluice_runtime::{Objects, PortError};
+
+#[async_trait]
+impl Objects for World {
+    async fn get(&self, key: &str) -> Result<Option<Object>, PortError> {
+        self.with("objects.get", |state| {
+            Ok(state
+                .objects
+                .get(key)
+                .map(|(bytes, version)| Object { bytes: bytes.clone(), etag: version.to_string() }))
+        })
+        .await
+    }
+
+    async fn put(&self, key: &str, bytes: Bytes, mode: PutMode, _content_type: &str) -> Result<Stored, PortError> {
+        self.with("objects.put", |state| {
+            let found = state.objects.get(key).map(|(_, version)| version.to_string());
+            let allowed = match &mode {
+                PutMode::Always => true,
+                PutMode::IfAbsent => found.is_none(),
+                PutMode::IfMatch(etag) => found.as_ref() == Some(etag),
+            };
+            if !allowed {
+                return Ok(Stored::Lost);
+            }
+            state.object_versions += 1;
+            state.objects.insert(key.to_owned(), (bytes, state.object_versions));
+            Ok(Stored::Yes)
+        })
+        .await
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<String>, PortError> {
+        self.with("objects.list", |state| {
+            let keys =
+                state.objects.range(prefix.to_owned()..).map(|(key, _)| key).take_while(|key| key.starts_with(prefix));
+            Ok(keys.filter(|key| after.is_none_or(|after| key.as_str() > after)).take(limit).cloned().collect())
+        })
+        .await
+    }
+
+    async fn delete(&self, key: &str) -> Result<(), PortError> {
+        self.with("objects.delete", |state| {
+            state.objects.remove(key);
+            Ok(())
+        })
+        .await
+    }
+}

@@ -1,0 +1,103 @@
+//! The message queues in memory, on the pure rules of [`crate::sqs`].
+
+use crate::sqs::{NewMessage, Poll};
+use crate::world::{State, World};
+use async_trait::async_trait;
+use sluice_model::poke::Queue;
+use sluice_runtime::port::{Incoming, Outgoing};
+use sluice_runtime::{Entropy, PortError, Queues};
+
+#[async_trait]
+impl Queues for World {
+    async fn send(&self, queue: Queue, messages: Vec<Outgoing>) -> Result<(), PortError> {
+        let ids: Vec<String> = messages.iter().map(|_| self.token()).collect();
+        self.with("queues.send", |state| {
+            // Ten a request, as the real service takes them: each further ten is a call.
+            state.used.calls += (messages.len().saturating_sub(1) / 10) as u64;
+            state.used.fifo_calls = if queue.is_fifo() { state.used.calls } else { 0 };
+            let now = state.now.0;
+            let held = state
+                .queues
+                .get_mut(&queue)
+                .ok_or_else(|| PortError::unknown(format!("send to {queue:?}"), "no such queue"))?;
+            for (message, id) in messages.into_iter().zip(ids) {
+                let mut new = NewMessage::body(message.body);
+                if let Some(group) = message.group {
+                    new = new.group(group);
+                }
+                if queue.is_fifo() {
+                    new = new.dedup(id);
+                } else if message.delay_seconds > 0 {
+                    new = new.delay(message.delay_seconds);
+                }
+                held.send(new, now)
+                    .map_err(|refusal| PortError::unknown(format!("send to {queue:?}"), refusal.code()))?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn receive(
+        &self,
+        queue: Queue,
+        max: u32,
+        _wait_seconds: u32,
+        visibility_seconds: u32,
+    ) -> Result<Vec<Incoming>, PortError> {
+        self.with("queues.receive", |state| {
+            state.used.fifo_calls = u64::from(queue.is_fifo());
+            receive(state, queue, max, visibility_seconds)
+        })
+        .await
+    }
+
+    async fn acknowledge(&self, queue: Queue, receipt: &str) -> Result<(), PortError> {
+        self.with("queues.acknowledge", |state| {
+            state.used.fifo_calls = u64::from(queue.is_fifo());
+            let now = state.now.0;
+            if let Some(held) = state.queues.get_mut(&queue) {
+                held.delete(receipt, now)
+                    .map_err(|refusal| PortError::unknown(format!("acknowledge in {queue:?}"), refusal.code()))?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn postpone(&self, queue: Queue, receipt: &str, seconds: u32) -> Result<(), PortError> {
+        self.with("queues.postpone", |state| {
+            state.used.fifo_calls = u64::from(queue.is_fifo());
+            let now = state.now.0;
+            if let Some(held) = state.queues.get_mut(&queue) {
+                held.change_visibility(receipt, seconds, now)
+                    .map_err(|refusal| PortError::unknown(format!("postpone in {queue:?}"), refusal.code()))?;
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+pub(crate) fn receive(
+    state: &mut State,
+    queue: Queue,
+    max: u32,
+    visibility_seconds: u32,
+) -> Result<Vec<Incoming>, PortError> {
+    let now = state.now.0;
+    let attempt = || format!("receive from {queue:?}");
+    let held = state.queues.get_mut(&queue).ok_or_else(|| PortError::unknown(attempt(), "no such queue"))?;
+    let poll = Poll { max: max as usize, visibility_seconds: Some(visibility_seconds) };
+    let received =
+        held.receive(poll, now, &mut state.chooser).map_err(|refusal| PortError::unknown(attempt(), refusal.code()))?;
+    state.dead.entry(queue).or_default().extend(received.dead);
+    let incoming = received.messages.into_iter().map(|delivered| Incoming {
+        id: delivered.message.id,
+        body: delivered.message.body,
+        receipt: delivered.receipt,
+        group: delivered.message.group,
+        receive_count: delivered.message.receives,
+    });
+    Ok(incoming.collect())
+}

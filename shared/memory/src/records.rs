@@ -1,0 +1,141 @@
+//! The table in memory: conditions, transactions and both indexes, with the limits of DynamoDB.
+
+use crate::calls::{query_units, read_units, write_units};
+use crate::world::{State, World};
+use async_trait::async_trait;
+use sluice_model::Timestamp;
+use sluice_runtime::port::due_shard;
+use sluice_runtime::record::{BODY_BYTES_MAX, Committed, Expect, Key, Query, Record, TRANSACTION_RECORDS_MAX, Write};
+use sluice_runtime::{PortError, Records};
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+#[async_trait]
+impl Records for World {
+    async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError> {
+        self.with("records.get", |state| {
+            let found: Vec<Option<Record>> = keys.iter().map(|key| state.records.get(key).cloned()).collect();
+            state.used.read_units = found.iter().map(|record| read_units(record.as_ref())).sum();
+            Ok(found)
+        })
+        .await
+    }
+
+    async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError> {
+        self.with("records.query", |state| {
+            let first = query.after.as_ref().filter(|after| **after >= query.prefix);
+            let from = Key::new(query.partition.clone(), first.unwrap_or(&query.prefix).clone());
+            let bound = if first.is_some() { Bound::Excluded(from) } else { Bound::Included(from) };
+            let found: Vec<Record> = state
+                .records
+                .range((bound, Bound::Unbounded))
+                .take_while(|(key, _)| key.partition == query.partition && key.sort.starts_with(&query.prefix))
+                .take(query.limit)
+                .map(|(_, record)| record.clone())
+                .collect();
+            state.used.read_units = query_units(&found);
+            Ok(found)
+        })
+        .await
+    }
+
+    async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError> {
+        self.with("records.due", |state| {
+            state.used.read_units = 0.5;
+            let due = state.due.iter().filter(|(s, at, _)| *s == shard && *at <= until);
+            Ok(due.take(limit).map(|(_, _, key)| key.clone()).collect())
+        })
+        .await
+    }
+
+    async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError> {
+        self.with("records.find", |state| {
+            state.used.read_units = 0.5;
+            let from = (partition.to_owned(), String::new());
+            let found = state.find.range(from..).take_while(|((p, _), _)| p == partition);
+            let mut keys: Vec<_> =
+                found.filter(|((_, s), _)| before.is_none_or(|b| s.as_str() < b)).map(|(_, k)| k.clone()).collect();
+            keys.reverse();
+            keys.truncate(limit);
+            Ok(keys)
+        })
+        .await
+    }
+
+    async fn commit(&self, writes: Vec<Write>, _write_id: &str) -> Result<Committed, PortError> {
+        self.with("records.commit", |state| {
+            check_limits(&writes)?;
+            state.used.write_units = write_units(&writes, |write| state.records.get(write.key()));
+            let lost: Vec<Key> =
+                writes.iter().filter(|write| !holds(state, write)).map(|write| write.key().clone()).collect();
+            if !lost.is_empty() {
+                return Ok(Committed::Lost(lost));
+            }
+            for write in writes {
+                apply(state, write);
+            }
+            Ok(Committed::Yes)
+        })
+        .await
+    }
+}
+
+fn check_limits(writes: &[Write]) -> Result<(), PortError> {
+    let refused = |why: String| Err(PortError::unknown("commit a transaction", why));
+    if writes.len() > TRANSACTION_RECORDS_MAX {
+        return refused(format!("{} records; at most {TRANSACTION_RECORDS_MAX}", writes.len()));
+    }
+    let keys: BTreeSet<&Key> = writes.iter().map(Write::key).collect();
+    if keys.len() < writes.len() {
+        return refused("one record is named twice".to_owned());
+    }
+    for write in writes {
+        if let Write::Put { record, .. } = write
+            && record.body.len() > BODY_BYTES_MAX
+        {
+            return refused(format!("{} has {} bytes; at most {BODY_BYTES_MAX}", record.key, record.body.len()));
+        }
+    }
+    Ok(())
+}
+
+fn holds(state: &State, write: &Write) -> bool {
+    let (key, expect) = match write {
+        Write::Put { record, expect } => (&record.key, expect),
+        Write::Delete { key, expect } | Write::Check { key, expect } => (key, expect),
+    };
+    let found = state.records.get(key);
+    match expect {
+        Expect::Absent => found.is_none(),
+        Expect::Revision(revision) => found.is_some_and(|record| record.revision == *revision),
+        Expect::FenceAtMost(fence) => found.is_none_or(|record| record.fence <= *fence),
+        Expect::Anything => true,
+    }
+}
+
+pub(crate) fn apply(state: &mut State, write: Write) {
+    let (key, record) = match write {
+        Write::Put { record, .. } => (record.key.clone(), Some(record)),
+        Write::Delete { key, .. } => (key, None),
+        Write::Check { .. } => return,
+    };
+    state.calls.records_written += 1;
+    if let Some(old) = state.records.remove(&key) {
+        if let Some(at) = old.look_at {
+            state.due.remove(&(due_shard(&key.partition), at, key.clone()));
+        }
+        if let Some(find) = old.find {
+            state.find.remove(&find);
+        }
+    }
+    if let Some(record) = record {
+        state.calls.bytes_written += record.body.len() as u64;
+        if let Some(at) = record.look_at {
+            state.due.insert((due_shard(&key.partition), at, key.clone()));
+        }
+        if let Some(find) = record.find.clone() {
+            state.find.insert(find, key.clone());
+        }
+        state.records.insert(key, record);
+    }
+}

@@ -1,0 +1,66 @@
+//! What SQS leaves open, decided by whoever runs the queue.
+
+/// Decides what SQS does not promise. Implementations are deterministic, so that a run can be repeated.
+pub trait Chooser {
+    /// Returns which of `count` candidates (never 0) is delivered next; taken modulo `count`.
+    fn choose(&mut self, count: usize) -> usize;
+
+    /// Returns whether a standard queue leaves the message visible, so that it is delivered once more.
+    fn delivers_twice(&mut self) -> bool {
+        false
+    }
+}
+
+/// Delivers the oldest message first and nothing twice: the kindest queue that SQS allows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Oldest;
+
+impl Chooser for Oldest {
+    fn choose(&mut self, _count: usize) -> usize {
+        0
+    }
+}
+
+/// Shuffles by a seed (SplitMix64) and delivers a message of a standard queue twice in `twice_per_mille` of 1000 cases.
+#[derive(Clone, Copy, Debug)]
+pub struct Seeded {
+    state: u64,
+    twice_per_mille: u16,
+}
+
+impl Seeded {
+    /// Returns a chooser whose whole behaviour follows from `seed`.
+    #[must_use]
+    pub fn new(seed: u64, twice_per_mille: u16) -> Self {
+        Self { state: seed, twice_per_mille }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+impl Chooser for Seeded {
+    fn choose(&mut self, count: usize) -> usize {
+        // The remainder is below `count`, so it always fits.
+        usize::try_from(self.next() % count.max(1) as u64).unwrap_or(0)
+    }
+
+    fn delivers_twice(&mut self) -> bool {
+        self.next() % 1000 < u64::from(self.twice_per_mille)
+    }
+}
+
+impl<C: Chooser + ?Sized> Chooser for &mut C {
+    fn choose(&mut self, count: usize) -> usize {
+        (**self).choose(count)
+    }
+
+    fn delivers_twice(&mut self) -> bool {
+        (**self).delivers_twice()
+    }
+}

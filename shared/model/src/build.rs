@@ -1,0 +1,196 @@
+//! A build: the gate's order, the executor's run, and how it ended.
+//!
+//! The two halves have one writer each: the gate writes [`Order`], whoever executes writes [`Run`] (Z7.6).
+
+use crate::{
+    BuildId, ItemId, JobName, ProviderName, QueueKey, SessionId, Timestamp, change::ChangeRef, git::BranchState,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::fmt;
+
+/// How a build ended, in Zuul's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum BuildResult {
+    /// Everything went well.
+    Success,
+    /// A main playbook failed.
+    Failure,
+    /// The time for a phase was used up.
+    TimedOut,
+    /// A post-run playbook failed.
+    PostFailure,
+    /// It did not count and is to be attempted again (pre-run failed, host or executor lost).
+    Retry,
+    /// Every attempt was a [`Self::Retry`].
+    RetryLimit,
+    /// The gate asked for it to stop.
+    Aborted,
+    /// No provider can give the nodes.
+    NodeFailure,
+    /// A job it depends on did not succeed.
+    Skipped,
+    /// A change's repositories could not be merged.
+    MergeConflict,
+    /// The job as configured cannot be executed (a missing playbook or role, an undecipherable secret).
+    ConfigError,
+    /// The executor's disk was full.
+    DiskFull,
+}
+
+impl BuildResult {
+    /// Returns whether the job counts as passed.
+    pub fn passed(self) -> bool {
+        self == Self::Success
+    }
+
+    /// Returns the word Zuul uses.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "SUCCESS",
+            Self::Failure => "FAILURE",
+            Self::TimedOut => "TIMED_OUT",
+            Self::PostFailure => "POST_FAILURE",
+            Self::Retry => "RETRY",
+            Self::RetryLimit => "RETRY_LIMIT",
+            Self::Aborted => "ABORTED",
+            Self::NodeFailure => "NODE_FAILURE",
+            Self::Skipped => "SKIPPED",
+            Self::MergeConflict => "MERGE_CONFLICT",
+            Self::ConfigError => "CONFIG_ERROR",
+            Self::DiskFull => "DISK_FULL",
+        }
+    }
+}
+
+impl fmt::Display for BuildResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What the gate asks for: one attempt of one job for one item.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// The build.
+    pub build: BuildId,
+    /// The queue to tell when it ends.
+    pub queue: QueueKey,
+    /// The item it is for.
+    pub item: ItemId,
+    /// The generation of the item's speculative state.
+    pub generation: u64,
+    /// The job.
+    pub job: JobName,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// Attempts in all.
+    pub max_attempts: u32,
+    /// Whether the result counts.
+    pub voting: bool,
+    /// The object with the item's whole job graph.
+    pub graph: String,
+    /// The object with the merged state ([`Speculation`]).
+    pub speculation: String,
+    /// The change under test.
+    pub change: ChangeRef,
+    /// The event that led here, for people who trace it.
+    pub event_id: String,
+    /// Whether it runs after review.
+    pub post_review: bool,
+    /// The request for its nodes: provider and row; `None` when it needs none.
+    pub request: Option<RequestRef>,
+    /// Why the gate wants it ended; an executor that sees this stops.
+    pub stop: Option<String>,
+    /// When it was ordered.
+    pub ordered_at: Timestamp,
+}
+
+/// Where a request for nodes stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestRef {
+    /// The provider's cell.
+    pub provider: ProviderName,
+    /// The row `<priority>-<relative>-<sequence>`.
+    pub row: String,
+}
+
+/// The merged state that an item is tested in; kept as an object, since it may be large.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Speculation {
+    /// Changes ahead, oldest first, the item's own last.
+    pub changes: Vec<SpeculativeChange>,
+    /// Every branch that matters to the jobs: changed ones, and those of required projects, playbooks and roles.
+    pub branches: Vec<BranchState>,
+    /// Branches whose proposed configuration counts, since a change of the list edits it.
+    #[serde(default)]
+    pub configured: Vec<crate::git::BranchKey>,
+}
+
+/// A change in the tested state, with what jobs are told about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpeculativeChange {
+    /// The change.
+    pub change: ChangeRef,
+    /// Where people look at it.
+    pub url: String,
+    /// Its title.
+    pub title: String,
+    /// Its description.
+    pub message: String,
+    /// The merge commit made for it.
+    pub merge_commit: Option<crate::git::Oid>,
+}
+
+/// What an executor does with a build. Each write shows `fence`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// The build.
+    pub build: BuildId,
+    /// The executor's life that owns it.
+    pub session: SessionId,
+    /// Grows at every claim of this build.
+    pub fence: u64,
+    /// What it is doing.
+    pub phase: Phase,
+    /// When it was claimed.
+    pub claimed_at: Timestamp,
+    /// Where its log is read: an address on the executor while it runs, an object prefix afterwards.
+    pub log: Option<String>,
+}
+
+/// Where a run stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Claimed; the workspace is being made.
+    Preparing,
+    /// Ansible runs.
+    Running {
+        /// When the first playbook started.
+        started_at: Timestamp,
+        /// Whether it is known by now that the build will fail.
+        pre_fail: bool,
+    },
+    /// Over.
+    Ended(Ended),
+}
+
+/// The end of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// How it ended.
+    pub result: BuildResult,
+    /// Why, in a sentence for people, where the word is not enough.
+    pub detail: Option<String>,
+    /// When the first playbook started.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub ended_at: Timestamp,
+    /// What the job returned (`zuul_return`), without secrets.
+    #[serde(default)]
+    pub data: Map<String, Value>,
+    /// The address of its logs, ending in `/`.
+    pub log_url: Option<String>,
+}

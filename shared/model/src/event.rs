@@ -1,0 +1,72 @@
+//! Events of forges, in the vocabulary that Zuul's GitHub triggers use. A hint: the change is read again before anything is decided.
+
+use crate::{BranchName, ConnectionName, ProjectName, git::Oid};
+use serde::{Deserialize, Serialize};
+
+/// Something a forge told about one of its projects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForgeEvent {
+    /// The connection it came by.
+    pub connection: ConnectionName,
+    /// The project it is about.
+    pub project: ProjectName,
+    /// The login that caused it.
+    pub sender: String,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EventKind {
+    /// A change, its reviews, comments or statuses.
+    Change {
+        /// The number of the change.
+        number: u64,
+        /// `pull_request`, `pull_request_review` or `check_run`.
+        event: String,
+        /// `opened`, `changed`, `closed`, `reopened`, `comment`, `labeled`, `unlabeled`, `status`, `submitted`, `dismissed`, `edited`, `requested`.
+        action: String,
+        /// A comment's text.
+        comment: Option<String>,
+        /// The label put on or taken off.
+        label: Option<String>,
+        /// A review's verdict: `approved`, `changes_requested` or `comment`.
+        state: Option<String>,
+        /// A status as `login:context:state`.
+        status: Option<String>,
+    },
+    /// A status or check run on a commit: it concerns each open change whose head is that commit.
+    Commit {
+        /// The commit.
+        head: Oid,
+        /// `pull_request` (a status) or `check_run`.
+        event: String,
+        /// `status`, `requested` or `completed`.
+        action: String,
+        /// `login:context:state`.
+        status: String,
+    },
+    /// Nobody told anything: the project's open changes are to be compared with what is known here, and gaps mended.
+    Sweep,
+    /// A branch or tag moved.
+    Push {
+        /// The whole ref, `refs/heads/main`.
+        git_ref: String,
+        /// Where it was; all zeros for a new ref.
+        oldrev: Oid,
+        /// Where it is; all zeros for a deleted ref.
+        newrev: Oid,
+    },
+}
+
+impl EventKind {
+    /// Returns the branch that a push moved.
+    pub fn pushed_branch(&self) -> Option<BranchName> {
+        match self {
+            Self::Push { git_ref, .. } => git_ref.strip_prefix("refs/heads/").map(BranchName::from),
+            Self::Change { .. } | Self::Commit { .. } | Self::Sweep => None,
+        }
+    }
+}

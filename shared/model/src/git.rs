@@ -1,0 +1,90 @@
+//! Git's ids and the state of branches that a build is made of.
+
+use crate::{BranchName, ProjectName};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A git object id in hexadecimal.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Oid(pub String);
+
+impl Oid {
+    /// Returns the id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns its first eight digits, for people.
+    pub fn short(&self) -> &str {
+        self.0.get(..8).unwrap_or(&self.0)
+    }
+}
+
+impl fmt::Display for Oid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for Oid {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+/// A branch of a project.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct BranchKey {
+    /// The project.
+    pub project: ProjectName,
+    /// The branch.
+    pub branch: BranchName,
+}
+
+impl fmt::Display for BranchKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.project.name(), self.branch)
+    }
+}
+
+/// A commit with its tree: what a branch is, was or would be.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Commit {
+    /// The commit.
+    pub id: Oid,
+    /// Its tree. Two commits with one tree hold the same files; this is what "tested = landed" compares.
+    pub tree: Oid,
+}
+
+/// How a change is put into its branch (Zuul's `merge-mode`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MergeMode {
+    /// A merge commit with two parents.
+    #[default]
+    Merge,
+    /// As `merge`; the name that an older strategy of git had.
+    MergeResolve,
+    /// Each commit again on the tip.
+    CherryPick,
+    /// One commit with all that the change does.
+    SquashMerge,
+    /// The commits again on the tip, with new ids.
+    Rebase,
+    /// As `rebase`, along first parents.
+    RebaseFirstParent,
+}
+
+/// What one branch is before and after the changes under test.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BranchState {
+    /// Which branch.
+    pub branch: BranchKey,
+    /// The tip the changes were put on.
+    pub base: Commit,
+    /// The result: what is tested. Equal to `base` where nothing was put on it.
+    pub result: Commit,
+    /// Object keys of the packs that together hold everything reachable from `result`.
+    pub packs: Vec<String>,
+}

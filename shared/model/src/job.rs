@@ -1,0 +1,281 @@
+//! A job frozen for one item: everything an executor needs, and nothing that still has to be decided (Z4.7).
+
+use crate::{BranchName, ConnectionName, JobName, LabelName, ProjectName, git::Oid, id::digest};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// The jobs of one item, in the order the configuration names them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct JobGraph {
+    /// Frozen jobs; dependencies name others of the list.
+    pub jobs: Vec<FrozenJob>,
+}
+
+impl JobGraph {
+    /// Returns what the gate has to know about each job.
+    pub fn summaries(&self) -> Vec<JobSummary> {
+        self.jobs.iter().map(FrozenJob::summary).collect()
+    }
+}
+
+/// One job with every matching variant applied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrozenJob {
+    /// The job's name.
+    pub name: JobName,
+    /// Its ancestors and variants in the order they were applied, for people.
+    #[serde(default)]
+    pub inheritance: Vec<String>,
+    /// Jobs of the same item that come first.
+    #[serde(default)]
+    pub dependencies: Vec<Dependency>,
+    /// Whether its result counts.
+    pub voting: bool,
+    /// Attempts in all, at least 1.
+    pub attempts: u32,
+    /// Time for the run phase in seconds (includes pre-run unless `pre_timeout_seconds` is set).
+    pub timeout_seconds: Option<u64>,
+    /// Time for the pre-run phase in seconds.
+    pub pre_timeout_seconds: Option<u64>,
+    /// Time for each post-run playbook in seconds.
+    pub post_timeout_seconds: Option<u64>,
+    /// Nodes and groups, in order of preference; one without nodes runs on the executor alone.
+    pub nodesets: Vec<NodeSet>,
+    /// Playbooks before, in the order they run (outermost parent first).
+    #[serde(default)]
+    pub pre_run: Vec<Playbook>,
+    /// The main playbooks.
+    #[serde(default)]
+    pub run: Vec<Playbook>,
+    /// Playbooks after, in the order they run (innermost child first).
+    #[serde(default)]
+    pub post_run: Vec<Playbook>,
+    /// Repositories to put in place besides the item's own.
+    #[serde(default)]
+    pub required_projects: Vec<RequiredProject>,
+    /// Variables for all hosts.
+    #[serde(default)]
+    pub vars: Map<String, Value>,
+    /// Variables that win over everything else.
+    #[serde(default)]
+    pub extra_vars: Map<String, Value>,
+    /// Variables per node name.
+    #[serde(default)]
+    pub host_vars: BTreeMap<String, Map<String, Value>>,
+    /// Variables per group name.
+    #[serde(default)]
+    pub group_vars: BTreeMap<String, Map<String, Value>>,
+    /// Semaphores to hold while it runs.
+    #[serde(default)]
+    pub semaphores: Vec<SemaphoreUse>,
+    /// Tags for people and pages.
+    #[serde(default)]
+    pub tags: Vec<String>,
+    /// Artifacts' kinds it makes for others.
+    #[serde(default)]
+    pub provides: Vec<String>,
+    /// Artifacts' kinds it wants of others.
+    #[serde(default)]
+    pub requires: Vec<String>,
+    /// Branch to check out where it exists.
+    pub override_checkout: Option<BranchName>,
+    /// Whether it may only run after review (it holds secrets, or says so).
+    #[serde(default)]
+    pub post_review: bool,
+    /// Where repositories lie in the workspace.
+    #[serde(default)]
+    pub workspace_scheme: WorkspaceScheme,
+    /// Ansible's major version as text, when asked for.
+    pub ansible_version: Option<String>,
+    /// The message for a success.
+    pub success_message: Option<String>,
+    /// The message for a failure.
+    pub failure_message: Option<String>,
+    /// The image this job builds.
+    pub image_build_name: Option<String>,
+    /// Attributes that act at run time and have no field of their own yet, as configured.
+    #[serde(default)]
+    pub other: Map<String, Value>,
+}
+
+impl FrozenJob {
+    /// Returns the hash of everything in the job: builds with an equal hash may live on when the layout changes.
+    pub fn hash(&self) -> String {
+        let text = serde_json::to_string(self).unwrap_or_default();
+        digest(&["frozen-job", &text])
+    }
+
+    /// Returns what the gate has to know.
+    pub fn summary(&self) -> JobSummary {
+        JobSummary {
+            name: self.name.clone(),
+            hash: self.hash(),
+            dependencies: self.dependencies.clone(),
+            voting: self.voting,
+            attempts: self.attempts,
+            labels: self.nodesets.iter().map(|set| set.nodes.iter().map(|node| node.label.clone()).collect()).collect(),
+            semaphores: self.semaphores.clone(),
+            success_message: self.success_message.clone(),
+            failure_message: self.failure_message.clone(),
+        }
+    }
+}
+
+/// What the gate has to know about a job; it is small enough to lie in an item's record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSummary {
+    /// The job's name.
+    pub name: JobName,
+    /// The hash of the frozen job.
+    pub hash: String,
+    /// Jobs of the same item that come first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dependencies: Vec<Dependency>,
+    /// Whether its result counts.
+    pub voting: bool,
+    /// Attempts in all.
+    pub attempts: u32,
+    /// The labels it needs, one list per alternative nodeset; an empty first list needs no node.
+    pub labels: Vec<Vec<LabelName>>,
+    /// Semaphores to hold while it runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub semaphores: Vec<SemaphoreUse>,
+    /// The message for a success.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub success_message: Option<String>,
+    /// The message for a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_message: Option<String>,
+}
+
+/// A job that has to come first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dependency {
+    /// The other job.
+    pub name: JobName,
+    /// Whether it is only waited for where it runs at all.
+    #[serde(default)]
+    pub soft: bool,
+}
+
+/// Named nodes and groups of them (Z3.1).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct NodeSet {
+    /// The nodeset's name; empty for one written in line.
+    #[serde(default)]
+    pub name: String,
+    /// Its nodes in order.
+    pub nodes: Vec<NodeSpec>,
+    /// Its groups in order.
+    #[serde(default)]
+    pub groups: Vec<Group>,
+}
+
+/// One node of a nodeset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSpec {
+    /// The host's names in the inventory, the first the node's own.
+    pub names: Vec<String>,
+    /// The label it is made from.
+    pub label: LabelName,
+}
+
+/// A group of nodes in the inventory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// The group's name.
+    pub name: String,
+    /// Names of its nodes.
+    pub nodes: Vec<String>,
+}
+
+/// A playbook and what it may see.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Playbook {
+    /// The connection of the project it lies in.
+    pub connection: ConnectionName,
+    /// The project it lies in.
+    pub project: ProjectName,
+    /// The branch of that project whose definition named it.
+    pub branch: BranchName,
+    /// The commit of a trusted playbook's project that was merged when the job was frozen; untrusted ones come from the tested state.
+    pub commit: Option<Oid>,
+    /// The path within the project, as written.
+    pub path: String,
+    /// Whether it comes from a config project (Z7.5).
+    pub trusted: bool,
+    /// Roles to have in place.
+    #[serde(default)]
+    pub roles: Vec<Role>,
+    /// Secrets it sees, by the name of their variable (Z5.5).
+    #[serde(default)]
+    pub secrets: BTreeMap<String, SecretUse>,
+    /// Semaphores held while it runs.
+    #[serde(default)]
+    pub semaphores: Vec<String>,
+    /// Whether it runs even for an aborted build.
+    #[serde(default)]
+    pub cleanup: bool,
+    /// How deep the definition stands in the inheritance: 0 is the base job.
+    #[serde(default)]
+    pub nesting_level: u32,
+}
+
+/// A source of Ansible roles (Z4.6).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Role {
+    /// The connection of the project.
+    pub connection: ConnectionName,
+    /// The project that holds them.
+    pub project: ProjectName,
+    /// The directory it is placed in, which is what playbooks call it.
+    pub target_name: String,
+    /// Whether it is the playbook's own project, offered without being asked for.
+    pub implicit: bool,
+}
+
+/// A secret's ciphertext as it stands in the configuration; only an executor opens it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretUse {
+    /// The secret's name.
+    pub secret: String,
+    /// The project whose key pair encrypted it.
+    pub project: ProjectName,
+    /// The mapping with `{"!encrypted/pkcs1-oaep": [..]}` in place of each ciphertext.
+    pub data: Value,
+}
+
+/// A repository that is put in place besides the item's own (Z4.3).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequiredProject {
+    /// The connection of the project.
+    pub connection: ConnectionName,
+    /// The project.
+    pub project: ProjectName,
+    /// The branch to check out where it exists.
+    pub override_checkout: Option<BranchName>,
+}
+
+/// A semaphore and when it is taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SemaphoreUse {
+    /// The semaphore's name.
+    pub name: String,
+    /// Whether nodes are asked for before it is taken.
+    #[serde(default)]
+    pub resources_first: bool,
+}
+
+/// Where repositories lie below `src/`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkspaceScheme {
+    /// `src/<host>/<name>`.
+    #[default]
+    Golang,
+    /// `src/<last part of the name>`.
+    Flat,
+    /// `src/<host>/<first part>/<url-quoted name>`.
+    Unique,
+}

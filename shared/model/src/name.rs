@@ -1,0 +1,162 @@
+//! Names people give to things, each its own type so that one is never taken for another.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub String);
+
+        impl $name {
+            /// Returns the name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self(text.to_owned())
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                Self(text)
+            }
+        }
+    };
+}
+
+name!(
+    /// A tenant's name (Z2.1).
+    TenantName
+);
+name!(
+    /// A pipeline's name, unique in its tenant (Z6.1).
+    PipelineName
+);
+name!(
+    /// A shared change queue's name (Z6.3); for a project without one, the project's canonical name.
+    QueueName
+);
+name!(
+    /// A job's name, unique in its tenant.
+    JobName
+);
+name!(
+    /// A branch without `refs/heads/`.
+    BranchName
+);
+name!(
+    /// The name of a configured connection to a forge, for example `github`.
+    ConnectionName
+);
+name!(
+    /// A label of the node pool (Z1.13).
+    LabelName
+);
+name!(
+    /// A provider of nodes.
+    ProviderName
+);
+
+/// A project's canonical name: the forge's host name and the repository's path there (`github.com/org/project`).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ProjectName(pub String);
+
+impl ProjectName {
+    /// Returns the canonical name of `name` on `host`.
+    pub fn new(host: &str, name: &str) -> Self {
+        Self(format!("{host}/{name}"))
+    }
+
+    /// Returns the whole canonical name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the host part; empty for a name without one.
+    pub fn host(&self) -> &str {
+        self.0.split_once('/').map_or("", |(host, _)| host)
+    }
+
+    /// Returns the repository's path on its forge (`org/project`), which is how users name it.
+    pub fn name(&self) -> &str {
+        self.0.split_once('/').map_or(self.0.as_str(), |(_, name)| name)
+    }
+
+    /// Returns the last part of the path (`project`).
+    pub fn short_name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or(&self.0)
+    }
+}
+
+impl fmt::Display for ProjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for ProjectName {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+/// Which change queue of which pipeline of which tenant: the name of a queue cell.
+///
+/// An independent pipeline has one such queue for each change it tests; its `queue` is then the change's own text.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct QueueKey {
+    /// The tenant the queue belongs to.
+    pub tenant: TenantName,
+    /// The pipeline.
+    pub pipeline: PipelineName,
+    /// The queue within the pipeline.
+    pub queue: QueueName,
+}
+
+impl fmt::Display for QueueKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", escape(self.tenant.as_str()), escape(self.pipeline.as_str()), escape(self.queue.as_str()))
+    }
+}
+
+/// Returns `text` with `%`, `/` and `#` written as `%25`, `%2f` and `%23`, so that it is one part of a key (C2.1).
+pub fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '%' => escaped.push_str("%25"),
+            '/' => escaped.push_str("%2f"),
+            '#' => escaped.push_str("%23"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// L3.4, C2.1
+    #[test]
+    fn a_canonical_name_is_one_part_of_a_key() {
+        let project = ProjectName::new("github.com", "org/pro#ject");
+        assert_eq!((project.host(), project.name(), project.short_name()), ("github.com", "org/pro#ject", "pro#ject"));
+        let key = QueueKey { tenant: "one".into(), pipeline: "gate".into(), queue: project.as_str().into() };
+        assert_eq!(key.to_string(), "one/gate/github.com%2forg%2fpro%23ject");
+    }
+}

@@ -1,0 +1,216 @@
+//! What a plan reads: the whole cell and the facts just observed outside it.
+
+use crate::limits::{ProviderLimits, Resources};
+use crate::node::{InstanceId, Machine, Node, NodeState};
+use crate::request::Request;
+use serde::{Deserialize, Serialize};
+use sluice_model::{BuildId, NodeId, ProviderName, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A provider's cell as it was read, with what was seen outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The cell's head.
+    pub head: ProviderHead,
+    /// What the provider may do.
+    pub limits: ProviderLimits,
+    /// Every request row of the provider.
+    pub requests: Vec<Request>,
+    /// Every node record of the provider.
+    pub nodes: Vec<Node>,
+    /// What was seen outside since the last plan.
+    pub facts: Facts,
+}
+
+impl Snapshot {
+    /// Returns the builds whose orders and runs the plan wants to know: those that wait for nodes and those that run on some.
+    pub fn builds_to_look_at(&self) -> BTreeSet<BuildId> {
+        let waiting = self.requests.iter().map(|request| request.build.clone());
+        let running = self.nodes.iter().filter_map(|node| match &node.state {
+            NodeState::InUse { build, .. } => Some(build.clone()),
+            _ => None,
+        });
+        waiting.chain(running).collect()
+    }
+
+    /// Returns whether the provider's machines should be listed before planning: one is about to change, or a look for leaks is due.
+    ///
+    /// The listing must begin before the cell is read: then a machine without a record is one whose record is gone.
+    pub fn needs_listing(&self, now: Timestamp) -> bool {
+        let moving = self.nodes.iter().any(|node| {
+            !node.is_static()
+                && matches!(
+                    node.state,
+                    NodeState::Requested(_) | NodeState::Building { .. } | NodeState::Deleting { .. }
+                )
+        });
+        moving || (self.limits.has_cloud() && now >= self.head.listed_at.plus_seconds(self.limits.pace.leak_seconds))
+    }
+}
+
+/// The head of a provider's cell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderHead {
+    /// The provider.
+    pub provider: ProviderName,
+    /// The quota of the last plan, for people.
+    pub quota: Resources,
+    /// What exists, or may exist.
+    pub used: Resources,
+    /// What is kept free for placed requests.
+    pub reserved: Resources,
+    /// Whether launches wait.
+    pub paused: Paused,
+    /// The zone that the next placement starts from.
+    pub next_zone: u32,
+    /// The number of the last placement; grows.
+    pub generation: u64,
+    /// When the provider's machines were listed last.
+    pub listed_at: Timestamp,
+    /// Nothing is launched for min-ready before this; moves on when such a machine fails.
+    pub min_ready_not_before: Timestamp,
+}
+
+impl ProviderHead {
+    /// Returns the head of a provider that was never used.
+    pub fn new(provider: ProviderName) -> Self {
+        Self {
+            provider,
+            quota: Resources::default(),
+            used: Resources::default(),
+            reserved: Resources::default(),
+            paused: Paused::No,
+            next_zone: 0,
+            generation: 0,
+            listed_at: Timestamp(0),
+            min_ready_not_before: Timestamp(0),
+        }
+    }
+}
+
+/// Whether a provider launches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Paused {
+    /// It does.
+    No,
+    /// Somebody wants it to rest; nothing is placed or launched until it is taken back.
+    ByOperator {
+        /// Why.
+        reason: String,
+    },
+    /// The cloud itself refused for its own quota: no launch until then.
+    ByCloud {
+        /// Until when.
+        until: Timestamp,
+    },
+}
+
+/// What was seen outside the cell.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// Our machines at the provider; `None` when nobody looked, or the look failed.
+    pub listing: Option<Listing>,
+    /// Answers to launches.
+    pub launches: BTreeMap<NodeId, LaunchFact>,
+    /// Answers to checks.
+    pub checks: BTreeMap<NodeId, CheckFact>,
+    /// Builds that were looked at; one that is missing here was not.
+    pub builds: BTreeMap<BuildId, BuildFact>,
+}
+
+/// Every machine at the provider that bears our tag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing {
+    /// When the look began; before the cell was read.
+    pub taken_at: Timestamp,
+    /// The machines; also terminated ones that are still shown.
+    pub instances: Vec<InstanceFact>,
+}
+
+/// A machine as listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstanceFact {
+    /// What it is and where.
+    pub machine: Machine,
+    /// The node its tag names.
+    pub node: Option<NodeId>,
+    /// What it does.
+    pub state: InstanceState,
+}
+
+/// What a machine does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstanceState {
+    /// Starting.
+    Pending,
+    /// Running.
+    Running,
+    /// Stopping, or stopped; it still counts on the cloud's quota of existing machines.
+    Stopping,
+    /// Gone.
+    Terminated,
+}
+
+/// The answer to a launch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LaunchFact {
+    /// A machine exists.
+    Launched(Machine),
+    /// The cloud's own quota is used up: nothing was made.
+    Quota(String),
+    /// The zone has none of these left: nothing was made.
+    NoCapacity(String),
+    /// It will never work: nothing was made.
+    Permanent(String),
+    /// The token belongs to another call: a new node is needed.
+    TokenTaken(String),
+    /// It is not known what happened, or it may work later.
+    Transient {
+        /// Why.
+        why: String,
+        /// Seconds to wait at least.
+        retry_after_seconds: u64,
+    },
+}
+
+/// The answer to a check of a booted machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CheckFact {
+    /// A login worked.
+    Passed {
+        /// The host keys it showed, in known_hosts form without the host.
+        host_keys: Vec<String>,
+    },
+    /// Nobody answers yet, or not as hoped.
+    NotYet(String),
+    /// It will never be right (other host keys than configured).
+    Failed(String),
+}
+
+/// Where a build stands, as its order and run say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BuildFact {
+    /// Nobody has claimed it.
+    Waiting,
+    /// An executor runs it.
+    Claimed,
+    /// It is over.
+    Ended,
+    /// It is over, and its nodes are to be kept.
+    EndedHeld {
+        /// Why.
+        reason: String,
+        /// Until when.
+        until: Timestamp,
+    },
+    /// The gate wants no result any more and nobody had claimed it (Z1.7).
+    Withdrawn,
+    /// There is no such build.
+    Gone,
+}
+
+/// Returns the machines of `listing` by id.
+pub(crate) fn by_instance(listing: &Listing) -> BTreeMap<&InstanceId, &InstanceFact> {
+    listing.instances.iter().map(|fact| (&fact.machine.instance, fact)).collect()
+}

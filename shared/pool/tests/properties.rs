@@ -1,0 +1,231 @@
+//! Whatever happens, and in whatever order: quota, order, and no machine forgotten.
+#![allow(clippy::unwrap_used, missing_docs, dead_code, reason = "a test may panic")]
+
+mod common;
+
+use common::{World, label, limits, request};
+use proptest::prelude::*;
+use sluice_pool::*;
+use std::collections::BTreeSet;
+
+const QUOTA: u32 = 8;
+
+/// What may happen between two plans.
+#[derive(Debug, Clone)]
+enum Happening {
+    Ask(Vec<&'static str>),
+    CarryOut,
+    /// Some of what was asked for is done, but the answers are lost.
+    LoseAnswers,
+    /// What was asked for is not done at all: a crash after the commit.
+    Crash,
+    LaunchesAnswer(LaunchFact),
+    MachineEnds(usize),
+    NeverBoots,
+    Claim(usize),
+    End(usize),
+    Withdraw(usize),
+    Wait(u64),
+    List,
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    let labels = prop::collection::vec(prop_oneof![Just("small"), Just("large")], 1..=QUOTA as usize);
+    let answer = prop_oneof![
+        Just(LaunchFact::Quota("limit".into())),
+        Just(LaunchFact::NoCapacity("zone".into())),
+        Just(LaunchFact::Transient { why: "slow".into(), retry_after_seconds: 5 }),
+        Just(LaunchFact::TokenTaken("token".into())),
+        Just(LaunchFact::Permanent("image".into())),
+    ];
+    prop_oneof![
+        3 => labels.prop_map(Happening::Ask),
+        6 => Just(Happening::CarryOut),
+        1 => Just(Happening::LoseAnswers),
+        1 => Just(Happening::Crash),
+        1 => answer.prop_map(Happening::LaunchesAnswer),
+        1 => any::<usize>().prop_map(Happening::MachineEnds),
+        1 => Just(Happening::NeverBoots),
+        2 => any::<usize>().prop_map(Happening::Claim),
+        2 => any::<usize>().prop_map(Happening::End),
+        1 => any::<usize>().prop_map(Happening::Withdraw),
+        2 => prop_oneof![Just(1_u64), Just(31), Just(61), Just(400)].prop_map(Happening::Wait),
+        2 => Just(Happening::List),
+    ]
+}
+
+fn pick(world: &World, number: usize) -> Option<u64> {
+    let request = world.cell.requests.get(number.checked_rem(world.cell.requests.len())?)?;
+    request.build.as_str().strip_prefix("build-")?.parse().ok()
+}
+
+fn happen(world: &mut World, happening: Happening, sequence: u64) {
+    match happening {
+        Happening::Ask(labels) => world.cell.requests.push(request(sequence, &labels)),
+        Happening::CarryOut => world.carry_out(),
+        Happening::LoseAnswers => {
+            world.carry_out();
+            world.cell.facts = Facts::default();
+        }
+        Happening::Crash => world.actions.clear(),
+        Happening::LaunchesAnswer(fact) => {
+            for action in std::mem::take(&mut world.actions) {
+                // A token that made a machine answers with that machine, whatever the state of the cloud.
+                if let Action::Launch(node) = action
+                    && !world.machines.values().any(|machine| machine.node.as_ref() == Some(&node.id))
+                {
+                    world.cell.facts.launches.insert(node.id.clone(), fact.clone());
+                }
+            }
+        }
+        Happening::MachineEnds(number) => {
+            let count = world.machines.len().max(1);
+            if let Some(fact) = world.machines.values_mut().nth(number % count) {
+                fact.state = InstanceState::Terminated;
+            }
+        }
+        Happening::NeverBoots => {
+            world.carry_out();
+            world.cell.facts.checks.clear();
+        }
+        Happening::Claim(number) => {
+            if let Some(sequence) = pick(world, number)
+                && world.state(sequence).starts_with("fulfilled")
+            {
+                world.build(sequence, BuildFact::Claimed);
+            }
+        }
+        Happening::End(number) => {
+            if let Some(sequence) = pick(world, number)
+                && world.state(sequence).starts_with("fulfilled")
+            {
+                world.build(sequence, BuildFact::Ended);
+            }
+        }
+        Happening::Withdraw(number) => {
+            if let Some(sequence) = pick(world, number) {
+                world.build(sequence, BuildFact::Withdrawn);
+            }
+        }
+        Happening::Wait(seconds) => world.now = world.now.plus_seconds(seconds),
+        Happening::List => world.list(),
+    }
+}
+
+fn check(world: &World, before: &Snapshot, plan: &Plan) {
+    assert!(world.alive() <= QUOTA as usize, "more machines than the quota: {}", world.alive());
+    assert!(plan.head.used.instances <= QUOTA, "more launches than the quota");
+    assert!(plan.changes.len() <= sluice_pool::plan::RECORDS_MAX);
+    // Every machine that exists is known by its record until it is gone.
+    for fact in world.machines.values().filter(|fact| fact.state != InstanceState::Terminated) {
+        let known = world.cell.nodes.iter().any(|node| Some(&node.id) == fact.node.as_ref());
+        assert!(known, "machine {} was forgotten: {:?}", fact.machine.instance, plan.reasons);
+    }
+    // Nothing that could be placed lies behind something that waits for room.
+    let placed: BTreeSet<&Row> = plan
+        .changes
+        .iter()
+        .filter_map(|change| match change {
+            Change::PutRequest(Request {
+                row, state: RequestState::Placed(_) | RequestState::Fulfilled(_), ..
+            }) => Some(row),
+            _ => None,
+        })
+        .filter(|row| {
+            before.requests.iter().any(|request| request.row == **row && request.state == RequestState::Requested)
+        })
+        .collect();
+    let waiting = world
+        .cell
+        .requests
+        .iter()
+        .filter(|request| request.state == RequestState::Requested && request.not_before <= world.now);
+    for request in waiting {
+        assert!(placed.iter().all(|row| **row < request.row), "{} was overtaken", request.row);
+    }
+    // All nodes of a request are in its zone, and each node serves one request.
+    let mut seen = BTreeSet::new();
+    for request in &world.cell.requests {
+        if let RequestState::Placed(placement) | RequestState::Fulfilled(placement) = &request.state {
+            for id in &placement.nodes {
+                assert!(seen.insert(id.clone()), "node {id} serves two requests");
+                if let Some(node) = world.cell.nodes.iter().find(|node| node.id == *id) {
+                    assert_eq!(node.az, placement.az);
+                }
+            }
+        }
+    }
+}
+
+/// Ends every build and lets time pass until nothing is left.
+fn wind_down(world: &mut World) {
+    for _ in 0..3_000 {
+        for sequence in world
+            .cell
+            .requests
+            .iter()
+            .filter_map(|request| request.build.as_str().strip_prefix("build-")?.parse().ok())
+            .collect::<Vec<u64>>()
+        {
+            let state = world.state(sequence);
+            if state.starts_with("fulfilled") || state.starts_with("failed") {
+                world.build(sequence, BuildFact::Ended);
+            }
+        }
+        world.step();
+        world.carry_out();
+        world.now = world.now.plus_seconds(10);
+        if world.cell.requests.is_empty() && world.cell.nodes.iter().all(|node| node.is_free()) {
+            return;
+        }
+    }
+    panic!("requests are left: {:?}; nodes: {:#?}", world.cell.requests, world.cell.nodes);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Z1.4 to Z1.9
+    #[test]
+    fn quota_and_order_hold_no_machine_is_forgotten_and_everything_ends(
+        happenings in prop::collection::vec((happening(), any::<bool>()), 1..60),
+        min_ready in 0..3_u32,
+    ) {
+        let mut limits = limits(QUOTA);
+        limits.labels.insert("small".into(), label(min_ready));
+        let mut world = World::new(limits);
+        for (sequence, (happening, planned)) in happenings.into_iter().enumerate() {
+            happen(&mut world, happening, sequence as u64);
+            if planned {
+                let before = world.cell.clone();
+                let plan = world.step();
+                check(&world, &before, &plan);
+            }
+        }
+        wind_down(&mut world);
+    }
+
+    /// A plan that was committed leaves nothing to decide.
+    #[test]
+    fn a_plan_without_news_is_empty(happenings in prop::collection::vec(happening(), 1..40)) {
+        let mut world = World::new(limits(QUOTA));
+        for (sequence, happening) in happenings.into_iter().enumerate() {
+            happen(&mut world, happening, sequence as u64);
+            world.step();
+        }
+        let again = plan(&world.cell, world.now);
+        // A check is asked for until it is answered; nothing else is.
+        let asked = again.actions.iter().all(|action| matches!(action, Action::Check(_)));
+        prop_assert!(again.changes.is_empty() && again.pokes.is_empty() && asked, "{again:#?}");
+    }
+
+    /// Z1.5: two that each fit alone never wait for each other.
+    #[test]
+    fn two_requests_that_fit_only_one_by_one_both_end(first in 1..=QUOTA as usize, second in 1..=QUOTA as usize, end_first in any::<bool>()) {
+        let mut world = World::new(limits(QUOTA));
+        world.cell.requests = vec![request(1, &vec!["small"; first]), request(2, &vec!["large"; second])];
+        if end_first { world.settle(); }
+        wind_down(&mut world);
+        prop_assert_eq!(world.pokes.len(), 2);
+    }
+}

@@ -1,0 +1,334 @@
+//! Single decisions of a provider's cell, each as a short story.
+#![allow(clippy::unwrap_used, missing_docs, dead_code, reason = "a test may panic")]
+
+mod common;
+
+use common::{World, label, limits, request};
+use sluice_model::{Timestamp, poke::Poke};
+use sluice_pool::*;
+
+/// N01, Z1.8
+#[test]
+fn a_request_gets_a_machine_the_build_is_sent_and_at_its_end_everything_is_gone() {
+    let mut world = World::new(limits(8));
+    world.cell.requests = vec![request(1, &["small", "small"])];
+    let first = world.step();
+    assert_eq!(first.actions.len(), 2, "the launches are asked for by the commit that records them");
+    assert_eq!(first.head.used, Resources::instances(2));
+    world.carry_out();
+    world.settle();
+    assert_eq!(world.state(1), "fulfilled 2");
+    assert_eq!(
+        world.pokes,
+        [Poke::Build { build: "build-1".into(), precedence: Default::default(), tenant: "one".into() }]
+    );
+    let zones: Vec<_> = world.cell.nodes.iter().map(|node| node.az.clone()).collect();
+    assert_eq!(zones[0], zones[1]);
+    assert!(world.cell.nodes[0].access(vec!["first".into()]).is_some());
+    world.build(1, BuildFact::Claimed);
+    world.step();
+    assert_eq!(world.words(), ["in-use", "in-use"]);
+    world.build(1, BuildFact::Ended);
+    world.settle();
+    assert_eq!((world.state(1).as_str(), world.cell.nodes.len(), world.alive()), ("removed", 0, 0));
+}
+
+/// N02, Z1.5
+#[test]
+fn a_request_that_can_never_be_served_fails_and_its_queue_is_told() {
+    let mut limits = limits(8);
+    limits
+        .labels
+        .insert("imageless".into(), Label { image: Image::Missing { why: "never uploaded".into() }, ..label(0) });
+    let mut world = World::new(limits);
+    world.cell.requests = vec![
+        request(1, &["small", "unknown"]),
+        request(2, &["imageless"]),
+        request(3, &["small"; 9]),
+        request(4, &["small"; 8]),
+    ];
+    world.step();
+    let states: Vec<_> = (1..=4).map(|sequence| world.state(sequence)).collect();
+    assert_eq!(
+        states,
+        [
+            "failed: label unknown is unknown at cloud",
+            "failed: label imageless has no image: never uploaded",
+            "failed: 9 machines are larger than the quota of 8",
+            "placed 8",
+        ]
+    );
+    assert_eq!(world.pokes.iter().filter(|poke| matches!(poke, Poke::Queue { .. })).count(), 3);
+}
+
+/// Z1.5
+#[test]
+fn nothing_overtakes_a_request_that_waits_for_quota() {
+    let mut world = World::new(limits(8));
+    world.cell.requests = vec![request(1, &["small"; 5]), request(2, &["small"; 5]), request(3, &["small"])];
+    world.settle();
+    assert_eq!([world.state(1), world.state(2), world.state(3)], ["fulfilled 5", "requested", "requested"]);
+    assert_eq!(world.alive(), 5, "nothing is half reserved");
+    world.build(1, BuildFact::Ended);
+    world.settle();
+    assert_eq!([world.state(2), world.state(3)], ["fulfilled 5", "fulfilled 1"]);
+    world.build(2, BuildFact::Ended);
+    world.build(3, BuildFact::Ended);
+    world.settle();
+    assert_eq!((world.cell.requests.len(), world.alive()), (0, 0));
+}
+
+/// Z1.1
+#[test]
+fn a_lower_priority_number_is_served_first() {
+    let mut world = World::new(limits(1));
+    let mut urgent = request(9, &["small"]);
+    urgent.row = Row::new(100, 0, 9);
+    world.cell.requests = vec![request(1, &["small"]), urgent];
+    world.step();
+    assert_eq!(world.state(1), "requested");
+    assert!(matches!(world.cell.requests[1].state, RequestState::Placed(_)));
+}
+
+/// Z1.7
+#[test]
+fn a_withdrawn_request_gives_its_unused_nodes_to_the_next_one() {
+    let mut world = World::new(limits(8));
+    world.cell.requests = vec![request(1, &["small", "small"])];
+    world.settle();
+    world.build(1, BuildFact::Withdrawn);
+    world.cell.requests.push(request(2, &["small", "small"]));
+    let plan = world.step();
+    assert_eq!((world.state(1).as_str(), world.state(2).as_str()), ("removed", "fulfilled 2"));
+    assert!(plan.actions.is_empty(), "ready nodes are used before new ones are made");
+}
+
+/// Z1.6
+#[test]
+fn a_machine_that_does_not_boot_is_replaced() {
+    let mut world = World::new(limits(1));
+    world.cell.requests = vec![request(1, &["small"])];
+    world.step();
+    world.carry_out();
+    world.machines.values_mut().for_each(|fact| fact.state = InstanceState::Pending);
+    world.list();
+    world.step();
+    world.now = world.now.plus_seconds(61);
+    world.list();
+    let plan = world.step();
+    assert!(plan.reasons.iter().any(|reason| reason.contains("attempt 2 of 3")), "{:?}", plan.reasons);
+    assert_eq!(world.words(), ["building", "deleting"]);
+    assert!(
+        !plan.actions.iter().any(|action| matches!(action, Action::Launch(_))),
+        "the old machine still takes the quota"
+    );
+    world.carry_out();
+    world.settle();
+    assert_eq!((world.state(1).as_str(), world.alive()), ("fulfilled 1", 1));
+}
+
+/// Z1.6: a passing refusal never fails a request; machines that never boot, placement after placement, do in the end.
+#[test]
+fn only_what_will_never_work_fails_a_request() {
+    let mut world = World::new(limits(1));
+    world.cell.requests = vec![request(1, &["small"])];
+    for fact in [
+        LaunchFact::Quota("limit".into()),
+        LaunchFact::Transient { why: "throttled".into(), retry_after_seconds: 1 },
+        LaunchFact::NoCapacity("none left".into()),
+    ] {
+        for _ in 0..20 {
+            world.step();
+            for action in std::mem::take(&mut world.actions) {
+                if let Action::Launch(node) = action {
+                    world.cell.facts.launches.insert(node.id.clone(), fact.clone());
+                }
+            }
+            world.list();
+            world.now = world.now.plus_seconds(60);
+        }
+        assert!(!world.state(1).starts_with("failed"), "{fact:?}");
+    }
+    let mut boots = 0;
+    for _ in 0..400 {
+        world.step();
+        boots += world.actions.iter().filter(|action| matches!(action, Action::Launch(_))).count();
+        world.carry_out();
+        world
+            .machines
+            .values_mut()
+            .filter(|fact| fact.state == InstanceState::Running)
+            .for_each(|fact| fact.state = InstanceState::Pending);
+        world.list();
+        world.now = world.now.plus_seconds(61);
+    }
+    assert!(world.state(1).starts_with("failed: machines of 3 placements did not boot"), "{}", world.state(1));
+    assert!((9..=12).contains(&boots), "{boots}");
+    assert_eq!((world.alive(), world.cell.nodes.len()), (0, 0));
+}
+
+/// N03
+#[test]
+fn a_launch_that_can_never_work_fails_the_request_and_frees_the_rest() {
+    let mut world = World::new(limits(2));
+    world.cell.requests = vec![request(1, &["small", "small"])];
+    world.step();
+    let bad = world.launched(0);
+    world.carry_out();
+    world.cell.facts.launches.insert(bad.clone(), LaunchFact::Permanent("no such image".into()));
+    world.machines.retain(|_, fact| fact.node.as_ref() != Some(&bad));
+    world.list();
+    world.step();
+    assert_eq!(world.state(1), "failed: label small cannot be launched: no such image");
+    assert_eq!(world.cell.nodes.iter().filter(|node| node.allocated_to.is_some()).count(), 0);
+}
+
+/// A crash between the commit and the call, and one between the call and its answer.
+#[test]
+fn a_launch_without_an_answer_is_called_again_with_the_same_token() {
+    let mut world = World::new(limits(8));
+    world.cell.requests = vec![request(1, &["small"])];
+    let plan = world.step();
+    let Action::Launch(first) = &plan.actions[0] else { panic!("{plan:?}") };
+    assert!(world.step().is_empty(), "an answer is waited for");
+    world.now = world.now.plus_seconds(31);
+    let Action::Launch(again) = &world.step().actions[0] else { panic!("no second call") };
+    assert_eq!((&first.origin, &first.id), (&again.origin, &again.id));
+    world.launch(first);
+    world.actions.clear();
+    world.list();
+    world.step();
+    assert!(matches!(world.cell.nodes[0].state, NodeState::Testing { .. }), "the tag tells whose machine it is");
+}
+
+/// Z1.9
+#[test]
+fn a_machine_without_a_record_is_terminated_and_a_node_without_a_request_returns() {
+    let mut world = World::new(limits(8));
+    world.cell.requests = vec![request(1, &["small"])];
+    world.settle();
+    let mut stray = world.machines["i-0"].clone();
+    stray.machine.instance = InstanceId("i-stray".into());
+    stray.node = Some("nobody".into());
+    world.machines.insert("i-stray".into(), stray);
+    world.cell.requests.clear();
+    world.list();
+    let plan = world.step();
+    assert_eq!(
+        plan.actions,
+        [Action::Terminate {
+            node: None,
+            instance: InstanceId("i-stray".into()),
+            reason: "no node record knows this machine".into()
+        }]
+    );
+    world.now = world.now.plus_seconds(300);
+    world.step();
+    assert!(world.cell.nodes[0].allocated_to.is_some(), "not before more than 300 s");
+    world.now = world.now.plus_seconds(1);
+    world.step();
+    assert!(world.cell.nodes[0].allocated_to.is_none());
+    assert_eq!(world.words(), ["ready"]);
+}
+
+/// Z1.9
+#[test]
+fn a_node_in_use_whose_build_is_gone_is_deleted() {
+    let mut world = World::new(limits(8));
+    world.cell.requests = vec![request(1, &["small"])];
+    world.settle();
+    world.build(1, BuildFact::Claimed);
+    world.step();
+    world.cell.requests.clear();
+    assert!(world.cell.builds_to_look_at().contains(&"build-1".into()));
+    world.build(1, BuildFact::Gone);
+    world.settle();
+    assert_eq!((world.cell.nodes.len(), world.alive()), (0, 0));
+}
+
+/// Z1.10
+#[test]
+fn a_static_host_is_lent_as_often_as_it_may_and_never_terminated() {
+    let mut limits = limits(0);
+    limits.labels.clear();
+    limits.statics = vec![StaticHost {
+        name: "rack-1".into(),
+        labels: vec!["metal".into()],
+        address: "127.0.2.1".into(),
+        ssh_port: 22,
+        username: "zuul".into(),
+        host_keys: Vec::new(),
+        python_path: None,
+        max_parallel: 2,
+    }];
+    let mut world = World::new(limits);
+    world.cell.requests = vec![request(1, &["metal", "metal"]), request(2, &["metal"]), request(3, &["metal"; 3])];
+    world.settle();
+    assert_eq!([world.state(1), world.state(2)], ["fulfilled 2", "requested"]);
+    world.build(1, BuildFact::Ended);
+    let plan = world.step();
+    assert!(!plan.actions.iter().any(|action| matches!(action, Action::Terminate { .. })));
+    world.carry_out();
+    world.settle();
+    assert_eq!(world.state(2), "fulfilled 1");
+    assert_eq!(world.state(3), "failed: 3 static hosts are more than there are");
+}
+
+/// Z1.11, N09
+#[test]
+fn min_ready_nodes_are_kept_used_refilled_and_make_way() {
+    let mut limits = limits(4);
+    limits.labels.insert("small".into(), label(2));
+    let mut world = World::new(limits);
+    world.settle();
+    assert_eq!(world.words(), ["ready", "ready"]);
+    world.cell.requests = vec![request(1, &["small"])];
+    world.settle();
+    assert_eq!((world.state(1).as_str(), world.words().len()), ("fulfilled 1", 3));
+    world.build(1, BuildFact::Ended);
+    world.cell.requests.push(request(2, &["large"; 4]));
+    world.settle();
+    assert_eq!((world.state(2).as_str(), world.alive()), ("fulfilled 4", 4));
+    world.build(2, BuildFact::Ended);
+    world.settle();
+    assert_eq!(world.words(), ["ready", "ready"]);
+}
+
+/// Z1.8: autohold keeps the nodes of a build.
+#[test]
+fn a_held_node_stays_until_its_time_is_over() {
+    let mut world = World::new(limits(4));
+    world.cell.requests = vec![request(1, &["small"])];
+    world.settle();
+    let until = world.now.plus_seconds(3_600);
+    world.build(1, BuildFact::EndedHeld { reason: "to look at it".into(), until });
+    world.settle();
+    assert_eq!((world.words(), world.state(1).as_str()), (vec!["hold"], "removed"));
+    world.now = until;
+    world.settle();
+    assert_eq!(world.alive(), 0);
+}
+
+/// N10, N4
+#[test]
+fn a_ready_node_of_an_older_image_is_replaced() {
+    let mut limits = limits(4);
+    limits.labels.insert("small".into(), label(1));
+    let mut world = World::new(limits);
+    world.settle();
+    world.cell.limits.labels.get_mut(&"small".into()).unwrap().image = Image::Available { id: "image-2".into() };
+    world.settle();
+    let images: Vec<_> = world.cell.nodes.iter().map(|node| &node.origin).collect();
+    assert!(matches!(images[..], [Origin::Cloud { image_id, .. }] if image_id == "image-2"), "{images:?}");
+}
+
+/// A paused provider places and launches nothing.
+#[test]
+fn an_operators_pause_holds_everything_back() {
+    let mut world = World::new(limits(4));
+    world.cell.head.paused = Paused::ByOperator { reason: "maintenance".into() };
+    world.cell.requests = vec![request(1, &["small"])];
+    assert!(world.step().actions.is_empty());
+    assert_eq!(world.state(1), "requested");
+    assert_eq!(world.cell.head.min_ready_not_before, Timestamp(0));
+}

@@ -1,0 +1,70 @@
+//! A build: the gate's order, its wish to stop, and the executor's run, each a record with one writer.
+
+use crate::codec::{encode, encode_first, expiry};
+use serde::{Deserialize, Serialize};
+use sluice_model::build::{Order, Run};
+use sluice_model::name::escape;
+use sluice_model::{BuildId, Timestamp};
+use sluice_runtime::PortError;
+use sluice_runtime::record::{Expect, Key, Record, Write};
+
+/// Why the gate wants a build ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// For people.
+    pub why: String,
+    /// When it was wanted.
+    pub at: Timestamp,
+}
+
+/// Returns the partition of a build.
+pub fn partition(build: &BuildId) -> String {
+    format!("build#{build}")
+}
+
+/// Returns the key of a build's order.
+pub fn order_key(build: &BuildId) -> Key {
+    Key::new(partition(build), "order")
+}
+
+/// Returns the key of the wish to stop a build.
+pub fn stop_key(build: &BuildId) -> Key {
+    Key::new(partition(build), "stop")
+}
+
+/// Returns the key of a build's run.
+pub fn run_key(build: &BuildId) -> Key {
+    Key::new(partition(build), "run")
+}
+
+/// Returns the write of an order; it is listed among its tenant's builds.
+///
+/// # Errors
+/// When it is too large.
+pub fn put_order(order: &Order) -> Result<Write, PortError> {
+    let mut record = encode_first(order_key(&order.build), order)?;
+    let listed = format!("{:015}#{}", order.ordered_at.0, order.build);
+    record.find = Some((format!("builds#{}", escape(order.queue.tenant.as_str())), listed));
+    record.expires_at = Some(expiry(order.ordered_at));
+    Ok(Write::Put { record, expect: Expect::Absent })
+}
+
+/// Returns the write of the wish to stop; saying it twice is harmless.
+///
+/// # Errors
+/// When it is too large.
+pub fn put_stop(build: &BuildId, stop: &Stop) -> Result<Write, PortError> {
+    let mut record = encode_first(stop_key(build), stop)?;
+    record.expires_at = Some(expiry(stop.at));
+    Ok(Write::Put { record, expect: Expect::Anything })
+}
+
+/// Returns the record of a run that was never stored.
+///
+/// # Errors
+/// When it is too large.
+pub fn new_run(run: &Run) -> Result<Record, PortError> {
+    let mut record = encode(run_key(&run.build), run)?;
+    record.fence = run.fence;
+    Ok(record)
+}

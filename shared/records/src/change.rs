@@ -1,0 +1,58 @@
+//! A change as the forge showed it last, and the changes known to need it.
+
+use crate::codec::encode_first;
+use sluice_model::change::{ChangeFacts, ChangeKey};
+use sluice_model::name::escape;
+use sluice_runtime::PortError;
+use sluice_runtime::record::{Expect, Key, Write};
+use std::collections::BTreeSet;
+
+/// Returns the partition of a change.
+pub fn partition(change: &ChangeKey) -> String {
+    format!("change#{}/{}/{}", escape(change.connection.as_str()), escape(change.project.as_str()), change.number)
+}
+
+/// Returns the key of a change's facts.
+pub fn facts_key(change: &ChangeKey) -> Key {
+    Key::new(partition(change), "facts")
+}
+
+/// Returns the key of what was told of a change: marks of intake, each of which counts as news once.
+pub fn told_key(change: &ChangeKey) -> Key {
+    Key::new(partition(change), "told")
+}
+
+/// Returns the write of what was told of a change.
+///
+/// # Errors
+/// When it is too large.
+pub fn put_told(change: &ChangeKey, told: &BTreeSet<String>) -> Result<Write, PortError> {
+    Ok(Write::Put { record: encode_first(told_key(change), told)?, expect: Expect::Anything })
+}
+
+/// The prefix of the records that say who needs a change.
+pub const NEEDED_BY: &str = "needed-by#";
+
+/// Returns the write that stores a change's facts; the newest reading wins, and a decision reads the forge again anyway.
+///
+/// # Errors
+/// When they are too large.
+pub fn put_facts(facts: &ChangeFacts) -> Result<Write, PortError> {
+    let mut bounded = facts.clone();
+    if bounded.message.len() > 16_000 {
+        bounded.message = bounded.message.chars().take(4_000).collect();
+    }
+    if bounded.files.as_ref().is_some_and(|files| files.iter().map(String::len).sum::<usize>() > 24_000) {
+        bounded.files = None; // Too many to keep here; whoever matches files reads them from git.
+    }
+    Ok(Write::Put { record: encode_first(facts_key(&facts.change.key), &bounded)?, expect: Expect::Anything })
+}
+
+/// Returns the write that remembers that `change` needs `needed`.
+///
+/// # Errors
+/// When it is too large.
+pub fn put_needed_by(needed: &ChangeKey, change: &ChangeKey) -> Result<Write, PortError> {
+    let key = Key::new(partition(needed), format!("{NEEDED_BY}{}", partition(change)));
+    Ok(Write::Put { record: encode_first(key, change)?, expect: Expect::Anything })
+}

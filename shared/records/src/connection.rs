@@ -1,0 +1,93 @@
+//! Connections to forges as an operator configured them: one object, its secrets sealed.
+
+use serde::{Deserialize, Serialize};
+use sluice_config::connection::{Connections, Driver};
+use sluice_model::ConnectionName;
+use sluice_runtime::{PortError, Ports};
+use std::collections::BTreeMap;
+
+/// The object that holds them.
+pub const OBJECT: &str = "system/connections.json";
+
+/// The object with the tenants (Zuul's main configuration).
+pub const MAIN: &str = "system/main.yaml";
+
+/// One connection, its secrets still sealed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connection {
+    /// What speaks there.
+    pub driver: Driver,
+    /// The host in canonical names.
+    pub canonical_hostname: String,
+    /// Where its API is (`https://api.github.com`).
+    pub api_url: Option<String>,
+    /// Where its repositories are (`https://github.com`); a project's path is appended.
+    pub git_url: String,
+    /// The login its token acts as, so that its own comments are recognised.
+    pub login: Option<String>,
+    /// The API token, sealed (base64).
+    pub token: Option<String>,
+    /// Webhook secrets, sealed; two while they are changed.
+    #[serde(default)]
+    pub webhook_secrets: Vec<String>,
+}
+
+/// Every connection by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ConnectionsFile(pub BTreeMap<ConnectionName, Connection>);
+
+impl ConnectionsFile {
+    /// Returns what the configuration language has to know of them.
+    pub fn vocabulary(&self) -> Connections {
+        self.0.iter().fold(Connections::new(), |all, (name, connection)| {
+            all.with(name.as_str(), connection.driver, &connection.canonical_hostname)
+        })
+    }
+
+    /// Returns the connection with this canonical host.
+    pub fn by_host(&self, host: &str) -> Option<(&ConnectionName, &Connection)> {
+        self.0.iter().find(|(_, connection)| connection.canonical_hostname == host)
+    }
+}
+
+/// What a sealed secret of a connection is bound to.
+pub fn seal_context(connection: &ConnectionName, what: &str) -> String {
+    format!("connection/{connection}/{what}")
+}
+
+/// Reads the connections.
+///
+/// # Errors
+/// When there are none, or they cannot be read.
+pub async fn load(ports: &Ports) -> Result<ConnectionsFile, PortError> {
+    let object =
+        ports.objects.get(OBJECT).await?.ok_or_else(|| {
+            PortError::unknown(format!("read {OBJECT}"), "there is none; store the connections first")
+        })?;
+    serde_json::from_slice(&object.bytes).map_err(|error| PortError::unknown(format!("read {OBJECT}"), error))
+}
+
+/// Seals a secret of a connection, in the form the object keeps.
+///
+/// # Errors
+/// Whatever the key service could not do.
+pub async fn seal(ports: &Ports, context: &str, plain: &str) -> Result<String, PortError> {
+    use base64::Engine as _;
+    let sealed = ports.seal.seal(context, plain.as_bytes()).await?;
+    Ok(base64::engine::general_purpose::STANDARD.encode(sealed))
+}
+
+/// Opens a sealed secret of a connection.
+///
+/// # Errors
+/// When it was sealed as something else, or the key service does not answer; the text of the secret is in no error.
+pub async fn open(ports: &Ports, context: &str, sealed: &str) -> Result<String, PortError> {
+    use base64::Engine as _;
+    let attempt = || format!("open the sealed {context}");
+    let bytes = base64::engine::general_purpose::STANDARD
+        .decode(sealed)
+        .map_err(|_| PortError::unknown(attempt(), "it is not base64; seal it again with `sluice connection`"))?;
+    let plain = ports.seal.open(context, &bytes).await?;
+    String::from_utf8(plain).map_err(|_| PortError::unknown(attempt(), "it is not text"))
+}

@@ -1,0 +1,74 @@
+//! Layouts as objects, opened once per function and kept in its memory.
+
+use crate::codec::{decode, get};
+use crate::tenant::{self, Tenant};
+use sluice_config::layout::Layout;
+use sluice_model::TenantName;
+use sluice_runtime::batch::LookError;
+use sluice_runtime::record::Record;
+use sluice_runtime::{PortError, Ports};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Layouts kept in memory.
+const KEPT_MAX: usize = 8;
+
+/// Opened layouts by object key. A layout never changes under its key, so nothing here can be stale.
+#[derive(Debug, Default)]
+pub struct Layouts {
+    kept: Mutex<VecDeque<(String, Arc<Layout>)>>,
+}
+
+impl Layouts {
+    /// Returns the layout stored under `key`.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is not there (it is written before any record names it).
+    pub async fn open(&self, ports: &Ports, key: &str) -> Result<Arc<Layout>, PortError> {
+        if let Some(layout) = self.kept(key) {
+            return Ok(layout);
+        }
+        let attempt = || format!("open the layout {key}");
+        let object =
+            ports.objects.get(key).await?.ok_or_else(|| PortError::unknown(attempt(), "there is no such object"))?;
+        let layout = Arc::new(Layout::from_bytes(&object.bytes).map_err(|error| PortError::unknown(attempt(), error))?);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push_back((key.to_owned(), layout.clone()));
+        if kept.len() > KEPT_MAX {
+            kept.pop_front();
+        }
+        Ok(layout)
+    }
+
+    /// Returns a tenant with its live layout; `None` when the tenant does not exist or was never read.
+    ///
+    /// # Errors
+    /// When the store cannot answer or a record is bad.
+    pub async fn live(&self, ports: &Ports, name: &TenantName) -> Result<Option<Live>, LookError> {
+        let Some(record) = get(ports, &tenant::key(name)).await? else {
+            return Ok(None);
+        };
+        let tenant: Tenant = decode(&record)?;
+        let Some(key) = tenant.layout_object.clone() else {
+            return Ok(None);
+        };
+        let layout = self.open(ports, &key).await?;
+        Ok(Some(Live { record, tenant, layout }))
+    }
+
+    fn kept(&self, key: &str) -> Option<Arc<Layout>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().find(|(k, _)| k == key).map(|(_, layout)| layout.clone())
+    }
+}
+
+/// A tenant with the layout that is live.
+#[derive(Debug, Clone)]
+pub struct Live {
+    /// The head's record.
+    pub record: Record,
+    /// The head.
+    pub tenant: Tenant,
+    /// The layout.
+    pub layout: Arc<Layout>,
+}

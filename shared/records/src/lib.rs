@@ -1,0 +1,42 @@
+//! Where everything lies in the table: one file per entity with its keys, its encoding and its conditions.
+//!
+//! | what | partition | sort key | written by |
+//! |---|---|---|---|
+//! | delivery | `delivery#<id>` | `head` | webhook, then intake |
+//! | change facts | `change#<connection>/<project>/<number>` | `facts` | intake |
+//! | who needs a change | the same | `needed-by#<change>` | intake |
+//! | tenant | `tenant#<tenant>` | `head` | tenant; `wanted` also by the gate |
+//! | queues of a tenant that are not empty | the same | `queue#<pipeline>/<queue>` | gate |
+//! | change queue | `queue#<tenant>/<pipeline>/<queue>` | `head`, `item#<id>` | gate |
+//! | what arrived there | the same | `arrival#<time>-<id>` | intake, api; removed by the gate |
+//! | merge outcome | `merge#<item>` | `<generation>-<layout>` | merger |
+//! | build | `build#<id>` | `order`, `stop` by the gate; `run` by the executor | |
+//! | landing | `landing#<item>` | `<generation>` | gate, then reporter |
+//! | report | `report#<id>` | `head` | gate, then reporter |
+//! | buildset | `buildset#<item>` | `head` | gate |
+//! | provider (requests, nodes, quota) | `provider#<name>` | `head`, `request#<row>`, `node#<id>` | launcher; requests created by the gate |
+//! | image (wish for a build, builds, uploads) | `image#<tenant>/<image>` | `head` by images; `request-build` by whoever wants one | |
+//! | executor's life | `session#<id>` | `head` | executor |
+//! | a repository's packs | `repository#<project>` | `head` | merger, tenant |
+//!
+//! Objects: `system/main.yaml`, `system/connections.json`, `layouts/<hash>`, `jobs/<hash>`, `speculations/<hash>`, `git/…`,
+//! `deliveries/<id>`, `logs/<build>/…`.
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
+
+pub mod build;
+pub mod change;
+pub mod codec;
+pub mod connection;
+pub mod delivery;
+pub mod image;
+pub mod landing;
+pub mod layout;
+pub mod merge;
+pub mod provider;
+pub mod queue;
+pub mod report;
+pub mod repository;
+pub mod session;
+pub mod tenant;
+
+pub use codec::{BadRecord, decode, encode};

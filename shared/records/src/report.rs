@@ -1,0 +1,68 @@
+//! Reports and buildsets: what is to be told, and what is kept of an item that left.
+
+use crate::codec::{encode_first, expiry};
+use serde::{Deserialize, Serialize};
+use sluice_gate::{Item, Report};
+use sluice_model::name::escape;
+use sluice_model::poke::Poke;
+use sluice_model::{ItemId, QueueKey, Timestamp};
+use sluice_runtime::PortError;
+use sluice_runtime::record::{Due, Expect, Key, Write};
+
+/// Returns the key of a report.
+pub fn key(id: &str) -> Key {
+    Key::new(format!("report#{id}"), "head")
+}
+
+/// Returns the poke that has a report made. Reports on one change are made in order.
+pub fn poke(report: &Report) -> Poke {
+    let group = format!("{}#{}", report.change.key.project, report.change.key.number);
+    Poke::Report { queue: report.queue.clone(), report: report.id.clone(), group }
+}
+
+/// Returns the write of a report that is wanted.
+///
+/// # Errors
+/// When it is too large.
+pub fn put(report: &Report) -> Result<Write, PortError> {
+    let mut record = encode_first(key(&report.id), report)?;
+    let at = report.wanted_at.plus_seconds(60);
+    record.due = Some(Due { at, poke: poke(report) });
+    record.look_at = Some(at);
+    record.expires_at = Some(expiry(report.wanted_at));
+    Ok(Write::Put { record, expect: Expect::Anything })
+}
+
+/// What is kept of an item that left its queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Buildset {
+    /// The item, which is the buildset's id.
+    pub id: ItemId,
+    /// Its queue.
+    pub queue: QueueKey,
+    /// The item as it was at the end.
+    pub item: Item,
+    /// How it ended, in Zuul's words.
+    pub result: String,
+    /// Why, for people.
+    pub why: String,
+    /// When it left.
+    pub ended_at: Timestamp,
+}
+
+/// Returns the key of a buildset.
+pub fn buildset_key(id: &ItemId) -> Key {
+    Key::new(format!("buildset#{id}"), "head")
+}
+
+/// Returns the write of a buildset; it is listed among its tenant's.
+///
+/// # Errors
+/// When it is too large.
+pub fn put_buildset(buildset: &Buildset) -> Result<Write, PortError> {
+    let mut record = encode_first(buildset_key(&buildset.id), buildset)?;
+    let listed = format!("{:015}#{}", buildset.ended_at.0, buildset.id);
+    record.find = Some((format!("buildsets#{}", escape(buildset.queue.tenant.as_str())), listed));
+    record.expires_at = Some(expiry(buildset.ended_at));
+    Ok(Write::Put { record, expect: Expect::Anything })
+}

@@ -1,0 +1,135 @@
+//! A tenant: which layout is wanted and which is live, and its queues that are not empty.
+
+use crate::codec::{decode, encode_first};
+use crate::queue::LoadError;
+use serde::{Deserialize, Serialize};
+use sluice_gate::plan::LayoutNumbers;
+use sluice_model::name::escape;
+use sluice_model::{QueueKey, TenantName, Timestamp};
+use sluice_runtime::record::{Expect, Key, Query, Write};
+use sluice_runtime::{PortError, Ports};
+
+/// The head of a tenant's cell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tenant {
+    /// Its name.
+    pub name: TenantName,
+    /// The layout numbers.
+    pub layout: LayoutNumbers,
+    /// The object with the live layout; `None` before the first.
+    pub layout_object: Option<String>,
+    /// What the live layout was read from: a hash over the tips of every repository's branches and the main configuration.
+    pub read_from: String,
+    /// When it became live.
+    pub live_since: Timestamp,
+    /// How many mistakes the configuration has.
+    pub errors: u32,
+    /// Whether its queues have still to be told of the live layout.
+    #[serde(default)]
+    pub telling: bool,
+    /// The repositories it reads, so that a push to one of them is known to concern it.
+    #[serde(default)]
+    pub projects: Vec<sluice_model::ProjectName>,
+}
+
+impl Tenant {
+    /// Returns a tenant that has never been read.
+    pub fn new(name: TenantName) -> Self {
+        Self {
+            name,
+            layout: LayoutNumbers { wanted: 1, live: 0 },
+            layout_object: None,
+            read_from: String::new(),
+            live_since: Timestamp(0),
+            errors: 0,
+            telling: false,
+            projects: Vec::new(),
+        }
+    }
+}
+
+/// Returns the partition of a tenant.
+pub fn partition(tenant: &TenantName) -> String {
+    format!("tenant#{}", escape(tenant.as_str()))
+}
+
+/// Returns the key of a tenant's head.
+pub fn key(tenant: &TenantName) -> Key {
+    Key::new(partition(tenant), "head")
+}
+
+/// The prefix of the records that list a tenant's queues.
+pub const QUEUES: &str = "queue#";
+
+/// Returns the key of the record that lists a queue as not empty.
+pub fn queue_key(queue: &QueueKey) -> Key {
+    Key::new(
+        partition(&queue.tenant),
+        format!("{QUEUES}{}/{}", escape(queue.pipeline.as_str()), escape(queue.queue.as_str())),
+    )
+}
+
+/// The prefix of the records that name projects whose configuration is to be read again.
+pub const DIRTY: &str = "dirty#";
+
+/// Returns the write that has a tenant read a project's configuration again.
+///
+/// # Errors
+/// When it is too large.
+pub fn put_dirty(tenant: &TenantName, project: &sluice_model::ProjectName) -> Result<Write, PortError> {
+    let key = Key::new(partition(tenant), format!("{DIRTY}{}", escape(project.as_str())));
+    Ok(Write::Put { record: encode_first(key, project)?, expect: Expect::Anything })
+}
+
+/// The partition that lists every tenant.
+pub const TENANTS: &str = "tenants";
+
+/// Returns the write that lists a tenant.
+///
+/// # Errors
+/// When it is too large.
+pub fn put_listed(tenant: &TenantName) -> Result<Write, PortError> {
+    Ok(Write::Put {
+        record: encode_first(Key::new(TENANTS, escape(tenant.as_str())), tenant)?,
+        expect: Expect::Anything,
+    })
+}
+
+/// Lists every tenant.
+///
+/// # Errors
+/// When the store does not answer or a record is bad.
+pub async fn listed(ports: &Ports) -> Result<Vec<TenantName>, LoadError> {
+    let records = ports.records.query(&Query::prefix(TENANTS, "", 1_000)).await?;
+    Ok(records.iter().map(decode).collect::<Result<_, _>>()?)
+}
+
+/// The prefix of the records that keep what was read from a project.
+pub const SOURCES: &str = "source#";
+
+/// What was read from a project: per branch the commit and the object with its configuration files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProjectSource {
+    /// The project.
+    pub project: sluice_model::ProjectName,
+    /// Every branch it has, by name; the object is `None` where the branch is not read for configuration or has none.
+    pub branches: Vec<BranchSource>,
+    /// Why it could not be read, if so: the tenant goes on without it.
+    pub problem: Option<String>,
+}
+
+/// One branch of [`ProjectSource`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BranchSource {
+    /// The branch.
+    pub branch: sluice_model::BranchName,
+    /// The commit that was read.
+    pub commit: sluice_model::git::Oid,
+    /// The object with the files, a JSON list of path and text.
+    pub files: Option<String>,
+}
+
+/// Returns the key of what was read from a project.
+pub fn source_key(tenant: &TenantName, project: &sluice_model::ProjectName) -> Key {
+    Key::new(partition(tenant), format!("{SOURCES}{}", escape(project.as_str())))
+}

@@ -1,0 +1,126 @@
+//! A repository's packs: which there are (a record), where they lie (objects), and which this machine holds (a directory).
+
+use crate::ReposError;
+use bytes::Bytes;
+use sluice_git::{NewPack, Repository, keys};
+use sluice_model::ProjectName;
+use sluice_model::git::Oid;
+use sluice_records::codec::{decode, encode, get, with_body};
+use sluice_records::repository;
+use sluice_runtime::object::PutMode;
+use sluice_runtime::{Commit, Ports, Saved, cell};
+use std::path::{Path, PathBuf};
+
+/// Tips that a repository's record remembers, so that a fetch brings only what is new.
+const TIPS_MAX: usize = 64;
+
+/// Tries to append to the list before the message has to come again.
+const APPEND_TRIES: u32 = 8;
+
+/// Downloads the packs that are listed and not held.
+pub(crate) async fn hold(ports: &Ports, dir: &Path, project: &ProjectName, packs: &[String]) -> Result<(), ReposError> {
+    for key in packs {
+        let Some(name) = keys::pack_of(key) else {
+            return Err(ReposError::Unknown(format!("{key} is no key of a pack")));
+        };
+        let (opened, held) = (project.clone(), dir.to_owned());
+        let has = blocking(move || Ok(open(&opened, &held)?.has_pack(&name))).await?;
+        if has {
+            continue;
+        }
+        let index_key = format!("{}.idx", key.trim_end_matches(".pack"));
+        let (pack, index) = (object(ports, key).await?, object(ports, &index_key).await?);
+        let (opened, held) = (project.clone(), dir.to_owned());
+        blocking(move || open(&opened, &held)?.add_pack(&pack, &index).map(|_| ()).map_err(unknown)).await?;
+    }
+    Ok(())
+}
+
+/// Uploads a new pack and returns its key.
+pub(crate) async fn upload(ports: &Ports, project: &ProjectName, pack: &NewPack) -> Result<String, ReposError> {
+    let key = keys::pack(project, &pack.name);
+    let index_key = keys::index(project, &pack.name);
+    // The index last: whoever finds it finds the pack.
+    for (key, path) in [(&key, &pack.pack), (&index_key, &pack.index)] {
+        let bytes = tokio::fs::read(path)
+            .await
+            .map_err(|error| ReposError::Unknown(format!("read {}: {error}", path.display())))?;
+        ports.objects.put(key, Bytes::from(bytes), PutMode::Always, "application/octet-stream").await?;
+    }
+    Ok(key)
+}
+
+/// Reads which packs make up a repository and which tips were fetched last.
+pub(crate) async fn listed(ports: &Ports, project: &ProjectName) -> Result<repository::Repository, ReposError> {
+    let record = get(ports, &repository::key(project)).await?;
+    record.map_or_else(|| Ok(repository::Repository::default()), |record| decode(&record).map_err(unknown))
+}
+
+/// Appends packs and tips to the list, whoever else appends at the same time.
+pub(crate) async fn append(
+    ports: &Ports,
+    project: &ProjectName,
+    packs: &[String],
+    tips: &[Oid],
+) -> Result<Vec<String>, ReposError> {
+    for _ in 0..APPEND_TRIES {
+        let found = get(ports, &repository::key(project)).await?;
+        let mut list: repository::Repository =
+            found.as_ref().map(decode).transpose().map_err(unknown)?.unwrap_or_default();
+        let before = list.clone();
+        list.packs.extend(packs.iter().filter(|pack| !before.packs.contains(pack)).cloned());
+        for tip in tips {
+            list.tips.retain(|known| known != tip);
+            list.tips.push(tip.clone());
+        }
+        let surplus = list.tips.len().saturating_sub(TIPS_MAX);
+        list.tips.drain(..surplus);
+        if list == before {
+            return Ok(list.packs);
+        }
+        let head = match found {
+            Some(record) => with_body(record, &list)?,
+            None => encode(repository::key(project), &list)?,
+        };
+        let plan = Commit { head, others: Vec::new(), pokes: Vec::new(), due: None };
+        if let Saved::Yes(_) = cell::commit(ports, plan).await? {
+            return Ok(list.packs);
+        }
+    }
+    Err(ReposError::Unknown(format!("too many others write the list of {project}'s packs at once")))
+}
+
+/// Runs git, which blocks, beside the other work.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ReposError> + Send + 'static,
+) -> Result<T, ReposError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| ReposError::Unknown(format!("git work did not end: {error}")))?
+}
+
+pub(crate) fn open(project: &ProjectName, dir: &Path) -> Result<Repository, ReposError> {
+    Repository::open(project, dir).map_err(unknown)
+}
+
+pub(crate) fn dir_of(root: &Path, project: &ProjectName) -> PathBuf {
+    root.join(keys::escape(project.as_str()))
+}
+
+pub(crate) fn unknown(error: impl std::error::Error) -> ReposError {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    ReposError::Unknown(text)
+}
+
+async fn object(ports: &Ports, key: &str) -> Result<Bytes, ReposError> {
+    let found = ports.objects.get(key).await?;
+    found
+        .map(|object| object.bytes)
+        .ok_or_else(|| ReposError::Unknown(format!("the pack {key} is listed but not there")))
+}

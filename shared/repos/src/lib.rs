@@ -1,0 +1,105 @@
+//! Repositories as functions use them: fetched from forges, kept as packs in object storage, merged in memory.
+//!
+//! [`Repos`] is what merger and tenant ask; [`GitRepos`] is real git, the simulator has a toy of its own.
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
+
+mod cache;
+mod git;
+
+pub use git::{GitRepos, Remote};
+
+use async_trait::async_trait;
+use sluice_model::git::{BranchKey, BranchState, MergeMode, Oid};
+use sluice_model::{BranchName, ConnectionName, ProjectName};
+
+/// A project and the connection it is reached by.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProjectAt {
+    /// The connection.
+    pub connection: ConnectionName,
+    /// The project.
+    pub project: ProjectName,
+}
+
+/// A change to be put on a branch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MergeAsk {
+    /// The connection of the project.
+    pub connection: ConnectionName,
+    /// The branch.
+    pub branch: BranchKey,
+    /// The state to start from; `None` for the branch's tip as the forge has it.
+    pub onto: Option<BranchState>,
+    /// The proposed commit.
+    pub head: Oid,
+    /// How it is put there.
+    pub mode: MergeMode,
+    /// The message of a merge commit.
+    pub message: String,
+}
+
+/// How a merge ended; final for what was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MergeAnswer {
+    /// It merges.
+    Merged {
+        /// The branch below and with the change.
+        state: BranchState,
+        /// Paths that the change touches, sorted; `None` when there are too many to tell.
+        files: Option<Vec<String>>,
+    },
+    /// It does not.
+    Conflict {
+        /// The paths, or why there is no merge at all.
+        detail: String,
+    },
+}
+
+/// Why a repository could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReposError {
+    /// The repository, branch or commit is not there (any more): an outcome to tell.
+    #[error("{0}")]
+    Gone(String),
+    /// Anything else: to be asked again.
+    #[error("{0}")]
+    Unknown(String),
+}
+
+impl From<sluice_runtime::PortError> for ReposError {
+    fn from(error: sluice_runtime::PortError) -> Self {
+        Self::Unknown(error.to_string())
+    }
+}
+
+/// Files of one commit.
+pub type Files = Vec<(String, Vec<u8>)>;
+
+/// What functions ask of repositories.
+#[async_trait]
+pub trait Repos: Send + Sync {
+    /// Returns every branch with the commit it is at, by name.
+    async fn branches(&self, project: &ProjectAt) -> Result<Vec<(BranchName, Oid)>, ReposError>;
+    /// Returns a branch as the forge has it: base and result are its tip.
+    async fn tip(&self, project: &ProjectAt, branch: &BranchName) -> Result<BranchState, ReposError>;
+    /// Puts a change on a branch.
+    async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError>;
+    /// Returns the configuration files at a commit: `zuul.yaml`, `.zuul.yaml`, those below `zuul.d/` and `.zuul.d/`, and below `extra`.
+    ///
+    /// `state` names the packs that hold the commit; `None` when the forge has it.
+    async fn configuration(
+        &self,
+        project: &ProjectAt,
+        commit: &Oid,
+        state: Option<&BranchState>,
+        extra: &[String],
+    ) -> Result<Files, ReposError>;
+}
+
+/// Returns whether a path may hold configuration.
+pub fn is_configuration(path: &str, extra: &[String]) -> bool {
+    let yaml = path.ends_with(".yaml") || path.ends_with(".yml");
+    matches!(path, "zuul.yaml" | ".zuul.yaml")
+        || (yaml && (path.starts_with("zuul.d/") || path.starts_with(".zuul.d/")))
+        || extra.iter().any(|extra| path == extra || (extra.ends_with('/') && yaml && path.starts_with(extra.as_str())))
+}

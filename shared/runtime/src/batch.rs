@@ -1,0 +1,113 @@
+//! Batches of messages: each group in order, each cell looked at once, each message with its own result.
+
+use crate::port::{Incoming, PortError, Ports};
+use crate::quarantine;
+use async_trait::async_trait;
+use futures::future::join_all;
+use sluice_model::poke::{Poke, Queue};
+use std::collections::BTreeMap;
+
+/// Receipts after which a cell whose own record cannot be decided on is frozen.
+pub const BROKEN_RECEIPTS_MAX: u32 = 4;
+
+/// The longest back-off in seconds.
+pub const BACK_OFF_SECONDS_MAX: u32 = 120;
+
+/// Why a look did not come to an end.
+#[derive(Debug, thiserror::Error)]
+pub enum LookError {
+    /// Anything unknown: the message comes again.
+    #[error("deliver again: {0}")]
+    Again(String),
+    /// The cell's own records contradict themselves; after a few receipts the cell is frozen.
+    #[error("{partition} cannot be decided on: {reason}")]
+    Broken {
+        /// The cell.
+        partition: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl From<PortError> for LookError {
+    fn from(error: PortError) -> Self {
+        Self::Again(error.to_string())
+    }
+}
+
+/// A function that looks at cells.
+#[async_trait]
+pub trait Look: Send + Sync {
+    /// Looks at what a poke names; safe to run twice.
+    async fn look(&self, poke: &Poke) -> Result<(), LookError>;
+    /// Returns the ports, for quarantine and back-off.
+    fn ports(&self) -> &Ports;
+}
+
+/// Handles a batch and returns the ids of messages that must come again.
+///
+/// Groups run side by side; within a group the first failure ends it, so that order is kept, and a poke that stands twice in
+/// a batch is one look. A failed message is postponed by a back-off that grows with its receipts.
+pub async fn handle(function: &dyn Look, queue: Queue, messages: Vec<Incoming>) -> Vec<String> {
+    let mut groups: BTreeMap<String, Vec<Incoming>> = BTreeMap::new();
+    for message in messages {
+        let group = if queue.is_fifo() { message.group.clone().unwrap_or_default() } else { message.id.clone() };
+        groups.entry(group).or_default().push(message);
+    }
+    let failed = join_all(groups.into_values().map(|group| handle_group(function, queue, group))).await;
+    failed.into_iter().flatten().collect()
+}
+
+async fn handle_group(function: &dyn Look, queue: Queue, messages: Vec<Incoming>) -> Vec<String> {
+    let mut looked: Vec<Poke> = Vec::new();
+    let mut failed: Vec<String> = Vec::new();
+    for message in messages {
+        if !failed.is_empty() {
+            // Left behind for order's sake; hidden no longer than the one before it, or it would hold the group back.
+            back_off(function.ports(), queue, &message).await;
+            failed.push(message.id);
+            continue;
+        }
+        if !handle_one(function, queue, &message, &mut looked).await {
+            back_off(function.ports(), queue, &message).await;
+            failed.push(message.id);
+        }
+    }
+    failed
+}
+
+async fn handle_one(function: &dyn Look, queue: Queue, message: &Incoming, looked: &mut Vec<Poke>) -> bool {
+    let name = format!("{queue:?}");
+    let poke = match serde_json::from_str::<Poke>(&message.body) {
+        Ok(poke) => poke,
+        Err(error) => {
+            let reason = format!("not a poke: {error}");
+            return quarantine::keep(function.ports(), &name, &message.id, &message.body, &reason).await.is_ok();
+        }
+    };
+    if looked.contains(&poke) {
+        return true;
+    }
+    match function.look(&poke).await {
+        Ok(()) => {
+            looked.push(poke);
+            true
+        }
+        Err(LookError::Broken { partition, reason }) if message.receive_count >= BROKEN_RECEIPTS_MAX => {
+            quarantine::freeze(function.ports(), &partition, &reason).await.is_ok()
+        }
+        Err(error) => {
+            tracing::warn!(queue = name, message = message.id, receipts = message.receive_count, %error, "a look failed");
+            false
+        }
+    }
+}
+
+async fn back_off(ports: &Ports, queue: Queue, message: &Incoming) {
+    let seconds =
+        1_u32.checked_shl(message.receive_count.min(16)).map_or(BACK_OFF_SECONDS_MAX, |s| s.min(BACK_OFF_SECONDS_MAX));
+    if let Err(error) = ports.queues.postpone(queue, &message.receipt, seconds).await {
+        // The queue's own visibility time-out brings it back, only later.
+        tracing::debug!(message = message.id, %error, "a failed message could not be postponed");
+    }
+}

@@ -1,0 +1,154 @@
+//! The ports: everything a function may touch besides its own memory. `shared/aws` and `shared/memory` are their two forms.
+
+use crate::object::{Object, PutMode, Stored};
+use crate::record::{Committed, Key, Query, Record, Write};
+use async_trait::async_trait;
+use bytes::Bytes;
+use sluice_model::{Timestamp, poke::Queue};
+use std::sync::Arc;
+
+/// Why a port could not say how a call ended. It always means: deliver again.
+#[derive(Debug, thiserror::Error)]
+#[error("could not {attempt}: {why}")]
+pub struct PortError {
+    /// What was attempted, with the key or queue.
+    pub attempt: String,
+    /// What the service or its client said, without secrets.
+    pub why: String,
+    /// Whether the service asked to slow down; otherwise the call may have had its effect.
+    pub throttled: bool,
+}
+
+impl PortError {
+    /// Returns an error whose call may or may not have had its effect.
+    pub fn unknown(attempt: impl Into<String>, why: impl ToString) -> Self {
+        Self { attempt: attempt.into(), why: why.to_string(), throttled: false }
+    }
+}
+
+/// The table.
+#[async_trait]
+pub trait Records: Send + Sync {
+    /// Returns the records under `keys`, in their order, read consistently.
+    async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError>;
+    /// Returns records of one partition in key order, read consistently; fewer than the limit means there are no more.
+    async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError>;
+    /// Returns keys of records whose look is due, oldest first, from one shard of the index `due`. It may lag behind the table.
+    async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError>;
+    /// Returns keys from one partition of the index `find`, newest (highest) first. It may lag behind the table.
+    async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError>;
+    /// Writes all or nothing. `write_id` makes a repeat of the same call harmless.
+    async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError>;
+}
+
+/// The number of shards of the index `due`; a record's shard follows from its partition.
+pub const DUE_SHARDS: u32 = 4;
+
+/// Object storage.
+#[async_trait]
+pub trait Objects: Send + Sync {
+    /// Returns the object, or `None` when there is none.
+    async fn get(&self, key: &str) -> Result<Option<Object>, PortError>;
+    /// Stores an object. `content_type` is what a browser is told.
+    async fn put(&self, key: &str, bytes: Bytes, mode: PutMode, content_type: &str) -> Result<Stored, PortError>;
+    /// Returns keys that begin with `prefix`, in order, after `after`.
+    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<String>, PortError>;
+    /// Removes an object; a missing one is fine.
+    async fn delete(&self, key: &str) -> Result<(), PortError>;
+}
+
+/// A message to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outgoing {
+    /// The text, at most 2 KB for a poke.
+    pub body: String,
+    /// The message group.
+    pub group: Option<String>,
+    /// Seconds before it can be received; only on standard queues, at most 900.
+    pub delay_seconds: u32,
+}
+
+/// A message received and not yet acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incoming {
+    /// The queue's id of the message.
+    pub id: String,
+    /// The text.
+    pub body: String,
+    /// What acknowledges this very delivery.
+    pub receipt: String,
+    /// The message group.
+    pub group: Option<String>,
+    /// How often it has been received, this time included.
+    pub receive_count: u32,
+}
+
+/// The message queues.
+#[async_trait]
+pub trait Queues: Send + Sync {
+    /// Sends messages; an error means that any of them may not have been sent.
+    async fn send(&self, queue: Queue, messages: Vec<Outgoing>) -> Result<(), PortError>;
+    /// Receives up to `max` (≤ 10) messages, waiting up to `wait_seconds` (≤ 20) for the first.
+    async fn receive(
+        &self,
+        queue: Queue,
+        max: u32,
+        wait_seconds: u32,
+        visibility_seconds: u32,
+    ) -> Result<Vec<Incoming>, PortError>;
+    /// Removes a received message for good.
+    async fn acknowledge(&self, queue: Queue, receipt: &str) -> Result<(), PortError>;
+    /// Makes a received message visible again after `seconds` from now.
+    async fn postpone(&self, queue: Queue, receipt: &str, seconds: u32) -> Result<(), PortError>;
+}
+
+/// The time. Deadlines serve liveness only: skew may delay, never corrupt.
+pub trait Clock: Send + Sync {
+    /// Returns the time now.
+    fn now(&self) -> Timestamp;
+}
+
+/// Randomness, so that a simulation can be repeated.
+pub trait Entropy: Send + Sync {
+    /// Returns 32 hexadecimal digits nobody has drawn before.
+    fn token(&self) -> String;
+}
+
+/// Encryption at rest for secrets of ours (webhook secrets, tokens, private keys).
+#[async_trait]
+pub trait Seal: Send + Sync {
+    /// Encrypts `plain`; `context` says what it is and must be told again to open it.
+    async fn seal(&self, context: &str, plain: &[u8]) -> Result<Vec<u8>, PortError>;
+    /// Decrypts what [`Self::seal`] made under the same context.
+    async fn open(&self, context: &str, sealed: &[u8]) -> Result<Vec<u8>, PortError>;
+}
+
+/// All ports together, as a function gets them.
+#[derive(Clone)]
+pub struct Ports {
+    /// The table.
+    pub records: Arc<dyn Records>,
+    /// Object storage.
+    pub objects: Arc<dyn Objects>,
+    /// The message queues.
+    pub queues: Arc<dyn Queues>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub entropy: Arc<dyn Entropy>,
+    /// Encryption at rest.
+    pub seal: Arc<dyn Seal>,
+}
+
+impl std::fmt::Debug for Ports {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Ports")
+    }
+}
+
+/// Returns the shard of the index `due` for a partition.
+pub fn due_shard(partition: &str) -> u32 {
+    // FNV-1a: spread is all that is wanted, and every writer must agree on it for ever.
+    let hash = partition.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash % DUE_SHARDS
+}

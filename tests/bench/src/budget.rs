@@ -1,0 +1,29 @@
+//! What the plan allows, step by step.
+
+/// Own calls that a change with three jobs may make.
+pub const GOAL_CALLS: u64 = 60;
+
+/// Milliseconds from an event to its build request, the forge's own time left out.
+pub const GOAL_MILLISECONDS: f64 = 50.0;
+
+/// Changes that pass one gate queue in a second.
+pub const GOAL_CHANGES_PER_SECOND: f64 = 50.0;
+
+/// Calls that cold nodes add.
+pub const COLD_NODES: u64 = 10;
+
+/// The steps of a change in their order.
+pub const STEPS: [&str; 7] = ["webhook", "intake", "gate", "merger", "launcher", "executor", "reporter"];
+
+/// Returns the calls that the plan gives one step of a check change with warm nodes; 0 for what it does not know.
+pub fn planned(step: &str, jobs: u64) -> u64 {
+    match step {
+        "webhook" => 2,
+        "intake" => 4,
+        "merger" | "launcher" => 6,
+        "gate" => 4 + 2 * jobs + 3,
+        "executor" => 4 + 5 * jobs,
+        "reporter" => 3,
+        _ => 0,
+    }
+}

@@ -1,0 +1,176 @@
+//! Times what lies outside of the functions: each call of a forge and of repositories.
+
+use async_trait::async_trait;
+use sluice_forge::{
+    Branch, CheckReport, CommitFacts, Delivery, Forge, ForgeError, LineComment, Marker, MergeMessage, StatusReport,
+};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef};
+use sluice_model::git::{BranchKey, BranchState, Commit, MergeMode, Oid};
+use sluice_model::{BranchName, ProjectName};
+use sluice_repos::{Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Time and calls by name, shared between who measures and who is measured.
+#[derive(Debug, Clone, Default)]
+pub struct Stopwatch(Arc<Mutex<Measured>>);
+
+#[derive(Debug, Default)]
+struct Measured {
+    by_name: BTreeMap<&'static str, (Duration, u64)>,
+    /// By the part of the name before the dot: how many calls are open, since when, and how long any was open before.
+    kinds: BTreeMap<&'static str, (u32, Option<Instant>, Duration)>,
+}
+
+impl Stopwatch {
+    /// Returns what was measured and starts anew.
+    pub fn take(&self) -> BTreeMap<&'static str, (Duration, u64)> {
+        std::mem::take(&mut *self.0.lock().unwrap()).by_name
+    }
+
+    /// Returns for how long at least one call of a kind (`forge`, `git`) was open; calls may run side by side.
+    pub fn covered(&self, kind: &str) -> Duration {
+        self.0.lock().unwrap().kinds.get(kind).map(|(_, _, covered)| *covered).unwrap_or_default()
+    }
+
+    /// Adds time to a name.
+    pub fn add(&self, name: &'static str, time: Duration) {
+        let mut all = self.0.lock().unwrap();
+        let entry = all.by_name.entry(name).or_default();
+        *entry = (entry.0 + time, entry.1 + 1);
+    }
+
+    async fn time<T>(&self, name: &'static str, work: impl Future<Output = T>) -> T {
+        let begin = Instant::now();
+        self.open(name, begin);
+        let answer = work.await;
+        self.add(name, begin.elapsed());
+        self.close(name);
+        answer
+    }
+
+    fn open(&self, name: &'static str, at: Instant) {
+        let mut all = self.0.lock().unwrap();
+        let (open, since, _) = all.kinds.entry(kind(name)).or_default();
+        *open += 1;
+        since.get_or_insert(at);
+    }
+
+    fn close(&self, name: &'static str) {
+        let mut all = self.0.lock().unwrap();
+        let (open, since, covered) = all.kinds.entry(kind(name)).or_default();
+        *open = open.saturating_sub(1);
+        if *open == 0
+            && let Some(since) = since.take()
+        {
+            *covered += since.elapsed();
+        }
+    }
+}
+
+fn kind(name: &'static str) -> &'static str {
+    name.split_once('.').map_or(name, |(kind, _)| kind)
+}
+
+/// A forge, timed.
+pub struct ClockedForge {
+    inner: Arc<dyn Forge>,
+    watch: Stopwatch,
+}
+
+impl ClockedForge {
+    /// Times a forge.
+    pub fn new(inner: Arc<dyn Forge>, watch: Stopwatch) -> Self {
+        Self { inner, watch }
+    }
+}
+
+#[async_trait]
+impl Forge for ClockedForge {
+    fn change_at(&self, url: &str) -> Option<ChangeKey> {
+        self.inner.change_at(url)
+    }
+    async fn read_change(&self, change: &ChangeKey) -> Result<ChangeFacts, ForgeError> {
+        self.watch.time("forge.read_change", self.inner.read_change(change)).await
+    }
+    async fn open_changes(&self, project: &ProjectName) -> Result<Vec<ChangeRef>, ForgeError> {
+        self.watch.time("forge.open_changes", self.inner.open_changes(project)).await
+    }
+    async fn branches(&self, project: &ProjectName) -> Result<Vec<Branch>, ForgeError> {
+        self.watch.time("forge.branches", self.inner.branches(project)).await
+    }
+    async fn branch_tip(&self, branch: &BranchKey) -> Result<Commit, ForgeError> {
+        self.watch.time("forge.branch_tip", self.inner.branch_tip(branch)).await
+    }
+    async fn read_commit(&self, project: &ProjectName, id: &Oid) -> Result<CommitFacts, ForgeError> {
+        self.watch.time("forge.read_commit", self.inner.read_commit(project, id)).await
+    }
+    async fn set_status(&self, project: &ProjectName, head: &Oid, status: &StatusReport) -> Result<(), ForgeError> {
+        self.watch.time("forge.set_status", self.inner.set_status(project, head, status)).await
+    }
+    async fn put_check_run(&self, project: &ProjectName, head: &Oid, run: &CheckReport) -> Result<(), ForgeError> {
+        self.watch.time("forge.put_check_run", self.inner.put_check_run(project, head, run)).await
+    }
+    async fn put_comment(&self, change: &ChangeKey, marker: &Marker, text: &str) -> Result<(), ForgeError> {
+        self.watch.time("forge.put_comment", self.inner.put_comment(change, marker, text)).await
+    }
+    async fn change_labels(&self, change: &ChangeKey, add: &[String], remove: &[String]) -> Result<(), ForgeError> {
+        self.watch.time("forge.change_labels", self.inner.change_labels(change, add, remove)).await
+    }
+    async fn put_line_comments(
+        &self,
+        change: &ChangeRef,
+        marker: &Marker,
+        summary: &str,
+        comments: &[LineComment],
+    ) -> Result<(), ForgeError> {
+        self.watch
+            .time("forge.put_line_comments", self.inner.put_line_comments(change, marker, summary, comments))
+            .await
+    }
+    async fn merge(&self, change: &ChangeRef, mode: MergeMode, message: &MergeMessage) -> Result<Oid, ForgeError> {
+        self.watch.time("forge.merge", self.inner.merge(change, mode, message)).await
+    }
+    async fn fast_forward(&self, branch: &BranchKey, to: &Oid) -> Result<(), ForgeError> {
+        self.watch.time("forge.fast_forward", self.inner.fast_forward(branch, to)).await
+    }
+    async fn deliveries(&self, project: &ProjectName) -> Result<Vec<Delivery>, ForgeError> {
+        self.watch.time("forge.deliveries", self.inner.deliveries(project)).await
+    }
+}
+
+/// Repositories, timed.
+pub struct ClockedRepos {
+    inner: Arc<dyn Repos>,
+    watch: Stopwatch,
+}
+
+impl ClockedRepos {
+    /// Times repositories.
+    pub fn new(inner: Arc<dyn Repos>, watch: Stopwatch) -> Self {
+        Self { inner, watch }
+    }
+}
+
+#[async_trait]
+impl Repos for ClockedRepos {
+    async fn branches(&self, project: &ProjectAt) -> Result<Vec<(BranchName, Oid)>, ReposError> {
+        self.watch.time("git.branches", self.inner.branches(project)).await
+    }
+    async fn tip(&self, project: &ProjectAt, branch: &BranchName) -> Result<BranchState, ReposError> {
+        self.watch.time("git.tip", self.inner.tip(project, branch)).await
+    }
+    async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError> {
+        self.watch.time("git.merge", self.inner.merge(ask)).await
+    }
+    async fn configuration(
+        &self,
+        project: &ProjectAt,
+        commit: &Oid,
+        state: Option<&BranchState>,
+        extra: &[String],
+    ) -> Result<Files, ReposError> {
+        self.watch.time("git.configuration", self.inner.configuration(project, commit, state, extra)).await
+    }
+}

@@ -1,0 +1,358 @@
+//! The system that is measured: every function on ports of its own name, moved in one thread, one batch after another.
+
+use crate::clocked::Stopwatch;
+use crate::runner::Nothing;
+use bytes::Bytes;
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use http::HeaderMap;
+use sluice_cloud::Site as CloudSite;
+use sluice_config::connection::Driver;
+use sluice_executor::service::{Executor, Options};
+use sluice_forge::Forge;
+use sluice_gate_function::Gate;
+use sluice_intake::Intake;
+use sluice_launcher::{Cloud, Launcher};
+use sluice_memory::World;
+use sluice_merger::Merger;
+use sluice_model::poke::{Poke, Queue};
+use sluice_model::{SessionId, TenantName, Timestamp};
+use sluice_records::codec::encode_first;
+use sluice_records::connection::{self, Connection, ConnectionsFile};
+use sluice_records::session::{self, Session};
+use sluice_reporter::Reporter;
+use sluice_repos::Repos;
+use sluice_runtime::batch::{self, Look, LookError};
+use sluice_runtime::object::PutMode;
+use sluice_runtime::record::{Expect, Write};
+use sluice_runtime::{Clock as _, Entropy, Ports};
+use sluice_scenarios::cloud::{PlayedChecks, PlayedCloud};
+use sluice_tenant::Tenants;
+use sluice_timer::Timer;
+use sluice_webhook::Webhook;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Where the story begins.
+const START: Timestamp = Timestamp(1_800_000_000_000);
+/// Rounds after which a house that does not come to rest is taken for stuck.
+const ROUNDS_MAX: usize = 200_000;
+/// Seconds a received message stays hidden.
+const VISIBILITY_SECONDS: u32 = 30;
+/// The login that reports are made under.
+pub const OWN: &str = "sluice[bot]";
+/// The secret that webhooks are signed with.
+pub const WEBHOOK_SECRET: &str = "a shared secret";
+
+/// A signed webhook as it arrives.
+pub struct Signed {
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// Where webhooks come from.
+pub type Inbox = Box<dyn FnMut() -> Option<Signed> + Send>;
+
+/// When builds end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    /// Each by itself, once everything else is at rest: the most looks that a queue can need.
+    OneByOne,
+    /// As soon as they have started.
+    AtOnce,
+}
+
+/// What event sources did: they call SQS on the account's bill, though no function does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EventSources {
+    /// Receives that brought messages.
+    pub receives: u64,
+    /// Deletions, one for each batch.
+    pub deletes: u64,
+    /// Receives and deletions of FIFO queues among them.
+    pub fifo_calls: u64,
+}
+
+/// What a house is made of besides its functions.
+pub struct Parts {
+    /// The world.
+    pub world: World,
+    /// The forge.
+    pub forge: Arc<dyn Forge>,
+    /// Makes the repositories on a function's ports.
+    pub repos: Box<dyn Fn(Ports) -> Arc<dyn Repos>>,
+    /// Where the forge's repositories are.
+    pub git_url: String,
+    /// Where webhooks come from.
+    pub inbox: Inbox,
+}
+
+/// A whole Sluice, measured.
+pub struct House {
+    /// Its world.
+    pub world: World,
+    /// Its cloud.
+    pub cloud: Arc<PlayedCloud>,
+    /// Time by function, calls of forges and repositories included.
+    pub watch: Stopwatch,
+    /// What event sources did.
+    pub sources: EventSources,
+    /// When builds end.
+    pub ends: Ends,
+    /// Whether webhooks are let in.
+    pub listens: bool,
+    functions: BTreeMap<Queue, (&'static str, Box<dyn Look>)>,
+    webhook: Webhook,
+    executor: Arc<Executor>,
+    runner: Arc<Nothing>,
+    running: FuturesUnordered<BoxFuture<'static, Result<(), LookError>>>,
+    inbox: Inbox,
+    _state: tempfile::TempDir,
+}
+
+impl House {
+    /// Builds a house and lets it read its configuration.
+    pub async fn new(parts: Parts, main_yaml: &str) -> Self {
+        let Parts { world, forge, repos, git_url, inbox } = parts;
+        configure(&world.ports(), main_yaml, &git_url).await;
+        let ports = |name| world.ports_of(name);
+        let forges = || BTreeMap::from([("github".into(), forge.clone())]);
+        let cloud = Arc::new(PlayedCloud::new(world.clone()));
+        let clouds = BTreeMap::from([("ec2".into(), Cloud { driver: cloud.clone(), site: CloudSite::default() })]);
+        let launcher = Launcher::new(ports("launcher"), clouds, Arc::new(PlayedChecks(world.clone())));
+        let functions: BTreeMap<Queue, (&'static str, Box<dyn Look>)> = BTreeMap::from([
+            (Queue::Events, ("intake", Box::new(Intake::new(ports("intake"), forges())) as Box<dyn Look>)),
+            (Queue::Gate, ("gate", Box::new(Gate::new(ports("gate"), "https://sluice.test/")))),
+            (Queue::Tenants, ("tenant", Box::new(Tenants::new(ports("tenant"), repos(ports("tenant")))))),
+            (Queue::Pool, ("launcher", Box::new(launcher))),
+            (Queue::Reports, ("reporter", Box::new(Reporter::new(ports("reporter"), forges())))),
+            (Queue::Merges, ("merger", Box::new(Merger::new(ports("merger"), repos(ports("merger")))))),
+            (Queue::Wakes, ("timer", Box::new(Timer::new(ports("timer"), 10)))),
+        ]);
+        let state = tempfile::tempdir().unwrap();
+        let runner = Arc::new(Nothing::new());
+        let noted = Arc::new(Noted { world: world.clone(), newest: Mutex::default() });
+        let executor = executor(Ports { entropy: noted.clone(), ..ports("executor") }, runner.clone(), state.path());
+        let session = SessionId(noted.newest.lock().unwrap().clone());
+        let mut house = Self {
+            webhook: Webhook::new(ports("webhook")),
+            world,
+            cloud,
+            watch: Stopwatch::default(),
+            sources: EventSources::default(),
+            ends: Ends::OneByOne,
+            listens: true,
+            functions,
+            executor,
+            runner,
+            running: FuturesUnordered::new(),
+            inbox,
+            _state: state,
+        };
+        house.begin_session(&session);
+        let poke = Poke::Tenant { tenant: TenantName::from("bench") };
+        sluice_runtime::cell::send(&house.world.ports(), &[poke]).await.unwrap();
+        house.rest().await;
+        house
+    }
+
+    /// Returns a fresh world.
+    pub fn world() -> World {
+        // No message twice: that is the exception, and what is measured is the rule.
+        World::new(1, 0, START)
+    }
+
+    /// Moves everything until nothing is left but what comes by itself every few minutes.
+    pub async fn rest(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            if self.step().await {
+                continue;
+            }
+            if self.is_at_rest() || !self.wait() {
+                return;
+            }
+        }
+        panic!("the house does not come to rest: {:?}", self.world.queued());
+    }
+
+    /// Does what can be done at this moment: each queue's next batch. Returns false when there was nothing.
+    pub async fn step(&mut self) -> bool {
+        let mut moved = self.receive_all().await;
+        for queue in Queue::ALL {
+            moved |= self.deliver(queue).await;
+        }
+        if self.ends == Ends::AtOnce || !moved {
+            moved |= self.end_builds().await;
+        }
+        moved
+    }
+
+    /// Lets time pass until the next message shows. Returns false when none is under way.
+    pub fn wait(&mut self) -> bool {
+        let Some(next) = self.world.next_message_at() else { return false };
+        self.world.advance_millis(next.since(self.world.now()).max(1));
+        true
+    }
+
+    /// Takes in every webhook that has come.
+    pub async fn receive_all(&mut self) -> bool {
+        let mut moved = false;
+        while self.listens
+            && let Some(signed) = (self.inbox)()
+        {
+            let begin = Instant::now();
+            let answer = self.webhook.receive(&"github".into(), &signed.headers, &signed.body).await;
+            self.watch.add("webhook", begin.elapsed());
+            assert_eq!(answer.status(), http::StatusCode::ACCEPTED, "a webhook was refused");
+            moved = true;
+        }
+        moved
+    }
+
+    /// Hands one batch of a queue to its function. Returns false when the queue has nothing to show.
+    pub async fn deliver(&mut self, queue: Queue) -> bool {
+        if !self.world.has_visible(queue) {
+            return false;
+        }
+        let Some((name, function)) = self.functions.get(&queue) else {
+            return self.claim(queue).await;
+        };
+        let messages = self.world.take_messages(queue, 10, VISIBILITY_SECONDS);
+        if messages.is_empty() {
+            return false;
+        }
+        let begin = Instant::now();
+        let failed = batch::handle(&**function, queue, messages.clone()).await;
+        self.watch.add(name, begin.elapsed());
+        self.sources.receives += 1;
+        self.sources.deletes += 1;
+        self.sources.fifo_calls += if queue.is_fifo() { 2 } else { 0 };
+        for message in messages.iter().filter(|message| !failed.contains(&message.id)) {
+            self.world.drop_message(queue, &message.receipt);
+        }
+        true
+    }
+
+    /// Has the executor take every build of a queue, as far as it goes without the build's end.
+    async fn claim(&mut self, queue: Queue) -> bool {
+        let ports = self.world.ports_of("executor");
+        let mut moved = false;
+        while self.world.has_visible(queue) {
+            let begin = Instant::now();
+            for message in ports.queues.receive(queue, 1, 20, 60).await.unwrap() {
+                let executor = self.executor.clone();
+                self.running.push(async move { executor.take(queue, &message).await }.boxed());
+                moved = true;
+            }
+            // All it waits for is in memory: one look takes it to where it may not end yet, or to its end.
+            while let Some(Some(ended)) = self.running.next().now_or_never() {
+                ended.unwrap();
+            }
+            self.watch.add("executor", begin.elapsed());
+        }
+        moved
+    }
+
+    async fn end_builds(&mut self) -> bool {
+        let most = if self.ends == Ends::AtOnce { self.running.len() } else { 1 };
+        let mut moved = false;
+        for _ in 0..most.min(self.running.len()) {
+            let begin = Instant::now();
+            self.runner.let_end(1);
+            if let Some(ended) = self.running.next().await {
+                ended.unwrap();
+                moved = true;
+            }
+            self.watch.add("executor", begin.elapsed());
+        }
+        moved
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let waits = |queue: &Queue| !matches!(queue, Queue::Pool | Queue::Wakes);
+        let records = self.world.records();
+        let is_provider = |partition: &str| partition.starts_with("provider#");
+        self.running.is_empty()
+            && !self.world.queued().keys().any(waits)
+            && self.cloud.running() == 0
+            && !records.iter().any(|record| record.look_at.is_some() && !is_provider(&record.key.partition))
+            && !records
+                .iter()
+                .any(|record| is_provider(&record.key.partition) && record.key.sort.starts_with("request#"))
+    }
+
+    /// A session that outlives the measuring: renewals are counted by the minute, not by the change.
+    fn begin_session(&self, id: &SessionId) {
+        let now = self.world.now();
+        let session = Session {
+            id: id.clone(),
+            hostname: "bench".to_owned(),
+            log_address: None,
+            started_at: now,
+            alive_until: now.plus_seconds(30 * 86_400),
+            builds: Vec::new(),
+        };
+        let record = encode_first(session::key(id), &session).unwrap();
+        self.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    }
+
+    /// Returns the time spent in functions so far, by function, and starts anew.
+    pub fn take_times(&self) -> BTreeMap<&'static str, (Duration, u64)> {
+        self.watch.take()
+    }
+}
+
+fn executor(ports: Ports, runner: Arc<Nothing>, state: &std::path::Path) -> Arc<Executor> {
+    let options = Options {
+        hostname: "bench".to_owned(),
+        slots: 1_000,
+        state: state.to_owned(),
+        node_key: None,
+        log_address: None,
+        log_root: "https://sluice.test/logs/".to_owned(),
+    };
+    Executor::new(ports, runner, options)
+}
+
+/// Remembers the newest token: the first that an executor draws names its session.
+struct Noted {
+    world: World,
+    newest: Mutex<String>,
+}
+
+impl Entropy for Noted {
+    fn token(&self) -> String {
+        let token = self.world.token();
+        self.newest.lock().unwrap().clone_from(&token);
+        token
+    }
+}
+
+async fn configure(ports: &Ports, main_yaml: &str, git_url: &str) {
+    let context = connection::seal_context(&"github".into(), "webhook-secret");
+    let secret = connection::seal(ports, &context, WEBHOOK_SECRET).await.unwrap();
+    let github = Connection {
+        driver: Driver::GitHub,
+        canonical_hostname: "forge.test".to_owned(),
+        api_url: None,
+        git_url: git_url.to_owned(),
+        login: Some(OWN.to_owned()),
+        token: None,
+        webhook_secrets: vec![secret],
+    };
+    let ec2 = Connection {
+        driver: Driver::Aws,
+        canonical_hostname: "ec2".to_owned(),
+        webhook_secrets: Vec::new(),
+        login: None,
+        ..github.clone()
+    };
+    let file = ConnectionsFile(BTreeMap::from([("github".into(), github), ("ec2".into(), ec2)]));
+    let text = serde_json::to_string(&file).unwrap();
+    ports.objects.put(connection::OBJECT, Bytes::from(text), PutMode::Always, "application/json").await.unwrap();
+    let main = Bytes::from(main_yaml.to_owned());
+    ports.objects.put(connection::MAIN, main, PutMode::Always, "application/yaml").await.unwrap();
+}

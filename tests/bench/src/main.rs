@@ -1,0 +1,36 @@
+//! `sluice-bench`: measures and prints. A goal that is missed is printed, it is no failure.
+#![allow(clippy::unwrap_used, reason = "a measuring harness may panic")]
+
+use sluice_bench::count::count;
+use sluice_bench::report::Measured;
+use sluice_bench::sample::Nodes;
+use sluice_bench::{latency, throughput};
+use std::path::PathBuf;
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    // What is not optimised is slow: fewer changes then, so that it all ends within three minutes.
+    let (own, real) = if cfg!(debug_assertions) { (60, 20) } else { (200, 60) };
+    if cfg!(debug_assertions) {
+        println!(
+            "This build is not optimised: counts are exact, times are longer than with `cargo run --release -p sluice-bench`.\n"
+        );
+    }
+    let measured = Measured {
+        warm: count(Nodes::Warm).await,
+        cold: count(Nodes::Cold).await,
+        latency: latency::measure(Nodes::Warm).await,
+        own: throughput::own(own).await,
+        real: throughput::real(real).await,
+    };
+    print!("{}", measured.text());
+    let file = target().join("bench/latest.json");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, format!("{:#}\n", measured.json())).unwrap();
+    println!("\nThe numbers: {}", file.display());
+}
+
+fn target() -> PathBuf {
+    let here = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target");
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from(here), PathBuf::from)
+}

@@ -1,0 +1,296 @@
+//! Prints what was measured, against the goals, and keeps the numbers as JSON.
+
+use crate::budget::{COLD_NODES, GOAL_CALLS, GOAL_CHANGES_PER_SECOND, GOAL_MILLISECONDS, STEPS, planned};
+use crate::count::{Counted, Stage};
+use crate::latency::{Latency, Spread};
+use crate::throughput::{Rate, Times};
+use serde_json::{Value, json};
+use sluice_runtime::port::DUE_SHARDS;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Jobs of the measured change.
+const JOBS: u64 = 3;
+
+/// Everything that was measured.
+pub struct Measured {
+    /// Calls with nodes that stand there already.
+    pub warm: Counted,
+    /// Calls with nodes launched for each build.
+    pub cold: Counted,
+    /// Event to build request.
+    pub latency: Latency,
+    /// Throughput of our own work alone.
+    pub own: Rate,
+    /// Throughput with real repositories and a forge on this machine.
+    pub real: Rate,
+}
+
+impl Measured {
+    /// Returns the report for people.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        self.calls(&mut text);
+        self.money(&mut text);
+        self.latency(&mut text);
+        rate(&mut text, "4a", "our own work alone (forge and git played in memory)", &self.own);
+        rate(&mut text, "4b", "real git merges and a forge on this machine", &self.real);
+        text
+    }
+
+    fn calls(&self, text: &mut String) {
+        let (warm, cold) = (&self.warm, &self.cold);
+        line(text, format_args!("1. Own calls (DynamoDB, S3, SQS) of a change with {JOBS} jobs of one node each"));
+        line(
+            text,
+            format_args!(
+                "   {:<10} {:>6} {:>11} {:>11} {:>11} {:>11}",
+                "step", "plan", "check warm", "over plan", "check cold", "gate warm"
+            ),
+        );
+        let functions: std::collections::BTreeSet<&str> =
+            warm.check.calls.keys().chain(cold.gate.calls.keys()).copied().collect();
+        let others = functions.into_iter().filter(|name| !STEPS.contains(name) && !name.is_empty());
+        for step in STEPS.into_iter().chain(others) {
+            let (plan, is) = (planned(step, JOBS), warm.check.calls_of(step));
+            let over = signed(is, plan);
+            line(
+                text,
+                format_args!(
+                    "   {step:<10} {plan:>6} {is:>11} {over:>11} {:>11} {:>11}",
+                    cold.check.calls_of(step),
+                    warm.gate.calls_of(step)
+                ),
+            );
+        }
+        let plan: u64 = STEPS.into_iter().map(|step| planned(step, JOBS)).sum();
+        let is = warm.check.total();
+        line(
+            text,
+            format_args!(
+                "   {:<10} {plan:>6} {is:>11} {:>11} {:>11} {:>11}",
+                "all",
+                signed(is, plan),
+                cold.check.total(),
+                warm.gate.total()
+            ),
+        );
+        line(
+            text,
+            format_args!(
+                "   cold nodes add {} (plan: {COLD_NODES}); what the forge tells of a landing adds {}",
+                cold.check.total().saturating_sub(is),
+                warm.echo.total()
+            ),
+        );
+        for (what, stage) in [("check", &warm.check), ("gate", &warm.gate)] {
+            line(
+                text,
+                format_args!(
+                    "   {what} change: {} calls, goal at most {GOAL_CALLS}: {}",
+                    stage.total(),
+                    verdict(stage.total() as f64, GOAL_CALLS as f64)
+                ),
+            );
+            if stage.total() > GOAL_CALLS {
+                line(text, format_args!("      spent on: {}", spent(stage)));
+            }
+            let sources = stage.sources;
+            line(
+                text,
+                format_args!(
+                    "      besides, event sources: {} receives with messages, {} deletions; KMS: {}",
+                    sources.receives,
+                    sources.deletes,
+                    stage.by_service("KMS")
+                ),
+            );
+        }
+        line(
+            text,
+            format_args!(
+                "   apart, computed from the code, per minute: an executor's session 60 writes and, while it builds, 60 reads; its polls 9;"
+            ),
+        );
+        line(
+            text,
+            format_args!(
+                "      the sweep {} queries; an event source's idle polls 3 for each connection that it keeps. Live logs: none, they are read from the executor.",
+                DUE_SHARDS + 1
+            ),
+        );
+    }
+
+    fn money(&self, text: &mut String) {
+        line(
+            text,
+            format_args!(
+                "\n2. Dollars of calls for each change on AWS (us-east-1, on demand; event sources and KMS included)"
+            ),
+        );
+        for (what, stage) in [
+            ("check, warm nodes", &self.warm.check),
+            ("check, cold nodes", &self.cold.check),
+            ("gate, warm nodes", &self.warm.gate),
+            ("gate, cold nodes", &self.cold.gate),
+            ("the forge's echo", &self.warm.echo),
+        ] {
+            line(text, format_args!("   {what:<20} {:.7}", stage.dollars()));
+        }
+    }
+
+    fn latency(&self, text: &mut String) {
+        line(
+            text,
+            format_args!(
+                "\n3. Event to build request on an idle system, functions in this process on ports in memory, the forge's and git's time left out"
+            ),
+        );
+        let Spread { median, high } = self.latency.node_request;
+        line(
+            text,
+            format_args!(
+                "   nodes are asked for   median {:>7.2} ms   95th percentile {:>7.2} ms",
+                millis(median),
+                millis(high)
+            ),
+        );
+        let Spread { median, high } = self.latency.build_request;
+        let is = millis(median);
+        line(
+            text,
+            format_args!(
+                "   a build is asked for  median {is:>7.2} ms   95th percentile {:>7.2} ms   goal {GOAL_MILLISECONDS} ms: {}",
+                millis(high),
+                verdict(is, GOAL_MILLISECONDS)
+            ),
+        );
+        line(text, format_args!("   not measured here: the same through the emulator's data services"));
+    }
+
+    /// Returns the numbers for machines.
+    pub fn json(&self) -> Value {
+        let counted = |counted: &Counted| json!({"check": stage(&counted.check), "gate": stage(&counted.gate), "echo": stage(&counted.echo)});
+        let spread = |spread: &Spread| json!({"median_milliseconds": millis(spread.median), "high_milliseconds": millis(spread.high)});
+        json!({
+            "optimised": !cfg!(debug_assertions),
+            "calls": {"warm": counted(&self.warm), "cold": counted(&self.cold)},
+            "latency": {"node_request": spread(&self.latency.node_request), "build_request": spread(&self.latency.build_request)},
+            "throughput": {"own": rate_json(&self.own), "real": rate_json(&self.real)},
+        })
+    }
+}
+
+fn rate(text: &mut String, number: &str, what: &str, rate: &Rate) {
+    let each = |time: Duration| millis(time) / rate.landed.max(1) as f64;
+    line(text, format_args!("\n{number}. One gate queue, {what}: {} of {} changes landed", rate.landed, rate.asked));
+    let is = rate.per_second();
+    let word = if is >= GOAL_CHANGES_PER_SECOND { "met" } else { "MISSED" };
+    let ratio = is / GOAL_CHANGES_PER_SECOND;
+    line(
+        text,
+        format_args!(
+            "   {is:.1} changes/s without the forge's time, goal at least {GOAL_CHANGES_PER_SECOND}: {word} ({ratio:.2} of it); all functions in one thread, its processor alone would allow {:.1}",
+            rate.per_processor_second()
+        ),
+    );
+    line(
+        text,
+        format_args!(
+            "   for each change: {:.1} ms in all, {:.1} ms of them the forge's, {:.1} ms git's (fetching from the forge included); {:.1} ms of processor; {:.1} records written, {:.1} own calls",
+            each(rate.wall),
+            each(rate.forge),
+            each(rate.git),
+            each(rate.processor),
+            rate.records_written as f64 / rate.landed.max(1) as f64,
+            rate.calls as f64 / rate.landed.max(1) as f64
+        ),
+    );
+    for (name, times) in [("functions", &rate.functions), ("outside, part of the above", &rate.outside)] {
+        line(text, format_args!("   {name} (ms for each change): {}", ranked(times, rate.landed)));
+    }
+}
+
+fn ranked(times: &Times, changes: u64) -> String {
+    let mut rows: Vec<_> = times.iter().collect();
+    rows.sort_by_key(|(_, (time, _))| std::cmp::Reverse(*time));
+    let row = |(name, (time, count)): &(&&str, &(Duration, u64))| {
+        format!("{name} {:.2} in {count} calls", millis(*time) / changes.max(1) as f64)
+    };
+    rows.iter().take(7).map(row).collect::<Vec<_>>().join(", ")
+}
+
+/// Says which operations of which function most calls go to.
+fn spent(stage: &Stage) -> String {
+    let all = stage.calls.iter().flat_map(|(function, operations)| {
+        operations.iter().map(move |(operation, used)| (used.calls, function, operation))
+    });
+    let mut all: Vec<_> = all.filter(|(_, _, operation)| !operation.starts_with("seal.")).collect();
+    all.sort_by(|one, other| other.cmp(one));
+    all.iter()
+        .take(8)
+        .map(|(calls, function, operation)| format!("{function} {operation} {calls}"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn verdict(is: f64, goal: f64) -> String {
+    let ratio = is / goal;
+    if is <= goal {
+        format!("met ({ratio:.2} of it)")
+    } else {
+        format!("MISSED by {:.0} ({ratio:.2} times it)", is - goal)
+    }
+}
+
+fn signed(is: u64, plan: u64) -> String {
+    if is >= plan { format!("+{}", is - plan) } else { format!("-{}", plan - is) }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1_000.0
+}
+
+fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{words}");
+}
+
+fn stage(stage: &Stage) -> Value {
+    let functions = stage.calls.iter().map(|(function, operations)| {
+        let operations = operations.iter().map(|(name, used)| {
+            let units = json!({"calls": used.calls, "read_units": used.read_units, "write_units": used.write_units});
+            ((*name).to_owned(), units)
+        });
+        ((*function).to_owned(), Value::Object(operations.collect()))
+    });
+    json!({
+        "own_calls": stage.total(),
+        "dollars": stage.dollars(),
+        "records_written": stage.records_written,
+        "event_sources": {"receives": stage.sources.receives, "deletes": stage.sources.deletes},
+        "functions": Value::Object(functions.collect()),
+    })
+}
+
+fn rate_json(rate: &Rate) -> Value {
+    let times = |times: &Times| {
+        let rows = times
+            .iter()
+            .map(|(name, (time, count))| ((*name).to_owned(), json!({"milliseconds": millis(*time), "count": count})));
+        Value::Object(rows.collect())
+    };
+    json!({
+        "asked": rate.asked,
+        "landed": rate.landed,
+        "changes_per_second": rate.per_second(),
+        "wall_milliseconds": millis(rate.wall),
+        "forge_milliseconds": millis(rate.forge),
+        "git_milliseconds": millis(rate.git),
+        "processor_milliseconds": millis(rate.processor),
+        "records_written": rate.records_written,
+        "own_calls": rate.calls,
+        "functions": times(&rate.functions),
+        "outside": times(&rate.outside),
+    })
+}

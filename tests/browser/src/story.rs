@@ -1,0 +1,247 @@
+//! A busy moment of one tenant, in records and objects as the functions write them, with a second tenant beside it.
+//!
+//! The gate queue `integrated`: A lands; B is tested on A; C failed on B; D was tested behind C and is tested again on B; E is
+//! being merged on D; F is outside the window of five. A change is in check, and three have left.
+
+mod parts;
+mod write;
+
+pub use parts::{Change, PAST, build_id, change, item_id, queue_key};
+
+use crate::configuration;
+use async_trait::async_trait;
+use bytes::Bytes;
+use sluice_api::{Api, LIVE_BYTES_MAX, LiveLogs, LogPiece};
+use sluice_config::pipeline::Manager;
+use sluice_gate::queue::Ahead;
+use sluice_gate::{Head, Slot, Standing};
+use sluice_memory::World;
+use sluice_model::build::BuildResult;
+use sluice_model::{BuildId, Timestamp};
+use sluice_runtime::{Objects, PortError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use write::{JobSeen, Writer};
+
+/// The moment.
+pub const NOW: Timestamp = Timestamp(1_795_259_025_000);
+
+/// The tenant that the story is about.
+pub const TENANT: &str = "acme";
+
+/// The tenant beside it.
+pub const OTHER: &str = "other";
+
+/// Where people find the pages in the story.
+pub const WEB_ROOT: &str = "https://ci.example.org/";
+
+/// The changes of the gate queue, in order.
+pub const A: Change =
+    Change { project: "org/lib", number: 11, title: "Read numbers without copying them", author: "ada" };
+/// Behind A.
+pub const B: Change =
+    Change { project: "org/app", number: 12, title: "Use the faster numbers in the importer", author: "grace" };
+/// Behind B; it failed.
+pub const C: Change =
+    Change { project: "org/lib", number: 13, title: "Drop the old parser <script>alert(1)</script>", author: "linus" };
+/// Behind C, then on B.
+pub const D: Change =
+    Change { project: "org/app", number: 14, title: "Retry a lost connection once", author: "barbara" };
+/// Behind D.
+pub const E: Change = Change { project: "org/lib", number: 15, title: "Explain the grammar", author: "edsger" };
+/// Outside the window.
+pub const F: Change =
+    Change { project: "org/app", number: 16, title: "Say which file was skipped", author: "margaret" };
+/// In check.
+pub const G: Change = Change { project: "org/app", number: 17, title: "Add a dry run", author: "grace" };
+
+/// The world of the story with what serves it.
+pub struct Story {
+    /// All records and objects.
+    pub world: World,
+    /// The logs of builds that run.
+    pub logs: Arc<StoryLogs>,
+    /// The API over them.
+    pub api: Arc<Api>,
+}
+
+/// Logs of running builds, as an executor would serve them.
+#[derive(Debug, Default)]
+pub struct StoryLogs(Mutex<BTreeMap<BuildId, String>>);
+
+impl StoryLogs {
+    /// Appends to the log of a build.
+    pub fn append(&self, build: &BuildId, text: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(build.clone()).or_default().push_str(text);
+    }
+}
+
+#[async_trait]
+impl LiveLogs for StoryLogs {
+    async fn read(&self, address: &str, build: &BuildId, offset: u64) -> Result<Option<LogPiece>, PortError> {
+        if address.trim_end_matches('/') != "http://10.0.0.7:7900" {
+            return Err(PortError::unknown(format!("read a log at {address}"), "nobody listens there"));
+        }
+        let logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(log) = logs.get(build) else {
+            return Ok(None);
+        };
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(log.len());
+        let to = (from + LIVE_BYTES_MAX).min(log.len());
+        let bytes = Bytes::copy_from_slice(log.as_bytes().get(from..to).unwrap_or_default());
+        Ok(Some(LogPiece { bytes, length: log.len() as u64 }))
+    }
+}
+
+/// Writes the story and returns what serves it.
+///
+/// # Errors
+/// When a record cannot be written.
+pub async fn tell() -> Result<Story, PortError> {
+    let world = World::new(7, 0, NOW);
+    let ports = world.ports();
+    let mut writer = Writer::new(ports.clone());
+    writer.tenant(TENANT, &configuration::layout(TENANT)).await?;
+    writer.tenant(OTHER, &configuration::layout(OTHER)).await?;
+    writer.session().await?;
+    gate(&mut writer).await?;
+    check(&mut writer).await?;
+    left(&mut writer).await?;
+    writer.of_other_tenant(OTHER).await?;
+    let logs = Arc::new(StoryLogs::default());
+    logs.append(&build_id(&B, "integration", 1), LIVE_LOG);
+    let live: Arc<dyn LiveLogs> = logs.clone();
+    let api = Arc::new(Api::new(ports.clone(), live, WEB_ROOT));
+    archive(&world).await?;
+    Ok(Story { world, logs, api })
+}
+
+async fn gate(writer: &mut Writer) -> Result<(), PortError> {
+    let queue = queue_key(TENANT, "gate", "integrated");
+    let mut head = Head::new(queue.clone(), Manager::Dependent, 5, 3);
+    let slot = |of: &Change, generation, ahead: Option<(&Change, u64)>, standing| Slot {
+        id: item_id(of),
+        change: change(of),
+        generation,
+        ahead: ahead.map(|(change, generation)| Ahead { item: item_id(change), generation }),
+        standing,
+    };
+    head.slots = vec![
+        slot(&A, 1, None, Standing::Landing),
+        slot(&B, 1, Some((&A, 1)), Standing::Testing),
+        slot(&C, 1, Some((&B, 1)), Standing::Failing),
+        slot(&D, 2, Some((&B, 1)), Standing::Testing),
+        slot(&E, 2, Some((&D, 2)), Standing::Waiting),
+        slot(&F, 1, Some((&E, 2)), Standing::Waiting),
+    ];
+    head.landed = vec![change(&PAST[1]).key, change(&PAST[0]).key];
+    writer.head(&head).await?;
+    use JobSeen::{Ended, Running, Waiting};
+    let success = |seconds| Ended(BuildResult::Success, seconds, None);
+    writer
+        .item(
+            &queue,
+            &A,
+            1,
+            &[
+                ("unit", success(95)),
+                ("docs", Ended(BuildResult::Failure, 12, Some("the spelling check found 3 words"))),
+            ],
+            &["took it in: approved by grace", "tested on main as it is", "every voting job passed: landing"],
+        )
+        .await?;
+    writer
+        .item(
+            &queue,
+            &B,
+            1,
+            &[("unit", success(102)), ("integration", Running(160))],
+            &["took it in: approved by ada; it needs org/lib#11", "tested on org/lib#11"],
+        )
+        .await?;
+    writer
+        .item(
+            &queue,
+            &C,
+            1,
+            &[("unit", Ended(BuildResult::Failure, 41, Some("2 of 314 tests failed"))), ("docs", Running(30))],
+            &[
+                "took it in: approved by ada",
+                "tested on org/app#12",
+                "unit failed; what is behind is tested without it",
+            ],
+        )
+        .await?;
+    writer
+        .item(
+            &queue,
+            &D,
+            2,
+            &[("unit", Running(28)), ("integration", Waiting)],
+            &["took it in: approved by margaret", "tested on org/lib#13", "tested again, now on org/app#12"],
+        )
+        .await?;
+    writer.item(&queue, &E, 2, &[], &["took it in: approved by ada", "tested again, now on org/app#14"]).await?;
+    writer.item(&queue, &F, 1, &[], &["took it in: approved by grace", "the window of 5 is full"]).await?;
+    Ok(())
+}
+
+async fn check(writer: &mut Writer) -> Result<(), PortError> {
+    let queue = queue_key(TENANT, "check", "github.com/org/app#17");
+    let mut head = Head::new(queue.clone(), Manager::Independent, 0, 3);
+    head.slots =
+        vec![Slot { id: item_id(&G), change: change(&G), generation: 1, ahead: None, standing: Standing::Testing }];
+    writer.head(&head).await?;
+    writer
+        .item(
+            &queue,
+            &G,
+            1,
+            &[("unit", JobSeen::Running(12)), ("integration", JobSeen::Ordered)],
+            &["took it in: the pull request was opened"],
+        )
+        .await
+}
+
+async fn left(writer: &mut Writer) -> Result<(), PortError> {
+    let queue = queue_key(TENANT, "gate", "integrated");
+    let ends = [
+        ("SUCCESS", "landed as tested"),
+        ("SUCCESS", "landed as tested"),
+        ("FAILURE", "unit failed"),
+        ("MERGE_CONFLICT", "src/lib.rs does not merge with main"),
+    ];
+    for (index, (change, (result, why))) in PAST.iter().zip(ends).enumerate() {
+        writer.buildset(&queue, change, result, why, 600 * (index as u64 + 1)).await?;
+    }
+    Ok(())
+}
+
+async fn archive(world: &World) -> Result<(), PortError> {
+    let build = build_id(&PAST[0], "unit", 1);
+    let files: [(&str, &[u8]); 4] = [
+        ("job-output.txt", ARCHIVED_LOG.as_bytes()),
+        ("job-output.json.gz", b"\x1f\x8b-packed"),
+        ("zuul-info/inventory.yaml", b"all: {}\n"),
+        ("report/index.html", b"<script>alert(1)</script>"),
+    ];
+    for (name, bytes) in files {
+        let put = sluice_runtime::object::PutMode::Always;
+        Objects::put(world, &format!("logs/{build}/{name}"), Bytes::copy_from_slice(bytes), put, "text/plain").await?;
+    }
+    Ok(())
+}
+
+/// The log of B's integration job so far.
+pub const LIVE_LOG: &str = "\
+2026-11-21 11:01:02.104233 | Job integration of gate, attempt 1
+2026-11-21 11:01:02.911402 | PLAY [all] *********************************************************************
+2026-11-21 11:01:03.127731 | TASK [Start the service on both nodes]
+2026-11-21 11:01:09.002318 | changed: [primary]
+2026-11-21 11:01:09.448120 | changed: [secondary]
+2026-11-21 11:01:09.501945 | TASK [Import 40,000 records – größer als sonst]
+2026-11-21 11:03:12.030018 | ok: [primary] => imported 31,882 of 40,000
+";
+
+/// The log of a build that is over.
+pub const ARCHIVED_LOG: &str = "2026-11-21 10:50:00.000000 | Job unit of gate, attempt 1\n2026-11-21 10:51:35.000000 | PLAY RECAP: ok=12 failed=0 naïve\n";

@@ -1,0 +1,145 @@
+//! Changes of the story, and the pieces that its records are made of.
+
+use super::NOW;
+use sluice_gate::merge::Merged;
+use sluice_gate::{Ask, Candidate, JobStatus};
+use sluice_model::build::{BuildResult, Ended};
+use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_model::git::{Commit, Oid};
+use sluice_model::id::digest;
+use sluice_model::job::{Dependency, FrozenJob, JobSummary, NodeSet};
+use sluice_model::{BuildId, ItemId, JobName, ProjectName, QueueKey, Timestamp};
+
+/// A change of the story.
+#[derive(Debug, Clone, Copy)]
+pub struct Change {
+    /// Its project as users name it.
+    pub project: &'static str,
+    /// Its number.
+    pub number: u64,
+    /// Its title.
+    pub title: &'static str,
+    /// Its author.
+    pub author: &'static str,
+}
+
+/// Changes that have left, the newest first.
+pub const PAST: [Change; 4] = [
+    Change { project: "org/lib", number: 10, title: "Name the units", author: "ada" },
+    Change { project: "org/app", number: 9, title: "Count what was imported", author: "grace" },
+    Change { project: "org/app", number: 8, title: "Import in parallel", author: "linus" },
+    Change { project: "org/lib", number: 7, title: "Move the parser", author: "edsger" },
+];
+
+/// Returns a queue's key.
+pub fn queue_key(tenant: &str, pipeline: &str, queue: &str) -> QueueKey {
+    QueueKey { tenant: tenant.into(), pipeline: pipeline.into(), queue: queue.into() }
+}
+
+/// Returns a change's item.
+pub fn item_id(change: &Change) -> ItemId {
+    ItemId::derive(&[change.project, &change.number.to_string()])
+}
+
+/// Returns the build of a change's job.
+pub fn build_id(change: &Change, job: &str, attempt: u32) -> BuildId {
+    BuildId::derive(&[item_id(change).as_str(), job, &attempt.to_string()])
+}
+
+/// Returns a change as events name it.
+pub fn change(change: &Change) -> ChangeRef {
+    let head = oid(change.title, 1).0;
+    let key = ChangeKey {
+        connection: "github".into(),
+        project: ProjectName::new("github.com", change.project),
+        number: change.number,
+    };
+    ChangeRef { key, branch: "main".into(), patchset: head.clone(), head: Oid(head) }
+}
+
+pub(super) fn url(change: &Change) -> String {
+    format!("https://github.com/{}/pull/{}", change.project, change.number)
+}
+
+pub(super) fn oid(text: &str, salt: u8) -> Oid {
+    Oid(format!("{}{}", digest(&[text, &salt.to_string()]), "0a1b2c3d"))
+}
+
+pub(super) fn commit(text: &str) -> Commit {
+    Commit { id: oid(text, 2), tree: oid(text, 3) }
+}
+
+pub(super) fn before(seconds: u64) -> Timestamp {
+    Timestamp(NOW.0 - seconds * 1_000)
+}
+
+pub(super) fn candidate(of: &Change) -> Candidate {
+    Candidate {
+        change: change(of),
+        url: url(of),
+        title: of.title.into(),
+        message: String::new(),
+        author: of.author.into(),
+        needs: Vec::new(),
+        refused: None,
+    }
+}
+
+pub(super) fn merged(of: &Change) -> Ask {
+    Ask::Merged(Merged {
+        speculation: "speculations/x".into(),
+        graph: "jobs/unit".into(),
+        jobs: Vec::new(),
+        base: commit("base"),
+        tested: commit(of.title),
+        touches_configuration: false,
+    })
+}
+
+pub(super) fn ended(
+    build: &BuildId,
+    result: BuildResult,
+    ended_at: Timestamp,
+    seconds: u64,
+    why: Option<&str>,
+) -> Ended {
+    let artifacts = serde_json::json!({"artifacts": [{"name": "Report", "url": format!("https://ci.example.org/logs/{build}/report/")}, {"broken": 1}]});
+    Ended {
+        result,
+        detail: why.map(str::to_owned),
+        started_at: (result != BuildResult::Skipped).then(|| Timestamp(ended_at.0 - seconds * 1_000)),
+        ended_at,
+        data: std::iter::once(("zuul".to_owned(), artifacts)).collect(),
+        log_url: (result != BuildResult::Skipped).then(|| format!("https://ci.example.org/logs/{build}/")),
+    }
+}
+
+pub(super) fn status_of(ended: &Ended) -> JobStatus {
+    JobStatus::Ended {
+        result: ended.result,
+        detail: ended.detail.clone(),
+        started_at: ended.started_at,
+        ended_at: ended.ended_at,
+        log_url: ended.log_url.clone(),
+    }
+}
+
+pub(super) fn summary(name: &str) -> JobSummary {
+    frozen(name).summary()
+}
+
+pub(super) fn frozen(name: &str) -> FrozenJob {
+    let set = NodeSet { name: if name == "integration" { "pair".into() } else { String::new() }, ..NodeSet::default() };
+    let text = serde_json::json!({
+        "name": name, "voting": name != "docs", "attempts": 3, "nodesets": [],
+        "timeout_seconds": null, "pre_timeout_seconds": null, "post_timeout_seconds": null,
+        "override_checkout": null, "ansible_version": null, "success_message": null, "failure_message": null, "image_build_name": null,
+    });
+    let mut job: FrozenJob =
+        serde_json::from_value(text).unwrap_or_else(|error| unreachable!("the text above is a frozen job: {error}"));
+    job.nodesets = vec![set];
+    if name == "integration" {
+        job.dependencies = vec![Dependency { name: JobName::from("unit"), soft: false }];
+    }
+    job
+}

@@ -1,0 +1,305 @@
+//! Writes what the functions would have written.
+
+use super::parts::{
+    Change, before, build_id, candidate, change, ended, frozen, item_id, merged, queue_key, status_of, summary, url,
+};
+use super::{NOW, TENANT};
+use sluice_config::layout::Layout;
+use sluice_gate::item::Onto;
+use sluice_gate::plan::LayoutNumbers;
+use sluice_gate::{Arrival, ArrivalKind, Ask, Candidate, Head, Item, Job, JobStatus};
+use sluice_model::build::{BuildResult, Order, Phase, RequestRef, Run};
+use sluice_model::change::{ChangeFacts, ChangeStatus};
+use sluice_model::id::digest;
+use sluice_model::job::JobGraph;
+use sluice_model::name::escape;
+use sluice_model::{ItemId, QueueKey, SessionId, TenantName, Timestamp};
+use sluice_records::codec::encode_first;
+use sluice_records::report::Buildset;
+use sluice_records::session::Session;
+use sluice_records::tenant::Tenant;
+use sluice_records::{build, change as change_records, queue, report, session, tenant};
+use sluice_runtime::object::PutMode;
+use sluice_runtime::record::{Expect, Key, Write};
+use sluice_runtime::{PortError, Ports};
+
+/// How a job of the story is seen.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum JobSeen {
+    Waiting,
+    Ordered,
+    /// Seconds since its first playbook started.
+    Running(u64),
+    /// How, after how many seconds, and why.
+    Ended(BuildResult, u64, Option<&'static str>),
+}
+
+/// Writes records.
+pub(super) struct Writer {
+    ports: Ports,
+    writes: u64,
+}
+
+impl Writer {
+    pub(super) fn new(ports: Ports) -> Self {
+        Self { ports, writes: 0 }
+    }
+
+    async fn commit(&mut self, writes: Vec<Write>) -> Result<(), PortError> {
+        self.writes += 1;
+        self.ports.records.commit(writes, &format!("story-{}", self.writes)).await.map(|_| ())
+    }
+
+    fn put<T: serde::Serialize>(key: Key, value: &T) -> Result<Write, PortError> {
+        Ok(Write::Put { record: encode_first(key, value)?, expect: Expect::Anything })
+    }
+
+    /// Writes a tenant with its layout.
+    pub(super) async fn tenant(&mut self, name: &str, layout: &Layout) -> Result<(), PortError> {
+        let object = format!("layouts/{}", layout.id());
+        self.ports.objects.put(&object, layout.to_bytes().into(), PutMode::Always, "application/json").await?;
+        let mut head = Tenant::new(name.into());
+        head.layout = LayoutNumbers { wanted: 3, live: 3 };
+        head.layout_object = Some(object);
+        head.live_since = before(86_400);
+        head.errors = u32::try_from(layout.errors().len()).unwrap_or(u32::MAX);
+        let listed = Key::new("tenants", escape(name));
+        let writes = vec![Self::put(tenant::key(&head.name), &head)?, Self::put(listed, &TenantName::from(name))?];
+        self.commit(writes).await
+    }
+
+    /// Writes the life of the executor that runs everything.
+    pub(super) async fn session(&mut self) -> Result<(), PortError> {
+        let id = SessionId::from("session-1");
+        let life = Session {
+            id: id.clone(),
+            hostname: "executor-1".into(),
+            log_address: Some("http://10.0.0.7:7900/".into()),
+            started_at: before(7_200),
+            alive_until: NOW.plus_seconds(10),
+            builds: Vec::new(),
+        };
+        let mut record = encode_first(session::key(&id), &life)?;
+        record.find = Some(("sessions".into(), id.to_string()));
+        self.commit(vec![Write::Put { record, expect: Expect::Anything }]).await
+    }
+
+    /// Writes a queue's head and lists the queue as not empty.
+    pub(super) async fn head(&mut self, head: &Head) -> Result<(), PortError> {
+        let writes =
+            vec![Self::put(queue::head_key(&head.key), head)?, Self::put(tenant::queue_key(&head.key), &head.key)?];
+        self.commit(writes).await
+    }
+
+    /// Writes an item with the orders and runs of its jobs.
+    pub(super) async fn item(
+        &mut self,
+        key: &QueueKey,
+        of: &Change,
+        generation: u64,
+        jobs: &[(&str, JobSeen)],
+        reasons: &[&str],
+    ) -> Result<(), PortError> {
+        let mut item = self.new_item(of, generation).await?;
+        item.reasons = reasons.iter().map(|reason| (*reason).to_owned()).collect();
+        item.ask = match jobs {
+            [] if of.number == 15 => {
+                let onto = Onto { item: item_id(&super::D), generation: 2, speculation: "speculations/d".into() };
+                Ask::Asked { at: before(4), onto: Some(onto) }
+            }
+            [] => Ask::No,
+            _ => merged(of),
+        };
+        for (name, seen) in jobs {
+            let job = self.job(key, of, &item, name, *seen).await?;
+            item.builds.extend(job.build.clone());
+            item.jobs.push(job);
+        }
+        let write = Self::put(queue::item_key(key, &item.id), &item)?;
+        self.commit(vec![write]).await
+    }
+
+    async fn new_item(&mut self, of: &Change, generation: u64) -> Result<Item, PortError> {
+        let change = change(of);
+        let needs = if of.number == 12 { vec![candidate(&super::A)] } else { Vec::new() };
+        let facts = ChangeFacts {
+            change: change.clone(),
+            status: ChangeStatus::Open,
+            draft: false,
+            title: of.title.into(),
+            message: String::new(),
+            author: of.author.into(),
+            url: url(of),
+            labels: Vec::new(),
+            reviews: Vec::new(),
+            statuses: Vec::new(),
+            files: None,
+            depends_on: Vec::new(),
+            mergeable: Some(true),
+            merge_commit: None,
+            seen_at: before(400),
+        };
+        self.commit(vec![change_records::put_facts(&facts)?]).await?;
+        let slot = sluice_gate::Slot {
+            id: item_id(of),
+            change,
+            generation,
+            ahead: None,
+            standing: sluice_gate::Standing::Waiting,
+        };
+        let event = digest(&["event", of.title]);
+        let admitted_at = before(360 - of.number * 2);
+        Ok(Item::admitted(&slot, Candidate { needs, ..candidate(of) }, &event, admitted_at))
+    }
+
+    async fn job(
+        &mut self,
+        key: &QueueKey,
+        of: &Change,
+        item: &Item,
+        name: &str,
+        seen: JobSeen,
+    ) -> Result<Job, PortError> {
+        let mut job = Job::new(summary(name));
+        let build = build_id(of, name, 1);
+        let (ordered_at, phase, status) = match seen {
+            JobSeen::Waiting => return Ok(job),
+            JobSeen::Ordered => (before(5), None, JobStatus::Ordered { at: before(5) }),
+            JobSeen::Running(seconds) => {
+                let started_at = before(seconds);
+                let phase = Phase::Running { started_at, pre_fail: false };
+                (before(seconds + 9), Some(phase), JobStatus::Running { started_at: Some(started_at) })
+            }
+            JobSeen::Ended(result, seconds, why) => {
+                let ended = ended(&build, result, before(20), seconds, why);
+                let status = status_of(&ended);
+                (before(seconds + 30), Some(Phase::Ended(ended)), status)
+            }
+        };
+        job.attempt = 1;
+        job.build = Some(build.clone());
+        job.request = matches!(seen, JobSeen::Ordered)
+            .then(|| RequestRef { provider: "cloud".into(), row: "200-0000-000000000042".into() });
+        job.status = status;
+        self.build(key, of, &item.id, name, ordered_at, phase).await?;
+        Ok(job)
+    }
+
+    async fn build(
+        &mut self,
+        key: &QueueKey,
+        of: &Change,
+        item: &ItemId,
+        name: &str,
+        ordered_at: Timestamp,
+        phase: Option<Phase>,
+    ) -> Result<(), PortError> {
+        let graph = format!("jobs/{name}");
+        let text = serde_json::to_vec(&JobGraph { jobs: vec![frozen(name)] })
+            .map_err(|error| PortError::unknown("write a graph", error))?;
+        self.ports.objects.put(&graph, text.into(), PutMode::Always, "application/json").await?;
+        let order = Order {
+            build: build_id(of, name, 1),
+            queue: key.clone(),
+            item: item.clone(),
+            generation: 1,
+            job: name.into(),
+            attempt: 1,
+            max_attempts: 3,
+            voting: name != "docs",
+            graph,
+            speculation: "speculations/x".into(),
+            change: change(of),
+            event_id: digest(&["event", of.title]),
+            post_review: key.pipeline.as_str() == "gate",
+            request: None,
+            stop: None,
+            ordered_at,
+        };
+        let mut writes = vec![build::put_order(&order)?];
+        if let Some(phase) = phase {
+            let run = Run {
+                build: order.build.clone(),
+                session: "session-1".into(),
+                fence: 1,
+                phase,
+                claimed_at: ordered_at.plus_seconds(2),
+                log: None,
+            };
+            let mut record = build::new_run(&run)?;
+            record.revision = 1;
+            writes.push(Write::Put { record, expect: Expect::Anything });
+        }
+        self.commit(writes).await
+    }
+
+    /// Writes an item that left some seconds ago.
+    pub(super) async fn buildset(
+        &mut self,
+        key: &QueueKey,
+        of: &Change,
+        result: &str,
+        why: &str,
+        ago: u64,
+    ) -> Result<(), PortError> {
+        let mut item = self.new_item(of, 1).await?;
+        item.reasons = vec!["took it in: approved by ada".into(), format!("left gate: {result}: {why}")];
+        let ended_at = before(ago);
+        if result == "MERGE_CONFLICT" {
+            item.ask = Ask::Unmergeable { why: why.into(), configuration: false };
+        } else {
+            item.ask = merged(of);
+            for name in ["unit", "integration"] {
+                let is_skipped = result == "FAILURE" && name == "integration";
+                let mut job = Job::new(summary(name));
+                let word = match (result, is_skipped) {
+                    (_, true) => BuildResult::Skipped,
+                    ("SUCCESS", _) => BuildResult::Success,
+                    _ => BuildResult::Failure,
+                };
+                let build = build_id(of, name, 1);
+                let seconds = if name == "unit" { 95 } else { 240 };
+                let ended = ended(&build, word, Timestamp(ended_at.0 - 5_000), seconds, None);
+                job.status = status_of(&ended);
+                if !is_skipped {
+                    job.attempt = 1;
+                    job.build = Some(build.clone());
+                    item.builds.push(build);
+                    self.build(key, of, &item.id, name, Timestamp(ended_at.0 - 300_000), Some(Phase::Ended(ended)))
+                        .await?;
+                }
+                item.jobs.push(job);
+            }
+        }
+        let buildset = Buildset {
+            id: item.id.clone(),
+            queue: key.clone(),
+            item,
+            result: result.into(),
+            why: why.into(),
+            ended_at,
+        };
+        self.commit(vec![report::put_buildset(&buildset)?]).await
+    }
+
+    /// Writes one build and one queue of another tenant.
+    pub(super) async fn of_other_tenant(&mut self, tenant: &str) -> Result<(), PortError> {
+        let of =
+            Change { project: "org/app", number: 99, title: "Something that is nobody else's business", author: "eve" };
+        let key = queue_key(tenant, "gate", "integrated");
+        let mut head = Head::new(key.clone(), sluice_config::pipeline::Manager::Dependent, 5, 3);
+        let standing = sluice_gate::Standing::Testing;
+        head.slots =
+            vec![sluice_gate::Slot { id: item_id(&of), change: change(&of), generation: 1, ahead: None, standing }];
+        self.head(&head).await?;
+        self.item(&key, &of, 1, &[("unit", JobSeen::Running(10))], &["took it in"]).await?;
+        let arrival = Arrival {
+            id: "arrival-1".into(),
+            at: before(1),
+            event_id: "event".into(),
+            kind: ArrivalKind::Enqueue { candidates: vec![candidate(&super::G)] },
+        };
+        let write = queue::put_arrival(&queue_key(TENANT, "gate", "integrated"), &arrival)?;
+        self.commit(vec![write]).await
+    }
+}

@@ -1,0 +1,130 @@
+//! Runs checks and holds what they say against the known differences.
+
+use crate::check::{Check, Ground, Mismatch};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Checks that run at the same time. Several wait for a message to become visible again, so more than there are cores.
+const AT_ONCE: usize = 6;
+/// Longest time of one check.
+const CHECK_SECONDS_MAX: u64 = 120;
+
+/// Something that one form of the ports is known to do otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Difference {
+    /// The check that fails.
+    pub check: &'static str,
+    /// Part of what it says.
+    pub says: &'static str,
+    /// What is different and what follows from it.
+    pub because: &'static str,
+}
+
+/// What became of every check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The form of the ports.
+    pub of: String,
+    /// Checks that held.
+    pub held: usize,
+    /// Known differences that are still there.
+    pub known: usize,
+    /// What nobody expected, a sentence each.
+    pub unexpected: Vec<String>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { of, held, known, .. } = self;
+        write!(f, "{of}: {held} checks held, {known} known differences")?;
+        for line in &self.unexpected {
+            write!(f, "\n  {line}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs `checks`, each on ground of its own that `ground` makes, and returns what became of them.
+pub async fn run(
+    of: &str,
+    checks: Vec<Check>,
+    ground: impl Fn(Check) -> BoxFuture<'static, Result<Ground, Mismatch>>,
+    differences: &[Difference],
+) -> Report {
+    let mut unexpected: Vec<String> = differences
+        .iter()
+        .filter(|difference| !checks.iter().any(|check| check.name == difference.check))
+        .map(|difference| format!("{}: listed, but there is no such check", difference.check))
+        .collect();
+    let endings = futures::stream::iter(checks)
+        .map(|check| {
+            let ground = ground(check);
+            async move { (check, one(check, ground).await) }
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect::<Vec<_>>()
+        .await;
+    let (mut held, mut known) = (0, 0);
+    for (check, ended) in endings {
+        let difference = differences.iter().find(|difference| difference.check == check.name);
+        match (ended, difference) {
+            (Ok(()), None) => held += 1,
+            (Err(said), Some(difference)) if said.0.contains(difference.says) => known += 1,
+            (Ok(()), Some(_)) => {
+                unexpected.push(format!("{}: it holds; the listed difference went away, strike it off", check.name))
+            }
+            (Err(said), Some(_)) => {
+                unexpected.push(format!("{}: it differs otherwise than listed: {said}", check.name))
+            }
+            (Err(said), None) => unexpected.push(format!("{}: {said}", check.name)),
+        }
+    }
+    unexpected.sort();
+    Report { of: of.to_owned(), held, known, unexpected }
+}
+
+async fn one(check: Check, ground: BoxFuture<'static, Result<Ground, Mismatch>>) -> Result<(), Mismatch> {
+    let ground = Arc::new(ground.await?);
+    let limit = Duration::from_secs(CHECK_SECONDS_MAX);
+    tokio::time::timeout(limit, (check.run)(ground))
+        .await
+        .unwrap_or_else(|_| Err(Mismatch(format!("it did not end within {CHECK_SECONDS_MAX} seconds"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Needs;
+    use sluice_memory::World;
+    use sluice_model::Timestamp;
+
+    fn check(name: &'static str, run: fn(Arc<Ground>) -> BoxFuture<'static, Result<(), Mismatch>>) -> Check {
+        Check { name, needs: Needs::Records, run }
+    }
+
+    #[tokio::test]
+    async fn a_difference_is_noticed_when_it_appears_changes_or_goes_away() {
+        let good = check("good", |_| Box::pin(async { Ok(()) }));
+        let bad = check("bad", |_| Box::pin(async { Err(Mismatch("seven".into())) }));
+        let listed = |check, says| Difference { check, says, because: "of a test" };
+        let ground = |_| -> BoxFuture<'static, Result<Ground, Mismatch>> {
+            Box::pin(async { Ok(Ground::in_memory(World::new(1, 0, Timestamp(0)))) })
+        };
+        let both = || vec![good, bad];
+        let report = run("x", both(), ground, &[listed("bad", "seven")]).await;
+        assert_eq!((report.held, report.known), (1, 1));
+        assert!(report.unexpected.is_empty());
+        let unexpected = |differences: Vec<Difference>| async move {
+            run("x", both(), ground, &differences).await.unexpected.concat()
+        };
+        assert_eq!(unexpected(vec![]).await, "bad: seven");
+        assert!(unexpected(vec![listed("bad", "eight")]).await.contains("otherwise"));
+        let gone = unexpected(vec![listed("bad", "seven"), listed("good", "")]).await;
+        assert!(gone.contains("went away"));
+        let gone = unexpected(vec![listed("bad", "seven"), listed("ugly", "")]).await;
+        assert!(gone.contains("no such check"));
+    }
+}

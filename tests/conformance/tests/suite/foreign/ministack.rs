@@ -1,0 +1,38 @@
+//! ministack: DynamoDB, S3, SQS and KMS in Python, MIT licence, from PyPI.
+
+use super::{Foreign, accepts, installed, started, step};
+use std::process::Command;
+
+/// Its name and version.
+pub const NAME: &str = "ministack-1.5.33";
+const PACKAGE: &str = "ministack==1.5.33";
+const TOOL: &str = "Python 3.10 or later with venv and pip (python3-venv)";
+
+/// Starts it, installed in a virtual environment of its own.
+pub async fn start() -> Foreign {
+    let directory = installed(NAME, |directory| {
+        step(Command::new("python3").args(["-m", "venv"]).arg(directory), TOOL);
+        let mut pip = Command::new(directory.join("bin/pip"));
+        step(pip.args(["install", "--quiet", "--disable-pip-version-check", PACKAGE]), TOOL);
+    });
+    let program = directory.join("bin/ministack");
+    started(
+        NAME,
+        |port, data| {
+            let mut command = Command::new(&program);
+            // It listens on every address unless told otherwise, and leaves files in the directory for temporary ones.
+            command
+                .env("BIND_HOST", "127.0.0.1")
+                .env("GATEWAY_PORT", port.to_string())
+                .env("SERVICES", "dynamodb,s3,sqs,kms")
+                .env("TMPDIR", data)
+                .env("HOME", data)
+                .env("LOG_LEVEL", "WARNING")
+                .env_remove("DOCKER_HOST")
+                .current_dir(data);
+            command
+        },
+        accepts,
+    )
+    .await
+}

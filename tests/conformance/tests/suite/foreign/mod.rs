@@ -1,0 +1,113 @@
+//! Endpoints that others wrote: installed once, started as children on a free port of 127.0.0.1, ended by their ids.
+
+pub mod ministack;
+pub mod versitygw;
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Longest time until a started endpoint answers.
+const START_SECONDS_MAX: u64 = 60;
+/// Times another port is tried when somebody took the free one first.
+const PORTS_TRIED_MAX: u32 = 3;
+
+/// A running endpoint with its data, both gone when this is dropped.
+pub struct Foreign {
+    child: Child,
+    endpoint: String,
+    data: TempDir,
+}
+
+impl Foreign {
+    /// Returns its URL.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        // By its id; it has none when it has ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns the directory of an installed endpoint; `install` fills it unless that was done before.
+///
+/// Installed things stay in cargo's target directory, so that only the first run pays. A lock lets one test at a time
+/// install, and a mark tells a finished installation from an interrupted one.
+fn installed(name: &str, install: impl FnOnce(&Path)) -> PathBuf {
+    let foreign = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("foreign");
+    std::fs::create_dir_all(&foreign).unwrap();
+    let lock = File::create(foreign.join(format!("{name}.lock"))).unwrap();
+    lock.lock().unwrap();
+    let directory = foreign.join(name);
+    let mark = directory.join("installed");
+    if !mark.exists() {
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).unwrap();
+        install(&directory);
+        File::create(mark).unwrap();
+    }
+    directory
+}
+
+/// Runs one step of an installation. `tool` says what to install when its program is missing.
+fn step(command: &mut Command, tool: &str) {
+    let shown = format!("{command:?}");
+    let ended = command.stdin(Stdio::null()).output();
+    let output = ended.unwrap_or_else(|error| panic!("could not run {shown}: {error}; install {tool}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{shown} failed; it needs {tool} and a way to its package registry:\n{said}");
+}
+
+/// Starts an endpoint on a free port and returns once `ready` says that it answers. `command` gets the port and an empty
+/// directory for its data.
+async fn started(name: &str, command: impl Fn(u16, &Path) -> Command, ready: impl AsyncFn(&str) -> bool) -> Foreign {
+    for _ in 0..PORTS_TRIED_MAX {
+        let data = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let port = free_port();
+        let log = File::create(data.path().join("log")).unwrap();
+        let mut command = command(port, data.path());
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|error| panic!("could not start {name}: {error}"));
+        let mut foreign = Foreign { child, endpoint: format!("http://127.0.0.1:{port}"), data };
+        let until = Instant::now() + Duration::from_secs(START_SECONDS_MAX);
+        while foreign.child.try_wait().unwrap().is_none() {
+            if ready(&foreign.endpoint).await {
+                return foreign;
+            }
+            assert!(Instant::now() < until, "{name} does not answer:\n{}", foreign.log());
+            // Another process: there is nothing to wait for but its answer.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        println!("{name} ended at once:\n{}", foreign.log());
+    }
+    panic!("{name} could not be started; its output is above");
+}
+
+impl Foreign {
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.data.path().join("log")).unwrap_or_default()
+    }
+}
+
+fn free_port() -> u16 {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    TcpListener::bind(any).unwrap().local_addr().unwrap().port()
+}
+
+/// Returns whether something accepts connections there.
+async fn accepts(endpoint: &str) -> bool {
+    let address = endpoint.trim_start_matches("http://");
+    tokio::net::TcpStream::connect(address).await.is_ok()
+}

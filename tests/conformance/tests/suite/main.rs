@@ -1,0 +1,134 @@
+//! The checks on every form of the ports: in memory, the emulator without and over a socket, and endpoints that others wrote.
+//!
+//! Foreign endpoints are installed on first use (Python's `venv` and `pip`, Go) into `foreign` in cargo's target directory
+//! and listen on 127.0.0.1 only. What each does otherwise stands in `differences.rs`.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod differences;
+mod foreign;
+
+use foreign::{Foreign, ministack, versitygw};
+use futures::future::BoxFuture;
+use sluice_conformance::{Check, Difference, Ground, Mismatch, Needs, Site, checks, run, sdk_config};
+use sluice_emulator::data::{Connector, ENDPOINT, Front, Options, Principal, Secret, serve};
+use sluice_memory::World;
+use sluice_model::Timestamp;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tempfile::TempDir;
+
+const KEY: &str = "AKIDCONFORMANCE";
+const SECRET: &str = "a secret of the suite";
+const SEAL_KEY: &str = "seal";
+/// Where a DynamoDB Local answers that somebody else runs: its licence lets holders of an AWS account do so.
+const DYNAMODB_LOCAL: &str = "SLUICE_CONFORMANCE_DYNAMODB_URL";
+
+/// Runs the checks of these needs and panics with everything unexpected.
+async fn hold(
+    of: &str,
+    needs: &[Needs],
+    ground: impl Fn(Check) -> BoxFuture<'static, Result<Ground, Mismatch>>,
+    differences: &[Difference],
+) {
+    let checks = checks().into_iter().filter(|check| needs.contains(&check.needs)).collect();
+    let report = run(of, checks, ground, differences).await;
+    println!("{report}");
+    assert!(report.unexpected.is_empty(), "{report}");
+}
+
+async fn hold_at(site: Site, of: &str, needs: &[Needs], differences: &[Difference]) {
+    let ground = move |check| -> BoxFuture<'static, Result<Ground, Mismatch>> {
+        let site = site.clone();
+        Box::pin(async move { site.ground(check).await })
+    };
+    hold(of, needs, ground, differences).await;
+}
+
+const ALL: [Needs; 4] = [Needs::Records, Needs::Objects, Needs::Queues, Needs::Seal];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ports_in_memory_conform() {
+    for seed in 1..=5 {
+        let ground = move |_| -> BoxFuture<'static, Result<Ground, Mismatch>> {
+            let world = World::new(seed, 0, Timestamp(1_000_000));
+            Box::pin(async move { Ok(Ground::in_memory(world)) })
+        };
+        hold("memory", &ALL, ground, differences::MEMORY).await;
+    }
+}
+
+fn emulator() -> (Arc<Front>, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let front = Front::open(directory.path(), Options::default()).unwrap();
+    front.keys().insert(KEY, Principal::new("conformance"), Secret::new(SECRET));
+    front.kms().ensure_key(SEAL_KEY).unwrap();
+    (front, directory)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_emulator_conforms_without_a_socket() {
+    let (front, _directory) = emulator();
+    let client = Connector::new(front).into_client();
+    let config = sdk_config(ENDPOINT, KEY, SECRET, Some(client));
+    let site = Site::new(config, Some(SEAL_KEY.into()));
+    hold_at(site, "the emulator without a socket", &ALL, differences::EMULATOR).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_emulator_conforms_over_a_socket() {
+    let (front, _directory) = emulator();
+    let (address, serving) = serve(front, 0).await.unwrap();
+    let config = sdk_config(&format!("http://{address}"), KEY, SECRET, None);
+    let site = Site::new(config, Some(SEAL_KEY.into()));
+    hold_at(site, "the emulator over a socket", &ALL, differences::EMULATOR).await;
+    serving.abort();
+}
+
+/// As on AWS, where an index shows a write a little later. Each check has an emulator of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_emulator_conforms_while_its_indexes_lag() {
+    let directories = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&directories);
+    let ground = move |check| -> BoxFuture<'static, Result<Ground, Mismatch>> {
+        let (front, directory) = emulator();
+        kept.lock().unwrap().push(directory);
+        Box::pin(async move {
+            let client = Connector::new(Arc::clone(&front)).into_client();
+            let config = sdk_config(ENDPOINT, KEY, SECRET, Some(client));
+            let ground = Site::new(config, None).ground(check).await;
+            front.faults().set_index_lag(Duration::from_millis(30));
+            ground
+        })
+    };
+    let of = "the emulator with indexes that lag";
+    hold(of, &[Needs::Records], ground, differences::EMULATOR).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ministack_conforms_but_for_the_listed_differences() {
+    let running: Foreign = ministack::start().await;
+    let config = sdk_config(running.endpoint(), "test", "test", None);
+    let key = aws_sdk_kms::Client::new(&config).create_key().send().await;
+    let key_id = key.unwrap().key_metadata.unwrap().key_id;
+    let site = Site::new(config, Some(key_id));
+    hold_at(site, ministack::NAME, &ALL, differences::MINISTACK).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versitygw_conforms_but_for_the_listed_differences() {
+    let running: Foreign = versitygw::start(KEY, SECRET).await;
+    let config = sdk_config(running.endpoint(), KEY, SECRET, None);
+    let site = Site::new(config, None);
+    let needs = [Needs::Objects];
+    hold_at(site, versitygw::NAME, &needs, differences::VERSITYGW).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a running DynamoDB Local, its URL in SLUICE_CONFORMANCE_DYNAMODB_URL"]
+async fn dynamodb_local_conforms() {
+    let url = std::env::var(DYNAMODB_LOCAL)
+        .unwrap_or_else(|_| panic!("{DYNAMODB_LOCAL} is not set: it says where DynamoDB Local answers"));
+    let site = Site::new(sdk_config(&url, "test", "test", None), None);
+    hold_at(site, "DynamoDB Local", &[Needs::Records], &[]).await;
+}

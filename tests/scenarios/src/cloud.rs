@@ -1,0 +1,104 @@
+//! A cloud whose machines run at once, and checks that pass.
+
+use async_trait::async_trait;
+use sluice_cloud::{CloudError, Driver, ImageFact, ImageFilter, Instance, LaunchSpec, TagFilter};
+use sluice_launcher::Checks;
+use sluice_memory::World;
+use sluice_model::Timestamp;
+use sluice_model::id::digest;
+use sluice_pool::{CheckFact, InstanceId, InstanceState, Node};
+use sluice_runtime::PortError;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+/// A played cloud. A token launches one machine, however often it is used.
+pub struct PlayedCloud {
+    world: World,
+    machines: Mutex<BTreeMap<InstanceId, Instance>>,
+    most: Mutex<usize>,
+}
+
+impl PlayedCloud {
+    /// Makes a cloud without machines.
+    pub fn new(world: World) -> Self {
+        Self { world, machines: Mutex::default(), most: Mutex::new(0) }
+    }
+
+    /// Returns how many machines exist.
+    pub fn running(&self) -> usize {
+        self.machines.lock().unwrap().values().filter(|machine| machine.state == InstanceState::Running).count()
+    }
+
+    /// Returns the most machines that ever existed at once.
+    pub fn most(&self) -> usize {
+        *self.most.lock().unwrap()
+    }
+
+    async fn step<T>(&self, name: &'static str, work: impl FnOnce() -> T) -> Result<T, CloudError> {
+        let unknown = |error: PortError| CloudError::Unknown { attempt: name.to_owned(), why: error.why };
+        self.world.step(name, || Ok(work())).await.map_err(unknown)
+    }
+}
+
+#[async_trait]
+impl Driver for PlayedCloud {
+    async fn launch(&self, spec: &LaunchSpec) -> Result<Instance, CloudError> {
+        self.step("cloud.launch", || {
+            let id = InstanceId(format!("i-{}", digest(&[&spec.client_token])));
+            let mut machines = self.machines.lock().unwrap();
+            let machine = Instance {
+                id: id.clone(),
+                state: InstanceState::Running,
+                private_ip: Some("127.0.0.9".to_owned()),
+                public_ip: None,
+                ipv6: None,
+                az: None,
+                tags: spec.tags.clone(),
+                launched_at: Timestamp(0),
+            };
+            let machine = machines.entry(id).or_insert(machine).clone();
+            let running = machines.values().filter(|machine| machine.state == InstanceState::Running).count();
+            let mut most = self.most.lock().unwrap();
+            *most = running.max(*most);
+            machine
+        })
+        .await
+    }
+
+    async fn describe(&self, filter: &TagFilter) -> Result<Vec<Instance>, CloudError> {
+        self.step("cloud.describe", || {
+            let machines = self.machines.lock().unwrap();
+            machines.values().filter(|machine| machine.tags.get(&filter.key) == Some(&filter.value)).cloned().collect()
+        })
+        .await
+    }
+
+    async fn terminate(&self, instances: &[InstanceId]) -> Result<(), CloudError> {
+        self.step("cloud.terminate", || {
+            let mut machines = self.machines.lock().unwrap();
+            for id in instances {
+                if let Some(machine) = machines.get_mut(id) {
+                    machine.state = InstanceState::Terminated;
+                }
+            }
+        })
+        .await
+    }
+
+    async fn images(&self, _: &ImageFilter) -> Result<Vec<ImageFact>, CloudError> {
+        Ok(Vec::new())
+    }
+}
+
+/// Checks that pass.
+pub struct PlayedChecks(pub World);
+
+#[async_trait]
+impl Checks for PlayedChecks {
+    async fn check(&self, _: &Node) -> CheckFact {
+        match self.0.step("checks.check", || Ok(())).await {
+            Ok(()) => CheckFact::Passed { host_keys: vec!["ssh-ed25519 AAAA".to_owned()] },
+            Err(error) => CheckFact::NotYet(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! A forge that a test plays: changes, reviews, statuses, comments, merges, and the signed webhooks about all of it.
+
+use crate::repos::{Store, Tree};
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use sluice_forge::{
+    Branch, CheckReport, CommitFacts, Delivery, Forge, ForgeError, LineComment, Marker, MergeMessage, Protection,
+    StatusReport, depends_on,
+};
+use sluice_memory::World;
+use sluice_model::change::{
+    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Permission, Review, ReviewState,
+};
+use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
+use sluice_model::{ProjectName, Timestamp};
+use sluice_runtime::{Clock, PortError};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// The login that Sluice acts under.
+pub const OWN: &str = "sluice[bot]";
+
+/// A change as the forge keeps it.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    /// Its facts.
+    pub facts: ChangeFacts,
+    /// Comments by marker, with how often each was written.
+    pub comments: BTreeMap<String, (String, u32)>,
+}
+
+/// A webhook on its way.
+#[derive(Debug, Clone)]
+pub struct Webhook {
+    /// `X-GitHub-Delivery`.
+    pub id: String,
+    /// `X-GitHub-Event`.
+    pub event: String,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+#[derive(Default)]
+struct State {
+    changes: BTreeMap<ChangeKey, Kept>,
+    outgoing: VecDeque<Webhook>,
+    sent: u64,
+    merges: Vec<(ChangeKey, Commit)>,
+    sabotage: Option<Tree>,
+    refusal: Option<String>,
+}
+
+/// The played forge.
+pub struct PlayedForge {
+    world: World,
+    store: Arc<Mutex<Store>>,
+    state: Mutex<State>,
+}
+
+impl PlayedForge {
+    /// Makes a forge with these repositories.
+    pub fn new(world: World, store: Arc<Mutex<Store>>) -> Self {
+        Self { world, store, state: Mutex::default() }
+    }
+
+    /// Opens a pull request that edits files of `main`, and says so.
+    pub fn propose(&self, project: &str, number: u64, title: &str, body: &str, edits: &[(&str, &str)]) -> ChangeKey {
+        let key = key(project, number);
+        let main = BranchKey { project: key.project.clone(), branch: "main".into() };
+        let mut store = self.store.lock().unwrap();
+        let base = store.tip(&main).expect("the project has a main branch");
+        let mut tree = store.tree(&base.id).clone();
+        for (path, text) in edits {
+            tree.insert((*path).to_owned(), (*text).to_owned());
+        }
+        let head = store.commit(tree, vec![base.id.clone()], title).id;
+        let files = store.touched(&base.id, &head);
+        drop(store);
+        let facts = ChangeFacts {
+            change: ChangeRef { key: key.clone(), branch: "main".into(), head: head.clone(), patchset: head.0 },
+            status: ChangeStatus::Open,
+            draft: false,
+            title: title.to_owned(),
+            message: body.to_owned(),
+            author: "ada".to_owned(),
+            url: format!("https://forge.test/{project}/pull/{number}"),
+            labels: Vec::new(),
+            reviews: Vec::new(),
+            statuses: Vec::new(),
+            files: Some(files),
+            depends_on: depends_on(body),
+            mergeable: Some(true),
+            merge_commit: None,
+            seen_at: Timestamp(0),
+        };
+        self.state().changes.insert(key.clone(), Kept { facts, comments: BTreeMap::new() });
+        self.tell("pull_request", &key, json!({"action": "opened", "number": number}), "ada");
+        key
+    }
+
+    /// Approves a change, and says so.
+    pub fn approve(&self, key: &ChangeKey) {
+        let submitted_at = self.world.now();
+        if let Some(kept) = self.state().changes.get_mut(key) {
+            let state = ReviewState::Approved;
+            kept.facts.reviews =
+                vec![Review { by: "grace".to_owned(), state, permission: Permission::Write, submitted_at }];
+        }
+        let body = json!({"action": "submitted", "pull_request": {"number": key.number}, "review": {"state": "approved", "body": ""}});
+        self.tell("pull_request_review", key, body, "grace");
+    }
+
+    /// Takes a review back, and says so.
+    pub fn dismiss(&self, key: &ChangeKey) {
+        if let Some(kept) = self.state().changes.get_mut(key) {
+            kept.facts.reviews.clear();
+        }
+        let body = json!({"action": "dismissed", "pull_request": {"number": key.number}, "review": {"state": "dismissed", "body": ""}});
+        self.tell("pull_request_review", key, body, "grace");
+    }
+
+    /// Closes a change without merging it, and says so.
+    pub fn close(&self, key: &ChangeKey) {
+        if let Some(kept) = self.state().changes.get_mut(key) {
+            kept.facts.status = ChangeStatus::Closed;
+        }
+        self.tell("pull_request", key, json!({"action": "closed", "number": key.number}), "ada");
+    }
+
+    /// Has the next merge land these files besides what was asked.
+    pub fn sabotage(&self, extra: Tree) {
+        self.state().sabotage = Some(extra);
+    }
+
+    /// Has every merge refused from now on, in these words.
+    pub fn refuse_merges(&self, why: &str) {
+        self.state().refusal = Some(why.to_owned());
+    }
+
+    /// Merges a change without being asked; nobody is told.
+    pub fn merge_silently(&self, key: &ChangeKey) {
+        if let Some(kept) = self.state().changes.get_mut(key) {
+            kept.facts.status = ChangeStatus::Merged;
+        }
+    }
+
+    /// Pushes to a branch behind everybody's back; nobody is told.
+    pub fn push_silently(&self, branch: &BranchKey, edits: &[(&str, &str)]) {
+        let mut store = self.store.lock().unwrap();
+        let tip = store.tip(branch).expect("the branch exists");
+        let mut tree = store.tree(&tip.id).clone();
+        for (path, text) in edits {
+            tree.insert((*path).to_owned(), (*text).to_owned());
+        }
+        let commit = store.commit(tree, vec![tip.id], "pushed");
+        store.set(branch, &commit.id);
+    }
+
+    /// Takes the next webhook on its way.
+    pub fn next_webhook(&self) -> Option<Webhook> {
+        self.state().outgoing.pop_front()
+    }
+
+    /// Returns a change as it is kept.
+    pub fn change(&self, key: &ChangeKey) -> Option<Kept> {
+        self.state().changes.get(key).cloned()
+    }
+
+    /// Returns what was merged, in order.
+    pub fn merges(&self) -> Vec<(ChangeKey, Commit)> {
+        self.state().merges.clone()
+    }
+
+    /// Returns the files of a branch.
+    pub fn files(&self, project: &str, branch: &str) -> Tree {
+        let store = self.store.lock().unwrap();
+        let key = BranchKey { project: ProjectName::new("forge.test", project), branch: branch.into() };
+        store.tip(&key).map(|tip| store.tree(&tip.id).clone()).unwrap_or_default()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    fn tell(&self, event: &str, about: &ChangeKey, mut body: Value, sender: &str) {
+        body["repository"] = json!({"full_name": about.project.name()});
+        body["sender"] = json!({"login": sender});
+        let mut state = self.state();
+        state.sent += 1;
+        let id = format!("delivery-{}", state.sent);
+        state.outgoing.push_back(Webhook { id, event: event.to_owned(), body: body.to_string().into_bytes() });
+    }
+
+    async fn step<T>(&self, name: &'static str, work: impl FnOnce() -> Result<T, ForgeError>) -> Result<T, ForgeError> {
+        let mut refused = None;
+        let answer = self.world.step(name, || {
+            work().map_err(|error| {
+                refused = Some(error);
+                PortError::unknown(name, "refused")
+            })
+        });
+        let answer = answer.await;
+        answer.map_err(|error| refused.take().unwrap_or_else(|| ForgeError::unknown(name, error.why)))
+    }
+
+    fn not_found(what: impl std::fmt::Display) -> ForgeError {
+        ForgeError::NotFound { attempted: format!("find {what}") }
+    }
+}
+
+/// Returns the key of a change of the played forge.
+pub fn key(project: &str, number: u64) -> ChangeKey {
+    ChangeKey { connection: "github".into(), project: ProjectName::new("forge.test", project), number }
+}
+
+#[async_trait]
+impl Forge for PlayedForge {
+    fn change_at(&self, url: &str) -> Option<ChangeKey> {
+        let (project, number) = url.strip_prefix("https://forge.test/")?.split_once("/pull/")?;
+        Some(key(project, number.parse().ok()?))
+    }
+
+    async fn read_change(&self, change: &ChangeKey) -> Result<ChangeFacts, ForgeError> {
+        self.step("forge.read_change", || {
+            let state = self.state();
+            let kept = state.changes.get(change).ok_or_else(|| Self::not_found(change))?;
+            Ok(ChangeFacts { seen_at: self.world.now(), ..kept.facts.clone() })
+        })
+        .await
+    }
+
+    async fn open_changes(&self, project: &ProjectName) -> Result<Vec<ChangeRef>, ForgeError> {
+        self.step("forge.open_changes", || {
+            let state = self.state();
+            let open = state.changes.values().filter(|kept| kept.facts.status == ChangeStatus::Open);
+            Ok(open.map(|kept| kept.facts.change.clone()).filter(|change| change.key.project == *project).collect())
+        })
+        .await
+    }
+
+    async fn branches(&self, project: &ProjectName) -> Result<Vec<Branch>, ForgeError> {
+        let store = self.store.lock().unwrap();
+        let branches = store.branches(project).into_iter();
+        Ok(branches.map(|(name, tip)| Branch { name, tip, protection: Protection::Open }).collect())
+    }
+
+    async fn branch_tip(&self, branch: &BranchKey) -> Result<Commit, ForgeError> {
+        self.step("forge.branch_tip", || self.store.lock().unwrap().tip(branch).ok_or_else(|| Self::not_found(branch)))
+            .await
+    }
+
+    async fn read_commit(&self, _: &ProjectName, id: &Oid) -> Result<CommitFacts, ForgeError> {
+        self.step("forge.read_commit", || {
+            let commit = self.store.lock().unwrap().find(id).ok_or_else(|| Self::not_found(id))?;
+            Ok(CommitFacts { commit, parents: Vec::new(), message: String::new() })
+        })
+        .await
+    }
+
+    async fn set_status(&self, project: &ProjectName, head: &Oid, status: &StatusReport) -> Result<(), ForgeError> {
+        self.step("forge.set_status", || {
+            let mut state = self.state();
+            let of_head =
+                |kept: &&mut Kept| kept.facts.change.head == *head && kept.facts.change.key.project == *project;
+            for kept in state.changes.values_mut().filter(of_head) {
+                kept.facts.statuses.retain(|known| known.context != status.context);
+                let (by, context) = (OWN.to_owned(), status.context.clone());
+                kept.facts.statuses.push(CommitStatus { by, context, state: status.state.as_str().to_owned() });
+                kept.facts.statuses.sort_by(|a, b| a.context.cmp(&b.context));
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn put_check_run(&self, _: &ProjectName, _: &Oid, _: &CheckReport) -> Result<(), ForgeError> {
+        Ok(())
+    }
+
+    async fn put_comment(&self, change: &ChangeKey, marker: &Marker, text: &str) -> Result<(), ForgeError> {
+        self.step("forge.put_comment", || {
+            let mut state = self.state();
+            let kept = state.changes.get_mut(change).ok_or_else(|| Self::not_found(change))?;
+            let entry = kept.comments.entry(marker.as_str().to_owned()).or_insert((String::new(), 0));
+            *entry = (text.to_owned(), entry.1 + 1);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn change_labels(&self, change: &ChangeKey, add: &[String], remove: &[String]) -> Result<(), ForgeError> {
+        self.step("forge.change_labels", || {
+            let mut state = self.state();
+            let kept = state.changes.get_mut(change).ok_or_else(|| Self::not_found(change))?;
+            kept.facts.labels.retain(|label| !remove.contains(label) && !add.contains(label));
+            kept.facts.labels.extend(add.iter().cloned());
+            kept.facts.labels.sort();
+            Ok(())
+        })
+        .await
+    }
+
+    async fn put_line_comments(&self, _: &ChangeRef, _: &Marker, _: &str, _: &[LineComment]) -> Result<(), ForgeError> {
+        Ok(())
+    }
+
+    async fn merge(&self, change: &ChangeRef, _: MergeMode, message: &MergeMessage) -> Result<Oid, ForgeError> {
+        let attempted = || format!("merge {}", change.key);
+        let merged = self.step("forge.merge", || {
+            let mut state = self.state();
+            let mut store = self.store.lock().unwrap();
+            if let Some(message) = state.refusal.clone() {
+                return Err(ForgeError::Refused { attempted: attempted(), status: 405, message });
+            }
+            let sabotage = state.sabotage.take();
+            let kept = state.changes.get_mut(&change.key).ok_or_else(|| Self::not_found(change))?;
+            if kept.facts.change.head != change.head {
+                return Err(ForgeError::HeadMoved { attempted: attempted() });
+            }
+            if let (ChangeStatus::Merged, Some(commit)) = (kept.facts.status, &kept.facts.merge_commit) {
+                return Ok(commit.clone());
+            }
+            let branch = BranchKey { project: change.key.project.clone(), branch: change.branch.clone() };
+            let tip = store.tip(&branch).ok_or_else(|| Self::not_found(&branch))?;
+            let merged = store.merge(&tip.id, &change.head, &message.title);
+            let mut commit = merged.map_err(|_| ForgeError::Conflict { attempted: attempted() })?;
+            if let Some(extra) = sabotage {
+                let mut tree = store.tree(&commit.id).clone();
+                tree.extend(extra);
+                commit = store.commit(tree, vec![commit.id], "somebody else's");
+            }
+            store.set(&branch, &commit.id);
+            kept.facts.status = ChangeStatus::Merged;
+            kept.facts.merge_commit = Some(commit.id.clone());
+            state.merges.push((change.key.clone(), commit.clone()));
+            Ok(commit.id)
+        });
+        let merged = merged.await?;
+        self.tell("pull_request", &change.key, json!({"action": "closed", "number": change.key.number}), OWN);
+        let zeros = "0".repeat(40);
+        self.tell("push", &change.key, json!({"ref": "refs/heads/main", "before": zeros, "after": merged.0}), OWN);
+        Ok(merged)
+    }
+
+    async fn fast_forward(&self, _: &BranchKey, _: &Oid) -> Result<(), ForgeError> {
+        Err(ForgeError::Refused { attempted: "fast-forward".to_owned(), status: 422, message: "not played".to_owned() })
+    }
+
+    async fn deliveries(&self, _: &ProjectName) -> Result<Vec<Delivery>, ForgeError> {
+        Ok(Vec::new())
+    }
+}

@@ -1,0 +1,216 @@
+//! Repositories as maps: a commit is its files, a merge is three-way per file. Ids are hashes, so they are always the same.
+
+use async_trait::async_trait;
+use sluice_memory::World;
+use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
+use sluice_model::id::digest;
+use sluice_model::{BranchName, ProjectName};
+use sluice_repos::{Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError, is_configuration};
+use sluice_runtime::PortError;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// Paths with their texts.
+pub type Tree = BTreeMap<String, String>;
+
+#[derive(Debug, Clone)]
+struct Made {
+    tree: Tree,
+    parents: Vec<Oid>,
+}
+
+/// Every repository of the played forge.
+#[derive(Debug, Default)]
+pub struct Store {
+    commits: BTreeMap<Oid, Made>,
+    branches: BTreeMap<BranchKey, Oid>,
+}
+
+impl Store {
+    /// Makes a commit and returns it.
+    pub fn commit(&mut self, tree: Tree, parents: Vec<Oid>, message: &str) -> Commit {
+        let tree_id = tree_id(&tree);
+        let mut parts = vec!["commit", tree_id.as_str(), message];
+        parts.extend(parents.iter().map(Oid::as_str));
+        let id = object_id(&parts);
+        self.commits.insert(id.clone(), Made { tree, parents });
+        Commit { id, tree: tree_id }
+    }
+
+    /// Returns a commit.
+    pub fn find(&self, id: &Oid) -> Option<Commit> {
+        Some(Commit { id: id.clone(), tree: tree_id(&self.commits.get(id)?.tree) })
+    }
+
+    /// Returns a commit's files.
+    pub fn tree(&self, id: &Oid) -> &Tree {
+        &self.commits[id].tree
+    }
+
+    /// Returns where a branch is.
+    pub fn tip(&self, branch: &BranchKey) -> Option<Commit> {
+        self.find(self.branches.get(branch)?)
+    }
+
+    /// Moves a branch.
+    pub fn set(&mut self, branch: &BranchKey, to: &Oid) {
+        self.branches.insert(branch.clone(), to.clone());
+    }
+
+    /// Returns every branch of a project.
+    pub fn branches(&self, project: &ProjectName) -> Vec<(BranchName, Oid)> {
+        let own = self.branches.iter().filter(|(key, _)| key.project == *project);
+        own.map(|(key, tip)| (key.branch.clone(), tip.clone())).collect()
+    }
+
+    /// Merges `head` into `onto`; the error is the path in conflict.
+    pub fn merge(&mut self, onto: &Oid, head: &Oid, message: &str) -> Result<Commit, String> {
+        let base = self.base(onto, head);
+        let (old, ours, theirs) = (self.tree_of(base.as_ref()), self.tree(onto).clone(), self.tree(head).clone());
+        let mut merged = ours.clone();
+        for path in theirs.keys().chain(old.keys()) {
+            let (was, mine, other) = (old.get(path), ours.get(path), theirs.get(path));
+            if was == other || mine == other {
+                continue;
+            }
+            if mine != was {
+                return Err(path.clone());
+            }
+            match other {
+                Some(text) => merged.insert(path.clone(), text.clone()),
+                None => merged.remove(path),
+            };
+        }
+        Ok(self.commit(merged, vec![onto.clone(), head.clone()], message))
+    }
+
+    /// Returns the paths that a change touches.
+    pub fn touched(&self, onto: &Oid, head: &Oid) -> Vec<String> {
+        let old = self.tree_of(self.base(onto, head).as_ref());
+        let new = self.tree(head);
+        let mut paths: Vec<String> =
+            old.keys().chain(new.keys()).filter(|path| old.get(*path) != new.get(*path)).cloned().collect();
+        paths.sort();
+        paths.dedup();
+        paths
+    }
+
+    fn tree_of(&self, id: Option<&Oid>) -> Tree {
+        id.map(|id| self.tree(id).clone()).unwrap_or_default()
+    }
+
+    fn base(&self, one: &Oid, other: &Oid) -> Option<Oid> {
+        let known = self.ancestors(one);
+        self.ancestors(other).into_iter().find(|id| known.contains(id))
+    }
+
+    /// Ancestors, nearest first.
+    fn ancestors(&self, id: &Oid) -> Vec<Oid> {
+        let mut found = Vec::new();
+        let mut ahead = std::collections::VecDeque::from([id.clone()]);
+        while let Some(id) = ahead.pop_front() {
+            if !found.contains(&id) {
+                ahead.extend(self.commits[&id].parents.iter().cloned());
+                found.push(id);
+            }
+        }
+        found
+    }
+}
+
+fn tree_id(tree: &Tree) -> Oid {
+    let parts: Vec<&str> = tree.iter().flat_map(|(path, text)| [path.as_str(), text.as_str()]).collect();
+    object_id(&parts)
+}
+
+/// Returns 40 digits, as git has them.
+fn object_id(parts: &[&str]) -> Oid {
+    let digits = digest(parts);
+    Oid(format!("{digits}{}", &digits[..8]))
+}
+
+/// The repositories as functions ask them; each question is a step.
+pub struct PlayedRepos {
+    world: World,
+    store: Arc<Mutex<Store>>,
+}
+
+impl PlayedRepos {
+    /// Plays the repositories of `store`.
+    pub fn new(world: World, store: Arc<Mutex<Store>>) -> Self {
+        Self { world, store }
+    }
+
+    async fn step<T>(
+        &self,
+        name: &'static str,
+        work: impl FnOnce(&mut Store) -> Result<T, ReposError>,
+    ) -> Result<T, ReposError> {
+        let mut refused = None;
+        let answer = self.world.step(name, || {
+            let answer = work(&mut self.store.lock().unwrap());
+            answer.map_err(|error| {
+                refused = Some(error);
+                PortError::unknown(name, "refused")
+            })
+        });
+        let answer = answer.await;
+        answer.map_err(|error| refused.take().unwrap_or_else(|| ReposError::Unknown(error.to_string())))
+    }
+}
+
+fn gone(what: impl std::fmt::Display) -> ReposError {
+    ReposError::Gone(format!("there is no {what}"))
+}
+
+#[async_trait]
+impl Repos for PlayedRepos {
+    async fn branches(&self, at: &ProjectAt) -> Result<Vec<(BranchName, Oid)>, ReposError> {
+        self.step("repos.branches", |store| {
+            let branches = store.branches(&at.project);
+            if branches.is_empty() { Err(gone(&at.project)) } else { Ok(branches) }
+        })
+        .await
+    }
+
+    async fn tip(&self, at: &ProjectAt, branch: &BranchName) -> Result<BranchState, ReposError> {
+        let key = BranchKey { project: at.project.clone(), branch: branch.clone() };
+        self.step("repos.tip", |store| {
+            let tip = store.tip(&key).ok_or_else(|| gone(&key))?;
+            Ok(BranchState { branch: key.clone(), base: tip.clone(), result: tip, packs: Vec::new() })
+        })
+        .await
+    }
+
+    async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError> {
+        self.step("repos.merge", |store| {
+            let state = match &ask.onto {
+                Some(state) => state.clone(),
+                None => {
+                    let tip = store.tip(&ask.branch).ok_or_else(|| gone(&ask.branch))?;
+                    BranchState { branch: ask.branch.clone(), base: tip.clone(), result: tip, packs: Vec::new() }
+                }
+            };
+            let files = Some(store.touched(&state.result.id, &ask.head));
+            Ok(match store.merge(&state.result.id, &ask.head, &ask.message) {
+                Ok(result) => MergeAnswer::Merged { state: BranchState { result, ..state }, files },
+                Err(path) => MergeAnswer::Conflict { detail: path },
+            })
+        })
+        .await
+    }
+
+    async fn configuration(
+        &self,
+        _: &ProjectAt,
+        commit: &Oid,
+        _: Option<&BranchState>,
+        extra: &[String],
+    ) -> Result<Files, ReposError> {
+        self.step("repos.configuration", |store| {
+            let files = store.tree(commit).iter().filter(|(path, _)| is_configuration(path, extra));
+            Ok(files.map(|(path, text)| (path.clone(), text.clone().into_bytes())).collect())
+        })
+        .await
+    }
+}

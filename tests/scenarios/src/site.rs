@@ -1,0 +1,555 @@
+//! The site: functions, queues and time, moved one message at a time in an order drawn from the seed.
+
+use crate::cloud::{PlayedChecks, PlayedCloud};
+use crate::forge::{OWN, PlayedForge, Webhook};
+use crate::repos::{PlayedRepos, Store, Tree};
+use bytes::Bytes;
+use http::HeaderMap;
+use sluice_cloud::Site as CloudSite;
+use sluice_config::connection::Driver;
+use sluice_executor::claim::{self, Claimed};
+use sluice_forge::webhook::sign;
+use sluice_forge::{Forge, Secret};
+use sluice_gate_function::Gate;
+use sluice_intake::Intake;
+use sluice_launcher::{Cloud, Launcher};
+use sluice_memory::{Fate, World, poll_once};
+use sluice_merger::Merger;
+use sluice_model::build::{BuildResult, Ended, Order, Speculation};
+use sluice_model::git::BranchKey;
+use sluice_model::poke::{Poke, Queue};
+use sluice_model::{BuildId, ProjectName, SessionId, TenantName, Timestamp};
+use sluice_records::codec::{decode, encode_first};
+use sluice_records::connection::{self, Connection, ConnectionsFile};
+use sluice_records::delivery::Delivery;
+use sluice_records::report::Buildset;
+use sluice_records::session::{self, Session};
+use sluice_reporter::Reporter;
+use sluice_repos::Repos;
+use sluice_runtime::batch::{self, Look};
+use sluice_runtime::object::PutMode;
+use sluice_runtime::port::Incoming;
+use sluice_runtime::record::{Expect, Write};
+use sluice_runtime::{Clock, Ports};
+use sluice_tenant::Tenants;
+use sluice_timer::Timer;
+use sluice_webhook::Webhook as WebhookFunction;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// Rounds after which a site that does not come to rest is taken for stuck.
+const ROUNDS_MAX: u64 = 5_000;
+/// Seconds a received message stays hidden.
+const VISIBILITY_SECONDS: u32 = 30;
+/// Where the story begins.
+const START: Timestamp = Timestamp(1_800_000_000_000);
+
+/// Decides how a build ends, from its job and the files it is tested with.
+pub type Judge = fn(job: &str, attempt: u32, files: &BTreeMap<String, Tree>) -> BuildResult;
+
+/// A whole Sluice in memory.
+pub struct Site {
+    /// Its world.
+    pub world: World,
+    /// The forge.
+    pub forge: Arc<PlayedForge>,
+    /// The cloud.
+    pub cloud: Arc<PlayedCloud>,
+    /// Every repository.
+    pub store: Arc<Mutex<Store>>,
+    /// Whether each message is delivered twice.
+    pub twice: bool,
+    functions: BTreeMap<Queue, Box<dyn Look>>,
+    webhook: WebhookFunction,
+    timer: Timer,
+    judge: Judge,
+    session: SessionId,
+    building: Vec<Claimed>,
+    random: u64,
+    next_tick: Timestamp,
+    deaths: u64,
+}
+
+/// What is left when a site has come to rest; two runs of one story are compared by it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ending {
+    /// Files of every project's main branch.
+    pub branches: BTreeMap<String, Tree>,
+    /// Changes in the order they were merged.
+    pub merged: Vec<String>,
+    /// Per change: its state, its statuses, how many comments of ours it has.
+    pub changes: BTreeMap<String, (String, Vec<String>, usize)>,
+    /// How each buildset ended, by change and pipeline.
+    pub buildsets: Vec<String>,
+    /// What is wrong, if anything: deliveries that did not end, queues that are not empty, machines that are left.
+    pub left_over: Vec<String>,
+}
+
+impl Site {
+    /// Builds a site with these repositories (project, files of `main`) and this main configuration.
+    pub fn new(seed: u64, main_yaml: &str, repositories: &[(&str, &[(&str, &str)])], judge: Judge) -> Self {
+        let world = World::new(seed, 100, START);
+        let ports = world.ports();
+        let store = Arc::new(Mutex::new(Store::default()));
+        for (name, files) in repositories {
+            let tree = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+            let mut store = store.lock().unwrap();
+            let commit = store.commit(tree, Vec::new(), "first");
+            store.set(&BranchKey { project: ProjectName::new("forge.test", name), branch: "main".into() }, &commit.id);
+        }
+        let forge = Arc::new(PlayedForge::new(world.clone(), store.clone()));
+        let cloud = Arc::new(PlayedCloud::new(world.clone()));
+        let repos: Arc<dyn Repos> = Arc::new(PlayedRepos::new(world.clone(), store.clone()));
+        now(configure(&ports, main_yaml));
+        let forges = || BTreeMap::from([("github".into(), forge.clone() as Arc<dyn Forge>)]);
+        let clouds = BTreeMap::from([("ec2".into(), Cloud { driver: cloud.clone(), site: CloudSite::default() })]);
+        let launcher = Launcher::new(ports.clone(), clouds, Arc::new(PlayedChecks(world.clone())));
+        let functions: BTreeMap<Queue, Box<dyn Look>> = BTreeMap::from([
+            (Queue::Events, Box::new(Intake::new(ports.clone(), forges())) as Box<dyn Look>),
+            (Queue::Gate, Box::new(Gate::new(ports.clone(), "https://sluice.test/"))),
+            (Queue::Tenants, Box::new(Tenants::new(ports.clone(), repos.clone()))),
+            (Queue::Pool, Box::new(launcher)),
+            (Queue::Reports, Box::new(Reporter::new(ports.clone(), forges()))),
+            (Queue::Merges, Box::new(Merger::new(ports.clone(), repos))),
+            (Queue::Wakes, Box::new(Timer::new(ports.clone(), 10))),
+        ]);
+        let mut site = Self {
+            webhook: WebhookFunction::new(ports.clone()),
+            timer: Timer::new(ports, 10),
+            world,
+            forge,
+            cloud,
+            store,
+            twice: false,
+            functions,
+            judge,
+            session: SessionId::from("executor-1"),
+            building: Vec::new(),
+            random: seed | 1,
+            next_tick: START,
+            deaths: 0,
+        };
+        site.renew_session();
+        let poke = Poke::Tenant { tenant: TenantName::from("demo") };
+        now(sluice_runtime::cell::send(&site.ports(), &[poke])).unwrap();
+        site.run();
+        site
+    }
+
+    /// Returns its ports.
+    pub fn ports(&self) -> Ports {
+        self.world.ports()
+    }
+
+    /// Returns how many functions died so far.
+    pub fn deaths(&self) -> u64 {
+        self.deaths
+    }
+
+    /// Sets what becomes of the step that many steps from now.
+    pub fn set_fate(&self, steps_from_now: u64, fate: Fate) {
+        self.world.set_fate(self.world.steps() + steps_from_now, fate);
+    }
+
+    /// Runs until nothing is left to do and nothing will be due by itself.
+    pub fn run(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            if !self.round() && !self.wait() {
+                return;
+            }
+        }
+        let waiting: Vec<String> = self
+            .world
+            .records()
+            .iter()
+            .filter(|record| record.look_at.is_some() || record.key.sort.contains('#'))
+            .map(|record| {
+                format!(
+                    "{} rev {} {} due {:?} {:?}",
+                    record.key, record.revision, record.body, record.due, record.outbox
+                )
+            })
+            .collect();
+        panic!(
+            "at {:?} the site does not come to rest: queued {:?}\n{}",
+            self.world.now(),
+            self.world.queued(),
+            waiting.join("\n")
+        );
+    }
+
+    /// Runs until the site is as the test wants it. Panics when it comes to rest before that.
+    pub fn run_until(&mut self, is_wanted: impl Fn(&Self) -> bool) {
+        for _ in 0..ROUNDS_MAX {
+            if is_wanted(self) {
+                return;
+            }
+            assert!(self.round() || self.wait(), "the site came to rest before it was as wanted");
+        }
+        panic!("the site does not come to be as wanted");
+    }
+
+    /// Returns whether a played executor runs a build.
+    pub fn is_building(&self) -> bool {
+        !self.building.is_empty()
+    }
+
+    /// Hands a request to the webhook and returns its answer's status.
+    pub fn hand_in(&self, headers: &HeaderMap, body: &Bytes) -> u16 {
+        now(self.webhook.receive(&"github".into(), headers, body)).status().as_u16()
+    }
+
+    /// Returns every build that was ordered as pipeline, job and the numbers of the changes it tests, sorted.
+    pub fn builds(&self) -> Vec<String> {
+        let ports = self.ports();
+        let orders = self
+            .world
+            .records()
+            .into_iter()
+            .filter(|record| record.key.partition.starts_with("build#") && record.key.sort == "order");
+        let mut builds: Vec<String> = orders
+            .map(|record| {
+                let order: Order = decode(&record).unwrap();
+                let object = now(ports.objects.get(&order.speculation)).unwrap().expect("the tested state is kept");
+                let state: Speculation = serde_json::from_slice(&object.bytes).unwrap();
+                let numbers: Vec<String> =
+                    state.changes.iter().map(|change| change.change.key.number.to_string()).collect();
+                format!("{} {} {}", order.queue.pipeline, order.job, numbers.join(" "))
+            })
+            .collect();
+        builds.sort();
+        builds
+    }
+
+    /// Runs until no message can be handled now; time stands still.
+    pub fn run_now(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            if !self.round() {
+                return;
+            }
+        }
+        panic!("the site does not come to rest");
+    }
+
+    /// Handles what the forge told and nothing else, so that approvals count in the order they were given.
+    pub fn take_in(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            if let Some(webhook) = self.forge.next_webhook() {
+                self.receive(&webhook);
+            } else if self.has_visible(Queue::Events) {
+                self.deliver(Queue::Events);
+            } else {
+                break;
+            }
+        }
+        self.world.advance_millis(1);
+    }
+
+    /// Does one thing that can be done now, drawn from the seed. Returns false when there is none.
+    fn round(&mut self) -> bool {
+        let mut choices: Vec<Choice> =
+            Queue::ALL.into_iter().filter(|queue| self.has_visible(*queue)).map(Choice::Queue).collect();
+        choices.extend((!self.building.is_empty()).then_some(Choice::EndBuild));
+        if let Some(webhook) = self.forge.next_webhook() {
+            self.receive(&webhook);
+            return true;
+        }
+        if choices.is_empty() {
+            return false;
+        }
+        let chosen = choices[self.draw(choices.len())];
+        match chosen {
+            Choice::EndBuild => self.end_build(),
+            Choice::Queue(queue @ (Queue::BuildsHigh | Queue::BuildsNormal | Queue::BuildsLow)) => {
+                self.claim_build(queue)
+            }
+            Choice::Queue(queue) => self.deliver(queue),
+        }
+        true
+    }
+
+    /// Lets time pass until something can be done. Returns false when nothing ever will.
+    fn wait(&mut self) -> bool {
+        if self.is_at_rest() {
+            return false;
+        }
+        let next = [self.world.next_message_at(), self.world.next_due_at()].into_iter().flatten().min();
+        let Some(next) = next else { return false };
+        let now = self.world.now();
+        self.world.advance_millis(next.since(now).max(1_000));
+        self.renew_session();
+        if self.world.now() >= self.next_tick {
+            self.next_tick = self.world.now().plus_seconds(60);
+            if poll_once(self.timer.tick()).is_none() {
+                self.deaths += 1;
+            }
+        }
+        true
+    }
+
+    /// Whether nothing is under way: what is left is a provider's look for leaks, every few minutes for ever.
+    fn is_at_rest(&self) -> bool {
+        let waits = |queue: &Queue| !matches!(queue, Queue::Pool | Queue::Wakes);
+        let records = self.world.records();
+        let is_periodic = |key: &sluice_runtime::Key| key.partition.starts_with("provider#") && key.sort == "head";
+        self.building.is_empty()
+            && !self.world.queued().keys().any(waits)
+            && self.cloud.running() == 0
+            && !records.iter().any(|record| record.look_at.is_some() && !is_periodic(&record.key))
+            && !records.iter().any(|record| record.key.partition.starts_with("provider#") && record.key.sort != "head")
+    }
+
+    /// Has the timer ask the forge for what it never told.
+    pub fn sweep(&mut self) {
+        self.world.advance_millis(600_000);
+        self.renew_session();
+        let slot = self.world.now().seconds() / 60;
+        self.world.advance_millis((10 - slot % 10) * 60_000);
+        self.renew_session();
+        if poll_once(self.timer.tick()).is_none() {
+            self.deaths += 1;
+        }
+        self.run();
+    }
+
+    fn receive(&mut self, webhook: &Webhook) {
+        let mut headers = HeaderMap::new();
+        let signature = sign(&Secret::new(WEBHOOK_SECRET), &webhook.body);
+        for (name, value) in [
+            ("x-github-delivery", &webhook.id),
+            ("x-github-event", &webhook.event),
+            ("x-hub-signature-256", &signature),
+        ] {
+            headers.insert(name, value.parse().unwrap());
+        }
+        let body = Bytes::from(webhook.body.clone());
+        let times = if self.twice { 2 } else { 1 };
+        for _ in 0..times {
+            if poll_once(self.webhook.receive(&"github".into(), &headers, &body)).is_none() {
+                self.deaths += 1;
+            }
+        }
+    }
+
+    fn deliver(&mut self, queue: Queue) {
+        let messages = self.take(queue, 10);
+        let times = if self.twice { 2 } else { 1 };
+        for _ in 0..times {
+            let function = self.functions.get(&queue).expect("the queue has a function");
+            match poll_once(batch::handle(&**function, queue, messages.clone())) {
+                None => {
+                    self.deaths += 1;
+                    return; // The batch shows again when its visibility time-out ends.
+                }
+                Some(failed) => {
+                    for message in messages.iter().filter(|message| !failed.contains(&message.id)) {
+                        self.world.drop_message(queue, &message.receipt);
+                    }
+                }
+            }
+        }
+    }
+
+    fn claim_build(&mut self, queue: Queue) {
+        for message in self.take(queue, 1) {
+            let Ok(Poke::Build { build, .. }) = serde_json::from_str::<Poke>(&message.body) else {
+                panic!("{}", message.body)
+            };
+            if self.building.iter().any(|claimed| claimed.run.build == build) {
+                self.world.drop_message(queue, &message.receipt);
+                continue;
+            }
+            match poll_once(claim::claim(&self.ports(), &self.session, None, &build)) {
+                None => self.die(),
+                Some(Ok(claimed)) => {
+                    self.building.extend(claimed);
+                    self.world.drop_message(queue, &message.receipt);
+                }
+                Some(Err(_)) => {}
+            }
+        }
+    }
+
+    fn end_build(&mut self) {
+        let at = self.draw(self.building.len());
+        let mut claimed = self.building.swap_remove(at);
+        let ports = self.ports();
+        if self.is_stopped(&claimed.run.build) {
+            let ended = self.ended(BuildResult::Aborted);
+            if poll_once(claim::end(&ports, &mut claimed, ended)).is_none() {
+                self.die();
+            }
+            return;
+        }
+        let result = (self.judge)(claimed.order.job.as_str(), claimed.order.attempt, &self.files(&claimed));
+        let ended = self.ended(result);
+        match poll_once(claim::end(&ports, &mut claimed, ended)) {
+            None => self.die(),
+            Some(Ok(())) => {}
+            // Told again later, as a living executor does.
+            Some(Err(_)) => self.building.push(claimed),
+        }
+    }
+
+    /// The executor's process dies with everything it runs; another one starts.
+    pub fn die(&mut self) {
+        self.deaths += 1;
+        self.building.clear();
+        self.session = SessionId(format!("executor-{}", self.deaths + 1));
+        self.renew_session();
+    }
+
+    fn is_stopped(&self, build: &BuildId) -> bool {
+        let key = sluice_records::build::stop_key(build);
+        self.world.records().iter().any(|record| record.key == key)
+    }
+
+    fn ended(&self, result: BuildResult) -> Ended {
+        let now = self.world.now();
+        Ended {
+            result,
+            detail: None,
+            started_at: Some(now),
+            ended_at: now,
+            data: serde_json::Map::new(),
+            log_url: None,
+        }
+    }
+
+    fn files(&self, claimed: &Claimed) -> BTreeMap<String, Tree> {
+        let store = self.store.lock().unwrap();
+        let branches = claimed.speculation.branches.iter();
+        branches.map(|state| (state.branch.project.name().to_owned(), store.tree(&state.result.id).clone())).collect()
+    }
+
+    /// Keeps the living executor's session alive, as its own renewals would.
+    fn renew_session(&mut self) {
+        let now = self.world.now();
+        let session = Session {
+            id: self.session.clone(),
+            hostname: "played".to_owned(),
+            log_address: None,
+            started_at: now,
+            alive_until: now.plus_seconds(30),
+            builds: Vec::new(),
+        };
+        let record = encode_first(session::key(&self.session), &session).unwrap();
+        self.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    }
+
+    fn has_visible(&self, queue: Queue) -> bool {
+        self.world.has_visible(queue)
+    }
+
+    fn take(&mut self, queue: Queue, most: u32) -> Vec<Incoming> {
+        self.world.take_messages(queue, most, VISIBILITY_SECONDS)
+    }
+
+    /// Draws a number below `count`; xorshift, so that a seed tells a story again.
+    fn draw(&mut self, count: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        usize::try_from(self.random % count as u64).unwrap_or(0)
+    }
+
+    /// Returns what is left.
+    pub fn ending(&self, projects: &[&str], changes: &[&sluice_model::change::ChangeKey]) -> Ending {
+        let waits = |queue: &Queue| !matches!(queue, Queue::Pool | Queue::Wakes);
+        let queued = self.world.queued();
+        let mut left_over: Vec<String> = queued
+            .iter()
+            .filter(|(queue, _)| waits(queue))
+            .map(|(queue, count)| format!("{count} messages in {queue:?}"))
+            .collect();
+        let mut buildsets = Vec::new();
+        for record in self.world.records() {
+            match record.key.partition.split('#').next().unwrap_or_default() {
+                "delivery" => {
+                    let delivery: Delivery = decode(&record).unwrap();
+                    if !delivery.state.is_final() {
+                        left_over.push(format!("the delivery {} did not end", delivery.forge_id));
+                    }
+                }
+                "buildset" => {
+                    let set: Buildset = decode(&record).unwrap();
+                    buildsets.push(format!("{} {} {}", set.item.candidate.change.key, set.queue.pipeline, set.result));
+                }
+                "queue" if record.key.sort != "head" => left_over.push(format!("the record {}", record.key)),
+                "tenant" if record.key.sort.starts_with("queue#") => {
+                    left_over.push(format!("the record {}", record.key))
+                }
+                "report" if record.body.contains("\"wanted\"") && !record.body.contains("\"made\"") => {
+                    left_over.push(format!("the report {} was not made", record.key));
+                }
+                "provider" if record.key.sort.starts_with("request#") => {
+                    left_over.push(format!("the record {}", record.key))
+                }
+                "quarantine" => left_over.push(format!("a message in quarantine: {}", record.body)),
+                _ => {}
+            }
+            if !record.outbox.is_empty() {
+                left_over.push(format!("{} has an outbox", record.key));
+            }
+        }
+        buildsets.sort();
+        let kept = changes.iter().filter_map(|key| Some(((*key).clone(), self.forge.change(key)?)));
+        Ending {
+            branches: projects
+                .iter()
+                .map(|project| ((*project).to_owned(), self.forge.files(project, "main")))
+                .collect(),
+            merged: self.forge.merges().iter().map(|(key, _)| key.to_string()).collect(),
+            changes: kept
+                .map(|(key, kept)| {
+                    let statuses = kept
+                        .facts
+                        .statuses
+                        .iter()
+                        .map(|status| format!("{} {}", status.context, status.state))
+                        .collect();
+                    (key.to_string(), (format!("{:?}", kept.facts.status), statuses, kept.comments.len()))
+                })
+                .collect(),
+            buildsets,
+            left_over,
+        }
+    }
+}
+
+/// The secret that webhooks of the played forge are signed with.
+pub const WEBHOOK_SECRET: &str = "a shared secret";
+
+#[derive(Clone, Copy)]
+enum Choice {
+    Queue(Queue),
+    EndBuild,
+}
+
+async fn configure(ports: &Ports, main_yaml: &str) {
+    let github = Connection {
+        driver: Driver::GitHub,
+        canonical_hostname: "forge.test".to_owned(),
+        api_url: None,
+        git_url: "https://forge.test".to_owned(),
+        login: Some(OWN.to_owned()),
+        token: None,
+        webhook_secrets: vec![
+            connection::seal(ports, &connection::seal_context(&"github".into(), "webhook-secret"), WEBHOOK_SECRET)
+                .await
+                .unwrap(),
+        ],
+    };
+    let ec2 = Connection { driver: Driver::Aws, webhook_secrets: Vec::new(), login: None, ..github.clone() };
+    let ec2 = Connection { canonical_hostname: "ec2".to_owned(), ..ec2 };
+    let file = ConnectionsFile(BTreeMap::from([("github".into(), github), ("ec2".into(), ec2)]));
+    let text = serde_json::to_string(&file).unwrap();
+    ports.objects.put(connection::OBJECT, Bytes::from(text), PutMode::Always, "application/json").await.unwrap();
+    let main = Bytes::from(main_yaml.to_owned());
+    ports.objects.put(connection::MAIN, main, PutMode::Always, "application/yaml").await.unwrap();
+}
+
+/// Runs what waits on ports alone, where nothing is injected.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    poll_once(future).expect("nothing dies here")
+}

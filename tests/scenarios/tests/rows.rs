@@ -1,0 +1,420 @@
+//! Rows of the behaviour scenarios, each on a whole Sluice in memory: what a user of the gate relies on.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+use bytes::Bytes;
+use http::HeaderMap;
+use sluice_forge::Secret;
+use sluice_forge::webhook::sign;
+use sluice_model::ProjectName;
+use sluice_model::build::BuildResult;
+use sluice_model::change::{ChangeKey, ChangeStatus};
+use sluice_model::git::BranchKey;
+use sluice_scenarios::Site;
+use sluice_scenarios::repos::Tree;
+use sluice_scenarios::site::WEBHOOK_SECRET;
+use std::collections::BTreeMap;
+
+const MAIN: &str = "
+- tenant:
+    name: demo
+    source:
+      github:
+        config-projects: [org/config]
+        untrusted-projects: [org/one, org/two, org/bare, org/noop, org/gone]
+";
+
+const CONFIG: &str = r"
+- pipeline:
+    name: check
+    manager: independent
+    trigger:
+      github: [{event: pull_request, action: [opened, changed, reopened]}]
+    success: {github: {status: success}}
+    failure: {github: {status: failure}}
+- pipeline:
+    name: gate
+    manager: dependent
+    post-review: true
+    require:
+      github:
+        open: true
+        review: [{type: approved, permission: write}]
+    trigger:
+      github: [{event: pull_request_review, action: submitted, state: approved}]
+    start: {github: {status: pending, comment: false}}
+    success: {github: {status: success, merge: true}}
+    failure: {github: {status: failure}}
+    dequeue: {github: {comment: true}}
+- job: {name: base, parent: null}
+- job: {name: unit, run: playbooks/unit.yaml}
+- job: {name: other, run: playbooks/other.yaml}
+- job: {name: lint, run: playbooks/lint.yaml, voting: false}
+- queue: {name: integrated}
+";
+
+const PROJECT: &str = "
+- project:
+    queue: integrated
+    check: {jobs: [unit]}
+    gate: {jobs: [unit, other, lint]}
+";
+
+const NOOP: &str = "
+- project:
+    check: {jobs: [noop]}
+    gate: {jobs: [noop]}
+";
+
+/// A job breaks where some file says so by its name, and never gets anywhere where one says `retry`.
+fn judge(job: &str, _: u32, files: &BTreeMap<String, Tree>) -> BuildResult {
+    let says = |word: &str| files.values().flat_map(BTreeMap::values).any(|text| text.contains(word));
+    match job {
+        _ if says(&format!("broken {job}")) => BuildResult::Failure,
+        "unit" if says("retry") => BuildResult::Retry,
+        _ => BuildResult::Success,
+    }
+}
+
+fn site() -> Site {
+    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", CONFIG)]),
+        ("org/one", project),
+        ("org/two", project),
+        ("org/bare", &[("README", "nothing yet")]),
+        ("org/noop", &[(".zuul.yaml", NOOP)]),
+        ("org/outside", &[("README", "not of the tenant")]),
+    ];
+    Site::new(7, MAIN, repositories, judge)
+}
+
+/// Approves changes in this order and lets everything come to its end.
+fn approve(site: &mut Site, changes: &[&ChangeKey]) {
+    site.run();
+    for change in changes {
+        site.forge.approve(change);
+        site.take_in();
+    }
+    site.run();
+}
+
+fn propose(site: &Site, number: u64, edits: &[(&str, &str)]) -> ChangeKey {
+    site.forge.propose("org/one", number, "a change", "", edits)
+}
+
+fn merged(site: &Site) -> Vec<u64> {
+    site.forge.merges().iter().map(|(key, _)| key.number).collect()
+}
+
+fn gate_builds(site: &Site, job: &str) -> Vec<String> {
+    let prefix = format!("gate {job} ");
+    site.builds().into_iter().filter_map(|build| build.strip_prefix(&prefix).map(str::to_owned)).collect()
+}
+
+fn comments(site: &Site, change: &ChangeKey) -> String {
+    let kept = site.forge.change(change).unwrap();
+    kept.comments.values().map(|(text, _)| text.clone()).collect::<Vec<_>>().join("\n---\n")
+}
+
+fn buildsets(site: &Site, changes: &[&ChangeKey]) -> Vec<String> {
+    let sets = site.ending(&[], changes).buildsets;
+    sets.into_iter()
+        .filter_map(|set| set.split_once(" gate ").map(|(change, result)| format!("{change} {result}")))
+        .collect()
+}
+
+/// G01, J14
+#[test]
+fn an_approved_change_is_tested_and_merged_and_its_report_names_the_buildset() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "broken lint")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1]);
+    let told = comments(&site, &a);
+    assert!(told.contains("Build succeeded.") && told.contains("https://sluice.test/t/demo/buildset/"), "{told}");
+    assert!(told.contains("lint : FAILURE") && told.contains("(non-voting)"), "{told}");
+    assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
+}
+
+/// G02
+#[test]
+fn three_changes_are_tested_on_top_of_each_other_and_merge_in_order() {
+    let mut site = site();
+    let changes: Vec<ChangeKey> =
+        [(1, "a"), (2, "b"), (3, "c")].map(|(number, file)| propose(&site, number, &[(file, "x")])).into();
+    approve(&mut site, &changes.iter().collect::<Vec<_>>());
+    assert_eq!(gate_builds(&site, "unit"), ["1", "1 2", "1 2 3"]);
+    assert_eq!(merged(&site), [1, 2, 3]);
+}
+
+/// G05, G08
+#[test]
+fn two_failures_of_the_first_change_have_the_others_tested_once_more_without_it() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "broken unit, broken other")]);
+    let b = propose(&site, 2, &[("b", "x")]);
+    let c = propose(&site, 3, &[("c", "x")]);
+    approve(&mut site, &[&a, &b, &c]);
+    // How far B and C had come behind A is free; without it they are tested exactly once.
+    let without: Vec<String> =
+        gate_builds(&site, "unit").into_iter().filter(|changes| !changes.contains('1')).collect();
+    assert_eq!(without, ["2", "2 3"]);
+    assert_eq!(merged(&site), [2, 3]);
+    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 FAILURE", "org/one#2 SUCCESS", "org/one#3 SUCCESS"]);
+}
+
+/// G12
+#[test]
+fn an_approval_that_is_taken_back_takes_the_change_out_with_its_reason() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.forge.approve(&a);
+    site.run_until(|site| site.is_building() && !gate_builds(site, "unit").is_empty());
+    site.forge.dismiss(&a);
+    site.take_in();
+    site.run();
+    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 DEQUEUED"]);
+    assert!(comments(&site, &a).contains("unable to merge due to a missing merge requirement"));
+    assert_eq!(merged(&site), Vec::<u64>::new());
+}
+
+/// G13
+#[test]
+fn a_change_that_is_closed_leaves_and_does_not_merge() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.forge.approve(&a);
+    site.run_until(|site| site.is_building() && !gate_builds(site, "unit").is_empty());
+    site.forge.close(&a);
+    site.take_in();
+    site.run();
+    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 DEQUEUED"]);
+    assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
+}
+
+/// G15
+#[test]
+fn a_merge_that_the_forge_refuses_is_told_as_merge_failure() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.forge.refuse_merges("a review by an owner is missing");
+    approve(&mut site, &[&a]);
+    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 MERGE_FAILURE"]);
+    assert!(comments(&site, &a).contains("a review by an owner is missing"), "{}", comments(&site, &a));
+}
+
+/// S02
+#[test]
+fn a_change_in_conflict_with_one_ahead_is_told_and_left_out_of_what_is_behind() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("shared", "a")]);
+    let b = propose(&site, 2, &[("shared", "b")]);
+    let c = propose(&site, 3, &[("c", "c")]);
+    approve(&mut site, &[&a, &b, &c]);
+    assert_eq!(gate_builds(&site, "unit"), ["1", "1 3"]);
+    assert_eq!(merged(&site), [1, 3]);
+    assert!(comments(&site, &b).contains("Merge Failed."));
+    assert_eq!(site.forge.change(&b).unwrap().facts.status, ChangeStatus::Open);
+}
+
+/// D01, D02, D06
+#[test]
+fn a_change_waits_for_what_it_needs_and_is_pulled_in_behind_it() {
+    let mut site = site();
+    let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+    let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), Vec::<u64>::new());
+    assert!(site.builds().contains(&"check unit 2 1".to_owned()), "{:?}", site.builds());
+    approve(&mut site, &[&b]);
+    assert_eq!(merged(&site), [2, 1]);
+    assert_eq!(gate_builds(&site, "unit"), ["2", "2 1"]);
+}
+
+/// D05
+#[test]
+fn a_need_outside_the_tenant_is_waited_for_and_never_reported_on() {
+    let mut site = site();
+    let outside = site.forge.propose("org/outside", 9, "B", "", &[("b", "x")]);
+    let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/outside/pull/9", &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), Vec::<u64>::new());
+    site.forge.merge_silently(&outside);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1]);
+    assert!(site.forge.change(&outside).unwrap().comments.is_empty());
+}
+
+/// D08
+#[test]
+fn a_chain_behind_a_failing_change_is_told_that_its_need_failed() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "broken unit")]);
+    let b = site.forge.propose("org/one", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "x")]);
+    let c = site.forge.propose("org/one", 3, "C", "Depends-On: https://forge.test/org/one/pull/2", &[("c", "x")]);
+    approve(&mut site, &[&a, &b, &c]);
+    assert_eq!(merged(&site), Vec::<u64>::new());
+    for behind in [&b, &c] {
+        assert!(
+            comments(&site, behind).contains("depends on a change that failed to merge"),
+            "{}",
+            comments(&site, behind)
+        );
+    }
+}
+
+/// J15
+#[test]
+fn a_project_with_only_noop_merges_without_a_build() {
+    let mut site = site();
+    let a = site.forge.propose("org/noop", 1, "A", "", &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1]);
+    assert_eq!(site.builds(), Vec::<String>::new());
+}
+
+/// J16
+#[test]
+fn a_job_that_never_gets_anywhere_ends_as_retry_limit_after_three_attempts() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "retry")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(gate_builds(&site, "unit"), ["1", "1", "1"]);
+    assert!(comments(&site, &a).contains("RETRY_LIMIT"));
+}
+
+/// C01
+#[test]
+fn a_change_is_tested_with_its_own_configuration_which_is_live_for_the_next() {
+    let mut site = site();
+    let text = format!(
+        "{}\n- job: {{name: fresh, run: playbooks/fresh.yaml}}\n",
+        PROJECT.replace("[unit, other, lint]", "[unit, fresh]")
+    );
+    let a = propose(&site, 1, &[(".zuul.yaml", &text)]);
+    approve(&mut site, &[&a]);
+    assert_eq!((merged(&site), gate_builds(&site, "fresh")), (vec![1], vec!["1".to_owned()]));
+    let b = propose(&site, 2, &[("b", "x")]);
+    approve(&mut site, &[&b]);
+    assert_eq!((merged(&site), gate_builds(&site, "fresh")), (vec![1, 2], vec!["1".to_owned(), "2".to_owned()]));
+}
+
+/// C02, C05
+#[test]
+fn wrong_configuration_is_told_on_the_change_and_does_not_merge() {
+    for (wrong, word) in
+        [(PROJECT.replace("[unit]", "[nosuch]"), "nosuch"), (PROJECT.replace("queue:", "quque:"), "quque")]
+    {
+        let mut site = site();
+        let a = propose(&site, 1, &[(".zuul.yaml", &wrong)]);
+        approve(&mut site, &[&a]);
+        assert_eq!(merged(&site), Vec::<u64>::new());
+        assert_eq!(site.builds(), Vec::<String>::new());
+        assert!(comments(&site, &a).contains(word), "{}", comments(&site, &a));
+    }
+}
+
+/// C14
+#[test]
+fn a_change_that_adds_its_project_to_the_gate_goes_through_it() {
+    let mut site = site();
+    let a = site.forge.propose("org/bare", 1, "A", "", &[(".zuul.yaml", PROJECT)]);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1], "{} {:?}", comments(&site, &a), site.builds());
+    assert_eq!(gate_builds(&site, "unit"), ["1"]);
+    assert_eq!(site.ending(&[], &[&a]).left_over, Vec::<String>::new());
+}
+
+/// X07
+#[test]
+fn a_proposed_job_of_a_config_project_is_never_used_before_it_is_merged() {
+    let mut site = site();
+    let text = format!("{CONFIG}\n- job: {{name: sneaky, run: playbooks/sneaky.yaml}}\n");
+    site.forge.propose("org/config", 1, "A", "", &[("zuul.yaml", &text)]);
+    let uses = PROJECT.replace("[unit]", "[sneaky]");
+    let b = site.forge.propose(
+        "org/one",
+        2,
+        "B",
+        "Depends-On: https://forge.test/org/config/pull/1",
+        &[(".zuul.yaml", &uses)],
+    );
+    site.run();
+    assert!(site.builds().iter().all(|build| !build.contains("sneaky")));
+    assert!(comments(&site, &b).contains("sneaky"), "{}", comments(&site, &b));
+}
+
+/// Z6.4: tested is what lands, or nothing moves any more.
+#[test]
+fn a_landing_that_became_something_else_freezes_its_queue() {
+    let mut site = site();
+    site.forge.sabotage(BTreeMap::from([("strange".to_owned(), "file".to_owned())]));
+    let a = propose(&site, 1, &[("a", "x")]);
+    let b = propose(&site, 2, &[("b", "x")]);
+    approve(&mut site, &[&a, &b]);
+    assert_eq!(merged(&site), [1]);
+    let frozen =
+        site.world.records().into_iter().any(|record| {
+            record.key.partition.contains("gate") && record.body.contains("until an operator has looked")
+        });
+    assert!(frozen);
+}
+
+/// Z6.4
+#[test]
+fn a_push_from_outside_has_everything_tested_again_on_it() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.forge.approve(&a);
+    site.run_until(|site| site.is_building() && !gate_builds(site, "unit").is_empty());
+    let main = BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "main".into() };
+    site.forge.push_silently(&main, &[("pushed", "x")]);
+    site.run();
+    assert_eq!(gate_builds(&site, "unit"), ["1", "1"]);
+    assert_eq!(merged(&site), [1]);
+    let files: Vec<String> = site.forge.files("org/one", "main").into_keys().collect();
+    assert_eq!(files, [".zuul.yaml", "a", "pushed", "shared"]);
+}
+
+fn headers(body: &[u8], secret: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert("x-github-delivery", "by-hand".parse().unwrap());
+    headers.insert("x-github-event", "pull_request".parse().unwrap());
+    headers.insert("x-hub-signature-256", sign(&Secret::new(secret), body).parse().unwrap());
+    headers
+}
+
+/// Z5: a webhook that is not ours is refused, one that cannot be read is kept for people; neither stops anything.
+#[test]
+fn webhooks_without_our_signature_or_without_sense_change_nothing() {
+    let mut site = site();
+    let before = site.world.records().len();
+    let body = Bytes::from_static(b"{\"action\": ");
+    assert_eq!(site.hand_in(&headers(&body, "not the secret"), &body), 401);
+    assert_eq!(site.hand_in(&HeaderMap::new(), &body), 401);
+    assert_eq!(site.world.records().len(), before);
+    assert_eq!(site.hand_in(&headers(&body, WEBHOOK_SECRET), &body), 202);
+    site.run();
+    assert!(site.world.records().iter().any(|record| record.key.partition.starts_with("quarantine")));
+    let a = propose(&site, 1, &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1]);
+}
+
+/// Z5: what is too large to be received is found by asking.
+#[test]
+fn the_change_of_a_webhook_over_six_megabytes_is_found_by_the_sweep() {
+    let mut site = site();
+    propose(&site, 1, &[("a", "x")]);
+    let mut webhook = site.forge.next_webhook().unwrap().body;
+    webhook.resize(sluice_webhook::BODY_BYTES_MAX + 1, b' ');
+    let body = Bytes::from(webhook);
+    assert_eq!(site.hand_in(&headers(&body, WEBHOOK_SECRET), &body), 413);
+    site.run();
+    assert_eq!(site.builds(), Vec::<String>::new());
+    site.sweep();
+    assert_eq!(site.builds(), ["check unit 1"]);
+}

@@ -1,0 +1,241 @@
+//! The story of the demo, in memory: four changes of two projects through check and gate.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+use sluice_memory::Fate;
+use sluice_model::build::BuildResult;
+use sluice_model::change::ChangeKey;
+use sluice_scenarios::repos::Tree;
+use sluice_scenarios::{Ending, Site};
+use std::collections::BTreeMap;
+
+const MAIN: &str = "
+- tenant:
+    name: demo
+    source:
+      github:
+        config-projects: [org/config]
+        untrusted-projects: [org/one, org/two]
+";
+
+const CONFIG: &str = r"
+- pipeline:
+    name: check
+    manager: independent
+    trigger:
+      github:
+        - event: pull_request
+          action: [opened, changed, reopened]
+    start:
+      github: {status: pending, comment: false}
+    success:
+      github: {status: success}
+    failure:
+      github: {status: failure}
+- pipeline:
+    name: gate
+    manager: dependent
+    precedence: high
+    post-review: true
+    require:
+      github:
+        open: true
+        review:
+          - type: approved
+            permission: write
+    trigger:
+      github:
+        - event: pull_request_review
+          action: submitted
+          state: approved
+    start:
+      github: {status: pending, comment: false}
+    success:
+      github: {status: success, merge: true}
+    failure:
+      github: {status: failure}
+- job:
+    name: base
+    parent: null
+    pre-run: playbooks/pre.yaml
+    post-run: playbooks/post.yaml
+    nodeset:
+      nodes: [{name: node, label: small}]
+- job:
+    name: unit
+    run: playbooks/unit.yaml
+- job:
+    name: cluster
+    run: playbooks/cluster.yaml
+    nodeset:
+      nodes: [{name: one, label: small}, {name: two, label: small}]
+- queue: {name: integrated}
+- image: {name: debian, type: cloud, username: root}
+- flavor: {name: small}
+- label: {name: small, image: debian, flavor: small}
+- section:
+    name: here
+    connection: ec2
+    region: us-east-1
+    quota: {instances: 8}
+    images: [{name: debian, image-id: ami-1}]
+    flavors: [{name: small, instance-type: t3.small}]
+- provider:
+    name: main
+    section: here
+    labels: [small]
+";
+
+const PROJECT: &str = "
+- project:
+    queue: integrated
+    check:
+      jobs: [unit, cluster]
+    gate:
+      jobs: [unit, cluster]
+";
+
+/// A test breaks where some project has a file that says so.
+fn judge(job: &str, _: u32, files: &BTreeMap<String, Tree>) -> BuildResult {
+    let broken = files.values().flat_map(BTreeMap::values).any(|text| text.contains("broken"));
+    if broken && job == "unit" { BuildResult::Failure } else { BuildResult::Success }
+}
+
+struct Story {
+    site: Site,
+    changes: [ChangeKey; 4],
+}
+
+fn site(seed: u64) -> Site {
+    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("README", "hello")];
+    Site::new(
+        seed,
+        MAIN,
+        &[("org/config", &[("zuul.yaml", CONFIG)]), ("org/one", project), ("org/two", project)],
+        judge,
+    )
+}
+
+/// Proposes A, B (which needs A, in another repository), C (which breaks a test) and D, then approves them all.
+fn begin(seed: u64) -> Story {
+    let site = site(seed);
+    let forge = site.forge.clone();
+    let a = forge.propose("org/one", 1, "A", "", &[("a", "A")]);
+    let b = forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "B")]);
+    let c = forge.propose("org/one", 3, "C", "", &[("c", "broken")]);
+    let d = forge.propose("org/two", 4, "D", "", &[("d", "D")]);
+    Story { site, changes: [a, b, c, d] }
+}
+
+fn tell(mut story: Story) -> Ending {
+    story.site.run();
+    for change in &story.changes {
+        story.site.forge.approve(change);
+        story.site.take_in();
+    }
+    story.site.run();
+    story.end()
+}
+
+impl Story {
+    fn end(mut self) -> Ending {
+        // Twice: what a lost webhook left undone is found by the first, what that one lost by the second.
+        self.site.sweep();
+        self.site.sweep();
+        let changes: Vec<&ChangeKey> = self.changes.iter().collect();
+        self.site.ending(&["org/one", "org/two"], &changes)
+    }
+}
+
+/// Z6.4, Z6.5, D01, G05
+#[test]
+fn a_and_b_land_in_order_c_is_thrown_out_and_d_lands_behind_them() {
+    let ending = tell(begin(1));
+    assert_eq!(ending.left_over, Vec::<String>::new());
+    assert_eq!(ending.merged, ["org/one#1", "org/two#2", "org/two#4"]);
+    let one: Vec<&str> = ending.branches["org/one"].keys().map(String::as_str).collect();
+    assert_eq!(one, [".zuul.yaml", "README", "a"]);
+    let two: Vec<&str> = ending.branches["org/two"].keys().map(String::as_str).collect();
+    assert_eq!(two, [".zuul.yaml", "README", "b", "d"]);
+    let (state, statuses, comments) = &ending.changes["org/one#3"];
+    assert_eq!((state.as_str(), comments), ("Open", &2), "C is told by check and by gate");
+    assert_eq!(statuses, &["demo/check failure", "demo/gate failure"]);
+    for landed in ["org/one#1", "org/two#2", "org/two#4"] {
+        assert_eq!(ending.changes[landed].1, ["demo/check success", "demo/gate success"], "{landed}");
+    }
+    assert_eq!(
+        ending.buildsets,
+        [
+            "org/one#1 check SUCCESS",
+            "org/one#1 gate SUCCESS",
+            "org/one#3 check FAILURE",
+            "org/one#3 gate FAILURE",
+            "org/two#2 check SUCCESS",
+            "org/two#2 gate SUCCESS",
+            "org/two#4 check SUCCESS",
+            "org/two#4 gate SUCCESS",
+        ]
+    );
+}
+
+/// Z6.4: whatever order messages come in, and however often, the end is the same.
+#[test]
+fn the_end_is_the_same_in_every_order_and_with_each_message_twice() {
+    let plain = tell(begin(1));
+    for seed in 2..12 {
+        let mut story = begin(seed);
+        story.site.twice = seed % 2 == 0;
+        assert_eq!(told_alike(tell(story)), told_alike(plain.clone()), "seed {seed}");
+    }
+}
+
+/// Queue order follows the order in which approvals were handled, which is free; what landed is not.
+fn told_alike(mut ending: Ending) -> Ending {
+    ending.merged.sort();
+    ending
+}
+
+/// Tells the story once for each call of it, with this fate for that call; another seed each time, so that messages come in
+/// other orders too, and every second time each message comes twice. `every` thins the calls
+/// out for an everyday run; `make sim` sets `SLUICE_STORY_EVERY=1`, which is every call.
+fn stop_everywhere(fates: &[Fate], every: u64) {
+    let every = std::env::var("SLUICE_STORY_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(every);
+    let story = begin(1);
+    let world = story.site.world.clone();
+    let first = world.steps();
+    let expected = told_alike(tell(story));
+    let steps = world.steps() - first;
+    assert!(steps > 500, "the story takes {steps} calls");
+    for step in (0..steps).step_by(usize::try_from(every).unwrap()) {
+        for fate in fates {
+            let mut story = begin(step + 1);
+            story.site.twice = step % 2 == 1;
+            story.site.set_fate(step, *fate);
+            let ending = told_alike(tell(story));
+            assert_eq!(ending, expected, "{fate:?} at call {step}");
+        }
+    }
+}
+
+/// C2, Z7.3: a function dies before a call has its effect.
+#[test]
+fn a_death_before_any_call_leads_to_the_same_end() {
+    stop_everywhere(&[Fate::DiesBefore], 5);
+}
+
+/// C2, Z7.3: a function dies after a call had its effect and before it saw the answer.
+#[test]
+fn a_death_after_any_call_leads_to_the_same_end() {
+    stop_everywhere(&[Fate::DiesAfter], 3);
+}
+
+/// C2: a call has its effect and its caller is told that it failed.
+#[test]
+fn a_lie_about_any_call_leads_to_the_same_end() {
+    stop_everywhere(&[Fate::FailsAfter], 7);
+}
+
+/// C2: a call fails, or is throttled.
+#[test]
+fn a_failure_of_any_call_leads_to_the_same_end() {
+    stop_everywhere(&[Fate::FailsBefore, Fate::Throttled], 23);
+}
