@@ -42,8 +42,10 @@ bench: setup ## Measures calls, latency and throughput against the budget.
 	@echo "==> measuring"
 	@$(CARGO) run --locked --package sluice-bench -- $(ARGS)
 
-sim: ## Runs the story in memory, stopped at every port call.
+sim: ## Runs random tests with new seeds, and the story in memory stopped at every port call.
 	@echo "==> simulating"
+	@PROPTEST_RNG_SEED=$$(od -An -N6 -tu8 /dev/urandom | tr -d " ") PROPTEST_CASES=10000 \
+		$(CARGO) test --locked --package sluice-gate --package sluice-pool $(ARGS)
 	@SLUICE_STORY_EVERY=1 $(CARGO) test --locked --package sluice-scenarios $(ARGS)
 
 lint: setup ## Checks formatting, lints and the template.

@@ -183,7 +183,7 @@ fn wind_down(world: &mut World) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Z1.4 to Z1.9
     #[test]

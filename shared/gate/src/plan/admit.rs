@@ -104,6 +104,10 @@ impl Work<'_> {
         if !is_dependent(&self.head) {
             return None;
         }
+        if self.head.landed.contains(&candidate.change.key) {
+            // A revision uploaded while the one before it landed: no forge merges a change a second time.
+            return Some("it has landed".to_owned());
+        }
         let missing = candidate.needs.iter().find(|need| {
             let key = &need.change.key;
             let ahead =

@@ -133,3 +133,15 @@ fn a_new_layout_on_a_moved_branch_tests_everything_again() {
     bench.finish();
     assert_eq!(bench.landed, ["0xA", "0xAB"]);
 }
+
+/// Z6.4: what is told while a change lands is heard after it; by then there is nothing left to merge.
+#[test]
+fn a_revision_uploaded_while_its_change_lands_is_not_enqueued_again() {
+    let mut bench = passed("A");
+    bench.revise('A');
+    bench.seen('A', None);
+    bench.approve("A");
+    bench.finish();
+    assert_eq!(bench.landed, ["0A"]);
+    assert!(bench.head.slots.is_empty() && bench.arrivals.is_empty());
+}

@@ -140,7 +140,7 @@ fn check(bench: &Bench, generations: &mut BTreeMap<ItemId, u64>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Z6.4: an item is behind exactly the nearest passing one, at most one lands, generations never fall, a plan without news
     /// is empty, and each landed tree is what the branch was with the change on top.
