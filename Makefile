@@ -41,6 +41,8 @@ test: build ## Passes every test.
 bench: setup ## Measures calls, latency and throughput against the budget.
 	@echo "==> measuring"
 	@$(CARGO) run --locked --package sluice-bench -- $(ARGS)
+	@echo "==> measuring configuration (optimised; builds some small crates)"
+	@$(CARGO) run --locked --release --package sluice-bench-configuration
 
 sim: ## Runs random tests with new seeds, and the story in memory stopped at every port call.
 	@echo "==> simulating"

@@ -1,0 +1,133 @@
+//! What was measured, as a table for people and as JSON, each goal with whether it is met.
+
+use crate::measure::Figures;
+use crate::openstack::Real;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// A layout of 2,000 projects from parsed fragments.
+const LAYOUT_MILLISECONDS: f64 = 50.0;
+/// An overlay for one edited file, whatever the tenant's size.
+const OVERLAY_MILLISECONDS: f64 = 3.0;
+/// The jobs of one item.
+const FREEZE_MILLISECONDS: f64 = 1.0;
+/// OpenStack's configuration from texts to a layout.
+const REAL_MILLISECONDS: f64 = 500.0;
+/// The greatest memory of it all.
+const MEMORY_MEGABYTES: f64 = 200.0;
+
+/// Everything that was measured.
+#[derive(Debug)]
+pub struct Measured {
+    /// Made tenants, the smallest first.
+    pub tenants: Vec<Figures>,
+    /// The real one, where its data are at hand.
+    pub real: Option<Real>,
+    /// The greatest resident memory of this process, which held each of them, in bytes.
+    pub peak_bytes: Option<u64>,
+}
+
+impl Measured {
+    /// Returns the table.
+    pub fn text(&self) -> String {
+        let mut text =
+            String::from("Configuration, one core; times in milliseconds, the shortest of several runs.\n\n");
+        let _ = writeln!(
+            text,
+            "{:>14} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8} {:>8} {:>8} {:>9} {:>8} {:>9}",
+            "projects",
+            "KB",
+            "parse",
+            "layout",
+            "overlay",
+            "renaming",
+            "freeze",
+            "first",
+            "store",
+            "stored KB",
+            "open",
+            "+ freeze"
+        );
+        for row in &self.tenants {
+            let _ = writeln!(
+                text,
+                "{:>14} {:>8} {:>8.2} {:>8.2} {:>8.3} {:>9.3} {:>8.3} {:>8.3} {:>8.2} {:>9} {:>8.2} {:>9.2}",
+                row.name,
+                row.bytes / 1_024,
+                millis(row.parse),
+                millis(row.layout),
+                millis(row.overlay),
+                millis(row.overlay_renamed),
+                millis(row.freeze),
+                millis(row.freeze_first),
+                millis(row.store),
+                row.stored_bytes / 1_024,
+                millis(row.open),
+                millis(row.open_and_freeze)
+            );
+        }
+        text.push('\n');
+        if let Some(largest) = self.tenants.last() {
+            goal(
+                &mut text,
+                &format!("layout of {} projects, ms", largest.name),
+                millis(largest.layout),
+                LAYOUT_MILLISECONDS,
+            );
+            let overlay = largest.overlay.max(largest.overlay_renamed);
+            goal(
+                &mut text,
+                &format!("overlay in {} projects, ms", largest.name),
+                millis(overlay),
+                OVERLAY_MILLISECONDS,
+            );
+            goal(&mut text, "freeze of one item, the first, ms", millis(largest.freeze_first), FREEZE_MILLISECONDS);
+        }
+        match &self.real {
+            Some(real) => {
+                let what =
+                    format!("OpenStack ({} KB, {} stanzas) parsed and laid out, ms", real.bytes / 1_024, real.stanzas);
+                goal(&mut text, &what, millis(real.parse_and_layout), REAL_MILLISECONDS);
+            }
+            None => text.push_str("OpenStack's configuration is not beside this checkout: not measured.\n"),
+        }
+        if let Some(bytes) = self.peak_bytes {
+            goal(&mut text, "greatest memory of all this, MB", bytes as f64 / 1e6, MEMORY_MEGABYTES);
+        }
+        text
+    }
+
+    /// Returns the numbers for machines.
+    pub fn json(&self) -> Value {
+        let tenants = self.tenants.iter().map(|row| {
+            json!({
+                "projects": row.name, "bytes": row.bytes, "errors": row.errors, "jobs": row.jobs, "stored_bytes": row.stored_bytes,
+                "milliseconds": {
+                    "parse": millis(row.parse), "layout": millis(row.layout), "overlay": millis(row.overlay),
+                    "overlay_renamed": millis(row.overlay_renamed), "freeze": millis(row.freeze),
+                    "freeze_first": millis(row.freeze_first), "store": millis(row.store), "open": millis(row.open),
+                    "open_and_freeze": millis(row.open_and_freeze),
+                },
+            })
+        });
+        let real = self.real.as_ref().map(|real| {
+            json!({"bytes": real.bytes, "stanzas": real.stanzas, "errors": real.errors, "milliseconds": millis(real.parse_and_layout)})
+        });
+        json!({
+            "optimised": !cfg!(debug_assertions),
+            "tenants": tenants.collect::<Vec<_>>(),
+            "openstack": real,
+            "peak_bytes": self.peak_bytes,
+        })
+    }
+}
+
+fn goal(text: &mut String, what: &str, is: f64, goal: f64) {
+    let word = if is <= goal { "met" } else { "MISSED" };
+    let _ = writeln!(text, "{what}: {is:.2}, goal at most {goal}: {word}");
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1_000.0
+}
