@@ -185,7 +185,7 @@ impl<'s> Builder<'s> {
                     &Named("Queue", &found.name, found.place),
                     defined,
                     |a, b| {
-                        a.per_branch == b.per_branch
+                        a.queue_type == b.queue_type
                             && a.allow_circular_dependencies == b.allow_circular_dependencies
                             && a.dependencies_by_topic == b.dependencies_by_topic
                     },

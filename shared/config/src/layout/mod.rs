@@ -13,7 +13,9 @@ pub use providers::{LabelConfig, ProviderConfig, SectionQuota, StaticNode};
 use crate::connection::Connections;
 use crate::error::{ConfigError, Severity};
 use crate::fragment::{Fragment, Source};
-use crate::objects::{JobStanza, NodesetStanza, ProjectStanza, QueueStanza, SecretStanza, SemaphoreStanza, Stanza};
+use crate::objects::{
+    JobStanza, NodesetStanza, ProjectStanza, QueueStanza, QueueType, SecretStanza, SemaphoreStanza, Stanza,
+};
 use crate::pipeline::Pipeline;
 use crate::tenant::{TenantConfig, TenantProject};
 use crate::{Pattern, Trust};
@@ -79,7 +81,7 @@ impl<T> Defined<T> {
     /// Returns whether a branch is one of those it is bound to; what has no branch (a tag) belongs everywhere.
     pub(crate) fn matches_implied(&self, branch: Option<&str>) -> bool {
         match (&self.implied, branch) {
-            (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches_whole(branch)),
+            (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches(branch)),
             _ => true,
         }
     }
@@ -288,7 +290,7 @@ impl Layout {
             .unwrap_or(false);
         QueueSettings {
             name: name.map_or_else(|| QueueName(project.as_str().to_owned()), QueueName),
-            per_branch: stanza.is_some_and(|stanza| stanza.per_branch),
+            per_branch: stanza.is_some_and(|stanza| stanza.queue_type == QueueType::PerBranch),
             allow_circular_dependencies: stanza.map_or(tenant_allows, |stanza| stanza.allow_circular_dependencies),
             dependencies_by_topic: stanza.is_some_and(|stanza| stanza.dependencies_by_topic),
         }

@@ -1,6 +1,6 @@
 //! The words each driver has for triggers, requirements and reporters.
 
-use super::read::{Fields, Problems, members, patterns, seconds, texts};
+use super::read::{Fields, Problems, members, texts};
 use crate::Pattern;
 use crate::connection::Driver;
 use crate::pipeline::{
@@ -12,6 +12,34 @@ use crate::yaml::{Node, Value};
 
 const PERMISSIONS: [(&str, Permission); 3] =
     [("read", Permission::Read), ("write", Permission::Write), ("admin", Permission::Admin)];
+
+/// What Gerrit's event stream tells of, and what our own driver adds to it.
+const GERRIT_EVENTS: [&str; 24] = [
+    "patchset-created",
+    "draft-published",
+    "change-abandoned",
+    "change-restored",
+    "change-merged",
+    "change-deleted",
+    "comment-added",
+    "ref-updated",
+    "pending-check",
+    "vote-deleted",
+    "topic-changed",
+    "hashtags-changed",
+    "reviewer-added",
+    "reviewer-deleted",
+    "assignee-changed",
+    "wip-state-changed",
+    "private-state-changed",
+    "project-created",
+    "project-head-updated",
+    "batch-ref-updated",
+    "ref-replicated",
+    "ref-replication-scheduled",
+    "ref-replication-done",
+    "dropped-output",
+];
 
 pub(super) fn trigger(driver: Driver, node: &Node, p: &mut Problems) -> Option<(TriggerKind, bool)> {
     if matches!(driver, Driver::Pagure | Driver::Other) {
@@ -66,7 +94,7 @@ pub(super) fn trigger(driver: Driver, node: &Node, p: &mut Problems) -> Option<(
 
 /// Takes `event` (the seeds also write `events`), each a word of the driver.
 fn events(f: &mut Fields<'_>, known: &[&str], p: &mut Problems) -> Vec<String> {
-    let Some(node) = f.take_any(&["event", "events"]) else {
+    let Some((_, node)) = f.one_of(&["event", "events"], p) else {
         p.syntax(f.node(), "trigger.event", "required key not provided: \"event\"");
         return Vec::new();
     };
@@ -85,7 +113,7 @@ fn events(f: &mut Fields<'_>, known: &[&str], p: &mut Problems) -> Vec<String> {
 
 fn github_trigger(f: &mut Fields<'_>, p: &mut Problems) -> GitHubTrigger {
     let require = f.take("require").and_then(|node| filter(Driver::GitHub, node, "trigger.require", p));
-    let require_status = f.take("require-status").map(|node| whole_patterns(node, "trigger.require-status", p));
+    let require_status = f.expressions("require-status", p);
     let require = match (require, require_status) {
         (Some(FilterKind::GitHub(mut filter)), Some(status)) => {
             filter.status.extend(status);
@@ -104,8 +132,8 @@ fn github_trigger(f: &mut Fields<'_>, p: &mut Problems) -> GitHubTrigger {
         unlabel: f.texts("unlabel", p).unwrap_or_default(),
         permission: f.word("permission", &PERMISSIONS, p),
         state: f.texts("state", p).unwrap_or_default(),
-        status: f.take("status").map(|node| whole_patterns(node, "trigger.status", p)).unwrap_or_default(),
-        check: f.take("check").map(|node| whole_patterns(node, "trigger.check", p)).unwrap_or_default(),
+        status: f.expressions("status", p).unwrap_or_default(),
+        check: f.expressions("check", p).unwrap_or_default(),
         require,
         reject: f.take("reject").and_then(|node| filter(Driver::GitHub, node, "trigger.reject", p)),
     }
@@ -117,7 +145,7 @@ fn gerrit_trigger(f: &mut Fields<'_>, p: &mut Problems) -> GerritTrigger {
     let reject = f.take("reject").and_then(|node| filter(Driver::Gerrit, node, "trigger.reject", p));
     let reject_approval = f.take("reject-approval").map(|node| approvals(node, "trigger.reject-approval", p));
     GerritTrigger {
-        event: f.texts("event", p).unwrap_or_default(),
+        event: events(f, &GERRIT_EVENTS, p),
         branch: f.patterns("branch", p).unwrap_or_default(),
         r#ref: f.patterns("ref", p).unwrap_or_default(),
         ignore_deletes: f.flag("ignore-deletes", p),
@@ -126,9 +154,9 @@ fn gerrit_trigger(f: &mut Fields<'_>, p: &mut Problems) -> GerritTrigger {
             .take("approval-change")
             .map(|node| approvals(node, "trigger.approval-change", p))
             .unwrap_or_default(),
-        email: either(f, "email", "email_filter", p),
-        username: either(f, "username", "username_filter", p),
-        comment: either(f, "comment", "comment_filter", p),
+        email: either(f, ["email", "email_filter"], p),
+        username: either(f, ["username", "username_filter"], p),
+        comment: either(f, ["comment", "comment_filter"], p),
         added: f.patterns("added", p).unwrap_or_default(),
         removed: f.patterns("removed", p).unwrap_or_default(),
         scheme: f.text("scheme", p),
@@ -138,8 +166,14 @@ fn gerrit_trigger(f: &mut Fields<'_>, p: &mut Problems) -> GerritTrigger {
     }
 }
 
-fn either(f: &mut Fields<'_>, name: &'static str, old: &'static str, p: &mut Problems) -> Vec<Pattern> {
-    f.take_any(&[name, old]).map(|node| patterns(node, name, p)).unwrap_or_default()
+/// Takes an attribute by its name, or by the older one, which takes texts only.
+fn either(f: &mut Fields<'_>, [name, older]: [&'static str; 2], p: &mut Problems) -> Vec<Pattern> {
+    if f.has(name) && f.has(older) {
+        f.one_of(&[name, older], p);
+        return Vec::new();
+    }
+    let older = f.expressions(older, p);
+    f.patterns(name, p).or(older).unwrap_or_default()
 }
 
 fn with_approvals(filter: Option<FilterKind>, more: Option<Vec<Approval>>) -> Option<FilterKind> {
@@ -165,7 +199,7 @@ pub(super) fn filter(driver: Driver, node: &Node, name: &str, p: &mut Problems) 
             merged: f.flag("merged", p),
             current_patchset: f.flag("current-patchset", p),
             draft: f.flag("draft", p),
-            status: f.take("status").map(|node| whole_patterns(node, &f.path("status"), p)).unwrap_or_default(),
+            status: f.expressions("status", p).unwrap_or_default(),
             label: f.texts("label", p).unwrap_or_default(),
         }),
         Driver::Gerrit => FilterKind::Gerrit(GerritFilter {
@@ -187,11 +221,6 @@ pub(super) fn filter(driver: Driver, node: &Node, name: &str, p: &mut Problems) 
     Some(kind)
 }
 
-/// Reads expressions that cover a whole text.
-fn whole_patterns(node: &Node, attribute: &str, p: &mut Problems) -> Vec<Pattern> {
-    patterns(node, attribute, p)
-}
-
 fn reviews(node: &Node, attribute: &str, p: &mut Problems) -> Vec<ReviewRequirement> {
     let mut list = Vec::new();
     for member in members(node) {
@@ -199,20 +228,16 @@ fn reviews(node: &Node, attribute: &str, p: &mut Problems) -> Vec<ReviewRequirem
             continue;
         };
         list.push(ReviewRequirement {
-            username: one_pattern(&mut f, "username", p),
-            email: one_pattern(&mut f, "email", p),
-            older_than_seconds: f.seconds("older-than", p),
-            newer_than_seconds: f.seconds("newer-than", p),
+            username: f.expression("username", p),
+            email: f.expression("email", p),
+            older_than_seconds: f.age("older-than", p),
+            newer_than_seconds: f.age("newer-than", p),
             r#type: f.text("type", p),
             permission: f.word("permission", &PERMISSIONS, p),
         });
         f.finish(p);
     }
     list
-}
-
-fn one_pattern(f: &mut Fields<'_>, name: &'static str, p: &mut Problems) -> Option<Pattern> {
-    f.patterns(name, p).and_then(|list| list.into_iter().next())
 }
 
 /// Reads votes: every key but those of a person or a time is a label.
@@ -223,20 +248,20 @@ fn approvals(node: &Node, attribute: &str, p: &mut Problems) -> Vec<Approval> {
             continue;
         };
         let mut approval = Approval {
-            username: one_pattern(&mut f, "username", p),
-            email: one_pattern(&mut f, "email", p),
-            older_than_seconds: f.take("older-than").and_then(seconds),
-            newer_than_seconds: f.take("newer-than").and_then(seconds),
+            username: f.expression("username", p),
+            email: f.expression("email", p),
+            older_than_seconds: f.age("older-than", p),
+            newer_than_seconds: f.age("newer-than", p),
             labels: std::collections::BTreeMap::new(),
         };
         for (label, votes) in f.rest() {
             let values = members(votes)
                 .iter()
-                .filter_map(|vote| match &vote.value {
-                    Value::Int(number) => Some(*number),
-                    Value::Text(text) => text.parse().ok(),
+                .filter_map(|vote| match vote.value {
+                    Value::Int(number) => Some(number),
+                    Value::Text(ref text) if text.parse::<i64>().is_ok() => text.parse().ok(),
                     _ => {
-                        p.expected(vote, attribute, "a vote");
+                        p.expected(vote, &format!("{attribute}.{label}"), "a vote");
                         None
                     }
                 })
@@ -251,7 +276,7 @@ fn approvals(node: &Node, attribute: &str, p: &mut Problems) -> Vec<Approval> {
 pub(super) fn reporter(driver: Driver, node: &Node, name: &str, p: &mut Problems) -> Option<ReporterKind> {
     let empty = Node { value: Value::Map(Vec::new()), start: node.start, end: node.end };
     let node = if node.is_null() { &empty } else { node };
-    if matches!(driver, Driver::Sql | Driver::Elasticsearch | Driver::Pagure | Driver::Other) {
+    if matches!(driver, Driver::Pagure | Driver::Other) {
         return Some(ReporterKind::Other(node.to_json()));
     }
     let mut f = Fields::of(node, name, p)?;
@@ -269,9 +294,16 @@ pub(super) fn reporter(driver: Driver, node: &Node, name: &str, p: &mut Problems
             ReporterKind::Smtp { to: f.text("to", p), from: f.text("from", p), subject: f.text("subject", p) }
         }
         Driver::Mqtt => ReporterKind::Mqtt {
-            topic: f.required_text("topic", p)?,
-            qos: f.count("qos", 0, p).and_then(|qos| u8::try_from(qos.min(2)).ok()).unwrap_or(0),
+            topic: f.required("topic", p).and_then(|node| topic(node, &f.path("topic"), p)).unwrap_or_default(),
+            qos: qos(&mut f, p).unwrap_or(0),
             include_returned_data: f.flag("include-returned-data", p).unwrap_or(false),
+        },
+        // Results are always kept; the word is read for the sake of older configurations.
+        Driver::Sql => ReporterKind::Sql,
+        Driver::Elasticsearch => ReporterKind::Elasticsearch {
+            index: f.text("index", p),
+            index_vars: f.flag("index-vars", p).unwrap_or(false),
+            index_returned_vars: f.flag("index-returned-vars", p).unwrap_or(false),
         },
         Driver::Zuul => ReporterKind::Zuul(ZuulReporter {
             image_built: f.flag("image-built", p).unwrap_or(false),
@@ -284,6 +316,42 @@ pub(super) fn reporter(driver: Driver, node: &Node, name: &str, p: &mut Problems
     };
     f.finish(p);
     Some(kind)
+}
+
+/// Fields that a topic may name.
+const TOPIC_FIELDS: [&str; 9] =
+    ["tenant", "pipeline", "project", "branch", "change", "patchset", "ref", "action", "connection"];
+
+/// Reads a topic of MQTT with names in braces.
+fn topic(node: &Node, attribute: &str, p: &mut Problems) -> Option<String> {
+    let text = super::read::text(node, attribute, p)?;
+    let mut rest = text.as_str();
+    while let Some((_, after)) = rest.split_once('{') {
+        let Some((field, further)) = after.split_once('}') else {
+            p.syntax(node, attribute, "a brace of \"topic\" is not closed");
+            return None;
+        };
+        if !TOPIC_FIELDS.contains(&field) {
+            let message = format!("\"{field}\" is not one of {} for \"topic\"", TOPIC_FIELDS.join(", "));
+            let problem = crate::error::Problem::new(crate::error::ProblemKind::Syntax, node.start, node.end, message);
+            p.add(problem.about(attribute).suggesting(field, TOPIC_FIELDS));
+            return None;
+        }
+        rest = further;
+    }
+    Some(text)
+}
+
+/// Takes a quality of service: 0, 1 or 2.
+fn qos(f: &mut Fields<'_>, p: &mut Problems) -> Option<u8> {
+    let node = f.take("qos")?;
+    match node.value {
+        Value::Int(number @ 0..=2) => u8::try_from(number).ok(),
+        _ => {
+            p.expected(node, &f.path("qos"), "0, 1 or 2");
+            None
+        }
+    }
 }
 
 fn github_reporter(f: &mut Fields<'_>, p: &mut Problems) -> GitHubReporter {

@@ -2,7 +2,7 @@
 
 use super::combine::Combined;
 use super::nodeset::{self, NodesetBody};
-use super::read::{Fields, Problems, members, patterns, texts, untag, variables};
+use super::read::{Fields, Problems, members, patterns, texts, variables};
 use super::{Place, job_parts};
 use crate::Pattern;
 use crate::yaml::{Node, Value};
@@ -292,12 +292,12 @@ pub(crate) fn read(name: &str, place: Place, fields: &mut Fields<'_>, p: &mut Pr
     job.success_message = f.text("success-message", p);
     job.failure_message = f.text("failure-message", p);
     job.voting = f.flag("voting", p);
-    job.semaphores = f.take_any(&["semaphores", "semaphore"]).map(|node| job_parts::semaphores(node, p));
+    job.semaphores = f.one_of(&["semaphores", "semaphore"], p).map(|(name, node)| job_parts::semaphores(name, node, p));
     job.branches = f.patterns("branches", p);
     job.files = f.combined("files", p, |node, at, p| Some(patterns(node, at, p)));
     job.irrelevant_files = f.combined("irrelevant-files", p, |node, at, p| Some(patterns(node, at, p)));
     job.secrets = f.take("secrets").map(|node| job_parts::secrets(node, p));
-    job.nodeset = f.take_any(&["nodeset", "nodes"]).and_then(|node| nodeset_ref(node, p));
+    job.nodeset = f.one_of(&["nodeset", "nodes"], p).and_then(|(name, node)| nodeset_ref(name, node, p));
     job.pre_timeout_seconds = f.seconds("pre-timeout", p);
     job.timeout_seconds = f.seconds("timeout", p);
     job.post_timeout_seconds = f.seconds("post-timeout", p);
@@ -312,15 +312,16 @@ pub(crate) fn read(name: &str, place: Place, fields: &mut Fields<'_>, p: &mut Pr
         job.post_run.get_or_insert_default().extend(cleanup);
     }
     job.roles = f.take("roles").map(|node| job_parts::roles(node, p));
-    let required = if f.has("required-projects") { "required-projects" } else { "repos" };
-    job.required_projects = f.combined(required, p, |node, _, p| Some(job_parts::required_projects(node, p)));
+    job.required_projects = f
+        .one_of(&["required-projects", "repos"], p)
+        .map(|(name, node)| job_parts::combined(node, |node| job_parts::required_projects(name, node, p)));
     job.vars = f.combined("vars", p, variables);
     job.extra_vars = f.combined("extra-vars", p, variables);
     job.host_vars = f.combined("host-vars", p, job_parts::variables_by_name);
     job.group_vars = f.combined("group-vars", p, job_parts::variables_by_name);
     job.dependencies = f.combined("dependencies", p, |node, _, p| Some(job_parts::dependencies(node, p)));
     job.allowed_projects = f.texts("allowed-projects", p);
-    job.override_checkout = f.text("override-checkout", p).or(f.text("override-branch", p));
+    job.override_checkout = job_parts::override_checkout(f, p);
     job.description = f.text("description", p);
     job.variant_description = f.text("variant-description", p);
     job.post_review = f.flag("post-review", p);
@@ -330,13 +331,7 @@ pub(crate) fn read(name: &str, place: Place, fields: &mut Fields<'_>, p: &mut Pr
         &[("golang", WorkspaceScheme::Golang), ("flat", WorkspaceScheme::Flat), ("unique", WorkspaceScheme::Unique)],
         p,
     );
-    job.ansible_version = f.take("ansible-version").and_then(|node| match node.value {
-        Value::Text(_) | Value::Int(_) | Value::Float(_) => node.scalar_text(),
-        _ => {
-            p.expected(node, "ansible-version", "a string or number");
-            None
-        }
-    });
+    job.ansible_version = f.version("ansible-version", p);
     job.image_build_name = f.text("image-build-name", p);
     job.final_attributes =
         f.take("attribute-control").map(|node| job_parts::attribute_control(node, p)).unwrap_or_default();
@@ -347,13 +342,16 @@ pub(crate) fn read(name: &str, place: Place, fields: &mut Fields<'_>, p: &mut Pr
     job
 }
 
-fn nodeset_ref(node: &Node, p: &mut Problems) -> Option<NodesetRef> {
-    match &untag(node).0.value {
+fn nodeset_ref(attribute: &str, node: &Node, p: &mut Problems) -> Option<NodesetRef> {
+    match &node.value {
         Value::Text(name) => Some(NodesetRef::Named(name.clone())),
-        Value::List(_) => Some(NodesetRef::Inline(NodesetBody::Nodes(nodeset::nodes_only(members(node), p)))),
+        // The seeds' `nodes` may be the list itself.
+        Value::List(_) if attribute == "nodes" => {
+            Some(NodesetRef::Inline(NodesetBody::Nodes(nodeset::nodes_only(members(node), p))))
+        }
         Value::Map(_) => nodeset::body(node, p).map(NodesetRef::Inline),
         _ => {
-            p.expected(node, "nodeset", "a nodeset's name, or nodes");
+            p.expected(node, attribute, "a nodeset's name, or nodes");
             None
         }
     }

@@ -1,7 +1,8 @@
 //! The parts of a job's definition that are lists or mappings of their own.
 
+use super::combine::Combined;
 use super::job::{JobStanza, PlaybookRef, RequiredProjectRef, RoleRef, RoleSource, SecretRef};
-use super::read::{Fields, Problems, is_variable_name, members, text, texts, variables};
+use super::read::{Fields, Problems, members, text, texts, untag, variable_name, variables};
 use crate::yaml::{Node, Value};
 use serde_json::{Map, Value as Json};
 use sluice_model::job::{Dependency, SemaphoreUse};
@@ -32,10 +33,15 @@ fn named<T>(
     list
 }
 
-pub(super) fn semaphores(node: &Node, p: &mut Problems) -> Vec<SemaphoreUse> {
+/// Reads `semaphores`, or the one `semaphore`.
+pub(super) fn semaphores(attribute: &str, node: &Node, p: &mut Problems) -> Vec<SemaphoreUse> {
+    if attribute == "semaphore" && node.as_list().is_some() {
+        p.expected(node, attribute, "a name or a mapping");
+        return Vec::new();
+    }
     named(
         node,
-        "semaphores",
+        attribute,
         p,
         |name| SemaphoreUse { name, resources_first: false },
         |f, p| {
@@ -53,14 +59,11 @@ pub(super) fn secrets(node: &Node, p: &mut Problems) -> Vec<SecretRef> {
         |name| SecretRef { secret: name.clone(), name, pass_to_parent: false },
         |f, p| {
             let pass_to_parent = f.flag("pass-to-parent", p).unwrap_or(false);
-            let name = f.required_text("name", p);
+            let name = f.required("name", p).and_then(|node| variable_name(node, "secrets.name", p));
             let secret = f.required_text("secret", p);
             Some(SecretRef { name: name?, secret: secret?, pass_to_parent })
         },
     );
-    for secret in list.iter().filter(|secret| secret.name != secret.secret && !is_variable_name(&secret.name)) {
-        p.syntax(node, "secrets", format!("\"{}\" is not a valid variable name for Ansible", secret.name));
-    }
     if let Some(taken) = list.iter().find(|secret| matches!(secret.name.as_str(), "zuul" | "nodepool")) {
         p.syntax(
             node,
@@ -103,14 +106,26 @@ pub(super) fn roles(node: &Node, p: &mut Problems) -> Vec<RoleRef> {
     list
 }
 
-pub(super) fn required_projects(node: &Node, p: &mut Problems) -> Vec<RequiredProjectRef> {
+/// Reads a value with what its tag says of it.
+pub(super) fn combined<T>(node: &Node, read: impl FnOnce(&Node) -> T) -> Combined<T> {
+    let (inner, combine) = untag(node);
+    Combined { value: read(inner), combine }
+}
+
+/// Takes `override-checkout`, or the older `override-branch`.
+pub(super) fn override_checkout(f: &mut Fields<'_>, p: &mut Problems) -> Option<String> {
+    let (name, node) = f.one_of(&["override-checkout", "override-branch"], p)?;
+    text(node, &f.path(name), p)
+}
+
+pub(super) fn required_projects(attribute: &str, node: &Node, p: &mut Problems) -> Vec<RequiredProjectRef> {
     named(
         node,
-        "required-projects",
+        attribute,
         p,
         |name| RequiredProjectRef { name, override_checkout: None },
         |f, p| {
-            let override_checkout = f.text("override-checkout", p).or(f.text("override-branch", p));
+            let override_checkout = override_checkout(f, p);
             Some(RequiredProjectRef { name: f.required_text("name", p)?, override_checkout })
         },
     )
@@ -140,7 +155,8 @@ pub(super) fn variables_by_name(
     };
     let mut by_name = BTreeMap::new();
     for (name, value) in map {
-        if let (Some(name), Some(variables)) = (text(name, attribute, p), variables(value, attribute, p)) {
+        let Some(name) = text(name, attribute, p) else { continue };
+        if let Some(variables) = variables(value, &format!("{attribute}.{name}"), p) {
             by_name.insert(name, variables);
         }
     }
@@ -229,9 +245,9 @@ pub(super) fn run_time(f: &mut Fields<'_>, other: &mut Map<String, Json>, p: &mu
     for name in ["hold-following-changes", "ansible-split-streams"] {
         keep(name, f.flag(name, p).map(Json::Bool));
     }
-    for name in ["failure-output", "preserve-home-paths"] {
-        keep(name, f.combined(name, p, |node, at, p| Some(texts(node, at, p))).map(|list| Json::from(list.value)));
-    }
+    let failure_output = f.combined("failure-output", p, |node, at, p| Some(texts(node, at, p)));
+    keep("failure-output", failure_output.map(|list| Json::from(list.value)));
+    keep("preserve-home-paths", f.texts("preserve-home-paths", p).map(Json::from));
     for name in ["deduplicate", "workspace-checkout"] {
         let Some(node) = f.take(name) else { continue };
         match &node.value {
@@ -267,7 +283,10 @@ fn project_selectors(node: &Node, attribute: &str, p: &mut Problems) -> Vec<Json
         |name| serde_json::json!({"type": "name", "name": name}),
         |f, p| {
             let kind = word(f, "type", &["name"], p).unwrap_or_else(|| Json::from("name"));
-            Some(serde_json::json!({"type": kind, "name": f.required_text("name", p)?}))
+            if !f.has("name") {
+                p.warning(f.node(), &f.path("name"), "a selector without a \"name\" selects no project");
+            }
+            Some(serde_json::json!({"type": kind, "name": f.text("name", p)}))
         },
     )
 }

@@ -16,9 +16,9 @@ pub use combine::{Combine, Combined};
 pub use job::{JobStanza, NodesetRef, Parent, PlaybookRef, RequiredProjectRef, RoleRef, RoleSource, SecretRef};
 pub use nodeset::{Alternative, NodesetBody, NodesetStanza};
 pub use pipeline::PipelineStanza;
-pub use project::{PipelineJobs, ProjectStanza};
+pub use project::{Parameter, ParameterType, PipelineJobs, ProjectStanza};
 pub use provider::ProviderObject;
-pub use small::{PragmaStanza, QueueStanza, SecretStanza, SemaphoreStanza};
+pub use small::{PragmaStanza, QueueStanza, QueueType, SecretStanza, SemaphoreStanza};
 
 use crate::error::{Problem, ProblemKind};
 use crate::yaml::{Mark, Node};
@@ -151,7 +151,7 @@ pub(crate) fn stanzas(root: &Node) -> (Vec<Stanza>, Vec<Problem>) {
         let mut p = Problems::default();
         let read = stanza(member, &mut p);
         // A stanza with a mistake is not half loaded.
-        if p.list.is_empty() {
+        if !p.any_error() {
             found.extend(read);
         }
         problems.extend(p.list);

@@ -52,11 +52,18 @@ pub(super) fn body(node: &Node, p: &mut Problems) -> Option<NodesetBody> {
 }
 
 fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Problems) -> Option<NodesetBody> {
-    if let Some(node) = fields.take("alternatives") {
-        let alternatives = members(node).iter().filter_map(|member| alternative(member, p)).collect();
-        return Some(NodesetBody::Alternatives(alternatives));
+    if fields.has("nodes") || !fields.has("alternatives") {
+        if let Some(node) = fields.take("alternatives") {
+            p.syntax(node, "alternatives", "a nodeset has \"nodes\" or \"alternatives\", but not both");
+        }
+        return nodes_and_groups(fields, name, p).map(NodesetBody::Nodes);
     }
-    nodes_and_groups(fields, name, p).map(NodesetBody::Nodes)
+    let node = fields.take("alternatives")?;
+    let Some(list) = node.as_list() else {
+        p.expected(node, "alternatives", "a list of nodesets");
+        return None;
+    };
+    Some(NodesetBody::Alternatives(list.iter().filter_map(|member| alternative(member, p)).collect()))
 }
 
 fn alternative(node: &Node, p: &mut Problems) -> Option<Alternative> {
@@ -71,7 +78,7 @@ fn alternative(node: &Node, p: &mut Problems) -> Option<Alternative> {
 
 fn nodes_and_groups(fields: &mut Fields<'_>, name: &str, p: &mut Problems) -> Option<NodeSet> {
     let Some(list) = fields.take("nodes") else {
-        p.syntax(fields.node(), "nodes", "required key not provided: \"nodes\"");
+        p.syntax(fields.node(), "nodes", "required key not provided: \"nodes\" (or \"alternatives\")");
         return None;
     };
     let mut set = nodes_only(members(list), p);
@@ -92,8 +99,8 @@ pub(super) fn nodes_only(list: &[Node], p: &mut Problems) -> NodeSet {
             continue;
         };
         let names = fields.texts("name", p);
-        let label = match fields.take_any(&["label", "image"]) {
-            Some(node) => super::read::text(node, "nodes.label", p),
+        let label = match fields.one_of(&["label", "image"], p) {
+            Some((_, node)) => super::read::text(node, "nodes.label", p),
             None => {
                 p.syntax(member, "nodes.label", "required key not provided: \"label\"");
                 None
@@ -124,9 +131,9 @@ pub(super) fn nodes_only(list: &[Node], p: &mut Problems) -> NodeSet {
 fn group(node: &Node, known: &BTreeSet<String>, p: &mut Problems) -> Option<Group> {
     let mut fields = Fields::of(node, "groups", p)?;
     let name = fields.required_text("name", p);
-    let nodes = fields.texts("nodes", p).unwrap_or_default();
+    let nodes = fields.required("nodes", p).map(|node| super::read::texts(node, "groups.nodes", p));
     fields.finish(p);
-    let name = name?;
+    let (name, nodes) = (name?, nodes?);
     for wrong in nodes.iter().filter(|member| !known.contains(*member) && *member != "localhost") {
         p.syntax(node, "groups.nodes", format!("In group \"{name}\", node \"{wrong}\" is not a node of the nodeset"));
     }

@@ -126,7 +126,7 @@ fn by_connection<'n>(
     connections: &Connections,
     p: &mut Problems,
 ) -> Vec<(&'n str, Driver, &'n Node)> {
-    let Some(node) = f.take(name).filter(|node| !node.is_null()) else {
+    let Some(node) = f.take(name) else {
         return Vec::new();
     };
     let Some(mut fields) = Fields::of(node, name, p) else {

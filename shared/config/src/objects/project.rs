@@ -47,8 +47,39 @@ pub struct PipelineJobs {
     pub queue: Option<String>,
     /// Jobs in order.
     pub jobs: Vec<JobStanza>,
-    /// Parameters for an enqueue by hand, as written.
-    pub parameters: Vec<Json>,
+    /// Parameters that an enqueue by hand may carry.
+    pub parameters: Vec<Parameter>,
+}
+
+/// A parameter that an enqueue by hand may carry.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Parameter {
+    /// The variable it becomes.
+    pub name: String,
+    /// What it may hold.
+    pub r#type: ParameterType,
+    /// What it is for, for people.
+    pub description: Option<String>,
+    /// Values to choose from.
+    pub values: Vec<Json>,
+    /// What it holds where nothing is given: one value, or a list of them.
+    pub default: Option<Json>,
+    /// Whether it must be given.
+    pub required: bool,
+}
+
+/// What a parameter may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ParameterType {
+    /// A text.
+    String,
+    /// One of its values.
+    Selection,
+    /// Some of its values.
+    MultipleSelection,
+    /// A truth value.
+    Bool,
 }
 
 const MERGE_MODES: [(&str, MergeMode); 6] = [
@@ -66,7 +97,7 @@ const TREE_DEPTH_MAX: usize = 20;
 pub(super) fn project(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> ProjectStanza {
     let name = fields.text("name", p);
     let branches = fields.patterns("branches", p);
-    let templates = fields.texts("templates", p).unwrap_or_default();
+    let templates = fields.text_list("templates", p).unwrap_or_default();
     let merge_mode = fields.word("merge-mode", &MERGE_MODES, p);
     let default_branch = fields.text("default-branch", p);
     ProjectStanza { branches, templates, merge_mode, default_branch, ..common(name, fields, place, p) }
@@ -178,15 +209,44 @@ fn entry<'n>(key: &Node, attributes: &'n Node, p: &mut Problems) -> Option<(JobS
     Some((job, tree))
 }
 
-fn parameter(node: &Node, p: &mut Problems) -> Option<Json> {
+fn parameter(node: &Node, p: &mut Problems) -> Option<Parameter> {
     let mut fields = Fields::of(node, "parameters", p)?;
-    fields.required_text("name", p);
-    let kinds = ["string", "selection", "multiple-selection", "bool"];
-    fields.word("type", &kinds.map(|kind| (kind, ())), p);
-    fields.text("description", p);
-    fields.flag("required", p);
-    fields.take("values");
-    fields.take("default");
+    let name = fields.required("name", p).and_then(|node| super::read::variable_name(node, "parameters.name", p));
+    let kinds = [
+        ("string", ParameterType::String),
+        ("selection", ParameterType::Selection),
+        ("multiple-selection", ParameterType::MultipleSelection),
+        ("bool", ParameterType::Bool),
+    ];
+    let has_type = fields.has("type");
+    let kind = fields.word("type", &kinds, p);
+    if !has_type {
+        p.syntax(node, "parameters.type", "required key not provided: \"type\"");
+    }
+    let description = fields.text("description", p);
+    let required = fields.flag("required", p).unwrap_or(false);
+    let values = fields.take("values").map(|node| match node.as_list() {
+        Some(list) => list.iter().filter_map(|one| value(one, "parameters.values", p)).collect(),
+        None => {
+            p.expected(node, "parameters.values", "a list");
+            Vec::new()
+        }
+    });
+    let default = fields.take("default").and_then(|node| match node.as_list() {
+        Some(list) => Some(Json::Array(list.iter().filter_map(|one| value(one, "parameters.default", p)).collect())),
+        None => value(node, "parameters.default", p),
+    });
     fields.finish(p);
-    Some(node.to_json())
+    Some(Parameter { name: name?, r#type: kind?, description, values: values.unwrap_or_default(), default, required })
+}
+
+/// Reads a parameter's value.
+fn value(node: &Node, attribute: &str, p: &mut Problems) -> Option<Json> {
+    match node.value {
+        Value::Text(_) | Value::Int(_) | Value::Float(_) | Value::Bool(_) => Some(node.to_json()),
+        _ => {
+            p.expected(node, attribute, "a string, a number or a boolean");
+            None
+        }
+    }
 }

@@ -1,8 +1,11 @@
 //! Image, flavor, label, section and provider: what nodes are made of (L3.1).
 
 use super::Place;
-use super::provider_words::{FLAVOR, IMAGE, LABEL, SECTION, Shape, Word};
+use super::provider_words::{
+    FLAVOR, IMAGE, LABEL, LIMITS, Need, OF_A_PROVIDER, OF_A_SECTION, OF_BOTH, OF_ONE_ONLY, Part, Shape, Word,
+};
 use super::read::{Fields, Problems, members};
+use crate::error::{Problem, ProblemKind};
 use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -19,14 +22,10 @@ pub struct ProviderObject {
 }
 
 pub(super) fn image(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<ProviderObject> {
-    let object = object(fields, &[IMAGE], place, p)?;
-    match object.attributes.get("type").and_then(Json::as_str) {
-        Some("zuul" | "cloud") => Some(object),
-        _ => {
-            p.syntax(fields.node(), "type", "required key not provided: \"type\" must be \"zuul\" or \"cloud\"");
-            None
-        }
+    if !fields.has("type") {
+        p.syntax(fields.node(), "type", "required key not provided: \"type\" must be \"zuul\" or \"cloud\"");
     }
+    object(fields, &[IMAGE], place, p)
 }
 
 pub(super) fn flavor(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<ProviderObject> {
@@ -38,21 +37,29 @@ pub(super) fn label(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> 
 }
 
 pub(super) fn section(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<ProviderObject> {
-    object(fields, &[SECTION, LABEL, IMAGE, FLAVOR], place, p)
+    of_many(fields, OF_A_SECTION, place, p)
 }
 
 pub(super) fn provider(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<ProviderObject> {
-    let object = object(fields, &[SECTION, LABEL, IMAGE, FLAVOR], place, p)?;
-    if !object.attributes.get("section").is_some_and(Json::is_string) {
+    if !fields.has("section") {
         p.syntax(fields.node(), "section", "required key not provided: \"section\"");
-        return None;
     }
-    Some(object)
+    of_many(fields, OF_A_PROVIDER, place, p)
+}
+
+/// Reads a section or a provider: what it says of images, flavors and labels it says of all of them (L3.2).
+fn of_many(fields: &mut Fields<'_>, own: &[Word], place: Place, p: &mut Problems) -> Option<ProviderObject> {
+    let general = |words: &[Word]| -> Vec<Word> {
+        words.iter().filter(|word| !OF_ONE_ONLY.contains(&word.name)).copied().collect()
+    };
+    let (label, image, flavor) = (general(LABEL), general(IMAGE), general(FLAVOR));
+    object(fields, &[own, OF_BOTH, &label, &image, &flavor], place, p)
 }
 
 fn object(fields: &mut Fields<'_>, words: &[&[Word]], place: Place, p: &mut Problems) -> Option<ProviderObject> {
-    let name = fields.required_text("name", p)?;
-    Some(ProviderObject { name, place, attributes: attributes(fields, words, p) })
+    let name = fields.required_text("name", p);
+    let attributes = attributes(fields, words, p);
+    Some(ProviderObject { name: name?, place, attributes })
 }
 
 fn attributes(fields: &mut Fields<'_>, words: &[&[Word]], p: &mut Problems) -> Map<String, Json> {
@@ -70,14 +77,30 @@ fn attributes(fields: &mut Fields<'_>, words: &[&[Word]], p: &mut Problems) -> M
 
 fn value(node: &Node, word: &Word, p: &mut Problems) -> Option<Json> {
     let fits = match (word.shape, &node.value) {
-        (Shape::Text, Value::Text(_))
-        | (Shape::Count, Value::Int(0..))
-        | (Shape::Flag, Value::Bool(_))
-        | (Shape::Any, _) => true,
+        (Shape::Text, Value::Text(_)) | (Shape::Count, Value::Int(0..)) | (Shape::Flag, Value::Bool(_)) => true,
         (Shape::TextOrNull, Value::Text(_) | Value::Null) => true,
         (Shape::Texts, _) => return Some(Json::from(super::read::texts(node, word.name, p))),
         (Shape::Mapping, Value::Map(_)) => true,
-        (Shape::Words(words), Value::Text(text)) if words.contains(&text.as_str()) => true,
+        (Shape::Final, Value::Bool(_)) => true,
+        (Shape::Final, Value::Text(text)) if text == "allow-override" => true,
+        (Shape::AtLeastOne, Value::Int(1..)) => true,
+        (Shape::WordList(words), _) => {
+            let found = super::read::texts(node, word.name, p);
+            for wrong in found.iter().filter(|one| !words.contains(&one.as_str())) {
+                let message = format!("\"{wrong}\" is not one of {} for \"{}\"", words.join(", "), word.name);
+                let problem = Problem::new(ProblemKind::Syntax, node.start, node.end, message);
+                p.add(problem.about(word.name).suggesting(wrong, words.iter().copied()));
+            }
+            return Some(Json::from(found));
+        }
+        (Shape::Limits, Value::Map(_)) => return Some(limits(node, word.name, p)),
+        (Shape::Parts(parts), Value::Map(_)) => return Some(parts_of(node, word.name, parts, p)),
+        (Shape::PartsList(parts), _) => {
+            let list = members(node).iter().map(|member| parts_of(member, word.name, parts, p));
+            return Some(Json::Array(list.collect()));
+        }
+        (Shape::WordOrNull(_), Value::Null) => true,
+        (Shape::Words(words) | Shape::WordOrNull(words), Value::Text(text)) if words.contains(&text.as_str()) => true,
         (Shape::Images, _) => return Some(named_list(node, word.name, &[IMAGE], p)),
         (Shape::Flavors, _) => return Some(named_list(node, word.name, &[FLAVOR], p)),
         (Shape::Labels, _) => return Some(named_list(node, word.name, &[LABEL], p)),
@@ -98,11 +121,52 @@ fn value(node: &Node, word: &Word, p: &mut Problems) -> Option<Json> {
         Shape::TextOrNull => "a string or null".to_owned(),
         Shape::Count => "an integer of at least 0".to_owned(),
         Shape::Flag => "a boolean".to_owned(),
-        Shape::Words(words) => format!("one of {}", words.join(", ")),
+        Shape::Words(words) | Shape::WordOrNull(words) => format!("one of {}", words.join(", ")),
+        Shape::Final => "true, false or \"allow-override\"".to_owned(),
+        Shape::AtLeastOne => "an integer of at least 1".to_owned(),
         _ => "a mapping".to_owned(),
     };
     p.expected(node, word.name, &what);
     None
+}
+
+/// Reads a mapping whose keys are known.
+fn parts_of(node: &Node, attribute: &str, parts: &[Part], p: &mut Problems) -> Json {
+    let mut found = Map::new();
+    let Some(mut fields) = Fields::of(node, attribute, p) else {
+        return Json::Object(found);
+    };
+    for part in parts {
+        let node = match part.need {
+            Need::Required => fields.required(part.word.name, p),
+            Need::Optional => fields.take(part.word.name),
+        };
+        if let Some(value) = node.and_then(|node| value(node, &part.word, p)) {
+            found.insert(part.word.canonical.to_owned(), value);
+        }
+    }
+    fields.finish(p);
+    Json::Object(found)
+}
+
+/// Reads limits: counts by the names of what is counted.
+fn limits(node: &Node, attribute: &str, p: &mut Problems) -> Json {
+    let mut found = Map::new();
+    for (key, limit) in node.as_map().unwrap_or_default() {
+        let Some(name) = super::read::text(key, attribute, p) else { continue };
+        let path = format!("{attribute}.{name}");
+        // Amazon names its quotas by codes.
+        if !LIMITS.contains(&name.as_str()) && !name.starts_with("L-") {
+            let message = format!("extra keys not allowed: \"{name}\" is not known here");
+            let problem = Problem::new(ProblemKind::Syntax, key.start, key.end, message).about(&path);
+            p.add(problem.suggesting(&name, LIMITS));
+        } else if let Value::Int(0..) = limit.value {
+            found.insert(name, limit.to_json());
+        } else {
+            p.expected(limit, &path, "an integer of at least 0");
+        }
+    }
+    Json::Object(found)
 }
 
 /// Reads a list of names or of mappings with a name.
@@ -126,16 +190,25 @@ fn named_list(node: &Node, attribute: &str, words: &[&[Word]], p: &mut Problems)
     Json::Array(list)
 }
 
+/// Takes the labels of a static node: a list, or in the released form the one `label`.
+fn static_labels(f: &mut Fields<'_>, p: &mut Problems) -> Vec<String> {
+    match f.one_of(&["labels", "label"], p) {
+        Some(("label", node)) => super::read::text(node, "nodes.label", p).into_iter().collect(),
+        Some((_, node)) => super::read::texts(node, "nodes.labels", p),
+        None => {
+            p.syntax(f.node(), "nodes.label", "required key not provided: \"label\" (or \"labels\")");
+            Vec::new()
+        }
+    }
+}
+
 fn static_nodes(node: &Node, p: &mut Problems) -> Json {
     let mut list = Vec::new();
     for member in members(node) {
         let Some(mut f) = Fields::of(member, "nodes", p) else {
             continue;
         };
-        let labels = f
-            .take_any(&["labels", "label"])
-            .map(|node| super::read::texts(node, "nodes.labels", p))
-            .unwrap_or_default();
+        let labels = static_labels(&mut f, p);
         let name = f.required_text("name", p);
         let host_key = f.texts("host-key", p).unwrap_or_default();
         let username = f.text("username", p);

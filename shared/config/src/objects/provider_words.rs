@@ -9,13 +9,37 @@ pub(super) enum Shape {
     Flag,
     Texts,
     Mapping,
-    Any,
+    /// Whether lower layers may change it.
+    Final,
+    AtLeastOne,
+    WordList(&'static [&'static str]),
+    /// Counts by name.
+    Limits,
+    /// A mapping with known keys.
+    Parts(&'static [Part]),
+    /// A list of such mappings.
+    PartsList(&'static [Part]),
+    WordOrNull(&'static [&'static str]),
     Words(&'static [&'static str]),
     Images,
     Flavors,
     Labels,
     Nodes,
     Defaults(&'static [Word]),
+}
+
+/// A key of a mapping.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    pub(super) word: Word,
+    pub(super) need: Need,
+}
+
+/// Whether a key must be there.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Need {
+    Required,
+    Optional,
 }
 
 /// One attribute.
@@ -37,6 +61,28 @@ const fn older(name: &'static str, canonical: &'static str, shape: Shape) -> Wor
     Word { name, canonical, shape }
 }
 
+const fn needs(name: &'static str, shape: Shape) -> Part {
+    Part { word: word(name, shape), need: Need::Required }
+}
+
+const fn may_have(name: &'static str, shape: Shape) -> Part {
+    Part { word: word(name, shape), need: Need::Optional }
+}
+
+/// What limits count, besides Amazon's codes.
+pub(super) const LIMITS: [&str; 5] = ["instances", "cores", "ram", "volumes", "volume-gb"];
+
+const FLEET: &[Part] = &[
+    needs("instance-types", Shape::Texts),
+    needs(
+        "allocation-strategy",
+        Shape::Words(&["lowest-price", "diversified", "capacity-optimized", "price-capacity-optimized"]),
+    ),
+];
+const FILTER: &[Part] = &[needs("name", Shape::Text), needs("values", Shape::Texts)];
+const PROFILE: &[Part] = &[may_have("name", Shape::Text), may_have("arn", Shape::Text)];
+const STORAGE: &[Part] = &[needs("bucket-name", Shape::Text)];
+
 const TOKENS: Shape = Shape::Words(&["optional", "required"]);
 
 pub(super) const IMAGE: &[Word] = &[
@@ -48,20 +94,20 @@ pub(super) const IMAGE: &[Word] = &[
     word("connection-type", Shape::Words(&["ssh", "winrm"])),
     word("connection-port", Shape::Count),
     word("config-drive", Shape::Flag),
-    word("retain-count", Shape::Count),
-    word("max-retain-count", Shape::Count),
+    word("retain-count", Shape::AtLeastOne),
+    word("max-retain-count", Shape::AtLeastOne),
     word("import-timeout", Shape::Count),
     word("import-method", Shape::Words(&["snapshot", "image", "ebs-direct"])),
     word("image-format", Shape::Words(&["ova", "vhd", "vhdx", "vmdk", "raw", "snapshot", "qcow2"])),
     word("image-id", Shape::Text),
     word("image-name", Shape::Text),
-    word("image-filters", Shape::Any),
-    word("upload-methods", Shape::Texts),
+    word("image-filters", Shape::PartsList(FILTER)),
+    word("upload-methods", Shape::WordList(&["copy", "import", "upload"])),
     word("architecture", Shape::Text),
     word("ena-support", Shape::Flag),
-    word("imds-support", Shape::TextOrNull),
+    word("imds-support", Shape::WordOrNull(&["v2.0"])),
     word("imds-http-tokens", TOKENS),
-    word("final", Shape::Any),
+    word("final", Shape::Final),
     word("tags", Shape::Mapping),
     word("userdata", Shape::Text),
     word("volume-size", Shape::Count),
@@ -75,7 +121,7 @@ pub(super) const FLAVOR: &[Word] = &[
     word("instance-type", Shape::Text),
     word("flavor-name", Shape::Text),
     older("cloud-flavor", "flavor-name", Shape::Text),
-    word("fleet", Shape::Mapping),
+    word("fleet", Shape::Parts(FLEET)),
     word("dedicated-host", Shape::Flag),
     word("ebs-optimized", Shape::Flag),
     word("market-type", Shape::Words(&["on-demand", "spot"])),
@@ -83,7 +129,7 @@ pub(super) const FLAVOR: &[Word] = &[
     word("public-ipv4", Shape::Flag),
     word("public-ipv6", Shape::Flag),
     word("imds-http-tokens", TOKENS),
-    word("final", Shape::Any),
+    word("final", Shape::Final),
     word("tags", Shape::Mapping),
     word("userdata", Shape::Text),
     word("volume-size", Shape::Count),
@@ -116,10 +162,10 @@ pub(super) const LABEL: &[Word] = &[
     word("subnet-ids", Shape::Texts),
     older("subnet", "subnet-ids", Shape::Texts),
     older("subnet-id", "subnet-ids", Shape::Texts),
-    word("iam-instance-profile", Shape::Mapping),
+    word("iam-instance-profile", Shape::Parts(PROFILE)),
     word("kms-key-id", Shape::Text),
     word("imds-http-tokens", TOKENS),
-    word("final", Shape::Any),
+    word("final", Shape::Final),
     word("tags", Shape::Mapping),
     word("userdata", Shape::Text),
     word("volume-size", Shape::Count),
@@ -128,17 +174,25 @@ pub(super) const LABEL: &[Word] = &[
     word("throughput", Shape::Count),
 ];
 
-pub(super) const SECTION: &[Word] = &[
-    word("section", Shape::Text),
-    word("parent", Shape::Text),
-    word("abstract", Shape::Flag),
+/// What says something of one image, flavor or label, and nothing of all nodes of a section or provider.
+pub(super) const OF_ONE_ONLY: [&str; 9] =
+    ["type", "image", "flavor", "min-ready", "max-nodes", "aliases", "final", "retain-count", "max-retain-count"];
+
+/// What a section alone has.
+pub(super) const OF_A_SECTION: &[Word] = &[word("parent", Shape::Text), word("abstract", Shape::Flag)];
+
+/// What a provider alone has.
+pub(super) const OF_A_PROVIDER: &[Word] = &[word("section", Shape::Text)];
+
+/// What a section gives and a provider overrides or adds to (L3.9).
+pub(super) const OF_BOTH: &[Word] = &[
     word("connection", Shape::TextOrNull),
     word("region", Shape::Text),
     word("launch-timeout", Shape::Count),
     word("launch-attempts", Shape::Count),
-    word("object-storage", Shape::Mapping),
-    word("resource-limits", Shape::Mapping),
-    older("quota", "resource-limits", Shape::Mapping),
+    word("object-storage", Shape::Parts(STORAGE)),
+    word("resource-limits", Shape::Limits),
+    older("quota", "resource-limits", Shape::Limits),
     word("images", Shape::Images),
     older("image", "images", Shape::Images),
     word("flavors", Shape::Flavors),

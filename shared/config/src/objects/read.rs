@@ -2,7 +2,7 @@
 
 use super::combine::{Combine, Combined};
 use crate::Pattern;
-use crate::error::{Problem, ProblemKind};
+use crate::error::{Problem, ProblemKind, Severity};
 use crate::yaml::{Node, Value};
 use serde_json::{Map, Value as Json};
 
@@ -23,6 +23,16 @@ impl Problems {
         self.add(if attribute.is_empty() { problem } else { problem.about(attribute) });
     }
 
+    /// Adds what works but is probably not meant.
+    pub(crate) fn warning(&mut self, node: &Node, attribute: &str, message: impl Into<String>) {
+        self.add(Problem::new(ProblemKind::Syntax, node.start, node.end, message).about(attribute).as_warning());
+    }
+
+    /// Returns whether any of them is an error.
+    pub(crate) fn any_error(&self) -> bool {
+        self.list.iter().any(|problem| problem.severity == Severity::Error)
+    }
+
     pub(crate) fn expected(&mut self, node: &Node, attribute: &str, what: &str) {
         self.syntax(node, attribute, format!("expected {what} for \"{attribute}\", but found {}", node.kind()));
     }
@@ -34,6 +44,8 @@ pub(crate) struct Fields<'n> {
     left: Vec<(&'n str, &'n Node, &'n Node)>,
     asked: Vec<&'static str>,
     prefix: String,
+    /// Whether any attribute that was asked for was there.
+    given: bool,
 }
 
 impl<'n> Fields<'n> {
@@ -51,7 +63,7 @@ impl<'n> Fields<'n> {
                 None => p.syntax(key, prefix, format!("expected a string as a key, but found {}", key.kind())),
             }
         }
-        Some(Self { node, left, asked: Vec::new(), prefix: prefix.to_owned() })
+        Some(Self { node, left, asked: Vec::new(), prefix: prefix.to_owned(), given: false })
     }
 
     pub(crate) fn node(&self) -> &'n Node {
@@ -71,15 +83,41 @@ impl<'n> Fields<'n> {
     pub(crate) fn take(&mut self, name: &'static str) -> Option<&'n Node> {
         self.asked.push(name);
         let at = self.left.iter().position(|(key, ..)| *key == name)?;
+        self.given = true;
         Some(self.left.remove(at).2)
     }
 
-    /// Takes the first of several names of one attribute.
-    pub(crate) fn take_any(&mut self, names: &[&'static str]) -> Option<&'n Node> {
-        names.iter().fold(None, |found, name| {
-            let taken = self.take(name);
-            found.or(taken)
-        })
+    /// Takes an attribute that must be there.
+    pub(crate) fn required(&mut self, name: &'static str, p: &mut Problems) -> Option<&'n Node> {
+        let node = self.take(name);
+        if node.is_none() {
+            p.syntax(self.node, &self.path(name), format!("required key not provided: \"{name}\""));
+        }
+        node
+    }
+
+    /// Takes an attribute that has several names, of which one may be given.
+    pub(crate) fn one_of(&mut self, names: &[&'static str], p: &mut Problems) -> Option<(&'static str, &'n Node)> {
+        let mut found: Option<(&'static str, &'n Node)> = None;
+        for name in names {
+            let Some(node) = self.take(name) else { continue };
+            match found {
+                None => found = Some((name, node)),
+                Some((first, _)) => {
+                    p.syntax(
+                        node,
+                        &self.path(name),
+                        format!("\"{name}\" is another word for \"{first}\": give one of them"),
+                    );
+                }
+            }
+        }
+        found
+    }
+
+    /// Returns whether any attribute that was asked for was there.
+    pub(crate) fn has_been_given(&self) -> bool {
+        self.given
     }
 
     /// Takes all that is left.
@@ -109,13 +147,8 @@ impl<'n> Fields<'n> {
 
     /// Takes a text that must be there.
     pub(crate) fn required_text(&mut self, name: &'static str, p: &mut Problems) -> Option<String> {
-        match self.take(name) {
-            Some(node) => text(node, &self.path(name), p),
-            None => {
-                p.syntax(self.node, &self.path(name), format!("required key not provided: \"{name}\""));
-                None
-            }
-        }
+        let node = self.required(name, p)?;
+        text(node, &self.path(name), p)
     }
 
     pub(crate) fn flag(&mut self, name: &'static str, p: &mut Problems) -> Option<bool> {
@@ -174,6 +207,55 @@ impl<'n> Fields<'n> {
     pub(crate) fn texts(&mut self, name: &'static str, p: &mut Problems) -> Option<Vec<String>> {
         let node = self.take(name)?;
         Some(texts(node, &self.path(name), p))
+    }
+
+    /// Takes a list of texts; one text alone is none.
+    pub(crate) fn text_list(&mut self, name: &'static str, p: &mut Problems) -> Option<Vec<String>> {
+        let node = self.take(name)?;
+        match node.as_list() {
+            Some(_) => Some(texts(node, &self.path(name), p)),
+            None => {
+                p.expected(node, &self.path(name), "a list");
+                None
+            }
+        }
+    }
+
+    /// Takes a version: a text or a number.
+    pub(crate) fn version(&mut self, name: &'static str, p: &mut Problems) -> Option<String> {
+        let node = self.take(name)?;
+        match node.value {
+            Value::Text(_) | Value::Int(_) | Value::Float(_) => node.scalar_text(),
+            _ => {
+                p.expected(node, &self.path(name), "a string or number");
+                None
+            }
+        }
+    }
+
+    /// Takes an age in seconds, a text of a number and perhaps one of `s m h d w`.
+    pub(crate) fn age(&mut self, name: &'static str, p: &mut Problems) -> Option<u64> {
+        let node = self.take(name)?;
+        let found = node.as_text().and_then(|text| text.parse().ok().or_else(|| seconds(node)));
+        if found.is_none() {
+            p.expected(node, &self.path(name), "an age such as \"2d\"");
+        }
+        found
+    }
+
+    /// Takes regular expressions, each written as a text.
+    pub(crate) fn expressions(&mut self, name: &'static str, p: &mut Problems) -> Option<Vec<Pattern>> {
+        let node = self.take(name)?;
+        let path = self.path(name);
+        let found = members(node).iter().filter_map(|one| text(one, &path, p).and_then(|_| pattern(one, &path, p)));
+        Some(found.collect())
+    }
+
+    /// Takes one regular expression, written as a text.
+    pub(crate) fn expression(&mut self, name: &'static str, p: &mut Problems) -> Option<Pattern> {
+        let node = self.take(name)?;
+        let path = self.path(name);
+        text(node, &path, p).and_then(|_| pattern(node, &path, p))
     }
 
     pub(crate) fn patterns(&mut self, name: &'static str, p: &mut Problems) -> Option<Vec<Pattern>> {
@@ -313,6 +395,17 @@ pub(crate) fn variables(node: &Node, attribute: &str, p: &mut Problems) -> Optio
         }
     }
     Some(map)
+}
+
+/// Reads the name of a variable.
+pub(crate) fn variable_name(node: &Node, attribute: &str, p: &mut Problems) -> Option<String> {
+    let name = text(node, attribute, p)?;
+    if is_variable_name(&name) {
+        return Some(name);
+    }
+    let last = attribute.rsplit('.').next().unwrap_or(attribute);
+    p.syntax(node, attribute, format!("\"{name}\" is not a valid variable name for Ansible, as \"{last}\" must be"));
+    None
 }
 
 /// Returns whether Ansible takes the text as a variable's name.

@@ -3,7 +3,6 @@
 use super::Place;
 use super::read::{Fields, Problems};
 use crate::Pattern;
-use crate::yaml::Value;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
@@ -14,12 +13,24 @@ pub struct QueueStanza {
     pub name: String,
     /// Where it stands.
     pub place: Place,
-    /// Whether each branch has a queue of its own.
-    pub per_branch: bool,
+    /// How branches share it.
+    pub queue_type: QueueType,
     /// Whether changes may depend on each other in a circle.
     pub allow_circular_dependencies: bool,
     /// Whether changes of one topic depend on each other.
     pub dependencies_by_topic: bool,
+}
+
+/// How the branches of its projects share a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum QueueType {
+    /// All branches are in one.
+    AllBranches,
+    /// Each branch has one of its own; branches of one name share it across projects.
+    PerBranch,
+    /// A project's stanza says for each of its branches which queue it is in.
+    BranchAssigned,
 }
 
 /// A `secret` stanza: ciphertexts stay as written (Z5.1).
@@ -56,11 +67,17 @@ pub struct PragmaStanza {
 }
 
 pub(super) fn queue(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<QueueStanza> {
+    let kinds = [
+        ("all-branches", QueueType::AllBranches),
+        ("per-branch", QueueType::PerBranch),
+        ("branch-assigned", QueueType::BranchAssigned),
+    ];
     let per_branch = fields.flag("per-branch", p);
-    let kind = fields.word("type", &[("all-branches", false), ("per-branch", true), ("branch-assigned", false)], p);
+    let kind = fields.word("type", &kinds, p);
+    let older = if per_branch == Some(true) { QueueType::PerBranch } else { QueueType::AllBranches };
     Some(QueueStanza {
         place,
-        per_branch: kind.or(per_branch).unwrap_or(false),
+        queue_type: kind.unwrap_or(older),
         allow_circular_dependencies: fields.flag("allow-circular-dependencies", p).unwrap_or(false),
         dependencies_by_topic: fields.flag("dependencies-by-topic", p).unwrap_or(false),
         name: fields.required_text("name", p)?,
@@ -95,15 +112,7 @@ pub(super) fn semaphore(fields: &mut Fields<'_>, place: Place, p: &mut Problems)
 
 pub(super) fn pragma(fields: &mut Fields<'_>, p: &mut Problems) -> PragmaStanza {
     let implied_branch_matchers = fields.flag("implied-branch-matchers", p);
-    let implied_branches = fields.take("implied-branches").map(|node| {
-        // A bare name is the branch itself; `regex` makes it a pattern.
-        super::read::members(node)
-            .iter()
-            .flat_map(|member| match &member.value {
-                Value::Text(name) => vec![Pattern::exactly(name)],
-                _ => super::read::patterns(member, "implied-branches", p),
-            })
-            .collect()
-    });
+    // Expressions as a job's own `branches` are.
+    let implied_branches = fields.patterns("implied-branches", p);
     PragmaStanza { implied_branch_matchers, implied_branches }
 }

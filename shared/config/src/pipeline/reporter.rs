@@ -71,6 +71,20 @@ pub enum ReporterKind {
         #[serde(default)]
         include_returned_data: bool,
     },
+    /// Into the records of builds, which are kept anyway.
+    Sql,
+    /// Into an index of Elasticsearch.
+    Elasticsearch {
+        /// The index, when not the connection's.
+        #[serde(default)]
+        index: Option<String>,
+        /// Whether the jobs' variables go along.
+        #[serde(default)]
+        index_vars: bool,
+        /// Whether data returned by jobs go along.
+        #[serde(default)]
+        index_returned_vars: bool,
+    },
     /// Into the records of images (L1.3).
     Zuul(ZuulReporter),
     /// A driver whose vocabulary is not known here: its attributes as written.

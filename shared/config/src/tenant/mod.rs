@@ -1,34 +1,39 @@
 //! The tenants' own file (`main.yaml`): which projects each tenant reads, how far it trusts them, and its limits (Z2).
 
+pub mod access;
+mod source;
+
+pub use access::{Access, AuthorizationRole, AuthorizationRule, Grant, Permission};
+
 use crate::Pattern;
 use crate::connection::Connections;
 use crate::error::{ConfigError, Problem, ProblemKind};
 use crate::fragment::Trust;
-use crate::objects::read::{Fields, Problems, members};
+use crate::objects::read::{Fields, Problems};
 use crate::objects::{ObjectKind, split};
-use crate::yaml::{self, Node, Value};
+use crate::yaml::{self, Node};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json};
 use sluice_model::{ConnectionName, ProjectName, TenantName};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Everything the file says.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct MainConfig {
     /// Tenants in order.
     pub tenants: Vec<TenantConfig>,
-    /// `authorization-rule` (older: `admin-rule`) by name, as written.
+    /// Rules on a token's claims, by name.
     #[serde(default)]
-    pub authorization_rules: BTreeMap<String, Json>,
-    /// `authorization-role` by name, as written.
+    pub authorization_rules: BTreeMap<String, AuthorizationRule>,
+    /// Roles by name.
     #[serde(default)]
-    pub authorization_roles: BTreeMap<String, Json>,
+    pub authorization_roles: BTreeMap<String, AuthorizationRole>,
     /// Semaphores that tenants may share: name to count.
     #[serde(default)]
     pub global_semaphores: BTreeMap<String, u32>,
-    /// Rules for the whole API, as written.
+    /// Access to what belongs to no tenant.
     #[serde(default)]
-    pub api_root: Option<Json>,
+    pub api_root: Access,
 }
 
 /// One tenant.
@@ -90,9 +95,15 @@ pub struct TenantConfig {
     /// Global semaphores that it may use.
     #[serde(default)]
     pub semaphores: Vec<String>,
-    /// What concerns who may see and do what, as written.
+    /// Who may see and do what in it.
     #[serde(default)]
-    pub access: Map<String, Json>,
+    pub access: Access,
+    /// Greatest life of a token that a job may be issued, in seconds.
+    #[serde(default)]
+    pub max_oidc_ttl_seconds: Option<u64>,
+    /// Issuers that a job's token may name.
+    #[serde(default)]
+    pub allowed_oidc_issuers: Vec<String>,
 }
 
 /// A project as a tenant lists it.
@@ -170,7 +181,9 @@ impl TenantConfig {
             report_build_page: false,
             web_root: None,
             semaphores: Vec::new(),
-            access: Map::new(),
+            access: Access::default(),
+            max_oidc_ttl_seconds: None,
+            allowed_oidc_issuers: Vec::new(),
         }
     }
 
@@ -271,19 +284,25 @@ fn stanza(member: &Node, connections: &Connections, config: &mut MainConfig, p: 
             config.tenants.push(tenant);
         }
         "authorization-rule" | "admin-rule" => {
-            config.authorization_rules.insert(name, body.to_json());
+            let rule = access::rule(&body, p)?;
+            once(&mut config.authorization_rules, rule.name.clone(), rule, word, member, p);
         }
         "authorization-role" => {
-            config.authorization_roles.insert(name, body.to_json());
+            let role = access::role(&body, p)?;
+            once(&mut config.authorization_roles, role.name.clone(), role, word, member, p);
         }
         "global-semaphore" => {
             let mut f = Fields::of(&body, "", p)?;
             let max = f.count("max", 1, p).unwrap_or(1);
             let name = f.required_text("name", p);
             f.finish(p);
-            config.global_semaphores.insert(name?, max);
+            once(&mut config.global_semaphores, name?, max, word, member, p);
         }
-        "api-root" => config.api_root = Some(body.to_json()),
+        "api-root" => {
+            let mut f = Fields::of(&body, "", p)?;
+            config.api_root = access::access(&mut f, p);
+            f.finish(p);
+        }
         other => {
             let known = ["tenant", "authorization-rule", "authorization-role", "global-semaphore", "api-root"];
             let message = format!("\"{other}\" is not a stanza of the tenants' file");
@@ -295,10 +314,11 @@ fn stanza(member: &Node, connections: &Connections, config: &mut MainConfig, p: 
 
 fn tenant(body: &Node, connections: &Connections, p: &mut Problems) -> Option<TenantConfig> {
     let mut f = Fields::of(body, "", p)?;
-    let mut tenant = TenantConfig::new(&f.required_text("name", p)?);
+    let name = f.required_text("name", p);
+    let mut tenant = TenantConfig::new(name.as_deref().unwrap_or_default());
     tenant.include = f.texts("include", p).unwrap_or_default();
     tenant.default_parent = f.text("default-parent", p).unwrap_or(tenant.default_parent);
-    tenant.default_ansible_version = f.take("default-ansible-version").and_then(Node::scalar_text);
+    tenant.default_ansible_version = f.version("default-ansible-version", p);
     tenant.max_nodes_per_job = limit(&mut f, "max-nodes-per-job", p);
     tenant.max_job_timeout_seconds = limit(&mut f, "max-job-timeout", p).map(u64::from);
     tenant.max_changes_per_pipeline = limit(&mut f, "max-changes-per-pipeline", p);
@@ -307,201 +327,38 @@ fn tenant(body: &Node, connections: &Connections, p: &mut Problems) -> Option<Te
     tenant.exclude_locked_branches = f.flag("exclude-locked-branches", p).unwrap_or(false);
     tenant.allowed_triggers = f.texts("allowed-triggers", p);
     tenant.allowed_reporters = f.texts("allowed-reporters", p);
-    tenant.allowed_labels = f.patterns("allowed-labels", p);
-    tenant.disallowed_labels = f.patterns("disallowed-labels", p);
+    tenant.allowed_labels = f.expressions("allowed-labels", p);
+    tenant.disallowed_labels = f.expressions("disallowed-labels", p);
     tenant.allow_circular_dependencies = f.flag("allow-circular-dependencies", p);
     tenant.use_nodepool = f.flag("use-nodepool", p).unwrap_or(true);
     tenant.report_build_page = f.flag("report-build-page", p).unwrap_or(false);
     tenant.web_root = f.text("web-root", p);
     tenant.semaphores = f.texts("semaphores", p).unwrap_or_default();
-    for name in [
-        "access-rules",
-        "admin-rules",
-        "anonymous-read-access",
-        "role-mappings",
-        "authentication-realm",
-        "max-oidc-ttl",
-        "allowed-oidc-issuers",
-    ] {
-        if let Some(node) = f.take(name) {
-            tenant.access.insert(name.to_owned(), node.to_json());
-        }
-    }
+    tenant.access = access::access(&mut f, p);
+    tenant.access.admin_rules = f.texts("admin-rules", p).unwrap_or_default();
+    tenant.max_oidc_ttl_seconds = limit(&mut f, "max-oidc-ttl", p).map(u64::from);
+    tenant.allowed_oidc_issuers = f.texts("allowed-oidc-issuers", p).unwrap_or_default();
     if let Some(source) = f.take("source") {
-        sources(source, connections, &mut tenant, p);
+        source::sources(source, connections, &mut tenant, p);
     }
     f.finish(p);
-    Some(tenant)
+    name.map(|_| tenant)
+}
+
+/// Adds what the file may name once.
+fn once<T>(into: &mut BTreeMap<String, T>, name: String, value: T, word: &str, member: &Node, p: &mut Problems) {
+    match into.entry(name) {
+        Entry::Vacant(place) => {
+            place.insert(value);
+        }
+        Entry::Occupied(known) => {
+            let message = format!("{word} \"{}\" is already defined", known.key());
+            p.add(Problem::new(ProblemKind::Duplicate, member.start, member.end, message));
+        }
+    }
 }
 
 /// Takes a limit; -1 is Zuul's word for none.
 fn limit(f: &mut Fields<'_>, name: &'static str, p: &mut Problems) -> Option<u32> {
     f.int(name, p).and_then(|number| u32::try_from(number).ok())
-}
-
-fn sources(node: &Node, connections: &Connections, tenant: &mut TenantConfig, p: &mut Problems) {
-    let Some(mut all) = Fields::of(node, "source", p) else {
-        return;
-    };
-    let (mut config, mut untrusted) = (Vec::new(), Vec::new());
-    for (connection, node) in all.rest() {
-        if connections.project(connection, "").is_none() {
-            p.add(
-                Problem::new(
-                    ProblemKind::UnknownName,
-                    node.start,
-                    node.end,
-                    format!("Unknown connection named \"{connection}\""),
-                )
-                .about("source")
-                .suggesting(connection, connections.0.keys().map(|name| name.as_str())),
-            );
-            continue;
-        }
-        let Some(mut f) = Fields::of(node, connection, p) else {
-            continue;
-        };
-        let reader = ListReader { connection, connections };
-        if let Some(list) = f.take("config-projects") {
-            reader.list(list, Trust::Config, &mut config, p);
-        }
-        // The seeds' word for repositories with configuration of their own.
-        if let Some(list) = f.take_any(&["untrusted-projects", "repos"]) {
-            reader.list(list, Trust::Untrusted, &mut untrusted, p);
-        }
-        f.finish(p);
-    }
-    for (node, project) in config.into_iter().chain(untrusted) {
-        if tenant.project(&project.name).is_some() {
-            let message = format!("Project {} is already in the tenant", project.name);
-            p.add(Problem::new(ProblemKind::Duplicate, node.start, node.end, message).about("source"));
-        } else {
-            tenant.projects.push(project);
-        }
-    }
-}
-
-struct ListReader<'c> {
-    connection: &'c str,
-    connections: &'c Connections,
-}
-
-/// What a group of projects says for all its members.
-#[derive(Default)]
-struct GroupDefaults {
-    include: Option<Vec<ObjectKind>>,
-    exclude: Vec<ObjectKind>,
-    provider_config: bool,
-}
-
-impl ListReader<'_> {
-    fn list<'n>(&self, node: &'n Node, trust: Trust, found: &mut Vec<(&'n Node, TenantProject)>, p: &mut Problems) {
-        for member in members(node) {
-            if member.get("projects").is_none() {
-                self.member(member, trust, &GroupDefaults::default(), found, p);
-                continue;
-            }
-            let Some(mut f) = Fields::of(member, "projects", p) else {
-                continue;
-            };
-            let group = GroupDefaults {
-                include: f.take("include").map(|node| kinds(node, p)),
-                exclude: f.take("exclude").map(|node| kinds(node, p)).unwrap_or_default(),
-                provider_config: f.flag("include-provider-config", p).unwrap_or(false),
-            };
-            for inner in f.take("projects").map(members).unwrap_or_default() {
-                self.member(inner, trust, &group, found, p);
-            }
-            f.finish(p);
-        }
-    }
-
-    fn member<'n>(
-        &self,
-        node: &'n Node,
-        trust: Trust,
-        group: &GroupDefaults,
-        found: &mut Vec<(&'n Node, TenantProject)>,
-        p: &mut Problems,
-    ) {
-        let (name, attributes) = match &node.value {
-            Value::Text(name) => (name.as_str(), None),
-            Value::Map(pairs) if pairs.len() == 1 => match pairs.first() {
-                Some((key, value)) => (key.as_text().unwrap_or_default(), Some(value)),
-                None => return,
-            },
-            _ => {
-                return p.expected(node, "source", "a project's name, or a mapping of it to attributes");
-            }
-        };
-        let Some(canonical) = self.connections.project(self.connection, name) else {
-            return;
-        };
-        let mut project = TenantProject::new(self.connection, canonical, trust);
-        let mut defaults = project.kinds.clone();
-        let widen = |defaults: &mut Vec<ObjectKind>| {
-            defaults.extend(ObjectKind::WORDS.iter().map(|(_, kind)| *kind).filter(|kind| kind.is_provider_config()));
-        };
-        if group.provider_config {
-            widen(&mut defaults);
-        }
-        let (mut include, mut exclude) = (group.include.clone(), group.exclude.clone());
-        if let Some(attributes) = attributes.filter(|node| !node.is_null())
-            && let Some(mut f) = Fields::of(attributes, name, p)
-        {
-            include = f.take("include").map(|node| kinds(node, p)).or(include);
-            exclude.extend(f.take("exclude").map(|node| kinds(node, p)).unwrap_or_default());
-            if f.flag("include-provider-config", p).unwrap_or(false) {
-                widen(&mut defaults);
-            }
-            project_attributes(&mut f, &mut project, p);
-            f.finish(p);
-        }
-        project.kinds = include.unwrap_or(defaults);
-        project.kinds.retain(|kind| !exclude.contains(kind));
-        project.kinds.sort_unstable();
-        project.kinds.dedup();
-        found.push((node, project));
-    }
-}
-
-fn project_attributes(f: &mut Fields<'_>, project: &mut TenantProject, p: &mut Problems) {
-    project.shadow = f.texts("shadow", p).unwrap_or_default();
-    project.extra_config_paths = f.texts("extra-config-paths", p).unwrap_or_default();
-    project.load_branch = f.text("load-branch", p);
-    project.include_branches = f.patterns("include-branches", p);
-    project.exclude_branches = f.patterns("exclude-branches", p);
-    project.always_dynamic_branches = f.patterns("always-dynamic-branches", p);
-    project.exclude_unprotected_branches = f.flag("exclude-unprotected-branches", p);
-    project.exclude_locked_branches = f.flag("exclude-locked-branches", p);
-    project.allow_circular_dependencies = f.flag("allow-circular-dependencies", p);
-    project.implied_branch_matchers = f.flag("implied-branch-matchers", p);
-    if project.trust.is_trusted() {
-        project.allow_base_jobs = f.flag("allow-base-jobs", p).unwrap_or(true);
-    } else {
-        project.configure_projects = f.patterns("configure-projects", p).unwrap_or_default();
-        project.allow_reporter_jobs = f.flag("allow-reporter-jobs", p).unwrap_or(false);
-    }
-}
-
-fn kinds(node: &Node, p: &mut Problems) -> Vec<ObjectKind> {
-    let mut found = Vec::new();
-    for member in members(node) {
-        let text = member.as_text().unwrap_or_default();
-        // Both `job` and `jobs` are written.
-        let word = text.strip_suffix('s').unwrap_or(text);
-        match ObjectKind::WORDS.iter().find(|(name, _)| *name == text || *name == word) {
-            Some((_, kind)) => found.push(*kind),
-            None => {
-                let message = format!("\"{text}\" is not a kind of configuration object");
-                let known = ObjectKind::WORDS.iter().map(|(name, _)| *name);
-                p.add(
-                    Problem::new(ProblemKind::Syntax, member.start, member.end, message)
-                        .about("include")
-                        .suggesting(text, known),
-                );
-            }
-        }
-    }
-    found
 }

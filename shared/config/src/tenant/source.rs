@@ -1,0 +1,182 @@
+//! Which projects a tenant reads, as its `source` lists them: singly or in groups, with what each may define (Z2.2).
+
+use super::{TenantConfig, TenantProject};
+use crate::connection::Connections;
+use crate::error::{Problem, ProblemKind};
+use crate::fragment::Trust;
+use crate::objects::ObjectKind;
+use crate::objects::read::{Fields, Problems, members};
+use crate::yaml::{Node, Value};
+
+pub(super) fn sources(node: &Node, connections: &Connections, tenant: &mut TenantConfig, p: &mut Problems) {
+    let Some(mut all) = Fields::of(node, "source", p) else {
+        return;
+    };
+    let (mut config, mut untrusted) = (Vec::new(), Vec::new());
+    for (connection, node) in all.rest() {
+        if connections.project(connection, "").is_none() {
+            p.add(
+                Problem::new(
+                    ProblemKind::UnknownName,
+                    node.start,
+                    node.end,
+                    format!("Unknown connection named \"{connection}\""),
+                )
+                .about("source")
+                .suggesting(connection, connections.0.keys().map(|name| name.as_str())),
+            );
+            continue;
+        }
+        let Some(mut f) = Fields::of(node, connection, p) else {
+            continue;
+        };
+        let reader = ListReader { connection, connections };
+        if let Some(list) = f.take("config-projects") {
+            reader.list(list, Trust::Config, &mut config, p);
+        }
+        // The seeds' word for repositories with configuration of their own.
+        if let Some((_, list)) = f.one_of(&["untrusted-projects", "repos"], p) {
+            reader.list(list, Trust::Untrusted, &mut untrusted, p);
+        }
+        f.finish(p);
+    }
+    for (node, project) in config.into_iter().chain(untrusted) {
+        if tenant.project(&project.name).is_some() {
+            let message = format!("Project {} is already in the tenant", project.name);
+            p.add(Problem::new(ProblemKind::Duplicate, node.start, node.end, message).about("source"));
+        } else {
+            tenant.projects.push(project);
+        }
+    }
+}
+
+struct ListReader<'c> {
+    connection: &'c str,
+    connections: &'c Connections,
+}
+
+/// What a group of projects says for all its members.
+#[derive(Default)]
+struct GroupDefaults {
+    include: Option<Vec<ObjectKind>>,
+    exclude: Vec<ObjectKind>,
+    provider_config: bool,
+}
+
+impl ListReader<'_> {
+    fn list<'n>(&self, node: &'n Node, trust: Trust, found: &mut Vec<(&'n Node, TenantProject)>, p: &mut Problems) {
+        for member in members(node) {
+            if member.get("projects").is_none() {
+                self.member("source", member, trust, &GroupDefaults::default(), found, p);
+                continue;
+            }
+            let Some(mut f) = Fields::of(member, "projects", p) else {
+                continue;
+            };
+            let group = GroupDefaults {
+                include: f.take("include").map(|node| kinds("include", node, p)),
+                exclude: f.take("exclude").map(|node| kinds("exclude", node, p)).unwrap_or_default(),
+                provider_config: f.flag("include-provider-config", p).unwrap_or(false),
+            };
+            for inner in f.take("projects").map(members).unwrap_or_default() {
+                self.member("projects", inner, trust, &group, found, p);
+            }
+            f.finish(p);
+        }
+    }
+
+    fn member<'n>(
+        &self,
+        list: &str,
+        node: &'n Node,
+        trust: Trust,
+        group: &GroupDefaults,
+        found: &mut Vec<(&'n Node, TenantProject)>,
+        p: &mut Problems,
+    ) {
+        let (name, attributes) = match &node.value {
+            Value::Text(name) => (name.as_str(), None),
+            Value::Map(pairs) if pairs.len() == 1 => match pairs.first() {
+                Some((key, value)) => (key.as_text().unwrap_or_default(), Some(value)),
+                None => return,
+            },
+            _ => {
+                let what = "a project's name, a mapping of it to attributes, or a group with \"projects\"";
+                return p.expected(node, list, what);
+            }
+        };
+        let Some(canonical) = self.connections.project(self.connection, name) else {
+            return;
+        };
+        let mut project = TenantProject::new(self.connection, canonical, trust);
+        let mut defaults = project.kinds.clone();
+        let widen = |defaults: &mut Vec<ObjectKind>| {
+            defaults.extend(ObjectKind::WORDS.iter().map(|(_, kind)| *kind).filter(|kind| kind.is_provider_config()));
+        };
+        if group.provider_config {
+            widen(&mut defaults);
+        }
+        let (mut include, mut exclude) = (group.include.clone(), group.exclude.clone());
+        if let Some(attributes) = attributes
+            && let Some(mut f) = Fields::of(attributes, name, p)
+        {
+            include = f.take("include").map(|node| kinds("include", node, p)).or(include);
+            exclude.extend(f.take("exclude").map(|node| kinds("exclude", node, p)).unwrap_or_default());
+            if f.flag("include-provider-config", p).unwrap_or(false) {
+                widen(&mut defaults);
+            }
+            project_attributes(&mut f, &mut project, p);
+            f.finish(p);
+        }
+        project.kinds = include.unwrap_or(defaults);
+        project.kinds.retain(|kind| !exclude.contains(kind));
+        project.kinds.sort_unstable();
+        project.kinds.dedup();
+        found.push((node, project));
+    }
+}
+
+fn project_attributes(f: &mut Fields<'_>, project: &mut TenantProject, p: &mut Problems) {
+    project.shadow = f.texts("shadow", p).unwrap_or_default();
+    project.extra_config_paths = f.texts("extra-config-paths", p).unwrap_or_default();
+    let paths = &project.extra_config_paths;
+    if let Some(twice) = paths.iter().enumerate().find(|(at, path)| paths.iter().take(*at).any(|one| one == *path)) {
+        p.syntax(f.node(), "extra-config-paths", format!("\"extra-config-paths\" names {} twice", twice.1));
+    }
+    project.load_branch = f.text("load-branch", p);
+    project.include_branches = f.expressions("include-branches", p);
+    project.exclude_branches = f.expressions("exclude-branches", p);
+    project.always_dynamic_branches = f.expressions("always-dynamic-branches", p);
+    project.exclude_unprotected_branches = f.flag("exclude-unprotected-branches", p);
+    project.exclude_locked_branches = f.flag("exclude-locked-branches", p);
+    project.allow_circular_dependencies = f.flag("allow-circular-dependencies", p);
+    project.implied_branch_matchers = f.flag("implied-branch-matchers", p);
+    if project.trust.is_trusted() {
+        project.allow_base_jobs = f.flag("allow-base-jobs", p).unwrap_or(true);
+    } else {
+        project.configure_projects = f.expressions("configure-projects", p).unwrap_or_default();
+        project.allow_reporter_jobs = f.flag("allow-reporter-jobs", p).unwrap_or(false);
+    }
+}
+
+fn kinds(attribute: &str, node: &Node, p: &mut Problems) -> Vec<ObjectKind> {
+    let mut found = Vec::new();
+    for member in members(node) {
+        let text = member.as_text().unwrap_or_default();
+        // Both `job` and `jobs` are written.
+        let word = text.strip_suffix('s').unwrap_or(text);
+        match ObjectKind::WORDS.iter().find(|(name, _)| *name == text || *name == word) {
+            Some((_, kind)) => found.push(*kind),
+            None => {
+                let message = format!("\"{text}\" is not a kind of configuration object, as \"{attribute}\" needs one");
+                let known = ObjectKind::WORDS.iter().map(|(name, _)| *name);
+                p.add(
+                    Problem::new(ProblemKind::Syntax, member.start, member.end, message)
+                        .about(attribute)
+                        .suggesting(text, known),
+                );
+            }
+        }
+    }
+    found
+}

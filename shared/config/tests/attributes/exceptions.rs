@@ -1,0 +1,118 @@
+//! Where we read otherwise than the attribute list, each with the reason.
+
+use crate::list::Objects;
+use serde_json::Value as Json;
+
+/// Attributes that the list calls required and that may be left out.
+pub const NOT_REQUIRED: &[(&str, &str, &str)] = &[
+    ("pipeline", "manager", "L1: the founding documents' image pipelines name none"),
+    ("label", "image", "L3.7: a label without an image takes the one of its own name"),
+    ("label", "flavor", "L3.7: static nodes need none, and a cloud's provider tells"),
+    ("aws section/provider", "section", "the list has section and provider in one; the provider's own row requires it"),
+    ("aws section/provider", "labels", "L3.9: a section has none, a provider may leave it to its section"),
+    ("aws section/provider", "images", "L3.8: labels may name a cloud's images by id"),
+    ("aws section/provider", "flavors", "L3.8: they may stand in the section or the provider"),
+    ("aws section/provider", "connection", "L3.8: it may come from the parent or the section"),
+    ("aws section/provider", "region", "L3.8: it may come from the parent or the section"),
+    ("static section/provider", "section", "as for aws"),
+    ("static section/provider", "labels", "as for aws"),
+    ("static section/provider", "images", "as for aws"),
+    ("static section/provider", "flavors", "as for aws"),
+    ("static section/provider", "connection", "L3.10: static nodes have none"),
+    ("static section/provider", "nodes", "L3.10: they may come from the parent or the section"),
+];
+
+/// Returns whether a row of the list names an attribute that a configuration file can have.
+pub fn is_attribute(object: &str, name: &str) -> bool {
+    let of_provider = object.ends_with("section/provider");
+    !(
+        // What a driver can do is no attribute.
+        name == "(capabilities)"
+            // These stand in the system's own settings.
+            || object.starts_with("system attributes")
+            // Walked as "entry of a project" and "entry of a template".
+            || name.contains("<job attribute>")
+            // The list names one of several attributes a second time.
+            || name.contains("{instance_type|fleet}") || name.contains("{project|ref}")
+            || name.ends_with("<Required>") || name.ends_with("<object>")
+            // The list has the provider's own attributes a second time below its images.
+            || (of_provider && name.starts_with("images.") && name != "images.name")
+    )
+}
+
+/// Returns the attributes of which one must be there, and one only.
+pub fn either_of(object: &str, path: &[String]) -> &'static [&'static str] {
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    match (object, path.as_slice()) {
+        ("nodeset", []) => &["nodes", "alternatives"],
+        (_, ["roles"]) => &["zuul", "galaxy"],
+        _ => &[],
+    }
+}
+
+/// Returns whether a value that the list does not have is read all the same.
+pub fn reads_more(object: &str, path: &[String], value: &Json) -> bool {
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    match (object, path.as_slice()) {
+        // E3: bare names in a provider's lists. L3.9: one stands for a list of one.
+        ("section" | "provider", ["images" | "flavors" | "labels"]) => value.is_string() || is_texts(value),
+        ("aws section/provider" | "static section/provider", ["images" | "flavors" | "labels"]) => {
+            value.is_string() || is_texts(value)
+        }
+        // L3.10: static nodes have no connection.
+        ("section" | "aws section/provider" | "static section/provider", ["connection"]) => value.is_null(),
+        // L3.8: a list where the list of attributes has one zone, `availability-zones` being the older name.
+        (_, [.., "az"]) => is_texts(value),
+        // Kept as a driver's own affair.
+        (_, [.., "host-key"]) => is_texts(value),
+        _ => false,
+    }
+}
+
+fn is_texts(value: &Json) -> bool {
+    value.as_array().is_some_and(|list| list.iter().all(Json::is_string))
+}
+
+/// Returns whether an attribute of other objects is read in this one too.
+pub fn also_in(objects: &Objects, object: &str, name: &str) -> bool {
+    let of_nodes = |prefix: &str| {
+        let drivers = objects.iter().filter(|(object, _)| object.ends_with("section/provider"));
+        drivers.flat_map(|(_, root)| root.children.get(prefix)).any(|list| list.children.contains_key(name))
+    };
+    match object {
+        // E3: the founding documents' word for a nodeset.
+        "job" | "entry of a project" | "entry of a template" => name == "nodes",
+        // Z2.5: files beside the tenants' own.
+        "tenant" => name == "include",
+        // A mapping with this word is a group of projects.
+        "tenant.source.<connection>.config-projects[]" | "tenant.source.<connection>.untrusted-projects[]" => {
+            name == "projects"
+        }
+        // L3.2: what a driver has for images, flavors and labels may be said of them in general.
+        "image" => of_nodes("images") || of_nodes("image-defaults"),
+        "flavor" => of_nodes("flavors") || of_nodes("flavor-defaults"),
+        "label" => of_nodes("labels") || of_nodes("label-defaults"),
+        // L3.2, L3.9: and of all of a section's or a provider's nodes. Which driver it is the connection tells, later.
+        "section" | "provider" | "aws section/provider" | "static section/provider" => {
+            let own = ["section", "provider", "aws section/provider", "static section/provider"];
+            let is_own =
+                own.iter().filter_map(|object| objects.get(*object)).any(|root| root.children.contains_key(name));
+            let other = if object == "section" { "section" } else { "parent abstract" };
+            let in_general = ["image-defaults", "flavor-defaults", "label-defaults"].into_iter().any(of_nodes);
+            let of_one_only = ["aliases", "final", "retain-count", "max-retain-count"].contains(&name);
+            // E3: the founding documents' word for a provider's images.
+            name == "image" || (is_own && !other.split(' ').any(|one| one == name)) || (in_general && !of_one_only)
+        }
+        _ => false,
+    }
+}
+
+/// Returns whether a mapping may hold words that the list does not have.
+pub fn is_open(object: &str, path: &[String]) -> bool {
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    match (object, path.as_slice()) {
+        // Votes: every other word is a label of Gerrit.
+        (_, [.., "approval" | "require-approval" | "reject-approval"]) => true,
+        _ => false,
+    }
+}

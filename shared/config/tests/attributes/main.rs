@@ -1,0 +1,302 @@
+//! Walks the project's attribute list: each attribute is accepted where it belongs, in every way it may be written, and refused
+//! by name where it does not, with a value of another type, or missing where it is required.
+//!
+//! What we read otherwise than the list stands in `exceptions`, each with its reason.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod exceptions;
+mod list;
+mod places;
+
+use exceptions::{NOT_REQUIRED, also_in, either_of, is_attribute, reads_more};
+use list::{Attribute, Objects, Type};
+use serde_json::{Map, Value as Json, json};
+use std::collections::BTreeSet;
+
+fn objects() -> Objects {
+    let path = list::founding_material().join("spec/attributes.tsv");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|cause| panic!("cannot read {}: {cause}", path.display()));
+    let mut objects = list::read(&text, is_attribute);
+    // An entry of a job list says of a job what the job itself may say, but for the name, which it is listed by.
+    for place in ["entry of a project", "entry of a template"] {
+        let job = list::read(&text, |object, name| object == "job" && name != "name" && is_attribute(object, name));
+        objects.extend(job.into_values().map(|attributes| (place.to_owned(), attributes)));
+    }
+    objects
+}
+
+/// An attribute with what it stands in.
+struct At<'a> {
+    object: &'a str,
+    root: &'a Attribute,
+    path: Vec<String>,
+    attribute: &'a Attribute,
+}
+
+impl At<'_> {
+    fn name(&self) -> &str {
+        self.path.last().map_or("", String::as_str)
+    }
+
+    fn all<'a>(objects: &'a Objects) -> Vec<At<'a>> {
+        let mut found = Vec::new();
+        for (object, root) in objects {
+            below(object, root, root, &mut Vec::new(), &mut found);
+        }
+        found
+    }
+
+    /// Returns the object's attributes with this one at its place, or without it.
+    fn given(&self, value: Option<Json>) -> Map<String, Json> {
+        let mut above = vec![self.root];
+        for part in &self.path {
+            above.push(&above[above.len() - 1].children[part]);
+        }
+        let depth = self.path.len();
+        let mut inner = required(self.object, self.root, &self.path[..depth - 1], above[depth - 1], self.name());
+        if let Some(value) = value {
+            inner.insert(self.name().to_owned(), value);
+        }
+        for at in (1..depth).rev() {
+            let mut outer = required(self.object, self.root, &self.path[..at - 1], above[at - 1], &self.path[at - 1]);
+            let inside = Json::Object(inner);
+            let wrap = above[at].kind.as_ref().is_some_and(|kind| !kind.accepts(&json!({})));
+            outer.insert(self.path[at - 1].clone(), if wrap { json!([inside]) } else { inside });
+            inner = outer;
+        }
+        inner
+    }
+
+    fn right(&self) -> Vec<Json> {
+        let map = full(self.object, self.root, &self.path, self.attribute);
+        self.attribute.kind.as_ref().map(|kind| kind.right(places::a_text(&self.path), &map)).unwrap_or_default()
+    }
+}
+
+fn below<'a>(
+    object: &'a str,
+    root: &'a Attribute,
+    here: &'a Attribute,
+    path: &mut Vec<String>,
+    found: &mut Vec<At<'a>>,
+) {
+    for (name, attribute) in &here.children {
+        path.push(name.clone());
+        if attribute.kind.is_some() {
+            found.push(At { object, root, path: path.clone(), attribute });
+        }
+        below(object, root, attribute, path, found);
+        path.pop();
+    }
+}
+
+/// Returns what has to stand beside an attribute.
+fn required(object: &str, root: &Attribute, path: &[String], here: &Attribute, beside: &str) -> Map<String, Json> {
+    let rivals = either_of(object, path);
+    let mut given = Map::new();
+    for (name, attribute) in here.children.iter().filter(|(name, attribute)| attribute.required && *name != beside) {
+        if rivals.contains(&name.as_str()) && (rivals.contains(&beside) || rivals[0] != name) {
+            continue;
+        }
+        let path = [path, std::slice::from_ref(name)].concat();
+        let map = full(object, root, &path, attribute);
+        let kind = attribute.kind.as_ref().unwrap();
+        given.insert(name.clone(), kind.right(places::a_text(&path), &map).remove(0));
+    }
+    given
+}
+
+/// Returns the mapping that an attribute may be: with all that is required, or one that suits it.
+fn full(object: &str, root: &Attribute, path: &[String], attribute: &Attribute) -> Json {
+    let with = required(object, root, path, attribute, "");
+    if with.is_empty() { places::a_map(object, path) } else { Json::Object(with) }
+}
+
+/// Returns the documents in which an object with these attributes is not told of as it should be.
+fn misjudged(object: &str, given: &Map<String, Json>, named: Option<&str>) -> Vec<String> {
+    let mut found = Vec::new();
+    for (text, problems) in places::problems(object, given) {
+        let told: Vec<String> = problems
+            .iter()
+            .map(|problem| format!("{} ({})", problem.message, problem.attribute.as_deref().unwrap_or_default()))
+            .collect();
+        match named {
+            None if told.is_empty() => {}
+            None => found.push(format!("refused: {text}\n    {}", told.join("\n    "))),
+            Some(_) if told.is_empty() => found.push(format!("accepted: {text}")),
+            Some(name) if told.iter().any(|told| told.contains(name)) => {}
+            Some(name) => found.push(format!("refused without naming {name}: {text}\n    {}", told.join("\n    "))),
+        }
+    }
+    found
+}
+
+fn none(failures: Vec<String>) {
+    assert!(failures.is_empty(), "{} misjudged:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// Z2, Z3, Z4, Z6.1, L3: the walk is over the whole list.
+#[test]
+fn the_list_is_read_to_its_end() {
+    let objects = objects();
+    let count = At::all(&objects).len();
+    println!("{} objects, {count} attributes", objects.len());
+    assert!(objects.len() >= 44 && count >= 1_000, "{} objects, {count} attributes", objects.len());
+}
+
+/// Z2, Z3, Z4, Z6.1, L3
+#[test]
+fn every_attribute_is_accepted_where_it_belongs() {
+    let objects = objects();
+    let mut failures = Vec::new();
+    for at in At::all(&objects) {
+        for value in at.right() {
+            failures.extend(misjudged(at.object, &at.given(Some(value)), None));
+        }
+    }
+    none(failures);
+}
+
+/// Z2, Z3, Z4, Z6.1, L3
+#[test]
+fn a_value_of_another_type_is_refused_by_name() {
+    let objects = objects();
+    let mut failures = Vec::new();
+    for at in At::all(&objects) {
+        let kind = at.attribute.kind.as_ref().unwrap();
+        for value in kind.wrong() {
+            if !reads_more(at.object, &at.path, &value) {
+                failures.extend(misjudged(at.object, &at.given(Some(value)), Some(at.name())));
+            }
+        }
+    }
+    none(failures);
+}
+
+/// Z2, Z3, Z4, Z6.1, L3
+#[test]
+fn a_required_attribute_that_is_missing_is_named() {
+    let objects = objects();
+    let mut failures = Vec::new();
+    let mut used = BTreeSet::new();
+    for at in At::all(&objects).into_iter().filter(|at| at.attribute.required) {
+        let key = (at.object, at.path.join("."));
+        if let Some(exception) =
+            NOT_REQUIRED.iter().position(|(object, path, _)| (*object, *path) == (key.0, key.1.as_str()))
+        {
+            used.insert(exception);
+            continue;
+        }
+        let rivals = either_of(at.object, &at.path[..at.path.len() - 1]);
+        let mut given = at.given(None);
+        if rivals.contains(&at.name()) {
+            // What could stand in its place is left out as well.
+            let whole = at.given(Some(Json::Null));
+            given = without(&whole, &at.path, rivals);
+        }
+        failures.extend(misjudged(at.object, &given, Some(at.name())));
+    }
+    let idle: Vec<_> = NOT_REQUIRED.iter().enumerate().filter(|(at, _)| !used.contains(at)).collect();
+    assert!(idle.is_empty(), "exceptions that the list does not need: {idle:?}");
+    none(failures);
+}
+
+fn without(map: &Map<String, Json>, path: &[String], names: &[&str]) -> Map<String, Json> {
+    let mut map = map.clone();
+    match path {
+        [] | [_] => names.iter().for_each(|name| {
+            map.remove(*name);
+        }),
+        [first, rest @ ..] => {
+            let inner = match map.get(first) {
+                Some(Json::Object(inner)) => Json::Object(without(inner, rest, names)),
+                Some(Json::Array(list)) => {
+                    let members = list.iter().map(|member| match member {
+                        Json::Object(inner) => Json::Object(without(inner, rest, names)),
+                        other => other.clone(),
+                    });
+                    Json::Array(members.collect())
+                }
+                other => panic!("{first} holds no mapping but {other:?}"),
+            };
+            map.insert(first.clone(), inner);
+        }
+    }
+    map
+}
+
+/// Z2, Z3, Z4, Z6.1, L3
+#[test]
+fn an_attribute_of_another_object_is_refused_by_name() {
+    let objects = objects();
+    let mut failures = Vec::new();
+    for (object, root) in &objects {
+        let others = objects
+            .values()
+            .flat_map(|other| &other.children)
+            .filter(|(name, _)| !root.children.contains_key(*name) && !also_in(&objects, object, name));
+        let mut seen = BTreeSet::new();
+        for (name, attribute) in others {
+            // A project's own words are pipelines, which are mappings: anything else is refused there.
+            let is_free = matches!(object.as_str(), "project" | "project-template");
+            let value = attribute.kind.as_ref().map_or(json!("text"), |kind| {
+                kind.right(places::a_text(std::slice::from_ref(name)), &json!({"neither": "of these"})).remove(0)
+            });
+            if !seen.insert(name) || (is_free && value == json!({"neither": "of these"})) {
+                continue;
+            }
+            let at = At { object, root, path: vec![name.clone()], attribute };
+            let mut given = required(object, root, &[], root, "");
+            given.insert(at.name().to_owned(), value);
+            failures.extend(misjudged(object, &given, Some(name)));
+        }
+    }
+    none(failures);
+}
+
+/// Z2, Z3, Z4, Z6.1, L3
+#[test]
+fn an_unknown_attribute_of_a_part_is_refused_by_name() {
+    let objects = objects();
+    let mut failures = Vec::new();
+    for at in At::all(&objects) {
+        let is_free = at.attribute.children.keys().any(|name| name == "chosen");
+        if at.attribute.children.is_empty() || is_free || exceptions::is_open(at.object, &at.path) {
+            continue;
+        }
+        let Json::Object(mut inside) = full(at.object, at.root, &at.path, at.attribute) else { continue };
+        inside.insert("no-such-word".to_owned(), json!(1));
+        let wrap = !at.attribute.kind.as_ref().is_some_and(|kind| kind.accepts(&json!({})));
+        let value = if wrap { json!([inside]) } else { Json::Object(inside) };
+        failures.extend(misjudged(at.object, &at.given(Some(value)), Some("no-such-word")));
+    }
+    none(failures);
+}
+
+/// Z4.1: the list's attributes that say how they combine take the tags, and no others do.
+#[test]
+fn only_attributes_that_combine_take_control_tags() {
+    let path = list::founding_material().join("spec/attributes.tsv");
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut failures = Vec::new();
+    for row in text.lines().filter(|row| row.starts_with("in-repo config\tjob\t")) {
+        let fields: Vec<&str> = row.split('\t').collect();
+        let (name, kind) = (fields[2], fields[3]);
+        if name.contains('.') || name == "name" {
+            continue;
+        }
+        let combines = kind.starts_with("override_value ");
+        let values = Type::of_row(kind).right("text", &json!({}));
+        let value = values.into_iter().find(|value| *value != json!({})).unwrap_or(json!({}));
+        for tag in ["!override", "!inherit"] {
+            let text = format!("- job: {{name: test, {name}: {tag} {value}}}\n");
+            let told = places::of_repository(&text);
+            if told.is_empty() != combines || (!combines && !told.iter().any(|told| told.message.contains(name))) {
+                failures.push(format!("{text}    {told:?}"));
+            }
+        }
+    }
+    none(failures);
+}
