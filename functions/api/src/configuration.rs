@@ -176,7 +176,7 @@ pub(crate) fn known_project<'l>(layout: &'l Layout, name: &str) -> Result<&'l Te
 
 /// Returns every stanza with its file.
 pub(crate) fn stanzas(layout: &Layout) -> impl Iterator<Item = (&Source, &Stanza)> {
-    layout.fragments().iter().flat_map(|fragment| fragment.stanzas.iter().map(|stanza| (&fragment.source, stanza)))
+    layout.fragments().iter().flat_map(|fragment| fragment.stanzas().map(|stanza| (&fragment.source, stanza)))
 }
 
 /// Returns the definitions of the layout's jobs by name.

@@ -71,12 +71,22 @@ pub struct Fragment {
     /// How the file is read.
     pub pragma: PragmaStanza,
     /// Its stanzas in order; those with mistakes are left out.
-    pub stanzas: Vec<Stanza>,
+    stanzas: Vec<Stanza>,
     /// Its mistakes.
     pub problems: Vec<Problem>,
 }
 
 impl Fragment {
+    /// Returns its stanzas in order; those with mistakes are left out.
+    pub fn stanzas(&self) -> impl Iterator<Item = &Stanza> {
+        self.stanzas.iter()
+    }
+
+    /// Returns one of its stanzas by its number.
+    pub fn stanza(&self, number: usize) -> Option<&Stanza> {
+        self.stanzas.get(number)
+    }
+
     /// Returns its mistakes with their place.
     pub fn errors(&self) -> impl Iterator<Item = ConfigError> + '_ {
         self.problems.iter().map(|problem| self.source.error(problem.clone()))

@@ -353,11 +353,11 @@ impl<'l> Building<'l> {
         let mut own = Secrets::new();
         let mut passed = Secrets::new();
         for wanted in from.secrets.iter().flatten() {
-            let found =
-                self.layout.secrets.get(&wanted.secret).filter(|found| found.source().project == source.project);
-            let Some((found, secret)) = found.and_then(|found| Some((found, found.get()?))) else {
+            let found = self.layout.secret(&wanted.secret).filter(|found| found.source().project == source.project);
+            let Some(found) = found else {
                 return Err(format!("The secret \"{}\" was not found in {}.", wanted.secret, source.project));
             };
+            let secret = found.object;
             let data = match &secret.oidc {
                 Some(oidc) => serde_json::json!({ "!oidc": oidc }),
                 None => Json::Object(secret.data.clone()),
@@ -440,9 +440,7 @@ const ALTERNATIVES_DEPTH_MAX: usize = 8;
 fn flatten(layout: &Layout, nodeset: &NodesetRef, depth: usize) -> Vec<NodeSet> {
     let body = match nodeset {
         NodesetRef::Inline(body) => Some(body),
-        NodesetRef::Named(name) => {
-            layout.nodesets.get(name).and_then(|defined| defined.get()).map(|nodeset| &nodeset.body)
-        }
+        NodesetRef::Named(name) => layout.nodeset(name).map(|nodeset| &nodeset.object.body),
     };
     match body {
         Some(NodesetBody::Nodes(set)) => vec![set.clone()],

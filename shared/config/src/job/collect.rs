@@ -27,7 +27,7 @@ pub(super) enum Unmatched {
 /// One definition that applies.
 #[derive(Clone, Copy)]
 pub(super) struct Variant<'l> {
-    pub(super) defined: &'l Defined<JobStanza>,
+    pub(super) defined: Defined<'l, JobStanza>,
     pub(super) job: &'l JobStanza,
     /// How deep it stands: 0 is the base job.
     pub(super) depth: u32,
@@ -74,12 +74,13 @@ fn walk<'l>(
         )));
     }
     stack.push(name.to_owned());
-    let Some(variants) = layout.jobs.get(name) else {
+    let mut variants = layout.jobs(name).peekable();
+    if variants.peek().is_none() {
         return Err(Unmatched::Broken(format!("Job {name} not defined")));
-    };
+    }
     let mut matched = false;
     for defined in variants {
-        let Some(job) = defined.get() else { continue };
+        let job = defined.object;
         if !applies(job.branches.as_deref(), defined.matches_implied(target.branch), target) {
             continue;
         }

@@ -93,17 +93,13 @@ struct Listed<'l> {
 fn listed<'l>(layout: &'l Layout, project: &ProjectName, pipeline: &str, target: Target<'_>) -> Listed<'l> {
     let mut found = Listed { stanzas: Vec::new(), variables: Map::new() };
     for defined in layout.stanzas_of(project) {
-        let Some(stanza) = defined.get() else {
-            continue;
-        };
+        let stanza = defined.object;
         if !applies(stanza.branches.as_deref(), defined.matches_implied(target.branch), target) {
             continue;
         }
         for template in &stanza.templates {
-            for defined in layout.templates.get(template).map(Vec::as_slice).unwrap_or_default() {
-                if let Some(template) = defined.get().filter(|_| defined.matches_implied(target.branch)) {
-                    found.add(defined.source(), template, pipeline);
-                }
+            for defined in layout.templates(template).filter(|defined| defined.matches_implied(target.branch)) {
+                found.add(defined.source(), defined.object, pipeline);
             }
         }
         found.add(defined.source(), stanza, pipeline);
@@ -260,7 +256,7 @@ fn build<'l>(
     if matching.is_empty() {
         return Err(Outcome::Skipped("no entry of the project is for this branch".to_owned()));
     }
-    if name == NOOP && !layout.jobs.contains_key(NOOP) {
+    if name == NOOP && layout.jobs(NOOP).next().is_none() {
         return Ok((blank(NOOP), None));
     }
     let checkout = matching.iter().rev().find_map(|entry| entry.job.override_checkout.as_deref());

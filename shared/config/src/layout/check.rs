@@ -1,88 +1,161 @@
 //! References between objects: what names something that is not there, or may not be used.
 
-use super::build::find_project;
-use super::{Defined, Layout};
-use crate::error::{ConfigError, Problem, ProblemKind};
+use super::Layout;
+use super::shelf::{Unit, short_hash};
+use crate::error::{Problem, ProblemKind};
 use crate::fragment::Source;
-use crate::objects::{Alternative, JobStanza, NodesetBody, NodesetRef, Parent, Place, ProjectStanza, RoleSource};
+use crate::objects::{
+    Alternative, JobStanza, NodesetBody, NodesetRef, ObjectKind, Parent, Place, ProjectStanza, RoleSource,
+    SecretStanza, Stanza,
+};
+use sluice_model::ProjectName;
 use sluice_model::job::NodeSet;
+use std::collections::BTreeSet;
 
 /// The job that is built in and does nothing.
 pub(crate) const NOOP: &str = "noop";
 
-/// Returns every broken reference of a layout.
-pub(super) fn references(layout: &Layout) -> Vec<ConfigError> {
-    let mut errors = Vec::new();
-    for defined in layout.jobs.values().flatten() {
-        let Some(job) = defined.get() else { continue };
-        Check { layout, source: defined.source(), stanza: format!("job {}", job.name), errors: &mut errors }.job(job);
-    }
-    for defined in layout.nodesets.values() {
-        let Some(nodeset) = defined.get() else {
-            continue;
-        };
-        let stanza = format!("nodeset {}", nodeset.name);
-        Check { layout, source: defined.source(), stanza, errors: &mut errors }.nodeset(&nodeset.body, nodeset.place);
-    }
-    for defined in layout.projects.values().flatten().chain(layout.templates.values().flatten()) {
-        project(layout, defined, &mut errors);
-    }
-    // A pattern of names puts one stanza on many projects.
-    errors.sort();
-    errors.dedup();
-    errors
+/// What a check can see of another object. Checks read names through [`Names`] only, so that an overlay knows what to check
+/// again: whatever asked for a name of which this changed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Facts {
+    /// Nothing bears the name.
+    Absent,
+    /// A job.
+    Job {
+        /// Whether a definition of it is final.
+        is_final: bool,
+        /// Whether it keeps its credentials to itself (Z4.4).
+        keeps_credentials: bool,
+    },
+    /// A secret, and the project it belongs to.
+    Secret(ProjectName),
+    /// Something of another kind.
+    Present,
 }
 
-fn project(layout: &Layout, defined: &Defined<ProjectStanza>, errors: &mut Vec<ConfigError>) {
-    let Some(project) = defined.get() else { return };
-    let name = project.name.clone().unwrap_or_else(|| defined.source().project.name().to_owned());
-    let mut check = Check { layout, source: defined.source(), stanza: format!("project {name}"), errors };
-    for template in project.templates.iter().filter(|template| !layout.templates.contains_key(*template)) {
-        let known = layout.templates.keys().map(String::as_str);
-        check.unknown(
-            project.place,
-            "templates",
-            format!("The project template \"{template}\" was not found."),
-            template,
-            known,
-        );
-    }
-    for (pipeline, jobs) in &project.pipelines {
-        if layout.pipeline(pipeline).is_none() {
-            let known = layout.pipelines.iter().map(|pipeline| pipeline.name.as_str());
-            check.unknown(
-                project.place,
-                pipeline,
-                format!("The pipeline \"{pipeline}\" was not found."),
-                pipeline,
-                known,
-            );
-        }
-        for job in &jobs.jobs {
-            if !layout.jobs.contains_key(&job.name) && job.name != NOOP {
-                check.unknown(
-                    job.place,
-                    pipeline,
-                    format!("Job {} not defined", job.name),
-                    &job.name,
-                    layout.job_names(),
-                );
+/// Returns what a check can see of a name.
+pub(super) fn facts(layout: &Layout, kind: ObjectKind, name: &str) -> Facts {
+    match kind {
+        ObjectKind::Job => {
+            let mut definitions = layout.jobs(name).map(|defined| defined.object).peekable();
+            if definitions.peek().is_none() {
+                return Facts::Absent;
             }
-            check.job(job);
+            let (mut is_final, mut keeps_credentials) = (false, false);
+            for job in definitions {
+                is_final |= job.is_final == Some(true);
+                keeps_credentials |= job.auth_inherit == Some(false);
+            }
+            Facts::Job { is_final, keeps_credentials }
         }
+        ObjectKind::Secret => match layout.one::<SecretStanza>(kind, name) {
+            Some(found) => Facts::Secret(found.source().project.clone()),
+            None => Facts::Absent,
+        },
+        _ if layout.entry(kind, name).is_some_and(|entry| !entry.accepted.is_empty()) => Facts::Present,
+        _ => Facts::Absent,
     }
+}
+
+/// The names of a layout, for one stanza that is checked; remembers what was asked for.
+struct Names<'c> {
+    layout: &'c Layout,
+    unit: Unit,
+    asked: &'c mut Vec<(u32, Unit)>,
+}
+
+impl<'c> Names<'c> {
+    fn facts(&mut self, kind: ObjectKind, name: &str) -> Facts {
+        self.asked.push((short_hash(kind, name), self.unit));
+        facts(self.layout, kind, name)
+    }
+
+    fn has(&mut self, kind: ObjectKind, name: &str) -> bool {
+        self.facts(kind, name) != Facts::Absent
+    }
+
+    /// Returns all names of a kind, to suggest one of them.
+    fn known(&self, kind: ObjectKind) -> impl Iterator<Item = &'c str> + use<'c> {
+        self.layout.names(kind)
+    }
+}
+
+/// What was found wrong with which stanza, and which stanza asked for which names.
+pub(super) type Found = (Vec<(Unit, Problem)>, Vec<(u32, Unit)>);
+
+/// Returns every broken reference of a layout.
+pub(super) fn all(layout: &Layout) -> Found {
+    let mut units: Vec<Unit> = layout.base.shelves.standing().map(|(_, _, unit)| unit).collect();
+    units.sort_unstable();
+    // A pattern of names puts one stanza on many projects.
+    units.dedup();
+    some(layout, units)
+}
+
+/// Returns every broken reference of some stanzas.
+pub(super) fn some(layout: &Layout, units: impl IntoIterator<Item = Unit>) -> Found {
+    let (mut errors, mut asked) = (Vec::new(), Vec::new());
+    for unit in units {
+        let Some((file, stanza)) = layout.stanza(unit) else { continue };
+        let name = match stanza {
+            Stanza::Job(job) => format!("job {}", job.name),
+            Stanza::Nodeset(nodeset) => format!("nodeset {}", nodeset.name),
+            Stanza::Project(project) | Stanza::ProjectTemplate(project) => {
+                let name = project.name.as_deref().unwrap_or_else(|| file.source().project.name());
+                format!("project {name}")
+            }
+            _ => continue,
+        };
+        let names = Names { layout, unit, asked: &mut asked };
+        let mut check = Check { names, source: file.source(), stanza: name, found: BTreeSet::new() };
+        match stanza {
+            Stanza::Job(job) => check.job(job),
+            Stanza::Nodeset(nodeset) => check.nodeset(&nodeset.body, nodeset.place),
+            Stanza::Project(project) | Stanza::ProjectTemplate(project) => check.project(project),
+            _ => {}
+        }
+        errors.extend(check.found.into_iter().map(|problem| (unit, problem)));
+    }
+    (errors, asked)
 }
 
 struct Check<'c> {
-    layout: &'c Layout,
+    names: Names<'c>,
     source: &'c Source,
     stanza: String,
-    errors: &'c mut Vec<ConfigError>,
+    /// In the order in which they stand, each once.
+    found: BTreeSet<Problem>,
 }
 
 impl Check<'_> {
+    fn project(&mut self, project: &ProjectStanza) {
+        for template in &project.templates {
+            if !self.names.has(ObjectKind::ProjectTemplate, template) {
+                let message = format!("The project template \"{template}\" was not found.");
+                let known = self.names.known(ObjectKind::ProjectTemplate);
+                self.unknown(project.place, "templates", message, template, known);
+            }
+        }
+        for (pipeline, jobs) in &project.pipelines {
+            if !self.names.has(ObjectKind::Pipeline, pipeline) {
+                let message = format!("The pipeline \"{pipeline}\" was not found.");
+                let known = self.names.known(ObjectKind::Pipeline);
+                self.unknown(project.place, pipeline, message, pipeline, known);
+            }
+            for job in &jobs.jobs {
+                if !self.names.has(ObjectKind::Job, &job.name) && job.name != NOOP {
+                    let message = format!("Job {} not defined", job.name);
+                    let known = self.names.known(ObjectKind::Job);
+                    self.unknown(job.place, pipeline, message, &job.name, known);
+                }
+                self.job(job);
+            }
+        }
+    }
+
     fn add(&mut self, problem: Problem) {
-        self.errors.push(self.source.error(problem.in_stanza(&self.stanza)));
+        self.found.insert(problem.in_stanza(&self.stanza));
     }
 
     fn unknown<'a>(
@@ -109,20 +182,20 @@ impl Check<'_> {
             None => {}
         }
         for secret in job.secrets.iter().flatten() {
-            match self.layout.secrets.get(&secret.secret) {
-                None => {
-                    let message = format!("The secret \"{}\" was not found.", secret.secret);
-                    let known: Vec<&str> = self.layout.secrets.keys().map(String::as_str).collect();
-                    self.unknown(job.place, "secrets", message, &secret.secret, known);
-                }
-                Some(found) if found.source().project != self.source.project => {
+            match self.names.facts(ObjectKind::Secret, &secret.secret) {
+                Facts::Secret(project) if project == self.source.project => {}
+                Facts::Secret(_) => {
                     let message = format!(
                         "Unable to use secret {}. Secrets must be defined in the same project in which they are used",
                         secret.secret
                     );
                     self.refuse(job.place, "secrets", message);
                 }
-                Some(_) => {}
+                _ => {
+                    let message = format!("The secret \"{}\" was not found.", secret.secret);
+                    let known = self.names.known(ObjectKind::Secret);
+                    self.unknown(job.place, "secrets", message, &secret.secret, known);
+                }
             }
         }
         for required in job.required_projects.iter().flat_map(|list| &list.value) {
@@ -138,7 +211,7 @@ impl Check<'_> {
         }
         let longest =
             [job.timeout_seconds, job.pre_timeout_seconds, job.post_timeout_seconds].into_iter().flatten().max();
-        if let (Some(limit), Some(longest)) = (self.layout.tenant().max_job_timeout_seconds, longest)
+        if let (Some(limit), Some(longest)) = (self.names.layout.tenant().max_job_timeout_seconds, longest)
             && longest > limit
         {
             let message = format!("The job \"{}\" exceeds tenant max-job-timeout {limit}.", job.name);
@@ -150,16 +223,16 @@ impl Check<'_> {
         let Parent::Named(parent) = &job.parent else {
             return;
         };
-        let Some(variants) = self.layout.jobs.get(parent) else {
+        let Facts::Job { is_final, keeps_credentials } = self.names.facts(ObjectKind::Job, parent) else {
             let message = format!("Job {parent} not defined");
-            return self.unknown(job.place, "parent", message, parent, self.layout.job_names());
+            let known = self.names.known(ObjectKind::Job);
+            return self.unknown(job.place, "parent", message, parent, known);
         };
-        let definitions: Vec<&JobStanza> = variants.iter().filter_map(Defined::get).collect();
-        if definitions.iter().any(|parent| parent.is_final == Some(true)) {
+        if is_final {
             let message = format!("The job \"{parent}\" is final and can not act as a parent");
             self.refuse(job.place, "parent", message);
         }
-        if definitions.iter().any(|parent| parent.auth_inherit == Some(false)) {
+        if keeps_credentials {
             let message = format!(
                 "The job \"{parent}\" keeps its credentials to itself (no \"inherit\" in \"auth\") and can not act as a parent"
             );
@@ -168,14 +241,14 @@ impl Check<'_> {
     }
 
     fn project_name(&mut self, name: &str, attribute: &str, place: Place) {
-        if let Err(problem) = find_project(self.layout.tenant(), name) {
+        if let Err(problem) = self.names.layout.base.ground.find(name) {
             self.add(problem.at(place).about(attribute));
         }
     }
 
     fn nodeset_name(&mut self, name: &str, place: Place) {
-        if !self.layout.nodesets.contains_key(name) {
-            let known: Vec<&str> = self.layout.nodesets.keys().map(String::as_str).collect();
+        if !self.names.has(ObjectKind::Nodeset, name) {
+            let known = self.names.known(ObjectKind::Nodeset);
             self.unknown(place, "nodeset", format!("The nodeset \"{name}\" was not found."), name, known);
         }
     }
@@ -195,7 +268,7 @@ impl Check<'_> {
     }
 
     fn nodes(&mut self, set: &NodeSet, place: Place) {
-        let tenant = self.layout.tenant();
+        let tenant = self.names.layout.tenant();
         for node in &set.nodes {
             let label = node.label.as_str();
             let allowed = tenant

@@ -1,30 +1,35 @@
 //! A tenant's layout: all its configuration put together, ready to be asked (Z2.1).
 //!
-//! A layout is a function of its [`LayoutSources`]; that is also how it is stored. Building is in `build`, the rules of trust and
-//! references in `check`, node providers in [`providers`].
+//! A layout is a function of its [`LayoutSources`]. [`ground`] puts files in order, [`settle`] decides which stanza stands where
+//! several claim a name, `check` follows references, [`providers`] resolves what nodes are made of; `build` does all of that
+//! for a whole tenant and [`overlay`] for an edit. Names are looked up in the overlay first and then in what lies below.
 
+mod ask;
 mod build;
 mod check;
+mod ground;
+mod overlay;
 pub mod providers;
+mod settle;
+mod shelf;
 
 pub(crate) use check::NOOP;
 pub use providers::{LabelConfig, ProviderConfig, SectionQuota, StaticNode};
 
 use crate::connection::Connections;
-use crate::error::{ConfigError, Severity};
+use crate::error::{ConfigError, Problem, Severity};
 use crate::fragment::{Fragment, Source};
-use crate::objects::{
-    JobStanza, NodesetStanza, ProjectStanza, QueueStanza, QueueType, SecretStanza, SemaphoreStanza, Stanza,
-};
+use crate::objects::{ObjectKind, Stanza};
 use crate::pipeline::Pipeline;
-use crate::tenant::{TenantConfig, TenantProject};
-use crate::{Pattern, Trust};
+use crate::tenant::TenantConfig;
+use ground::{File, FilePlace, Ground, sameness};
+use overlay::Over;
 use serde::{Deserialize, Serialize};
-use sluice_model::git::MergeMode;
-use sluice_model::id::digest;
-use sluice_model::{BranchName, PipelineName, ProjectName, QueueName};
+use settle::Object;
+use shelf::{Entry, Shelves, Unit};
+use sluice_model::{BranchName, ProjectName, QueueName};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What a layout is made from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,44 +48,124 @@ pub struct LayoutSources {
 /// A tenant's configuration with all names resolved. Objects with mistakes are left out; the mistakes are kept.
 #[derive(Debug, Clone)]
 pub struct Layout {
-    pub(crate) sources: LayoutSources,
+    base: Arc<Base>,
+    over: Option<Arc<Over>>,
+    /// Made when somebody asks: of an overlay few want them, and all of them cost as much as the tenant is large.
+    id: OnceLock<String>,
+    errors: OnceLock<Vec<ConfigError>>,
+    fragments: OnceLock<Vec<Arc<Fragment>>>,
+}
+
+/// A whole tenant as its repositories have it, with nothing laid over it.
+#[derive(Debug)]
+struct Base {
     id: String,
-    errors: Vec<ConfigError>,
+    ground: Ground,
+    /// In the order of configuration.
+    files: Vec<File>,
+    shelves: Shelves,
+    /// What is wrong with files, and why stanzas may not stand.
+    settled: build::Problems,
+    /// What is wrong with references.
+    checked: build::Problems,
     pipelines: Vec<Pipeline>,
-    pub(crate) jobs: BTreeMap<String, Vec<Defined<JobStanza>>>,
-    pub(crate) nodesets: BTreeMap<String, Defined<NodesetStanza>>,
-    pub(crate) secrets: BTreeMap<String, Defined<SecretStanza>>,
-    semaphores: BTreeMap<String, Defined<SemaphoreStanza>>,
-    queues: BTreeMap<String, Defined<QueueStanza>>,
-    pub(crate) templates: BTreeMap<String, Vec<Defined<ProjectStanza>>>,
-    /// Every stanza that applies to a project, in order; patterns of names are already spread.
-    projects: BTreeMap<ProjectName, Vec<Defined<ProjectStanza>>>,
     providers: Vec<ProviderConfig>,
+    provider_errors: Vec<ConfigError>,
+    /// Which stanza asked for which name, by the name's short hash; sorted.
+    references: Vec<(u32, Unit)>,
+}
+
+impl Base {
+    fn file(&self, number: u32) -> Option<&File> {
+        self.files.get(number as usize)
+    }
+
+    /// Returns the files of one project with their numbers; they stand together.
+    fn files_of(&self, project: usize) -> impl Iterator<Item = (u32, &File)> + Clone {
+        let first = self.files.partition_point(|file| file.place.project < project);
+        let files =
+            self.files.iter().enumerate().skip(first).take_while(move |(_, file)| file.place.project == project);
+        files.map(|(number, file)| (u32::try_from(number).unwrap_or(u32::MAX), file))
+    }
+
+    /// Returns the stanzas that asked for a name of this short hash, and perhaps a few that did not.
+    fn referring(&self, hash: u32) -> impl Iterator<Item = Unit> {
+        let first = self.references.partition_point(|(known, _)| *known < hash);
+        self.references.iter().skip(first).take_while(move |(known, _)| *known == hash).map(|(_, unit)| *unit)
+    }
+}
+
+/// All files that count, by their numbers.
+#[derive(Debug, Clone, Copy)]
+struct Files<'l> {
+    base: &'l [File],
+    more: &'l [File],
+}
+
+impl<'l> Files<'l> {
+    fn of(files: &'l [File]) -> Self {
+        Self { base: files, more: &[] }
+    }
+
+    fn get(self, number: u32) -> Option<&'l File> {
+        let number = number as usize;
+        self.base.get(number).or_else(|| self.more.get(number.checked_sub(self.base.len())?))
+    }
+
+    fn object<T: Object>(self, unit: Unit) -> Option<&'l T> {
+        T::of(self.get(unit.file)?.fragment.stanza(unit.stanza as usize)?)
+    }
+
+    /// Returns what the order of configuration compares.
+    fn place(self, unit: Unit) -> (Option<&'l FilePlace>, Unit) {
+        (self.get(unit.file).map(|file| &file.place), unit)
+    }
+}
+
+/// Where a mistake stands: a file, or a stanza of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Spot {
+    file: u32,
+    stanza: Option<u32>,
+}
+
+impl Spot {
+    fn of(unit: Unit) -> Self {
+        Self { file: unit.file, stanza: Some(unit.stanza) }
+    }
+
+    fn of_file(number: usize) -> Self {
+        Self { file: u32::try_from(number).unwrap_or(u32::MAX), stanza: None }
+    }
+
+    fn unit(self) -> Option<Unit> {
+        self.stanza.map(|stanza| Unit { file: self.file, stanza })
+    }
 }
 
 /// An object with the file it comes from.
-#[derive(Debug, Clone)]
-pub(crate) struct Defined<T> {
-    fragment: Arc<Fragment>,
-    stanza: usize,
-    /// Branches it is bound to because of where it stands; `None` for everywhere.
-    pub(crate) implied: Option<Arc<Vec<Pattern>>>,
-    pick: fn(&Stanza) -> Option<&T>,
+#[derive(Debug)]
+pub(crate) struct Defined<'l, T> {
+    file: &'l File,
+    pub(crate) object: &'l T,
 }
 
-impl<T> Defined<T> {
-    pub(crate) fn source(&self) -> &Source {
-        &self.fragment.source
+impl<T> Clone for Defined<'_, T> {
+    fn clone(&self) -> Self {
+        *self
     }
+}
 
-    /// Returns the object. It was there when the layout was built and a fragment never changes.
-    pub(crate) fn get(&self) -> Option<&T> {
-        self.fragment.stanzas.get(self.stanza).and_then(self.pick)
+impl<T> Copy for Defined<'_, T> {}
+
+impl<'l, T> Defined<'l, T> {
+    pub(crate) fn source(self) -> &'l Source {
+        self.file.source()
     }
 
     /// Returns whether a branch is one of those it is bound to; what has no branch (a tag) belongs everywhere.
-    pub(crate) fn matches_implied(&self, branch: Option<&str>) -> bool {
-        match (&self.implied, branch) {
+    pub(crate) fn matches_implied(self, branch: Option<&str>) -> bool {
+        match (&self.file.implied, branch) {
             (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches(branch)),
             _ => true,
         }
@@ -101,7 +186,7 @@ pub struct QueueSettings {
 }
 
 /// The proposed configuration of one branch of a project, all its files.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct BranchConfig {
     /// The project.
     pub project: ProjectName,
@@ -131,208 +216,196 @@ impl Layout {
         build::build(sources)
     }
 
+    fn of(base: Arc<Base>) -> Self {
+        Self { base, over: None, id: OnceLock::new(), errors: OnceLock::new(), fragments: OnceLock::new() }
+    }
+
     /// Returns the name of its content: equal sources have equal ids.
     pub fn id(&self) -> &str {
-        &self.id
+        match &self.over {
+            None => &self.base.id,
+            Some(_) => self.id.get_or_init(|| build::content_id(&self.base.ground, self.files().map(|(_, file)| file))),
+        }
     }
 
     /// Returns the layout as it would be with proposed configuration (Z6.6).
     ///
-    /// Fragments that did not change are not parsed again.
+    /// Its cost is that of the edit: files that are as they were are not looked at. What nodes are made of stays as it is
+    /// merged unless the scope is [`Scope::ToValidate`] (L3.3).
     #[must_use]
     pub fn overlay(&self, proposed: &[BranchConfig], scope: Scope) -> Self {
-        let counts = |project: &ProjectName| match (self.sources.tenant.project(project), scope) {
-            (Some(_), Scope::ToValidate) => true,
-            (Some(found), Scope::UntrustedOnly) => found.trust == Trust::Untrusted,
-            (None, _) => false,
-        };
-        let proposed: Vec<&BranchConfig> = proposed.iter().filter(|config| counts(&config.project)).collect();
-        let replaced: BTreeSet<(&ProjectName, &BranchName)> =
-            proposed.iter().map(|config| (&config.project, &config.branch)).collect();
-        let mut sources = self.sources.clone();
-        sources.fragments.retain(|fragment| !replaced.contains(&(&fragment.source.project, &fragment.source.branch)));
-        sources.fragments.extend(proposed.iter().flat_map(|config| config.fragments.iter().cloned()));
-        Self::build(sources)
+        overlay::overlay(self, proposed, scope)
     }
 
-    /// Returns the mistakes.
+    /// Returns the mistakes, in the order of configuration; those of providers last.
     pub fn errors(&self) -> &[ConfigError] {
-        &self.errors
+        self.errors.get_or_init(|| {
+            let files = self.numbered();
+            let mut found: Vec<(Spot, ConfigError)> = self.problems().collect();
+            if self.over.is_some() {
+                let place = |spot: Spot| files.get(spot.file).map(|file| &file.place);
+                found.sort_by(|(one, _), (other, _)| (place(*one), one.stanza).cmp(&(place(*other), other.stanza)));
+            }
+            let found = found.into_iter().map(|(_, error)| error);
+            found.chain(self.provider_errors().iter().cloned()).collect()
+        })
     }
 
     /// Returns the mistakes that `before` did not have: those that a change brings in. Warnings are left out.
     ///
-    /// A mistake that only moved within its file is not new.
+    /// A mistake that only moved within its file is not new. Of an overlay and what it was laid over, only what the edit
+    /// touched is compared.
     pub fn errors_since(&self, before: &Layout) -> Vec<ConfigError> {
-        let key = |error: &ConfigError| {
-            let problem = &error.problem;
-            (
-                error.project.clone(),
-                error.branch.clone(),
-                error.path.clone(),
-                problem.stanza.clone(),
-                problem.message.clone(),
-            )
+        let (old, new) = match &self.over {
+            Some(over) if before.over.is_none() && Arc::ptr_eq(&self.base, &before.base) => self.touched_errors(over),
+            _ => (before.errors().to_vec(), self.errors().to_vec()),
         };
-        let known: BTreeSet<_> = before.errors.iter().map(key).collect();
-        self.errors
-            .iter()
-            .filter(|error| error.problem.severity == Severity::Error && !known.contains(&key(error)))
+        let known: BTreeSet<_> = old.iter().map(sameness).collect();
+        new.iter()
+            .filter(|error| error.problem.severity == Severity::Error && !known.contains(&sameness(error)))
             .cloned()
             .collect()
     }
 
-    /// Returns the tenant it belongs to.
-    pub fn tenant(&self) -> &TenantConfig {
-        &self.sources.tenant
-    }
-
-    /// Returns the connections it was built with.
-    pub fn connections(&self) -> &Connections {
-        &self.sources.connections
-    }
-
-    /// Returns its files.
-    pub fn fragments(&self) -> &[Arc<Fragment>] {
-        &self.sources.fragments
-    }
-
-    /// Returns its pipelines in order.
-    pub fn pipelines(&self) -> &[Pipeline] {
-        &self.pipelines
-    }
-
-    /// Returns a pipeline.
-    pub fn pipeline(&self, name: &str) -> Option<&Pipeline> {
-        self.pipelines.iter().find(|pipeline| pipeline.name.as_str() == name)
-    }
-
-    /// Returns a project by its canonical name, or by its short name where only one has it.
-    pub fn project(&self, name: &str) -> Option<&TenantProject> {
-        let projects = &self.sources.tenant.projects;
-        if let Some(found) = projects.iter().find(|project| project.name.as_str() == name) {
-            return Some(found);
-        }
-        let mut short = projects.iter().filter(|project| project.name.name() == name);
-        short.next().filter(|_| short.next().is_none())
-    }
-
-    /// Returns the names of all jobs.
-    pub fn job_names(&self) -> impl Iterator<Item = &str> {
-        self.jobs.keys().map(String::as_str)
-    }
-
-    /// Returns the branches of a project as far as they are known.
-    pub fn branches(&self, project: &ProjectName) -> Vec<BranchName> {
-        match self.sources.branches.get(project) {
-            Some(branches) => branches.clone(),
-            None => {
-                let fragments = self.sources.fragments.iter().filter(|fragment| fragment.source.project == *project);
-                let found: BTreeSet<BranchName> = fragments.map(|fragment| fragment.source.branch.clone()).collect();
-                found.into_iter().collect()
-            }
-        }
-    }
-
-    /// Returns every stanza of a project in order, whatever the branch.
-    pub(crate) fn stanzas_of(&self, project: &ProjectName) -> &[Defined<ProjectStanza>] {
-        self.projects.get(project).map(Vec::as_slice).unwrap_or_default()
-    }
-
-    /// Returns the stanzas that apply to a project and branch, in order.
-    fn project_stanzas(&self, project: &ProjectName, branch: Option<&str>) -> Vec<&ProjectStanza> {
-        let is_meant = |defined: &&Defined<ProjectStanza>| {
-            let explicit = defined.get().and_then(|stanza| stanza.branches.as_ref());
-            match (explicit, branch) {
-                (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches(branch)),
-                _ => defined.matches_implied(branch),
-            }
+    /// Returns the mistakes of the files that an overlay touched, before and after.
+    fn touched_errors(&self, over: &Over) -> (Vec<ConfigError>, Vec<ConfigError>) {
+        let touched = over.resettled.iter().chain(&over.rechecked).map(|unit| unit.file);
+        let touched: BTreeSet<u32> = touched.chain(over.removed.iter().copied()).collect();
+        let base = &self.base;
+        let of_file = |number: &u32| {
+            let file = base.file(*number);
+            let spots = Spot { file: *number, stanza: None }..=Spot { file: *number, stanza: Some(u32::MAX) };
+            let problems =
+                base.settled.range(spots.clone()).chain(base.checked.range(spots)).flat_map(|(_, found)| found);
+            problems.filter_map(move |problem| Some(file?.source().error(problem.clone()))).collect::<Vec<_>>()
         };
-        self.stanzas_of(project).iter().filter(is_meant).filter_map(Defined::get).collect()
-    }
-
-    /// Returns every stanza of a project with its templates, templates first, whatever the branch.
-    fn stanzas_with_templates(&self, project: &ProjectName) -> Vec<&ProjectStanza> {
-        let mut found = Vec::new();
-        for stanza in self.stanzas_of(project).iter().filter_map(Defined::get) {
-            for template in &stanza.templates {
-                found.extend(
-                    self.templates.get(template).map(Vec::as_slice).unwrap_or_default().iter().filter_map(Defined::get),
-                );
-            }
-            found.push(stanza);
+        let mut old: Vec<ConfigError> = touched.iter().flat_map(of_file).collect();
+        let files = self.numbered();
+        let new = over.problems.iter().flat_map(|(spot, found)| found.iter().map(move |problem| (spot, problem)));
+        let mut new: Vec<ConfigError> =
+            new.filter_map(|(spot, problem)| Some(files.get(spot.file)?.source().error(problem.clone()))).collect();
+        if let Some((_, errors)) = &over.providers {
+            old.extend(base.provider_errors.iter().cloned());
+            new.extend(errors.iter().cloned());
         }
-        found
+        (old, new)
     }
 
-    /// Returns the pipelines a project takes part in, in the layout's order.
-    pub fn project_pipelines(&self, project: &ProjectName) -> Vec<PipelineName> {
-        let stanzas = self.stanzas_with_templates(project);
-        let takes_part =
-            |pipeline: &&Pipeline| stanzas.iter().any(|stanza| stanza.pipelines.contains_key(pipeline.name.as_str()));
-        self.pipelines.iter().filter(takes_part).map(|pipeline| pipeline.name.clone()).collect()
+    /// Returns every mistake of files and stanzas.
+    fn problems(&self) -> impl Iterator<Item = (Spot, ConfigError)> {
+        let files = self.numbered();
+        let over = self.over.as_deref();
+        let counts = move |spot: Spot, again: fn(&Over) -> &BTreeSet<Unit>| {
+            over.is_none_or(|over| {
+                !over.removed.contains(&spot.file) && spot.unit().is_none_or(|unit| !again(over).contains(&unit))
+            })
+        };
+        // Those of one stanza side by side.
+        let mut all: BTreeMap<Spot, Vec<&Problem>> = BTreeMap::new();
+        let settled = self.base.settled.iter().filter(move |(spot, _)| counts(**spot, |over| &over.resettled));
+        let checked = self.base.checked.iter().filter(move |(spot, _)| counts(**spot, |over| &over.rechecked));
+        for (spot, found) in settled.chain(checked).chain(over.iter().flat_map(|over| &over.problems)) {
+            all.entry(*spot).or_default().extend(found);
+        }
+        all.into_iter().flat_map(move |(spot, found)| {
+            let source = files.get(spot.file).map(File::source);
+            found.into_iter().filter_map(move |problem| Some((spot, source?.error(problem.clone()))))
+        })
     }
 
-    /// Returns the shared queue of a project in a pipeline (Z6.3).
-    pub fn queue(&self, project: &ProjectName, pipeline: &str) -> QueueSettings {
-        let stanzas = self.stanzas_with_templates(project);
-        // A project's own word counts before its templates', which come first in the list.
-        let of_project = stanzas.iter().rev().find_map(|stanza| stanza.queue.clone());
-        let of_pipeline = || stanzas.iter().rev().find_map(|stanza| stanza.pipelines.get(pipeline)?.queue.clone());
-        let name = of_project.or_else(of_pipeline);
-        let stanza = name.as_ref().and_then(|name| self.queues.get(name)).and_then(Defined::get);
-        let tenant_allows = self
-            .sources
-            .tenant
-            .project(project)
-            .and_then(|project| project.allow_circular_dependencies)
-            .or(self.sources.tenant.allow_circular_dependencies)
-            .unwrap_or(false);
-        QueueSettings {
-            name: name.map_or_else(|| QueueName(project.as_str().to_owned()), QueueName),
-            per_branch: stanza.is_some_and(|stanza| stanza.queue_type == QueueType::PerBranch),
-            allow_circular_dependencies: stanza.map_or(tenant_allows, |stanza| stanza.allow_circular_dependencies),
-            dependencies_by_topic: stanza.is_some_and(|stanza| stanza.dependencies_by_topic),
+    fn provider_errors(&self) -> &[ConfigError] {
+        let over = self.over.as_deref().and_then(|over| over.providers.as_ref());
+        over.map_or(&self.base.provider_errors, |(_, errors)| errors)
+    }
+
+    fn numbered(&self) -> Files<'_> {
+        Files {
+            base: &self.base.files,
+            more: self.over.as_deref().map(|over| over.files.as_slice()).unwrap_or_default(),
         }
     }
 
-    /// Returns how changes of a branch are put into it.
-    pub fn merge_mode(&self, project: &ProjectName, branch: &str) -> MergeMode {
-        self.project_stanzas(project, Some(branch)).iter().find_map(|stanza| stanza.merge_mode).unwrap_or_default()
+    /// Returns its files in the order of configuration, with their numbers.
+    fn files(&self) -> impl Iterator<Item = (u32, &File)> {
+        let over = self.over.as_deref();
+        let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let base = self.base.files.iter().enumerate().map(move |(index, file)| (number(index), file));
+        let base = base.filter(move |(number, _)| over.is_none_or(|over| !over.removed.contains(number)));
+        let more = over.into_iter().flat_map(|over| &over.files).enumerate();
+        let more = more.map(move |(index, file)| (number(self.base.files.len() + index), file));
+        let mut all: Vec<(u32, &File)> = base.chain(more).collect();
+        if over.is_some() {
+            all.sort_by(|(_, one), (_, other)| one.place.cmp(&other.place));
+        }
+        all.into_iter()
     }
 
-    /// Returns the branch of a project that is taken where a change's own does not exist.
-    pub fn default_branch(&self, project: &ProjectName) -> BranchName {
-        let stanzas = self.project_stanzas(project, None);
-        stanzas.iter().find_map(|stanza| stanza.default_branch.clone()).map_or_else(|| "master".into(), BranchName)
+    /// Returns what lays claim to a name.
+    fn entry(&self, kind: ObjectKind, name: &str) -> Option<&Entry> {
+        let over = self.over.as_deref().and_then(|over| over.shelves.get(kind, name));
+        over.or_else(|| self.base.shelves.get(kind, name))
     }
 
-    /// Returns how many may hold a semaphore; one that is not defined is held by one.
-    pub fn semaphore_max(&self, name: &str) -> u32 {
-        self.semaphores.get(name).and_then(Defined::get).map_or(1, |semaphore| semaphore.max)
+    /// Returns the names of a kind that something stands under.
+    fn names(&self, kind: ObjectKind) -> impl Iterator<Item = &str> {
+        let over = self.over.as_deref();
+        let below = self.base.shelves.of(kind);
+        let below = below.filter(move |(name, _)| over.is_none_or(|over| over.shelves.get(kind, name).is_none()));
+        let above = over.into_iter().flat_map(move |over| over.shelves.of(kind));
+        below.chain(above).filter(|(_, entry)| !entry.accepted.is_empty()).map(|(name, _)| name)
     }
 
-    /// Returns the providers of nodes with everything resolved (L3.2), in order of preference (L2.2).
-    pub fn providers(&self) -> &[ProviderConfig] {
-        &self.providers
+    fn stanza(&self, unit: Unit) -> Option<(&File, &Stanza)> {
+        let file = self.numbered().get(unit.file)?;
+        Some((file, file.fragment.stanza(unit.stanza as usize)?))
+    }
+
+    fn defined<T: Object>(&self, unit: Unit) -> Option<Defined<'_, T>> {
+        let (file, stanza) = self.stanza(unit)?;
+        Some(Defined { file, object: T::of(stanza)? })
+    }
+
+    /// Returns what stands under a name, in the order of configuration.
+    fn under<'l, T: Object>(
+        &'l self,
+        kind: ObjectKind,
+        name: &str,
+    ) -> impl Iterator<Item = Defined<'l, T>> + use<'l, T> {
+        let units = self.entry(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default();
+        units.iter().filter_map(|unit| self.defined(*unit))
+    }
+
+    /// Returns the object of which there is one by that name.
+    fn one<T: Object>(&self, kind: ObjectKind, name: &str) -> Option<Defined<'_, T>> {
+        self.under(kind, name).next()
+    }
+
+    /// Returns everything of a kind that stands, in the order of configuration.
+    fn standing<T: Object>(&self, kind: ObjectKind) -> Vec<Defined<'_, T>> {
+        let mut units: Vec<Unit> = self
+            .names(kind)
+            .flat_map(|name| self.entry(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default())
+            .copied()
+            .collect();
+        units.sort_by(|one, other| self.numbered().place(*one).cmp(&self.numbered().place(*other)));
+        units.into_iter().filter_map(|unit| self.defined(unit)).collect()
     }
 
     /// Returns it as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
+        let ground = &self.base.ground;
+        let sources = LayoutSources {
+            tenant: ground.tenant.clone(),
+            connections: ground.connections.clone(),
+            branches: ground.branches.clone(),
+            fragments: self.fragments().to_vec(),
+        };
         // Every key of the sources is a text, which is all that could fail.
-        serde_json::to_vec(&self.sources).unwrap_or_default()
+        serde_json::to_vec(&sources).unwrap_or_default()
     }
 
     /// Returns the layout of stored bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, LayoutDecodeError> {
         serde_json::from_slice(bytes).map(Self::build).map_err(LayoutDecodeError)
     }
-}
-
-/// Returns the name of the content of `sources`.
-fn content_id(sources: &LayoutSources) -> String {
-    let tenant = serde_json::to_string(&(&sources.tenant, &sources.connections, &sources.branches)).unwrap_or_default();
-    let mut parts = vec!["layout-1", tenant.as_str()];
-    parts.extend(sources.fragments.iter().map(|fragment| fragment.hash.as_str()));
-    digest(&parts)
 }

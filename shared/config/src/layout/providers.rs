@@ -1,7 +1,6 @@
 //! Providers of nodes with image, flavor, label and section applied in order (L3.2).
 
-use super::Defined;
-use super::build::Objects;
+use super::{Defined, Layout};
 use crate::error::{ConfigError, Problem, ProblemKind};
 use crate::objects::{ObjectKind, ProviderObject};
 use serde::{Deserialize, Serialize};
@@ -151,26 +150,24 @@ const NOT_OF_LABELS: [&str; 17] = [
 ];
 
 /// Returns every provider resolved, and what is wrong.
-pub(super) fn resolve(objects: &Objects, tenant: &TenantName) -> (Vec<ProviderConfig>, Vec<ConfigError>) {
-    let mut resolver = Resolver { objects, tenant, errors: Vec::new() };
-    let list = objects.get(&ObjectKind::Provider).map(Vec::as_slice).unwrap_or_default();
-    let providers = list.iter().filter_map(|defined| resolver.provider(defined)).collect();
+pub(super) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<ConfigError>) {
+    let mut resolver = Resolver { layout, tenant: &layout.tenant().name, errors: Vec::new() };
+    let list = layout.standing(ObjectKind::Provider);
+    let providers = list.into_iter().filter_map(|defined| resolver.provider(defined)).collect();
     (providers, resolver.errors)
 }
 
 struct Resolver<'o> {
-    objects: &'o Objects,
+    layout: &'o Layout,
     tenant: &'o TenantName,
     errors: Vec<ConfigError>,
 }
 
-type Found<'o> = (&'o Defined<ProviderObject>, &'o ProviderObject);
+type Found<'o> = (Defined<'o, ProviderObject>, &'o ProviderObject);
 
 impl<'o> Resolver<'o> {
     fn find(&self, kind: ObjectKind, name: &str) -> Option<Found<'o>> {
-        let list = self.objects.get(&kind).map(Vec::as_slice).unwrap_or_default();
-        list.iter()
-            .find_map(|defined| defined.get().filter(|object| object.name == name).map(|object| (defined, object)))
+        self.layout.one(kind, name).map(|defined| (defined, defined.object))
     }
 
     fn error(&mut self, (defined, object): Found<'_>, word: &str, attribute: &str, kind: ProblemKind, message: String) {
@@ -180,8 +177,8 @@ impl<'o> Resolver<'o> {
         self.errors.push(defined.source().error(problem));
     }
 
-    fn provider(&mut self, defined: &'o Defined<ProviderObject>) -> Option<ProviderConfig> {
-        let provider = defined.get()?;
+    fn provider(&mut self, defined: Defined<'o, ProviderObject>) -> Option<ProviderConfig> {
+        let provider = defined.object;
         let at = (defined, provider);
         let chain = self.sections(at)?;
         let (nearest, section) = *chain.first()?;
@@ -414,7 +411,7 @@ fn typed(merged: Map<String, Json>, identity: LabelIdentity) -> LabelConfig {
     }
 }
 
-fn canonical(defined: &Defined<ProviderObject>, name: &str) -> String {
+fn canonical(defined: Defined<'_, ProviderObject>, name: &str) -> String {
     format!("{}/{name}", defined.source().project)
 }
 

@@ -109,7 +109,7 @@ pub fn of_repository(text: &str) -> Vec<Problem> {
     };
     let fragment = parse(&SourceFile { source, text: text.to_owned() });
     let mut problems = fragment.problems.clone();
-    for stanza in &fragment.stanzas {
+    for stanza in fragment.stanzas() {
         if let Stanza::Pipeline(pipeline) = stanza {
             problems.extend(pipeline.resolve(&all_connections()).1);
         }

@@ -66,7 +66,7 @@ pub fn measure(data: &Path) -> Real {
                 Arc::new(parse(&SourceFile { source, text: text.clone() }))
             })
             .collect();
-        let stanzas = fragments.iter().map(|fragment| fragment.stanzas.len()).sum();
+        let stanzas = fragments.iter().map(|fragment| fragment.stanzas().count()).sum();
         let sources = LayoutSources { tenant, connections: connections.clone(), branches: BTreeMap::new(), fragments };
         (Layout::build(sources), stanzas)
     });

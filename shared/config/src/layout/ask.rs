@@ -1,0 +1,164 @@
+//! What a layout is asked: its projects, jobs, queues, modes and providers.
+
+use super::{Defined, Layout, QueueSettings};
+use crate::connection::Connections;
+use crate::fragment::Fragment;
+use crate::layout::ProviderConfig;
+use crate::objects::{
+    JobStanza, NodesetStanza, ObjectKind, ProjectStanza, QueueStanza, QueueType, SecretStanza, SemaphoreStanza,
+};
+use crate::pipeline::Pipeline;
+use crate::tenant::{TenantConfig, TenantProject};
+use sluice_model::git::MergeMode;
+use sluice_model::{BranchName, PipelineName, ProjectName, QueueName};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl Layout {
+    /// Returns the tenant it belongs to.
+    pub fn tenant(&self) -> &TenantConfig {
+        &self.base.ground.tenant
+    }
+
+    /// Returns the connections it was built with.
+    pub fn connections(&self) -> &Connections {
+        &self.base.ground.connections
+    }
+
+    /// Returns its files.
+    pub fn fragments(&self) -> &[Arc<Fragment>] {
+        self.fragments.get_or_init(|| self.files().map(|(_, file)| Arc::clone(&file.fragment)).collect())
+    }
+
+    /// Returns its pipelines in order.
+    pub fn pipelines(&self) -> &[Pipeline] {
+        let over = self.over.as_deref().and_then(|over| over.pipelines.as_ref());
+        over.unwrap_or(&self.base.pipelines)
+    }
+
+    /// Returns a pipeline.
+    pub fn pipeline(&self, name: &str) -> Option<&Pipeline> {
+        self.pipelines().iter().find(|pipeline| pipeline.name.as_str() == name)
+    }
+
+    /// Returns a project by its canonical name, or by its short name where only one has it.
+    pub fn project(&self, name: &str) -> Option<&TenantProject> {
+        self.base.ground.find(name).ok()
+    }
+
+    /// Returns the names of all jobs.
+    pub fn job_names(&self) -> impl Iterator<Item = &str> {
+        self.names(ObjectKind::Job)
+    }
+
+    /// Returns the branches of a project as far as they are known.
+    pub fn branches(&self, project: &ProjectName) -> Vec<BranchName> {
+        if let Some(branches) = self.base.ground.branches.get(project) {
+            return branches.clone();
+        }
+        let files = self.files().filter(|(_, file)| file.source().project == *project);
+        let found: BTreeSet<BranchName> = files.map(|(_, file)| file.source().branch.clone()).collect();
+        found.into_iter().collect()
+    }
+
+    /// Returns every stanza of a project in order, whatever the branch.
+    pub(crate) fn stanzas_of<'l>(
+        &'l self,
+        project: &ProjectName,
+    ) -> impl Iterator<Item = Defined<'l, ProjectStanza>> + use<'l> {
+        self.under(ObjectKind::Project, project.as_str())
+    }
+
+    /// Returns the stanzas that apply to a project and branch, in order.
+    fn project_stanzas(&self, project: &ProjectName, branch: Option<&str>) -> Vec<&ProjectStanza> {
+        let is_meant = |defined: &Defined<'_, ProjectStanza>| match (&defined.object.branches, branch) {
+            (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches(branch)),
+            _ => defined.matches_implied(branch),
+        };
+        self.stanzas_of(project).filter(is_meant).map(|defined| defined.object).collect()
+    }
+
+    /// Returns every stanza of a project with its templates, templates first, whatever the branch.
+    fn stanzas_with_templates(&self, project: &ProjectName) -> Vec<&ProjectStanza> {
+        let mut found = Vec::new();
+        for stanza in self.stanzas_of(project).map(|defined| defined.object) {
+            for template in &stanza.templates {
+                found.extend(self.templates(template).map(|defined| defined.object));
+            }
+            found.push(stanza);
+        }
+        found
+    }
+
+    /// Returns the pipelines a project takes part in, in the layout's order.
+    pub fn project_pipelines(&self, project: &ProjectName) -> Vec<PipelineName> {
+        let stanzas = self.stanzas_with_templates(project);
+        let takes_part =
+            |pipeline: &&Pipeline| stanzas.iter().any(|stanza| stanza.pipelines.contains_key(pipeline.name.as_str()));
+        self.pipelines().iter().filter(takes_part).map(|pipeline| pipeline.name.clone()).collect()
+    }
+
+    /// Returns the shared queue of a project in a pipeline (Z6.3).
+    pub fn queue(&self, project: &ProjectName, pipeline: &str) -> QueueSettings {
+        let stanzas = self.stanzas_with_templates(project);
+        // A project's own word counts before its templates', which come first in the list.
+        let of_project = stanzas.iter().rev().find_map(|stanza| stanza.queue.clone());
+        let of_pipeline = || stanzas.iter().rev().find_map(|stanza| stanza.pipelines.get(pipeline)?.queue.clone());
+        let name = of_project.or_else(of_pipeline);
+        let stanza = name.as_ref().and_then(|name| self.one::<QueueStanza>(ObjectKind::Queue, name));
+        let stanza = stanza.map(|defined| defined.object);
+        let ground = &self.base.ground;
+        let tenant_allows = ground
+            .project(project)
+            .and_then(|(_, project)| project.allow_circular_dependencies)
+            .or(ground.tenant.allow_circular_dependencies)
+            .unwrap_or(false);
+        QueueSettings {
+            name: name.map_or_else(|| QueueName(project.as_str().to_owned()), QueueName),
+            per_branch: stanza.is_some_and(|stanza| stanza.queue_type == QueueType::PerBranch),
+            allow_circular_dependencies: stanza.map_or(tenant_allows, |stanza| stanza.allow_circular_dependencies),
+            dependencies_by_topic: stanza.is_some_and(|stanza| stanza.dependencies_by_topic),
+        }
+    }
+
+    /// Returns how changes of a branch are put into it.
+    pub fn merge_mode(&self, project: &ProjectName, branch: &str) -> MergeMode {
+        self.project_stanzas(project, Some(branch)).iter().find_map(|stanza| stanza.merge_mode).unwrap_or_default()
+    }
+
+    /// Returns the branch of a project that is taken where a change's own does not exist.
+    pub fn default_branch(&self, project: &ProjectName) -> BranchName {
+        let stanzas = self.project_stanzas(project, None);
+        stanzas.iter().find_map(|stanza| stanza.default_branch.clone()).map_or_else(|| "master".into(), BranchName)
+    }
+
+    /// Returns how many may hold a semaphore; one that is not defined is held by one.
+    pub fn semaphore_max(&self, name: &str) -> u32 {
+        let found = self.one::<SemaphoreStanza>(ObjectKind::Semaphore, name);
+        found.map_or(1, |semaphore| semaphore.object.max)
+    }
+
+    /// Returns the providers of nodes with everything resolved (L3.2), in order of preference (L2.2).
+    pub fn providers(&self) -> &[ProviderConfig] {
+        let over = self.over.as_deref().and_then(|over| over.providers.as_ref());
+        over.map_or(&self.base.providers, |(providers, _)| providers)
+    }
+
+    /// Returns the definitions of a job, in order.
+    pub(crate) fn jobs<'l>(&'l self, name: &str) -> impl Iterator<Item = Defined<'l, JobStanza>> + use<'l> {
+        self.under(ObjectKind::Job, name)
+    }
+
+    /// Returns the definitions of a template, in order.
+    pub(crate) fn templates<'l>(&'l self, name: &str) -> impl Iterator<Item = Defined<'l, ProjectStanza>> + use<'l> {
+        self.under(ObjectKind::ProjectTemplate, name)
+    }
+
+    pub(crate) fn nodeset(&self, name: &str) -> Option<Defined<'_, NodesetStanza>> {
+        self.one(ObjectKind::Nodeset, name)
+    }
+
+    pub(crate) fn secret(&self, name: &str) -> Option<Defined<'_, SecretStanza>> {
+        self.one(ObjectKind::Secret, name)
+    }
+}

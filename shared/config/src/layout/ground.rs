@@ -1,0 +1,210 @@
+//! What a layout stands on, whatever its files say: the tenant, its connections, its projects by name; and the order of files.
+
+use crate::connection::Connections;
+use crate::error::{Problem, ProblemKind};
+use crate::fragment::{Fragment, Source, Trust, config_paths};
+use crate::objects::{ObjectKind, Place};
+use crate::tenant::{TenantConfig, TenantProject};
+use crate::{ConfigError, Pattern};
+use sluice_model::id::digest;
+use sluice_model::{BranchName, ProjectName};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// What no file alters.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    pub(super) tenant: TenantConfig,
+    pub(super) connections: Connections,
+    pub(super) branches: BTreeMap<ProjectName, Vec<BranchName>>,
+    /// The name of all of the above.
+    pub(super) digest: String,
+    /// Places in the tenant's list of projects.
+    by_name: HashMap<ProjectName, usize>,
+    by_short_name: HashMap<String, Vec<usize>>,
+}
+
+/// A file in its place.
+#[derive(Debug, Clone)]
+pub(crate) struct File {
+    pub(super) fragment: Arc<Fragment>,
+    pub(super) place: FilePlace,
+    /// Branches its jobs and projects are bound to where they name none; `None` for everywhere.
+    pub(super) implied: Option<Arc<Vec<Pattern>>>,
+}
+
+/// Where a file stands in the order in which configuration counts: projects as the tenant lists them, the default branch and
+/// then the others by name, the repository's own paths and then the tenant's extra ones as listed, each by name (Z4.2).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FilePlace {
+    pub(super) project: usize,
+    branch: BranchRank,
+    name: BranchName,
+    folder: usize,
+    path: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum BranchRank {
+    Default,
+    Other,
+}
+
+impl File {
+    pub(crate) fn source(&self) -> &Source {
+        &self.fragment.source
+    }
+
+    /// Returns a mistake in a stanza of this file.
+    pub(super) fn problem(kind: ProblemKind, stanza: &str, place: Place, message: impl Into<String>) -> Problem {
+        Problem::new(kind, place.start, place.end, message).in_stanza(stanza)
+    }
+}
+
+impl Ground {
+    pub(super) fn new(
+        tenant: TenantConfig,
+        connections: Connections,
+        branches: BTreeMap<ProjectName, Vec<BranchName>>,
+    ) -> Self {
+        let text = serde_json::to_string(&(&tenant, &connections, &branches)).unwrap_or_default();
+        let mut by_name = HashMap::with_capacity(tenant.projects.len());
+        let mut by_short_name: HashMap<String, Vec<usize>> = HashMap::with_capacity(tenant.projects.len());
+        for (rank, project) in tenant.projects.iter().enumerate() {
+            by_name.entry(project.name.clone()).or_insert(rank);
+            by_short_name.entry(project.name.name().to_owned()).or_default().push(rank);
+        }
+        Self { digest: digest(&["ground-1", &text]), tenant, connections, branches, by_name, by_short_name }
+    }
+
+    /// Returns a project by its canonical name, and its place in the tenant's list.
+    pub(super) fn project(&self, name: &ProjectName) -> Option<(usize, &TenantProject)> {
+        let rank = *self.by_name.get(name)?;
+        Some((rank, self.tenant.projects.get(rank)?))
+    }
+
+    pub(super) fn project_of(&self, file: &File) -> Option<&TenantProject> {
+        self.tenant.projects.get(file.place.project)
+    }
+
+    /// Finds a project by canonical or short name.
+    pub(crate) fn find(&self, name: &str) -> Result<&TenantProject, NoProject> {
+        if let Some((_, found)) = self.project(&ProjectName(name.to_owned())) {
+            return Ok(found);
+        }
+        let short = self.by_short_name.get(name).map(Vec::as_slice).unwrap_or_default();
+        let mut short = short.iter().filter_map(|rank| self.tenant.projects.get(*rank));
+        match (short.next(), short.next()) {
+            (Some(found), None) => Ok(found),
+            (Some(one), Some(other)) => {
+                let message = format!(
+                    "Project name \"{name}\" is ambiguous: it is {} and {}; use the canonical name",
+                    one.name, other.name
+                );
+                Err(NoProject { message, suggestion: None })
+            }
+            (None, _) => {
+                let known = self.tenant.projects.iter().map(|project| project.name.name());
+                let suggestion = crate::error::nearest(name, known).map(str::to_owned);
+                Err(NoProject { message: format!("The project \"{name}\" was not found."), suggestion })
+            }
+        }
+    }
+
+    /// Puts files in order; drops what the tenant does not read.
+    pub(super) fn in_order(&self, fragments: Vec<Arc<Fragment>>) -> Vec<File> {
+        let mut groups: BTreeMap<(usize, BranchName), Vec<Arc<Fragment>>> = BTreeMap::new();
+        for fragment in fragments {
+            let Some((rank, project)) = self.project(&fragment.source.project) else { continue };
+            if self.tenant.reads_branch(project, fragment.source.branch.as_str()) {
+                groups.entry((rank, fragment.source.branch.clone())).or_default().push(fragment);
+            }
+        }
+        let mut branches: BTreeMap<usize, usize> = BTreeMap::new();
+        for (rank, _) in groups.keys() {
+            *branches.entry(*rank).or_default() += 1;
+        }
+        let mut files: Vec<File> = groups
+            .into_iter()
+            .flat_map(|((rank, _), fragments)| {
+                let seen = branches.get(&rank).copied().unwrap_or_default();
+                self.group(rank, fragments, seen)
+            })
+            .collect();
+        files.sort_by(|one, other| one.place.cmp(&other.place));
+        files
+    }
+
+    /// Gives the files of one branch of a project their places. `seen` is the number of branches with files.
+    pub(super) fn group(&self, project: usize, fragments: Vec<Arc<Fragment>>, seen: usize) -> Vec<File> {
+        let Some(config) = self.tenant.projects.get(project) else { return Vec::new() };
+        let branched = self.branches.get(&config.name).map_or(seen, Vec::len) > 1;
+        let paths: Vec<String> = fragments.iter().map(|fragment| fragment.source.path.clone()).collect();
+        let extra = &config.extra_config_paths;
+        let own: BTreeSet<&str> = if extra.is_empty() {
+            BTreeSet::new()
+        } else {
+            config_paths(paths.iter().map(String::as_str), &[]).into_iter().collect()
+        };
+        let folder = |path: &str| {
+            let is_in = |root: &&String| if root.ends_with('/') { path.starts_with(*root) } else { path == *root };
+            if own.contains(path) { 0 } else { extra.iter().position(|root| is_in(&root)).map_or(0, |place| place + 1) }
+        };
+        let mut files: Vec<File> = fragments
+            .into_iter()
+            .map(|fragment| {
+                let name = fragment.source.branch.clone();
+                let branch =
+                    if matches!(name.as_str(), "master" | "main") { BranchRank::Default } else { BranchRank::Other };
+                let path = fragment.source.path.clone();
+                let place = FilePlace { project, branch, name, folder: folder(&path), path };
+                let implied = implied(&fragment, config, branched).map(Arc::new);
+                File { fragment, place, implied }
+            })
+            .collect();
+        files.sort_by(|one, other| one.place.cmp(&other.place));
+        files
+    }
+}
+
+/// Returns the branches that jobs and projects of a file are bound to where they name none (Z4.2).
+fn implied(fragment: &Fragment, project: &TenantProject, branched: bool) -> Option<Vec<Pattern>> {
+    let own = || {
+        let branches = fragment.pragma.implied_branches.clone();
+        branches.unwrap_or_else(|| vec![Pattern::exactly(fragment.source.branch.as_str())])
+    };
+    match fragment.pragma.implied_branch_matchers.or(project.implied_branch_matchers) {
+        Some(true) => return Some(own()),
+        Some(false) => return None,
+        None => {}
+    }
+    if fragment.source.trust == Trust::Config {
+        return None;
+    }
+    (fragment.pragma.implied_branches.is_some() || branched).then(own)
+}
+
+/// A name that is no project of the tenant.
+pub(crate) struct NoProject {
+    message: String,
+    suggestion: Option<String>,
+}
+
+impl NoProject {
+    pub(crate) fn at(self, place: Place) -> Problem {
+        let mut problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, self.message);
+        problem.suggestion = self.suggestion;
+        problem
+    }
+}
+
+/// Returns the word of a kind of objects.
+pub(super) fn word(kind: ObjectKind) -> &'static str {
+    ObjectKind::WORDS.iter().find(|(_, one)| *one == kind).map_or("object", |(word, _)| word)
+}
+
+/// Returns what makes two mistakes the same, wherever in the file they have moved to.
+pub(super) fn sameness(error: &ConfigError) -> (&str, &str, &str, &str, &str) {
+    let problem = &error.problem;
+    (error.project.as_str(), error.branch.as_str(), &error.path, &problem.stanza, &problem.message)
+}

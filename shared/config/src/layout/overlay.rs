@@ -1,0 +1,180 @@
+//! A layout as proposed files would have it, laid over the layout it is compared with: it costs what the edit costs.
+//!
+//! Only names are settled again to which an edited file lays claim, before or after; and of all other stanzas only those are
+//! checked again that refer to a name of which something has changed that a check can see ([`check::Facts`]).
+
+use super::build::{Problems, claims_of, pipelines, take};
+use super::check;
+use super::ground::File;
+use super::shelf::{Shelves, Unit, short_hash};
+use super::{Base, BranchConfig, Files, Layout, Scope, Spot, providers, settle};
+use crate::error::ConfigError;
+use crate::fragment::{Fragment, Trust};
+use crate::layout::ProviderConfig;
+use crate::objects::ObjectKind;
+use crate::pipeline::Pipeline;
+use sluice_model::{BranchName, ProjectName};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What is otherwise than in the base.
+#[derive(Debug, Default)]
+pub(super) struct Over {
+    /// What was proposed, as far as it counts.
+    proposed: Vec<(BranchConfig, Scope)>,
+    /// Files of the base that no longer count.
+    pub(super) removed: BTreeSet<u32>,
+    /// Files that count besides; their numbers follow those of the base.
+    pub(super) files: Vec<File>,
+    /// Entries that take the place of the base's.
+    pub(super) shelves: Shelves,
+    /// Stanzas whose right to stand was decided again: what is wrong with that is in `problems` now.
+    pub(super) resettled: BTreeSet<Unit>,
+    /// Stanzas whose references were checked again: what is wrong with those is in `problems` now.
+    pub(super) rechecked: BTreeSet<Unit>,
+    /// What is wrong with new files, and with what was decided or checked again.
+    pub(super) problems: Problems,
+    pub(super) pipelines: Option<Vec<Pipeline>>,
+    pub(super) providers: Option<(Vec<ProviderConfig>, Vec<ConfigError>)>,
+}
+
+/// Returns `layout` with proposed configuration; what was proposed to it before stays, unless it is proposed anew.
+pub(super) fn overlay(layout: &Layout, proposed: &[BranchConfig], scope: Scope) -> Layout {
+    let base = &layout.base;
+    let mut all: BTreeMap<(&ProjectName, &BranchName), (&BranchConfig, Scope)> = BTreeMap::new();
+    let before = layout.over.iter().flat_map(|over| over.proposed.iter().map(|(config, scope)| (config, *scope)));
+    for (config, scope) in before.chain(proposed.iter().map(|config| (config, scope))) {
+        let counts = match base.ground.project(&config.project) {
+            Some((_, project)) => scope == Scope::ToValidate || project.trust == Trust::Untrusted,
+            None => false,
+        };
+        if counts {
+            all.insert((&config.project, &config.branch), (config, scope));
+        }
+    }
+    let mut over =
+        Over { proposed: all.values().map(|(config, scope)| ((*config).clone(), *scope)).collect(), ..Over::default() };
+    let keeps_nodes = all.values().all(|(_, scope)| *scope == Scope::UntrustedOnly);
+    replace_files(base, &all, &mut over);
+    if over.files.is_empty() && over.removed.is_empty() {
+        return Layout::of(Arc::clone(base));
+    }
+    let claimed = claim(base, &mut over, keeps_nodes);
+    let touched = claimed.keys().cloned().collect();
+    settle_again(base, &mut over, claimed);
+    judge(Layout { over: Some(Arc::new(over)), ..Layout::of(Arc::clone(base)) }, &touched)
+}
+
+/// Takes out the files that are no longer as they were and puts in the new ones; a file that is the same stays.
+fn replace_files(base: &Base, all: &BTreeMap<(&ProjectName, &BranchName), (&BranchConfig, Scope)>, over: &mut Over) {
+    let mut by_project: BTreeMap<usize, Vec<&BranchConfig>> = BTreeMap::new();
+    for (config, _) in all.values() {
+        let Some((rank, project)) = base.ground.project(&config.project) else { continue };
+        if base.ground.tenant.reads_branch(project, config.branch.as_str()) {
+            by_project.entry(rank).or_default().push(config);
+        }
+    }
+    for (rank, configs) in by_project {
+        let old = base.files_of(rank);
+        let mut branches: BTreeMap<&BranchName, Vec<Arc<Fragment>>> = BTreeMap::new();
+        for (_, file) in old.clone() {
+            branches.entry(&file.source().branch).or_default().push(Arc::clone(&file.fragment));
+        }
+        for config in &configs {
+            branches.insert(&config.branch, config.fragments.clone());
+        }
+        branches.retain(|_, fragments| !fragments.is_empty());
+        let seen = branches.len();
+        // Also branches that nobody proposes anything for: what they are bound to depends on how many there are.
+        let new: Vec<File> =
+            branches.into_values().flat_map(|fragments| base.ground.group(rank, fragments, seen)).collect();
+        let same = |one: &File, other: &File| {
+            one.fragment.hash == other.fragment.hash && one.place == other.place && one.implied == other.implied
+        };
+        let mut stays: BTreeSet<u32> = BTreeSet::new();
+        for file in new {
+            match old.clone().find(|(number, known)| !stays.contains(number) && same(known, &file)) {
+                Some((number, _)) => {
+                    stays.insert(number);
+                }
+                None => over.files.push(file),
+            }
+        }
+        over.removed.extend(old.map(|(number, _)| number).filter(|number| !stays.contains(number)));
+    }
+}
+
+/// New claimants by what they lay claim to; a name that is only given up has none.
+type Claimed = BTreeMap<(ObjectKind, String), Vec<Unit>>;
+
+/// Returns every name to which a file that came or went lays claim; notes what is wrong with new files.
+fn claim(base: &Base, over: &mut Over, keeps_nodes: bool) -> Claimed {
+    let mut claimed = Claimed::new();
+    // What nodes are made of takes effect when it is merged, not before (L3.3).
+    let counts = |kind: ObjectKind| !(keeps_nodes && kind.is_provider_config());
+    for number in &over.removed {
+        let Some(file) = base.file(*number) else { continue };
+        claims_of(&base.ground, file, *number as usize, &mut Problems::new(), |kind, name, _| {
+            if counts(kind) {
+                claimed.entry((kind, name.to_owned())).or_default();
+            }
+        });
+    }
+    for (index, file) in over.files.iter().enumerate() {
+        claims_of(&base.ground, file, base.files.len() + index, &mut over.problems, |kind, name, unit| {
+            if counts(kind) {
+                claimed.entry((kind, name.to_owned())).or_default().push(unit);
+            }
+        });
+    }
+    claimed
+}
+
+/// Decides again between those that lay claim to the names.
+fn settle_again(base: &Base, over: &mut Over, claimed: Claimed) {
+    let files = Files { base: &base.files, more: &over.files };
+    for ((kind, name), new) in claimed {
+        let old = base.shelves.get(kind, &name);
+        let mut claimants: Vec<Unit> = old.iter().flat_map(|entry| entry.claimants()).collect();
+        claimants.retain(|unit| !over.removed.contains(&unit.file));
+        claimants.extend(new);
+        claimants.sort_by(|one, other| files.place(*one).cmp(&files.place(*other)));
+        let settled = settle::settle(&base.ground, files, kind, &name, &claimants);
+        over.shelves.put(kind, &name, take(settled, &mut over.problems));
+    }
+}
+
+/// Checks what stands anew and what refers to it, and makes pipelines and providers where their objects changed.
+fn judge(mut layout: Layout, touched: &BTreeSet<(ObjectKind, String)>) -> Layout {
+    let base = Arc::clone(&layout.base);
+    let before = Layout::of(Arc::clone(&base));
+    let mut claimants: BTreeSet<Unit> = BTreeSet::new();
+    let mut standing: BTreeSet<Unit> = BTreeSet::new();
+    let mut referring: BTreeSet<Unit> = BTreeSet::new();
+    for (kind, name) in touched {
+        if let Some(entry) = layout.entry(*kind, name) {
+            claimants.extend(entry.claimants());
+            standing.extend(&entry.accepted);
+        }
+        if check::facts(&before, *kind, name) != check::facts(&layout, *kind, name) {
+            referring.extend(base.referring(short_hash(*kind, name)));
+        }
+    }
+    let is_gone = |unit: &Unit| layout.over.as_ref().is_some_and(|over| over.removed.contains(&unit.file));
+    referring.retain(|unit| !claimants.contains(unit) && !is_gone(unit));
+    standing.extend(&referring);
+    let found = check::some(&layout, standing.iter().copied()).0;
+    let has = |wanted: fn(ObjectKind) -> bool| touched.iter().any(|(kind, _)| wanted(*kind));
+    let pipelines = has(|kind| kind == ObjectKind::Pipeline).then(|| pipelines(&layout));
+    let providers = has(ObjectKind::is_provider_config).then(|| providers::resolve(&layout));
+    // Nobody else has it yet.
+    if let Some(over) = layout.over.as_mut().and_then(Arc::get_mut) {
+        for (unit, problem) in found {
+            over.problems.entry(Spot::of(unit)).or_default().push(problem);
+        }
+        over.rechecked = claimants.union(&referring).copied().collect();
+        over.resettled = claimants;
+        (over.pipelines, over.providers) = (pipelines, providers);
+    }
+    layout
+}

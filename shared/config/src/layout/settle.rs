@@ -1,0 +1,313 @@
+//! Which stanzas may stand: what each may do by itself, and who of several with one name is in whose way.
+
+use super::Files;
+use super::ground::{File, Ground, word};
+use super::shelf::{Entry, Unit};
+use crate::Pattern;
+use crate::error::{Problem, ProblemKind};
+use crate::fragment::Trust;
+use crate::objects::{
+    JobStanza, NodesetStanza, ObjectKind, Parent, PipelineStanza, Place, ProjectStanza, ProviderObject, QueueStanza,
+    SecretStanza, SemaphoreStanza, Stanza,
+};
+use crate::tenant::TenantProject;
+
+/// An object that stanzas define.
+pub(crate) trait Object: 'static {
+    /// Returns the object of a stanza, if it is one of this sort.
+    fn of(stanza: &Stanza) -> Option<&Self>;
+}
+
+macro_rules! objects {
+    ($($object:ty: $($kind:ident)|+),+ $(,)?) => {
+        $(impl Object for $object {
+            fn of(stanza: &Stanza) -> Option<&Self> {
+                match stanza {
+                    $(Stanza::$kind(found))|+ => Some(found),
+                    _ => None,
+                }
+            }
+        })+
+    };
+}
+
+objects! {
+    PipelineStanza: Pipeline,
+    JobStanza: Job,
+    NodesetStanza: Nodeset,
+    QueueStanza: Queue,
+    SecretStanza: Secret,
+    SemaphoreStanza: Semaphore,
+    ProjectStanza: Project | ProjectTemplate,
+    ProviderObject: Image | Flavor | Label | Section | Provider,
+}
+
+/// Returns the names that a stanza lays claim to, whoever else does, or why it may not.
+pub(super) fn claims<'f>(
+    ground: &'f Ground,
+    file: &'f File,
+    stanza: &'f Stanza,
+) -> Result<Vec<(ObjectKind, &'f str)>, Problem> {
+    let Some(project) = ground.project_of(file) else { return Ok(Vec::new()) };
+    let (kind, name) = match stanza {
+        Stanza::Pragma(_) => return Ok(Vec::new()),
+        Stanza::Pipeline(found) => {
+            if file.source().trust == Trust::Untrusted {
+                let message = "Pipelines may not be defined in untrusted repositories, only in config repositories";
+                let stanza = format!("pipeline {}", found.name);
+                return Err(File::problem(ProblemKind::NotPermitted, &stanza, found.place, message));
+            }
+            (ObjectKind::Pipeline, found.name.as_str())
+        }
+        Stanza::Job(found) => (ObjectKind::Job, found.name.as_str()),
+        Stanza::Project(_) => (ObjectKind::Project, ""),
+        Stanza::ProjectTemplate(found) => (ObjectKind::ProjectTemplate, found.name.as_deref().unwrap_or_default()),
+        Stanza::Nodeset(found) => (ObjectKind::Nodeset, found.name.as_str()),
+        Stanza::Queue(found) => (ObjectKind::Queue, found.name.as_str()),
+        Stanza::Secret(found) => (ObjectKind::Secret, found.name.as_str()),
+        Stanza::Semaphore(found) => (ObjectKind::Semaphore, found.name.as_str()),
+        Stanza::Image(found) => (ObjectKind::Image, found.name.as_str()),
+        Stanza::Flavor(found) => (ObjectKind::Flavor, found.name.as_str()),
+        Stanza::Label(found) => (ObjectKind::Label, found.name.as_str()),
+        Stanza::Section(found) => (ObjectKind::Section, found.name.as_str()),
+        Stanza::Provider(found) => (ObjectKind::Provider, found.name.as_str()),
+    };
+    if !project.kinds.contains(&kind) {
+        return Ok(Vec::new());
+    }
+    match stanza {
+        Stanza::Job(job) => may_define(ground, file, project, job)?,
+        Stanza::Project(stanza) => {
+            let targets = targets(ground, file, project, stanza)?;
+            return Ok(targets.into_iter().map(|name| (ObjectKind::Project, name)).collect());
+        }
+        _ => {}
+    }
+    Ok(vec![(kind, name)])
+}
+
+fn may_define(ground: &Ground, file: &File, project: &TenantProject, job: &JobStanza) -> Result<(), Problem> {
+    let refuse =
+        |message| Err(File::problem(ProblemKind::NotPermitted, &format!("job {}", job.name), job.place, message));
+    let is_default_parent = job.parent == Parent::Unset && job.name == ground.tenant.default_parent;
+    if (job.parent == Parent::Base || is_default_parent) && !project.allow_base_jobs {
+        return refuse("Base jobs may only be defined in config-projects that the tenant allows to");
+    }
+    if file.source().trust == Trust::Untrusted && job.other.contains_key("auth-swift") {
+        return refuse("Swift credentials may only be asked for in config repositories");
+    }
+    Ok(())
+}
+
+/// Returns the projects that a project's stanza is about.
+fn targets<'g>(
+    ground: &'g Ground,
+    file: &File,
+    project: &TenantProject,
+    stanza: &ProjectStanza,
+) -> Result<Vec<&'g str>, Problem> {
+    let own = &file.source().project;
+    let name = stanza.name.as_deref().unwrap_or(own.as_str());
+    let in_stanza = format!("project {name}");
+    let targets: Vec<&TenantProject> = if name.starts_with('^') {
+        let pattern = Pattern::new(name)
+            .map_err(|cause| File::problem(ProblemKind::Syntax, &in_stanza, stanza.place, cause.to_string()))?;
+        let matching = |one: &&TenantProject| pattern.matches(one.name.as_str()) || pattern.matches(one.name.name());
+        ground.tenant.projects.iter().filter(matching).collect()
+    } else {
+        let found = ground.find(name).map_err(|problem| problem.at(stanza.place).in_stanza(&in_stanza))?;
+        vec![found]
+    };
+    let may_configure = |target: &&TenantProject| {
+        let target = &target.name;
+        let named = |pattern: &Pattern| pattern.matches_whole(target.as_str()) || pattern.matches_whole(target.name());
+        target == own || project.configure_projects.iter().any(named)
+    };
+    if file.source().trust == Trust::Untrusted && !targets.iter().all(may_configure) {
+        let message = format!("Within {own}, the only project definition permitted is its own, but this is for {name}");
+        return Err(File::problem(ProblemKind::NotPermitted, &in_stanza, stanza.place, message));
+    }
+    Ok(targets.into_iter().map(|target| target.name.as_str()).collect())
+}
+
+/// Who stands, and what is wrong with whom.
+#[derive(Default)]
+pub(super) struct Settled {
+    pub(super) entry: Entry,
+    pub(super) problems: Vec<(Unit, Problem)>,
+}
+
+impl Settled {
+    fn refuse(&mut self, unit: Unit, problem: Problem) {
+        self.entry.refused.push(unit);
+        self.problems.push((unit, problem));
+    }
+}
+
+/// Decides between those that lay claim to one name, in the order of configuration.
+pub(super) fn settle(ground: &Ground, files: Files<'_>, kind: ObjectKind, name: &str, claimants: &[Unit]) -> Settled {
+    let court = Court { ground, files, kind, name };
+    let mut settled = Settled::default();
+    for unit in claimants {
+        match kind {
+            ObjectKind::Pipeline => court.pipeline(*unit, &mut settled),
+            ObjectKind::Job => court.job(*unit, &mut settled),
+            ObjectKind::Project => settled.entry.accepted.push(*unit),
+            ObjectKind::ProjectTemplate => court.template(*unit, &mut settled),
+            ObjectKind::Nodeset => court.singleton(*unit, &mut settled, |a: &NodesetStanza, b| a.body == b.body),
+            ObjectKind::Queue => court
+                .singleton(*unit, &mut settled, |a: &QueueStanza, b| QueueStanza { place: b.place, ..a.clone() } == *b),
+            ObjectKind::Secret => {
+                court.singleton(*unit, &mut settled, |a: &SecretStanza, b| a.data == b.data && a.oidc == b.oidc);
+            }
+            ObjectKind::Semaphore => court.singleton(*unit, &mut settled, |a: &SemaphoreStanza, b| a.max == b.max),
+            ObjectKind::Image | ObjectKind::Flavor | ObjectKind::Label | ObjectKind::Section | ObjectKind::Provider => {
+                court.object(*unit, &mut settled);
+            }
+        }
+    }
+    settled
+}
+
+struct Court<'l> {
+    ground: &'l Ground,
+    files: Files<'l>,
+    kind: ObjectKind,
+    name: &'l str,
+}
+
+impl<'l> Court<'l> {
+    fn file(&self, unit: Unit) -> Option<&'l File> {
+        self.files.get(unit.file)
+    }
+
+    fn problem(&self, kind: ProblemKind, place: Place, message: String) -> Problem {
+        File::problem(kind, &format!("{} {}", word(self.kind), self.name), place, message)
+    }
+
+    fn pipeline(&self, unit: Unit, settled: &mut Settled) {
+        let Some(stanza) = self.files.object::<PipelineStanza>(unit) else { return };
+        if !settled.entry.accepted.is_empty() {
+            let message = format!("Pipeline {} is already defined", self.name);
+            return settled.refuse(unit, self.problem(ProblemKind::Duplicate, stanza.place, message));
+        }
+        let (pipeline, problems) = stanza.resolve(&self.ground.connections);
+        settled.problems.extend(problems.into_iter().map(|problem| (unit, problem)));
+        let Some(pipeline) = pipeline else { return settled.entry.refused.push(unit) };
+        let tenant = &self.ground.tenant;
+        let refused = |allowed: &Option<Vec<String>>, name: &str| {
+            allowed.as_ref().is_some_and(|list| !list.iter().any(|one| one == name))
+        };
+        if let Some(trigger) =
+            pipeline.triggers.iter().find(|one| refused(&tenant.allowed_triggers, one.connection.as_str()))
+        {
+            let message =
+                format!("Unknown trigger: tenant {} may not use connection \"{}\"", tenant.name, trigger.connection);
+            return settled.refuse(unit, self.problem(ProblemKind::NotPermitted, stanza.place, message));
+        }
+        settled.entry.accepted.push(unit);
+    }
+
+    fn job(&self, unit: Unit, settled: &mut Settled) {
+        let (Some(file), Some(job)) = (self.file(unit), self.files.object::<JobStanza>(unit)) else { return };
+        let Some(project) = self.ground.project_of(file) else { return };
+        let elsewhere: Vec<&File> = settled
+            .entry
+            .accepted
+            .iter()
+            .filter_map(|other| self.file(*other))
+            .filter(|other| other.source().project != file.source().project)
+            .collect();
+        let yields = |other: &&&File| {
+            let other = &other.source().project;
+            project.shadow.iter().any(|name| name == other.as_str() || name == other.name())
+        };
+        if let Some(other) = elsewhere.iter().find(|other| !yields(other)) {
+            let message = format!(
+                "Job {} in {} is not permitted to shadow job {} in {}",
+                job.name,
+                file.source().project,
+                job.name,
+                other.source().project
+            );
+            return settled.refuse(unit, self.problem(ProblemKind::NotPermitted, job.place, message));
+        }
+        // The tenant lets the other project's definition stand in for this one.
+        if !elsewhere.is_empty() {
+            return settled.entry.refused.push(unit);
+        }
+        settled.entry.accepted.push(unit);
+    }
+
+    fn template(&self, unit: Unit, settled: &mut Settled) {
+        let (Some(file), Some(template)) = (self.file(unit), self.files.object::<ProjectStanza>(unit)) else { return };
+        let mut others = settled.entry.accepted.iter().filter_map(|other| self.file(*other));
+        if let Some(other) = others.find(|other| other.source().project != file.source().project) {
+            let message = format!("Project template {} is already defined in {}", self.name, other.source().project);
+            return settled.refuse(unit, self.problem(ProblemKind::Duplicate, template.place, message));
+        }
+        settled.entry.accepted.push(unit);
+    }
+
+    /// Judges an object that a tenant has once; the same again in another branch of its project is no mistake.
+    fn singleton<T: Object + Placed + 'l>(&self, unit: Unit, settled: &mut Settled, same: impl Fn(&T, &T) -> bool) {
+        let (Some(file), Some(object)) = (self.file(unit), self.files.object::<T>(unit)) else { return };
+        let Some(first) = settled.entry.accepted.first().copied() else { return settled.entry.accepted.push(unit) };
+        let (Some(other_file), Some(other)) = (self.file(first), self.files.object::<T>(first)) else { return };
+        let (source, name) = (other_file.source(), self.name);
+        let kind = T::TITLE;
+        if source.project != file.source().project {
+            let message = format!("{kind} {name} is already defined in project {}", source.project);
+            settled.refuse(unit, self.problem(ProblemKind::Duplicate, object.place(), message));
+        } else if source.branch == file.source().branch {
+            let message = format!("{kind} {name} is already defined in {}", source.path);
+            settled.refuse(unit, self.problem(ProblemKind::Duplicate, object.place(), message));
+        } else if same(other, object) {
+            settled.entry.refused.push(unit);
+        } else {
+            let message = format!("{kind} {name} does not match its definition in branch {}", source.branch);
+            settled.refuse(unit, self.problem(ProblemKind::Conflict, object.place(), message));
+        }
+    }
+
+    fn object(&self, unit: Unit, settled: &mut Settled) {
+        let (Some(file), Some(object)) = (self.file(unit), self.files.object::<ProviderObject>(unit)) else { return };
+        let Some(first) = settled.entry.accepted.first().copied() else { return settled.entry.accepted.push(unit) };
+        let (Some(other_file), Some(other)) = (self.file(first), self.files.object::<ProviderObject>(first)) else {
+            return;
+        };
+        let same_project = other_file.source().project == file.source().project;
+        if same_project && other.attributes == object.attributes {
+            return settled.entry.refused.push(unit);
+        }
+        let message = format!(
+            "The {} \"{}\" is already defined in {}",
+            word(self.kind),
+            object.name,
+            other_file.source().project
+        );
+        settled.refuse(unit, self.problem(ProblemKind::Duplicate, object.place, message));
+    }
+}
+
+/// An object of which a tenant has one.
+trait Placed {
+    /// What it is called at the beginning of a sentence.
+    const TITLE: &'static str;
+
+    fn place(&self) -> Place;
+}
+
+macro_rules! placed {
+    ($($object:ty: $title:literal),+ $(,)?) => {
+        $(impl Placed for $object {
+            const TITLE: &'static str = $title;
+
+            fn place(&self) -> Place {
+                self.place
+            }
+        })+
+    };
+}
+
+placed! { NodesetStanza: "Nodeset", QueueStanza: "Queue", SecretStanza: "Secret", SemaphoreStanza: "Semaphore" }
