@@ -141,13 +141,7 @@ impl Intake {
         let is_news = mark.is_none_or(|mark| told.insert(mark));
         effects.write(change::put_facts(facts)?);
         effects.write(change::put_told(&facts.change.key, &told)?);
-        let needs = self.needs_of(facts).await?;
-        if facts.status == ChangeStatus::Open {
-            for need in needs.direct() {
-                effects.write(change::put_needed_by(need, &facts.change.key)?);
-            }
-        }
-        self.route(id, event, facts, &needs, is_news, effects).await
+        self.route(id, event, facts, is_news, effects).await
     }
 
     /// A branch or tag moved: tenants that read their configuration there look again.

@@ -1,13 +1,24 @@
 //! What a change depends on, all the way down: open changes in the order they have to stand, or why that cannot be had (Z6.5).
+//!
+//! A tenant's changes depend on its own projects only. What lies outside of it is never tested, shown or followed further:
+//! the forge's token may read repositories that whoever wrote the `Depends-On` may not (Z2.1, D05).
 
 use crate::{Intake, again};
+use sluice_config::layout::Layout;
 use sluice_forge::Verdict;
 use sluice_gate::Candidate;
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
 use sluice_runtime::batch::LookError;
+use std::collections::BTreeMap;
 
 /// The most changes that one may depend on, all the way down.
 pub(crate) const NEEDS_MAX: usize = 20;
+
+/// The most changes that one delivery reads from forges besides its own; a look has 30 seconds.
+const READS_MAX: usize = 30;
+
+/// Characters of an address that a refusal repeats.
+const URL_CHARS_MAX: usize = 200;
 
 /// What a change needs.
 #[derive(Debug, Default)]
@@ -26,22 +37,64 @@ impl Needs {
     }
 }
 
+/// Changes as one delivery read them: each is asked for once, and only so many are.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    changes: BTreeMap<ChangeKey, Option<ChangeFacts>>,
+}
+
+impl Seen {
+    /// Remembers a change that was read already.
+    pub(crate) fn knowing(facts: &ChangeFacts) -> Self {
+        Self { changes: BTreeMap::from([(facts.change.key.clone(), Some(facts.clone()))]) }
+    }
+
+    /// Returns whether no further change is read.
+    pub(crate) fn is_full(&self) -> bool {
+        self.changes.len() > READS_MAX
+    }
+}
+
 impl Intake {
-    /// Follows `Depends-On` from `facts`. Asks the forges; refusals are part of the answer.
-    pub(crate) async fn needs_of(&self, facts: &ChangeFacts) -> Result<Needs, LookError> {
+    /// Follows `Depends-On` from `facts` within a tenant. Asks the forges; refusals are part of the answer.
+    pub(crate) async fn needs_of(
+        &self,
+        facts: &ChangeFacts,
+        layout: &Layout,
+        seen: &mut Seen,
+    ) -> Result<Needs, LookError> {
         let mut needs = Needs::default();
         let mut path = Vec::new();
-        Box::pin(self.follow(facts, &mut path, &mut needs)).await?;
+        Box::pin(self.follow(facts, layout, seen, &mut path, &mut needs)).await?;
         Ok(needs)
     }
 
-    async fn follow(&self, facts: &ChangeFacts, path: &mut Vec<ChangeKey>, needs: &mut Needs) -> Result<(), LookError> {
+    /// Returns a change as its forge has it; `None` where the forge does not know it.
+    pub(crate) async fn read(&self, key: &ChangeKey, seen: &mut Seen) -> Result<Option<ChangeFacts>, LookError> {
+        if let Some(known) = seen.changes.get(key) {
+            return Ok(known.clone());
+        }
+        let facts = match self.forge(&key.connection)?.read_change(key).await {
+            Ok(facts) => Some(facts),
+            Err(error) if error.verdict() == Verdict::Final => None,
+            Err(error) => return Err(again(error)),
+        };
+        seen.changes.insert(key.clone(), facts.clone());
+        Ok(facts)
+    }
+
+    async fn follow(
+        &self,
+        facts: &ChangeFacts,
+        layout: &Layout,
+        seen: &mut Seen,
+        path: &mut Vec<ChangeKey>,
+        needs: &mut Needs,
+    ) -> Result<(), LookError> {
         path.push(facts.change.key.clone());
         for url in &facts.depends_on {
-            if needs.refused.is_some() {
-                break;
-            }
             let Some(key) = self.forges.values().find_map(|forge| forge.change_at(url)) else {
+                let url: String = url.chars().take(URL_CHARS_MAX).collect();
                 needs.refused =
                     Some(format!("it depends on {url}, which is no change of a forge that is configured here"));
                 break;
@@ -52,32 +105,41 @@ impl Intake {
                 break;
             }
             if needs.open.iter().any(|known| known.change.key == key) {
+                needs.direct.extend((path.len() == 1).then_some(key));
                 continue;
             }
-            let needed = match self.forge(&key.connection)?.read_change(&key).await {
-                Ok(needed) => needed,
-                Err(error) if error.verdict() == Verdict::Final => {
-                    needs.refused = Some(format!("it depends on {key}, which its forge does not know"));
-                    break;
-                }
-                Err(error) => return Err(again(error)),
+            if seen.is_full() && !seen.changes.contains_key(&key) {
+                needs.refused = Some(format!("finding out what it depends on takes reading over {READS_MAX} changes"));
+                break;
+            }
+            let Some(needed) = self.read(&key, seen).await? else {
+                needs.refused = Some(format!("it depends on {key}, which its forge does not know"));
+                break;
             };
             match needed.status {
                 ChangeStatus::Merged => continue,
+                _ if !is_inside(layout, &key) => {
+                    needs.refused = Some(format!(
+                        "it depends on {key}, a change of a project outside of this tenant, and waits until that is merged"
+                    ));
+                    break;
+                }
                 ChangeStatus::Closed => {
                     needs.refused = Some(format!("it depends on {key}, which was closed without being merged"));
                     break;
                 }
                 ChangeStatus::Open => {}
             }
-            if path.len() == 1 {
-                needs.direct.push(key);
-            }
-            if needs.open.len() >= NEEDS_MAX {
+            needs.direct.extend((path.len() == 1).then_some(key));
+            // Those above it wait to be counted until what is below them is known.
+            if needs.open.len() + path.len() > NEEDS_MAX {
                 needs.refused = Some(format!("it depends on more than {NEEDS_MAX} open changes"));
                 break;
             }
-            Box::pin(self.follow(&needed, path, needs)).await?;
+            Box::pin(self.follow(&needed, layout, seen, path, needs)).await?;
+            if needs.refused.is_some() {
+                break;
+            }
             needs.open.push(needed);
         }
         path.pop();
@@ -85,19 +147,30 @@ impl Intake {
     }
 }
 
-/// Returns a change as it is offered to a queue.
-pub(crate) fn candidate(facts: &ChangeFacts, needs: &[ChangeFacts], refused: Option<String>) -> Candidate {
+/// Returns whether a change is one of a tenant's project, by the connection that the tenant has the project from.
+fn is_inside(layout: &Layout, change: &ChangeKey) -> bool {
+    layout.tenant().project(&change.project).is_some_and(|project| project.connection == change.connection)
+}
+
+/// Returns a change as it is offered to a queue. One that is refused is shown without what it needs.
+pub(crate) fn candidate(facts: &ChangeFacts, needs: &Needs) -> Candidate {
+    let below = if needs.refused.is_some() { &[] } else { needs.open.as_slice() };
+    Candidate {
+        needs: below.iter().map(|need| alone(need, 500)).collect(),
+        refused: needs.refused.clone(),
+        ..alone(facts, 4_000)
+    }
+}
+
+fn alone(facts: &ChangeFacts, message_chars: usize) -> Candidate {
     let cut = |text: &str, most: usize| text.chars().take(most).collect::<String>();
     Candidate {
         change: facts.change.clone(),
         url: facts.url.clone(),
         title: cut(&facts.title, 300),
-        message: cut(&facts.message, 4_000),
+        message: cut(&facts.message, message_chars),
         author: facts.author.clone(),
-        needs: needs
-            .iter()
-            .map(|need| Candidate { message: cut(&need.message, 500), ..candidate(need, &[], None) })
-            .collect(),
-        refused,
+        needs: Vec::new(),
+        refused: None,
     }
 }

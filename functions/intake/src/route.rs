@@ -1,8 +1,8 @@
 //! Which queues of which tenants a change concerns, and what they are told.
 
+use crate::Intake;
 use crate::deliver::Effects;
-use crate::needs::{Needs, candidate};
-use crate::{Intake, again};
+use crate::needs::{Needs, Seen, candidate};
 use sluice_config::fragment::config_paths;
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::{Arrival, ArrivalKind, Candidate, filter};
@@ -39,7 +39,6 @@ impl Intake {
         id: &DeliveryId,
         event: &ForgeEvent,
         facts: &ChangeFacts,
-        needs: &Needs,
         is_news: bool,
         effects: &mut Effects,
     ) -> Result<(), LookError> {
@@ -47,15 +46,25 @@ impl Intake {
         if tenants.is_empty() {
             effects.tell(format!("no tenant knows {}", event.project));
         }
+        let mut seen = Seen::knowing(facts);
         for live in tenants {
             let listed = self.queues_of(&live).await?;
+            let needs = match facts.status {
+                ChangeStatus::Open => self.needs_of(facts, &live.layout, &mut seen).await?,
+                ChangeStatus::Merged | ChangeStatus::Closed => Needs::default(),
+            };
+            for need in needs.direct() {
+                effects.write(change::put_needed_by(need, &facts.change.key)?);
+            }
             for pipeline in live.layout.pipelines() {
                 let takes_part = live.layout.project_pipelines(&event.project).contains(&pipeline.name);
                 if !takes_part && !may_configure(&live, facts) {
                     continue;
                 }
                 let queue = queue_key(&live, pipeline, &facts.change);
-                let told = self.tell_queue(id, event, facts, needs, is_news, &live, pipeline, &queue, &listed).await?;
+                let told = self
+                    .tell_queue(id, event, facts, &needs, is_news, &live, pipeline, &queue, &listed, &mut seen)
+                    .await?;
                 if let Some((arrival, effect)) = told {
                     effects.arrive(&queue, &arrival)?;
                     effects.tell(effect);
@@ -77,6 +86,7 @@ impl Intake {
         pipeline: &Pipeline,
         queue: &QueueKey,
         listed: &[QueueKey],
+        seen: &mut Seen,
     ) -> Result<Option<(Arrival, String)>, LookError> {
         let now = self.ports.clock.now();
         let arrival = |kind| Arrival {
@@ -95,7 +105,7 @@ impl Intake {
                     return Ok(None);
                 }
             } else {
-                let candidates = self.candidates(facts, needs, live, pipeline, queue).await?;
+                let candidates = self.candidates(facts, needs, live, pipeline, queue, seen).await?;
                 let effect = format!("{} may enter {queue}", facts.change);
                 return Ok(Some((arrival(ArrivalKind::Enqueue { candidates }), effect)));
             }
@@ -123,12 +133,11 @@ impl Intake {
         live: &Live,
         pipeline: &Pipeline,
         queue: &QueueKey,
+        seen: &mut Seen,
     ) -> Result<Vec<Candidate>, LookError> {
-        let own = if pipeline.ignore_dependencies && pipeline.manager == Manager::Independent {
-            candidate(facts, &[], None)
-        } else {
-            candidate(facts, &needs.open, needs.refused.clone())
-        };
+        let none = Needs::default();
+        let ignores = pipeline.ignore_dependencies && pipeline.manager == Manager::Independent;
+        let own = candidate(facts, if ignores { &none } else { needs });
         if pipeline.manager != Manager::Dependent {
             return Ok(vec![own]);
         }
@@ -140,19 +149,16 @@ impl Intake {
         };
         let mut candidates = Vec::new();
         for need in needs.open.iter().filter(|need| may_enter(need)) {
-            let below = self.needs_of(need).await?;
-            candidates.push(candidate(need, &below.open, below.refused));
+            candidates.push(candidate(need, &self.needs_of(need, &live.layout, seen).await?));
         }
         candidates.push(own);
         for behind in self.needed_by(&facts.change.key).await? {
-            let behind = match self.forge(&behind.connection)?.read_change(&behind).await {
-                Ok(facts) => facts,
-                Err(error) if error.verdict() == sluice_forge::Verdict::Final => continue,
-                Err(error) => return Err(again(error)),
-            };
+            if seen.is_full() {
+                break; // Their own news enqueues them.
+            }
+            let Some(behind) = self.read(&behind, seen).await? else { continue };
             if may_enter(&behind) {
-                let below = self.needs_of(&behind).await?;
-                candidates.push(candidate(&behind, &below.open, below.refused));
+                candidates.push(candidate(&behind, &self.needs_of(&behind, &live.layout, seen).await?));
             }
         }
         Ok(candidates)

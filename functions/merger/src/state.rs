@@ -80,6 +80,12 @@ impl Merger {
         live: &Live,
     ) -> Result<Result<(), MergeResult>, LookError> {
         let change = &candidate.change;
+        let conflict = |detail: String| Ok(Err(MergeResult::Conflict { change: change.clone(), detail }));
+        // Whoever enqueued it made sure of that already; what nobody may see here is not even fetched.
+        let project = live.layout.tenant().project(&change.key.project);
+        let Some(project) = project.filter(|project| project.connection == change.key.connection) else {
+            return conflict(format!("{} is no project of tenant {}", change.key.project, live.tenant.name));
+        };
         let key = BranchKey { project: change.key.project.clone(), branch: change.branch.clone() };
         let onto = state.branch(&key).cloned();
         let ask = MergeAsk {
@@ -90,19 +96,14 @@ impl Merger {
             mode: live.layout.merge_mode(&key.project, key.branch.as_str()),
             message: format!("Merge {}: {}", change.key, candidate.title),
         };
-        let conflict = |detail: String| Ok(Err(MergeResult::Conflict { change: change.clone(), detail }));
         let (merged, files) = match self.repos.merge(&ask).await {
             Ok(MergeAnswer::Merged { state, files }) => (state, files),
             Ok(MergeAnswer::Conflict { detail }) => return conflict(detail),
             Err(ReposError::Gone(why)) => return conflict(why),
             Err(error) => return Err(again(error)),
         };
-        let extra = live
-            .layout
-            .project(key.project.as_str())
-            .map(|project| project.extra_config_paths.clone())
-            .unwrap_or_default();
-        let configures = files.as_ref().is_none_or(|files| files.iter().any(|path| is_configuration(path, &extra)));
+        let extra = &project.extra_config_paths;
+        let configures = files.as_ref().is_none_or(|files| files.iter().any(|path| is_configuration(path, extra)));
         if configures && !state.speculation.configured.contains(&key) {
             state.speculation.configured.push(key);
         }

@@ -48,6 +48,7 @@ struct State {
     merges: Vec<(ChangeKey, Commit)>,
     sabotage: Option<Tree>,
     refusal: Option<String>,
+    reads: u64,
 }
 
 /// The played forge.
@@ -171,6 +172,11 @@ impl PlayedForge {
         self.state().merges.clone()
     }
 
+    /// Returns how often a change was read.
+    pub fn reads(&self) -> u64 {
+        self.state().reads
+    }
+
     /// Returns the files of a branch.
     pub fn files(&self, project: &str, branch: &str) -> Tree {
         let store = self.store.lock().unwrap();
@@ -222,7 +228,8 @@ impl Forge for PlayedForge {
 
     async fn read_change(&self, change: &ChangeKey) -> Result<ChangeFacts, ForgeError> {
         self.step("forge.read_change", || {
-            let state = self.state();
+            let mut state = self.state();
+            state.reads += 1;
             let kept = state.changes.get(change).ok_or_else(|| Self::not_found(change))?;
             Ok(ChangeFacts { seen_at: self.world.now(), ..kept.facts.clone() })
         })

@@ -1,6 +1,8 @@
 //! Rows of the behaviour scenarios, each on a whole Sluice in memory: what a user of the gate relies on.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+mod needs;
+
 use bytes::Bytes;
 use http::HeaderMap;
 use sluice_forge::Secret;
@@ -231,20 +233,6 @@ fn a_change_waits_for_what_it_needs_and_is_pulled_in_behind_it() {
     approve(&mut site, &[&b]);
     assert_eq!(merged(&site), [2, 1]);
     assert_eq!(gate_builds(&site, "unit"), ["2", "2 1"]);
-}
-
-/// D05
-#[test]
-fn a_need_outside_the_tenant_is_waited_for_and_never_reported_on() {
-    let mut site = site();
-    let outside = site.forge.propose("org/outside", 9, "B", "", &[("b", "x")]);
-    let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/outside/pull/9", &[("a", "x")]);
-    approve(&mut site, &[&a]);
-    assert_eq!(merged(&site), Vec::<u64>::new());
-    site.forge.merge_silently(&outside);
-    approve(&mut site, &[&a]);
-    assert_eq!(merged(&site), [1]);
-    assert!(site.forge.change(&outside).unwrap().comments.is_empty());
 }
 
 /// D08

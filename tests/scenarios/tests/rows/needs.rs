@@ -1,0 +1,74 @@
+//! What a change may depend on, and how far that is followed.
+
+use super::{approve, comments, merged, site};
+
+/// D05, Z2.1: whoever may write a `Depends-On` may not have what it names tested, shown or told.
+#[test]
+fn a_need_outside_the_tenant_is_waited_for_and_never_tested_or_reported_on() {
+    let mut site = site();
+    let outside = site.forge.propose("org/outside", 9, "Hidden", "", &[("b", "x")]);
+    let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/outside/pull/9", &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), Vec::<u64>::new());
+    assert_eq!(site.builds(), Vec::<String>::new(), "not even in check");
+    assert!(comments(&site, &a).contains("a change of a project outside of this tenant"), "{}", comments(&site, &a));
+    let records = site.world.records();
+    let told = records.iter().filter(|record| record.body.contains("Hidden")).map(|record| &record.key.partition);
+    let elsewhere: Vec<&String> =
+        told.filter(|at| !at.starts_with("change#github/forge.test%2forg%2foutside/")).collect();
+    assert_eq!(elsewhere, Vec::<&String>::new(), "its title stays with what its own webhook told");
+    site.forge.merge_silently(&outside);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1]);
+    assert!(site.forge.change(&outside).unwrap().comments.is_empty());
+}
+
+/// Z2.1: the chain ends at the tenant's border, also two steps away.
+#[test]
+fn a_need_of_a_need_outside_the_tenant_is_not_tested_either() {
+    let mut site = site();
+    site.forge.propose("org/outside", 9, "Hidden", "", &[("b", "x")]);
+    site.forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/outside/pull/9", &[("b", "x")]);
+    site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "x")]);
+    site.run();
+    assert_eq!(site.builds(), Vec::<String>::new());
+}
+
+/// Z6.5: a chain is followed so far and no further, and whoever wrote it is told.
+#[test]
+fn a_chain_of_more_changes_than_one_may_depend_on_is_refused_without_following_it() {
+    let mut site = site();
+    for number in 1..=200 {
+        let body = format!("Depends-On: https://forge.test/org/one/pull/{}", number + 1);
+        let body = if number == 200 { String::new() } else { body };
+        site.forge.propose("org/one", number, "a link", &body, &[(&format!("f{number}"), "x")]);
+        while site.forge.next_webhook().is_some() {}
+    }
+    let top = site.forge.propose("org/one", 300, "A", "Depends-On: https://forge.test/org/one/pull/1", &[("a", "x")]);
+    let before = site.forge.reads();
+    site.take_in();
+    let reads = site.forge.reads() - before;
+    assert!(reads <= 22, "{reads} changes were read for one event");
+    site.run();
+    assert!(comments(&site, &top).contains("more than 20 open changes"), "{}", comments(&site, &top));
+}
+
+/// Z6.5: merged needs cost reads as well.
+#[test]
+fn a_change_that_names_a_hundred_merged_ones_is_refused_after_few_reads() {
+    let mut site = site();
+    let mut body = String::new();
+    for number in 1..=100 {
+        let key = site.forge.propose("org/one", number, "merged", "", &[(&format!("f{number}"), "x")]);
+        site.forge.merge_silently(&key);
+        while site.forge.next_webhook().is_some() {}
+        body.push_str(&format!("Depends-On: https://forge.test/org/one/pull/{number}\n"));
+    }
+    let top = site.forge.propose("org/one", 300, "A", &body, &[("a", "x")]);
+    let before = site.forge.reads();
+    site.take_in();
+    let reads = site.forge.reads() - before;
+    assert!(reads <= 31, "{reads} changes were read for one event");
+    site.run();
+    assert!(comments(&site, &top).contains("takes reading over 30 changes"), "{}", comments(&site, &top));
+}
