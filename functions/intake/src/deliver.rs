@@ -131,6 +131,7 @@ impl Intake {
     ) -> Result<(), LookError> {
         let found = self.ports.records.get(&[change::told_key(&facts.change.key)]).await?;
         let before: Option<Told> = found.into_iter().flatten().next().as_ref().map(decode).transpose()?;
+        let formerly = told::former_branches(before.as_ref().unwrap_or(&Told::new()), facts);
         let mut told = told::still_true(before.clone().unwrap_or_default(), facts);
         let mark = told::mark(event, facts);
         let revision = told::revision(facts);
@@ -141,7 +142,7 @@ impl Intake {
         let is_news = mark.is_none_or(|mark| told.insert(mark));
         effects.write(change::put_facts(facts)?);
         effects.write(change::put_told(&facts.change.key, &told)?);
-        self.route(id, event, facts, is_news, effects).await
+        self.route(id, event, facts, &formerly, is_news, effects).await
     }
 
     /// A branch or tag moved: tenants that read their configuration there look again.

@@ -8,7 +8,7 @@ use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::{Arrival, ArrivalKind, Candidate, filter};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
 use sluice_model::event::ForgeEvent;
-use sluice_model::{ArrivalId, DeliveryId, ProjectName, QueueKey, QueueName};
+use sluice_model::{ArrivalId, BranchName, DeliveryId, ProjectName, QueueKey, QueueName};
 use sluice_records::change::{self, NEEDED_BY};
 use sluice_records::codec::decode;
 use sluice_records::layout::Live;
@@ -33,12 +33,14 @@ impl Intake {
         Ok(tenants)
     }
 
-    /// Tells every queue that is concerned: the change may enter, or it may have to leave.
+    /// Tells every queue that is concerned: the change may enter, or it may have to leave. A queue of a branch that the change
+    /// was for `formerly` is told as well.
     pub(crate) async fn route(
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
         facts: &ChangeFacts,
+        formerly: &[BranchName],
         is_news: bool,
         effects: &mut Effects,
     ) -> Result<(), LookError> {
@@ -69,6 +71,13 @@ impl Intake {
                     effects.arrive(&queue, &arrival)?;
                     effects.tell(effect);
                 }
+                for old in former_queues(&live, pipeline, &facts.change, formerly) {
+                    if old != queue && listed.contains(&old) {
+                        let kind = ArrivalKind::Seen { change: facts.change.clone(), gone: None };
+                        effects.arrive(&old, &self.arrival(id, &old, &facts.change, kind))?;
+                        effects.tell(format!("{old} is told that {} is for {} now", facts.change, facts.change.branch));
+                    }
+                }
             }
         }
         Ok(())
@@ -89,12 +98,7 @@ impl Intake {
         seen: &mut Seen,
     ) -> Result<Option<(Arrival, String)>, LookError> {
         let now = self.ports.clock.now();
-        let arrival = |kind| Arrival {
-            id: ArrivalId::derive(&[id.as_str(), &queue.to_string(), &facts.change.key.to_string()]),
-            at: now,
-            event_id: id.to_string(),
-            kind,
-        };
+        let arrival = |kind| self.arrival(id, queue, &facts.change, kind);
         let open = facts.status == ChangeStatus::Open;
         let refusal =
             if open { filter::refusal(pipeline, facts, now) } else { Some("the change is no longer open".to_owned()) };
@@ -123,6 +127,15 @@ impl Intake {
         };
         let effect = format!("{queue} is told that {} is {}", facts.change, gone.as_deref().unwrap_or("as it is now"));
         Ok(Some((arrival(ArrivalKind::Seen { change: facts.change.clone(), gone }), effect)))
+    }
+
+    fn arrival(&self, id: &DeliveryId, queue: &QueueKey, change: &ChangeRef, kind: ArrivalKind) -> Arrival {
+        Arrival {
+            id: ArrivalId::derive(&[id.as_str(), &queue.to_string(), &change.key.to_string()]),
+            at: self.ports.clock.now(),
+            event_id: id.to_string(),
+            kind,
+        }
     }
 
     /// Returns what is to be enqueued: in a dependent pipeline with what it needs before it, and what needs it behind (D01, D02).
@@ -196,6 +209,12 @@ fn may_configure(live: &Live, facts: &ChangeFacts) -> bool {
     let project = live.layout.project(facts.change.key.project.as_str());
     let extra = project.map(|project| project.extra_config_paths.clone()).unwrap_or_default();
     facts.files.as_ref().is_none_or(|files| !config_paths(files.iter().map(String::as_str), &extra).is_empty())
+}
+
+/// Returns the queues that a change belonged to while it was for other branches.
+fn former_queues(live: &Live, pipeline: &Pipeline, change: &ChangeRef, formerly: &[BranchName]) -> Vec<QueueKey> {
+    let of = |branch: &BranchName| queue_key(live, pipeline, &ChangeRef { branch: branch.clone(), ..change.clone() });
+    formerly.iter().map(of).collect()
 }
 
 /// Returns the queue that a change of a project belongs to in a pipeline: its own in an independent one, a shared one in a dependent one.

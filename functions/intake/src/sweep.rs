@@ -89,7 +89,7 @@ impl Intake {
         };
         let found = Delivery {
             connection: event.connection.clone(),
-            forge_id: format!("sweep:{}:{}:{}", change.key, change.head, gap.mark),
+            forge_id: format!("sweep:{}:{}:{}:{}", change.key, change.branch, change.head, gap.mark),
             event_name: "sweep".to_owned(),
             received_at: at,
             event: Some(ForgeEvent { kind, sender: gap.sender, ..event.clone() }),

@@ -1,5 +1,6 @@
 //! What was told of a change: each revision, review and label counts as news once, whether its webhook or a sweep told of it.
 
+use sluice_model::BranchName;
 use sluice_model::change::{ChangeFacts, Review, ReviewState};
 use sluice_model::event::{EventKind, ForgeEvent};
 use std::collections::BTreeSet;
@@ -7,9 +8,20 @@ use std::collections::BTreeSet;
 /// Marks of what was told; kept beside the facts, and no longer than what they stand for.
 pub(crate) type Told = BTreeSet<String>;
 
-/// Returns the mark of the revision that a change has now.
+/// What separates head and branch in a revision's mark; no branch's name holds a space.
+const FOR: &str = " for ";
+
+/// Returns the mark of the revision that a change has now: its head and the branch it is to be merged into. The same commits
+/// on another branch are something else to test.
 pub(crate) fn revision(facts: &ChangeFacts) -> String {
-    format!("revision {}", facts.change.head)
+    format!("revision {}{FOR}{}", facts.change.head, facts.change.branch)
+}
+
+/// Returns the branches that the change was for when it was told of, other than the one it is for now.
+pub(crate) fn former_branches(told: &Told, facts: &ChangeFacts) -> Vec<BranchName> {
+    let marks = told.iter().filter(|mark| mark.starts_with("revision "));
+    let branches = marks.filter_map(|mark| mark.split_once(FOR)).map(|(_, branch)| BranchName::from(branch));
+    branches.filter(|branch| *branch != facts.change.branch).collect()
 }
 
 /// Returns the mark of a review.

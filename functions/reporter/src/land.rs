@@ -4,7 +4,7 @@ use crate::Reporter;
 use sluice_forge::{Forge, ForgeError, MergeMessage, Verdict};
 use sluice_gate::{Landing, LandingEnd, LandingState};
 use sluice_model::ItemId;
-use sluice_model::change::ChangeStatus;
+use sluice_model::change::{ChangeFacts, ChangeStatus};
 use sluice_model::git::{BranchKey, Commit, Oid};
 use sluice_records::codec::{decode, get, with_body};
 use sluice_records::landing;
@@ -26,6 +26,11 @@ impl Reporter {
             Ok(facts) => facts,
             Err(error) => return self.refused_or_again(record, order, error).await,
         };
+        if facts.change.branch != order.change.branch {
+            // The forge merges into the branch that the change names now; nothing of this queue's branch is concerned.
+            let end = elsewhere(&order, &facts);
+            return self.end(record, order, end).await;
+        }
         if facts.status == ChangeStatus::Merged {
             let end = match &facts.merge_commit {
                 Some(commit) => self.judge(&*forge, &order, &branch, commit).await?,
@@ -55,7 +60,16 @@ impl Reporter {
         };
         match forge.merge(&order.change, order.mode, &message(&order, &facts.title)).await {
             Ok(commit) => {
-                let end = self.judge(&*forge, &order, &branch, &commit).await?;
+                let end = match self.judge(&*forge, &order, &branch, &commit).await? {
+                    // Retargeted between the reading and the merge, which names the head and not the branch.
+                    LandingEnd::Mismatch { landed } => {
+                        match forge.read_change(&order.change.key).await.map_err(again)? {
+                            facts if facts.change.branch != order.change.branch => elsewhere(&order, &facts),
+                            _ => LandingEnd::Mismatch { landed },
+                        }
+                    }
+                    end => end,
+                };
                 self.end(record, order, end).await
             }
             Err(error) => self.refused_or_again(record, order, error).await,
@@ -70,20 +84,19 @@ impl Reporter {
         branch: &BranchKey,
         landed: &Oid,
     ) -> Result<LandingEnd, LookError> {
-        let facts =
-            forge.read_commit(&branch.project, landed).await.map_err(|error| LookError::Again(error.to_string()))?;
+        let facts = forge.read_commit(&branch.project, landed).await.map_err(again)?;
         Ok(compared(order, facts.commit))
     }
 
     async fn judge_tip(&self, forge: &dyn Forge, order: &Landing, branch: &BranchKey) -> Result<LandingEnd, LookError> {
-        let tip = forge.branch_tip(branch).await.map_err(|error| LookError::Again(error.to_string()))?;
+        let tip = forge.branch_tip(branch).await.map_err(again)?;
         Ok(compared(order, tip))
     }
 
     async fn refused_or_again(&self, record: Record, order: Landing, error: ForgeError) -> Result<(), LookError> {
         match error.verdict() {
             Verdict::Final => self.end(record, order, LandingEnd::Refused { why: error.to_string() }).await,
-            Verdict::After { .. } | Verdict::Retry => Err(LookError::Again(error.to_string())),
+            Verdict::After { .. } | Verdict::Retry => Err(again(error)),
         }
     }
 
@@ -107,6 +120,22 @@ impl Reporter {
             Saved::Stale => Ok(None),
         }
     }
+}
+
+fn again(error: ForgeError) -> LookError {
+    LookError::Again(error.to_string())
+}
+
+/// How a landing ends whose change is no longer one of the branch that it was tested on.
+fn elsewhere(order: &Landing, facts: &ChangeFacts) -> LandingEnd {
+    let (now, tested) = (&facts.change.branch, &order.change.branch);
+    let why = match facts.status {
+        ChangeStatus::Merged => format!("it was merged into {now}, and was tested on {tested}"),
+        ChangeStatus::Open | ChangeStatus::Closed => {
+            format!("it is to be merged into {now} now, and was tested on {tested}")
+        }
+    };
+    LandingEnd::Refused { why }
 }
 
 fn compared(order: &Landing, landed: Commit) -> LandingEnd {

@@ -128,6 +128,22 @@ impl PlayedForge {
         self.tell("pull_request", key, json!({"action": "closed", "number": key.number}), "ada");
     }
 
+    /// Has a change be for another branch from now on, and says so.
+    pub fn retarget(&self, key: &ChangeKey, branch: &str) {
+        if let Some(kept) = self.state().changes.get_mut(key) {
+            kept.facts.change.branch = branch.into();
+        }
+        self.tell("pull_request", key, json!({"action": "edited", "number": key.number}), "ada");
+    }
+
+    /// Makes a branch that is where another one is; nobody is told.
+    pub fn branch_off(&self, project: &str, from: &str, name: &str) {
+        let at = |branch: &str| BranchKey { project: ProjectName::new("forge.test", project), branch: branch.into() };
+        let mut store = self.store.lock().unwrap();
+        let tip = store.tip(&at(from)).expect("the branch exists");
+        store.set(&at(name), &tip.id);
+    }
+
     /// Has the next merge land these files besides what was asked.
     pub fn sabotage(&self, extra: Tree) {
         self.state().sabotage = Some(extra);
@@ -325,9 +341,10 @@ impl Forge for PlayedForge {
                 return Err(ForgeError::HeadMoved { attempted: attempted() });
             }
             if let (ChangeStatus::Merged, Some(commit)) = (kept.facts.status, &kept.facts.merge_commit) {
-                return Ok(commit.clone());
+                return Ok((commit.clone(), kept.facts.change.branch.clone()));
             }
-            let branch = BranchKey { project: change.key.project.clone(), branch: change.branch.clone() };
+            // As GitHub: what is asked for names the change and its head; the change itself says into which branch.
+            let branch = BranchKey { project: change.key.project.clone(), branch: kept.facts.change.branch.clone() };
             let tip = store.tip(&branch).ok_or_else(|| Self::not_found(&branch))?;
             let merged = store.merge(&tip.id, &change.head, &message.title);
             let mut commit = merged.map_err(|_| ForgeError::Conflict { attempted: attempted() })?;
@@ -340,12 +357,17 @@ impl Forge for PlayedForge {
             kept.facts.status = ChangeStatus::Merged;
             kept.facts.merge_commit = Some(commit.id.clone());
             state.merges.push((change.key.clone(), commit.clone()));
-            Ok(commit.id)
+            Ok((commit.id, branch.branch))
         });
-        let merged = merged.await?;
+        let (merged, branch) = merged.await?;
         self.tell("pull_request", &change.key, json!({"action": "closed", "number": change.key.number}), OWN);
         let zeros = "0".repeat(40);
-        self.tell("push", &change.key, json!({"ref": "refs/heads/main", "before": zeros, "after": merged.0}), OWN);
+        self.tell(
+            "push",
+            &change.key,
+            json!({"ref": format!("refs/heads/{branch}"), "before": zeros, "after": merged.0}),
+            OWN,
+        );
         Ok(merged)
     }
 

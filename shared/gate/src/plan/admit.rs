@@ -7,7 +7,6 @@ use crate::queue::Standing;
 use crate::report::Occasion;
 use sluice_config::pipeline::Manager;
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::git::Oid;
 
 impl Work<'_> {
     pub(super) fn admit(&mut self) {
@@ -42,18 +41,18 @@ impl Work<'_> {
     /// Returns whether an arrival would replace or take out a change that is being put into its branch: only the end of its
     /// landing tells what becomes of it.
     fn waits_for_landing(&self, arrival: &Arrival) -> bool {
-        let is_landing = |key: &ChangeKey, head: Option<&Oid>| {
+        let is_landing = |key: &ChangeKey, now: Option<&ChangeRef>| {
             (self.head.slots.iter()).any(|slot| {
                 slot.standing == Standing::Landing
                     && slot.change.key == *key
-                    && head.is_none_or(|head| slot.change.head != *head)
+                    && now.is_none_or(|change| slot.change != *change)
             })
         };
         match &arrival.kind {
             ArrivalKind::Enqueue { candidates } => {
-                (candidates.iter()).any(|c| is_landing(&c.change.key, Some(&c.change.head)))
+                (candidates.iter()).any(|c| is_landing(&c.change.key, Some(&c.change)))
             }
-            ArrivalKind::Seen { change, .. } => is_landing(&change.key, Some(&change.head)),
+            ArrivalKind::Seen { change, .. } => is_landing(&change.key, Some(change)),
             ArrivalKind::Dequeue { key } => is_landing(key, None),
         }
     }
@@ -62,7 +61,7 @@ impl Work<'_> {
     fn enqueue(&mut self, arrival: &Arrival, candidate: &Candidate) -> bool {
         let change = &candidate.change;
         if let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == change.key) {
-            if slot.change.head == change.head {
+            if slot.change == *change {
                 self.plan.reasons.push(format!("{change} is in {} already", self.head.key));
                 return true;
             }
@@ -110,8 +109,7 @@ impl Work<'_> {
         }
         let missing = candidate.needs.iter().find(|need| {
             let key = &need.change.key;
-            let ahead =
-                self.head.slots.iter().any(|slot| slot.change.key == *key && slot.change.head == need.change.head);
+            let ahead = self.head.slots.iter().any(|slot| slot.change == need.change);
             !ahead && !self.head.landed.contains(key)
         })?;
         Some(format!("it depends on {}, which is neither merged nor ahead of it in this queue", missing.change.key))
@@ -123,6 +121,11 @@ impl Work<'_> {
         };
         let leaves_as_older = (self.snapshot.pipeline).is_none_or(|pipeline| pipeline.dequeue_on_new_patchset);
         match gone {
+            // Its tests were on another branch, which the forge no longer merges it into.
+            _ if slot.change.branch != change.branch => {
+                let why = format!("it is to be merged into {} now", change.branch);
+                self.leave(&change.key, &why, Occasion::Superseded)
+            }
             _ if slot.change.head != change.head && leaves_as_older => {
                 self.leave(&change.key, "a new revision was uploaded", Occasion::Superseded)
             }

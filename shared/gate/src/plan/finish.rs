@@ -196,7 +196,7 @@ impl Work<'_> {
             return false;
         };
         item.candidate.needs.iter().any(|need| {
-            let is_ahead = |slot: &Slot| slot.change.key == need.change.key && slot.change.head == need.change.head;
+            let is_ahead = |slot: &Slot| slot.change == need.change;
             !ahead.iter().any(is_ahead) && !self.head.landed.contains(&need.change.key)
         })
     }

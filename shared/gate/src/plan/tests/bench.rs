@@ -49,6 +49,7 @@ pub struct Bench {
     pub plans: usize,
     projects: BTreeMap<char, String>,
     revisions: BTreeMap<char, u32>,
+    branches: BTreeMap<char, String>,
 }
 
 /// Returns a job without dependencies.
@@ -111,6 +112,7 @@ impl Bench {
             plans: 0,
             projects: BTreeMap::new(),
             revisions: BTreeMap::new(),
+            branches: BTreeMap::new(),
         }
     }
 
@@ -132,12 +134,18 @@ impl Bench {
         let revision = self.revisions.get(&change).copied().unwrap_or(1);
         let key = ChangeKey { connection: "github".into(), project, number: u64::from(u32::from(change)) };
         let head = format!("{change}{revision}");
-        ChangeRef { key, branch: "main".into(), head: head.as_str().into(), patchset: head }
+        let branch = self.branches.get(&change).map_or("main", String::as_str).into();
+        ChangeRef { key, branch, head: head.as_str().into(), patchset: head }
     }
 
     /// Uploads a new patchset of a change; nobody is told.
     pub fn revise(&mut self, change: char) {
         *self.revisions.entry(change).or_insert(1) += 1;
+    }
+
+    /// Has a change be for another branch; nobody is told.
+    pub fn retarget(&mut self, change: char, branch: &str) {
+        self.branches.insert(change, branch.to_owned());
     }
 
     pub fn candidate(&self, change: char, needs: &str) -> Candidate {

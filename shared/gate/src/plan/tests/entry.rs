@@ -3,6 +3,7 @@
 use super::bench::Bench;
 use crate::arrival::ArrivalKind;
 use insta::assert_snapshot;
+use sluice_config::pipeline::Manager;
 use sluice_model::build::BuildResult::Failure;
 
 /// D01
@@ -60,6 +61,38 @@ fn a_new_patchset_takes_the_place_of_the_older_one() {
     bench.approve("A");
     assert_snapshot!(bench.run(), @"run A unit on 0BA");
     assert_eq!(bench.comments(), Vec::<String>::new(), "nothing is said about the older one");
+}
+
+/// Z6.4: another branch is another revision, in check as in the gate.
+#[test]
+fn a_change_that_is_for_another_branch_now_leaves_whatever_the_pipeline_says_of_new_patchsets() {
+    for manager in [Manager::Dependent, Manager::Independent] {
+        let mut bench = Bench::new(manager, &["unit"]);
+        bench.pipeline.dequeue_on_new_patchset = false;
+        bench.approve("A");
+        bench.run();
+        bench.retarget('A', "release");
+        bench.seen('A', None);
+        bench.run();
+        assert_eq!(bench.left, ["A DEQUEUED"]);
+        bench.approve("A");
+        bench.run();
+        assert_eq!(bench.head.slots[0].change.branch.as_str(), "release");
+    }
+}
+
+/// Z6.4: the same where nobody told that it is for another branch before it is approved again.
+#[test]
+fn a_change_enqueued_for_another_branch_takes_the_place_of_itself() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("A");
+    bench.run();
+    bench.retarget('A', "release");
+    bench.approve("A");
+    bench.run();
+    assert_eq!(bench.left, ["A DEQUEUED"]);
+    assert_eq!(bench.head.slots.len(), 1);
+    assert_eq!(bench.head.slots[0].change.branch.as_str(), "release");
 }
 
 /// G14: what needs the older patchset cannot stay.

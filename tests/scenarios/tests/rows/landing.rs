@@ -1,0 +1,88 @@
+//! What is put into a branch was tested on that branch, whatever becomes of the change meanwhile.
+
+use super::{CONFIG, MAIN, PROJECT, approve, buildsets, comments, gate_builds, judge, merged, propose, site};
+use sluice_scenarios::Site;
+
+/// A site whose gate has a queue for each branch.
+fn per_branch() -> Site {
+    let config = CONFIG.replace("{name: integrated}", "{name: integrated, per-branch: true}");
+    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", project), ("org/two", project)];
+    Site::new(7, MAIN, repositories, judge)
+}
+
+fn frozen(site: &Site) -> bool {
+    site.world.records().iter().any(|record| record.body.contains("until an operator has looked"))
+}
+
+/// Z6.4: GitHub's merge names the head and not the base, so whoever lands looks at the base.
+#[test]
+fn a_change_that_is_for_another_branch_now_does_not_land_there() {
+    let mut site = site();
+    site.forge.branch_off("org/one", "main", "release");
+    let a = propose(&site, 1, &[("a", "x")]);
+    let b = propose(&site, 2, &[("b", "x")]);
+    site.run();
+    site.forge.approve(&a);
+    site.forge.approve(&b);
+    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+    site.forge.retarget(&a, "release");
+    // Nobody hears of it before the landing is carried out.
+    let webhook = site.forge.next_webhook();
+    assert!(webhook.is_some());
+    site.run();
+    assert!(!site.forge.files("org/one", "release").contains_key("a"), "nothing untested landed");
+    assert_eq!(merged(&site), [2]);
+    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 MERGE_FAILURE", "org/one#2 SUCCESS"]);
+    assert!(comments(&site, &a).contains("it is to be merged into release now"), "{}", comments(&site, &a));
+    assert!(!frozen(&site));
+}
+
+/// Z6.4: what was merged elsewhere by somebody else says nothing about this queue's branch.
+#[test]
+fn a_change_that_was_merged_into_another_branch_does_not_freeze_the_queue() {
+    let mut site = site();
+    site.forge.branch_off("org/one", "main", "release");
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.forge.approve(&a);
+    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+    site.forge.retarget(&a, "release");
+    site.forge.merge_silently(&a);
+    site.run();
+    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 MERGE_FAILURE"]);
+    assert!(!frozen(&site));
+    let b = propose(&site, 2, &[("b", "x")]);
+    approve(&mut site, &[&b]);
+    assert_eq!(merged(&site), [2]);
+}
+
+/// Z6.4, C03: another branch is another revision: what was tested before counts for nothing.
+#[test]
+fn a_change_that_is_for_another_branch_now_is_tested_again_there() {
+    for mut site in [site(), per_branch()] {
+        site.forge.branch_off("org/one", "main", "release");
+        let main = sluice_model::git::BranchKey {
+            project: sluice_model::ProjectName::new("forge.test", "org/one"),
+            branch: "release".into(),
+        };
+        site.forge.push_silently(&main, &[("release-only", "broken unit")]);
+        let a = propose(&site, 1, &[("a", "x")]);
+        site.run();
+        assert_eq!(site.builds(), ["check unit 1"]);
+        site.forge.approve(&a);
+        site.run_until(|site| site.is_building() && !gate_builds(site, "unit").is_empty());
+        site.forge.retarget(&a, "release");
+        site.take_in();
+        site.run();
+        assert_eq!(buildsets(&site, &[&a]), ["org/one#1 DEQUEUED"]);
+        assert_eq!(merged(&site), Vec::<u64>::new());
+        let checks = site.builds().into_iter().filter(|build| build == "check unit 1").count();
+        assert_eq!(checks, 2, "{:?}", site.builds());
+        let statuses = site.forge.change(&a).unwrap().facts.statuses;
+        let check = statuses.iter().find(|status| status.context == "demo/check").unwrap();
+        assert_eq!(check.state, "failure", "check says how it is on the branch it is for now");
+        assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
+    }
+}
