@@ -1,12 +1,11 @@
 //! The one idea used everywhere: a cell is loaded, decided on, committed in one conditional transaction, and its outbox delivered.
 //!
 //! [`port`] names what a function may touch (records, objects, queues, clock, seal, entropy), [`cell`] commits and delivers,
-//! [`batch`] turns queue messages into looks at cells, [`quarantine`] keeps what nobody could read, [`lease`] fences long work.
+//! [`batch`] turns queue messages into looks at cells, [`quarantine`] keeps what nobody could read.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod batch;
 pub mod cell;
-pub mod lease;
 pub mod object;
 pub mod port;
 pub mod quarantine;
