@@ -61,10 +61,10 @@ impl BuildRow {
         Some(End { result: BuildResult::Aborted, detail, started_at: None, ended_at: stop.at, log_url: None })
     }
 
-    /// Returns when its first playbook started.
+    /// Returns when it started: its first playbook, or while it runs the claim.
     pub(crate) fn started_at(&self) -> Option<Timestamp> {
         match &self.run {
-            Some(Run { phase: Phase::Running { started_at, .. }, .. }) => Some(*started_at),
+            Some(Run { phase: Phase::Running, claimed_at, .. }) => Some(*claimed_at),
             _ => self.end().and_then(|end| end.started_at),
         }
     }

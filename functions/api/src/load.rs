@@ -3,7 +3,8 @@
 use crate::Api;
 use crate::reply::Refusal;
 use futures::future::join_all;
-use sluice_gate::Item;
+use sluice_gate::{Item, Job, JobStatus};
+use sluice_model::build::Run;
 use sluice_model::change::{ChangeFacts, ChangeKey};
 use sluice_model::name::escape;
 use sluice_model::{ItemId, QueueKey, TenantName};
@@ -11,7 +12,7 @@ use sluice_records::codec::{decode, get};
 use sluice_records::layout::Live;
 use sluice_records::queue::Loaded;
 use sluice_records::report::{Buildset, buildset_key};
-use sluice_records::{change, queue, tenant};
+use sluice_records::{build, change, queue, tenant};
 use sluice_runtime::record::{Key, Query, Record};
 use sluice_runtime::{PortError, Ports};
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,7 +95,25 @@ pub(crate) async fn queues(ports: &Ports, name: &TenantName) -> Result<Queues, R
             }
         }
     }
+    claims(ports, &mut read.queues).await?;
     Ok(read)
+}
+
+/// Shows builds as running that executors have claimed: a queue itself hears of that with its next look only.
+async fn claims(ports: &Ports, queues: &mut [(QueueKey, Loaded)]) -> Result<(), Refusal> {
+    let mut ordered: Vec<&mut Job> = queues
+        .iter_mut()
+        .flat_map(|(_, loaded)| loaded.items.values_mut())
+        .flat_map(|(_, item)| &mut item.jobs)
+        .filter(|job| job.build.is_some() && matches!(job.status, JobStatus::Ordered { .. }))
+        .collect();
+    let keys: Vec<Key> = ordered.iter().filter_map(|job| job.build.as_ref().map(build::run_key)).collect();
+    for (job, record) in ordered.iter_mut().zip(many(ports, &keys).await?) {
+        let Some(record) = record else { continue };
+        let run: Run = decode(&record)?;
+        job.status = JobStatus::Running { started_at: Some(run.claimed_at) };
+    }
+    Ok(())
 }
 
 /// Returns an item of a tenant, in its queue or after it left; `None` when the tenant has no such item.

@@ -146,7 +146,7 @@ fn request_json(request: &Request, order: Option<&Order>) -> Value {
     let state = match &request.state {
         RequestState::Requested => "requested",
         RequestState::Placed(_) => "accepted",
-        RequestState::Fulfilled(_) => "fulfilled",
+        RequestState::Fulfilled(_) | RequestState::Claimed(_) | RequestState::Ended(_) => "fulfilled",
         RequestState::Failed { .. } => "failed",
     };
     let nodes = request.nodes().iter().map(|node| json!({"uuid": node, "executor_zone": null, "failed_providers": []}));

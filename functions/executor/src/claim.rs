@@ -1,19 +1,34 @@
-//! Claiming a build and ending it: the executor's half of the contract with the gate (Z7.6).
+//! Claiming builds and ending them: the executor's half of the contract with the gate (Z7.6).
 //!
-//! A claim is one transaction: the run must not exist, and the request for nodes must still be the one that was read, so that
-//! nodes are never taken away and used at once. Every later write shows the run's revision: whoever lost it writes nothing.
+//! A claim is one transaction: the run must not exist, nobody may want the build stopped, and the request for its nodes must
+//! still be the one that was read; it becomes *claimed*, so nodes are never taken away and used at once. The end is one
+//! transaction too, and its request becomes *ended*. Every later write shows the run's revision: whoever lost it writes nothing.
+//!
+//! No outbox is kept here. A queue looks after builds that it ordered by itself, and so does a provider after requests; what
+//! is sent at the end only makes them sooner.
 
-use sluice_model::build::{Ended, Order, Phase, Run, Speculation};
+use crate::kept::Kept;
+use crate::returned;
+use futures::future::join_all;
+use sluice_model::build::{Ended, Order, Phase, RequestRef, Run, Speculation};
 use sluice_model::job::{FrozenJob, JobGraph};
 use sluice_model::node::NodeAccess;
 use sluice_model::poke::Poke;
-use sluice_model::{BuildId, JobName, SessionId};
+use sluice_model::{BuildId, JobName, NodeId, SessionId};
 use sluice_pool::{Node, Request, RequestState, Row};
-use sluice_records::codec::{decode, get, with_body};
+use sluice_records::build::Stop;
+use sluice_records::codec::{decode, with_body};
 use sluice_records::{build, provider};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Expect, Key, Record, Write};
-use sluice_runtime::{Commit, Ports, Saved, cell};
+use sluice_runtime::{Commit, PortError, Ports, Saved, cell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
+const KEYS_MAX: usize = 100;
+/// Job graphs, and tested states, that are kept in memory: builds of one item follow each other closely.
+const OBJECTS_KEPT: usize = 16;
 
 /// A build that this executor owns.
 pub struct Claimed {
@@ -28,140 +43,280 @@ pub struct Claimed {
     /// Jobs that wait for this one.
     pub child_jobs: Vec<JobName>,
     /// The tested state.
-    pub speculation: Speculation,
+    pub speculation: Arc<Speculation>,
     /// Its nodes, in the nodeset's order.
     pub nodes: Vec<NodeAccess>,
+    /// The request for its nodes as it is stored, until its end was written.
+    request: Option<(Record, Request)>,
 }
 
-/// Claims a build. `None` when there is nothing to do: it was stopped, somebody else has it, or its nodes are gone.
-///
-/// The caller asks only for builds that it does not run already.
-///
-/// # Errors
-/// When the store does not answer: the message comes again.
-pub async fn claim(
-    ports: &Ports,
-    session: &SessionId,
-    log: Option<String>,
-    id: &BuildId,
-) -> Result<Option<Claimed>, LookError> {
-    let found = ports.records.get(&[build::order_key(id), build::stop_key(id), build::run_key(id)]).await?;
-    let (Some(order), None) = (&found[0], &found[1]) else { return Ok(None) };
-    let mine = match &found[2] {
-        None => None,
-        Some(record) => {
-            let run: Run = decode(record)?;
-            if run.session != *session || run.phase != Phase::Preparing {
-                return Ok(None);
-            }
-            // Claimed by this very life, which was never told so.
-            Some((record.clone(), run))
+/// A build that an executor was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The build.
+    pub build: BuildId,
+    /// Keys that came with it. The records decide: what was not named is read after them.
+    pub request: Option<RequestRef>,
+    /// The same of its nodes.
+    pub nodes: Vec<NodeId>,
+}
+
+impl Asked {
+    /// Returns what a message asks for; `None` when it is no build.
+    pub fn of(poke: Poke) -> Option<Self> {
+        match poke {
+            Poke::Build { build, request, nodes, .. } => Some(Self { build, request, nodes }),
+            _ => None,
         }
-    };
-    let order: Order = decode(order)?;
-    let graph: JobGraph = object(ports, &order.graph).await?;
-    let child_jobs = graph
-        .jobs
-        .iter()
-        .filter(|job| job.dependencies.iter().any(|d| d.name == order.job))
-        .map(|job| job.name.clone())
-        .collect();
-    let Some(job) = graph.jobs.into_iter().find(|job| job.name == order.job) else {
-        return Err(LookError::Broken {
-            partition: build::partition(id),
-            reason: format!("{} has no job {}", order.graph, order.job),
-        });
-    };
-    let Some((nodes, check)) = nodes(ports, &order, &job).await? else { return Ok(None) };
-    let speculation = object(ports, &order.speculation).await?;
-    if let Some((record, run)) = mine {
-        return Ok(Some(Claimed { record, run, order, job, child_jobs, speculation, nodes }));
     }
-    let claimed_at = ports.clock.now();
-    let run = Run { build: id.clone(), session: session.clone(), fence: 1, phase: Phase::Preparing, claimed_at, log };
-    let plan = Commit {
-        head: build::new_run(&run)?,
+
+    fn keys(&self) -> Vec<Key> {
+        let mut keys = vec![build::order_key(&self.build), build::stop_key(&self.build), build::run_key(&self.build)];
+        if let Some(at) = &self.request {
+            keys.push(request_key(at));
+            keys.extend(self.nodes.iter().map(|node| provider::node_key(&at.provider, node)));
+        }
+        keys
+    }
+}
+
+/// Claims builds for one life of an executor.
+pub struct Claims {
+    ports: Ports,
+    session: SessionId,
+    log_root: Option<String>,
+    graphs: Kept<JobGraph>,
+    states: Kept<Speculation>,
+}
+
+impl Claims {
+    /// Makes claims for a session; live logs are read below `log_root`, which ends in `/`.
+    pub fn new(ports: Ports, session: SessionId, log_root: Option<String>) -> Self {
+        Self { ports, session, log_root, graphs: Kept::new(OBJECTS_KEPT), states: Kept::new(OBJECTS_KEPT) }
+    }
+
+    /// Claims builds that came together, and returns for each in their order what became of it. `None`: there is nothing to
+    /// do, for it was stopped, somebody else has it, or its nodes are gone. An error: its message comes again.
+    ///
+    /// The caller asks only for builds that it does not run already, and for none twice.
+    pub async fn claim(&self, asked: &[Asked]) -> Vec<Result<Option<Claimed>, LookError>> {
+        let mut seen = Seen::default();
+        if let Err(error) = self.read(asked, &mut seen).await {
+            return asked.iter().map(|_| Err(LookError::Again(error.to_string()))).collect();
+        }
+        join_all(asked.iter().map(|asked| self.claim_one(&asked.build, &seen))).await
+    }
+
+    /// Reads everything about builds, in one call where the messages named it all.
+    async fn read(&self, asked: &[Asked], seen: &mut Seen) -> Result<(), PortError> {
+        seen.read(&self.ports, asked.iter().flat_map(Asked::keys)).await?;
+        let requests: Vec<RequestRef> = asked.iter().filter_map(|asked| seen.order(&asked.build)?.request).collect();
+        seen.read(&self.ports, requests.iter().map(request_key)).await?;
+        let mut nodes = Vec::new();
+        for at in &requests {
+            let request = seen.found.get(&request_key(at)).and_then(|record| decode::<Request>(record).ok());
+            let ids = request.iter().flat_map(Request::nodes);
+            nodes.extend(ids.map(|node| provider::node_key(&at.provider, node)));
+        }
+        seen.read(&self.ports, nodes.into_iter()).await
+    }
+
+    async fn claim_one(&self, id: &BuildId, seen: &Seen) -> Result<Option<Claimed>, LookError> {
+        let Some(order) = seen.found.get(&build::order_key(id)) else { return Ok(None) };
+        if let Some(stop) = seen.found.get(&build::stop_key(id)) {
+            tracing::info!(build = %id, why = decode::<Stop>(stop)?.why, "a build was stopped before it was claimed");
+            return Ok(None);
+        }
+        let mine = match seen.found.get(&build::run_key(id)) {
+            None => None,
+            Some(record) => {
+                let run: Run = decode(record)?;
+                if run.session != self.session || run.phase != Phase::Running {
+                    return Ok(None);
+                }
+                // Claimed by this very life, which was never told so.
+                Some((record.clone(), run))
+            }
+        };
+        let order: Order = decode(order)?;
+        let (request, nodes) = match &order.request {
+            None => (None, Vec::new()),
+            Some(at) => match seen.request(at, mine.is_some())? {
+                None => return Ok(None),
+                Some((record, request)) => {
+                    let nodes = seen.nodes(at, &request)?;
+                    (Some((record, request)), nodes)
+                }
+            },
+        };
+        let (job, child_jobs) = self.job(&order).await?;
+        let speculation = self.states.open(&self.ports, &order.speculation).await?;
+        let nodes = access(&job, nodes)?;
+        let (record, run, request) = match mine {
+            Some((record, run)) => (record, run, request),
+            None => self.write(id, request).await?,
+        };
+        Ok(Some(Claimed { record, run, order, job, child_jobs, speculation, nodes, request }))
+    }
+
+    /// Returns the job of an order, and the jobs that wait for it.
+    async fn job(&self, order: &Order) -> Result<(FrozenJob, Vec<JobName>), LookError> {
+        let graph = self.graphs.open(&self.ports, &order.graph).await?;
+        let waits = |job: &&FrozenJob| job.dependencies.iter().any(|other| other.name == order.job);
+        let child_jobs = graph.jobs.iter().filter(waits).map(|job| job.name.clone()).collect();
+        match graph.jobs.iter().find(|job| job.name == order.job) {
+            Some(job) => Ok((job.clone(), child_jobs)),
+            None => Err(LookError::Broken {
+                partition: build::partition(&order.build),
+                reason: format!("{} has no job {}", order.graph, order.job),
+            }),
+        }
+    }
+
+    /// Writes the run, and the request as claimed.
+    async fn write(
+        &self,
+        id: &BuildId,
+        request: Option<(Record, Request)>,
+    ) -> Result<(Record, Run, Option<(Record, Request)>), LookError> {
+        let now = self.ports.clock.now();
+        let run = Run {
+            build: id.clone(),
+            session: self.session.clone(),
+            fence: 1,
+            phase: Phase::Running,
+            claimed_at: now,
+            log: self.log_root.as_ref().map(|root| format!("{root}{id}")),
+        };
         // Whoever stopped it meanwhile may have given its nodes away.
-        others: check.into_iter().chain([Write::Check { key: build::stop_key(id), expect: Expect::Absent }]).collect(),
-        pokes: vec![Poke::Queue { queue: order.queue.clone() }],
-        due: None,
-    };
-    match cell::commit(ports, plan).await? {
-        Saved::Yes(mut record) => {
-            // It is ours from here on, whether or not the queue hears of it now; the sweep sends what is left behind.
-            if let Err(error) = cell::deliver(ports, &mut record).await {
-                tracing::warn!(build = %id, %error, "the claim could not be told");
+        let mut others = vec![Write::Check { key: build::stop_key(id), expect: Expect::Absent }];
+        let claimed = match request {
+            None => None,
+            Some((record, request)) => {
+                let request = request.claimed(now).ok_or_else(|| raced(id))?;
+                let (record, write) = next(record, &request)?;
+                others.push(write);
+                Some((record, request))
             }
-            Ok(Some(Claimed { record, run, order, job, child_jobs, speculation, nodes }))
+        };
+        let plan = Commit { head: build::new_run(&run)?, others, pokes: Vec::new(), due: None };
+        match cell::commit(&self.ports, plan).await? {
+            Saved::Yes(record) => Ok((record, run, claimed)),
+            // Somebody claimed it, stopped it or wrote its request: the next look tells which.
+            Saved::Stale => Err(raced(id)),
         }
-        // Somebody claimed it, stopped it or wrote its request: the next look tells which.
-        Saved::Stale => Err(LookError::Again(format!("the claim of {id} was raced"))),
     }
 }
 
-/// Says that the first playbook has started.
+/// Ends a build and tells its queue and its nodes' provider. May be called again after an error.
 ///
 /// # Errors
-/// When the store does not answer, or the run is no longer ours.
-pub async fn started(ports: &Ports, claimed: &mut Claimed, at: sluice_model::Timestamp) -> Result<(), LookError> {
-    claimed.run.phase = Phase::Running { started_at: at, pre_fail: false };
-    save(ports, claimed, Vec::new()).await
-}
-
-/// Ends a build and tells its queue and its nodes' provider.
-///
-/// # Errors
-/// When the store does not answer, or the run is no longer ours.
+/// When the store does not answer, the run is no longer ours, or whoever is told may not have been reached.
 pub async fn end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result<(), LookError> {
-    claimed.run.phase = Phase::Ended(ended);
+    if !matches!(claimed.run.phase, Phase::Ended(_)) {
+        let ended = returned::keep(ports, &claimed.run.build, ended).await?;
+        write_end(ports, claimed, ended).await?;
+    }
     let mut pokes = vec![Poke::Queue { queue: claimed.order.queue.clone() }];
-    pokes.extend(claimed.order.request.iter().map(|request| Poke::Pool { provider: request.provider.clone() }));
-    save(ports, claimed, pokes).await
+    pokes.extend(claimed.order.request.iter().map(|at| Poke::Pool { provider: at.provider.clone() }));
+    Ok(cell::send(ports, &pokes).await?)
 }
 
-async fn save(ports: &Ports, claimed: &mut Claimed, pokes: Vec<Poke>) -> Result<(), LookError> {
-    let head = with_body(claimed.record.clone(), &claimed.run)?;
-    match cell::commit(ports, Commit { head, others: Vec::new(), pokes, due: None }).await? {
+async fn write_end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result<(), LookError> {
+    let run = Run { phase: Phase::Ended(ended), ..claimed.run.clone() };
+    let head = with_body(claimed.record.clone(), &run)?;
+    let request =
+        claimed.request.clone().and_then(|(record, request)| Some((record, request.ended(ports.clock.now())?)));
+    let mut others = Vec::new();
+    if let Some((record, request)) = request {
+        others.push(next(record, &request)?.1);
+    }
+    let alone = others.is_empty();
+    let plan = |others| Commit { head: head.clone(), others, pokes: Vec::new(), due: None };
+    let mut saved = cell::commit(ports, plan(others)).await?;
+    if saved == Saved::Stale && !alone {
+        // Its nodes may have been taken away: then the request is somebody else's, and the run is still ours.
+        saved = cell::commit(ports, plan(Vec::new())).await?;
+    }
+    match saved {
         Saved::Yes(record) => {
             claimed.record = record;
-            // Written is what counts; what could not be sent is sent by the sweep.
-            if let Err(error) = cell::deliver(ports, &mut claimed.record).await {
-                tracing::warn!(build = %claimed.run.build, %error, "what the run says could not be told");
-            }
+            claimed.run = run;
+            claimed.request = None;
             Ok(())
         }
-        Saved::Stale => Err(LookError::Again(format!("the run of {} was written by somebody else", claimed.run.build))),
+        Saved::Stale => Err(LookError::Again(format!("the run of {} was written by somebody else", run.build))),
     }
 }
 
-/// Reads the nodes of a build with the check that they are still its own; `None` when they are not.
-async fn nodes(
-    ports: &Ports,
-    order: &Order,
-    job: &FrozenJob,
-) -> Result<Option<(Vec<NodeAccess>, Option<Write>)>, LookError> {
-    let Some(at) = &order.request else { return Ok(Some((Vec::new(), None))) };
-    let key = provider::request_key(&at.provider, &Row(at.row.clone()));
-    let Some(record) = get(ports, &key).await? else { return Ok(None) };
-    let request: Request = decode(&record)?;
-    if !matches!(request.state, RequestState::Fulfilled(_)) {
-        return Ok(None);
+/// Records that were read, and the keys that were asked for.
+#[derive(Default)]
+struct Seen {
+    asked: BTreeSet<Key>,
+    found: BTreeMap<Key, Record>,
+}
+
+impl Seen {
+    /// Reads what was not asked for before.
+    async fn read(&mut self, ports: &Ports, keys: impl Iterator<Item = Key>) -> Result<(), PortError> {
+        let keys: Vec<Key> = keys.filter(|key| self.asked.insert(key.clone())).collect();
+        for page in keys.chunks(KEYS_MAX) {
+            let records = ports.records.get(page).await?;
+            self.found.extend(records.into_iter().flatten().map(|record| (record.key.clone(), record)));
+        }
+        Ok(())
     }
-    let keys: Vec<Key> = request.nodes().iter().map(|node| provider::node_key(&at.provider, node)).collect();
-    let specs = job.nodesets.first().map(|set| set.nodes.clone()).unwrap_or_default();
-    let mut nodes = Vec::with_capacity(keys.len());
-    for (number, record) in ports.records.get(&keys).await?.into_iter().enumerate() {
-        let Some(record) = record else { return Ok(None) };
-        let node: Node = decode(&record)?;
+
+    /// Returns an order; one that cannot be read is told where it is needed.
+    fn order(&self, build: &BuildId) -> Option<Order> {
+        decode(self.found.get(&build::order_key(build))?).ok()
+    }
+
+    /// Returns the request of a build whose nodes may be used; `None` when they may not.
+    fn request(&self, at: &RequestRef, is_mine: bool) -> Result<Option<(Record, Request)>, LookError> {
+        let Some(record) = self.found.get(&request_key(at)) else { return Ok(None) };
+        let request: Request = decode(record)?;
+        let is_usable = match request.state {
+            RequestState::Fulfilled(_) => !is_mine,
+            RequestState::Claimed(_) => is_mine,
+            _ => false,
+        };
+        Ok(is_usable.then(|| (record.clone(), request)))
+    }
+
+    /// Returns the nodes of a request in their order.
+    fn nodes(&self, at: &RequestRef, request: &Request) -> Result<Vec<Node>, LookError> {
+        let nodes = request.nodes().iter().map(|id| {
+            let key = provider::node_key(&at.provider, id);
+            let record = self.found.get(&key).ok_or_else(|| LookError::Again(format!("{key} is not there yet")))?;
+            Ok(decode(record)?)
+        });
+        nodes.collect()
+    }
+}
+
+/// Returns the nodes as the job's playbooks know them.
+fn access(job: &FrozenJob, nodes: Vec<Node>) -> Result<Vec<NodeAccess>, LookError> {
+    let specs = job.nodesets.first().map(|set| set.nodes.as_slice()).unwrap_or_default();
+    let named = nodes.into_iter().enumerate().map(|(number, node)| {
         let names = specs.get(number).map_or_else(|| vec![format!("node{number}")], |spec| spec.names.clone());
-        let Some(access) = node.access(names) else { return Ok(None) };
-        nodes.push(access);
-    }
-    Ok(Some((nodes, Some(Write::Check { key, expect: Expect::Revision(record.revision) }))))
+        // Read beside its request, it may be older than that by a moment.
+        node.access(names).ok_or_else(|| LookError::Again(format!("node {} is not ready", node.id)))
+    });
+    named.collect()
 }
 
-async fn object<T: serde::de::DeserializeOwned>(ports: &Ports, key: &str) -> Result<T, LookError> {
-    let again = |why: String| LookError::Again(format!("could not read {key}: {why}"));
-    let object = ports.objects.get(key).await?.ok_or_else(|| again("there is no such object".to_owned()))?;
-    serde_json::from_slice(&object.bytes).map_err(|error| again(error.to_string()))
+/// Returns a record with a new body as it is stored next, and the write that stores it on condition of what was read.
+fn next(record: Record, request: &Request) -> Result<(Record, Write), PortError> {
+    let seen = record.revision;
+    let record = Record { revision: seen + 1, ..with_body(record, request)? };
+    Ok((record.clone(), Write::Put { record, expect: Expect::Revision(seen) }))
+}
+
+fn request_key(at: &RequestRef) -> Key {
+    provider::request_key(&at.provider, &Row(at.row.clone()))
+}
+
+fn raced(id: &BuildId) -> LookError {
+    LookError::Again(format!("the claim of {id} was raced"))
 }

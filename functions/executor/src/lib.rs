@@ -15,6 +15,7 @@ pub mod inventory;
 pub mod job;
 pub mod jobdir;
 pub mod joblog;
+mod kept;
 pub mod live;
 pub mod lookup;
 pub mod phases;

@@ -402,6 +402,7 @@ impl Stage<'_> {
             ended_at: now(),
             log_url: returned.log_url(),
             data: log.redactor.map(returned.data),
+            data_object: None,
         }
     }
 }
@@ -459,7 +460,7 @@ impl Clock {
 }
 
 fn ended(result: BuildResult, detail: Option<String>) -> Ended {
-    Ended { result, detail, started_at: None, ended_at: now(), data: Map::new(), log_url: None }
+    Ended { result, detail, started_at: None, ended_at: now(), data: Map::new(), data_object: None, log_url: None }
 }
 
 fn disk_result(error: &std::io::Error) -> BuildResult {

@@ -1,13 +1,39 @@
-//! Reads what a job returned with `zuul_return` (Z7.4).
+//! Reads what a job returned with `zuul_return`, and keeps it whole (Z7.4).
 
 use crate::verdict::MayRetry;
+use bytes::Bytes;
 use serde_json::{Map, Value};
+use sluice_model::BuildId;
+use sluice_model::build::Ended;
+use sluice_model::id::digest;
+use sluice_runtime::object::PutMode;
+use sluice_runtime::{PortError, Ports};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 /// Bytes of `results.json`; a job that returns more has a mistake.
 const BYTES_MAX: u64 = 4 << 20;
+
+/// Bytes of returned data that the record of a run holds.
+const RECORD_BYTES_MAX: usize = 24 << 10;
+
+/// Moves returned data that is too much for a record into an object; the `zuul` part, which the pages show, stays if it fits.
+///
+/// # Errors
+/// When it could not be stored; the end is told again then.
+pub async fn keep(ports: &Ports, build: &BuildId, ended: Ended) -> Result<Ended, PortError> {
+    let failed = |error| PortError::unknown(format!("keep what {build} returned"), error);
+    let text = serde_json::to_string(&ended.data).map_err(failed)?;
+    if text.len() <= RECORD_BYTES_MAX {
+        return Ok(ended);
+    }
+    let key = format!("returned/{build}/{}", digest(&[&text]));
+    ports.objects.put(&key, Bytes::from(text), PutMode::Always, "application/json").await?;
+    let mut data = ended.data;
+    data.retain(|name, value| name == "zuul" && value.to_string().len() <= RECORD_BYTES_MAX);
+    Ok(Ended { data, data_object: Some(key), ..ended })
+}
 
 /// What a job has returned so far.
 #[derive(Default)]

@@ -1,12 +1,12 @@
 //! The executor as it lives: a session that is renewed, queues that are asked in order of urgency, builds side by side.
 
 use crate::archive;
-use crate::claim::{self, Claimed};
-use crate::job::{Inherited, Job, Observer, OpenedSecrets, Runner, Stopper};
+use crate::claim::{self, Asked, Claimed, Claims};
+use crate::job::{Inherited, Job, Observer, OpenedSecrets, Runner, StopSignal, Stopper};
 use crate::live::{LiveLog, LiveLogs};
 use crate::sources::ObjectSources;
 use sluice_model::build::{BuildResult, Ended};
-use sluice_model::poke::{Poke, Queue};
+use sluice_model::poke::Queue;
 use sluice_model::{BuildId, SessionId, Timestamp};
 use sluice_records::build::{self, Stop};
 use sluice_records::codec::{decode, encode, expiry, with_body};
@@ -14,8 +14,9 @@ use sluice_records::session::{self, LIFE_SECONDS, Session};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::port::Incoming;
 use sluice_runtime::record::{Key, Record};
-use sluice_runtime::{Commit, Ports, Saved, cell};
+use sluice_runtime::{Commit, Ports, Saved, cell, quarantine};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,6 +27,8 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 const CLAIM_SECONDS: u32 = 60;
 /// Looks at a build before its message is left to come again.
 const CLAIM_TRIES: u32 = 3;
+/// Builds that one question to a queue may bring.
+const RECEIVE_MAX: u32 = 10;
 /// Seconds of one question to a queue that has nothing.
 const WAIT_SECONDS: u32 = 20;
 /// How often an ended build tries to say so before its session is given up.
@@ -55,6 +58,7 @@ pub struct Executor {
     options: Options,
     logs: LiveLogs,
     session: SessionId,
+    claims: Claims,
     running: Mutex<BTreeMap<BuildId, Stopper>>,
     slots: Arc<Semaphore>,
     given_up: std::sync::atomic::AtomicBool,
@@ -65,7 +69,10 @@ impl Executor {
     pub fn new(ports: Ports, runner: Arc<dyn Runner>, options: Options) -> Arc<Self> {
         let session = SessionId(ports.entropy.token());
         let slots = Arc::new(Semaphore::new(options.slots.max(1)));
+        let logs = options.log_address.as_ref().map(|address| format!("{address}log/"));
+        let claims = Claims::new(ports.clone(), session.clone(), logs);
         Arc::new(Self {
+            claims,
             ports,
             runner,
             options,
@@ -106,78 +113,95 @@ impl Executor {
         Ok(())
     }
 
-    /// Handles one received message to the build's end.
+    /// Claims the builds of messages that came together, and acknowledges those messages: the claims are what counts then.
     ///
-    /// # Errors
-    /// When it could not be claimed for an unknown reason: the message comes again.
-    pub async fn take(&self, queue: Queue, message: &Incoming) -> Result<(), LookError> {
-        let Ok(Poke::Build { build, .. }) = serde_json::from_str::<Poke>(&message.body) else {
-            sluice_runtime::quarantine::keep(
-                &self.ports,
-                &format!("{queue:?}"),
-                &message.id,
-                &message.body,
-                "not a build",
-            )
-            .await?;
-            return Ok(self.ports.queues.acknowledge(queue, &message.receipt).await?);
-        };
-        if self.running().contains_key(&build) {
-            return Ok(self.ports.queues.acknowledge(queue, &message.receipt).await?);
+    /// What could not be claimed for an unknown reason, or could not be acknowledged, comes again.
+    pub async fn take(&self, queue: Queue, messages: Vec<Incoming>) -> Vec<Taken> {
+        let mut done: Vec<String> = Vec::new();
+        let mut asked: Vec<(Asked, StopSignal, String)> = Vec::new();
+        for message in messages {
+            let Some(build) = serde_json::from_str(&message.body).ok().and_then(Asked::of) else {
+                let name = format!("{queue:?}");
+                match quarantine::keep(&self.ports, &name, &message.id, &message.body, "not a build").await {
+                    Ok(()) => done.push(message.receipt),
+                    Err(error) => tracing::warn!(message = message.id, %error, "a message could not be set aside"),
+                }
+                continue;
+            };
+            // Noted before anything is read: a second message about it finds it here.
+            match self.running().entry(build.build.clone()) {
+                Entry::Occupied(_) => done.push(message.receipt),
+                Entry::Vacant(place) => {
+                    let (stopper, stop) = Stopper::new();
+                    place.insert(stopper);
+                    asked.push((build, stop, message.receipt));
+                }
+            }
         }
-        let log = self.options.log_address.as_ref().map(|address| format!("{}log/{build}", address));
-        let mut claimed = claim::claim(&self.ports, &self.session, log.clone(), &build).await;
-        for _ in 1..CLAIM_TRIES {
-            if claimed.is_ok() {
+        let mut taken = Vec::new();
+        for _ in 0..CLAIM_TRIES {
+            let builds: Vec<Asked> = asked.iter().map(|(build, ..)| build.clone()).collect();
+            let mut again = Vec::new();
+            for (claim, (build, stop, receipt)) in self.claims.claim(&builds).await.into_iter().zip(asked) {
+                match claim {
+                    Ok(Some(claimed)) => {
+                        taken.push(Taken { claimed, stop });
+                        done.push(receipt);
+                    }
+                    Ok(None) => {
+                        self.running().remove(&build.build);
+                        done.push(receipt);
+                    }
+                    Err(error) => {
+                        tracing::info!(build = %build.build, %error, "a build could not be claimed yet");
+                        again.push((build, stop, receipt));
+                    }
+                }
+            }
+            asked = again;
+            if asked.is_empty() {
                 break;
             }
-            claimed = claim::claim(&self.ports, &self.session, log.clone(), &build).await;
         }
-        let claimed = claimed?;
-        // The claim is what counts now; the message has done its work.
-        self.ports.queues.acknowledge(queue, &message.receipt).await?;
-        match claimed {
-            Some(claimed) => self.execute(claimed).await,
-            None => Ok(()),
+        for (build, ..) in asked {
+            tracing::warn!(build = %build.build, "a build could not be claimed; its message comes again");
+            self.running().remove(&build.build);
         }
+        if !done.is_empty()
+            && let Err(error) = self.ports.queues.acknowledge_all(queue, &done).await
+        {
+            tracing::warn!(?queue, %error, "builds could not be acknowledged; what comes again is known then");
+        }
+        taken
     }
 
-    async fn execute(&self, mut claimed: Claimed) -> Result<(), LookError> {
+    /// Runs a claimed build to its end.
+    ///
+    /// # Errors
+    /// When its end could not be told: its session goes on, and somebody has to look after it.
+    pub async fn execute(&self, taken: Taken) -> Result<(), LookError> {
+        let Taken { mut claimed, stop } = taken;
         let build = claimed.run.build.clone();
         tracing::info!(%build, job = %claimed.order.job, change = %claimed.order.change, attempt = claimed.order.attempt, "a build starts");
-        let (stopper, stop) = Stopper::new();
-        self.running().insert(build.clone(), stopper);
         let jobdir = self.options.state.join("builds").join(build.as_str());
         let sources = ObjectSources::new(self.ports.clone(), self.options.state.join("repositories"));
-        let observer = Told {
-            log: self.logs.open(&build, &jobdir.join("work/logs/job-output.txt")),
-            started: watch::channel(None).0,
-        };
+        let observer = Told { log: self.logs.open(&build, &jobdir.join("work/logs/job-output.txt")) };
         let (secrets, inherited) = (OpenedSecrets::default(), Inherited::default());
         let job = Job {
-            order: &claimed.order.clone(),
-            job: &claimed.job.clone(),
-            speculation: &claimed.speculation.clone(),
-            nodes: &claimed.nodes.clone(),
+            order: &claimed.order,
+            job: &claimed.job,
+            speculation: &claimed.speculation,
+            nodes: &claimed.nodes,
             node_key: self.options.node_key.as_deref().filter(|_| !claimed.nodes.is_empty()),
             secrets: &secrets,
-            child_jobs: &claimed.child_jobs.clone(),
+            child_jobs: &claimed.child_jobs,
             inherited: &inherited,
         };
-        let mut started = observer.started.subscribe();
-        let execution = self.runner.execute(&job, &sources, &jobdir, stop, &observer);
-        let mut execution = std::pin::pin!(execution);
-        let mut ended = tokio::select! {
-            biased;
-            ended = &mut execution => ended,
-            at = async { started.wait_for(Option::is_some).await.ok().and_then(|at| *at) } => {
-                if let Some(at) = at && let Err(error) = claim::started(&self.ports, &mut claimed, at).await {
-                    tracing::warn!(%build, %error, "the start could not be told");
-                }
-                execution.await
-            }
-        };
-        ended.log_url = archive::archive(&self.ports, &build, &jobdir.join("work/logs"), &self.options.log_root).await;
+        let mut ended = self.runner.execute(&job, &sources, &jobdir, stop, &observer).await;
+        let logs = jobdir.join("work/logs");
+        let archived = archive::archive(&self.ports, &build, &logs, &self.options.log_root).await;
+        // A job that put its logs somewhere itself knows best (`zuul.log_url`).
+        ended.log_url = ended.log_url.or(archived);
         let told = self.tell_end(&mut claimed, ended).await;
         self.running().remove(&build);
         if let Err(error) = std::fs::remove_dir_all(&jobdir)
@@ -302,15 +326,11 @@ impl Executor {
                 break;
             }
             let received = tokio::select! {
-                received = self.ports.queues.receive(queue, 1, WAIT_SECONDS, CLAIM_SECONDS) => received,
+                received = self.ports.queues.receive(queue, self.free_slots(), WAIT_SECONDS, CLAIM_SECONDS) => received,
                 _ = shutdown.wait_for(|stop| *stop) => break,
             };
             match received {
-                Ok(messages) => {
-                    for message in messages {
-                        self.clone().start(queue, message).await;
-                    }
-                }
+                Ok(messages) => self.clone().start(queue, messages).await,
                 Err(error) => {
                     tracing::warn!(?queue, %error, "a queue could not be asked");
                     sleep(Duration::from_secs(1)).await;
@@ -319,19 +339,39 @@ impl Executor {
         }
     }
 
-    /// Starts a received build if there is still a slot; otherwise gives it back at once.
-    async fn start(self: Arc<Self>, queue: Queue, message: Incoming) {
-        let Ok(slot) = self.slots.clone().try_acquire_owned() else {
-            if let Err(error) = self.ports.queues.postpone(queue, &message.receipt, 0).await {
-                tracing::debug!(%error, "a build could not be given back; it shows again by itself");
+    fn free_slots(&self) -> u32 {
+        u32::try_from(self.slots.available_permits()).unwrap_or(u32::MAX).clamp(1, RECEIVE_MAX)
+    }
+
+    /// Starts received builds as far as there are still slots; gives the others back at once.
+    async fn start(self: Arc<Self>, queue: Queue, messages: Vec<Incoming>) {
+        let (mut slots, mut kept) = (Vec::new(), Vec::new());
+        for message in messages {
+            match self.slots.clone().try_acquire_owned() {
+                Ok(slot) => {
+                    slots.push(slot);
+                    kept.push(message);
+                }
+                Err(_) => {
+                    if let Err(error) = self.ports.queues.postpone(queue, &message.receipt, 0).await {
+                        tracing::debug!(%error, "a build could not be given back; it shows again by itself");
+                    }
+                }
             }
+        }
+        if kept.is_empty() {
             return;
-        };
+        }
         tokio::spawn(async move {
-            if let Err(error) = self.take(queue, &message).await {
-                tracing::warn!(%error, "a build could not be taken to its end");
+            for (taken, slot) in self.take(queue, kept).await.into_iter().zip(slots) {
+                let executor = self.clone();
+                tokio::spawn(async move {
+                    if let Err(error) = executor.execute(taken).await {
+                        tracing::warn!(%error, "a build could not be brought to its end");
+                    }
+                    drop(slot);
+                });
             }
-            drop(slot);
         });
     }
 
@@ -347,16 +387,19 @@ impl Executor {
     }
 }
 
+/// A build that this executor owns and has to run.
+pub struct Taken {
+    claimed: Claimed,
+    stop: StopSignal,
+}
+
 /// Passes on what a running build shows.
 struct Told {
     log: LiveLog,
-    started: watch::Sender<Option<Timestamp>>,
 }
 
 impl Observer for Told {
-    fn started(&self, at: Timestamp) {
-        self.started.send_replace(Some(at));
-    }
+    fn started(&self, _: Timestamp) {}
 
     fn log_appended(&self, offset: u64, bytes: &[u8]) {
         self.log.grew_to(offset + bytes.len() as u64);

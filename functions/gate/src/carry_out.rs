@@ -148,7 +148,6 @@ fn order(
         event_id: draft.event_id.clone(),
         post_review,
         request: draft.request.clone(),
-        stop: None,
         ordered_at: now,
     })?);
     match &draft.request {
@@ -160,7 +159,13 @@ fn order(
             writes.push(provider::create_request(&at.provider, &request)?);
             pokes.push(Poke::Pool { provider: at.provider.clone() });
         }
-        None => pokes.push(Poke::Build { build: draft.build.clone(), precedence, tenant: key.tenant.clone() }),
+        None => pokes.push(Poke::Build {
+            build: draft.build.clone(),
+            precedence,
+            tenant: key.tenant.clone(),
+            request: None,
+            nodes: Vec::new(),
+        }),
     }
     Ok(())
 }

@@ -110,11 +110,10 @@ async fn sessions(ports: &Ports, running: &[Run]) -> Result<BTreeMap<SessionId, 
 
 /// Says what a run shows: a build whose executor has not renewed its session is lost, whatever its run says (Z7.3).
 fn seen(run: &Run, session: Option<&Session>, now: Timestamp) -> RunSeen {
-    let started_at = match &run.phase {
-        Phase::Ended(end) => return RunSeen::Ended(end.clone()),
-        Phase::Running { started_at, .. } => Some(*started_at),
-        Phase::Preparing => None,
-    };
+    if let Phase::Ended(end) = &run.phase {
+        return RunSeen::Ended(end.clone());
+    }
+    let started_at = Some(run.claimed_at);
     match session {
         Some(session) if session.alive_until > now => RunSeen::Running { started_at },
         Some(session) => RunSeen::Lost {

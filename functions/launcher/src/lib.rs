@@ -1,6 +1,7 @@
 //! The launcher: one provider cell is loaded with what was seen outside, decided on, committed, and then acted on.
 //!
-//! What is done outside (launch, check, terminate) happens after the commit that intends it; each answer is a fact for the next plan.
+//! What is done outside (launch, terminate) happens after the commit that intends it; each answer is a fact for the next plan.
+//! A check changes nothing outside, so it may go before.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod limits;
@@ -8,15 +9,15 @@ mod outside;
 
 pub use outside::{Checks, SshChecks};
 
+use crate::limits::{Configured, Found};
 use async_trait::async_trait;
 use sluice_cloud::{Driver, Site, TagFilter};
 use sluice_model::build::{Phase, Run};
 use sluice_model::poke::Poke;
 use sluice_model::{BuildId, ConnectionName, ProviderName, Timestamp};
-use sluice_pool::{BuildFact, Change, Facts, Listing, Plan, ProviderHead, ProviderLimits, Snapshot, plan};
+use sluice_pool::{Action, BuildFact, Change, Facts, Listing, Plan, ProviderHead, Snapshot, builds_to_look_at, plan};
 use sluice_records::build::{self, Stop};
 use sluice_records::codec::{decode, encode, encode_first, with_body};
-use sluice_records::layout::Layouts;
 use sluice_records::provider::{self, Loaded};
 use sluice_runtime::batch::{Look, LookError};
 use sluice_runtime::record::{Due, Expect, Key, Record, Write};
@@ -27,8 +28,11 @@ use std::sync::Arc;
 /// Rounds of plan and action in one look; more are left to the next message.
 const ROUNDS_MAX: u32 = 12;
 
-/// The longest wait that goes through the queue of wakes; longer ones are found by the sweep.
-const WAKE_SECONDS_MAX: u64 = 60;
+/// Waits of this and more are left to the sweep of what is due; shorter ones go through the queue of wakes.
+const SWEEP_SECONDS: u64 = 60;
+
+/// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
+const KEYS_MAX: usize = 100;
 
 /// Seconds that an executor has to end a build that is to stop; then its nodes are taken away.
 const STOPPED_SECONDS: u64 = 120;
@@ -45,163 +49,248 @@ pub struct Cloud {
 /// Looks at providers.
 pub struct Launcher {
     ports: Ports,
-    layouts: Layouts,
+    configured: Configured,
     clouds: BTreeMap<ConnectionName, Cloud>,
     checks: Arc<dyn Checks>,
+}
+
+/// A provider in hand during one look: as it was read, then as this look's own commits left it. Whoever else wrote it meanwhile
+/// raised the head's revision, or a request's, and the next commit is lost.
+struct Held {
+    name: ProviderName,
+    found: Found,
+    loaded: Loaded,
+    /// Where builds stood when the look began.
+    builds: BTreeMap<BuildId, BuildFact>,
+    /// Whether the head as it is stored has an outbox that was sent.
+    is_sent: bool,
+    /// Whether this look moved the time of the next one.
+    is_due_moved: bool,
 }
 
 impl Launcher {
     /// Makes a launcher that reaches these clouds.
     pub fn new(ports: Ports, clouds: BTreeMap<ConnectionName, Cloud>, checks: Arc<dyn Checks>) -> Self {
-        Self { ports, layouts: Layouts::default(), clouds, checks }
+        Self { ports, configured: Configured::default(), clouds, checks }
     }
 
     /// Moves one provider as far as it can go. Safe to run twice: launches carry tokens, terminations are asked again.
+    ///
+    /// The cell is read once; after a commit the look goes on with what it wrote.
     pub async fn drain(&self, name: &ProviderName) -> Result<(), LookError> {
-        let Some(found) = limits::find(&self.ports, &self.layouts, name).await? else {
-            tracing::warn!(provider = %name, "no tenant's layout has this provider any more");
-            return Ok(());
-        };
-        let cloud = found.connection.as_ref().and_then(|connection| self.clouds.get(connection));
-        let mut facts = Facts::default();
+        let (mut kept, mut facts) = (None, Facts::default());
         for _ in 0..ROUNDS_MAX {
-            // The listing begins before the cell is read: then a machine without a record is one whose record is gone.
-            let taken_at = self.ports.clock.now();
-            let loaded = provider::load(&self.ports, name).await?;
-            if loaded.is_frozen {
-                tracing::error!(provider = %name, "the provider is frozen; an operator has to look at it");
-                return Ok(());
-            }
-            let (snapshot, loaded) =
-                self.snapshot(name, &found.limits, loaded, std::mem::take(&mut facts), cloud, taken_at).await?;
-            let now = self.ports.clock.now();
-            let plan = plan(&snapshot, now);
+            let mut held = match kept.take() {
+                Some(held) => held,
+                None => match self.load(name).await? {
+                    Some(held) => held,
+                    None => return Ok(()),
+                },
+            };
+            let cloud = held.found.connection.as_ref().and_then(|connection| self.clouds.get(connection));
+            let plan = self.plan(&held, std::mem::take(&mut facts), cloud).await;
             for reason in &plan.reasons {
                 tracing::info!(provider = %name, "{reason}");
             }
             if plan.is_empty() {
-                return self.settle(name, loaded, plan.due).await;
+                return self.settle(held, plan.due).await;
             }
             let actions = plan.actions.clone();
-            match self.commit(name, loaded, plan).await? {
-                Saved::Stale => continue,
-                Saved::Yes(mut head) => cell::deliver(&self.ports, &mut head).await?,
+            if self.commit(&mut held, plan).await? == Committed::Stale {
+                continue;
             }
             facts = outside::act(actions, cloud, &*self.checks).await;
+            kept = Some(held);
         }
         Ok(cell::send(&self.ports, &[Poke::Pool { provider: name.clone() }]).await?)
     }
 
-    /// Puts the cell and what is seen outside together.
-    async fn snapshot(
+    /// Reads a provider, what it may do, and the builds that its plan wants to know of. `None` when there is nothing to plan.
+    async fn load(&self, name: &ProviderName) -> Result<Option<Held>, LookError> {
+        let loaded = provider::load(&self.ports, name).await?;
+        if loaded.is_frozen {
+            tracing::error!(provider = %name, "the provider is frozen; an operator has to look at it");
+            return Ok(None);
+        }
+        let now = self.ports.clock.now();
+        let head = loaded.head.clone().unwrap_or_else(|| ProviderHead::new(name.clone()));
+        let (requests, nodes) = (loaded.requests.values().map(|(_, r)| r), loaded.nodes.values().map(|(_, n)| n));
+        let wanted: Vec<BuildId> = builds_to_look_at(&head, requests, nodes, now).into_iter().collect();
+        let (found, builds) = match self.configured.recent(name, now).filter(|_| wanted.is_empty()) {
+            Some(found) => (found, BTreeMap::new()),
+            None => {
+                let (tenant, builds) = self.read(name, &wanted).await?;
+                let Some(found) = self.configured.find(&self.ports, name, tenant.as_ref(), now).await? else {
+                    tracing::warn!(provider = %name, "no tenant's layout has this provider any more");
+                    return Ok(None);
+                };
+                (found, builds)
+            }
+        };
+        // An earlier run may have died before it sent its outbox.
+        let mut held = Held { name: name.clone(), found, loaded, builds, is_sent: false, is_due_moved: false };
+        self.send(&mut held).await?;
+        Ok(Some(held))
+    }
+
+    /// Reads where builds stand, and with the same call the tenant that had the provider last.
+    async fn read(
         &self,
         name: &ProviderName,
-        limits: &ProviderLimits,
-        mut loaded: Loaded,
-        facts: Facts,
-        cloud: Option<&Cloud>,
-        taken_at: Timestamp,
-    ) -> Result<(Snapshot, Loaded), LookError> {
-        let mut snapshot = snapshot_of(name, limits, &loaded, facts);
+        wanted: &[BuildId],
+    ) -> Result<(Option<Record>, BTreeMap<BuildId, BuildFact>), LookError> {
+        let tenant = self.configured.key(name);
+        let of_builds = wanted.iter().flat_map(|id| [build::order_key(id), build::stop_key(id), build::run_key(id)]);
+        let keys: Vec<Key> = of_builds.chain(tenant.clone()).collect();
+        let mut found: BTreeMap<Key, Record> = BTreeMap::new();
+        for page in keys.chunks(KEYS_MAX) {
+            let records = self.ports.records.get(page).await?;
+            found.extend(records.into_iter().flatten().map(|record| (record.key.clone(), record)));
+        }
+        let now = self.ports.clock.now();
+        let fact = |id: &BuildId| {
+            let at = |key: Key| found.get(&key);
+            build_fact(at(build::order_key(id)), at(build::stop_key(id)), at(build::run_key(id)), now)
+        };
+        let builds = wanted.iter().map(|id| Ok((id.clone(), fact(id)?))).collect::<Result<_, LookError>>()?;
+        Ok((tenant.and_then(|key| found.remove(&key)), builds))
+    }
+
+    /// Puts the cell and what is seen outside together, and decides.
+    async fn plan(&self, held: &Held, facts: Facts, cloud: Option<&Cloud>) -> Plan {
+        let taken_at = self.ports.clock.now();
+        let mut snapshot = snapshot_of(held, Facts { builds: held.builds.clone(), ..facts });
         if let Some(cloud) = cloud
             && snapshot.needs_listing(taken_at)
         {
-            match cloud.driver.describe(&TagFilter::provider(name)).await {
+            match cloud.driver.describe(&TagFilter::provider(&held.name)).await {
                 Ok(instances) => {
                     let instances = instances.iter().map(sluice_cloud::Instance::fact).collect();
-                    let listing = Listing { taken_at: self.ports.clock.now().min(taken_at), instances };
-                    // Read again after the listing, so that no machine launched meanwhile looks like a leak.
-                    loaded = provider::load(&self.ports, name).await?;
-                    let facts = Facts { listing: Some(listing), ..std::mem::take(&mut snapshot.facts) };
-                    snapshot = snapshot_of(name, limits, &loaded, facts);
+                    snapshot.facts.listing = Some(Listing { taken_at, instances });
                 }
-                Err(error) => tracing::warn!(provider = %name, %error, "the machines could not be listed"),
+                Err(error) => tracing::warn!(provider = %held.name, %error, "the machines could not be listed"),
             }
         }
-        snapshot.facts.builds = self.builds(&snapshot).await?;
-        Ok((snapshot, loaded))
-    }
-
-    /// Reads where the builds stand that wait for nodes or run on some.
-    async fn builds(&self, snapshot: &Snapshot) -> Result<BTreeMap<BuildId, BuildFact>, LookError> {
-        let wanted: Vec<BuildId> = snapshot.builds_to_look_at().into_iter().collect();
-        let mut facts = BTreeMap::new();
-        for page in wanted.chunks(33) {
-            let keys: Vec<Key> =
-                page.iter().flat_map(|id| [build::order_key(id), build::stop_key(id), build::run_key(id)]).collect();
-            let records = self.ports.records.get(&keys).await?;
-            for (id, found) in page.iter().zip(records.chunks(3)) {
-                facts.insert(id.clone(), build_fact(&found[0], &found[1], &found[2], self.ports.clock.now())?);
-            }
+        let now = self.ports.clock.now();
+        let decided = plan(&snapshot, now);
+        let is_check = |action: &Action| matches!(action, Action::Check(_));
+        if decided.actions.is_empty() || !decided.actions.iter().all(is_check) {
+            return decided;
         }
-        Ok(facts)
+        // Looking at machines changes nothing there: what they answer goes into the same commit as what made us look.
+        let answers = outside::act(decided.actions, cloud, &*self.checks).await;
+        snapshot.facts.checks.extend(answers.checks);
+        plan(&snapshot, now)
     }
 
-    async fn commit(&self, name: &ProviderName, loaded: Loaded, plan: Plan) -> Result<Saved, LookError> {
+    async fn commit(&self, held: &mut Held, plan: Plan) -> Result<Committed, LookError> {
+        let Held { name, loaded, .. } = &*held;
         let head = match &loaded.head_record {
             Some(record) => with_body(record.clone(), &plan.head)?,
             None => encode(provider::head_key(name), &plan.head)?,
         };
-        let mut others = Vec::with_capacity(plan.changes.len());
-        for change in &plan.changes {
-            others.push(write(name, &loaded, change)?);
-        }
-        let mut pokes = plan.pokes;
-        let known = loaded.head_record.as_ref().and_then(|record| record.due.as_ref()).map(|due| due.at);
-        if plan.due != known {
-            pokes.extend(self.wake(name, plan.due));
-        }
+        let known = head.due.as_ref().map(|due| due.at);
+        let writes = plan.changes.iter().map(|change| write(name, loaded, change)).collect::<Result<Vec<_>, _>>()?;
         let due = plan.due.map(|at| Due { at, poke: Poke::Pool { provider: name.clone() } });
-        Ok(cell::commit(&self.ports, Commit { head, others, pokes, due }).await?)
+        let commit = Commit { head, others: writes.clone(), pokes: plan.pokes, due };
+        let Saved::Yes(record) = cell::commit(&self.ports, commit).await? else { return Ok(Committed::Stale) };
+        held.is_due_moved |= plan.due != known;
+        // What was sent before is struck off with it.
+        held.is_sent = false;
+        held.loaded.head = Some(plan.head);
+        held.loaded.head_record = Some(record);
+        for (change, write) in plan.changes.into_iter().zip(writes) {
+            take_in(&mut held.loaded, change, write);
+        }
+        self.send(held).await?;
+        Ok(Committed::Yes)
     }
 
-    /// Nothing to decide: an earlier run may have died before it sent its outbox.
-    async fn settle(&self, name: &ProviderName, loaded: Loaded, due: Option<Timestamp>) -> Result<(), LookError> {
-        let Some(mut head) = loaded.head_record else { return Ok(()) };
-        cell::deliver(&self.ports, &mut head).await?;
-        let wanted = due.map(|at| Due { at, poke: Poke::Pool { provider: name.clone() } });
-        let now = self.ports.clock.now();
-        // Written only when the sweep would otherwise look too late, or again and again.
-        let moved = match (&head.due, &wanted) {
-            (None, None) => false,
-            (Some(old), Some(new)) => old.at <= now || old.at > new.at,
-            _ => true,
-        };
-        if moved {
-            // One wake for each time that is due: more would beget more for ever.
-            let pokes = self.wake(name, due).into_iter().collect();
-            cell::commit_and_deliver(&self.ports, Commit { head, others: Vec::new(), pokes, due: wanted }).await?;
+    /// Sends the outbox. It is struck off by the next commit, or when the look ends.
+    async fn send(&self, held: &mut Held) -> Result<(), LookError> {
+        if let Some(head) = held.loaded.head_record.as_mut().filter(|head| !head.outbox.is_empty()) {
+            cell::send(&self.ports, &head.outbox).await?;
+            head.outbox.clear();
+            held.is_sent = true;
         }
         Ok(())
     }
 
+    /// Nothing more to decide.
+    async fn settle(&self, held: Held, due: Option<Timestamp>) -> Result<(), LookError> {
+        let Some(mut head) = held.loaded.head_record else { return Ok(()) };
+        let wanted = due.map(|at| Due { at, poke: Poke::Pool { provider: held.name.clone() } });
+        let now = self.ports.clock.now();
+        // Written only when the sweep would otherwise look too late, or again and again.
+        let is_late = match (&head.due, &wanted) {
+            (None, None) => false,
+            (Some(old), Some(new)) => old.at <= now || old.at > new.at,
+            _ => true,
+        };
+        let next = if is_late { due } else { head.due.as_ref().map(|due| due.at) };
+        if is_late {
+            let commit = Commit { head, others: Vec::new(), pokes: Vec::new(), due: wanted };
+            if cell::commit(&self.ports, commit).await? == Saved::Stale {
+                // Whoever was faster planned with all that is known here, and saw to the next look.
+                return Ok(());
+            }
+        } else if held.is_sent {
+            cell::strike(&self.ports, &mut head).await?;
+        }
+        // One wake for each time that is due: more would beget more for ever. A lost one is made up for by the sweep.
+        match self.wake(&held.name, next).filter(|_| is_late || held.is_due_moved) {
+            Some(wake) => Ok(cell::send(&self.ports, &[wake]).await?),
+            None => Ok(()),
+        }
+    }
+
     fn wake(&self, name: &ProviderName, due: Option<Timestamp>) -> Option<Poke> {
         let seconds = due?.since(self.ports.clock.now()).div_ceil(1_000);
-        let then = Poke::Pool { provider: name.clone() };
-        match seconds {
-            // Never at once: a look that finds the same again would run in circles.
-            0..=WAKE_SECONDS_MAX => {
-                Some(Poke::Wake { then: Box::new(then), delay_seconds: u32::try_from(seconds).unwrap_or(1).max(1) })
-            }
-            _ => None,
-        }
+        let then = Box::new(Poke::Pool { provider: name.clone() });
+        // Never at once: a look that finds the same again would run in circles.
+        let delay_seconds = u32::try_from(seconds).unwrap_or(u32::MAX).max(1);
+        (seconds < SWEEP_SECONDS).then_some(Poke::Wake { then, delay_seconds })
     }
 }
 
-fn snapshot_of(name: &ProviderName, limits: &ProviderLimits, loaded: &Loaded, facts: Facts) -> Snapshot {
+/// How a commit of a look ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Committed {
+    Yes,
+    /// Somebody else was first: everything is read again.
+    Stale,
+}
+
+fn snapshot_of(held: &Held, facts: Facts) -> Snapshot {
+    let Held { name, found, loaded, .. } = held;
     Snapshot {
         head: loaded.head.clone().unwrap_or_else(|| ProviderHead::new(name.clone())),
-        limits: limits.clone(),
+        limits: found.limits.clone(),
         requests: loaded.requests.values().map(|(_, request)| request.clone()).collect(),
         nodes: loaded.nodes.values().map(|(_, node)| node.clone()).collect(),
         facts,
     }
 }
 
+/// Takes what was written into what is held.
+fn take_in(loaded: &mut Loaded, change: Change, write: Write) {
+    match (change, write) {
+        (Change::PutRequest(request), Write::Put { record, .. }) => {
+            loaded.requests.insert(request.row.clone(), (record, request));
+        }
+        (Change::CreateNode(node) | Change::PutNode(node), Write::Put { record, .. }) => {
+            loaded.nodes.insert(node.id.clone(), (record, node));
+        }
+        (Change::RemoveRequest(row), _) => drop(loaded.requests.remove(&row)),
+        (Change::RemoveNode(id), _) => drop(loaded.nodes.remove(&id)),
+        (Change::PutRequest(_) | Change::CreateNode(_) | Change::PutNode(_), _) => {}
+    }
+}
+
 fn build_fact(
-    order: &Option<Record>,
-    stop: &Option<Record>,
-    run: &Option<Record>,
+    order: Option<&Record>,
+    stop: Option<&Record>,
+    run: Option<&Record>,
     now: Timestamp,
 ) -> Result<BuildFact, LookError> {
     Ok(match (order, stop, run) {
@@ -212,7 +301,6 @@ fn build_fact(
             Phase::Ended(_) => BuildFact::Ended,
             // The gate has given it up and it had time to end: its executor is gone, and nobody waits for its nodes.
             _ if stop
-                .as_ref()
                 .map(decode::<Stop>)
                 .transpose()?
                 .is_some_and(|stop| now.since(stop.at) > STOPPED_SECONDS * 1_000) =>

@@ -1,32 +1,98 @@
 //! What a provider may do, read from the live layouts of the tenants that include it.
 
 use sluice_config::layout::{LabelConfig, ProviderConfig};
-use sluice_model::{ConnectionName, LabelName, ProviderName};
+use sluice_model::{ConnectionName, LabelName, ProviderName, TenantName, Timestamp};
 use sluice_pool::{Image, Interface, Label, Pace, ProviderLimits, Resources, StaticHost};
+use sluice_records::codec::{decode, get};
 use sluice_records::layout::Layouts;
-use sluice_records::tenant;
+use sluice_records::tenant::{self, Tenant};
 use sluice_runtime::Ports;
 use sluice_runtime::batch::LookError;
+use sluice_runtime::record::{Key, Record};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Machines where the configuration names no quota.
 const QUOTA_DEFAULT: u32 = 100;
 
+/// Seconds that a provider counts as known to a look that places nothing.
+const RECENT_SECONDS: u64 = 60;
+
 /// A provider as it is configured.
+#[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) connection: Option<ConnectionName>,
     pub(crate) limits: ProviderLimits,
 }
 
-/// Finds a provider by its canonical name.
-pub(crate) async fn find(ports: &Ports, layouts: &Layouts, name: &ProviderName) -> Result<Option<Found>, LookError> {
-    for tenant in tenant::listed(ports).await? {
-        let Some(live) = layouts.live(ports, &tenant).await? else { continue };
-        if let Some(provider) = live.layout.providers().iter().find(|provider| provider.canonical_name == name.as_str())
-        {
-            return Ok(Some(Found { connection: provider.connection.clone(), limits: limits(provider) }));
-        }
+/// Knows which tenant's layout has each provider, so that one read by key tells what a provider may do now.
+#[derive(Default)]
+pub(crate) struct Configured {
+    layouts: Layouts,
+    known: Mutex<BTreeMap<ProviderName, Known>>,
+}
+
+struct Known {
+    tenant: TenantName,
+    found: Found,
+    at: Timestamp,
+}
+
+impl Configured {
+    /// Returns the key of the tenant that had the provider last, to be read with whatever else is read. What is read decides.
+    pub(crate) fn key(&self, provider: &ProviderName) -> Option<Key> {
+        self.known().get(provider).map(|known| tenant::key(&known.tenant))
     }
-    Ok(None)
+
+    /// Returns a provider as it was found a moment ago. It does for looks that place nothing: a machine kept ready by it is one
+    /// that an earlier look might have launched, and the next reading lets it go.
+    pub(crate) fn recent(&self, provider: &ProviderName, now: Timestamp) -> Option<Found> {
+        let known = self.known();
+        let known = known.get(provider).filter(|known| now < known.at.plus_seconds(RECENT_SECONDS))?;
+        Some(known.found.clone())
+    }
+
+    /// Returns a provider by its canonical name as the tenant's record that was just read has it; looks through all tenants
+    /// when that one does not have it, or was not read.
+    pub(crate) async fn find(
+        &self,
+        ports: &Ports,
+        name: &ProviderName,
+        read: Option<&Record>,
+        now: Timestamp,
+    ) -> Result<Option<Found>, LookError> {
+        if let Some(record) = read
+            && let tenant = decode::<Tenant>(record)?
+            && let Some(found) = self.found_in(ports, &tenant, name).await?
+        {
+            self.keep(name, tenant.name, &found, now);
+            return Ok(Some(found));
+        }
+        for tenant in tenant::listed(ports).await? {
+            let Some(record) = get(ports, &tenant::key(&tenant)).await? else { continue };
+            if let Some(found) = self.found_in(ports, &decode(&record)?, name).await? {
+                self.keep(name, tenant, &found, now);
+                return Ok(Some(found));
+            }
+        }
+        self.known().remove(name);
+        Ok(None)
+    }
+
+    async fn found_in(&self, ports: &Ports, tenant: &Tenant, name: &ProviderName) -> Result<Option<Found>, LookError> {
+        let Some(object) = &tenant.layout_object else { return Ok(None) };
+        let layout = self.layouts.open(ports, object).await?;
+        let provider = layout.providers().iter().find(|provider| provider.canonical_name == name.as_str());
+        Ok(provider.map(|provider| Found { connection: provider.connection.clone(), limits: limits(provider) }))
+    }
+
+    fn keep(&self, name: &ProviderName, tenant: TenantName, found: &Found, at: Timestamp) {
+        self.known().insert(name.clone(), Known { tenant, found: found.clone(), at });
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<ProviderName, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn limits(provider: &ProviderConfig) -> ProviderLimits {

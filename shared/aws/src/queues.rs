@@ -6,7 +6,10 @@ use crate::settings::{AwsSettings, GroupsOnStandardQueues};
 use async_trait::async_trait;
 use aws_config::SdkConfig;
 use aws_sdk_sqs::Client;
-use aws_sdk_sqs::types::{BatchResultErrorEntry, Message, MessageSystemAttributeName, SendMessageBatchRequestEntry};
+use aws_sdk_sqs::types::{
+    BatchResultErrorEntry, DeleteMessageBatchRequestEntry, Message, MessageSystemAttributeName,
+    SendMessageBatchRequestEntry,
+};
 use sha2::{Digest, Sha256};
 use sluice_model::poke::Queue;
 use sluice_runtime::port::{Incoming, Outgoing};
@@ -90,8 +93,8 @@ impl Queues for SqsQueues {
                 .send()
                 .await
                 .map_err(|error| failed(format!("send to {queue:?}"), error))?;
-            if let Some(first) = answer.failed.first() {
-                return Err(some_refused(queue, answer.failed.len(), first));
+            if let Some(refused) = some_refused(format!("send to {queue:?}"), &answer.failed) {
+                return Err(refused);
             }
         }
         Ok(())
@@ -143,6 +146,23 @@ impl Queues for SqsQueues {
             .await
             .map(drop)
             .map_err(|error| failed(format!("acknowledge in {queue:?}"), error))
+    }
+
+    async fn acknowledge_all(&self, queue: Queue, receipts: &[String]) -> Result<(), PortError> {
+        let attempt = || format!("acknowledge in {queue:?}");
+        let url = self.url(queue, "acknowledge in")?;
+        let mut refused = None;
+        for batch in receipts.chunks(BATCH_MAX) {
+            let entries = batch.iter().enumerate().map(|(place, receipt)| {
+                DeleteMessageBatchRequestEntry::builder().id(place.to_string()).receipt_handle(receipt).build()
+            });
+            let entries =
+                entries.collect::<Result<Vec<_>, _>>().map_err(|error| PortError::unknown(attempt(), error))?;
+            let call = self.client.delete_message_batch().queue_url(url).set_entries(Some(entries));
+            let answer = call.send().await.map_err(|error| failed(attempt(), error))?;
+            refused = refused.or_else(|| some_refused(attempt(), &answer.failed));
+        }
+        refused.map_or(Ok(()), Err)
     }
 
     async fn postpone(&self, queue: Queue, receipt: &str, seconds: u32) -> Result<(), PortError> {
@@ -197,16 +217,19 @@ fn group_id(group: String) -> String {
     if allowed { group } else { hex::encode(Sha256::digest(group)) }
 }
 
-fn some_refused(queue: Queue, refused: usize, first: &BatchResultErrorEntry) -> PortError {
-    PortError {
-        attempt: format!("send to {queue:?}"),
+/// Returns the error of a batch of which some messages were refused; `None` when none was.
+fn some_refused(attempt: String, refused: &[BatchResultErrorEntry]) -> Option<PortError> {
+    let first = refused.first()?;
+    Some(PortError {
+        attempt,
         why: format!(
-            "{refused} messages of a batch were refused, the first with {}: {}",
+            "{} messages of a batch were refused, the first with {}: {}",
+            refused.len(),
             first.code,
             first.message.as_deref().unwrap_or("no message")
         ),
         throttled: is_throttling(&first.code),
-    }
+    })
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ pub enum JobStatus {
     },
     /// An executor has it.
     Running {
-        /// When its first playbook started, once it has.
+        /// When it claimed it.
         started_at: Option<Timestamp>,
     },
     /// Over.

@@ -74,7 +74,7 @@ pub enum RunSeen {
     NoNodes(String),
     /// An executor has it.
     Running {
-        /// When its first playbook started.
+        /// When it claimed it.
         started_at: Option<Timestamp>,
     },
     /// It is over.

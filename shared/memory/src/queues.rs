@@ -7,13 +7,16 @@ use sluice_model::poke::Queue;
 use sluice_runtime::port::{Incoming, Outgoing};
 use sluice_runtime::{Entropy, PortError, Queues};
 
+/// Messages in one request.
+const BATCH_MAX: usize = 10;
+
 #[async_trait]
 impl Queues for World {
     async fn send(&self, queue: Queue, messages: Vec<Outgoing>) -> Result<(), PortError> {
         let ids: Vec<String> = messages.iter().map(|_| self.token()).collect();
         self.with("queues.send", |state| {
             // Ten a request, as the real service takes them: each further ten is a call.
-            state.used.calls += (messages.len().saturating_sub(1) / 10) as u64;
+            state.used.calls += (messages.len().saturating_sub(1) / BATCH_MAX) as u64;
             state.used.fifo_calls = if queue.is_fifo() { state.used.calls } else { 0 };
             let now = state.now.0;
             let held = state
@@ -63,6 +66,23 @@ impl Queues for World {
             Ok(())
         })
         .await
+    }
+
+    async fn acknowledge_all(&self, queue: Queue, receipts: &[String]) -> Result<(), PortError> {
+        for batch in receipts.chunks(BATCH_MAX) {
+            self.with("queues.acknowledge", |state| {
+                state.used.fifo_calls = u64::from(queue.is_fifo());
+                let now = state.now.0;
+                let Some(held) = state.queues.get_mut(&queue) else { return Ok(()) };
+                // Each by itself, as the real service does: one that is refused keeps no other from being removed.
+                let refused = batch.iter().filter_map(|receipt| held.delete(receipt, now).err()).last();
+                refused.map_or(Ok(()), |refusal| {
+                    Err(PortError::unknown(format!("acknowledge in {queue:?}"), refusal.code()))
+                })
+            })
+            .await?;
+        }
+        Ok(())
     }
 
     async fn postpone(&self, queue: Queue, receipt: &str, seconds: u32) -> Result<(), PortError> {

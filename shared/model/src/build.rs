@@ -101,14 +101,12 @@ pub struct Order {
     pub post_review: bool,
     /// The request for its nodes: provider and row; `None` when it needs none.
     pub request: Option<RequestRef>,
-    /// Why the gate wants it ended; an executor that sees this stops.
-    pub stop: Option<String>,
     /// When it was ordered.
     pub ordered_at: Timestamp,
 }
 
 /// Where a request for nodes stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequestRef {
     /// The provider's cell.
     pub provider: ProviderName,
@@ -154,7 +152,7 @@ pub struct Run {
     pub fence: u64,
     /// What it is doing.
     pub phase: Phase,
-    /// When it was claimed.
+    /// When it was claimed; people are told that it started then.
     pub claimed_at: Timestamp,
     /// Where its log is read: an address on the executor while it runs, an object prefix afterwards.
     pub log: Option<String>,
@@ -164,15 +162,8 @@ pub struct Run {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// Claimed; the workspace is being made.
-    Preparing,
-    /// Ansible runs.
-    Running {
-        /// When the first playbook started.
-        started_at: Timestamp,
-        /// Whether it is known by now that the build will fail.
-        pre_fail: bool,
-    },
+    /// Claimed, and not over: its session tells whether somebody still works on it.
+    Running,
     /// Over.
     Ended(Ended),
 }
@@ -188,9 +179,12 @@ pub struct Ended {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub ended_at: Timestamp,
-    /// What the job returned (`zuul_return`), without secrets.
+    /// What the job returned (`zuul_return`), without secrets. Where it is too much for a record, only its `zuul` part, if that fits.
     #[serde(default)]
     pub data: Map<String, Value>,
+    /// The object with all that the job returned, where [`Self::data`] is not all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_object: Option<String>,
     /// The address of its logs, ending in `/`.
     pub log_url: Option<String>,
 }

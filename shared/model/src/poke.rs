@@ -1,6 +1,7 @@
 //! Pokes: messages that say "look at this". They carry keys only, so twice, late or out of order costs a read.
 
-use crate::{BuildId, DeliveryId, ItemId, ProjectName, ProviderName, QueueKey, TenantName};
+use crate::build::RequestRef;
+use crate::{BuildId, DeliveryId, ItemId, NodeId, ProjectName, ProviderName, QueueKey, TenantName};
 use serde::{Deserialize, Serialize};
 
 /// The queues between functions.
@@ -155,6 +156,12 @@ pub enum Poke {
         precedence: Precedence,
         /// Its tenant, for fairness.
         tenant: TenantName,
+        /// Its request for nodes, so that an executor reads everything at once; the order says which it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        request: Option<RequestRef>,
+        /// The nodes of that request; the request says which they are.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        nodes: Vec<NodeId>,
     },
     /// An image to look after.
     Image {

@@ -4,42 +4,69 @@ use crate::ledger::Ledger;
 use crate::node::{NodeEvent, NodeState};
 use crate::request::{Request, RequestState};
 use crate::snapshot::BuildFact;
+use sluice_model::build::RequestRef;
 use sluice_model::{NodeId, poke::Poke};
+
+/// Seconds after which a build that nobody has claimed is sent to the executors once more: its message may have been lost.
+const SENT_AGAIN_SECONDS: u64 = 900;
 
 /// Takes in where builds stand.
 pub(crate) fn builds(ledger: &mut Ledger<'_>) {
+    let mut running =
+        ledger.requests.values().filter(|request| matches!(request.state, RequestState::Claimed(_))).peekable();
+    if running.peek().is_some()
+        && ledger.head.is_time_for_running(ledger.now)
+        && running.all(|request| ledger.facts.builds.contains_key(&request.build))
+    {
+        ledger.head.running_seen_at = ledger.now;
+    }
     for request in ledger.requests.values().cloned().collect::<Vec<_>>() {
         if !ledger.room(request.nodes().len() + 1) {
             return;
         }
-        if let Some(fact) = ledger.facts.builds.get(&request.build) {
-            build(ledger, &request, fact);
+        if let Some(fact) = told(&request, ledger.facts.builds.get(&request.build)) {
+            build(ledger, &request, &fact);
         }
+    }
+}
+
+/// Returns where a request's build stands, by the request itself where its executor wrote it, else by what was seen.
+fn told(request: &Request, seen: Option<&BuildFact>) -> Option<BuildFact> {
+    match (&request.state, seen) {
+        (RequestState::Ended(_), Some(held @ BuildFact::EndedHeld { .. })) => Some(held.clone()),
+        (RequestState::Ended(_), _) => Some(BuildFact::Ended),
+        // Run and request were written together: that nobody has it was seen before.
+        (RequestState::Claimed(_), None | Some(BuildFact::Waiting | BuildFact::Withdrawn)) => Some(BuildFact::Claimed),
+        (_, seen) => seen.cloned(),
     }
 }
 
 fn build(ledger: &mut Ledger<'_>, request: &Request, fact: &BuildFact) {
     use RequestState as S;
     match (&request.state, fact) {
+        (S::Fulfilled(_), BuildFact::Waiting) => send_again(ledger, request),
         (_, BuildFact::Waiting) | (S::Requested | S::Placed(_) | S::Failed { .. }, BuildFact::Claimed) => {}
-        (S::Fulfilled(placement), BuildFact::Claimed) => {
+        (S::Fulfilled(placement) | S::Claimed(placement) | S::Ended(placement), BuildFact::Claimed) => {
             for id in &placement.nodes {
                 ledger.advance(id, NodeEvent::Claimed(request.build.clone()));
             }
         }
-        (S::Fulfilled(placement), BuildFact::Ended) => {
+        (S::Fulfilled(placement) | S::Claimed(placement) | S::Ended(placement), BuildFact::Ended) => {
             for id in &placement.nodes {
                 ledger.delete_node(id, "its build ended");
             }
             close(ledger, request, "its build ended");
         }
-        (S::Fulfilled(placement), BuildFact::EndedHeld { reason, until }) => {
+        (
+            S::Fulfilled(placement) | S::Claimed(placement) | S::Ended(placement),
+            BuildFact::EndedHeld { reason, until },
+        ) => {
             for id in &placement.nodes {
                 ledger.advance(id, NodeEvent::Held { reason: reason.clone(), until: *until });
             }
             close(ledger, request, "its build ended and its nodes are held");
         }
-        (S::Fulfilled(placement), BuildFact::Gone) => {
+        (S::Fulfilled(placement) | S::Claimed(placement) | S::Ended(placement), BuildFact::Gone) => {
             for id in &placement.nodes {
                 if ledger.nodes.get(id).is_some_and(|node| matches!(node.state, NodeState::InUse { .. })) {
                     ledger.delete_node(id, "its build is gone");
@@ -58,6 +85,30 @@ fn give_back(ledger: &mut Ledger<'_>, request: &Request, why: &str) {
         ledger.release_node(id, why);
     }
     close(ledger, request, why);
+}
+
+/// Sends a build again that has waited for an executor for long; it is sent no more often than that.
+fn send_again(ledger: &mut Ledger<'_>, request: &Request) {
+    if ledger.now < request.updated_at.plus_seconds(SENT_AGAIN_SECONDS) {
+        return;
+    }
+    ledger.say(format!("request {}: its build has waited for long and is sent again", request.row));
+    ledger.request(&request.row, |request| {
+        request.reason = "all its nodes are ready; no executor has claimed it".to_owned()
+    });
+    let sent = send(ledger, request);
+    ledger.pokes.push(sent);
+}
+
+/// Returns the message to the executors, with the keys of what they will read.
+fn send(ledger: &Ledger<'_>, request: &Request) -> Poke {
+    Poke::Build {
+        build: request.build.clone(),
+        precedence: request.precedence,
+        tenant: request.queue.tenant.clone(),
+        request: Some(RequestRef { provider: ledger.limits.provider.clone(), row: request.row.0.clone() }),
+        nodes: request.nodes().to_vec(),
+    }
 }
 
 fn close(ledger: &mut Ledger<'_>, request: &Request, why: &str) {
@@ -81,11 +132,9 @@ pub(crate) fn fulfil(ledger: &mut Ledger<'_>) {
             request.reason = "all its nodes are ready".to_owned();
             request.state = RequestState::Fulfilled(placement);
         });
-        ledger.pokes.push(Poke::Build {
-            build: request.build,
-            precedence: request.precedence,
-            tenant: request.queue.tenant,
-        });
+        if let Some(sent) = ledger.requests.get(&request.row).map(|request| send(ledger, request)) {
+            ledger.pokes.push(sent);
+        }
     }
 }
 

@@ -3,10 +3,13 @@
 use crate::limits::{ProviderLimits, Resources};
 use crate::node::{InstanceId, Launch, Node, NodeEvent, NodeState};
 use crate::plan::{Action, Change, HeadChange, Plan, RECORDS_MAX};
-use crate::request::{Request, Row};
+use crate::request::{Request, RequestState, Row};
 use crate::snapshot::{Facts, InstanceState, Paused, ProviderHead, Snapshot};
 use sluice_model::{NodeId, Timestamp, poke::Poke};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Seconds between two looks at a machine that ends while nobody waits for its place.
+const GONE_SECONDS: u64 = 15;
 
 /// The working copy of a cell.
 pub(crate) struct Ledger<'a> {
@@ -239,12 +242,14 @@ impl<'a> Ledger<'a> {
     fn dues(&mut self) {
         let (now, pace) = (self.now, &self.limits.pace);
         let soon = now.plus_millis(pace.poll_millis.max(1));
+        let is_short = self.requests.values().any(|request| request.state == RequestState::Requested);
         let mut dues = Vec::new();
         for node in self.nodes.values() {
             dues.push(match &node.state {
-                NodeState::Requested(Launch::Reserved) | NodeState::Building { .. } | NodeState::Deleting { .. } => {
-                    soon
-                }
+                NodeState::Requested(Launch::Reserved) | NodeState::Building { .. } => soon,
+                NodeState::Deleting { .. } if is_short => soon,
+                // Nobody waits for its place.
+                NodeState::Deleting { .. } => now.plus_seconds(GONE_SECONDS),
                 NodeState::Requested(Launch::Intended { retry_at, .. }) => (*retry_at).max(soon),
                 NodeState::Testing { next_check_at, .. } => (*next_check_at).max(soon),
                 NodeState::Hold { until, .. } => *until,

@@ -22,4 +22,5 @@ pub use plan::{Action, Change, Plan, plan};
 pub use request::{Placement, Request, RequestState, Row};
 pub use snapshot::{
     BuildFact, CheckFact, Facts, InstanceFact, InstanceState, LaunchFact, Listing, Paused, ProviderHead, Snapshot,
+    builds_to_look_at,
 };

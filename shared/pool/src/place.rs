@@ -197,8 +197,8 @@ fn shortage(ledger: &mut Ledger<'_>, missing: Resources, pool: &[Option<NodeId>]
         }
         ledger.delete_node(&id, "a request that waits for quota cannot use it");
     }
-    let now = taken(ledger);
-    Some(format!("it needs {} more machines and {} of {} are taken", missing.instances, now.instances, quota.instances))
+    // Without the number of those taken, which the head tells: each that comes or goes would rewrite every request that waits.
+    Some(format!("it needs {} more machines than are free of {}", missing.instances, quota.instances))
 }
 
 /// Returns how often each static host is lent.

@@ -21,10 +21,11 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
     ends::orphans(&mut ledger);
     supply::launch(&mut ledger);
     let waiting = place::requests(&mut ledger);
+    observe::lent(&mut ledger);
     supply::launch(&mut ledger);
     ends::fulfil(&mut ledger);
     supply::keep_ready(&mut ledger, waiting);
-    supply::drop_surplus(&mut ledger);
+    supply::drop_surplus(&mut ledger, waiting);
     supply::check(&mut ledger);
     supply::terminate(&mut ledger);
     ledger.finish(snapshot)
@@ -86,7 +87,7 @@ pub enum Change {
     RemoveNode(NodeId),
 }
 
-/// Something to do outside after the commit.
+/// Something to do outside after the commit; only a [`Self::Check`], which changes nothing there, may as well be done before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Launch the machine of this node, exactly as its record says. The answer is a [`crate::LaunchFact`].

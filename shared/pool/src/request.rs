@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use sluice_model::{BuildId, LabelName, NodeId, QueueKey, Timestamp, poke::Precedence};
 use std::fmt;
 
-/// A request for all nodes of one build. The gate creates it; the cell's plan does everything else.
+/// A request for all nodes of one build. It has one writer at a time: the gate creates it, the cell's plan moves it until its
+/// nodes are ready, the executor that claims its build has it until the build's end, then the plan removes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// Its place in the order.
@@ -66,8 +67,37 @@ impl Request {
     /// Returns the nodes it holds, in the order of its labels.
     pub fn nodes(&self) -> &[NodeId] {
         match &self.state {
-            RequestState::Placed(placement) | RequestState::Fulfilled(placement) => &placement.nodes,
+            RequestState::Placed(placement)
+            | RequestState::Fulfilled(placement)
+            | RequestState::Claimed(placement)
+            | RequestState::Ended(placement) => &placement.nodes,
             RequestState::Requested | RequestState::Failed { .. } => &[],
+        }
+    }
+
+    /// Returns the request as a claim of its build leaves it; `None` unless all its nodes are ready and nobody claimed it.
+    pub fn claimed(self, now: Timestamp) -> Option<Self> {
+        match self.state {
+            RequestState::Fulfilled(placement) => Some(Self {
+                state: RequestState::Claimed(placement),
+                reason: "an executor has its build".to_owned(),
+                updated_at: now,
+                ..self
+            }),
+            _ => None,
+        }
+    }
+
+    /// Returns the request as the end of its build leaves it; `None` unless it was claimed.
+    pub fn ended(self, now: Timestamp) -> Option<Self> {
+        match self.state {
+            RequestState::Claimed(placement) => Some(Self {
+                state: RequestState::Ended(placement),
+                reason: "its build ended".to_owned(),
+                updated_at: now,
+                ..self
+            }),
+            _ => None,
         }
     }
 }
@@ -82,6 +112,10 @@ pub enum RequestState {
     Placed(Placement),
     /// All its nodes are ready; the build was sent to the executors.
     Fulfilled(Placement),
+    /// An executor has its build; it wrote this with the build's run.
+    Claimed(Placement),
+    /// Its build ended, as the executor wrote with the build's end: nobody uses its nodes any more.
+    Ended(Placement),
     /// No node will come; the build ends as NODE_FAILURE (Z1.6).
     Failed {
         /// Why, for people.

@@ -2,10 +2,13 @@
 
 use crate::limits::{ProviderLimits, Resources};
 use crate::node::{InstanceId, Machine, Node, NodeState};
-use crate::request::Request;
+use crate::request::{Request, RequestState, Row};
 use serde::{Deserialize, Serialize};
 use sluice_model::{BuildId, NodeId, ProviderName, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Seconds between two looks at builds that run: their executors tell their ends, and this finds those that cannot.
+const RUNNING_SECONDS: u64 = 60;
 
 /// A provider's cell as it was read, with what was seen outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,19 +26,10 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Returns the builds whose orders and runs the plan wants to know: those that wait for nodes and those that run on some.
-    pub fn builds_to_look_at(&self) -> BTreeSet<BuildId> {
-        let waiting = self.requests.iter().map(|request| request.build.clone());
-        let running = self.nodes.iter().filter_map(|node| match &node.state {
-            NodeState::InUse { build, .. } => Some(build.clone()),
-            _ => None,
-        });
-        waiting.chain(running).collect()
-    }
-
     /// Returns whether the provider's machines should be listed before planning: one is about to change, or a look for leaks is due.
     ///
-    /// The listing must begin before the cell is read: then a machine without a record is one whose record is gone.
+    /// A machine that no record knows is terminated only after a commit on the head's revision that was read: whoever launched it
+    /// meanwhile recorded that first, and that commit is lost then. So it does not matter which of the two was read first.
     pub fn needs_listing(&self, now: Timestamp) -> bool {
         let moving = self.nodes.iter().any(|node| {
             !node.is_static()
@@ -46,6 +40,29 @@ impl Snapshot {
         });
         moving || (self.limits.has_cloud() && now >= self.head.listed_at.plus_seconds(self.limits.pace.leak_seconds))
     }
+}
+
+/// Returns the builds whose orders and runs the plan wants to know: those that wait for nodes, those on nodes whose request is
+/// gone, and once in a while those that run, whose requests tell the rest.
+pub fn builds_to_look_at<'a>(
+    head: &ProviderHead,
+    requests: impl Iterator<Item = &'a Request> + Clone,
+    nodes: impl Iterator<Item = &'a Node>,
+    now: Timestamp,
+) -> BTreeSet<BuildId> {
+    let is_time = head.is_time_for_running(now);
+    let rows: BTreeSet<&Row> = requests.clone().map(|request| &request.row).collect();
+    let asked = requests.filter(|request| match request.state {
+        RequestState::Ended(_) => false,
+        RequestState::Claimed(_) => is_time,
+        _ => true,
+    });
+    let left = nodes.filter_map(|node| match (&node.state, &node.allocated_to) {
+        (NodeState::InUse { .. }, Some(allocation)) if rows.contains(&allocation.row) => None,
+        (NodeState::InUse { build, .. }, _) => Some(build.clone()),
+        _ => None,
+    });
+    asked.map(|request| request.build.clone()).chain(left).collect()
 }
 
 /// The head of a provider's cell.
@@ -69,6 +86,9 @@ pub struct ProviderHead {
     pub listed_at: Timestamp,
     /// Nothing is launched for min-ready before this; moves on when such a machine fails.
     pub min_ready_not_before: Timestamp,
+    /// When builds that run were looked at last.
+    #[serde(default)]
+    pub running_seen_at: Timestamp,
 }
 
 impl ProviderHead {
@@ -84,7 +104,13 @@ impl ProviderHead {
             generation: 0,
             listed_at: Timestamp(0),
             min_ready_not_before: Timestamp(0),
+            running_seen_at: Timestamp(0),
         }
+    }
+
+    /// Returns whether it is time to look at builds that run.
+    pub(crate) fn is_time_for_running(&self, now: Timestamp) -> bool {
+        now >= self.running_seen_at.plus_seconds(RUNNING_SECONDS)
     }
 }
 
@@ -122,7 +148,7 @@ pub struct Facts {
 /// Every machine at the provider that bears our tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
-    /// When the look began; before the cell was read.
+    /// When the look began.
     pub taken_at: Timestamp,
     /// The machines; also terminated ones that are still shown.
     pub instances: Vec<InstanceFact>,

@@ -97,8 +97,8 @@ pub(crate) fn keep_ready(ledger: &mut Ledger<'_>, waiting: Waiting) {
     }
 }
 
-/// Lets ready machines go that nobody wants: outdated, too old, or idle beyond min-ready.
-pub(crate) fn drop_surplus(ledger: &mut Ledger<'_>) {
+/// Lets ready machines go that nobody wants: outdated, too old, or idle beyond min-ready while no request waits for its place.
+pub(crate) fn drop_surplus(ledger: &mut Ledger<'_>, waiting: Waiting) {
     let ready = |node: &&Node| node.is_free() && !node.is_static() && matches!(node.state, NodeState::Ready { .. });
     let mut nodes: Vec<Node> = ledger.nodes.values().filter(ready).cloned().collect();
     nodes.sort_by_key(|node| (node.updated_at, node.id.clone()));
@@ -106,13 +106,13 @@ pub(crate) fn drop_surplus(ledger: &mut Ledger<'_>) {
         if !ledger.room(1) {
             return;
         }
-        if let Some(why) = unwanted(ledger, &node) {
+        if let Some(why) = unwanted(ledger, &node, waiting) {
             ledger.delete_node(&node.id, why);
         }
     }
 }
 
-fn unwanted(ledger: &Ledger<'_>, node: &Node) -> Option<&'static str> {
+fn unwanted(ledger: &Ledger<'_>, node: &Node, waiting: Waiting) -> Option<&'static str> {
     let now = ledger.now;
     let Some(label) = ledger.limits.labels.get(&node.label) else {
         return Some("its label is not known any more");
@@ -123,7 +123,8 @@ fn unwanted(ledger: &Ledger<'_>, node: &Node) -> Option<&'static str> {
     if label.max_ready_age_seconds.is_some_and(|age| now > node.created_at.plus_seconds(age)) {
         return Some("it has been ready for too long");
     }
-    let idle = now > node.updated_at.plus_seconds(ledger.limits.pace.idle_seconds);
+    // What a waiting request cannot use has made way for it already.
+    let idle = waiting == Waiting::Nobody && now > node.updated_at.plus_seconds(ledger.limits.pace.idle_seconds);
     (idle && ready_count(ledger, &node.label) > label.min_ready as usize).then_some("nobody needs it")
 }
 

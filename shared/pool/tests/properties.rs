@@ -24,6 +24,8 @@ enum Happening {
     NeverBoots,
     Claim(usize),
     End(usize),
+    /// The run tells what the executor could not write into the request.
+    Tell(usize, BuildFact),
     Withdraw(usize),
     Wait(u64),
     List,
@@ -48,6 +50,8 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => Just(Happening::NeverBoots),
         2 => any::<usize>().prop_map(Happening::Claim),
         2 => any::<usize>().prop_map(Happening::End),
+        1 => (any::<usize>(), prop_oneof![Just(BuildFact::Claimed), Just(BuildFact::Ended), Just(BuildFact::Gone)])
+            .prop_map(|(number, fact)| Happening::Tell(number, fact)),
         1 => any::<usize>().prop_map(Happening::Withdraw),
         2 => prop_oneof![Just(1_u64), Just(31), Just(61), Just(400)].prop_map(Happening::Wait),
         2 => Just(Happening::List),
@@ -92,14 +96,21 @@ fn happen(world: &mut World, happening: Happening, sequence: u64) {
             if let Some(sequence) = pick(world, number)
                 && world.state(sequence).starts_with("fulfilled")
             {
-                world.build(sequence, BuildFact::Claimed);
+                world.executor_writes(sequence);
             }
         }
         Happening::End(number) => {
             if let Some(sequence) = pick(world, number)
-                && world.state(sequence).starts_with("fulfilled")
+                && world.state(sequence).starts_with("claimed")
             {
-                world.build(sequence, BuildFact::Ended);
+                world.executor_writes(sequence);
+            }
+        }
+        Happening::Tell(number, fact) => {
+            if let Some(sequence) = pick(world, number)
+                && ["fulfilled", "claimed"].iter().any(|word| world.state(sequence).starts_with(word))
+            {
+                world.build(sequence, fact);
             }
         }
         Happening::Withdraw(number) => {
@@ -146,12 +157,17 @@ fn check(world: &World, before: &Snapshot, plan: &Plan) {
     // All nodes of a request are in its zone, and each node serves one request.
     let mut seen = BTreeSet::new();
     for request in &world.cell.requests {
-        if let RequestState::Placed(placement) | RequestState::Fulfilled(placement) = &request.state {
-            for id in &placement.nodes {
-                assert!(seen.insert(id.clone()), "node {id} serves two requests");
-                if let Some(node) = world.cell.nodes.iter().find(|node| node.id == *id) {
-                    assert_eq!(node.az, placement.az);
-                }
+        let (RequestState::Placed(placement)
+        | RequestState::Fulfilled(placement)
+        | RequestState::Claimed(placement)
+        | RequestState::Ended(placement)) = &request.state
+        else {
+            continue;
+        };
+        for id in &placement.nodes {
+            assert!(seen.insert(id.clone()), "node {id} serves two requests");
+            if let Some(node) = world.cell.nodes.iter().find(|node| node.id == *id) {
+                assert_eq!(node.az, placement.az);
             }
         }
     }
@@ -168,7 +184,9 @@ fn wind_down(world: &mut World) {
             .collect::<Vec<u64>>()
         {
             let state = world.state(sequence);
-            if state.starts_with("fulfilled") || state.starts_with("failed") {
+            if state.starts_with("claimed") {
+                world.executor_writes(sequence);
+            } else if state.starts_with("fulfilled") || state.starts_with("failed") {
                 world.build(sequence, BuildFact::Ended);
             }
         }

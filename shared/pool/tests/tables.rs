@@ -4,8 +4,12 @@
 mod common;
 
 use common::{World, label, limits, request};
-use sluice_model::{Timestamp, poke::Poke};
+use sluice_model::{Timestamp, build::RequestRef, poke::Poke};
 use sluice_pool::*;
+
+fn looked_at(world: &World) -> std::collections::BTreeSet<sluice_model::BuildId> {
+    builds_to_look_at(&world.cell.head, world.cell.requests.iter(), world.cell.nodes.iter(), world.now)
+}
 
 /// N01, Z1.8
 #[test]
@@ -18,17 +22,21 @@ fn a_request_gets_a_machine_the_build_is_sent_and_at_its_end_everything_is_gone(
     world.carry_out();
     world.settle();
     assert_eq!(world.state(1), "fulfilled 2");
-    assert_eq!(
-        world.pokes,
-        [Poke::Build { build: "build-1".into(), precedence: Default::default(), tenant: "one".into() }]
-    );
+    let sent = Poke::Build {
+        build: "build-1".into(),
+        precedence: Default::default(),
+        tenant: "one".into(),
+        request: Some(RequestRef { provider: "cloud".into(), row: "200-0000-000000000001".into() }),
+        nodes: world.cell.requests[0].nodes().to_vec(),
+    };
+    assert_eq!(world.pokes, [sent]);
     let zones: Vec<_> = world.cell.nodes.iter().map(|node| node.az.clone()).collect();
     assert_eq!(zones[0], zones[1]);
     assert!(world.cell.nodes[0].access(vec!["first".into()]).is_some());
-    world.build(1, BuildFact::Claimed);
+    world.executor_writes(1);
     world.step();
     assert_eq!(world.words(), ["in-use", "in-use"]);
-    world.build(1, BuildFact::Ended);
+    world.executor_writes(1);
     world.settle();
     assert_eq!((world.state(1).as_str(), world.cell.nodes.len(), world.alive()), ("removed", 0, 0));
 }
@@ -240,7 +248,7 @@ fn a_node_in_use_whose_build_is_gone_is_deleted() {
     world.build(1, BuildFact::Claimed);
     world.step();
     world.cell.requests.clear();
-    assert!(world.cell.builds_to_look_at().contains(&"build-1".into()));
+    assert!(looked_at(&world).contains(&"build-1".into()));
     world.build(1, BuildFact::Gone);
     world.settle();
     assert_eq!((world.cell.nodes.len(), world.alive()), (0, 0));
@@ -331,4 +339,82 @@ fn an_operators_pause_holds_everything_back() {
     assert!(world.step().actions.is_empty());
     assert_eq!(world.state(1), "requested");
     assert_eq!(world.cell.head.min_ready_not_before, Timestamp(0));
+}
+
+/// Z1.7, Z1.9: executors write claims and ends themselves; a build that runs is looked at once in a while all the same.
+#[test]
+fn a_running_build_is_looked_at_each_minute_and_its_nodes_go_when_its_run_says_that_it_ended() {
+    let mut world = World::new(limits(8));
+    world.cell.requests = vec![request(1, &["small"])];
+    world.settle();
+    assert_eq!(looked_at(&world).len(), 1, "it waits for an executor");
+    world.executor_writes(1);
+    world.build(1, BuildFact::Claimed);
+    world.step();
+    assert_eq!(looked_at(&world).len(), 0, "its request tells what there is to know");
+    world.now = world.now.plus_seconds(60);
+    assert_eq!(looked_at(&world).len(), 1);
+    world.build(1, BuildFact::Ended);
+    world.settle();
+    assert_eq!((world.state(1).as_str(), world.alive()), ("removed", 0));
+}
+
+/// Z1.8: what the executor wrote counts more than what was seen of its run before.
+#[test]
+fn a_claim_is_not_undone_by_a_build_that_was_seen_waiting_or_withdrawn_before() {
+    let mut world = World::new(limits(8));
+    world.cell.requests = vec![request(1, &["small"])];
+    world.settle();
+    world.executor_writes(1);
+    for earlier in [BuildFact::Waiting, BuildFact::Withdrawn] {
+        world.build(1, earlier);
+        world.step();
+        assert_eq!((world.state(1).as_str(), world.words()), ("claimed 1", vec!["in-use"]));
+    }
+}
+
+/// A message may be lost with its queue: the build is sent again, no more often than every quarter of an hour.
+#[test]
+fn a_build_that_nobody_claims_is_sent_again() {
+    let mut world = World::new(limits(8));
+    world.cell.requests = vec![request(1, &["small"])];
+    world.settle();
+    let sent = world.pokes.clone();
+    for (seconds, times) in [(600, 1), (600, 2), (600, 2), (600, 3)] {
+        world.now = world.now.plus_seconds(seconds);
+        world.build(1, BuildFact::Waiting);
+        world.step();
+        assert_eq!(world.pokes.len(), times, "{:?}", world.now);
+        assert!(world.pokes.iter().all(|poke| *poke == sent[0]));
+    }
+}
+
+/// Z1.10: a plan that is made again with the answers to its own checks needs no second commit.
+#[test]
+fn a_lent_host_that_answers_is_ready_in_the_plan_that_lends_it() {
+    let mut limits = limits(8);
+    limits.statics.push(StaticHost {
+        name: "rack-1".into(),
+        labels: vec!["iron".into()],
+        address: "192.0.2.1".into(),
+        ssh_port: 22,
+        username: "zuul".into(),
+        host_keys: Vec::new(),
+        python_path: None,
+        max_parallel: 1,
+    });
+    let mut world = World::new(limits);
+    world.cell.requests = vec![request(1, &["iron"])];
+    let asks = plan(&world.cell, world.now);
+    let [Action::Check(node)] = asks.actions.as_slice() else { panic!("{:?}", asks.actions) };
+    world.cell.facts.checks.insert(node.id.clone(), CheckFact::Passed { host_keys: Vec::new() });
+    world.step();
+    assert_eq!((world.state(1).as_str(), world.pokes.len(), world.actions.len()), ("fulfilled 1", 1, 0));
+    world.cell.requests = vec![request(2, &["iron"])];
+    world.cell.nodes.clear();
+    let asks = plan(&world.cell, world.now);
+    let [Action::Check(node)] = asks.actions.as_slice() else { panic!("{:?}", asks.actions) };
+    world.cell.facts.checks.insert(node.id.clone(), CheckFact::NotYet("no route".into()));
+    world.step();
+    assert_eq!((world.state(2).as_str(), world.actions.len()), ("placed 1", 0), "it is asked again later, not at once");
 }

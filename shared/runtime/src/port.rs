@@ -98,6 +98,8 @@ pub trait Queues: Send + Sync {
     ) -> Result<Vec<Incoming>, PortError>;
     /// Removes a received message for good.
     async fn acknowledge(&self, queue: Queue, receipt: &str) -> Result<(), PortError>;
+    /// Removes received messages of one queue for good, ten in a call; an error means that any of them may come again.
+    async fn acknowledge_all(&self, queue: Queue, receipts: &[String]) -> Result<(), PortError>;
     /// Makes a received message visible again after `seconds` from now.
     async fn postpone(&self, queue: Queue, receipt: &str, seconds: u32) -> Result<(), PortError>;
 }

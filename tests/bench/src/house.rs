@@ -242,10 +242,11 @@ impl House {
         let mut moved = false;
         while self.world.has_visible(queue) {
             let begin = Instant::now();
-            for message in ports.queues.receive(queue, 1, 20, 60).await.unwrap() {
+            let messages = ports.queues.receive(queue, 10, 20, 60).await.unwrap();
+            moved |= !messages.is_empty();
+            for taken in self.executor.take(queue, messages).await {
                 let executor = self.executor.clone();
-                self.running.push(async move { executor.take(queue, &message).await }.boxed());
-                moved = true;
+                self.running.push(async move { executor.execute(taken).await }.boxed());
             }
             // All it waits for is in memory: one look takes it to where it may not end yet, or to its end.
             while let Some(Some(ended)) = self.running.next().now_or_never() {

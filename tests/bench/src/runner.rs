@@ -52,6 +52,7 @@ impl Runner for Nothing {
             started_at: Some(at),
             ended_at: Timestamp(at.0 + 1),
             data: serde_json::Map::new(),
+            data_object: None,
             log_url: None,
         }
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use sluice_cloud::Site as CloudSite;
 use sluice_config::connection::Driver;
-use sluice_executor::claim::{self, Claimed};
+use sluice_executor::claim::{self, Asked, Claimed, Claims};
 use sluice_forge::webhook::sign;
 use sluice_forge::{Forge, Secret};
 use sluice_gate_function::Gate;
@@ -63,6 +63,7 @@ pub struct Site {
     webhook: WebhookFunction,
     timer: Timer,
     judge: Judge,
+    claims: Claims,
     session: SessionId,
     building: Vec<Claimed>,
     random: u64,
@@ -115,7 +116,7 @@ impl Site {
         ]);
         let mut site = Self {
             webhook: WebhookFunction::new(ports.clone()),
-            timer: Timer::new(ports, 10),
+            timer: Timer::new(ports.clone(), 10),
             world,
             forge,
             cloud,
@@ -123,6 +124,7 @@ impl Site {
             twice: false,
             functions,
             judge,
+            claims: Claims::new(ports.clone(), SessionId::from("executor-1"), None),
             session: SessionId::from("executor-1"),
             building: Vec::new(),
             random: seed | 1,
@@ -351,21 +353,24 @@ impl Site {
     }
 
     fn claim_build(&mut self, queue: Queue) {
-        for message in self.take(queue, 1) {
-            let Ok(Poke::Build { build, .. }) = serde_json::from_str::<Poke>(&message.body) else {
-                panic!("{}", message.body)
-            };
-            if self.building.iter().any(|claimed| claimed.run.build == build) {
+        let (mut asked, mut receipts): (Vec<Asked>, Vec<String>) = (Vec::new(), Vec::new());
+        for message in self.take(queue, 3) {
+            let poke = serde_json::from_str::<Poke>(&message.body).unwrap();
+            let build = Asked::of(poke).expect("a message about a build");
+            let is_known = self.building.iter().any(|claimed| claimed.run.build == build.build)
+                || asked.iter().any(|asked| asked.build == build.build);
+            if is_known {
                 self.world.drop_message(queue, &message.receipt);
                 continue;
             }
-            match poll_once(claim::claim(&self.ports(), &self.session, None, &build)) {
-                None => self.die(),
-                Some(Ok(claimed)) => {
-                    self.building.extend(claimed);
-                    self.world.drop_message(queue, &message.receipt);
-                }
-                Some(Err(_)) => {}
+            asked.push(build);
+            receipts.push(message.receipt);
+        }
+        let Some(claims) = poll_once(self.claims.claim(&asked)) else { return self.die() };
+        for (claim, receipt) in claims.into_iter().zip(receipts) {
+            if let Ok(claimed) = claim {
+                self.building.extend(claimed);
+                self.world.drop_message(queue, &receipt);
             }
         }
     }
@@ -396,6 +401,7 @@ impl Site {
         self.deaths += 1;
         self.building.clear();
         self.session = SessionId(format!("executor-{}", self.deaths + 1));
+        self.claims = Claims::new(self.ports(), self.session.clone(), None);
         self.renew_session();
     }
 
@@ -412,6 +418,7 @@ impl Site {
             started_at: Some(now),
             ended_at: now,
             data: serde_json::Map::new(),
+            data_object: None,
             log_url: None,
         }
     }

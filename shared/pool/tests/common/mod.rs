@@ -46,6 +46,9 @@ pub fn request(sequence: u64, labels: &[&str]) -> Request {
     )
 }
 
+/// Seconds after which a launcher that was to call a launch is dead for sure; below the pace's time for a launch to settle.
+const LAUNCHER_SECONDS: u64 = 240;
+
 /// The cell and the cloud behind it.
 #[derive(Clone)]
 pub struct World {
@@ -145,6 +148,8 @@ impl World {
     pub fn carry_out(&mut self) {
         for action in std::mem::take(&mut self.actions) {
             match action {
+                // A function lives for minutes: a launch that is left for longer is never called.
+                Action::Launch(node) if self.now >= node.updated_at.plus_seconds(LAUNCHER_SECONDS) => {}
                 Action::Launch(node) => {
                     let machine = self.launch(&node);
                     self.cell.facts.launches.insert(node.id.clone(), LaunchFact::Launched(machine));
@@ -182,6 +187,16 @@ impl World {
         self.cell.facts.builds.insert(format!("build-{sequence}").as_str().into(), fact);
     }
 
+    /// Writes a request as the executor of its build does: claimed when it is fulfilled, ended when it is claimed.
+    pub fn executor_writes(&mut self, sequence: u64) {
+        let row = Row::new(200, 0, sequence);
+        let now = self.now;
+        for request in self.cell.requests.iter_mut().filter(|request| request.row == row) {
+            let next = request.clone().claimed(now).or_else(|| request.clone().ended(now));
+            *request = next.expect("a request that an executor may write");
+        }
+    }
+
     /// The state of a request as a word, with the number of nodes it holds.
     pub fn state(&self, sequence: u64) -> String {
         let row = Row::new(200, 0, sequence);
@@ -192,6 +207,8 @@ impl World {
             RequestState::Requested => "requested".into(),
             RequestState::Placed(placement) => format!("placed {}", placement.nodes.len()),
             RequestState::Fulfilled(placement) => format!("fulfilled {}", placement.nodes.len()),
+            RequestState::Claimed(placement) => format!("claimed {}", placement.nodes.len()),
+            RequestState::Ended(placement) => format!("ended {}", placement.nodes.len()),
             RequestState::Failed { reason } => format!("failed: {reason}"),
         }
     }

@@ -110,6 +110,7 @@ pub(super) fn ended(
         started_at: (result != BuildResult::Skipped).then(|| Timestamp(ended_at.0 - seconds * 1_000)),
         ended_at,
         data: std::iter::once(("zuul".to_owned(), artifacts)).collect(),
+        data_object: None,
         log_url: (result != BuildResult::Skipped).then(|| format!("https://ci.example.org/logs/{build}/")),
     }
 }

@@ -167,8 +167,7 @@ impl Writer {
             JobSeen::Ordered => (before(5), None, JobStatus::Ordered { at: before(5) }),
             JobSeen::Running(seconds) => {
                 let started_at = before(seconds);
-                let phase = Phase::Running { started_at, pre_fail: false };
-                (before(seconds + 9), Some(phase), JobStatus::Running { started_at: Some(started_at) })
+                (before(seconds + 2), Some(Phase::Running), JobStatus::Running { started_at: Some(started_at) })
             }
             JobSeen::Ended(result, seconds, why) => {
                 let ended = ended(&build, result, before(20), seconds, why);
@@ -213,7 +212,6 @@ impl Writer {
             event_id: digest(&["event", of.title]),
             post_review: key.pipeline.as_str() == "gate",
             request: None,
-            stop: None,
             ordered_at,
         };
         let mut writes = vec![build::put_order(&order)?];

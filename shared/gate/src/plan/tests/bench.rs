@@ -354,6 +354,7 @@ impl Bench {
             started_at: None,
             ended_at: self.now,
             data: serde_json::Map::new(),
+            data_object: None,
             log_url: None,
         };
         self.show(change, job, RunSeen::Ended(ended));
