@@ -177,19 +177,40 @@ impl std::error::Error for ConfigError {}
 
 /// Returns the name of `known` that is nearest to `wrong`, if one is near enough to be meant.
 pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (wrong.chars().count() / 3).clamp(1, 4);
-    known
-        .into_iter()
-        .map(|name| (distance(wrong, name, limit), name))
-        .filter(|(distance, name)| *distance <= limit && *name != wrong)
-        .min()
-        .map(|(_, name)| name)
+    let (length, letters) = letters(wrong);
+    let limit = (length / 3).clamp(1, 4);
+    let mut best: Option<(usize, &str)> = None;
+    for name in known {
+        // Whoever is no nearer than the best need not be measured; of equals the first by name is taken.
+        let limit = best.map_or(limit, |(distance, _)| distance);
+        let (other_length, other) = self::letters(name);
+        // An edit adds at most one letter and takes one away; many names are out by that alone.
+        let may_be_near =
+            length.abs_diff(other_length) <= limit && (letters ^ other).count_ones() as usize <= 2 * limit;
+        if !may_be_near || name == wrong {
+            continue;
+        }
+        let found = (distance(wrong, name, limit), name);
+        if found.0 <= limit && best.is_none_or(|best| found < best) {
+            best = Some(found);
+        }
+    }
+    best.map(|(_, name)| name)
+}
+
+/// Returns the number of characters and a set of them, a bit each; different ones may share a bit.
+fn letters(word: &str) -> (usize, u64) {
+    word.chars().fold((0, 0), |(length, set), letter| (length + 1, set | 1 << (u32::from(letter) % 64)))
 }
 
 /// Returns the number of single edits between two words; more than `limit` may be reported as `limit + 1`.
 fn distance(one: &str, other: &str, limit: usize) -> usize {
+    let (one, other) = unlike(one, other);
     let one: Vec<char> = one.chars().collect();
     let other: Vec<char> = other.chars().collect();
+    if one.is_empty() || other.is_empty() {
+        return one.len().max(other.len());
+    }
     if one.len().abs_diff(other.len()) > limit {
         return limit + 1;
     }
@@ -211,6 +232,17 @@ fn distance(one: &str, other: &str, limit: usize) -> usize {
         }
     }
     row.last().copied().unwrap_or(limit + 1)
+}
+
+/// Returns two words without the beginning and the end that they share: names of one family differ in a few letters only.
+fn unlike<'w>(one: &'w str, other: &'w str) -> (&'w str, &'w str) {
+    let same = one.char_indices().zip(other.chars()).find(|((_, a), b)| a != b);
+    let start = same.map_or(one.len().min(other.len()), |((start, _), _)| start);
+    let (one, other) = (one.get(start..).unwrap_or_default(), other.get(start..).unwrap_or_default());
+    let end: usize =
+        one.chars().rev().zip(other.chars().rev()).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum();
+    let cut = |word: &'w str| word.get(..word.len() - end).unwrap_or_default();
+    (cut(one), cut(other))
 }
 
 #[cfg(test)]

@@ -5,24 +5,26 @@ use regex::Regex;
 use serde::de::{self, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::OnceLock;
 
-/// A regular expression, possibly negated; it is compiled when it is first used.
+/// A regular expression, possibly negated; it is compiled when it is first used, and only if it is more than literals and `.*`.
 ///
 /// Serialises as its text, or as `{"regex": …, "negate": true}` when negated.
 #[derive(Clone)]
 pub struct Pattern {
     text: String,
     negate: bool,
-    compiled: OnceLock<Option<Compiled>>,
+    compiled: Box<[OnceLock<Option<Regex>>; 3]>,
 }
 
-#[derive(Clone)]
-struct Compiled {
-    anywhere: Regex,
-    at_start: Regex,
-    whole: Regex,
+/// Where in a text a pattern is looked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Anywhere,
+    AtStart,
+    Whole,
 }
 
 /// Why a text is no regular expression.
@@ -43,7 +45,9 @@ impl Pattern {
 
     /// Returns the pattern that matches whatever `text` does not, when `negate` is set.
     pub fn with_negation(text: &str, negate: bool) -> Result<Self, PatternError> {
-        compile(text)?;
+        if Simple::parse(text).is_none() {
+            compile(text, Place::Anywhere)?;
+        }
         Ok(Self::unchecked(text, negate))
     }
 
@@ -53,7 +57,7 @@ impl Pattern {
     }
 
     fn unchecked(text: &str, negate: bool) -> Self {
-        Self { text: text.to_owned(), negate, compiled: OnceLock::new() }
+        Self { text: text.to_owned(), negate, compiled: Box::default() }
     }
 
     /// Returns the text as written.
@@ -68,41 +72,110 @@ impl Pattern {
 
     /// Returns whether the text matches from its start, as for branches, refs and files.
     pub fn matches(&self, text: &str) -> bool {
-        self.ask(|compiled| compiled.at_start.is_match(text))
+        self.ask(text, Place::AtStart)
     }
 
     /// Returns whether the pattern occurs anywhere in the text, as for comments.
     pub fn finds(&self, text: &str) -> bool {
-        self.ask(|compiled| compiled.anywhere.is_match(text))
+        self.ask(text, Place::Anywhere)
     }
 
     /// Returns whether the pattern covers the whole text, as for commit statuses.
     pub fn matches_whole(&self, text: &str) -> bool {
-        self.ask(|compiled| compiled.whole.is_match(text))
+        self.ask(text, Place::Whole)
     }
 
     /// A text that does not compile (it can only come from a stored layout of another version) matches nothing.
-    fn ask(&self, question: impl Fn(&Compiled) -> bool) -> bool {
-        match self.compiled.get_or_init(|| compile(&self.text).ok()) {
-            Some(compiled) => question(compiled) != self.negate,
+    fn ask(&self, text: &str, place: Place) -> bool {
+        // A dot is no line's end, which the simple way does not look for.
+        if let Some(simple) = Simple::parse(&self.text).filter(|_| !text.contains('\n')) {
+            return simple.matches(text, place) != self.negate;
+        }
+        let [anywhere, at_start, whole] = &*self.compiled;
+        let slot = match place {
+            Place::Anywhere => anywhere,
+            Place::AtStart => at_start,
+            Place::Whole => whole,
+        };
+        match slot.get_or_init(|| compile(&self.text, place).ok()) {
+            Some(compiled) => compiled.is_match(text) != self.negate,
             None => false,
         }
     }
 }
 
-fn compile(text: &str) -> Result<Compiled, PatternError> {
+fn compile(text: &str, place: Place) -> Result<Regex, PatternError> {
     let error = |reason: String| PatternError { text: text.to_owned(), reason };
     let translated = translate(text).map_err(|reason| error(reason.to_owned()))?;
-    let build = |source: &str| {
-        Regex::new(source).map_err(|cause| {
-            error(cause.to_string().lines().last().unwrap_or("it is malformed").replace("error: ", ""))
-        })
+    let source = match place {
+        Place::Anywhere => translated,
+        Place::AtStart => format!(r"\A(?:{translated})"),
+        Place::Whole => format!(r"\A(?:{translated})\z"),
     };
-    Ok(Compiled {
-        anywhere: build(&translated)?,
-        at_start: build(&format!(r"\A(?:{translated})"))?,
-        whole: build(&format!(r"\A(?:{translated})\z"))?,
-    })
+    Regex::new(&source)
+        .map_err(|cause| error(cause.to_string().lines().last().unwrap_or("it is malformed").replace("error: ", "")))
+}
+
+/// A pattern of literals with `.*` between them, as most are: to compile it would cost a thousand times what it takes to match.
+struct Simple<'p> {
+    at_start: bool,
+    at_end: bool,
+    /// The literals; between two of them stands `.*`.
+    pieces: Vec<Cow<'p, str>>,
+}
+
+impl<'p> Simple<'p> {
+    /// Returns the parts of a pattern, if it has no others.
+    fn parse(text: &'p str) -> Option<Self> {
+        let inner = text.strip_prefix('^');
+        let (at_start, inner) = (inner.is_some(), inner.unwrap_or(text));
+        let end = inner.strip_suffix('$').filter(|rest| !rest.ends_with('\\'));
+        let (at_end, inner) = (end.is_some(), end.unwrap_or(inner));
+        let pieces = inner.split(".*").map(literal).collect::<Option<Vec<_>>>()?;
+        Some(Self { at_start, at_end, pieces })
+    }
+
+    fn matches(&self, text: &str, place: Place) -> bool {
+        let Some((first, others)) = self.pieces.split_first() else { return false };
+        let at_end = self.at_end || place == Place::Whole;
+        let found = if self.at_start || place != Place::Anywhere {
+            text.strip_prefix(&**first)
+        } else if others.is_empty() && at_end {
+            text.ends_with(&**first).then_some("")
+        } else {
+            after(text, first)
+        };
+        let Some(mut rest) = found else { return false };
+        let Some((last, middle)) = others.split_last() else { return !at_end || rest.is_empty() };
+        for piece in middle {
+            let Some(found) = after(rest, piece) else { return false };
+            rest = found;
+        }
+        if at_end { rest.ends_with(&**last) } else { rest.contains(&**last) }
+    }
+}
+
+/// Returns what follows the first place where `piece` stands.
+fn after<'t>(text: &'t str, piece: &str) -> Option<&'t str> {
+    text.find(piece).and_then(|start| text.get(start + piece.len()..))
+}
+
+/// Returns the text that a piece of a pattern stands for, if it stands for nothing but itself.
+fn literal(piece: &str) -> Option<Cow<'_, str>> {
+    let is_plain = |c: char| c.is_alphanumeric() || "/-_ @:,=~#%".contains(c);
+    if piece.chars().all(is_plain) {
+        return Some(Cow::Borrowed(piece));
+    }
+    let mut text = String::with_capacity(piece.len());
+    let mut characters = piece.chars();
+    while let Some(c) = characters.next() {
+        match c {
+            '\\' => text.push(characters.next().filter(|c| "./-+".contains(*c))?),
+            c if is_plain(c) => text.push(c),
+            _ => return None,
+        }
+    }
+    Some(Cow::Owned(text))
 }
 
 impl fmt::Debug for Pattern {
@@ -188,6 +261,49 @@ mod tests {
             let error = Pattern::new(text).unwrap_err();
             assert!(!error.reason.is_empty() && !error.reason.contains('\n'), "{error}");
         }
+    }
+
+    /// Z4.2: what is not compiled matches as if it were.
+    #[test]
+    fn simple_patterns_match_as_the_compiled_ones() {
+        let patterns = [
+            "",
+            "^",
+            "$",
+            "^$",
+            "a",
+            "^a",
+            "a$",
+            "^a$",
+            "a.*",
+            ".*a",
+            "^.*a$",
+            "a.*b",
+            "^a.*b$",
+            "a.*a",
+            ".*",
+            "^.*$",
+            "a.*b.*a",
+            r"a\.b",
+            r"^.*\.rst$",
+            r"\-a",
+            "ab",
+        ];
+        let texts =
+            ["", "a", "b", "ab", "ba", "aa", "aba", "abab", "xay", "a.b", "axb", "doc.rst", "doc.rst.in", "-a", "bab"];
+        for pattern in patterns {
+            let simple = Simple::parse(pattern).unwrap_or_else(|| panic!("{pattern} is simple"));
+            for place in [Place::Anywhere, Place::AtStart, Place::Whole] {
+                let compiled = compile(pattern, place).unwrap();
+                for text in texts {
+                    assert_eq!(simple.matches(text, place), compiled.is_match(text), "{pattern:?} in {text:?}");
+                }
+            }
+        }
+        for pattern in [r"a\d", "a|b", "a.", "a+", "(a)", "[a]", "a?", r"a\$", "a{2}", "^^a", r"\"] {
+            assert!(Simple::parse(pattern).is_none(), "{pattern}");
+        }
+        assert!(!Pattern::new("^a.*b$").unwrap().matches("a\nb"), "a dot is no line's end");
     }
 
     /// Z4.2

@@ -79,10 +79,14 @@ pub fn tenant(name: &str, made: &Made, edits: [SourceFile; 2]) -> Figures {
             (overlay.errors_since(&layout).len(), overlay)
         })
     });
+    assert!(overlays.iter().all(|(_, (_, overlay))| overlay.id() != layout.id()), "an edit makes another layout");
     let (overlay_renamed, (errors, _)) = overlays[1].clone();
     assert!(errors > 0, "the renamed job is missed by the template that lists it");
     let input = FreezeInput::change("check", &project, "master");
     let freeze_on = |layout: &Layout| layout.freeze(&input).map_or(0, |graph| graph.jobs.len());
+    let attempts = layout.freeze(&input).map_or(0, |graph| graph.jobs.iter().map(|job| job.attempts).sum::<u32>());
+    let edited = overlays[0].1.1.freeze(&input).map_or(0, |graph| graph.jobs.iter().map(|job| job.attempts).sum());
+    assert_eq!(edited + 1, attempts, "the edit is one attempt less");
     let (freeze_first, _) = shortest(1, || freeze_on(&overlays[0].1.1));
     let (freeze_time, jobs) = shortest(runs, || freeze_on(&overlays[0].1.1));
     let (store, bytes) = shortest(runs, || layout.to_bytes());
