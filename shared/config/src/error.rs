@@ -1,9 +1,14 @@
 //! Mistakes in a configuration: where, what, and what was probably meant.
 
+mod render;
+
+pub use render::ReviewComment;
+
 use crate::yaml::Mark;
 use serde::{Deserialize, Serialize};
 use sluice_model::{BranchName, ConnectionName, ProjectName};
 use std::fmt;
+use std::num::NonZeroU32;
 
 /// A mistake with everything a person needs to mend it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -29,6 +34,9 @@ pub struct Problem {
     pub severity: Severity,
     /// Kind and name of the object (`job python27`); empty for a whole file.
     pub stanza: String,
+    /// The line on which that object begins; `None` where it is not known or no other than the mistake's.
+    #[serde(default)]
+    pub stanza_line: Option<NonZeroU32>,
     /// The attribute, as a path (`secrets.name`).
     pub attribute: Option<String>,
     /// Where it begins.
@@ -75,6 +83,7 @@ impl Problem {
             kind,
             severity: Severity::Error,
             stanza: String::new(),
+            stanza_line: None,
             attribute: None,
             start,
             end,
@@ -87,6 +96,13 @@ impl Problem {
     #[must_use]
     pub fn in_stanza(mut self, stanza: &str) -> Self {
         stanza.clone_into(&mut self.stanza);
+        self
+    }
+
+    /// Returns the same, in a stanza that begins at `start`.
+    #[must_use]
+    pub fn from_stanza_at(mut self, start: Mark) -> Self {
+        self.stanza_line = NonZeroU32::new(start.line()).filter(|line| line.get() < self.start.line());
         self
     }
 
@@ -121,49 +137,13 @@ impl ConfigError {
         }
     }
 
-    fn sentence(&self) -> String {
+    pub(crate) fn sentence(&self) -> String {
         match &self.problem.suggestion {
             Some(suggestion) => {
                 format!("{} (did you mean \"{suggestion}\"?)", self.problem.message)
             }
             None => self.problem.message.clone(),
         }
-    }
-
-    /// Returns the text for a terminal, with the lines of `source` (the file's text) where it is at hand.
-    pub fn render(&self, source: Option<&str>) -> String {
-        let problem = &self.problem;
-        let word = match problem.severity {
-            Severity::Warning => "warning",
-            Severity::Error => "error",
-        };
-        let mut text = format!("{word}: {}\n", problem.message);
-        let place = if self.project.as_str().is_empty() {
-            String::new()
-        } else {
-            format!("{}@{}: ", self.project, self.branch)
-        };
-        text += &format!("  --> {place}{}:{}:{}\n", self.path, problem.start.line(), problem.start.column());
-        let line = usize::try_from(problem.start.line()).unwrap_or(0);
-        if let Some(excerpt) = source.and_then(|source| source.lines().nth(line.wrapping_sub(1))) {
-            let column = usize::try_from(problem.start.column()).unwrap_or(1).saturating_sub(1);
-            let end = if problem.end.line() == problem.start.line() { problem.end.column() } else { 0 };
-            let width = usize::try_from(end).unwrap_or(0).saturating_sub(column + 1);
-            let rest = excerpt.chars().count().saturating_sub(column);
-            let width = if width == 0 { rest } else { width };
-            let number = line.to_string();
-            text += &format!("{number} | {excerpt}\n");
-            text += &format!("{} | {}{}\n", " ".repeat(number.len()), " ".repeat(column), "^".repeat(width.max(1)));
-        }
-        if !problem.stanza.is_empty() {
-            let attribute =
-                problem.attribute.as_ref().map_or_else(String::new, |attribute| format!(", attribute \"{attribute}\""));
-            text += &format!("  in {}{attribute}\n", problem.stanza);
-        }
-        if let Some(suggestion) = &problem.suggestion {
-            text += &format!("  did you mean \"{suggestion}\"?\n");
-        }
-        text
     }
 }
 
@@ -248,36 +228,6 @@ fn unlike<'w>(one: &'w str, other: &'w str) -> (&'w str, &'w str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Z6.6: an error on a change names file and line.
-    #[test]
-    fn an_error_points_at_its_line() {
-        let error = ConfigError {
-            connection: "github".into(),
-            project: "github.com/org/project".into(),
-            branch: "master".into(),
-            path: ".zuul.yaml".to_owned(),
-            problem: Problem::new(
-                ProblemKind::Syntax,
-                Mark(3, 5),
-                Mark(3, 11),
-                "the attribute \"vottng\" is not known",
-            )
-            .in_stanza("job unit")
-            .about("vottng")
-            .suggesting("vottng", ["voting", "vars"]),
-        };
-        let source = "- job:\n    name: unit\n    vottng: true\n";
-        assert_eq!(
-            error.render(Some(source)),
-            "error: the attribute \"vottng\" is not known\n  --> github.com/org/project@master: .zuul.yaml:3:5\n3 |     vottng: true\n  |     ^^^^^^\n  \
-             in job unit, attribute \"vottng\"\n  did you mean \"voting\"?\n"
-        );
-        assert_eq!(
-            error.short_text(),
-            "syntax error: the attribute \"vottng\" is not known (did you mean \"voting\"?)"
-        );
-    }
 
     /// E2: misprints are told with the nearest name.
     #[test]

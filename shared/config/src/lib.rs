@@ -18,7 +18,7 @@ pub mod tenant;
 pub mod yaml;
 
 pub use connection::{Connection, Connections, Driver};
-pub use error::{ConfigError, Problem, ProblemKind, Severity};
+pub use error::{ConfigError, Problem, ProblemKind, ReviewComment, Severity};
 pub use fragment::{Fragment, Source, SourceFile, Trust, config_paths};
 pub use job::{FreezeInput, Frozen};
 pub use layout::{BranchConfig, LabelConfig, Layout, LayoutSources, ProviderConfig, QueueSettings, Scope};

@@ -120,6 +120,8 @@ impl<'l> Listed<'l> {
 #[derive(Clone, Copy)]
 struct Entry<'l> {
     source: &'l Source,
+    /// The project's stanza, or the template's.
+    stanza: &'l ProjectStanza,
     job: &'l JobStanza,
 }
 
@@ -162,7 +164,10 @@ impl<'l> Freezer<'l, '_> {
     fn refuse(&mut self, entries: &[Entry<'_>], message: String) {
         let Some(entry) = entries.first() else { return };
         let problem = Problem::new(ProblemKind::NotPermitted, entry.job.place.start, entry.job.place.end, message);
-        let problem = problem.in_stanza(&format!("project {}", self.input.project.name())).about(self.input.pipeline);
+        let problem = problem
+            .in_stanza(&format!("project {}", self.input.project.name()))
+            .from_stanza_at(entry.stanza.place.start)
+            .about(self.input.pipeline);
         self.errors.push(entry.source.error(problem));
     }
 
@@ -234,7 +239,7 @@ fn entries<'l>(layout: &'l Layout, input: &FreezeInput<'_>) -> Entries<'l> {
             if list.is_empty() {
                 order.push(&job.name);
             }
-            list.push(Entry { source, job });
+            list.push(Entry { source, stanza, job });
         }
     }
     (order, entries, variables)

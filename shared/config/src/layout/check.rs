@@ -8,6 +8,7 @@ use crate::objects::{
     Alternative, JobStanza, NodesetBody, NodesetRef, ObjectKind, Parent, Place, ProjectStanza, RoleSource,
     SecretStanza, Stanza,
 };
+use crate::yaml::Mark;
 use sluice_model::ProjectName;
 use sluice_model::job::NodeSet;
 use std::collections::BTreeSet;
@@ -98,17 +99,18 @@ pub(super) fn some(layout: &Layout, units: impl IntoIterator<Item = Unit>) -> Fo
     let (mut errors, mut asked) = (Vec::new(), Vec::new());
     for unit in units {
         let Some((file, stanza)) = layout.stanza(unit) else { continue };
-        let name = match stanza {
-            Stanza::Job(job) => format!("job {}", job.name),
-            Stanza::Nodeset(nodeset) => format!("nodeset {}", nodeset.name),
+        let (name, place) = match stanza {
+            Stanza::Job(job) => (format!("job {}", job.name), job.place),
+            Stanza::Nodeset(nodeset) => (format!("nodeset {}", nodeset.name), nodeset.place),
             Stanza::Project(project) | Stanza::ProjectTemplate(project) => {
                 let name = project.name.as_deref().unwrap_or_else(|| file.source().project.name());
-                format!("project {name}")
+                (format!("project {name}"), project.place)
             }
             _ => continue,
         };
         let names = Names { layout, unit, asked: &mut asked };
-        let mut check = Check { names, source: file.source(), stanza: name, found: BTreeSet::new() };
+        let mut check =
+            Check { names, source: file.source(), stanza: name, start: place.start, found: BTreeSet::new() };
         match stanza {
             Stanza::Job(job) => check.job(job),
             Stanza::Nodeset(nodeset) => check.nodeset(&nodeset.body, nodeset.place),
@@ -124,6 +126,8 @@ struct Check<'c> {
     names: Names<'c>,
     source: &'c Source,
     stanza: String,
+    /// Where the stanza begins.
+    start: Mark,
     /// In the order in which they stand, each once.
     found: BTreeSet<Problem>,
 }
@@ -155,7 +159,7 @@ impl Check<'_> {
     }
 
     fn add(&mut self, problem: Problem) {
-        self.found.insert(problem.in_stanza(&self.stanza));
+        self.found.insert(problem.in_stanza(&self.stanza).from_stanza_at(self.start));
     }
 
     fn unknown<'a>(

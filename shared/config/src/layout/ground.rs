@@ -19,10 +19,14 @@ pub(crate) struct Ground {
     pub(super) branches: BTreeMap<ProjectName, Vec<BranchName>>,
     /// The name of all of the above.
     pub(super) digest: String,
-    /// Places in the tenant's list of projects.
+    /// Ranks: see [`Ground::ranked`].
     by_name: HashMap<ProjectName, usize>,
+    /// Places in the tenant's list of projects.
     by_short_name: HashMap<String, Vec<usize>>,
 }
+
+/// The rank of the project that included files are.
+const INCLUDED: usize = 0;
 
 /// A file in its place.
 #[derive(Debug, Clone)]
@@ -71,25 +75,36 @@ impl Ground {
         let mut by_name = HashMap::with_capacity(tenant.projects.len());
         let mut by_short_name: HashMap<String, Vec<usize>> = HashMap::with_capacity(tenant.projects.len());
         for (rank, project) in tenant.projects.iter().enumerate() {
-            by_name.entry(project.name.clone()).or_insert(rank);
+            by_name.entry(project.name.clone()).or_insert(rank + 1);
             by_short_name.entry(project.name.name().to_owned()).or_default().push(rank);
+        }
+        if let Some(included) = &tenant.included {
+            by_name.insert(included.name.clone(), INCLUDED);
         }
         Self { digest: digest(&["ground-1", &text]), tenant, connections, branches, by_name, by_short_name }
     }
 
-    /// Returns a project by its canonical name, and its place in the tenant's list.
+    /// Returns a project by its canonical name, and its rank.
     pub(super) fn project(&self, name: &ProjectName) -> Option<(usize, &TenantProject)> {
         let rank = *self.by_name.get(name)?;
-        Some((rank, self.tenant.projects.get(rank)?))
+        Some((rank, self.ranked(rank)?))
     }
 
     pub(super) fn project_of(&self, file: &File) -> Option<&TenantProject> {
-        self.tenant.projects.get(file.place.project)
+        self.ranked(file.place.project)
+    }
+
+    /// Returns the project of a rank: first the files that the tenant includes, as its own file does, then those it lists.
+    fn ranked(&self, rank: usize) -> Option<&TenantProject> {
+        match rank.checked_sub(1) {
+            None => self.tenant.included.as_ref(),
+            Some(place) => self.tenant.projects.get(place),
+        }
     }
 
     /// Finds a project by canonical or short name.
     pub(crate) fn find(&self, name: &str) -> Result<&TenantProject, NoProject> {
-        if let Some((_, found)) = self.project(&ProjectName(name.to_owned())) {
+        if let Some((_, found)) = self.project(&ProjectName(name.to_owned())).filter(|(rank, _)| *rank != INCLUDED) {
             return Ok(found);
         }
         let short = self.by_short_name.get(name).map(Vec::as_slice).unwrap_or_default();
@@ -137,7 +152,8 @@ impl Ground {
 
     /// Gives the files of one branch of a project their places. `seen` is the number of branches with files.
     pub(super) fn group(&self, project: usize, fragments: Vec<Arc<Fragment>>, seen: usize) -> Vec<File> {
-        let Some(config) = self.tenant.projects.get(project) else { return Vec::new() };
+        let Some(config) = self.ranked(project) else { return Vec::new() };
+        let include = self.tenant.include.as_slice();
         let branched = self.branches.get(&config.name).map_or(seen, Vec::len) > 1;
         let paths: Vec<String> = fragments.iter().map(|fragment| fragment.source.path.clone()).collect();
         let extra = &config.extra_config_paths;
@@ -147,6 +163,10 @@ impl Ground {
             config_paths(paths.iter().map(String::as_str), &[]).into_iter().collect()
         };
         let folder = |path: &str| {
+            // Included files count in the order in which they are named.
+            if project == INCLUDED {
+                return include.iter().position(|file| file == path).unwrap_or(include.len());
+            }
             let is_in = |root: &&String| if root.ends_with('/') { path.starts_with(*root) } else { path == *root };
             if own.contains(path) { 0 } else { extra.iter().position(|root| is_in(&root)).map_or(0, |place| place + 1) }
         };

@@ -148,7 +148,7 @@ pub(crate) fn stanzas(root: &Node) -> (Vec<Stanza>, Vec<Problem>) {
         return (found, problems);
     };
     for member in list {
-        let mut p = Problems::default();
+        let mut p = Problems { start: Some(member.start), ..Problems::default() };
         let read = stanza(member, &mut p);
         // A stanza with a mistake is not half loaded.
         if !p.any_error() {
@@ -221,8 +221,10 @@ fn stanza(member: &Node, p: &mut Problems) -> Option<Stanza> {
             return pipeline::stanza(&body, place, p).map(Stanza::Pipeline);
         }
         Some(ObjectKind::Job) => {
+            // Without a name it is read all the same, for its other mistakes.
             let name = f.required_text("name", p);
-            name.map(|name| Stanza::Job(Box::new(job::read(&name, place, &mut f, p))))
+            let job = job::read(name.as_deref().unwrap_or_default(), place, &mut f, p);
+            name.map(|_| Stanza::Job(Box::new(job)))
         }
         Some(ObjectKind::Project) => Some(Stanza::Project(project::project(&mut f, place, p))),
         Some(ObjectKind::ProjectTemplate) => project::template(&mut f, place, p).map(Stanza::ProjectTemplate),

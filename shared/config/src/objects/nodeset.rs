@@ -39,8 +39,9 @@ pub enum Alternative {
 }
 
 pub(super) fn stanza(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<NodesetStanza> {
-    let name = fields.required_text("name", p)?;
-    Some(NodesetStanza { name: name.clone(), place, body: body_of(fields, &name, p)? })
+    let name = fields.required_text("name", p);
+    let body = body_of(fields, name.as_deref().unwrap_or_default(), p);
+    Some(NodesetStanza { name: name?, place, body: body? })
 }
 
 /// Reads the nodes of a job that are written in line.

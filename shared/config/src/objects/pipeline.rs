@@ -29,7 +29,8 @@ pub(super) fn stanza(node: &Node, place: Place, p: &mut Problems) -> Option<Pipe
 impl PipelineStanza {
     /// Returns the pipeline, its names resolved to connections, and every mistake in it.
     pub fn resolve(&self, connections: &Connections) -> (Option<Pipeline>, Vec<Problem>) {
-        let mut p = Problems { list: Vec::new(), stanza: format!("pipeline {}", self.name) };
+        let mut p =
+            Problems { list: Vec::new(), stanza: format!("pipeline {}", self.name), start: Some(self.place.start) };
         let pipeline = Fields::of(&self.node, "", &mut p).map(|fields| read(&self.name, fields, connections, &mut p));
         let broken = p.list.iter().any(|problem| problem.severity == crate::error::Severity::Error);
         (pipeline.filter(|_| !broken), p.list)

@@ -104,8 +104,9 @@ pub(super) fn project(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -
 }
 
 pub(super) fn template(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<ProjectStanza> {
-    let name = fields.required_text("name", p)?;
-    Some(common(Some(name), fields, place, p))
+    let name = fields.required_text("name", p);
+    let template = common(name, fields, place, p);
+    template.name.is_some().then_some(template)
 }
 
 fn common(name: Option<String>, fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> ProjectStanza {

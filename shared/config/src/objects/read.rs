@@ -3,7 +3,7 @@
 use super::combine::{Combine, Combined};
 use crate::Pattern;
 use crate::error::{Problem, ProblemKind, Severity};
-use crate::yaml::{Node, Value};
+use crate::yaml::{Mark, Node, Value};
 use serde_json::{Map, Value as Json};
 
 /// The mistakes of one stanza.
@@ -11,11 +11,17 @@ use serde_json::{Map, Value as Json};
 pub(crate) struct Problems {
     pub(crate) list: Vec<Problem>,
     pub(crate) stanza: String,
+    /// Where the stanza begins.
+    pub(crate) start: Option<Mark>,
 }
 
 impl Problems {
     pub(crate) fn add(&mut self, problem: Problem) {
-        self.list.push(problem.in_stanza(&self.stanza));
+        let problem = problem.in_stanza(&self.stanza);
+        self.list.push(match self.start {
+            Some(start) => problem.from_stanza_at(start),
+            None => problem,
+        });
     }
 
     pub(crate) fn syntax(&mut self, node: &Node, attribute: &str, message: impl Into<String>) {

@@ -8,7 +8,7 @@ pub use access::{Access, AuthorizationRole, AuthorizationRule, Grant, Permission
 use crate::Pattern;
 use crate::connection::Connections;
 use crate::error::{ConfigError, Problem, ProblemKind};
-use crate::fragment::Trust;
+use crate::fragment::{Source, Trust};
 use crate::objects::read::{Fields, Problems};
 use crate::objects::{ObjectKind, split};
 use crate::yaml::{self, Node};
@@ -16,6 +16,13 @@ use serde::{Deserialize, Serialize};
 use sluice_model::{ConnectionName, ProjectName, TenantName};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+
+/// The host of what belongs to the system itself, and the name of the connection that stands for it.
+pub const SYSTEM: &str = "system";
+/// The short name of the project that included files are together.
+const INCLUDED: &str = "included";
+/// The branch of that project.
+const INCLUDED_BRANCH: &str = "main";
 
 /// Everything the file says.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -46,6 +53,9 @@ pub struct TenantConfig {
     /// Files beside the main file that it includes (Z2.5).
     #[serde(default)]
     pub include: Vec<String>,
+    /// The config project that the included files are together; no forge knows it.
+    #[serde(default)]
+    pub included: Option<TenantProject>,
     /// The parent of jobs that name none.
     pub default_parent: String,
     /// Ansible's version where a job says nothing.
@@ -164,6 +174,7 @@ impl TenantConfig {
             name: name.into(),
             projects: Vec::new(),
             include: Vec::new(),
+            included: None,
             default_parent: "base".to_owned(),
             default_ansible_version: None,
             max_nodes_per_job: None,
@@ -190,6 +201,22 @@ impl TenantConfig {
     /// Returns a project by its canonical name.
     pub fn project(&self, name: &ProjectName) -> Option<&TenantProject> {
         self.projects.iter().find(|project| project.name == *name)
+    }
+
+    /// Returns a project that configuration may come from: one that it lists, or the files that it includes.
+    pub fn source_project(&self, name: &ProjectName) -> Option<&TenantProject> {
+        self.project(name).or(self.included.as_ref().filter(|included| included.name == *name))
+    }
+
+    /// Returns where an included file comes from.
+    pub fn included_source(&self, path: &str) -> Option<Source> {
+        self.included.as_ref().map(|included| Source {
+            connection: included.connection.clone(),
+            project: included.name.clone(),
+            branch: INCLUDED_BRANCH.into(),
+            path: path.to_owned(),
+            trust: included.trust,
+        })
     }
 
     /// Returns whether a branch of a project is read for configuration.
@@ -252,7 +279,7 @@ pub fn parse_main(path: &str, text: &str, connections: &Connections) -> (MainCon
             )),
             Some(list) => {
                 for member in list {
-                    let mut p = Problems::default();
+                    let mut p = Problems { start: Some(member.start), ..Problems::default() };
                     stanza(member, connections, &mut config, &mut p);
                     problems.extend(p.list);
                 }
@@ -317,6 +344,10 @@ fn tenant(body: &Node, connections: &Connections, p: &mut Problems) -> Option<Te
     let name = f.required_text("name", p);
     let mut tenant = TenantConfig::new(name.as_deref().unwrap_or_default());
     tenant.include = f.texts("include", p).unwrap_or_default();
+    if !tenant.include.is_empty() {
+        let name = ProjectName::new(SYSTEM, INCLUDED);
+        tenant.included = Some(TenantProject::new(SYSTEM, name, Trust::Config));
+    }
     tenant.default_parent = f.text("default-parent", p).unwrap_or(tenant.default_parent);
     tenant.default_ansible_version = f.version("default-ansible-version", p);
     tenant.max_nodes_per_job = limit(&mut f, "max-nodes-per-job", p);

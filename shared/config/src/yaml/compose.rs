@@ -148,7 +148,8 @@ impl Composer<'_, '_> {
         loop {
             let event = self.event()?;
             if event.data == EventData::SequenceEnd {
-                return Ok((list, mark(event.end_mark)));
+                let last = list.last().map(|node: &Node| node.end);
+                return Ok((list, end_of(&event, last)));
             }
             list.push(self.node(event, depth + 1)?.node);
         }
@@ -157,15 +158,17 @@ impl Composer<'_, '_> {
     fn mapping(&mut self, depth: usize) -> Result<(Vec<(Node, Node)>, Mark), YamlError> {
         let mut merged: Vec<(Node, Node)> = Vec::new();
         let mut own = Vec::new();
+        let mut last = None;
         loop {
             let event = self.event()?;
             if event.data == EventData::MappingEnd {
                 merged.extend(own);
-                return Ok((unique(merged), mark(event.end_mark)));
+                return Ok((unique(merged), end_of(&event, last)));
             }
             let key = self.node(event, depth + 1)?;
             let event = self.event()?;
             let value = self.node(event, depth + 1)?.node;
+            last = Some(value.end.max(key.node.end));
             if key.merge {
                 merged.extend(pairs_to_merge(value)?);
                 continue;
@@ -179,6 +182,13 @@ impl Composer<'_, '_> {
             own.push((key.node, value));
         }
     }
+}
+
+/// Returns where a list or mapping ends: in block style, which no sign closes, with its last member and not where the next thing begins.
+fn end_of(event: &Event, last: Option<Mark>) -> Mark {
+    let end = mark(event.end_mark);
+    let is_closed = event.start_mark.line != event.end_mark.line || event.start_mark.column != event.end_mark.column;
+    if is_closed { end } else { last.unwrap_or(end) }
 }
 
 /// Returns what `<<` brings in; of a list of mappings the earlier ones win.

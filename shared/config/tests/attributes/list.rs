@@ -2,20 +2,6 @@
 
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-
-/// Returns the folder of the project's founding material, which lies beside a checkout.
-pub fn founding_material() -> PathBuf {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let folder = std::env::var_os("SLUICE_SHARED").map_or(beside, PathBuf::from);
-    assert!(
-        folder.join("spec/attributes.tsv").is_file(),
-        "cannot find spec/attributes.tsv below {}: put the project's founding material beside the checkout as \"shared\", \
-         or name its folder in SLUICE_SHARED",
-        folder.display()
-    );
-    folder
-}
 
 /// One attribute of the list with those below it.
 #[derive(Debug, Default)]

@@ -16,7 +16,7 @@ use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeSet;
 
 fn objects() -> Objects {
-    let path = list::founding_material().join("spec/attributes.tsv");
+    let path = common::founding_material().join("spec/attributes.tsv");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|cause| panic!("cannot read {}: {cause}", path.display()));
     let mut objects = list::read(&text, is_attribute);
     // An entry of a job list says of a job what the job itself may say, but for the name, which it is listed by.
@@ -278,7 +278,7 @@ fn an_unknown_attribute_of_a_part_is_refused_by_name() {
 /// Z4.1: the list's attributes that say how they combine take the tags, and no others do.
 #[test]
 fn only_attributes_that_combine_take_control_tags() {
-    let path = list::founding_material().join("spec/attributes.tsv");
+    let path = common::founding_material().join("spec/attributes.tsv");
     let text = std::fs::read_to_string(path).unwrap();
     let mut failures = Vec::new();
     for row in text.lines().filter(|row| row.starts_with("in-repo config\tjob\t")) {
@@ -296,6 +296,57 @@ fn only_attributes_that_combine_take_control_tags() {
             if told.is_empty() != combines || (!combines && !told.iter().any(|told| told.message.contains(name))) {
                 failures.push(format!("{text}    {told:?}"));
             }
+        }
+    }
+    none(failures);
+}
+
+/// L3.10: an attribute that the list has for one driver only is refused where nodes are the other's.
+#[test]
+fn each_driver_of_nodes_takes_its_own_attributes_only() {
+    let objects = objects();
+    let (aws, fixed) = (&objects["aws section/provider"], &objects["static section/provider"]);
+    let mut failures = Vec::new();
+    let mut judge = |place: &str, name: &str, attribute: &Attribute, connection: Json, is_fit: bool| {
+        let kind = attribute.kind.as_ref().unwrap();
+        let path: Vec<String> =
+            place.split('.').filter(|part| !part.is_empty()).chain([name]).map(str::to_owned).collect();
+        let value = kind.right(places::a_text(&path), &full("aws section/provider", aws, &path, attribute)).remove(0);
+        let mut body = json!({"name": "p", "section": "s", "connection": connection});
+        let inner = json!({"name": "l", name: value});
+        let (key, value) = match place {
+            "" => (name, value),
+            "labels" | "images" | "flavors" => (place, json!([inner])),
+            _ => (place, json!({name: value})),
+        };
+        body[key] = value;
+        let text = json!([{"provider": body}, {"section": {"name": "s"}}, {"label": {"name": "l"}}]).to_string();
+        let layout = common::tenant().file("org/config", &text).build();
+        let told: Vec<String> =
+            common::messages(&layout).into_iter().filter(|told| told.contains(&format!("\"{name}\" "))).collect();
+        if told.is_empty() != is_fit {
+            failures.push(format!("{text}\n    {told:?}"));
+        }
+    };
+    for place in ["", "labels", "flavors", "label-defaults", "image-defaults", "flavor-defaults"] {
+        let of = |root: &Attribute| -> Vec<String> {
+            let at = if place.is_empty() { root } else { &root.children[place] };
+            at.children
+                .keys()
+                .filter(|name| !matches!(name.as_str(), "name" | "section" | "connection" | "parent" | "abstract"))
+                .cloned()
+                .collect()
+        };
+        let (of_aws, of_fixed) = (of(aws), of(fixed));
+        for name in &of_aws {
+            let at = if place.is_empty() { aws } else { &aws.children[place] };
+            judge(place, name, &at.children[name], json!("ec2"), true);
+            judge(place, name, &at.children[name], Json::Null, of_fixed.contains(name));
+        }
+        for name in of_fixed.iter().filter(|name| !of_aws.contains(name)) {
+            let at = if place.is_empty() { fixed } else { &fixed.children[place] };
+            judge(place, name, &at.children[name], json!("ec2"), false);
+            judge(place, name, &at.children[name], Json::Null, true);
         }
     }
     none(failures);

@@ -9,7 +9,21 @@ use sluice_config::{
 use sluice_model::ProjectName;
 use sluice_model::job::{FrozenJob, JobGraph};
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Returns the folder of the project's founding material, which lies beside a checkout.
+pub fn founding_material() -> PathBuf {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let folder = std::env::var_os("SLUICE_SHARED").map_or(beside, PathBuf::from);
+    assert!(
+        folder.join("spec/attributes.tsv").is_file(),
+        "cannot find spec/attributes.tsv below {}: put the project's founding material beside the checkout as \"shared\", \
+         or name its folder in SLUICE_SHARED",
+        folder.display()
+    );
+    folder
+}
 
 /// Returns the connections of the test system.
 pub fn connections() -> Connections {
@@ -17,6 +31,7 @@ pub fn connections() -> Connections {
         .with("github", Driver::GitHub, "github.com")
         .with("gerrit", Driver::Gerrit, "review.example.com")
         .with("smtp", Driver::Smtp, "")
+        .with("ec2", Driver::Aws, "")
 }
 
 /// Returns the canonical name of a project on GitHub.
@@ -87,11 +102,16 @@ impl Tenant {
 
     /// Puts it together.
     pub fn build(&self) -> Layout {
+        self.build_with(&connections())
+    }
+
+    /// Puts it together in a system with these connections.
+    pub fn build_with(&self, connections: &Connections) -> Layout {
         let fragments: Vec<Arc<Fragment>> =
             self.files.iter().map(|file| Arc::new(sluice_config::fragment::parse(file))).collect();
         let sources = LayoutSources {
             tenant: self.config.clone(),
-            connections: connections(),
+            connections: connections.clone(),
             branches: self.branches.clone(),
             fragments,
         };

@@ -1,157 +1,58 @@
-//! Providers of nodes with image, flavor, label and section applied in order (L3.2).
+//! From the five objects to providers: inheritance of sections, the layers of each label, and what is wrong with them.
 
-use super::{Defined, Layout};
-use crate::error::{ConfigError, Problem, ProblemKind};
+use super::values::{canonical, count, counts, entries, merge, names_in, of_label, static_nodes, texts};
+use super::{LabelConfig, ProviderConfig, SectionQuota};
+use crate::connection::Driver;
+use crate::error::{ConfigError, Problem, ProblemKind, nearest};
+use crate::layout::{Defined, Layout};
 use crate::objects::{ObjectKind, ProviderObject};
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
-use sluice_model::{ConnectionName, LabelName, ProviderName, TenantName};
-use std::collections::BTreeMap;
-
-/// A provider with everything resolved. Providers stand in the order of the tenant's configuration, which is their preference.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ProviderConfig {
-    /// Its short name.
-    pub name: ProviderName,
-    /// Its name across tenants: the canonical name of its project, a slash and the short name (L3.4).
-    pub canonical_name: String,
-    /// Its tenant.
-    pub tenant: TenantName,
-    /// The connection to its cloud; `None` for nodes that always exist.
-    pub connection: Option<ConnectionName>,
-    /// The name of its section across tenants.
-    pub section: String,
-    /// The cloud's region.
-    pub region: Option<String>,
-    /// Zones it may use; empty leaves it to the cloud.
-    pub zones: Vec<String>,
-    /// Limits of its own (`instances`, `cores`, `ram` …).
-    pub quota: BTreeMap<String, u64>,
-    /// Limits it shares with all providers of its section (L3.11).
-    pub section_quota: Option<SectionQuota>,
-    /// Seconds a node may take from the launch to being usable; `None` for no limit.
-    pub launch_timeout_seconds: Option<u64>,
-    /// Launches of one node before its request is declined.
-    pub launch_attempts: u32,
-    /// What it offers, in order.
-    pub labels: Vec<LabelConfig>,
-    /// Nodes that always exist.
-    pub nodes: Vec<StaticNode>,
-    /// Attributes without a field of their own, as configured.
-    pub attributes: Map<String, Json>,
-}
-
-/// Limits shared by all providers of a section.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SectionQuota {
-    /// The section's name across tenants: who counts together.
-    pub section: String,
-    /// The limits.
-    pub limits: BTreeMap<String, u64>,
-}
-
-/// A label as one provider makes it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct LabelConfig {
-    /// Its short name.
-    pub name: LabelName,
-    /// Its name across tenants.
-    pub canonical_name: String,
-    /// The image's name across tenants; `None` for static nodes.
-    pub image: Option<String>,
-    /// Whether the image is built here (`zuul`), not the cloud's own.
-    pub image_is_built: bool,
-    /// The cloud's id of the image.
-    pub image_id: Option<String>,
-    /// The cloud's name of the image.
-    pub image_name: Option<String>,
-    /// The flavor's short name.
-    pub flavor: Option<String>,
-    /// The cloud's name of the machine's size.
-    pub instance_type: Option<String>,
-    /// The user to log in as.
-    pub username: String,
-    /// Python's path on the node; `auto` lets Ansible look.
-    pub python_path: String,
-    /// `ssh`, `winrm` …
-    pub connection_type: String,
-    /// The port to log in at.
-    pub connection_port: u16,
-    /// The shell's type, for Ansible.
-    pub shell_type: Option<String>,
-    /// Nodes to keep ready.
-    pub min_ready: u32,
-    /// Greatest number in the tenant.
-    pub max_nodes: Option<u32>,
-    /// Seconds after which an unused ready node is replaced; 0 for never.
-    pub max_ready_age_seconds: u64,
-    /// Seconds after which a node that can be used again is deleted; 0 for never.
-    pub max_age_seconds: u64,
-    /// Seconds from the launch until the node answers.
-    pub boot_timeout_seconds: u64,
-    /// The cloud's name of the key put on the node.
-    pub key_name: Option<String>,
-    /// Whether host keys are gathered and checked.
-    pub host_key_checking: bool,
-    /// Subnets to choose from.
-    pub subnet_ids: Vec<String>,
-    /// Security groups.
-    pub security_group_ids: Vec<String>,
-    /// Tags put on the node.
-    pub tags: BTreeMap<String, String>,
-    /// User data for the instance.
-    pub userdata: Option<String>,
-    /// The disk's size in GiB.
-    pub volume_size_gib: Option<u32>,
-    /// Builds that may share one node.
-    pub slots: u32,
-    /// Whether a used node becomes ready again.
-    pub reuse: bool,
-    /// Everything that applies to it, merged, as configured.
-    pub attributes: Map<String, Json>,
-}
-
-/// A node that always exists (Z1.10).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StaticNode {
-    /// Its host name.
-    pub name: String,
-    /// Short names of its labels.
-    pub labels: Vec<String>,
-    /// Its host keys.
-    pub host_keys: Vec<String>,
-    /// The user to log in as.
-    pub username: String,
-    /// The port to log in at.
-    pub connection_port: u16,
-}
+use sluice_model::{ConnectionName, LabelName, TenantName};
 
 /// Depth of sections that inherit from sections.
 const SECTIONS_MAX: usize = 20;
-/// What describes a provider or section itself and is no part of a label.
-const NOT_OF_LABELS: [&str; 17] = [
-    "name",
-    "description",
-    "parent",
-    "abstract",
-    "section",
-    "connection",
+/// Attributes that only nodes of a cloud have.
+const OF_CLOUDS_ONLY: [&str; 31] = [
     "region",
-    "launch-timeout",
-    "launch-attempts",
     "object-storage",
-    "resource-limits",
-    "images",
-    "flavors",
-    "labels",
-    "nodes",
-    "include-all-node-labels",
-    "min-ready",
+    "az",
+    "volume-size",
+    "volume-type",
+    "iops",
+    "throughput",
+    "imds-http-tokens",
+    "imds-support",
+    "userdata",
+    "security-group-ids",
+    "subnet-ids",
+    "iam-instance-profile",
+    "kms-key-id",
+    "instance-type",
+    "flavor-name",
+    "fleet",
+    "dedicated-host",
+    "ebs-optimized",
+    "market-type",
+    "nested-virtualization",
+    "public-ipv4",
+    "public-ipv6",
+    "import-method",
+    "image-format",
+    "image-id",
+    "image-name",
+    "image-filters",
+    "architecture",
+    "ena-support",
+    "config-drive",
 ];
 
 /// Returns every provider resolved, and what is wrong.
-pub(super) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<ConfigError>) {
+pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<ConfigError>) {
     let mut resolver = Resolver { layout, tenant: &layout.tenant().name, errors: Vec::new() };
+    for (kind, word) in [(ObjectKind::Section, "section"), (ObjectKind::Provider, "provider")] {
+        layout.standing(kind).into_iter().for_each(|defined| resolver.connection((defined, defined.object), word));
+    }
+    layout.standing(ObjectKind::Label).into_iter().for_each(|defined| resolver.parts((defined, defined.object)));
     let list = layout.standing(ObjectKind::Provider);
     let providers = list.into_iter().filter_map(|defined| resolver.provider(defined)).collect();
     (providers, resolver.errors)
@@ -175,6 +76,52 @@ impl<'o> Resolver<'o> {
             .in_stanza(&format!("{word} {}", object.name))
             .about(attribute);
         self.errors.push(defined.source().error(problem));
+    }
+
+    /// Tells of a connection that there is none of.
+    fn connection(&mut self, at: Found<'o>, word: &str) {
+        let Some(name) = at.1.attributes.get("connection").and_then(Json::as_str) else { return };
+        let connections = self.layout.connections();
+        if connections.driver(name).is_none() {
+            let mut message = format!("Unknown connection named \"{name}\"");
+            if let Some(near) = nearest(name, connections.0.keys().map(|name| name.as_str())) {
+                message += &format!("; perhaps \"{near}\" is meant");
+            }
+            self.error(at, word, "connection", ProblemKind::UnknownName, message);
+        }
+    }
+
+    /// Tells of an image or flavor that a label names and that there is none of.
+    fn parts(&mut self, at: Found<'o>) {
+        for (kind, word) in [(ObjectKind::Image, "image"), (ObjectKind::Flavor, "flavor")] {
+            let Some(name) = at.1.attributes.get(word).and_then(Json::as_str) else { continue };
+            if self.find(kind, name).is_none() {
+                let message = format!("The {word} \"{name}\" was not found.");
+                self.error(at, "label", word, ProblemKind::UnknownName, message);
+            }
+        }
+    }
+
+    /// Tells of what nodes of this kind cannot have: static ones nothing of a cloud, a cloud's no list of nodes (L3.10).
+    fn kind_of_nodes(&mut self, at: Found<'o>, whole: &Map<String, Json>) {
+        let connection = whole.get("connection").and_then(Json::as_str);
+        let is_static = connection.is_none_or(|name| self.layout.connections().driver(name) == Some(Driver::Static));
+        if !is_static {
+            if whole.contains_key("nodes") {
+                let message = "\"nodes\" may be given only where \"connection\" is null";
+                self.error(at, "provider", "nodes", ProblemKind::NotPermitted, message.to_owned());
+            }
+            return;
+        }
+        let lists = ["labels", "images", "flavors"].into_iter();
+        let listed = lists.filter_map(|list| whole.get(list)?.as_array()).flatten().filter_map(Json::as_object);
+        let defaults = ["label-defaults", "image-defaults", "flavor-defaults"].into_iter();
+        let defaults = defaults.filter_map(|name| whole.get(name)?.as_object());
+        let layers: Vec<&Map<String, Json>> = std::iter::once(whole).chain(listed).chain(defaults).collect();
+        for name in OF_CLOUDS_ONLY.into_iter().filter(|name| layers.iter().any(|layer| layer.contains_key(*name))) {
+            let message = format!("\"{name}\" is not for static nodes, and \"connection\" is null here");
+            self.error(at, "provider", name, ProblemKind::NotPermitted, message);
+        }
     }
 
     fn provider(&mut self, defined: Defined<'o, ProviderObject>) -> Option<ProviderConfig> {
@@ -205,6 +152,7 @@ impl<'o> Resolver<'o> {
         }
         let mut whole = of_section.clone();
         merge(&mut whole, provider.attributes.clone());
+        self.kind_of_nodes(at, &whole);
         let labels = self.labels(at, &of_section);
         let text = |name: &str| whole.get(name).and_then(Json::as_str).map(str::to_owned);
         Some(ProviderConfig {
@@ -314,16 +262,19 @@ impl<'o> Resolver<'o> {
         let image = image_name.as_deref().and_then(|name| self.find(ObjectKind::Image, name));
         let flavor = flavor_name.as_deref().and_then(|name| self.find(ObjectKind::Flavor, name));
         let mut merged = Map::new();
-        for object in [image, flavor].into_iter().flatten() {
-            merge(&mut merged, of_label(&object.1.attributes));
-        }
-        merge(&mut merged, of_label(&label.attributes));
+        // What is given for want of anything else comes below all.
         for layer in layers {
             for defaults in ["image-defaults", "flavor-defaults", "label-defaults"] {
                 if let Some(Json::Object(defaults)) = layer.get(defaults) {
                     merge(&mut merged, of_label(defaults));
                 }
             }
+        }
+        for object in [image, flavor].into_iter().flatten() {
+            merge(&mut merged, of_label(&object.1.attributes));
+        }
+        merge(&mut merged, of_label(&label.attributes));
+        for layer in layers {
             merge(&mut merged, of_label(layer));
             let parts = [("images", &image_name), ("flavors", &flavor_name), ("labels", &Some(label.name.clone()))];
             for (list, name) in parts {
@@ -409,82 +360,4 @@ fn typed(merged: Map<String, Json>, identity: LabelIdentity) -> LabelConfig {
         reuse: flag("reuse").unwrap_or(false),
         attributes: merged,
     }
-}
-
-fn canonical(defined: Defined<'_, ProviderObject>, name: &str) -> String {
-    format!("{}/{name}", defined.source().project)
-}
-
-/// Scalars override, mappings merge, lists concatenate (L3.2).
-fn merge(into: &mut Map<String, Json>, from: Map<String, Json>) {
-    for (name, value) in from {
-        match (into.get_mut(&name), value) {
-            (Some(Json::Object(old)), Json::Object(new)) => merge(old, new),
-            (Some(Json::Array(old)), Json::Array(new)) => {
-                for member in new {
-                    if !old.contains(&member) {
-                        old.push(member);
-                    }
-                }
-            }
-            (_, value) => {
-                into.insert(name, value);
-            }
-        }
-    }
-}
-
-fn of_label(attributes: &Map<String, Json>) -> Map<String, Json> {
-    let concerns = |name: &str| {
-        !NOT_OF_LABELS.contains(&name) && !name.ends_with("-defaults") && !matches!(name, "image" | "flavor" | "type")
-    };
-    attributes.iter().filter(|(name, _)| concerns(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
-}
-
-/// Returns the entries of a list that bear a name.
-fn entries<'j>(attributes: &'j Map<String, Json>, list: &str, name: &str) -> Vec<&'j Map<String, Json>> {
-    let list = attributes.get(list).and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
-    list.iter()
-        .filter_map(Json::as_object)
-        .filter(|entry| entry.get("name").and_then(Json::as_str) == Some(name))
-        .collect()
-}
-
-fn names_in(attributes: &Map<String, Json>, list: &str) -> Vec<String> {
-    let list = attributes.get(list).and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
-    list.iter().filter_map(|entry| entry.get("name")?.as_str().map(str::to_owned)).collect()
-}
-
-fn texts(attributes: &Map<String, Json>, name: &str) -> Vec<String> {
-    let list = attributes.get(name).and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
-    list.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect()
-}
-
-fn count(attributes: &Map<String, Json>, name: &str) -> Option<u32> {
-    attributes.get(name).and_then(Json::as_u64).and_then(|number| u32::try_from(number).ok())
-}
-
-fn counts(limits: Option<&Json>) -> BTreeMap<String, u64> {
-    let limits = limits.and_then(Json::as_object).into_iter().flatten();
-    limits.filter_map(|(name, value)| Some((name.clone(), value.as_u64()?))).collect()
-}
-
-fn static_nodes(attributes: &Map<String, Json>) -> Vec<StaticNode> {
-    let list = attributes.get("nodes").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
-    let texts_of = |node: &Json, name: &str| node.as_object().map(|node| texts(node, name)).unwrap_or_default();
-    list.iter()
-        .filter_map(|node| {
-            Some(StaticNode {
-                name: node.get("name")?.as_str()?.to_owned(),
-                labels: texts_of(node, "labels"),
-                host_keys: texts_of(node, "host-key"),
-                username: node.get("username").and_then(Json::as_str).unwrap_or("zuul").to_owned(),
-                connection_port: node
-                    .get("connection-port")
-                    .and_then(Json::as_u64)
-                    .and_then(|port| u16::try_from(port).ok())
-                    .unwrap_or(22),
-            })
-        })
-        .collect()
 }

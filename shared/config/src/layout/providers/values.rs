@@ -1,0 +1,106 @@
+//! Reading and merging the attributes of provider objects.
+
+use super::StaticNode;
+use crate::layout::Defined;
+use crate::objects::ProviderObject;
+use serde_json::{Map, Value as Json};
+use std::collections::BTreeMap;
+
+/// What describes a provider or section itself and is no part of a label.
+const NOT_OF_LABELS: [&str; 17] = [
+    "name",
+    "description",
+    "parent",
+    "abstract",
+    "section",
+    "connection",
+    "region",
+    "launch-timeout",
+    "launch-attempts",
+    "object-storage",
+    "resource-limits",
+    "images",
+    "flavors",
+    "labels",
+    "nodes",
+    "include-all-node-labels",
+    "min-ready",
+];
+
+pub(super) fn canonical(defined: Defined<'_, ProviderObject>, name: &str) -> String {
+    format!("{}/{name}", defined.source().project)
+}
+
+/// Scalars override, mappings merge, lists concatenate (L3.2).
+pub(super) fn merge(into: &mut Map<String, Json>, from: Map<String, Json>) {
+    for (name, value) in from {
+        match (into.get_mut(&name), value) {
+            (Some(Json::Object(old)), Json::Object(new)) => merge(old, new),
+            (Some(Json::Array(old)), Json::Array(new)) => {
+                for member in new {
+                    if !old.contains(&member) {
+                        old.push(member);
+                    }
+                }
+            }
+            (_, value) => {
+                into.insert(name, value);
+            }
+        }
+    }
+}
+
+pub(super) fn of_label(attributes: &Map<String, Json>) -> Map<String, Json> {
+    let concerns = |name: &str| {
+        !NOT_OF_LABELS.contains(&name) && !name.ends_with("-defaults") && !matches!(name, "image" | "flavor" | "type")
+    };
+    attributes.iter().filter(|(name, _)| concerns(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Returns the entries of a list that bear a name.
+pub(super) fn entries<'j>(attributes: &'j Map<String, Json>, list: &str, name: &str) -> Vec<&'j Map<String, Json>> {
+    let list = attributes.get(list).and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
+    list.iter()
+        .filter_map(Json::as_object)
+        .filter(|entry| entry.get("name").and_then(Json::as_str) == Some(name))
+        .collect()
+}
+
+pub(super) fn names_in(attributes: &Map<String, Json>, list: &str) -> Vec<String> {
+    let list = attributes.get(list).and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
+    list.iter().filter_map(|entry| entry.get("name")?.as_str().map(str::to_owned)).collect()
+}
+
+pub(super) fn texts(attributes: &Map<String, Json>, name: &str) -> Vec<String> {
+    let list = attributes.get(name).and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
+    list.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect()
+}
+
+pub(super) fn count(attributes: &Map<String, Json>, name: &str) -> Option<u32> {
+    attributes.get(name).and_then(Json::as_u64).and_then(|number| u32::try_from(number).ok())
+}
+
+pub(super) fn counts(limits: Option<&Json>) -> BTreeMap<String, u64> {
+    let limits = limits.and_then(Json::as_object).into_iter().flatten();
+    limits.filter_map(|(name, value)| Some((name.clone(), value.as_u64()?))).collect()
+}
+
+pub(super) fn static_nodes(attributes: &Map<String, Json>) -> Vec<StaticNode> {
+    let list = attributes.get("nodes").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
+    let texts_of = |node: &Json, name: &str| node.as_object().map(|node| texts(node, name)).unwrap_or_default();
+    list.iter()
+        .filter_map(|node| {
+            Some(StaticNode {
+                name: node.get("name")?.as_str()?.to_owned(),
+                labels: texts_of(node, "labels"),
+                host_keys: texts_of(node, "host-key"),
+                username: node.get("username").and_then(Json::as_str).unwrap_or("zuul").to_owned(),
+                connection_port: node
+                    .get("connection-port")
+                    .and_then(Json::as_u64)
+                    .and_then(|port| u16::try_from(port).ok())
+                    .unwrap_or(22),
+            })
+        })
+        .collect()
+}
