@@ -217,7 +217,7 @@ pub async fn end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result<(
         let ended = returned::keep(ports, &claimed.run.build, ended).await?;
         write_end(ports, claimed, ended).await?;
     }
-    let mut pokes = vec![Poke::Queue { queue: claimed.order.queue.clone() }];
+    let mut pokes = vec![Poke::Answer { queue: claimed.order.queue.clone() }];
     pokes.extend(claimed.order.request.iter().map(|at| Poke::Pool { provider: at.provider.clone() }));
     Ok(cell::send(ports, &pokes).await?)
 }

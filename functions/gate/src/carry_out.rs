@@ -1,6 +1,5 @@
 //! Turns a plan into one commit. It has no choices left.
 
-use crate::load::Loaded;
 use sluice_gate::plan::{OrderDraft, Plan, Removed, Stop};
 use sluice_model::build::Order;
 use sluice_model::poke::{Poke, Precedence};
@@ -15,10 +14,12 @@ use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Due, Expect, Record, Write};
 use sluice_runtime::{Commit, PortError};
 
-/// A commit, and whether the queue has to be looked at again right away.
+/// A commit, what the cell is once it is written, and whether the queue has to be looked at again right away.
 pub struct Carried {
     /// What to write.
     pub commit: Commit,
+    /// The cell as the commit leaves it, but for the head's record.
+    pub after: queue::Loaded,
     /// Whether a further plan may find more to do without any news.
     pub more: bool,
 }
@@ -27,28 +28,34 @@ pub struct Carried {
 pub fn carry_out(
     key: &QueueKey,
     live: &Live,
-    loaded: Loaded,
+    before: &queue::Loaded,
     plan: Plan,
     now: Timestamp,
 ) -> Result<Carried, LookError> {
-    let head = plan.head.clone().or_else(|| loaded.queue.head.clone());
-    let Some(head) = head.or_else(|| super::head(key, live, &loaded)) else {
+    let head = plan.head.clone().or_else(|| before.head.clone());
+    let Some(head) = head.or_else(|| super::head(key, live, before)) else {
         return Err(LookError::Again(format!("a plan for {key} without a queue")));
     };
-    let was_listed = loaded.queue.head.as_ref().is_some_and(|head| !head.slots.is_empty());
+    let was_listed = before.head.as_ref().is_some_and(|head| !head.slots.is_empty());
+    let mut after = queue::Loaded { head: Some(head.clone()), ..before.clone() };
     let mut writes = Vec::new();
     let mut pokes = Vec::new();
     for item in plan.items.values() {
-        writes.push(put_item(key, &loaded, item)?);
+        let record = item_record(key, before, item)?;
+        after.items.insert(item.id.clone(), (record.clone(), item.clone()));
+        // The head's revision guards the whole cell: nobody writes its items without it.
+        writes.push(Write::Put { record, expect: Expect::Anything });
     }
     for removed in &plan.removed {
-        remove(key, &loaded, removed, now, &mut writes)?;
+        after.items.remove(&removed.item.id);
+        remove(key, before, removed, now, &mut writes)?;
     }
     for id in &plan.taken {
-        if let Some(arrival) = loaded.queue.arrival_keys.get(id) {
-            writes.push(Write::Delete { key: arrival.clone(), expect: Expect::Anything });
+        if let Some(arrival) = after.arrival_keys.remove(id) {
+            writes.push(Write::Delete { key: arrival, expect: Expect::Anything });
         }
     }
+    after.arrivals.retain(|arrival| !plan.taken.contains(&arrival.id));
     let precedence =
         live.layout.pipeline(key.pipeline.as_str()).map_or(Precedence::Normal, |pipeline| pipeline.precedence);
     let post_review = live.layout.pipeline(key.pipeline.as_str()).is_some_and(|pipeline| pipeline.post_review);
@@ -76,17 +83,18 @@ pub fn carry_out(
         writes.push(tenant::put_dirty(&key.tenant, &dirty_project(&plan)?)?);
         pokes.push(Poke::Tenant { tenant: key.tenant.clone() });
     }
-    if head.slots.is_empty() == was_listed || (loaded.queue.head.is_none() && !head.slots.is_empty()) {
+    if head.slots.is_empty() == was_listed || (before.head.is_none() && !head.slots.is_empty()) {
         writes.push(list(key, !head.slots.is_empty())?);
     }
     let more = plan.due.is_some_and(|due| due <= now);
-    let mut record = match &loaded.queue.head_record {
+    let mut record = match &before.head_record {
         Some(record) => with_body(record.clone(), &head)?,
         None => encode(queue::head_key(key), &head)?,
     };
     // An empty queue is forgotten after a month; whatever arrives later starts a new one.
     record.expires_at = head.slots.is_empty().then(|| expiry(now));
-    Ok(Carried { commit: Commit { head: record, others: deduplicated(writes), pokes, due: due(key, plan.due) }, more })
+    let commit = Commit { head: record, others: deduplicated(writes), pokes, due: due(key, plan.due) };
+    Ok(Carried { commit, after, more })
 }
 
 /// Returns when the sweep has to look at a queue.
@@ -94,23 +102,22 @@ pub fn due(key: &QueueKey, at: Option<Timestamp>) -> Option<Due> {
     at.map(|at| Due { at, poke: Poke::Queue { queue: key.clone() } })
 }
 
-fn put_item(key: &QueueKey, loaded: &Loaded, item: &sluice_gate::Item) -> Result<Write, PortError> {
-    let record = match loaded.queue.items.get(&item.id) {
+fn item_record(key: &QueueKey, before: &queue::Loaded, item: &sluice_gate::Item) -> Result<Record, PortError> {
+    let record = match before.items.get(&item.id) {
         Some((record, _)) => with_body(record.clone(), item)?,
         None => encode(queue::item_key(key, &item.id), item)?,
     };
-    // The head's revision guards the whole cell: nobody writes its items without it.
-    Ok(Write::Put { record: Record { revision: record.revision + 1, ..record }, expect: Expect::Anything })
+    Ok(Record { revision: record.revision + 1, ..record })
 }
 
 fn remove(
     key: &QueueKey,
-    loaded: &Loaded,
+    before: &queue::Loaded,
     removed: &Removed,
     now: Timestamp,
     writes: &mut Vec<Write>,
 ) -> Result<(), PortError> {
-    if loaded.queue.items.contains_key(&removed.item.id) {
+    if before.items.contains_key(&removed.item.id) {
         writes.push(Write::Delete { key: queue::item_key(key, &removed.item.id), expect: Expect::Anything });
     }
     writes.push(report::put_buildset(&Buildset {

@@ -5,119 +5,183 @@
 
 mod carry_out;
 mod load;
+mod sessions;
 
+use crate::load::{Kept, Loaded, Reader};
 use async_trait::async_trait;
 use sluice_config::layout::{Layout, ProviderConfig};
 use sluice_config::pipeline::Manager;
 use sluice_gate::Head;
-use sluice_gate::plan::{Snapshot, plan};
+use sluice_gate::plan::{Plan, Snapshot, plan};
 use sluice_model::git::BranchKey;
 use sluice_model::poke::Poke;
 use sluice_model::{LabelName, ProviderName, QueueKey};
 use sluice_records::layout::{Layouts, Live};
-use sluice_runtime::batch::{Look, LookError};
-use sluice_runtime::{Ports, Saved, cell};
+use sluice_records::queue;
+use sluice_runtime::batch::{Heard, Look, LookError};
+use sluice_runtime::{Commit, Ports, Saved, cell};
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
 
 /// Moves that one look may make; more are left to the next one.
 const MOVES_MAX: u32 = 40;
+
+/// Cells that are kept in memory.
+const KEPT_MAX: usize = 64;
+
+/// What of a queue a look is asked to see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    Whole,
+    /// Answers that it waits for: merge outcomes, runs, landings.
+    Answers,
+}
 
 /// Looks at queues.
 pub struct Gate {
     ports: Ports,
     layouts: Layouts,
     web_root: String,
+    /// Cells as they were left. One is used only where the store's head is still the one that is kept.
+    kept: Mutex<VecDeque<(QueueKey, Kept)>>,
 }
 
 impl Gate {
     /// Makes a gate; `web_root` is the address of the pages, ending in `/`, that reports point to.
     pub fn new(ports: Ports, web_root: impl Into<String>) -> Self {
-        Self { ports, layouts: Layouts::default(), web_root: web_root.into() }
+        Self { ports, layouts: Layouts::default(), web_root: web_root.into(), kept: Mutex::default() }
     }
 
     /// Moves one queue as far as it can go. Safe to run twice: the second run plans from what the first committed.
-    pub async fn drain(&self, queue: &QueueKey) -> Result<(), LookError> {
+    pub async fn drain(&self, queue: &QueueKey, part: Part, heard: Heard) -> Result<(), LookError> {
+        let reader = Reader { ports: &self.ports, layouts: &self.layouts, key: queue };
+        let mut loaded = match (self.take(queue), part) {
+            (Some(kept), Part::Answers) => reader.answers(kept).await?,
+            (kept, _) => reader.whole(kept.map(|kept| kept.watch).unwrap_or_default()).await?,
+        };
+        self.hear(&mut loaded, heard).await?;
         for _ in 0..MOVES_MAX {
-            let Some(live) = self.layouts.live(&self.ports, &queue.tenant).await? else {
-                return Err(LookError::Again(format!("tenant {} has no layout yet", queue.tenant)));
-            };
-            let mut loaded = load::load(&self.ports, queue, live.tenant.layout.live).await?;
             if loaded.queue.is_frozen {
                 tracing::error!(%queue, "the queue is frozen; an operator has to look at it");
                 return Ok(());
             }
-            let merge_mode = |branch: &BranchKey| live.layout.merge_mode(&branch.project, branch.branch.as_str());
-            let provider = |labels: &[LabelName]| provider_for(&live.layout, labels);
-            let Some(head) = head(queue, &live, &loaded) else { return Ok(()) };
-            let snapshot = Snapshot {
-                head,
-                items: loaded.queue.items.values().map(|(_, item)| (item.id.clone(), item.clone())).collect(),
-                arrivals: loaded.queue.arrivals.clone(),
-                outcomes: std::mem::take(&mut loaded.outcomes),
-                runs: std::mem::take(&mut loaded.runs),
-                landings: loaded.landings.clone(),
-                pipeline: live.layout.pipeline(queue.pipeline.as_str()),
-                merge_mode: &merge_mode,
-                provider: &provider,
-                layout: live.tenant.layout,
-                web_root: self.web_root.clone(),
-            };
-            let now = self.ports.clock.now();
-            let plan = plan(snapshot, now);
+            let Some(plan) = self.plan(queue, &loaded) else { return Ok(()) };
             for reason in &plan.reasons {
                 tracing::info!(%queue, "{reason}");
             }
             if plan.is_empty() {
-                return self.settle(loaded, plan, queue).await;
+                self.settle(&mut loaded, plan, queue).await?;
+                self.keep(queue, loaded);
+                return Ok(());
             }
-            let carried = carry_out::carry_out(queue, &live, loaded, plan, now)?;
-            match cell::commit(&self.ports, carried.commit).await? {
-                Saved::Stale => continue,
-                Saved::Yes(mut head) if carried.more => {
-                    // Sent now; struck off by the next commit of this loop, or by its end.
-                    cell::send(&self.ports, &head.outbox).await?;
-                    cell::strike(&self.ports, &mut head).await?;
+            let moves_tenant = plan.wants_layout || plan.poke_tenant;
+            let carried = carry_out::carry_out(queue, &loaded.live, &loaded.queue, plan, self.ports.clock.now())?;
+            match cell::commit_and_send(&self.ports, carried.commit).await? {
+                Saved::Stale => {
+                    // Somebody else wrote the cell, and may not have sent what he wrote.
+                    loaded = reader.whole(loaded.watch).await?;
+                    self.hear(&mut loaded, Heard::Again).await?;
                 }
-                Saved::Yes(mut head) => return Ok(cell::deliver(&self.ports, &mut head).await?),
+                Saved::Yes(head) => {
+                    // The next move goes on from what is written; what was read besides is as true as it was.
+                    loaded.queue = queue::Loaded { head_record: Some(head), ..carried.after };
+                    if !carried.more {
+                        self.keep(queue, loaded);
+                        return Ok(());
+                    }
+                    if moves_tenant {
+                        loaded = reader.whole(loaded.watch).await?;
+                        self.hear(&mut loaded, Heard::First).await?;
+                    }
+                }
             }
         }
         // Bounded: whoever is left is looked at by a further message.
         Ok(cell::send(&self.ports, &[Poke::Queue { queue: queue.clone() }]).await?)
     }
 
-    /// Nothing to decide: an earlier run may have died before it sent its outbox.
-    async fn settle(&self, loaded: load::Loaded, plan: sluice_gate::Plan, queue: &QueueKey) -> Result<(), LookError> {
-        let reminders: Vec<Poke> = plan
-            .reminders
-            .iter()
-            .filter_map(|item| loaded.landings.get(item))
-            .map(sluice_records::landing::poke)
-            .collect();
+    fn plan(&self, queue: &QueueKey, loaded: &Loaded) -> Option<Plan> {
+        let live = &loaded.live;
+        let merge_mode = |branch: &BranchKey| live.layout.merge_mode(&branch.project, branch.branch.as_str());
+        let provider = |labels: &[LabelName]| provider_for(&live.layout, labels);
+        let snapshot = Snapshot {
+            head: head(queue, live, &loaded.queue)?,
+            items: loaded.queue.items.values().map(|(_, item)| (item.id.clone(), item.clone())).collect(),
+            arrivals: loaded.queue.arrivals.clone(),
+            outcomes: loaded.outcomes.clone(),
+            runs: loaded.runs.clone(),
+            landings: loaded.landings.clone(),
+            pipeline: live.layout.pipeline(queue.pipeline.as_str()),
+            merge_mode: &merge_mode,
+            provider: &provider,
+            layout: live.tenant.layout,
+            web_root: self.web_root.clone(),
+        };
+        Some(plan(snapshot, self.ports.clock.now()))
+    }
+
+    /// Sends what an earlier look may have died over; what is sent is not written again.
+    async fn hear(&self, loaded: &mut Loaded, heard: Heard) -> Result<(), LookError> {
+        let Some(head) = &mut loaded.queue.head_record else { return Ok(()) };
+        if heard == Heard::Again {
+            cell::send(&self.ports, &head.outbox).await?;
+        }
+        head.outbox.clear();
+        Ok(())
+    }
+
+    /// Nothing to decide.
+    async fn settle(&self, loaded: &mut Loaded, plan: Plan, queue: &QueueKey) -> Result<(), LookError> {
+        let landings = plan.reminders.iter().filter_map(|item| loaded.landings.get(item));
+        let reminders: Vec<Poke> = landings.map(sluice_records::landing::poke).collect();
         cell::send(&self.ports, &reminders).await?;
-        let Some(mut head) = loaded.queue.head_record else { return Ok(()) };
-        cell::deliver(&self.ports, &mut head).await?;
+        let Some(head) = loaded.queue.head_record.clone() else { return Ok(()) };
         let due = carry_out::due(queue, plan.due);
         let late = head.due.as_ref().is_some_and(|due| due.at <= self.ports.clock.now());
         if late || head.due.is_some() != due.is_some() {
             // A look that found nothing to do moves the next one on; otherwise each sweep would find this queue again.
-            cell::commit(&self.ports, sluice_runtime::Commit { head, others: Vec::new(), pokes: Vec::new(), due })
-                .await?;
+            let plan = Commit { head, others: Vec::new(), pokes: Vec::new(), due };
+            if let Saved::Yes(head) = cell::commit_and_send(&self.ports, plan).await? {
+                loaded.queue.head_record = Some(head);
+            }
         }
         Ok(())
+    }
+
+    fn take(&self, queue: &QueueKey) -> Option<Kept> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = kept.iter().position(|(key, _)| key == queue)?;
+        kept.remove(at).map(|(_, cell)| cell)
+    }
+
+    /// Keeps a cell for the next look, unless nothing stands in it.
+    fn keep(&self, queue: &QueueKey, loaded: Loaded) {
+        if loaded.queue.items.is_empty() {
+            return;
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(key, _)| key != queue);
+        let layout = loaded.live.number();
+        kept.push_back((queue.clone(), Kept { queue: loaded.queue, layout, watch: loaded.watch }));
+        if kept.len() > KEPT_MAX {
+            kept.pop_front();
+        }
     }
 }
 
 /// Returns the head as it was read, or a new one when something arrived at a queue that was never used.
-fn head(queue: &QueueKey, live: &Live, loaded: &load::Loaded) -> Option<Head> {
-    if let Some(head) = &loaded.queue.head {
+fn head(queue: &QueueKey, live: &Live, loaded: &queue::Loaded) -> Option<Head> {
+    if let Some(head) = &loaded.head {
         return Some(head.clone());
     }
-    if loaded.queue.arrivals.is_empty() {
+    if loaded.arrivals.is_empty() {
         return None;
     }
     let pipeline = live.layout.pipeline(queue.pipeline.as_str());
     let manager = pipeline.map_or(Manager::Independent, |pipeline| pipeline.manager);
     let window = pipeline.map_or(0, |pipeline| pipeline.window.initial);
-    Some(Head::new(queue.clone(), manager, window, live.tenant.layout.live))
+    Some(Head::new(queue.clone(), manager, window, live.number()))
 }
 
 /// Returns the most preferred provider that offers all labels, by its canonical name, which names its cell (L2.2, L3.4).
@@ -131,13 +195,24 @@ fn provider_for(layout: &Layout, labels: &[LabelName]) -> Option<ProviderName> {
     layout.providers().iter().find(offers).map(|provider| ProviderName(provider.canonical_name.clone()))
 }
 
+impl Gate {
+    async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError> {
+        match poke {
+            Poke::Queue { queue } => self.drain(queue, Part::Whole, heard).await,
+            Poke::Answer { queue } => self.drain(queue, Part::Answers, heard).await,
+            other => Err(LookError::Again(format!("the gate was poked with {other:?}"))),
+        }
+    }
+}
+
 #[async_trait]
 impl Look for Gate {
     async fn look(&self, poke: &Poke) -> Result<(), LookError> {
-        match poke {
-            Poke::Queue { queue } => self.drain(queue).await,
-            other => Err(LookError::Again(format!("the gate was poked with {other:?}"))),
-        }
+        self.poked(poke, Heard::First).await
+    }
+
+    async fn look_again(&self, poke: &Poke) -> Result<(), LookError> {
+        self.poked(poke, Heard::Again).await
     }
 
     fn ports(&self) -> &Ports {

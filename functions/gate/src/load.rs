@@ -1,65 +1,169 @@
-//! Reads everything that a decision about one queue may ask, in at most four calls.
+//! Reads everything that a decision about one queue may ask: one query for the cell, one read by keys for what it waits for.
+//!
+//! What a gate read or wrote of a cell it keeps in memory. Every write to a queue's items shows the head's revision, so while
+//! the head, read by its key, is the one that is kept, so are the items: an answer costs one read by keys, and no query.
 
+use crate::sessions::Watch;
 use sluice_gate::plan::RunSeen;
 use sluice_gate::{Ask, Item, Landing, MergeOutcome, Standing};
-use sluice_model::build::{Phase, RequestRef, Run};
-use sluice_model::{BuildId, ItemId, QueueKey, SessionId, Timestamp};
+use sluice_model::build::{RequestRef, Run};
+use sluice_model::{BuildId, ItemId, QueueKey, Timestamp};
 use sluice_pool::{Request, RequestState, Row};
 use sluice_records::codec::decode;
-use sluice_records::session::{self, Session};
-use sluice_records::{build, landing, merge, provider, queue};
+use sluice_records::layout::{Layouts, Live};
+use sluice_records::{build, landing, merge, provider, queue, session, tenant};
 use sluice_runtime::batch::LookError;
+use sluice_runtime::quarantine::frozen_key;
 use sluice_runtime::record::{Key, Record};
 use sluice_runtime::{PortError, Ports};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
 const KEYS_MAX: usize = 100;
 
+/// Milliseconds for which a tenant's head that was read may be used for an idle queue.
+const TENANT_MILLIS: u64 = 10_000;
+
 /// A queue with the answers it waits for.
-pub struct Loaded {
+pub(crate) struct Loaded {
+    /// Its tenant.
+    pub(crate) live: Live,
     /// The cell.
-    pub queue: queue::Loaded,
+    pub(crate) queue: queue::Loaded,
     /// The merger's answers.
-    pub outcomes: BTreeMap<ItemId, MergeOutcome>,
+    pub(crate) outcomes: BTreeMap<ItemId, MergeOutcome>,
     /// What is known of builds under way.
-    pub runs: BTreeMap<BuildId, RunSeen>,
+    pub(crate) runs: BTreeMap<BuildId, RunSeen>,
     /// Landings under way.
-    pub landings: BTreeMap<ItemId, Landing>,
+    pub(crate) landings: BTreeMap<ItemId, Landing>,
+    /// What is known of executors.
+    pub(crate) watch: Watch,
 }
 
-/// Reads a queue and what it waits for.
-pub async fn load(ports: &Ports, key: &QueueKey, layout: u64) -> Result<Loaded, LookError> {
-    let queue = queue::load(ports, key).await?;
-    let wanted = wanted(&queue, layout);
-    let keys: Vec<Key> = wanted.keys().cloned().collect();
-    let found = get_all(ports, &keys).await?;
-    let mut loaded = Loaded { queue, outcomes: BTreeMap::new(), runs: BTreeMap::new(), landings: BTreeMap::new() };
-    let mut running: Vec<Run> = Vec::new();
-    for (key, record) in found {
-        match &wanted[&key] {
-            Wanted::Outcome(item) => {
-                loaded.outcomes.insert(item.clone(), decode(&record)?);
-            }
-            Wanted::Landing(item) => {
-                loaded.landings.insert(item.clone(), decode(&record)?);
-            }
-            Wanted::Run => running.push(decode(&record)?),
-            Wanted::Request(build) => {
-                let request: Request = decode(&record)?;
-                if let RequestState::Failed { reason } = request.state {
-                    loaded.runs.insert(build.clone(), RunSeen::NoNodes(reason));
+/// A cell as it is kept in memory between looks.
+pub(crate) struct Kept {
+    /// The cell.
+    pub(crate) queue: queue::Loaded,
+    /// The layout number that it was decided on by; the next one may be another.
+    pub(crate) layout: u64,
+    /// What is known of executors.
+    pub(crate) watch: Watch,
+}
+
+/// What is read of one queue, and with what.
+pub(crate) struct Reader<'a> {
+    pub(crate) ports: &'a Ports,
+    pub(crate) layouts: &'a Layouts,
+    pub(crate) key: &'a QueueKey,
+}
+
+impl Reader<'_> {
+    /// Reads the whole cell. What is known of executors may come from an earlier look.
+    pub(crate) async fn whole(&self, watch: Watch) -> Result<Loaded, LookError> {
+        let queue = queue::load(self.ports, self.key).await?;
+        if let Some(live) = self.seen(&queue) {
+            let (outcomes, runs, landings) = Default::default();
+            return Ok(Loaded { live, queue, outcomes, runs, landings, watch });
+        }
+        let guess = self.layouts.seen(&self.key.tenant).map(|live| live.number());
+        let guess = guess.or(queue.head.as_ref().map(|head| head.layout)).unwrap_or_default();
+        let found = self.found(&queue, guess, &watch, Vec::new()).await?;
+        self.complete(queue, guess, watch, found).await
+    }
+
+    /// Reads what the cell waits for, by keys alone where the kept cell is still the cell. Arrivals have pokes of their own.
+    pub(crate) async fn answers(&self, kept: Kept) -> Result<Loaded, LookError> {
+        let Kept { queue, layout, watch } = kept;
+        let (head, frozen) = (queue::head_key(self.key), frozen_key(&queue::partition(self.key)));
+        let found = self.found(&queue, layout, &watch, vec![head.clone(), frozen.clone()]).await?;
+        let is_same = |kept: &Record, now: &Record| kept.revision == now.revision && kept.write_id == now.write_id;
+        let same = match (&queue.head_record, found.records.get(&head)) {
+            (Some(kept), Some(now)) => is_same(kept, now),
+            _ => false,
+        };
+        if !same || found.records.contains_key(&frozen) {
+            return self.whole(watch).await;
+        }
+        self.complete(queue, layout, watch, found).await
+    }
+
+    /// Returns the tenant as it was read of late, for a queue where nothing stands yet. What arrived is admitted and asked
+    /// for, no more; it was routed by that layout or an older one. Should a newer one be live, the next look freezes again
+    /// what this one asked, as it does when the layout changes right after.
+    fn seen(&self, queue: &queue::Loaded) -> Option<Live> {
+        let is_idle = queue.items.is_empty() && queue.head.as_ref().is_none_or(|head| head.slots.is_empty());
+        let live = self.layouts.seen(&self.key.tenant).filter(|_| is_idle)?;
+        let knows = |layout: u64| layout > 0 && layout <= live.number();
+        let is_fresh = self.ports.clock.now().since(live.read_at) < TENANT_MILLIS;
+        (is_fresh && queue.arrivals.iter().all(|arrival| knows(arrival.layout))).then_some(live)
+    }
+
+    async fn found(
+        &self,
+        queue: &queue::Loaded,
+        layout: u64,
+        watch: &Watch,
+        more: Vec<Key>,
+    ) -> Result<Found, LookError> {
+        let at = self.ports.clock.now();
+        let mut keys = vec![tenant::key(&self.key.tenant)];
+        keys.extend(more);
+        keys.extend(wanted(queue, layout).into_keys());
+        keys.extend(watch.keys_due(at));
+        Ok(Found { records: get_all(self.ports, &keys).await?, at })
+    }
+
+    /// Puts together what was read; reads on where it was read for another layout than the live one, or sessions are missing.
+    async fn complete(
+        &self,
+        queue: queue::Loaded,
+        guess: u64,
+        mut watch: Watch,
+        mut found: Found,
+    ) -> Result<Loaded, LookError> {
+        let name = &self.key.tenant;
+        let record = found.records.remove(&tenant::key(name));
+        let live = self.layouts.live_of(self.ports, name, record, found.at).await?;
+        let live = live.ok_or_else(|| LookError::Again(format!("tenant {name} has no layout yet")))?;
+        let wanted = wanted(&queue, live.number());
+        if live.number() != guess {
+            let keys: Vec<Key> = wanted.keys().filter(|key| !found.records.contains_key(key)).cloned().collect();
+            found.records.extend(get_all(self.ports, &keys).await?);
+        }
+        let (outcomes, runs, landings) = Default::default();
+        let mut loaded = Loaded { live, queue, outcomes, runs, landings, watch: Watch::default() };
+        let mut running: Vec<Run> = Vec::new();
+        for (key, wanted) in wanted {
+            let Some(record) = found.records.get(&key) else { continue };
+            match wanted {
+                Wanted::Outcome(item) => {
+                    loaded.outcomes.insert(item, decode(record)?);
+                }
+                Wanted::Landing(item) => {
+                    loaded.landings.insert(item, decode(record)?);
+                }
+                Wanted::Run => running.push(decode(record)?),
+                Wanted::Request(build) => {
+                    let request: Request = decode(record)?;
+                    if let RequestState::Failed { reason } = request.state {
+                        loaded.runs.insert(build, RunSeen::NoNodes(reason));
+                    }
                 }
             }
         }
+        let asked = watch.meet(&running, found.at);
+        let missing = asked.iter().map(session::key).filter(|key| !found.records.contains_key(key));
+        found.records.extend(get_all(self.ports, &missing.collect::<Vec<_>>()).await?);
+        loaded.runs.extend(watch.judge(running, &asked, &found.records, self.ports.clock.now())?);
+        loaded.watch = watch;
+        Ok(loaded)
     }
-    let sessions = sessions(ports, &running).await?;
-    let now = ports.clock.now();
-    for run in running {
-        let seen = seen(&run, sessions.get(&run.session), now);
-        loaded.runs.insert(run.build, seen);
-    }
-    Ok(loaded)
+}
+
+struct Found {
+    records: BTreeMap<Key, Record>,
+    /// When the reading began.
+    at: Timestamp,
 }
 
 enum Wanted {
@@ -92,34 +196,6 @@ fn wanted_of_jobs(item: &Item, wanted: &mut BTreeMap<Key, Wanted>) {
         if let Some(RequestRef { provider, row }) = &job.request {
             wanted.insert(provider::request_key(provider, &Row(row.clone())), Wanted::Request(build.clone()));
         }
-    }
-}
-
-async fn sessions(ports: &Ports, running: &[Run]) -> Result<BTreeMap<SessionId, Session>, LookError> {
-    let open = running.iter().filter(|run| !matches!(run.phase, Phase::Ended(_)));
-    let ids: BTreeSet<SessionId> = open.map(|run| run.session.clone()).collect();
-    let keys: Vec<Key> = ids.iter().map(session::key).collect();
-    let found = get_all(ports, &keys).await?;
-    let mut sessions = BTreeMap::new();
-    for (_, record) in found {
-        let session: Session = decode(&record)?;
-        sessions.insert(session.id.clone(), session);
-    }
-    Ok(sessions)
-}
-
-/// Says what a run shows: a build whose executor has not renewed its session is lost, whatever its run says (Z7.3).
-fn seen(run: &Run, session: Option<&Session>, now: Timestamp) -> RunSeen {
-    if let Phase::Ended(end) = &run.phase {
-        return RunSeen::Ended(end.clone());
-    }
-    let started_at = Some(run.claimed_at);
-    match session {
-        Some(session) if session.alive_until > now => RunSeen::Running { started_at },
-        Some(session) => RunSeen::Lost {
-            why: format!("the executor {} has been silent since {}", session.hostname, session.alive_until.to_iso()),
-        },
-        None => RunSeen::Lost { why: format!("the executor's session {} is gone", run.session) },
     }
 }
 

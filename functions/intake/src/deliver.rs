@@ -1,7 +1,7 @@
 //! One delivery, from what was stored to what it leads to, in one commit.
 
 use crate::sweep::Gap;
-use crate::told::{self, Told};
+use crate::told;
 use crate::{Intake, again};
 use sluice_forge::{ForgeError, Verdict};
 use sluice_gate::Arrival;
@@ -12,7 +12,7 @@ use sluice_model::{DeliveryId, ProjectName, QueueKey, TenantName};
 use sluice_records::codec::{decode, expiry, get, with_body};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::{change, queue, tenant};
-use sluice_runtime::batch::LookError;
+use sluice_runtime::batch::{Heard, LookError};
 use sluice_runtime::record::{Expect, Key, Record, Write};
 use sluice_runtime::{Commit, Saved, cell};
 use std::collections::BTreeMap;
@@ -55,15 +55,21 @@ impl Effects {
 
 impl Intake {
     /// Handles one delivery. Safe to run twice: it ends in one commit on the delivery's own record.
-    pub(crate) async fn handle(&self, id: &DeliveryId) -> Result<(), LookError> {
+    pub(crate) async fn handle(&self, id: &DeliveryId, heard: Heard) -> Result<(), LookError> {
         let Some(mut record) = get(&self.ports, &delivery::key(id)).await? else {
             // Its record is gone, so it ended more than a month ago.
             return Ok(());
         };
         let delivery: Delivery = decode(&record)?;
         if delivery.state.is_final() {
-            return Ok(cell::deliver(&self.ports, &mut record).await?);
+            if heard == Heard::Again {
+                // The look that ended it may not have sent what it led to.
+                cell::send(&self.ports, &record.outbox).await?;
+            }
+            return Ok(());
         }
+        // It holds the poke that led here, and the commit that ends the delivery is what that poke asks for.
+        record.outbox.clear();
         let (effects, state) = match self.effects(id, &delivery).await? {
             Ok(effects) => {
                 let handled = DeliveryState::Handled { effects: effects.told.clone(), at: self.ports.clock.now() };
@@ -129,20 +135,18 @@ impl Intake {
         facts: &ChangeFacts,
         effects: &mut Effects,
     ) -> Result<(), LookError> {
-        let found = self.ports.records.get(&[change::told_key(&facts.change.key)]).await?;
-        let before: Option<Told> = found.into_iter().flatten().next().as_ref().map(decode).transpose()?;
-        let formerly = told::former_branches(before.as_ref().unwrap_or(&Told::new()), facts);
-        let mut told = told::still_true(before.clone().unwrap_or_default(), facts);
+        let before = self.before(facts).await?;
+        let mut told = told::still_true(before.told.clone().unwrap_or_default(), facts);
         let mark = told::mark(event, facts);
         let revision = told::revision(facts);
         if !told.contains(&revision) && mark.as_ref() != Some(&revision) && facts.status == ChangeStatus::Open {
-            let action = if before.is_some() { "changed" } else { "opened" };
+            let action = if before.told.is_some() { "changed" } else { "opened" };
             self.mend(event, &facts.change, Gap::revision(action), facts.seen_at, effects).await?;
         }
         let is_news = mark.is_none_or(|mark| told.insert(mark));
         effects.write(change::put_facts(facts)?);
         effects.write(change::put_told(&facts.change.key, &told)?);
-        self.route(id, event, facts, &formerly, is_news, effects).await
+        self.route(id, event, facts, &before, is_news, effects).await
     }
 
     /// A branch or tag moved: tenants that read their configuration there look again.
@@ -188,7 +192,7 @@ impl Intake {
             other => other,
         });
         let plan = Commit { head, others: others.collect(), pokes: effects.pokes, due: None };
-        match cell::commit_and_deliver(&self.ports, plan).await? {
+        match cell::commit_and_send(&self.ports, plan).await? {
             Saved::Yes(_) => Ok(()),
             Saved::Stale => Err(LookError::Again("somebody else handles the same delivery".to_owned())),
         }

@@ -1,22 +1,24 @@
 //! Intake: a delivery becomes the change as it is now, and the change reaches the queues that it concerns.
 //!
-//! [`deliver`] is the story; [`route`] says which pipelines of which tenants are concerned; [`needs`] resolves what a change
+//! [`deliver`] is the story; [`before`] reads what was known before, in one call where it can; [`route`] says which pipelines of which tenants are concerned; [`needs`] resolves what a change
 //! depends on; [`sweep`] mends what no webhook told.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
+mod before;
 mod deliver;
 mod needs;
 mod route;
 mod sweep;
 mod told;
 
+use crate::before::Tenants;
 use async_trait::async_trait;
 use sluice_forge::{Forge, ForgeError};
 use sluice_model::ConnectionName;
 use sluice_model::poke::Poke;
 use sluice_records::layout::Layouts;
 use sluice_runtime::Ports;
-use sluice_runtime::batch::{Look, LookError};
+use sluice_runtime::batch::{Heard, Look, LookError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -24,13 +26,14 @@ use std::sync::Arc;
 pub struct Intake {
     ports: Ports,
     layouts: Layouts,
+    tenants: Tenants,
     forges: BTreeMap<ConnectionName, Arc<dyn Forge>>,
 }
 
 impl Intake {
     /// Makes an intake that reads these forges.
     pub fn new(ports: Ports, forges: BTreeMap<ConnectionName, Arc<dyn Forge>>) -> Self {
-        Self { ports, layouts: Layouts::default(), forges }
+        Self { ports, layouts: Layouts::default(), tenants: Tenants::default(), forges }
     }
 
     fn forge(&self, connection: &ConnectionName) -> Result<&Arc<dyn Forge>, LookError> {
@@ -42,13 +45,23 @@ impl Intake {
     }
 }
 
+impl Intake {
+    async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError> {
+        match poke {
+            Poke::Delivery { delivery, .. } => self.handle(delivery, heard).await,
+            other => Err(LookError::Again(format!("intake was poked with {other:?}"))),
+        }
+    }
+}
+
 #[async_trait]
 impl Look for Intake {
     async fn look(&self, poke: &Poke) -> Result<(), LookError> {
-        match poke {
-            Poke::Delivery { delivery, .. } => self.handle(delivery).await,
-            other => Err(LookError::Again(format!("intake was poked with {other:?}"))),
-        }
+        self.poked(poke, Heard::First).await
+    }
+
+    async fn look_again(&self, poke: &Poke) -> Result<(), LookError> {
+        self.poked(poke, Heard::Again).await
     }
 
     fn ports(&self) -> &Ports {

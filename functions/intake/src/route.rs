@@ -1,6 +1,7 @@
 //! Which queues of which tenants a change concerns, and what they are told.
 
 use crate::Intake;
+use crate::before::Before;
 use crate::deliver::Effects;
 use crate::needs::{Needs, Seen, candidate};
 use sluice_config::fragment::config_paths;
@@ -8,11 +9,10 @@ use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::{Arrival, ArrivalKind, Candidate, filter};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
 use sluice_model::event::ForgeEvent;
-use sluice_model::{ArrivalId, BranchName, DeliveryId, ProjectName, QueueKey, QueueName};
+use sluice_model::{ArrivalId, BranchName, DeliveryId, QueueKey, QueueName};
 use sluice_records::change::{self, NEEDED_BY};
 use sluice_records::codec::decode;
 use sluice_records::layout::Live;
-use sluice_records::tenant::{self, QUEUES};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::Query;
 
@@ -20,37 +20,22 @@ use sluice_runtime::record::Query;
 const BEHIND_MAX: usize = 10;
 
 impl Intake {
-    /// Returns the tenants whose live layout has the project.
-    pub(crate) async fn tenants_of(&self, project: &ProjectName) -> Result<Vec<Live>, LookError> {
-        let mut tenants = Vec::new();
-        for name in tenant::listed(&self.ports).await? {
-            if let Some(live) = self.layouts.live(&self.ports, &name).await?
-                && (live.layout.project(project.as_str()).is_some() || live.tenant.projects.contains(project))
-            {
-                tenants.push(live);
-            }
-        }
-        Ok(tenants)
-    }
-
     /// Tells every queue that is concerned: the change may enter, or it may have to leave. A queue of a branch that the change
-    /// was for `formerly` is told as well.
+    /// was for formerly is told as well.
     pub(crate) async fn route(
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
         facts: &ChangeFacts,
-        formerly: &[BranchName],
+        before: &Before,
         is_news: bool,
         effects: &mut Effects,
     ) -> Result<(), LookError> {
-        let tenants = self.tenants_of(&event.project).await?;
-        if tenants.is_empty() {
+        if before.tenants.is_empty() {
             effects.tell(format!("no tenant knows {}", event.project));
         }
         let mut seen = Seen::knowing(facts);
-        for live in tenants {
-            let listed = self.queues_of(&live).await?;
+        for (live, listed) in &before.tenants {
             let needs = match facts.status {
                 ChangeStatus::Open => self.needs_of(facts, &live.layout, &mut seen).await?,
                 ChangeStatus::Merged | ChangeStatus::Closed => Needs::default(),
@@ -60,21 +45,21 @@ impl Intake {
             }
             for pipeline in live.layout.pipelines() {
                 let takes_part = live.layout.project_pipelines(&event.project).contains(&pipeline.name);
-                if !takes_part && !may_configure(&live, facts) {
+                if !takes_part && !may_configure(live, facts) {
                     continue;
                 }
-                let queue = queue_key(&live, pipeline, &facts.change);
+                let queue = queue_key(live, pipeline, &facts.change);
                 let told = self
-                    .tell_queue(id, event, facts, &needs, is_news, &live, pipeline, &queue, &listed, &mut seen)
+                    .tell_queue(id, event, facts, &needs, is_news, live, pipeline, &queue, listed, &mut seen)
                     .await?;
                 if let Some((arrival, effect)) = told {
                     effects.arrive(&queue, &arrival)?;
                     effects.tell(effect);
                 }
-                for old in former_queues(&live, pipeline, &facts.change, formerly) {
+                for old in former_queues(live, pipeline, &facts.change, &before.formerly) {
                     if old != queue && listed.contains(&old) {
                         let kind = ArrivalKind::Seen { change: facts.change.clone(), gone: None };
-                        effects.arrive(&old, &self.arrival(id, &old, &facts.change, kind))?;
+                        effects.arrive(&old, &self.arrival(id, live, &old, &facts.change, kind))?;
                         effects.tell(format!("{old} is told that {} is for {} now", facts.change, facts.change.branch));
                     }
                 }
@@ -98,7 +83,7 @@ impl Intake {
         seen: &mut Seen,
     ) -> Result<Option<(Arrival, String)>, LookError> {
         let now = self.ports.clock.now();
-        let arrival = |kind| self.arrival(id, queue, &facts.change, kind);
+        let arrival = |kind| self.arrival(id, live, queue, &facts.change, kind);
         let open = facts.status == ChangeStatus::Open;
         let refusal =
             if open { filter::refusal(pipeline, facts, now) } else { Some("the change is no longer open".to_owned()) };
@@ -129,11 +114,19 @@ impl Intake {
         Ok(Some((arrival(ArrivalKind::Seen { change: facts.change.clone(), gone }), effect)))
     }
 
-    fn arrival(&self, id: &DeliveryId, queue: &QueueKey, change: &ChangeRef, kind: ArrivalKind) -> Arrival {
+    fn arrival(
+        &self,
+        id: &DeliveryId,
+        live: &Live,
+        queue: &QueueKey,
+        change: &ChangeRef,
+        kind: ArrivalKind,
+    ) -> Arrival {
         Arrival {
             id: ArrivalId::derive(&[id.as_str(), &queue.to_string(), &change.key.to_string()]),
             at: self.ports.clock.now(),
             event_id: id.to_string(),
+            layout: live.number(),
             kind,
         }
     }
@@ -181,44 +174,29 @@ impl Intake {
         let records = self.ports.records.query(&Query::prefix(change::partition(key), NEEDED_BY, BEHIND_MAX)).await?;
         Ok(records.iter().map(decode).collect::<Result<_, _>>()?)
     }
-
-    /// Returns the tenant's queues that are not empty.
-    async fn queues_of(&self, live: &Live) -> Result<Vec<QueueKey>, LookError> {
-        let partition = tenant::partition(&live.tenant.name);
-        let mut queues = Vec::new();
-        let mut after = None;
-        // A page at a time, at most 20,000 queues.
-        for _ in 0..20 {
-            let query = Query { after: after.take(), ..Query::prefix(partition.clone(), QUEUES, 1_000) };
-            let records = self.ports.records.query(&query).await?;
-            for record in &records {
-                queues.push(decode(record)?);
-            }
-            if records.len() < 1_000 {
-                break;
-            }
-            after = records.last().map(|record| record.key.sort.clone());
-        }
-        Ok(queues)
-    }
 }
 
 /// Whether a change may edit its project's configuration: then it may bring its project into a pipeline (C14), and its own
 /// frozen jobs say whether it does.
-fn may_configure(live: &Live, facts: &ChangeFacts) -> bool {
+pub(crate) fn may_configure(live: &Live, facts: &ChangeFacts) -> bool {
     let project = live.layout.project(facts.change.key.project.as_str());
     let extra = project.map(|project| project.extra_config_paths.clone()).unwrap_or_default();
     facts.files.as_ref().is_none_or(|files| !config_paths(files.iter().map(String::as_str), &extra).is_empty())
 }
 
 /// Returns the queues that a change belonged to while it was for other branches.
-fn former_queues(live: &Live, pipeline: &Pipeline, change: &ChangeRef, formerly: &[BranchName]) -> Vec<QueueKey> {
+pub(crate) fn former_queues(
+    live: &Live,
+    pipeline: &Pipeline,
+    change: &ChangeRef,
+    formerly: &[BranchName],
+) -> Vec<QueueKey> {
     let of = |branch: &BranchName| queue_key(live, pipeline, &ChangeRef { branch: branch.clone(), ..change.clone() });
     formerly.iter().map(of).collect()
 }
 
 /// Returns the queue that a change of a project belongs to in a pipeline: its own in an independent one, a shared one in a dependent one.
-fn queue_key(live: &Live, pipeline: &Pipeline, change: &ChangeRef) -> QueueKey {
+pub(crate) fn queue_key(live: &Live, pipeline: &Pipeline, change: &ChangeRef) -> QueueKey {
     let queue = match pipeline.manager {
         Manager::Independent => QueueName(format!("{}#{}", change.key.project, change.key.number)),
         Manager::Dependent | Manager::Serial | Manager::Supercedent => {

@@ -14,7 +14,7 @@ use sluice_model::poke::Poke;
 use sluice_model::{ItemId, QueueKey};
 use sluice_records::codec::{decode, get};
 use sluice_records::layout::{Layouts, Live};
-use sluice_records::{merge, queue};
+use sluice_records::{merge, queue, tenant};
 use sluice_repos::{Repos, ReposError};
 use sluice_runtime::batch::{Look, LookError};
 use sluice_runtime::object::PutMode;
@@ -36,24 +36,35 @@ impl Merger {
 
     /// Answers for one item in one speculative state, once; a repeat tells the gate again.
     pub async fn answer(&self, key: &QueueKey, id: &ItemId, generation: u64) -> Result<(), LookError> {
-        let Some(record) = get(&self.ports, &queue::item_key(key, id)).await? else { return Ok(()) };
+        // All in one call; which layout the answer would be for is a guess, and read again where it was wrong.
+        let read_at = self.ports.clock.now();
+        let guess = self.layouts.seen(&key.tenant).map(|live| live.number());
+        let mut keys = vec![queue::item_key(key, id), tenant::key(&key.tenant)];
+        keys.extend(guess.map(|layout| merge::key(id, generation, layout)));
+        let mut found = self.ports.records.get(&keys).await?.into_iter();
+        let Some(record) = found.next().flatten() else { return Ok(()) };
         let item: Item = decode(&record)?;
         let Ask::Asked { .. } = item.ask else { return Ok(()) };
         if item.generation != generation {
             return Ok(()); // A newer state was asked for by a poke of its own.
         }
-        let Some(live) = self.layouts.live(&self.ports, &key.tenant).await? else {
+        let tenant = found.next().flatten();
+        let Some(live) = self.layouts.live_of(&self.ports, &key.tenant, tenant, read_at).await? else {
             return Err(LookError::Again(format!("tenant {} has no layout yet", key.tenant)));
         };
-        let layout = live.tenant.layout.live;
-        if get(&self.ports, &merge::key(id, generation, layout)).await?.is_none() {
+        let layout = live.number();
+        let answered = match guess {
+            Some(guess) if guess == layout => found.next().flatten(),
+            _ => get(&self.ports, &merge::key(id, generation, layout)).await?,
+        };
+        if answered.is_none() {
             let result = self.result(key, &item, &live).await?;
             let outcome = MergeOutcome { item: id.clone(), generation, layout, result };
             let write = merge::put(&outcome, self.ports.clock.now())?;
             // Losing means that the same question was answered already; the first answer stands.
             self.ports.records.commit(vec![write], &self.ports.entropy.token()).await?;
         }
-        Ok(cell::send(&self.ports, &[Poke::Queue { queue: key.clone() }]).await?)
+        Ok(cell::send(&self.ports, &[Poke::Answer { queue: key.clone() }]).await?)
     }
 
     async fn result(&self, key: &QueueKey, item: &Item, live: &Live) -> Result<MergeResult, LookError> {

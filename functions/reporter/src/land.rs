@@ -8,17 +8,21 @@ use sluice_model::change::{ChangeFacts, ChangeStatus};
 use sluice_model::git::{BranchKey, Commit, Oid};
 use sluice_records::codec::{decode, get, with_body};
 use sluice_records::landing;
-use sluice_runtime::batch::LookError;
+use sluice_runtime::batch::{Heard, LookError};
 use sluice_runtime::record::{Due, Record};
 use sluice_runtime::{Commit as Write, Saved, cell};
 
 impl Reporter {
     /// Lands one item from one speculative state. Safe to run twice: after the intent is written the forge is read before it is asked.
-    pub(crate) async fn land(&self, item: &ItemId, generation: u64) -> Result<(), LookError> {
-        let Some(mut record) = get(&self.ports, &landing::key(item, generation)).await? else { return Ok(()) };
+    pub(crate) async fn land(&self, item: &ItemId, generation: u64, heard: Heard) -> Result<(), LookError> {
+        let Some(record) = get(&self.ports, &landing::key(item, generation)).await? else { return Ok(()) };
         let mut order: Landing = decode(&record)?;
         if let LandingState::Ended { .. } = order.state {
-            return Ok(cell::deliver(&self.ports, &mut record).await?);
+            if heard == Heard::Again {
+                // The look that ended it may not have told the queue.
+                cell::send(&self.ports, &record.outbox).await?;
+            }
+            return Ok(());
         }
         let forge = self.forge(&order.change.key.connection)?.clone();
         let branch = BranchKey { project: order.change.key.project.clone(), branch: order.change.branch.clone() };
@@ -115,7 +119,7 @@ impl Reporter {
         let due = (!ended).then(|| Due { at, poke: landing::poke(order) });
         let pokes = if ended { vec![landing::tell(&order.queue)] } else { Vec::new() };
         let head = with_body(record, order)?;
-        match cell::commit_and_deliver(&self.ports, Write { head, others: Vec::new(), pokes, due }).await? {
+        match cell::commit_and_send(&self.ports, Write { head, others: Vec::new(), pokes, due }).await? {
             Saved::Yes(record) => Ok(Some(record)),
             Saved::Stale => Ok(None),
         }

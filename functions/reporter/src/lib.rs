@@ -9,7 +9,7 @@ use sluice_forge::Forge;
 use sluice_model::ConnectionName;
 use sluice_model::poke::Poke;
 use sluice_runtime::Ports;
-use sluice_runtime::batch::{Look, LookError};
+use sluice_runtime::batch::{Heard, Look, LookError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -34,16 +34,26 @@ impl Reporter {
     }
 }
 
-#[async_trait]
-impl Look for Reporter {
-    async fn look(&self, poke: &Poke) -> Result<(), LookError> {
+impl Reporter {
+    async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError> {
         match poke {
             Poke::Report { report, .. } => match sluice_records::landing::parse(report) {
-                Some((item, generation)) => self.land(&item, generation).await,
+                Some((item, generation)) => self.land(&item, generation, heard).await,
                 None => self.report(report).await,
             },
             other => Err(LookError::Again(format!("the reporter was poked with {other:?}"))),
         }
+    }
+}
+
+#[async_trait]
+impl Look for Reporter {
+    async fn look(&self, poke: &Poke) -> Result<(), LookError> {
+        self.poked(poke, Heard::First).await
+    }
+
+    async fn look_again(&self, poke: &Poke) -> Result<(), LookError> {
+        self.poked(poke, Heard::Again).await
     }
 
     fn ports(&self) -> &Ports {

@@ -69,6 +69,9 @@ impl Tenants {
                 .put(&object, Bytes::from(layout.to_bytes()), PutMode::Always, "application/json")
                 .await?;
             writes.push(tenant::put_listed(name)?);
+            if head.layout.live == 0 {
+                writes.push(tenant::put_listing(name, self.ports.clock.now())?);
+            }
             next.layout.wanted =
                 head.layout.wanted.max(if head.layout.live == head.layout.wanted { head.layout.live + 1 } else { 1 });
             next.layout.live = next.layout.wanted;

@@ -6,9 +6,9 @@ use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::poke::Poke;
 use sluice_model::{ProjectName, Timestamp};
 use sluice_records::codec::decode;
-use sluice_records::connection;
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::tenant::{self, Tenant};
+use sluice_records::{connection, landing, provider, queue, report};
 use sluice_runtime::batch::{Look, LookError};
 use sluice_runtime::port::DUE_SHARDS;
 use sluice_runtime::record::{Due, Key};
@@ -70,12 +70,22 @@ impl Timer {
                 if record.look_at.is_none_or(|at| at > now) {
                     continue;
                 }
-                cell::deliver(&self.ports, &mut record).await?;
+                // Found before it is due itself: for an outbox that was left behind. Otherwise whoever is poked sees to it.
+                if record.due.as_ref().is_none_or(|due| due.at > now) {
+                    cell::deliver(&self.ports, &mut record).await?;
+                }
                 pokes.extend(record.due.filter(|due| due.at <= now).map(|due| due.poke));
             }
         }
         let pokes: Vec<Poke> = pokes.into_iter().collect();
         Ok(cell::send(&self.ports, &pokes).await?)
+    }
+
+    /// Sends the outbox of the head that a dead letter was about: the looks that it led to may have died before they could.
+    async fn send_left_behind(&self, dead: &Poke) -> Result<(), LookError> {
+        let Some(key) = head_of(dead) else { return Ok(()) };
+        let Some(record) = sluice_records::codec::get(&self.ports, &key).await? else { return Ok(()) };
+        Ok(cell::send(&self.ports, &record.outbox).await?)
     }
 
     /// Stores a sweep for every project of every tenant; the delivery's id holds the time's slot, so that two timers make one.
@@ -106,11 +116,27 @@ impl Timer {
             };
             let id = delivery::id(connection, &asked.forge_id);
             let poke = Poke::Delivery { delivery: id.clone(), project };
+            // Due by itself, with the same poke: whether it is sent needs no writing down.
             let due = Some(Due { at: now.plus_seconds(60), poke: poke.clone() });
             let head = delivery::record(&id, &asked)?;
-            cell::commit_and_deliver(&self.ports, Commit { head, others: Vec::new(), pokes: vec![poke], due }).await?;
+            cell::commit_and_send(&self.ports, Commit { head, others: Vec::new(), pokes: vec![poke], due }).await?;
         }
         Ok(())
+    }
+}
+
+/// Returns the key of the head that a look at a poke commits on, where it leaves its outbox to its message.
+fn head_of(poke: &Poke) -> Option<Key> {
+    match poke {
+        Poke::Delivery { delivery, .. } => Some(delivery::key(delivery)),
+        Poke::Queue { queue } | Poke::Answer { queue } => Some(queue::head_key(queue)),
+        Poke::Tenant { tenant } => Some(tenant::key(tenant)),
+        Poke::Pool { provider } => Some(provider::head_key(provider)),
+        Poke::Report { report, .. } => Some(match landing::parse(report) {
+            Some((item, generation)) => landing::key(&item, generation),
+            None => report::key(report),
+        }),
+        Poke::Merge { .. } | Poke::Build { .. } | Poke::Image { .. } | Poke::Wake { .. } => None,
     }
 }
 
@@ -139,6 +165,7 @@ impl Look for Timer {
         let then = match poke {
             Poke::Wake { then, .. } => (**then).clone(),
             dead => {
+                self.send_left_behind(dead).await?;
                 tracing::error!(poke = ?dead, "a dead letter comes to life again; whatever kept it from being handled should be mended");
                 Poke::Wake { then: Box::new(dead.clone()), delay_seconds: 300 }
             }

@@ -1,14 +1,15 @@
 //! The webhook: verifies what a forge tells, stores it, and answers 202; everything else is somebody else's work.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
+mod known;
+
+use crate::known::{Freshness, Known};
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
-use sluice_forge::Secret;
 use sluice_forge::webhook::{Parsed, parse, verify};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::poke::Poke;
 use sluice_model::{ConnectionName, DeliveryId};
-use sluice_records::connection::{self, Connection};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_runtime::record::Due;
 use sluice_runtime::{Commit, PortError, Ports, Saved, cell, quarantine};
@@ -23,12 +24,13 @@ const HANDLED_WITHIN_SECONDS: u64 = 60;
 #[derive(Debug)]
 pub struct Webhook {
     ports: Ports,
+    known: Known,
 }
 
 impl Webhook {
     /// Makes a webhook on these ports.
     pub fn new(ports: Ports) -> Self {
-        Self { ports }
+        Self { ports, known: Known::default() }
     }
 
     /// Answers one request to `/api/connection/{connection}/payload`.
@@ -55,10 +57,14 @@ impl Webhook {
         if body.len() > BODY_BYTES_MAX {
             return Err(Refused::TooLarge);
         }
-        let connections = connection::load(&self.ports).await?;
-        let connection = connections.0.get(name).ok_or(Refused::Signature)?;
-        let secrets = self.secrets(name, connection).await?;
-        verify(&secrets, header(headers, "x-hub-signature-256"), body).map_err(|_| Refused::Signature)?;
+        let signature = header(headers, "x-hub-signature-256");
+        let is_signed = |secrets: &[sluice_forge::Secret]| verify(secrets, signature, body).is_ok();
+        let mut connection = self.known.get(&self.ports, name, Freshness::Minute).await?;
+        if !connection.as_ref().is_some_and(|connection| is_signed(&connection.secrets)) {
+            // Perhaps the secret was changed, or the connection made, since it was read.
+            connection = self.known.get(&self.ports, name, Freshness::Now).await?;
+        }
+        let connection = connection.filter(|connection| is_signed(&connection.secrets)).ok_or(Refused::Signature)?;
         let (Some(forge_id), Some(event_name)) =
             (header(headers, "x-github-delivery"), header(headers, "x-github-event"))
         else {
@@ -81,15 +87,6 @@ impl Webhook {
         };
         self.store(&delivery).await?;
         Ok(StatusCode::ACCEPTED)
-    }
-
-    async fn secrets(&self, name: &ConnectionName, connection: &Connection) -> Result<Vec<Secret>, Refused> {
-        let mut secrets = Vec::new();
-        for sealed in connection.webhook_secrets.iter().take(2) {
-            let context = connection::seal_context(name, "webhook-secret");
-            secrets.push(Secret::new(connection::open(&self.ports, &context, sealed).await?));
-        }
-        Ok(secrets)
     }
 
     /// Stores a delivery with the poke that has it handled; one that is stored already is left as it is, its poke sent again.

@@ -13,6 +13,9 @@ pub struct Arrival {
     pub at: Timestamp,
     /// The event that led here.
     pub event_id: String,
+    /// The number of the layout that it was routed by; 0 where nobody says. Whoever decides knows at least that layout.
+    #[serde(default)]
+    pub layout: u64,
     /// What it is.
     pub kind: ArrivalKind,
 }

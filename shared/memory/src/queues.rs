@@ -24,6 +24,8 @@ impl Queues for World {
                 .get_mut(&queue)
                 .ok_or_else(|| PortError::unknown(format!("send to {queue:?}"), "no such queue"))?;
             for (message, id) in messages.into_iter().zip(ids) {
+                state.moment += 1;
+                state.sent.insert(message.body.clone(), state.moment);
                 let mut new = NewMessage::body(message.body);
                 if let Some(group) = message.group {
                     new = new.group(group);

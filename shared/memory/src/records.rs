@@ -133,6 +133,12 @@ pub(crate) fn apply(state: &mut State, write: Write) {
         if let Some(at) = record.look_at {
             state.due.insert((due_shard(&key.partition), at, key.clone()));
         }
+        if record.outbox.is_empty() {
+            state.outboxes.remove(&key);
+        } else {
+            state.moment += 1;
+            state.outboxes.insert(key.clone(), state.moment);
+        }
         if let Some(find) = record.find.clone() {
             state.find.insert(find, key.clone());
         }

@@ -5,7 +5,7 @@ use crate::fate::Fate;
 use crate::sqs;
 use async_trait::async_trait;
 use bytes::Bytes;
-use sluice_model::poke::Queue;
+use sluice_model::poke::{Poke, Queue};
 use sluice_model::{Timestamp, id::digest};
 use sluice_runtime::port::Incoming;
 use sluice_runtime::record::{Key, Record, Write};
@@ -33,6 +33,12 @@ pub(crate) struct State {
     pub(crate) calls: Calls,
     /// What the call under way uses besides itself.
     pub(crate) used: Used,
+    /// Counts writes of outboxes and sendings, so that [`World::unsent`] can tell which came later.
+    pub(crate) moment: u64,
+    /// When each text was sent last.
+    pub(crate) sent: BTreeMap<String, u64>,
+    /// When each record with an outbox was written last.
+    pub(crate) outboxes: BTreeMap<Key, u64>,
     tokens: u64,
     seed: u64,
     steps: u64,
@@ -60,6 +66,9 @@ impl World {
                 chooser: sqs::Seeded::new(seed, twice_per_mille),
                 calls: Calls::default(),
                 used: Used::default(),
+                moment: 0,
+                sent: BTreeMap::new(),
+                outboxes: BTreeMap::new(),
                 tokens: 0,
                 seed,
                 steps: 0,
@@ -116,6 +125,15 @@ impl World {
     /// Returns every record, for invariants and comparisons.
     pub fn records(&self) -> Vec<Record> {
         self.lock().records.values().cloned().collect()
+    }
+
+    /// Returns the records whose outbox holds a poke that was not sent since it was written.
+    pub fn unsent(&self) -> Vec<Key> {
+        let state = self.lock();
+        let is_sent = |written: u64, poke: &Poke| state.sent.get(&poke.slot()).is_some_and(|sent| *sent > written);
+        let outboxes = state.outboxes.iter().filter_map(|(key, written)| Some((state.records.get(key)?, *written)));
+        let unsent = outboxes.filter(|(record, written)| !record.outbox.iter().all(|poke| is_sent(*written, poke)));
+        unsent.map(|(record, _)| record.key.clone()).collect()
     }
 
     /// Returns the keys of every object.

@@ -120,6 +120,11 @@ pub enum Poke {
         /// Which one.
         queue: QueueKey,
     },
+    /// An answer that a change queue waits for: a merge outcome, a run, a landing. Nothing has arrived at the queue by it.
+    Answer {
+        /// Which queue.
+        queue: QueueKey,
+    },
     /// A tenant's configuration.
     Tenant {
         /// Which one.
@@ -184,7 +189,7 @@ impl Poke {
     pub fn queue(&self) -> Queue {
         match self {
             Self::Delivery { .. } => Queue::Events,
-            Self::Queue { .. } => Queue::Gate,
+            Self::Queue { .. } | Self::Answer { .. } => Queue::Gate,
             Self::Tenant { .. } => Queue::Tenants,
             Self::Merge { .. } => Queue::Merges,
             Self::Pool { .. } => Queue::Pool,
@@ -199,7 +204,7 @@ impl Poke {
     pub fn group(&self) -> Option<String> {
         match self {
             Self::Delivery { project, .. } => Some(project.to_string()),
-            Self::Queue { queue } => Some(queue.to_string()),
+            Self::Queue { queue } | Self::Answer { queue } => Some(queue.to_string()),
             Self::Tenant { tenant } => Some(tenant.to_string()),
             Self::Pool { provider } => Some(provider.to_string()),
             Self::Report { group, .. } => Some(group.clone()),
@@ -207,6 +212,11 @@ impl Poke {
             Self::Image { tenant, image } => Some(format!("{tenant}/{image}")),
             Self::Merge { .. } | Self::Wake { .. } => None,
         }
+    }
+
+    /// Returns whether a look at this sees all that a look at the other would see.
+    pub fn covers(&self, other: &Self) -> bool {
+        self == other || matches!((self, other), (Self::Queue { queue }, Self::Answer { queue: same }) if queue == same)
     }
 
     /// Returns the text that makes two pokes one in an outbox: the same thing to look at.

@@ -43,5 +43,5 @@ pub fn put(landing: &Landing) -> Result<Write, PortError> {
 
 /// Returns the poke that tells the queue.
 pub fn tell(queue: &QueueKey) -> Poke {
-    Poke::Queue { queue: queue.clone() }
+    Poke::Answer { queue: queue.clone() }
 }

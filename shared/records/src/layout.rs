@@ -3,20 +3,25 @@
 use crate::codec::{decode, get};
 use crate::tenant::{self, Tenant};
 use sluice_config::layout::Layout;
-use sluice_model::TenantName;
+use sluice_model::{TenantName, Timestamp};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::Record;
 use sluice_runtime::{PortError, Ports};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Layouts kept in memory.
 const KEPT_MAX: usize = 8;
 
-/// Opened layouts by object key. A layout never changes under its key, so nothing here can be stale.
+/// Tenants whose newest reading is kept in memory.
+const TENANTS_MAX: usize = 256;
+
+/// Opened layouts by object key, and each tenant as it was read last. A layout never changes under its key, so it cannot be
+/// stale; a tenant can, so [`Self::seen`] says when it was read, and whoever uses it says why that does no harm.
 #[derive(Debug, Default)]
 pub struct Layouts {
     kept: Mutex<VecDeque<(String, Arc<Layout>)>>,
+    seen: Mutex<BTreeMap<TenantName, Live>>,
 }
 
 impl Layouts {
@@ -45,15 +50,38 @@ impl Layouts {
     /// # Errors
     /// When the store cannot answer or a record is bad.
     pub async fn live(&self, ports: &Ports, name: &TenantName) -> Result<Option<Live>, LookError> {
-        let Some(record) = get(ports, &tenant::key(name)).await? else {
-            return Ok(None);
-        };
+        let read_at = ports.clock.now();
+        let record = get(ports, &tenant::key(name)).await?;
+        self.live_of(ports, name, record, read_at).await
+    }
+
+    /// Returns a tenant with its live layout, of a head's record that was read together with others at this time.
+    ///
+    /// # Errors
+    /// As [`Self::live`].
+    pub async fn live_of(
+        &self,
+        ports: &Ports,
+        name: &TenantName,
+        record: Option<Record>,
+        read_at: Timestamp,
+    ) -> Result<Option<Live>, LookError> {
+        let Some(record) = record else { return Ok(None) };
         let tenant: Tenant = decode(&record)?;
-        let Some(key) = tenant.layout_object.clone() else {
-            return Ok(None);
-        };
+        let Some(key) = tenant.layout_object.clone() else { return Ok(None) };
         let layout = self.open(ports, &key).await?;
-        Ok(Some(Live { record, tenant, layout }))
+        let live = Live { record, tenant, layout, read_at };
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.len() >= TENANTS_MAX && !seen.contains_key(name) {
+            seen.pop_first();
+        }
+        seen.insert(name.clone(), live.clone());
+        Ok(Some(live))
+    }
+
+    /// Returns a tenant as it was read last, however long ago.
+    pub fn seen(&self, name: &TenantName) -> Option<Live> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
     fn kept(&self, key: &str) -> Option<Arc<Layout>> {
@@ -71,4 +99,13 @@ pub struct Live {
     pub tenant: Tenant,
     /// The layout.
     pub layout: Arc<Layout>,
+    /// When the head was read.
+    pub read_at: Timestamp,
+}
+
+impl Live {
+    /// Returns the number of the live layout.
+    pub fn number(&self) -> u64 {
+        self.tenant.layout.live
+    }
 }

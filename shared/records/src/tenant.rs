@@ -95,6 +95,20 @@ pub fn put_listed(tenant: &TenantName) -> Result<Write, PortError> {
     })
 }
 
+/// Returns the key of the mark that is written anew whenever a tenant is first listed: a list that was read after the mark
+/// holds every tenant until the mark is another one.
+pub fn listing_key() -> Key {
+    Key::new("tenants-listing", "head")
+}
+
+/// Returns the write of the mark, for the commit that first lists a tenant.
+///
+/// # Errors
+/// When it is too large.
+pub fn put_listing(tenant: &TenantName, at: Timestamp) -> Result<Write, PortError> {
+    Ok(Write::Put { record: encode_first(listing_key(), &(tenant, at))?, expect: Expect::Anything })
+}
+
 /// Lists every tenant.
 ///
 /// # Errors

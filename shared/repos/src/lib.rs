@@ -9,6 +9,7 @@ mod git;
 pub use git::{GitRepos, Remote};
 
 use async_trait::async_trait;
+use sluice_config::fragment::config_paths;
 use sluice_model::git::{BranchKey, BranchState, MergeMode, Oid};
 use sluice_model::{BranchName, ConnectionName, ProjectName};
 
@@ -96,10 +97,31 @@ pub trait Repos: Send + Sync {
     ) -> Result<Files, ReposError>;
 }
 
-/// Returns whether a path may hold configuration.
+/// The name of a file that keeps its directory from being read as configuration (Z2.4).
+const IGNORE: &str = ".zuul.ignore";
+
+/// Returns whether a path may hold configuration, or says by its name which paths do: whoever adds or removes it changes
+/// what is read.
 pub fn is_configuration(path: &str, extra: &[String]) -> bool {
-    let yaml = path.ends_with(".yaml") || path.ends_with(".yml");
-    matches!(path, "zuul.yaml" | ".zuul.yaml")
-        || (yaml && (path.starts_with("zuul.d/") || path.starts_with(".zuul.d/")))
-        || extra.iter().any(|extra| path == extra || (extra.ends_with('/') && yaml && path.starts_with(extra.as_str())))
+    let counts = |path: &str| !config_paths([path], extra).is_empty();
+    counts(path) || path.strip_suffix(IGNORE).is_some_and(|folder| counts(&format!("{folder}any.yaml")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Z2.4
+    #[test]
+    fn a_file_that_hides_a_directory_of_configuration_is_configuration_too() {
+        let extra = ["more/".to_owned()];
+        for path in
+            ["zuul.yaml", ".zuul.yaml", "zuul.d/a.yaml", ".zuul.d/x/b.yaml", "more/c.yaml", "zuul.d/x/.zuul.ignore"]
+        {
+            assert!(is_configuration(path, &extra), "{path}");
+        }
+        for path in ["README", "x/zuul.yaml", "zuul.d/notes.txt", "docs/.zuul.ignore", "more.yaml"] {
+            assert!(!is_configuration(path, &extra), "{path}");
+        }
+    }
 }

@@ -35,11 +35,25 @@ impl From<PortError> for LookError {
     }
 }
 
+/// Whether the message that asks for a look was received before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard {
+    /// For the first time.
+    First,
+    /// It was received and not acknowledged: that look may have died between its commit and the end of its sending.
+    Again,
+}
+
 /// A function that looks at cells.
 #[async_trait]
 pub trait Look: Send + Sync {
     /// Looks at what a poke names; safe to run twice.
     async fn look(&self, poke: &Poke) -> Result<(), LookError>;
+    /// Looks at what a message names that was received before ([`Heard::Again`]). Whoever leaves an outbox to its message
+    /// ([`crate::cell::Guard::Message`]) sends it again here.
+    async fn look_again(&self, poke: &Poke) -> Result<(), LookError> {
+        self.look(poke).await
+    }
     /// Returns the ports, for quarantine and back-off.
     fn ports(&self) -> &Ports;
 }
@@ -47,7 +61,7 @@ pub trait Look: Send + Sync {
 /// Handles a batch and returns the ids of messages that must come again.
 ///
 /// Groups run side by side; within a group the first failure ends it, so that order is kept, and a poke that stands twice in
-/// a batch is one look. A failed message is postponed by a back-off that grows with its receipts.
+/// a batch is one look, also where the first sees more than the second asks for. A failed message is postponed by a back-off that grows with its receipts.
 pub async fn handle(function: &dyn Look, queue: Queue, messages: Vec<Incoming>) -> Vec<String> {
     let mut groups: BTreeMap<String, Vec<Incoming>> = BTreeMap::new();
     for message in messages {
@@ -85,10 +99,11 @@ async fn handle_one(function: &dyn Look, queue: Queue, message: &Incoming, looke
             return quarantine::keep(function.ports(), &name, &message.id, &message.body, &reason).await.is_ok();
         }
     };
-    if looked.contains(&poke) {
+    if looked.iter().any(|done| done.covers(&poke)) {
         return true;
     }
-    match function.look(&poke).await {
+    let looks = if message.receive_count > 1 { function.look_again(&poke) } else { function.look(&poke) };
+    match looks.await {
         Ok(()) => {
             looked.push(poke);
             true

@@ -31,6 +31,42 @@ pub enum Saved {
     Stale,
 }
 
+/// Who sees to it that an outbox is sent when its writer dies before it could.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guard {
+    /// The sweep: the head is due a minute later, until [`strike`] writes that everything was sent.
+    Sweep,
+    /// The message that led to the commit. It is acknowledged only after everything was sent, so it comes again otherwise,
+    /// and [`crate::batch::Look::look_again`] sends the outbox once more. No write strikes it off: a group's next message is
+    /// received only when the one before was acknowledged, so whoever handles a message for the first time may take
+    /// what the head holds for sent. Where a message is given up, the timer sends its head's outbox.
+    Message,
+}
+
+/// Writes a decision on the condition that the head is still as it was read; the sweep guards its outbox.
+///
+/// # Errors
+/// As [`commit_guarded`].
+pub async fn commit(ports: &Ports, plan: Commit) -> Result<Saved, PortError> {
+    commit_guarded(ports, plan, Guard::Sweep).await
+}
+
+/// Writes a decision and sends its outbox, for whoever handles a message. The head that is returned holds an empty outbox:
+/// what was sent is not written again.
+///
+/// # Errors
+/// As [`commit_guarded`] and [`send`]; the message then comes again, and its next look sends what is in the outbox.
+pub async fn commit_and_send(ports: &Ports, plan: Commit) -> Result<Saved, PortError> {
+    match commit_guarded(ports, plan, Guard::Message).await? {
+        Saved::Yes(mut head) => {
+            send(ports, &head.outbox).await?;
+            head.outbox.clear();
+            Ok(Saved::Yes(head))
+        }
+        Saved::Stale => Ok(Saved::Stale),
+    }
+}
+
 /// Writes a decision on the condition that the head is still as it was read.
 ///
 /// The head's outbox keeps what was not known to be sent, plus the new pokes. After an error whose effect is unknown, the
@@ -39,7 +75,7 @@ pub enum Saved {
 ///
 /// # Errors
 /// Whatever the store could not answer; it always means "deliver again".
-pub async fn commit(ports: &Ports, commit: Commit) -> Result<Saved, PortError> {
+pub async fn commit_guarded(ports: &Ports, commit: Commit, guard: Guard) -> Result<Saved, PortError> {
     let Commit { mut head, others, pokes, due } = commit;
     let seen = head.revision;
     let expect = if seen == 0 { Expect::Absent } else { Expect::Revision(seen) };
@@ -52,7 +88,10 @@ pub async fn commit(ports: &Ports, commit: Commit) -> Result<Saved, PortError> {
     head.revision = seen + 1;
     head.write_id = ports.entropy.token();
     head.outbox = merged(head.outbox, pokes);
-    head.look_at = look_at(&head.outbox, due.as_ref(), ports);
+    head.look_at = match guard {
+        Guard::Sweep => look_at(&head.outbox, due.as_ref(), ports),
+        Guard::Message => due.as_ref().map(|due| due.at),
+    };
     head.due = due;
     let mut writes = vec![Write::Put { record: head.clone(), expect }];
     writes.extend(others);

@@ -32,7 +32,10 @@ pub const SHARED: &[Room] = &[
     Room { path: "shared/git", may_use: &["shared/model"] },
     Room { path: "shared/cloud", may_use: &["shared/pool", "shared/model"] },
     Room { path: "shared/keys", may_use: &["shared/model"] },
-    Room { path: "shared/repos", may_use: &["shared/git", "shared/records", "shared/runtime", "shared/model"] },
+    Room {
+        path: "shared/repos",
+        may_use: &["shared/git", "shared/records", "shared/runtime", "shared/config", "shared/model"],
+    },
     Room { path: "local-emulator", may_use: &["shared/memory", "shared/runtime", "shared/model"] },
     Room { path: "local-emulator/forge", may_use: &[] },
 ];

@@ -1,5 +1,7 @@
 //! The configuration that is measured: two pipelines and three jobs of one node each.
 
+use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
+
 /// The tenant.
 pub const MAIN: &str = "
 - tenant:
@@ -23,9 +25,12 @@ pub enum Nodes {
 pub fn repositories(nodes: Nodes) -> [(&'static str, &'static str, String); 2] {
     let supply = match nodes {
         Nodes::Warm => warm(),
-        Nodes::Cold => COLD.to_owned(),
+        Nodes::Cold => cloud(300),
     };
-    [("org/config", "zuul.yaml", format!("{PIPELINES}{supply}")), ("org/one", ".zuul.yaml", PROJECT.to_owned())]
+    [
+        ("org/config", "zuul.yaml", [PIPELINES, BASE, JOBS, COMMON, &supply].concat()),
+        ("org/one", ".zuul.yaml", PROJECT.to_owned()),
+    ]
 }
 
 const PROJECT: &str = "
@@ -37,67 +42,10 @@ const PROJECT: &str = "
       jobs: [one, two, three]
 ";
 
-const PIPELINES: &str = "
-- pipeline:
-    name: check
-    manager: independent
-    trigger:
-      github:
-        - event: pull_request
-          action: [opened, changed, reopened]
-    start:
-      github: {status: pending, comment: false}
-    success:
-      github: {status: success}
-    failure:
-      github: {status: failure}
-- pipeline:
-    name: gate
-    manager: dependent
-    precedence: high
-    post-review: true
-    require:
-      github:
-        open: true
-        review:
-          - type: approved
-            permission: write
-    trigger:
-      github:
-        - event: pull_request_review
-          action: submitted
-          state: approved
-    start:
-      github: {status: pending, comment: false}
-    success:
-      github: {status: success, merge: true}
-    failure:
-      github: {status: failure}
-- job:
-    name: base
-    parent: null
-    pre-run: playbooks/pre.yaml
-    post-run: playbooks/post.yaml
-    nodeset:
-      nodes: [{name: node, label: small}]
+const JOBS: &str = "
 - job: {name: one, run: playbooks/one.yaml}
 - job: {name: two, run: playbooks/two.yaml}
 - job: {name: three, run: playbooks/three.yaml}
-- queue: {name: integrated}
-- image: {name: debian, type: cloud, username: root}
-- flavor: {name: small}
-";
-
-const COLD: &str = "
-- label: {name: small, image: debian, flavor: small}
-- section:
-    name: here
-    connection: ec2
-    region: us-east-1
-    quota: {instances: 300}
-    images: [{name: debian, image-id: ami-1}]
-    flavors: [{name: small, instance-type: t3.small}]
-- provider: {name: main, section: here, labels: [small]}
 ";
 
 /// Six nodes that stand there: two changes' worth.

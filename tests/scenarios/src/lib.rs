@@ -7,6 +7,7 @@
 pub mod cloud;
 pub mod forge;
 pub mod repos;
+pub mod sample;
 pub mod site;
 
 pub use forge::PlayedForge;

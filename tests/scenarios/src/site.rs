@@ -59,7 +59,9 @@ pub struct Site {
     pub store: Arc<Mutex<Store>>,
     /// Whether each message is delivered twice.
     pub twice: bool,
-    functions: BTreeMap<Queue, Box<dyn Look>>,
+    /// Whether two instances of each function take turns, drawn from the seed: what one remembers the other makes old.
+    pub twins: bool,
+    functions: [BTreeMap<Queue, Box<dyn Look>>; 2],
     webhook: WebhookFunction,
     timer: Timer,
     judge: Judge,
@@ -104,16 +106,19 @@ impl Site {
         now(configure(&ports, main_yaml));
         let forges = || BTreeMap::from([("github".into(), forge.clone() as Arc<dyn Forge>)]);
         let clouds = BTreeMap::from([("ec2".into(), Cloud { driver: cloud.clone(), site: CloudSite::default() })]);
-        let launcher = Launcher::new(ports.clone(), clouds, Arc::new(PlayedChecks(world.clone())));
-        let functions: BTreeMap<Queue, Box<dyn Look>> = BTreeMap::from([
-            (Queue::Events, Box::new(Intake::new(ports.clone(), forges())) as Box<dyn Look>),
-            (Queue::Gate, Box::new(Gate::new(ports.clone(), "https://sluice.test/"))),
-            (Queue::Tenants, Box::new(Tenants::new(ports.clone(), repos.clone()))),
-            (Queue::Pool, Box::new(launcher)),
-            (Queue::Reports, Box::new(Reporter::new(ports.clone(), forges()))),
-            (Queue::Merges, Box::new(Merger::new(ports.clone(), repos))),
-            (Queue::Wakes, Box::new(Timer::new(ports.clone(), 10))),
-        ]);
+        let functions = || -> BTreeMap<Queue, Box<dyn Look>> {
+            let launcher = Launcher::new(ports.clone(), clouds.clone(), Arc::new(PlayedChecks(world.clone())));
+            BTreeMap::from([
+                (Queue::Events, Box::new(Intake::new(ports.clone(), forges())) as Box<dyn Look>),
+                (Queue::Gate, Box::new(Gate::new(ports.clone(), "https://sluice.test/"))),
+                (Queue::Tenants, Box::new(Tenants::new(ports.clone(), repos.clone()))),
+                (Queue::Pool, Box::new(launcher)),
+                (Queue::Reports, Box::new(Reporter::new(ports.clone(), forges()))),
+                (Queue::Merges, Box::new(Merger::new(ports.clone(), repos.clone()))),
+                (Queue::Wakes, Box::new(Timer::new(ports.clone(), 10))),
+            ])
+        };
+        let functions = [functions(), functions()];
         let mut site = Self {
             webhook: WebhookFunction::new(ports.clone()),
             timer: Timer::new(ports.clone(), 10),
@@ -122,6 +127,7 @@ impl Site {
             cloud,
             store,
             twice: false,
+            twins: false,
             functions,
             judge,
             claims: Claims::new(ports.clone(), SessionId::from("executor-1"), None),
@@ -334,10 +340,13 @@ impl Site {
     }
 
     fn deliver(&mut self, queue: Queue) {
-        let messages = self.take(queue, 10);
+        let mut messages = self.take(queue, 10);
         let times = if self.twice { 2 } else { 1 };
-        for _ in 0..times {
-            let function = self.functions.get(&queue).expect("the queue has a function");
+        for time in 0..times {
+            // What comes twice was received twice, and says so.
+            messages.iter_mut().for_each(|message| message.receive_count += time);
+            let twin = if self.twins { self.draw(2) } else { 0 };
+            let function = self.functions[twin].get(&queue).expect("the queue has a function");
             match poll_once(batch::handle(&**function, queue, messages.clone())) {
                 None => {
                     self.deaths += 1;
@@ -495,10 +504,8 @@ impl Site {
                 "quarantine" => left_over.push(format!("a message in quarantine: {}", record.body)),
                 _ => {}
             }
-            if !record.outbox.is_empty() {
-                left_over.push(format!("{} has an outbox", record.key));
-            }
         }
+        left_over.extend(self.world.unsent().iter().map(|key| format!("{key} has an outbox that was not sent")));
         buildsets.sort();
         let kept = changes.iter().filter_map(|key| Some(((*key).clone(), self.forge.change(key)?)));
         Ending {

@@ -5,6 +5,7 @@ use sluice_memory::Fate;
 use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
 use sluice_scenarios::repos::Tree;
+use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
 use sluice_scenarios::{Ending, Site};
 use std::collections::BTreeMap;
 
@@ -17,49 +18,7 @@ const MAIN: &str = "
         untrusted-projects: [org/one, org/two]
 ";
 
-const CONFIG: &str = r"
-- pipeline:
-    name: check
-    manager: independent
-    trigger:
-      github:
-        - event: pull_request
-          action: [opened, changed, reopened]
-    start:
-      github: {status: pending, comment: false}
-    success:
-      github: {status: success}
-    failure:
-      github: {status: failure}
-- pipeline:
-    name: gate
-    manager: dependent
-    precedence: high
-    post-review: true
-    require:
-      github:
-        open: true
-        review:
-          - type: approved
-            permission: write
-    trigger:
-      github:
-        - event: pull_request_review
-          action: submitted
-          state: approved
-    start:
-      github: {status: pending, comment: false}
-    success:
-      github: {status: success, merge: true}
-    failure:
-      github: {status: failure}
-- job:
-    name: base
-    parent: null
-    pre-run: playbooks/pre.yaml
-    post-run: playbooks/post.yaml
-    nodeset:
-      nodes: [{name: node, label: small}]
+const JOBS: &str = "
 - job:
     name: unit
     run: playbooks/unit.yaml
@@ -68,21 +27,6 @@ const CONFIG: &str = r"
     run: playbooks/cluster.yaml
     nodeset:
       nodes: [{name: one, label: small}, {name: two, label: small}]
-- queue: {name: integrated}
-- image: {name: debian, type: cloud, username: root}
-- flavor: {name: small}
-- label: {name: small, image: debian, flavor: small}
-- section:
-    name: here
-    connection: ec2
-    region: us-east-1
-    quota: {instances: 8}
-    images: [{name: debian, image-id: ami-1}]
-    flavors: [{name: small, instance-type: t3.small}]
-- provider:
-    name: main
-    section: here
-    labels: [small]
 ";
 
 const PROJECT: &str = "
@@ -107,10 +51,11 @@ struct Story {
 
 fn site(seed: u64) -> Site {
     let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("README", "hello")];
+    let config = [PIPELINES, BASE, JOBS, COMMON, &cloud(8)].concat();
     Site::new(
         seed,
         MAIN,
-        &[("org/config", &[("zuul.yaml", CONFIG)]), ("org/one", project), ("org/two", project)],
+        &[("org/config", &[("zuul.yaml", config.as_str())]), ("org/one", project), ("org/two", project)],
         judge,
     )
 }
@@ -188,6 +133,17 @@ fn the_end_is_the_same_in_every_order_and_with_each_message_twice() {
     }
 }
 
+/// C2: what an instance of a function remembers is made old by the other one, and does no harm.
+#[test]
+fn the_end_is_the_same_with_two_instances_of_each_function() {
+    let plain = tell(begin(1));
+    for seed in 2..22 {
+        let mut story = begin(seed);
+        (story.site.twins, story.site.twice) = (true, seed % 3 == 0);
+        assert_eq!(told_alike(tell(story)), told_alike(plain.clone()), "seed {seed}");
+    }
+}
+
 /// Queue order follows the order in which approvals were handled, which is free; what landed is not.
 fn told_alike(mut ending: Ending) -> Ending {
     ending.merged.sort();
@@ -195,7 +151,7 @@ fn told_alike(mut ending: Ending) -> Ending {
 }
 
 /// Tells the story once for each call of it, with this fate for that call; another seed each time, so that messages come in
-/// other orders too, and every second time each message comes twice. `every` thins the calls
+/// other orders too, every second time each message comes twice, and in half of them two instances of each function take turns. `every` thins the calls
 /// out for an everyday run; `make sim` sets `SLUICE_STORY_EVERY=1`, which is every call.
 fn stop_everywhere(fates: &[Fate], every: u64) {
     let every = std::env::var("SLUICE_STORY_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(every);
@@ -208,7 +164,7 @@ fn stop_everywhere(fates: &[Fate], every: u64) {
     for step in (0..steps).step_by(usize::try_from(every).unwrap()) {
         for fate in fates {
             let mut story = begin(step + 1);
-            story.site.twice = step % 2 == 1;
+            (story.site.twice, story.site.twins) = (step % 2 == 1, step % 4 >= 2);
             story.site.set_fate(step, *fate);
             let ending = told_alike(tell(story));
             assert_eq!(ending, expected, "{fate:?} at call {step}");

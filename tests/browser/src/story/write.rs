@@ -295,6 +295,7 @@ impl Writer {
             id: "arrival-1".into(),
             at: before(1),
             event_id: "event".into(),
+            layout: 0,
             kind: ArrivalKind::Enqueue { candidates: vec![candidate(&super::G)] },
         };
         let write = queue::put_arrival(&queue_key(TENANT, "gate", "integrated"), &arrival)?;

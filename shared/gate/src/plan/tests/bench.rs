@@ -163,7 +163,7 @@ impl Bench {
     pub fn arrive(&mut self, kind: ArrivalKind) {
         self.now = self.now.plus_millis(1);
         let id = ArrivalId(format!("arrival-{:06}", self.now.0));
-        self.arrivals.push(Arrival { id, at: self.now, event_id: "event".to_owned(), kind });
+        self.arrivals.push(Arrival { id, at: self.now, event_id: "event".to_owned(), layout: 0, kind });
     }
 
     /// Approves changes, one after the other.

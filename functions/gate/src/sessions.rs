@@ -1,0 +1,79 @@
+//! Executors' sessions: whether those that run builds still live. It is asked every now and then, not at each look.
+
+use sluice_gate::plan::RunSeen;
+use sluice_model::build::{Phase, Run};
+use sluice_model::{BuildId, SessionId, Timestamp};
+use sluice_records::codec::decode;
+use sluice_records::session::{self, LIFE_SECONDS, Session};
+use sluice_runtime::batch::LookError;
+use sluice_runtime::record::{Key, Record};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// When executors were known to live, between looks at one queue.
+///
+/// Whoever claims a build lives at that time, and a session that was read says the same. So a session is read when neither
+/// is younger than a session's life: it could not have run out before. A gate that remembers nothing reads it sooner.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Watch {
+    alive_at: BTreeMap<SessionId, Timestamp>,
+}
+
+impl Watch {
+    /// Returns the keys of sessions that are to be read again by now.
+    pub(crate) fn keys_due(&self, now: Timestamp) -> BTreeSet<Key> {
+        self.due(now).iter().map(session::key).collect()
+    }
+
+    /// Meets the runs of a look, forgets who has none of them, and returns the sessions by which they are to be judged.
+    pub(crate) fn meet(&mut self, running: &[Run], now: Timestamp) -> BTreeSet<SessionId> {
+        let mut alive_at = BTreeMap::new();
+        for run in running.iter().filter(|run| !matches!(run.phase, Phase::Ended(_))) {
+            let read_at = self.alive_at.get(&run.session).copied().unwrap_or(run.claimed_at);
+            let at: &mut Timestamp = alive_at.entry(run.session.clone()).or_insert(read_at);
+            *at = (*at).max(run.claimed_at);
+        }
+        self.alive_at = alive_at;
+        self.due(now)
+    }
+
+    /// Says what runs show: a build whose executor has not renewed its session is lost, whatever its run says (Z7.3).
+    pub(crate) fn judge(
+        &mut self,
+        running: Vec<Run>,
+        asked: &BTreeSet<SessionId>,
+        found: &BTreeMap<Key, Record>,
+        now: Timestamp,
+    ) -> Result<BTreeMap<BuildId, RunSeen>, LookError> {
+        let mut judged = BTreeMap::new();
+        for run in running {
+            let session: Option<Session> = found.get(&session::key(&run.session)).map(decode).transpose()?;
+            let seen = seen(&run, asked.contains(&run.session).then_some(session.as_ref()), now);
+            if session.is_some() && matches!(seen, RunSeen::Running { .. }) {
+                self.alive_at.insert(run.session, now);
+            }
+            judged.insert(run.build, seen);
+        }
+        Ok(judged)
+    }
+
+    fn due(&self, now: Timestamp) -> BTreeSet<SessionId> {
+        let is_due = |at: Timestamp| now.since(at) >= LIFE_SECONDS * 1_000;
+        self.alive_at.iter().filter(|(_, at)| is_due(**at)).map(|(session, _)| session.clone()).collect()
+    }
+}
+
+/// `session` is `None` where it was not asked for, and `Some(None)` where there is none.
+fn seen(run: &Run, session: Option<Option<&Session>>, now: Timestamp) -> RunSeen {
+    if let Phase::Ended(end) = &run.phase {
+        return RunSeen::Ended(end.clone());
+    }
+    let started_at = Some(run.claimed_at);
+    match session {
+        None => RunSeen::Running { started_at },
+        Some(Some(session)) if session.alive_until > now => RunSeen::Running { started_at },
+        Some(Some(session)) => RunSeen::Lost {
+            why: format!("the executor {} has been silent since {}", session.hostname, session.alive_until.to_iso()),
+        },
+        Some(None) => RunSeen::Lost { why: format!("the executor's session {} is gone", run.session) },
+    }
+}

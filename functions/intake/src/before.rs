@@ -1,0 +1,169 @@
+//! What was known before an event: what was told of the change, and the tenants with the queues it may stand in.
+//!
+//! All of it is read by keys in one call. Which keys those are follows from what is remembered: the list of tenants, as long
+//! as its mark is the same, and each tenant's layout as it was read last. Where the remembered turns out to be old, the
+//! rest is read by a second call, so an old memory costs a call and no more.
+
+use crate::Intake;
+use crate::route::{former_queues, may_configure, queue_key};
+use crate::told::{self, Told};
+use sluice_model::change::ChangeFacts;
+use sluice_model::{BranchName, ProjectName, QueueKey, TenantName, Timestamp};
+use sluice_records::codec::{BadRecord, decode};
+use sluice_records::layout::Live;
+use sluice_records::{change, tenant};
+use sluice_runtime::batch::LookError;
+use sluice_runtime::record::{Key, Record};
+use sluice_runtime::{PortError, Ports};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
+const KEYS_MAX: usize = 100;
+
+/// Milliseconds for which the list of tenants is used even though its mark is the same: a transaction's writes are not seen
+/// all at once, so that a reader may see the mark a moment before the tenant.
+const LISTED_MILLIS: u64 = 60_000;
+
+/// What was known before an event on a change.
+pub(crate) struct Before {
+    /// What was told of the change; `None` for one that was never seen.
+    pub(crate) told: Option<Told>,
+    /// The branches that it was for before.
+    pub(crate) formerly: Vec<BranchName>,
+    /// The tenants that have its project, with those of its queues that are not empty.
+    pub(crate) tenants: Vec<(Live, Vec<QueueKey>)>,
+}
+
+/// The list of tenants as it was read last.
+#[derive(Debug, Default)]
+pub(crate) struct Tenants(Mutex<Option<List>>);
+
+#[derive(Debug, Clone)]
+struct List {
+    read_at: Timestamp,
+    /// The text of the mark when it was read; `None` where there was none.
+    mark: Option<String>,
+    names: Vec<TenantName>,
+}
+
+impl Tenants {
+    fn recent(&self, now: Timestamp) -> Option<List> {
+        let list = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        list.filter(|list| now.since(list.read_at) < LISTED_MILLIS)
+    }
+
+    fn remember(&self, list: List) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(list);
+    }
+}
+
+impl Intake {
+    /// Reads what was known before an event on a change.
+    pub(crate) async fn before(&self, facts: &ChangeFacts) -> Result<Before, LookError> {
+        let told_key = change::told_key(&facts.change.key);
+        let told = |found: &Found| found.get(&told_key).map(decode::<Told>).transpose();
+        let formerly = |told: &Option<Told>| -> Vec<BranchName> {
+            told.iter().flat_map(|told| told::former_branches(told, facts)).collect()
+        };
+        let queues = |live: &Live, found: &Found| Ok(queues_of(live, facts, &formerly(&told(found)?)));
+        let (lives, found) = self.known(&facts.change.key.project, std::slice::from_ref(&told_key), queues).await?;
+        let told = told(&found)?;
+        let formerly = formerly(&told);
+        let tenants = lives.into_iter().map(|live| {
+            let listed = queues_of(&live, facts, &formerly);
+            let listed = listed.into_iter().filter(|queue| found.contains_key(&tenant::queue_key(queue))).collect();
+            (live, listed)
+        });
+        Ok(Before { tenants: tenants.collect(), told, formerly })
+    }
+
+    /// Returns the tenants whose live layout has the project.
+    pub(crate) async fn tenants_of(&self, project: &ProjectName) -> Result<Vec<Live>, LookError> {
+        Ok(self.known(project, &[], |_, _| Ok(Vec::new())).await?.0)
+    }
+
+    /// Reads the tenants that have a project, with further records and the lists' entries of queues.
+    async fn known(
+        &self,
+        project: &ProjectName,
+        more: &[Key],
+        queues: impl Fn(&Live, &Found) -> Result<Vec<QueueKey>, BadRecord>,
+    ) -> Result<(Vec<Live>, Found), LookError> {
+        let now = self.ports.clock.now();
+        let remembered = self.tenants.recent(now);
+        let names = remembered.as_ref().map(|list| list.names.clone()).unwrap_or_default();
+        let seen = names.iter().filter_map(|name| self.layouts.seen(name)).filter(|live| has(live, project));
+        let mut keys = vec![tenant::listing_key()];
+        keys.extend(more.iter().cloned());
+        keys.extend(names.iter().map(tenant::key));
+        for live in seen {
+            keys.extend(queues(&live, &Found::new())?.iter().map(tenant::queue_key));
+        }
+        let mut read = Read::default();
+        read.get(&self.ports, keys).await?;
+        let mark = read.found.get(&tenant::listing_key()).map(|record| record.body.clone());
+        let names = match remembered.filter(|list| list.mark == mark) {
+            Some(list) => list.names,
+            None => {
+                let names = tenant::listed(&self.ports).await?;
+                self.tenants.remember(List { read_at: now, mark, names: names.clone() });
+                read.get(&self.ports, names.iter().map(tenant::key).collect()).await?;
+                names
+            }
+        };
+        let mut lives = Vec::new();
+        for name in &names {
+            let record = read.found.get(&tenant::key(name)).cloned();
+            if let Some(live) = self.layouts.live_of(&self.ports, name, record, now).await?
+                && has(&live, project)
+            {
+                lives.push(live);
+            }
+        }
+        let mut keys = Vec::new();
+        for live in &lives {
+            keys.extend(queues(live, &read.found)?.iter().map(tenant::queue_key));
+        }
+        read.get(&self.ports, keys).await?;
+        Ok((lives, read.found))
+    }
+}
+
+/// Records that were found, by key.
+type Found = BTreeMap<Key, Record>;
+
+/// Records that were read, and which were asked for: what was not found is not asked for again.
+#[derive(Default)]
+struct Read {
+    found: Found,
+    asked: std::collections::BTreeSet<Key>,
+}
+
+impl Read {
+    async fn get(&mut self, ports: &Ports, keys: Vec<Key>) -> Result<(), PortError> {
+        let new: Vec<Key> = keys.into_iter().filter(|key| self.asked.insert(key.clone())).collect();
+        for page in new.chunks(KEYS_MAX) {
+            let found = ports.records.get(page).await?.into_iter().flatten();
+            self.found.extend(found.map(|record| (record.key.clone(), record)));
+        }
+        Ok(())
+    }
+}
+
+fn has(live: &Live, project: &ProjectName) -> bool {
+    live.layout.project(project.as_str()).is_some() || live.tenant.projects.contains(project)
+}
+
+/// Returns the queues of a tenant that a change may stand in or enter.
+fn queues_of(live: &Live, facts: &ChangeFacts, formerly: &[BranchName]) -> Vec<QueueKey> {
+    let takes_part = live.layout.project_pipelines(&facts.change.key.project);
+    let configures = may_configure(live, facts);
+    let pipelines = live.layout.pipelines().iter();
+    let concerned = pipelines.filter(|pipeline| configures || takes_part.contains(&pipeline.name));
+    let queues = concerned.flat_map(|pipeline| {
+        let now = queue_key(live, pipeline, &facts.change);
+        std::iter::once(now).chain(former_queues(live, pipeline, &facts.change, formerly))
+    });
+    queues.collect()
+}

@@ -1,0 +1,150 @@
+//! What functions remember between looks: an old memory costs a call, and does no harm.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+use bytes::Bytes;
+use http::HeaderMap;
+use sluice_forge::Secret;
+use sluice_forge::webhook::sign;
+use sluice_memory::poll_once;
+use sluice_model::build::BuildResult;
+use sluice_model::poke::Poke;
+use sluice_model::{ProjectName, TenantName};
+use sluice_records::connection::{self, ConnectionsFile};
+use sluice_records::tenant;
+use sluice_runtime::object::PutMode;
+use sluice_runtime::record::Write;
+use sluice_scenarios::Site;
+use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
+use sluice_scenarios::site::WEBHOOK_SECRET;
+
+const TENANT: &str = "
+- tenant:
+    name: demo
+    source:
+      github:
+        config-projects: [org/config]
+        untrusted-projects: [org/one]
+";
+
+const PROJECT: &str = "
+- project:
+    queue: integrated
+    check: {jobs: [unit]}
+    gate: {jobs: [unit]}
+";
+
+/// A pipeline and its use, which a later layout adds.
+const LATE: &str = "
+- pipeline:
+    name: late
+    manager: independent
+    trigger:
+      github: [{event: pull_request, action: [opened, changed, reopened]}]
+    success: {github: {status: success}}
+- project:
+    name: org/one
+    late: {jobs: [unit]}
+";
+
+fn config() -> String {
+    [PIPELINES, BASE, "- job: {name: unit, run: playbooks/unit.yaml}\n", COMMON, &cloud(8)].concat()
+}
+
+fn site(main: &str) -> Site {
+    let config = config();
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", PROJECT)])];
+    Site::new(3, main, repositories, |_, _, _| BuildResult::Success)
+}
+
+fn now<T>(future: impl Future<Output = T>) -> T {
+    poll_once(future).expect("nothing dies here")
+}
+
+fn poke(site: &Site, tenant: &str) {
+    now(sluice_runtime::cell::send(&site.ports(), &[Poke::Tenant { tenant: TenantName::from(tenant) }])).unwrap();
+}
+
+fn statuses(site: &Site, number: u64) -> Vec<String> {
+    let key = sluice_scenarios::forge::key("org/one", number);
+    let statuses = site.forge.change(&key).unwrap().facts.statuses;
+    statuses.into_iter().map(|status| format!("{} {}", status.context, status.state)).collect()
+}
+
+/// C2: intake remembers the list of tenants; a tenant that appears is asked about the very next event.
+#[test]
+fn a_tenant_that_appears_is_known_to_whoever_remembers_the_list_without_it() {
+    let mut site = site(TENANT);
+    site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+    site.take_in();
+    let both = format!("{TENANT}{}", TENANT.replace("demo", "other"));
+    let put = site.ports();
+    now(put.objects.put(connection::MAIN, Bytes::from(both), PutMode::Always, "application/yaml")).unwrap();
+    poke(&site, "other");
+    site.run_now();
+    site.forge.propose("org/one", 2, "B", "", &[("b", "x")]);
+    site.run();
+    assert_eq!(statuses(&site, 1), ["demo/check success"], "the other tenant did not exist yet");
+    assert_eq!(statuses(&site, 2), ["demo/check success", "other/check success"]);
+}
+
+/// R01: intake, gate and merger remember a tenant's layout; what a newer one routes is decided by that one.
+#[test]
+fn an_arrival_by_a_newer_layout_is_not_decided_on_by_an_older_one() {
+    let mut site = site(TENANT);
+    // Every function has read the first layout.
+    site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+    site.run_now();
+    let main =
+        sluice_model::git::BranchKey { project: ProjectName::new("forge.test", "org/config"), branch: "main".into() };
+    site.forge.push_silently(&main, &[("zuul.yaml", &format!("{}{LATE}", config()))]);
+    let dirty: Write = tenant::put_dirty(&TenantName::from("demo"), &main.project).unwrap();
+    site.world.write_directly(dirty);
+    poke(&site, "demo");
+    site.run_now();
+    // Nothing has moved the clock: what was remembered is as fresh as can be.
+    site.forge.propose("org/one", 2, "B", "", &[("b", "x")]);
+    site.run();
+    assert_eq!(statuses(&site, 2), ["demo/check success", "demo/late success"]);
+}
+
+fn headers(body: &[u8], secret: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert("x-github-delivery", "by-hand".parse().unwrap());
+    headers.insert("x-github-event", "ping".parse().unwrap());
+    headers.insert("x-hub-signature-256", sign(&Secret::new(secret), body).parse().unwrap());
+    headers
+}
+
+fn change_secret(site: &Site, to: &str) {
+    let ports = site.ports();
+    let mut file: ConnectionsFile = now(connection::load(&ports)).unwrap();
+    let context = connection::seal_context(&"github".into(), "webhook-secret");
+    let sealed = now(connection::seal(&ports, &context, to)).unwrap();
+    file.0.get_mut(&"github".into()).unwrap().webhook_secrets = vec![sealed];
+    let text = Bytes::from(serde_json::to_string(&file).unwrap());
+    now(ports.objects.put(connection::OBJECT, text, PutMode::Always, "application/json")).unwrap();
+}
+
+/// Z5: the webhook remembers secrets for a minute. A new one counts at once, an old one no longer than that minute, and
+/// strangers cannot have them read again and again.
+#[test]
+fn a_changed_webhook_secret_counts_at_once_and_strangers_cost_no_readings() {
+    let mut site = site(TENANT);
+    let body = Bytes::from_static(b"{}");
+    let hand_in = |site: &mut Site, secret: &str| site.hand_in(&headers(&body, secret), &body);
+    assert_eq!(hand_in(&mut site, WEBHOOK_SECRET), 202);
+    change_secret(&site, "a new secret");
+    assert_eq!(hand_in(&mut site, WEBHOOK_SECRET), 202, "for a minute the old one is accepted");
+    assert_eq!(hand_in(&mut site, "a new secret"), 202);
+    assert_eq!(hand_in(&mut site, WEBHOOK_SECRET), 401, "the new reading has forgotten it");
+    site.world.take_calls();
+    for _ in 0..50 {
+        assert_eq!(hand_in(&mut site, "a guess"), 401);
+    }
+    assert_eq!(site.world.take_calls().total(), 0, "one reading in two seconds has been made already");
+    change_secret(&site, "a third secret");
+    site.world.advance_millis(60_001);
+    assert_eq!(hand_in(&mut site, "a new secret"), 401, "a minute is over");
+    assert_eq!(hand_in(&mut site, "a third secret"), 202);
+}
