@@ -78,9 +78,14 @@ impl Intake {
         Ok(Before { tenants: tenants.collect(), told, formerly })
     }
 
-    /// Returns the tenants whose live layout has the project.
-    pub(crate) async fn tenants_of(&self, project: &ProjectName) -> Result<Vec<Live>, LookError> {
-        Ok(self.known(project, &[], |_, _| Ok(Vec::new())).await?.0)
+    /// Returns the tenants whose live layout has the project, and one record more.
+    pub(crate) async fn tenants_with(
+        &self,
+        project: &ProjectName,
+        more: &Key,
+    ) -> Result<(Vec<Live>, Option<Record>), LookError> {
+        let (lives, mut found) = self.known(project, std::slice::from_ref(more), |_, _| Ok(Vec::new())).await?;
+        Ok((lives, found.remove(more)))
     }
 
     /// Reads the tenants that have a project, with further records and the lists' entries of queues.

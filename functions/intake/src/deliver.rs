@@ -7,10 +7,12 @@ use sluice_forge::{ForgeError, Verdict};
 use sluice_gate::Arrival;
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
 use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::git::{BranchKey, Oid};
 use sluice_model::poke::Poke;
 use sluice_model::{DeliveryId, ProjectName, QueueKey, TenantName};
 use sluice_records::codec::{decode, expiry, get, with_body};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::landing::{self, Harmless};
 use sluice_records::{change, queue, tenant};
 use sluice_runtime::batch::{Heard, LookError};
 use sluice_runtime::record::{Expect, Key, Record, Write};
@@ -112,8 +114,8 @@ impl Intake {
                     self.changed(id, &ForgeEvent { kind, ..event.clone() }, &facts, &mut effects).await?;
                 }
             }
-            EventKind::Push { git_ref, newrev, .. } => {
-                self.pushed(event, git_ref, newrev.short(), &mut effects).await?
+            EventKind::Push { git_ref, oldrev, newrev } => {
+                self.pushed(event, git_ref, oldrev, newrev, &mut effects).await?;
             }
             EventKind::Sweep => {
                 if let Err(why) = self.swept(event, delivery.received_at, &mut effects).await? {
@@ -149,27 +151,53 @@ impl Intake {
         self.route(id, event, facts, &before, is_news, effects).await
     }
 
-    /// A branch or tag moved: tenants that read their configuration there look again.
+    /// A branch or tag moved: tenants that read their configuration there look again, unless it moved as a landing of theirs
+    /// said it would, from that commit to that tree, and that landing touches no configuration.
     async fn pushed(
         &self,
         event: &ForgeEvent,
         git_ref: &str,
-        newrev: &str,
+        oldrev: &Oid,
+        newrev: &Oid,
         effects: &mut Effects,
     ) -> Result<(), LookError> {
-        let tenants = self.tenants_of(&event.project).await?;
+        let Some(branch) = event.kind.pushed_branch() else {
+            effects.tell(format!("{git_ref} is no branch: nothing is read there"));
+            return Ok(());
+        };
+        let branch = BranchKey { project: event.project.clone(), branch };
+        let (tenants, harmless) = self.tenants_with(&event.project, &landing::harmless_key(&branch, oldrev)).await?;
         if tenants.is_empty() {
             effects.tell(format!("no tenant knows {}", event.project));
         }
-        if event.kind.pushed_branch().is_none() {
-            return Ok(());
-        }
+        let harmless: Option<Harmless> = harmless.as_ref().map(decode).transpose()?;
+        let landed = match harmless {
+            Some(harmless) => self.is_tree(event, newrev, &harmless.tree).await.then_some(harmless.tenant),
+            None => None,
+        };
         for live in tenants {
-            effects.read_again(&live.tenant.name, &event.project)?;
-            effects
-                .tell(format!("{git_ref} is at {newrev}: tenant {} reads its configuration again", live.tenant.name));
+            let (name, at) = (&live.tenant.name, newrev.short());
+            if landed.as_ref() == Some(name) {
+                effects
+                    .tell(format!("{git_ref} is at {at}, as tenant {name} landed it: its configuration is the same"));
+                continue;
+            }
+            effects.read_again(name, &event.project)?;
+            effects.tell(format!("{git_ref} is at {at}: tenant {name} reads its configuration again"));
         }
         Ok(())
+    }
+
+    /// Returns whether a commit has this tree; a forge that does not say so has not said it.
+    async fn is_tree(&self, event: &ForgeEvent, commit: &Oid, tree: &Oid) -> bool {
+        let Ok(forge) = self.forge(&event.connection) else { return false };
+        match forge.read_commit(&event.project, commit).await {
+            Ok(facts) => facts.commit.tree == *tree,
+            Err(error) => {
+                tracing::info!(%error, "a pushed commit could not be read; its configuration is read again");
+                false
+            }
+        }
     }
 
     async fn end(

@@ -9,7 +9,7 @@ use sluice_model::git::{BranchKey, Commit, Oid};
 use sluice_records::codec::{decode, get, with_body};
 use sluice_records::landing;
 use sluice_runtime::batch::{Heard, LookError};
-use sluice_runtime::record::{Due, Record};
+use sluice_runtime::record::{Due, Record, Write as RecordWrite};
 use sluice_runtime::{Commit as Write, Saved, cell};
 
 impl Reporter {
@@ -57,9 +57,11 @@ impl Reporter {
         if tip.tree != order.base.tree {
             return self.end(record, order, LandingEnd::BaseMoved { tip }).await;
         }
-        // The intent first: whoever finds it after a crash reads the forge before asking again.
+        // The intent first: whoever finds it after a crash reads the forge before asking again. With it goes what tells intake
+        // that the push to come brings no configuration.
+        let harmless = landing::put_harmless(&order, &tip, self.ports.clock.now())?;
         order.state = LandingState::Attempting { tip };
-        let Some(record) = self.save(record, &order, false).await? else {
+        let Some(record) = self.save(record, &order, harmless).await? else {
             return Err(LookError::Again("somebody else carries out the same landing".to_owned()));
         };
         match forge.merge(&order.change, order.mode, &message(&order, &facts.title)).await {
@@ -107,19 +109,26 @@ impl Reporter {
     async fn end(&self, record: Record, mut order: Landing, end: LandingEnd) -> Result<(), LookError> {
         tracing::info!(change = %order.change, end = ?end, "a landing ends");
         order.state = LandingState::Ended { end, at: self.ports.clock.now() };
-        match self.save(record, &order, true).await? {
+        match self.save(record, &order, None).await? {
             Some(_) => Ok(()),
             None => Err(LookError::Again("somebody else carries out the same landing".to_owned())),
         }
     }
 
-    /// Writes how far a landing is; `None` when somebody else was faster.
-    async fn save(&self, record: Record, order: &Landing, ended: bool) -> Result<Option<Record>, LookError> {
+    /// Writes how far a landing is, with one more record; `None` when somebody else was faster.
+    async fn save(
+        &self,
+        record: Record,
+        order: &Landing,
+        with: Option<RecordWrite>,
+    ) -> Result<Option<Record>, LookError> {
+        let ended = matches!(order.state, LandingState::Ended { .. });
         let at = self.ports.clock.now().plus_seconds(60);
         let due = (!ended).then(|| Due { at, poke: landing::poke(order) });
         let pokes = if ended { vec![landing::tell(&order.queue)] } else { Vec::new() };
         let head = with_body(record, order)?;
-        match cell::commit_and_send(&self.ports, Write { head, others: Vec::new(), pokes, due }).await? {
+        match cell::commit_and_send(&self.ports, Write { head, others: with.into_iter().collect(), pokes, due }).await?
+        {
             Saved::Yes(record) => Ok(Some(record)),
             Saved::Stale => Ok(None),
         }

@@ -1,5 +1,6 @@
 //! The forge as a Rust value: starting, stopping, and doing by hand what people do on a forge.
 
+use crate::busy::{self, Busy};
 use crate::engine::{Edits, Engine, NewPull, NewReview, statuses_of};
 use crate::error::ApiError;
 use crate::faults::{Aim, Fault, Times};
@@ -126,6 +127,7 @@ pub struct Forge {
     stop: Option<oneshot::Sender<()>>,
     server: Option<JoinHandle<()>>,
     sender: JoinHandle<()>,
+    busy: Busy,
 }
 
 impl Forge {
@@ -141,7 +143,9 @@ impl Forge {
         let engine = Arc::new(Engine::new(root, format!("http://{address}"), store, accounts, first_hook));
         engine.recover().await.map_err(StartError::Recovery)?;
         let (stop, stopped) = oneshot::channel::<()>();
-        let router = api::router(engine.clone());
+        let busy = Busy::default();
+        let count = axum::middleware::from_fn_with_state(busy.clone(), busy::count);
+        let router = api::router(engine.clone()).layer(count);
         let server = tokio::spawn(async move {
             let until = async { drop(stopped.await) };
             if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(until).await {
@@ -149,7 +153,7 @@ impl Forge {
             }
         });
         let sender = tokio::spawn(hooks::deliver(engine.clone()));
-        Ok(Self { engine, address, stop: Some(stop), server: Some(server), sender })
+        Ok(Self { engine, address, stop: Some(stop), server: Some(server), sender, busy })
     }
 
     /// Stops the forge: answers what was asked, sends no further webhooks.
@@ -159,6 +163,11 @@ impl Forge {
             // The task only ends by itself or by a panic that was reported already.
             let _ = server.await;
         }
+    }
+
+    /// Returns for how long at least one request was being answered since it started: the forge's own time.
+    pub fn busy(&self) -> std::time::Duration {
+        self.busy.so_far()
     }
 
     /// Returns where it listens.

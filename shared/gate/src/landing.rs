@@ -22,10 +22,17 @@ pub struct Landing {
     pub base: Commit,
     /// What the branch must become: its tree decides.
     pub tested: Commit,
+    /// Whether that changes what the tenant reads as configuration.
+    #[serde(default = "unknown_is_yes")]
+    pub configures: bool,
     /// When it was wanted.
     pub wanted_at: Timestamp,
     /// How far it is.
     pub state: LandingState,
+}
+
+fn unknown_is_yes() -> bool {
+    true
 }
 
 /// How far a landing is.

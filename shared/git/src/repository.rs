@@ -24,6 +24,8 @@ pub struct Repository {
     pub(crate) project: ProjectName,
     pub(crate) git: gix::Repository,
     dir: PathBuf,
+    /// Indexes of packs that were asked what they hold; a pack never changes under its name.
+    indexes: BTreeMap<PackName, gix::odb::pack::index::File>,
 }
 
 impl std::fmt::Debug for Repository {
@@ -37,7 +39,7 @@ impl Repository {
     pub fn open(project: &ProjectName, dir: &Path) -> Result<Self, PackError> {
         create(project, dir)?;
         let git = open_git(project, dir)?.with_object_memory();
-        Ok(Self { project: project.clone(), git, dir: dir.to_owned() })
+        Ok(Self { project: project.clone(), git, dir: dir.to_owned(), indexes: BTreeMap::new() })
     }
 
     /// Returns the project.
@@ -84,6 +86,11 @@ impl Repository {
         Ok(name)
     }
 
+    /// Looks for packs that others put into the directory.
+    pub fn refresh(&mut self) -> Result<(), PackError> {
+        self.reload()
+    }
+
     /// Tells whether an object is held, in a pack or in memory.
     pub fn has(&self, object: &Oid) -> bool {
         self.id(object).is_ok_and(|id| self.git.objects.exists(&id))
@@ -122,25 +129,25 @@ impl Repository {
             &never,
         )
         .map_err(|source| failed(source.into()))?;
-        self.reload()?;
+        // Whoever opens the directory finds the pack; here memory holds what is in it.
         Ok(made)
     }
 
     /// Collects objects by walking from `tips` as far as `base` does not hold them: what else lies here is of no use to others.
     fn objects_beyond(
-        &self,
+        &mut self,
         tips: &[Oid],
         base: &[PackName],
     ) -> Result<BTreeMap<ObjectId, (Kind, Vec<u8>)>, PackError> {
-        let failed = |source: Cause| PackError::Engine {
-            project: self.project.clone(),
-            doing: "collect merged objects",
-            source,
-        };
-        let dir = self.pack_dir();
-        let index =
-            |name: &PackName| gix::odb::pack::index::File::at(dir.join(format!("{name}.idx")), gix::hash::Kind::Sha1);
-        let base: Vec<_> = base.iter().map(index).collect::<Result<_, _>>().map_err(|source| failed(source.into()))?;
+        let project = self.project.clone();
+        let failed =
+            |source: Cause| PackError::Engine { project: project.clone(), doing: "collect merged objects", source };
+        for name in base.iter().filter(|name| !self.indexes.contains_key(*name)).collect::<Vec<_>>() {
+            let path = self.pack_dir().join(format!("{name}.idx"));
+            let index = gix::odb::pack::index::File::at(path, gix::hash::Kind::Sha1);
+            self.indexes.insert(name.clone(), index.map_err(|source| failed(source.into()))?);
+        }
+        let base: Vec<_> = base.iter().filter_map(|name| self.indexes.get(name)).collect();
         let mut found = BTreeMap::new();
         let mut ahead = Vec::new();
         for tip in tips {

@@ -1,9 +1,12 @@
 //! A landing: ordered by the gate, carried out and ended by the reporter.
 
 use crate::codec::{encode_first, expiry};
+use serde::{Deserialize, Serialize};
 use sluice_gate::Landing;
+use sluice_model::git::{BranchKey, Commit, Oid};
+use sluice_model::name::escape;
 use sluice_model::poke::Poke;
-use sluice_model::{ItemId, QueueKey};
+use sluice_model::{ItemId, QueueKey, TenantName, Timestamp};
 use sluice_runtime::PortError;
 use sluice_runtime::record::{Due, Expect, Key, Write};
 
@@ -39,6 +42,38 @@ pub fn put(landing: &Landing) -> Result<Write, PortError> {
     record.look_at = Some(at);
     record.expires_at = Some(expiry(landing.wanted_at));
     Ok(Write::Put { record, expect: Expect::Absent })
+}
+
+/// What a landing is about to make of a branch, where that changes nothing that its tenant reads as configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Harmless {
+    /// The tenant that tested it; another one may read other files.
+    pub tenant: TenantName,
+    /// The tree that the branch will have.
+    pub tree: Oid,
+}
+
+/// Returns the key of what a landing makes of a branch, from the commit where the branch was.
+pub fn harmless_key(branch: &BranchKey, from: &Oid) -> Key {
+    let at = format!("{}@{}", escape(branch.project.as_str()), escape(branch.branch.as_str()));
+    Key::new(format!("landing-of#{at}"), from.as_str())
+}
+
+/// Returns the write that goes with the intent of a landing from `tip`; `None` when it touches configuration.
+///
+/// Whoever sees the branch go from this commit to a commit with this tree need not read its configuration again.
+///
+/// # Errors
+/// When it is too large.
+pub fn put_harmless(landing: &Landing, tip: &Commit, now: Timestamp) -> Result<Option<Write>, PortError> {
+    if landing.configures {
+        return Ok(None);
+    }
+    let branch = BranchKey { project: landing.change.key.project.clone(), branch: landing.change.branch.clone() };
+    let harmless = Harmless { tenant: landing.queue.tenant.clone(), tree: landing.tested.tree.clone() };
+    let mut record = encode_first(harmless_key(&branch, &tip.id), &harmless)?;
+    record.expires_at = Some(expiry(now));
+    Ok(Some(Write::Put { record, expect: Expect::Anything }))
 }
 
 /// Returns the poke that tells the queue.

@@ -1,8 +1,8 @@
-//! A repository's packs: which there are (a record), where they lie (objects), and which this machine holds (a directory).
+//! A repository's packs: which there are (a record) and where they lie (objects).
 
 use crate::ReposError;
 use bytes::Bytes;
-use sluice_git::{NewPack, Repository, keys};
+use sluice_git::{NewPack, keys};
 use sluice_model::ProjectName;
 use sluice_model::git::Oid;
 use sluice_records::codec::{decode, encode, get, with_body};
@@ -17,37 +17,20 @@ const TIPS_MAX: usize = 64;
 /// Tries to append to the list before the message has to come again.
 const APPEND_TRIES: u32 = 8;
 
-/// Downloads the packs that are listed and not held.
-pub(crate) async fn hold(ports: &Ports, dir: &Path, project: &ProjectName, packs: &[String]) -> Result<(), ReposError> {
-    for key in packs {
-        let Some(name) = keys::pack_of(key) else {
-            return Err(ReposError::Unknown(format!("{key} is no key of a pack")));
-        };
-        let (opened, held) = (project.clone(), dir.to_owned());
-        let has = blocking(move || Ok(open(&opened, &held)?.has_pack(&name))).await?;
-        if has {
-            continue;
-        }
-        let index_key = format!("{}.idx", key.trim_end_matches(".pack"));
-        let (pack, index) = (object(ports, key).await?, object(ports, &index_key).await?);
-        let (opened, held) = (project.clone(), dir.to_owned());
-        blocking(move || open(&opened, &held)?.add_pack(&pack, &index).map(|_| ()).map_err(unknown)).await?;
-    }
-    Ok(())
-}
-
 /// Uploads a new pack and returns its key.
 pub(crate) async fn upload(ports: &Ports, project: &ProjectName, pack: &NewPack) -> Result<String, ReposError> {
     let key = keys::pack(project, &pack.name);
     let index_key = keys::index(project, &pack.name);
-    // The index last: whoever finds it finds the pack.
-    for (key, path) in [(&key, &pack.pack), (&index_key, &pack.index)] {
-        let bytes = tokio::fs::read(path)
-            .await
-            .map_err(|error| ReposError::Unknown(format!("read {}: {error}", path.display())))?;
-        ports.objects.put(key, Bytes::from(bytes), PutMode::Always, "application/octet-stream").await?;
-    }
+    // Side by side: nobody looks for either before a record names them, and none does before both are there.
+    tokio::try_join!(put(ports, &key, &pack.pack), put(ports, &index_key, &pack.index))?;
     Ok(key)
+}
+
+async fn put(ports: &Ports, key: &str, path: &Path) -> Result<(), ReposError> {
+    let read = tokio::fs::read(path).await;
+    let bytes = read.map_err(|error| ReposError::Unknown(format!("read {}: {error}", path.display())))?;
+    ports.objects.put(key, Bytes::from(bytes), PutMode::Always, "application/octet-stream").await?;
+    Ok(())
 }
 
 /// Reads which packs make up a repository and which tips were fetched last.
@@ -62,7 +45,7 @@ pub(crate) async fn append(
     project: &ProjectName,
     packs: &[String],
     tips: &[Oid],
-) -> Result<Vec<String>, ReposError> {
+) -> Result<repository::Repository, ReposError> {
     for _ in 0..APPEND_TRIES {
         let found = get(ports, &repository::key(project)).await?;
         let mut list: repository::Repository =
@@ -76,7 +59,7 @@ pub(crate) async fn append(
         let surplus = list.tips.len().saturating_sub(TIPS_MAX);
         list.tips.drain(..surplus);
         if list == before {
-            return Ok(list.packs);
+            return Ok(list);
         }
         let head = match found {
             Some(record) => with_body(record, &list)?,
@@ -84,7 +67,7 @@ pub(crate) async fn append(
         };
         let plan = Commit { head, others: Vec::new(), pokes: Vec::new(), due: None };
         if let Saved::Yes(_) = cell::commit(ports, plan).await? {
-            return Ok(list.packs);
+            return Ok(list);
         }
     }
     Err(ReposError::Unknown(format!("too many others write the list of {project}'s packs at once")))
@@ -97,10 +80,6 @@ pub(crate) async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|error| ReposError::Unknown(format!("git work did not end: {error}")))?
-}
-
-pub(crate) fn open(project: &ProjectName, dir: &Path) -> Result<Repository, ReposError> {
-    Repository::open(project, dir).map_err(unknown)
 }
 
 pub(crate) fn dir_of(root: &Path, project: &ProjectName) -> PathBuf {
@@ -118,7 +97,7 @@ pub(crate) fn unknown(error: impl std::error::Error) -> ReposError {
     ReposError::Unknown(text)
 }
 
-async fn object(ports: &Ports, key: &str) -> Result<Bytes, ReposError> {
+pub(crate) async fn object(ports: &Ports, key: &str) -> Result<Bytes, ReposError> {
     let found = ports.objects.get(key).await?;
     found
         .map(|object| object.bytes)

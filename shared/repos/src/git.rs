@@ -1,11 +1,12 @@
 //! Real git: forges over HTTP, packs in object storage, a cache directory that may be empty at any time.
 
-use crate::cache::{append, blocking, dir_of, hold, listed, open, unknown, upload};
+use crate::cache::{dir_of, unknown, upload};
+use crate::shelf::{From, Shelf, names_of};
 use crate::{Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError, is_configuration};
 use async_trait::async_trait;
 use sluice_git::{
-    Credential, FetchError, FetchLimits, FetchRequest, Found, Merge, MergeOutcome, NewPack, ReadLimits, RemoteRef,
-    Repository, Want, keys,
+    Credential, FetchError, FetchLimits, Found, Merge, MergeOutcome, NewPack, PackName, ReadLimits, RemoteRef,
+    Repository, Want,
 };
 use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
 use sluice_model::{BranchName, ConnectionName, ProjectName};
@@ -13,6 +14,12 @@ use sluice_runtime::Ports;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// Packs of one tested state beyond those of its repository; then they become one.
+const CHAIN_MAX: usize = 12;
+
+/// Repositories that are kept open.
+const SHELVES_MAX: usize = 64;
 
 /// Paths of one change that are told; more count as "any".
 const FILES_MAX: usize = 5_000;
@@ -27,132 +34,117 @@ pub struct Remote {
 }
 
 /// Repositories of real forges.
+///
+/// Merges of one repository run side by side; a fetch is one at a time. A merge asks the forge only for what is not held:
+/// the head of a change that was merged before is, and so is the state of an item ahead.
 pub struct GitRepos {
     ports: Ports,
     remotes: BTreeMap<ConnectionName, Remote>,
     dir: PathBuf,
-    busy: Mutex<BTreeMap<ProjectName, Arc<tokio::sync::Mutex<()>>>>,
+    shelves: Mutex<BTreeMap<ProjectName, Arc<Shelf>>>,
 }
 
 impl GitRepos {
     /// Makes repositories that are cached below `dir`.
     pub fn new(ports: Ports, remotes: BTreeMap<ConnectionName, Remote>, dir: PathBuf) -> Self {
-        Self { ports, remotes, dir, busy: Mutex::new(BTreeMap::new()) }
+        Self { ports, remotes, dir, shelves: Mutex::new(BTreeMap::new()) }
     }
 
-    fn remote(&self, project: &ProjectAt) -> Result<(String, Option<Credential>), ReposError> {
+    fn remote(&self, project: &ProjectAt) -> Result<From, ReposError> {
         let remote = self
             .remotes
             .get(&project.connection)
             .ok_or_else(|| ReposError::Unknown(format!("the connection {} is not configured", project.connection)))?;
-        Ok((format!("{}/{}", remote.git_url.trim_end_matches('/'), project.project.name()), remote.credential.clone()))
+        let url = format!("{}/{}", remote.git_url.trim_end_matches('/'), project.project.name());
+        Ok(From { url, credential: remote.credential.clone() })
     }
 
-    /// One at a time per repository: two fetches of the same objects would upload them twice.
-    fn turn(&self, project: &ProjectName) -> Arc<tokio::sync::Mutex<()>> {
-        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        busy.entry(project.clone()).or_default().clone()
-    }
-
-    /// Fetches what is not held, uploads what came, and returns the refs with every pack the repository has now.
-    async fn fetch(&self, at: &ProjectAt, wants: Vec<Want>) -> Result<(Vec<RemoteRef>, Vec<String>), ReposError> {
-        let list = listed(&self.ports, &at.project).await?;
-        let dir = dir_of(&self.dir, &at.project);
-        hold(&self.ports, &dir, &at.project, &list.packs).await?;
-        let (url, credential) = self.remote(at)?;
-        let (project, haves) = (at.project.clone(), list.tips.clone());
-        let fetched = blocking(move || {
-            let mut repository = open(&project, &dir)?;
-            let limits = FetchLimits::default();
-            let request =
-                FetchRequest { url: &url, credential: credential.as_ref(), wants: &wants, haves: &haves, limits };
-            repository.fetch(&request).map_err(gone_or_unknown)
-        })
-        .await?;
-        if fetched.packs.is_empty() {
-            return Ok((fetched.refs, list.packs));
+    fn shelf(&self, project: &ProjectName) -> Arc<Shelf> {
+        let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
+        if shelves.len() >= SHELVES_MAX && !shelves.contains_key(project) {
+            shelves.pop_first();
         }
-        let mut packs = Vec::new();
-        for pack in &fetched.packs {
-            packs.push(upload(&self.ports, &at.project, pack).await?);
-        }
-        let tips: Vec<Oid> = fetched.refs.iter().map(|found| found.commit().clone()).collect();
-        let packs = append(&self.ports, &at.project, &packs, &tips).await?;
-        Ok((fetched.refs, packs))
+        let new = || Arc::new(Shelf::new(project.clone(), dir_of(&self.dir, project)));
+        shelves.entry(project.clone()).or_insert_with(new).clone()
     }
 
-    async fn tip_state(
+    /// Fetches a branch's tip, and more with it.
+    async fn fetch_tip(
         &self,
+        shelf: &Shelf,
         at: &ProjectAt,
         branch: &BranchName,
         more: Option<Want>,
-    ) -> Result<BranchState, ReposError> {
+    ) -> Result<Commit, ReposError> {
         let name = format!("refs/heads/{branch}");
-        let mut wants = vec![Want::Ref(name.clone())];
-        wants.extend(more);
-        let (refs, packs) = self.fetch(at, wants).await?;
+        let wants = std::iter::once(Want::Ref(name.clone())).chain(more).collect();
+        let refs = shelf.fetch(&self.ports, &self.remote(at)?, wants).await?;
         let tip = refs.iter().find(|found| found.name == name).map(|found| found.commit().clone());
         let Some(tip) = tip else { return Err(ReposError::Gone(format!("{} has no branch {branch}", at.project))) };
-        let (project, dir) = (at.project.clone(), dir_of(&self.dir, &at.project));
-        let commit = blocking(move || open(&project, &dir)?.commit(&tip).map_err(unknown)).await?.commit;
-        let branch = BranchKey { project: at.project.clone(), branch: branch.clone() };
-        Ok(BranchState { branch, base: commit.clone(), result: commit, packs })
+        shelf.with(move |repository| Ok(repository.commit(&tip).map_err(unknown)?.commit)).await
     }
 }
 
 #[async_trait]
 impl Repos for GitRepos {
     async fn branches(&self, at: &ProjectAt) -> Result<Vec<(BranchName, Oid)>, ReposError> {
-        let (url, credential) = self.remote(at)?;
-        let (project, dir) = (at.project.clone(), dir_of(&self.dir, &at.project));
-        blocking(move || {
-            let repository = open(&project, &dir)?;
-            let limits = FetchLimits { timeout_seconds: 30, ..FetchLimits::default() };
-            let refs =
-                repository.ls_refs(&url, credential.as_ref(), &["refs/heads/"], limits).map_err(gone_or_unknown)?;
-            let named = |found: &RemoteRef| {
-                Some((BranchName::from(found.name.strip_prefix("refs/heads/")?), found.commit().clone()))
-            };
-            Ok(refs.iter().filter_map(named).collect())
-        })
-        .await
+        let from = self.remote(at)?;
+        self.shelf(&at.project)
+            .with(move |repository| {
+                let limits = FetchLimits { timeout_seconds: 30, ..FetchLimits::default() };
+                let refs = repository.ls_refs(&from.url, from.credential.as_ref(), &["refs/heads/"], limits);
+                let named = |found: &RemoteRef| {
+                    Some((BranchName::from(found.name.strip_prefix("refs/heads/")?), found.commit().clone()))
+                };
+                Ok(refs.map_err(gone_or_unknown)?.iter().filter_map(named).collect())
+            })
+            .await
     }
 
     async fn tip(&self, at: &ProjectAt, branch: &BranchName) -> Result<BranchState, ReposError> {
-        let turn = self.turn(&at.project);
-        let _turn = turn.lock().await;
-        self.tip_state(at, branch, None).await
+        let shelf = self.shelf(&at.project);
+        let tip = self.fetch_tip(&shelf, at, branch, None).await?;
+        let packs = shelf.packs_with(&self.ports, &tip.id).await?;
+        let branch = BranchKey { project: at.project.clone(), branch: branch.clone() };
+        Ok(BranchState { branch, base: tip.clone(), result: tip, packs })
     }
 
     async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError> {
         let at = ProjectAt { connection: ask.connection.clone(), project: ask.branch.project.clone() };
-        let turn = self.turn(&at.project);
-        let _turn = turn.lock().await;
-        let head = Want::Commit(ask.head.clone());
-        let onto = match &ask.onto {
-            None => self.tip_state(&at, &ask.branch.branch, Some(head)).await?,
+        let shelf = self.shelf(&at.project);
+        let (base, start, packs) = match &ask.onto {
+            None => {
+                let head = Want::Commit(ask.head.clone());
+                let tip = self.fetch_tip(&shelf, &at, &ask.branch.branch, Some(head)).await?;
+                // What of the tip no listed pack holds goes into the pack of the merge.
+                (tip.clone(), tip, shelf.list(&self.ports).await?.packs)
+            }
             Some(state) => {
-                let (_, packs) = self.fetch(&at, vec![head]).await?;
-                let mut state = state.clone();
-                state.packs.extend(packs.into_iter().filter(|pack| !state.packs.contains(pack)).collect::<Vec<_>>());
-                hold(&self.ports, &dir_of(&self.dir, &at.project), &at.project, &state.packs).await?;
-                state
+                shelf.hold(&self.ports, &state.packs).await?;
+                shelf.need(&self.ports, &self.remote(&at)?, &ask.head).await?;
+                let mut packs = state.packs.clone();
+                let listed = shelf.list(&self.ports).await?.packs;
+                if packs.len() > listed.len() + CHAIN_MAX {
+                    shelf.hold(&self.ports, &listed).await?;
+                    packs = listed;
+                }
+                (state.base.clone(), state.result.clone(), packs)
             }
         };
-        let (project, dir, ask_again) = (at.project.clone(), dir_of(&self.dir, &at.project), ask.clone());
-        let (start, packs) = (onto.result.clone(), onto.packs.clone());
-        let made = blocking(move || merge_here(&project, &dir, &ask_again, &start, &packs)).await?;
+        let (ask_again, names) = (ask.clone(), names_of(&packs)?);
+        let made = shelf.with(move |repository| merge_here(repository, &ask_again, &start, &names)).await?;
         match made {
             Made::Conflict(detail) => Ok(MergeAnswer::Conflict { detail }),
             Made::Merged { result, pack, files } => {
-                let mut packs = onto.packs;
+                let mut packs = packs;
                 if let Some(pack) = pack {
+                    shelf.added(1);
                     let key = upload(&self.ports, &at.project, &pack).await?;
                     if !packs.contains(&key) {
                         packs.push(key);
                     }
                 }
-                let state = BranchState { branch: ask.branch.clone(), base: onto.base, result, packs };
+                let state = BranchState { branch: ask.branch.clone(), base, result, packs };
                 Ok(MergeAnswer::Merged { state, files })
             }
         }
@@ -165,29 +157,25 @@ impl Repos for GitRepos {
         state: Option<&BranchState>,
         extra: &[String],
     ) -> Result<Files, ReposError> {
-        let turn = self.turn(&at.project);
-        let _turn = turn.lock().await;
-        let dir = dir_of(&self.dir, &at.project);
+        let shelf = self.shelf(&at.project);
         match state {
-            Some(state) => hold(&self.ports, &dir, &at.project, &state.packs).await?,
-            None => {
-                self.fetch(at, vec![Want::Commit(commit.clone())]).await?;
-            }
+            Some(state) => shelf.hold(&self.ports, &state.packs).await?,
+            None => shelf.need(&self.ports, &self.remote(at)?, commit).await?,
         }
-        let (project, commit, extra) = (at.project.clone(), commit.clone(), extra.to_vec());
-        blocking(move || {
-            let repository = open(&project, &dir)?;
-            let wanted = |found: Found, path: &str| match found {
-                Found::File => is_configuration(path, &extra),
-                Found::Directory => {
-                    let inside =
-                        |dir: &str| dir.starts_with(&format!("{path}/")) || format!("{path}/").starts_with(dir);
-                    inside("zuul.d/") || inside(".zuul.d/") || extra.iter().any(|extra| inside(extra))
-                }
-            };
-            repository.read_files(&commit, &wanted, ReadLimits::default()).map_err(unknown)
-        })
-        .await
+        let (commit, extra) = (commit.clone(), extra.to_vec());
+        shelf
+            .with(move |repository| {
+                let wanted = |found: Found, path: &str| match found {
+                    Found::File => is_configuration(path, &extra),
+                    Found::Directory => {
+                        let inside =
+                            |dir: &str| dir.starts_with(&format!("{path}/")) || format!("{path}/").starts_with(dir);
+                        inside("zuul.d/") || inside(".zuul.d/") || extra.iter().any(|extra| inside(extra))
+                    }
+                };
+                repository.read_files(&commit, &wanted, ReadLimits::default()).map_err(unknown)
+            })
+            .await
     }
 }
 
@@ -196,16 +184,14 @@ enum Made {
     Conflict(String),
 }
 
-/// Merges in the cache. The pack that is made completes `packs`, whatever else the cache holds: other states' packs are not
-/// listed for this one, so whoever builds it does not have them.
+/// Merges in the cache. The pack that is made completes `packs`, whatever else the cache holds: other states' packs, and what
+/// was fetched and is not listed, are not named for this one, so whoever builds it does not have them.
 fn merge_here(
-    project: &ProjectName,
-    dir: &std::path::Path,
+    repository: &mut Repository,
     ask: &MergeAsk,
     onto: &Commit,
-    packs: &[String],
+    packs: &[PackName],
 ) -> Result<Made, ReposError> {
-    let mut repository = open(project, dir)?;
     let merge = Merge { ours: &onto.id, theirs: &ask.head, mode: ask.mode, message: &ask.message };
     let result = match repository.merge(merge).map_err(unknown)? {
         MergeOutcome::Merged(merged) => merged.commit,
@@ -215,9 +201,8 @@ fn merge_here(
             return Ok(Made::Conflict("its history has nothing in common with the branch".to_owned()));
         }
     };
-    let files = touched(&repository, &onto.id, &ask.head)?;
-    let names: Vec<_> = packs.iter().filter_map(|key| keys::pack_of(key)).collect();
-    let pack = repository.pack_objects_beyond(std::slice::from_ref(&result.id), &names).map_err(unknown)?;
+    let files = touched(repository, &onto.id, &ask.head)?;
+    let pack = repository.pack_objects_beyond(std::slice::from_ref(&result.id), packs).map_err(unknown)?;
     Ok(Made::Merged { result, pack, files })
 }
 
@@ -227,7 +212,7 @@ fn touched(repository: &Repository, onto: &Oid, head: &Oid) -> Result<Option<Vec
     Ok(repository.changed_files(&base, head, FILES_MAX).ok())
 }
 
-fn gone_or_unknown(error: FetchError) -> ReposError {
+pub(crate) fn gone_or_unknown(error: FetchError) -> ReposError {
     match &error {
         FetchError::Gone { .. } | FetchError::NoRepository { .. } => ReposError::Gone(error.to_string()),
         _ => unknown(error),

@@ -5,6 +5,7 @@
 
 mod cache;
 mod git;
+mod shelf;
 
 pub use git::{GitRepos, Remote};
 

@@ -1,12 +1,9 @@
 //! Counts the calls of one change with three jobs, by function and operation, on a house that has seen such a change before.
 
-use crate::house::{Ends, EventSources, House, Parts, Signed};
+use crate::house::{Ends, EventSources, House, Parts, signed};
 use crate::sample::{self, Nodes};
 use crate::{clocked, money};
-use bytes::Bytes;
-use http::HeaderMap;
-use sluice_forge::webhook::sign;
-use sluice_forge::{Forge, Secret};
+use sluice_forge::Forge;
 use sluice_memory::{Calls, Used};
 use sluice_model::ProjectName;
 use sluice_model::change::ChangeKey;
@@ -65,15 +62,6 @@ impl Played {
             kept.facts.statuses.iter().any(|status| status.context == context && status.state == state)
         })
     }
-}
-
-fn signed(id: &str, event: &str, body: Vec<u8>) -> Signed {
-    let mut headers = HeaderMap::new();
-    let signature = sign(&Secret::new(crate::house::WEBHOOK_SECRET), &body);
-    for (name, value) in [("x-github-delivery", id), ("x-github-event", event), ("x-hub-signature-256", &signature)] {
-        headers.insert(name, value.parse().unwrap());
-    }
-    Signed { headers, body: Bytes::from(body) }
 }
 
 /// The calls of one stage of a change.

@@ -9,7 +9,8 @@ use http::HeaderMap;
 use sluice_cloud::Site as CloudSite;
 use sluice_config::connection::Driver;
 use sluice_executor::service::{Executor, Options};
-use sluice_forge::Forge;
+use sluice_forge::webhook::sign;
+use sluice_forge::{Forge, Secret};
 use sluice_gate_function::Gate;
 use sluice_intake::Intake;
 use sluice_launcher::{Cloud, Launcher};
@@ -51,6 +52,16 @@ pub struct Signed {
     pub headers: HeaderMap,
     /// Its body.
     pub body: Bytes,
+}
+
+/// Signs a webhook as a forge does.
+pub fn signed(id: &str, event: &str, body: Vec<u8>) -> Signed {
+    let mut headers = HeaderMap::new();
+    let signature = sign(&Secret::new(WEBHOOK_SECRET), &body);
+    for (name, value) in [("x-github-delivery", id), ("x-github-event", event), ("x-hub-signature-256", &signature)] {
+        headers.insert(name, value.parse().unwrap());
+    }
+    Signed { headers, body: Bytes::from(body) }
 }
 
 /// Where webhooks come from.
@@ -332,7 +343,8 @@ impl Entropy for Noted {
     }
 }
 
-async fn configure(ports: &Ports, main_yaml: &str, git_url: &str) {
+/// Stores the main configuration and the connections.
+pub async fn configure(ports: &Ports, main_yaml: &str, git_url: &str) {
     let context = connection::seal_context(&"github".into(), "webhook-secret");
     let secret = connection::seal(ports, &context, WEBHOOK_SECRET).await.unwrap();
     let github = Connection {

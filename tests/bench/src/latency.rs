@@ -8,7 +8,7 @@ use sluice_model::poke::Queue;
 use std::time::{Duration, Instant};
 
 /// Changes before the first that is timed.
-const WARM_UP: u64 = 5;
+pub const WARM_UP: u64 = 5;
 /// Changes that are timed.
 pub const SAMPLES: u64 = 50;
 
@@ -43,7 +43,7 @@ pub async fn measure(nodes: Nodes) -> Latency {
         }
         played.house.rest().await;
     }
-    Latency { node_request: spread(requests), build_request: spread(builds) }
+    Latency { node_request: Spread::of(requests), build_request: Spread::of(builds) }
 }
 
 async fn one(played: &mut Played, number: u64) -> (Duration, Duration) {
@@ -73,7 +73,10 @@ fn outside_time(outside: &Stopwatch) -> Duration {
     outside.covered("forge") + outside.covered("git")
 }
 
-fn spread(mut samples: Vec<Duration>) -> Spread {
-    samples.sort();
-    Spread { median: samples[samples.len() / 2], high: samples[samples.len() * 95 / 100] }
+impl Spread {
+    /// Returns how these lie; there is at least one.
+    pub fn of(mut samples: Vec<Duration>) -> Self {
+        samples.sort();
+        Self { median: samples[samples.len() / 2], high: samples[samples.len() * 95 / 100] }
+    }
 }

@@ -23,12 +23,21 @@ pub enum Nodes {
 
 /// Returns the files of the repositories: project, path, text.
 pub fn repositories(nodes: Nodes) -> [(&'static str, &'static str, String); 2] {
-    let supply = match nodes {
-        Nodes::Warm => warm(),
+    // Six: two changes' worth.
+    supplied(&match nodes {
+        Nodes::Warm => warm(6),
         Nodes::Cold => cloud(300),
-    };
+    })
+}
+
+/// Returns the files of the repositories with so many nodes that stand there.
+pub fn repositories_with(nodes: u32) -> [(&'static str, &'static str, String); 2] {
+    supplied(&warm(nodes))
+}
+
+fn supplied(supply: &str) -> [(&'static str, &'static str, String); 2] {
     [
-        ("org/config", "zuul.yaml", [PIPELINES, BASE, JOBS, COMMON, &supply].concat()),
+        ("org/config", "zuul.yaml", [PIPELINES, BASE, JOBS, COMMON, supply].concat()),
         ("org/one", ".zuul.yaml", PROJECT.to_owned()),
     ]
 }
@@ -48,12 +57,11 @@ const JOBS: &str = "
 - job: {name: three, run: playbooks/three.yaml}
 ";
 
-/// Six nodes that stand there: two changes' worth.
-fn warm() -> String {
+fn warm(nodes: u32) -> String {
     let node = |number: u32| {
         format!("{{name: n{number}.example.com, labels: [small], host-key: ssh-ed25519 AAAA, username: zuul}}")
     };
-    let nodes: Vec<String> = (1..=6).map(node).collect();
+    let nodes: Vec<String> = (1..=nodes).map(node).collect();
     format!(
         "- label: {{name: small}}\n- section: {{name: here, connection: null, nodes: [{}]}}\n- provider: {{name: main, section: here, include-all-node-labels: true}}\n",
         nodes.join(", ")

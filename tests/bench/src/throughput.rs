@@ -2,6 +2,9 @@
 //!
 //! Everything runs in one thread, one batch after another: functions run side by side on AWS, so this is a lower bound of
 //! the rate, and the time of the gate's own function its upper one.
+//!
+//! The forge of this machine starts git processes for what it answers. It counts the time during which it answers anything,
+//! API and git over HTTP alike, and that time is left out: it is the forge's own.
 
 use crate::clocked::{ClockedForge, ClockedRepos, Stopwatch};
 use crate::count::Played;
@@ -31,7 +34,7 @@ pub struct Rate {
     pub asked: u64,
     /// How many had landed when it ended.
     pub landed: u64,
-    /// From the first approval to the last landing.
+    /// From the first approval being known to the last landing.
     pub wall: Duration,
     /// Processor time of this process; a forge that runs in it is included, its git processes are not.
     pub processor: Duration,
@@ -39,7 +42,7 @@ pub struct Rate {
     pub functions: Times,
     /// By call of the forge and of repositories.
     pub outside: Times,
-    /// For how long at least one call of the forge was open.
+    /// The forge's own time: for how long it was answering at least one request.
     pub forge: Duration,
     /// For how long git worked on at least one repository, fetching included.
     pub git: Duration,
@@ -73,7 +76,8 @@ pub async fn own(changes: u64) -> Rate {
         played.forge.approve(key);
     }
     let (forge, outside) = (played.forge.clone(), played.outside.clone());
-    measure(&mut played.house, &outside, changes, || forge.merges().len() as u64).await
+    let forge_time = || outside.covered("forge");
+    measure(&mut played.house, &outside, changes, || forge.merges().len() as u64, forge_time).await
 }
 
 /// Measures with real repositories: a forge on this machine, its REST API, and merges by git.
@@ -115,14 +119,21 @@ pub async fn real(changes: u64) -> Rate {
         forge.pulls("org/one").unwrap().iter().filter(|pull| matches!(pull.state, PullState::Merged { .. })).count()
             as u64
     };
-    measure(&mut house, &outside, changes, landed).await
+    measure(&mut house, &outside, changes, landed, || forge.busy()).await
 }
 
-async fn measure(house: &mut House, outside: &Stopwatch, asked: u64, landed: impl Fn() -> u64) -> Rate {
+async fn measure(
+    house: &mut House,
+    outside: &Stopwatch,
+    asked: u64,
+    landed: impl Fn() -> u64,
+    forge_time: impl Fn() -> Duration,
+) -> Rate {
     house.world.take_calls();
     house.take_times();
     outside.take();
     let (begin, before) = (Instant::now(), processor_time());
+    let (forge_before, git_before) = (forge_time(), outside.covered("git"));
     while landed() < asked && begin.elapsed() < PATIENCE {
         if !house.step().await && !house.wait() {
             // What a real forge tells is on its way through a socket.
@@ -137,8 +148,8 @@ async fn measure(house: &mut House, outside: &Stopwatch, asked: u64, landed: imp
         wall,
         processor,
         functions: house.take_times(),
-        forge: outside.covered("forge"),
-        git: outside.covered("git"),
+        forge: forge_time().saturating_sub(forge_before),
+        git: outside.covered("git").saturating_sub(git_before),
         outside: outside.take(),
         records_written: calls.records_written,
         calls: calls.total(),

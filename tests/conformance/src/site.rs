@@ -82,6 +82,25 @@ impl Site {
         Ok(Ground::real(ports(&self.sdk_config, settings).await))
     }
 
+    /// Makes everything under names nobody has used, and returns the ports onto it: for who measures, not for checks.
+    ///
+    /// # Errors
+    /// [`SiteError`] when the endpoint cannot make it.
+    pub async fn whole(&self) -> Result<sluice_runtime::Ports, SiteError> {
+        let name = format!("whole-{}", OsEntropy.token());
+        self.make_table(&name).await?;
+        self.make_bucket(&name).await?;
+        let settings = AwsSettings {
+            table: name.clone(),
+            bucket: name.clone(),
+            key_id: self.key_id.clone().unwrap_or_default(),
+            queue_urls: self.make_queues(&name).await?,
+            bucket_address: BucketAddress::Path,
+            groups_on_standard_queues: GroupsOnStandardQueues::Sent,
+        };
+        Ok(ports(&self.sdk_config, settings).await)
+    }
+
     async fn make_table(&self, name: &str) -> Result<(), SiteError> {
         let failed = |why: String| SiteError { what: format!("the table {name}"), why };
         let client = aws_sdk_dynamodb::Client::new(&self.sdk_config);

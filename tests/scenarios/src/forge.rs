@@ -341,7 +341,7 @@ impl Forge for PlayedForge {
                 return Err(ForgeError::HeadMoved { attempted: attempted() });
             }
             if let (ChangeStatus::Merged, Some(commit)) = (kept.facts.status, &kept.facts.merge_commit) {
-                return Ok((commit.clone(), kept.facts.change.branch.clone()));
+                return Ok((commit.clone(), kept.facts.change.branch.clone(), commit.clone()));
             }
             // As GitHub: what is asked for names the change and its head; the change itself says into which branch.
             let branch = BranchKey { project: change.key.project.clone(), branch: kept.facts.change.branch.clone() };
@@ -357,17 +357,12 @@ impl Forge for PlayedForge {
             kept.facts.status = ChangeStatus::Merged;
             kept.facts.merge_commit = Some(commit.id.clone());
             state.merges.push((change.key.clone(), commit.clone()));
-            Ok((commit.id, branch.branch))
+            Ok((commit.id, branch.branch, tip.id))
         });
-        let (merged, branch) = merged.await?;
+        let (merged, branch, before) = merged.await?;
         self.tell("pull_request", &change.key, json!({"action": "closed", "number": change.key.number}), OWN);
-        let zeros = "0".repeat(40);
-        self.tell(
-            "push",
-            &change.key,
-            json!({"ref": format!("refs/heads/{branch}"), "before": zeros, "after": merged.0}),
-            OWN,
-        );
+        let push = json!({"ref": format!("refs/heads/{branch}"), "before": before.0, "after": merged.0});
+        self.tell("push", &change.key, push, OWN);
         Ok(merged)
     }
 

@@ -10,6 +10,7 @@ use sluice_model::build::BuildResult;
 use sluice_model::poke::Poke;
 use sluice_model::{ProjectName, TenantName};
 use sluice_records::connection::{self, ConnectionsFile};
+use sluice_records::delivery::{Delivery, DeliveryState};
 use sluice_records::tenant;
 use sluice_runtime::object::PutMode;
 use sluice_runtime::record::Write;
@@ -147,4 +148,37 @@ fn a_changed_webhook_secret_counts_at_once_and_strangers_cost_no_readings() {
     site.world.advance_millis(60_001);
     assert_eq!(hand_in(&mut site, "a new secret"), 401, "a minute is over");
     assert_eq!(hand_in(&mut site, "a third secret"), 202);
+}
+
+fn told_of_pushes(site: &Site) -> Vec<String> {
+    let deliveries = site.world.records().into_iter().filter(|record| record.key.partition.starts_with("delivery#"));
+    let delivered = deliveries.map(|record| sluice_records::codec::decode::<Delivery>(&record).unwrap());
+    let mut told: Vec<String> = delivered
+        .filter(|delivery| delivery.event_name == "push")
+        .flat_map(|delivery| match delivery.state {
+            DeliveryState::Handled { effects, .. } => effects,
+            state => vec![format!("{state:?}")],
+        })
+        .collect();
+    told.sort();
+    told
+}
+
+/// R01: what a landing made of a branch is known to its tenant; only one that touches configuration has it read again.
+#[test]
+fn a_push_that_is_a_landing_without_configuration_has_nothing_read_again() {
+    let mut site = site(TENANT);
+    let plain = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+    let configures = site.forge.propose("org/one", 2, "B", "", &[(".zuul.yaml", &format!("{PROJECT}\n# No more.\n"))]);
+    site.run();
+    for change in [&plain, &configures] {
+        site.forge.approve(change);
+        site.take_in();
+        site.run();
+    }
+    assert_eq!(site.forge.merges().len(), 2);
+    let told = told_of_pushes(&site);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told.iter().any(|effect| effect.contains("as tenant demo landed it")), "{told:?}");
+    assert!(told.iter().any(|effect| effect.contains("reads its configuration again")), "{told:?}");
 }

@@ -91,6 +91,7 @@ impl Work<'_> {
             mode: (self.snapshot.merge_mode)(&branch),
             base: merged.base,
             tested: merged.tested,
+            configures: merged.touches_configuration,
             wanted_at: self.now,
             state: LandingState::Wanted,
         });

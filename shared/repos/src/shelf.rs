@@ -1,0 +1,230 @@
+//! What one function has of a repository: its cache directory, opened and kept open, and what it knows of the repository's list.
+
+use crate::ReposError;
+use crate::cache::{append, blocking, listed, object, unknown, upload};
+use sluice_git::{Credential, FetchLimits, FetchRequest, PackName, RemoteRef, Repository, Want, keys};
+use sluice_model::ProjectName;
+use sluice_model::Timestamp;
+use sluice_model::git::Oid;
+use sluice_records::repository::Repository as List;
+use sluice_runtime::Ports;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Open repositories of one project that are kept.
+const OPEN_MAX: usize = 2;
+/// Merges after which an open repository is closed: what they made lies in its memory, and in packs on disk.
+const MERGES_MAX: u32 = 64;
+/// Packs that may be added to the directory before an open repository looks again: it has room for some more only.
+const PACKS_ADDED_MAX: u64 = 16;
+/// Milliseconds for which the list of packs is used. An old one is a shorter one: what it lacks is fetched, or packed, again.
+const LIST_MILLIS: u64 = 60_000;
+/// Objects that were fetched and are in no listed pack; more of them are listed, so that not every merge packs them again.
+const TAIL_OBJECTS_MAX: u64 = 500;
+
+/// One project's repository, as far as this machine has it.
+pub(crate) struct Shelf {
+    project: ProjectName,
+    dir: PathBuf,
+    state: Mutex<State>,
+    /// One at a time: two fetches of the same objects would be two packs.
+    fetching: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    open: Vec<Open>,
+    list: Option<(Timestamp, List)>,
+    /// Tips that were fetched and are in no listed pack, and how many objects came with them.
+    tail: (Vec<Oid>, u64),
+    /// Packs added to the directory so far.
+    added: u64,
+}
+
+struct Open {
+    repository: Repository,
+    merges: u32,
+    /// `added` when it looked last.
+    seen: u64,
+}
+
+/// Where to fetch from.
+#[derive(Debug, Clone)]
+pub(crate) struct From {
+    pub(crate) url: String,
+    pub(crate) credential: Option<Credential>,
+}
+
+impl Shelf {
+    pub(crate) fn new(project: ProjectName, dir: PathBuf) -> Self {
+        Self { project, dir, state: Mutex::default(), fetching: tokio::sync::Mutex::new(()) }
+    }
+
+    /// Works in an open repository, beside the other work, since git blocks.
+    pub(crate) async fn with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Repository) -> Result<T, ReposError> + Send + 'static,
+    ) -> Result<T, ReposError> {
+        let (open, added) = {
+            let mut state = self.lock();
+            (state.open.pop(), state.added)
+        };
+        let (project, dir) = (self.project.clone(), self.dir.clone());
+        let (open, done) = blocking(move || {
+            let mut open = match open {
+                Some(open) => open,
+                None => Open { repository: Repository::open(&project, &dir).map_err(unknown)?, merges: 0, seen: added },
+            };
+            if added - open.seen >= PACKS_ADDED_MAX {
+                open.repository.refresh().map_err(unknown)?;
+                open.seen = added;
+            }
+            let done = work(&mut open.repository)?;
+            open.merges += 1;
+            Ok((open, done))
+        })
+        .await?;
+        let mut state = self.lock();
+        if open.merges < MERGES_MAX && state.open.len() < OPEN_MAX {
+            state.open.push(open);
+        }
+        Ok(done)
+    }
+
+    /// Counts packs that were put into the directory.
+    pub(crate) fn added(&self, packs: usize) {
+        self.lock().added += packs as u64;
+    }
+
+    /// Downloads packs that are not held.
+    pub(crate) async fn hold(&self, ports: &Ports, packs: &[String]) -> Result<(), ReposError> {
+        let names = packs.iter().map(|key| Ok((key.clone(), name_of(key)?)));
+        let names: Vec<(String, PackName)> = names.collect::<Result<_, ReposError>>()?;
+        let missing = self
+            .with(move |repository| {
+                let missing = names.into_iter().filter(|(_, name)| !repository.has_pack(name));
+                Ok(missing.map(|(key, _)| key).collect::<Vec<_>>())
+            })
+            .await?;
+        for key in &missing {
+            let index = format!("{}.idx", key.trim_end_matches(".pack"));
+            let (pack, index) = tokio::try_join!(object(ports, key), object(ports, &index))?;
+            self.with(move |repository| repository.add_pack(&pack, &index).map(|_| ()).map_err(unknown)).await?;
+        }
+        self.added(missing.len());
+        Ok(())
+    }
+
+    /// Tells whether a commit is held, and so all that it reaches.
+    pub(crate) async fn has(&self, commit: &Oid) -> Result<bool, ReposError> {
+        let commit = commit.clone();
+        self.with(move |repository| Ok(repository.has(&commit))).await
+    }
+
+    /// Fetches a commit that is not held.
+    pub(crate) async fn need(&self, ports: &Ports, from: &From, commit: &Oid) -> Result<(), ReposError> {
+        if self.has(commit).await? {
+            return Ok(());
+        }
+        self.fetch(ports, from, vec![Want::Commit(commit.clone())]).await.map(|_| ())
+    }
+
+    /// Fetches what is wanted and not held. What came stays on this machine; once it is much, it is listed for all.
+    pub(crate) async fn fetch(
+        &self,
+        ports: &Ports,
+        from: &From,
+        wants: Vec<Want>,
+    ) -> Result<Vec<RemoteRef>, ReposError> {
+        let _one = self.fetching.lock().await;
+        let list = self.list(ports).await?;
+        self.hold(ports, &list.packs).await?;
+        let (tips, before) = self.lock().tail.clone();
+        let haves: Vec<Oid> = list.tips.iter().chain(&tips).cloned().collect();
+        let from = from.clone();
+        let fetched = self
+            .with(move |repository| {
+                let (credential, limits) = (from.credential.as_ref(), FetchLimits::default());
+                let request = FetchRequest { url: &from.url, credential, wants: &wants, haves: &haves, limits };
+                repository.fetch(&request).map_err(crate::git::gone_or_unknown)
+            })
+            .await?;
+        if fetched.packs.is_empty() {
+            return Ok(fetched.refs);
+        }
+        self.added(fetched.packs.len());
+        let objects = before + fetched.packs.iter().map(|pack| u64::from(pack.objects)).sum::<u64>();
+        let new: Vec<Oid> = fetched.refs.iter().map(|found| found.commit().clone()).collect();
+        if objects <= TAIL_OBJECTS_MAX {
+            let mut state = self.lock();
+            let missing = new.into_iter().filter(|tip| !tips.contains(tip));
+            state.tail.0.extend(missing);
+            state.tail.1 = objects;
+        } else if before == 0 {
+            // All that it builds on is listed, so it may be listed as it came.
+            let mut packs = Vec::new();
+            for pack in &fetched.packs {
+                packs.push(upload(ports, &self.project, pack).await?);
+            }
+            self.list_packs(ports, &packs, &new).await?;
+        } else {
+            let tips: Vec<Oid> = tips.into_iter().chain(new).collect();
+            self.list_tips(ports, tips).await?;
+        }
+        Ok(fetched.refs)
+    }
+
+    /// Returns the packs that make up the repository and hold a commit; lists what is missing for that.
+    pub(crate) async fn packs_with(&self, ports: &Ports, commit: &Oid) -> Result<Vec<String>, ReposError> {
+        self.list_tips(ports, vec![commit.clone()]).await?;
+        Ok(self.list(ports).await?.packs)
+    }
+
+    /// Returns the list of packs as it was read or written last.
+    pub(crate) async fn list(&self, ports: &Ports) -> Result<List, ReposError> {
+        let now = ports.clock.now();
+        let known = self.lock().list.clone().filter(|(at, _)| now.since(*at) < LIST_MILLIS);
+        match known {
+            Some((_, list)) => Ok(list),
+            None => {
+                let list = listed(ports, &self.project).await?;
+                self.lock().list = Some((now, list.clone()));
+                Ok(list)
+            }
+        }
+    }
+
+    /// Packs what tips reach and no listed pack holds, and lists that.
+    async fn list_tips(&self, ports: &Ports, tips: Vec<Oid>) -> Result<(), ReposError> {
+        let list = self.list(ports).await?;
+        self.hold(ports, &list.packs).await?;
+        let (names, packed) = (names_of(&list.packs)?, tips.clone());
+        let made =
+            self.with(move |repository| repository.pack_objects_beyond(&packed, &names).map_err(unknown)).await?;
+        let Some(pack) = made else { return Ok(()) };
+        self.added(1);
+        let key = upload(ports, &self.project, &pack).await?;
+        self.list_packs(ports, &[key], &tips).await
+    }
+
+    async fn list_packs(&self, ports: &Ports, packs: &[String], tips: &[Oid]) -> Result<(), ReposError> {
+        let list = append(ports, &self.project, packs, tips).await?;
+        let mut state = self.lock();
+        state.list = Some((ports.clock.now(), list));
+        state.tail = Default::default();
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the names of packs by their keys.
+pub(crate) fn names_of(keys: &[String]) -> Result<Vec<PackName>, ReposError> {
+    keys.iter().map(|key| name_of(key)).collect()
+}
+
+fn name_of(key: &str) -> Result<PackName, ReposError> {
+    keys::pack_of(key).ok_or_else(|| ReposError::Unknown(format!("{key} is no key of a pack")))
+}

@@ -1,0 +1,113 @@
+//! Tested states against a forge of this machine: what a merge asks of the forge, and that its packs alone are the state.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use sluice_git::Credential;
+use sluice_local_forge::{Account, Edit, Forge, Options, Permission};
+use sluice_memory::World;
+use sluice_model::git::{BranchKey, BranchState, MergeMode, Oid};
+use sluice_model::{ProjectName, Timestamp};
+use sluice_repos::{GitRepos, MergeAnswer, MergeAsk, ProjectAt, Remote, Repos};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// More than a state may name packs beyond its repository's: the chain becomes one pack on the way.
+const CHANGES: usize = 16;
+
+struct Ground {
+    forge: Forge,
+    world: World,
+    folder: tempfile::TempDir,
+}
+
+impl Ground {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("forge");
+        let accounts = vec![Account::new("ada", "ada-token", Permission::Admin)];
+        let forge = Forge::start(Options { root, port: 0, accounts, first_hook: None }).await.unwrap();
+        forge.create_repository("org/one", &[Edit::write(".zuul.yaml", "[]\n")], "ada").await.unwrap();
+        Self { forge, world: World::new(1, 0, Timestamp(1_800_000_000_000)), folder }
+    }
+
+    /// Repositories with a cache of their own, at this address of the forge.
+    fn repos(&self, cache: &str, git_url: &str) -> GitRepos {
+        let remote = Remote { git_url: git_url.to_owned(), credential: Some(Credential::token("ada-token")) };
+        let cache = Path::join(self.folder.path(), cache);
+        GitRepos::new(self.world.ports(), BTreeMap::from([("github".into(), remote)]), cache)
+    }
+
+    async fn propose(&self, number: usize) -> Oid {
+        let name = format!("change-{number}");
+        let edit = Edit::write(format!("file-{number}"), "new\n");
+        Oid(self.forge.commit("org/one", &name, &name, &[edit], "ada").await.unwrap())
+    }
+}
+
+fn at() -> ProjectAt {
+    ProjectAt { connection: "github".into(), project: ProjectName::new("forge.test", "org/one") }
+}
+
+fn ask(head: &Oid, onto: Option<BranchState>) -> MergeAsk {
+    let branch = BranchKey { project: at().project, branch: "main".into() };
+    let (head, mode, message) = (head.clone(), MergeMode::Merge, "Merge it".to_owned());
+    MergeAsk { connection: "github".into(), branch, onto, head, mode, message }
+}
+
+async fn merged(repos: &GitRepos, ask: &MergeAsk) -> BranchState {
+    match repos.merge(ask).await.unwrap() {
+        MergeAnswer::Merged { state, .. } => state,
+        MergeAnswer::Conflict { detail } => panic!("{detail}"),
+    }
+}
+
+/// C2, Z6.4: an executor, or a merger on another machine, has the packs of a state and nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_chain_of_states_is_complete_by_its_packs_alone() {
+    let ground = Ground::new().await;
+    let repos = ground.repos("one", ground.forge.web_url());
+    let mut state = None;
+    let mut heads = Vec::new();
+    for number in 0..CHANGES {
+        heads.push(ground.propose(number).await);
+        state = Some(merged(&repos, &ask(&heads[number], state.take())).await);
+        let packs = state.as_ref().map(|state| state.packs.len()).unwrap_or_default();
+        assert!(packs <= 14, "{packs} packs after {} changes", number + 1);
+    }
+    let state = state.unwrap();
+    // Nobody answers there: whatever is missing cannot be had.
+    let elsewhere = ground.repos("two", "http://127.0.0.1:1");
+    let files = elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
+    assert_eq!(files, [(".zuul.yaml".to_owned(), b"[]\n".to_vec())]);
+    // The last head came with the state, so it merges there too: its branch has it already.
+    let again = merged(&elsewhere, &ask(&heads[CHANGES - 1], Some(state.clone()))).await;
+    assert_eq!(again.result, state.result);
+}
+
+/// The budget: a change that was merged before is merged again without a question to the forge.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_is_held_is_not_asked_for_again() {
+    let ground = Ground::new().await;
+    let repos = ground.repos("one", ground.forge.web_url());
+    let (one, two) = (ground.propose(1).await, ground.propose(2).await);
+    let ahead = merged(&repos, &ask(&one, None)).await;
+    merged(&repos, &ask(&two, None)).await;
+    let busy = ground.forge.busy();
+    let state = merged(&repos, &ask(&two, Some(ahead))).await;
+    assert_eq!(ground.forge.busy(), busy, "the forge was asked");
+    let elsewhere = ground.repos("two", "http://127.0.0.1:1");
+    elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
+}
+
+/// A branch that moves is listed for all who have no cache, whatever merges of this machine did before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tip_is_complete_by_the_packs_it_names() {
+    let ground = Ground::new().await;
+    let repos = ground.repos("one", ground.forge.web_url());
+    let head = ground.propose(1).await;
+    merged(&repos, &ask(&head, None)).await;
+    ground.forge.commit("org/one", "main", "on", &[Edit::write("more", "x\n")], "ada").await.unwrap();
+    let tip = repos.tip(&at(), &"main".into()).await.unwrap();
+    let elsewhere = ground.repos("two", "http://127.0.0.1:1");
+    let files = elsewhere.configuration(&at(), &tip.result.id, Some(&tip), &[]).await.unwrap();
+    assert_eq!(files.len(), 1);
+}

@@ -1,0 +1,176 @@
+//! `sluice-bench-emulated`: times an event until its builds are asked for, through the emulator's data services in this
+//! process: the SDK signs and serialises each call, no socket lies between, and the emulator does it on disk.
+//!
+//! The number stands beside the one on ports in memory that `sluice-bench` prints; it is a program of its own, since it links
+//! the SDK, which takes minutes to optimise.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a measuring harness may panic")]
+
+use sluice_bench::house::{configure, signed};
+use sluice_bench::latency::{SAMPLES, Spread, WARM_UP};
+use sluice_bench::sample;
+use sluice_cloud::Site as CloudSite;
+use sluice_conformance::{Site, sdk_config};
+use sluice_emulator::data::{Connector, ENDPOINT, Front, Options, Principal, Secret};
+use sluice_forge::Forge;
+use sluice_gate_function::Gate;
+use sluice_intake::Intake;
+use sluice_launcher::{Cloud, Launcher};
+use sluice_memory::World;
+use sluice_merger::Merger;
+use sluice_model::poke::{Poke, Queue};
+use sluice_model::{ProjectName, TenantName, Timestamp, git::BranchKey};
+use sluice_repos::Repos;
+use sluice_runtime::batch::{self, Look};
+use sluice_runtime::{Ports, cell};
+use sluice_scenarios::PlayedForge;
+use sluice_scenarios::cloud::{PlayedChecks, PlayedCloud};
+use sluice_scenarios::repos::{PlayedRepos, Store};
+use sluice_tenant::Tenants;
+use sluice_timer::Timer;
+use sluice_webhook::Webhook;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const KEY: &str = "AKIDBENCH";
+const SECRET: &str = "a secret of the measurement";
+const SEAL_KEY: &str = "seal";
+/// Nodes that stand there: each change takes three, and no build ever ends.
+const NODES: u32 = 3 * (SAMPLES as u32 + WARM_UP as u32);
+/// The longest that one change may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut system = System::start(folder.path()).await;
+    let mut samples = Vec::new();
+    for number in 1..=WARM_UP + SAMPLES {
+        let time = system.change(number).await;
+        if number > WARM_UP {
+            samples.push(time);
+        }
+    }
+    let Spread { median, high } = Spread::of(samples);
+    let build = if cfg!(debug_assertions) { "not optimised" } else { "optimised" };
+    println!(
+        "Event to build request through the emulator in this process (SDK, no socket, on disk; {build} build), median of {SAMPLES}:"
+    );
+    let millis = |time: Duration| time.as_secs_f64() * 1_000.0;
+    println!(
+        "   a build is asked for  median {:>7.2} ms   95th percentile {:>7.2} ms   goal {} ms: {}",
+        millis(median),
+        millis(high),
+        sluice_bench::budget::GOAL_MILLISECONDS,
+        if millis(median) <= sluice_bench::budget::GOAL_MILLISECONDS { "met" } else { "MISSED" }
+    );
+}
+
+struct System {
+    ports: Ports,
+    forge: Arc<PlayedForge>,
+    webhook: Webhook,
+    functions: BTreeMap<Queue, Box<dyn Look>>,
+    /// Builds that were asked for so far.
+    builds: u64,
+}
+
+impl System {
+    async fn start(folder: &std::path::Path) -> Self {
+        let front = Front::open(folder, Options::default()).unwrap();
+        front.keys().insert(KEY, Principal::new("bench"), Secret::new(SECRET));
+        front.kms().ensure_key(SEAL_KEY).unwrap();
+        let client = Connector::new(front).into_client();
+        let site = Site::new(sdk_config(ENDPOINT, KEY, SECRET, Some(client)), Some(SEAL_KEY.into()));
+        let ports = site.whole().await.unwrap();
+        configure(&ports, sample::MAIN, "https://forge.test").await;
+        // The forge, its repositories and the machines are played: they have a clock of their own and cost nothing.
+        let world = World::new(1, 0, Timestamp(ports.clock.now().0));
+        let store = Arc::new(Mutex::new(Store::default()));
+        for (project, path, text) in sample::repositories_with(NODES) {
+            let mut store = store.lock().unwrap();
+            let commit = store.commit(BTreeMap::from([(path.to_owned(), text)]), Vec::new(), "first");
+            let branch = BranchKey { project: ProjectName::new("forge.test", project), branch: "main".into() };
+            store.set(&branch, &commit.id);
+        }
+        let forge = Arc::new(PlayedForge::new(world.clone(), store.clone()));
+        let repos: Arc<dyn Repos> = Arc::new(PlayedRepos::new(world.clone(), store));
+        let forges = BTreeMap::from([("github".into(), forge.clone() as Arc<dyn Forge>)]);
+        let driver = Arc::new(PlayedCloud::new(world.clone()));
+        let clouds = BTreeMap::from([("ec2".into(), Cloud { driver, site: CloudSite::default() })]);
+        let launcher = Launcher::new(ports.clone(), clouds, Arc::new(PlayedChecks(world)));
+        let functions: BTreeMap<Queue, Box<dyn Look>> = BTreeMap::from([
+            (Queue::Events, Box::new(Intake::new(ports.clone(), forges)) as Box<dyn Look>),
+            (Queue::Gate, Box::new(Gate::new(ports.clone(), "https://sluice.test/"))),
+            (Queue::Merges, Box::new(Merger::new(ports.clone(), repos.clone()))),
+            (Queue::Tenants, Box::new(Tenants::new(ports.clone(), repos))),
+            (Queue::Pool, Box::new(launcher)),
+            (Queue::Wakes, Box::new(Timer::new(ports.clone(), 10))),
+        ]);
+        let mut system = Self { webhook: Webhook::new(ports.clone()), ports, forge, functions, builds: 0 };
+        let poke = Poke::Tenant { tenant: TenantName::from("bench") };
+        cell::send(&system.ports, &[poke]).await.unwrap();
+        while !system.deliver(Queue::Tenants).await {}
+        system.rest().await;
+        system
+    }
+
+    /// Lets a change come and returns the time until its first build is asked for.
+    async fn change(&mut self, number: u64) -> Duration {
+        let file = format!("file-{number}");
+        self.forge.propose("org/one", number, &file, "", &[(&file, "new")]);
+        let webhook = self.forge.next_webhook().expect("the forge tells of a change");
+        let signed = signed(&webhook.id, &webhook.event, webhook.body);
+        let before = self.builds;
+        let begin = Instant::now();
+        let answer = self.webhook.receive(&"github".into(), &signed.headers, &signed.body).await;
+        assert_eq!(answer.status(), http::StatusCode::ACCEPTED);
+        while self.builds == before {
+            // In the order of the way that a change takes: what is polled in vain costs a call too, as it does nowhere else.
+            for queue in [Queue::Events, Queue::Gate, Queue::Merges, Queue::Gate, Queue::Pool, Queue::Wakes] {
+                self.deliver(queue).await;
+            }
+            self.take_builds().await;
+            assert!(begin.elapsed() < PATIENCE, "no build was ever asked for");
+        }
+        let time = begin.elapsed();
+        self.rest().await;
+        time
+    }
+
+    /// Lets everything come to rest, apart from what comes by itself.
+    async fn rest(&mut self) {
+        let mut idle = 0;
+        // Twice nothing: a message that was sent last shows in the second round.
+        while idle < 2 {
+            let mut moved = false;
+            while self.forge.next_webhook().is_some() {}
+            for queue in [Queue::Events, Queue::Gate, Queue::Merges, Queue::Tenants, Queue::Pool, Queue::Wakes] {
+                moved |= self.deliver(queue).await;
+            }
+            moved |= self.take_builds().await;
+            idle = if moved { 0 } else { idle + 1 };
+        }
+    }
+
+    async fn deliver(&mut self, queue: Queue) -> bool {
+        let messages = self.ports.queues.receive(queue, 10, 0, 30).await.unwrap();
+        if messages.is_empty() {
+            return false;
+        }
+        let failed = batch::handle(&*self.functions[&queue], queue, messages.clone()).await;
+        for message in messages.iter().filter(|message| !failed.contains(&message.id)) {
+            self.ports.queues.acknowledge(queue, &message.receipt).await.unwrap();
+        }
+        true
+    }
+
+    async fn take_builds(&mut self) -> bool {
+        let messages = self.ports.queues.receive(Queue::BuildsNormal, 10, 0, 30).await.unwrap();
+        for message in &messages {
+            self.ports.queues.acknowledge(Queue::BuildsNormal, &message.receipt).await.unwrap();
+        }
+        self.builds += messages.len() as u64;
+        !messages.is_empty()
+    }
+}
