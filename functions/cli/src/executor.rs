@@ -1,5 +1,6 @@
 //! The executor as a part of this program or as a program of its own: its key, its live logs, its shutdown.
 
+use crate::own_address::reachable;
 use crate::pool_key::PoolKey;
 use anyhow::Context as _;
 use sluice_executor::service::{Executor, Options};
@@ -65,7 +66,7 @@ impl Running {
             slots: wanted.slots,
             state,
             node_key: Some(key.clone()),
-            log_address: Some(format!("http://{address}/")),
+            log_address: reachable(address).await.map(|address| format!("http://{address}/")),
             log_root: format!("{}logs/", wanted.web_root),
         };
         let executor = Executor::new(ports, Arc::new(runner), options);

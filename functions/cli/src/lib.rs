@@ -13,5 +13,6 @@ pub mod executor;
 pub mod function;
 pub mod local;
 pub mod outside;
+mod own_address;
 pub mod place;
 pub mod pool_key;

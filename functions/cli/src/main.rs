@@ -1,7 +1,7 @@
 //! `sluice`: what people type.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sluice_cli::commands::{connection, executor, show, tenant, up};
+use sluice_cli::commands::{connection, executor, secret, show, tenant, up};
 use sluice_cli::demo;
 use sluice_cli::local::Endpoint;
 use std::path::PathBuf;
@@ -36,6 +36,9 @@ enum Command {
     /// Adds connections to forges and clouds, and changes their secrets.
     #[command(subcommand)]
     Connection(ConnectionCommand),
+    /// Encrypts values for a project's jobs, and shows its public key; makes its key pair when there is none.
+    #[command(subcommand)]
+    Secret(SecretCommand),
     /// Runs an executor against the services that the environment names (`SLUICE_TABLE`, …), as in its container.
     Executor(ExecutorArguments),
 }
@@ -179,6 +182,27 @@ enum ConnectionCommand {
     },
 }
 
+#[derive(Subcommand)]
+enum SecretCommand {
+    /// Prints a value encrypted for a project, as it is pasted into a `secret` of its configuration.
+    Encrypt {
+        #[command(flatten)]
+        data: Data,
+        /// The project with its host, as in `github.com/org/project`.
+        project: String,
+        /// A file with the value, taken as it is; `-` is standard input.
+        #[arg(value_name = "FILE", default_value = "-")]
+        value: PathBuf,
+    },
+    /// Prints a project's public key.
+    Key {
+        #[command(flatten)]
+        data: Data,
+        /// The project with its host, as in `github.com/org/project`.
+        project: String,
+    },
+}
+
 #[derive(Args)]
 struct ConnectionAdd {
     #[command(flatten)]
@@ -233,7 +257,7 @@ struct ExecutorArguments {
     /// Builds that run at once.
     #[arg(long, value_name = "NUMBER", default_value_t = 8)]
     slots: usize,
-    /// Where live logs are served; the API function must reach it.
+    /// Where live logs are served; the API function must reach it. Every address stands for the task's own on ECS, the instance's on EC2.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7900")]
     logs: std::net::SocketAddr,
     /// Stops when standard input ends: then whoever started it is gone.
@@ -278,6 +302,10 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
                     .await?;
             }
             ConnectionCommand::List { data } => connection::list(data.data).await?,
+        },
+        Command::Secret(command) => match command {
+            SecretCommand::Encrypt { data, project, value } => secret::encrypt(data.data, &project, &value).await?,
+            SecretCommand::Key { data, project } => secret::show(data.data, &project).await?,
         },
         Command::Executor(ExecutorArguments { state, slots, logs, with_parent }) => {
             let lives = if with_parent { executor::Lives::WithItsParent } else { executor::Lives::Alone };

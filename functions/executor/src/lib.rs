@@ -27,6 +27,7 @@ pub mod redact;
 pub mod returned;
 pub mod roles;
 pub mod sandbox;
+pub mod secrets;
 pub mod service;
 pub mod settings;
 pub mod sources;

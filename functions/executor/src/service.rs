@@ -4,6 +4,7 @@ use crate::archive;
 use crate::claim::{self, Asked, Claimed, Claims};
 use crate::job::{Inherited, Job, Observer, OpenedSecrets, Runner, StopSignal, Stopper};
 use crate::live::{LiveLog, LiveLogs};
+use crate::secrets::ProjectKeys;
 use crate::sources::ObjectSources;
 use sluice_model::build::{BuildResult, Ended};
 use sluice_model::poke::Queue;
@@ -59,6 +60,7 @@ pub struct Executor {
     logs: LiveLogs,
     session: SessionId,
     claims: Claims,
+    keys: ProjectKeys,
     running: Mutex<BTreeMap<BuildId, Stopper>>,
     slots: Arc<Semaphore>,
     given_up: std::sync::atomic::AtomicBool,
@@ -73,6 +75,7 @@ impl Executor {
         let claims = Claims::new(ports.clone(), session.clone(), logs);
         Arc::new(Self {
             claims,
+            keys: ProjectKeys::new(ports.clone()),
             ports,
             runner,
             options,
@@ -186,7 +189,11 @@ impl Executor {
         let jobdir = self.options.state.join("builds").join(build.as_str());
         let sources = ObjectSources::new(self.ports.clone(), self.options.state.join("repositories"));
         let observer = Told { log: self.logs.open(&build, &jobdir.join("work/logs/job-output.txt")) };
-        let (secrets, inherited) = (OpenedSecrets::default(), Inherited::default());
+        let (secrets, unopened) = match self.keys.open(&claimed.job).await {
+            Ok(secrets) => (secrets, None),
+            Err(error) => (OpenedSecrets::default(), Some(error)),
+        };
+        let inherited = Inherited::default();
         let job = Job {
             order: &claimed.order,
             job: &claimed.job,
@@ -197,7 +204,10 @@ impl Executor {
             child_jobs: &claimed.child_jobs,
             inherited: &inherited,
         };
-        let mut ended = self.runner.execute(&job, &sources, &jobdir, stop, &observer).await;
+        let mut ended = match unopened {
+            None => self.runner.execute(&job, &sources, &jobdir, stop, &observer).await,
+            Some(error) => not_begun(self.ports.clock.now(), format!("The job's secrets could not be opened: {error}")),
+        };
         let logs = jobdir.join("work/logs");
         let archived = archive::archive(&self.ports, &build, &logs, &self.options.log_root).await;
         // A job that put its logs somewhere itself knows best (`zuul.log_url`).
@@ -384,6 +394,19 @@ impl Executor {
 
     fn running(&self) -> std::sync::MutexGuard<'_, BTreeMap<BuildId, Stopper>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the end of an attempt that could not begin and does not count.
+fn not_begun(at: Timestamp, why: String) -> Ended {
+    Ended {
+        result: BuildResult::Retry,
+        detail: Some(why),
+        started_at: None,
+        ended_at: at,
+        data: serde_json::Map::new(),
+        data_object: None,
+        log_url: None,
     }
 }
 

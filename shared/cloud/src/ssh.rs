@@ -5,9 +5,16 @@ use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKey, PrivateKeyWithHash
 use russh::{ChannelMsg, Disconnect, Preferred};
 use sluice_pool::CheckFact;
 use std::borrow::Cow;
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+/// How long one check waits for a server that refuses connections, or does not answer them.
+const LISTEN_PATIENCE: Duration = Duration::from_millis(1_000);
+/// Between two attempts to connect.
+const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 
 /// Where an SSH server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +74,7 @@ pub enum SshError {
 
 /// Scans the host keys and logs in: the whole check of a booted node. Configured keys must be shown exactly; else those seen are taken.
 pub async fn check(target: &Target, user: &str, key: &LoginKey, configured: &[String], within: Duration) -> CheckFact {
-    let seen = match scan(target, within).await {
+    let seen = match look(target, within).await {
         Ok(seen) => seen,
         Err(error) => return CheckFact::NotYet(error.to_string()),
     };
@@ -76,6 +83,29 @@ pub async fn check(target: &Target, user: &str, key: &LoginKey, configured: &[St
         Ok(()) => CheckFact::Passed { host_keys },
         Err(error @ SshError::HostKey { .. }) if !configured.is_empty() => CheckFact::Failed(error.to_string()),
         Err(error) => CheckFact::NotYet(error.to_string()),
+    }
+}
+
+async fn look(target: &Target, within: Duration) -> Result<Vec<String>, SshError> {
+    listens(target).await?;
+    scan(target, within).await
+}
+
+/// Waits a moment for somebody to listen: a machine that has just booted starts its server soon, and the next look at it is a
+/// message away. Where nobody answers at all, no more time is lost with it.
+pub async fn listens(target: &Target) -> Result<(), SshError> {
+    let asked = async {
+        loop {
+            match TcpStream::connect((target.address.as_str(), target.port)).await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => sleep(REFUSED_PAUSE).await,
+                Err(error) => return Err(unreachable(target, error.to_string())),
+            }
+        }
+    };
+    match timeout(LISTEN_PATIENCE, asked).await {
+        Ok(answer) => answer,
+        Err(_) => Err(unreachable(target, "nobody listens there yet".to_owned())),
     }
 }
 
@@ -209,4 +239,24 @@ fn config(preferred: Preferred) -> Arc<client::Config> {
 
 fn unreachable(target: &Target, why: String) -> SshError {
     SshError::Unreachable { address: target.address.clone(), port: target.port, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    /// Z1.8
+    #[tokio::test]
+    async fn a_server_that_starts_while_it_is_asked_is_found_by_the_same_check() {
+        let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let target = Target { address: address.ip().to_string(), port: address.port() };
+        let late = async {
+            let refused = TcpStream::connect(address).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "nobody listens yet");
+            TcpListener::bind(address).await.unwrap()
+        };
+        let (found, _listener) = tokio::join!(listens(&target), late);
+        assert_eq!(found, Ok(()));
+    }
 }

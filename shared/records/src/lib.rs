@@ -14,13 +14,13 @@
 //! | landing | `landing#<item>` | `<generation>` | gate, then reporter |
 //! | report | `report#<id>` | `head` | gate, then reporter |
 //! | buildset | `buildset#<item>` | `head` | gate |
-//! | provider (requests, nodes, quota) | `provider#<name>` | `head`, `request#<row>`, `node#<id>` | launcher; requests created by the gate |
+//! | provider (requests, nodes, quota) | `provider#<name>` | `head`, `request#<row>`, `node#<id>` | launcher; a request is created by the gate, and its executor's from claim to end |
 //! | image (wish for a build, builds, uploads) | `image#<tenant>/<image>` | `head` by images; `request-build` by whoever wants one | |
 //! | executor's life | `session#<id>` | `head` | executor |
 //! | a repository's packs | `repository#<project>` | `head` | merger, tenant |
 //!
 //! Objects: `system/main.yaml`, `system/connections.json`, `layouts/<hash>`, `jobs/<hash>`, `speculations/<hash>`, `git/…`,
-//! `deliveries/<id>`, `logs/<build>/…`.
+//! `deliveries/<id>`, `logs/<build>/…`, `returned/<build>/<hash>`, `keys/<source name>/<repo name>.pem` and `.pub`.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod build;
@@ -32,6 +32,7 @@ pub mod image;
 pub mod landing;
 pub mod layout;
 pub mod merge;
+pub mod project_key;
 pub mod provider;
 pub mod queue;
 pub mod report;

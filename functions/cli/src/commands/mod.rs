@@ -2,6 +2,7 @@
 
 pub mod connection;
 pub mod executor;
+pub mod secret;
 pub mod show;
 pub mod tenant;
 pub mod up;

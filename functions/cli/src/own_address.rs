@@ -1,0 +1,127 @@
+//! Where others reach what this process listens to: a socket on every address of the machine names none of them.
+//!
+//! On ECS the task's own metadata tell its address, on EC2 the instance's (IMDSv2). Elsewhere an operator names one.
+
+use serde::Deserialize;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// The variable by which ECS tells a task where its metadata are.
+const TASK_VARIABLE: &str = "ECS_CONTAINER_METADATA_URI_V4";
+/// The variable that names another endpoint of the instance's metadata.
+const INSTANCE_VARIABLE: &str = "AWS_EC2_METADATA_SERVICE_ENDPOINT";
+/// Where an instance's metadata are.
+const INSTANCE: &str = "http://169.254.169.254";
+/// How long one question may take: off AWS nobody answers.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Returns the address under which others reach a socket; `None` when it listens everywhere and nothing tells an address.
+pub async fn reachable(bound: SocketAddr) -> Option<SocketAddr> {
+    let task = std::env::var(TASK_VARIABLE).ok();
+    let instance = std::env::var(INSTANCE_VARIABLE).unwrap_or_else(|_| INSTANCE.to_owned());
+    let found = find(bound, task.as_deref(), &instance).await;
+    if found.is_none() {
+        tracing::warn!(%bound, "nothing tells this machine's own address: live logs cannot be read; name the address with --logs");
+    }
+    found
+}
+
+async fn find(bound: SocketAddr, task: Option<&str>, instance: &str) -> Option<SocketAddr> {
+    if !bound.ip().is_unspecified() {
+        return Some(bound);
+    }
+    let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().build().ok()?;
+    let own = match task {
+        Some(task) => of_task(&client, task).await,
+        None => of_instance(&client, instance).await,
+    };
+    match own {
+        Ok(own) => own.map(|own| SocketAddr::new(IpAddr::V4(own), bound.port())),
+        Err(error) => {
+            tracing::info!(error = %error.without_url(), "the machine's metadata do not answer");
+            None
+        }
+    }
+}
+
+/// The part of a task's metadata that is of interest.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Task {
+    #[serde(default)]
+    networks: Vec<Network>,
+}
+
+#[derive(Deserialize)]
+struct Network {
+    #[serde(rename = "IPv4Addresses", default)]
+    addresses: Vec<String>,
+}
+
+async fn of_task(client: &reqwest::Client, url: &str) -> Result<Option<Ipv4Addr>, reqwest::Error> {
+    let task: Task = client.get(url).send().await?.error_for_status()?.json().await?;
+    let mut addresses = task.networks.iter().flat_map(|network| &network.addresses);
+    Ok(addresses.find_map(|address| address.parse().ok()))
+}
+
+async fn of_instance(client: &reqwest::Client, url: &str) -> Result<Option<Ipv4Addr>, reqwest::Error> {
+    let url = url.trim_end_matches('/');
+    let token = client.put(format!("{url}/latest/api/token")).header("x-aws-ec2-metadata-token-ttl-seconds", "60");
+    let token = token.send().await?.error_for_status()?.text().await?;
+    let address = client.get(format!("{url}/latest/meta-data/local-ipv4")).header("x-aws-ec2-metadata-token", token);
+    Ok(address.send().await?.error_for_status()?.text().await?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Router;
+    use axum::http::{HeaderMap, StatusCode};
+    use axum::routing::{get, put};
+
+    /// Serves metadata as ECS and EC2 do; returns the address.
+    async fn metadata() -> String {
+        let task = r#"{"DockerId": "x", "Networks": [{"NetworkMode": "awsvpc", "IPv4Addresses": ["10.0.2.106"]}]}"#;
+        let token = |headers: HeaderMap| async move {
+            if headers.contains_key("x-aws-ec2-metadata-token-ttl-seconds") {
+                Ok("token")
+            } else {
+                Err(StatusCode::BAD_REQUEST)
+            }
+        };
+        let address = |headers: HeaderMap| async move {
+            let shown = headers.get("x-aws-ec2-metadata-token").is_some_and(|token| token == "token");
+            if shown { Ok("10.0.3.7") } else { Err(StatusCode::UNAUTHORIZED) }
+        };
+        let router = Router::new()
+            .route("/v4/task", get(move || async move { task }))
+            .route("/v4/host", get(|| async { r#"{"Networks": [{"NetworkMode": "host", "IPv4Addresses": [""]}]}"# }))
+            .route("/latest/api/token", put(token))
+            .route("/latest/meta-data/local-ipv4", get(address));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        url
+    }
+
+    /// Z7.4
+    #[tokio::test]
+    async fn a_socket_on_every_address_is_told_by_the_tasks_own_then_by_the_instances() {
+        let url = metadata().await;
+        let everywhere: SocketAddr = "0.0.0.0:7900".parse().unwrap();
+        let at = |text: &str| Some(text.parse().unwrap());
+        assert_eq!(
+            find(everywhere, Some(&format!("{url}/v4/task")), "http://127.0.0.1:9").await,
+            at("10.0.2.106:7900")
+        );
+        assert_eq!(find(everywhere, None, &url).await, at("10.0.3.7:7900"));
+        assert_eq!(
+            find(everywhere, Some(&format!("{url}/v4/host")), &url).await,
+            None,
+            "a task tells no address of its own"
+        );
+        assert_eq!(find(everywhere, None, &format!("{url}/none")).await, None);
+        let named: SocketAddr = "127.0.0.1:7900".parse().unwrap();
+        assert_eq!(find(named, Some("http://127.0.0.1:9/"), "http://127.0.0.1:9").await, Some(named));
+    }
+}

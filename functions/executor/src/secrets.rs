@@ -1,0 +1,163 @@
+//! Opens the secrets of jobs with the key pairs of their projects (Z5.1 to Z5.3). Plaintext stays in this process's memory and
+//! in what [`crate::playbook`] hands to the one playbook that may see it.
+
+use crate::job::OpenedSecrets;
+use serde_json::{Map, Value};
+use sluice_keys::{Ciphertext, ProjectKey, Secret};
+use sluice_model::job::{FrozenJob, Playbook};
+use sluice_model::{ConnectionName, ProjectName};
+use sluice_records::project_key;
+use sluice_runtime::{PortError, Ports};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Key pairs that are kept open.
+const KEPT_MAX: usize = 64;
+/// How deep a secret's mapping may be nested.
+const DEPTH_MAX: usize = 32;
+/// What a ciphertext stands under, in place of a value.
+const TAGS: [&str; 2] = ["!encrypted/pkcs1-oaep", "!encrypted/pkcs1"];
+
+/// The key pairs of projects. A pair is never replaced, so none that is kept is stale. It has no `Debug`.
+pub struct ProjectKeys {
+    ports: Ports,
+    kept: Mutex<VecDeque<(String, Arc<ProjectKey>)>>,
+}
+
+impl ProjectKeys {
+    /// Reads key pairs from these ports, each when it is first needed.
+    pub fn new(ports: Ports) -> Self {
+        Self { ports, kept: Mutex::default() }
+    }
+
+    /// Opens every secret that a job's playbooks see. One that does not open, since there is no key pair or it was encrypted for
+    /// another project, is left out: the job then ends as a configuration error that names it.
+    ///
+    /// # Errors
+    /// When the store or the key service does not answer; the attempt does not count then.
+    pub async fn open(&self, job: &FrozenJob) -> Result<OpenedSecrets, PortError> {
+        let mut opened = OpenedSecrets::default();
+        for playbook in job.pre_run.iter().chain(&job.run).chain(&job.post_run) {
+            for secret in playbook.secrets.values().filter(|secret| may_open(playbook, &secret.project)) {
+                if opened.get(secret).is_some() {
+                    continue;
+                }
+                let Some(key) = self.key(&playbook.connection, &secret.project).await? else { continue };
+                if let Some(plain) = plaintext(&secret.data, &key, 0) {
+                    opened.insert(secret, plain);
+                }
+            }
+        }
+        Ok(opened)
+    }
+
+    async fn key(
+        &self,
+        connection: &ConnectionName,
+        project: &ProjectName,
+    ) -> Result<Option<Arc<ProjectKey>>, PortError> {
+        let name = project_key::private_object(connection, project);
+        if let Some(kept) = self.kept(&name) {
+            return Ok(Some(kept));
+        }
+        let Some(pem) = project_key::open(&self.ports, connection, project).await? else { return Ok(None) };
+        let key = ProjectKey::from_pem(&Secret::new(pem));
+        let key = Arc::new(key.map_err(|error| PortError::unknown(format!("open {name}"), error))?);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push_back((name, key.clone()));
+        if kept.len() > KEPT_MAX {
+            kept.pop_front();
+        }
+        Ok(Some(key))
+    }
+
+    fn kept(&self, name: &str) -> Option<Arc<ProjectKey>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().find(|(kept, _)| kept == name).map(|(_, key)| key.clone())
+    }
+}
+
+/// A secret is for playbooks of the project that holds it (Z5.3), and its key pair lies under that project's connection.
+fn may_open(playbook: &Playbook, project: &ProjectName) -> bool {
+    playbook.project == *project
+}
+
+/// Returns a value with each ciphertext replaced by its text; `None` when one does not open.
+fn plaintext(value: &Value, key: &ProjectKey, depth: usize) -> Option<Value> {
+    if depth > DEPTH_MAX {
+        return None;
+    }
+    match value {
+        Value::Object(map) => {
+            let tagged = TAGS.iter().find_map(|tag| map.get(*tag)).filter(|_| map.len() == 1);
+            if let Some(ciphertext) = tagged {
+                let plain = key.decrypt(&Ciphertext::from_value(ciphertext).ok()?).ok()?;
+                return plain.expose_text().map(|text| Value::String(text.to_owned()));
+            }
+            let open = |(name, value): (&String, &Value)| Some((name.clone(), plaintext(value, key, depth + 1)?));
+            map.iter().map(open).collect::<Option<Map<String, Value>>>().map(Value::Object)
+        }
+        Value::Array(list) => {
+            list.iter().map(|value| plaintext(value, key, depth + 1)).collect::<Option<Vec<Value>>>().map(Value::Array)
+        }
+        plain => Some(plain.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use sluice_memory::World;
+    use sluice_model::Timestamp;
+    use sluice_model::job::SecretUse;
+    use sluice_runtime::object::Stored;
+
+    fn secret(project: &str, data: Value) -> SecretUse {
+        SecretUse { secret: "login".to_owned(), project: ProjectName::new("forge.test", project), data }
+    }
+
+    fn job(project: &str, secret: &SecretUse) -> FrozenJob {
+        let playbook = json!({
+            "connection": "github", "project": format!("forge.test/{project}"), "branch": "main", "path": "use.yaml",
+            "trusted": true, "secrets": {"login": secret},
+        });
+        let job = json!({"name": "deploy", "voting": true, "attempts": 1, "nodesets": [], "run": [playbook]});
+        serde_json::from_value(job).unwrap()
+    }
+
+    /// Z5.1, Z5.2, Z5.3
+    #[tokio::test]
+    async fn a_secret_opens_with_its_own_projects_key_and_with_no_other() {
+        let world = World::new(1, 0, Timestamp(1_800_000_000_000));
+        let ports = world.ports();
+        let pair = ProjectKey::generate().unwrap();
+        let (connection, one) = (ConnectionName::from("github"), ProjectName::new("forge.test", "org/one"));
+        let pem = pair.to_pem().unwrap();
+        assert_eq!(project_key::store(&ports, &connection, &one, pem.expose()).await.unwrap(), Stored::Yes);
+        let other = ProjectKey::generate().unwrap().to_pem().unwrap();
+        let again = project_key::store(&ports, &connection, &one, other.expose()).await.unwrap();
+        assert_eq!(again, Stored::Lost, "a key pair is never replaced");
+        let stored = ports.objects.get("keys/github/org/one.pem").await.unwrap().unwrap();
+        let unsealed = ports.seal.open("keys/github/org/one.pem", &stored.bytes).await.unwrap();
+        assert_eq!(unsealed, pem.expose(), "it is sealed under its own name");
+        assert_ne!(stored.bytes, unsealed);
+
+        let hidden = pair.public().encrypt(b"correct horse").unwrap().to_value();
+        let data = json!({"user": "deploy", "deep": [{"password": {"!encrypted/pkcs1-oaep": hidden}}]});
+        let keys = ProjectKeys::new(ports.clone());
+        let own = secret("org/one", data.clone());
+        let opened = keys.open(&job("org/one", &own)).await.unwrap();
+        let expected = json!({"user": "deploy", "deep": [{"password": "correct horse"}]});
+        assert_eq!(opened.get(&own), Some(&expected));
+
+        let copied = secret("org/two", data.clone());
+        let opened = keys.open(&job("org/two", &copied)).await.unwrap();
+        assert_eq!(opened.get(&copied), None, "that project has no key pair");
+        project_key::store(&ports, &connection, &copied.project, other.expose()).await.unwrap();
+        let opened = keys.open(&job("org/two", &copied)).await.unwrap();
+        assert_eq!(opened.get(&copied), None, "it was encrypted for another project");
+        let opened = keys.open(&job("org/two", &own)).await.unwrap();
+        assert_eq!(opened.get(&own), None, "a playbook of another project has no use of it");
+    }
+}

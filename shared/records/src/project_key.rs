@@ -1,0 +1,61 @@
+//! Projects' key pairs: `keys/<source name>/<repo name>.pem` holds the sealed private half, `….pub` beside it the public one (Z5.2).
+//!
+//! A private half that is there is used, never replaced: what was encrypted for it would be lost.
+
+use bytes::Bytes;
+use sluice_model::{ConnectionName, ProjectName};
+use sluice_runtime::object::{PutMode, Stored};
+use sluice_runtime::{PortError, Ports};
+
+/// Returns the object with the sealed private half.
+pub fn private_object(connection: &ConnectionName, project: &ProjectName) -> String {
+    format!("keys/{connection}/{}.pem", project.name())
+}
+
+/// Returns the object with the public half.
+pub fn public_object(connection: &ConnectionName, project: &ProjectName) -> String {
+    format!("keys/{connection}/{}.pub", project.name())
+}
+
+/// Opens the private half, as PEM; `None` when the project has no key pair.
+///
+/// # Errors
+/// When the store or the key service does not answer.
+pub async fn open(
+    ports: &Ports,
+    connection: &ConnectionName,
+    project: &ProjectName,
+) -> Result<Option<Vec<u8>>, PortError> {
+    let key = private_object(connection, project);
+    let Some(object) = ports.objects.get(&key).await? else { return Ok(None) };
+    ports.seal.open(&key, &object.bytes).await.map(Some)
+}
+
+/// Stores a private half, as PEM, unless there is one; then that one stays.
+///
+/// # Errors
+/// When the store or the key service does not answer.
+pub async fn store(
+    ports: &Ports,
+    connection: &ConnectionName,
+    project: &ProjectName,
+    private: &[u8],
+) -> Result<Stored, PortError> {
+    let key = private_object(connection, project);
+    let sealed = ports.seal.seal(&key, private).await?;
+    ports.objects.put(&key, Bytes::from(sealed), PutMode::IfAbsent, "application/octet-stream").await
+}
+
+/// Stores the public half, which follows from the private one.
+///
+/// # Errors
+/// When the store does not answer.
+pub async fn publish(
+    ports: &Ports,
+    connection: &ConnectionName,
+    project: &ProjectName,
+    public: &str,
+) -> Result<(), PortError> {
+    let key = public_object(connection, project);
+    ports.objects.put(&key, Bytes::from(public.to_owned()), PutMode::Always, "text/plain").await.map(drop)
+}
