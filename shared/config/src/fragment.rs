@@ -2,10 +2,14 @@
 
 use crate::error::{ConfigError, Problem, ProblemKind};
 use crate::objects::{self, PragmaStanza, Stanza};
+use crate::pack;
 use crate::yaml;
 use serde::{Deserialize, Serialize};
 use sluice_model::id::digest;
 use sluice_model::{BranchName, ConnectionName, ProjectName};
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
 /// How far a repository is trusted with configuration (Z2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -62,7 +66,7 @@ pub struct SourceFile {
 }
 
 /// A parsed file.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Fragment {
     /// Where it comes from.
     pub source: Source,
@@ -70,21 +74,75 @@ pub struct Fragment {
     pub hash: String,
     /// How the file is read.
     pub pragma: PragmaStanza,
-    /// Its stanzas in order; those with mistakes are left out.
-    stanzas: Vec<Stanza>,
+    stanzas: Stanzas,
     /// Its mistakes.
     pub problems: Vec<Problem>,
 }
 
+/// The stanzas of a file in order; those with mistakes are left out.
+#[derive(Debug, Clone)]
+enum Stanzas {
+    /// As they were parsed.
+    Parsed(Vec<Stanza>),
+    /// As they were stored; each is read when somebody asks for it.
+    Packed(Arc<Packed>, Vec<Slot>),
+}
+
+/// Where a stored stanza lies, and itself once it was read; `None` for bytes that no longer are one.
+type Slot = (Range<usize>, OnceLock<Option<Box<Stanza>>>);
+
+/// The stored stanzas of many files, and the table of their names.
+pub(crate) struct Packed {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) names: Vec<String>,
+}
+
+impl fmt::Debug for Packed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.bytes.len())
+    }
+}
+
+/// Equal hashes are equal fragments.
+impl PartialEq for Fragment {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash
+    }
+}
+
 impl Fragment {
+    /// Returns a fragment whose stanzas are stored.
+    pub(crate) fn packed(
+        source: Source,
+        hash: String,
+        pragma: PragmaStanza,
+        problems: Vec<Problem>,
+        packed: &Arc<Packed>,
+        stanzas: Vec<Range<usize>>,
+    ) -> Self {
+        let slots = stanzas.into_iter().map(|range| (range, OnceLock::new())).collect();
+        Self { source, hash, pragma, stanzas: Stanzas::Packed(Arc::clone(packed), slots), problems }
+    }
+
     /// Returns its stanzas in order; those with mistakes are left out.
     pub fn stanzas(&self) -> impl Iterator<Item = &Stanza> {
-        self.stanzas.iter()
+        let count = match &self.stanzas {
+            Stanzas::Parsed(list) => list.len(),
+            Stanzas::Packed(_, slots) => slots.len(),
+        };
+        (0..count).filter_map(|number| self.stanza(number))
     }
 
     /// Returns one of its stanzas by its number.
     pub fn stanza(&self, number: usize) -> Option<&Stanza> {
-        self.stanzas.get(number)
+        match &self.stanzas {
+            Stanzas::Parsed(list) => list.get(number),
+            Stanzas::Packed(packed, slots) => {
+                let (range, slot) = slots.get(number)?;
+                let read = || pack::read(packed.bytes.get(range.clone())?, &packed.names).ok().map(Box::new);
+                slot.get_or_init(read).as_deref()
+            }
+        }
     }
 
     /// Returns its mistakes with their place.
@@ -113,7 +171,7 @@ pub fn parse(file: &SourceFile) -> Fragment {
             pragma.implied_branches = found.implied_branches.clone().or(pragma.implied_branches);
         }
     }
-    Fragment { source: file.source.clone(), hash: hash(file), pragma, stanzas, problems }
+    Fragment { source: file.source.clone(), hash: hash(file), pragma, stanzas: Stanzas::Parsed(stanzas), problems }
 }
 
 /// The places where a repository keeps configuration; the first that exists is read.

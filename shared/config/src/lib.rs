@@ -11,6 +11,7 @@ pub mod fragment;
 pub mod job;
 pub mod layout;
 pub mod objects;
+mod pack;
 pub mod pattern;
 mod pattern_translation;
 pub mod pipeline;

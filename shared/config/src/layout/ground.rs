@@ -72,6 +72,16 @@ impl Ground {
         branches: BTreeMap<ProjectName, Vec<BranchName>>,
     ) -> Self {
         let text = serde_json::to_string(&(&tenant, &connections, &branches)).unwrap_or_default();
+        Self::known(tenant, connections, branches, digest(&["ground-1", &text]))
+    }
+
+    /// Returns the ground whose name is known already.
+    pub(super) fn known(
+        tenant: TenantConfig,
+        connections: Connections,
+        branches: BTreeMap<ProjectName, Vec<BranchName>>,
+        digest: String,
+    ) -> Self {
         let mut by_name = HashMap::with_capacity(tenant.projects.len());
         let mut by_short_name: HashMap<String, Vec<usize>> = HashMap::with_capacity(tenant.projects.len());
         for (rank, project) in tenant.projects.iter().enumerate() {
@@ -81,7 +91,7 @@ impl Ground {
         if let Some(included) = &tenant.included {
             by_name.insert(included.name.clone(), INCLUDED);
         }
-        Self { digest: digest(&["ground-1", &text]), tenant, connections, branches, by_name, by_short_name }
+        Self { tenant, connections, branches, digest, by_name, by_short_name }
     }
 
     /// Returns a project by its canonical name, and its rank.

@@ -11,10 +11,13 @@ mod ground;
 mod overlay;
 pub mod providers;
 mod settle;
+mod shapes;
 mod shelf;
+mod stored;
 
 pub(crate) use check::NOOP;
 pub use providers::{LabelConfig, ProviderConfig, SectionQuota, StaticNode};
+pub use stored::LayoutDecodeError;
 
 use crate::connection::Connections;
 use crate::error::{ConfigError, Problem, Severity};
@@ -32,14 +35,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 /// What a layout is made from.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LayoutSources {
     /// The tenant.
     pub tenant: TenantConfig,
     /// The system's connections.
     pub connections: Connections,
     /// The branches of each project; a project that is missing has those that its fragments come from.
-    #[serde(default)]
     pub branches: BTreeMap<ProjectName, Vec<BranchName>>,
     /// Every configuration file of the tenant. Order counts within one project and branch only.
     pub fragments: Vec<Arc<Fragment>>,
@@ -204,11 +206,6 @@ pub enum Scope {
     /// All of it: only to find mistakes before they are merged (C06), never to run.
     ToValidate,
 }
-
-/// Why stored bytes are no layout.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot read a stored layout because it is malformed; build it again from the repositories")]
-pub struct LayoutDecodeError(#[source] serde_json::Error);
 
 impl Layout {
     /// Puts fragments together. It never fails: what is wrong is left out and kept in [`Layout::errors`].
@@ -391,21 +388,27 @@ impl Layout {
         units.into_iter().filter_map(|unit| self.defined(unit)).collect()
     }
 
-    /// Returns it as bytes.
-    pub fn to_bytes(&self) -> Vec<u8> {
+    /// Returns the same layout with nothing laid over another.
+    fn flattened(&self) -> Self {
         let ground = &self.base.ground;
-        let sources = LayoutSources {
+        Self::build(LayoutSources {
             tenant: ground.tenant.clone(),
             connections: ground.connections.clone(),
             branches: ground.branches.clone(),
             fragments: self.fragments().to_vec(),
-        };
-        // Every key of the sources is a text, which is all that could fail.
-        serde_json::to_vec(&sources).unwrap_or_default()
+        })
     }
 
-    /// Returns the layout of stored bytes.
+    /// Returns it as bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        stored::to_bytes(self)
+    }
+
+    /// Returns the layout of stored bytes. Stanzas are read when they are asked for.
+    ///
+    /// # Errors
+    /// When the bytes are damaged or of another version; then the layout is to be built again.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, LayoutDecodeError> {
-        serde_json::from_slice(bytes).map(Self::build).map_err(LayoutDecodeError)
+        stored::from_bytes(bytes)
     }
 }

@@ -1,0 +1,50 @@
+//! Whether stored stanzas have the shapes that this program reads.
+//!
+//! A stanza that is read only when somebody wants it must not turn out to be unreadable then: a job would be missing, and nobody
+//! told. So a layout bears the name of the shapes it was stored with; under another name every stanza is read when it is opened.
+
+use std::sync::LazyLock;
+
+/// The files that say of what shape stanzas are, with their texts: these, hashed, are the name.
+const SHAPES: [(&str, &str); 16] = [
+    ("objects/combine.rs", include_str!("../objects/combine.rs")),
+    ("objects/drivers.rs", include_str!("../objects/drivers.rs")),
+    ("objects/job.rs", include_str!("../objects/job.rs")),
+    ("objects/job_parts.rs", include_str!("../objects/job_parts.rs")),
+    ("objects/mod.rs", include_str!("../objects/mod.rs")),
+    ("objects/nodeset.rs", include_str!("../objects/nodeset.rs")),
+    ("objects/pipeline.rs", include_str!("../objects/pipeline.rs")),
+    ("objects/project.rs", include_str!("../objects/project.rs")),
+    ("objects/provider.rs", include_str!("../objects/provider.rs")),
+    ("objects/provider_words.rs", include_str!("../objects/provider_words.rs")),
+    ("objects/read.rs", include_str!("../objects/read.rs")),
+    ("objects/small.rs", include_str!("../objects/small.rs")),
+    ("pattern.rs", include_str!("../pattern.rs")),
+    ("yaml/mod.rs", include_str!("../yaml/mod.rs")),
+    ("model/job.rs", include_str!("../../../model/src/job.rs")),
+    ("model/git.rs", include_str!("../../../model/src/git.rs")),
+];
+
+/// Returns the name of the shapes that this program reads.
+pub(super) fn name() -> u64 {
+    static NAME: LazyLock<u64> = LazyLock::new(|| {
+        let bytes = SHAPES.iter().flat_map(|(_, text)| text.bytes());
+        // FNV-1a: it need not withstand anybody, only tell versions apart.
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    });
+    *NAME
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SHAPES;
+
+    #[test]
+    fn every_file_that_shapes_stanzas_counts() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/objects");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let file = format!("objects/{}", entry.unwrap().file_name().to_string_lossy());
+            assert!(SHAPES.iter().any(|(path, _)| *path == file), "{file} is missing from SHAPES");
+        }
+    }
+}
