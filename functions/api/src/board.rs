@@ -123,7 +123,7 @@ fn job(scene: &Scene<'_>, item: &Item, job: &Job) -> Value {
     let (state, started_at, ended_at, detail, log_url) = match &job.status {
         JobStatus::Waiting => ("waiting", None, None, None, None),
         JobStatus::Ordered { .. } => ("ordered", None, None, None, None),
-        JobStatus::Running { started_at } => ("running", *started_at, None, None, None),
+        JobStatus::Running { started_at, .. } => ("running", *started_at, None, None, None),
         JobStatus::Ended { started_at, ended_at, detail, log_url, .. } => {
             ("ended", *started_at, Some(*ended_at), detail.as_ref(), log_url.as_ref())
         }

@@ -64,7 +64,7 @@ impl BuildRow {
     /// Returns when it started: its first playbook, or while it runs the claim.
     pub(crate) fn started_at(&self) -> Option<Timestamp> {
         match &self.run {
-            Some(Run { phase: Phase::Running, claimed_at, .. }) => Some(*claimed_at),
+            Some(Run { phase: Phase::Running | Phase::Failing, claimed_at, .. }) => Some(*claimed_at),
             _ => self.end().and_then(|end| end.started_at),
         }
     }

@@ -25,6 +25,7 @@ mod page;
 mod pool;
 mod reply;
 mod route;
+mod semaphores;
 mod status;
 mod system;
 mod variant;

@@ -4,7 +4,7 @@ use crate::Api;
 use crate::reply::Refusal;
 use futures::future::join_all;
 use sluice_gate::{Item, Job, JobStatus};
-use sluice_model::build::Run;
+use sluice_model::build::{Phase, Run};
 use sluice_model::change::{ChangeFacts, ChangeKey};
 use sluice_model::name::escape;
 use sluice_model::{ItemId, QueueKey, TenantName};
@@ -111,7 +111,8 @@ async fn claims(ports: &Ports, queues: &mut [(QueueKey, Loaded)]) -> Result<(), 
     for (job, record) in ordered.iter_mut().zip(many(ports, &keys).await?) {
         let Some(record) = record else { continue };
         let run: Run = decode(&record)?;
-        job.status = JobStatus::Running { started_at: Some(run.claimed_at) };
+        let pre_fail = matches!(run.phase, Phase::Failing);
+        job.status = JobStatus::Running { started_at: Some(run.claimed_at), pre_fail };
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::asked::Asked;
 use crate::freeze::{self, Wanted};
 use crate::reply::{self, Refusal};
-use crate::{Api, board, builds, buildsets, configuration, item, load, logs, page, pool, status, system};
+use crate::{Api, board, builds, buildsets, configuration, item, load, logs, page, pool, semaphores, status, system};
 use bytes::Bytes;
 use http::Response;
 use serde_json::json;
@@ -84,7 +84,8 @@ async fn of_tenant(api: &Api, tenant: &TenantName, rest: &[&str], asked: &Asked)
         ["build", uuid] => builds::one(api, tenant, uuid).await,
         ["buildset", uuid] => buildsets::one(api, tenant, uuid).await,
         // Nothing of these is kept yet, so there is none of them.
-        ["semaphores" | "images" | "flavors" | "providers"] => nothing(api, tenant).await,
+        ["semaphores"] => semaphores::all(api, tenant).await,
+        ["images" | "flavors" | "providers"] => nothing(api, tenant).await,
         ["promote"] => Err(Refusal::Method),
         _ => {
             load::known(&api.ports, tenant).await?;

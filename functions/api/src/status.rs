@@ -142,7 +142,7 @@ impl Scene<'_> {
 
     fn job(&self, key: &QueueKey, item: &Item, job: &Job) -> Value {
         let (started_at, ended_at) = match &job.status {
-            JobStatus::Running { started_at } => (*started_at, None),
+            JobStatus::Running { started_at, .. } => (*started_at, None),
             JobStatus::Ended { started_at, ended_at, .. } => (*started_at, Some(*ended_at)),
             JobStatus::Waiting | JobStatus::Ordered { .. } => (None, None),
         };
@@ -189,7 +189,7 @@ impl Scene<'_> {
     fn remaining(&self, item: &Item, job: &Job) -> Option<u64> {
         match &job.status {
             JobStatus::Ended { .. } => Some(0),
-            JobStatus::Running { started_at: Some(started_at) } => {
+            JobStatus::Running { started_at: Some(started_at), .. } => {
                 Some(self.estimate(item, job)?.saturating_sub(self.now.since(*started_at)))
             }
             _ => None,
@@ -229,12 +229,10 @@ pub(crate) fn waiting_status(item: &Item, job: &Job) -> Option<String> {
             };
             let unmet: Vec<&str> = unmet.filter(is_open).map(|name| name.as_str()).collect();
             Some(match unmet.as_slice() {
-                [] if !job.summary.semaphores.is_empty() => {
-                    let names: Vec<&str> =
-                        job.summary.semaphores.iter().map(|semaphore| semaphore.name.as_str()).collect();
-                    format!("semaphores: {}", names.join(", "))
-                }
-                [] => "repo state".to_owned(),
+                [] => match &job.waits_for {
+                    Some(semaphore) => format!("semaphores: {semaphore}"),
+                    None => "repo state".to_owned(),
+                },
                 names => format!("dependencies: {}", names.join(", ")),
             })
         }

@@ -7,6 +7,8 @@
 //! No outbox is kept here. A queue looks after builds that it ordered by itself, and so does a provider after requests; what
 //! is sent at the end only makes them sooner.
 
+use crate::inherited::inherited;
+use crate::job::Inherited;
 use crate::kept::Kept;
 use crate::returned;
 use futures::future::join_all;
@@ -44,6 +46,8 @@ pub struct Claimed {
     pub child_jobs: Vec<JobName>,
     /// The tested state.
     pub speculation: Arc<Speculation>,
+    /// What the jobs before it left it.
+    pub inherited: Inherited,
     /// Its nodes, in the nodeset's order.
     pub nodes: Vec<NodeAccess>,
     /// The request for its nodes as it is stored, until its end was written.
@@ -131,7 +135,7 @@ impl Claims {
             None => None,
             Some(record) => {
                 let run: Run = decode(record)?;
-                if run.session != self.session || run.phase != Phase::Running {
+                if run.session != self.session || matches!(run.phase, Phase::Ended(_)) {
                     return Ok(None);
                 }
                 // Claimed by this very life, which was never told so.
@@ -152,11 +156,12 @@ impl Claims {
         let (job, child_jobs) = self.job(&order).await?;
         let speculation = self.states.open(&self.ports, &order.speculation).await?;
         let nodes = access(&job, nodes)?;
+        let inherited = inherited(&self.ports, &order).await?;
         let (record, run, request) = match mine {
             Some((record, run)) => (record, run, request),
             None => self.write(id, request).await?,
         };
-        Ok(Some(Claimed { record, run, order, job, child_jobs, speculation, nodes, request }))
+        Ok(Some(Claimed { record, run, order, job, child_jobs, speculation, inherited, nodes, request }))
     }
 
     /// Returns the job of an order, and the jobs that wait for it.
@@ -206,6 +211,22 @@ impl Claims {
             Saved::Stale => Err(raced(id)),
         }
     }
+}
+
+/// Says that a build will fail, so that its queue need not wait for the end (G05).
+///
+/// # Errors
+/// When the store does not answer, the run is no longer ours, or the queue may not have been reached.
+pub async fn will_fail(ports: &Ports, claimed: &mut Claimed) -> Result<(), LookError> {
+    let run = Run { phase: Phase::Failing, ..claimed.run.clone() };
+    let head = with_body(claimed.record.clone(), &run)?;
+    match cell::commit(ports, Commit { head, others: Vec::new(), pokes: Vec::new(), due: None }).await? {
+        Saved::Yes(record) => (claimed.record, claimed.run) = (record, run),
+        Saved::Stale => {
+            return Err(LookError::Again(format!("the run of {} was written by somebody else", run.build)));
+        }
+    }
+    Ok(cell::send(ports, &[Poke::Queue { queue: claimed.order.queue.clone() }]).await?)
 }
 
 /// Ends a build and tells its queue and its nodes' provider. May be called again after an error.

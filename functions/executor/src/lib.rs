@@ -11,6 +11,7 @@ pub mod claim;
 pub mod content;
 pub mod freeze;
 pub mod gateway;
+pub mod inherited;
 pub mod inventory;
 pub mod job;
 pub mod jobdir;

@@ -2,7 +2,7 @@
 
 use crate::archive;
 use crate::claim::{self, Asked, Claimed, Claims};
-use crate::job::{Inherited, Job, Observer, OpenedSecrets, Runner, StopSignal, Stopper};
+use crate::job::{Job, Observer, OpenedSecrets, Runner, StopSignal, Stopper};
 use crate::live::{LiveLog, LiveLogs};
 use crate::secrets::ProjectKeys;
 use crate::sources::ObjectSources;
@@ -188,25 +188,44 @@ impl Executor {
         tracing::info!(%build, job = %claimed.order.job, change = %claimed.order.change, attempt = claimed.order.attempt, "a build starts");
         let jobdir = self.options.state.join("builds").join(build.as_str());
         let sources = ObjectSources::new(self.ports.clone(), self.options.state.join("repositories"));
-        let observer = Told { log: self.logs.open(&build, &jobdir.join("work/logs/job-output.txt")) };
+        let observer = Told {
+            log: self.logs.open(&build, &jobdir.join("work/logs/job-output.txt")),
+            failing: watch::channel(false).0,
+        };
         let (secrets, unopened) = match self.keys.open(&claimed.job).await {
             Ok(secrets) => (secrets, None),
             Err(error) => (OpenedSecrets::default(), Some(error)),
         };
-        let inherited = Inherited::default();
         let job = Job {
-            order: &claimed.order,
-            job: &claimed.job,
-            speculation: &claimed.speculation,
-            nodes: &claimed.nodes,
+            order: &claimed.order.clone(),
+            job: &claimed.job.clone(),
+            speculation: &claimed.speculation.clone(),
+            nodes: &claimed.nodes.clone(),
             node_key: self.options.node_key.as_deref().filter(|_| !claimed.nodes.is_empty()),
             secrets: &secrets,
-            child_jobs: &claimed.child_jobs,
-            inherited: &inherited,
+            child_jobs: &claimed.child_jobs.clone(),
+            inherited: &std::mem::take(&mut claimed.inherited),
         };
-        let mut ended = match unopened {
-            None => self.runner.execute(&job, &sources, &jobdir, stop, &observer).await,
-            Some(error) => not_begun(self.ports.clock.now(), format!("The job's secrets could not be opened: {error}")),
+        let mut failing = observer.failing.subscribe();
+        let execution = async {
+            match unopened {
+                None => self.runner.execute(&job, &sources, &jobdir, stop, &observer).await,
+                Some(error) => {
+                    not_begun(self.ports.clock.now(), format!("The job's secrets could not be opened: {error}"))
+                }
+            }
+        };
+        let mut execution = std::pin::pin!(execution);
+        let mut ended = tokio::select! {
+            biased;
+            ended = &mut execution => ended,
+            true = async { failing.wait_for(|failing| *failing).await.is_ok() } => {
+                // Lost, it is a reset that comes later: the end tells the same.
+                if let Err(error) = claim::will_fail(&self.ports, &mut claimed).await {
+                    tracing::warn!(%build, %error, "that it will fail could not be told");
+                }
+                execution.await
+            }
         };
         let logs = jobdir.join("work/logs");
         let archived = archive::archive(&self.ports, &build, &logs, &self.options.log_root).await;
@@ -419,6 +438,7 @@ pub struct Taken {
 /// Passes on what a running build shows.
 struct Told {
     log: LiveLog,
+    failing: watch::Sender<bool>,
 }
 
 impl Observer for Told {
@@ -428,5 +448,7 @@ impl Observer for Told {
         self.log.grew_to(offset + bytes.len() as u64);
     }
 
-    fn will_fail(&self) {}
+    fn will_fail(&self) {
+        self.failing.send_replace(true);
+    }
 }

@@ -1,5 +1,6 @@
 //! Turns a plan into one commit. It has no choices left.
 
+use crate::load::Loaded;
 use sluice_gate::plan::{OrderDraft, Plan, Removed, Stop};
 use sluice_model::build::Order;
 use sluice_model::poke::{Poke, Precedence};
@@ -25,13 +26,8 @@ pub struct Carried {
 }
 
 /// Returns the commit of a plan.
-pub fn carry_out(
-    key: &QueueKey,
-    live: &Live,
-    before: &queue::Loaded,
-    plan: Plan,
-    now: Timestamp,
-) -> Result<Carried, LookError> {
+pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timestamp) -> Result<Carried, LookError> {
+    let (live, before) = (&loaded.live, &loaded.queue);
     let head = plan.head.clone().or_else(|| before.head.clone());
     let Some(head) = head.or_else(|| super::head(key, live, before)) else {
         return Err(LookError::Again(format!("a plan for {key} without a queue")));
@@ -73,6 +69,11 @@ pub fn carry_out(
         writes.push(report::put(wanted)?);
         pokes.push(report::poke(wanted));
     }
+    for semaphore in &plan.semaphores {
+        let seen = loaded.semaphores.get(&semaphore.key).map(|(record, _)| record);
+        writes.push(sluice_records::semaphore::put(seen, semaphore)?);
+    }
+    pokes.extend(plan.wake.iter().map(|queue| Poke::Queue { queue: queue.clone() }));
     for (item, generation) in &plan.asks {
         pokes.push(Poke::Merge { queue: key.clone(), item: item.clone(), generation: *generation });
     }
@@ -154,6 +155,7 @@ fn order(
         change: draft.change.clone(),
         event_id: draft.event_id.clone(),
         post_review,
+        parents: draft.parents.clone(),
         request: draft.request.clone(),
         ordered_at: now,
     })?);

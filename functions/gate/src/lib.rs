@@ -5,6 +5,7 @@
 
 mod carry_out;
 mod load;
+mod semaphores;
 mod sessions;
 
 use crate::load::{Kept, Loaded, Reader};
@@ -75,8 +76,8 @@ impl Gate {
                 self.keep(queue, loaded);
                 return Ok(());
             }
-            let moves_tenant = plan.wants_layout || plan.poke_tenant;
-            let carried = carry_out::carry_out(queue, &loaded.live, &loaded.queue, plan, self.ports.clock.now())?;
+            let moves_others = plan.wants_layout || plan.poke_tenant || !plan.semaphores.is_empty();
+            let carried = carry_out::carry_out(queue, &loaded, plan, self.ports.clock.now())?;
             match cell::commit_and_send(&self.ports, carried.commit).await? {
                 Saved::Stale => {
                     // Somebody else wrote the cell, and may not have sent what he wrote.
@@ -90,7 +91,7 @@ impl Gate {
                         self.keep(queue, loaded);
                         return Ok(());
                     }
-                    if moves_tenant {
+                    if moves_others {
                         loaded = reader.whole(loaded.watch).await?;
                         self.hear(&mut loaded, Heard::First).await?;
                     }
@@ -105,6 +106,7 @@ impl Gate {
         let live = &loaded.live;
         let merge_mode = |branch: &BranchKey| live.layout.merge_mode(&branch.project, branch.branch.as_str());
         let provider = |labels: &[LabelName]| provider_for(&live.layout, labels);
+        let semaphore = |name: &str| semaphores::named(&live.layout, &queue.tenant, name);
         let snapshot = Snapshot {
             head: head(queue, live, &loaded.queue)?,
             items: loaded.queue.items.values().map(|(_, item)| (item.id.clone(), item.clone())).collect(),
@@ -112,6 +114,8 @@ impl Gate {
             outcomes: loaded.outcomes.clone(),
             runs: loaded.runs.clone(),
             landings: loaded.landings.clone(),
+            semaphores: loaded.semaphores.iter().map(|(key, (_, known))| (key.clone(), known.clone())).collect(),
+            semaphore: &semaphore,
             pipeline: live.layout.pipeline(queue.pipeline.as_str()),
             merge_mode: &merge_mode,
             provider: &provider,

@@ -3,6 +3,7 @@
 //! What a gate read or wrote of a cell it keeps in memory. Every write to a queue's items shows the head's revision, so while
 //! the head, read by its key, is the one that is kept, so are the items: an answer costs one read by keys, and no query.
 
+use crate::semaphores::{self, Semaphores};
 use crate::sessions::Watch;
 use sluice_gate::plan::RunSeen;
 use sluice_gate::{Ask, Item, Landing, MergeOutcome, Standing};
@@ -36,6 +37,8 @@ pub(crate) struct Loaded {
     pub(crate) runs: BTreeMap<BuildId, RunSeen>,
     /// Landings under way.
     pub(crate) landings: BTreeMap<ItemId, Landing>,
+    /// Semaphores that its builds hold or its jobs may take, with their records.
+    pub(crate) semaphores: Semaphores,
     /// What is known of executors.
     pub(crate) watch: Watch,
 }
@@ -62,8 +65,8 @@ impl Reader<'_> {
     pub(crate) async fn whole(&self, watch: Watch) -> Result<Loaded, LookError> {
         let queue = queue::load(self.ports, self.key).await?;
         if let Some(live) = self.seen(&queue) {
-            let (outcomes, runs, landings) = Default::default();
-            return Ok(Loaded { live, queue, outcomes, runs, landings, watch });
+            let (outcomes, runs, landings, semaphores) = Default::default();
+            return Ok(Loaded { live, queue, outcomes, runs, landings, semaphores, watch });
         }
         let guess = self.layouts.seen(&self.key.tenant).map(|live| live.number());
         let guess = guess.or(queue.head.as_ref().map(|head| head.layout)).unwrap_or_default();
@@ -91,7 +94,8 @@ impl Reader<'_> {
     /// for, no more; it was routed by that layout or an older one. Should a newer one be live, the next look freezes again
     /// what this one asked, as it does when the layout changes right after.
     fn seen(&self, queue: &queue::Loaded) -> Option<Live> {
-        let is_idle = queue.items.is_empty() && queue.head.as_ref().is_none_or(|head| head.slots.is_empty());
+        let is_idle = queue.items.is_empty()
+            && queue.head.as_ref().is_none_or(|head| head.slots.is_empty() && head.semaphores.is_empty());
         let live = self.layouts.seen(&self.key.tenant).filter(|_| is_idle)?;
         let knows = |layout: u64| layout > 0 && layout <= live.number();
         let is_fresh = self.ports.clock.now().since(live.read_at) < TENANT_MILLIS;
@@ -130,8 +134,8 @@ impl Reader<'_> {
             let keys: Vec<Key> = wanted.keys().filter(|key| !found.records.contains_key(key)).cloned().collect();
             found.records.extend(get_all(self.ports, &keys).await?);
         }
-        let (outcomes, runs, landings) = Default::default();
-        let mut loaded = Loaded { live, queue, outcomes, runs, landings, watch: Watch::default() };
+        let (outcomes, runs, landings, semaphores) = Default::default();
+        let mut loaded = Loaded { live, queue, outcomes, runs, landings, semaphores, watch: Watch::default() };
         let mut running: Vec<Run> = Vec::new();
         for (key, wanted) in wanted {
             let Some(record) = found.records.get(&key) else { continue };
@@ -150,6 +154,10 @@ impl Reader<'_> {
                     }
                 }
             }
+        }
+        loaded.semaphores = semaphores::load(self.ports, name, &loaded).await?;
+        for build in semaphores::leaving(self.ports, self.key, &loaded.semaphores, &mut running).await? {
+            loaded.runs.insert(build, RunSeen::NeverBegun);
         }
         let asked = watch.meet(&running, found.at);
         let missing = asked.iter().map(session::key).filter(|key| !found.records.contains_key(key));
@@ -199,7 +207,7 @@ fn wanted_of_jobs(item: &Item, wanted: &mut BTreeMap<Key, Wanted>) {
     }
 }
 
-async fn get_all(ports: &Ports, keys: &[Key]) -> Result<BTreeMap<Key, Record>, PortError> {
+pub(crate) async fn get_all(ports: &Ports, keys: &[Key]) -> Result<BTreeMap<Key, Record>, PortError> {
     let mut found = BTreeMap::new();
     for page in keys.chunks(KEYS_MAX) {
         for record in ports.records.get(page).await?.into_iter().flatten() {

@@ -67,10 +67,10 @@ fn seen(run: &Run, session: Option<Option<&Session>>, now: Timestamp) -> RunSeen
     if let Phase::Ended(end) = &run.phase {
         return RunSeen::Ended(end.clone());
     }
-    let started_at = Some(run.claimed_at);
+    let running = RunSeen::Running { started_at: Some(run.claimed_at), pre_fail: matches!(run.phase, Phase::Failing) };
     match session {
-        None => RunSeen::Running { started_at },
-        Some(Some(session)) if session.alive_until > now => RunSeen::Running { started_at },
+        None => running,
+        Some(Some(session)) if session.alive_until > now => running,
         Some(Some(session)) => RunSeen::Lost {
             why: format!("the executor {} has been silent since {}", session.hostname, session.alive_until.to_iso()),
         },

@@ -63,6 +63,7 @@ impl Merger {
             base,
             tested,
             touches_configuration: state.touches_configuration,
+            fail_fast: layout.fail_fast(&branch.project, key.pipeline.as_str(), Some(branch.branch.as_str())),
         }))
     }
 

@@ -148,7 +148,7 @@ fn answers(layout: &Layout) -> Vec<String> {
         found.push(format!("{:?} {:?}", layout.queue(&name, "gate"), layout.project_pipelines(&name)));
         found.push(format!("{:?}", layout.branches(&name)));
     }
-    found.push(format!("{:?}", (0..4).map(|number| layout.semaphore_max(&format!("m{number}"))).collect::<Vec<_>>()));
+    found.push(format!("{:?}", (0..4).map(|number| layout.semaphore(&format!("m{number}")).1).collect::<Vec<_>>()));
     found
 }
 

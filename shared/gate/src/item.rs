@@ -92,6 +92,9 @@ pub struct Job {
     pub request: Option<sluice_model::build::RequestRef>,
     /// Where it stands.
     pub status: JobStatus,
+    /// The semaphore it waits for, by name, while it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
 }
 
 /// Where a job stands.
@@ -109,6 +112,9 @@ pub enum JobStatus {
     Running {
         /// When it claimed it.
         started_at: Option<Timestamp>,
+        /// Whether it is known by now that it will fail: what is behind the change need not wait for the end.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        pre_fail: bool,
     },
     /// Over.
     Ended {
@@ -128,7 +134,7 @@ pub enum JobStatus {
 impl Job {
     /// Returns a job nobody has ordered.
     pub fn new(summary: JobSummary) -> Self {
-        Self { summary, attempt: 0, build: None, request: None, status: JobStatus::Waiting }
+        Self { summary, attempt: 0, build: None, request: None, status: JobStatus::Waiting, waits_for: None }
     }
 
     /// Returns its result, once it has one.
@@ -144,9 +150,14 @@ impl Job {
         matches!(self.status, JobStatus::Ordered { .. } | JobStatus::Running { .. })
     }
 
-    /// Returns whether it ended in a way that keeps the change out.
+    /// Returns whether it keeps the change out: it ended that way, or is known to.
     pub fn fails_item(&self) -> bool {
-        self.summary.voting && self.result().is_some_and(|result| !result.passed() && result != BuildResult::Skipped)
+        let fails = match &self.status {
+            JobStatus::Ended { result, .. } => !result.passed() && *result != BuildResult::Skipped,
+            JobStatus::Running { pre_fail, .. } => *pre_fail,
+            JobStatus::Waiting | JobStatus::Ordered { .. } => false,
+        };
+        self.summary.voting && fails
     }
 }
 

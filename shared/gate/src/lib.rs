@@ -12,6 +12,7 @@ pub mod merge;
 pub mod plan;
 pub mod queue;
 pub mod report;
+pub mod semaphore;
 
 pub use arrival::{Arrival, ArrivalKind, Candidate};
 pub use item::{Ask, Item, Job, JobStatus};
@@ -20,3 +21,4 @@ pub use merge::{MergeOutcome, MergeResult};
 pub use plan::{Plan, RunSeen, Snapshot, plan};
 pub use queue::{Head, Slot, Standing};
 pub use report::{Action, Report, ReportState};
+pub use semaphore::{Semaphore, SemaphoreKey};

@@ -54,4 +54,7 @@ pub struct Merged {
     pub tested: Commit,
     /// Whether the change edits configuration, so that its landing makes a new layout.
     pub touches_configuration: bool,
+    /// Whether the first job that fails ends the others (`fail-fast` of the project in this pipeline).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fail_fast: bool,
 }

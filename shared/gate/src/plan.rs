@@ -8,7 +8,9 @@ mod admit;
 mod advance;
 mod align;
 mod finish;
+mod graph;
 mod observe;
+mod semaphores;
 #[cfg(test)]
 mod tests;
 
@@ -18,12 +20,13 @@ use crate::landing::Landing;
 use crate::merge::MergeOutcome;
 use crate::queue::{Head, Slot, Standing};
 use crate::report::Report;
+use crate::semaphore::{Semaphore, SemaphoreKey};
 use serde::{Deserialize, Serialize};
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_model::build::{BuildResult, Ended, RequestRef};
 use sluice_model::change::ChangeRef;
 use sluice_model::git::{BranchKey, MergeMode};
-use sluice_model::{ArrivalId, BuildId, ItemId, JobName, LabelName, ProviderName, Timestamp};
+use sluice_model::{ArrivalId, BuildId, ItemId, JobName, LabelName, ProviderName, QueueKey, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Records that one plan may write besides the head; a transaction holds 100.
@@ -48,6 +51,10 @@ pub struct Snapshot<'a> {
     pub landings: BTreeMap<ItemId, Landing>,
     /// The pipeline as the live layout has it; `None` when the layout no longer has it.
     pub pipeline: Option<&'a Pipeline>,
+    /// Semaphores that the head lists or that waiting jobs name, where they were ever used.
+    pub semaphores: BTreeMap<SemaphoreKey, Semaphore>,
+    /// Which semaphore a job means by a name, and how many may hold it.
+    pub semaphore: &'a dyn Fn(&str) -> (SemaphoreKey, u32),
     /// How each project's changes are merged.
     pub merge_mode: &'a dyn Fn(&BranchKey) -> MergeMode,
     /// Which provider serves a set of labels, and none if no provider can.
@@ -76,9 +83,13 @@ pub enum RunSeen {
     Running {
         /// When it claimed it.
         started_at: Option<Timestamp>,
+        /// Whether it is known by now that it will fail.
+        pre_fail: bool,
     },
     /// It is over.
     Ended(Ended),
+    /// It was told to stop before anybody began it, and nobody will.
+    NeverBegun,
     /// Its executor is gone.
     Lost {
         /// What is known of how.
@@ -105,6 +116,10 @@ pub struct Plan {
     pub stops: Vec<Stop>,
     /// Landings to order.
     pub landings: Vec<Landing>,
+    /// Semaphores to write, each on condition that it is as it was read.
+    pub semaphores: Vec<Semaphore>,
+    /// Queues to be looked at, since a semaphore that they wait for has a place.
+    pub wake: Vec<QueueKey>,
     /// Reports to make.
     pub reports: Vec<Report>,
     /// Questions for the merger: item and generation.
@@ -129,6 +144,7 @@ impl Plan {
             && self.orders.is_empty()
             && self.stops.is_empty()
             && self.landings.is_empty()
+            && self.semaphores.is_empty()
             && self.reports.is_empty()
     }
 }
@@ -169,6 +185,8 @@ pub struct OrderDraft {
     pub change: ChangeRef,
     /// The event.
     pub event_id: String,
+    /// Builds whose returned data it is given, the nearest last.
+    pub parents: Vec<BuildId>,
     /// Labels of the nodes it needs.
     pub labels: Vec<LabelName>,
     /// Where to ask for them; `None` when it needs none.
@@ -203,6 +221,7 @@ pub fn plan(snapshot: Snapshot<'_>, now: Timestamp) -> Plan {
     }
     work.carry_out_resets();
     work.advance();
+    work.settle_semaphores();
     work.left_over |= work.may_admit_more();
     work.into_plan()
 }
@@ -217,6 +236,10 @@ pub(crate) struct Work<'a> {
     touched: BTreeSet<ItemId>,
     plan: Plan,
     left_over: bool,
+    /// Semaphores as this plan leaves them, those it touches.
+    semaphores: BTreeMap<SemaphoreKey, Semaphore>,
+    /// Semaphores that a job here waits for.
+    waits: BTreeSet<SemaphoreKey>,
 }
 
 impl<'a> Work<'a> {
@@ -231,6 +254,8 @@ impl<'a> Work<'a> {
             touched: BTreeSet::new(),
             plan: Plan::default(),
             left_over: false,
+            semaphores: BTreeMap::new(),
+            waits: BTreeSet::new(),
         }
     }
 
@@ -250,6 +275,7 @@ impl<'a> Work<'a> {
             + plan.stops.len() * 2
             + plan.landings.len()
             + plan.reports.len()
+            + self.semaphores.len()
             + usize::from(plan.wants_layout)
     }
 
@@ -353,7 +379,12 @@ impl<'a> Work<'a> {
                 plan.items.insert(id, item.clone());
             }
         }
-        let waits = !self.head.slots.is_empty() || !self.snapshot.arrivals.is_empty();
+        let known = &self.snapshot.semaphores;
+        plan.semaphores = (self.semaphores.into_values())
+            .filter(|semaphore| known.get(&semaphore.key).map_or(!semaphore.is_unused(), |before| before != semaphore))
+            .collect();
+        let is_idle = self.head.slots.is_empty() && self.head.semaphores.is_empty();
+        let waits = !is_idle || !self.snapshot.arrivals.is_empty();
         let seconds = if self.left_over { 0 } else { LOOK_SECONDS };
         plan.due = (waits && self.head.frozen.is_none()).then(|| self.now.plus_seconds(seconds));
         plan.head = (self.head != self.before).then_some(self.head);

@@ -1,5 +1,6 @@
 //! The head of a queue cell: the order of its items and the speculative state of each, short enough to be written in one step.
 
+use crate::semaphore::SemaphoreKey;
 use serde::{Deserialize, Serialize};
 use sluice_config::pipeline::Manager;
 use sluice_model::change::{ChangeKey, ChangeRef};
@@ -24,6 +25,9 @@ pub struct Head {
     /// Changes that landed here of late, newest last, so that one that needs them is not refused by older news.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub landed: Vec<ChangeKey>,
+    /// Semaphores that a build of this queue holds or that a job of it waits for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub semaphores: Vec<SemaphoreKey>,
 }
 
 /// How many landed changes a head remembers.
@@ -32,7 +36,16 @@ pub const LANDED_MAX: usize = 32;
 impl Head {
     /// Returns an empty queue.
     pub fn new(key: QueueKey, manager: Manager, window: u32, layout: u64) -> Self {
-        Self { key, manager, window, layout, frozen: None, slots: Vec::new(), landed: Vec::new() }
+        Self {
+            key,
+            manager,
+            window,
+            layout,
+            frozen: None,
+            slots: Vec::new(),
+            landed: Vec::new(),
+            semaphores: Vec::new(),
+        }
     }
 
     /// Returns the position of an item.

@@ -99,6 +99,9 @@ pub struct Order {
     pub event_id: String,
     /// Whether it runs after review.
     pub post_review: bool,
+    /// Builds whose returned data it is given, the nearest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parents: Vec<BuildId>,
     /// The request for its nodes: provider and row; `None` when it needs none.
     pub request: Option<RequestRef>,
     /// When it was ordered.
@@ -164,6 +167,8 @@ pub struct Run {
 pub enum Phase {
     /// Claimed, and not over: its session tells whether somebody still works on it.
     Running,
+    /// As [`Self::Running`]; a main playbook has failed, so it will not succeed.
+    Failing,
     /// Over.
     Ended(Ended),
 }

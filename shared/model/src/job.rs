@@ -106,6 +106,18 @@ impl FrozenJob {
         digest(&["frozen-job", &text])
     }
 
+    /// Returns the semaphores that its build holds from before it is ordered until it is over, each once, by name. One that
+    /// a single playbook names is among them: held longer than need be, never by more than may.
+    fn held_semaphores(&self) -> Vec<SemaphoreUse> {
+        let playbooks = self.pre_run.iter().chain(&self.run).chain(&self.post_run);
+        let of_playbooks = playbooks.flat_map(|playbook| &playbook.semaphores);
+        let mut held: BTreeMap<String, SemaphoreUse> = of_playbooks
+            .map(|name| (name.clone(), SemaphoreUse { name: name.clone(), resources_first: false }))
+            .collect();
+        held.extend(self.semaphores.iter().map(|used| (used.name.clone(), used.clone())));
+        held.into_values().collect()
+    }
+
     /// Returns what the gate has to know.
     pub fn summary(&self) -> JobSummary {
         JobSummary {
@@ -115,7 +127,7 @@ impl FrozenJob {
             voting: self.voting,
             attempts: self.attempts,
             labels: self.nodesets.iter().map(|set| set.nodes.iter().map(|node| node.label.clone()).collect()).collect(),
-            semaphores: self.semaphores.clone(),
+            semaphores: self.held_semaphores(),
             success_message: self.success_message.clone(),
             failure_message: self.failure_message.clone(),
         }

@@ -197,6 +197,22 @@ impl Site {
         panic!("the site does not come to be as wanted");
     }
 
+    /// Runs until nothing is left to do, and looks at the site before each step.
+    pub fn run_checked(&mut self, look: impl Fn(&Self)) {
+        for _ in 0..ROUNDS_MAX {
+            look(self);
+            if !self.round() && !self.wait() {
+                return;
+            }
+        }
+        panic!("the site does not come to rest");
+    }
+
+    /// Returns the job of each build that a played executor runs.
+    pub fn running(&self) -> Vec<String> {
+        self.building.iter().map(|claimed| claimed.order.job.to_string()).collect()
+    }
+
     /// Returns whether a played executor runs a build.
     pub fn is_building(&self) -> bool {
         !self.building.is_empty()

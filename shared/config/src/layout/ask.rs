@@ -132,10 +132,19 @@ impl Layout {
         stanzas.iter().find_map(|stanza| stanza.default_branch.clone()).map_or_else(|| "master".into(), BranchName)
     }
 
-    /// Returns how many may hold a semaphore; one that is not defined is held by one.
-    pub fn semaphore_max(&self, name: &str) -> u32 {
+    /// Returns whether tenants share a semaphore, and how many may hold it; one that is not defined is held by one.
+    pub fn semaphore(&self, name: &str) -> (bool, u32) {
+        if let Some(max) = self.base.ground.tenant.global_semaphores.get(name) {
+            return (true, *max);
+        }
         let found = self.one::<SemaphoreStanza>(ObjectKind::Semaphore, name);
-        found.map_or(1, |semaphore| semaphore.object.max)
+        (false, found.map_or(1, |semaphore| semaphore.object.max))
+    }
+
+    /// Returns the names of all semaphores that are defined for the tenant, its own and those it shares.
+    pub fn semaphore_names(&self) -> impl Iterator<Item = &str> {
+        let shared = self.base.ground.tenant.global_semaphores.keys().map(String::as_str);
+        self.names(ObjectKind::Semaphore).chain(shared)
     }
 
     /// Returns the providers of nodes with everything resolved (L3.2), in order of preference (L2.2).

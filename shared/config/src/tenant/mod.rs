@@ -105,6 +105,9 @@ pub struct TenantConfig {
     /// Global semaphores that it may use.
     #[serde(default)]
     pub semaphores: Vec<String>,
+    /// Those of them that are defined, with how many may hold each.
+    #[serde(default)]
+    pub global_semaphores: BTreeMap<String, u32>,
     /// Who may see and do what in it.
     #[serde(default)]
     pub access: Access,
@@ -192,6 +195,7 @@ impl TenantConfig {
             report_build_page: false,
             web_root: None,
             semaphores: Vec::new(),
+            global_semaphores: BTreeMap::new(),
             access: Access::default(),
             max_oidc_ttl_seconds: None,
             allowed_oidc_issuers: Vec::new(),
@@ -285,6 +289,10 @@ pub fn parse_main(path: &str, text: &str, connections: &Connections) -> (MainCon
                 }
             }
         },
+    }
+    for tenant in &mut config.tenants {
+        let known = |name: &String| Some((name.clone(), *config.global_semaphores.get(name)?));
+        tenant.global_semaphores = tenant.semaphores.iter().filter_map(known).collect();
     }
     let place = |problem| ConfigError {
         connection: "".into(),

@@ -1,7 +1,9 @@
 //! Asks for what is missing: tested states of the merger, builds of the executors, landings once more.
 
+use super::graph::{ended, is_unblocked, parents, settle_dependents};
+use super::semaphores::Permit;
 use super::{LOOK_SECONDS, OrderDraft, Work};
-use crate::item::{Ask, Item, Job, JobStatus, Onto};
+use crate::item::{Ask, Item, JobStatus, Onto};
 use crate::queue::{Slot, Standing};
 use crate::report::Occasion;
 use sluice_model::build::{BuildResult, RequestRef};
@@ -95,9 +97,10 @@ impl Work<'_> {
         };
         let mut changed = settle_dependents(&mut item, self.now);
         for at in 0..item.jobs.len() {
-            if item.jobs[at].status == JobStatus::Waiting && is_unblocked(&item, &item.jobs[at]) && self.has_room(4) {
-                self.start(&mut item, at);
-                changed = true;
+            let room = 4 + item.jobs[at].summary.semaphores.len();
+            if item.jobs[at].status == JobStatus::Waiting && is_unblocked(&item, &item.jobs[at]) && self.has_room(room)
+            {
+                changed |= self.start(&mut item, at);
             }
         }
         changed |= settle_dependents(&mut item, self.now);
@@ -116,33 +119,42 @@ impl Work<'_> {
         }
     }
 
-    fn start(&mut self, item: &mut Item, at: usize) {
+    /// Orders a job's next attempt, or ends it where it needs nobody. Returns whether anything about it changed.
+    fn start(&mut self, item: &mut Item, at: usize) -> bool {
         let Some(merged) = item.merged().cloned() else {
-            return;
+            return false;
         };
         let attempt = item.jobs[at].attempt + 1;
         let summary = item.jobs[at].summary.clone();
-        item.jobs[at].attempt = attempt;
         if summary.name.as_str() == "noop" {
+            item.jobs[at].attempt = attempt;
             item.jobs[at].status = ended(BuildResult::Success, None, self.now);
-            return;
+            return true;
         }
         let labels: Vec<LabelName> = summary.labels.first().cloned().unwrap_or_default();
+        let provider = if labels.is_empty() { None } else { (self.snapshot.provider)(&labels) };
         let build = build_id(item, &summary.name, &summary.hash, attempt);
+        if !labels.is_empty() && provider.is_none() {
+            let names: Vec<&str> = labels.iter().map(LabelName::as_str).collect();
+            let why = format!("no provider of the tenant offers {}", names.join(", "));
+            item.jobs[at].attempt = attempt;
+            item.jobs[at].build = Some(build.clone());
+            item.builds.push(build);
+            item.jobs[at].status = ended(BuildResult::NodeFailure, Some(why), self.now);
+            return true;
+        }
+        if let Permit::Waits(semaphore) = self.acquire(item, at, &build) {
+            let waits_for = Some(semaphore.name);
+            let is_news = item.jobs[at].waits_for != waits_for;
+            item.jobs[at].waits_for = waits_for;
+            return is_news;
+        }
+        item.jobs[at].waits_for = None;
+        item.jobs[at].attempt = attempt;
         item.jobs[at].build = Some(build.clone());
         item.builds.push(build.clone());
-        let request = if labels.is_empty() {
-            None
-        } else {
-            let Some(provider) = (self.snapshot.provider)(&labels) else {
-                let names: Vec<&str> = labels.iter().map(LabelName::as_str).collect();
-                let why = format!("no provider of the tenant offers {}", names.join(", "));
-                item.jobs[at].status = ended(BuildResult::NodeFailure, Some(why), self.now);
-                return;
-            };
-            let priority = self.snapshot.pipeline.map_or(200, |pipeline| pipeline.precedence.priority());
-            Some(RequestRef { provider, row: request_row(priority, self.now, &build) })
-        };
+        let priority = self.snapshot.pipeline.map_or(200, |pipeline| pipeline.precedence.priority());
+        let request = provider.map(|provider| RequestRef { provider, row: request_row(priority, self.now, &build) });
         item.jobs[at].request = request.clone();
         item.jobs[at].status = JobStatus::Ordered { at: self.now };
         self.plan.reasons.push(format!("{}: {} is ordered as build {build}", item.candidate.change, summary.name));
@@ -158,9 +170,11 @@ impl Work<'_> {
             speculation: merged.speculation,
             change: item.candidate.change.clone(),
             event_id: item.event_id.clone(),
+            parents: parents(item, &item.jobs[at]),
             labels,
             request,
         });
+        true
     }
 }
 
@@ -183,40 +197,4 @@ fn request_row(priority: u32, now: Timestamp, build: &BuildId) -> String {
 
 fn build_id(item: &Item, job: &JobName, hash: &str, attempt: u32) -> BuildId {
     BuildId::derive(&[item.id.as_str(), &item.generation.to_string(), job.as_str(), hash, &attempt.to_string()])
-}
-
-/// Returns whether every job it depends on is over in a way that lets it run.
-fn is_unblocked(item: &Item, job: &Job) -> bool {
-    job.summary.dependencies.iter().all(|dependency| {
-        let other = item.jobs.iter().find(|other| other.summary.name == dependency.name);
-        match other {
-            Some(other) if dependency.soft => other.result().is_some(),
-            Some(other) => other.result().is_some_and(BuildResult::passed),
-            None => dependency.soft,
-        }
-    })
-}
-
-/// Skips jobs whose hard dependencies did not pass (J12). Returns whether any was.
-fn settle_dependents(item: &mut Item, now: Timestamp) -> bool {
-    let mut any = false;
-    // Each round settles at least one job, or it is the last.
-    for _ in 0..item.jobs.len() {
-        let blocked = item.jobs.iter().position(|job| job.status == JobStatus::Waiting && is_barred(item, job));
-        let Some(at) = blocked else { break };
-        item.jobs[at].status = ended(BuildResult::Skipped, Some("a job it depends on did not pass".to_owned()), now);
-        any = true;
-    }
-    any
-}
-
-fn is_barred(item: &Item, job: &Job) -> bool {
-    job.summary.dependencies.iter().filter(|dependency| !dependency.soft).any(|dependency| {
-        let other = item.jobs.iter().find(|other| other.summary.name == dependency.name);
-        other.is_none_or(|other| other.result().is_some_and(|result| !result.passed()))
-    })
-}
-
-fn ended(result: BuildResult, detail: Option<String>, now: Timestamp) -> JobStatus {
-    JobStatus::Ended { result, detail, started_at: None, ended_at: now, log_url: None }
 }

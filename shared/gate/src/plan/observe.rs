@@ -1,5 +1,6 @@
 //! Sees what merger and executors answered, and carries out resets that the head already decided.
 
+use super::graph::{choose_children, ended};
 use super::{RECORDS_MAX, RunSeen, Work};
 use crate::item::{Ask, Item, Job, JobStatus};
 use crate::merge::{MergeResult, Merged};
@@ -44,6 +45,7 @@ impl Work<'_> {
                 self.observe_merge(&id);
                 self.observe_runs(&id);
             }
+            self.cut_short(&id);
         }
     }
 
@@ -170,14 +172,15 @@ fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp) -> bool 
     let name = item.jobs[at].summary.name.clone();
     let job = &mut item.jobs[at];
     match seen {
-        RunSeen::Running { started_at } => {
-            let status = JobStatus::Running { started_at: *started_at };
+        RunSeen::Running { started_at, pre_fail } => {
+            let status = JobStatus::Running { started_at: *started_at, pre_fail: *pre_fail };
             if job.status == status {
                 return false;
             }
             job.status = status;
             return true;
         }
+        RunSeen::NeverBegun => return false,
         RunSeen::NoNodes(reason) => {
             job.status = ended(BuildResult::NodeFailure, Some(reason.clone()), now);
         }
@@ -185,7 +188,12 @@ fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp) -> bool 
         RunSeen::Ended(end) if end.result == BuildResult::Retry => {
             again_or(job, BuildResult::RetryLimit, end.detail.clone(), Some(end), now);
         }
-        RunSeen::Ended(end) => job.status = ended_as(end),
+        RunSeen::Ended(end) => {
+            job.status = ended_as(end);
+            if end.result.passed() {
+                choose_children(item, at, &end.data, now);
+            }
+        }
     }
     let word = item.jobs[at].result().map_or("is attempted again", BuildResult::as_str);
     item.note(format!("{name}: {word}"));
@@ -203,10 +211,6 @@ fn again_or(job: &mut Job, last: BuildResult, detail: Option<String>, end: Optio
             None => ended(last, detail, now),
         };
     }
-}
-
-fn ended(result: BuildResult, detail: Option<String>, now: Timestamp) -> JobStatus {
-    JobStatus::Ended { result, detail, started_at: None, ended_at: now, log_url: None }
 }
 
 fn ended_as(end: &Ended) -> JobStatus {

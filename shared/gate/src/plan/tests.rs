@@ -5,5 +5,6 @@ mod bounds;
 mod entry;
 mod jobs;
 mod landing;
+mod semaphores;
 mod speculation;
 mod story;

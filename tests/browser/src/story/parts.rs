@@ -93,6 +93,7 @@ pub(super) fn merged(of: &Change) -> Ask {
         base: commit("base"),
         tested: commit(of.title),
         touches_configuration: false,
+        fail_fast: false,
     })
 }
 

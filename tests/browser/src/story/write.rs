@@ -167,7 +167,11 @@ impl Writer {
             JobSeen::Ordered => (before(5), None, JobStatus::Ordered { at: before(5) }),
             JobSeen::Running(seconds) => {
                 let started_at = before(seconds);
-                (before(seconds + 2), Some(Phase::Running), JobStatus::Running { started_at: Some(started_at) })
+                (
+                    before(seconds + 2),
+                    Some(Phase::Running),
+                    JobStatus::Running { started_at: Some(started_at), pre_fail: false },
+                )
             }
             JobSeen::Ended(result, seconds, why) => {
                 let ended = ended(&build, result, before(20), seconds, why);
@@ -211,6 +215,7 @@ impl Writer {
             change: change(of),
             event_id: digest(&["event", of.title]),
             post_review: key.pipeline.as_str() == "gate",
+            parents: Vec::new(),
             request: None,
             ordered_at,
         };

@@ -9,6 +9,7 @@ use crate::merge::{MergeOutcome, MergeResult, Merged};
 use crate::plan::{LayoutNumbers, OrderDraft, Plan, RECORDS_MAX, RunSeen, Snapshot, plan};
 use crate::queue::Head;
 use crate::report::{Action, Report};
+use crate::semaphore::{Semaphore, SemaphoreKey};
 use sluice_config::pipeline::{GitHubReporter, Manager, Pipeline, Reporter, ReporterKind};
 use sluice_model::build::{BuildResult, Ended};
 use sluice_model::change::{ChangeKey, ChangeRef};
@@ -41,6 +42,13 @@ pub struct Bench {
     /// Changes whose configuration is wrong.
     pub misconfigured: BTreeSet<char>,
     pub has_provider: bool,
+    /// Whether the projects ask to fail fast.
+    pub fail_fast: bool,
+    /// Semaphores that were ever used, and how many may hold each.
+    pub semaphores: BTreeMap<SemaphoreKey, Semaphore>,
+    pub semaphore_max: u32,
+    /// Queues that plans wanted looked at.
+    pub woken: Vec<QueueKey>,
     pub orders: Vec<OrderDraft>,
     pub reports: Vec<Report>,
     pub left: Vec<String>,
@@ -104,6 +112,10 @@ impl Bench {
             configuring: BTreeSet::new(),
             misconfigured: BTreeSet::new(),
             has_provider: true,
+            fail_fast: false,
+            semaphores: BTreeMap::new(),
+            semaphore_max: 1,
+            woken: Vec::new(),
             orders: Vec::new(),
             reports: Vec::new(),
             left: Vec::new(),
@@ -194,6 +206,11 @@ impl Bench {
             outcomes: self.outcomes.clone(),
             runs: self.runs.clone(),
             landings: self.landings.clone(),
+            semaphores: self.semaphores.clone(),
+            semaphore: &|name| {
+                let key = SemaphoreKey { tenant: Some("t".into()), name: name.to_owned() };
+                (key, self.semaphore_max)
+            },
             pipeline: Some(&self.pipeline),
             merge_mode: &|_| MergeMode::Merge,
             provider: &provider,
@@ -232,6 +249,7 @@ impl Bench {
             + 2 * (plan.orders.len() + plan.stops.len())
             + plan.landings.len()
             + plan.reports.len()
+            + plan.semaphores.len()
             + usize::from(plan.wants_layout);
         self.most_records = self.most_records.max(records);
         assert!(records <= RECORDS_MAX + 8, "{records} records in one plan");
@@ -239,6 +257,8 @@ impl Bench {
             told.push(String::new());
         }
         for stop in &plan.stops {
+            // Nobody had begun it, unless the test says so.
+            self.runs.entry(stop.build.clone()).or_insert(RunSeen::NeverBegun);
             told.push(format!("stop {}", self.named(&stop.build)));
         }
         for removed in &plan.removed {
@@ -266,6 +286,12 @@ impl Bench {
             told.push("want a layout".to_owned());
         }
         self.reports.extend(plan.reports);
+        self.woken.extend(plan.wake);
+        for semaphore in plan.semaphores {
+            let holders: Vec<String> = semaphore.holders.iter().map(|holder| self.named(&holder.build)).collect();
+            told.push(format!("{} held by [{}]", semaphore.key.name, holders.join(", ")));
+            self.semaphores.insert(semaphore.key.clone(), semaphore);
+        }
         told
     }
 
@@ -332,6 +358,7 @@ impl Bench {
             base: commit(&base),
             tested: commit(&trees[&own]),
             touches_configuration: self.configuring.contains(&name),
+            fail_fast: self.fail_fast,
         })
     }
 
@@ -348,16 +375,29 @@ impl Bench {
 
     /// Ends a build.
     pub fn end(&mut self, change: char, job: &str, result: BuildResult) {
-        let ended = Ended {
-            result,
-            detail: None,
-            started_at: None,
-            ended_at: self.now,
-            data: serde_json::Map::new(),
-            data_object: None,
-            log_url: None,
-        };
+        self.end_returning(change, job, result, serde_json::Map::new());
+    }
+
+    /// Ends a build that returned data.
+    pub fn end_returning(
+        &mut self,
+        change: char,
+        job: &str,
+        result: BuildResult,
+        data: serde_json::Map<String, serde_json::Value>,
+    ) {
+        let ended = self.ended(result, data);
         self.show(change, job, RunSeen::Ended(ended));
+    }
+
+    /// Ends the run of a build, whoever still knows it.
+    pub fn run_ended(&mut self, build: &BuildId, result: BuildResult) {
+        let ended = self.ended(result, serde_json::Map::new());
+        self.runs.insert(build.clone(), RunSeen::Ended(ended));
+    }
+
+    fn ended(&self, result: BuildResult, data: serde_json::Map<String, serde_json::Value>) -> Ended {
+        Ended { result, detail: None, started_at: None, ended_at: self.now, data, data_object: None, log_url: None }
     }
 
     /// Shows a build's run.

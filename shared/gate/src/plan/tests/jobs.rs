@@ -142,3 +142,70 @@ fn a_job_without_nodes_is_ordered_without_a_request() {
     bench.run();
     assert_eq!(bench.orders[0].request, None);
 }
+
+/// G20: the first failure ends the rest where the project asks for it, with one report.
+#[test]
+fn a_project_that_fails_fast_stops_the_other_jobs_of_the_change() {
+    let mut bench = Bench::gate(&[]);
+    bench.fail_fast = true;
+    bench.jobs = vec![job("one"), job("two"), after("three", &["two"])];
+    bench.approve("A");
+    bench.run();
+    bench.end('A', "one", Failure);
+    assert_snapshot!(bench.run(), @r"
+    stop A two
+    A leaves: FAILURE
+    ");
+    assert_eq!(bench.reports.len(), 1);
+}
+
+/// G05: what is behind does not wait for a build to end that is known to fail.
+#[test]
+fn a_build_known_to_fail_resets_what_is_behind_before_it_ends() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("AB");
+    bench.run();
+    bench.show('A', "unit", RunSeen::Running { started_at: None, pre_fail: true });
+    assert_snapshot!(bench.run(), @r"
+    stop B unit
+    run B unit on 0B
+    ");
+    bench.end('A', "unit", Failure);
+    assert_snapshot!(bench.run(), @"A leaves: FAILURE");
+}
+
+/// Z4.3: a job's `zuul.child_jobs` says which of the jobs behind it run.
+#[test]
+fn a_job_chooses_which_jobs_follow_it() {
+    let mut bench = Bench::gate(&[]);
+    bench.jobs = vec![job("pick"), after("yes", &["pick"]), after("no", &["pick"]), after("later", &["no"])];
+    bench.approve("A");
+    bench.run();
+    let returned = serde_json::json!({ "zuul": { "child_jobs": ["yes"] } });
+    bench.end_returning('A', "pick", Success, returned.as_object().cloned().unwrap());
+    assert_snapshot!(bench.run(), @"run A yes on 0A");
+    bench.end('A', "yes", Success);
+    assert_snapshot!(bench.run(), @"land A as 0A");
+    let skipped: Vec<String> =
+        results(&bench).into_iter().filter(|(_, result)| *result == Some(Skipped)).map(|(name, _)| name).collect();
+    assert_eq!(skipped, ["no", "later"]);
+}
+
+/// Z4.3: what jobs returned is given to those behind them; of two, the nearer one's word counts.
+#[test]
+fn a_job_is_given_the_builds_of_all_jobs_before_it_the_nearest_last() {
+    let mut bench = Bench::gate(&[]);
+    bench.jobs = vec![job("a"), after("b", &["a"]), after("c", &["b", "a"])];
+    bench.approve("A");
+    for name in ["a", "b"] {
+        bench.run();
+        bench.end('A', name, Success);
+    }
+    bench.run();
+    let parents = &bench.orders.iter().find(|order| order.job.as_str() == "c").unwrap().parents;
+    let names: Vec<&str> = parents
+        .iter()
+        .map(|build| bench.orders.iter().find(|order| order.build == *build).unwrap().job.as_str())
+        .collect();
+    assert_eq!(names, ["a", "b"]);
+}

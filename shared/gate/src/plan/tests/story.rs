@@ -1,6 +1,7 @@
 //! Properties over random stories: whatever happens in whatever order, these hold after every plan.
 
 use super::bench::Bench;
+use super::semaphores::holding;
 use crate::landing::{LandingEnd, LandingState};
 use crate::plan::RunSeen;
 use crate::queue::{Ahead, Standing};
@@ -136,17 +137,25 @@ fn check(bench: &Bench, generations: &mut BTreeMap<ItemId, u64>) {
             assert_eq!(order.generation, slot.generation, "a build of an older state is under way");
         }
     }
+    for (change, job, build) in bench.under_way().iter().filter(|(_, job, _)| job == "two") {
+        let is_held = bench.semaphores.values().any(|semaphore| semaphore.is_held_by(build));
+        assert!(is_held, "{job} of {change} runs without its semaphore");
+    }
+    let most = bench.semaphores.values().map(|semaphore| semaphore.holders.len()).max().unwrap_or(0);
+    assert!(most <= 2, "{most} hold a semaphore of two");
     assert_eq!(bench.items.len(), bench.head.slots.len(), "each slot has its item and no item is left over");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Z6.4: an item is behind exactly the nearest passing one, at most one lands, generations never fall, a plan without news
-    /// is empty, and each landed tree is what the branch was with the change on top.
+    /// Z6.4, N16: an item is behind exactly the nearest passing one, at most one lands, generations never fall, a plan without
+    /// news is empty, each landed tree is what the branch was with the change on top, and no semaphore has a holder too many.
     #[test]
     fn the_rules_hold_in_every_story(events in events()) {
-        let mut bench = Bench::gate(&["one", "two"]);
+        let mut bench = Bench::gate(&["one"]);
+        bench.jobs.push(holding("two", &["lock"]));
+        bench.semaphore_max = 2;
         let mut generations = BTreeMap::new();
         for event in &events {
             let tip = bench.tip("one");
@@ -162,5 +171,6 @@ proptest! {
         }
         bench.finish();
         prop_assert!(bench.head.slots.is_empty(), "everything ends: {:?}", bench.head.slots);
+        prop_assert!(bench.semaphores.values().all(|semaphore| semaphore.is_unused()), "{:?}", bench.semaphores);
     }
 }

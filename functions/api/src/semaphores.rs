@@ -1,0 +1,60 @@
+//! `T/semaphores`: the semaphores a tenant may use, and which of its builds hold them.
+
+use crate::Api;
+use crate::load;
+use crate::reply::{self, Refusal};
+use bytes::Bytes;
+use http::Response;
+use serde_json::{Value, json};
+use sluice_gate::{Semaphore, SemaphoreKey};
+use sluice_model::TenantName;
+use sluice_records::codec::decode;
+use sluice_records::semaphore;
+use sluice_runtime::record::Key;
+use std::collections::BTreeSet;
+
+/// Keys in one read of the table.
+const KEYS_AT_ONCE: usize = 100;
+
+/// `T/semaphores`. A holder of another tenant is counted, not named.
+pub(crate) async fn all(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+    let live = load::live(api, tenant).await?;
+    let names: BTreeSet<&str> = live.layout.semaphore_names().collect();
+    let known: Vec<(SemaphoreKey, u32)> = names
+        .into_iter()
+        .map(|name| {
+            let (is_global, max) = live.layout.semaphore(name);
+            (SemaphoreKey { tenant: (!is_global).then(|| tenant.clone()), name: name.to_owned() }, max)
+        })
+        .collect();
+    let keys: Vec<Key> = known.iter().map(|(key, _)| semaphore::key(key)).collect();
+    let mut records = Vec::new();
+    for page in keys.chunks(KEYS_AT_ONCE) {
+        records.extend(api.ports.records.get(page).await?);
+    }
+    let mut list = Vec::new();
+    for ((key, max), record) in known.into_iter().zip(records) {
+        let found = match record {
+            Some(record) => decode(&record)?,
+            None => Semaphore::new(key),
+        };
+        list.push(shown(&found, max, tenant));
+    }
+    Ok(reply::json(&Value::Array(list)))
+}
+
+fn shown(semaphore: &Semaphore, max: u32, tenant: &TenantName) -> Value {
+    let own = semaphore.holders.iter().filter(|holder| holder.queue.tenant == *tenant);
+    let this_tenant: Vec<Value> =
+        own.map(|holder| json!({"buildset_uuid": holder.item, "job_name": holder.job})).collect();
+    json!({
+        "name": semaphore.key.name,
+        "global": semaphore.key.tenant.is_none(),
+        "max": max,
+        "holders": {
+            "count": semaphore.holders.len(),
+            "other_tenants": semaphore.holders.len() - this_tenant.len(),
+            "this_tenant": this_tenant,
+        },
+    })
+}

@@ -1,0 +1,69 @@
+//! Semaphores that a queue's decision may need: which one a name means, their records, and builds that hold on to one.
+
+use crate::load::{Loaded, get_all};
+use sluice_config::layout::Layout;
+use sluice_gate::{MergeResult, Semaphore, SemaphoreKey};
+use sluice_model::build::Run;
+use sluice_model::{BuildId, QueueKey, TenantName};
+use sluice_records::codec::decode;
+use sluice_records::{build, semaphore};
+use sluice_runtime::Ports;
+use sluice_runtime::batch::LookError;
+use sluice_runtime::record::{Key, Record};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Semaphores with their records, whose revisions guard what is written.
+pub(crate) type Semaphores = BTreeMap<SemaphoreKey, (Record, Semaphore)>;
+
+/// Returns the semaphore that a job of a tenant means by a name, and how many builds may hold it.
+pub(crate) fn named(layout: &Layout, tenant: &TenantName, name: &str) -> (SemaphoreKey, u32) {
+    let (is_global, max) = layout.semaphore(name);
+    (SemaphoreKey { tenant: (!is_global).then(|| tenant.clone()), name: name.to_owned() }, max)
+}
+
+/// Reads the semaphores that the queue's builds hold, and those that its jobs name, the ones just frozen too.
+pub(crate) async fn load(ports: &Ports, tenant: &TenantName, loaded: &Loaded) -> Result<Semaphores, LookError> {
+    let frozen = loaded.queue.items.values().flat_map(|(_, item)| item.jobs.iter().map(|job| &job.summary));
+    let just_frozen = loaded.outcomes.values().flat_map(|outcome| match &outcome.result {
+        MergeResult::Merged(merged) => merged.jobs.as_slice(),
+        MergeResult::Conflict { .. } | MergeResult::Misconfigured { .. } => &[],
+    });
+    let used = frozen.chain(just_frozen).flat_map(|job| &job.semaphores);
+    let named = used.map(|used| named(&loaded.live.layout, tenant, &used.name).0);
+    let listed = loaded.queue.head.iter().flat_map(|head| head.semaphores.iter().cloned());
+    let wanted: BTreeSet<SemaphoreKey> = named.chain(listed).collect();
+    let keys: Vec<Key> = wanted.iter().map(semaphore::key).collect();
+    let mut semaphores = Semaphores::new();
+    for (_, record) in get_all(ports, &keys).await? {
+        let found: Semaphore = decode(&record)?;
+        semaphores.insert(found.key.clone(), (record, found));
+    }
+    Ok(semaphores)
+}
+
+/// Finds what became of builds of this queue that hold a semaphore and are not wanted any more: their runs are added to
+/// `running`; returned are those that were told to stop before anybody claimed them, which nobody can do after that.
+pub(crate) async fn leaving(
+    ports: &Ports,
+    queue: &QueueKey,
+    semaphores: &Semaphores,
+    running: &mut Vec<Run>,
+) -> Result<Vec<BuildId>, LookError> {
+    let holders = semaphores.values().flat_map(|(_, semaphore)| &semaphore.holders);
+    let is_known = |build: &BuildId, running: &[Run]| running.iter().any(|run| run.build == *build);
+    let leaving: BTreeSet<&BuildId> = holders
+        .filter(|holder| holder.queue == *queue && holder.leaving && !is_known(&holder.build, running))
+        .map(|holder| &holder.build)
+        .collect();
+    let keys: Vec<Key> = leaving.iter().flat_map(|build| [build::run_key(build), build::stop_key(build)]).collect();
+    let found = get_all(ports, &keys).await?;
+    let mut never_begun = Vec::new();
+    for build in leaving {
+        match found.get(&build::run_key(build)) {
+            Some(record) => running.push(decode(record)?),
+            None if found.contains_key(&build::stop_key(build)) => never_begun.push(build.clone()),
+            None => {}
+        }
+    }
+    Ok(never_begun)
+}

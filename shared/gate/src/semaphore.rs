@@ -1,0 +1,76 @@
+//! A semaphore: how many builds hold it, and which queues want to hear when one lets go.
+
+use serde::{Deserialize, Serialize};
+use sluice_model::name::escape;
+use sluice_model::{BuildId, ItemId, JobName, QueueKey, TenantName, Timestamp};
+use std::fmt;
+
+/// Queues that are told at once when a holder leaves; one that finds no place here looks again by itself.
+pub const WAITING_MAX: usize = 100;
+
+/// Which semaphore: a tenant's own, or one that tenants share.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SemaphoreKey {
+    /// The tenant whose own it is; `None` for a global one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantName>,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for SemaphoreKey {
+    /// Writes `<tenant>/<name>`, `/` in either escaped; a global one has no tenant.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenant = self.tenant.as_ref().map_or("", TenantName::as_str);
+        write!(f, "{}/{}", escape(tenant), escape(&self.name))
+    }
+}
+
+/// A semaphore's record. It is written in the same transaction as the order that takes it, on condition that it is as it was
+/// read: two queues never take the last place both.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Semaphore {
+    /// Which one.
+    pub key: SemaphoreKey,
+    /// Who holds it; there are as many as its `max`, seldom more (when it was lowered).
+    #[serde(default)]
+    pub holders: Vec<Holder>,
+    /// Queues with a job that waits for it, oldest first, at most [`WAITING_MAX`].
+    #[serde(default)]
+    pub waiting: Vec<QueueKey>,
+}
+
+/// A build that holds a semaphore.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The build.
+    pub build: BuildId,
+    /// The queue that ordered it, and that alone takes it off the list.
+    pub queue: QueueKey,
+    /// The item it is for.
+    pub item: ItemId,
+    /// The job.
+    pub job: JobName,
+    /// Since when.
+    pub since: Timestamp,
+    /// Whether the build is not wanted any more: it holds on until it is known to have stopped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaving: bool,
+}
+
+impl Semaphore {
+    /// Returns one that nobody holds.
+    pub fn new(key: SemaphoreKey) -> Self {
+        Self { key, holders: Vec::new(), waiting: Vec::new() }
+    }
+
+    /// Returns whether nobody holds it or waits for it.
+    pub fn is_unused(&self) -> bool {
+        self.holders.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Returns whether a build holds it.
+    pub fn is_held_by(&self, build: &BuildId) -> bool {
+        self.holders.iter().any(|holder| holder.build == *build)
+    }
+}

@@ -1,0 +1,33 @@
+//! Semaphores: a record each, written in one transaction with the orders that take them.
+
+use crate::codec::{encode_first, with_body};
+use sluice_gate::{Semaphore, SemaphoreKey};
+use sluice_runtime::PortError;
+use sluice_runtime::record::{Expect, Key, Record, Write};
+
+/// Returns the key of a semaphore. All of a tenant's stand in one partition, the global ones in that of no tenant.
+pub fn key(semaphore: &SemaphoreKey) -> Key {
+    let text = semaphore.to_string();
+    let (tenant, name) = text.split_once('/').unwrap_or(("", &text));
+    Key::new(partition(tenant), name)
+}
+
+/// Returns the partition of a tenant's semaphores, by its escaped name; empty for the global ones.
+pub fn partition(tenant: &str) -> String {
+    format!("semaphores#{tenant}")
+}
+
+/// Returns the write of a semaphore on condition that it still is as it was read, `None` for never.
+///
+/// # Errors
+/// When it is too large.
+pub fn put(seen: Option<&Record>, semaphore: &Semaphore) -> Result<Write, PortError> {
+    Ok(match seen {
+        None => Write::Put { record: encode_first(key(&semaphore.key), semaphore)?, expect: Expect::Absent },
+        Some(seen) => {
+            let mut record = with_body(seen.clone(), semaphore)?;
+            record.revision = seen.revision + 1;
+            Write::Put { record, expect: Expect::Revision(seen.revision) }
+        }
+    })
+}

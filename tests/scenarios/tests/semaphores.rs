@@ -1,0 +1,116 @@
+//! Semaphores on a whole Sluice in memory: however it is disturbed, no two builds that exclude each other run at once, all of
+//! them run, and nobody holds anything at the end.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+use sluice_gate::Semaphore;
+use sluice_memory::Fate;
+use sluice_model::build::BuildResult;
+use sluice_model::change::ChangeKey;
+use sluice_records::codec::decode;
+use sluice_scenarios::Site;
+use sluice_scenarios::repos::Tree;
+use std::collections::BTreeMap;
+
+const MAIN: &str = "
+- tenant:
+    name: demo
+    source:
+      github:
+        config-projects: [org/config]
+        untrusted-projects: [org/one, org/two]
+";
+
+const CONFIG: &str = r"
+- pipeline:
+    name: check
+    manager: independent
+    trigger:
+      github: [{event: pull_request, action: [opened, changed, reopened]}]
+    success: {github: {status: success}}
+    failure: {github: {status: failure}}
+- semaphore: {name: site, max: 1}
+- job: {name: base, parent: null}
+- job: {name: unit, run: playbooks/unit.yaml}
+- job: {name: deploy, run: playbooks/deploy.yaml, semaphores: [site]}
+- job: {name: publish, run: [{name: playbooks/publish.yaml, semaphores: [site]}]}
+";
+
+const PROJECT: &str = "
+- project:
+    check: {jobs: [unit, deploy, publish]}
+";
+
+fn judge(_: &str, _: u32, _: &BTreeMap<String, Tree>) -> BuildResult {
+    BuildResult::Success
+}
+
+fn site(seed: u64) -> Site {
+    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT)];
+    Site::new(
+        seed,
+        MAIN,
+        &[("org/config", &[("zuul.yaml", CONFIG)]), ("org/one", project), ("org/two", project)],
+        judge,
+    )
+}
+
+fn semaphores(site: &Site) -> Vec<Semaphore> {
+    let records = site.world.records().into_iter();
+    records.filter(|record| record.key.partition.starts_with("semaphores#")).map(|r| decode(&r).unwrap()).collect()
+}
+
+/// Proposes three changes and lets everything come to its end, looking at each step that no two hold the semaphore.
+fn tell(site: &mut Site) -> Vec<String> {
+    let changes: Vec<ChangeKey> = [("org/one", 1), ("org/two", 2), ("org/one", 3)]
+        .map(|(project, number)| site.forge.propose(project, number, "a change", "", &[("a", "x")]))
+        .into();
+    site.run_checked(|site| {
+        let running: Vec<String> = site.running().into_iter().filter(|job| job != "unit").collect();
+        assert!(running.len() <= 1, "{running:?} run at once");
+        assert!(semaphores(site).iter().all(|semaphore| semaphore.holders.len() <= 1));
+    });
+    site.sweep();
+    site.sweep();
+    assert!(semaphores(site).iter().all(Semaphore::is_unused), "{:?}", semaphores(site));
+    site.ending(&[], &changes.iter().collect::<Vec<_>>()).buildsets
+}
+
+/// N16: jobs of three changes, and of two jobs of one, that name one semaphore run one after the other; a playbook's too.
+#[test]
+fn builds_that_share_a_semaphore_never_run_at_once_and_all_of_them_run() {
+    for seed in 0..5 {
+        let mut site = site(seed);
+        site.twice = seed % 2 == 1;
+        assert_eq!(tell(&mut site), ["org/one#1 check SUCCESS", "org/one#3 check SUCCESS", "org/two#2 check SUCCESS"]);
+        let builds = site.builds();
+        assert_eq!(builds.iter().filter(|build| build.starts_with("check deploy")).count(), 3);
+    }
+}
+
+/// N16, C2: the same when functions die or are told lies.
+#[test]
+fn a_semaphore_outlives_deaths_and_lies() {
+    for step in (0..900).step_by(29) {
+        for fate in [Fate::DiesBefore, Fate::DiesAfter, Fate::FailsAfter] {
+            let mut site = site(step + 1);
+            site.set_fate(step, fate);
+            let told = tell(&mut site);
+            assert_eq!(told.len(), 3, "{fate:?} at call {step}: {told:?}");
+        }
+    }
+}
+
+/// N17: a change that is closed while its build holds the semaphore gives it to the next.
+#[test]
+fn a_change_that_leaves_lets_go_of_its_semaphore() {
+    let mut site = site(3);
+    let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+    let holds = |site: &Site| semaphores(site).iter().any(|semaphore| !semaphore.holders.is_empty());
+    site.run_until(|site| site.is_building() && holds(site));
+    let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+    site.forge.close(&a);
+    site.take_in();
+    site.run();
+    assert!(semaphores(&site).iter().all(Semaphore::is_unused));
+    assert!(site.ending(&[], &[&a, &b]).buildsets.contains(&"org/two#2 check SUCCESS".to_owned()));
+}
