@@ -12,6 +12,24 @@ use sluice_model::{BuildId, ItemId, Timestamp};
 /// The most reasons an item remembers; older ones are dropped.
 pub const REASONS_MAX: usize = 24;
 
+/// Bytes of one reason that are kept.
+pub const REASON_BYTES_MAX: usize = 500;
+
+/// Bytes that are kept of why a change cannot be tested; the report tells them.
+pub const WHY_BYTES_MAX: usize = 8 << 10;
+
+/// Returns a text of at most `bytes_max` bytes, its end left out with a sign where it is longer.
+pub fn cut(text: &str, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return text.to_owned();
+    }
+    let mut end = bytes_max.saturating_sub('…'.len_utf8());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &text[..end])
+}
+
 /// An item's own record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
@@ -181,9 +199,9 @@ impl Item {
         }
     }
 
-    /// Remembers why something was decided.
+    /// Remembers why something was decided, in at most [`REASON_BYTES_MAX`].
     pub fn note(&mut self, reason: impl Into<String>) {
-        let reason = reason.into();
+        let reason = cut(&reason.into(), REASON_BYTES_MAX);
         if self.reasons.last() == Some(&reason) {
             return;
         }

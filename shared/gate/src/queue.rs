@@ -30,6 +30,10 @@ pub struct Head {
     pub semaphores: Vec<SemaphoreKey>,
 }
 
+/// Bytes of a head beyond which nothing more is admitted; what arrives waits until something leaves. A record holds 64 KB, and
+/// what is decided about the items that are here must always fit.
+pub const HEAD_BYTES_MAX: usize = 48 << 10;
+
 /// How many landed changes a head remembers.
 pub const LANDED_MAX: usize = 32;
 

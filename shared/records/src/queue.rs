@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 /// The most records of one queue that are read at once; what is beyond waits for the next look.
 pub const LOAD_MAX: usize = 2_000;
 
+/// Arrivals that are looked at, the oldest, where a queue has more records than [`LOAD_MAX`].
+const ARRIVALS_MAX: usize = 200;
+
 /// A queue as it was read.
 #[derive(Debug, Clone)]
 pub struct Loaded {
@@ -62,7 +65,14 @@ fn arrival_key(queue: &QueueKey, at: Timestamp, id: &ArrivalId) -> Key {
 /// # Errors
 /// [`sluice_runtime::batch::LookError`] as text of whatever could not be read; a bad record names its key.
 pub async fn load(ports: &Ports, queue: &QueueKey) -> Result<Loaded, LoadError> {
-    let records = ports.records.query(&Query::prefix(partition(queue), "", LOAD_MAX)).await?;
+    let mut records = ports.records.query(&Query::prefix(partition(queue), "", LOAD_MAX)).await?;
+    if records.len() >= LOAD_MAX {
+        // Arrivals come first by key: however many there are, they must not hide the head and its items.
+        records.retain(|record| record.key.sort.starts_with("arrival#"));
+        records.truncate(ARRIVALS_MAX);
+        let behind = Query { after: Some("arrival~".to_owned()), ..Query::prefix(partition(queue), "", LOAD_MAX) };
+        records.extend(ports.records.query(&behind).await?);
+    }
     let mut loaded = Loaded {
         head_record: None,
         head: None,

@@ -224,9 +224,18 @@ impl<'l> Building<'l> {
         }
         if let Some(allowed) = &from.allowed_projects {
             let names = allowed.iter().filter_map(|name| self.layout.project(name)).map(|project| project.name.clone());
-            self.allowed_projects = Some(names.collect());
+            self.allow_only(names.collect());
         }
         self.roles(from, origin);
+    }
+
+    /// Lets only these projects run the job, and of them only those that nothing said before keeps out: a child narrows what its
+    /// parents allow and never widens it.
+    fn allow_only(&mut self, names: Vec<ProjectName>) {
+        self.allowed_projects = Some(match self.allowed_projects.take() {
+            None => names,
+            Some(before) => before.into_iter().filter(|name| names.contains(name)).collect(),
+        });
     }
 
     fn roles(&mut self, from: &JobStanza, origin: &Origin<'_>) {
@@ -311,9 +320,9 @@ impl<'l> Building<'l> {
                 playbook.secrets.entry(name.clone()).or_insert_with(|| secret.clone());
             }
         }
-        if !passed.is_empty() && !origin.source.trust.is_trusted() {
-            // A parent's playbooks see them now: nobody else's repository may steer those.
-            self.allowed_projects = Some(vec![origin.source.project.clone()]);
+        if !own.is_empty() && !origin.source.trust.is_trusted() {
+            // Playbooks see them now: nobody else's repository may steer those, whatever it says of `allowed-projects`.
+            self.allow_only(vec![origin.source.project.clone()]);
         }
         let mut secrets = self.shared_secrets.clone();
         secrets.extend(own.clone());

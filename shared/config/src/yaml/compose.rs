@@ -9,6 +9,8 @@ use std::collections::HashMap;
 const DEPTH_MAX: usize = 100;
 /// Greatest number of nodes, those that aliases repeat included.
 const NODES_MAX: usize = 1_000_000;
+/// Greatest length of all texts together, those that aliases repeat included.
+const TEXT_BYTES_MAX: usize = 64 << 20;
 
 const STANDARD: &str = "tag:yaml.org,2002:";
 
@@ -17,15 +19,23 @@ pub fn compose(text: &str) -> Result<Node, YamlError> {
     let mut input = text.as_bytes();
     let mut parser = Parser::new();
     parser.set_input_string(&mut input);
-    let mut composer = Composer { parser, anchors: HashMap::new(), nodes: 0 };
+    let mut composer = Composer { parser, anchors: HashMap::new(), nodes: 0, text_bytes: 0 };
     composer.document()
 }
 
 struct Composer<'a, 'b> {
     parser: Parser<&'a mut &'b [u8]>,
     /// The finished node of each anchor with its size; `None` while it is being read.
-    anchors: HashMap<String, Option<(Node, usize)>>,
+    anchors: HashMap<String, Option<(Node, Size)>>,
     nodes: usize,
+    text_bytes: usize,
+}
+
+/// What a node costs each time it is repeated.
+#[derive(Clone, Copy)]
+struct Size {
+    nodes: usize,
+    text_bytes: usize,
 }
 
 /// A finished node, and whether it stands as a key for a merge.
@@ -75,8 +85,14 @@ impl Composer<'_, '_> {
         }
     }
 
-    fn count(&mut self, more: usize, place: Mark) -> Result<(), YamlError> {
+    fn count(&mut self, more: usize, text_bytes: usize, place: Mark) -> Result<(), YamlError> {
         self.nodes = self.nodes.saturating_add(more);
+        self.text_bytes = self.text_bytes.saturating_add(text_bytes);
+        if self.text_bytes > TEXT_BYTES_MAX {
+            let message =
+                format!("its texts have more than {TEXT_BYTES_MAX} bytes, those repeated by aliases included");
+            return Err(error(place, message));
+        }
         if self.nodes > NODES_MAX {
             return Err(error(
                 place,
@@ -92,23 +108,23 @@ impl Composer<'_, '_> {
         if depth > DEPTH_MAX {
             return Err(error(start, format!("it is nested more than {DEPTH_MAX} deep")));
         }
-        let before = self.nodes;
+        let before = Size { nodes: self.nodes, text_bytes: self.text_bytes };
         let (anchor, composed) = match event.data {
             EventData::Alias { anchor } => return self.alias(&anchor, start),
             EventData::Scalar { anchor, tag, value, plain_implicit, .. } => {
-                self.count(1, start)?;
+                self.count(1, value.len(), start)?;
                 self.open(&anchor, start)?;
                 (anchor, scalar_node(tag, value, plain_implicit, start, end)?)
             }
             EventData::SequenceStart { anchor, tag, .. } => {
-                self.count(1, start)?;
+                self.count(1, 0, start)?;
                 self.open(&anchor, start)?;
                 let (list, end) = self.sequence(depth)?;
                 let node = Node { value: Value::List(list), start, end };
                 (anchor, tagged(tag, "seq", node)?)
             }
             EventData::MappingStart { anchor, tag, .. } => {
-                self.count(1, start)?;
+                self.count(1, 0, start)?;
                 self.open(&anchor, start)?;
                 let (map, end) = self.mapping(depth)?;
                 let node = Node { value: Value::Map(map), start, end };
@@ -117,7 +133,10 @@ impl Composer<'_, '_> {
             _ => return Err(error(start, "a value was expected here")),
         };
         if let Some(anchor) = anchor {
-            self.anchors.insert(anchor, Some((composed.node.clone(), self.nodes - before)));
+            let size = Size { nodes: self.nodes - before.nodes, text_bytes: self.text_bytes - before.text_bytes };
+            // The anchor's own copy is one more.
+            self.count(size.nodes, size.text_bytes, start)?;
+            self.anchors.insert(anchor, Some((composed.node.clone(), size)));
         }
         Ok(composed)
     }
@@ -133,10 +152,14 @@ impl Composer<'_, '_> {
 
     fn alias(&mut self, anchor: &str, place: Mark) -> Result<Composed, YamlError> {
         match self.anchors.get(anchor) {
-            Some(Some((node, size))) => {
-                let (node, size) = (node.clone(), *size);
-                self.count(size, place)?;
-                Ok(Composed { node, merge: false })
+            Some(Some((_, size))) => {
+                // Counted before it is copied.
+                let size = *size;
+                self.count(size.nodes, size.text_bytes, place)?;
+                match self.anchors.get(anchor) {
+                    Some(Some((node, _))) => Ok(Composed { node: node.clone(), merge: false }),
+                    _ => Err(error(place, format!("found undefined alias \"{anchor}\""))),
+                }
             }
             Some(None) => Err(error(place, format!("the alias \"{anchor}\" stands within its own anchor"))),
             None => Err(error(place, format!("found undefined alias \"{anchor}\""))),

@@ -132,3 +132,13 @@ fn nodes_know_their_place() {
     let stored = serde_json::to_string(&root).unwrap();
     assert_eq!(serde_json::from_str::<Node>(&stored).unwrap(), root);
 }
+
+/// C07: a short text does not become gigabytes by repeating a long one.
+#[test]
+fn long_texts_repeated_by_aliases_are_counted_before_they_are_copied() {
+    let long = "x".repeat(1 << 20);
+    let text = format!("- &a \"{long}\"\n{}", "- *a\n".repeat(100));
+    let refused = compose(&text).unwrap_err();
+    assert!(refused.message.contains("those repeated by aliases included"), "{}", refused.message);
+    assert!(compose(&format!("- &a \"{long}\"\n{}", "- *a\n".repeat(10))).is_ok());
+}

@@ -3,7 +3,7 @@
 use super::{Work, is_dependent, item_id, new_slot};
 use crate::arrival::{Arrival, ArrivalKind, Candidate};
 use crate::item::Item;
-use crate::queue::Standing;
+use crate::queue::{HEAD_BYTES_MAX, Standing};
 use crate::report::Occasion;
 use sluice_config::pipeline::Manager;
 use sluice_model::change::{ChangeKey, ChangeRef};
@@ -15,7 +15,7 @@ impl Work<'_> {
             return;
         }
         for arrival in self.snapshot.arrivals.clone() {
-            if self.waits_for_landing(&arrival) || !self.has_room(room(&arrival)) {
+            if self.waits_for_landing(&arrival) || !self.has_place(&arrival) || !self.has_room(room(&arrival)) {
                 return;
             }
             let taken = match &arrival.kind {
@@ -35,7 +35,18 @@ impl Work<'_> {
     /// Returns whether an arrival that was left may be taken in now: a landing that it waited for is over.
     pub(super) fn may_admit_more(&self) -> bool {
         let mut left = self.snapshot.arrivals.iter().filter(|arrival| !self.plan.taken.contains(&arrival.id));
-        !self.is_settling() && left.next().is_some_and(|arrival| !self.waits_for_landing(arrival))
+        !self.is_settling()
+            && left.next().is_some_and(|arrival| !self.waits_for_landing(arrival) && self.has_place(arrival))
+    }
+
+    /// Returns whether the head's record has a place for what an arrival enqueues.
+    fn has_place(&self, arrival: &Arrival) -> bool {
+        let ArrivalKind::Enqueue { candidates } = &arrival.kind else { return true };
+        let size = |value: serde_json::Result<String>| value.map_or(usize::MAX / 4, |text| text.len());
+        let more: usize = candidates.iter().map(|candidate| size(serde_json::to_string(&candidate.change)) + 200).sum();
+        // Each slot will say what it is behind.
+        let open = self.head.slots.iter().filter(|slot| slot.ahead.is_none()).count();
+        size(serde_json::to_string(&self.head)) + 120 * open + more <= HEAD_BYTES_MAX
     }
 
     /// Returns whether an arrival would replace or take out a change that is being put into its branch: only the end of its

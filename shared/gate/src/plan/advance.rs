@@ -195,6 +195,9 @@ fn request_row(priority: u32, now: Timestamp, build: &BuildId) -> String {
     format!("{priority:03}-0000-{:014}-{}", now.0, build.as_str().get(..8).unwrap_or_default())
 }
 
+/// Returns a build's id. The number of builds before it makes it one that was never given: a job may come back as it was, when
+/// its configuration changes and changes back.
 fn build_id(item: &Item, job: &JobName, hash: &str, attempt: u32) -> BuildId {
-    BuildId::derive(&[item.id.as_str(), &item.generation.to_string(), job.as_str(), hash, &attempt.to_string()])
+    let (generation, before) = (item.generation.to_string(), item.builds.len().to_string());
+    BuildId::derive(&[item.id.as_str(), &generation, job.as_str(), hash, &attempt.to_string(), &before])
 }

@@ -1,7 +1,7 @@
 //! Lands, reports and removes what is over.
 
 use super::{Removed, Work, is_dependent};
-use crate::item::Ask;
+use crate::item::{Ask, REASON_BYTES_MAX, cut};
 use crate::landing::{Landing, LandingEnd, LandingState};
 use crate::queue::{LANDED_MAX, Slot, Standing};
 use crate::report::Occasion;
@@ -216,7 +216,7 @@ impl Work<'_> {
         if let Some(report) = self.report_item(&item, occasion, why) {
             self.plan.reports.push(report);
         }
-        self.plan.removed.push(Removed { item, result, why: why.to_owned() });
+        self.plan.removed.push(Removed { item, result, why: cut(why, REASON_BYTES_MAX) });
         true
     }
 

@@ -2,7 +2,7 @@
 
 use super::graph::{choose_children, ended};
 use super::{RECORDS_MAX, RunSeen, Work};
-use crate::item::{Ask, Item, Job, JobStatus};
+use crate::item::{Ask, Item, Job, JobStatus, REASON_BYTES_MAX, WHY_BYTES_MAX, cut};
 use crate::merge::{MergeResult, Merged};
 use crate::queue::Standing;
 use sluice_model::build::{BuildResult, Ended};
@@ -105,6 +105,7 @@ impl Work<'_> {
     }
 
     fn take_unmergeable(&mut self, id: &ItemId, why: String, configuration: bool) {
+        let why = cut(&why, WHY_BYTES_MAX);
         if !self.stop_builds(id, "it cannot be tested any more") {
             return; // The answer is there for the next plan too.
         }
@@ -216,7 +217,7 @@ fn again_or(job: &mut Job, last: BuildResult, detail: Option<String>, end: Optio
 fn ended_as(end: &Ended) -> JobStatus {
     JobStatus::Ended {
         result: end.result,
-        detail: end.detail.clone(),
+        detail: end.detail.as_deref().map(|detail| cut(detail, REASON_BYTES_MAX)),
         started_at: end.started_at,
         ended_at: end.ended_at,
         log_url: end.log_url.clone(),

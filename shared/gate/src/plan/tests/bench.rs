@@ -44,6 +44,10 @@ pub struct Bench {
     pub has_provider: bool,
     /// Whether the projects ask to fail fast.
     pub fail_fast: bool,
+    /// What a merge that does not work says.
+    pub conflict_detail: String,
+    /// Bytes of the largest item that left.
+    pub removed_bytes_max: usize,
     /// Semaphores that were ever used, and how many may hold each.
     pub semaphores: BTreeMap<SemaphoreKey, Semaphore>,
     pub semaphore_max: u32,
@@ -113,6 +117,8 @@ impl Bench {
             misconfigured: BTreeSet::new(),
             has_provider: true,
             fail_fast: false,
+            conflict_detail: "file".to_owned(),
+            removed_bytes_max: 0,
             semaphores: BTreeMap::new(),
             semaphore_max: 1,
             woken: Vec::new(),
@@ -265,6 +271,8 @@ impl Bench {
             let name = &removed.item.candidate.title;
             told.push(format!("{name} leaves: {}", removed.result));
             self.left.push(format!("{name} {}", removed.result));
+            let bytes = serde_json::to_string(&removed.item).unwrap().len() + removed.why.len();
+            self.removed_bytes_max = self.removed_bytes_max.max(bytes);
             self.items.remove(&removed.item.id);
         }
         self.items.extend(plan.items);
@@ -345,7 +353,7 @@ impl Bench {
             let clash =
                 |(a, b): &(char, char)| (*a == change && tree.contains(*b)) || (*b == change && tree.contains(*a));
             if self.conflicts.iter().any(clash) {
-                return MergeResult::Conflict { change: self.change(change), detail: "file".to_owned() };
+                return MergeResult::Conflict { change: self.change(change), detail: self.conflict_detail.clone() };
             }
             base = tree.clone();
             tree.push(change);
@@ -443,8 +451,13 @@ impl Bench {
 
     /// Passes and lands whatever passes and lands, to the end.
     pub fn finish(&mut self) -> String {
+        self.finish_rounds(100)
+    }
+
+    /// The same, for a queue that takes longer.
+    pub fn finish_rounds(&mut self, rounds: usize) -> String {
         let mut told = Vec::new();
-        for _ in 0..100 {
+        for _ in 0..rounds {
             told.push(self.run());
             let builds = self.under_way();
             self.pass(&builds.iter().map(|(change, _, _)| *change).collect::<String>());
