@@ -77,3 +77,62 @@ fn seen(run: &Run, session: Option<Option<&Session>>, now: Timestamp) -> RunSeen
         Some(None) => RunSeen::Lost { why: format!("the executor's session {} is gone", run.session) },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_records::codec::encode_first;
+
+    fn run(session: &str, claimed_at: u64) -> Run {
+        Run {
+            build: BuildId::from("build"),
+            session: SessionId::from(session),
+            fence: 1,
+            phase: Phase::Running,
+            claimed_at: Timestamp(claimed_at),
+            log: None,
+        }
+    }
+
+    fn session(alive_until: u64) -> BTreeMap<Key, Record> {
+        let session = Session {
+            id: SessionId::from("one"),
+            hostname: "host".to_owned(),
+            log_address: None,
+            started_at: Timestamp(0),
+            alive_until: Timestamp(alive_until),
+            builds: Vec::new(),
+        };
+        BTreeMap::from([(session::key(&session.id), encode_first(session::key(&session.id), &session).unwrap())])
+    }
+
+    fn look(watch: &mut Watch, runs: Vec<Run>, found: &BTreeMap<Key, Record>, now: u64) -> (usize, Vec<RunSeen>) {
+        let asked = watch.meet(&runs, Timestamp(now));
+        let found = if asked.is_empty() { &BTreeMap::new() } else { found };
+        let judged = watch.judge(runs, &asked, found, Timestamp(now)).unwrap();
+        (asked.len(), judged.into_values().collect())
+    }
+
+    /// Z7.3: what a gate remembers of an executor is never older than the shortest time in which one can fall silent.
+    #[test]
+    fn an_executor_that_falls_silent_is_found_by_the_first_look_that_can_know() {
+        let life = LIFE_SECONDS * 1_000;
+        let running = RunSeen::Running { started_at: Some(Timestamp(0)) };
+        let mut watch = Watch::default();
+        assert_eq!(look(&mut watch, vec![run("one", 0)], &session(0), life - 1), (0, vec![running.clone()]));
+        assert_eq!(look(&mut watch, vec![run("one", 0)], &session(life + 5_000), life), (1, vec![running.clone()]));
+        assert_eq!(look(&mut watch, vec![run("one", 0)], &session(0), 2 * life - 1), (0, vec![running]));
+        assert_eq!(watch.keys_due(Timestamp(2 * life)).len(), 1, "it is read with everything else");
+        let (asked, seen) = look(&mut watch, vec![run("one", 0)], &session(life + 5_000), 2 * life);
+        assert_eq!(asked, 1);
+        assert!(matches!(&seen[..], [RunSeen::Lost { .. }]), "{seen:?}");
+    }
+
+    /// Z7.3: a gate that was started anew knows nothing, and asks.
+    #[test]
+    fn a_gate_that_remembers_nothing_asks_about_every_build_older_than_a_session_lives() {
+        let (asked, seen) = look(&mut Watch::default(), vec![run("one", 0)], &BTreeMap::new(), 60_000);
+        assert_eq!(asked, 1);
+        assert!(matches!(&seen[..], [RunSeen::Lost { .. }]), "{seen:?}");
+    }
+}

@@ -12,7 +12,7 @@ const SLACK: u64 = 2;
 #[tokio::test]
 async fn a_change_costs_no_more_calls_than_it_did() {
     let counted = count(Nodes::Warm).await;
-    for (what, measured, known) in [("check", counted.check.total(), 82), ("gate", counted.gate.total(), 93)] {
+    for (what, measured, known) in [("check", counted.check.total(), 59), ("gate", counted.gate.total(), 66)] {
         assert!(
             measured <= known + SLACK,
             "a {what} change makes {measured} calls; it made {known}, and the goal is {GOAL_CALLS}"

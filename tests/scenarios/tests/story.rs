@@ -161,6 +161,7 @@ fn stop_everywhere(fates: &[Fate], every: u64) {
     let expected = told_alike(tell(story));
     let steps = world.steps() - first;
     assert!(steps > 500, "the story takes {steps} calls");
+    println!("{fates:?}: every {every} of {steps} calls");
     for step in (0..steps).step_by(usize::try_from(every).unwrap()) {
         for fate in fates {
             let mut story = begin(step + 1);
