@@ -133,6 +133,8 @@ pub struct Function {
     name: Name,
     place: Place,
     timer: Timer,
+    /// One for all requests: it remembers connections, their secrets opened, for a minute.
+    webhook: Webhook,
     api: OnceCell<Api>,
     looking: Mutex<Option<Looking>>,
 }
@@ -149,7 +151,14 @@ impl Function {
     /// Makes a function. Nothing is called before its first event.
     pub fn new(name: Name, place: Place) -> Self {
         let timer = Timer::new(place.ports.clone(), sluice_timer::ASK_MINUTES);
-        Self { name, place, timer, api: OnceCell::new(), looking: Mutex::new(None) }
+        Self {
+            name,
+            timer,
+            webhook: Webhook::new(place.ports.clone()),
+            place,
+            api: OnceCell::new(),
+            looking: Mutex::new(None),
+        }
     }
 
     /// Answers one event.
@@ -162,7 +171,7 @@ impl Function {
             (Event::Tick, Name::Timer) => Ok(self.timer.tick().await.map(|()| b"null".to_vec())?),
             (Event::Request { request, .. }, Name::Webhook) => {
                 let answer = match connection_of(request.uri().path()) {
-                    Some(connection) => self.webhook().receive(&connection, request.headers(), request.body()).await,
+                    Some(connection) => self.webhook.receive(&connection, request.headers(), request.body()).await,
                     None => not_found(),
                 };
                 Ok(event::response(&answer))
@@ -194,10 +203,6 @@ impl Function {
         found
             .map(|(queue, _)| *queue)
             .ok_or_else(|| Failure::setup(format!("the queue {name} is none of this stack's")))
-    }
-
-    fn webhook(&self) -> Webhook {
-        Webhook::new(self.place.ports.clone())
     }
 
     async fn api(&self, host: &str) -> Result<&Api, Failure> {
