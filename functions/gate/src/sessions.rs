@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn an_executor_that_falls_silent_is_found_by_the_first_look_that_can_know() {
         let life = LIFE_SECONDS * 1_000;
-        let running = RunSeen::Running { started_at: Some(Timestamp(0)) };
+        let running = RunSeen::Running { started_at: Some(Timestamp(0)), pre_fail: false };
         let mut watch = Watch::default();
         assert_eq!(look(&mut watch, vec![run("one", 0)], &session(0), life - 1), (0, vec![running.clone()]));
         assert_eq!(look(&mut watch, vec![run("one", 0)], &session(life + 5_000), life), (1, vec![running.clone()]));
