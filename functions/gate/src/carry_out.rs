@@ -1,6 +1,7 @@
 //! Turns a plan into one commit. It has no choices left.
 
 use crate::load::Loaded;
+use sluice_gate::Landing;
 use sluice_gate::plan::{OrderDraft, Plan, Removed, Stop};
 use sluice_model::build::Order;
 use sluice_model::poke::{Poke, Precedence};
@@ -10,6 +11,7 @@ use sluice_records::build::{put_order, put_stop};
 use sluice_records::codec::{encode, encode_first, expiry, with_body};
 use sluice_records::layout::Live;
 use sluice_records::report::Buildset;
+use sluice_records::tenant::AwaitedLanding;
 use sluice_records::{landing, provider, queue, report, tenant};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Due, Expect, Record, Write};
@@ -78,10 +80,9 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
         pokes.push(Poke::Merge { queue: key.clone(), item: item.clone(), generation: *generation });
     }
     if plan.wants_layout {
-        writes.push(want_layout(live)?);
+        writes.push(want_layout(live, &plan.landings, now)?);
     }
     if plan.poke_tenant {
-        writes.push(tenant::put_dirty(&key.tenant, &dirty_project(&plan)?)?);
         pokes.push(Poke::Tenant { tenant: key.tenant.clone() });
     }
     if head.slots.is_empty() == was_listed || (before.head.is_none() && !head.slots.is_empty()) {
@@ -188,20 +189,25 @@ fn stop_build(stop: &Stop, now: Timestamp, writes: &mut Vec<Write>, pokes: &mut 
     Ok(())
 }
 
-/// Raises the tenant's wanted layout in the same transaction as the intent to land: nothing else lands until it is live.
-fn want_layout(live: &Live) -> Result<Write, PortError> {
+/// Raises the tenant's wanted layout in the same transaction as the intent to land, and tells it which landing's end to wait
+/// for: nothing else lands until what that brings is live.
+fn want_layout(live: &Live, landings: &[Landing], now: Timestamp) -> Result<Write, PortError> {
     let mut head = live.tenant.clone();
     head.layout.wanted += 1;
+    head.landings.extend(landings.iter().map(|landing| AwaitedLanding {
+        item: landing.item.clone(),
+        generation: landing.generation,
+        project: landing.change.key.project.clone(),
+        ordered_at: now,
+    }));
     let seen = live.record.revision;
     let mut record = with_body(live.record.clone(), &head)?;
     record.revision = seen + 1;
+    // The queue pokes the tenant when the landing is over; a queue that is frozen by then does not.
+    let at = now.plus_seconds(tenant::LOOK_SECONDS);
+    record.due = Some(Due { at, poke: Poke::Tenant { tenant: head.name.clone() } });
+    record.look_at = Some(record.look_at.map_or(at, |look| look.min(at)));
     Ok(Write::Put { record, expect: Expect::Revision(seen) })
-}
-
-fn dirty_project(plan: &Plan) -> Result<sluice_model::ProjectName, LookError> {
-    let removed = plan.removed.iter().map(|removed| &removed.item.candidate.change.key.project);
-    let left = plan.head.iter().flat_map(|head| &head.slots).map(|slot| &slot.change.key.project);
-    removed.chain(left).next().cloned().ok_or_else(|| LookError::Again("a landing without its change".to_owned()))
 }
 
 fn list(key: &QueueKey, listed: bool) -> Result<Write, PortError> {

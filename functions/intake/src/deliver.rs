@@ -48,8 +48,13 @@ impl Effects {
     }
 
     /// Has a tenant read a project's configuration again.
-    pub(crate) fn read_again(&mut self, tenant: &TenantName, project: &ProjectName) -> Result<(), LookError> {
-        self.write(tenant::put_dirty(tenant, project)?);
+    pub(crate) fn read_again(
+        &mut self,
+        tenant: &TenantName,
+        project: &ProjectName,
+        id: &DeliveryId,
+    ) -> Result<(), LookError> {
+        self.write(tenant::put_dirty(tenant, project, id.as_str())?);
         self.pokes.push(Poke::Tenant { tenant: tenant.clone() });
         Ok(())
     }
@@ -115,7 +120,7 @@ impl Intake {
                 }
             }
             EventKind::Push { git_ref, oldrev, newrev } => {
-                self.pushed(event, git_ref, oldrev, newrev, &mut effects).await?;
+                self.pushed(id, event, git_ref, oldrev, newrev, &mut effects).await?;
             }
             EventKind::Sweep => {
                 if let Err(why) = self.swept(event, delivery.received_at, &mut effects).await? {
@@ -155,6 +160,7 @@ impl Intake {
     /// said it would, from that commit to that tree, and that landing touches no configuration.
     async fn pushed(
         &self,
+        id: &DeliveryId,
         event: &ForgeEvent,
         git_ref: &str,
         oldrev: &Oid,
@@ -182,7 +188,7 @@ impl Intake {
                     .tell(format!("{git_ref} is at {at}, as tenant {name} landed it: its configuration is the same"));
                 continue;
             }
-            effects.read_again(name, &event.project)?;
+            effects.read_again(name, &event.project, id)?;
             effects.tell(format!("{git_ref} is at {at}: tenant {name} reads its configuration again"));
         }
         Ok(())

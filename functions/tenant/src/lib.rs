@@ -1,27 +1,33 @@
 //! The tenant: reads configuration from repositories, makes the layout live, and tells every queue.
 //!
-//! The head's `wanted` is raised by whoever makes the live layout old; this function raises `live` to it. [`read`] keeps what
-//! was read from each project, so that a landing costs one project's reading.
+//! The head's `wanted` is raised by whoever makes the live layout old; this function raises `live` to it, once the landings
+//! that will make it old are over and what they brought is read ([`settle`]). [`read`] keeps what was read from each project,
+//! so that a landing costs one project's reading.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod read;
+mod settle;
 
+use crate::read::retry_at;
 use async_trait::async_trait;
 use bytes::Bytes;
 use sluice_config::Connections;
 use sluice_config::layout::{Layout, LayoutSources};
 use sluice_config::tenant::{MainConfig, TenantConfig, parse_main};
 use sluice_model::poke::Poke;
-use sluice_model::{QueueKey, TenantName};
+use sluice_model::{ProjectName, QueueKey, TenantName};
 use sluice_records::codec::{decode, encode, get, with_body};
 use sluice_records::connection;
-use sluice_records::tenant::{self, QUEUES, Tenant};
+use sluice_records::tenant::{self, LOOK_SECONDS, QUEUES, Tenant};
 use sluice_repos::Repos;
 use sluice_runtime::batch::{Look, LookError};
 use sluice_runtime::object::PutMode;
-use sluice_runtime::record::{Due, Expect, Key, Query, Write};
+use sluice_runtime::record::{Due, Expect, Key, Query, Record, Write};
 use sluice_runtime::{Commit, PortError, Ports, Saved, cell};
 use std::sync::Arc;
+
+/// Marks of projects to read again that one look takes in.
+const MARKS_MAX: usize = 45;
 
 /// Looks at tenants.
 pub struct Tenants {
@@ -50,19 +56,28 @@ impl Tenants {
             return Ok(());
         };
         let head = head.unwrap_or_else(|| Tenant::new(name.clone()));
-        let dirty = self.dirty(name).await?;
-        let sources = self.read(config, &dirty).await?;
+        let Some(waited_for) = self.settled(&head).await? else {
+            return self.look_later(record, &head).await;
+        };
+        let marks = self.marks(name).await?;
+        let moved = marks.iter().map(|(project, _)| project).chain(waited_for.all()).cloned().collect();
+        let sources = self.read(config, &moved, waited_for.patiently()).await?;
+        let mut writes = sources.writes;
+        let done = marks.iter().filter(|(project, _)| !sources.unread.contains(project));
+        writes.extend(done.map(|(_, key)| Write::Delete { key: key.clone(), expect: Expect::Anything }));
+        if !sources.unread.is_empty() || marks.len() == MARKS_MAX {
+            // What was read is kept; the next look goes on from there.
+            return self.go_on(record, head, writes).await;
+        }
         let layout = self.layout(config, &connections, &sources.kept).await?;
         let object = format!("layouts/{}", layout.id());
         let is_new = head.layout_object.as_ref() != Some(&object)
             || head.layout.live < head.layout.wanted
             || head.layout.live == 0;
-        let mut writes = sources.writes;
-        writes.extend(dirty.iter().map(|key| Write::Delete { key: key.1.clone(), expect: Expect::Anything }));
-        if !is_new && writes.is_empty() {
-            return Ok(());
+        let mut next = Tenant { landings: Vec::new(), retry_at: retry_at(&sources.kept), ..head.clone() };
+        if !is_new && writes.is_empty() && next == head {
+            return self.look_later(record, &head).await;
         }
-        let mut next = head.clone();
         if is_new {
             self.ports
                 .objects
@@ -78,15 +93,13 @@ impl Tenants {
             next.layout_object = Some(object);
             next.live_since = self.ports.clock.now();
             next.errors = u32::try_from(layout.errors().len()).unwrap_or(u32::MAX);
-            next.projects = config.projects.iter().map(|project| project.name.clone()).collect();
+            let projects = config.projects.iter().map(|project| project.name.clone()).collect();
+            tenant::set_projects(&self.ports, &mut next, projects).await?;
             next.telling = true;
             tracing::info!(tenant = %name, layout = next.layout.live, errors = next.errors, "a layout is live");
         }
-        let due = next.telling.then(|| self.soon(name));
-        let record = match record {
-            Some(record) => with_body(record, &next)?,
-            None => encode(tenant::key(name), &next)?,
-        };
+        let due = self.due(&next);
+        let record = record_of(record, &next)?;
         match cell::commit_and_deliver(&self.ports, Commit { head: record, others: writes, pokes: Vec::new(), due })
             .await?
         {
@@ -96,12 +109,40 @@ impl Tenants {
         }
     }
 
-    fn soon(&self, name: &TenantName) -> Due {
-        Due { at: self.ports.clock.now().plus_seconds(60), poke: Poke::Tenant { tenant: name.clone() } }
+    /// Returns when a tenant has to be looked at without being poked.
+    fn due(&self, head: &Tenant) -> Option<Due> {
+        let waits = head.telling || !head.landings.is_empty();
+        let soon = waits.then(|| self.ports.clock.now().plus_seconds(LOOK_SECONDS));
+        let at = soon.into_iter().chain(head.retry_at).min()?;
+        Some(Due { at, poke: Poke::Tenant { tenant: head.name.clone() } })
+    }
+
+    /// Nothing to decide yet: moves the next look on if it is late, so that not each sweep finds this tenant again.
+    async fn look_later(&self, record: Option<Record>, head: &Tenant) -> Result<(), LookError> {
+        let Some(record) = record else { return Ok(()) };
+        if record.due.as_ref().is_none_or(|due| due.at > self.ports.clock.now()) {
+            return Ok(());
+        }
+        let due = self.due(head);
+        // Losing means that somebody else has decided something, and said when to look.
+        cell::commit(&self.ports, Commit { head: record, others: Vec::new(), pokes: Vec::new(), due }).await?;
+        Ok(())
+    }
+
+    /// Keeps what was read so far and has the tenant looked at again at once.
+    async fn go_on(&self, record: Option<Record>, head: Tenant, writes: Vec<Write>) -> Result<(), LookError> {
+        let poke = Poke::Tenant { tenant: head.name.clone() };
+        let due = Some(Due { at: self.ports.clock.now().plus_seconds(LOOK_SECONDS), poke: poke.clone() });
+        let name = head.name.clone();
+        let head = record_of(record, &head)?;
+        match cell::commit_and_deliver(&self.ports, Commit { head, others: writes, pokes: vec![poke], due }).await? {
+            Saved::Yes(_) => Ok(()),
+            Saved::Stale => Err(LookError::Again(format!("tenant {name} moved while it was read"))),
+        }
     }
 
     /// Pokes every queue that is not empty, then strikes that off the head.
-    async fn tell(&self, record: sluice_runtime::Record, mut head: Tenant) -> Result<(), LookError> {
+    async fn tell(&self, record: Record, mut head: Tenant) -> Result<(), LookError> {
         let mut after = None;
         // A page at a time; 100 pages are 100,000 queues.
         for _ in 0..100 {
@@ -116,7 +157,8 @@ impl Tenants {
             after = records.last().map(|record| record.key.sort.clone());
         }
         head.telling = false;
-        let plan = Commit { head: with_body(record, &head)?, others: Vec::new(), pokes: Vec::new(), due: None };
+        let due = self.due(&head);
+        let plan = Commit { head: with_body(record, &head)?, others: Vec::new(), pokes: Vec::new(), due };
         match cell::commit(&self.ports, plan).await? {
             Saved::Yes(_) => Ok(()),
             Saved::Stale => Err(LookError::Again(format!("tenant {} moved while its queues were told", head.name))),
@@ -138,8 +180,9 @@ impl Tenants {
     }
 
     /// Returns the projects to read again, each with the record that says so.
-    async fn dirty(&self, name: &TenantName) -> Result<Vec<(sluice_model::ProjectName, Key)>, LookError> {
-        let records = self.ports.records.query(&Query::prefix(tenant::partition(name), tenant::DIRTY, 40)).await?;
+    async fn marks(&self, name: &TenantName) -> Result<Vec<(ProjectName, Key)>, LookError> {
+        let query = Query::prefix(tenant::partition(name), tenant::DIRTY, MARKS_MAX);
+        let records = self.ports.records.query(&query).await?;
         records.into_iter().map(|record| Ok((decode(&record)?, record.key))).collect()
     }
 
@@ -166,6 +209,13 @@ impl Tenants {
             branches,
             fragments,
         }))
+    }
+}
+
+fn record_of(record: Option<Record>, head: &Tenant) -> Result<Record, PortError> {
+    match record {
+        Some(record) => with_body(record, head),
+        None => encode(tenant::key(&head.name), head),
     }
 }
 

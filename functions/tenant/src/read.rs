@@ -1,4 +1,7 @@
 //! Reads configuration files of projects at their branches' tips, and keeps them so that only what moved is read again.
+//!
+//! A project that cannot be read is a problem of its own: the tenant goes on with what was read of it last, and tries again
+//! after a while (C16). A look reads so much and no more; what is left is read by the next.
 
 use crate::Tenants;
 use bytes::Bytes;
@@ -6,31 +9,118 @@ use sluice_config::fragment::{Fragment, Source, SourceFile, config_paths, parse}
 use sluice_config::tenant::{TenantConfig, TenantProject};
 use sluice_model::git::Oid;
 use sluice_model::id::digest;
-use sluice_model::{BranchName, ProjectName};
+use sluice_model::{BranchName, ProjectName, Timestamp};
 use sluice_records::codec::{decode, encode_first};
 use sluice_records::tenant::{self, BranchSource, ProjectSource, SOURCES};
-use sluice_repos::{ProjectAt, ReposError};
+use sluice_repos::{Branches, ProjectAt, ReposError};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::object::PutMode;
-use sluice_runtime::record::{Expect, Key, Query, Write};
-use std::collections::BTreeMap;
+use sluice_runtime::record::{Expect, Query, Write};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Branches of one project that are kept.
+/// Branches of one project that are kept: those that count most.
 const BRANCHES_MAX: usize = 400;
 
-/// Projects that one look reads; a new tenant with more takes several looks.
+/// Bytes of branches that stand in a project's record; more of them stand in an object.
+const BRANCHES_BYTES_MAX: usize = 32 * 1024;
+
+/// Answers of forges that one look asks for: lists of branches, and branches' files.
 const READ_MAX: usize = 80;
+
+/// Projects that one look writes; a commit holds as many marks besides.
+const WRITES_MAX: usize = 45;
+
+/// Seconds after which a project is read again that is gone or cannot be read as it is.
+const GONE_RETRY_SECONDS: u64 = 600;
+
+/// Seconds after which a project is read again whose forge did not answer.
+const SILENT_RETRY_SECONDS: u64 = 60;
+
+/// Characters of a problem that are kept.
+const PROBLEM_CHARS_MAX: usize = 500;
 
 /// What is known of every project after a look, and what of it has to be written.
 pub(crate) struct Sources {
     pub(crate) kept: Vec<ProjectSource>,
     pub(crate) writes: Vec<Write>,
+    /// Projects whose reading is not finished: the next look goes on.
+    pub(crate) unread: BTreeSet<ProjectName>,
+}
+
+/// What one look may still ask forges for.
+struct Budget(usize);
+
+impl Budget {
+    fn take(&mut self) -> bool {
+        let has = self.0 > 0;
+        self.0 = self.0.saturating_sub(1);
+        has
+    }
+}
+
+/// How the reading of one project came out.
+enum Reading {
+    Whole(ProjectSource),
+    /// Some branches are as they were before, for the budget is spent.
+    Partial(ProjectSource),
+}
+
+/// What is read of a project, and how patiently.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    config: &'a TenantConfig,
+    project: &'a TenantProject,
+    /// What was known before.
+    before: Option<&'a ProjectSource>,
+    /// Whether the tenant waits for it rather than go on without an answer.
+    is_waited_for: bool,
 }
 
 impl Tenants {
-    /// Reads projects that moved or were never read; the others are as they were kept.
-    pub(crate) async fn read(&self, config: &TenantConfig, dirty: &[(ProjectName, Key)]) -> Result<Sources, LookError> {
+    /// Reads projects that `moved`, were never read, or are to be tried again; the others are as they were kept. Those that are
+    /// `waited_for` are not given up while their forge is silent.
+    pub(crate) async fn read(
+        &self,
+        config: &TenantConfig,
+        moved: &BTreeSet<ProjectName>,
+        waited_for: &BTreeSet<ProjectName>,
+    ) -> Result<Sources, LookError> {
+        let mut known = self.known(config).await?;
+        let now = self.ports.clock.now();
+        let mut sources = Sources { kept: Vec::new(), writes: Vec::new(), unread: BTreeSet::new() };
+        let mut budget = Budget(READ_MAX);
+        for project in &config.projects {
+            let before = known.remove(&project.name);
+            let is_moved = moved.contains(&project.name);
+            let is_due = |before: &ProjectSource| is_moved || before.retry_at.is_some_and(|at| at <= now);
+            if let Some(before) = before.as_ref().filter(|before| !is_due(before)) {
+                sources.kept.push(before.clone());
+                continue;
+            }
+            if sources.writes.len() >= WRITES_MAX || !budget.take() {
+                sources.unread.insert(project.name.clone());
+                sources.kept.extend(before);
+                continue;
+            }
+            let is_waited_for = waited_for.contains(&project.name);
+            let wanted = Wanted { config, project, before: before.as_ref(), is_waited_for };
+            let source = match self.read_project(wanted, &mut budget).await? {
+                Reading::Whole(source) => source,
+                Reading::Partial(source) => {
+                    sources.unread.insert(project.name.clone());
+                    source
+                }
+            };
+            if before.as_ref() != Some(&source) {
+                sources.writes.push(self.store(config, &source).await?);
+            }
+            sources.kept.push(source);
+        }
+        Ok(sources)
+    }
+
+    async fn known(&self, config: &TenantConfig) -> Result<BTreeMap<ProjectName, ProjectSource>, LookError> {
         let mut known = BTreeMap::new();
         let mut after = None;
         // A page at a time, at most 20,000 projects.
@@ -38,7 +128,10 @@ impl Tenants {
             let query = Query { after: after.take(), ..Query::prefix(tenant::partition(&config.name), SOURCES, 1_000) };
             let records = self.ports.records.query(&query).await?;
             for record in &records {
-                let source: ProjectSource = decode(record)?;
+                let mut source: ProjectSource = decode(record)?;
+                if let Some(key) = source.branches_object.take() {
+                    source.branches = self.object(&key).await?;
+                }
                 known.insert(source.project.clone(), source);
             }
             if records.len() < 1_000 {
@@ -46,56 +139,85 @@ impl Tenants {
             }
             after = records.last().map(|record| record.key.sort.clone());
         }
-        let mut sources = Sources { kept: Vec::new(), writes: Vec::new() };
-        for project in &config.projects {
-            let is_dirty = dirty.iter().any(|(name, _)| *name == project.name);
-            let before = known.remove(&project.name);
-            if let Some(before) = before.as_ref().filter(|_| !is_dirty) {
-                sources.kept.push(before.clone());
-                continue;
-            }
-            if sources.writes.len() >= READ_MAX {
-                return Err(LookError::Again("more projects than one look reads".to_owned()));
-            }
-            let now = self.read_project(config, project, before.as_ref()).await?;
-            if before.as_ref() != Some(&now) {
-                let record = encode_first(tenant::source_key(&config.name, &project.name), &now)?;
-                sources.writes.push(Write::Put { record, expect: Expect::Anything });
-            }
-            sources.kept.push(now);
-        }
-        Ok(sources)
+        Ok(known)
     }
 
-    /// Reads one project; a repository that is gone is a problem of its own and does not stop the tenant (C16).
-    async fn read_project(
-        &self,
-        config: &TenantConfig,
-        project: &TenantProject,
-        before: Option<&ProjectSource>,
-    ) -> Result<ProjectSource, LookError> {
+    /// Returns the write that keeps a source; branches that are too many for a record are stored beside it.
+    async fn store(&self, config: &TenantConfig, source: &ProjectSource) -> Result<Write, LookError> {
+        let mut stored = source.clone();
+        let text = serde_json::to_string(&source.branches).map_err(|error| LookError::Again(error.to_string()))?;
+        if text.len() > BRANCHES_BYTES_MAX {
+            stored.branches_object = Some(self.put_files(text).await?);
+            stored.branches.clear();
+        }
+        let record = encode_first(tenant::source_key(&config.name, &source.project), &stored)?;
+        Ok(Write::Put { record, expect: Expect::Anything })
+    }
+
+    /// Reads one project; what cannot be read of it does not stop the tenant.
+    async fn read_project(&self, wanted: Wanted<'_>, budget: &mut Budget) -> Result<Reading, LookError> {
+        let Wanted { config, project, before, .. } = wanted;
         let at = ProjectAt { connection: project.connection.clone(), project: project.name.clone() };
-        let mut source = ProjectSource { project: project.name.clone(), branches: Vec::new(), problem: None };
         let branches = match self.repos.branches(&at).await {
             Ok(branches) => branches,
-            Err(ReposError::Gone(why)) => {
-                tracing::error!(tenant = %config.name, project = %project.name, why, "a project cannot be read");
-                return Ok(ProjectSource { problem: Some(why), ..source });
-            }
-            Err(error) => return Err(LookError::Again(error.to_string())),
+            Err(error) => return Ok(Reading::Whole(self.unreadable(wanted, before_or_none(wanted), error)?)),
         };
-        for (branch, commit) in branches.iter().take(BRANCHES_MAX) {
-            let known = before.and_then(|before| {
-                before.branches.iter().find(|read| read.branch == *branch && read.commit == *commit)
-            });
-            let files = match known {
-                Some(known) => known.files.clone(),
-                None if is_read(config, project, branch, &branches) => self.read_branch(&at, project, commit).await?,
-                None => None,
-            };
-            source.branches.push(BranchSource { branch: branch.clone(), commit: commit.clone(), files });
+        if project.trust.is_trusted() && project.load_branch.is_none() && branches.default.is_none() {
+            let why = "its forge does not say which branch is the default; name one by load-branch".to_owned();
+            let source = before_or_none(wanted);
+            return Ok(Reading::Whole(self.unreadable(wanted, source, ReposError::Unreadable(why))?));
         }
-        Ok(source)
+        let mut source = nothing(project);
+        let mut problem = None;
+        let mut is_whole = true;
+        for (branch, commit) in in_order(config, project, before, &branches).into_iter().take(BRANCHES_MAX) {
+            let known = before.and_then(|before| before.branches.iter().find(|known| known.branch == *branch));
+            let entry = |files| BranchSource { branch: branch.clone(), commit: commit.clone(), files, read: true };
+            if !is_read(config, project, branch, &branches) {
+                source.branches.push(BranchSource { read: false, ..entry(None) });
+            } else if let Some(known) = known.filter(|known| known.read && known.commit == *commit) {
+                source.branches.push(known.clone());
+            } else if !budget.take() {
+                is_whole = false;
+                source.branches.extend(known.cloned());
+            } else {
+                match self.read_branch(&at, project, commit).await {
+                    Ok(files) => source.branches.push(entry(files)),
+                    Err(Unread::Port(error)) => return Err(error),
+                    Err(Unread::Repos(error)) => {
+                        source.branches.extend(known.cloned());
+                        problem.get_or_insert(error);
+                    }
+                }
+            }
+        }
+        Ok(match problem {
+            Some(error) => Reading::Whole(self.unreadable(wanted, source, error)?),
+            None if is_whole => Reading::Whole(source),
+            None => Reading::Partial(source),
+        })
+    }
+
+    /// Returns what a project is taken for that cannot be read. Where its forge is only silent, nothing was ever read of the
+    /// project, or the tenant waits for it, an answer is waited for instead.
+    fn unreadable(
+        &self,
+        wanted: Wanted<'_>,
+        source: ProjectSource,
+        error: ReposError,
+    ) -> Result<ProjectSource, LookError> {
+        let Wanted { config, project, before, is_waited_for } = wanted;
+        let (why, seconds) = match error {
+            ReposError::Gone(why) | ReposError::Unreadable(why) => (why, GONE_RETRY_SECONDS),
+            ReposError::Unknown(why) if is_waited_for || before.is_none() => return Err(LookError::Again(why)),
+            ReposError::Unknown(why) => (why, SILENT_RETRY_SECONDS),
+        };
+        tracing::error!(tenant = %config.name, project = %project.name, why, "a project cannot be read; what was read last stays");
+        Ok(ProjectSource {
+            problem: Some(why.chars().take(PROBLEM_CHARS_MAX).collect()),
+            retry_at: Some(self.ports.clock.now().plus_seconds(seconds)),
+            ..source
+        })
     }
 
     async fn read_branch(
@@ -103,22 +225,32 @@ impl Tenants {
         at: &ProjectAt,
         project: &TenantProject,
         commit: &Oid,
-    ) -> Result<Option<String>, LookError> {
+    ) -> Result<Option<String>, Unread> {
         let found = match self.repos.configuration(at, commit, None, &project.extra_config_paths).await {
             Ok(found) => found,
-            // The branch moved on between the two questions; the push that moved it has us look again.
-            Err(ReposError::Gone(_)) => return Ok(None),
-            Err(error) => return Err(LookError::Again(error.to_string())),
+            // The branch moved on between the two questions, which is told of as well; until it is read, the older files count.
+            Err(ReposError::Gone(why)) => return Err(Unread::Repos(ReposError::Unknown(why))),
+            Err(error) => return Err(Unread::Repos(error)),
         };
         let files: Vec<(String, String)> =
             found.into_iter().map(|(path, bytes)| (path, String::from_utf8_lossy(&bytes).into_owned())).collect();
         if files.is_empty() {
             return Ok(None);
         }
-        let text = serde_json::to_string(&files).map_err(|error| LookError::Again(error.to_string()))?;
+        let text = serde_json::to_string(&files).map_err(|error| Unread::Port(LookError::Again(error.to_string())))?;
+        Ok(Some(self.put_files(text).await.map_err(Unread::Port)?))
+    }
+
+    async fn put_files(&self, text: String) -> Result<String, LookError> {
         let key = format!("layouts/files/{}", digest(&["files", &text]));
         self.ports.objects.put(&key, Bytes::from(text), PutMode::Always, "application/json").await?;
-        Ok(Some(key))
+        Ok(key)
+    }
+
+    async fn object<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<T, LookError> {
+        let again = |why: String| LookError::Again(format!("could not read {key}: {why}"));
+        let object = self.ports.objects.get(key).await?.ok_or_else(|| again("there is no such object".to_owned()))?;
+        serde_json::from_slice(&object.bytes).map_err(|error| again(error.to_string()))
     }
 
     /// Parses the files of one branch, in the order in which they count.
@@ -128,12 +260,57 @@ impl Tenants {
         read: &BranchSource,
     ) -> Result<Vec<Arc<Fragment>>, LookError> {
         let Some(key) = &read.files else { return Ok(Vec::new()) };
-        let again = |why: String| LookError::Again(format!("could not read {key}: {why}"));
-        let object = self.ports.objects.get(key).await?.ok_or_else(|| again("there is no such object".to_owned()))?;
-        let files: Vec<(String, String)> =
-            serde_json::from_slice(&object.bytes).map_err(|error| again(error.to_string()))?;
+        let files: Vec<(String, String)> = self.object(key).await?;
         Ok(fragments(project, &read.branch, &files))
     }
+}
+
+/// Why the files of a branch were not read.
+enum Unread {
+    Port(LookError),
+    Repos(ReposError),
+}
+
+/// Returns when the first of these is to be read again although nothing moved there.
+pub(crate) fn retry_at(sources: &[ProjectSource]) -> Option<Timestamp> {
+    sources.iter().filter_map(|source| source.retry_at).min()
+}
+
+fn nothing(project: &TenantProject) -> ProjectSource {
+    ProjectSource {
+        project: project.name.clone(),
+        branches: Vec::new(),
+        problem: None,
+        retry_at: None,
+        branches_object: None,
+    }
+}
+
+fn before_or_none(wanted: Wanted<'_>) -> ProjectSource {
+    wanted.before.cloned().unwrap_or_else(|| nothing(wanted.project))
+}
+
+/// Returns the branches, those that count most first: the default one, those that are read for configuration and had some
+/// already, the others that are read, the rest. So nobody crowds out what counts by pushing many branches.
+fn in_order<'a>(
+    config: &TenantConfig,
+    project: &TenantProject,
+    before: Option<&ProjectSource>,
+    branches: &'a Branches,
+) -> Vec<(&'a BranchName, &'a Oid)> {
+    let had_files = |branch: &BranchName| {
+        before
+            .is_some_and(|before| before.branches.iter().any(|known| known.branch == *branch && known.files.is_some()))
+    };
+    let rank = |branch: &BranchName| match () {
+        () if branches.default.as_ref() == Some(branch) => 0,
+        () if !is_read(config, project, branch, branches) => 3,
+        () if had_files(branch) => 1,
+        () => 2,
+    };
+    let mut ordered: Vec<_> = branches.tips.iter().map(|(branch, commit)| (rank(branch), branch, commit)).collect();
+    ordered.sort();
+    ordered.into_iter().map(|(_, branch, commit)| (branch, commit)).collect()
 }
 
 /// Parses configuration files of one branch of a project.
@@ -152,21 +329,14 @@ fn fragments(project: &TenantProject, branch: &BranchName, files: &[(String, Str
     parsed.map(Arc::new).collect()
 }
 
-/// Returns whether a branch is read: of a config project one alone, of others all that the tenant includes (Z2.2).
-fn is_read(config: &TenantConfig, project: &TenantProject, branch: &BranchName, all: &[(BranchName, Oid)]) -> bool {
+/// Returns whether a branch is read: of a config project one alone, of others all that the tenant includes (Z2.2). Which one that
+/// is, the tenant says or the forge: whoever may push a branch may give it any name.
+fn is_read(config: &TenantConfig, project: &TenantProject, branch: &BranchName, all: &Branches) -> bool {
     if let Some(only) = &project.load_branch {
         return branch.as_str() == only;
     }
     if project.trust.is_trusted() {
-        let has = |name: &str| all.iter().any(|(branch, _)| branch.as_str() == name);
-        let default = if has("master") {
-            Some("master")
-        } else if has("main") {
-            Some("main")
-        } else {
-            all.first().map(|(b, _)| b.as_str())
-        };
-        return default == Some(branch.as_str());
+        return all.default.as_ref() == Some(branch);
     }
     config.reads_branch(project, branch.as_str())
 }

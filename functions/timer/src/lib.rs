@@ -96,7 +96,7 @@ impl Timer {
         for name in tenant::listed(&self.ports).await? {
             let record = sluice_records::codec::get(&self.ports, &tenant::key(&name)).await?;
             if let Some(record) = record {
-                projects.extend(decode::<Tenant>(&record)?.projects);
+                projects.extend(tenant::projects(&self.ports, &decode::<Tenant>(&record)?).await?);
             }
         }
         for project in projects {

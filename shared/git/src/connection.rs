@@ -181,7 +181,11 @@ impl Connection<'_> {
 
 fn remote_ref(found: &Ref) -> Option<RemoteRef> {
     let (name, target, peeled) = found.unpack();
-    Some(RemoteRef { name: text(name), target: oid(target?), peeled: peeled.map(oid) })
+    let leads_to = match found {
+        Ref::Symbolic { target, .. } => Some(text(target)),
+        Ref::Peeled { .. } | Ref::Direct { .. } | Ref::Unborn { .. } => None,
+    };
+    Some(RemoteRef { name: text(name), target: oid(target?), peeled: peeled.map(oid), leads_to })
 }
 
 /// All wants and haves in one request: a forge that knows some of the haves leaves out what they reach, and another round trip would cost

@@ -96,6 +96,8 @@ pub struct RemoteRef {
     pub target: Oid,
     /// The commit behind it, where `target` is an annotated tag.
     pub peeled: Option<Oid>,
+    /// The full name of the ref that it is another name of, as `HEAD` is of the default branch.
+    pub leads_to: Option<String>,
 }
 
 impl RemoteRef {

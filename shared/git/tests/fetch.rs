@@ -133,6 +133,23 @@ fn refs_are_listed_by_prefix_with_the_commit_behind_a_tag() {
     }
 }
 
+/// Z2.2: which branch is the default one is for the forge to say.
+#[test]
+fn the_head_of_a_repository_tells_its_default_branch() {
+    let dir = tempfile::tempdir().unwrap();
+    forge(dir.path());
+    for manner in [Manner::Open, Manner::Old] {
+        let server = Server::start(dir.path(), manner);
+        let repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
+        let url = format!("{}/name/.git", server.url);
+        let refs = repository.ls_refs(&url, None, &["HEAD", "refs/heads/"], FetchLimits::default()).unwrap();
+        let head = refs.iter().find(|found| found.name == "HEAD").expect("HEAD is listed");
+        assert_eq!(head.leads_to.as_deref(), Some("refs/heads/main"));
+        let others = refs.iter().filter(|found| found.name != "HEAD");
+        assert!(others.into_iter().all(|found| found.leads_to.is_none()));
+    }
+}
+
 #[test]
 fn a_server_of_the_old_protocol_serves_too() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,10 +2,13 @@
 
 use crate::codec::{decode, encode_first};
 use crate::queue::LoadError;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sluice_gate::plan::LayoutNumbers;
+use sluice_model::id::digest;
 use sluice_model::name::escape;
-use sluice_model::{QueueKey, TenantName, Timestamp};
+use sluice_model::{ItemId, ProjectName, QueueKey, TenantName, Timestamp};
+use sluice_runtime::object::PutMode;
 use sluice_runtime::record::{Expect, Key, Query, Write};
 use sluice_runtime::{PortError, Ports};
 
@@ -27,9 +30,31 @@ pub struct Tenant {
     /// Whether its queues have still to be told of the live layout.
     #[serde(default)]
     pub telling: bool,
-    /// The repositories it reads, so that a push to one of them is known to concern it.
+    /// The repositories it reads; see [`projects`] where they are many.
     #[serde(default)]
-    pub projects: Vec<sluice_model::ProjectName>,
+    pub projects: Vec<ProjectName>,
+    /// The object with [`Self::projects`] where they are too many for a record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub projects_object: Option<String>,
+    /// Landings that touch configuration and were ordered since the live layout: `live` is not raised before all are over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub landings: Vec<AwaitedLanding>,
+    /// When a project that could not be read is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<Timestamp>,
+}
+
+/// A landing after which configuration is to be read again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwaitedLanding {
+    /// The item.
+    pub item: ItemId,
+    /// The speculative state it lands from.
+    pub generation: u64,
+    /// The project it lands in.
+    pub project: ProjectName,
+    /// When it was ordered.
+    pub ordered_at: Timestamp,
 }
 
 impl Tenant {
@@ -44,9 +69,47 @@ impl Tenant {
             errors: 0,
             telling: false,
             projects: Vec::new(),
+            projects_object: None,
+            landings: Vec::new(),
+            retry_at: None,
         }
     }
 }
+
+/// Bytes of names of projects that stand in a tenant's head.
+const PROJECTS_BYTES_MAX: usize = 16 * 1024;
+
+/// Puts the projects of a tenant into its head, or beside it where they are many.
+///
+/// # Errors
+/// When the object with them cannot be stored.
+pub async fn set_projects(ports: &Ports, head: &mut Tenant, projects: Vec<ProjectName>) -> Result<(), PortError> {
+    (head.projects, head.projects_object) = (projects, None);
+    if head.projects.iter().map(|name| name.as_str().len()).sum::<usize>() <= PROJECTS_BYTES_MAX {
+        return Ok(());
+    }
+    let attempt = "write the names of a tenant's projects";
+    let text = serde_json::to_string(&head.projects).map_err(|error| PortError::unknown(attempt, error))?;
+    let key = format!("layouts/projects/{}", digest(&["projects", &text]));
+    ports.objects.put(&key, Bytes::from(text), PutMode::Always, "application/json").await?;
+    (head.projects, head.projects_object) = (Vec::new(), Some(key));
+    Ok(())
+}
+
+/// Returns the projects of a tenant.
+///
+/// # Errors
+/// When the object with them cannot be read.
+pub async fn projects(ports: &Ports, head: &Tenant) -> Result<Vec<ProjectName>, PortError> {
+    let Some(key) = &head.projects_object else { return Ok(head.projects.clone()) };
+    let attempt = || format!("read {key}");
+    let object = ports.objects.get(key).await?;
+    let object = object.ok_or_else(|| PortError::unknown(attempt(), "there is no such object"))?;
+    serde_json::from_slice(&object.bytes).map_err(|error| PortError::unknown(attempt(), error))
+}
+
+/// Seconds after which a tenant that waits for something is looked at without being poked.
+pub const LOOK_SECONDS: u64 = 60;
 
 /// Returns the partition of a tenant.
 pub fn partition(tenant: &TenantName) -> String {
@@ -72,12 +135,13 @@ pub fn queue_key(queue: &QueueKey) -> Key {
 /// The prefix of the records that name projects whose configuration is to be read again.
 pub const DIRTY: &str = "dirty#";
 
-/// Returns the write that has a tenant read a project's configuration again.
+/// Returns the write that has a tenant read a project's configuration again. `cause` names why: whoever reads removes the marks
+/// that he found before, and not one that was made while he read.
 ///
 /// # Errors
 /// When it is too large.
-pub fn put_dirty(tenant: &TenantName, project: &sluice_model::ProjectName) -> Result<Write, PortError> {
-    let key = Key::new(partition(tenant), format!("{DIRTY}{}", escape(project.as_str())));
+pub fn put_dirty(tenant: &TenantName, project: &ProjectName, cause: &str) -> Result<Write, PortError> {
+    let key = Key::new(partition(tenant), format!("{DIRTY}{}#{}", escape(project.as_str()), digest(&[cause])));
     Ok(Write::Put { record: encode_first(key, project)?, expect: Expect::Anything })
 }
 
@@ -125,11 +189,17 @@ pub const SOURCES: &str = "source#";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectSource {
     /// The project.
-    pub project: sluice_model::ProjectName,
-    /// Every branch it has, by name; the object is `None` where the branch is not read for configuration or has none.
+    pub project: ProjectName,
+    /// Its branches, those that count most first; the object is `None` where the branch is not read for configuration or has none.
     pub branches: Vec<BranchSource>,
-    /// Why it could not be read, if so: the tenant goes on without it.
+    /// Why it could not be read, if so: the tenant goes on with what was read last.
     pub problem: Option<String>,
+    /// When it is read again although nothing moved there: while there is a problem.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<Timestamp>,
+    /// The object with the branches, where they are too many for a record; [`Self::branches`] is empty then as it is stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branches_object: Option<String>,
 }
 
 /// One branch of [`ProjectSource`].
@@ -141,9 +211,12 @@ pub struct BranchSource {
     pub commit: sluice_model::git::Oid,
     /// The object with the files, a JSON list of path and text.
     pub files: Option<String>,
+    /// Whether it was read for configuration.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read: bool,
 }
 
 /// Returns the key of what was read from a project.
-pub fn source_key(tenant: &TenantName, project: &sluice_model::ProjectName) -> Key {
+pub fn source_key(tenant: &TenantName, project: &ProjectName) -> Key {
     Key::new(partition(tenant), format!("{SOURCES}{}", escape(project.as_str())))
 }

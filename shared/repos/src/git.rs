@@ -2,10 +2,10 @@
 
 use crate::cache::{dir_of, unknown, upload};
 use crate::shelf::{From, Shelf, names_of};
-use crate::{Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError, is_configuration};
+use crate::{Branches, Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError, is_configuration};
 use async_trait::async_trait;
 use sluice_git::{
-    Credential, FetchError, FetchLimits, Found, Merge, MergeOutcome, NewPack, PackName, ReadLimits, RemoteRef,
+    Credential, FetchError, FetchLimits, Found, Merge, MergeOutcome, NewPack, PackName, ReadError, ReadLimits, RemoteRef,
     Repository, Want,
 };
 use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
@@ -20,6 +20,9 @@ const CHAIN_MAX: usize = 12;
 
 /// Repositories that are kept open.
 const SHELVES_MAX: usize = 64;
+
+/// What the full names of branches begin with.
+const BRANCHES: &str = "refs/heads/";
 
 /// Paths of one change that are told; more count as "any".
 const FILES_MAX: usize = 5_000;
@@ -87,16 +90,21 @@ impl GitRepos {
 
 #[async_trait]
 impl Repos for GitRepos {
-    async fn branches(&self, at: &ProjectAt) -> Result<Vec<(BranchName, Oid)>, ReposError> {
+    async fn branches(&self, at: &ProjectAt) -> Result<Branches, ReposError> {
         let from = self.remote(at)?;
         self.shelf(&at.project)
             .with(move |repository| {
                 let limits = FetchLimits { timeout_seconds: 30, ..FetchLimits::default() };
-                let refs = repository.ls_refs(&from.url, from.credential.as_ref(), &["refs/heads/"], limits);
+                let refs = repository.ls_refs(&from.url, from.credential.as_ref(), &["HEAD", BRANCHES], limits);
+                let refs = refs.map_err(gone_or_unknown)?;
+                let head = refs.iter().find(|found| found.name == "HEAD").and_then(|head| head.leads_to.as_deref());
                 let named = |found: &RemoteRef| {
-                    Some((BranchName::from(found.name.strip_prefix("refs/heads/")?), found.commit().clone()))
+                    Some((BranchName::from(found.name.strip_prefix(BRANCHES)?), found.commit().clone()))
                 };
-                Ok(refs.map_err(gone_or_unknown)?.iter().filter_map(named).collect())
+                Ok(Branches {
+                    default: head.and_then(|name| name.strip_prefix(BRANCHES)).map(BranchName::from),
+                    tips: refs.iter().filter_map(named).collect(),
+                })
             })
             .await
     }
@@ -173,7 +181,10 @@ impl Repos for GitRepos {
                         inside("zuul.d/") || inside(".zuul.d/") || extra.iter().any(|extra| inside(extra))
                     }
                 };
-                repository.read_files(&commit, &wanted, ReadLimits::default()).map_err(unknown)
+                repository.read_files(&commit, &wanted, ReadLimits::default()).map_err(|error| match error {
+                    ReadError::TooLarge { .. } => ReposError::Unreadable(error.to_string()),
+                    other => unknown(other),
+                })
             })
             .await
     }
@@ -215,6 +226,10 @@ fn touched(repository: &Repository, onto: &Oid, head: &Oid) -> Result<Option<Vec
 pub(crate) fn gone_or_unknown(error: FetchError) -> ReposError {
     match &error {
         FetchError::Gone { .. } | FetchError::NoRepository { .. } => ReposError::Gone(error.to_string()),
+        FetchError::Denied { .. }
+        | FetchError::TooManyRefs { .. }
+        | FetchError::TooLarge { .. }
+        | FetchError::Address { .. } => ReposError::Unreadable(error.to_string()),
         _ => unknown(error),
     }
 }

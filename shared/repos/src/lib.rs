@@ -40,6 +40,15 @@ pub struct MergeAsk {
     pub message: String,
 }
 
+/// The branches of a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Branches {
+    /// The default branch as the forge says it, whatever its name; `None` where the forge does not say.
+    pub default: Option<BranchName>,
+    /// Every branch with the commit it is at, by name.
+    pub tips: Vec<(BranchName, Oid)>,
+}
+
 /// How a merge ended; final for what was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MergeAnswer {
@@ -63,6 +72,9 @@ pub enum ReposError {
     /// The repository, branch or commit is not there (any more): an outcome to tell.
     #[error("{0}")]
     Gone(String),
+    /// It is there and cannot be read as it is: too many refs, too large, access refused. Asking again at once does not help.
+    #[error("{0}")]
+    Unreadable(String),
     /// Anything else: to be asked again.
     #[error("{0}")]
     Unknown(String),
@@ -80,8 +92,8 @@ pub type Files = Vec<(String, Vec<u8>)>;
 /// What functions ask of repositories.
 #[async_trait]
 pub trait Repos: Send + Sync {
-    /// Returns every branch with the commit it is at, by name.
-    async fn branches(&self, project: &ProjectAt) -> Result<Vec<(BranchName, Oid)>, ReposError>;
+    /// Returns every branch, and which one is the default.
+    async fn branches(&self, project: &ProjectAt) -> Result<Branches, ReposError>;
     /// Returns a branch as the forge has it: base and result are its tip.
     async fn tip(&self, project: &ProjectAt, branch: &BranchName) -> Result<BranchState, ReposError>;
     /// Puts a change on a branch.

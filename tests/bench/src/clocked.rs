@@ -7,7 +7,7 @@ use sluice_forge::{
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef};
 use sluice_model::git::{BranchKey, BranchState, Commit, MergeMode, Oid};
 use sluice_model::{BranchName, ProjectName};
-use sluice_repos::{Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError};
+use sluice_repos::{Branches, Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -155,7 +155,7 @@ impl ClockedRepos {
 
 #[async_trait]
 impl Repos for ClockedRepos {
-    async fn branches(&self, project: &ProjectAt) -> Result<Vec<(BranchName, Oid)>, ReposError> {
+    async fn branches(&self, project: &ProjectAt) -> Result<Branches, ReposError> {
         self.watch.time("git.branches", self.inner.branches(project)).await
     }
     async fn tip(&self, project: &ProjectAt, branch: &BranchName) -> Result<BranchState, ReposError> {

@@ -173,6 +173,18 @@ impl PlayedForge {
         store.set(branch, &commit.id);
     }
 
+    /// Pushes to a branch, a new one if it is not there, and says so.
+    pub fn push(&self, branch: &BranchKey, edits: &[(&str, &str)]) {
+        if self.store.lock().unwrap().tip(branch).is_none() {
+            self.branch_off(branch.project.name(), "main", branch.branch.as_str());
+        }
+        self.push_silently(branch, edits);
+        let after = self.store.lock().unwrap().tip(branch).expect("it was pushed").id;
+        let about = ChangeKey { connection: "github".into(), project: branch.project.clone(), number: 0 };
+        let body = json!({"ref": format!("refs/heads/{}", branch.branch), "before": "0".repeat(40), "after": after.0});
+        self.tell("push", &about, body, "ada");
+    }
+
     /// Takes the next webhook on its way.
     pub fn next_webhook(&self) -> Option<Webhook> {
         self.state().outgoing.pop_front()

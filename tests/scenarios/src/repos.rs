@@ -5,9 +5,9 @@ use sluice_memory::World;
 use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
 use sluice_model::id::digest;
 use sluice_model::{BranchName, ProjectName};
-use sluice_repos::{Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError, is_configuration};
+use sluice_repos::{Branches, Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError, is_configuration};
 use sluice_runtime::PortError;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 /// Paths with their texts.
@@ -19,11 +19,19 @@ struct Made {
     parents: Vec<Oid>,
 }
 
+/// Something that happens while somebody reads.
+pub type Meanwhile = Box<dyn FnOnce(&mut Store) + Send>;
+
 /// Every repository of the played forge.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Store {
+    /// What happens right after the next reading of configuration, before whoever read it goes on.
+    pub meanwhile: Option<Meanwhile>,
     commits: BTreeMap<Oid, Made>,
     branches: BTreeMap<BranchKey, Oid>,
+    defaults: BTreeMap<ProjectName, BranchName>,
+    broken: BTreeMap<ProjectName, String>,
+    missing: BTreeSet<ProjectName>,
 }
 
 impl Store {
@@ -55,6 +63,32 @@ impl Store {
     /// Moves a branch.
     pub fn set(&mut self, branch: &BranchKey, to: &Oid) {
         self.branches.insert(branch.clone(), to.clone());
+    }
+
+    /// Has a project's default branch be another one than `main`.
+    pub fn set_default(&mut self, project: &ProjectName, branch: &str) {
+        self.defaults.insert(project.clone(), branch.into());
+    }
+
+    /// Has a project answer as one that is not there, or be there again.
+    pub fn set_missing(&mut self, project: &ProjectName, missing: bool) {
+        if missing {
+            self.missing.insert(project.clone())
+        } else {
+            self.missing.remove(project)
+        };
+    }
+
+    /// Has the configuration of a project be more than may be read, for this reason; `None` ends that.
+    pub fn set_unreadable(&mut self, project: &ProjectName, why: Option<&str>) {
+        match why {
+            Some(why) => self.broken.insert(project.clone(), why.to_owned()),
+            None => self.broken.remove(project),
+        };
+    }
+
+    fn default_branch(&self, project: &ProjectName) -> BranchName {
+        self.defaults.get(project).cloned().unwrap_or_else(|| "main".into())
     }
 
     /// Returns every branch of a project.
@@ -165,10 +199,15 @@ fn gone(what: impl std::fmt::Display) -> ReposError {
 
 #[async_trait]
 impl Repos for PlayedRepos {
-    async fn branches(&self, at: &ProjectAt) -> Result<Vec<(BranchName, Oid)>, ReposError> {
+    async fn branches(&self, at: &ProjectAt) -> Result<Branches, ReposError> {
         self.step("repos.branches", |store| {
-            let branches = store.branches(&at.project);
-            if branches.is_empty() { Err(gone(&at.project)) } else { Ok(branches) }
+            let tips = store.branches(&at.project);
+            if tips.is_empty() || store.missing.contains(&at.project) {
+                return Err(gone(&at.project));
+            }
+            let default =
+                Some(store.default_branch(&at.project)).filter(|name| tips.iter().any(|(tip, _)| tip == name));
+            Ok(Branches { default, tips })
         })
         .await
     }
@@ -202,15 +241,23 @@ impl Repos for PlayedRepos {
 
     async fn configuration(
         &self,
-        _: &ProjectAt,
+        at: &ProjectAt,
         commit: &Oid,
         _: Option<&BranchState>,
         extra: &[String],
     ) -> Result<Files, ReposError> {
-        self.step("repos.configuration", |store| {
+        let read = self.step("repos.configuration", |store| {
+            if let Some(why) = store.broken.get(&at.project) {
+                return Err(ReposError::Unreadable(why.clone()));
+            }
             let files = store.tree(commit).iter().filter(|(path, _)| is_configuration(path, extra));
             Ok(files.map(|(path, text)| (path.clone(), text.clone().into_bytes())).collect())
-        })
-        .await
+        });
+        let files = read.await?;
+        let mut store = self.store.lock().unwrap();
+        if let Some(meanwhile) = store.meanwhile.take() {
+            meanwhile(&mut store);
+        }
+        Ok(files)
     }
 }

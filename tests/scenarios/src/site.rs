@@ -269,6 +269,16 @@ impl Site {
         self.world.advance_millis(1);
     }
 
+    /// Handles what one queue holds now and nothing else.
+    pub fn handle(&mut self, queue: Queue) {
+        for _ in 0..ROUNDS_MAX {
+            if !self.has_visible(queue) {
+                return;
+            }
+            self.deliver(queue);
+        }
+    }
+
     /// Does one thing that can be done now, drawn from the seed. Returns false when there is none.
     fn round(&mut self) -> bool {
         let mut choices: Vec<Choice> =
@@ -311,15 +321,20 @@ impl Site {
         true
     }
 
-    /// Whether nothing is under way: what is left is a provider's look for leaks, every few minutes for ever.
+    /// Whether nothing is under way: what is left is a provider's look for leaks, every few minutes for ever, and a tenant's look
+    /// at projects that cannot be read.
     fn is_at_rest(&self) -> bool {
         let waits = |queue: &Queue| !matches!(queue, Queue::Pool | Queue::Wakes);
         let records = self.world.records();
-        let is_periodic = |key: &sluice_runtime::Key| key.partition.starts_with("provider#") && key.sort == "head";
+        let is_periodic = |record: &sluice_runtime::Record| {
+            let retries = record.body.contains("\"retry_at\"") && record.outbox.is_empty();
+            let (partition, sort) = (&record.key.partition, &record.key.sort);
+            sort == "head" && (partition.starts_with("provider#") || (partition.starts_with("tenant#") && retries))
+        };
         self.building.is_empty()
             && !self.world.queued().keys().any(waits)
             && self.cloud.running() == 0
-            && !records.iter().any(|record| record.look_at.is_some() && !is_periodic(&record.key))
+            && !records.iter().any(|record| record.look_at.is_some() && !is_periodic(record))
             && !records.iter().any(|record| record.key.partition.starts_with("provider#") && record.key.sort != "head")
     }
 

@@ -99,7 +99,7 @@ fn an_arrival_by_a_newer_layout_is_not_decided_on_by_an_older_one() {
     let main =
         sluice_model::git::BranchKey { project: ProjectName::new("forge.test", "org/config"), branch: "main".into() };
     site.forge.push_silently(&main, &[("zuul.yaml", &format!("{}{LATE}", config()))]);
-    let dirty: Write = tenant::put_dirty(&TenantName::from("demo"), &main.project).unwrap();
+    let dirty: Write = tenant::put_dirty(&TenantName::from("demo"), &main.project, "a push").unwrap();
     site.world.write_directly(dirty);
     poke(&site, "demo");
     site.run_now();

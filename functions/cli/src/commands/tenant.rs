@@ -61,8 +61,9 @@ async fn read_again(ports: &Ports, main: &MainConfig, name: &TenantName) -> anyh
     let config = main.tenants.iter().find(|tenant| tenant.name == *name);
     let config =
         config.with_context(|| format!("there is no tenant {name}; the main configuration has: {}", names()))?;
-    let writes: Vec<_> =
-        config.projects.iter().map(|project| tenant::put_dirty(name, &project.name)).collect::<Result<_, _>>()?;
+    let cause = OsEntropy.token();
+    let marked = config.projects.iter().map(|project| tenant::put_dirty(name, &project.name, &cause));
+    let writes: Vec<_> = marked.collect::<Result<_, _>>()?;
     // A transaction holds at most 100 writes; these need not be one.
     for some in writes.chunks(50) {
         ports.records.commit(some.to_vec(), &OsEntropy.token()).await?;

@@ -1,6 +1,7 @@
 //! Rows of the behaviour scenarios, each on a whole Sluice in memory: what a user of the gate relies on.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+mod configuration;
 mod landing;
 mod needs;
 

@@ -1,0 +1,204 @@
+//! Which configuration is live: what was reviewed, all of it, and what is left of it where a repository cannot be read.
+
+use super::{CONFIG, MAIN, PROJECT, approve, comments, gate_builds, judge, merged, propose, site};
+use sluice_model::git::BranchKey;
+use sluice_model::poke::{Poke, Queue};
+use sluice_model::{ProjectName, TenantName};
+use sluice_records::codec::decode;
+use sluice_records::tenant::{self, Tenant};
+use sluice_runtime::cell;
+use sluice_scenarios::Site;
+use std::fmt::Write as _;
+
+fn project(name: &str) -> ProjectName {
+    ProjectName::new("forge.test", name)
+}
+
+fn branch(name: &str, branch: &str) -> BranchKey {
+    BranchKey { project: project(name), branch: branch.into() }
+}
+
+fn demo() -> TenantName {
+    TenantName::from("demo")
+}
+
+fn tenant(site: &Site) -> Tenant {
+    let records = site.world.records();
+    decode(records.iter().find(|record| record.key == tenant::key(&demo())).expect("the tenant was read")).unwrap()
+}
+
+/// A configuration with one job more.
+fn with_job(text: &str, job: &str) -> String {
+    format!("{text}\n- job: {{name: {job}, run: playbooks/{job}.yaml}}\n")
+}
+
+/// Proposes a change that runs a job in check, and returns whether the job is known.
+fn knows(site: &mut Site, number: u64, job: &str) -> bool {
+    let uses = PROJECT.replace("check: {jobs: [unit]}", &format!("check: {{jobs: [{job}]}}"));
+    let change = site.forge.propose("org/two", number, "a change", "", &[(".zuul.yaml", &uses)]);
+    site.run();
+    let ran = site.builds().contains(&format!("check {job} {number}"));
+    assert!(ran || comments(site, &change).contains(job), "{}", comments(site, &change));
+    ran
+}
+
+/// Z2.2, X07: whoever may push a branch may give it any name.
+#[test]
+fn a_branch_that_somebody_pushes_is_not_the_trusted_configuration_whatever_its_name() {
+    let mut site = site();
+    site.forge.push(&branch("org/config", "master"), &[("zuul.yaml", &with_job(CONFIG, "sneaky"))]);
+    site.run();
+    assert!(!knows(&mut site, 1, "sneaky"));
+    site.forge.push(&branch("org/config", "main"), &[("zuul.yaml", &with_job(CONFIG, "reviewed"))]);
+    site.run();
+    assert!(knows(&mut site, 2, "reviewed"));
+}
+
+/// Z2.2: the forge says which branch is the default one; the files of the one before count no more.
+#[test]
+fn the_default_branch_is_the_one_that_the_forge_says() {
+    let mut site = site();
+    site.forge.push(&branch("org/config", "main"), &[("zuul.yaml", &with_job(CONFIG, "former"))]);
+    site.run();
+    assert!(knows(&mut site, 1, "former"));
+    site.forge.branch_off("org/config", "main", "devel");
+    site.forge.push_silently(&branch("org/config", "devel"), &[("zuul.yaml", &with_job(CONFIG, "present"))]);
+    site.store.lock().unwrap().set_default(&project("org/config"), "devel");
+    site.forge.push(&branch("org/config", "topic"), &[("README", "news of anything")]);
+    site.run();
+    assert!(knows(&mut site, 2, "present"));
+    assert!(!knows(&mut site, 3, "former"), "main did not move, and counts no more");
+}
+
+/// Z6.4, Z6.6: until configuration that is to land is there, nothing else lands, whoever pushes whatever elsewhere.
+#[test]
+fn a_push_elsewhere_does_not_end_the_wait_for_configuration_that_is_landing() {
+    let mut site = site();
+    let a = propose(&site, 1, &[(".zuul.yaml", &with_job(PROJECT, "fresh"))]);
+    site.run();
+    site.forge.approve(&a);
+    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+    let before = tenant(&site).layout;
+    assert!(before.live < before.wanted);
+    site.forge.push(&branch("org/two", "topic"), &[("README", "x")]);
+    site.take_in();
+    site.handle(Queue::Tenants);
+    assert_eq!(tenant(&site).layout, before, "the landing has not ended");
+    site.run();
+    assert_eq!(merged(&site), [1]);
+    let after = tenant(&site).layout;
+    assert_eq!(after.live, after.wanted);
+    assert!(knows(&mut site, 2, "fresh"));
+}
+
+/// Z6.4: a queue that is frozen does not keep the tenant waiting: the landing's own record says that it is over.
+#[test]
+fn the_end_of_a_landing_is_seen_although_its_queue_is_frozen() {
+    let mut site = site();
+    let a = propose(&site, 1, &[(".zuul.yaml", &with_job(PROJECT, "fresh"))]);
+    site.run();
+    site.forge.approve(&a);
+    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+    let queue = sluice_model::QueueKey { tenant: demo(), pipeline: "gate".into(), queue: "integrated".into() };
+    let frozen = sluice_runtime::quarantine::frozen_key(&sluice_records::queue::partition(&queue));
+    let record = sluice_runtime::Record::new(frozen, "{}".to_owned());
+    let expect = sluice_runtime::record::Expect::Anything;
+    site.world.write_directly(sluice_runtime::record::Write::Put { record, expect });
+    site.run_until(|site| tenant(site).layout.live == tenant(site).layout.wanted);
+    assert_eq!(merged(&site), [1]);
+    assert!(tenant(&site).landings.is_empty());
+}
+
+/// Z6.6: what is told while a project is read is not lost.
+#[test]
+fn a_push_that_arrives_while_its_project_is_read_is_read_as_well() {
+    let mut site = site();
+    site.forge.push(&branch("org/config", "main"), &[("zuul.yaml", &with_job(CONFIG, "first"))]);
+    site.take_in();
+    let world = site.world.clone();
+    site.store.lock().unwrap().meanwhile = Some(Box::new(move |store| {
+        let main = branch("org/config", "main");
+        let tip = store.tip(&main).unwrap();
+        let mut tree = store.tree(&tip.id).clone();
+        tree.insert("zuul.yaml".to_owned(), with_job(CONFIG, "second"));
+        let commit = store.commit(tree, vec![tip.id], "pushed meanwhile");
+        store.set(&main, &commit.id);
+        world.write_directly(tenant::put_dirty(&demo(), &main.project, "the second push").unwrap());
+    }));
+    site.handle(Queue::Tenants);
+    let poke = Poke::Tenant { tenant: demo() };
+    sluice_memory::poll_once(cell::send(&site.ports(), &[poke])).unwrap().unwrap();
+    site.run();
+    assert!(knows(&mut site, 1, "second"));
+}
+
+/// C16: a repository that answers as if it were gone for a moment loses nothing, and is read as soon as it is back.
+#[test]
+fn configuration_stays_while_its_repository_cannot_be_read_and_is_read_afterwards() {
+    let mut site = site();
+    site.store.lock().unwrap().set_missing(&project("org/config"), true);
+    site.forge.push(&branch("org/config", "main"), &[("zuul.yaml", &with_job(CONFIG, "later"))]);
+    site.run();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.store.lock().unwrap().set_missing(&project("org/config"), false);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1], "what was read last still counts");
+    site.sweep();
+    assert!(knows(&mut site, 2, "later"), "nobody had to push again");
+}
+
+/// C16, Z6.7: what cannot be read of one repository keeps none of the others from landing configuration.
+#[test]
+fn a_repository_that_cannot_be_read_as_it_is_does_not_stop_its_tenant() {
+    let mut site = site();
+    site.store.lock().unwrap().set_unreadable(&project("org/noop"), Some("zuul.d holds 10,001 files"));
+    site.forge.push(&branch("org/noop", "topic"), &[("README", "x")]);
+    site.run();
+    let a = propose(&site, 1, &[(".zuul.yaml", &with_job(PROJECT, "fresh"))]);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1]);
+    let layout = tenant(&site).layout;
+    assert_eq!(layout.live, layout.wanted);
+    assert!(knows(&mut site, 2, "fresh"));
+    let problem = site.world.records().iter().any(|record| record.body.contains("zuul.d holds 10,001 files"));
+    assert!(problem, "it is kept for people to see");
+}
+
+/// Z6.7: many branches crowd nothing out that counts, with long names and configuration on each.
+#[test]
+fn a_repository_with_five_hundred_branches_keeps_its_default_branch_in_the_gate() {
+    let mut site = site();
+    for number in 0..500 {
+        let name = format!("a{number:03}-{}", "x".repeat(240));
+        site.forge.branch_off("org/one", "main", &name);
+        site.forge.branch_off("org/config", "main", &name);
+    }
+    site.forge.push(&branch("org/one", "another"), &[("README", "x")]);
+    site.forge.push(&branch("org/config", "main"), &[("zuul.yaml", &with_job(CONFIG, "later"))]);
+    site.run();
+    let a = propose(&site, 1, &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(gate_builds(&site, "unit"), ["1"]);
+    assert_eq!(merged(&site), [1]);
+    assert!(knows(&mut site, 2, "later"));
+}
+
+/// Z6.7: a tenant of any size comes to its layout, in as many looks as it takes.
+#[test]
+fn a_tenant_of_two_hundred_projects_gets_its_layout() {
+    let long = "x".repeat(90);
+    let names: Vec<String> = (0..200).map(|number| format!("org/p{number}-{long}")).collect();
+    let mut main = MAIN.trim_end().trim_end_matches(']').to_owned();
+    for name in &names {
+        write!(main, ", {name}").unwrap();
+    }
+    main.push_str("]\n");
+    let files: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
+    let config: &[(&str, &str)] = &[("zuul.yaml", CONFIG)];
+    let mut repositories: Vec<(&str, &[(&str, &str)])> = names.iter().map(|name| (name.as_str(), files)).collect();
+    repositories.push(("org/config", config));
+    let mut site = Site::new(7, &main, &repositories, judge);
+    site.forge.propose(names.last().unwrap(), 1, "A", "", &[("a", "x")]);
+    site.run_until(|site| !site.builds().is_empty());
+    assert_eq!(site.builds(), ["check unit 1"], "{:?}", tenant(&site));
+}
