@@ -1,6 +1,7 @@
 //! Pokes: messages that say "look at this". They carry keys only, so twice, late or out of order costs a read.
 
 use crate::build::RequestRef;
+use crate::id::digest;
 use crate::{BuildId, DeliveryId, ItemId, NodeId, ProjectName, ProviderName, QueueKey, TenantName};
 use serde::{Deserialize, Serialize};
 
@@ -184,6 +185,9 @@ pub enum Poke {
     },
 }
 
+/// The longest message group in characters.
+const GROUP_CHARS_MAX: usize = 128;
+
 impl Poke {
     /// Returns the queue it travels by.
     pub fn queue(&self) -> Queue {
@@ -200,8 +204,17 @@ impl Poke {
         }
     }
 
-    /// Returns its message group; on standard queues it serves fairness alone.
+    /// Returns its message group; on standard queues it serves fairness alone. SQS takes 128 characters of ASCII without spaces,
+    /// and projects, queues and branches have other names as well: of those the group is a digest.
     pub fn group(&self) -> Option<String> {
+        let group = self.cell()?;
+        let is_taken =
+            (1..=GROUP_CHARS_MAX).contains(&group.len()) && group.bytes().all(|byte| byte.is_ascii_graphic());
+        Some(if is_taken { group } else { digest(&["group", &group]) })
+    }
+
+    /// Returns the name of what it is about.
+    fn cell(&self) -> Option<String> {
         match self {
             Self::Delivery { project, .. } => Some(project.to_string()),
             Self::Queue { queue } | Self::Answer { queue } => Some(queue.to_string()),
@@ -222,5 +235,23 @@ impl Poke {
     /// Returns the text that makes two pokes one in an outbox: the same thing to look at.
     pub fn slot(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Z6.7: no name of a project, queue or branch keeps its messages from being sent.
+    #[test]
+    fn a_group_is_one_that_sqs_takes_whatever_the_name() {
+        let of =
+            |project: String| Poke::Delivery { delivery: "1".into(), project: ProjectName(project) }.group().unwrap();
+        assert_eq!(of("github.com/org/one".to_owned()), "github.com/org/one");
+        let odd = ["my queue".to_owned(), "größe".to_owned(), "x".repeat(129), String::new()].map(of);
+        for group in &odd {
+            assert!((1..=128).contains(&group.len()) && group.bytes().all(|byte| byte.is_ascii_graphic()), "{group}");
+        }
+        assert_eq!(odd.iter().collect::<std::collections::BTreeSet<_>>().len(), 4, "each has its own");
     }
 }
