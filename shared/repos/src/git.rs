@@ -5,13 +5,13 @@ use crate::shelf::{From, Shelf, names_of};
 use crate::{Branches, Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError, is_configuration};
 use async_trait::async_trait;
 use sluice_git::{
-    Credential, FetchError, FetchLimits, Found, Merge, MergeOutcome, NewPack, PackName, ReadError, ReadLimits, RemoteRef,
-    Repository, Want,
+    Credential, FetchError, FetchLimits, Found, Merge, MergeOutcome, NewPack, PackName, ReadError, ReadLimits,
+    RemoteRef, Repository, Want,
 };
 use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
 use sluice_model::{BranchName, ConnectionName, ProjectName};
 use sluice_runtime::Ports;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -212,15 +212,20 @@ fn merge_here(
             return Ok(Made::Conflict("its history has nothing in common with the branch".to_owned()));
         }
     };
-    let files = touched(repository, &onto.id, &ask.head)?;
+    let files = touched(repository, &onto.id, &ask.head, &result.id)?;
     let pack = repository.pack_objects_beyond(std::slice::from_ref(&result.id), packs).map_err(unknown)?;
     Ok(Made::Merged { result, pack, files })
 }
 
-/// Returns the paths that a change touches, compared with where it left the branch.
-fn touched(repository: &Repository, onto: &Oid, head: &Oid) -> Result<Option<Vec<String>>, ReposError> {
+/// Returns the paths that a change touches: compared with where it left the branch, and those that its merge changes in the
+/// branch. They differ where the branch has renamed a file since, for merges follow renames. `None` for too many.
+fn touched(repository: &Repository, onto: &Oid, head: &Oid, result: &Oid) -> Result<Option<Vec<String>>, ReposError> {
     let base = repository.merge_base(onto, head).map_err(unknown)?.unwrap_or_else(|| onto.clone());
-    Ok(repository.changed_files(&base, head, FILES_MAX).ok())
+    let proposed = repository.changed_files(&base, head, FILES_MAX);
+    let made = repository.changed_files(onto, result, FILES_MAX);
+    let (Ok(proposed), Ok(made)) = (proposed, made) else { return Ok(None) };
+    let all: BTreeSet<String> = proposed.into_iter().chain(made).collect();
+    Ok(Some(all.into_iter().collect()))
 }
 
 pub(crate) fn gone_or_unknown(error: FetchError) -> ReposError {
@@ -231,5 +236,77 @@ pub(crate) fn gone_or_unknown(error: FetchError) -> ReposError {
         | FetchError::TooLarge { .. }
         | FetchError::Address { .. } => ReposError::Unreadable(error.to_string()),
         _ => unknown(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_model::git::MergeMode;
+    use std::path::Path;
+    use std::process::Command;
+
+    /// Runs git, which has to succeed, and returns what it printed.
+    fn git(dir: &Path, arguments: &[&str]) -> String {
+        let who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org", "-c", "commit.gpgsign=false"];
+        let output = Command::new("git")
+            .args(who)
+            .args(arguments)
+            .current_dir(dir)
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    fn commit(dir: &Path, message: &str) -> Oid {
+        git(dir, &["add", "-A"]);
+        git(dir, &["commit", "-q", "-m", message]);
+        Oid(git(dir, &["rev-parse", "HEAD"]))
+    }
+
+    /// C06, Z6.6: a merge follows renames, so it may change a configuration file that the change does not name.
+    #[test]
+    fn a_change_to_a_file_that_the_branch_moved_into_the_configuration_touches_configuration() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("repository");
+        std::fs::create_dir_all(at.join("conf")).unwrap();
+        git(&at, &["init", "-q", "-b", "main"]);
+        let text: String = (0..40).map(|line| format!("# line {line}\n")).collect();
+        std::fs::write(at.join("conf/a.yaml"), &text).unwrap();
+        commit(&at, "start");
+        git(&at, &["switch", "-q", "-c", "change"]);
+        std::fs::write(at.join("conf/a.yaml"), text.replace("# line 20\n", "- job: {name: x}\n")).unwrap();
+        let head = commit(&at, "a change");
+        git(&at, &["switch", "-q", "main"]);
+        std::fs::create_dir_all(at.join("zuul.d")).unwrap();
+        git(&at, &["mv", "conf/a.yaml", "zuul.d/a.yaml"]);
+        let onto = commit(&at, "moved");
+        git(&at, &["repack", "-adq"]);
+        let project = ProjectName::from("forge.test/org/one");
+        let cache = dir.path().join("cache");
+        let mut repository = Repository::open(&project, &cache).unwrap();
+        for entry in std::fs::read_dir(at.join(".git/objects/pack")).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "pack") {
+                let (pack, index) = (std::fs::read(&path).unwrap(), std::fs::read(path.with_extension("idx")).unwrap());
+                repository.add_pack(&pack, &index).unwrap();
+            }
+        }
+        let ask = MergeAsk {
+            connection: "github".into(),
+            branch: BranchKey { project: project.clone(), branch: "main".into() },
+            onto: None,
+            head,
+            mode: MergeMode::Merge,
+            message: "Merge it".to_owned(),
+        };
+        let onto = repository.commit(&onto).unwrap().commit;
+        let Made::Merged { files: Some(files), .. } = merge_here(&mut repository, &ask, &onto, &[]).unwrap() else {
+            panic!("it merges");
+        };
+        assert_eq!(files, ["conf/a.yaml", "zuul.d/a.yaml"]);
     }
 }
