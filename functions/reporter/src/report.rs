@@ -19,7 +19,10 @@ impl Reporter {
             return Ok(());
         }
         let mut refused = Vec::new();
-        for action in &wanted.actions {
+        // Told late, that an item begins would take back what was told of its end: reports on a change are made in order.
+        let is_late = wanted.is_start() && get(&self.ports, &report::buildset_key(&wanted.item)).await?.is_some();
+        let actions = if is_late { &[] } else { wanted.actions.as_slice() };
+        for action in actions {
             let forge = self.forge(connection(action))?;
             match act(&**forge, &wanted, action).await {
                 Ok(()) => {}

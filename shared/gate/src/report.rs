@@ -33,6 +33,17 @@ pub struct Report {
     pub state: ReportState,
 }
 
+impl Report {
+    /// Returns whether it tells that the work on an item begins. Whatever is told at the end makes it untrue.
+    pub fn is_start(&self) -> bool {
+        self.id == id_of(&self.item, Occasion::Start)
+    }
+}
+
+fn id_of(item: &ItemId, occasion: Occasion) -> String {
+    digest(&[item.as_str(), occasion.word()])
+}
+
 /// How far a report is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -216,7 +227,7 @@ impl Work<'_> {
             text.push_str(&format!("\n\n{footer}"));
         }
         let context = format!("{}/{}", self.head.key.tenant, pipeline.name);
-        let id = digest(&[item.as_str(), occasion.word()]);
+        let id = id_of(item, occasion);
         let mut actions = Vec::new();
         for reporter in occasion.reporters(pipeline) {
             if let ReporterKind::GitHub(github) = &reporter.kind
