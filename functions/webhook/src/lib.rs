@@ -17,6 +17,9 @@ use sluice_runtime::{Commit, PortError, Ports, Saved, cell, quarantine};
 /// The largest body in bytes: what a function can be handed (Lambda's synchronous limit). GitHub sends up to 25 MB.
 pub const BODY_BYTES_MAX: usize = 6 * 1024 * 1024;
 
+/// Bytes of a comment that are kept, and matched.
+const COMMENT_BYTES_MAX: usize = 8 * 1024;
+
 /// Seconds after which an accepted delivery that nobody handled is looked at again.
 const HANDLED_WITHIN_SECONDS: u64 = 60;
 
@@ -57,7 +60,9 @@ impl Webhook {
         if body.len() > BODY_BYTES_MAX {
             return Err(Refused::TooLarge);
         }
-        let signature = header(headers, "x-hub-signature-256");
+        let signature = header(headers, "x-hub-signature-256").filter(|value| is_signature(value));
+        // Whoever cannot even make up a signature costs no call.
+        let signature = Some(signature.ok_or(Refused::Signature)?);
         let is_signed = |secrets: &[sluice_forge::Secret]| verify(secrets, signature, body).is_ok();
         let mut connection = self.known.get(&self.ports, name, Freshness::Minute).await?;
         if !connection.as_ref().is_some_and(|connection| is_signed(&connection.secrets)) {
@@ -77,6 +82,7 @@ impl Webhook {
             quarantine::keep(&self.ports, "webhook", &format!("{name}-{forge_id}"), &text, reason).await?;
         }
         let (event, state) = judge(parsed, connection.login.as_deref());
+        let event = event.map(short);
         let delivery = Delivery {
             connection: name.clone(),
             forge_id: forge_id.chars().take(100).collect(),
@@ -111,6 +117,19 @@ impl Webhook {
 
 fn poke(id: &DeliveryId, delivery: &Delivery) -> Poke {
     Poke::Delivery { delivery: id.clone(), project: delivery::group(delivery) }
+}
+
+/// Returns whether a header has the form of a signature: `sha256=` and 64 hexadecimal digits.
+fn is_signature(value: &str) -> bool {
+    value.strip_prefix("sha256=").is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// Cuts what a record cannot hold: GitHub's comments have up to 65,536 characters, and commands stand near the beginning.
+fn short(mut event: ForgeEvent) -> ForgeEvent {
+    if let EventKind::Change { comment: Some(comment), .. } = &mut event.kind {
+        comment.truncate(comment.floor_char_boundary(COMMENT_BYTES_MAX));
+    }
+    event
 }
 
 /// Says what becomes of a delivery at once: what is nobody's business, and what we wrote ourselves, ends here.
