@@ -14,6 +14,7 @@ use sluice_model::build::{Phase, Run};
 use sluice_model::{BuildId, TenantName};
 use sluice_records::codec::decode;
 use sluice_records::session::{self, Session};
+use sluice_runtime::object::Part;
 
 /// The name of the log of every build.
 const LOG: &str = "job-output.txt";
@@ -39,9 +40,9 @@ pub(crate) async fn follow(
     // Read again: it may have ended between the two looks, and then the archive is whole.
     let row = builds::row(&api.ports, tenant, uuid).await?;
     let ends = if row.end().is_some() { Ends::Here } else { Ends::Later };
-    let archived = api.ports.objects.get(&format!("logs/{}/{LOG}", row.order.build)).await?;
-    let piece = match archived {
-        Some(object) => cut(&object.bytes, offset),
+    let key = format!("logs/{}/{LOG}", row.order.build);
+    let piece = match api.ports.objects.get_part(&key, offset, LIVE_BYTES_MAX).await? {
+        Some(part) => LogPiece { bytes: part.bytes, length: part.length },
         None => LogPiece { bytes: Bytes::new(), length: 0 },
     };
     Ok(text(&piece, offset, ends))
@@ -79,13 +80,6 @@ async fn address(api: &Api, run: &Run) -> Result<Option<String>, Refusal> {
 enum Ends {
     Here,
     Later,
-}
-
-fn cut(bytes: &Bytes, offset: u64) -> LogPiece {
-    let length = bytes.len();
-    let from = usize::try_from(offset).unwrap_or(length).min(length);
-    let to = from.saturating_add(LIVE_BYTES_MAX).min(length);
-    LogPiece { bytes: bytes.slice(from..to), length: length as u64 }
 }
 
 fn text(piece: &LogPiece, offset: u64, ends: Ends) -> Response<Bytes> {
@@ -135,9 +129,9 @@ pub(crate) async fn file(api: &Api, build: &str, path: &[&str], asked: &Asked) -
     let build = BuildId::from(build);
     let relative = path.join("/");
     if !path.is_empty()
-        && let Some(object) = api.ports.objects.get(&format!("logs/{build}/{relative}")).await?
+        && let Some((part, range)) = part(api, &format!("logs/{build}/{relative}"), asked.range).await?
     {
-        return whole_or_part(&object.bytes, &relative, asked.range);
+        return whole_or_part(&part, &relative, range);
     }
     let folder = if path.is_empty() { format!("logs/{build}/") } else { format!("logs/{build}/{relative}/") };
     let keys = api.ports.objects.list(&folder, None, LISTED_MAX).await?;
@@ -172,30 +166,40 @@ fn archived() -> http::response::Builder {
         .header(header::ACCEPT_RANGES, "bytes")
 }
 
-fn whole_or_part(bytes: &Bytes, path: &str, range: Option<(u64, Option<u64>)>) -> Result<Response<Bytes>, Refusal> {
+/// Reads what is asked of an archived file, never more of it than one answer holds, with the byte that it begins at where a part
+/// was asked for that there is.
+async fn part(api: &Api, key: &str, range: Option<(u64, Option<u64>)>) -> Result<Option<(Part, Option<u64>)>, Refusal> {
+    if let Some((first, last)) = range.filter(|(first, last)| last.is_none_or(|last| last >= *first)) {
+        let asked = last.map_or(u64::MAX, |last| (last - first).saturating_add(1));
+        let most = usize::try_from(asked).unwrap_or(usize::MAX).min(FILE_BYTES_MAX);
+        let Some(part) = api.ports.objects.get_part(key, first, most).await? else { return Ok(None) };
+        if first < part.length {
+            return Ok(Some((part, Some(first))));
+        }
+    }
+    Ok(api.ports.objects.get_part(key, 0, FILE_BYTES_MAX).await?.map(|part| (part, None)))
+}
+
+fn whole_or_part(part: &Part, path: &str, first: Option<u64>) -> Result<Response<Bytes>, Refusal> {
     let (kind, encoding) = content_type(path);
     let mut builder = archived().header(header::CONTENT_TYPE, kind);
     if let Some(encoding) = encoding {
         builder = builder.header(header::CONTENT_ENCODING, encoding);
     }
-    let length = bytes.len();
-    let at = |number: u64| usize::try_from(number).unwrap_or(usize::MAX).min(length);
-    let Some((first, last)) =
-        range.filter(|(first, last)| *first < length as u64 && last.is_none_or(|last| last >= *first))
-    else {
-        if length > FILE_BYTES_MAX {
+    let length = part.length;
+    let Some(first) = first else {
+        if length > part.bytes.len() as u64 {
             let why = format!(
                 "The file has {length} bytes and one answer holds {FILE_BYTES_MAX}; ask for parts of it with Range."
             );
             return Err(Refusal::TooLarge { why });
         }
-        return Ok(reply::finish(builder, bytes.clone()));
+        return Ok(reply::finish(builder, part.bytes.clone()));
     };
-    let first = at(first);
-    let end = last.map_or(length, |last| at(last.saturating_add(1))).min(first + FILE_BYTES_MAX);
+    let end = first.saturating_add(part.bytes.len() as u64);
     let told = format!("bytes {first}-{}/{length}", end.saturating_sub(1));
     builder = builder.status(StatusCode::PARTIAL_CONTENT).header(header::CONTENT_RANGE, told);
-    Ok(reply::finish(builder, bytes.slice(first..end)))
+    Ok(reply::finish(builder, part.bytes.clone()))
 }
 
 /// Returns type and encoding of a file by its name. A `.gz` is what is in it, packed; an archive stays an archive.
@@ -256,9 +260,10 @@ mod tests {
     /// Z7.4: one answer is bounded, and the rest can be asked for.
     #[test]
     fn a_large_file_is_read_in_parts() {
-        let bytes = Bytes::from(vec![b'x'; FILE_BYTES_MAX + 10]);
-        assert!(matches!(whole_or_part(&bytes, "a.txt", None), Err(Refusal::TooLarge { .. })));
-        let part = whole_or_part(&bytes, "a.txt", Some((FILE_BYTES_MAX as u64, None))).unwrap();
+        let length = FILE_BYTES_MAX as u64 + 10;
+        let some = |bytes: usize| Part { bytes: Bytes::from(vec![b'x'; bytes]), length };
+        assert!(matches!(whole_or_part(&some(FILE_BYTES_MAX), "a.txt", None), Err(Refusal::TooLarge { .. })));
+        let part = whole_or_part(&some(10), "a.txt", Some(FILE_BYTES_MAX as u64)).unwrap();
         assert_eq!((part.status(), part.body().len()), (StatusCode::PARTIAL_CONTENT, 10));
         assert_eq!(
             part.headers()["content-range"],

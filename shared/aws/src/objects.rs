@@ -8,7 +8,7 @@ use aws_config::SdkConfig;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::ByteStream;
 use bytes::Bytes;
-use sluice_runtime::object::{Object, PutMode, Stored};
+use sluice_runtime::object::{Object, Part, PutMode, Stored};
 use sluice_runtime::{Objects, PortError};
 
 /// Keys in one page of a listing.
@@ -32,6 +32,15 @@ impl S3Objects {
             .retry_config(limits::retries())
             .timeout_config(limits::timeouts());
         Self { client: Client::from_conf(config.build()), bucket: settings.bucket.clone() }
+    }
+
+    async fn length(&self, key: &str) -> Result<Option<u64>, PortError> {
+        let asked = self.client.head_object().bucket(&self.bucket).key(key).send().await;
+        match asked {
+            Ok(found) => Ok(found.content_length.and_then(|length| u64::try_from(length).ok())),
+            Err(error) if error.as_service_error().is_some_and(|service| service.is_not_found()) => Ok(None),
+            Err(error) => Err(failed(format!("ask for the length of the object {key}"), error)),
+        }
     }
 
     async fn page(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<(Vec<String>, More), PortError> {
@@ -77,6 +86,32 @@ impl Objects for S3Objects {
             .map_err(|_| PortError::unknown(attempt(), "its content stopped coming"))?
             .map_err(|error| PortError::unknown(attempt(), error))?;
         Ok(Some(Object { bytes: body.into_bytes(), etag }))
+    }
+
+    async fn get_part(&self, key: &str, first: u64, most: usize) -> Result<Option<Part>, PortError> {
+        let attempt = || format!("get {most} bytes of the object {key} from {first} on");
+        let last = first.saturating_add((most as u64).max(1) - 1);
+        let asked = self.client.get_object().bucket(&self.bucket).key(key).range(format!("bytes={first}-{last}"));
+        let found = match asked.send().await {
+            Ok(found) => found,
+            Err(error) if error.as_service_error().is_some_and(|service| service.is_no_such_key()) => {
+                return Ok(None);
+            }
+            // Nothing lies beyond the end; how long it is has to be asked for.
+            Err(error) if status(&error) == Some(416) => {
+                let length = self.length(key).await?;
+                return Ok(length.map(|length| Part { bytes: Bytes::new(), length }));
+            }
+            Err(error) => return Err(failed(attempt(), error)),
+        };
+        let told =
+            found.content_range.as_deref().and_then(|range| range.rsplit('/').next()).and_then(|n| n.parse().ok());
+        let length = told.ok_or_else(|| PortError::unknown(attempt(), "it came without the length of the whole"))?;
+        let body = tokio::time::timeout(limits::carrying(most as u64), found.body.collect())
+            .await
+            .map_err(|_| PortError::unknown(attempt(), "its content stopped coming"))?
+            .map_err(|error| PortError::unknown(attempt(), error))?;
+        Ok(Some(Part { bytes: body.into_bytes(), length }))
     }
 
     async fn put(&self, key: &str, bytes: Bytes, mode: PutMode, content_type: &str) -> Result<Stored, PortError> {

@@ -3,7 +3,7 @@
 use crate::world::World;
 use async_trait::async_trait;
 use bytes::Bytes;
-use sluice_runtime::object::{Object, PutMode, Stored};
+use sluice_runtime::object::{Object, Part, PutMode, Stored};
 use sluice_runtime::{Objects, PortError};
 
 #[async_trait]
@@ -14,6 +14,17 @@ impl Objects for World {
                 .objects
                 .get(key)
                 .map(|(bytes, version)| Object { bytes: bytes.clone(), etag: version.to_string() }))
+        })
+        .await
+    }
+
+    async fn get_part(&self, key: &str, first: u64, most: usize) -> Result<Option<Part>, PortError> {
+        self.with("objects.get_part", |state| {
+            Ok(state.objects.get(key).map(|(bytes, _)| {
+                let from = usize::try_from(first).unwrap_or(usize::MAX).min(bytes.len());
+                let to = from.saturating_add(most).min(bytes.len());
+                Part { bytes: bytes.slice(from..to), length: bytes.len() as u64 }
+            }))
         })
         .await
     }

@@ -11,6 +11,15 @@ pub struct Object {
     pub etag: String,
 }
 
+/// Some bytes of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The bytes; fewer than were asked for where the object ends.
+    pub bytes: Bytes,
+    /// How many the whole object has.
+    pub length: u64,
+}
+
 /// What must hold for an object to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PutMode {

@@ -1,6 +1,6 @@
 //! The ports: everything a function may touch besides its own memory. `shared/aws` and `shared/memory` are their two forms.
 
-use crate::object::{Object, PutMode, Stored};
+use crate::object::{Object, Part, PutMode, Stored};
 use crate::record::{Committed, Key, Query, Record, Write};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -49,6 +49,8 @@ pub const DUE_SHARDS: u32 = 4;
 pub trait Objects: Send + Sync {
     /// Returns the object, or `None` when there is none.
     async fn get(&self, key: &str) -> Result<Option<Object>, PortError>;
+    /// Returns at most `most` bytes of an object from byte `first` on, none beyond its end; `None` when there is no object.
+    async fn get_part(&self, key: &str, first: u64, most: usize) -> Result<Option<Part>, PortError>;
     /// Stores an object. `content_type` is what a browser is told.
     async fn put(&self, key: &str, bytes: Bytes, mode: PutMode, content_type: &str) -> Result<Stored, PortError>;
     /// Returns keys that begin with `prefix`, in order, after `after`.

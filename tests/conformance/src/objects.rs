@@ -3,12 +3,13 @@
 use crate::check::{Check, Ground, Mismatch, Needs, Outcome, at_once, checks, equal, holds};
 use bytes::Bytes;
 use sluice_runtime::PortError;
-use sluice_runtime::object::{Object, PutMode, Stored};
+use sluice_runtime::object::{Object, Part, PutMode, Stored};
 use std::sync::Arc;
 
 pub(crate) fn checks() -> Vec<Check> {
     checks![Needs::Objects;
         an_object_comes_back_as_it_was_put,
+        a_part_of_an_object_comes_with_the_length_of_the_whole,
         other_content_has_another_tag,
         if_absent_stores_where_there_is_nothing,
         if_match_stores_over_that_very_object,
@@ -59,6 +60,28 @@ async fn an_object_comes_back_as_it_was_put(ground: Arc<Ground>) -> Outcome {
         holds(&format!("{size} bytes come back"), one.bytes == body)?;
         equal("the tag of the same object", &one.etag, &two.etag)?;
         holds("the tag is not empty", !one.etag.is_empty())?;
+    }
+    Ok(())
+}
+
+async fn a_part_of_an_object_comes_with_the_length_of_the_whole(ground: Arc<Ground>) -> Outcome {
+    let objects = &ground.ports.objects;
+    equal("a part of nothing", &objects.get_part("packs/none", 0, 4).await?, &None)?;
+    store(&ground, "packs/part", &b"0123456789"[..]).await?;
+    store(&ground, "packs/empty", &b""[..]).await?;
+    for (key, first, most, bytes, length) in [
+        ("packs/part", 0, 4, "0123", 10),
+        ("packs/part", 8, 4, "89", 10),
+        ("packs/part", 10, 4, "", 10),
+        ("packs/part", 99, 4, "", 10),
+        ("packs/empty", 0, 4, "", 0),
+    ] {
+        let part = Part { bytes: Bytes::from_static(bytes.as_bytes()), length };
+        equal(
+            &format!("{most} bytes of {key} from {first} on"),
+            &objects.get_part(key, first, most).await?,
+            &Some(part),
+        )?;
     }
     Ok(())
 }
