@@ -58,7 +58,7 @@ impl Intake {
                 }
                 for old in former_queues(live, pipeline, &facts.change, &before.formerly) {
                     if old != queue && listed.contains(&old) {
-                        let kind = ArrivalKind::Seen { change: facts.change.clone(), gone: None };
+                        let kind = ArrivalKind::Seen { change: facts.change.clone(), gone: None, needs: None };
                         effects.arrive(&old, &self.arrival(id, live, &old, &facts.change, kind))?;
                         effects.tell(format!("{old} is told that {} is for {} now", facts.change, facts.change.branch));
                     }
@@ -105,13 +105,14 @@ impl Intake {
         let gone = match (facts.status, pipeline.manager) {
             (ChangeStatus::Closed, _) => Some("the change was closed".to_owned()),
             (ChangeStatus::Merged, Manager::Dependent) => Some("the change was merged by somebody else".to_owned()),
-            (ChangeStatus::Open, Manager::Dependent) => {
-                refusal.map(|why| format!("This change is unable to merge due to a missing merge requirement: {why}."))
-            }
+            (ChangeStatus::Open, Manager::Dependent) => refusal
+                .map(|why| format!("This change is unable to merge due to a missing merge requirement: {why}."))
+                .or_else(|| needs.refused.clone()),
             _ => None,
         };
         let effect = format!("{queue} is told that {} is {}", facts.change, gone.as_deref().unwrap_or("as it is now"));
-        Ok(Some((arrival(ArrivalKind::Seen { change: facts.change.clone(), gone }), effect)))
+        let needs = open.then(|| needs.open.iter().map(|need| need.change.clone()).collect());
+        Ok(Some((arrival(ArrivalKind::Seen { change: facts.change.clone(), gone, needs }), effect)))
     }
 
     fn arrival(

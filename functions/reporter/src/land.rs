@@ -12,6 +12,9 @@ use sluice_runtime::batch::{Heard, LookError};
 use sluice_runtime::record::{Due, Record, Write as RecordWrite};
 use sluice_runtime::{Commit as Write, Saved, cell};
 
+/// Dependencies of one change that are looked at before it lands; whoever admitted it refused more.
+const NEEDS_MAX: usize = 30;
+
 impl Reporter {
     /// Lands one item from one speculative state. Safe to run twice: after the intent is written the forge is read before it is asked.
     pub(crate) async fn land(&self, item: &ItemId, generation: u64, heard: Heard) -> Result<(), LookError> {
@@ -50,6 +53,9 @@ impl Reporter {
                 format!("its head is {} now, and {} was tested", facts.change.head.short(), order.change.head.short());
             return self.end(record, order, LandingEnd::Refused { why }).await;
         }
+        if let Some(why) = self.unmet_need(&order, &facts).await? {
+            return self.end(record, order, LandingEnd::Refused { why }).await;
+        }
         let tip = match forge.branch_tip(&branch).await {
             Ok(tip) => tip,
             Err(error) => return self.refused_or_again(record, order, error).await,
@@ -80,6 +86,29 @@ impl Reporter {
             }
             Err(error) => self.refused_or_again(record, order, error).await,
         }
+    }
+
+    /// Returns why a change may not land yet: it depends, by now, on something that is not merged (Z6.5).
+    async fn unmet_need(&self, order: &Landing, facts: &ChangeFacts) -> Result<Option<String>, LookError> {
+        for url in facts.depends_on.iter().take(NEEDS_MAX) {
+            let Some(key) = self.forges.values().find_map(|forge| forge.change_at(url)) else {
+                return Ok(Some(
+                    "it depends on something that is no change of a forge that is configured here".to_owned(),
+                ));
+            };
+            if order.needs.contains(&key) {
+                continue;
+            }
+            match self.forge(&key.connection)?.read_change(&key).await {
+                Ok(need) if need.status == ChangeStatus::Merged => {}
+                Ok(_) => return Ok(Some(format!("it depends on {key} now, which is not merged"))),
+                Err(error) if error.verdict() == Verdict::Final => {
+                    return Ok(Some(format!("it depends on {key} now, which its forge does not know")));
+                }
+                Err(error) => return Err(again(error)),
+            }
+        }
+        Ok(None)
     }
 
     /// Compares what landed with what was tested. The commit's own tree decides; the branch may have moved on since.

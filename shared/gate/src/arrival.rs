@@ -35,12 +35,30 @@ pub enum ArrivalKind {
         change: ChangeRef,
         /// Why it may no longer be here, if so.
         gone: Option<String>,
+        /// The open changes that it depends on now, in order; `None` where nobody asked.
+        #[serde(default)]
+        needs: Option<Vec<ChangeRef>>,
     },
     /// An operator takes a change out.
     Dequeue {
         /// Which one.
         key: ChangeKey,
     },
+}
+
+impl Candidate {
+    /// Returns a candidate of which nothing is known but the revision.
+    pub(crate) fn bare(change: &ChangeRef) -> Self {
+        Self {
+            change: change.clone(),
+            url: String::new(),
+            title: String::new(),
+            message: String::new(),
+            author: String::new(),
+            needs: Vec::new(),
+            refused: None,
+        }
+    }
 }
 
 /// A change that is to be enqueued, with what its reports and its jobs say of it.

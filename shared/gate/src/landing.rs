@@ -1,7 +1,7 @@
 //! A landing: the intent, what was seen on the way, and the proof that what landed is what was tested.
 
 use serde::{Deserialize, Serialize};
-use sluice_model::change::ChangeRef;
+use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::{Commit, MergeMode};
 use sluice_model::{ItemId, QueueKey, Timestamp};
 
@@ -16,6 +16,9 @@ pub struct Landing {
     pub queue: QueueKey,
     /// The change and the head that was tested.
     pub change: ChangeRef,
+    /// Changes that it depends on and that landed before it; whatever else it depends on by now must be merged too.
+    #[serde(default)]
+    pub needs: Vec<ChangeKey>,
     /// How the forge merges it.
     pub mode: MergeMode,
     /// What the branch must be: its tree decides.

@@ -128,6 +128,17 @@ impl PlayedForge {
         self.tell("pull_request", key, json!({"action": "closed", "number": key.number}), "ada");
     }
 
+    /// Gives a change another description, and says so if it is to be told.
+    pub fn describe(&self, key: &ChangeKey, body: &str, tell: bool) {
+        if let Some(kept) = self.state().changes.get_mut(key) {
+            kept.facts.message = body.to_owned();
+            kept.facts.depends_on = depends_on(body);
+        }
+        if tell {
+            self.tell("pull_request", key, json!({"action": "edited", "number": key.number}), "ada");
+        }
+    }
+
     /// Has a change be for another branch from now on, and says so.
     pub fn retarget(&self, key: &ChangeKey, branch: &str) {
         if let Some(kept) = self.state().changes.get_mut(key) {

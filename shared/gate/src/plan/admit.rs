@@ -7,6 +7,7 @@ use crate::queue::{HEAD_BYTES_MAX, Standing};
 use crate::report::Occasion;
 use sluice_config::pipeline::Manager;
 use sluice_model::change::{ChangeKey, ChangeRef};
+use std::collections::BTreeSet;
 
 impl Work<'_> {
     pub(super) fn admit(&mut self) {
@@ -22,7 +23,9 @@ impl Work<'_> {
                 ArrivalKind::Enqueue { candidates } => {
                     (candidates.iter()).all(|candidate| self.enqueue(&arrival, candidate))
                 }
-                ArrivalKind::Seen { change, gone } => self.seen(change, gone.as_deref()),
+                ArrivalKind::Seen { change, gone, needs } => {
+                    self.seen(&arrival, change, gone.as_deref(), needs.as_deref())
+                }
                 ArrivalKind::Dequeue { key } => self.leave(key, "an operator took it out", Occasion::Dequeue),
             };
             if !taken {
@@ -126,7 +129,7 @@ impl Work<'_> {
         Some(format!("it depends on {}, which is neither merged nor ahead of it in this queue", missing.change.key))
     }
 
-    fn seen(&mut self, change: &ChangeRef, gone: Option<&str>) -> bool {
+    fn seen(&mut self, arrival: &Arrival, change: &ChangeRef, gone: Option<&str>, needs: Option<&[ChangeRef]>) -> bool {
         let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == change.key) else {
             return true;
         };
@@ -142,8 +145,40 @@ impl Work<'_> {
             }
             // A change that its own landing merged is no longer open either; its landing's outcome decides about it.
             Some(why) if slot.standing != Standing::Landing => self.leave(&change.key, why, Occasion::Dequeue),
+            None if slot.standing != Standing::Landing => match needs {
+                Some(needs) if is_dependent(&self.head) => self.follow_needs(arrival, change, needs),
+                _ => true,
+            },
             _ => true,
         }
+    }
+
+    /// Takes a change out whose dependencies are others than it was admitted with, and admits it again with those if it still may
+    /// enter (Z6.5, D01). What it needed and has landed is no other dependency.
+    fn follow_needs(&mut self, arrival: &Arrival, change: &ChangeRef, needs: &[ChangeRef]) -> bool {
+        let Some(position) = self.head.slots.iter().position(|slot| slot.change == *change) else {
+            return true;
+        };
+        let slot = self.head.slots[position].id.clone();
+        let Some(candidate) = self.items.get(&slot).map(|item| item.candidate.clone()) else {
+            return true;
+        };
+        let is_open = |key: &ChangeKey| !self.head.landed.contains(key);
+        let before: BTreeSet<&ChangeKey> =
+            candidate.needs.iter().map(|need| &need.change.key).filter(|key| is_open(key)).collect();
+        let now: BTreeSet<&ChangeKey> = needs.iter().map(|need| &need.key).filter(|key| is_open(key)).collect();
+        // One that is no longer open and did not land here left its queue, or will; that takes this one out.
+        let is_ahead = |key: &ChangeKey| self.head.slots[..position].iter().any(|slot| slot.change.key == *key);
+        if now.is_subset(&before) && before.difference(&now).all(|key| !is_ahead(key)) {
+            return true;
+        }
+        let known = |need: &ChangeRef| {
+            let queued = self.items.values().map(|item| &item.candidate).chain(&candidate.needs);
+            let found = queued.into_iter().find(|known| known.change == *need).cloned();
+            Candidate { needs: Vec::new(), ..found.unwrap_or_else(|| Candidate::bare(need)) }
+        };
+        let again = Candidate { needs: needs.iter().map(known).collect(), ..candidate.clone() };
+        self.leave(&change.key, "its dependencies changed", Occasion::Dequeue) && self.enqueue(arrival, &again)
     }
 
     /// Takes a change out; its builds are stopped. Returns false when some could not be stopped yet, so that it is still here.

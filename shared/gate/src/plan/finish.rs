@@ -79,15 +79,20 @@ impl Work<'_> {
             return false; // The layout it was tested under is about to go.
         }
         let slot = self.head.slots[position].clone();
-        let Some(merged) = self.items.get(&slot.id).and_then(|item| item.merged()).cloned() else {
+        let Some(item) = self.items.get(&slot.id) else {
             return false;
         };
+        let Some(merged) = item.merged().cloned() else {
+            return false;
+        };
+        let needs = item.candidate.needs.iter().map(|need| need.change.key.clone()).collect();
         let branch = BranchKey { project: slot.change.key.project.clone(), branch: slot.change.branch.clone() };
         self.plan.landings.push(Landing {
             item: slot.id.clone(),
             generation: slot.generation,
             queue: self.head.key.clone(),
             change: slot.change.clone(),
+            needs,
             mode: (self.snapshot.merge_mode)(&branch),
             base: merged.base,
             tested: merged.tested,

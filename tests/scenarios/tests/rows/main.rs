@@ -4,6 +4,8 @@
 mod configuration;
 mod landing;
 mod needs;
+mod reports;
+mod webhooks;
 
 use bytes::Bytes;
 use http::HeaderMap;

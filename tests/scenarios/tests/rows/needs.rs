@@ -72,3 +72,28 @@ fn a_change_that_names_a_hundred_merged_ones_is_refused_after_few_reads() {
     site.run();
     assert!(comments(&site, &top).contains("takes reading over 30 changes"), "{}", comments(&site, &top));
 }
+
+/// Z6.5, D01: a dependency that is added while a change is in the gate counts, told or not.
+#[test]
+fn a_change_does_not_land_without_what_it_came_to_depend_on_in_the_gate() {
+    for is_told in [true, false] {
+        let mut site = site();
+        let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+        let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+        site.run();
+        site.forge.approve(&a);
+        site.run_until(|site| site.is_building() && site.builds().contains(&"gate unit 1".to_owned()));
+        site.forge.describe(&a, "Depends-On: https://forge.test/org/two/pull/2", is_told);
+        site.take_in();
+        site.run();
+        assert_eq!(merged(&site), Vec::<u64>::new());
+        let told = comments(&site, &a);
+        let word = if is_told { "its dependencies changed" } else { "it depends on org/two#2 now" };
+        assert!(told.contains(word), "{told}");
+        site.forge.approve(&b);
+        site.forge.approve(&a);
+        site.take_in();
+        site.run();
+        assert_eq!(merged(&site), [2, 1]);
+    }
+}

@@ -198,8 +198,14 @@ impl Bench {
 
     /// Tells of a change as it is now.
     pub fn seen(&mut self, change: char, gone: Option<&str>) {
-        let kind = ArrivalKind::Seen { change: self.change(change), gone: gone.map(str::to_owned) };
+        let kind = ArrivalKind::Seen { change: self.change(change), gone: gone.map(str::to_owned), needs: None };
         self.arrive(kind);
+    }
+
+    /// Tells of a change that depends on these by now.
+    pub fn seen_needing(&mut self, change: char, needs: &str) {
+        let needs = Some(needs.chars().map(|need| self.change(need)).collect());
+        self.arrive(ArrivalKind::Seen { change: self.change(change), gone: None, needs });
     }
 
     /// Makes one plan and carries it out. Returns what it decided, a line each, and whether it wants to be asked again at once.

@@ -21,6 +21,49 @@ fn a_change_enters_only_behind_what_it_needs() {
     ");
 }
 
+/// Z6.5, D01: whoever takes a dependency on after it entered waits for it like any other.
+#[test]
+fn a_change_that_depends_on_something_new_leaves_and_comes_back_behind_it() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("A");
+    bench.run();
+    bench.seen_needing('A', "B");
+    bench.run();
+    assert_eq!(bench.left, ["A DEQUEUED"], "B is nowhere");
+    bench.approve("BA");
+    bench.run();
+    bench.seen_needing('A', "B");
+    assert_snapshot!(bench.run(), @r"
+    stop A unit
+    A leaves: DEQUEUED
+    run A unit on 0BA
+    ");
+    for job in ["unit"] {
+        bench.end('B', job, Failure);
+    }
+    bench.finish();
+    assert_eq!(bench.left, ["A DEQUEUED", "A DEQUEUED", "B FAILURE", "A FAILURE"], "it depends on B now");
+}
+
+/// Z6.5: news that changes nothing throws nothing away.
+#[test]
+fn a_change_whose_needs_are_the_same_or_have_landed_stays() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("B");
+    bench.approve_needing('A', "B");
+    bench.run();
+    bench.seen_needing('A', "B");
+    assert_snapshot!(bench.run(), @"");
+    bench.pass("B");
+    bench.run();
+    bench.land();
+    bench.run();
+    bench.seen_needing('A', "");
+    bench.seen_needing('A', "B");
+    assert_snapshot!(bench.run(), @"");
+    assert_eq!(bench.left, ["B SUCCESS"]);
+}
+
 /// D01: what landed a moment ago is not refused by older news.
 #[test]
 fn a_change_enters_after_what_it_needs_landed_here() {
