@@ -101,11 +101,11 @@ impl Intake {
                 }
             }
             EventKind::Commit { head, event: name, action, status } => {
-                let changes = match self.forge(&event.connection)?.open_changes(&event.project).await {
+                let changes = match self.forge(&event.connection)?.changes_with_head(&event.project, head).await {
                     Ok(changes) => changes,
                     Err(error) => return final_or_again(error),
                 };
-                for open in changes.into_iter().filter(|open| open.head == *head) {
+                for open in changes {
                     let kind = EventKind::Change {
                         number: open.key.number,
                         event: name.clone(),
@@ -143,17 +143,26 @@ impl Intake {
         effects: &mut Effects,
     ) -> Result<(), LookError> {
         let before = self.before(facts).await?;
-        let mut told = told::still_true(before.told.clone().unwrap_or_default(), facts);
+        let mut told = before.told.clone().unwrap_or_default().still_true(event, facts);
         let mark = told::mark(event, facts);
         let revision = told::revision(facts);
         if !told.contains(&revision) && mark.as_ref() != Some(&revision) && facts.status == ChangeStatus::Open {
             let action = if before.told.is_some() { "changed" } else { "opened" };
-            self.mend(event, &facts.change, Gap::revision(action), facts.seen_at, effects).await?;
+            self.mend(event, &facts.change, Gap::revision(action), told.taken_back(), facts.seen_at, effects).await?;
         }
         let is_news = mark.is_none_or(|mark| told.insert(mark));
         effects.write(change::put_facts(facts)?);
+        told.note(facts);
+        let needs = self.route(id, event, facts, &before, is_news, effects).await?;
+        for need in told.needs.difference(&needs) {
+            effects.write(change::forget_needed_by(need, &facts.change.key));
+        }
+        for need in &needs {
+            effects.write(change::put_needed_by(need, &facts.change.key, facts.seen_at)?);
+        }
+        told.needs = needs;
         effects.write(change::put_told(&facts.change.key, &told)?);
-        self.route(id, event, facts, &before, is_news, effects).await
+        Ok(())
     }
 
     /// A branch or tag moved: tenants that read their configuration there look again, unless it moved as a landing of theirs

@@ -14,14 +14,18 @@ use sluice_records::change::{self, NEEDED_BY};
 use sluice_records::codec::decode;
 use sluice_records::layout::Live;
 use sluice_runtime::batch::LookError;
-use sluice_runtime::record::Query;
+use sluice_runtime::record::{Key, Query};
+use std::collections::BTreeSet;
 
 /// The most changes that are pulled in behind the one they need.
 const BEHIND_MAX: usize = 10;
 
+/// The most changes that are known to need one.
+const NEEDED_BY_MAX: usize = 1_000;
+
 impl Intake {
     /// Tells every queue that is concerned: the change may enter, or it may have to leave. A queue of a branch that the change
-    /// was for formerly is told as well.
+    /// was for formerly is told as well. Returns the changes that it needs itself.
     pub(crate) async fn route(
         &self,
         id: &DeliveryId,
@@ -30,7 +34,8 @@ impl Intake {
         before: &Before,
         is_news: bool,
         effects: &mut Effects,
-    ) -> Result<(), LookError> {
+    ) -> Result<BTreeSet<ChangeKey>, LookError> {
+        let mut direct = BTreeSet::new();
         if before.tenants.is_empty() {
             effects.tell(format!("no tenant knows {}", event.project));
         }
@@ -40,9 +45,7 @@ impl Intake {
                 ChangeStatus::Open => self.needs_of(facts, &live.layout, &mut seen).await?,
                 ChangeStatus::Merged | ChangeStatus::Closed => Needs::default(),
             };
-            for need in needs.direct() {
-                effects.write(change::put_needed_by(need, &facts.change.key)?);
-            }
+            direct.extend(needs.direct().iter().cloned());
             for pipeline in live.layout.pipelines() {
                 let takes_part = live.layout.project_pipelines(&event.project).contains(&pipeline.name);
                 if !takes_part && !may_configure(live, facts) {
@@ -65,7 +68,7 @@ impl Intake {
                 }
             }
         }
-        Ok(())
+        Ok(direct)
     }
 
     #[expect(clippy::too_many_arguments, reason = "everything one decision about one pipeline reads")]
@@ -159,21 +162,46 @@ impl Intake {
             candidates.push(candidate(need, &self.needs_of(need, &live.layout, seen).await?));
         }
         candidates.push(own);
-        for behind in self.needed_by(&facts.change.key).await? {
-            if seen.is_full() {
+        let follows = |behind: &ChangeFacts| may_enter(behind) && self.names(behind, &facts.change.key);
+        let mut followers = 0;
+        for behind in self.needed_by(&facts.change.key, &follows).await? {
+            if seen.is_full() || followers == BEHIND_MAX {
                 break; // Their own news enqueues them.
             }
             let Some(behind) = self.read(&behind, seen).await? else { continue };
-            if may_enter(&behind) {
+            if follows(&behind) {
+                followers += 1;
                 candidates.push(candidate(&behind, &self.needs_of(&behind, &live.layout, seen).await?));
             }
         }
         Ok(candidates)
     }
 
-    async fn needed_by(&self, key: &ChangeKey) -> Result<Vec<ChangeKey>, LookError> {
-        let records = self.ports.records.query(&Query::prefix(change::partition(key), NEEDED_BY, BEHIND_MAX)).await?;
-        Ok(records.iter().map(decode).collect::<Result<_, _>>()?)
+    /// Returns the changes that need a change and may follow it by what was known of them last, so that no forge is asked about
+    /// the many that anybody may have opened.
+    async fn needed_by(
+        &self,
+        key: &ChangeKey,
+        follows: &(dyn Fn(&ChangeFacts) -> bool + Sync),
+    ) -> Result<Vec<ChangeKey>, LookError> {
+        let query = Query::prefix(change::partition(key), NEEDED_BY, NEEDED_BY_MAX);
+        let records = self.ports.records.query(&query).await?;
+        let named: Vec<ChangeKey> = records.iter().map(decode).collect::<Result<_, _>>()?;
+        let mut following = Vec::new();
+        for some in named.chunks(100) {
+            let keys: Vec<Key> = some.iter().map(change::facts_key).collect();
+            for record in self.ports.records.get(&keys).await?.iter().flatten() {
+                let facts: ChangeFacts = decode(record)?;
+                following.extend(follows(&facts).then_some(facts.change.key));
+            }
+        }
+        Ok(following)
+    }
+
+    /// Returns whether a change names another one as what it depends on.
+    fn names(&self, facts: &ChangeFacts, key: &ChangeKey) -> bool {
+        let mut named = facts.depends_on.iter().filter_map(|url| self.forges.values().find_map(|f| f.change_at(url)));
+        named.any(|named| named == *key)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::told::{self, Told};
 use crate::{Intake, again};
 use sluice_forge::Verdict;
 use sluice_model::Timestamp;
-use sluice_model::change::{ChangeRef, Review, ReviewState};
+use sluice_model::change::{ChangeRef, OpenChange, Review, ReviewState};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::poke::Poke;
 use sluice_records::change;
@@ -14,8 +14,8 @@ use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Due, Expect, Key, Write};
 
-/// Open changes of one project that a sweep compares.
-const OPEN_MAX: usize = 200;
+/// Changes that one sweep reads from the forge; the next one reads others, since those are compared by then.
+const READS_MAX: usize = 20;
 
 /// Gaps that one sweep mends; the next one goes on.
 const GAPS_MAX: usize = 40;
@@ -33,28 +33,46 @@ impl Intake {
             Err(error) if error.verdict() == Verdict::Final => return Ok(Err(error.to_string())),
             Err(error) => return Err(again(error)),
         };
-        let keys: Vec<Key> = open.iter().map(|change| change::told_key(&change.key)).collect();
+        let keys: Vec<Key> = open.iter().map(|open| change::told_key(&open.change.key)).collect();
         let mut known = Vec::with_capacity(keys.len());
         for page in keys.chunks(100) {
             known.extend(self.ports.records.get(page).await?);
         }
-        let mut gaps = 0;
-        for (change, record) in open.iter().zip(known).take(OPEN_MAX) {
+        let (mut gaps, mut reads) = (0, 0);
+        for (open, record) in open.iter().zip(known) {
             let told = record.as_ref().map(decode::<Told>).transpose()?;
-            for gap in self.gaps(change, told).await? {
+            let taken_back = told.as_ref().map_or(0, Told::taken_back);
+            for gap in self.gaps(open, told, &mut reads, effects).await? {
                 if gaps == GAPS_MAX {
                     return Ok(Ok(()));
                 }
                 gaps += 1;
-                self.mend(event, change, gap, at, effects).await?;
+                self.mend(event, &open.change, gap, taken_back, at, effects).await?;
             }
         }
         Ok(Ok(()))
     }
 
     /// Returns what was never told of a change: its revision, or reviews and labels of the known one.
-    async fn gaps(&self, change: &ChangeRef, told: Option<Told>) -> Result<Vec<Gap>, LookError> {
-        let Some(told) = told else { return Ok(vec![Gap::revision("opened")]) };
+    ///
+    /// The listing alone tells of a new revision, and that a change did not move since all of it was told; only another one is
+    /// read. That it was, and is whole, is noted.
+    async fn gaps(
+        &self,
+        open: &OpenChange,
+        told: Option<Told>,
+        reads: &mut usize,
+        effects: &mut Effects,
+    ) -> Result<Vec<Gap>, LookError> {
+        let change = &open.change;
+        let Some(mut told) = told else { return Ok(vec![Gap::revision("opened")]) };
+        if !told.contains(&told::revision_of(change)) {
+            return Ok(vec![Gap::revision("changed")]);
+        }
+        if told.whole_at == Some(open.updated_at) || *reads == READS_MAX {
+            return Ok(Vec::new());
+        }
+        *reads += 1;
         let now = match self.forge(&change.key.connection)?.read_change(&change.key).await {
             Ok(facts) => facts,
             Err(error) if error.verdict() == Verdict::Final => return Ok(Vec::new()),
@@ -62,6 +80,11 @@ impl Intake {
         };
         if !told.contains(&told::revision(&now)) {
             return Ok(vec![Gap::revision("changed")]);
+        }
+        told.note(&now);
+        if told.whole_at.is_some() {
+            effects.write(change::put_told(&change.key, &told)?);
+            return Ok(Vec::new());
         }
         let reviews = now.reviews.iter().filter(|review| !told.contains(&told::review(review))).map(Gap::review);
         let labels =
@@ -75,6 +98,7 @@ impl Intake {
         event: &ForgeEvent,
         change: &ChangeRef,
         gap: Gap,
+        taken_back: u64,
         at: Timestamp,
         effects: &mut Effects,
     ) -> Result<(), LookError> {
@@ -89,7 +113,7 @@ impl Intake {
         };
         let found = Delivery {
             connection: event.connection.clone(),
-            forge_id: format!("sweep:{}:{}:{}:{}", change.key, change.branch, change.head, gap.mark),
+            forge_id: format!("sweep:{}:{}:{}:{}:{taken_back}", change.key, change.branch, change.head, gap.mark),
             event_name: "sweep".to_owned(),
             received_at: at,
             event: Some(ForgeEvent { kind, sender: gap.sender, ..event.clone() }),

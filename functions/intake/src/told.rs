@@ -1,12 +1,81 @@
 //! What was told of a change: each revision, review and label counts as news once, whether its webhook or a sweep told of it.
 
-use sluice_model::BranchName;
-use sluice_model::change::{ChangeFacts, Review, ReviewState};
+use serde::{Deserialize, Serialize};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, Review, ReviewState};
 use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::{BranchName, Timestamp};
 use std::collections::BTreeSet;
 
-/// Marks of what was told; kept beside the facts, and no longer than what they stand for.
-pub(crate) type Told = BTreeSet<String>;
+/// What was told of a change; kept beside its facts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Told {
+    /// Marks of what was told, no longer than what they stand for.
+    marks: BTreeSet<String>,
+    /// How often a mark was taken back: what is so again is told anew.
+    #[serde(default)]
+    taken_back: u64,
+    /// Changes of which is remembered that this one needs them.
+    #[serde(default)]
+    pub(crate) needs: BTreeSet<ChangeKey>,
+    /// The time of the change's last move, if everything that it showed then was told: nothing is missing while that is the same.
+    #[serde(default)]
+    pub(crate) whole_at: Option<Timestamp>,
+}
+
+/// Milliseconds within which a forge's clock gives two moves of a change one time.
+const SAME_MOVE_MILLIS: u64 = 2_000;
+
+impl Told {
+    pub(crate) fn contains(&self, mark: &str) -> bool {
+        self.marks.contains(mark)
+    }
+
+    /// Adds a mark and returns whether it is new.
+    pub(crate) fn insert(&mut self, mark: String) -> bool {
+        self.marks.insert(mark)
+    }
+
+    /// Returns how often something was taken back.
+    pub(crate) fn taken_back(&self) -> u64 {
+        self.taken_back
+    }
+
+    /// Drops marks of what is no longer so, and of what an event took back, even where it is so again: a label that is put on
+    /// again is news again.
+    pub(crate) fn still_true(mut self, event: &ForgeEvent, facts: &ChangeFacts) -> Self {
+        let gone = taken_back(event);
+        let now = shown(facts);
+        let before = self.marks.len();
+        self.marks.retain(|mark| now.contains(mark) && gone.as_ref() != Some(mark));
+        self.taken_back += u64::from(self.marks.len() < before);
+        self
+    }
+
+    /// Remembers until when everything was told, if it was.
+    pub(crate) fn note(&mut self, facts: &ChangeFacts) {
+        let is_settled = facts.updated_at.0 > 0 && facts.seen_at.since(facts.updated_at) > SAME_MOVE_MILLIS;
+        let is_whole = shown(facts).is_subset(&self.marks);
+        self.whole_at = (is_settled && is_whole).then_some(facts.updated_at);
+    }
+}
+
+/// Returns the marks of all that a change shows.
+fn shown(facts: &ChangeFacts) -> BTreeSet<String> {
+    let labels = facts.labels.iter().map(|name| label(name));
+    [revision(facts)].into_iter().chain(facts.reviews.iter().map(review)).chain(labels).collect()
+}
+
+/// Returns the mark that an event takes back.
+fn taken_back(event: &ForgeEvent) -> Option<String> {
+    match &event.kind {
+        EventKind::Change { event: name, action, label: Some(taken_off), .. }
+            if (name.as_str(), action.as_str()) == ("pull_request", "unlabeled") =>
+        {
+            Some(label(taken_off))
+        }
+        _ => None,
+    }
+}
 
 /// What separates head and branch in a revision's mark; no branch's name holds a space.
 const FOR: &str = " for ";
@@ -14,12 +83,17 @@ const FOR: &str = " for ";
 /// Returns the mark of the revision that a change has now: its head and the branch it is to be merged into. The same commits
 /// on another branch are something else to test.
 pub(crate) fn revision(facts: &ChangeFacts) -> String {
-    format!("revision {}{FOR}{}", facts.change.head, facts.change.branch)
+    revision_of(&facts.change)
+}
+
+/// Returns the mark of a revision.
+pub(crate) fn revision_of(change: &ChangeRef) -> String {
+    format!("revision {}{FOR}{}", change.head, change.branch)
 }
 
 /// Returns the branches that the change was for when it was told of, other than the one it is for now.
 pub(crate) fn former_branches(told: &Told, facts: &ChangeFacts) -> Vec<BranchName> {
-    let marks = told.iter().filter(|mark| mark.starts_with("revision "));
+    let marks = told.marks.iter().filter(|mark| mark.starts_with("revision "));
     let branches = marks.filter_map(|mark| mark.split_once(FOR)).map(|(_, branch)| BranchName::from(branch));
     branches.filter(|branch| *branch != facts.change.branch).collect()
 }
@@ -44,16 +118,6 @@ pub(crate) fn word(state: ReviewState) -> &'static str {
     }
 }
 
-/// Drops marks of what is no longer so: a label that is put on again is news again.
-pub(crate) fn still_true(told: Told, facts: &ChangeFacts) -> Told {
-    let now: Told = [revision(facts)]
-        .into_iter()
-        .chain(facts.reviews.iter().map(review))
-        .chain(facts.labels.iter().map(|name| label(name)))
-        .collect();
-    told.intersection(&now).cloned().collect()
-}
-
 /// Returns the mark of what an event tells, when it tells one of the things that are told once. `None` for all else, such as
 /// comments, which are news each time.
 pub(crate) fn mark(event: &ForgeEvent, facts: &ChangeFacts) -> Option<String> {
@@ -74,8 +138,7 @@ pub(crate) fn mark(event: &ForgeEvent, facts: &ChangeFacts) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_model::Timestamp;
-    use sluice_model::change::{ChangeKey, ChangeRef, ChangeStatus, Permission};
+    use sluice_model::change::{ChangeStatus, Permission};
 
     fn facts() -> ChangeFacts {
         let key = ChangeKey { connection: "github".into(), project: "forge.test/org/one".into(), number: 1 };
@@ -100,8 +163,53 @@ mod tests {
             depends_on: Vec::new(),
             mergeable: None,
             merge_commit: None,
+            updated_at: Timestamp(0),
             seen_at: Timestamp(8),
         }
+    }
+
+    fn event(action: &str) -> ForgeEvent {
+        ForgeEvent {
+            connection: "github".into(),
+            project: "forge.test/org/one".into(),
+            sender: "ada".to_owned(),
+            kind: EventKind::Change {
+                number: 1,
+                event: "pull_request".to_owned(),
+                action: action.to_owned(),
+                comment: None,
+                label: Some("go".to_owned()),
+                state: None,
+                status: None,
+            },
+        }
+    }
+
+    /// C5: the change is read when the news is handled, and may show the label again by then.
+    #[test]
+    fn a_label_that_was_taken_off_is_news_again_although_it_is_on_again() {
+        let facts = facts();
+        let mut told = Told { marks: shown(&facts), ..Told::default() }.still_true(&event("unlabeled"), &facts);
+        assert!(!told.contains(&label("go")));
+        let mark = mark(&event("labeled"), &facts).unwrap();
+        assert!(told.insert(mark.clone()) && !told.insert(mark));
+    }
+
+    /// C5: what is missing is looked for until it is told.
+    #[test]
+    fn a_change_is_whole_only_when_all_it_shows_was_told_and_its_forge_is_done_moving_it() {
+        let mut facts = facts();
+        (facts.updated_at, facts.seen_at) = (Timestamp(10_000), Timestamp(20_000));
+        let mut told = Told { marks: shown(&facts), ..Told::default() };
+        told.note(&facts);
+        assert_eq!(told.whole_at, Some(Timestamp(10_000)));
+        facts.seen_at = Timestamp(11_000);
+        told.note(&facts);
+        assert_eq!(told.whole_at, None, "another move in the same second would have the same time");
+        facts.seen_at = Timestamp(20_000);
+        facts.labels.push("gate".to_owned());
+        told.note(&facts);
+        assert_eq!(told.whole_at, None);
     }
 
     /// C5: a webhook and the sweep that makes up for it tell one thing.
@@ -132,10 +240,12 @@ mod tests {
     #[test]
     fn a_mark_lasts_no_longer_than_what_it_stands_for() {
         let mut facts = facts();
-        let told: Told = [revision(&facts), label("go"), review(&facts.reviews[0])].into();
-        assert_eq!(still_true(told.clone(), &facts), told);
+        let told = Told { marks: shown(&facts), ..Told::default() };
+        let event = event("edited");
+        assert_eq!(told.clone().still_true(&event, &facts), told);
         facts.labels.clear();
         facts.reviews[0].submitted_at = Timestamp(9);
-        assert_eq!(still_true(told, &facts), [revision(&facts)].into());
+        let now = told.still_true(&event, &facts);
+        assert_eq!((now.marks, now.taken_back), ([revision(&facts)].into(), 1));
     }
 }

@@ -3,7 +3,7 @@
 use crate::error::ForgeError;
 use crate::marker::Marker;
 use async_trait::async_trait;
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange};
 use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
 use sluice_model::{BranchName, ProjectName, Timestamp};
 
@@ -19,8 +19,11 @@ pub trait Forge: Send + Sync {
     /// Returns the change as it is now, with reviews, statuses, files and dependencies.
     async fn read_change(&self, change: &ChangeKey) -> Result<ChangeFacts, ForgeError>;
 
-    /// Returns all open changes of a project, by number. An event about a commit is matched by their heads.
-    async fn open_changes(&self, project: &ProjectName) -> Result<Vec<ChangeRef>, ForgeError>;
+    /// Returns all open changes of a project, by number.
+    async fn open_changes(&self, project: &ProjectName) -> Result<Vec<OpenChange>, ForgeError>;
+
+    /// Returns the open changes of a project whose head a commit is, by number: what an event about a commit is about.
+    async fn changes_with_head(&self, project: &ProjectName, head: &Oid) -> Result<Vec<ChangeRef>, ForgeError>;
 
     /// Returns the branches of a project, by name.
     async fn branches(&self, project: &ProjectName) -> Result<Vec<Branch>, ForgeError>;

@@ -89,7 +89,12 @@ async fn open_changes_are_listed_with_their_heads() {
     let two = scene.propose("two.txt", "2", "").await;
     let three = scene.propose("three.txt", "3", "").await;
     scene.forge.close(REPOSITORY, two.key.number, "ann").await.unwrap();
-    assert_eq!(scene.github.open_changes(&scene.project()).await.unwrap(), [one, three]);
+    let listed = scene.github.open_changes(&scene.project()).await.unwrap();
+    let changes: Vec<_> = listed.iter().map(|open| open.change.clone()).collect();
+    assert_eq!(changes, [one.clone(), three]);
+    let facts = scene.github.read_change(&one.key).await.unwrap();
+    assert!(listed[0].updated_at.0 > 0 && facts.updated_at == listed[0].updated_at);
+    assert_eq!(scene.github.changes_with_head(&scene.project(), &one.head).await.unwrap(), [one]);
 }
 
 #[tokio::test]

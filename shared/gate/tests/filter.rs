@@ -41,6 +41,7 @@ fn facts() -> ChangeFacts {
         depends_on: Vec::new(),
         mergeable: None,
         merge_commit: None,
+        updated_at: Timestamp(0),
         seen_at: NOW,
     }
 }

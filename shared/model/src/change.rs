@@ -147,6 +147,18 @@ pub struct ChangeFacts {
     pub mergeable: Option<bool>,
     /// The commit that put it into its branch, once merged.
     pub merge_commit: Option<Oid>,
+    /// When it changed last, by the forge's clock: its description, head, labels, comments, reviews; not its statuses.
+    #[serde(default)]
+    pub updated_at: Timestamp,
     /// When the forge was asked.
     pub seen_at: Timestamp,
+}
+
+/// An open change as a forge lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenChange {
+    /// The change.
+    pub change: ChangeRef,
+    /// See [`ChangeFacts::updated_at`].
+    pub updated_at: Timestamp,
 }

@@ -1,11 +1,12 @@
 //! A change as the forge showed it last, and the changes known to need it.
 
 use crate::codec::encode_first;
+use serde::Serialize;
+use sluice_model::Timestamp;
 use sluice_model::change::{ChangeFacts, ChangeKey};
 use sluice_model::name::escape;
 use sluice_runtime::PortError;
 use sluice_runtime::record::{Expect, Key, Write};
-use std::collections::BTreeSet;
 
 /// Returns the partition of a change.
 pub fn partition(change: &ChangeKey) -> String {
@@ -26,7 +27,7 @@ pub fn told_key(change: &ChangeKey) -> Key {
 ///
 /// # Errors
 /// When it is too large.
-pub fn put_told(change: &ChangeKey, told: &BTreeSet<String>) -> Result<Write, PortError> {
+pub fn put_told<T: Serialize>(change: &ChangeKey, told: &T) -> Result<Write, PortError> {
     Ok(Write::Put { record: encode_first(told_key(change), told)?, expect: Expect::Anything })
 }
 
@@ -48,11 +49,24 @@ pub fn put_facts(facts: &ChangeFacts) -> Result<Write, PortError> {
     Ok(Write::Put { record: encode_first(facts_key(&facts.change.key), &bounded)?, expect: Expect::Anything })
 }
 
+/// Days after which it is forgotten who needs a change, if nothing is heard of him.
+const NEEDED_BY_DAYS: u64 = 180;
+
 /// Returns the write that remembers that `change` needs `needed`.
 ///
 /// # Errors
 /// When it is too large.
-pub fn put_needed_by(needed: &ChangeKey, change: &ChangeKey) -> Result<Write, PortError> {
-    let key = Key::new(partition(needed), format!("{NEEDED_BY}{}", partition(change)));
-    Ok(Write::Put { record: encode_first(key, change)?, expect: Expect::Anything })
+pub fn put_needed_by(needed: &ChangeKey, change: &ChangeKey, now: Timestamp) -> Result<Write, PortError> {
+    let mut record = encode_first(needed_by_key(needed, change), change)?;
+    record.expires_at = Some(now.plus_seconds(NEEDED_BY_DAYS * 86_400));
+    Ok(Write::Put { record, expect: Expect::Anything })
+}
+
+/// Returns the write that forgets that `change` needed `needed`.
+pub fn forget_needed_by(needed: &ChangeKey, change: &ChangeKey) -> Write {
+    Write::Delete { key: needed_by_key(needed, change), expect: Expect::Anything }
+}
+
+fn needed_by_key(needed: &ChangeKey, change: &ChangeKey) -> Key {
+    Key::new(partition(needed), format!("{NEEDED_BY}{}", partition(change)))
 }

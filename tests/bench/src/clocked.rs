@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use sluice_forge::{
     Branch, CheckReport, CommitFacts, Delivery, Forge, ForgeError, LineComment, Marker, MergeMessage, StatusReport,
 };
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange};
 use sluice_model::git::{BranchKey, BranchState, Commit, MergeMode, Oid};
 use sluice_model::{BranchName, ProjectName};
 use sluice_repos::{Branches, Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError};
@@ -94,8 +94,11 @@ impl Forge for ClockedForge {
     async fn read_change(&self, change: &ChangeKey) -> Result<ChangeFacts, ForgeError> {
         self.watch.time("forge.read_change", self.inner.read_change(change)).await
     }
-    async fn open_changes(&self, project: &ProjectName) -> Result<Vec<ChangeRef>, ForgeError> {
+    async fn open_changes(&self, project: &ProjectName) -> Result<Vec<OpenChange>, ForgeError> {
         self.watch.time("forge.open_changes", self.inner.open_changes(project)).await
+    }
+    async fn changes_with_head(&self, project: &ProjectName, head: &Oid) -> Result<Vec<ChangeRef>, ForgeError> {
+        self.watch.time("forge.changes_with_head", self.inner.changes_with_head(project, head)).await
     }
     async fn branches(&self, project: &ProjectName) -> Result<Vec<Branch>, ForgeError> {
         self.watch.time("forge.branches", self.inner.branches(project)).await

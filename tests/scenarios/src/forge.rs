@@ -9,7 +9,7 @@ use sluice_forge::{
 };
 use sluice_memory::World;
 use sluice_model::change::{
-    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Permission, Review, ReviewState,
+    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, OpenChange, Permission, Review, ReviewState,
 };
 use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
 use sluice_model::{ProjectName, Timestamp};
@@ -92,6 +92,7 @@ impl PlayedForge {
             depends_on: depends_on(body),
             mergeable: Some(true),
             merge_commit: None,
+            updated_at: self.world.now(),
             seen_at: Timestamp(0),
         };
         self.state().changes.insert(key.clone(), Kept { facts, comments: BTreeMap::new() });
@@ -102,38 +103,47 @@ impl PlayedForge {
     /// Approves a change, and says so.
     pub fn approve(&self, key: &ChangeKey) {
         let submitted_at = self.world.now();
-        if let Some(kept) = self.state().changes.get_mut(key) {
-            let state = ReviewState::Approved;
-            kept.facts.reviews =
-                vec![Review { by: "grace".to_owned(), state, permission: Permission::Write, submitted_at }];
-        }
+        let (by, state, permission) = ("grace".to_owned(), ReviewState::Approved, Permission::Write);
+        self.edit(key, |facts| facts.reviews = vec![Review { by, state, permission, submitted_at }]);
         let body = json!({"action": "submitted", "pull_request": {"number": key.number}, "review": {"state": "approved", "body": ""}});
         self.tell("pull_request_review", key, body, "grace");
     }
 
     /// Takes a review back, and says so.
     pub fn dismiss(&self, key: &ChangeKey) {
-        if let Some(kept) = self.state().changes.get_mut(key) {
-            kept.facts.reviews.clear();
-        }
+        self.edit(key, |facts| facts.reviews.clear());
         let body = json!({"action": "dismissed", "pull_request": {"number": key.number}, "review": {"state": "dismissed", "body": ""}});
         self.tell("pull_request_review", key, body, "grace");
     }
 
+    /// Puts a label on, and says so if it is to be told.
+    pub fn label(&self, key: &ChangeKey, label: &str, tell: bool) {
+        self.edit(key, |facts| facts.labels = vec![label.to_owned()]);
+        if tell {
+            let body = json!({"action": "labeled", "number": key.number, "label": {"name": label}});
+            self.tell("pull_request", key, body, "ada");
+        }
+    }
+
+    /// Takes a label off, and says so.
+    pub fn unlabel(&self, key: &ChangeKey, label: &str) {
+        self.edit(key, |facts| facts.labels.clear());
+        let body = json!({"action": "unlabeled", "number": key.number, "label": {"name": label}});
+        self.tell("pull_request", key, body, "ada");
+    }
+
     /// Closes a change without merging it, and says so.
     pub fn close(&self, key: &ChangeKey) {
-        if let Some(kept) = self.state().changes.get_mut(key) {
-            kept.facts.status = ChangeStatus::Closed;
-        }
+        self.edit(key, |facts| facts.status = ChangeStatus::Closed);
         self.tell("pull_request", key, json!({"action": "closed", "number": key.number}), "ada");
     }
 
     /// Gives a change another description, and says so if it is to be told.
     pub fn describe(&self, key: &ChangeKey, body: &str, tell: bool) {
-        if let Some(kept) = self.state().changes.get_mut(key) {
-            kept.facts.message = body.to_owned();
-            kept.facts.depends_on = depends_on(body);
-        }
+        self.edit(key, |facts| {
+            facts.message = body.to_owned();
+            facts.depends_on = depends_on(body);
+        });
         if tell {
             self.tell("pull_request", key, json!({"action": "edited", "number": key.number}), "ada");
         }
@@ -141,9 +151,7 @@ impl PlayedForge {
 
     /// Has a change be for another branch from now on, and says so.
     pub fn retarget(&self, key: &ChangeKey, branch: &str) {
-        if let Some(kept) = self.state().changes.get_mut(key) {
-            kept.facts.change.branch = branch.into();
-        }
+        self.edit(key, |facts| facts.change.branch = branch.into());
         self.tell("pull_request", key, json!({"action": "edited", "number": key.number}), "ada");
     }
 
@@ -223,6 +231,14 @@ impl PlayedForge {
         store.tip(&key).map(|tip| store.tree(&tip.id).clone()).unwrap_or_default()
     }
 
+    /// Changes a change, which has moved by that.
+    fn edit(&self, key: &ChangeKey, edit: impl FnOnce(&mut ChangeFacts)) {
+        if let Some(kept) = self.state().changes.get_mut(key) {
+            edit(&mut kept.facts);
+            kept.facts.updated_at = self.world.now();
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
@@ -275,13 +291,19 @@ impl Forge for PlayedForge {
         .await
     }
 
-    async fn open_changes(&self, project: &ProjectName) -> Result<Vec<ChangeRef>, ForgeError> {
+    async fn open_changes(&self, project: &ProjectName) -> Result<Vec<OpenChange>, ForgeError> {
         self.step("forge.open_changes", || {
             let state = self.state();
-            let open = state.changes.values().filter(|kept| kept.facts.status == ChangeStatus::Open);
-            Ok(open.map(|kept| kept.facts.change.clone()).filter(|change| change.key.project == *project).collect())
+            let facts = state.changes.values().map(|kept| &kept.facts);
+            let open = facts.filter(|facts| facts.status == ChangeStatus::Open && facts.change.key.project == *project);
+            Ok(open.map(|facts| OpenChange { change: facts.change.clone(), updated_at: facts.updated_at }).collect())
         })
         .await
+    }
+
+    async fn changes_with_head(&self, project: &ProjectName, head: &Oid) -> Result<Vec<ChangeRef>, ForgeError> {
+        let open = self.open_changes(project).await?.into_iter().map(|open| open.change);
+        Ok(open.filter(|change| change.head == *head).collect())
     }
 
     async fn branches(&self, project: &ProjectName) -> Result<Vec<Branch>, ForgeError> {
@@ -329,6 +351,7 @@ impl Forge for PlayedForge {
             let kept = state.changes.get_mut(change).ok_or_else(|| Self::not_found(change))?;
             let entry = kept.comments.entry(marker.as_str().to_owned()).or_insert((String::new(), 0));
             *entry = (text.to_owned(), entry.1 + 1);
+            kept.facts.updated_at = self.world.now();
             Ok(())
         })
         .await

@@ -33,6 +33,7 @@ pub(crate) fn router(engine: Arc<Engine>) -> Router {
         .route("/commits/{sha}/status", get(reports::combined_status))
         .route("/commits/{sha}/statuses", get(reports::statuses))
         .route("/commits/{sha}/check-runs", get(reports::check_runs))
+        .route("/commits/{sha}/pulls", get(pulls::of_commit))
         .route("/commits/{sha}", get(repositories::commit))
         .route("/statuses/{sha}", post(reports::set_status))
         .route("/check-runs", post(reports::create_check_run))

@@ -50,6 +50,21 @@ pub(super) async fn list(
     page(&engine.web, &uri, paging, shapes, Value::Array)
 }
 
+/// The pull requests at a commit. GitHub lists those that hold it anywhere; whoever asks looks at their heads.
+pub(super) async fn of_commit(
+    State(engine): Forge,
+    Path((owner, name, sha)): Path<(String, String, String)>,
+    OriginalUri(uri): OriginalUri,
+    Query(paging): Query<Paging>,
+) -> Answer {
+    let full_name = format!("{owner}/{name}");
+    let repository = engine.repository(&full_name)?;
+    let mut pulls: Vec<Pull> = engine.store.within(|access| access.list(&full_name))?;
+    pulls.retain(|pull| pull.head_sha == sha);
+    let shapes = pulls.iter().map(|pull| shapes::pull(&engine.web, &repository, pull)).collect();
+    page(&engine.web, &uri, paging, shapes, Value::Array)
+}
+
 #[derive(Deserialize)]
 pub(super) struct Proposal {
     title: String,

@@ -12,7 +12,7 @@ use crate::marker::Marker;
 use crate::secret::Secret;
 use async_trait::async_trait;
 use http::Api;
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange};
 use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
 use sluice_model::{ConnectionName, ProjectName};
 use url::Url;
@@ -123,8 +123,12 @@ impl Forge for GitHub {
         read::change(self, change).await
     }
 
-    async fn open_changes(&self, project: &ProjectName) -> Result<Vec<ChangeRef>, ForgeError> {
+    async fn open_changes(&self, project: &ProjectName) -> Result<Vec<OpenChange>, ForgeError> {
         read::open_changes(self, project).await
+    }
+
+    async fn changes_with_head(&self, project: &ProjectName, head: &Oid) -> Result<Vec<ChangeRef>, ForgeError> {
+        read::changes_with_head(self, project, head).await
     }
 
     async fn branches(&self, project: &ProjectName) -> Result<Vec<Branch>, ForgeError> {

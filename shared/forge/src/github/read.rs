@@ -6,7 +6,7 @@ use crate::depends_on::depends_on;
 use crate::error::ForgeError;
 use crate::forge::{Branch, CommitFacts, Delivery, Protection};
 use sluice_model::change::{
-    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Permission, Review, ReviewState,
+    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, OpenChange, Permission, Review, ReviewState,
 };
 use sluice_model::git::{BranchKey, Commit, Oid};
 use sluice_model::{ProjectName, Timestamp};
@@ -20,6 +20,7 @@ const STATUS_PAGES_MAX: usize = 10;
 const CHECK_RUN_PAGES_MAX: usize = 10;
 const REVIEW_PAGES_MAX: usize = 30;
 const CHANGE_PAGES_MAX: usize = 50;
+const COMMIT_PULL_PAGES_MAX: usize = 3;
 const BRANCH_PAGES_MAX: usize = 50;
 const REVIEWERS_MAX: usize = 100;
 const HOOKS_MAX: usize = 20;
@@ -67,6 +68,7 @@ pub(super) async fn change(github: &GitHub, key: &ChangeKey) -> Result<ChangeFac
         mergeable: pull.mergeable,
         // While it is open, GitHub shows its own test merge here.
         merge_commit: pull.merge_commit_sha.map(Oid).filter(|_| status == ChangeStatus::Merged),
+        updated_at: timestamp(pull.updated_at.as_deref()),
         seen_at,
     })
 }
@@ -189,17 +191,35 @@ fn newest_per_context(statuses: Vec<shapes::Status>, check_runs: Vec<shapes::Che
     newest.into_values().collect()
 }
 
-pub(super) async fn open_changes(github: &GitHub, project: &ProjectName) -> Result<Vec<ChangeRef>, ForgeError> {
+pub(super) async fn open_changes(github: &GitHub, project: &ProjectName) -> Result<Vec<OpenChange>, ForgeError> {
     let attempted = format!("list the open changes of {}", project.name());
     let path = repository(project, "/pulls?state=open&sort=created&direction=asc");
     let listed = github.api.pages(&path, CHANGE_PAGES_MAX, &attempted, |pulls: Vec<shapes::Pull>| pulls).await?;
     let key = |number| ChangeKey { connection: github.connection.clone(), project: project.clone(), number };
     // A change opened while pages are read can shift another onto two of them.
-    let by_number: BTreeMap<u64, ChangeRef> = listed
-        .all(&attempted)?
-        .iter()
-        .map(|pull| (pull.number, change_ref(key(pull.number), &pull.base, &pull.head)))
-        .collect();
+    let open = |pull: &shapes::Pull| OpenChange {
+        change: change_ref(key(pull.number), &pull.base, &pull.head),
+        updated_at: timestamp(pull.updated_at.as_deref()),
+    };
+    let by_number: BTreeMap<u64, OpenChange> =
+        listed.all(&attempted)?.iter().map(|pull| (pull.number, open(pull))).collect();
+    Ok(by_number.into_values().collect())
+}
+
+pub(super) async fn changes_with_head(
+    github: &GitHub,
+    project: &ProjectName,
+    head: &Oid,
+) -> Result<Vec<ChangeRef>, ForgeError> {
+    let attempted = format!("list the changes of {} at {}", project.name(), head.short());
+    let path = repository(project, &format!("/commits/{}/pulls", escape_path(head.as_str())));
+    let listed = github.api.pages(&path, COMMIT_PULL_PAGES_MAX, &attempted, |pulls: Vec<shapes::Pull>| pulls).await?;
+    let key = |number| ChangeKey { connection: github.connection.clone(), project: project.clone(), number };
+    // GitHub lists those that hold the commit anywhere, and merged ones.
+    let meant =
+        listed.all(&attempted)?.into_iter().filter(|pull| pull.state == "open" && pull.head.sha == head.as_str());
+    let by_number: BTreeMap<u64, ChangeRef> =
+        meant.map(|pull| (pull.number, change_ref(key(pull.number), &pull.base, &pull.head))).collect();
     Ok(by_number.into_values().collect())
 }
 

@@ -27,6 +27,7 @@ pub(super) struct Pull {
     pub merge_commit_sha: Option<String>,
     #[serde(default)]
     pub changed_files: usize,
+    pub updated_at: Option<String>,
 }
 
 #[derive(Deserialize)]

@@ -137,6 +137,7 @@ impl Writer {
             depends_on: Vec::new(),
             mergeable: Some(true),
             merge_commit: None,
+            updated_at: Timestamp(0),
             seen_at: before(400),
         };
         self.commit(vec![change_records::put_facts(&facts)?]).await?;

@@ -4,6 +4,7 @@
 mod configuration;
 mod landing;
 mod needs;
+mod news;
 mod reports;
 mod webhooks;
 

@@ -1,0 +1,81 @@
+//! What counts as news of a change, and what it costs to find out that there is none.
+
+use super::{CONFIG, MAIN, PROJECT, approve, gate_builds, judge, merged, propose, site};
+use sluice_scenarios::Site;
+
+/// A site whose gate takes changes that bear a label.
+fn labelled() -> Site {
+    let trigger = "trigger:\n      github: [{event: pull_request_review, action: submitted, state: approved}]";
+    let config = CONFIG
+        .replace(trigger, "trigger:\n      github: [{event: pull_request, action: labeled, label: go}]")
+        .replace("        review: [{type: approved, permission: write}]\n", "        label: go\n");
+    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
+    Site::new(7, MAIN, &[("org/config", &[("zuul.yaml", &config)]), ("org/one", project)], judge)
+}
+
+/// C5: also when both are handled after the second was done, and when nobody tells of the second.
+#[test]
+fn a_label_that_is_taken_off_and_put_on_again_enqueues_again() {
+    for is_told in [true, false] {
+        let mut site = labelled();
+        let a = propose(&site, 1, &[("a", "broken unit")]);
+        site.run();
+        site.forge.label(&a, "go", true);
+        site.run();
+        assert_eq!(gate_builds(&site, "unit"), ["1"]);
+        site.forge.unlabel(&a, "go");
+        site.forge.label(&a, "go", is_told);
+        site.run();
+        site.sweep();
+        assert_eq!(gate_builds(&site, "unit"), ["1", "1"], "told: {is_told}");
+        assert_eq!(merged(&site), Vec::<u64>::new());
+    }
+}
+
+/// D02: anybody may open changes that name another one; that keeps no one from following it who may.
+#[test]
+fn many_changes_that_name_one_do_not_keep_its_followers_out() {
+    let mut site = site();
+    let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+    let body = "Depends-On: https://forge.test/org/two/pull/2";
+    for number in 100..115 {
+        site.forge.propose("org/bare", number, "spam", body, &[("c", "x")]);
+    }
+    let a = site.forge.propose("org/one", 1, "A", body, &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    approve(&mut site, &[&b]);
+    assert_eq!(merged(&site), [2, 1]);
+}
+
+/// D02: whoever no longer names a change does not follow it.
+#[test]
+fn a_change_that_dropped_its_dependency_is_not_pulled_in_behind_it() {
+    let mut site = site();
+    let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+    let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    site.forge.describe(&a, "", true);
+    site.run();
+    let noted = |site: &Site| site.world.records().iter().any(|record| record.key.sort.starts_with("needed-by#"));
+    assert!(!noted(&site), "it is forgotten");
+    approve(&mut site, &[&b]);
+    assert_eq!(merged(&site), [2]);
+}
+
+/// Z5: open changes that do not move cost a listing, and those that do are read a few at a time.
+#[test]
+fn a_sweep_reads_only_what_moved_and_so_much_and_no_more() {
+    let mut site = site();
+    for number in 1..=50 {
+        propose(&site, number, &[(&format!("f{number}"), "x")]);
+    }
+    site.run();
+    for _ in 0..3 {
+        let before = site.forge.reads();
+        site.sweep();
+        assert!(site.forge.reads() - before <= 20, "{} read by one sweep", site.forge.reads() - before);
+    }
+    let before = site.forge.reads();
+    site.sweep();
+    assert_eq!(site.forge.reads(), before, "nothing moved");
+}
