@@ -108,7 +108,7 @@ impl Kms {
         check_algorithm(request.encryption_algorithm.as_deref())?;
         let id = key_id(&request.key_id);
         let arn = self.account.key_arn(id);
-        allowed(caller, "kms:Encrypt", &arn)?;
+        allowed(caller, "kms:Encrypt", &arn, &request.encryption_context)?;
         let mut sealed = BASE64.decode(&request.plaintext).map_err(|_| validation("Plaintext is not base64"))?;
         if sealed.is_empty() || sealed.len() > PLAINTEXT_BYTES_MAX {
             return Err(validation("Plaintext must have a length of 1 to 4096 bytes"));
@@ -134,7 +134,7 @@ impl Kms {
         }
         let (id, sealed) = split(&blob).ok_or_else(invalid_ciphertext)?;
         let arn = self.account.key_arn(id);
-        allowed(caller, "kms:Decrypt", &arn)?;
+        allowed(caller, "kms:Decrypt", &arn, &request.encryption_context)?;
         if request.key_id.as_deref().is_some_and(|given| key_id(given) != id) {
             let why = "The key ID in the request does not identify a CMK that can perform this operation.";
             return Err(refused("IncorrectKeyException", why.to_owned()));
@@ -165,8 +165,11 @@ fn check_algorithm(given: Option<&str>) -> Result<(), Problem> {
     }
 }
 
-fn allowed(caller: &Caller, action: &str, arn: &str) -> Result<(), Problem> {
-    caller.check(action, arn).map_err(|denied| refused("AccessDeniedException", denied.to_string()))
+fn allowed(caller: &Caller, action: &str, arn: &str, context: &BTreeMap<String, String>) -> Result<(), Problem> {
+    let keys: Vec<String> = context.keys().map(|key| format!("kms:EncryptionContext:{key}")).collect();
+    let values: Vec<(&str, &str)> =
+        keys.iter().zip(context.values()).map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    caller.check_with(action, arn, &values).map_err(|denied| refused("AccessDeniedException", denied.to_string()))
 }
 
 /// Returns the id of a key that may be given by its ARN.

@@ -37,6 +37,8 @@ pub(super) struct Condition {
 enum Operator {
     StringEquals,
     StringLike,
+    /// As [`Self::StringLike`], and holds where the call has no such key. A call here has one value of each key at most.
+    EachStringLike,
     /// Each of an ARN's six parts by itself; `ArnEquals` and `ArnLike` are the same.
     Arn,
     Bool,
@@ -47,6 +49,7 @@ impl Condition {
         let operator = match operator {
             "StringEquals" => Operator::StringEquals,
             "StringLike" => Operator::StringLike,
+            "ForAllValues:StringLike" => Operator::EachStringLike,
             "ArnEquals" | "ArnLike" => Operator::Arn,
             "Bool" => Operator::Bool,
             other => {
@@ -58,11 +61,11 @@ impl Condition {
 
     pub(super) fn holds(&self, context: &Context) -> bool {
         let Some(value) = context.values.get(&self.key) else {
-            return false;
+            return matches!(self.operator, Operator::EachStringLike);
         };
         self.values.iter().any(|wanted| match self.operator {
             Operator::StringEquals => wanted == value,
-            Operator::StringLike => Pattern::new(wanted, Case::Differs).matches(value),
+            Operator::StringLike | Operator::EachStringLike => Pattern::new(wanted, Case::Differs).matches(value),
             Operator::Arn => arn_like(wanted, value),
             Operator::Bool => wanted.eq_ignore_ascii_case(value),
         })

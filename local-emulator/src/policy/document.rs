@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// A condition operator outside the closed list.
-    #[error("has a condition with {operator}; known are StringEquals, StringLike, ArnEquals, ArnLike and Bool")]
+    #[error(
+        "has a condition with {operator}; known are StringEquals, StringLike, ForAllValues:StringLike, ArnEquals, ArnLike and Bool"
+    )]
     Operator {
         /// The operator.
         operator: String,

@@ -37,7 +37,7 @@ const CALLS: &[(&str, &[&str])] = &[
     ("sqs:ChangeMessageVisibility", QUEUES),
     ("sqs:GetQueueAttributes", QUEUES),
     ("sqs:PurgeQueue", QUEUES),
-    ("kms:Decrypt", &["key"]),
+    ("kms:Decrypt", &["connection/github/webhook-secret", "connection/github/token", "pool-key", "keys/1"]),
     ("kms:Encrypt", &["key"]),
     ("ec2:RunInstances", &["instance"]),
     ("ec2:TerminateInstances", &["instance"]),
@@ -97,6 +97,7 @@ fn table_of_allowed() -> String {
             let allowed: Vec<_> = shorts
                 .iter()
                 .filter(|short| {
+                    let context = context.clone().with("kms:EncryptionContext:sluice", short);
                     policies.decide(principal, action, &arn(&plan, action, short), &context) == Verdict::Allowed
                 })
                 .copied()
@@ -154,6 +155,28 @@ fn the_launcher_ends_and_marks_only_instances_that_a_launcher_made() {
     let run_in = |vpc: &str| policies.decide("launcher", "ec2:RunInstances", subnet, &inside(vpc));
     assert_eq!(run_in("vpc-loopback"), Verdict::Allowed);
     assert_eq!(run_in("vpc-other"), Verdict::NotAllowed);
+}
+
+/// C2.2, Z2.2: who runs or digests what strangers wrote cannot order a landing, whatever becomes of it.
+#[test]
+fn executors_and_mergers_write_their_own_records_alone() {
+    let plan = our_plan();
+    let policies = Policies::of(&plan);
+    let table = &plan.tables[0].arn;
+    let may = |principal: &str, action: &str, partition: &str| {
+        let context = Context::none().with("dynamodb:LeadingKeys", partition);
+        policies.decide(principal, action, table, &context) == Verdict::Allowed
+    };
+    for (principal, own, others) in [
+        ("executor", ["build#1", "session#1"], ["landing#1", "queue#one/gate/a", "tenant#one", "report#1", "merge#1"]),
+        ("merger", ["merge#1", "repository#a"], ["landing#1", "queue#one/gate/a", "tenant#one", "report#1", "build#1"]),
+    ] {
+        for action in ["dynamodb:PutItem", "dynamodb:DeleteItem"] {
+            assert!(own.iter().all(|partition| may(principal, action, partition)), "{principal} {action}");
+            assert!(!others.iter().any(|partition| may(principal, action, partition)), "{principal} {action}");
+        }
+    }
+    assert!(may("reporter", "dynamodb:PutItem", "landing#1"));
 }
 
 /// C2.2

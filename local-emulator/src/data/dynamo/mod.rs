@@ -120,6 +120,12 @@ impl Dynamo {
                 Problem::new(400, "com.amazon.coral.service#AccessDeniedException", denied.to_string())
             })?;
         }
+        // Each item that is written is asked for by its partition as well, as DynamoDB asks with `dynamodb:LeadingKeys`.
+        for (action, resource, partition) in request.written(&self.account) {
+            caller.check_with(action, &resource, &[("dynamodb:LeadingKeys", &partition)]).map_err(|denied| {
+                Problem::new(400, "com.amazon.coral.service#AccessDeniedException", denied.to_string())
+            })?;
+        }
         if request.reads_index() {
             self.lagging.read_index(&self.database, self.faults.index_lag(), |database| {
                 self.run(database, operation, members.clone(), usage)

@@ -4,6 +4,9 @@ use serde_json::{Map, Value};
 
 use super::super::account::Account;
 
+/// The partition key of the template's table.
+const PARTITION_KEY: &str = "pk";
+
 /// A parsed request.
 pub(super) struct Request<'a> {
     /// The operation, for example `PutItem`.
@@ -87,6 +90,29 @@ impl Request<'_> {
                 })
                 .collect(),
             "BatchWriteItem" => self.batch_writes(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns the action of each item that the request puts or deletes, on its table, with the item's partition.
+    pub fn written(&self, account: &Account) -> Vec<(&'static str, String, String)> {
+        let of = |action, holder: &Value, member: &str| {
+            let partition = holder.get(member)?.get(PARTITION_KEY)?.get("S")?.as_str()?.to_owned();
+            Some((action, account.table_arn(table_of(holder)), partition))
+        };
+        let (put, delete) = ("dynamodb:PutItem", "dynamodb:DeleteItem");
+        match self.operation {
+            "PutItem" => of(put, &Value::Object(self.members.clone()), "Item").into_iter().collect(),
+            "DeleteItem" => of(delete, &Value::Object(self.members.clone()), "Key").into_iter().collect(),
+            "TransactWriteItems" => {
+                let parts = self.parts();
+                parts
+                    .filter_map(|part| {
+                        let put = part.get("Put").and_then(|part| of(put, part, "Item"));
+                        put.or_else(|| part.get("Delete").and_then(|part| of(delete, part, "Key")))
+                    })
+                    .collect()
+            }
             _ => Vec::new(),
         }
     }
