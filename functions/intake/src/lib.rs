@@ -13,7 +13,7 @@ mod told;
 
 use crate::before::Tenants;
 use async_trait::async_trait;
-use sluice_forge::{Forge, ForgeError};
+use sluice_forge::{Forge, ForgeError, Verdict};
 use sluice_model::ConnectionName;
 use sluice_model::poke::Poke;
 use sluice_records::layout::Layouts;
@@ -71,5 +71,8 @@ impl Look for Intake {
 
 /// Whatever a forge could not answer, and is not final, comes again.
 fn again(error: ForgeError) -> LookError {
-    LookError::Again(error.to_string())
+    match error.verdict() {
+        Verdict::After { seconds } => LookError::Later { why: error.to_string(), seconds },
+        Verdict::Final | Verdict::Retry => LookError::Again(error.to_string()),
+    }
 }

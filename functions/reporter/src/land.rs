@@ -164,8 +164,12 @@ impl Reporter {
     }
 }
 
-fn again(error: ForgeError) -> LookError {
-    LookError::Again(error.to_string())
+/// Returns how an error comes again that is not final: after the pause that the forge asks for, if it does.
+pub(crate) fn again(error: ForgeError) -> LookError {
+    match error.verdict() {
+        Verdict::After { seconds } => LookError::Later { why: error.to_string(), seconds },
+        Verdict::Final | Verdict::Retry => LookError::Again(error.to_string()),
+    }
 }
 
 /// How a landing ends whose change is no longer one of the branch that it was tested on.

@@ -27,7 +27,7 @@ impl Reporter {
             match act(&**forge, &wanted, action).await {
                 Ok(()) => {}
                 Err(error) if error.verdict() == Verdict::Final => refused.push(error.to_string()),
-                Err(error) => return Err(LookError::Again(error.to_string())),
+                Err(error) => return Err(crate::land::again(error)),
             }
         }
         let at = self.ports.clock.now();

@@ -13,12 +13,23 @@ pub const BROKEN_RECEIPTS_MAX: u32 = 4;
 /// The longest back-off in seconds.
 pub const BACK_OFF_SECONDS_MAX: u32 = 120;
 
+/// The longest pause in seconds that is taken at once because somebody asks for it.
+pub const LATER_SECONDS_MAX: u32 = 900;
+
 /// Why a look did not come to an end.
 #[derive(Debug, thiserror::Error)]
 pub enum LookError {
     /// Anything unknown: the message comes again.
     #[error("deliver again: {0}")]
     Again(String),
+    /// Somebody asked for, a forge above all, wants to be left alone for so long: the message comes again then.
+    #[error("deliver again in {seconds} s: {why}")]
+    Later {
+        /// What happened.
+        why: String,
+        /// How long; more than [`LATER_SECONDS_MAX`] is waited out in several steps.
+        seconds: u64,
+    },
     /// The cell's own records contradict themselves; after a few receipts the cell is frozen.
     #[error("{partition} cannot be decided on: {reason}")]
     Broken {
@@ -78,49 +89,60 @@ async fn handle_group(function: &dyn Look, queue: Queue, messages: Vec<Incoming>
     for message in messages {
         if !failed.is_empty() {
             // Left behind for order's sake; hidden no longer than the one before it, or it would hold the group back.
-            back_off(function.ports(), queue, &message).await;
+            postpone(function.ports(), queue, &message, back_off(&message)).await;
             failed.push(message.id);
             continue;
         }
-        if !handle_one(function, queue, &message, &mut looked).await {
-            back_off(function.ports(), queue, &message).await;
+        if let Err(seconds) = handle_one(function, queue, &message, &mut looked).await {
+            postpone(function.ports(), queue, &message, seconds).await;
             failed.push(message.id);
         }
     }
     failed
 }
 
-async fn handle_one(function: &dyn Look, queue: Queue, message: &Incoming, looked: &mut Vec<Poke>) -> bool {
+/// Handles one message; the error is the number of seconds after which it is to come again.
+async fn handle_one(function: &dyn Look, queue: Queue, message: &Incoming, looked: &mut Vec<Poke>) -> Result<(), u32> {
     let name = format!("{queue:?}");
     let poke = match serde_json::from_str::<Poke>(&message.body) {
         Ok(poke) => poke,
         Err(error) => {
             let reason = format!("not a poke: {error}");
-            return quarantine::keep(function.ports(), &name, &message.id, &message.body, &reason).await.is_ok();
+            let kept = quarantine::keep(function.ports(), &name, &message.id, &message.body, &reason).await;
+            return kept.map_err(|_| back_off(message));
         }
     };
     if looked.iter().any(|done| done.covers(&poke)) {
-        return true;
+        return Ok(());
     }
     let looks = if message.receive_count > 1 { function.look_again(&poke) } else { function.look(&poke) };
     match looks.await {
         Ok(()) => {
             looked.push(poke);
-            true
+            Ok(())
         }
         Err(LookError::Broken { partition, reason }) if message.receive_count >= BROKEN_RECEIPTS_MAX => {
-            quarantine::freeze(function.ports(), &partition, &reason).await.is_ok()
+            quarantine::freeze(function.ports(), &partition, &reason).await.map_err(|_| back_off(message))
         }
         Err(error) => {
             tracing::warn!(queue = name, message = message.id, receipts = message.receive_count, %error, "a look failed");
-            false
+            Err(match error {
+                LookError::Later { seconds, .. } => {
+                    let seconds = u32::try_from(seconds).unwrap_or(LATER_SECONDS_MAX).min(LATER_SECONDS_MAX);
+                    seconds.max(back_off(message))
+                }
+                LookError::Again(_) | LookError::Broken { .. } => back_off(message),
+            })
         }
     }
 }
 
-async fn back_off(ports: &Ports, queue: Queue, message: &Incoming) {
-    let seconds =
-        1_u32.checked_shl(message.receive_count.min(16)).map_or(BACK_OFF_SECONDS_MAX, |s| s.min(BACK_OFF_SECONDS_MAX));
+/// Returns the seconds of a pause that grows with a message's receipts.
+fn back_off(message: &Incoming) -> u32 {
+    1_u32.checked_shl(message.receive_count.min(16)).map_or(BACK_OFF_SECONDS_MAX, |s| s.min(BACK_OFF_SECONDS_MAX))
+}
+
+async fn postpone(ports: &Ports, queue: Queue, message: &Incoming, seconds: u32) {
     if let Err(error) = ports.queues.postpone(queue, &message.receipt, seconds).await {
         // The queue's own visibility time-out brings it back, only later.
         tracing::debug!(message = message.id, %error, "a failed message could not be postponed");

@@ -49,6 +49,8 @@ struct State {
     sabotage: Option<Tree>,
     refusal: Option<String>,
     reads: u64,
+    limited_until: Option<Timestamp>,
+    refused_for_now: u64,
 }
 
 /// The played forge.
@@ -219,6 +221,16 @@ impl PlayedForge {
         self.state().merges.clone()
     }
 
+    /// Sets no status for so many seconds, and says for how long.
+    pub fn limit(&self, seconds: u64) {
+        self.state().limited_until = Some(self.world.now().plus_seconds(seconds));
+    }
+
+    /// Returns how often a status was asked for while none was set.
+    pub fn refused_for_now(&self) -> u64 {
+        self.state().refused_for_now
+    }
+
     /// Returns how often a change was read.
     pub fn reads(&self) -> u64 {
         self.state().reads
@@ -328,6 +340,12 @@ impl Forge for PlayedForge {
     async fn set_status(&self, project: &ProjectName, head: &Oid, status: &StatusReport) -> Result<(), ForgeError> {
         self.step("forge.set_status", || {
             let mut state = self.state();
+            let left = state.limited_until.map_or(0, |until| until.since(self.world.now()).div_ceil(1_000));
+            if left > 0 {
+                state.refused_for_now += 1;
+                let attempted = "set a status".to_owned();
+                return Err(ForgeError::RateLimited { attempted, retry_after_seconds: left });
+            }
             let of_head =
                 |kept: &&mut Kept| kept.facts.change.head == *head && kept.facts.change.key.project == *project;
             for kept in state.changes.values_mut().filter(of_head) {

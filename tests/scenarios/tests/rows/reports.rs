@@ -24,3 +24,15 @@ fn the_word_that_work_begins_is_not_told_after_the_word_that_it_ended() {
     assert_eq!(state(&site), "success");
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }
+
+/// Z6.3: a forge that asks for a pause gets it.
+#[test]
+fn a_forge_that_limits_requests_is_left_alone_for_as_long_as_it_says() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.forge.limit(600);
+    site.run();
+    assert!((1..=2).contains(&site.forge.refused_for_now()), "asked {} times", site.forge.refused_for_now());
+    let statuses = site.forge.change(&a).unwrap().facts.statuses;
+    assert_eq!(statuses.iter().map(|status| status.context.as_str()).collect::<Vec<_>>(), ["demo/check"]);
+}
