@@ -19,7 +19,7 @@ use sluice_pool::{Action, BuildFact, Change, Facts, Listing, Plan, ProviderHead,
 use sluice_records::build::{self, Stop};
 use sluice_records::codec::{decode, encode, encode_first, with_body};
 use sluice_records::provider::{self, Loaded};
-use sluice_runtime::batch::{Look, LookError};
+use sluice_runtime::batch::{Heard, Look, LookError};
 use sluice_runtime::record::{Due, Expect, Key, Record, Write};
 use sluice_runtime::{Commit, Ports, Saved, cell};
 use std::collections::BTreeMap;
@@ -62,8 +62,6 @@ struct Held {
     loaded: Loaded,
     /// Where builds stood when the look began.
     builds: BTreeMap<BuildId, BuildFact>,
-    /// Whether the head as it is stored has an outbox that was sent.
-    is_sent: bool,
     /// Whether this look moved the time of the next one.
     is_due_moved: bool,
 }
@@ -77,12 +75,12 @@ impl Launcher {
     /// Moves one provider as far as it can go. Safe to run twice: launches carry tokens, terminations are asked again.
     ///
     /// The cell is read once; after a commit the look goes on with what it wrote.
-    pub async fn drain(&self, name: &ProviderName) -> Result<(), LookError> {
+    pub async fn drain(&self, name: &ProviderName, heard: Heard) -> Result<(), LookError> {
         let (mut kept, mut facts) = (None, Facts::default());
         for _ in 0..ROUNDS_MAX {
             let mut held = match kept.take() {
                 Some(held) => held,
-                None => match self.load(name).await? {
+                None => match self.load(name, heard).await? {
                     Some(held) => held,
                     None => return Ok(()),
                 },
@@ -106,8 +104,8 @@ impl Launcher {
     }
 
     /// Reads a provider, what it may do, and the builds that its plan wants to know of. `None` when there is nothing to plan.
-    async fn load(&self, name: &ProviderName) -> Result<Option<Held>, LookError> {
-        let loaded = provider::load(&self.ports, name).await?;
+    async fn load(&self, name: &ProviderName, heard: Heard) -> Result<Option<Held>, LookError> {
+        let mut loaded = provider::load(&self.ports, name).await?;
         if loaded.is_frozen {
             tracing::error!(provider = %name, "the provider is frozen; an operator has to look at it");
             return Ok(None);
@@ -127,10 +125,14 @@ impl Launcher {
                 (found, builds)
             }
         };
-        // An earlier run may have died before it sent its outbox.
-        let mut held = Held { name: name.clone(), found, loaded, builds, is_sent: false, is_due_moved: false };
-        self.send(&mut held).await?;
-        Ok(Some(held))
+        if let Some(head) = &mut loaded.head_record {
+            if heard == Heard::Again {
+                cell::send(&self.ports, &head.outbox).await?;
+            }
+            // Sent by now: whoever commits here is guarded by its message.
+            head.outbox.clear();
+        }
+        Ok(Some(Held { name: name.clone(), found, loaded, builds, is_due_moved: false }))
     }
 
     /// Reads where builds stand, and with the same call the tenant that had the provider last.
@@ -193,32 +195,19 @@ impl Launcher {
         let writes = plan.changes.iter().map(|change| write(name, loaded, change)).collect::<Result<Vec<_>, _>>()?;
         let due = plan.due.map(|at| Due { at, poke: Poke::Pool { provider: name.clone() } });
         let commit = Commit { head, others: writes.clone(), pokes: plan.pokes, due };
-        let Saved::Yes(record) = cell::commit(&self.ports, commit).await? else { return Ok(Committed::Stale) };
+        let Saved::Yes(record) = cell::commit_and_send(&self.ports, commit).await? else { return Ok(Committed::Stale) };
         held.is_due_moved |= plan.due != known;
-        // What was sent before is struck off with it.
-        held.is_sent = false;
         held.loaded.head = Some(plan.head);
         held.loaded.head_record = Some(record);
         for (change, write) in plan.changes.into_iter().zip(writes) {
             take_in(&mut held.loaded, change, write);
         }
-        self.send(held).await?;
         Ok(Committed::Yes)
-    }
-
-    /// Sends the outbox. It is struck off by the next commit, or when the look ends.
-    async fn send(&self, held: &mut Held) -> Result<(), LookError> {
-        if let Some(head) = held.loaded.head_record.as_mut().filter(|head| !head.outbox.is_empty()) {
-            cell::send(&self.ports, &head.outbox).await?;
-            head.outbox.clear();
-            held.is_sent = true;
-        }
-        Ok(())
     }
 
     /// Nothing more to decide.
     async fn settle(&self, held: Held, due: Option<Timestamp>) -> Result<(), LookError> {
-        let Some(mut head) = held.loaded.head_record else { return Ok(()) };
+        let Some(head) = held.loaded.head_record else { return Ok(()) };
         let wanted = due.map(|at| Due { at, poke: Poke::Pool { provider: held.name.clone() } });
         let now = self.ports.clock.now();
         // Written only when the sweep would otherwise look too late, or again and again.
@@ -230,12 +219,10 @@ impl Launcher {
         let next = if is_late { due } else { head.due.as_ref().map(|due| due.at) };
         if is_late {
             let commit = Commit { head, others: Vec::new(), pokes: Vec::new(), due: wanted };
-            if cell::commit(&self.ports, commit).await? == Saved::Stale {
+            if cell::commit_and_send(&self.ports, commit).await? == Saved::Stale {
                 // Whoever was faster planned with all that is known here, and saw to the next look.
                 return Ok(());
             }
-        } else if held.is_sent {
-            cell::strike(&self.ports, &mut head).await?;
         }
         // One wake for each time that is due: more would beget more for ever. A lost one is made up for by the sweep.
         match self.wake(&held.name, next).filter(|_| is_late || held.is_due_moved) {
@@ -343,13 +330,23 @@ fn write(name: &ProviderName, loaded: &Loaded, change: &Change) -> Result<Write,
     })
 }
 
+impl Launcher {
+    async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError> {
+        match poke {
+            Poke::Pool { provider } => self.drain(provider, heard).await,
+            other => Err(LookError::Again(format!("the launcher was poked with {other:?}"))),
+        }
+    }
+}
+
 #[async_trait]
 impl Look for Launcher {
     async fn look(&self, poke: &Poke) -> Result<(), LookError> {
-        match poke {
-            Poke::Pool { provider } => self.drain(provider).await,
-            other => Err(LookError::Again(format!("the launcher was poked with {other:?}"))),
-        }
+        self.poked(poke, Heard::First).await
+    }
+
+    async fn look_again(&self, poke: &Poke) -> Result<(), LookError> {
+        self.poked(poke, Heard::Again).await
     }
 
     fn ports(&self) -> &Ports {
