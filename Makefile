@@ -11,7 +11,7 @@ TOOLS := $(abspath $(TARGET))/tools
 PROGRAM := $(TARGET)/debug/sluice
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo up test bench sim lint
+.PHONY: help setup build demo up test bench sim fuzz lint
 
 help: ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -53,6 +53,11 @@ sim: ## Runs random tests with new seeds, and the story in memory stopped at eve
 	@PROPTEST_RNG_SEED=$$(od -An -N6 -tu8 /dev/urandom | tr -d " ") PROPTEST_CASES=10000 \
 		$(CARGO) test --locked --package sluice-gate --package sluice-pool $(ARGS)
 	@SLUICE_STORY_EVERY=1 $(CARGO) test --locked --package sluice-scenarios $(ARGS)
+
+fuzz: ## Damages configuration at random for some minutes, with a new seed: no panic, no memory without end.
+	@echo "==> damaging configuration"
+	@PROPTEST_RNG_SEED=$$(od -An -N6 -tu8 /dev/urandom | tr -d " ") PROPTEST_CASES=30000 \
+		$(CARGO) test --locked --package sluice-config --test fuzz --test layout $(ARGS)
 
 lint: setup ## Checks formatting, lints and the template.
 	@echo "==> formatting"

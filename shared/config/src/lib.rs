@@ -21,7 +21,7 @@ pub mod yaml;
 pub use connection::{Connection, Connections, Driver};
 pub use error::{ConfigError, Problem, ProblemKind, ReviewComment, Severity};
 pub use fragment::{Fragment, Source, SourceFile, Trust, config_paths};
-pub use job::{FreezeInput, Frozen};
+pub use job::{FreezeInput, JobTrace};
 pub use layout::{BranchConfig, LabelConfig, Layout, LayoutSources, ProviderConfig, QueueSettings, Scope};
 pub use pattern::{Pattern, PatternError};
 pub use pipeline::Pipeline;

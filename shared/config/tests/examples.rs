@@ -1,18 +1,10 @@
-//! Configuration that others wrote: the examples of the founding documents, and a large public tenant.
+//! Configuration that others wrote: the examples of the founding documents.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 
 use common::*;
-use sluice_config::fragment::parse;
-use sluice_config::{
-    Connections, Driver, FreezeInput, Layout, LayoutSources, ProblemKind, Source, SourceFile, Trust, config_paths,
-    parse_main,
-};
-use sluice_model::ProjectName;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use sluice_config::FreezeInput;
 
 /// E1: the job examples of the first design load in the form they were written in.
 const FIRST_DESIGN: &str = "
@@ -151,82 +143,4 @@ fn the_second_designs_pipelines_load() {
     let name = project("org/project");
     let input = FreezeInput { image_name: Some("centos"), ..FreezeInput::change("image", &name, "master") };
     assert_eq!(names(&layout.freeze(&input).unwrap()), ["build-centos"]);
-}
-
-fn real_config() -> Option<PathBuf> {
-    let given = std::env::var_os("SLUICE_TEST_DATA").map(PathBuf::from);
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let folder = given.unwrap_or(beside).join("real-config/openstack");
-    folder.is_dir().then_some(folder)
-}
-
-fn files_below(root: &Path, folder: &Path, found: &mut Vec<String>) {
-    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
-        let path = entry.path();
-        if path.is_dir() {
-            files_below(root, &path, found);
-        } else {
-            found.push(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned());
-        }
-    }
-}
-
-/// Z6.7: a real tenant of a thousand projects loads; what is refused is refused for what is absent.
-#[test]
-fn a_large_public_tenant_loads() {
-    let Some(folder) = real_config() else {
-        println!("SKIPPED: no ../shared/data/real-config beside the checkout and no SLUICE_TEST_DATA");
-        return;
-    };
-    let connections = Connections::new()
-        .with("gerrit", Driver::Gerrit, "opendev.org")
-        .with("github", Driver::GitHub, "github.com")
-        .with("googlesource", Driver::Git, "gerrit.googlesource.com")
-        .with("opendaylight", Driver::Gerrit, "git.opendaylight.org")
-        .with("gitlab", Driver::GitLab, "gitlab.com")
-        .with("smtp", Driver::Smtp, "")
-        .with("mqtt", Driver::Mqtt, "");
-    let main = std::fs::read_to_string(folder.join("project-config/zuul/main.yaml")).unwrap();
-    let (config, errors) = parse_main("zuul/main.yaml", &main, &connections);
-    assert!(errors.is_empty(), "{errors:#?}");
-    let tenant = config.tenants.iter().find(|tenant| tenant.name.as_str() == "openstack").unwrap().clone();
-    let mut fragments = Vec::new();
-    for repository in ["project-config", "openstack-zuul-jobs"] {
-        let root = folder.join(repository);
-        let name = ProjectName::new("opendev.org", &format!("openstack/{repository}"));
-        let trust = tenant.project(&name).unwrap().trust;
-        let mut paths = Vec::new();
-        files_below(&root, &root, &mut paths);
-        for path in config_paths(paths.iter().map(String::as_str), &[]) {
-            let source = Source {
-                connection: "gerrit".into(),
-                project: name.clone(),
-                branch: "master".into(),
-                path: path.to_owned(),
-                trust,
-            };
-            let text = std::fs::read_to_string(root.join(path)).unwrap();
-            fragments.push(Arc::new(parse(&SourceFile { source, text })));
-        }
-    }
-    let syntax: Vec<_> = fragments.iter().flat_map(|fragment| fragment.errors()).collect();
-    assert!(syntax.is_empty(), "{:#?}", syntax.iter().map(ToString::to_string).collect::<Vec<_>>());
-    let layout = Layout::build(LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments });
-    let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
-    for error in layout.errors() {
-        *kinds
-            .entry(format!("{:?} {}", error.problem.kind, error.problem.attribute.clone().unwrap_or_default()))
-            .or_default() += 1;
-    }
-    println!(
-        "pipelines {}, jobs {}, refusals {}: {kinds:#?}",
-        layout.pipelines().len(),
-        layout.job_names().count(),
-        layout.errors().len()
-    );
-    assert!(layout.pipelines().len() >= 10 && layout.job_names().count() > 150);
-    let other: Vec<_> = layout.errors().iter().filter(|error| error.problem.kind != ProblemKind::UnknownName).collect();
-    assert!(other.is_empty(), "{other:#?}");
-    assert_eq!(Layout::from_bytes(&layout.to_bytes()).unwrap().id(), layout.id());
-    assert_eq!(Trust::Config, layout.project("openstack/project-config").unwrap().trust);
 }

@@ -291,3 +291,39 @@ fn alternatives_are_flattened() {
     let labels: Vec<String> = graph.jobs[0].nodesets.iter().map(|set| set.nodes[0].label.to_string()).collect();
     assert_eq!(labels, ["fast", "faster", "slow"]);
 }
+
+/// Z4.7: which variant contributed what, and which was left out and why.
+#[test]
+fn a_trace_tells_what_each_definition_said_and_why_others_were_left_out() {
+    let text = "
+- job: {name: unit, run: unit.yaml, timeout: 40}
+- job: {name: unit, branches: stable, voting: false}
+- project: {name: org/project, check: {jobs: [unit: {attempts: 2}, docs: {files: ^docs/}]}}
+- job: {name: docs, run: docs.yaml}
+";
+    let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
+    let (name, files) = (project("org/project"), ["src/main.c".to_owned()]);
+    let input = FreezeInput::change("check", &name, "master").touching(&files);
+    let (graph, trace) = layout.freeze_with_trace(&input);
+    assert_eq!(names(&graph.unwrap()), ["unit"]);
+    let lines: Vec<String> = trace.iter().map(ToString::to_string).collect();
+    let lines: Vec<&str> = lines.iter().flat_map(|text| text.lines()).collect();
+    let line = BASE.lines().count() + 2;
+    assert_eq!(
+        lines,
+        [
+            "job unit runs".to_owned(),
+            format!("  + job base from org/config@master .zuul.yaml:{}: parent, pre-run, post-run", line - 6),
+            format!("  + job unit from org/config@master .zuul.yaml:{line}: timeout, run"),
+            format!(
+                "  - job unit from org/config@master .zuul.yaml:{}: left out, its branches do not match master",
+                line + 1
+            ),
+            format!("  + entry unit from org/config@master .zuul.yaml:{}: attempts", line + 2),
+            "job docs does not run: no file that it is for was touched".to_owned(),
+            format!("  + job base from org/config@master .zuul.yaml:{}: parent, pre-run, post-run", line - 6),
+            format!("  + job docs from org/config@master .zuul.yaml:{}: run", line + 3),
+            format!("  + entry docs from org/config@master .zuul.yaml:{}: files", line + 2),
+        ]
+    );
+}

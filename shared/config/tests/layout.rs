@@ -243,6 +243,17 @@ proptest! {
     }
 }
 
+/// A file is parsed once for each content: what a layout has is taken from it.
+#[test]
+fn a_file_that_a_layout_has_is_not_parsed_again() {
+    let file: Short = ("org/a", "master", "zuul.d/a.yaml", "- job: {name: j0}".to_owned());
+    let layout = build(std::slice::from_ref(&file), &branches());
+    let source = |text: &str| SourceFile { source: fragment(&file).source.clone(), text: text.to_owned() };
+    let kept = layout.fragments().iter().find(|one| one.source.path == file.2).unwrap();
+    assert!(Arc::ptr_eq(&layout.parse(&source(&file.3)), kept));
+    assert_eq!(layout.parse(&source("- job: {name: j1}")).stanzas().count(), 1);
+}
+
 /// L3.3: what nodes are made of takes effect when it is merged, not when it is proposed.
 #[test]
 fn a_proposed_label_is_checked_and_not_used() {

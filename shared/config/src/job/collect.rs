@@ -1,5 +1,6 @@
 //! Which definitions of a job, and of those it inherits from, apply to a branch, in order (Z4.1, Z4.2).
 
+use super::trace::{Step, StepKind};
 use crate::layout::{Defined, Layout};
 use crate::objects::{JobStanza, Parent};
 
@@ -43,10 +44,17 @@ pub(super) fn applies(defined_branches: Option<&[crate::Pattern]>, implied: bool
 }
 
 /// Returns the definitions of `name` and its ancestors that apply, outermost ancestor first.
-pub(super) fn collect<'l>(layout: &'l Layout, name: &str, target: Target<'_>) -> Result<Vec<Variant<'l>>, Unmatched> {
-    let mut found = Vec::new();
-    let mut stack = Vec::new();
-    walk(layout, name, target, &mut stack, &mut found)?;
+///
+/// What was looked at is put into `steps`, where somebody wants to know.
+pub(super) fn collect<'l>(
+    layout: &'l Layout,
+    name: &str,
+    target: Target<'_>,
+    steps: Option<&mut Vec<Step>>,
+) -> Result<Vec<Variant<'l>>, Unmatched> {
+    let mut walk = Walk { layout, stack: Vec::new(), found: Vec::new(), steps };
+    walk.job(name, target)?;
+    let mut found = walk.found;
     let depths: Vec<String> = found.iter().map(|variant: &Variant<'_>| variant.job.name.clone()).collect();
     let mut seen: Vec<&String> = Vec::new();
     for (variant, name) in found.iter_mut().zip(&depths) {
@@ -59,49 +67,67 @@ pub(super) fn collect<'l>(layout: &'l Layout, name: &str, target: Target<'_>) ->
     Ok(found)
 }
 
-fn walk<'l>(
+/// The way from a job through those it inherits from.
+struct Walk<'l, 's> {
     layout: &'l Layout,
-    name: &str,
-    target: Target<'_>,
-    stack: &mut Vec<String>,
-    found: &mut Vec<Variant<'l>>,
-) -> Result<(), Unmatched> {
-    if stack.len() >= DEPTH_MAX || stack.iter().any(|above| above == name) {
-        stack.push(name.to_owned());
-        return Err(Unmatched::Broken(format!(
-            "Dependency cycle detected in the parents of job {name}: {}",
-            stack.join(" → ")
-        )));
-    }
-    stack.push(name.to_owned());
-    let mut variants = layout.jobs(name).peekable();
-    if variants.peek().is_none() {
-        return Err(Unmatched::Broken(format!("Job {name} not defined")));
-    }
-    let mut matched = false;
-    for defined in variants {
-        let job = defined.object;
-        if !applies(job.branches.as_deref(), defined.matches_implied(target.branch), target) {
-            continue;
+    stack: Vec<String>,
+    found: Vec<Variant<'l>>,
+    steps: Option<&'s mut Vec<Step>>,
+}
+
+impl<'l> Walk<'l, '_> {
+    fn job(&mut self, name: &str, target: Target<'_>) -> Result<(), Unmatched> {
+        if self.stack.len() >= DEPTH_MAX || self.stack.iter().any(|above| above == name) {
+            self.stack.push(name.to_owned());
+            return Err(Unmatched::Broken(format!(
+                "Dependency cycle detected in the parents of job {name}: {}",
+                self.stack.join(" → ")
+            )));
         }
-        let parent = match &job.parent {
-            Parent::Base => None,
-            Parent::Named(parent) => Some(parent.as_str()),
-            Parent::Unset if !matched => Some(layout.tenant().default_parent.as_str()),
-            Parent::Unset => None,
-        };
-        // A base job that says nothing of its parent is the default parent itself: a further variant of it.
-        let parent = parent.filter(|parent| *parent != name);
-        if let Some(parent) = parent
-            && !found.iter().any(|variant| variant.job.name == parent)
-        {
-            // What a job checks out is also what its parents are chosen by.
-            let branch = job.override_checkout.as_deref().or(target.branch);
-            walk(layout, parent, Target { branch, ..target }, stack, found)?;
+        self.stack.push(name.to_owned());
+        let mut variants = self.layout.jobs(name).peekable();
+        if variants.peek().is_none() {
+            return Err(Unmatched::Broken(format!("Job {name} not defined")));
         }
-        matched = true;
-        found.push(Variant { defined, job, depth: 0 });
+        let mut matched = false;
+        for defined in variants {
+            let job = defined.object;
+            if !applies(job.branches.as_deref(), defined.matches_implied(target.branch), target) {
+                if let Some(steps) = self.steps.as_deref_mut() {
+                    let reason = match (&job.branches, target.branch) {
+                        (Some(_), Some(branch)) => format!("its branches do not match {branch}"),
+                        (Some(_), None) => format!("its branches do not match {}", target.git_ref),
+                        (None, branch) => {
+                            let own = &defined.source().branch;
+                            format!("its file is of {own} and that is not {}", branch.unwrap_or(target.git_ref))
+                        }
+                    };
+                    steps.push(Step::left_out(StepKind::Definition, job, defined.source(), Some(reason)));
+                }
+                continue;
+            }
+            let parent = match &job.parent {
+                Parent::Base => None,
+                Parent::Named(parent) => Some(parent.as_str()),
+                Parent::Unset if !matched => Some(self.layout.tenant().default_parent.as_str()),
+                Parent::Unset => None,
+            };
+            // A base job that says nothing of its parent is the default parent itself: a further variant of it.
+            let parent = parent.filter(|parent| *parent != name);
+            if let Some(parent) = parent
+                && !self.found.iter().any(|variant| variant.job.name == parent)
+            {
+                // What a job checks out is also what its parents are chosen by.
+                let branch = job.override_checkout.as_deref().or(target.branch);
+                self.job(parent, Target { branch, ..target })?;
+            }
+            matched = true;
+            if let Some(steps) = self.steps.as_deref_mut() {
+                steps.push(Step::applied(StepKind::Definition, job, defined.source()));
+            }
+            self.found.push(Variant { defined, job, depth: 0 });
+        }
+        self.stack.pop();
+        if matched { Ok(()) } else { Err(Unmatched::NoVariant(name.to_owned())) }
     }
-    stack.pop();
-    if matched { Ok(()) } else { Err(Unmatched::NoVariant(name.to_owned())) }
 }

@@ -2,6 +2,7 @@
 
 use super::apply::{Building, blank, deep_merge};
 use super::collect::{Target, Unmatched, applies, collect};
+use super::trace::{JobTrace, Step, StepKind};
 use crate::error::{ConfigError, Problem, ProblemKind};
 use crate::fragment::Source;
 use crate::layout::{Layout, NOOP};
@@ -44,35 +45,31 @@ impl<'a> FreezeInput<'a> {
     }
 }
 
-/// Frozen jobs, and why each runs or does not.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frozen {
-    /// The jobs.
-    pub graph: JobGraph,
-    /// One line for each job that was considered.
-    pub trace: Vec<String>,
-}
-
 impl Layout {
     /// Returns the jobs that run for `input`, in the order of the configuration, or every reason why there can be none.
     pub fn freeze(&self, input: &FreezeInput<'_>) -> Result<JobGraph, Vec<ConfigError>> {
-        self.freeze_with_trace(input).map(|frozen| frozen.graph)
+        self.freeze_noting(input, None)
     }
 
-    /// Returns as [`Layout::freeze`], and why each job runs or does not.
-    pub fn freeze_with_trace(&self, input: &FreezeInput<'_>) -> Result<Frozen, Vec<ConfigError>> {
+    /// Returns as [`Layout::freeze`], and why each job is as it is; the latter also where there can be none.
+    pub fn freeze_with_trace(&self, input: &FreezeInput<'_>) -> (Result<JobGraph, Vec<ConfigError>>, Vec<JobTrace>) {
+        let mut trace = Vec::new();
+        let result = self.freeze_noting(input, Some(&mut trace));
+        (result, trace)
+    }
+
+    fn freeze_noting(
+        &self,
+        input: &FreezeInput<'_>,
+        trace: Option<&mut Vec<JobTrace>>,
+    ) -> Result<JobGraph, Vec<ConfigError>> {
         let Some(pipeline) = self.pipeline(input.pipeline) else {
             // A queue can outlive its pipeline by a moment; nothing is to be run then.
-            let trace = vec![format!("pipeline {} is not in the layout", input.pipeline)];
-            return Ok(Frozen { graph: JobGraph::default(), trace });
+            return Ok(JobGraph::default());
         };
-        let mut freezer = Freezer { layout: self, pipeline, input, trace: Vec::new(), errors: Vec::new() };
+        let mut freezer = Freezer { layout: self, pipeline, input, trace, errors: Vec::new() };
         let jobs = freezer.jobs();
-        if freezer.errors.is_empty() {
-            Ok(Frozen { graph: JobGraph { jobs }, trace: freezer.trace })
-        } else {
-            Err(freezer.errors)
-        }
+        if freezer.errors.is_empty() { Ok(JobGraph { jobs }) } else { Err(freezer.errors) }
     }
 
     /// Returns whether the first failure of a project's job in a pipeline ends the others.
@@ -125,11 +122,11 @@ struct Entry<'l> {
     job: &'l JobStanza,
 }
 
-struct Freezer<'l, 'i> {
+struct Freezer<'l, 'i, 't> {
     layout: &'l Layout,
     pipeline: &'l Pipeline,
     input: &'i FreezeInput<'i>,
-    trace: Vec<String>,
+    trace: Option<&'t mut Vec<JobTrace>>,
     errors: Vec<ConfigError>,
 }
 
@@ -140,7 +137,7 @@ enum Outcome {
     Broken(String),
 }
 
-impl<'l> Freezer<'l, '_> {
+impl<'l> Freezer<'l, '_, '_> {
     fn jobs(&mut self) -> Vec<FrozenJob> {
         let (order, entries, variables) = entries(self.layout, self.input);
         let mut jobs = Vec::new();
@@ -148,13 +145,21 @@ impl<'l> Freezer<'l, '_> {
             let Some(of_job) = entries.get(name) else {
                 continue;
             };
-            match self.job(name, of_job, &variables) {
+            let mut steps = self.trace.as_ref().map(|_| Vec::new());
+            let outcome = self.job(name, of_job, &variables, steps.as_mut());
+            let (runs, reason) = match outcome {
                 Outcome::Runs(job) => {
-                    self.trace.push(format!("job {name} runs: {}", job.inheritance.join(", then ")));
                     jobs.push(*job);
+                    (true, None)
                 }
-                Outcome::Skipped(reason) => self.trace.push(format!("job {name} does not run: {reason}")),
-                Outcome::Broken(message) => self.refuse(of_job, message),
+                Outcome::Skipped(reason) => (false, Some(reason)),
+                Outcome::Broken(message) => {
+                    self.refuse(of_job, message.clone());
+                    (false, Some(message))
+                }
+            };
+            if let (Some(trace), Some(steps)) = (self.trace.as_deref_mut(), steps) {
+                trace.push(JobTrace { job: name.to_owned(), runs, reason, steps });
             }
         }
         self.dependencies(&mut jobs, &entries);
@@ -171,8 +176,14 @@ impl<'l> Freezer<'l, '_> {
         self.errors.push(entry.source.error(problem));
     }
 
-    fn job(&self, name: &str, entries: &[Entry<'l>], variables: &Map<String, Json>) -> Outcome {
-        let built = match build(self.layout, self.pipeline, self.input, name, entries, variables) {
+    fn job(
+        &self,
+        name: &str,
+        entries: &[Entry<'l>],
+        variables: &Map<String, Json>,
+        steps: Option<&mut Vec<Step>>,
+    ) -> Outcome {
+        let built = match build(self.layout, self.pipeline, self.input, name, entries, variables, steps) {
             Ok(built) => built,
             Err(outcome) => return outcome,
         };
@@ -198,7 +209,7 @@ impl<'l> Freezer<'l, '_> {
         let Some(of_job) = entries.get(name) else {
             return true;
         };
-        match build(before, pipeline, self.input, name, of_job, &variables) {
+        match build(before, pipeline, self.input, name, of_job, &variables, None) {
             Ok((old, _)) => content(&old) != content(job),
             Err(_) => true,
         }
@@ -253,6 +264,7 @@ fn build<'l>(
     name: &str,
     entries: &[Entry<'l>],
     variables: &Map<String, Json>,
+    mut steps: Option<&mut Vec<Step>>,
 ) -> Result<(FrozenJob, Option<String>), Outcome> {
     let broken = Outcome::Broken;
     let target = Target { branch: input.branch, git_ref: input.git_ref };
@@ -265,11 +277,20 @@ fn build<'l>(
         return Ok((blank(NOOP), None));
     }
     let checkout = matching.iter().rev().find_map(|entry| entry.job.override_checkout.as_deref());
-    let variants =
-        collect(layout, name, Target { branch: checkout.or(input.branch), ..target }).map_err(|cause| match cause {
+    let variants = collect(layout, name, Target { branch: checkout.or(input.branch), ..target }, steps.as_deref_mut())
+        .map_err(|cause| match cause {
             Unmatched::NoVariant(missing) => Outcome::Skipped(format!("no definition of {missing} is for this branch")),
             Unmatched::Broken(message) => broken(message),
         })?;
+    if let Some(steps) = steps {
+        steps.extend(entries.iter().map(|entry| {
+            if applies(entry.job.branches.as_deref(), true, target) {
+                return Step::applied(StepKind::Entry, entry.job, entry.source);
+            }
+            let reason = format!("its branches do not match {}", target.branch.unwrap_or(target.git_ref));
+            Step::left_out(StepKind::Entry, entry.job, entry.source, Some(reason))
+        }));
+    }
     let mut building = Building::new(layout, name);
     for variant in &variants {
         building.variant(variant).map_err(broken)?;

@@ -3,5 +3,7 @@
 mod apply;
 mod collect;
 pub mod freeze;
+pub mod trace;
 
-pub use freeze::{FreezeInput, Frozen};
+pub use freeze::FreezeInput;
+pub use trace::{JobTrace, Step, StepKind};

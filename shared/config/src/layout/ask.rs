@@ -2,7 +2,7 @@
 
 use super::{Defined, Layout, QueueSettings};
 use crate::connection::Connections;
-use crate::fragment::Fragment;
+use crate::fragment::{self, Fragment, SourceFile};
 use crate::layout::ProviderConfig;
 use crate::objects::{
     JobStanza, NodesetStanza, ObjectKind, ProjectStanza, QueueStanza, QueueType, SecretStanza, SemaphoreStanza,
@@ -28,6 +28,16 @@ impl Layout {
     /// Returns its files.
     pub fn fragments(&self) -> &[Arc<Fragment>] {
         self.fragments.get_or_init(|| self.files().map(|(_, file)| Arc::clone(&file.fragment)).collect())
+    }
+
+    /// Returns a file parsed; a file that the layout has as it is, is not parsed again.
+    pub fn parse(&self, file: &SourceFile) -> Arc<Fragment> {
+        let hash = fragment::hash(file);
+        let project = self.base.ground.project(&file.source.project);
+        let known = project.and_then(|(rank, _)| {
+            self.base.files_of(rank).find(|(_, known)| known.fragment.hash == hash).map(|(_, known)| &known.fragment)
+        });
+        known.map_or_else(|| Arc::new(fragment::parse(file)), Arc::clone)
     }
 
     /// Returns its pipelines in order.

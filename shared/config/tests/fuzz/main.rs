@@ -1,0 +1,188 @@
+//! What nobody would write: kept files, damaged at random. Nothing panics, and nothing takes memory without end.
+//!
+//! 400 cases run with the other tests; `make fuzz` runs many more with a new seed. What fails is shrunk and printed: keep it as a
+//! file in `corpus`.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use sluice_config::fragment::{Source, SourceFile, Trust, parse};
+use sluice_config::layout::{BranchConfig, Layout, LayoutSources, Scope};
+use sluice_config::{Connections, Driver, FreezeInput, parse_main, yaml};
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+/// Greatest size of a damaged text in bytes; more only takes longer.
+const TEXT_MAX: usize = 20_000;
+/// Greatest memory of this whole process in kilobytes, with the most that a text may ask for (a million values).
+const MEMORY_MAX_KILOBYTES: u64 = 1_200_000;
+/// What the language is made of: put anywhere, it makes other sense.
+const WORDS: [&str; 36] = [
+    "- ",
+    ": ",
+    "&a ",
+    "*a",
+    "<<: ",
+    "!override ",
+    "!encrypted/pkcs1-oaep ",
+    "!!int ",
+    "? ",
+    "| ",
+    "> ",
+    "\n",
+    "\n  ",
+    "\t",
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    "\"",
+    "'",
+    "#",
+    "---\n",
+    "...\n",
+    "%YAML 1.1\n",
+    "null",
+    "~",
+    "yes",
+    "1:30",
+    "0o17",
+    "name: ",
+    "parent: ",
+    "^(",
+    ".*",
+    "\u{feff}",
+    "\u{85}",
+];
+
+static CORPUS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz/corpus");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
+});
+
+/// One damage.
+#[derive(Debug, Clone)]
+enum Damage {
+    Insert(Index, &'static str),
+    Replace(Index, char),
+    Remove(Index, usize),
+    Repeat(Index, usize, usize),
+    /// Goes on with the rest of another file.
+    Splice(Index, Index, Index),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    prop_oneof![
+        4 => (any::<Index>(), select(&WORDS[..])).prop_map(|(place, word)| Damage::Insert(place, word)),
+        2 => (any::<Index>(), any::<char>()).prop_map(|(place, sign)| Damage::Replace(place, sign)),
+        2 => (any::<Index>(), 1..40usize).prop_map(|(place, length)| Damage::Remove(place, length)),
+        2 => (any::<Index>(), 1..60usize, 2..40usize).prop_map(|(place, length, times)| Damage::Repeat(place, length, times)),
+        1 => (any::<Index>(), any::<Index>(), any::<Index>()).prop_map(|(place, file, from)| Damage::Splice(place, file, from)),
+    ]
+}
+
+fn damaged() -> impl Strategy<Value = String> {
+    (any::<Index>(), prop::collection::vec(damage(), 0..12)).prop_map(|(file, damages)| {
+        let mut signs: Vec<char> = file.get(&CORPUS).chars().collect();
+        for damage in damages {
+            let whole = signs.len() + 1;
+            match damage {
+                Damage::Insert(place, word) => {
+                    let place = place.index(whole);
+                    signs.splice(place..place, word.chars());
+                }
+                Damage::Replace(place, sign) => {
+                    let place = place.index(whole).min(signs.len().saturating_sub(1));
+                    signs.splice(place..(place + 1).min(whole - 1), [sign]);
+                }
+                Damage::Remove(place, length) => {
+                    let place = place.index(whole);
+                    signs.drain(place..(place + length).min(whole - 1));
+                }
+                Damage::Repeat(place, length, times) => {
+                    let place = place.index(whole);
+                    let part: Vec<char> = signs[place..(place + length).min(whole - 1)].repeat(times);
+                    signs.splice(place..place, part);
+                }
+                Damage::Splice(place, file, from) => {
+                    let other: Vec<char> = file.get(&CORPUS).chars().collect();
+                    signs.truncate(place.index(whole));
+                    signs.extend(&other[from.index(other.len() + 1)..]);
+                }
+            }
+            signs.truncate(TEXT_MAX);
+        }
+        signs.into_iter().collect()
+    })
+}
+
+fn file(connections: &Connections, project: &str, trust: Trust, text: &str) -> SourceFile {
+    let project = connections.project("github", project).unwrap();
+    let source =
+        Source { connection: "github".into(), project, branch: "master".into(), path: ".zuul.yaml".into(), trust };
+    SourceFile { source, text: text.to_owned() }
+}
+
+fn peak_kilobytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok()).unwrap_or(0)
+}
+
+proptest! {
+    /// Limits against bombs and nesting hold whatever the text.
+    #[test]
+    fn the_composer_survives_any_text(text in damaged()) {
+        let _ = yaml::compose(&text);
+        prop_assert!(peak_kilobytes() < MEMORY_MAX_KILOBYTES, "it took {} KB", peak_kilobytes());
+    }
+
+    /// A broken repository does not stop the tenant (C16): it loads, is stored, opens and freezes.
+    #[test]
+    fn the_loader_survives_any_files(main in damaged(), trusted in damaged(), untrusted in damaged(), proposed in damaged()) {
+        let connections = Connections::new().with("github", Driver::GitHub, "github.com").with("smtp", Driver::Smtp, "");
+        let _ = parse_main("main.yaml", &main, &connections);
+        let plain = "- tenant: {name: one, source: {github: {config-projects: [org/config], untrusted-projects: [org/a, org/b]}}}";
+        let tenant = parse_main("main.yaml", plain, &connections).0.tenants.remove(0);
+        let fragments = [("org/config", Trust::Config, &trusted), ("org/a", Trust::Untrusted, &untrusted)]
+            .map(|(project, trust, text)| Arc::new(parse(&file(&connections, project, trust, text))));
+        let layout = Layout::build(LayoutSources {
+            tenant, connections: connections.clone(), branches: BTreeMap::new(), fragments: fragments.into(),
+        });
+        let opened = Layout::from_bytes(&layout.to_bytes()).unwrap();
+        prop_assert_eq!(opened.errors(), layout.errors());
+        let fragment = Arc::new(parse(&file(&connections, "org/a", Trust::Untrusted, &proposed)));
+        let project = fragment.source.project.clone();
+        let edit = BranchConfig { project: project.clone(), branch: "master".into(), fragments: vec![fragment] };
+        let overlay = opened.overlay(&[edit], Scope::ToValidate);
+        for error in overlay.errors_since(&opened) {
+            prop_assert!(!error.render(Some(&proposed)).is_empty());
+        }
+        for pipeline in ["check", "gate"] {
+            let _ = overlay.freeze_with_trace(&FreezeInput::change(pipeline, &project, "master"));
+        }
+        prop_assert!(peak_kilobytes() < MEMORY_MAX_KILOBYTES, "it took {} KB", peak_kilobytes());
+    }
+
+    /// Stored bytes may be damaged: they are refused, or open as something; nothing panics.
+    #[test]
+    fn damaged_bytes_of_a_layout_open_no_abyss(places in prop::collection::vec((any::<Index>(), any::<u8>()), 1..6), end in any::<Index>()) {
+        static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
+            let connections = Connections::new().with("github", Driver::GitHub, "github.com");
+            let plain = "- tenant: {name: one, source: {github: {config-projects: [org/config]}}}";
+            let tenant = parse_main("main.yaml", plain, &connections).0.tenants.remove(0);
+            let text = "- job: {name: base, parent: null, vars: {a: [1, 2]}}\n- job: {name: a}\n";
+            let fragments = vec![Arc::new(parse(&file(&connections, "org/config", Trust::Config, text)))];
+            Layout::build(LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments }).to_bytes()
+        });
+        let mut bytes = BYTES.clone();
+        for (place, byte) in places {
+            *place.get_mut(&mut bytes) = byte;
+        }
+        let _ = Layout::from_bytes(&bytes);
+        let _ = Layout::from_bytes(&bytes[..end.index(bytes.len())]);
+    }
+}

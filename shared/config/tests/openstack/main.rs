@@ -1,0 +1,157 @@
+//! OpenStack's configuration, where its data lie beside the checkout: judged by PyYAML and a kept file, not by the loader.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use serde_json::Value;
+use sluice_config::fragment::{Fragment, Source, SourceFile, config_paths, parse};
+use sluice_config::{Connections, Driver, FreezeInput, Layout, LayoutSources, ProblemKind, Severity, parse_main};
+use sluice_model::ProjectName;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+/// Repositories of which the data are there, in the order of the tenant.
+const REPOSITORIES: [&str; 2] = ["project-config", "openstack-zuul-jobs"];
+
+/// Returns where the data lie; says so where they do not.
+fn data() -> Option<PathBuf> {
+    let given = std::env::var_os("SLUICE_TEST_DATA").map(PathBuf::from);
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let folder = given.unwrap_or(beside).join("real-config/openstack");
+    if !folder.is_dir() {
+        println!("SKIPPED: no ../shared/data/real-config beside the checkout and no SLUICE_TEST_DATA");
+        return None;
+    }
+    Some(folder)
+}
+
+struct Loaded {
+    files: BTreeMap<String, Arc<Fragment>>,
+    layout: Layout,
+}
+
+fn load(folder: &Path) -> Loaded {
+    let connections = Connections::new()
+        .with("gerrit", Driver::Gerrit, "opendev.org")
+        .with("github", Driver::GitHub, "github.com")
+        .with("googlesource", Driver::Git, "gerrit.googlesource.com")
+        .with("opendaylight", Driver::Gerrit, "git.opendaylight.org")
+        .with("gitlab", Driver::GitLab, "gitlab.com")
+        .with("smtp", Driver::Smtp, "")
+        .with("mqtt", Driver::Mqtt, "");
+    let main = std::fs::read_to_string(folder.join("project-config/zuul/main.yaml")).unwrap();
+    let (config, errors) = parse_main("zuul/main.yaml", &main, &connections);
+    assert!(errors.is_empty(), "{errors:#?}");
+    let tenant = config.tenants.into_iter().find(|tenant| tenant.name.as_str() == "openstack").unwrap();
+    let mut files = BTreeMap::new();
+    for repository in REPOSITORIES {
+        let root = folder.join(repository);
+        let name = ProjectName::new("opendev.org", &format!("openstack/{repository}"));
+        let trust = tenant.project(&name).unwrap().trust;
+        let entries = std::fs::read_dir(root.join("zuul.d")).unwrap();
+        let paths: Vec<String> =
+            entries.map(|entry| format!("zuul.d/{}", entry.unwrap().file_name().to_str().unwrap())).collect();
+        for path in config_paths(paths.iter().map(String::as_str), &[]) {
+            let source = Source {
+                connection: "gerrit".into(),
+                project: name.clone(),
+                branch: "master".into(),
+                path: path.to_owned(),
+                trust,
+            };
+            let text = std::fs::read_to_string(root.join(path)).unwrap();
+            files.insert(format!("{repository}/{path}"), Arc::new(parse(&SourceFile { source, text })));
+        }
+    }
+    let fragments = files.values().cloned().collect();
+    let layout = Layout::build(LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments });
+    Loaded { files, layout }
+}
+
+/// Returns what PyYAML finds: that of the executor's environment, else of the system.
+fn pyyaml(folder: &Path) -> Value {
+    let prefix = std::env::var_os("SLUICE_ANSIBLE_PREFIX").map_or_else(|| "/opt/sluice/ansible".into(), PathBuf::from);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/openstack/facts.py");
+    for python in [prefix.join("bin/python"), "python3".into()] {
+        let found = Command::new(&python).arg("-B").arg(script).arg("count").arg(folder).output();
+        if let Ok(found) = found
+            && found.status.success()
+        {
+            return serde_json::from_slice(&found.stdout).unwrap();
+        }
+    }
+    panic!("no Python has PyYAML; infra/executor/install.sh installs one");
+}
+
+/// Z6.7: every stanza that PyYAML counts is read; what is refused is refused for naming something that the data leave out.
+#[test]
+fn every_stanza_is_read_and_only_what_names_the_absent_is_refused() {
+    let Some(folder) = data() else { return };
+    let (loaded, facts) = (load(&folder), pyyaml(&folder));
+    let counted = facts["stanzas"].as_object().unwrap();
+    assert_eq!(counted.keys().collect::<BTreeSet<_>>(), loaded.files.keys().collect::<BTreeSet<_>>());
+    for (path, fragment) in &loaded.files {
+        let refused: BTreeSet<_> = fragment.problems.iter().map(|problem| &problem.stanza).collect();
+        let read = fragment.stanzas().count() + refused.len();
+        assert_eq!(Some(read as u64), counted[path].as_u64(), "stanzas of {path}: {:#?}", fragment.problems);
+        assert!(refused.is_empty(), "{path} has nothing that is wrong by itself: {:#?}", fragment.problems);
+    }
+    let is_defined = |kind: &str, name: &str| {
+        facts["names"][kind].as_array().into_iter().flatten().any(|known| known.as_str() == Some(name))
+    };
+    let kinds = [
+        ("The project template \"", "\" was not found.", "project-template"),
+        ("The nodeset \"", "\" was not found.", "nodeset"),
+        ("The secret \"", "\" was not found.", "secret"),
+        ("Job ", " not defined", "job"),
+        ("The project \"", "\" was not found.", "none: the tenant lists projects"),
+    ];
+    let mut refusals: BTreeMap<&str, usize> = BTreeMap::new();
+    for error in loaded.layout.errors().iter().filter(|error| error.problem.severity == Severity::Error) {
+        let message = &error.problem.message;
+        let found = kinds
+            .iter()
+            .find_map(|(before, after, kind)| Some((kind, message.strip_prefix(before)?.strip_suffix(after)?)));
+        let Some((kind, name)) = found else { panic!("a refusal of another kind: {}", error.render(None)) };
+        assert_eq!(error.problem.kind, ProblemKind::UnknownName);
+        assert!(!is_defined(kind, name), "{name} is there: {}", error.render(None));
+        *refusals.entry(kind).or_default() += 1;
+    }
+    println!("refused: {refusals:?}");
+    assert!(refusals["job"] > 100, "jobs of absent repositories are missed: {refusals:?}");
+}
+
+/// Z6.2: the job lists of ten projects are those that a few lines of Python work out (`facts.py lists`).
+#[test]
+fn job_lists_are_as_worked_out_elsewhere() {
+    let Some(folder) = data() else { return };
+    let layout = load(&folder).layout;
+    let kept: BTreeMap<String, BTreeMap<String, Vec<String>>> =
+        serde_json::from_str(include_str!("job-lists.json")).unwrap();
+    assert_eq!(kept.len(), 10);
+    for (project, pipelines) in &kept {
+        let name = ProjectName::new("opendev.org", project);
+        for (pipeline, jobs) in pipelines {
+            // Jobs of absent repositories cannot be frozen, and are listed all the same.
+            let (_, trace) = layout.freeze_with_trace(&FreezeInput::change(pipeline, &name, "master"));
+            let listed: Vec<&String> = trace.iter().map(|one| &one.job).collect();
+            assert_eq!(listed, jobs.iter().collect::<Vec<_>>(), "{project} in {pipeline}");
+        }
+    }
+}
+
+/// What is stored opens with the same answers, mistakes included.
+#[test]
+fn the_stored_layout_opens_as_it_was() {
+    let Some(folder) = data() else { return };
+    let layout = load(&folder).layout;
+    let bytes = layout.to_bytes();
+    let opened = Layout::from_bytes(&bytes).unwrap();
+    assert_eq!(opened.id(), layout.id());
+    assert_eq!(opened.errors(), layout.errors());
+    assert_eq!(opened.pipelines(), layout.pipelines());
+    let name = ProjectName::new("opendev.org", "openstack/project-config");
+    let input = FreezeInput::change("check", &name, "master");
+    assert_eq!(opened.freeze_with_trace(&input), layout.freeze_with_trace(&input));
+    assert!(bytes.len() < 200_000, "{} bytes", bytes.len());
+}
