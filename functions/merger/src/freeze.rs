@@ -3,7 +3,7 @@
 use crate::state::State;
 use crate::{Merger, again};
 use sluice_config::ConfigError;
-use sluice_config::fragment::{Source, SourceFile, config_paths, parse};
+use sluice_config::fragment::{Source, SourceFile, config_paths};
 use sluice_config::job::FreezeInput;
 use sluice_config::layout::{BranchConfig, Layout, Scope};
 use sluice_config::tenant::TenantProject;
@@ -16,7 +16,6 @@ use sluice_records::layout::Live;
 use sluice_repos::{ProjectAt, ReposError};
 use sluice_runtime::batch::LookError;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 /// Errors that a report tells; the rest is counted.
 const ERRORS_MAX: usize = 20;
@@ -79,7 +78,7 @@ impl Merger {
                 .configuration(&at, &branch.result.id, Some(branch), &project.extra_config_paths)
                 .await
                 .map_err(again)?;
-            proposed.push(configuration(&project, &key.branch, files));
+            proposed.push(configuration(&live.layout, &project, &key.branch, files));
         }
         Ok(proposed)
     }
@@ -152,7 +151,13 @@ fn playbooks(job: &FrozenJob) -> impl Iterator<Item = &Playbook> {
     job.pre_run.iter().chain(&job.run).chain(&job.post_run)
 }
 
-fn configuration(project: &TenantProject, branch: &BranchName, files: Vec<(String, Vec<u8>)>) -> BranchConfig {
+/// Returns the files of one branch, parsed; those that the layout has as they are need not be parsed again.
+fn configuration(
+    layout: &Layout,
+    project: &TenantProject,
+    branch: &BranchName,
+    files: Vec<(String, Vec<u8>)>,
+) -> BranchConfig {
     let paths = config_paths(files.iter().map(|(path, _)| path.as_str()), &project.extra_config_paths);
     let fragment = |path: &str| {
         let (_, bytes) = files.iter().find(|(known, _)| known == path)?;
@@ -163,7 +168,7 @@ fn configuration(project: &TenantProject, branch: &BranchName, files: Vec<(Strin
             path: path.to_owned(),
             trust: project.trust,
         };
-        Some(Arc::new(parse(&SourceFile { source, text: String::from_utf8_lossy(bytes).into_owned() })))
+        Some(layout.parse(&SourceFile { source, text: String::from_utf8_lossy(bytes).into_owned() }))
     };
     BranchConfig {
         project: project.name.clone(),
