@@ -1,7 +1,7 @@
 //! `sluice`: what people type.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sluice_cli::commands::{connection, executor, secret, show, tenant, up};
+use sluice_cli::commands::{check, connection, executor, folder, freeze, secret, show, tenant, up};
 use sluice_cli::demo;
 use sluice_cli::local::Endpoint;
 use std::path::PathBuf;
@@ -30,6 +30,13 @@ enum Command {
     Status(StatusArguments),
     /// Says what was decided about a change, and why.
     Explain(ExplainArguments),
+    /// Checks a repository's configuration where it lies, without asking anybody.
+    ///
+    /// Exit status 0 without errors, 1 with some, 2 if it could not be checked. Without a snapshot of the tenant, names of
+    /// other repositories are not checked.
+    Check(CheckArguments),
+    /// Shows the jobs that a change would run, and which definition said what.
+    Freeze(FreezeArguments),
     /// Looks at tenants, loads the main configuration, has configuration read again.
     #[command(subcommand)]
     Tenant(TenantCommand),
@@ -49,6 +56,62 @@ struct Data {
     /// Directory of a local system's state. [default: ~/.local/share/sluice]
     #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum FormatWord {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// For forges and editors (2.1.0).
+    Sarif,
+}
+
+#[derive(Args)]
+struct CheckArguments {
+    /// The repository's directory, or one file of configuration.
+    #[arg(default_value = ".")]
+    path: PathBuf,
+    /// A snapshot of the tenant, as `sluice tenant snapshot` writes it.
+    #[arg(long, value_name = "FILE")]
+    tenant: Option<PathBuf>,
+    /// The project that the directory is. [default: the one of its name]
+    #[arg(long)]
+    project: Option<String>,
+    /// The branch that the directory is.
+    #[arg(long, default_value = "master")]
+    branch: String,
+    /// How findings are printed.
+    #[arg(long, value_enum, default_value = "text")]
+    format: FormatWord,
+}
+
+#[derive(Args)]
+struct FreezeArguments {
+    /// The job; all of the project's jobs are told of without one.
+    job: Option<String>,
+    /// A repository's directory whose configuration counts. [default: the snapshot alone, else this directory]
+    #[arg(long)]
+    path: Option<PathBuf>,
+    /// A snapshot of the tenant, as `sluice tenant snapshot` writes it.
+    #[arg(long, value_name = "FILE")]
+    tenant: Option<PathBuf>,
+    /// The pipeline.
+    #[arg(long, default_value = "check")]
+    pipeline: String,
+    /// The project of the change.
+    #[arg(long)]
+    project: Option<String>,
+    /// The branch of the change.
+    #[arg(long, default_value = "master")]
+    branch: String,
+    /// A path that the change touches; can be given several times. [default: everything is taken for touched]
+    #[arg(long = "file", value_name = "PATH")]
+    files: Vec<String>,
+    /// Prints for programs.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -159,6 +222,15 @@ enum TenantCommand {
         data: Data,
         /// The tenant.
         tenant: String,
+    },
+    /// Writes a tenant's configuration, as it is live, to a file that `sluice check` and `sluice freeze` read.
+    Snapshot {
+        #[command(flatten)]
+        data: Data,
+        /// The tenant.
+        tenant: String,
+        /// The file.
+        file: PathBuf,
     },
     /// Stores a main configuration (tenants and their projects) after checking it.
     Load {
@@ -286,6 +358,20 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
                 demo::Wanted { data: arguments.data, keep: arguments.keep, functions, latency, slots: arguments.slots };
             return demo::run(wanted).await;
         }
+        Command::Check(check) => {
+            let CheckArguments { path, tenant, project, branch, format } = check;
+            let format = match format {
+                FormatWord::Text => check::Format::Text,
+                FormatWord::Json => check::Format::Json,
+                FormatWord::Sarif => check::Format::Sarif,
+            };
+            return Ok(check::run(&folder::Wanted { path, tenant, project, branch }, format).unwrap_or_else(unchecked));
+        }
+        Command::Freeze(asked) => {
+            let FreezeArguments { job, path, tenant, pipeline, project, branch, files, json } = asked;
+            let asked = freeze::Asked { path, tenant, project, branch, pipeline, files, job, json };
+            return Ok(freeze::run(&asked).unwrap_or_else(unchecked));
+        }
         Command::Status(StatusArguments { asked, tenant }) => show::status(&asked.into(), tenant.as_deref()).await?,
         Command::Explain(ExplainArguments { asked, change, tenant }) => {
             show::explain(&asked.into(), &change, tenant.as_deref()).await?
@@ -293,6 +379,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Tenant(command) => match command {
             TenantCommand::Show { asked, tenant: name } => show::tenant(&asked.into(), name.as_deref()).await?,
             TenantCommand::Reload { data, tenant: name } => tenant::reload(data.data, &name).await?,
+            TenantCommand::Snapshot { data, tenant: name, file } => tenant::snapshot(data.data, &name, &file).await?,
             TenantCommand::Load { data, file } => tenant::load(data.data, &file).await?,
         },
         Command::Connection(command) => match command {
@@ -313,6 +400,12 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says why nothing could be checked: that is no finding, and has an exit status of its own.
+fn unchecked(error: anyhow::Error) -> ExitCode {
+    eprintln!("sluice: {error:#}");
+    ExitCode::from(2)
 }
 
 fn functions(processes: bool) -> sluice_cli::local::Functions {

@@ -1,7 +1,10 @@
 //! The commands of `sluice`, one file each, and how they find the system they are about.
 
+pub mod check;
 pub mod connection;
 pub mod executor;
+pub mod folder;
+pub mod freeze;
 pub mod secret;
 pub mod show;
 pub mod tenant;

@@ -1,12 +1,13 @@
 //! `sluice tenant`: the main configuration, and having configuration read again.
 
 use super::operator;
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
 use sluice_aws::OsEntropy;
 use sluice_config::tenant::{MainConfig, parse_main};
 use sluice_model::TenantName;
 use sluice_model::poke::Poke;
+use sluice_records::layout::Layouts;
 use sluice_records::{connection, tenant};
 use sluice_runtime::object::PutMode;
 use sluice_runtime::{Entropy as _, Ports, cell};
@@ -43,6 +44,20 @@ pub async fn reload(data: Option<PathBuf>, name: &str) -> anyhow::Result<()> {
     let name = TenantName::from(name);
     read_again(&ports, &main, &name).await?;
     println!("The repositories of {name} are read again; `sluice tenant show {name}` tells what came of it.");
+    Ok(())
+}
+
+/// Writes a tenant's live layout to a file.
+///
+/// # Errors
+/// When there is no such tenant, it was never read, or the file cannot be written.
+pub async fn snapshot(data: Option<PathBuf>, name: &str, file: &Path) -> anyhow::Result<()> {
+    let ports = operator(data).await?;
+    let name = TenantName::from(name);
+    let live = Layouts::default().live(&ports, &name).await.map_err(|error| anyhow!("{error}"))?;
+    let live = live.with_context(|| format!("there is no tenant {name}, or it was never read"))?;
+    std::fs::write(file, live.layout.to_bytes()).with_context(|| format!("could not write {}", file.display()))?;
+    println!("Wrote {name} to {}; `sluice check --tenant {} DIRECTORY` reads it.", file.display(), file.display());
     Ok(())
 }
 

@@ -1,0 +1,135 @@
+//! `sluice check`: a repository's configuration, checked on a laptop or before a commit, without asking anybody.
+
+use super::folder::{self, Opened, Wanted};
+use serde_json::{Value, json};
+use sluice_config::{ConfigError, ProblemKind, Severity};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+/// How findings are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// With the lines they are about, for people.
+    Text,
+    /// A list.
+    Json,
+    /// SARIF 2.1.0, which forges show beside the lines.
+    Sarif,
+}
+
+/// What a check came to.
+#[derive(Debug)]
+pub struct Checked {
+    /// What was found, in the order of configuration.
+    pub found: Vec<ConfigError>,
+    /// Names that only the tenant's other repositories could know.
+    pub unknown: usize,
+}
+
+/// Checks and prints. The exit status is 0 without errors and 1 with some; 2 is for what could not be checked at all.
+///
+/// # Errors
+/// When something cannot be read.
+pub fn run(wanted: &Wanted, format: Format) -> anyhow::Result<ExitCode> {
+    let opened = folder::open(wanted)?;
+    let checked = check(&opened);
+    match format {
+        Format::Text => print!("{}", text(&opened, &checked)),
+        Format::Json => println!("{:#}", json(&checked)),
+        Format::Sarif => println!("{:#}", sarif(&checked)),
+    }
+    let has_errors = checked.found.iter().any(|error| error.problem.severity == Severity::Error);
+    Ok(if has_errors { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Returns every mistake of the directory's files, and those that they cause elsewhere in the tenant.
+pub fn check(opened: &Opened) -> Checked {
+    let is_own = |error: &ConfigError| error.project == opened.project && opened.texts.contains_key(&error.path);
+    let mut found: Vec<ConfigError> = opened.layout.errors().iter().filter(|error| is_own(error)).cloned().collect();
+    let mut unknown = 0;
+    match &opened.tenant {
+        Some(before) => {
+            let caused = opened.layout.errors_since(before).into_iter().filter(|error| !is_own(error));
+            found.extend(caused);
+        }
+        None => found.retain_mut(|error| {
+            if error.problem.kind != ProblemKind::UnknownName {
+                return true;
+            }
+            // Something here bears nearly that name: probably a misprint, but another repository may know better.
+            error.problem.severity = Severity::Warning;
+            unknown += usize::from(error.problem.suggestion.is_none());
+            error.problem.suggestion.is_some()
+        }),
+    }
+    Checked { found, unknown }
+}
+
+fn text(opened: &Opened, checked: &Checked) -> String {
+    let mut text = String::new();
+    for error in &checked.found {
+        let source = (error.project == opened.project).then(|| opened.texts.get(&error.path)).flatten();
+        let _ = writeln!(text, "{}", error.render(source.map(String::as_str)));
+    }
+    let count = |severity| checked.found.iter().filter(|error| error.problem.severity == severity).count();
+    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+    let files = opened.texts.len();
+    let _ = writeln!(text, "{files} file(s): {errors} error(s), {warnings} warning(s)");
+    if checked.unknown > 0 {
+        let _ = writeln!(
+            text,
+            "{} name(s) are of other repositories and were not checked; give a snapshot of the tenant with --tenant",
+            checked.unknown
+        );
+    }
+    text
+}
+
+fn json(checked: &Checked) -> Value {
+    let row = |error: &ConfigError| {
+        let problem = &error.problem;
+        json!({
+            "project": error.project, "branch": error.branch, "path": error.path,
+            "line": problem.start.line(), "column": problem.start.column(),
+            "end_line": problem.end.line(), "end_column": problem.end.column(),
+            "severity": problem.severity, "kind": problem.kind, "stanza": problem.stanza, "attribute": problem.attribute,
+            "message": problem.message, "suggestion": problem.suggestion,
+        })
+    };
+    json!({"findings": checked.found.iter().map(row).collect::<Vec<_>>(), "unchecked_names": checked.unknown})
+}
+
+fn sarif(checked: &Checked) -> Value {
+    let rule = |error: &ConfigError| serde_json::to_value(error.problem.kind).unwrap_or_default();
+    let rules: BTreeSet<String> =
+        checked.found.iter().filter_map(|error| rule(error).as_str().map(str::to_owned)).collect();
+    let result = |error: &ConfigError| {
+        let (start, end) = (error.problem.start, error.problem.end);
+        json!({
+            "ruleId": rule(error),
+            "level": error.problem.severity,
+            "message": {"text": error.short_text()},
+            "locations": [{"physicalLocation": {
+                "artifactLocation": {"uri": error.path},
+                "region": {
+                    "startLine": start.line(), "startColumn": start.column(),
+                    "endLine": end.line(), "endColumn": end.column(),
+                },
+            }}],
+        })
+    };
+    json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": {"driver": {
+                "name": "sluice",
+                "version": env!("CARGO_PKG_VERSION"),
+                "rules": rules.into_iter().map(|id| json!({"id": id})).collect::<Vec<_>>(),
+            }},
+            "columnKind": "unicodeCodePoints",
+            "results": checked.found.iter().map(result).collect::<Vec<_>>(),
+        }],
+    })
+}

@@ -1,0 +1,190 @@
+//! A repository's configuration as it lies in a directory, put together with a tenant's or alone, without asking anybody.
+
+use anyhow::{Context as _, bail};
+use sluice_config::fragment::{Source, SourceFile, config_paths, parse};
+use sluice_config::layout::{BranchConfig, Layout, LayoutSources, Scope};
+use sluice_config::objects::{Parent, Stanza};
+use sluice_config::tenant::{TenantConfig, TenantProject};
+use sluice_config::{Connections, Driver, Fragment, Trust};
+use sluice_model::{BranchName, ProjectName};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Files of configuration that one repository may have.
+const FILES_MAX: usize = 10_000;
+/// Depth of directories below one that holds configuration.
+const DEPTH_MAX: usize = 20;
+/// Where configuration lies, whatever the tenant says.
+const ROOTS: [&str; 4] = ["zuul.yaml", "zuul.d", ".zuul.yaml", ".zuul.d"];
+
+/// What is looked at.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// The repository's directory, or one file of configuration.
+    pub path: PathBuf,
+    /// A tenant's layout, as `sluice tenant snapshot` writes it.
+    pub tenant: Option<PathBuf>,
+    /// The project, by its short or canonical name.
+    pub project: Option<String>,
+    /// The branch.
+    pub branch: String,
+}
+
+/// Configuration put together.
+#[derive(Debug)]
+pub struct Opened {
+    /// The tenant as it is merged; `None` where the repository stands alone.
+    pub tenant: Option<Layout>,
+    /// The layout with the directory's files.
+    pub layout: Layout,
+    /// The project that the directory is.
+    pub project: ProjectName,
+    /// The directory's files of configuration.
+    pub texts: BTreeMap<String, String>,
+}
+
+/// Puts a directory's configuration together with that of its tenant, if one is given.
+///
+/// # Errors
+/// When something cannot be read, or the directory is no project of the tenant.
+pub fn open(wanted: &Wanted) -> anyhow::Result<Opened> {
+    match &wanted.tenant {
+        Some(file) => in_tenant(wanted, snapshot(file)?),
+        None => alone(wanted),
+    }
+}
+
+/// Reads a stored layout.
+///
+/// # Errors
+/// When it cannot be read or is none.
+pub fn snapshot(file: &Path) -> anyhow::Result<Layout> {
+    let bytes = std::fs::read(file).with_context(|| format!("could not read {}", file.display()))?;
+    Layout::from_bytes(&bytes)
+        .with_context(|| format!("{} is no snapshot of a tenant; `sluice tenant snapshot` writes one", file.display()))
+}
+
+fn in_tenant(wanted: &Wanted, tenant: Layout) -> anyhow::Result<Opened> {
+    let config = project_of(wanted, &tenant)?.clone();
+    let texts = read(&wanted.path, &config.extra_config_paths)?;
+    let fragments = fragments(&config, &wanted.branch, &texts);
+    let proposed = BranchConfig { project: config.name.clone(), branch: wanted.branch.as_str().into(), fragments };
+    let layout = tenant.overlay(&[proposed], Scope::ToValidate);
+    Ok(Opened { tenant: Some(tenant), layout, project: config.name, texts })
+}
+
+/// Finds the project that a directory is: as it is told, else by the directory's name.
+fn project_of<'l>(wanted: &Wanted, tenant: &'l Layout) -> anyhow::Result<&'l TenantProject> {
+    let name = &tenant.tenant().name;
+    if let Some(project) = &wanted.project {
+        let found = tenant.project(project);
+        return found.with_context(|| format!("the tenant {name} has no project {project}, or several of that name"));
+    }
+    let whole =
+        std::fs::canonicalize(&wanted.path).with_context(|| format!("could not find {}", wanted.path.display()))?;
+    let folder = if whole.is_file() { whole.parent().map(Path::to_path_buf).unwrap_or_default() } else { whole };
+    let folder = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut alike = tenant.tenant().projects.iter().filter(|project| project.name.short_name() == folder);
+    match (alike.next(), alike.next()) {
+        (Some(found), None) => Ok(found),
+        _ => bail!(
+            "which project of the tenant {name} {} is cannot be told by its name; say it with --project",
+            wanted.path.display()
+        ),
+    }
+}
+
+fn alone(wanted: &Wanted) -> anyhow::Result<Opened> {
+    let texts = read(&wanted.path, &[])?;
+    let name = wanted.project.clone().unwrap_or_else(|| "this/repository".to_owned());
+    // The names under which most systems know them; what their triggers say can be checked then.
+    let connections = Connections::new()
+        .with("github", Driver::GitHub, "github.com")
+        .with("gerrit", Driver::Gerrit, "")
+        .with("git", Driver::Git, "")
+        .with("smtp", Driver::Smtp, "")
+        .with("mqtt", Driver::Mqtt, "");
+    let name = ProjectName::new("github.com", name.trim_start_matches("github.com/"));
+    let mut config = TenantProject::new("github", name.clone(), Trust::Untrusted);
+    let mut found = fragments(&config, &wanted.branch, &texts);
+    // Only a config project may define these, so it is one.
+    let is_trusted = |stanza: &Stanza| match stanza {
+        Stanza::Pipeline(_) => true,
+        Stanza::Job(job) => job.parent == Parent::Base,
+        _ => false,
+    };
+    if found.iter().any(|fragment| fragment.stanzas().any(is_trusted)) {
+        config = TenantProject::new("github", name.clone(), Trust::Config);
+        found = fragments(&config, &wanted.branch, &texts);
+    }
+    let mut tenant = TenantConfig::new("none");
+    tenant.projects.push(config);
+    let sources = LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments: found };
+    Ok(Opened { tenant: None, layout: Layout::build(sources), project: name, texts })
+}
+
+fn fragments(config: &TenantProject, branch: &str, texts: &BTreeMap<String, String>) -> Vec<Arc<Fragment>> {
+    // A file that was named by itself lies where it lies.
+    let mut paths = config_paths(texts.keys().map(String::as_str), &config.extra_config_paths);
+    if paths.is_empty() {
+        paths = texts.keys().map(String::as_str).collect();
+    }
+    let source = |path: &str| Source {
+        connection: config.connection.clone(),
+        project: config.name.clone(),
+        branch: BranchName::from(branch),
+        path: path.to_owned(),
+        trust: config.trust,
+    };
+    let file = |path: &str| Some(SourceFile { source: source(path), text: texts.get(path)?.clone() });
+    paths.into_iter().filter_map(file).map(|file| Arc::new(parse(&file))).collect()
+}
+
+/// Reads a directory's files of configuration; a file is read by itself.
+fn read(path: &Path, extra: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut found = BTreeMap::new();
+    if path.is_file() {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        found.insert(name, text(path)?);
+        return Ok(found);
+    }
+    if !path.is_dir() {
+        bail!("there is no directory or file {}", path.display());
+    }
+    for root in ROOTS.into_iter().chain(extra.iter().map(|path| path.trim_end_matches('/'))) {
+        gather(path, &path.join(root), 0, &mut found)?;
+    }
+    if found.is_empty() {
+        bail!("{} has no configuration: none of {} is there", path.display(), ROOTS.join(", "));
+    }
+    Ok(found)
+}
+
+fn gather(root: &Path, path: &Path, depth: usize, found: &mut BTreeMap<String, String>) -> anyhow::Result<()> {
+    // What a link points to is not the repository's.
+    let Ok(kind) = std::fs::symlink_metadata(path).map(|data| data.file_type()) else { return Ok(()) };
+    if kind.is_file() {
+        let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
+        if found.len() >= FILES_MAX {
+            bail!("{} has more than {FILES_MAX} files of configuration", root.display());
+        }
+        found.insert(name, text(path)?);
+    } else if kind.is_dir() && depth < DEPTH_MAX {
+        let entries = std::fs::read_dir(path).with_context(|| format!("could not list {}", path.display()))?;
+        for entry in entries {
+            gather(
+                root,
+                &entry.with_context(|| format!("could not list {}", path.display()))?.path(),
+                depth + 1,
+                found,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn text(path: &Path) -> anyhow::Result<String> {
+    let bytes = std::fs::read(path).with_context(|| format!("could not read {}", path.display()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

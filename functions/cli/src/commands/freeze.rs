@@ -1,0 +1,91 @@
+//! `sluice freeze`: the jobs of a change as they would be frozen, and which definition said what.
+
+use super::folder::{self, Wanted};
+use anyhow::{Context as _, bail};
+use serde_json::json;
+use sluice_config::FreezeInput;
+use sluice_config::layout::Layout;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What is frozen.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// The repository whose files count; `None` takes the tenant as it is merged.
+    pub path: Option<PathBuf>,
+    /// A snapshot of the tenant.
+    pub tenant: Option<PathBuf>,
+    /// The project of the change.
+    pub project: Option<String>,
+    /// The branch of the change.
+    pub branch: String,
+    /// The pipeline.
+    pub pipeline: String,
+    /// Paths that the change touches; none runs everything.
+    pub files: Vec<String>,
+    /// One job; `None` shows all of them, without their attributes.
+    pub job: Option<String>,
+    /// Whether it is printed for programs.
+    pub json: bool,
+}
+
+/// Freezes and prints. The exit status is 1 where the configuration allows no jobs, with the reasons.
+///
+/// # Errors
+/// When something cannot be read, or there is no such project, pipeline or job.
+pub fn run(asked: &Asked) -> anyhow::Result<ExitCode> {
+    let (layout, project) = open(asked)?;
+    if layout.pipeline(&asked.pipeline).is_none() {
+        let known: Vec<&str> = layout.pipelines().iter().map(|pipeline| pipeline.name.as_str()).collect();
+        bail!("there is no pipeline {}; there are: {}", asked.pipeline, known.join(", "));
+    }
+    let input = FreezeInput::change(&asked.pipeline, &project, &asked.branch);
+    let input = if asked.files.is_empty() { input } else { input.touching(&asked.files) };
+    let (result, mut trace) = layout.freeze_with_trace(&input);
+    if let Some(job) = &asked.job {
+        trace.retain(|one| one.job == *job);
+        if trace.is_empty() {
+            bail!("{project} does not list a job {job} in {} for the branch {}", asked.pipeline, asked.branch);
+        }
+    }
+    let is_asked = |name: &str| asked.job.as_ref().is_none_or(|job| job == name);
+    let (jobs, errors) = match result {
+        Ok(graph) => (graph.jobs.into_iter().filter(|job| is_asked(job.name.as_str())).collect(), Vec::new()),
+        Err(errors) => (Vec::new(), errors),
+    };
+    if asked.json {
+        println!("{:#}", json!({"jobs": jobs, "trace": trace, "errors": errors}));
+    } else {
+        for one in &trace {
+            println!("{one}");
+        }
+        for job in jobs.iter().filter(|_| asked.job.is_some()) {
+            println!("{}", serde_json::to_string_pretty(job)?);
+        }
+        for error in &errors {
+            eprintln!("{}", error.render(None));
+        }
+    }
+    Ok(if errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn open(asked: &Asked) -> anyhow::Result<(Layout, sluice_model::ProjectName)> {
+    match (&asked.path, &asked.tenant) {
+        (None, Some(tenant)) => {
+            let layout = folder::snapshot(tenant)?;
+            let name = asked.project.as_deref().context("say which project with --project")?;
+            let project = layout.project(name).with_context(|| format!("the tenant has no project {name}"))?;
+            let project = project.name.clone();
+            Ok((layout, project))
+        }
+        (path, tenant) => {
+            let opened = folder::open(&Wanted {
+                path: path.clone().unwrap_or_else(|| PathBuf::from(".")),
+                tenant: tenant.clone(),
+                project: asked.project.clone(),
+                branch: asked.branch.clone(),
+            })?;
+            Ok((opened.layout, opened.project))
+        }
+    }
+}
