@@ -37,6 +37,7 @@ impl Lagging {
         &self,
         database: &Database,
         lag: Duration,
+        table: &str,
         read: impl FnOnce(&Database) -> Result<T, Problem>,
     ) -> Result<T, Problem> {
         if lag.is_zero() {
@@ -44,8 +45,19 @@ impl Lagging {
         }
         let mut copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
         let copy = ensure(&mut copy, database)?;
+        copy.know(database, table)?;
         copy.catch_up(Instant::now());
         read(&copy.tables)
+    }
+
+    /// Forgets a table that is deleted: one that is made later under its name begins empty.
+    pub fn forget(&self, table: &str) {
+        let mut copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(copy) = copy.as_mut() {
+            copy.waiting.retain(|(_, change)| change.table != table);
+            // One that the copy never knew is forgotten already.
+            let _ = super::run(&json!({"TableName": table}), |r| copy.tables.delete_table(r));
+        }
     }
 
     /// Runs a write and, while a lag is set, notes what it wrote for the copy to follow.
@@ -73,6 +85,7 @@ impl Lagging {
         let result = write()?;
         let due = Instant::now() + lag;
         for written in touched {
+            copy.know(database, &written.table)?;
             let key = key_of(database, &written)?;
             let item = read_item(database, &written.table, &key)?;
             copy.waiting.push_back((due, Change { table: written.table, key, item }));
@@ -90,6 +103,16 @@ fn ensure<'a>(copy: &'a mut Option<Copy>, database: &Database) -> Result<&'a mut
 }
 
 impl Copy {
+    /// Makes a table that was made after the copy. It is empty: what is written to it comes here like all else, later.
+    fn know(&mut self, database: &Database, table: &str) -> Result<(), Problem> {
+        if describe(&self.tables, table).is_ok() {
+            return Ok(());
+        }
+        // A table that is nowhere is for the request itself to complain about.
+        let Ok(description) = describe(database, table) else { return Ok(()) };
+        super::run(&creation(&description), |r| self.tables.create_table(r)).map(|_| ())
+    }
+
     fn catch_up(&mut self, now: Instant) {
         while self.waiting.front().is_some_and(|(due, _)| *due <= now) {
             if let Some((_, change)) = self.waiting.pop_front() {

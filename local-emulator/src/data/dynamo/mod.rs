@@ -127,15 +127,19 @@ impl Dynamo {
             })?;
         }
         if request.reads_index() {
-            self.lagging.read_index(&self.database, self.faults.index_lag(), |database| {
+            let table = request.table().to_owned();
+            self.lagging.read_index(&self.database, self.faults.index_lag(), &table, |database| {
                 self.run(database, operation, members.clone(), usage)
             })
         } else {
-            let touched = request.writes();
+            let (touched, table) = (request.writes(), request.table().to_owned());
             let asked = members.insert("ReturnConsumedCapacity".to_owned(), json!("INDEXES"));
             let result = self.lagging.write(&self.database, self.faults.index_lag(), touched, || {
                 self.dispatch(&self.database, operation, &Value::Object(members.clone()))
             });
+            if operation == "DeleteTable" && result.is_ok() {
+                self.lagging.forget(&table);
+            }
             settle(result, asked, usage, operation, &members)
         }
     }

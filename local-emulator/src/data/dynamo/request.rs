@@ -68,6 +68,11 @@ impl Request<'_> {
         matches!(self.operation, "Query" | "Scan") && !self.text("IndexName").is_empty()
     }
 
+    /// Returns the table that the request names; empty where it names none or several.
+    pub fn table(&self) -> &str {
+        table_name(self.text("TableName"))
+    }
+
     /// Returns the items that the request writes.
     pub fn writes(&self) -> Vec<Touched> {
         let one = |holder: &Value, member: &str| {

@@ -2,10 +2,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_sdk_s3::primitives::ByteStream;
+use tokio::sync::Semaphore;
 
 use super::*;
 
@@ -36,8 +36,22 @@ fn spawn(directory: &std::path::Path) -> (Child, String) {
     (child, format!("http://{address}"))
 }
 
-/// Writes to all three services until the server is gone; returns how many of each were acknowledged.
-async fn write_until_killed(clients: &Clients, url: &str, round: usize) -> [usize; 3] {
+/// A permit for each acknowledged write.
+struct Told {
+    items: Semaphore,
+    objects: Semaphore,
+    messages: Semaphore,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self { items: Semaphore::new(0), objects: Semaphore::new(0), messages: Semaphore::new(0) }
+    }
+}
+
+/// Writes to all three services until the server is gone; returns how many of each were acknowledged. Each acknowledged
+/// write is told on `told`.
+async fn write_until_killed(clients: &Clients, url: &str, round: usize, told: &Told) -> [usize; 3] {
     let items = async {
         let mut count = 0;
         loop {
@@ -47,6 +61,7 @@ async fn write_until_killed(clients: &Clients, url: &str, round: usize) -> [usiz
                 return count;
             }
             count += 1;
+            told.items.add_permits(1);
         }
     };
     let objects = async {
@@ -58,6 +73,7 @@ async fn write_until_killed(clients: &Clients, url: &str, round: usize) -> [usiz
                 return count;
             }
             count += 1;
+            told.objects.add_permits(1);
         }
     };
     let messages = async {
@@ -69,6 +85,7 @@ async fn write_until_killed(clients: &Clients, url: &str, round: usize) -> [usiz
                 return count;
             }
             count += 1;
+            told.messages.add_permits(1);
         }
     };
     let (items, objects, messages) = futures::join!(items, objects, messages);
@@ -90,13 +107,17 @@ async fn what_was_acknowledged_outlives_kill_9() {
         let (mut child, endpoint) = spawn(directory.path());
         let clients = Clients::new(KEY, SECRET, &endpoint, None);
         let url = format!("{endpoint}/{DEFAULT_ACCOUNT}/q.fifo");
+        let told = Told::default();
         let killed = async {
-            // The moment is arbitrary on purpose; nothing waits for it to be a certain one.
-            tokio::time::sleep(Duration::from_millis(300 + 130 * round as u64)).await;
+            // Another number each time: then others are on their way, nobody chose which.
+            let each = u32::try_from(5 + 7 * round).unwrap();
+            for service in [&told.items, &told.objects, &told.messages] {
+                let _ = service.acquire_many(each).await.unwrap();
+            }
             child.kill().unwrap();
             child.wait().unwrap();
         };
-        let (written, ()) = futures::join!(write_until_killed(&clients, &url, round), killed);
+        let (written, ()) = futures::join!(write_until_killed(&clients, &url, round, &told), killed);
         assert!(written.iter().all(|count| *count > 0), "round {round}: {written:?}");
         acknowledged.push(written);
     }

@@ -190,6 +190,32 @@ async fn conflicts_and_throttling_come_on_request_in_the_sdks_own_types() {
     assert!(there.item().is_some(), "it was done although nobody was told");
 }
 
+/// A table made while indexes lag has an index that lags too, and one made in the place of a deleted one begins empty.
+#[tokio::test]
+async fn tables_made_while_indexes_lag_have_lagging_indexes_too() {
+    let lab = lab();
+    let dynamo = lab.clients().dynamo;
+    let due = || item("a", &[("due_shard", s("0")), ("due_at", AttributeValue::N("1".into()))]);
+    let count = |table: &'static str| {
+        let query = dynamo.query().table_name(table).index_name("due").key_condition_expression("due_shard = :s");
+        let query = query.expression_attribute_values(":s", s("0"));
+        async move { query.send().await.unwrap().count() }
+    };
+    let put = |table: &'static str| dynamo.put_item().table_name(table).set_item(Some(due())).send();
+    create_records(&dynamo).await;
+    put("records").await.unwrap();
+    lab.front.faults().set_index_lag(Duration::from_secs(3600));
+    assert_eq!(count("records").await, 1);
+    create_table(&dynamo, "later").await;
+    put("later").await.unwrap();
+    assert_eq!(count("later").await, 0, "it is there and lags");
+    dynamo.delete_table().table_name("records").send().await.unwrap();
+    create_records(&dynamo).await;
+    assert_eq!(count("records").await, 0, "nothing of the old table is shown");
+    lab.front.faults().set_index_lag(Duration::ZERO);
+    assert_eq!((count("later").await, count("records").await), (1, 0));
+}
+
 #[tokio::test]
 async fn an_index_lags_while_a_lag_is_set_and_the_table_does_not() {
     let lab = lab();

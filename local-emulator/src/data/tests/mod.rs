@@ -102,6 +102,11 @@ fn plain(method: &str, uri: &str) -> http::Request<Bytes> {
 
 /// Makes the table `records` with its `due` index, as the template has it.
 async fn create_records(dynamo: &aws_sdk_dynamodb::Client) {
+    create_table(dynamo, "records").await;
+}
+
+/// Makes a table like `records` under another name.
+async fn create_table(dynamo: &aws_sdk_dynamodb::Client, name: &str) {
     let attribute =
         |name: &str, kind| AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build().unwrap();
     let key = |name: &str, kind| KeySchemaElement::builder().attribute_name(name).key_type(kind).build().unwrap();
@@ -114,7 +119,7 @@ async fn create_records(dynamo: &aws_sdk_dynamodb::Client) {
         .unwrap();
     dynamo
         .create_table()
-        .table_name("records")
+        .table_name(name)
         .billing_mode(BillingMode::PayPerRequest)
         .attribute_definitions(attribute("pk", ScalarAttributeType::S))
         .attribute_definitions(attribute("sk", ScalarAttributeType::S))
