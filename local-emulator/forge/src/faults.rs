@@ -1,9 +1,11 @@
 //! Faults to be switched on, one by one, for whoever wants to see what a gate does when its forge misbehaves.
 
+use serde::Deserialize;
 use std::sync::{Mutex, PoisonError};
 
 /// What goes wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Fault {
     /// A merge is refused (405), as by a rule of the branch.
     RefuseMerge,

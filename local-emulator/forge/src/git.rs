@@ -220,6 +220,16 @@ impl Git {
         Ok(output.status.success().then_some(output.stdout))
     }
 
+    /// Returns the id of a file's content at a revision.
+    pub async fn blob(&self, revision: &str, path: &str) -> Result<Option<String>, GitError> {
+        if revision.starts_with('-') {
+            return Ok(None);
+        }
+        let output =
+            self.output(&["rev-parse", "--verify", "--quiet", &format!("{revision}:{path}")], &[], b"").await?;
+        Ok(output.status.success().then(|| text(&output.stdout)))
+    }
+
     /// Returns (kind, id, name) of the entries of a folder at a revision.
     pub async fn folder(&self, revision: &str, path: &str) -> Result<Vec<(String, String, String)>, GitError> {
         let output = self.output(&["ls-tree", "-z", &format!("{revision}:{path}")], &[], b"").await?;

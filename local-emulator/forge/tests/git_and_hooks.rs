@@ -3,7 +3,7 @@
 
 mod support;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice_local_forge::{Aim, Edit, Fault, Forge, PullState, Times};
 use support::{Ear, Http, REPOSITORY, git, options, start, start_heard};
 
@@ -141,6 +141,18 @@ async fn the_api_answers_like_github() {
     assert_eq!(commits[0]["sha"], pull["head"]["sha"]);
     let (_, _, contents) = http.get("/repos/org/one/contents/a.txt?ref=topic").await;
     assert_eq!(contents["content"], "YQ==");
+    let put = |body: Value| http.send("PUT", "/repos/org/one/contents/b.txt", body);
+    let new = json!({"message": "More", "branch": "topic", "content": "Yg==\n"});
+    let (status, _, made) = put(new.clone()).await;
+    assert_eq!((status, &made["content"]["path"]), (201, &json!("b.txt")));
+    assert_eq!(put(new.clone()).await.0, 422, "what exists is replaced only by who names it");
+    let mut again = json!({"message": "Again", "branch": "topic", "content": "Yw==", "sha": "0".repeat(40)});
+    assert_eq!(put(again.clone()).await.0, 409);
+    again["sha"] = made["content"]["sha"].clone();
+    assert_eq!(put(again).await.0, 200);
+    assert_eq!(forge.file(REPOSITORY, "topic", "b.txt").await.unwrap().as_deref(), Some("c"));
+    assert_eq!(put(json!({"message": "x", "branch": "nowhere", "content": ""})).await.0, 404);
+    let (_, _, pull) = http.get("/repos/org/one/pulls/1").await;
     assert_eq!(http.send("PUT", "/repos/org/one/pulls/1/merge", json!({"sha": "0".repeat(40)})).await.0, 409);
     for n in 0..65 {
         forge.comment(REPOSITORY, 1, &format!("{n}"), "bob").unwrap();
@@ -165,6 +177,44 @@ async fn the_api_answers_like_github() {
     let page = reqwest::Client::builder().no_proxy().build().unwrap();
     let page = page.get(format!("{}/org/one/pull/1", forge.web_url())).send().await.unwrap().text().await.unwrap();
     assert!(page.contains("merged as") && page.contains("Write"), "{page}");
+}
+
+/// Whoever runs the forge as a program switches its faults on by HTTP, if they may write.
+#[tokio::test]
+async fn faults_are_switched_on_and_off_over_http() {
+    let (forge, _folder) = start().await;
+    let http = Http::of(&forge, "ann-token");
+    let wanted = json!({"fault": {"kind": "server-error", "status": 502}, "times": 1});
+    assert_eq!(Http::of(&forge, "guest-token").send("POST", "/faults/org/one", wanted.clone()).await.0, 403);
+    assert_eq!(http.get("/repos/org/one").await.0, 200);
+    assert_eq!(http.send("POST", "/faults/org/one", wanted).await.0, 204);
+    assert_eq!(http.get("/repos/org/one").await.0, 502);
+    assert_eq!(http.get("/repos/org/one").await.0, 200, "once was wanted");
+    let gone = json!({"fault": {"kind": "repository-gone"}, "path": "/pulls"});
+    assert_eq!(http.send("POST", "/faults/org/one", gone).await.0, 204);
+    assert_eq!((http.get("/repos/org/one").await.0, http.get("/repos/org/one/pulls").await.0), (200, 404));
+    assert_eq!(http.send("DELETE", "/faults/org/one", json!({})).await.0, 204);
+    assert_eq!(http.get("/repos/org/one/pulls").await.0, 200);
+    assert_eq!(http.send("POST", "/faults/org/one", json!({"fault": {"kind": "earthquake"}})).await.0, 422);
+}
+
+/// A repository that was taken away is not found, by API and by git, and is itself again when it is back.
+#[tokio::test]
+async fn a_repository_without_its_folder_counts_as_deleted() {
+    let (forge, folder) = start().await;
+    let http = Http::of(&forge, "ann-token");
+    let root = options(folder.path(), None).root.join("git");
+    std::fs::rename(root.join("org/one.git"), root.join("away")).unwrap();
+    assert_eq!(http.get("/repos/org/one").await.0, 404);
+    assert_eq!(http.get("/repos/org/one/pulls").await.0, 404);
+    git(folder.path(), &["clone", "-q", &forge.clone_url(REPOSITORY), "work"]).await.unwrap_err();
+    assert_eq!(http.get("/user").await.0, 200);
+    forge.stop().await;
+    let forge = Forge::start(options(folder.path(), None)).await.unwrap();
+    let http = Http::of(&forge, "ann-token");
+    assert_eq!(http.get("/repos/org/one").await.0, 404, "also after a new start");
+    std::fs::rename(root.join("away"), root.join("org/one.git")).unwrap();
+    assert_eq!(http.get("/repos/org/one").await.0, 200);
 }
 
 /// What happened while the forge was not looking is seen at its start.

@@ -86,10 +86,13 @@ pub(super) async fn rate_limit(State(engine): State<Arc<Engine>>) -> Answer {
     ok(json!({"resources": {"core": core}, "rate": core}))
 }
 
-/// Does the wrong that was asked for, if it concerns this request.
+/// Does the wrong that was asked for, if it concerns this request. A repository whose folder was taken away is not found.
 pub(super) async fn misbehave(State(engine): State<Arc<Engine>>, request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let Some(repository) = repository_of(&path) else { return next.run(request).await };
+    if engine.is_gone(&repository) {
+        return ApiError::not_found().into_response();
+    }
     let in_passing =
         |fault: &Fault| !matches!(fault, Fault::RefuseMerge | Fault::MergeSomethingElse | Fault::HugeBodies { .. });
     let mut loses_answer = false;

@@ -1,6 +1,7 @@
-//! GitHub's REST API under `/api/v3`, beside git over HTTP and the pages.
+//! GitHub's REST API under `/api/v3`, beside git over HTTP and the pages; and, not GitHub's, faults to be switched on.
 
 mod answer;
+mod faults;
 mod guard;
 mod hooks;
 mod pulls;
@@ -28,7 +29,7 @@ pub(crate) fn router(engine: Arc<Engine>) -> Router {
         .route("/git/refs", post(repositories::create_ref))
         .route("/git/refs/{*name}", axum::routing::patch(repositories::update_ref).delete(repositories::delete_ref))
         .route("/git/commits/{sha}", get(repositories::git_commit))
-        .route("/contents/{*path}", get(repositories::contents))
+        .route("/contents/{*path}", get(repositories::contents).put(repositories::write))
         .route("/collaborators/{login}/permission", get(repositories::permission))
         .route("/commits/{sha}/status", get(reports::combined_status))
         .route("/commits/{sha}/statuses", get(reports::statuses))
@@ -58,6 +59,7 @@ pub(crate) fn router(engine: Arc<Engine>) -> Router {
         .route("/user", get(repositories::own_user))
         .route("/users/{login}", get(repositories::user))
         .route("/rate_limit", get(guard::rate_limit))
+        .route("/faults/{owner}/{name}", post(faults::set).delete(faults::clear))
         .route("/repos/{owner}/{name}", get(repositories::repository))
         .nest("/repos/{owner}/{name}", repository)
         .fallback(answer::no_such_path)

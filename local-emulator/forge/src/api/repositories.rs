@@ -146,8 +146,10 @@ pub(super) async fn contents(
     if let Some(bytes) = git.file(&revision, &path).await? {
         let content = base64::engine::general_purpose::STANDARD.encode(&bytes);
         let short = path.rsplit('/').next().unwrap_or(&path);
+        let sha = git.blob(&revision, &path).await?;
         return ok(json!({
-            "type": "file", "name": short, "path": path, "size": bytes.len(), "encoding": "base64", "content": content,
+            "type": "file", "name": short, "path": path, "sha": sha, "size": bytes.len(), "encoding": "base64",
+            "content": content,
         }));
     }
     let entries = git.folder(&revision, path.trim_end_matches('/')).await?;
@@ -159,6 +161,53 @@ pub(super) async fn contents(
         json!({"type": kind, "name": name, "path": format!("{}/{name}", path.trim_end_matches('/')), "sha": sha})
     };
     ok(entries.into_iter().map(shape).collect())
+}
+
+/// What a file is to hold, as GitHub's "create or update file contents" takes it.
+#[derive(Deserialize)]
+pub(super) struct NewContent {
+    message: String,
+    content: String,
+    sha: Option<String>,
+    branch: Option<String>,
+}
+
+/// Writes one file as a commit on a branch that exists. A file that exists is replaced only by who names what it holds.
+pub(super) async fn write(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name, path)): Path<(String, String, String)>,
+    Json(new): Json<NewContent>,
+) -> Answer {
+    let by = caller.writer()?;
+    let full_name = format!("{owner}/{name}");
+    let branch = new.branch.unwrap_or(engine.repository(&full_name)?.default_branch);
+    let git = engine.git(&full_name);
+    let at = format!("refs/heads/{branch}");
+    if git.resolve(&at).await?.is_none() {
+        return Err(ApiError::refused(404, format!("Branch {branch} not found")));
+    }
+    let held = git.blob(&at, &path).await?;
+    match (&held, &new.sha) {
+        (Some(_), None) => return Err(ApiError::invalid("Invalid request.\n\n\"sha\" wasn't supplied.")),
+        (Some(held), Some(named)) if held != named => {
+            return Err(ApiError::refused(409, format!("{path} does not match {named}")));
+        }
+        _ => {}
+    }
+    // People send it in lines.
+    let content: String = new.content.split_whitespace().collect();
+    let bytes = base64::engine::general_purpose::STANDARD.decode(content);
+    let text = bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let text = text.ok_or_else(|| ApiError::invalid("content is not valid Base64 of a text"))?;
+    let edit = crate::git::Edit::write(path.as_str(), text);
+    let sha = engine.commit(&full_name, &branch, &new.message, &[edit], by).await?;
+    let commit = find_commit(&engine, &full_name, &sha).await?;
+    let shape = json!({
+        "content": {"path": path, "sha": git.blob(&sha, &path).await?},
+        "commit": shapes::git_commit(&commit),
+    });
+    if held.is_some() { ok(shape) } else { created(shape) }
 }
 
 pub(super) async fn permission(

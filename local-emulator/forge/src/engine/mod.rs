@@ -101,6 +101,11 @@ impl Engine {
         self.root.join("git")
     }
 
+    /// Returns whether a known repository has lost its folder. Until that is back it counts as deleted.
+    pub fn is_gone(&self, full_name: &str) -> bool {
+        self.repository(full_name).is_ok() && !self.git_root().join(format!("{full_name}.git")).is_dir()
+    }
+
     /// Waits for the repository and keeps it.
     pub async fn hold(&self, full_name: &str) -> Held {
         let lock = {
@@ -122,6 +127,10 @@ impl Engine {
     pub async fn recover(&self) -> Result<(), ApiError> {
         let repositories: Vec<Repository> = self.store.within(|access| access.list(""))?;
         for repository in repositories {
+            if self.is_gone(&repository.full_name) {
+                tracing::warn!(repository = repository.full_name, "its folder is gone: it is answered as not found");
+                continue;
+            }
             let held = self.hold(&repository.full_name).await;
             self.observe(&held, "ghost").await?;
         }

@@ -1,0 +1,45 @@
+//! Faults over HTTP, for whoever runs the forge as a program: none of GitHub's paths.
+
+use super::answer::Answer;
+use super::guard::Caller;
+use crate::engine::Engine;
+use crate::{Aim, Fault, Times};
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::{Extension, Json};
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// A fault to switch on: `{"fault": {"kind": "huge-bodies", "bytes": 25000000}, "times": 2}`.
+#[derive(Deserialize)]
+pub(super) struct Wanted {
+    fault: Fault,
+    /// Only requests whose path contains this; without it all of them.
+    path: Option<String>,
+    /// How often; without it until faults are cleared.
+    times: Option<u32>,
+}
+
+pub(super) async fn set(
+    State(engine): State<Arc<Engine>>,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name)): Path<(String, String)>,
+    Json(wanted): Json<Wanted>,
+) -> Answer {
+    caller.writer()?;
+    let aim = wanted.path.map_or(Aim::Everything, Aim::Path);
+    let times = wanted.times.map_or(Times::UntilCleared, Times::Next);
+    engine.faults.set(&format!("{owner}/{name}"), wanted.fault, aim, times);
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+pub(super) async fn clear(
+    State(engine): State<Arc<Engine>>,
+    Extension(caller): Extension<Caller>,
+    Path((owner, name)): Path<(String, String)>,
+) -> Answer {
+    caller.writer()?;
+    engine.faults.clear(&format!("{owner}/{name}"));
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
