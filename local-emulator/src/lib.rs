@@ -5,6 +5,7 @@ pub mod data;
 pub mod ec2;
 pub mod http;
 pub mod lambda;
+pub mod life;
 pub mod machine;
 pub mod policy;
 pub mod sources;

@@ -216,6 +216,13 @@ async fn refusals_are_told_apart() {
     let images =
         world.driver.images(&ImageFilter { names: vec!["debian-*".into()], ..ImageFilter::default() }).await.unwrap();
     assert_eq!(images[0].id, "ami-debian12");
+    world.driver.terminate(std::slice::from_ref(&silent.id)).await.unwrap();
+    world.until(&silent.id, InstanceState::Terminated).await;
+    let mute = LaunchSpec { image_id: "ami-silent".into(), ..world.spec("d") };
+    let mute = world.driver.launch(&mute).await.unwrap();
+    let mute = world.until(&mute.id, InstanceState::Running).await;
+    let target = Target { address: mute.private_ip.unwrap(), port: 22 };
+    assert!(ssh::scan(&target, Duration::from_secs(5)).await.is_err(), "an image whose machines never answer");
     world.end().await;
 }
 

@@ -150,7 +150,7 @@ struct Looking {
 impl Function {
     /// Makes a function. Nothing is called before its first event.
     pub fn new(name: Name, place: Place) -> Self {
-        let timer = Timer::new(place.ports.clone(), sluice_timer::ASK_MINUTES);
+        let timer = Timer::new(place.ports.clone(), place.ask_minutes);
         Self {
             name,
             timer,
@@ -247,7 +247,7 @@ impl Function {
             Name::Merger => Arc::new(Merger::new(ports(), self.repos(connections, generation).await?)),
             Name::Tenant => Arc::new(Tenants::new(ports(), self.repos(connections, generation).await?)),
             Name::Launcher => self.launcher(connections).await?,
-            Name::Timer => Arc::new(Timer::new(ports(), sluice_timer::ASK_MINUTES)),
+            Name::Timer => Arc::new(Timer::new(ports(), place.ask_minutes)),
             Name::Images => Arc::new(Images::new(ports())),
             Name::Webhook | Name::Api => return Err(Failure::setup("this function has no queue")),
         })

@@ -1,9 +1,10 @@
 //! `sluice`: what people type.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sluice_cli::commands::{check, connection, executor, folder, freeze, secret, show, tenant, up};
+use sluice_cli::commands::{check, connection, executor, folder, freeze, quarantine, secret, show, tenant, up};
 use sluice_cli::demo;
 use sluice_cli::local::Endpoint;
+use sluice_emulator::data::{Death, DeathError};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -46,6 +47,14 @@ enum Command {
     /// Encrypts values for a project's jobs, and shows its public key; makes its key pair when there is none.
     #[command(subcommand)]
     Secret(SecretCommand),
+    /// Shows what was set aside because nobody could read it: deliveries that are signed and malformed, broken messages.
+    Quarantine {
+        #[command(flatten)]
+        data: Data,
+        /// Shows the texts, too.
+        #[arg(long)]
+        text: bool,
+    },
     /// Runs an executor against the services that the environment names (`SLUICE_TABLE`, …), as in its container.
     Executor(ExecutorArguments),
 }
@@ -144,6 +153,18 @@ struct UpArguments {
     /// Seconds between two sweeps. [default: as the template says, 60]
     #[arg(long, value_name = "SECONDS")]
     tick: Option<u64>,
+    /// Minutes between two questions to the forge about open changes. [default: as the template says, 10]
+    #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=60))]
+    ask: Option<u64>,
+    /// Kills somebody at a chosen call, to see that nothing is lost by it.
+    ///
+    /// `machine|caller|executor before|after CALLER:OPERATION[:TEXT] [COUNT]`, several with `;` between, one after the
+    /// other: who dies like with `kill -9` (this process; the calling function's processes; the executor's), on which
+    /// side of the call of that function, operation (`*`, or several with `|`) and texts in it (several with `+`), at
+    /// which of those that fit. Example: `caller after launcher:RunInstances`. Functions and executors can be killed
+    /// with --processes; what died is started again by itself, but for this process.
+    #[arg(long, env = "SLUICE_KILL", value_name = "DEATHS", value_parser = read_deaths, verbatim_doc_comment)]
+    kill: Option<Deaths>,
     /// Starts no forge and no sample repositories; connect your own with `sluice connection add`.
     #[arg(long)]
     no_forge: bool,
@@ -156,6 +177,14 @@ struct UpArguments {
     /// Shows every line of the log on the terminal.
     #[arg(long, short)]
     verbose: bool,
+}
+
+/// A whole sequence is one argument.
+#[derive(Clone)]
+struct Deaths(Vec<Death>);
+
+fn read_deaths(text: &str) -> Result<Deaths, DeathError> {
+    sluice_emulator::data::read_deaths(text).map(Deaths)
 }
 
 #[derive(Args)]
@@ -394,6 +423,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             SecretCommand::Encrypt { data, project, value } => secret::encrypt(data.data, &project, &value).await?,
             SecretCommand::Key { data, project } => secret::show(data.data, &project).await?,
         },
+        Command::Quarantine { data, text } => quarantine::list(data.data, text).await?,
         Command::Executor(ExecutorArguments { state, slots, logs, with_parent }) => {
             let lives = if with_parent { executor::Lives::WithItsParent } else { executor::Lives::Alone };
             executor::run(state, slots, logs, lives).await?;
@@ -439,6 +469,8 @@ impl From<UpArguments> for up::Wanted {
             forge: !arguments.no_forge,
             slots: arguments.slots,
             template: arguments.template,
+            ask_minutes: arguments.ask,
+            deaths: arguments.kill.map(|deaths| deaths.0).unwrap_or_default(),
             verbose: arguments.verbose,
         }
     }

@@ -12,6 +12,8 @@ use url::Url;
 
 /// The variable with the address of the pages, ending in `/`.
 pub const WEB_VARIABLE: &str = "SLUICE_WEB";
+/// The variable with the minutes between two questions to a forge about a project's open changes.
+const ASK_VARIABLE: &str = "SLUICE_ASK_MINUTES";
 
 /// Everything a function is given.
 #[derive(Clone)]
@@ -26,6 +28,8 @@ pub struct Place {
     pub endpoint: Option<Url>,
     /// Where people find the pages, ending in `/`; `None` when nothing says.
     pub web_root: Option<String>,
+    /// Minutes between two questions to a forge about a project's open changes.
+    pub ask_minutes: u64,
     /// The URLs of the queues, for telling which one a message came from.
     pub queue_urls: BTreeMap<sluice_model::poke::Queue, String>,
     /// A directory that may be empty at every start.
@@ -43,6 +47,14 @@ pub enum PlaceError {
         "could not find AWS credentials: give the function a role, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     )]
     Credentials,
+    /// The minutes between two questions are none.
+    #[error(
+        "could not use {text:?} as the minutes between two questions to a forge: set SLUICE_ASK_MINUTES to a number from 1 to 60"
+    )]
+    AskMinutes {
+        /// What was given.
+        text: String,
+    },
     /// The endpoint is not an address.
     #[error("could not use the endpoint {endpoint}: it is not a URL; correct AWS_ENDPOINT_URL")]
     Endpoint {
@@ -60,8 +72,8 @@ impl Place {
         let settings = AwsSettings::from_environment()?;
         let sdk_config = aws_config::load_defaults(BehaviorVersion::latest()).await;
         let endpoint = std::env::var("AWS_ENDPOINT_URL").ok().filter(|text| !text.is_empty());
-        let web_root = std::env::var(WEB_VARIABLE).ok();
-        Self::with(&sdk_config, settings, endpoint.as_deref(), web_root, cache).await
+        let place = Self::with(&sdk_config, settings, endpoint.as_deref(), cache).await?;
+        place.told(|name| std::env::var(name).ok())
     }
 
     /// Returns the place of a function that runs inside this program beside the emulator.
@@ -83,15 +95,14 @@ impl Place {
         cache: PathBuf,
     ) -> Result<Self, PlaceError> {
         let settings = AwsSettings::from_variables(|name| environment.get(name).cloned())?;
-        let web_root = environment.get(WEB_VARIABLE).cloned();
-        Self::with(sdk_config, settings, Some(endpoint), web_root, cache).await
+        let place = Self::with(sdk_config, settings, Some(endpoint), cache).await?;
+        place.told(|name| environment.get(name).cloned())
     }
 
     async fn with(
         sdk_config: &SdkConfig,
         settings: AwsSettings,
         endpoint: Option<&str>,
-        web_root: Option<String>,
         cache: PathBuf,
     ) -> Result<Self, PlaceError> {
         let credentials = sdk_config.credentials_provider().ok_or(PlaceError::Credentials)?;
@@ -102,9 +113,21 @@ impl Place {
             credentials,
             region: sdk_config.region().map_or_else(|| "us-east-1".to_owned(), ToString::to_string),
             endpoint: endpoint.map(parse).transpose()?,
-            web_root: web_root.filter(|text| !text.is_empty()),
+            web_root: None,
+            ask_minutes: sluice_timer::ASK_MINUTES,
             cache,
         })
+    }
+
+    /// Takes what only the environment's own variables say.
+    fn told(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Self, PlaceError> {
+        let said = |name: &str| variable(name).filter(|text| !text.is_empty());
+        self.web_root = said(WEB_VARIABLE);
+        if let Some(text) = said(ASK_VARIABLE) {
+            let minutes = text.parse().ok().filter(|minutes| (1..=60).contains(minutes));
+            self.ask_minutes = minutes.ok_or(PlaceError::AskMinutes { text })?;
+        }
+        Ok(self)
     }
 }
 

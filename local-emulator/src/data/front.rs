@@ -10,6 +10,7 @@ use http::{Request, Response};
 
 use super::account::Account;
 use super::auth::{AllowAll, Authorizer, Caller, KeyRing, Principal};
+use super::deaths::{Death, Deaths, Moment};
 use super::dynamo::{self, Dynamo};
 use super::faults::{Failure, Faults};
 use super::kms::{self, Kms};
@@ -31,6 +32,8 @@ pub struct Options {
     pub seed: u64,
     /// How many of 1000 messages of standard queues are delivered twice.
     pub twice_per_mille: u16,
+    /// Who is killed at which calls, one after the other.
+    pub deaths: Vec<Death>,
 }
 
 /// A service that somebody else adds, reached through the same door: signatures are verified, faults applied and calls
@@ -54,6 +57,7 @@ pub struct Front {
     authorizer: Arc<RwLock<Arc<dyn Authorizer>>>,
     meter: Meter,
     faults: Arc<Faults>,
+    deaths: Deaths,
     dynamo: Arc<Dynamo>,
     s3: S3,
     sqs: Arc<Sqs>,
@@ -68,7 +72,7 @@ impl Front {
     /// # Errors
     /// [`StoreError`] when the directory cannot be used.
     pub fn open(directory: &Path, options: Options) -> Result<Arc<Self>, StoreError> {
-        let Options { account, durability, seed, twice_per_mille } = options;
+        let Options { account, durability, seed, twice_per_mille, deaths } = options;
         let keys = Arc::new(KeyRing::default());
         let everything: Arc<dyn Authorizer> = Arc::new(AllowAll);
         let authorizer = Arc::new(RwLock::new(everything));
@@ -86,6 +90,7 @@ impl Front {
             authorizer,
             meter: Meter::default(),
             faults,
+            deaths: Deaths::new(deaths),
             dynamo: Arc::new(dynamo),
             s3,
             sqs: Arc::new(sqs),
@@ -110,6 +115,12 @@ impl Front {
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.faults
+    }
+
+    /// Returns who is still to die, and how.
+    #[must_use]
+    pub fn deaths(&self) -> &Deaths {
+        &self.deaths
     }
 
     /// Returns the tables.
@@ -162,8 +173,12 @@ impl Front {
         if !struck.wait.is_zero() {
             tokio::time::sleep(struck.wait).await;
         }
+        if self.deaths.strike(Moment::Before, &principal, &operation, &request) {
+            return injected(&service, &operation, &Failure::ConnectionLost, b"");
+        }
         let bytes_in = request.body().len() as u64;
         let body = request.body().clone();
+        let asked = again(&request);
         let (response, usage) = match &struck.before {
             Some(failure) => (injected(&service, &operation, failure, &body), Some(Usage::default())),
             None => self.answer(&service, &operation, request).await,
@@ -180,6 +195,9 @@ impl Front {
                 bytes_out,
                 usage,
             });
+        }
+        if response.status().is_success() && self.deaths.strike(Moment::After, &principal, &operation, &asked) {
+            return injected(&service, &operation, &Failure::ConnectionLost, b"");
         }
         match &struck.after {
             Some(failure) if response.status().is_success() => injected(&service, &operation, failure, &body),
@@ -253,6 +271,13 @@ impl Front {
         };
         (response, Some(usage))
     }
+}
+
+/// Returns address and body of a request once more: the request itself goes to its service.
+fn again(request: &Request<Bytes>) -> Request<Bytes> {
+    let mut copy = Request::new(request.body().clone());
+    *copy.uri_mut() = request.uri().clone();
+    copy
 }
 
 fn current(authorizer: &RwLock<Arc<dyn Authorizer>>) -> Arc<dyn Authorizer> {

@@ -2,7 +2,7 @@
 //!
 //! [`Front`] opens them in one data directory and answers every request, whether it came over a loopback socket
 //! ([`serve`]) or from the SDK in this process ([`Connector`]). In that order a request is: read for the service and key it
-//! names, struck by [`Faults`], verified (Signature Version 4), asked of the [`Authorizer`] for every action on every
+//! names, struck by [`Faults`] and [`Deaths`], verified (Signature Version 4), asked of the [`Authorizer`] for every action on every
 //! resource, done and written to disk, counted by the [`Meter`].
 //!
 //! Killing the process at any moment loses nothing that was acknowledged; see [`Durability`] for power cuts.
@@ -10,6 +10,7 @@
 mod account;
 pub mod auth;
 mod connector;
+mod deaths;
 pub mod dynamo;
 mod faults;
 mod front;
@@ -26,6 +27,7 @@ mod wire;
 pub use account::{Account, DEFAULT_ACCOUNT, DEFAULT_REGION};
 pub use auth::{AllowAll, Authorizer, Caller, Decision, Denied, KeyRing, Principal, Secret};
 pub use connector::{Connector, ENDPOINT};
+pub use deaths::{Death, DeathError, Deaths, Kill, Moment, Victim, read_deaths};
 pub use faults::{Failure, Fault, Faults, Latency, Rule, RuleId, Struck, When};
 pub use front::{ConnectionLost, Extra, Front, Options};
 pub use meter::{Call, Count, Meter, Report, Row};

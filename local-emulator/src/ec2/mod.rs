@@ -43,18 +43,28 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns three zones, one image `ami-debian12`, 32 machines and port 22.
+    /// Returns three zones, the images `ami-debian12` and `ami-silent`, 32 machines and port 22.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         let account = crate::data::Account::default();
         Self {
             zones: ["a", "b", "c"].iter().map(|zone| format!("{}{zone}", account.region)).collect(),
             account,
             directory: directory.into(),
-            images: vec![Image {
-                id: "ami-debian12".to_owned(),
-                name: "debian-12".to_owned(),
-                created: "2026-01-01T00:00:00.000Z".to_owned(),
-            }],
+            images: vec![
+                Image {
+                    id: "ami-debian12".to_owned(),
+                    name: "debian-12".to_owned(),
+                    created: "2026-01-01T00:00:00.000Z".to_owned(),
+                    boot: Boot::Normal,
+                },
+                // For whoever wants to see what becomes of nodes that nobody can log in to.
+                Image {
+                    id: "ami-silent".to_owned(),
+                    name: "silent".to_owned(),
+                    created: "2026-01-01T00:00:00.000Z".to_owned(),
+                    boot: Boot::Never,
+                },
+            ],
             subnets: BTreeMap::new(),
             instance_limit: 32,
             ssh_port: 22,
@@ -71,6 +81,8 @@ pub struct Image {
     pub name: String,
     /// When it was made, as ISO text.
     pub created: String,
+    /// How its machines boot, unless a fault says otherwise.
+    pub boot: Boot,
 }
 
 /// How a machine is to boot.

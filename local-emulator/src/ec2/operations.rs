@@ -58,7 +58,7 @@ pub(super) fn run(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Result
             return Err(Refusal::new(500, code, "an injected refusal of a launch"));
         }
         Some(LaunchFault::Boots(boot)) => boot,
-        None => Boot::Normal,
+        None => wish.boot,
     };
     let existing = all.iter().filter(|record| record.state.exists()).count();
     let free = (ec2.inner.options.instance_limit as usize).saturating_sub(existing);
@@ -93,6 +93,7 @@ struct Wish {
     min: usize,
     max: usize,
     image: String,
+    boot: Boot,
     kind: String,
     az: String,
     user_data: Vec<u8>,
@@ -112,9 +113,9 @@ impl Wish {
             return Err(Refusal::new(400, "InvalidParameterCombination", "MinCount must not be more than MaxCount"));
         }
         let image = parameters.need("ImageId")?;
-        if !options.images.iter().any(|known| known.id == image) {
+        let Some(known) = options.images.iter().find(|known| known.id == image) else {
             return Err(Refusal::new(400, "InvalidAMIID.NotFound", format!("The image id '[{image}]' does not exist")));
-        }
+        };
         let token = parameters.get("ClientToken").map(str::to_owned);
         if token.as_ref().is_some_and(|token| token.len() > 64 || !token.is_ascii()) {
             return Err(invalid("ClientToken must be at most 64 ASCII characters"));
@@ -140,6 +141,7 @@ impl Wish {
             min,
             max,
             image: image.to_owned(),
+            boot: known.boot,
             kind: kind.to_owned(),
             az: zone(ec2, parameters)?,
             user_data: user_data.ok_or_else(malformed)?,

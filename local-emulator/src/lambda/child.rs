@@ -5,6 +5,7 @@ use super::InvokeError;
 use super::processes::ProcessSettings;
 use super::runtime_api::{Answer, Call, RuntimeApi, Told, lock};
 use crate::data::auth::Secret;
+use crate::life::Life;
 use bytes::Bytes;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -55,6 +56,7 @@ pub fn to_stderr() -> Print {
 pub(super) struct Worker {
     function: String,
     child: Child,
+    life: Arc<Life>,
     api: RuntimeApi,
 }
 
@@ -88,13 +90,19 @@ impl Worker {
             .stderr(Stdio::piped())
             .kill_on_drop(true);
         let mut child = command.spawn().map_err(|error| failed(format!("{}: {error}", settings.binary.display())))?;
+        let life = Arc::new(Life::of(child.id()).map_err(|error| failed(error.to_string()))?);
         if let Some(stdout) = child.stdout.take() {
             tokio::spawn(print_lines(stdout, function.clone(), print.clone()));
         }
         if let Some(stderr) = child.stderr.take() {
             tokio::spawn(print_lines(stderr, function.clone(), print.clone()));
         }
-        Ok(Self { function, child, api })
+        Ok(Self { function, child, life, api })
+    }
+
+    /// Returns what ends the process from elsewhere.
+    pub(super) fn life(&self) -> &Arc<Life> {
+        &self.life
     }
 
     /// Returns whether the process still runs.

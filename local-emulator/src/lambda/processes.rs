@@ -4,12 +4,13 @@
 use super::child::{Credentials, Print, Worker};
 use super::runtime_api::lock;
 use super::{Invoke, InvokeError, Limits, Slots, check_size};
+use crate::life::Life;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::Semaphore;
 
 /// Processes of one function at once on one machine. Further calls wait here; their messages stay hidden meanwhile.
@@ -53,6 +54,8 @@ struct Pool {
     /// One permit for each process that may be busy.
     room: Semaphore,
     idle: Mutex<Vec<Worker>>,
+    /// Every process that was started and may live.
+    lives: Mutex<Vec<Weak<Life>>>,
     stopped: AtomicBool,
 }
 
@@ -63,8 +66,8 @@ impl Processes {
             let slots = Slots::new(settings.limits.reserved_concurrency);
             let room = Semaphore::new(slots.limit.min(PROCESSES_MAX) as usize);
             let idle = Mutex::new(Vec::new());
-            let stopped = AtomicBool::new(false);
-            (settings.id.clone(), Arc::new(Pool { settings, print: print.clone(), slots, room, idle, stopped }))
+            let (lives, stopped) = (Mutex::default(), AtomicBool::new(false));
+            (settings.id.clone(), Arc::new(Pool { settings, print: print.clone(), slots, room, idle, lives, stopped }))
         };
         Self { pools: settings.into_iter().map(pool).collect(), next_request: AtomicU64::new(1) }
     }
@@ -78,6 +81,12 @@ impl Processes {
                 worker.kill().await;
             }
         }
+    }
+
+    /// Kills every process of a function, whatever it does. Its calls fail, and the next one starts another process.
+    pub fn kill(&self, function: &str) {
+        let Some(pool) = self.pools.get(function) else { return };
+        lock(&pool.lives).iter().filter_map(Weak::upgrade).for_each(|life| life.end());
     }
 
     /// Returns a request id in the shape of a UUID; it counts, so that logs are easy to follow.
@@ -115,7 +124,7 @@ impl Pool {
         }
         let mut worker = match self.idle_worker() {
             Some(worker) => worker,
-            None => Worker::start(&self.settings, &self.print).await?,
+            None => self.start().await?,
         };
         let outcome = worker.run(request_id, payload, self.settings.limits.timeout).await;
         let usable = matches!(outcome, Ok(_) | Err(InvokeError::Failed { .. })) && worker.lives();
@@ -125,6 +134,15 @@ impl Pool {
             worker.kill().await;
         }
         outcome
+    }
+
+    async fn start(&self) -> Result<Worker, InvokeError> {
+        let worker = Worker::start(&self.settings, &self.print).await?;
+        let mut lives = lock(&self.lives);
+        lives.retain(|life| life.strong_count() > 0);
+        lives.push(Arc::downgrade(worker.life()));
+        drop(lives);
+        Ok(worker)
     }
 
     /// Takes an idle process that still lives.

@@ -131,6 +131,22 @@ async fn a_killed_process_fails_its_call_and_the_next_call_has_another() {
     assert_ne!(machine.process().await, process);
 }
 
+/// C4: what a tried death does to a function.
+#[tokio::test]
+async fn all_processes_of_a_function_are_killed_at_once_and_the_next_call_has_another() {
+    let mut machine = machine(long(), &[]);
+    let (first, one) = machine.hang().await;
+    let (second, two) = machine.hang().await;
+    machine.functions.kill("another");
+    machine.functions.kill("one");
+    for call in [first, second] {
+        let error = call.await.unwrap().unwrap_err();
+        assert!(matches!(&error, InvokeError::Died { how, .. } if how.contains("signal: 9")), "{error}");
+    }
+    let third = machine.process().await;
+    assert!(third != one && third != two);
+}
+
 /// C4
 #[tokio::test]
 async fn a_process_killed_while_idle_fails_no_call() {

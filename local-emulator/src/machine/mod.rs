@@ -191,6 +191,12 @@ impl Machine {
             Form::Processes { binary, print } => {
                 let processes = Arc::new(Processes::new(settings(&plan, &binary, equip), &print));
                 let functions: Arc<dyn Invoke> = processes.clone();
+                let killed = Arc::downgrade(&processes);
+                data.deaths().set_caller(Arc::new(move |function| {
+                    if let Some(processes) = killed.upgrade() {
+                        processes.kill(function);
+                    }
+                }));
                 (functions, Some(processes))
             }
         };

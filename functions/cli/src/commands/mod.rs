@@ -5,6 +5,7 @@ pub mod connection;
 pub mod executor;
 pub mod folder;
 pub mod freeze;
+pub mod quarantine;
 pub mod secret;
 pub mod show;
 pub mod tenant;

@@ -5,7 +5,7 @@ use crate::local::{
     log_to,
 };
 use anyhow::{Context as _, bail};
-use sluice_emulator::data::Latency;
+use sluice_emulator::data::{Death, Latency};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -32,6 +32,10 @@ pub struct Wanted {
     pub slots: usize,
     /// Another template.
     pub template: Option<PathBuf>,
+    /// Minutes between two questions to a forge about a project's open changes.
+    pub ask_minutes: Option<u64>,
+    /// Who is killed at which calls.
+    pub deaths: Vec<Death>,
     /// Whether the terminal shows every line.
     pub verbose: bool,
 }
@@ -61,6 +65,8 @@ pub async fn run(wanted: Wanted) -> anyhow::Result<()> {
         tick_seconds: wanted.tick_seconds,
         forge: wanted.forge,
         slots: wanted.slots,
+        ask_minutes: wanted.ask_minutes,
+        deaths: wanted.deaths,
     };
     let local = Local::start(options).await?;
     println!("sluice is up after {:.1} s.\n", begun.elapsed().as_secs_f64());

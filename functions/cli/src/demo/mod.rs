@@ -9,11 +9,11 @@ mod teller;
 
 use crate::commands::data_or_default;
 use crate::commands::up::stop_asked;
-use crate::local::{Functions, Local, Loudness, Options, log_to};
+use crate::local::{Functions, Local, Loudness, Options, end_nodes, free_port, log_to};
 use anyhow::{Context as _, bail};
 use sluice_emulator::data::Latency;
-use std::net::{Ipv4Addr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::ops::Range;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 use teller::Teller;
@@ -35,10 +35,8 @@ pub struct Wanted {
 
 /// Marks a directory as one that a demo made, and that the next one may remove.
 const MARKER: &str = "made-by-sluice-demo";
-/// The port of the pages when it and the two above it are free.
-const FIRST_PORT: u16 = 9_000;
-/// The last port that is tried.
-const LAST_PORT: u16 = 9_900;
+/// Where a port of the pages is looked for.
+const PORTS_TRIED: Range<u16> = 9_000..9_900;
 
 /// Tells the story. The exit status is 0 only if everything came out as it had to.
 ///
@@ -50,7 +48,7 @@ pub async fn run(wanted: Wanted) -> anyhow::Result<ExitCode> {
     let stop = stop_asked()?;
     let options = Options {
         data: data.clone(),
-        port: free_port()?,
+        port: free_port(PORTS_TRIED)?,
         functions: wanted.functions,
         endpoint: None,
         template: None,
@@ -58,6 +56,8 @@ pub async fn run(wanted: Wanted) -> anyhow::Result<ExitCode> {
         tick_seconds: Some(5),
         forge: true,
         slots: wanted.slots,
+        ask_minutes: None,
+        deaths: Vec::new(),
     };
     let mut teller = Teller::new();
     teller.title("A system of its own, on this machine");
@@ -117,28 +117,4 @@ fn fresh(wanted: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     }
     std::fs::write(data.join(MARKER), "")?;
     Ok(data)
-}
-
-/// Ends nodes that a killed demo left: each directory of `ec2` has the number and start time of its process.
-fn end_nodes(data: &Path) {
-    let nodes = std::fs::read_dir(data.join("ec2")).into_iter().flatten().flatten();
-    for node in nodes {
-        let Ok(noted) = std::fs::read_to_string(node.path().join("pid")) else { continue };
-        let Some((pid, started)) = noted.trim().split_once(' ') else { continue };
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The start time tells it from another process that got the same number.
-        let lives = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)) == Some(started);
-        if lives
-            && let Err(error) = std::process::Command::new("kill").args(["-KILL", "--", &format!("-{pid}")]).status()
-        {
-            tracing::warn!(%error, pid, "a node of an earlier demo could not be ended");
-        }
-    }
-}
-
-/// Returns a port that is free with the two above it.
-fn free_port() -> anyhow::Result<u16> {
-    let free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-    let found = (FIRST_PORT..LAST_PORT).step_by(10).find(|port| (*port..port + 3).all(free));
-    found.context("no three free ports were found between 9000 and 9900 on 127.0.0.1")
 }

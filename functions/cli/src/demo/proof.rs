@@ -3,13 +3,13 @@
 
 use super::story::Change;
 use super::teller::Teller;
-use crate::local::{CONFIG, CONNECTION, Local, ONE, TENANT, TWO};
+use crate::local::ledger::{self, Sent};
+use crate::local::{CONFIG, Local, ONE, TWO};
 use sluice_emulator::data::prices::DYNAMODB_WRITE_UNIT;
 use sluice_emulator::data::{Meter, Report, Row};
 use sluice_local_forge::{Forge, PullState};
 use sluice_model::build::{Phase, Run};
-use sluice_model::name::escape;
-use sluice_model::{ConnectionName, DeliveryId, Timestamp};
+use sluice_model::{DeliveryId, Timestamp};
 use sluice_records::build;
 use sluice_records::codec::decode;
 use sluice_records::delivery::{self, Delivery};
@@ -60,7 +60,7 @@ pub(super) async fn show(
     let unaccounted = unaccounted(local.operator(), forge).await?;
     let meter = local.data().join("calls.json");
     std::fs::write(&meter, serde_json::to_vec_pretty(&report)?)?;
-    let sets = buildsets(local.operator()).await?;
+    let sets = ledger::buildsets(local.operator()).await?;
     teller.title("What came of it");
     println!(
         "  change                                   check    gate     builds  event to first task  landed    tested tree = landed tree"
@@ -188,9 +188,6 @@ async fn first_task_seconds(
 
 /// Returns the letters of what landed, in that order.
 fn landing_order(sets: &[Buildset], changes: &[Change]) -> String {
-    let mut landed: Vec<&Buildset> =
-        sets.iter().filter(|set| set.queue.pipeline.as_str() == "gate" && set.result == "SUCCESS").collect();
-    landed.sort_by_key(|set| set.ended_at);
     let letter = |set: &Buildset| {
         let key = &set.item.candidate.change.key;
         changes
@@ -198,41 +195,25 @@ fn landing_order(sets: &[Buildset], changes: &[Change]) -> String {
             .find(|change| change.repository == key.project.name() && change.number == key.number)
             .map(|change| change.letter)
     };
-    landed.into_iter().filter_map(letter).map(String::from).collect::<Vec<_>>().join(", ")
-}
-
-async fn buildsets(ports: &Ports) -> anyhow::Result<Vec<Buildset>> {
-    let keys = ports.records.find(&format!("buildsets#{}", escape(TENANT)), None, 100).await?;
-    let records = ports.records.get(&keys).await?;
-    Ok(records.iter().flatten().map(decode).collect::<Result<_, _>>()?)
+    ledger::landed(sets).into_iter().filter_map(letter).map(String::from).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the webhooks that the forge sent and that have no end here: not answered with 202, not stored, or not final.
 async fn unaccounted(ports: &Ports, forge: &Forge) -> anyhow::Result<Vec<String>> {
     let begun = Instant::now();
     loop {
-        let mut open = Vec::new();
+        let (mut open, mut sent) = (Vec::new(), Vec::new());
         for repository in [CONFIG, ONE, TWO] {
-            for sent in forge.deliveries(repository)? {
-                let what = format!(
-                    "{repository}: {} {} ({})",
-                    sent.event,
-                    sent.action.as_deref().unwrap_or_default(),
-                    sent.guid
-                );
-                if sent.answered != Some(202) {
-                    open.push(format!("{what} was answered {:?}", sent.answered));
-                    continue;
-                }
-                let key = delivery::key(&delivery::id(&ConnectionName::from(CONNECTION), &sent.guid));
-                let record = ports.records.get(&[key]).await?.into_iter().next().flatten();
-                match record.as_ref().map(decode::<Delivery>).transpose()? {
-                    Some(stored) if stored.state.is_final() => {}
-                    Some(stored) => open.push(format!("{what} is {:?}", stored.state)),
-                    None => open.push(format!("{what} is not stored")),
+            for one in forge.deliveries(repository)? {
+                let action = one.action.as_deref().unwrap_or_default();
+                let what = format!("{repository}: {} {action} ({})", one.event, one.guid);
+                match one.answered {
+                    Some(202) => sent.push(Sent { what, guid: one.guid }),
+                    other => open.push(format!("{what} was answered {other:?}")),
                 }
             }
         }
+        open.extend(ledger::unaccounted(ports, &sent).await?);
         if open.is_empty() || begun.elapsed().as_secs() > DELIVERIES_SECONDS {
             return Ok(open);
         }

@@ -6,24 +6,28 @@
 
 mod desk;
 mod elsewhere;
+mod executor;
+mod ground;
 mod identity;
+pub mod ledger;
 mod logging;
 mod seed;
 mod services;
 
 pub use desk::{DESK_FILE, Desk};
+pub use ground::{end_nodes, free_port};
 pub use identity::{CREDENTIALS_FILE, Identity, OWNER, REVIEWER, header_file};
 pub use logging::{Loudness, log_to};
 pub use seed::{CONFIG, CONNECTION, ONE, TENANT, TWO};
 
-use crate::executor::{Running, Wanted};
 use crate::function::{Failure, Function, Name};
 use crate::place::Place;
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use elsewhere::Elsewhere;
+use executor::Executor;
 use services::Services;
-use sluice_emulator::data::{Latency, Meter, Options as DataOptions};
+use sluice_emulator::data::{Death, Latency, Meter, Options as DataOptions, Victim};
 use sluice_emulator::ec2::{Ec2, Options as Ec2Options};
 use sluice_emulator::lambda::{Handler, HandlerError, Print};
 use sluice_emulator::machine::{Equipment, Form, Machine, MachineOptions, Make};
@@ -32,7 +36,7 @@ use sluice_local_forge::{Forge, Options as ForgeOptions};
 use sluice_runtime::Ports;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -81,6 +85,10 @@ pub struct Options {
     pub forge: bool,
     /// Builds that run at once.
     pub slots: usize,
+    /// Minutes between two questions to a forge about a project's open changes; `None` as the template says.
+    pub ask_minutes: Option<u64>,
+    /// Who is killed at which calls, to see that nothing is lost by it.
+    pub deaths: Vec<Death>,
 }
 
 /// A running system.
@@ -96,11 +104,6 @@ pub struct Local {
     _lock: File,
 }
 
-enum Executor {
-    Here(Running),
-    Child(tokio::process::Child),
-}
-
 impl Local {
     /// Starts everything and returns when it answers.
     ///
@@ -113,6 +116,7 @@ impl Local {
         // Tokens, sealed secrets with their key, and whatever builds leave: nobody else's business.
         std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o700))?;
         let lock = lock(&data)?;
+        check_deaths(&options)?;
         let identity = Identity::open(
             &data,
             options.port.checked_add(1).context("the port is too high: two more are needed above it")?,
@@ -131,7 +135,7 @@ impl Local {
             false => None,
         };
         seed::store(&operator, &identity, forge.as_deref(), services.nodes_url()).await?;
-        let executor = start_executor(&options, &services, &data, &web_root).await?;
+        let executor = Executor::start(&options, &services, &data, &web_root).await?;
         Ok(Self { services, ec2, forge, executor, identity, operator, web_root, data, _lock: lock })
     }
 
@@ -180,18 +184,12 @@ impl Local {
 
     /// Returns where live logs are served; `None` when the executor is a process of its own.
     pub fn logs_address(&self) -> Option<SocketAddr> {
-        match &self.executor {
-            Executor::Here(running) => Some(running.logs_address()),
-            Executor::Child(_) => None,
-        }
+        self.executor.logs_address()
     }
 
     /// Stops everything, in an order in which nothing waits for what is gone already.
     pub async fn stop(self) {
-        match self.executor {
-            Executor::Here(running) => running.stop().await,
-            Executor::Child(child) => stop_child(child).await,
-        }
+        self.executor.stop().await;
         if let Some(forge) = self.forge.and_then(Arc::into_inner) {
             // Somebody may hold a connection open; what was acknowledged is on disk.
             let _ = tokio::time::timeout(Duration::from_secs(3), forge.stop()).await;
@@ -199,6 +197,23 @@ impl Local {
         self.services.stop().await;
         self.ec2.shut_down().await;
     }
+}
+
+/// Refuses deaths that nobody could die here.
+fn check_deaths(options: &Options) -> anyhow::Result<()> {
+    if options.deaths.is_empty() {
+        return Ok(());
+    }
+    if options.endpoint.is_some() {
+        bail!(
+            "calls to another endpoint are not seen here, so nobody can be killed at one: leave out --kill or --endpoint"
+        );
+    }
+    let apart = options.deaths.iter().find(|death| death.victim != Victim::Machine);
+    if let (Functions::InProcess, Some(death)) = (options.functions, apart) {
+        bail!("to try the death `{death}` functions and executor must be processes of their own: add --processes");
+    }
+    Ok(())
 }
 
 /// Sees to it that one system at a time works on a data directory.
@@ -238,7 +253,10 @@ impl<'a> MachineWishes<'a> {
         Ok(Self {
             data,
             template,
-            parameters: BTreeMap::from([("WebRoot".to_owned(), web_root.to_owned())]),
+            parameters: [("WebRoot".to_owned(), web_root.to_owned())]
+                .into_iter()
+                .chain(options.ask_minutes.map(|minutes| ("AskMinutes".to_owned(), minutes.to_string())))
+                .collect(),
             port: options.port,
             nodes_port: options.port.checked_add(2).context("the port is too high: two more are needed above it")?,
             sources: SourceOptions {
@@ -263,7 +281,7 @@ async fn start_machine(options: &Options, wishes: MachineWishes<'_>, ec2: &Ec2) 
         parameters: wishes.parameters,
         data_port: wishes.nodes_port,
         http_port: wishes.port,
-        data: DataOptions::default(),
+        data: DataOptions { deaths: options.deaths.clone(), ..DataOptions::default() },
         sources: wishes.sources,
         extras: vec![("ec2".to_owned(), Arc::new(ec2.clone()))],
         functions,
@@ -325,68 +343,4 @@ async fn start_forge(data: &Path, identity: &Identity, web_root: &str) -> anyhow
     };
     identity.write_for_people(data)?;
     Forge::start(options).await.context("could not start the forge")
-}
-
-async fn start_executor(
-    options: &Options,
-    services: &Services,
-    data: &Path,
-    web_root: &str,
-) -> anyhow::Result<Executor> {
-    let state = data.join("executor");
-    if options.functions == Functions::Processes {
-        return Ok(Executor::Child(executor_process(options, &services.executor_equipment()?, &state, web_root)?));
-    }
-    let wanted = Wanted {
-        state,
-        slots: options.slots,
-        logs: (Ipv4Addr::LOCALHOST, 0).into(),
-        web_root: web_root.to_owned(),
-        ansible: None,
-    };
-    let place = services.executor(data.join("cache/executor")).await?;
-    Ok(Executor::Here(Running::start(place.ports, wanted).await.context("could not start the executor")?))
-}
-
-/// Starts `sluice executor` with the executor's own keys and nothing else of ours.
-fn executor_process(
-    options: &Options,
-    equipment: &Equipment,
-    state: &Path,
-    web_root: &str,
-) -> anyhow::Result<tokio::process::Child> {
-    let mut command = tokio::process::Command::new(beside_us("sluice")?);
-    command.arg("executor").arg("--state").arg(state).args(["--slots", &options.slots.to_string()]);
-    // It holds our end of its standard input: when we are killed, it stops.
-    command.args(["--logs", "127.0.0.1:0", "--with-parent"]);
-    command.env_clear().envs(&equipment.environment).envs(equipment.credentials.environment());
-    command
-        .env("AWS_REGION", &equipment.region)
-        .env("AWS_ENDPOINT_URL", &equipment.endpoint)
-        .env(crate::place::WEB_VARIABLE, web_root);
-    for name in ["PATH", "HOME", "SLUICE_ANSIBLE_PREFIX"] {
-        if let Some(value) = std::env::var_os(name) {
-            command.env(name, value);
-        }
-    }
-    // Beside ours, so that it is told from the machine's own lines.
-    let log = File::options().create(true).append(true).open(options.data.join("executor.log"))?;
-    command.stdin(std::process::Stdio::piped()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);
-    command.spawn().context("could not start the executor")
-}
-
-/// Asks a child to end, and ends it when it does not.
-async fn stop_child(mut child: tokio::process::Child) {
-    if let Some(pid) = child.id() {
-        // The plain way to signal without unsafe code; the child still is ours, so the number is.
-        let asked = tokio::process::Command::new("kill").args(["-TERM", &pid.to_string()]).status().await;
-        if let Err(error) = asked {
-            tracing::warn!(%error, "the executor could not be asked to stop");
-        }
-    }
-    if tokio::time::timeout(Duration::from_secs(15), child.wait()).await.is_err()
-        && let Err(error) = child.kill().await
-    {
-        tracing::warn!(%error, "the executor could not be ended");
-    }
 }

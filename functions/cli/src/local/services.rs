@@ -3,6 +3,7 @@
 use super::elsewhere::Elsewhere;
 use crate::place::Place;
 use anyhow::{Context as _, bail};
+use sluice_emulator::data::Kill;
 use sluice_emulator::machine::{Equipment, Machine};
 use sluice_emulator::policy::OPERATOR;
 use sluice_emulator::template::{ExecutorPlan, Plan};
@@ -57,6 +58,13 @@ impl Services {
         match self {
             Self::Machine(machine) => equipment(machine, ExecutorPlan::PRINCIPAL),
             Self::Elsewhere(_) => bail!("at another endpoint everything runs in one process: leave out --processes"),
+        }
+    }
+
+    /// Sets what kills the executor where that is tried.
+    pub(super) fn set_executors_death(&self, kill: Kill) {
+        if let Self::Machine(machine) = self {
+            machine.data().deaths().set_executor(kill);
         }
     }
 

@@ -1,0 +1,296 @@
+//! Deaths that are tried on purpose: at which call, before it is carried out or after, who is killed like with `kill -9`.
+//!
+//! Every call of every function passes this emulator with its caller's name, so any moment of the system's work that shows
+//! in a call can be named. [`Death`] reads from one line of text, which is how people ask for it:
+//!
+//! ```text
+//! machine after webhook:PutItem:delivery#
+//! caller before reporter:PutItem|TransactWriteItems:landing#+"ended"
+//! executor after executor:*:build#+"running" 2
+//! ```
+//!
+//! Several make a sequence: each is armed once the one before it has happened.
+
+use super::auth::Principal;
+use bytes::Bytes;
+use http::Request;
+use std::collections::VecDeque;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// Deaths that one sequence may have.
+const DEATHS_MAX: usize = 100;
+
+/// One death: who dies at which call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Death {
+    /// Who dies.
+    pub victim: Victim,
+    /// On which side of the call.
+    pub moment: Moment,
+    /// Who calls: a function, `executor` or `operator`.
+    pub caller: String,
+    /// What is called, for example `PutItem`; empty is anything.
+    pub operations: Vec<String>,
+    /// What the request's address or body must hold, backslashes left out; all of them.
+    pub texts: Vec<String>,
+    /// At which of the calls that fit, from 1. After a call, only calls that succeeded count.
+    pub count: u32,
+}
+
+/// Who dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Victim {
+    /// This process, with everything that runs in it.
+    Machine,
+    /// The processes of the function that calls.
+    Caller,
+    /// The executor's process.
+    Executor,
+}
+
+/// On which side of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// Nothing of it is done.
+    Before,
+    /// It is done, and its caller is not told.
+    After,
+}
+
+/// Why a line is no [`Death`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "could not read the death {line:?}: {why}; write `machine|caller|executor before|after CALLER:OPERATION[:TEXT] [COUNT]`, several with `;` between"
+)]
+pub struct DeathError {
+    line: String,
+    why: String,
+}
+
+impl FromStr for Death {
+    type Err = DeathError;
+
+    fn from_str(line: &str) -> Result<Self, DeathError> {
+        let failed = |why: &str| DeathError { line: line.trim().to_owned(), why: why.to_owned() };
+        let mut words = line.split_whitespace();
+        let victim = match words.next() {
+            Some("machine") => Victim::Machine,
+            Some("caller") => Victim::Caller,
+            Some("executor") => Victim::Executor,
+            _ => return Err(failed("it does not begin with machine, caller or executor")),
+        };
+        let moment = match words.next() {
+            Some("before") => Moment::Before,
+            Some("after") => Moment::After,
+            _ => return Err(failed("its second word is not before or after")),
+        };
+        let mut call = words.next().ok_or_else(|| failed("it names no call"))?.splitn(3, ':');
+        let caller = call.next().unwrap_or_default().to_owned();
+        let operations = call.next().filter(|text| !text.is_empty()).ok_or_else(|| failed("it names no operation"))?;
+        let operations = match operations {
+            "*" => Vec::new(),
+            some => some.split('|').map(str::to_owned).collect(),
+        };
+        let texts = call.next().unwrap_or_default().split('+').filter(|text| !text.is_empty());
+        let texts = texts.map(str::to_owned).collect();
+        let count = match words.next() {
+            None => 1,
+            Some(word) => word
+                .parse()
+                .ok()
+                .filter(|count| *count > 0)
+                .ok_or_else(|| failed("its last word is not a number from 1"))?,
+        };
+        if words.next().is_some() {
+            return Err(failed("it has a word too many"));
+        }
+        Ok(Self { victim, moment, caller, operations, texts, count })
+    }
+}
+
+impl fmt::Display for Death {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let victim = match self.victim {
+            Victim::Machine => "machine",
+            Victim::Caller => "caller",
+            Victim::Executor => "executor",
+        };
+        let moment = if self.moment == Moment::Before { "before" } else { "after" };
+        let operations = if self.operations.is_empty() { "*".to_owned() } else { self.operations.join("|") };
+        write!(to, "{victim} {moment} {}:{operations}:{} {}", self.caller, self.texts.join("+"), self.count)
+    }
+}
+
+/// Reads a sequence of deaths, `;` between them.
+///
+/// # Errors
+/// [`DeathError`] names the first that cannot be read.
+pub fn read_deaths(text: &str) -> Result<Vec<Death>, DeathError> {
+    let lines: Vec<&str> = text.split([';', '\n']).filter(|line| !line.trim().is_empty()).collect();
+    if lines.len() > DEATHS_MAX {
+        let why = format!("there are {} of them, and at most {DEATHS_MAX} are tried", lines.len());
+        return Err(DeathError { line: String::new(), why });
+    }
+    lines.into_iter().map(str::parse).collect()
+}
+
+impl Death {
+    fn fits(&self, principal: &Principal, operation: &str, request: &Request<Bytes>) -> bool {
+        if self.caller != principal.as_str() {
+            return false;
+        }
+        if !self.operations.is_empty() && !self.operations.iter().any(|one| one == operation) {
+            return false;
+        }
+        if self.texts.is_empty() {
+            return true;
+        }
+        let said = String::from_utf8_lossy(request.body()).replace('\\', "");
+        let address = request.uri().to_string();
+        self.texts.iter().all(|text| said.contains(text) || address.contains(text))
+    }
+}
+
+/// Ends somebody's processes by SIGKILL. It is told whose: the function's id.
+pub type Kill = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// The sequence of one emulator, and how it kills.
+#[derive(Default)]
+pub struct Deaths {
+    waiting: Mutex<VecDeque<Death>>,
+    /// Calls that fitted the armed death.
+    fitted: AtomicU32,
+    caller: RwLock<Option<Kill>>,
+    executor: RwLock<Option<Kill>>,
+}
+
+impl Deaths {
+    /// Returns a sequence whose first death is armed.
+    #[must_use]
+    pub fn new(sequence: Vec<Death>) -> Self {
+        Self { waiting: Mutex::new(sequence.into()), ..Self::default() }
+    }
+
+    /// Returns whether anybody like that is still to die.
+    #[must_use]
+    pub fn wait_for(&self, victim: Victim) -> bool {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|death| death.victim == victim)
+    }
+
+    /// Sets what ends a function's processes.
+    pub fn set_caller(&self, kill: Kill) {
+        *self.caller.write().unwrap_or_else(PoisonError::into_inner) = Some(kill);
+    }
+
+    /// Sets what ends the executor.
+    pub fn set_executor(&self, kill: Kill) {
+        *self.executor.write().unwrap_or_else(PoisonError::into_inner) = Some(kill);
+    }
+
+    /// Looks whether somebody dies on this side of a call, kills, and returns whether the call ends here unanswered. When
+    /// the machine itself dies, it does not return.
+    #[must_use]
+    pub fn strike(&self, moment: Moment, principal: &Principal, operation: &str, request: &Request<Bytes>) -> bool {
+        let Some(death) = self.due(moment, principal, operation, request) else { return false };
+        // Who tries it finds it by this line.
+        tracing::warn!(%death, "killing, as asked");
+        let kill = match death.victim {
+            Victim::Machine => {
+                let own = rustix::process::getpid();
+                if let Err(error) = rustix::process::kill_process(own, rustix::process::Signal::KILL) {
+                    tracing::error!(%error, "this process could not kill itself");
+                }
+                return true;
+            }
+            Victim::Caller => &self.caller,
+            Victim::Executor => &self.executor,
+        };
+        let kill = kill.read().unwrap_or_else(PoisonError::into_inner).clone();
+        match kill {
+            Some(kill) => kill(principal.as_str()),
+            None => tracing::error!(%death, "there is no process of its own to kill"),
+        }
+        // The answer of a call whose caller is dead reaches nobody; an executor's death leaves other callers alone.
+        death.victim == Victim::Caller || principal.as_str() == crate::template::ExecutorPlan::PRINCIPAL
+    }
+
+    /// Takes the armed death if this call is the one.
+    fn due(&self, moment: Moment, principal: &Principal, operation: &str, request: &Request<Bytes>) -> Option<Death> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let armed = waiting.front()?;
+        if armed.moment != moment || !armed.fits(principal, operation, request) {
+            return None;
+        }
+        if self.fitted.fetch_add(1, Ordering::SeqCst) + 1 < armed.count {
+            return None;
+        }
+        self.fitted.store(0, Ordering::SeqCst);
+        waiting.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(body: &str) -> Request<Bytes> {
+        Request::builder().uri("/sluice-objects/logs/1").body(Bytes::from(body.to_owned())).unwrap()
+    }
+
+    /// Reads back as it was written.
+    #[test]
+    fn a_death_is_a_line_of_text() {
+        let line = "caller before reporter:PutItem|TransactWriteItems:landing#+\"ended\" 2";
+        let death: Death = line.parse().unwrap();
+        assert_eq!(death.operations, ["PutItem", "TransactWriteItems"]);
+        assert_eq!((death.texts.len(), death.count, death.victim), (2, 2, Victim::Caller));
+        assert_eq!(death.to_string(), line);
+        let two = read_deaths("machine after webhook:PutItem ; executor before executor:*;").unwrap();
+        assert!(two.len() == 2 && two[1].operations.is_empty() && two[0].texts.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_death_says_what_one_looks_like() {
+        for (line, why) in [
+            ("dog after gate:PutItem", "does not begin with"),
+            ("machine at gate:PutItem", "second word"),
+            ("machine after", "names no call"),
+            ("machine after gate", "no operation"),
+            ("machine after gate:PutItem none", "number from 1"),
+            ("machine after gate:PutItem 0", "number from 1"),
+            ("machine after gate:PutItem 1 2", "word too many"),
+        ] {
+            let told = line.parse::<Death>().unwrap_err().to_string();
+            assert!(told.contains(why) && told.contains("before|after"), "{line}: {told}");
+        }
+    }
+
+    /// Each is armed once the one before it has happened, counts only calls that fit, and happens once.
+    #[test]
+    fn deaths_happen_one_after_the_other() {
+        let killed: Arc<Mutex<Vec<String>>> = Arc::default();
+        let kill: Kill = {
+            let killed = killed.clone();
+            Arc::new(move |whom| killed.lock().unwrap().push(whom.to_owned()))
+        };
+        let deaths =
+            Deaths::new(read_deaths("caller after gate:PutItem:item#+\"key\":\"a\" 2; caller before gate:*").unwrap());
+        deaths.set_caller(kill);
+        let gate = Principal::new("gate");
+        let fits = call(r#"{"Item":{"pk":{"S":"item#1"},"body":{"S":"{\"key\":\"a\"}"}}}"#);
+        assert!(!deaths.strike(Moment::Before, &gate, "PutItem", &fits), "the second is not armed yet");
+        assert!(!deaths.strike(Moment::After, &gate, "PutItem", &fits), "only at the second call");
+        assert!(!deaths.strike(Moment::After, &Principal::new("intake"), "PutItem", &fits));
+        assert!(!deaths.strike(Moment::After, &gate, "DeleteItem", &fits));
+        assert!(!deaths.strike(Moment::After, &gate, "PutItem", &call("item#1")), "all texts must be there");
+        assert!(killed.lock().unwrap().is_empty() && deaths.wait_for(Victim::Caller));
+        assert!(deaths.strike(Moment::After, &gate, "PutItem", &fits));
+        assert!(deaths.strike(Moment::Before, &gate, "GetItem", &call("")));
+        assert!(!deaths.strike(Moment::Before, &gate, "GetItem", &call("")), "nobody is left");
+        assert_eq!(*killed.lock().unwrap(), ["gate", "gate"]);
+        assert!(!deaths.wait_for(Victim::Caller));
+    }
+}

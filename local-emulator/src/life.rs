@@ -1,0 +1,29 @@
+//! A child process as something that can be killed from elsewhere than where it is waited for.
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::os::fd::OwnedFd;
+
+/// Names a process for as long as anybody holds this: never another one that got its number.
+#[derive(Debug)]
+pub struct Life(OwnedFd);
+
+impl Life {
+    /// Returns the life of a child that nobody has waited for yet; `None` is one that is known to be gone.
+    ///
+    /// # Errors
+    /// When it is gone, or the system cannot name processes this way (Linux before 5.3).
+    pub fn of(child: Option<u32>) -> std::io::Result<Self> {
+        let pid = child.and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let pid = pid.ok_or_else(|| std::io::Error::other("it ended at once"))?;
+        Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
+    }
+
+    /// Kills the process by SIGKILL, unless it is gone already.
+    pub fn end(&self) {
+        if let Err(error) = pidfd_send_signal(&self.0, Signal::KILL)
+            && error != rustix::io::Errno::SRCH
+        {
+            tracing::warn!(%error, "a process could not be killed");
+        }
+    }
+}
