@@ -1,0 +1,240 @@
+//! What goes wrong around a whole system, one test each: nodes, policies, strangers, bodies, repositories, playbooks.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use aws_credential_types::Credentials;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Region};
+use aws_sdk_dynamodb::error::DisplayErrorContext;
+use aws_sdk_dynamodb::types::AttributeValue;
+use serde_json::{Value, json};
+use sluice_cli::commands::quarantine;
+use sluice_cli::commands::show::{list, text};
+use sluice_cli::local::{CONNECTION, Identity, ONE, TWO, ledger};
+use sluice_forge::Secret;
+use sluice_forge::webhook::sign;
+use sluice_local_tests::forge::Change;
+use sluice_local_tests::story::{Expected, approve, configure, decided, ends_right, entered};
+use sluice_local_tests::system::{System, Wishes};
+use sluice_local_tests::until;
+use sluice_records::delivery;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Posts a webhook as the forge does, signed with this secret, and returns the status of the answer.
+async fn post(system: &System, guid: &str, event: &str, body: &str, secret: &str) -> u16 {
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let request = client
+        .post(format!("{}api/connection/{CONNECTION}/payload", system.web_root()))
+        .header("content-type", "application/json")
+        .header("x-github-event", event)
+        .header("x-github-delivery", guid)
+        .header("x-hub-signature-256", sign(&Secret::new(secret), body.as_bytes()));
+    request.body(body.to_owned()).send().await.unwrap().status().as_u16()
+}
+
+/// Returns the secret that the forge signs with. The port is only for a directory that has none yet.
+fn secret(system: &System) -> String {
+    Identity::open(system.data(), 0).unwrap().webhook_secret
+}
+
+/// Returns the builds of a decided change, by job: result and log's address.
+fn builds(set: &Value) -> Vec<(&str, &str, &str)> {
+    list(set, "builds")
+        .iter()
+        .map(|build| (text(build, "job_name"), text(build, "result"), text(build, "log_url")))
+        .collect()
+}
+
+/// Z1.3, Z1.5: two requests of five nodes share a quota of eight: one waits for the other, both end, and there are never
+/// more than eight nodes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_do_not_fit_together_are_served_one_after_the_other() {
+    let system = System::start(Wishes::default()).await.unwrap();
+    configure(&system, ["five", "five"]).await.unwrap();
+    let forge = system.forge().unwrap();
+    let one = forge.propose(ONE, "Five of one", &[("greetings/five", "Hi!\n")]).await.unwrap();
+    let two = forge.propose(TWO, "Five of two", &[("five", "Hi!\n")]).await.unwrap();
+    let system = Arc::new(system);
+    let (over, most) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let watch = {
+        let (system, over, most) = (system.clone(), over.clone(), most.clone());
+        std::thread::spawn(move || {
+            while !over.load(Ordering::SeqCst) {
+                most.fetch_max(system.nodes().len(), Ordering::SeqCst);
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        })
+    };
+    for change in [&one, &two] {
+        approve(&system, change).await.unwrap();
+        entered(&system, change).await.unwrap();
+    }
+    for change in [&one, &two] {
+        let set = decided(&system, change).await.unwrap();
+        assert_eq!(text(&set, "result"), "SUCCESS", "{set}");
+    }
+    ends_right(&system, Expected { landed: &[&one, &two], refused: &[] }).await.unwrap();
+    over.store(true, Ordering::SeqCst);
+    watch.join().unwrap();
+    let most = most.load(Ordering::SeqCst);
+    assert!((5..=8).contains(&most), "{most} nodes existed at once");
+}
+
+/// C2.2: a function's keys do what its policy allows and nothing else; the refusal names function, action and resource.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_beyond_a_functions_policy_is_refused() {
+    let system = System::start(Wishes::default()).await.unwrap();
+    let keys: Value = serde_json::from_str(&std::fs::read_to_string(system.data().join("keys.json")).unwrap()).unwrap();
+    let key = |name: &str| keys["webhook"][name].as_str().unwrap().to_owned();
+    let credentials =
+        Credentials::new(key("access_key_id"), key("secret_access_key"), Some(key("session_token")), None, "test");
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("us-east-1"))
+        .credentials_provider(credentials)
+        .endpoint_url(system.endpoint())
+        .build();
+    let dynamo = aws_sdk_dynamodb::Client::from_conf(config);
+    let key = || AttributeValue::S("tenants".to_owned());
+    let allowed = dynamo.get_item().table_name("sluice-records").key("pk", key()).key("sk", key()).send().await;
+    allowed.unwrap();
+    let refused = dynamo.delete_item().table_name("sluice-records").key("pk", key()).key("sk", key()).send().await;
+    let told = DisplayErrorContext(refused.unwrap_err()).to_string();
+    for part in ["AccessDenied", "webhook", "dynamodb:DeleteItem", "table/sluice-records"] {
+        assert!(told.contains(part), "{part} is not named: {told}");
+    }
+}
+
+/// C2.2: who does not know the secret is told nothing, and nothing is stored.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stranger_is_refused_and_leaves_nothing() {
+    let system = System::start(Wishes::default()).await.unwrap();
+    let body = json!({"action": "opened", "repository": {"full_name": ONE}}).to_string();
+    assert_eq!(post(&system, "stranger-1", "pull_request", &body, "a guess").await, 401);
+    assert_eq!(post(&system, "known-1", "ping", "{}", &secret(&system)).await, 202);
+    let ports = system.operator().await.unwrap();
+    let key = |guid: &str| delivery::key(&delivery::id(&CONNECTION.into(), guid));
+    let stored = ports.records.get(&[key("stranger-1"), key("known-1")]).await.unwrap();
+    assert!(stored[0].is_none(), "{stored:?}");
+    assert!(stored[1].is_some(), "what is known is stored, so the key is the right one");
+}
+
+/// C5: bodies that GitHub sends and Lambda cannot take are refused, and the sweep finds what they told of.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_of_25_megabytes_is_refused_and_its_change_is_found_all_the_same() {
+    let system = System::start(Wishes { ask_minutes: Some(1), ..Wishes::default() }).await.unwrap();
+    configure(&system, ["quick", "quick"]).await.unwrap();
+    let forge = system.forge().unwrap();
+    // All that comes of a change: pushes of its branch, its opening, its approval.
+    forge.fault(ONE, json!({"kind": "huge-bodies", "bytes": 25_000_000}), 10).await.unwrap();
+    let change = forge.propose(ONE, "Huge", &[("greetings/huge", "Hello!\n")]).await.unwrap();
+    approve(&system, &change).await.unwrap();
+    let refused = until("the approval to be refused for its size", async || {
+        let deliveries = forge.deliveries(ONE).await?;
+        let of_change = deliveries.into_iter().filter(|one| one.event.starts_with("pull_request") && one.status != 0);
+        let refused: Vec<u64> = of_change.map(|one| one.status).collect();
+        Ok((refused.len() >= 2).then_some(refused))
+    })
+    .await
+    .unwrap();
+    assert_eq!(refused, [413, 413]);
+    let set = decided(&system, &change).await.unwrap();
+    assert_eq!(text(&set, "result"), "SUCCESS", "{set}");
+    ends_right(&system, Expected { landed: &[&change], refused: &[] }).await.unwrap();
+}
+
+/// C5: what is signed and cannot be read is kept for people, once, and done with.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_malformed_payload_is_set_aside_and_shown() {
+    let system = System::start(Wishes::default()).await.unwrap();
+    let secret = secret(&system);
+    let body = "{\"action\": \"opened\", \"number\": \"seven\"";
+    for _ in 0..2 {
+        assert_eq!(post(&system, "malformed-1", "pull_request", body, &secret).await, 202);
+    }
+    let ports = system.operator().await.unwrap();
+    let kept = quarantine::read(&ports).await.unwrap();
+    let [(name, aside)] = kept.as_slice() else { panic!("{kept:?}") };
+    assert!(name.ends_with("malformed-1") && aside.body == body && !aside.reason.is_empty(), "{name}: {aside:?}");
+    assert_eq!(ledger::open_deliveries(&ports).await.unwrap(), Vec::<String>::new(), "it is final at once");
+    // Whatever came after it in the same queue was handled, and it is in no queue.
+    let log = system.log().unwrap();
+    assert!(!log.contains("a look failed") && !log.contains("messages come again"), "{log}");
+    let shown = std::process::Command::new(sluice_local_tests::system::program().unwrap())
+        .args(["quarantine", "--data"])
+        .arg(system.data())
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("malformed-1") && shown.contains(&aside.reason), "{shown}");
+}
+
+/// C16: a repository that is taken away while its change is tested: the change ends and says why, other projects go on, and
+/// when the repository is back so is its gate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repository_that_disappears_stops_nobody_else() {
+    let system = System::start(Wishes::default()).await.unwrap();
+    configure(&system, ["quick", "quick"]).await.unwrap();
+    let (forge, client) = (system.forge().unwrap(), system.client().unwrap());
+    let lost = forge.propose(TWO, "Lost", &[("slow", "4\n")]).await.unwrap();
+    let other = forge.propose(ONE, "Other", &[("greetings/other", "Hello!\n")]).await.unwrap();
+    approve(&system, &lost).await.unwrap();
+    until("its build to run", async || {
+        let board: Value = client.get("tenant/demo/board").await?;
+        Ok(board.to_string().contains("\"state\":\"running\"").then_some(()))
+    })
+    .await
+    .unwrap();
+    let folder = system.data().join("forge/git").join(format!("{TWO}.git"));
+    let away = folder.with_extension("away");
+    std::fs::rename(&folder, &away).unwrap();
+
+    let set = decided(&system, &lost).await.unwrap();
+    assert_ne!(text(&set, "result"), "SUCCESS", "{set}");
+    let item: Value = client.get(&format!("tenant/demo/item/{}", text(&set, "uuid"))).await.unwrap();
+    let reasons = item["reasons"].to_string();
+    assert!(reasons.contains("the forge does not know it"), "the end says why: {reasons}");
+    approve(&system, &other).await.unwrap();
+    assert_eq!(text(&decided(&system, &other).await.unwrap(), "result"), "SUCCESS");
+
+    std::fs::rename(&away, &folder).unwrap();
+    let back: Change = forge.propose(TWO, "Back", &[("back", "yes\n")]).await.unwrap();
+    approve(&system, &back).await.unwrap();
+    assert_eq!(text(&decided(&system, &back).await.unwrap(), "result"), "SUCCESS");
+    ends_right(&system, Expected { landed: &[&other, &back], refused: &[] }).await.unwrap();
+}
+
+/// Z1.6: a label whose machines nobody can log in to: its requests fail after their attempts, and no machine is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_never_boot_fail_their_job_and_leave_nothing() {
+    let system = System::start(Wishes::default()).await.unwrap();
+    configure(&system, ["unreachable", "quick"]).await.unwrap();
+    let forge = system.forge().unwrap();
+    let silent = forge.propose(ONE, "Silent", &[("greetings/silent", "…!\n")]).await.unwrap();
+    let behind = forge.propose(TWO, "Behind", &[("behind", "yes\n")]).await.unwrap();
+    for change in [&silent, &behind] {
+        approve(&system, change).await.unwrap();
+        entered(&system, change).await.unwrap();
+    }
+    let set = decided(&system, &silent).await.unwrap();
+    assert_eq!(builds(&set).iter().map(|build| build.1).collect::<Vec<_>>(), ["NODE_FAILURE"], "{set}");
+    decided(&system, &behind).await.unwrap();
+    ends_right(&system, Expected { landed: &[&behind], refused: &[&silent] }).await.unwrap();
+    let launches = system.log().unwrap().lines().filter(|line| line.contains("is launched as silent")).count();
+    assert_eq!(launches, 3 * 2, "three placements, each with as many attempts as `launch-attempts` says");
+}
+
+/// Z4.3: a playbook that hangs is ended by its job's `timeout`, and its log says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_playbook_that_hangs_is_ended_by_its_jobs_timeout() {
+    let system = System::start(Wishes::default()).await.unwrap();
+    configure(&system, ["hanging", "quick"]).await.unwrap();
+    let forge = system.forge().unwrap();
+    let change = forge.propose(ONE, "Hanging", &[("greetings/hanging", "Wait!\n")]).await.unwrap();
+    approve(&system, &change).await.unwrap();
+    let set = decided(&system, &change).await.unwrap();
+    let built = builds(&set);
+    let [("hanging", "TIMED_OUT", log)] = built.as_slice() else { panic!("{set}") };
+    let log = system.client().unwrap().text(&format!("{log}job-output.txt")).await.unwrap().unwrap();
+    assert!(log.contains("ran out of time") && log.contains("RESULT_TIMED_OUT"), "{log}");
+    ends_right(&system, Expected { landed: &[], refused: &[&change] }).await.unwrap();
+}

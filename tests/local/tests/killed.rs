@@ -1,0 +1,163 @@
+//! The story of a change under kill -9: at fourteen points somebody dies, is started again, and the story ends as if nobody had.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use serde_json::Value;
+use sluice_cli::local::ONE;
+use sluice_local_tests::forge::Change;
+use sluice_local_tests::story::{Expected, approve, configure, decided, ends_right, entered};
+use sluice_local_tests::system::{System, Wishes};
+
+/// A point of the story at which somebody dies.
+struct Point {
+    /// What has just happened, or is about to.
+    name: &'static str,
+    /// Who dies at which call, as `sluice up --kill` reads it.
+    death: &'static str,
+}
+
+/// The whole emulator dies: data services, forge, functions and executor are one process.
+const MACHINE: [Point; 5] = [
+    Point {
+        name: "a delivery is stored and not yet answered",
+        death: r#"machine after webhook:PutItem|TransactWriteItems:delivery#+"pull_request_review""#,
+    },
+    Point {
+        name: "the item is enqueued and nobody was told",
+        death: "machine after gate:PutItem|TransactWriteItems:item#",
+    },
+    Point { name: "the merge is asked for", death: "machine before merger:PutItem|TransactWriteItems:merge#" },
+    Point { name: "nodes are requested", death: "machine after gate:PutItem|TransactWriteItems:request#" },
+    Point {
+        name: "the landing is wanted and the reporter was not told",
+        death: r#"machine after gate:PutItem|TransactWriteItems:landing#+"wanted""#,
+    },
+];
+
+/// A function's process dies; the others and the emulator go on.
+const FUNCTIONS: [Point; 6] = [
+    Point {
+        name: "intake has delivered the change and told nobody",
+        death: "caller after intake:PutItem|TransactWriteItems:arrival#+gate",
+    },
+    Point {
+        name: "the merge is made and not written",
+        death: "caller before merger:PutItem|TransactWriteItems:merge#",
+    },
+    Point { name: "a node is launched and the launcher has no answer", death: "caller after launcher:RunInstances" },
+    Point {
+        name: "the change is merged at the forge and that is not written",
+        death: r#"caller before reporter:PutItem|TransactWriteItems:landing#+"ended""#,
+    },
+    Point {
+        name: "the change has landed and left, and its report was not sent for",
+        death: "caller after gate:PutItem|TransactWriteItems:buildset#",
+    },
+    Point {
+        name: "the report is made and that is not written",
+        death: r#"caller before reporter:PutItem|TransactWriteItems:report#+"made"+"success""#,
+    },
+];
+
+/// The executor dies.
+const EXECUTOR: [Point; 3] = [
+    Point {
+        name: "a build is claimed",
+        death: r#"executor after executor:PutItem|TransactWriteItems:build#+"preparing""#,
+    },
+    Point { name: "a playbook runs", death: r#"executor after executor:PutItem|TransactWriteItems:build#+"running""# },
+    Point {
+        name: "the result is written and nobody was told",
+        death: r#"executor after executor:PutItem|TransactWriteItems:build#+"ended""#,
+    },
+];
+
+/// Proposes a change that passes, one that does not, and one behind both.
+async fn three(system: &System) -> [Change; 3] {
+    let forge = system.forge().unwrap();
+    let first = forge.propose(ONE, "First", &[("greetings/first", "Hello!\n")]).await.unwrap();
+    let broken = forge.propose(ONE, "Broken", &[("broken", "yes\n")]).await.unwrap();
+    let behind = forge.propose(ONE, "Behind", &[("greetings/behind", "Hi!\n")]).await.unwrap();
+    [first, broken, behind]
+}
+
+fn sequence(points: &[Point]) -> String {
+    points.iter().map(|point| point.death).collect::<Vec<_>>().join(";")
+}
+
+/// Everything that people see of what is over.
+async fn seen(system: &System) -> [Value; 3] {
+    let client = system.client().unwrap();
+    let get = async |path: &str| client.get::<Value>(&format!("tenant/demo/{path}")).await.unwrap();
+    [get("status").await, get("builds?limit=100").await, get("buildsets?limit=100").await]
+}
+
+/// C4, Z6.4, Z1.7: the emulator is killed at each point and started again on the same directory; then everything is killed
+/// once more, and a new start shows the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_system_that_is_killed_goes_on_where_it_was() {
+    let mut system =
+        System::start(Wishes { kill: Some(MACHINE[0].death.to_owned()), ..Wishes::default() }).await.unwrap();
+    configure(&system, ["quick", "quick"]).await.unwrap();
+    let [first, broken, behind] = three(&system).await;
+    let forge = system.forge().unwrap();
+    // The forge dies with the system: whether the approval was taken is asked afterwards.
+    let _ = forge.approve(&first).await;
+    for (number, point) in MACHINE.iter().enumerate() {
+        println!("{}", point.name);
+        system.dies().await.unwrap();
+        system.start_again(MACHINE.get(number + 1).map(|next| next.death)).await.unwrap();
+        if number == 0 {
+            approve(&system, &first).await.unwrap();
+        }
+    }
+    entered(&system, &first).await.unwrap();
+    for change in [&broken, &behind] {
+        approve(&system, change).await.unwrap();
+        entered(&system, change).await.unwrap();
+    }
+    for change in [&first, &broken, &behind] {
+        decided(&system, change).await.unwrap();
+    }
+    ends_right(&system, Expected { landed: &[&first, &behind], refused: &[&broken] }).await.unwrap();
+    system.deaths(MACHINE.len()).await.unwrap();
+
+    let before = seen(&system).await;
+    system.kill().unwrap();
+    system.start_again(None).await.unwrap();
+    assert_eq!(seen(&system).await, before, "a new start shows what the killed system showed");
+}
+
+/// C4: each function's processes are killed at its worst moment; the queue brings its work again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_function_that_is_killed_is_made_up_for() {
+    let wishes = Wishes { processes: true, kill: Some(sequence(&FUNCTIONS)), ..Wishes::default() };
+    let system = System::start(wishes).await.unwrap();
+    configure(&system, ["quick", "quick"]).await.unwrap();
+    let [first, broken, behind] = three(&system).await;
+    for change in [&first, &broken, &behind] {
+        approve(&system, change).await.unwrap();
+        entered(&system, change).await.unwrap();
+    }
+    for change in [&first, &broken, &behind] {
+        decided(&system, change).await.unwrap();
+    }
+    ends_right(&system, Expected { landed: &[&first, &behind], refused: &[&broken] }).await.unwrap();
+    system.deaths(FUNCTIONS.len()).await.unwrap();
+}
+
+/// Z7.3: a build whose executor died is run again, and a result that was written counts although nobody was told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_executor_that_is_killed_loses_no_build() {
+    let wishes = Wishes { processes: true, kill: Some(sequence(&EXECUTOR)), ..Wishes::default() };
+    let system = System::start(wishes).await.unwrap();
+    configure(&system, ["quick", "quick"]).await.unwrap();
+    let forge = system.forge().unwrap();
+    let change = forge.propose(ONE, "Patient", &[("greetings/patient", "Well.\n")]).await.unwrap();
+    approve(&system, &change).await.unwrap();
+    let set = decided(&system, &change).await.unwrap();
+    let results: Vec<&str> =
+        set["builds"].as_array().unwrap().iter().filter_map(|build| build["result"].as_str()).collect();
+    assert_eq!(results.iter().filter(|result| **result == "SUCCESS").count(), 1, "{results:?}");
+    ends_right(&system, Expected { landed: &[&change], refused: &[] }).await.unwrap();
+    system.deaths(EXECUTOR.len()).await.unwrap();
+}
