@@ -284,3 +284,38 @@ fn a_moved_definition_is_the_same_job() {
     };
     assert_eq!(hash(text), hash(&format!("# a comment\n\n{text}")));
 }
+
+/// Z7.1, Z7.5: with one of these a change could have the executor run its own file with the rights of a trusted playbook.
+#[test]
+fn no_job_says_where_or_through_what_a_playbook_runs() {
+    for name in
+        ["zuul", "nodepool", "zuul_user_dir", "ansible_connection", "ansible_host", "ansible_python_interpreter"]
+    {
+        for attribute in ["vars", "extra-vars", "host-vars", "group-vars"] {
+            let values = match attribute {
+                "vars" | "extra-vars" => format!("{{{name}: x}}"),
+                _ => format!("{{node: {{{name}: x}}}}"),
+            };
+            let text = format!("- job: {{name: own, parent: base, {attribute}: {values}}}");
+            let layout = tenant().file("org/config", BASE).file("org/project", &text).build();
+            one_mistake(&layout, name);
+            one_mistake(&layout, "are not allowed in");
+        }
+    }
+    // What takes effect on the job's own node alone is the job's to say, as in Zuul.
+    let text = "- job: {name: own, parent: base, vars: {ansible_become: true, zuul_work_dir: x}}";
+    tenant().file("org/config", BASE).file("org/project", text).sound();
+}
+
+/// Z7.5
+#[test]
+fn a_nodes_or_groups_name_is_no_template() {
+    for nodes in [
+        "nodes: [{name: \"{{ lookup('pipe', 'id') }}\", label: small}]",
+        "nodes: [{name: one, label: small}], groups: [{name: \"{% x %}\", nodes: [one]}]",
+    ] {
+        let text = format!("- nodeset: {{name: own, {nodes}}}");
+        let layout = tenant().file("org/config", BASE).file("org/project", &text).build();
+        one_mistake(&layout, "is not a valid name for an Ansible host or group");
+    }
+}

@@ -111,6 +111,7 @@ pub(super) fn nodes_only(list: &[Node], p: &mut Problems) -> NodeSet {
             None => p.syntax(member, "nodes.name", "required key not provided: \"name\""),
             Some(names) => {
                 for name in &names {
+                    check_name(name, member, "nodes.name", p);
                     if !seen.insert(name.clone()) {
                         p.syntax(
                             member,
@@ -135,8 +136,17 @@ fn group(node: &Node, known: &BTreeSet<String>, p: &mut Problems) -> Option<Grou
     let nodes = fields.required("nodes", p).map(|node| super::read::texts(node, "groups.nodes", p));
     fields.finish(p);
     let (name, nodes) = (name?, nodes?);
+    check_name(&name, node, "groups.name", p);
     for wrong in nodes.iter().filter(|member| !known.contains(*member) && *member != "localhost") {
         p.syntax(node, "groups.nodes", format!("In group \"{name}\", node \"{wrong}\" is not a node of the nodeset"));
     }
     Some(Group { name, nodes })
+}
+
+/// Ansible expands the names of hosts and groups as templates wherever a playbook prints them, and trusted playbooks do (Z7.5).
+fn check_name(name: &str, node: &Node, attribute: &str, p: &mut Problems) {
+    let plain = |c: char| c.is_alphanumeric() || "-_.:@+/ ".contains(c);
+    if name.is_empty() || !name.chars().all(plain) {
+        p.syntax(node, attribute, format!("\"{name}\" is not a valid name for an Ansible host or group"));
+    }
 }

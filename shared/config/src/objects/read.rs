@@ -380,8 +380,13 @@ pub(crate) fn mapping(node: &Node, attribute: &str, p: &mut Problems) -> Option<
     }
 }
 
-/// Names that the system itself sets for every job.
-const RESERVED: [&str; 2] = ["zuul", "nodepool"];
+/// Names that the system itself sets for every job (Z7.1).
+const RESERVED: [&str; 5] = ["zuul", "nodepool", "zuul_node", "unsafe_vars", "zuul_user_dir"];
+
+/// Names that say where, and through what, a playbook runs: with one of them a change could have the executor run its own
+/// file with the rights of a trusted playbook (Z7.5).
+const LOGIN: [&str; 5] =
+    ["ansible_connection", "ansible_host", "ansible_python_interpreter", "ansible_shell_executable", "ansible_user"];
 
 pub(crate) fn variables(node: &Node, attribute: &str, p: &mut Problems) -> Option<Map<String, Json>> {
     let map = mapping(node, attribute, p)?;
@@ -390,11 +395,17 @@ pub(crate) fn variables(node: &Node, attribute: &str, p: &mut Problems) -> Optio
             p.expected(name, attribute, "a variable's name");
             continue;
         };
-        if RESERVED.contains(&text) {
+        if ["zuul", "nodepool"].contains(&text) {
             p.syntax(
                 value,
                 attribute,
                 format!("Variables named \"zuul\" or \"nodepool\" are not allowed in \"{attribute}\""),
+            );
+        } else if RESERVED.contains(&text) || LOGIN.contains(&text) {
+            p.syntax(
+                value,
+                attribute,
+                format!("Variables named \"{text}\" are not allowed in \"{attribute}\": the executor sets it itself"),
             );
         } else if !is_variable_name(text) {
             p.syntax(name, attribute, format!("\"{text}\" is not a valid variable name for Ansible"));
