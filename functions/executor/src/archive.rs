@@ -1,81 +1,125 @@
 //! Puts a build's logs into object storage (Z7.4).
+//!
+//! Playbooks wrote them, and anybody may read them afterwards: nothing outside of the build's own logs may get among them,
+//! and no amount of them may use up the executor that other builds run on (Z7.5).
 
+use crate::beneath;
+use crate::jobdir::log_path;
 use bytes::Bytes;
+use rustix::fs::{Dir, FileType};
 use sluice_model::BuildId;
 use sluice_runtime::Ports;
 use sluice_runtime::object::PutMode;
-use std::io::Read as _;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Error, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// The log of every build.
-const LOG: &str = "job-output.txt";
+use tokio::sync::Semaphore;
 
 /// Files of one build that are archived; more are left out with a word in the executor's own log.
 const FILES_MAX: usize = 2_000;
+/// Directories that are looked into, and how deep they may lie.
+const DIRECTORIES_MAX: usize = 5_000;
+const DEPTH_MAX: usize = 40;
+/// Bytes of one file: as much as the log itself may have. A larger one is left out, whatever it holds on disk.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+/// Bytes of one build's files together; the log comes first and is always kept.
+const BUILD_BYTES_MAX: u64 = 2 << 30;
+/// MiB of files that all builds of this process hold in memory at once.
+const MEMORY_MIB: u32 = 512;
 
-/// Bytes of one file that are archived; of a longer one only the log's beginning is.
-const FILE_BYTES_MAX: u64 = 512 << 20;
+static MEMORY: Semaphore = Semaphore::const_new(MEMORY_MIB as usize);
 
-/// Bytes of all files of one build.
-const BUILD_BYTES_MAX: u64 = 4 << 30;
+/// The name of the log among the files.
+const LOG: &str = "job-output.txt";
 
-/// Uploads everything below `logs` and returns the address to read it from; `None` when there is nothing, or it failed.
+/// Uploads the log and everything below `work/logs` of the job directory at `root`, and returns the address to read it from,
+/// which begins with `address`; `None` when there is nothing, or it failed.
 ///
 /// A failed upload never changes a build's result: what was tested was tested.
-pub async fn archive(ports: &Ports, build: &BuildId, logs: &Path, root: &str) -> Option<String> {
-    let files = files(logs);
-    if files.is_empty() {
-        return None;
-    }
-    let mut left = BUILD_BYTES_MAX;
-    for path in &files {
-        let Ok(relative) = path.strip_prefix(logs) else { continue };
-        let length = std::fs::metadata(path).map_or(0, |found| found.len());
-        let most = FILE_BYTES_MAX.min(left);
-        if length > most && relative != Path::new(LOG) {
-            tracing::warn!(%build, file = %relative.display(), length, "too large for a log: left out");
-            continue;
-        }
-        left = left.saturating_sub(length);
-        let key = format!("logs/{build}/{}", relative.to_string_lossy());
-        let stored = match read(path, most) {
-            Ok(bytes) => ports
-                .objects
-                .put(&key, Bytes::from(bytes), PutMode::Always, content_type(path))
-                .await
-                .map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
+pub async fn archive(ports: &Ports, build: &BuildId, root: &Path, address: &str) -> Option<String> {
+    // The log as it was written: what lies under its name below work/logs may be a playbook's.
+    let log = std::iter::once(PathBuf::from(LOG));
+    let others = files(root).into_iter().filter(|path| path != Path::new(LOG));
+    let (mut left, mut stored_any) = (BUILD_BYTES_MAX, false);
+    for path in log.chain(others) {
+        let bytes = match read(root, &path, left).await {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                tracing::warn!(%build, file = %path.display(), %error, "a log is not archived");
+                continue;
+            }
         };
-        if let Err(error) = stored {
-            tracing::error!(%build, file = %relative.display(), error, "a log could not be archived");
+        left = left.saturating_sub(bytes.content.len() as u64);
+        let key = format!("logs/{build}/{}", path.to_string_lossy());
+        match ports.objects.put(&key, bytes.content, PutMode::Always, content_type(&path)).await {
+            Ok(_) => stored_any = true,
+            Err(error) => tracing::error!(%build, file = %path.display(), %error, "a log could not be archived"),
         }
     }
-    Some(format!("{root}{build}/"))
+    stored_any.then(|| format!("{address}{build}/"))
 }
 
-fn read(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(most).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-fn files(root: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut ahead = vec![root.to_owned()];
-    while let Some(dir) = ahead.pop() {
-        let Ok(entries) = std::fs::read_dir(&dir) else { continue };
-        for entry in entries.flatten() {
-            // Links are left out: what they point to may lie outside the logs.
+/// Returns the ordinary files below `work/logs` of the job directory at `root`: paths relative to it, sorted.
+pub fn files(root: &Path) -> Vec<PathBuf> {
+    let logs = root.join("work/logs");
+    let (mut found, mut waiting, mut looked_into) = (Vec::new(), vec![PathBuf::new()], 0);
+    while let Some(path) = waiting.pop() {
+        looked_into += 1;
+        if looked_into > DIRECTORIES_MAX || found.len() >= FILES_MAX {
+            tracing::warn!(logs = %logs.display(), "too many logs: the rest is left out");
+            break;
+        }
+        let Ok(directory) = beneath::open_directory(&logs, &path).and_then(|directory| Ok(Dir::read_from(directory)?))
+        else {
+            continue;
+        };
+        for entry in directory.flatten() {
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
             match entry.file_type() {
-                Ok(kind) if kind.is_dir() => ahead.push(entry.path()),
-                Ok(kind) if kind.is_file() && found.len() < FILES_MAX => found.push(entry.path()),
-                Ok(kind) if kind.is_file() => tracing::warn!(file = %entry.path().display(), "too many logs: left out"),
+                _ if name == "." || name == ".." => {}
+                FileType::Directory if path.components().count() < DEPTH_MAX => waiting.push(path.join(name)),
+                FileType::RegularFile if found.len() < FILES_MAX => found.push(path.join(name)),
+                // Links are left out: what they lead to may lie outside of the logs.
                 _ => {}
             }
         }
     }
     found.sort();
     found
+}
+
+/// The content of a file, and its share of the memory that all of them may have.
+struct Held {
+    content: Bytes,
+    _memory: tokio::sync::SemaphorePermit<'static>,
+}
+
+async fn read(root: &Path, path: &Path, left: u64) -> std::io::Result<Held> {
+    let below = || beneath::open(&root.join("work/logs"), path);
+    let file = match path == Path::new(LOG) {
+        true => match File::open(log_path(root)) {
+            // A runner that keeps none out of its jobs' reach.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => below()?,
+            opened => opened?,
+        },
+        false => below()?,
+    };
+    let size = file.metadata()?.len();
+    if size > FILE_BYTES_MAX.min(left) {
+        return Err(Error::other(format!("it has {size} bytes, and {} are left for it", FILE_BYTES_MAX.min(left))));
+    }
+    let mib = u32::try_from(size >> 20).unwrap_or(MEMORY_MIB).saturating_add(1).min(MEMORY_MIB);
+    let memory = MEMORY.acquire_many(mib).await.map_err(Error::other)?;
+    let read = move || {
+        let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
+        // No further than it was long: what writes to it still is nobody's log.
+        file.take(size).read_to_end(&mut content)?;
+        Ok::<_, Error>(content)
+    };
+    let content = tokio::task::spawn_blocking(read).await.map_err(Error::other)??;
+    Ok(Held { content: content.into(), _memory: memory })
 }
 
 fn content_type(path: &Path) -> &'static str {
@@ -89,5 +133,64 @@ fn content_type(path: &Path) -> &'static str {
             "text/plain; charset=utf-8"
         }
         Some(_) => "application/octet-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobdir::Jobdir;
+    use sluice_memory::World;
+    use std::os::unix::fs::symlink;
+
+    fn jobdir(scratch: &Path, build: &BuildId) -> Jobdir {
+        let runtime = scratch.join("runtime");
+        std::fs::create_dir(&runtime).unwrap();
+        let jobdir = Jobdir::make(&scratch.join("job"), &runtime, build).unwrap();
+        std::fs::write(&jobdir.log, "what the executor wrote\n").unwrap();
+        jobdir
+    }
+
+    async fn stored(ports: &Ports, build: &BuildId) -> Vec<String> {
+        let prefix = format!("logs/{build}/");
+        let keys = ports.objects.list(&prefix, None, 100).await.unwrap();
+        keys.iter().map(|key| key.trim_start_matches(&prefix).to_owned()).collect()
+    }
+
+    /// Z7.4, Z7.5: what is archived, anybody may read.
+    #[tokio::test]
+    async fn nothing_is_archived_but_the_log_when_the_logs_were_replaced_by_a_link() {
+        let scratch = tempfile::tempdir().unwrap();
+        let build = BuildId::derive(&["replaced"]);
+        let jobdir = jobdir(scratch.path(), &build);
+        let state = scratch.path().join("state");
+        std::fs::create_dir(&state).unwrap();
+        std::fs::write(state.join("node-key"), "private").unwrap();
+        std::fs::rename(&jobdir.logs, jobdir.work.join("moved")).unwrap();
+        symlink(&state, &jobdir.logs).unwrap();
+        let ports = World::new(1, 0, sluice_model::Timestamp(0)).ports();
+        assert!(archive(&ports, &build, &jobdir.root, "http://pages/logs/").await.is_some());
+        assert_eq!(stored(&ports, &build).await, ["job-output.txt"]);
+    }
+
+    /// Z7.4, Z7.5
+    #[tokio::test]
+    async fn the_archived_log_is_the_executors_and_links_pipes_and_huge_files_are_left_out() {
+        let scratch = tempfile::tempdir().unwrap();
+        let build = BuildId::derive(&["forged"]);
+        let jobdir = jobdir(scratch.path(), &build);
+        std::fs::remove_file(jobdir.logs.join("job-output.txt")).unwrap();
+        symlink("/proc/self/environ", jobdir.logs.join("job-output.txt")).unwrap();
+        symlink("/etc/passwd", jobdir.logs.join("accounts")).unwrap();
+        std::fs::File::create(jobdir.logs.join("huge")).unwrap().set_len(60 << 30).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(jobdir.logs.join("pipe")).status().unwrap().success());
+        std::fs::create_dir(jobdir.logs.join("unit")).unwrap();
+        std::fs::write(jobdir.logs.join("unit/report.txt"), "fine").unwrap();
+        let ports = World::new(1, 0, sluice_model::Timestamp(0)).ports();
+        let address = archive(&ports, &build, &jobdir.root, "http://pages/logs/").await;
+        assert_eq!(address, Some(format!("http://pages/logs/{build}/")));
+        assert_eq!(stored(&ports, &build).await, ["job-output.txt", "unit/report.txt"]);
+        let log = ports.objects.get(&format!("logs/{build}/job-output.txt")).await.unwrap().unwrap();
+        assert_eq!(log.bytes, "what the executor wrote\n");
     }
 }

@@ -2,15 +2,17 @@
 //!
 //! Only jobs that need it pay for it: those with a template in a variable and a playbook that is trusted or has secrets.
 
+use crate::beneath;
 use crate::job::Job;
-use crate::jobdir::Jobdir;
 use crate::vars::has_templates;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Bytes of one host's expanded variables.
 const BYTES_MAX: u64 = 8 << 20;
+
+const DIRECTORY: &str = "frozen";
 
 /// The values of the job's variables per host, `localhost` included.
 pub type Frozen = BTreeMap<String, Map<String, Value>>;
@@ -44,20 +46,23 @@ pub fn literal(job: &Job<'_>, hosts: &[&str]) -> Frozen {
     hosts.iter().copied().chain(["localhost"]).map(|host| (host.to_owned(), of_host(host))).collect()
 }
 
-/// Returns where the run that expands them leaves its files.
-pub fn directory(jobdir: &Jobdir) -> PathBuf {
-    jobdir.dot_ansible.join("frozen")
+/// Returns where the run that expands them leaves its files, among the facts that it sees.
+pub fn directory(facts: &Path) -> PathBuf {
+    facts.join(DIRECTORY)
 }
 
 /// Reads what the run left for `hosts` and `localhost`. A host without a file (it was lost) has no variables.
-pub fn read(jobdir: &Jobdir, hosts: &[&str]) -> Frozen {
+///
+/// Templates ran confined, but could write there: only the job's own names count, and no link is followed.
+pub fn read(job: &Job<'_>, facts: &Path, hosts: &[&str]) -> Frozen {
+    let names = names(job);
     let mut frozen = Frozen::new();
     for host in hosts.iter().copied().chain(["localhost"]) {
-        let path = directory(jobdir).join(format!("{host}.json"));
-        // Templates ran confined, but could write here: a link must not lead the executor out.
-        let plain = std::fs::symlink_metadata(&path).is_ok_and(|kind| kind.is_file() && kind.len() <= BYTES_MAX);
-        let text = if plain { std::fs::read_to_string(&path).unwrap_or_default() } else { String::new() };
-        frozen.insert(host.to_owned(), serde_json::from_str(&text).unwrap_or_default());
+        let path = PathBuf::from(DIRECTORY).join(format!("{host}.json"));
+        let text = beneath::read_text(facts, &path, BYTES_MAX).unwrap_or_default();
+        let mut values: Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
+        values.retain(|name, _| names.contains(name.as_str()));
+        frozen.insert(host.to_owned(), values);
     }
     frozen
 }

@@ -2,26 +2,13 @@
 
 use crate::job::Job;
 use crate::jobdir::Jobdir;
-use crate::vars::{to_map, unsafe_texts};
+use crate::steering::{Reach, restrict};
+use crate::vars::{is_template, to_map, unsafe_texts};
 use serde_json::{Map, Value, json};
 use serde_yaml::value::{Tag, TaggedValue};
 use sluice_model::job::NodeSet;
 use sluice_model::node::NodeAccess;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Names that no job, and no job before it, may give a value: they say where and as what a playbook runs.
-const RESERVED: [&str; 10] = [
-    "zuul",
-    "zuul_node",
-    "nodepool",
-    "unsafe_vars",
-    "zuul_user_dir",
-    "ansible_connection",
-    "ansible_host",
-    "ansible_python_interpreter",
-    "ansible_shell_executable",
-    "ansible_user",
-];
 
 /// A host of the inventory: one per name of a node.
 #[derive(Debug, Clone)]
@@ -34,7 +21,14 @@ pub struct Host<'a> {
 
 /// Returns the hosts of the build in the nodeset's order.
 pub fn hosts<'a>(job: &Job<'a>) -> Vec<Host<'a>> {
-    job.nodes.iter().flat_map(|node| node.names.iter().map(move |name| Host { name, node })).collect()
+    let named =
+        |node: &'a NodeAccess| node.names.iter().filter(|name| is_host_name(name)).map(move |name| Host { name, node });
+    job.nodes.iter().flat_map(named).collect()
+}
+
+/// Ansible expands templates in the names of hosts and groups, in trusted playbooks too. Configuration refuses such names.
+fn is_host_name(name: &str) -> bool {
+    !is_template(name)
 }
 
 /// How the job's own variables stand in an inventory.
@@ -42,6 +36,8 @@ pub fn hosts<'a>(job: &Job<'a>) -> Vec<Host<'a>> {
 pub enum JobVars<'a> {
     /// As written: templates are expanded where they are used.
     AsWritten,
+    /// As written, for the run that expands them: what the playbooks after it do not see is not there.
+    ToExpand,
     /// As they were expanded before the first playbook, per host (`localhost` included).
     Frozen(&'a BTreeMap<String, Map<String, Value>>),
 }
@@ -58,40 +54,47 @@ pub fn inventory(
 ) -> Value {
     let all_hosts = hosts(job);
     let mut entries = Map::new();
+    let (on_node, everywhere) = match vars {
+        JobVars::AsWritten => (Reach::Harmless, Reach::Harmless),
+        JobVars::ToExpand | JobVars::Frozen(_) => (Reach::OneNode, Reach::Everywhere),
+    };
     for host in &all_hosts {
-        let mut of_host = access(host, interpreters);
-        if let JobVars::AsWritten = vars {
-            of_host.extend(job.job.host_vars.get(host.name).cloned().unwrap_or_default());
-        }
-        if let JobVars::Frozen(frozen) = vars {
-            of_host.extend(to_map(unsafe_texts(Value::Object(frozen.get(host.name).cloned().unwrap_or_default()))));
-        }
+        let mut of_host = match vars {
+            JobVars::AsWritten | JobVars::ToExpand => job.job.host_vars.get(host.name).cloned().unwrap_or_default(),
+            JobVars::Frozen(frozen) => frozen_for(frozen, host.name),
+        };
+        restrict(&mut of_host, on_node);
+        // Last, so that nothing above says where or as whom a playbook logs in.
+        of_host.extend(access(host, interpreters));
         entries.insert(host.name.to_owned(), Value::Object(of_host));
     }
     let mut all_vars = to_map(unsafe_texts(Value::Object(job.inherited.data.clone())));
-    all_vars.retain(|name, _| !RESERVED.contains(&name.as_str()));
     match vars {
-        JobVars::AsWritten => all_vars.extend(job.job.vars.clone()),
-        JobVars::Frozen(frozen) => {
-            // The implicit localhost is in no group, but takes the variables of `all`.
-            let local = frozen.get("localhost").cloned().unwrap_or_default();
-            all_vars.extend(to_map(unsafe_texts(Value::Object(local))));
-        }
+        JobVars::AsWritten | JobVars::ToExpand => all_vars.extend(job.job.vars.clone()),
+        // The implicit localhost is in no group, but takes the variables of `all`.
+        JobVars::Frozen(frozen) => all_vars.extend(frozen_for(frozen, "localhost")),
     }
+    restrict(&mut all_vars, everywhere);
     // Hosts override it; what runs on the executor works in its work directory.
     all_vars.insert("zuul_user_dir".to_owned(), json!(jobdir.work));
     let mut groups = Map::new();
-    for group in &nodeset(job).groups {
+    for group in nodeset(job).groups.iter().filter(|group| is_host_name(&group.name)) {
         let members: Map<String, Value> = group.nodes.iter().map(|name| (name.clone(), Value::Null)).collect();
         let mut entry = to_map(json!({ "hosts": members }));
-        if let (JobVars::AsWritten, Some(vars)) = (vars, job.job.group_vars.get(&group.name)) {
-            entry.insert("vars".to_owned(), Value::Object(vars.clone()));
+        if let (JobVars::AsWritten | JobVars::ToExpand, Some(vars)) = (vars, job.job.group_vars.get(&group.name)) {
+            let mut vars = vars.clone();
+            restrict(&mut vars, on_node);
+            entry.insert("vars".to_owned(), Value::Object(vars));
         }
         groups.insert(group.name.clone(), Value::Object(entry));
     }
     let lost: Map<String, Value> = unreachable.iter().map(|name| (name.clone(), json!({}))).collect();
     groups.insert("zuul_unreachable".to_owned(), json!({ "hosts": lost }));
     json!({ "all": { "hosts": entries, "vars": all_vars, "children": groups } })
+}
+
+fn frozen_for(frozen: &BTreeMap<String, Map<String, Value>>, host: &str) -> Map<String, Value> {
+    to_map(unsafe_texts(Value::Object(frozen.get(host).cloned().unwrap_or_default())))
 }
 
 /// Returns the nodeset that the nodes were given for.
@@ -112,7 +115,7 @@ pub fn for_people(inventory: &Value, zuul: &Map<String, Value>) -> String {
     serde_yaml::to_string(&tagged(inventory)).unwrap_or_default()
 }
 
-/// Every login variable of a host comes from us: job variables cannot name them.
+/// Every login variable of a host comes from us.
 fn access(host: &Host<'_>, interpreters: &BTreeMap<String, String>) -> Map<String, Value> {
     let node = host.node;
     let python = node.python_path.as_deref().filter(|path| *path != "auto");

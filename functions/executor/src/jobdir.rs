@@ -23,10 +23,16 @@ pub struct Jobdir {
     pub log: PathBuf,
     /// Inventories, variables, configuration: read-only for playbooks.
     pub ansible: PathBuf,
-    /// The home directory of playbooks on the executor.
+    /// Where playbooks find their home directory. What lies there is one of [`Self::state_of`].
     pub home: PathBuf,
-    /// Ansible's own state: fact cache, temporary files.
+    /// Where playbooks find Ansible's own state; likewise.
     pub dot_ansible: PathBuf,
+    /// Where playbooks find the facts of hosts, and leave expanded variables; likewise.
+    pub facts: PathBuf,
+    /// Known hosts and the client configuration of ssh; read-only in every home.
+    pub ssh: PathBuf,
+    /// The homes, by who may use them; no playbook sees another's.
+    pub homes: PathBuf,
     /// Sockets and opened secrets, in memory; removed with this value.
     pub runtime: Runtime,
 }
@@ -38,6 +44,20 @@ pub struct Runtime {
     pub root: PathBuf,
     /// OpenSSH's control sockets; the only part that playbooks may write.
     pub control: PathBuf,
+}
+
+/// The owner of what trusted playbooks share.
+pub const TRUSTED: &str = "trusted";
+
+/// What processes of a build may write beside its work directory.
+#[derive(Debug, Clone)]
+pub struct State {
+    /// Their home directory.
+    pub home: PathBuf,
+    /// What Ansible keeps.
+    pub dot_ansible: PathBuf,
+    /// Facts of hosts: they name interpreters, too.
+    pub facts: PathBuf,
 }
 
 impl Jobdir {
@@ -59,11 +79,13 @@ impl Jobdir {
             ansible: root.join("ansible"),
             home: root.join("home"),
             dot_ansible: root.join(".ansible"),
+            facts: root.join("facts"),
+            ssh: root.join("ssh"),
+            homes: root.join("homes"),
             runtime: Runtime { control: runtime_root.join("cp"), root: runtime_root },
             work,
         };
         let tmp = jobdir.work.join("tmp");
-        let ssh = jobdir.home.join(".ssh");
         let runtime = &jobdir.runtime;
         for directory in [
             &jobdir.root,
@@ -71,8 +93,11 @@ impl Jobdir {
             &jobdir.logs,
             &tmp,
             &jobdir.ansible,
-            &ssh,
+            &jobdir.home,
             &jobdir.dot_ansible,
+            &jobdir.facts,
+            &jobdir.ssh,
+            &jobdir.homes,
             &runtime.root,
             &runtime.control,
         ] {
@@ -82,6 +107,29 @@ impl Jobdir {
         fs::File::create_new(&jobdir.log)?;
         fs::hard_link(&jobdir.log, jobdir.logs.join("job-output.txt"))?;
         Ok(jobdir)
+    }
+
+    /// Returns the home and Ansible's state of the processes that share them under the name `owner`, made if they are not there.
+    ///
+    /// What trusted playbooks have found out of hosts is there from the start: looking again takes a second on each.
+    pub fn state_of(&self, owner: &str) -> std::io::Result<State> {
+        let own = self.homes.join(owner);
+        let is_new = !own.exists();
+        let state = State { home: own.join("home"), dot_ansible: own.join("ansible"), facts: own.join("facts") };
+        for directory in [&state.home.join(".ssh"), &state.dot_ansible, &state.facts] {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        }
+        if let (true, Ok(known)) = (is_new, fs::read_dir(self.homes.join(TRUSTED).join("facts"))) {
+            for entry in known.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())) {
+                fs::copy(entry.path(), state.facts.join(entry.file_name()))?;
+            }
+        }
+        Ok(state)
+    }
+
+    /// Returns what playbooks may write on disk.
+    pub fn writable(&self) -> Vec<PathBuf> {
+        vec![self.work.clone(), self.homes.clone()]
     }
 
     /// Removes what lies in memory. Done before the sandbox's last process is gone, a socket could come back.
@@ -97,30 +145,6 @@ impl Jobdir {
 /// Returns where the log of the build in the job directory `root` lies while it runs.
 pub fn log_path(root: &Path) -> PathBuf {
     root.join("job-output.txt")
-}
-
-/// Returns what there is to archive after a build: paths relative to `work/logs`, sorted.
-///
-/// Playbooks wrote there, so links are left out: one could lead to what only the executor may read. At most `count_max`.
-pub fn log_files(root: &Path, count_max: usize) -> std::io::Result<Vec<PathBuf>> {
-    let logs = root.join("work/logs");
-    let mut found = Vec::new();
-    // The directory itself may have been replaced, too.
-    let mut waiting = if fs::symlink_metadata(&logs)?.is_dir() { vec![PathBuf::new()] } else { Vec::new() };
-    while let Some(directory) = waiting.pop() {
-        for entry in fs::read_dir(logs.join(&directory))? {
-            let entry = entry?;
-            let path = directory.join(entry.file_name());
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
-                waiting.push(path);
-            } else if kind.is_file() && found.len() < count_max {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
-    Ok(found)
 }
 
 /// Writes a file that only its owner can read; it must not be there yet.

@@ -7,8 +7,11 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod archive;
+pub mod beneath;
 pub mod claim;
+mod clock;
 pub mod content;
+pub mod disk;
 pub mod freeze;
 pub mod gateway;
 pub mod inherited;
@@ -33,6 +36,7 @@ pub mod service;
 pub mod settings;
 pub mod sources;
 pub mod ssh;
+pub mod steering;
 pub mod vars;
 pub mod verdict;
 pub mod workspace;

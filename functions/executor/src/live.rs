@@ -4,6 +4,7 @@
 //! chunks, until the build ends. `X-Log-Length` is the length at that moment, `X-Log-Ended` whether the build is over.
 //! 404: no such build runs here; its log is then to be read from where it was archived.
 
+use crate::jobdir::log_path;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path as PathParameter, Query, State};
@@ -38,10 +39,12 @@ pub struct LiveLog {
 }
 
 impl LiveLogs {
-    /// Adds a build whose log is written to `path`.
-    pub fn open(&self, build: &BuildId, path: &Path) -> LiveLog {
+    /// Adds a build whose job directory is `root`.
+    ///
+    /// Read is the log as the executor writes it: its other name, below `work/logs`, may be a playbook's link by now.
+    pub fn open(&self, build: &BuildId, root: &Path) -> LiveLog {
         let (length, receiver) = watch::channel(0);
-        self.feeds().insert(build.clone(), Feed { path: path.to_owned(), length: receiver });
+        self.feeds().insert(build.clone(), Feed { path: log_path(root), length: receiver });
         LiveLog { logs: self.clone(), build: build.clone(), length }
     }
 
@@ -131,10 +134,33 @@ impl Reading {
             self.file = Some(file);
         }
         let Some(file) = &mut self.file else { return Ok(None) };
-        let mut chunk = vec![0; CHUNK_BYTES_MAX];
+        // What lies behind the log's length was not written by us.
+        let left = usize::try_from((*self.feed.length.borrow()).saturating_sub(self.offset)).unwrap_or(usize::MAX);
+        let mut chunk = vec![0; CHUNK_BYTES_MAX.min(left)];
         let count = file.read(&mut chunk).await?;
         chunk.truncate(count);
         self.offset += count as u64;
         Ok(if count == 0 { None } else { Some(chunk.into()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Z7.4, Z7.5: a playbook may put anything in the place of the log's name below work/logs, and may add to its file.
+    #[tokio::test]
+    async fn what_the_executor_wrote_is_served_and_nothing_a_playbook_put_in_its_place() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("work/logs")).unwrap();
+        std::fs::write(root.path().join("work/logs/job-output.txt"), "private").unwrap();
+        std::fs::write(log_path(root.path()), "told, and more").unwrap();
+        let (logs, build) = (LiveLogs::default(), BuildId::derive(&["live"]));
+        let log = logs.open(&build, root.path());
+        log.grew_to(4);
+        let wanted = Query(Wanted { offset: 0, follow: 0 });
+        let answer = read(State(logs), PathParameter(build.to_string()), wanted).await;
+        let text = axum::body::to_bytes(answer.into_body(), 1_000).await.unwrap();
+        assert_eq!(text, "told");
     }
 }

@@ -1,18 +1,22 @@
 //! Runs a job: prepares what playbooks find, then pre-run, run and post-run, and says how it ended (Z7.1).
 
+use crate::clock::Clock;
 use crate::content::Content;
+use crate::disk::DiskWatch;
 use crate::freeze::{self, Frozen};
 use crate::gateway::Gateway;
 use crate::inventory::{self, JobVars};
 use crate::job::{Job, Observer, Runner, Sources, StopSignal};
 use crate::jobdir::Jobdir;
 use crate::joblog::{JobLog, now};
-use crate::playbook::{self, Inputs, Phase, Prepared, Shared};
+use crate::playbook::{self, FREEZE_INDEX, Inputs, Phase, Prepared, Shared};
 use crate::prepare::{self, Playbooks, PrepareError};
+use crate::receiver::RECORD_BYTES_MAX;
 use crate::returned::Returned;
 use crate::sandbox::{Trust, probe, write_accounts};
 use crate::settings::{Settings, SetupError};
 use crate::ssh::{self, Agent};
+use crate::steering::{Reach, is_allowed, restrict};
 use crate::vars::{to_map, unsafe_texts, zuul};
 use crate::verdict::{Next, PlaybookEnd, Verdict};
 use crate::workspace::{self, Placed, WorkspaceError};
@@ -160,6 +164,8 @@ impl<'a> Build<'a> {
             frozen: Frozen::new(),
             unreachable: BTreeSet::new(),
             records: Vec::new(),
+            record_bytes_left: RECORD_BYTES_MAX,
+            disk: DiskWatch::start(jobdir.writable(), self.settings.disk_bytes_max),
         })
     }
 
@@ -192,7 +198,7 @@ impl<'a> Build<'a> {
             return Ok(connected);
         }
         connected._gateway = Some(Gateway::open(&self.jobdir.runtime.root.join("nodes.sock"), nodes)?);
-        let agent = Agent::start(self.jobdir, self.job.node_key.ok_or(StartError::NoKey)?).await?;
+        let agent = Agent::start(self.jobdir, self.job.node_key.ok_or(StartError::NoKey)?, nodes).await?;
         (connected._shared, connected.interpreters, connected.troubles) =
             ssh::open_shared(self.jobdir, self.settings, &agent, nodes).await;
         connected.agent = Some(agent);
@@ -221,6 +227,8 @@ struct Stage<'a> {
     frozen: Frozen,
     unreachable: BTreeSet<String>,
     records: Vec<Value>,
+    record_bytes_left: usize,
+    disk: DiskWatch,
 }
 
 impl Stage<'_> {
@@ -229,7 +237,7 @@ impl Stage<'_> {
         self.build.observer.started(started_at);
         let mut verdict = Verdict::default();
         let playbooks = std::mem::take(&mut self.playbooks.all);
-        let clock = Clock::start(self.build.job, self.build.settings);
+        let mut clock = Clock::start(self.build.job, self.build.settings);
         if playbooks.iter().any(Prepared::sees_frozen) {
             self.freeze(log, stop).await;
         }
@@ -259,7 +267,8 @@ impl Stage<'_> {
                 continue;
             }
             let feels_stop = if already_stopped { None } else { Some(&mut *stop) };
-            let end = self.play(playbook, clock.post, &verdict, feels_stop, log).await;
+            let limit = if already_stopped { clock.left_for_cleanup() } else { clock.post };
+            let end = self.play(playbook, limit, &verdict, feels_stop, log).await;
             // What cleans up after a stop changes nothing about the result.
             if !already_stopped {
                 verdict.post(&playbook.canonical, &end);
@@ -282,15 +291,16 @@ impl Stage<'_> {
             vars: self.vars(playbook, verdict),
             secrets: self.secrets(playbook),
             timeout,
+            record_bytes_max: self.record_bytes_left,
             stop,
         };
         let (word, banner) = (playbook.phase.banner(), playbook.banner());
         log.say(&format!("{word} START: {banner}"));
-        let shared =
-            Shared { settings: self.build.settings, jobdir: self.build.jobdir, agent: self.nodes.agent.as_ref() };
+        let shared = self.shared();
         let outcome = playbook::run(&shared, playbook, inputs, log).await;
         log.say(&format!("{word} END {}: {banner}", outcome.end.banner()));
         self.unreachable.extend(outcome.unreachable);
+        self.record_bytes_left = outcome.record.bytes_left();
         let head = to_map(json!({
             "playbook": playbook.canonical,
             "branch": playbook.branch,
@@ -307,15 +317,27 @@ impl Stage<'_> {
         outcome.end
     }
 
+    fn shared(&self) -> Shared<'_> {
+        let Build { settings, jobdir, .. } = self.build;
+        Shared { settings, jobdir, agent: self.nodes.agent.as_ref(), disk: &self.disk }
+    }
+
     fn inventory(&self, playbook: &Prepared) -> Value {
-        let vars = if playbook.sees_frozen() { JobVars::Frozen(&self.frozen) } else { JobVars::AsWritten };
+        let vars = match playbook.sees_frozen() {
+            true => JobVars::Frozen(&self.frozen),
+            false if playbook.index == FREEZE_INDEX => JobVars::ToExpand,
+            false => JobVars::AsWritten,
+        };
         inventory::inventory(self.build.job, self.build.jobdir, vars, &self.nodes.interpreters, &self.unreachable)
     }
 
     /// Extra variables, lowest precedence first: the job's, the site's, ours.
     fn vars(&self, playbook: &Prepared, verdict: &Verdict) -> Map<String, Value> {
         let mut vars = Map::new();
-        let extra = Value::Object(self.build.job.job.extra_vars.clone());
+        let mut extra = self.build.job.job.extra_vars.clone();
+        let is_harmless = !playbook.sees_frozen() && playbook.index != FREEZE_INDEX;
+        restrict(&mut extra, if is_harmless { Reach::Harmless } else { Reach::Everywhere });
+        let extra = Value::Object(extra);
         vars.extend(to_map(if playbook.sees_frozen() { unsafe_texts(extra) } else { extra }));
         vars.extend(self.build.settings.site_vars.clone());
         vars.insert("zuul".to_owned(), unsafe_texts(Value::Object(self.zuul.clone())));
@@ -348,6 +370,7 @@ impl Stage<'_> {
         let opened = configured
             .secrets
             .iter()
+            .filter(|(name, _)| is_allowed(name, Reach::Everywhere))
             .filter_map(|(name, secret)| Some((name.clone(), job.secrets.get(secret)?.clone())));
         opened.map(|(name, value)| (name, unsafe_texts(value))).collect()
     }
@@ -360,10 +383,6 @@ impl Stage<'_> {
             return;
         }
         log.say("Running Ansible setup");
-        let directory = freeze::directory(jobdir);
-        if std::fs::create_dir_all(&directory).is_err() {
-            return;
-        }
         let playbook = Prepared {
             phase: Phase::Pre,
             index: FREEZE_INDEX,
@@ -377,16 +396,28 @@ impl Stage<'_> {
             nesting_level: 0,
             cleanup: false,
         };
+        let Ok(state) = jobdir.state_of(&playbook.state_owner()) else { return };
+        if std::fs::create_dir_all(freeze::directory(&state.facts)).is_err() {
+            return;
+        }
         let inventory = self.inventory(&playbook);
         let mut vars = self.vars(&playbook, &Verdict::default());
         vars.insert("sluice_freeze_names".to_owned(), json!(freeze::names(job)));
-        vars.insert("sluice_freeze_dest".to_owned(), json!(directory));
+        vars.insert("sluice_freeze_dest".to_owned(), json!(freeze::directory(&jobdir.facts)));
         let timeout = Duration::from_secs(FREEZE_SECONDS);
-        let inputs = Inputs { inventory: &inventory, vars, secrets: Map::new(), timeout, stop: Some(stop) };
-        let shared = Shared { settings: self.build.settings, jobdir, agent: self.nodes.agent.as_ref() };
+        let inputs = Inputs {
+            inventory: &inventory,
+            vars,
+            secrets: Map::new(),
+            timeout,
+            // Nobody reads it.
+            record_bytes_max: 0,
+            stop: Some(stop),
+        };
+        let shared = self.shared();
         // A host that fails here has no variables in trusted playbooks, and fails there for that reason.
         playbook::run(&shared, &playbook, inputs, log).await;
-        self.frozen = freeze::read(jobdir, &hosts);
+        self.frozen = freeze::read(self.build.job, &state.facts, &hosts);
     }
 
     fn conclude(self, verdict: &Verdict, started_at: Timestamp, log: &mut JobLog<'_>) -> Ended {
@@ -397,18 +428,16 @@ impl Stage<'_> {
         }
         Ended {
             result: verdict.result(returned.may_retry()),
-            detail: verdict.why().map(|why| log.redactor.text(why)),
+            detail: verdict.why().map(|why| short(&log.redactor.text(why))),
             started_at: Some(started_at),
             ended_at: now(),
-            log_url: returned.log_url(),
+            log_url: returned.log_url().filter(|url| url.len() <= DETAIL_BYTES_MAX),
             data: log.redactor.map(returned.data),
             data_object: None,
         }
     }
 }
 
-/// Far from any playbook's index, so that the files of the run that expands variables have names of their own.
-const FREEZE_INDEX: usize = 9_999;
 /// Facts of all hosts and one task.
 const FREEZE_SECONDS: u64 = 120;
 
@@ -430,36 +459,15 @@ fn write_record(jobdir: &Jobdir, record: &Value) -> std::io::Result<()> {
     std::io::Write::write_all(&mut std::fs::File::create_new(path)?, record.to_string().as_bytes())
 }
 
-/// The time limits of a build.
-struct Clock {
-    started: Instant,
-    total: Duration,
-    pre: Option<Duration>,
-    post: Duration,
-}
+/// Bytes of a build's detail, and of an address that it names: both stand in records.
+const DETAIL_BYTES_MAX: usize = 2_000;
 
-impl Clock {
-    fn start(job: &Job<'_>, settings: &Settings) -> Self {
-        let seconds = Duration::from_secs;
-        Self {
-            started: Instant::now(),
-            total: seconds(job.job.timeout_seconds.unwrap_or(settings.timeout_seconds)),
-            pre: job.job.pre_timeout_seconds.map(seconds),
-            post: seconds(job.job.post_timeout_seconds.unwrap_or(settings.post_timeout_seconds)),
-        }
-    }
-
-    fn left_for_pre(&self) -> Duration {
-        self.pre.unwrap_or(self.total).saturating_sub(self.started.elapsed())
-    }
-
-    /// The time for run starts with the build, unless pre-run has its own.
-    fn run_limit(&self) -> Instant {
-        if self.pre.is_some() { Instant::now() + self.total } else { self.started + self.total }
-    }
+fn short(text: &str) -> String {
+    text[..text.floor_char_boundary(DETAIL_BYTES_MAX)].to_owned()
 }
 
 fn ended(result: BuildResult, detail: Option<String>) -> Ended {
+    let detail = detail.map(|detail| short(&detail));
     Ended { result, detail, started_at: None, ended_at: now(), data: Map::new(), data_object: None, log_url: None }
 }
 

@@ -1,10 +1,11 @@
 //! One `ansible-playbook`: its files, its process, its end.
 
+use crate::disk::DiskWatch;
 use crate::job::StopSignal;
-use crate::jobdir::{Jobdir, write_private};
+use crate::jobdir::{Jobdir, TRUSTED, write_private};
 use crate::joblog::JobLog;
 use crate::process::{Group, read_bounded};
-use crate::receiver::{Message, Receiver, Record};
+use crate::receiver::{LINGER, Message, Receiver, Record};
 use crate::sandbox::{Sandbox, Trust};
 use crate::settings::Settings;
 use crate::ssh::Agent;
@@ -21,6 +22,9 @@ use std::time::Duration;
 const PRINTED_BYTES_MAX: usize = 64 << 10;
 /// The exit code by which Ansible tells of lost hosts, and of files it cannot read.
 const LOST_OR_UNREADABLE: i32 = 4;
+
+/// The index of the run that expands variables: far from any playbook's, so that its files have names of their own.
+pub const FREEZE_INDEX: usize = 9_999;
 
 /// The phases of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +96,18 @@ impl Prepared {
         format!("[{} : {}@{}]", self.trust.as_str(), self.canonical, self.branch)
     }
 
+    /// Returns the name under which it shares its home and Ansible's state.
+    ///
+    /// As in Zuul, what one playbook leaves in its home the next one finds, but only if both could have written each other:
+    /// untrusted ones with secrets are alone, since each belongs to a job definition of its own.
+    pub fn state_owner(&self) -> String {
+        match (self.trust, self.has_secrets || self.index == FREEZE_INDEX) {
+            (Trust::Trusted, _) => TRUSTED.to_owned(),
+            (Trust::Untrusted, false) => "untrusted".to_owned(),
+            (Trust::Untrusted, true) => self.name(),
+        }
+    }
+
     /// Returns whether it sees job variables only as they were expanded before: it could give something away.
     pub fn sees_frozen(&self) -> bool {
         self.trust == Trust::Trusted || self.has_secrets
@@ -108,6 +124,8 @@ pub struct Inputs<'a> {
     pub secrets: Map<String, Value>,
     /// How long it may take.
     pub timeout: Duration,
+    /// How much memory its entry in `job-output.json` may take.
+    pub record_bytes_max: usize,
     /// The signal that ends it; `None` for one that cleans up after a stop.
     pub stop: Option<&'a mut StopSignal>,
 }
@@ -120,6 +138,8 @@ pub struct Shared<'a> {
     pub jobdir: &'a Jobdir,
     /// The agent with the nodes' key, if there are nodes.
     pub agent: Option<&'a Agent>,
+    /// Sees when the build has more on disk than it may.
+    pub disk: &'a DiskWatch,
 }
 
 /// How a playbook ended and what it left.
@@ -134,7 +154,8 @@ pub struct Outcome {
 
 /// Runs a playbook to its end.
 pub async fn run(shared: &Shared<'_>, playbook: &Prepared, inputs: Inputs<'_>, log: &mut JobLog<'_>) -> Outcome {
-    let mut outcome = Outcome { end: PlaybookEnd::Aborted, record: Record::default(), unreachable: BTreeSet::new() };
+    let record = Record::new(inputs.record_bytes_max);
+    let mut outcome = Outcome { end: PlaybookEnd::Aborted, record, unreachable: BTreeSet::new() };
     let files = Files::of(shared.jobdir, playbook);
     outcome.end = match files.write(shared, playbook, &inputs) {
         Ok(()) => watch(shared, playbook, &files, inputs, log, &mut outcome).await,
@@ -165,7 +186,7 @@ async fn watch(
     let deadline = tokio::time::sleep(inputs.timeout);
     tokio::pin!(deadline);
     let mut stop = inputs.stop;
-    let (mut status, mut killed, mut begun) = (None, None, false);
+    let (mut status, mut killed, mut begun, mut lost_hosts) = (None, None, false, false);
     loop {
         let running = status.is_none() && killed.is_none();
         tokio::select! {
@@ -176,7 +197,13 @@ async fn watch(
                     files.forget_secrets();
                 }
                 Some(Message::Log { text }) => log.say(&text),
-                Some(Message::Unreachable { host }) => { outcome.unreachable.insert(host); }
+                Some(Message::Unreachable { host }) => {
+                    lost_hosts = true;
+                    // Whoever is in the sandbox can name anything here, and later inventories hold what is taken.
+                    if is_host(inputs.inventory, &host) {
+                        outcome.unreachable.insert(host);
+                    }
+                }
                 Some(Message::Failing) if playbook.phase == Phase::Run => log.will_fail(),
                 Some(other) => outcome.record.take(other),
                 None => break,
@@ -184,6 +211,11 @@ async fn watch(
             ended = ansible.wait(), if status.is_none() => {
                 status = Some(ended);
                 receiver.finish();
+            }
+            () = shared.disk.full(), if running => {
+                killed = Some(PlaybookEnd::DiskFull);
+                log.say("The build has more on disk than it may and is ended");
+                ansible.kill();
             }
             () = &mut deadline, if running => {
                 killed = Some(PlaybookEnd::TimedOut);
@@ -198,20 +230,28 @@ async fn watch(
         }
     }
     let mut said = String::new();
-    for reader in printed.into_iter().flatten() {
-        said.push_str(&reader.await.unwrap_or_default());
+    for mut reader in printed.into_iter().flatten() {
+        match tokio::time::timeout(LINGER, &mut reader).await {
+            Ok(text) => said.push_str(&text.unwrap_or_default()),
+            // Somebody outlived the sandbox with our pipe.
+            Err(_) => reader.abort(),
+        }
     }
     if !said.trim().is_empty() {
         log.say(said.trim());
     }
     match (killed, status) {
         (Some(killed), _) => killed,
-        (None, Some(Ok(status))) => judge(status, begun, !outcome.unreachable.is_empty(), &said),
+        (None, Some(Ok(status))) => judge(status, begun, lost_hosts, &said),
         (None, Some(Err(error))) => {
             PlaybookEnd::Broken { why: format!("its process could not be waited for: {error}") }
         }
         (None, None) => PlaybookEnd::Broken { why: "its log ended before it did".to_owned() },
     }
+}
+
+fn is_host(inventory: &Value, name: &str) -> bool {
+    inventory.pointer("/all/hosts").and_then(|hosts| hosts.get(name)).is_some()
 }
 
 async fn stopped(stop: Option<&mut StopSignal>) -> String {
@@ -254,7 +294,8 @@ fn spawn(shared: &Shared<'_>, playbook: &Prepared, files: &Files) -> std::io::Re
         environment.insert("SSH_AUTH_SOCK", text(&agent.socket));
         environment.insert("SSH_AGENT_PID", agent.id.to_string());
     }
-    let sandbox = Sandbox { settings: shared.settings, jobdir, trust: playbook.trust };
+    let state = jobdir.state_of(&playbook.state_owner())?;
+    let sandbox = Sandbox { settings: shared.settings, jobdir, trust: playbook.trust, state: &state };
     let mut command = sandbox.command(&shared.settings.program("ansible-playbook"), &environment);
     command.arg("-i").arg(&files.inventory);
     if files.secrets.exists() {
@@ -321,7 +362,7 @@ fn configuration(shared: &Shared<'_>, playbook: &Prepared) -> String {
          roles_path = {roles}\n\
          local_tmp = {state}/local_tmp\n\
          fact_caching = jsonfile\n\
-         fact_caching_connection = {state}/fact-cache\n\
+         fact_caching_connection = {facts}\n\
          gathering = smart\n\
          forks = {forks}\n\
          timeout = 30\n\
@@ -341,6 +382,7 @@ fn configuration(shared: &Shared<'_>, playbook: &Prepared) -> String {
          control_path = {control}/%%C\n\
          ssh_args = -o ControlMaster=auto -o ControlPersist=60s -o PermitLocalCommand=no\n",
         plugins = plugins.display(),
+        facts = jobdir.facts.display(),
         roles = roles.join(":"),
         forks = settings.forks,
         retries = settings.ssh_retries,

@@ -4,17 +4,24 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 /// Bytes of one message; the plugin cuts what it sends to much less.
 const MESSAGE_BYTES_MAX: u64 = 4 << 20;
 /// Connections of one playbook: Ansible makes one.
 const CONNECTIONS_MAX: usize = 8;
-/// Results kept for `job-output.json` of one playbook.
-const RESULTS_MAX: usize = 20_000;
+/// How long what a playbook sent is read after its processes are gone.
+pub const LINGER: Duration = Duration::from_secs(5);
+/// Bytes of messages that were read and not yet taken.
+const WAITING_BYTES_MAX: usize = 8 << 20;
+/// Bytes in memory that one value takes beside its text.
+const VALUE_BYTES: usize = 80;
+/// What is kept for `job-output.json` of one build, in bytes of memory.
+pub const RECORD_BYTES_MAX: usize = 128 << 20;
 
 /// What a playbook says.
 #[derive(Debug, Deserialize)]
@@ -72,10 +79,43 @@ pub enum Message {
     },
 }
 
+impl Message {
+    /// Returns how much memory it takes, or a little more.
+    fn bytes(&self) -> usize {
+        // Kept as maps with names of their own.
+        const ENTRY: usize = 8 * VALUE_BYTES;
+        match self {
+            Self::Play { id, name, at } => ENTRY + id.len() + name.len() + 2 * at.len(),
+            Self::Task { id, name, role, at } => {
+                ENTRY + 2 * id.len() + name.len() + 2 * at.len() + role.as_ref().map_or(0, bytes)
+            }
+            Self::Result { host, result, at, .. } => VALUE_BYTES + host.len() + at.len() + bytes(result),
+            Self::Stats { stats } => bytes(stats),
+            Self::Started | Self::Log { .. } | Self::Unreachable { .. } | Self::Failing => 0,
+        }
+    }
+}
+
+fn bytes(value: &Value) -> usize {
+    VALUE_BYTES
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(items) => items.iter().map(bytes).sum(),
+            Value::Object(entries) => entries.iter().map(|(key, item)| VALUE_BYTES + key.len() + bytes(item)).sum(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        }
+}
+
 /// The socket of one playbook.
 pub struct Receiver {
-    messages: mpsc::Receiver<Message>,
+    messages: mpsc::Receiver<Sent>,
     over: Arc<Notify>,
+}
+
+/// A message with its share of the memory that may wait.
+struct Sent {
+    message: Message,
+    _waiting: OwnedSemaphorePermit,
 }
 
 impl Receiver {
@@ -91,7 +131,7 @@ impl Receiver {
 
     /// Returns the next message; `None` once the playbook is over and everything was read.
     pub async fn next(&mut self) -> Option<Message> {
-        self.messages.recv().await
+        self.messages.recv().await.map(|sent| sent.message)
     }
 
     /// Tells that the playbook's processes are gone, so that the end is reached when what they sent was read.
@@ -100,13 +140,14 @@ impl Receiver {
     }
 }
 
-async fn listen(listener: UnixListener, sender: mpsc::Sender<Message>, over: Arc<Notify>) {
+async fn listen(listener: UnixListener, sender: mpsc::Sender<Sent>, over: Arc<Notify>) {
     let mut readers = JoinSet::new();
+    let waiting = Arc::new(Semaphore::new(WAITING_BYTES_MAX));
     loop {
         tokio::select! {
             biased;
             accepted = listener.accept(), if readers.len() < CONNECTIONS_MAX => match accepted {
-                Ok((stream, _)) => { readers.spawn(read(stream, sender.clone())); }
+                Ok((stream, _)) => { readers.spawn(read(stream, sender.clone(), Arc::clone(&waiting))); }
                 Err(_) => break,
             },
             Some(_) = readers.join_next() => {}
@@ -115,11 +156,13 @@ async fn listen(listener: UnixListener, sender: mpsc::Sender<Message>, over: Arc
         }
     }
     drop(sender);
-    // The other ends are gone, so each reader comes to its end.
-    while readers.join_next().await.is_some() {}
+    // The other ends are gone, so each reader comes to its end. Unless somebody handed one on, to a process that stands in
+    // another sandbox: the connection that playbooks share.
+    let all_read = async { while readers.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(LINGER, all_read).await;
 }
 
-async fn read(stream: UnixStream, sender: mpsc::Sender<Message>) {
+async fn read(stream: UnixStream, sender: mpsc::Sender<Sent>, waiting: Arc<Semaphore>) {
     let mut reader = BufReader::new(stream);
     loop {
         let mut line = Vec::new();
@@ -127,23 +170,25 @@ async fn read(stream: UnixStream, sender: mpsc::Sender<Message>) {
             Ok(1..) if line.last() == Some(&b'\n') => {}
             _ => return,
         }
+        let bytes = u32::try_from(line.len()).unwrap_or(u32::MAX);
+        let Ok(permit) = Arc::clone(&waiting).acquire_many_owned(bytes).await else { return };
         let message = match serde_json::from_slice(&line) {
             Ok(message) => message,
             // An untrusted playbook may write here what it likes. It concerns nobody else.
             Err(_) => continue,
         };
-        if sender.send(message).await.is_err() {
+        if sender.send(Sent { message, _waiting: permit }).await.is_err() {
             return;
         }
     }
 }
 
 /// The entry of one playbook in `job-output.json`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Record {
     plays: Vec<Play>,
     stats: Value,
-    results: usize,
+    bytes_left: usize,
 }
 
 #[derive(Debug)]
@@ -165,8 +210,20 @@ struct Task {
 }
 
 impl Record {
-    /// Takes what a message says about plays, tasks and results.
+    /// Makes an empty entry that may take `bytes_max` bytes of memory.
+    pub fn new(bytes_max: usize) -> Self {
+        Self { plays: Vec::new(), stats: Value::Null, bytes_left: bytes_max }
+    }
+
+    /// Returns how many bytes it did not take.
+    pub fn bytes_left(&self) -> usize {
+        self.bytes_left
+    }
+
+    /// Takes what a message says about plays, tasks and results. What there is no room for is left out.
     pub fn take(&mut self, message: Message) {
+        let Some(left) = self.bytes_left.checked_sub(message.bytes()) else { return };
+        self.bytes_left = left;
         match message {
             Message::Play { id, name, at } => {
                 let mut head = Map::new();
@@ -180,13 +237,12 @@ impl Record {
                     play.tasks.push(Task { id, head, role, started: at.clone(), ended: at, hosts: Map::new() });
                 }
             }
-            Message::Result { task, host, result, at } if self.results < RESULTS_MAX => {
+            Message::Result { task, host, result, at } => {
                 let Some(play) = self.plays.last_mut() else { return };
                 play.ended.clone_from(&at);
                 if let Some(found) = play.tasks.iter_mut().rev().find(|known| known.id == task) {
                     found.ended = at;
                     found.hosts.insert(host, result);
-                    self.results += 1;
                 }
             }
             Message::Stats { stats } => self.stats = stats,

@@ -1,5 +1,6 @@
 //! Reads what a job returned with `zuul_return`, and keeps it whole (Z7.4).
 
+use crate::beneath;
 use crate::verdict::MayRetry;
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -8,8 +9,6 @@ use sluice_model::build::Ended;
 use sluice_model::id::digest;
 use sluice_runtime::object::PutMode;
 use sluice_runtime::{PortError, Ports};
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 /// Bytes of `results.json`; a job that returns more has a mistake.
@@ -84,17 +83,9 @@ impl Returned {
 }
 
 fn read_bounded(path: &Path) -> std::io::Result<String> {
-    // Playbooks may write there: a link could lead to what only the executor may read.
-    match std::fs::symlink_metadata(path) {
-        Ok(kind) if kind.is_file() => {}
-        Ok(_) => return Err(std::io::Error::other("it is no file")),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(String::new()),
-        Err(error) => return Err(error),
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return Ok(String::new()) };
+    match beneath::read_text(directory, name.as_ref(), BYTES_MAX) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        read => read,
     }
-    let mut text = String::new();
-    File::open(path)?.take(BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > BYTES_MAX {
-        return Err(std::io::Error::other(format!("it has more than {BYTES_MAX} bytes")));
-    }
-    Ok(text)
 }

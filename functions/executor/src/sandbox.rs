@@ -1,6 +1,6 @@
 //! Confines processes with bubblewrap: what they see of the machine, and what they reach (Z7.5).
 
-use crate::jobdir::Jobdir;
+use crate::jobdir::{Jobdir, State};
 use crate::settings::{Network, Settings, SetupError};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -27,8 +27,9 @@ impl Trust {
     }
 }
 
-/// What of `/etc` programs need: names of hosts and users, certificates, the dynamic linker. No configuration, no keys.
-const ETC: [&str; 17] = [
+/// What of `/etc` programs need: names of hosts and users, certificates, the dynamic linker. No configuration, no keys:
+/// those lie beside the certificates, and an executor that runs as root could read them.
+const ETC: [&str; 19] = [
     "alternatives",
     "ca-certificates",
     "crypto-policies",
@@ -42,11 +43,18 @@ const ETC: [&str; 17] = [
     "mime.types",
     "nsswitch.conf",
     "os-release",
-    "pki",
+    "pki/ca-trust",
+    "pki/tls/cert.pem",
+    "pki/tls/certs",
     "resolv.conf",
-    "ssl",
+    "ssl/certs",
     "timezone",
 ];
+
+/// What the machine's other processes are kept safe from: when memory runs out, the kernel ends what runs in a sandbox before
+/// the executor, and with it every build; no file is larger than it may be (a number of 512 bytes); no memory is dumped.
+const LIMITS: &str =
+    "{ echo 1000 >/proc/self/oom_score_adj; ulimit -c 0; ulimit -f \"$1\"; } 2>/dev/null; shift; exec bwrap \"$@\"";
 
 /// What a process sees of a machine and a build.
 #[derive(Debug)]
@@ -57,6 +65,8 @@ pub struct Sandbox<'a> {
     pub jobdir: &'a Jobdir,
     /// How far the process is trusted.
     pub trust: Trust,
+    /// What it may write beside the work directory: Ansible runs plugins it finds there, and programs their configuration.
+    pub state: &'a State,
 }
 
 impl Sandbox<'_> {
@@ -85,13 +95,18 @@ impl Sandbox<'_> {
             self.settings.trusted_writable.iter().for_each(|path| bind("--bind-try", path));
         }
         bind("--ro-bind", &self.jobdir.root);
-        for writable in [&self.jobdir.work, &self.jobdir.home, &self.jobdir.dot_ansible] {
-            bind("--bind", writable);
-        }
-        // Later playbooks, with other rights, rely on these.
-        bind("--ro-bind", &self.jobdir.home.join(".ssh"));
+        bind("--bind", &self.jobdir.work);
         bind("--ro-bind", &self.jobdir.runtime.root);
         bind("--bind", &self.jobdir.runtime.control);
+        let mut place = |how: &str, from: &Path, to: &Path| {
+            arguments.extend([how.to_owned(), from.display().to_string(), to.display().to_string()]);
+        };
+        place("--bind", &self.state.home, &self.jobdir.home);
+        place("--bind", &self.state.dot_ansible, &self.jobdir.dot_ansible);
+        place("--bind", &self.state.facts, &self.jobdir.facts);
+        place("--ro-bind", &self.jobdir.ssh, &self.jobdir.home.join(".ssh"));
+        // The homes of others.
+        arguments.extend(["--tmpfs".to_owned(), self.jobdir.homes.display().to_string()]);
         for (name, file) in [("passwd", "passwd"), ("group", "group")] {
             let from = self.jobdir.ansible.join(file).display().to_string();
             arguments.extend(["--ro-bind".to_owned(), from, format!("/etc/{name}")]);
@@ -99,7 +114,8 @@ impl Sandbox<'_> {
         arguments.extend(["--remount-ro".to_owned(), "/".to_owned(), "--chdir".to_owned()]);
         arguments.push(self.jobdir.work.display().to_string());
         arguments.push("--".to_owned());
-        let mut command = Command::new("bwrap");
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", LIMITS, "bwrap"]).arg((self.settings.file_bytes_max / 512).to_string());
         command.args(arguments).arg(program);
         command.env_clear().envs(environment).env("PATH", self.search_path()).env("LANG", "C.UTF-8");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -153,7 +169,11 @@ fn base_arguments() -> Vec<String> {
         let path = format!("/etc/{name}");
         push(&["--ro-bind-try", &path, &path]);
     }
-    push(&["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp", "--tmpfs", "/run"]);
+    push(&["--proc", "/proc", "--dev", "/dev"]);
+    // In memory, so each has a bound.
+    for (path, bytes) in [("/tmp", 512 << 20), ("/var/tmp", 512 << 20), ("/run", 64 << 20)] {
+        push(&["--size", &bytes.to_string(), "--tmpfs", path]);
+    }
     arguments
 }
 
@@ -164,6 +184,11 @@ fn inner_ids() -> (u32, u32) {
     (or_ordinary(own.uid()), or_ordinary(own.gid()))
 }
 
+/// Returns whether this process is root's: then playbooks can read root's own files in what they are shown.
+pub fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
 /// Returns the installation that the environment's Python belongs to, if `/usr` does not hold it.
 fn foreign_python(prefix: &Path) -> Option<PathBuf> {
     let real = std::fs::canonicalize(prefix.join("bin/python")).ok()?;
@@ -171,5 +196,20 @@ fn foreign_python(prefix: &Path) -> Option<PathBuf> {
         None
     } else {
         real.parent()?.parent().map(Path::to_owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Z7.5: an executor that runs as root can read what lies beside the certificates.
+    #[test]
+    fn of_the_machines_certificates_only_public_ones_are_shown() {
+        let shown = |path: &str| ETC.iter().any(|name| Path::new(path).starts_with(Path::new("/etc").join(name)));
+        assert!(shown("/etc/ssl/certs/ca-certificates.crt") && shown("/etc/pki/tls/certs/ca-bundle.crt"));
+        for private in ["/etc/ssl/private/snakeoil.key", "/etc/pki/tls/private/host.key", "/etc/pki/rpm-gpg"] {
+            assert!(!shown(private), "{private}");
+        }
     }
 }

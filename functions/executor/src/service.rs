@@ -189,7 +189,7 @@ impl Executor {
         let jobdir = self.options.state.join("builds").join(build.as_str());
         let sources = ObjectSources::new(self.ports.clone(), self.options.state.join("repositories"));
         let observer = Told {
-            log: self.logs.open(&build, &jobdir.join("work/logs/job-output.txt")),
+            log: self.logs.open(&build, &jobdir),
             failing: watch::channel(false).0,
         };
         let (secrets, unopened) = match self.keys.open(&claimed.job).await {
@@ -227,8 +227,7 @@ impl Executor {
                 execution.await
             }
         };
-        let logs = jobdir.join("work/logs");
-        let archived = archive::archive(&self.ports, &build, &logs, &self.options.log_root).await;
+        let archived = archive::archive(&self.ports, &build, &jobdir, &self.options.log_root).await;
         // A job that put its logs somewhere itself knows best (`zuul.log_url`).
         ended.log_url = ended.log_url.or(archived);
         let told = self.tell_end(&mut claimed, ended).await;

@@ -18,6 +18,9 @@ pub struct Settings {
     pub timeout_seconds: u64,
     /// Seconds for each post-run playbook where the job names no time.
     pub post_timeout_seconds: u64,
+    /// Seconds for all playbooks that clean up after a stop together. The launcher takes the nodes of a stopped build away
+    /// after 120 s, so it stays well below that.
+    pub cleanup_timeout_seconds: u64,
     /// What untrusted playbooks reach by network from the executor.
     pub untrusted_network: Network,
     /// Paths that every playbook may read.
@@ -32,6 +35,10 @@ pub struct Settings {
     pub forks: u32,
     /// How often Ansible tries a connection again.
     pub ssh_retries: u32,
+    /// Bytes that one build may have on disk, its workspace included.
+    pub disk_bytes_max: u64,
+    /// Bytes that one file written in a sandbox may have.
+    pub file_bytes_max: u64,
     /// Bytes a build's log may have; what comes after is dropped with a notice.
     pub log_bytes_max: u64,
 }
@@ -48,6 +55,7 @@ impl Settings {
                 .map_or_else(|_| "localhost".to_owned(), |name| name.trim().to_owned()),
             timeout_seconds: 10_800,
             post_timeout_seconds: 1_800,
+            cleanup_timeout_seconds: 75,
             untrusted_network: Network::NodesOnly,
             readable: Vec::new(),
             trusted_readable: Vec::new(),
@@ -55,6 +63,8 @@ impl Settings {
             site_vars: Map::new(),
             forks: 10,
             ssh_retries: 3,
+            disk_bytes_max: 32 << 30,
+            file_bytes_max: 16 << 30,
             log_bytes_max: 256 << 20,
         }
     }

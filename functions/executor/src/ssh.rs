@@ -38,8 +38,11 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts an agent for one build and gives it the key.
-    pub async fn start(jobdir: &Jobdir, key: &Path) -> Result<Self, AgentError> {
+    /// Starts an agent for one build and gives it the key, for its own nodes alone.
+    ///
+    /// One key opens the nodes of all builds. Playbooks may use the agent, and may forward it to their node: from there it
+    /// must not sign for anybody else's (`ssh-add -h`, OpenSSH 8.9 or newer on this machine; nodes need nothing).
+    pub async fn start(jobdir: &Jobdir, key: &Path, nodes: &[NodeAccess]) -> Result<Self, AgentError> {
         let socket = jobdir.runtime.root.join("agent.sock");
         let mut command = plain("ssh-agent");
         command.arg("-D").arg("-a").arg(&socket).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -52,8 +55,13 @@ impl Agent {
                 tokio::time::timeout(Duration::from_secs(OPEN_SECONDS), BufReader::new(stdout).read_line(&mut line))
                     .await;
         }
+        let constraints = constraints(nodes);
+        if constraints.is_empty() {
+            return Ok(Self { _process: process, socket, id });
+        }
         let mut add = plain("ssh-add");
-        add.arg("-q").arg(key).env("SSH_AUTH_SOCK", &socket).stdin(Stdio::null());
+        add.args(["-q", "-H"]).arg(jobdir.ssh.join("known_hosts")).args(constraints);
+        add.arg(key).env("SSH_AUTH_SOCK", &socket).stdin(Stdio::null());
         let output = add.output().await.map_err(|error| AgentError { said: error.to_string() })?;
         if output.status.success() {
             Ok(Self { _process: process, socket, id })
@@ -65,18 +73,14 @@ impl Agent {
 
 /// Writes the known hosts and the client configuration that every ssh of the build uses.
 pub fn write_configuration(jobdir: &Jobdir, settings: &Settings, nodes: &[NodeAccess]) -> std::io::Result<()> {
-    let ssh = jobdir.home.join(".ssh");
     let mut known = String::new();
     for node in nodes {
-        let host = match node.ssh_port {
-            22 => node.interface_ip.clone(),
-            port => format!("[{}]:{port}", node.interface_ip),
-        };
+        let host = known_host(node);
         for key in &node.host_keys {
             let _ = writeln!(known, "{host} {key}");
         }
     }
-    std::fs::write(ssh.join("known_hosts"), known)?;
+    std::fs::write(jobdir.ssh.join("known_hosts"), known)?;
     let connect = settings.content.join("bin/node_connect.py");
     let configuration = format!(
         "# The nodes are reached through the executor, and known by the keys they showed when they were launched.\n\
@@ -94,10 +98,24 @@ pub fn write_configuration(jobdir: &Jobdir, settings: &Settings, nodes: &[NodeAc
          \x20 ServerAliveCountMax 8\n",
         connect = connect.display(),
         gateway = jobdir.runtime.root.join("nodes.sock").display(),
-        known = ssh.join("known_hosts").display(),
+        known = jobdir.home.join(".ssh/known_hosts").display(),
         control = jobdir.runtime.control.display(),
     );
-    std::fs::write(ssh.join("config"), configuration)
+    std::fs::write(jobdir.ssh.join("config"), configuration)
+}
+
+/// Returns where the key may be used. A node whose keys nobody knows is not logged in to at all.
+fn constraints(nodes: &[NodeAccess]) -> Vec<String> {
+    let known = nodes.iter().filter(|node| !node.host_keys.is_empty());
+    known.flat_map(|node| ["-h".to_owned(), known_host(node)]).collect()
+}
+
+/// A node's name in `known_hosts`.
+fn known_host(node: &NodeAccess) -> String {
+    match node.ssh_port {
+        22 => node.interface_ip.clone(),
+        port => format!("[{}]:{port}", node.interface_ip),
+    }
 }
 
 /// The shared connection to a node. Dropping it closes it.
@@ -136,7 +154,8 @@ async fn open(
     agent: &Agent,
     node: &NodeAccess,
 ) -> Result<(Shared, Option<String>), String> {
-    let sandbox = Sandbox { settings, jobdir, trust: Trust::Untrusted };
+    let state = jobdir.state_of("ssh").map_err(|error| error.to_string())?;
+    let sandbox = Sandbox { settings, jobdir, trust: Trust::Untrusted, state: &state };
     let environment = BTreeMap::from([
         ("HOME", jobdir.home.display().to_string()),
         ("SSH_AUTH_SOCK", agent.socket.display().to_string()),

@@ -14,6 +14,8 @@ pub enum PlaybookEnd {
     Unreachable,
     /// Its time was used up and it was killed.
     TimedOut,
+    /// The build had more on disk than it may and it was killed.
+    DiskFull,
     /// The gate asked for a stop and it was killed.
     Aborted,
     /// Ansible itself could not run or was killed by somebody else; nothing is known about the job.
@@ -30,6 +32,7 @@ impl PlaybookEnd {
             Self::Finished { .. } => "RESULT_NORMAL",
             Self::Unreachable => "RESULT_UNREACHABLE",
             Self::TimedOut => "RESULT_TIMED_OUT",
+            Self::DiskFull => "RESULT_DISK_FULL",
             Self::Aborted => "RESULT_ABORTED",
             Self::Broken { .. } => "RESULT_BROKEN",
         }
@@ -58,6 +61,7 @@ pub struct Verdict {
     settled: bool,
     unreachable: bool,
     aborted: bool,
+    disk_full: bool,
     /// The nesting level of the last pre-run playbook that was started.
     reached: Option<u32>,
     why: Option<String>,
@@ -73,6 +77,9 @@ impl Verdict {
         self.pre_failed = true;
         self.settled = true;
         self.aborted = *end == PlaybookEnd::Aborted;
+        if *end == PlaybookEnd::DiskFull {
+            self.fill_disk();
+        }
         self.because("pre-run", path, end);
         Next::EndPhase
     }
@@ -90,6 +97,7 @@ impl Verdict {
                 self.settled = true;
             }
             PlaybookEnd::Aborted => self.aborted = true,
+            PlaybookEnd::DiskFull => self.fill_disk(),
             PlaybookEnd::Unreachable | PlaybookEnd::Broken { .. } => {
                 self.result = None;
                 self.settled = true;
@@ -107,6 +115,7 @@ impl Verdict {
         match end {
             PlaybookEnd::Aborted => self.aborted = true,
             PlaybookEnd::Unreachable => self.unreachable = true,
+            PlaybookEnd::DiskFull => self.fill_disk(),
             _ => {}
         }
         // A retry or a time-out weighs more than what happened afterwards.
@@ -114,7 +123,14 @@ impl Verdict {
             self.result = Some(BuildResult::PostFailure);
         }
         self.because("post-run", path, end);
-        if self.aborted { Next::EndPhase } else { Next::GoOn }
+        if self.aborted || self.disk_full { Next::EndPhase } else { Next::GoOn }
+    }
+
+    /// The disk stays full, so nothing else runs either. Another attempt would fill it again.
+    fn fill_disk(&mut self) {
+        self.disk_full = true;
+        self.settled = true;
+        self.result = Some(BuildResult::DiskFull);
     }
 
     /// Returns whether the run phase is to be entered.
@@ -126,7 +142,7 @@ impl Verdict {
     /// a stop only those that clean up.
     pub fn wants_post(&self, level: u32, cleanup: bool) -> bool {
         let set_up = !self.pre_failed || self.reached.is_some_and(|reached| level <= reached);
-        set_up && (!self.aborted || cleanup)
+        set_up && (!(self.aborted || self.disk_full) || cleanup)
     }
 
     /// Returns whether everything up to now went well (`zuul_success`).
@@ -170,6 +186,7 @@ impl Verdict {
             PlaybookEnd::Finished { code } => format!("failed (ansible-playbook ended with {code})"),
             PlaybookEnd::Unreachable => "could not reach a host".to_owned(),
             PlaybookEnd::TimedOut => "ran out of time".to_owned(),
+            PlaybookEnd::DiskFull => "filled the disk space of its build".to_owned(),
             PlaybookEnd::Aborted => "was stopped".to_owned(),
             PlaybookEnd::Broken { why } => format!("could not be run: {why}"),
         };
@@ -229,6 +246,9 @@ mod tests {
             (vec![GOOD], vec![End::Aborted], vec![], Aborted),
             (vec![End::Aborted], vec![], vec![], Aborted),
             (vec![GOOD], vec![GOOD], vec![End::Aborted], Aborted),
+            (vec![End::DiskFull], vec![], vec![], DiskFull),
+            (vec![GOOD], vec![End::DiskFull], vec![], DiskFull),
+            (vec![GOOD], vec![GOOD], vec![End::DiskFull, GOOD], DiskFull),
         ] {
             let text = format!("{pre:?} {run:?} {post:?}");
             assert_eq!(verdict(&pre, &run, &post).result(MayRetry::Yes), expected, "{text}");

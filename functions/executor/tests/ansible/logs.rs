@@ -78,7 +78,7 @@ async fn what_is_archived_tells_of_tasks_hosts_and_tested_commits() {
     ] {
         assert!(outcome.log.contains(text), "{text}\n{}", outcome.log);
     }
-    let files = sluice_executor::jobdir::log_files(&outcome.jobdir, 100).unwrap();
+    let files = sluice_executor::archive::files(&outcome.jobdir);
     assert!(files.contains(&"job-output.txt".into()) && files.contains(&"zuul-info/inventory.yaml".into()));
 }
 

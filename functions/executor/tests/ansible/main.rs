@@ -5,5 +5,6 @@ mod confinement;
 mod content;
 mod logs;
 mod results;
+mod rights;
 mod secrets;
 mod support;

@@ -154,6 +154,54 @@ async fn a_hanging_playbook_is_stopped_with_all_its_processes_and_only_cleanup_r
     assert!(!is_running(&marker), "what the playbook started is gone with it");
 }
 
+/// Z2.3, Z6.4: the nodes of a stopped build are taken away after a while, and a static one is lent again.
+#[tokio::test]
+async fn what_cleans_up_after_a_stop_has_one_short_time_for_all_of_it() {
+    let mut story = Story::new(&files());
+    story.settings = |settings| settings.cleanup_timeout_seconds = 3;
+    story.job.run = vec![untrusted("hang")];
+    story.job.post_run = vec![untrusted("hang"), untrusted("hang.yaml")];
+    story.job.post_run.iter_mut().for_each(|playbook| playbook.cleanup = true);
+    let build = story.run_with(|meanwhile| {
+        tokio::spawn(async move {
+            meanwhile.seen.wait_for("TASK [command]").await;
+            meanwhile.stopper.stop("a newer patchset");
+        });
+    });
+    // A net only: with the time of any post-run playbook it takes half an hour.
+    let outcome = tokio::time::timeout(std::time::Duration::from_secs(120), build).await.expect("it ends");
+    assert_eq!(outcome.ended.result, Aborted, "{}", outcome.log);
+    assert_eq!(outcome.log.matches("POST-RUN END RESULT_TIMED_OUT").count(), 2, "{}", outcome.log);
+}
+
+/// Z7.5: one build's files are no reason for another's to fail.
+#[tokio::test]
+async fn a_build_that_fills_the_disk_is_ended_and_a_file_has_a_bound() {
+    let play = r#"
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - shell: truncate -s 60G {{ zuul.executor.log_root }}/huge || echo "no such file"
+    - shell: "echo score $(cat /proc/self/oom_score_adj)"
+    - shell: head -c 30M /dev/zero > {{ zuul.executor.work_root }}/large; sleep 1000
+"#;
+    let mut story = Story::new(&[files(), vec![(PROJECT, "fill.yaml", play)]].concat());
+    story.settings = |settings| settings.disk_bytes_max = 20 << 20;
+    story.job.run = vec![untrusted("fill")];
+    story.job.post_run = vec![untrusted("here")];
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, DiskFull, "{}", outcome.log);
+    assert!(
+        outcome.ended.detail.as_deref().is_some_and(|why| why.contains("disk space")),
+        "{:?}",
+        outcome.ended.detail
+    );
+    assert!(outcome.log.contains("localhost | no such file"), "{}", outcome.log);
+    // When memory runs out, the kernel ends what runs in a sandbox first.
+    assert!(outcome.log.contains("localhost | score 1000"), "{}", outcome.log);
+    assert!(!outcome.log.contains("POST-RUN START"), "{}", outcome.log);
+}
+
 fn is_running(command: &str) -> bool {
     let processes =
         std::fs::read_dir("/proc").unwrap().filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok());

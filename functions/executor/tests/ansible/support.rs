@@ -47,7 +47,7 @@ pub async fn ansible(state: &Path, change: impl FnOnce(&mut Settings)) -> Ansibl
 /// An sshd on a loopback address of its own, whose login has a home of its own; ends when dropped.
 pub struct Node {
     child: Child,
-    _directory: TempDir,
+    directory: TempDir,
     pub access: NodeAccess,
 }
 
@@ -104,7 +104,14 @@ impl Node {
             host_keys: vec![host_key],
             python_path: None,
         };
-        Self { child, _directory: directory, access }
+        Self { child, directory, access }
+    }
+}
+
+impl Node {
+    /// Returns the home of whoever logs in.
+    pub fn home(&self) -> PathBuf {
+        self.directory.path().join("home")
     }
 }
 
@@ -313,6 +320,11 @@ impl Story {
         Role { connection: "forge".into(), project: project.into(), target_name, implicit: false }
     }
 
+    /// Commits `files` as the state under test of the project.
+    pub fn put(&mut self, files: &[(&str, &str)]) {
+        self.project.1 = self.repos[&ProjectName::from(PROJECT)].commit(files);
+    }
+
     /// Opens a secret for `playbook` under `name`.
     pub fn secret(&mut self, playbook: &mut Playbook, name: &str, plain: Value) {
         let secret = SecretUse { secret: name.to_owned(), project: CONFIG.into(), data: json!({ "sealed": name }) };
@@ -329,7 +341,7 @@ impl Story {
     pub async fn run_with(self, meanwhile: impl FnOnce(Meanwhile)) -> Outcome {
         let jobdir = self.directory.path().join("job");
         let logs = LiveLogs::default();
-        let live = logs.open(&self.order.build, &sluice_executor::jobdir::log_path(&jobdir));
+        let live = logs.open(&self.order.build, &jobdir);
         let seen = Arc::new(Seen { log: watch::channel(Vec::new()).0, will_fail: Mutex::new(false), live });
         let (stopper, stop) = Stopper::new();
         meanwhile(Meanwhile { seen: Arc::clone(&seen), stopper, logs, build: self.order.build.clone() });

@@ -1,0 +1,96 @@
+//! Opens files below a directory that playbooks wrote in, without being led out of it (Z7.5).
+//!
+//! Whoever may write a directory may put a link, a pipe or another directory in the place of anything in it, at any moment.
+//! So no name is looked up twice: each part of a path is opened relative to the one before it, and links are refused.
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{Error, ErrorKind, Read};
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path};
+
+/// Opens the directory at `path`, relative to `root`; an empty path is `root` itself, which must not be a link either.
+///
+/// # Errors
+/// When it is missing or no directory, or `path` is not made of names alone.
+pub fn open_directory(root: &Path, path: &Path) -> std::io::Result<OwnedFd> {
+    let mut at = openat(CWD, root, DIRECTORY, Mode::empty())?;
+    for part in path.components() {
+        let Component::Normal(name) = part else { return Err(no_names()) };
+        at = openat(&at, name, DIRECTORY, Mode::empty())?;
+    }
+    Ok(at)
+}
+
+/// Opens the ordinary file at `path`, relative to `root`, for reading.
+///
+/// # Errors
+/// As [`open_directory`]; also when it is anything but an ordinary file.
+pub fn open(root: &Path, path: &Path) -> std::io::Result<File> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(no_names()) };
+    let parent = open_directory(root, parent)?;
+    // A pipe would otherwise be waited for until somebody writes.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let opened = match openat(&parent, name, flags, Mode::empty()) {
+        Err(Errno::LOOP) => return Err(Error::new(ErrorKind::InvalidInput, "it is a link")),
+        opened => opened?,
+    };
+    if FileType::from_raw_mode(fstat(&opened)?.st_mode) == FileType::RegularFile {
+        Ok(opened.into())
+    } else {
+        Err(Error::new(ErrorKind::InvalidInput, "it is no file"))
+    }
+}
+
+/// Returns the text of the ordinary file at `path`, relative to `root`.
+///
+/// # Errors
+/// As [`open`]; also when it has more than `bytes_max` bytes, or is no UTF-8.
+pub fn read_text(root: &Path, path: &Path, bytes_max: u64) -> std::io::Result<String> {
+    let mut text = String::new();
+    open(root, path)?.take(bytes_max + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > bytes_max {
+        return Err(Error::other(format!("it has more than {bytes_max} bytes")));
+    }
+    Ok(text)
+}
+
+fn no_names() -> Error {
+    Error::new(ErrorKind::InvalidInput, "the path is not made of names alone")
+}
+
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// Z7.5
+    #[test]
+    fn nothing_but_an_ordinary_file_below_the_directory_is_opened() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (root, outside) = (scratch.path().join("logs"), scratch.path().join("outside"));
+        std::fs::create_dir_all(root.join("deep")).unwrap();
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("key"), "private").unwrap();
+        std::fs::write(root.join("deep/fine"), "fine").unwrap();
+        symlink(outside.join("key"), root.join("link")).unwrap();
+        symlink(&outside, root.join("away")).unwrap();
+        symlink(&outside, scratch.path().join("replaced")).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(root.join("pipe")).status().unwrap().success());
+        let read = |root: &Path, path: &str| read_text(root, path.as_ref(), 10).ok();
+        assert_eq!(read(&root, "deep/fine").as_deref(), Some("fine"));
+        for path in ["link", "away/key", "deep", "socket", "pipe", "../outside/key", "", "deep/../deep/fine", "missing"]
+        {
+            assert_eq!(read(&root, path), None, "{path}");
+        }
+        assert_eq!(read(&outside, "../outside/key"), None);
+        assert_eq!(read(&scratch.path().join("replaced"), "key"), None);
+        std::fs::write(root.join("long"), "12345678901").unwrap();
+        assert_eq!(read(&root, "long"), None);
+    }
+}
