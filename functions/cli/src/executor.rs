@@ -79,7 +79,7 @@ impl Running {
         let (stop, stopped) = watch::channel(false);
         let life = tokio::spawn(async move {
             if let Err(error) = executor.run(stopped).await {
-                tracing::error!(%error, "the executor could not begin");
+                tracing::error!(%error, "the executor's life ended");
             }
         });
         Ok(Self { stop, life, logs, key, address })
@@ -88,6 +88,18 @@ impl Running {
     /// Returns where live logs are served.
     pub fn logs_address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Completes when the executor has ended by itself: its session is gone.
+    pub async fn ended(&self) {
+        while !self.has_ended() {
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Returns whether the executor has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        self.life.is_finished()
     }
 
     /// Stops: running builds are ended and attempted again elsewhere.

@@ -361,6 +361,9 @@ struct ExecutorArguments {
     /// Where live logs are served; the API function must reach it. Every address stands for the task's own on ECS, the instance's on EC2.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7900")]
     logs: std::net::SocketAddr,
+    /// Runs although this is root: playbooks can then read root's files among those they are shown.
+    #[arg(long)]
+    allow_root: bool,
     /// Stops when standard input ends: then whoever started it is gone.
     #[arg(long, hide = true)]
     with_parent: bool,
@@ -425,7 +428,9 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         },
         Command::Quarantine { data, text } => quarantine::list(data.data, text).await?,
         Command::Executor(ExecutorArguments { state, slots, logs, with_parent }) => {
+        Command::Executor(ExecutorArguments { state, slots, logs, allow_root, with_parent }) => {
             let lives = if with_parent { executor::Lives::WithItsParent } else { executor::Lives::Alone };
+            executor::check_account(lives, allow_root)?;
             executor::run(state, slots, logs, lives).await?;
         }
     }

@@ -19,7 +19,7 @@ use sluice_model::poke::Poke;
 use sluice_model::{BuildId, JobName, NodeId, SessionId};
 use sluice_pool::{Node, Request, RequestState, Row};
 use sluice_records::build::Stop;
-use sluice_records::codec::{decode, with_body};
+use sluice_records::codec::{decode, get, with_body};
 use sluice_records::{build, provider};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Expect, Key, Record, Write};
@@ -266,8 +266,24 @@ async fn write_end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result
             claimed.request = None;
             Ok(())
         }
-        Saved::Stale => Err(LookError::Again(format!("the run of {} was written by somebody else", run.build))),
+        Saved::Stale => written(ports, claimed).await,
     }
+}
+
+/// Looks who has written a run that is this life's own. It was us, if an answer was lost.
+async fn written(ports: &Ports, claimed: &mut Claimed) -> Result<(), LookError> {
+    let build = &claimed.run.build;
+    let again = |why: &str| LookError::Again(format!("the run of {build} {why}"));
+    let record = get(ports, &build::run_key(build)).await?.ok_or_else(|| again("is gone"))?;
+    let stored: Run = decode(&record)?;
+    let is_ended = matches!(stored.phase, Phase::Ended(_)) || stored.session != claimed.run.session;
+    let outcome = if is_ended { Ok(()) } else { Err(again("was written meanwhile")) };
+    if is_ended {
+        claimed.run = stored;
+        claimed.request = None;
+    }
+    claimed.record = record;
+    outcome
 }
 
 /// Records that were read, and the keys that were asked for.

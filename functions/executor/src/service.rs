@@ -10,7 +10,7 @@ use sluice_model::build::{BuildResult, Ended};
 use sluice_model::poke::Queue;
 use sluice_model::{BuildId, SessionId, Timestamp};
 use sluice_records::build::{self, Stop};
-use sluice_records::codec::{decode, encode, expiry, with_body};
+use sluice_records::codec::{decode, encode, expiry, get, with_body};
 use sluice_records::session::{self, LIFE_SECONDS, Session};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::port::Incoming;
@@ -32,8 +32,10 @@ const CLAIM_TRIES: u32 = 3;
 const RECEIVE_MAX: u32 = 10;
 /// Seconds of one question to a queue that has nothing.
 const WAIT_SECONDS: u32 = 20;
-/// How often an ended build tries to say so before its session is given up.
-const END_TRIES: u32 = 8;
+/// How often an ended build tries to say all of it before it says its result alone.
+const WHOLE_END_TRIES: u32 = 8;
+/// The longest time between two tries.
+const END_WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// What an operator decides about one executor.
 #[derive(Debug, Clone)]
@@ -64,6 +66,7 @@ pub struct Executor {
     running: Mutex<BTreeMap<BuildId, Stopper>>,
     slots: Arc<Semaphore>,
     given_up: std::sync::atomic::AtomicBool,
+    is_over: std::sync::atomic::AtomicBool,
 }
 
 impl Executor {
@@ -84,6 +87,7 @@ impl Executor {
             running: Mutex::default(),
             slots,
             given_up: false.into(),
+            is_over: false.into(),
         })
     }
 
@@ -95,17 +99,28 @@ impl Executor {
     /// Lives until `shutdown` says true, then stops its builds; they are attempted again elsewhere.
     ///
     /// # Errors
-    /// When its session cannot be stored to begin with.
+    /// When its session cannot be stored to begin with, or is gone before the end: whoever runs it begins a new life.
     pub async fn run(self: Arc<Self>, mut shutdown: watch::Receiver<bool>) -> Result<(), LookError> {
         let record = self.begin().await?;
+        let (over, ending) = watch::channel(false);
         let mut tasks = tokio::task::JoinSet::new();
-        tasks.spawn(self.clone().renew(record, shutdown.clone()));
         for (queue, head_start_millis) in [(Queue::BuildsHigh, 0), (Queue::BuildsNormal, 40), (Queue::BuildsLow, 80)] {
-            tasks.spawn(self.clone().ask(queue, head_start_millis, shutdown.clone()));
+            tasks.spawn(self.clone().ask(queue, head_start_millis, ending.clone()));
         }
-        // An error means that whoever held the switch is gone; that is a shutdown too.
-        let _ = shutdown.wait_for(|stop| *stop).await;
-        self.stop_all("the executor shuts down");
+        let ended = tokio::select! {
+            // An error means that whoever held the switch is gone; that is a shutdown too.
+            _ = shutdown.wait_for(|stop| *stop) => {
+                self.stop_all("the executor shuts down");
+                Ok(())
+            }
+            () = self.renew(record) => {
+                self.stop_all("the executor's session is gone");
+                Err(LookError::Again(format!("the session {} is gone", self.session)))
+            }
+        };
+        // Nothing is claimed under a session that nobody renews: the gate would call it lost at once.
+        over.send_replace(true);
+        self.is_over.store(true, std::sync::atomic::Ordering::Release);
         while tasks.join_next().await.is_some() {}
         // Every build returns its slot when it has ended.
         let _ = tokio::time::timeout(
@@ -113,7 +128,7 @@ impl Executor {
             self.slots.acquire_many(u32::try_from(self.options.slots).unwrap_or(1)),
         )
         .await;
-        Ok(())
+        ended
     }
 
     /// Claims the builds of messages that came together, and acknowledges those messages: the claims are what counts then.
@@ -188,10 +203,7 @@ impl Executor {
         tracing::info!(%build, job = %claimed.order.job, change = %claimed.order.change, attempt = claimed.order.attempt, "a build starts");
         let jobdir = self.options.state.join("builds").join(build.as_str());
         let sources = ObjectSources::new(self.ports.clone(), self.options.state.join("repositories"));
-        let observer = Told {
-            log: self.logs.open(&build, &jobdir),
-            failing: watch::channel(false).0,
-        };
+        let observer = Told { log: self.logs.open(&build, &jobdir), failing: watch::channel(false).0 };
         let (secrets, unopened) = match self.keys.open(&claimed.job).await {
             Ok(secrets) => (secrets, None),
             Err(error) => (OpenedSecrets::default(), Some(error)),
@@ -248,17 +260,22 @@ impl Executor {
             ended
         };
         tracing::info!(build = %claimed.run.build, result = %ended.result, detail = ended.detail, "a build ends");
-        for attempt in 0..END_TRIES {
-            match claim::end(&self.ports, claimed, ended.clone()).await {
+        let mut attempt = 0;
+        loop {
+            // If it is what the build returned that cannot be stored, its result can.
+            let told = if attempt < WHOLE_END_TRIES { ended.clone() } else { bare(&ended) };
+            let error = match claim::end(&self.ports, claimed, told).await {
                 Ok(()) => return Ok(()),
-                Err(error) if attempt + 1 == END_TRIES => return Err(error),
-                Err(error) => {
-                    tracing::warn!(build = %claimed.run.build, %error, "the end could not be told; trying again");
-                    sleep(Duration::from_millis(200 << attempt)).await;
-                }
+                Err(error) => error,
+            };
+            // While the session lives, nobody else ends this build. Once it is over, the gate takes it as lost.
+            if self.is_over.load(std::sync::atomic::Ordering::Acquire) {
+                return Err(error);
             }
+            tracing::warn!(build = %claimed.run.build, %error, "the end could not be told; trying again");
+            sleep(END_WAIT_MAX.min(Duration::from_millis(200 << attempt.min(10)))).await;
+            attempt += 1;
         }
-        Ok(())
     }
 
     /// Whether the builds were stopped for this executor's own sake: then they do not count and are attempted again.
@@ -291,25 +308,19 @@ impl Executor {
         }
     }
 
-    /// Renews the session each second and learns what is to stop. A session that could not be renewed in time is over: the
-    /// gate has its builds run again, so they end here.
-    async fn renew(self: Arc<Self>, mut record: Record, mut shutdown: watch::Receiver<bool>) {
+    /// Renews the session each second and learns what is to stop, until the session is gone. One that could not be renewed in
+    /// time is over for its builds: the gate has them run again, so they end here.
+    async fn renew(&self, mut record: Record) {
         let started_at = self.ports.clock.now();
         let mut alive_until = started_at.plus_seconds(LIFE_SECONDS);
         let mut ticks = interval(Duration::from_secs(1));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tokio::select! {
-                _ = ticks.tick() => {}
-                _ = shutdown.wait_for(|stop| *stop) => break,
-            }
+            ticks.tick().await;
             let now = self.ports.clock.now();
             match self.renew_once(&mut record, started_at, now).await {
                 Ok(true) => alive_until = now.plus_seconds(LIFE_SECONDS),
-                Ok(false) => {
-                    self.stop_all("the executor's session was taken over");
-                    break;
-                }
+                Ok(false) => return,
                 Err(error) => {
                     tracing::warn!(%error, "the session could not be renewed");
                     if now >= alive_until {
@@ -320,12 +331,19 @@ impl Executor {
         }
     }
 
+    /// Renews the session once. Returns whether it is still there.
     async fn renew_once(&self, record: &mut Record, started_at: Timestamp, now: Timestamp) -> Result<bool, LookError> {
-        let head = with_body(record.clone(), &self.body(started_at, now))?;
+        let mut head = with_body(record.clone(), &self.body(started_at, now))?;
+        // Kept as long as any final record, counted from its last sign of life.
+        head.expires_at = Some(expiry(now));
         let plan = Commit { head, others: Vec::new(), pokes: Vec::new(), due: None };
         match cell::commit(&self.ports, plan).await? {
             Saved::Yes(renewed) => *record = renewed,
-            Saved::Stale => return Ok(false),
+            // The key is this life's own, so what is stored is its own write, whose answer was lost. The next one follows it.
+            Saved::Stale => match get(&self.ports, &record.key).await? {
+                Some(stored) => *record = stored,
+                None => return Ok(false),
+            },
         }
         let running: Vec<BuildId> = self.running().keys().cloned().collect();
         let keys: Vec<Key> = running.iter().map(build::stop_key).collect();
@@ -413,6 +431,12 @@ impl Executor {
     fn running(&self) -> std::sync::MutexGuard<'_, BTreeMap<BuildId, Stopper>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the part of an end that always fits into a record.
+fn bare(ended: &Ended) -> Ended {
+    let detail = "What the build returned could not be stored and is left out.".to_owned();
+    Ended { data: serde_json::Map::new(), data_object: None, log_url: None, detail: Some(detail), ..ended.clone() }
 }
 
 /// Returns the end of an attempt that could not begin and does not count.

@@ -30,6 +30,19 @@ fn parent_ended() -> tokio::sync::oneshot::Receiver<()> {
     end
 }
 
+/// Refuses to run as root unless the operator, or `sluice up`, wants that.
+///
+/// # Errors
+/// When this is root and nobody said so.
+pub fn check_account(lives: Lives, allow_root: bool) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        lives == Lives::WithItsParent || allow_root || !sluice_executor::sandbox::is_root(),
+        "an executor does not run as root, since its playbooks could read root's files: start it under an account of its \
+         own, as the image does, or add --allow-root"
+    );
+    Ok(())
+}
+
 /// Runs an executor until it is asked to stop.
 ///
 /// # Errors
@@ -45,8 +58,12 @@ pub async fn run(state: PathBuf, slots: usize, logs: SocketAddr, lives: Lives) -
     tracing::info!(logs = %running.logs_address(), slots, "the executor lives");
     tokio::select! {
         () = stop => {}
+        () = running.ended() => {}
         _ = async { parent_ended().await }, if lives == Lives::WithItsParent => tracing::info!("whoever started this executor is gone"),
     }
+    let ended_by_itself = running.has_ended();
     running.stop().await;
+    // Whatever keeps services running starts it again, under a session of its own.
+    anyhow::ensure!(!ended_by_itself, "the executor ended by itself: see its last messages");
     Ok(())
 }

@@ -38,9 +38,7 @@ fn a_change_that_depends_on_something_new_leaves_and_comes_back_behind_it() {
     A leaves: DEQUEUED
     run A unit on 0BA
     ");
-    for job in ["unit"] {
-        bench.end('B', job, Failure);
-    }
+    bench.end('B', "unit", Failure);
     bench.finish();
     assert_eq!(bench.left, ["A DEQUEUED", "A DEQUEUED", "B FAILURE", "A FAILURE"], "it depends on B now");
 }
