@@ -53,7 +53,8 @@ fn a_directory_is_checked_by_itself() {
     std::fs::write(folder.path().join(".zuul.yaml"), OWN).unwrap();
     let sound = sluice(&["check", path]);
     assert_eq!(sound.status.code(), Some(0), "{}", said(&sound));
-    assert!(said(&sound).contains("1 name(s) are of other repositories"), "{}", said(&sound));
+    // The pipeline and the job.
+    assert!(said(&sound).contains("2 name(s) are of other repositories"), "{}", said(&sound));
     std::fs::write(folder.path().join(".zuul.yaml"), "- job:\n    name: unit\n    vottng: true\n").unwrap();
     let broken = sluice(&["check", path]);
     assert_eq!(broken.status.code(), Some(1));
