@@ -36,15 +36,5 @@ pub(super) fn name() -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::SHAPES;
-
-    #[test]
-    fn every_file_that_shapes_stanzas_counts() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/objects");
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let file = format!("objects/{}", entry.unwrap().file_name().to_string_lossy());
-            assert!(SHAPES.iter().any(|(path, _)| *path == file), "{file} is missing from SHAPES");
-        }
-    }
-}
+#[path = "shapes_tests.rs"]
+mod tests;
