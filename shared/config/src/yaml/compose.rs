@@ -4,6 +4,7 @@ use super::scalar::{self, Kind};
 use super::{Mark, Node, Value, YamlError};
 use libyaml_safer::{Event, EventData, Parser};
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Greatest nesting of lists and mappings.
 const DEPTH_MAX: usize = 100;
@@ -12,6 +13,10 @@ const NODES_MAX: usize = 1_000_000;
 /// Greatest length of all texts together, those that aliases repeat included.
 const TEXT_BYTES_MAX: usize = 64 << 20;
 
+/// What is said where the reader of YAML panics.
+const GAVE_UP: &str =
+    "the text cannot be read from here on: a tag that no space follows, or an escape that is no character";
+
 const STANDARD: &str = "tag:yaml.org,2002:";
 
 /// Returns the one document of a text; an empty text is a null.
@@ -19,7 +24,7 @@ pub fn compose(text: &str) -> Result<Node, YamlError> {
     let mut input = text.as_bytes();
     let mut parser = Parser::new();
     parser.set_input_string(&mut input);
-    let mut composer = Composer { parser, anchors: HashMap::new(), nodes: 0, text_bytes: 0 };
+    let mut composer = Composer { parser, anchors: HashMap::new(), nodes: 0, text_bytes: 0, reached: Mark(1, 1) };
     composer.document()
 }
 
@@ -29,6 +34,8 @@ struct Composer<'a, 'b> {
     anchors: HashMap<String, Option<(Node, Size)>>,
     nodes: usize,
     text_bytes: usize,
+    /// Where the newest event ended.
+    reached: Mark,
 }
 
 /// What a node costs each time it is repeated.
@@ -55,14 +62,20 @@ fn mark(place: libyaml_safer::Mark) -> Mark {
 
 impl Composer<'_, '_> {
     fn event(&mut self) -> Result<Event, YamlError> {
-        self.parser.parse().map_err(|cause| {
+        // The reader panics where it should refuse, for example at `[!tag, a]`; nobody's file may stop a function. It is not
+        // asked again after that.
+        let event = catch_unwind(AssertUnwindSafe(|| self.parser.parse()));
+        let event = event.map_err(|_| error(self.reached, GAVE_UP))?;
+        let event = event.map_err(|cause| {
             let place = cause.problem_mark().or(cause.context_mark()).map_or(Mark(1, 1), mark);
             let context = cause.context().filter(|context| !context.is_empty());
             match context {
                 Some(context) => error(place, format!("{}, {}", context, cause.problem())),
                 None => error(place, cause.problem()),
             }
-        })
+        })?;
+        self.reached = mark(event.end_mark);
+        Ok(event)
     }
 
     fn document(&mut self) -> Result<Node, YamlError> {

@@ -59,6 +59,15 @@ fn scalars_mean_what_pyyaml_reads() {
     }
 }
 
+/// C16: the reader panics at these; a file of anybody's must not stop a function.
+#[test]
+fn what_the_reader_panics_at_is_a_mistake_at_its_place() {
+    for text in ["a: 1\nb: [!e*e]\n", "a: 1\nb: [!override, c]\n"] {
+        let mistake = compose(text).unwrap_err();
+        assert_eq!(mistake.mark.line(), 2, "{text}: {mistake}");
+    }
+}
+
 /// Z2.4
 #[test]
 fn merge_keys_and_duplicates_follow_pyyaml() {
