@@ -427,7 +427,6 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             SecretCommand::Key { data, project } => secret::show(data.data, &project).await?,
         },
         Command::Quarantine { data, text } => quarantine::list(data.data, text).await?,
-        Command::Executor(ExecutorArguments { state, slots, logs, with_parent }) => {
         Command::Executor(ExecutorArguments { state, slots, logs, allow_root, with_parent }) => {
             let lives = if with_parent { executor::Lives::WithItsParent } else { executor::Lives::Alone };
             executor::check_account(lives, allow_root)?;
