@@ -83,16 +83,16 @@ fn frozen_json(
         "override_branch": null,
         "override_checkout": job.override_checkout,
         "ansible_version": job.ansible_version.as_deref().or(layout.tenant().default_ansible_version.as_deref()).unwrap_or("default"),
-        "ansible_split_streams": job.other.get("ansible-split-streams"),
+        "ansible_split_streams": job.run_time.ansible_split_streams,
         "workspace_scheme": job.workspace_scheme,
-        "workspace_checkout": job.other.get("workspace-checkout").cloned().unwrap_or(Value::Bool(true)),
+        "workspace_checkout": job.run_time.workspace_checkout,
         "nodeset": job.nodesets.first().map_or_else(|| json!({"name": "", "nodes": [], "groups": [], "alternatives": []}), nodeset),
         "vars": job.vars,
         "extra_vars": job.extra_vars,
         "host_vars": job.host_vars,
         "group_vars": job.group_vars,
         "secret_vars": null,
-        "failure_output": job.other.get("failure-output").cloned().unwrap_or_else(|| json!([])),
+        "failure_output": job.run_time.failure_output,
     });
     if let Some(map) = shown.as_object_mut().filter(|_| job.name.as_str() != "noop") {
         let list = |playbooks: &[Playbook], cleanup: bool| {
@@ -175,6 +175,6 @@ fn playbook_json(layout: &Layout, playbook: &Playbook) -> Value {
         "semaphores": playbook.semaphores,
         "cleanup": playbook.cleanup,
         "nesting_level": playbook.nesting_level,
-        "preserve_home_paths": [],
+        "preserve_home_paths": playbook.preserve_home_paths,
     })
 }

@@ -6,28 +6,15 @@ use sluice_config::Pattern;
 use sluice_config::fragment::Source;
 use sluice_config::layout::Layout;
 use sluice_config::objects::{
-    Alternative, JobStanza, NodesetBody, NodesetRef, Parent, PlaybookRef, RoleSource, Stanza,
+    Alternative, Combined, JobStanza, NodesetBody, NodesetRef, Parent, PlaybookRef, RoleSource, Selector, Stanza,
 };
-use sluice_model::job::{NodeSet, WorkspaceScheme};
-
-/// Attributes of the configuration that are kept as they were written, with the name and the value that is shown for none.
-const AS_WRITTEN: [(&str, &str); 8] = [
-    ("include-projects", "include_projects"),
-    ("exclude-projects", "exclude_projects"),
-    ("include-vars", "include_vars"),
-    ("deduplicate", "deduplicate"),
-    ("failure-output", "failure_output"),
-    ("type", "type"),
-    ("secret-exposure", "secret_exposure"),
-    ("ansible-split-streams", "ansible_split_streams"),
-];
+use sluice_model::job::{Checkout, NodeSet, WorkspaceScheme};
 
 /// Returns a definition.
 pub(crate) fn json(layout: &Layout, source: &Source, job: &JobStanza) -> Value {
-    let list = |combined: &Option<sluice_config::objects::Combined<Vec<String>>>| {
-        combined.as_ref().map(|list| list.value.clone()).unwrap_or_default()
-    };
-    let patterns = |combined: &Option<sluice_config::objects::Combined<Vec<Pattern>>>| {
+    let list =
+        |combined: &Option<Combined<Vec<String>>>| combined.as_ref().map(|list| list.value.clone()).unwrap_or_default();
+    let patterns = |combined: &Option<Combined<Vec<Pattern>>>| {
         combined.as_ref().map(|list| texts(&list.value)).unwrap_or_default()
     };
     let roles = roles(layout, source, job);
@@ -44,6 +31,16 @@ pub(crate) fn json(layout: &Layout, source: &Source, job: &JobStanza) -> Value {
         }
         Value::Object(shown)
     });
+    let run_time = &job.run_time;
+    let selectors = |combined: &Option<Combined<Vec<Selector>>>| {
+        combined
+            .as_ref()
+            .map(|list| list.value.iter().map(|one| json!({"type": "name", "name": one.name})).collect::<Vec<_>>())
+    };
+    let files = run_time.include_vars.iter().flat_map(|list| &list.value);
+    let files = files.map(|file| {
+        json!({"name": file.name, "project_name": file.project, "required": file.required, "use_ref": file.use_ref})
+    });
     let dependencies = job.dependencies.iter().flat_map(|list| &list.value);
     let mut shown = json!({
         "name": job.name,
@@ -56,14 +53,14 @@ pub(crate) fn json(layout: &Layout, source: &Source, job: &JobStanza) -> Value {
         "irrelevant_files": patterns(&job.irrelevant_files),
         "override_checkout": job.override_checkout,
         "required_projects": required.collect::<Vec<_>>(),
-        "include_projects": null,
-        "exclude_projects": null,
+        "include_projects": selectors(&run_time.include_projects),
+        "exclude_projects": selectors(&run_time.exclude_projects),
         "semaphores": job.semaphores.iter().flatten().collect::<Vec<_>>(),
         "variables": job.vars.as_ref().map(|vars| vars.value.clone()).unwrap_or_default(),
         "extra_variables": job.extra_vars.as_ref().map(|vars| vars.value.clone()).unwrap_or_default(),
         "host_variables": job.host_vars.as_ref().map(|vars| vars.value.clone()).unwrap_or_default(),
         "group_variables": job.group_vars.as_ref().map(|vars| vars.value.clone()).unwrap_or_default(),
-        "include_vars": [],
+        "include_vars": files.collect::<Vec<_>>(),
         "final": job.is_final.unwrap_or(false),
         "abstract": job.is_abstract.unwrap_or(false),
         "intermediate": job.intermediate.unwrap_or(false),
@@ -84,22 +81,17 @@ pub(crate) fn json(layout: &Layout, source: &Source, job: &JobStanza) -> Value {
         "cleanup_run": playbooks(&job.post_run, true),
         "post_review": job.post_review,
         "match_on_config_updates": job.match_on_config_updates.unwrap_or(true),
-        "deduplicate": "auto",
-        "failure_output": [],
+        "deduplicate": run_time.deduplicate.unwrap_or_default(),
+        "failure_output": list(&run_time.failure_output),
         "image_build_name": job.image_build_name,
-        "type": "regular",
-        "secret_exposure": "ignore",
+        "type": run_time.kind.unwrap_or_default(),
+        "secret_exposure": run_time.secret_exposure.unwrap_or_default(),
         "ansible_version": job.ansible_version,
-        "ansible_split_streams": null,
+        "ansible_split_streams": run_time.ansible_split_streams,
         "workspace_scheme": job.workspace_scheme.unwrap_or(WorkspaceScheme::Golang),
-        "workspace_checkout": job.other.get("workspace-checkout").cloned().unwrap_or(Value::Bool(true)),
+        "workspace_checkout": run_time.workspace_checkout.map(Checkout).unwrap_or_default(),
     });
     if let Some(map) = shown.as_object_mut() {
-        for (written, name) in AS_WRITTEN {
-            if let Some(value) = job.other.get(written) {
-                map.insert(name.to_owned(), value.clone());
-            }
-        }
         if let Some((key, value)) = job.nodeset.as_ref().and_then(|nodeset| nodes(layout, nodeset)) {
             map.insert(key.to_owned(), value);
         }
@@ -177,7 +169,7 @@ fn playbook(source: &Source, job: &JobStanza, roles: &[Value], playbook: &Playbo
         "semaphores": playbook.semaphores.iter().map(|name| json!({"name": name})).collect::<Vec<_>>(),
         "source_context": source_context(source),
         "cleanup": playbook.cleanup,
-        "preserve_home_paths": [],
+        "preserve_home_paths": job.run_time.preserve_home_paths.as_deref().unwrap_or_default(),
     })
 }
 

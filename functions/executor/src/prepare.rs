@@ -61,8 +61,17 @@ pub async fn playbooks(job: &Job<'_>, sources: &dyn Sources, jobdir: &Jobdir) ->
     ];
     for (phase, key, playbooks) in phases {
         let mut listed = Vec::new();
+        // Of candidates the first that exists is meant, and the last one's absence is told (Z4.9).
+        let are_candidates = phase == Phase::Run && job.job.run_time.implied_run;
         for (index, playbook) in playbooks.iter().enumerate() {
-            let (prepared, roles) = shelf.prepare(phase, index, playbook).await?;
+            if are_candidates && !listed.is_empty() {
+                break;
+            }
+            let place = if are_candidates { 0 } else { index };
+            let (prepared, roles) = match shelf.prepare(phase, place, playbook).await {
+                Err(PrepareError::NoPlaybook { .. }) if are_candidates && index + 1 < playbooks.len() => continue,
+                prepared => prepared?,
+            };
             listed.push(json!({ "path": prepared.file, "roles": roles }));
             all.push(prepared);
         }

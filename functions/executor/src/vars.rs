@@ -8,6 +8,7 @@ use base64::Engine;
 use serde_json::{Map, Value, json};
 use sluice_model::ProjectName;
 use sluice_model::build::SpeculativeChange;
+use sluice_model::job::{IncludeVars, VarsSource};
 
 /// Ansible's major version where the job names none: what `install.sh` pins, in Zuul's counting.
 const ANSIBLE_VERSION: &str = "11";
@@ -48,10 +49,10 @@ pub fn zuul(
         "items": job.speculation.changes.iter().map(|change| item(job, change)).collect::<Vec<_>>(),
         "buildset_refs": [this.clone()],
         "build_refs": [this.clone()],
-        "workspace_checkout": true,
-        "deduplicate": "auto",
+        "workspace_checkout": frozen.run_time.workspace_checkout,
+        "deduplicate": frozen.run_time.deduplicate,
         "image_build_name": frozen.image_build_name,
-        "include_vars": [],
+        "include_vars": frozen.run_time.include_vars.iter().map(include_vars).collect::<Vec<_>>(),
         "_inheritance_path": frozen.inheritance,
         "resources": {},
         "executor": {
@@ -73,10 +74,19 @@ pub fn zuul(
     if let Some(branch) = &frozen.override_checkout {
         zuul.insert("override_checkout".to_owned(), json!(branch));
     }
-    if let Some(Value::String(root)) = frozen.other.get("workspace") {
+    if let Some(root) = &frozen.run_time.workspace {
         zuul.insert("workspace_root".to_owned(), json!(root));
     }
     zuul
+}
+
+/// Returns a file of variables in Zuul's shape.
+fn include_vars(file: &IncludeVars) -> Value {
+    let project = match &file.source {
+        VarsSource::Project(found) => json!(found.project),
+        VarsSource::OfChange => Value::Null,
+    };
+    json!({ "name": file.name, "project_name": project, "required": file.required, "use_ref": file.use_ref })
 }
 
 /// Returns `value` with every text that Ansible would expand marked as not to be expanded.

@@ -229,7 +229,8 @@ pub(crate) fn queue_key(live: &Live, pipeline: &Pipeline, change: &ChangeRef) ->
     let queue = match pipeline.manager {
         Manager::Independent => QueueName(format!("{}#{}", change.key.project, change.key.number)),
         Manager::Dependent | Manager::Serial | Manager::Supercedent => {
-            let settings = live.layout.queue(&change.key.project, pipeline.name.as_str());
+            let settings =
+                live.layout.queue_on(&change.key.project, pipeline.name.as_str(), Some(change.branch.as_str()));
             if settings.per_branch { QueueName(format!("{}@{}", settings.name, change.branch)) } else { settings.name }
         }
     };

@@ -111,7 +111,10 @@ fn the_first_designs_forms_load() {
         upload.run[0].secrets["pypi-credentials"].data["username"]["!encrypted/pkcs1"],
         "o+7OscBFYWJh26rlLWpBIg=="
     );
-    assert_eq!((upload.timeout_seconds, upload.other["auth-swift"][0].as_str()), (Some(1800), Some("logs")));
+    assert_eq!(
+        (upload.timeout_seconds, upload.run_time.containers.as_slice()),
+        (Some(1800), ["logs".to_owned()].as_slice())
+    );
     let graph = layout.freeze(&FreezeInput::change("gate", &name, "master")).unwrap();
     assert_eq!(names(&graph), ["devstack-multinode"]);
     assert_eq!((graph.jobs[0].nodesets[0].nodes.len(), graph.jobs[0].required_projects.len()), (2, 2));

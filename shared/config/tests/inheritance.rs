@@ -236,7 +236,7 @@ fn a_job_without_run_names_candidates() {
         .sound();
     let graph = freeze(&layout, "master");
     assert_eq!(paths(&graph.jobs[0].run), ["test", "lint", "base"]);
-    assert_eq!(graph.jobs[0].other["implied-run"], serde_json::json!(true));
+    assert!(graph.jobs[0].run_time.implied_run);
     let trust: Vec<bool> = graph.jobs[0].run.iter().map(|playbook| playbook.trusted).collect();
     assert_eq!(trust, [false, true, true]);
 }

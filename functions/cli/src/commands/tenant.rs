@@ -65,7 +65,7 @@ async fn parse(ports: &Ports, path: &str, text: &str) -> anyhow::Result<MainConf
     let connections = connection::load(ports).await?.vocabulary();
     let (main, errors) = parse_main(path, text, &connections);
     if !errors.is_empty() {
-        let all: Vec<String> = errors.iter().map(|error| error.render(None)).collect();
+        let all: Vec<String> = errors.iter().map(|error| error.render(Some(text))).collect();
         bail!("the main configuration is wrong and was not stored:\n{}", all.join("\n"));
     }
     Ok(main)

@@ -6,7 +6,9 @@ use crate::fragment::Source;
 use crate::layout::Layout;
 use crate::objects::{Alternative, Combine, Combined, JobStanza, NodesetBody, NodesetRef, PlaybookRef, RoleSource};
 use serde_json::{Map, Value as Json};
-use sluice_model::job::{FrozenJob, NodeSet, Playbook, RequiredProject, Role, SecretUse, WorkspaceScheme};
+use sluice_model::job::{
+    FrozenJob, GalaxyRole, NodeSet, Playbook, RequiredProject, Role, RunTime, SecretUse, WorkspaceScheme,
+};
 use sluice_model::{BranchName, JobName, ProjectName};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,8 +37,8 @@ pub(super) struct Building<'l> {
 }
 
 /// Where a definition comes from.
-struct Origin<'a> {
-    source: &'a Source,
+pub(super) struct Origin<'a> {
+    pub(super) source: &'a Source,
     depth: u32,
     form: Form,
 }
@@ -137,6 +139,7 @@ impl<'l> Building<'l> {
         self.inheritance(from, origin);
         self.scalars(from);
         self.lists(from, origin);
+        self.run_time(from, origin);
         self.variables(from);
         if let Some(nodeset) = &from.nodeset {
             self.job.nodesets = flatten(self.layout, nodeset, 0);
@@ -179,9 +182,6 @@ impl<'l> Building<'l> {
         job.workspace_scheme = from.workspace_scheme.unwrap_or(job.workspace_scheme);
         // Once review is needed, no child can do without.
         job.post_review |= from.post_review == Some(true);
-        for (name, value) in &from.other {
-            job.other.insert(name.clone(), value.clone());
-        }
     }
 
     fn lists(&mut self, from: &JobStanza, origin: &Origin<'_>) {
@@ -261,10 +261,11 @@ impl<'l> Building<'l> {
                     });
                 }
                 RoleSource::Galaxy(name) => {
-                    let list = self.job.other.entry("galaxy-roles").or_insert_with(|| Json::Array(Vec::new()));
-                    if let Json::Array(list) = list {
-                        list.push(serde_json::json!({"galaxy": name, "name": role.name}));
-                    }
+                    self.job.run_time.galaxy_roles.push(GalaxyRole {
+                        galaxy: name.clone(),
+                        target_name: role.name.clone(),
+                        asked_by: (source.connection.clone(), source.project.clone()),
+                    });
                 }
             }
         }
@@ -340,6 +341,7 @@ impl<'l> Building<'l> {
             secrets: secrets.clone(),
             semaphores: playbook.semaphores.clone(),
             cleanup: playbook.cleanup,
+            preserve_home_paths: from.run_time.preserve_home_paths.clone().unwrap_or_default(),
             nesting_level: origin.depth,
         };
         let all = |list: &Option<Vec<PlaybookRef>>| list.iter().flatten().map(make).collect::<Vec<_>>();
@@ -399,14 +401,14 @@ impl<'l> Building<'l> {
                 }
             }
             self.job.run = candidates;
-            self.job.other.insert("implied-run".to_owned(), Json::Bool(true));
+            self.job.run_time.implied_run = true;
         }
     }
 }
 
 type Secrets = BTreeMap<String, SecretUse>;
 
-fn set<T>(slot: &mut Option<T>, value: Option<T>) {
+pub(super) fn set<T>(slot: &mut Option<T>, value: Option<T>) {
     if value.is_some() {
         *slot = value;
     }
@@ -483,9 +485,14 @@ fn controlled(from: &JobStanza) -> Vec<&'static str> {
         ("post-run", from.post_run.is_some()),
         ("voting", from.voting.is_some()),
     ];
-    let others = ["include-projects", "exclude-projects", "include-vars", "failure-output", "type"];
-    let others = others.into_iter().filter(|name| from.other.contains_key(*name));
-    set.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).chain(others).collect()
+    let run_time = [
+        ("include-projects", from.run_time.include_projects.is_some()),
+        ("exclude-projects", from.run_time.exclude_projects.is_some()),
+        ("include-vars", from.run_time.include_vars.is_some()),
+        ("failure-output", from.run_time.failure_output.is_some()),
+        ("type", from.run_time.kind.is_some()),
+    ];
+    set.into_iter().chain(run_time).filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect()
 }
 
 /// Returns a job about which nothing is said.
@@ -519,6 +526,7 @@ pub(super) fn blank(name: &str) -> FrozenJob {
         success_message: None,
         failure_message: None,
         image_build_name: None,
-        other: Map::new(),
+        match_on_config_updates: true,
+        run_time: RunTime::default(),
     }
 }

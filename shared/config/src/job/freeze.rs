@@ -9,7 +9,7 @@ use crate::layout::{Layout, NOOP};
 use crate::objects::{JobStanza, ProjectStanza};
 use crate::pipeline::Pipeline;
 use serde_json::{Map, Value as Json};
-use sluice_model::job::{FrozenJob, JobGraph};
+use sluice_model::job::{FrozenJob, JobGraph, NodeSet};
 use sluice_model::{JobName, ProjectName};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -199,7 +199,7 @@ impl<'l> Freezer<'l, '_, '_> {
         let Some(before) = self.input.before else {
             return false;
         };
-        if job.other.get("match-on-config-updates") == Some(&Json::Bool(false)) {
+        if !job.match_on_config_updates {
             return false;
         }
         let Some(pipeline) = before.pipeline(self.input.pipeline) else {
@@ -303,8 +303,10 @@ fn build<'l>(
     let why_not =
         skipped_by_files(&building, input.files).or_else(|| skipped_by_image(&building.job, input.image_name));
     let mut job = building.job;
-    if !building.match_on_config_updates {
-        job.other.insert("match-on-config-updates".to_owned(), Json::Bool(false));
+    job.match_on_config_updates = building.match_on_config_updates;
+    // A host of one's own asks nothing of the pool (Z8.1).
+    if job.run_time.host.is_some() {
+        job.nodesets = vec![NodeSet::default()];
     }
     let mut merged = variables.clone();
     deep_merge(&mut merged, &job.vars);

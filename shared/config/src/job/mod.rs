@@ -3,6 +3,7 @@
 mod apply;
 mod collect;
 pub mod freeze;
+mod run_time;
 pub mod trace;
 
 pub use freeze::FreezeInput;

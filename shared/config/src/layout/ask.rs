@@ -88,32 +88,51 @@ impl Layout {
         self.stanzas_of(project).filter(is_meant).map(|defined| defined.object).collect()
     }
 
-    /// Returns every stanza of a project with its templates, templates first, whatever the branch.
-    fn stanzas_with_templates(&self, project: &ProjectName) -> Vec<&ProjectStanza> {
+    /// Returns every stanza of a project with its templates, templates first, and whether each is meant for a branch.
+    fn stanzas_with_templates(&self, project: &ProjectName, branch: Option<&str>) -> Vec<(&ProjectStanza, bool)> {
+        let is_meant = |defined: &Defined<'_, ProjectStanza>| match (&defined.object.branches, branch) {
+            (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches(branch)),
+            _ => defined.matches_implied(branch),
+        };
         let mut found = Vec::new();
-        for stanza in self.stanzas_of(project).map(|defined| defined.object) {
-            for template in &stanza.templates {
-                found.extend(self.templates(template).map(|defined| defined.object));
+        for defined in self.stanzas_of(project) {
+            let meant = is_meant(&defined);
+            for template in &defined.object.templates {
+                found.extend(self.templates(template).map(|template| (template.object, meant)));
             }
-            found.push(stanza);
+            found.push((defined.object, meant));
         }
         found
     }
 
     /// Returns the pipelines a project takes part in, in the layout's order.
     pub fn project_pipelines(&self, project: &ProjectName) -> Vec<PipelineName> {
-        let stanzas = self.stanzas_with_templates(project);
-        let takes_part =
-            |pipeline: &&Pipeline| stanzas.iter().any(|stanza| stanza.pipelines.contains_key(pipeline.name.as_str()));
+        let stanzas = self.stanzas_with_templates(project, None);
+        let takes_part = |pipeline: &&Pipeline| {
+            stanzas.iter().any(|(stanza, _)| stanza.pipelines.contains_key(pipeline.name.as_str()))
+        };
         self.pipelines().iter().filter(takes_part).map(|pipeline| pipeline.name.clone()).collect()
     }
 
-    /// Returns the shared queue of a project in a pipeline (Z6.3).
+    /// Returns the shared queue of a project in a pipeline (Z6.3), whatever the branch.
     pub fn queue(&self, project: &ProjectName, pipeline: &str) -> QueueSettings {
-        let stanzas = self.stanzas_with_templates(project);
+        self.queue_on(project, pipeline, None)
+    }
+
+    /// Returns the shared queue of a branch of a project in a pipeline: a queue that is assigned to branches counts only where
+    /// a stanza that is meant for the branch names it.
+    pub fn queue_on(&self, project: &ProjectName, pipeline: &str, branch: Option<&str>) -> QueueSettings {
+        let stanzas = self.stanzas_with_templates(project, branch);
+        let kind =
+            |name: &String| self.one::<QueueStanza>(ObjectKind::Queue, name).map(|defined| defined.object.queue_type);
+        let counts = |name: &String, is_meant: bool| is_meant || kind(name) != Some(QueueType::BranchAssigned);
+        let chosen = |pick: &dyn Fn(&ProjectStanza) -> Option<&String>| {
+            let named = stanzas.iter().rev().filter_map(|(stanza, is_meant)| Some((pick(stanza)?, *is_meant)));
+            named.into_iter().find(|(name, is_meant)| counts(name, *is_meant)).map(|(name, _)| name.clone())
+        };
         // A project's own word counts before its templates', which come first in the list.
-        let of_project = stanzas.iter().rev().find_map(|stanza| stanza.queue.clone());
-        let of_pipeline = || stanzas.iter().rev().find_map(|stanza| stanza.pipelines.get(pipeline)?.queue.clone());
+        let of_project = chosen(&|stanza| stanza.queue.as_ref());
+        let of_pipeline = || chosen(&|stanza| stanza.pipelines.get(pipeline)?.queue.as_ref());
         let name = of_project.or_else(of_pipeline);
         let stanza = name.as_ref().and_then(|name| self.one::<QueueStanza>(ObjectKind::Queue, name));
         let stanza = stanza.map(|defined| defined.object);
@@ -161,6 +180,18 @@ impl Layout {
     pub fn providers(&self) -> &[ProviderConfig] {
         let over = self.over.as_deref().and_then(|over| over.providers.as_ref());
         over.map_or(&self.base.providers, |(providers, _)| providers)
+    }
+
+    /// Returns the formats in which an image is needed by the providers that use it, each once (L1.1).
+    pub fn image_formats(&self, image: &str) -> Vec<String> {
+        let labels = self.providers().iter().flat_map(|provider| &provider.labels);
+        let uses = labels.filter(|label| {
+            label.image_is_built && label.image.as_deref().is_some_and(|name| name.rsplit('/').next() == Some(image))
+        });
+        let formats: BTreeSet<&str> = uses
+            .map(|label| label.attributes.get("image-format").and_then(|format| format.as_str()).unwrap_or("raw"))
+            .collect();
+        formats.into_iter().map(str::to_owned).collect()
     }
 
     /// Returns the definitions of a job, in order.

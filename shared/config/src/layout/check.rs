@@ -208,6 +208,15 @@ impl Check<'_> {
         for name in job.allowed_projects.iter().flatten() {
             self.project_name(name, "allowed-projects", job.place);
         }
+        let selectors = job.run_time.include_projects.iter().chain(&job.run_time.exclude_projects);
+        for name in selectors.flat_map(|list| &list.value).filter_map(|selector| selector.name.as_deref()) {
+            self.project_name(name, "include-projects", job.place);
+        }
+        for name in
+            job.run_time.include_vars.iter().flat_map(|list| &list.value).filter_map(|file| file.project.as_deref())
+        {
+            self.project_name(name, "include-vars", job.place);
+        }
         for role in job.roles.iter().flatten() {
             if let RoleSource::Zuul(name) = &role.source {
                 self.project_name(name, "roles", job.place);
@@ -271,7 +280,30 @@ impl Check<'_> {
         }
     }
 
+    /// Labels without an object go the older way, where the tenant still has one (L4.1).
+    fn known_labels(&mut self, set: &NodeSet, place: Place) {
+        let labels: BTreeSet<&str> = set.nodes.iter().map(|node| node.label.as_str()).collect();
+        let (known, unknown): (Vec<&str>, Vec<&str>) =
+            labels.into_iter().partition(|label| self.names.has(ObjectKind::Label, label));
+        let Some(label) = unknown.first() else { return };
+        if !self.names.layout.tenant().use_nodepool {
+            for label in unknown {
+                let labels = self.names.known(ObjectKind::Label);
+                let message = format!("The label \"{label}\" was not found.");
+                self.unknown(place, "nodes.label", message, label, labels);
+            }
+        } else if !known.is_empty() {
+            let message = format!(
+                "There is no label object \"{label}\", so all of this nodeset is asked for by the older protocol, also {}",
+                known.join(", ")
+            );
+            let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
+            self.add(problem.about("nodes.label").as_warning());
+        }
+    }
+
     fn nodes(&mut self, set: &NodeSet, place: Place) {
+        self.known_labels(set, place);
         let tenant = self.names.layout.tenant();
         for node in &set.nodes {
             let label = node.label.as_str();

@@ -93,7 +93,7 @@ fn may_define(ground: &Ground, file: &File, project: &TenantProject, job: &JobSt
     if (job.parent == Parent::Base || is_default_parent) && !project.allow_base_jobs {
         return refuse("Base jobs may only be defined in config-projects that the tenant allows to");
     }
-    if file.source().trust == Trust::Untrusted && job.other.contains_key("auth-swift") {
+    if file.source().trust == Trust::Untrusted && job.run_time.containers.is_some() {
         return refuse("Swift credentials may only be asked for in config repositories");
     }
     Ok(())
@@ -160,7 +160,7 @@ pub(super) fn settle(ground: &Ground, files: Files<'_>, kind: ObjectKind, name: 
             ObjectKind::Secret => {
                 court.singleton(*unit, &mut settled, |a: &SecretStanza, b| a.data == b.data && a.oidc == b.oidc);
             }
-            ObjectKind::Semaphore => court.singleton(*unit, &mut settled, |a: &SemaphoreStanza, b| a.max == b.max),
+            ObjectKind::Semaphore => court.semaphore(*unit, &mut settled),
             ObjectKind::Image | ObjectKind::Flavor | ObjectKind::Label | ObjectKind::Section | ObjectKind::Provider => {
                 court.object(*unit, &mut settled);
             }
@@ -205,6 +205,13 @@ impl<'l> Court<'l> {
                 format!("Unknown trigger: tenant {} may not use connection \"{}\"", tenant.name, trigger.connection);
             return settled.refuse(unit, self.problem(ProblemKind::NotPermitted, stanza.place, message));
         }
+        if let Some(reporter) =
+            pipeline.reporters.all().find(|one| refused(&tenant.allowed_reporters, one.connection.as_str()))
+        {
+            let message =
+                format!("Unknown reporter: tenant {} may not use connection \"{}\"", tenant.name, reporter.connection);
+            return settled.refuse(unit, self.problem(ProblemKind::NotPermitted, stanza.place, message));
+        }
         settled.entry.accepted.push(unit);
     }
 
@@ -237,6 +244,16 @@ impl<'l> Court<'l> {
             return settled.entry.refused.push(unit);
         }
         settled.entry.accepted.push(unit);
+    }
+
+    fn semaphore(&self, unit: Unit, settled: &mut Settled) {
+        if self.ground.tenant.global_semaphores.contains_key(self.name)
+            && let Some(stanza) = self.files.object::<SemaphoreStanza>(unit)
+        {
+            let message = format!("Semaphore {} may not have the name of a global semaphore of the tenant", self.name);
+            return settled.refuse(unit, self.problem(ProblemKind::Conflict, stanza.place, message));
+        }
+        self.singleton(unit, settled, |a: &SemaphoreStanza, b| a.max == b.max);
     }
 
     fn template(&self, unit: Unit, settled: &mut Settled) {

@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 /// The files that say of what shape stanzas are, with their texts: these, hashed, are the name.
-const SHAPES: [(&str, &str); 16] = [
+const SHAPES: [(&str, &str); 18] = [
     ("objects/combine.rs", include_str!("../objects/combine.rs")),
     ("objects/drivers.rs", include_str!("../objects/drivers.rs")),
     ("objects/job.rs", include_str!("../objects/job.rs")),
@@ -18,10 +18,12 @@ const SHAPES: [(&str, &str); 16] = [
     ("objects/provider.rs", include_str!("../objects/provider.rs")),
     ("objects/provider_words.rs", include_str!("../objects/provider_words.rs")),
     ("objects/read.rs", include_str!("../objects/read.rs")),
+    ("objects/run_time.rs", include_str!("../objects/run_time.rs")),
     ("objects/small.rs", include_str!("../objects/small.rs")),
     ("pattern.rs", include_str!("../pattern.rs")),
     ("yaml/mod.rs", include_str!("../yaml/mod.rs")),
-    ("model/job.rs", include_str!("../../../model/src/job.rs")),
+    ("model/job/mod.rs", include_str!("../../../model/src/job/mod.rs")),
+    ("model/job/run_time.rs", include_str!("../../../model/src/job/run_time.rs")),
     ("model/git.rs", include_str!("../../../model/src/git.rs")),
 ];
 

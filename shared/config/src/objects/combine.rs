@@ -13,7 +13,7 @@ pub enum Combine {
 }
 
 /// A value and what its tag says; without a tag each attribute has its own habit.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Combined<T> {
     /// The value.
     #[serde(rename = "v")]

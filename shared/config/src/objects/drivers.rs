@@ -65,7 +65,7 @@ pub(super) fn trigger(driver: Driver, node: &Node, p: &mut Problems) -> Option<(
             ignore_deletes: f.flag("ignore-deletes", p),
         }),
         Driver::Timer => TriggerKind::Timer(TimerTrigger {
-            time: f.required_text("time", p).unwrap_or_default(),
+            time: f.required("time", p).and_then(|node| time(node, &f.path("time"), p)).unwrap_or_default(),
             dereference: f.flag("dereference", p).unwrap_or(false),
         }),
         Driver::Zuul => TriggerKind::Zuul(ZuulTrigger {
@@ -316,6 +316,22 @@ pub(super) fn reporter(driver: Driver, node: &Node, name: &str, p: &mut Problems
     };
     f.finish(p);
     Some(kind)
+}
+
+/// Reads when a timer fires: five fields as cron has them, and perhaps seconds and a jitter.
+fn time(node: &Node, attribute: &str, p: &mut Problems) -> Option<String> {
+    let text = super::read::text(node, attribute, p)?;
+    let is_field =
+        |field: &str| field.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '*' | '/' | ',' | '-' | '='));
+    let fields: Vec<&str> = text.split_whitespace().collect();
+    if (5..=7).contains(&fields.len()) && fields.iter().all(|field| is_field(field)) {
+        return Some(text);
+    }
+    let message = format!(
+        "\"{text}\" is no \"time\": expected minute, hour, day, month and weekday, and perhaps second and jitter"
+    );
+    p.syntax(node, attribute, message);
+    None
 }
 
 /// Fields that a topic may name.

@@ -3,6 +3,7 @@
 use super::combine::Combined;
 use super::nodeset::{self, NodesetBody};
 use super::read::{Fields, Problems, members, patterns, texts, variables};
+use super::run_time::RunTimeStanza;
 use super::{Place, job_parts};
 use crate::Pattern;
 use crate::yaml::{Node, Value};
@@ -105,8 +106,8 @@ pub struct JobStanza {
     pub image_build_name: Option<String>,
     /// Attributes that no later definition may change.
     pub final_attributes: Vec<String>,
-    /// Attributes that act at run time only, as written.
-    pub other: Map<String, Json>,
+    /// What acts at run time only.
+    pub run_time: RunTimeStanza,
 }
 
 /// Whom a job inherits from.
@@ -239,7 +240,7 @@ impl JobStanza {
             ansible_version: None,
             image_build_name: None,
             final_attributes: Vec::new(),
-            other: Map::new(),
+            run_time: RunTimeStanza::default(),
         }
     }
 
@@ -269,7 +270,7 @@ impl JobStanza {
             ("ansible-version", self.ansible_version.is_some()),
             ("image-build-name", self.image_build_name.is_some()),
         ];
-        set.into_iter().find(|(_, set)| *set).map(|(name, _)| name)
+        set.into_iter().find(|(_, set)| *set).map(|(name, _)| name).or_else(|| self.run_time.changes_execution())
     }
 }
 
@@ -286,6 +287,9 @@ pub(crate) fn read(name: &str, place: Place, fields: &mut Fields<'_>, p: &mut Pr
     job.is_abstract = f.flag("abstract", p);
     job.protected = f.flag("protected", p);
     job.intermediate = f.flag("intermediate", p);
+    if job.intermediate == Some(true) && job.is_abstract != Some(true) {
+        p.syntax(f.node(), "intermediate", "An intermediate job must also be abstract");
+    }
     job.requires = f.combined("requires", p, |node, at, p| Some(texts(node, at, p)));
     job.provides = f.combined("provides", p, |node, at, p| Some(texts(node, at, p)));
     job.tags = f.combined("tags", p, |node, at, p| Some(texts(node, at, p)));
@@ -335,10 +339,10 @@ pub(crate) fn read(name: &str, place: Place, fields: &mut Fields<'_>, p: &mut Pr
     job.image_build_name = f.text("image-build-name", p);
     job.final_attributes =
         f.take("attribute-control").map(|node| job_parts::attribute_control(node, p)).unwrap_or_default();
+    job.run_time = super::run_time::read(f, p);
     if let Some(node) = f.take("auth") {
         job_parts::auth(node, &mut job, p);
     }
-    job_parts::run_time(f, &mut job.other, p);
     job
 }
 

@@ -2,14 +2,14 @@
 
 use super::combine::Combined;
 use super::job::{JobStanza, PlaybookRef, RequiredProjectRef, RoleRef, RoleSource, SecretRef};
-use super::read::{Fields, Problems, members, text, texts, untag, variable_name, variables};
+use super::read::{Fields, Problems, members, text, untag, variable_name, variables};
 use crate::yaml::{Node, Value};
 use serde_json::{Map, Value as Json};
 use sluice_model::job::{Dependency, SemaphoreUse};
 use std::collections::BTreeMap;
 
 /// Reads a list whose members are a bare name or a mapping.
-fn named<T>(
+pub(super) fn named<T>(
     node: &Node,
     attribute: &str,
     p: &mut Problems,
@@ -219,93 +219,7 @@ pub(super) fn auth(node: &Node, job: &mut JobStanza, p: &mut Problems) {
         job.secrets.get_or_insert_default().extend(secrets(list, p));
     }
     if let Some(swift) = fields.take("swift") {
-        let mut containers = Vec::new();
-        for member in members(swift) {
-            let Some(mut inner) = Fields::of(member, "auth.swift", p) else {
-                continue;
-            };
-            containers.extend(inner.required_text("container", p).map(Json::String));
-            inner.finish(p);
-        }
-        job.other.insert("auth-swift".to_owned(), Json::Array(containers));
+        job.run_time.containers = Some(super::run_time::containers(swift, p));
     }
     fields.finish(p);
-}
-
-/// Takes what acts at run time only, each checked for its type, and keeps it as written.
-pub(super) fn run_time(f: &mut Fields<'_>, other: &mut Map<String, Json>, p: &mut Problems) {
-    let mut keep = |name: &str, value: Option<Json>| {
-        if let Some(value) = value {
-            other.insert(name.to_owned(), value);
-        }
-    };
-    for name in ["failure-url", "success-url", "workspace", "host", "fingerprint"] {
-        keep(name, f.text(name, p).map(Json::String));
-    }
-    for name in ["hold-following-changes", "ansible-split-streams"] {
-        keep(name, f.flag(name, p).map(Json::Bool));
-    }
-    let failure_output = f.combined("failure-output", p, |node, at, p| Some(texts(node, at, p)));
-    keep("failure-output", failure_output.map(|list| Json::from(list.value)));
-    keep("preserve-home-paths", f.texts("preserve-home-paths", p).map(Json::from));
-    for name in ["deduplicate", "workspace-checkout"] {
-        let Some(node) = f.take(name) else { continue };
-        match &node.value {
-            Value::Bool(flag) => keep(name, Some(Json::Bool(*flag))),
-            Value::Text(word) if word == "auto" => keep(name, Some(Json::from("auto"))),
-            _ => p.expected(node, name, "a boolean or \"auto\""),
-        }
-    }
-    keep("type", word(f, "type", &["regular", "initializer", "reporter"], p));
-    keep("secret-exposure", word(f, "secret-exposure", &["ignore", "redact", "fail"], p));
-    for name in ["include-projects", "exclude-projects"] {
-        keep(
-            name,
-            f.combined(name, p, |node, at, p| Some(project_selectors(node, at, p))).map(|list| Json::from(list.value)),
-        );
-    }
-    keep(
-        "include-vars",
-        f.combined("include-vars", p, |node, _, p| Some(include_vars(node, p))).map(|list| Json::from(list.value)),
-    );
-}
-
-fn word(f: &mut Fields<'_>, name: &'static str, words: &[&'static str], p: &mut Problems) -> Option<Json> {
-    let pairs: Vec<(&str, &'static str)> = words.iter().map(|word| (*word, *word)).collect();
-    f.word(name, &pairs, p).map(Json::from)
-}
-
-fn project_selectors(node: &Node, attribute: &str, p: &mut Problems) -> Vec<Json> {
-    named(
-        node,
-        attribute,
-        p,
-        |name| serde_json::json!({"type": "name", "name": name}),
-        |f, p| {
-            let kind = word(f, "type", &["name"], p).unwrap_or_else(|| Json::from("name"));
-            if !f.has("name") {
-                p.warning(f.node(), &f.path("name"), "a selector without a \"name\" selects no project");
-            }
-            Some(serde_json::json!({"type": kind, "name": f.text("name", p)}))
-        },
-    )
-}
-
-fn include_vars(node: &Node, p: &mut Problems) -> Vec<Json> {
-    named(
-        node,
-        "include-vars",
-        p,
-        |name| serde_json::json!({"name": name, "required": true}),
-        |f, p| {
-            let project = f.text("project", p);
-            let zuul_project = f.flag("zuul-project", p).unwrap_or(false);
-            let required = f.flag("required", p).unwrap_or(true);
-            let use_ref = f.flag("use-ref", p).unwrap_or(true);
-            let name = f.required_text("name", p)?;
-            Some(
-                serde_json::json!({"name": name, "project": project, "zuul-project": zuul_project, "required": required, "use-ref": use_ref}),
-            )
-        },
-    )
 }

@@ -10,6 +10,7 @@ pub mod project;
 pub mod provider;
 mod provider_words;
 pub(crate) mod read;
+pub mod run_time;
 pub mod small;
 
 pub use combine::{Combine, Combined};
@@ -18,6 +19,7 @@ pub use nodeset::{Alternative, NodesetBody, NodesetStanza};
 pub use pipeline::PipelineStanza;
 pub use project::{Parameter, ParameterType, PipelineJobs, ProjectStanza};
 pub use provider::ProviderObject;
+pub use run_time::{IncludeVarsRef, RunTimeStanza, Selector};
 pub use small::{PragmaStanza, QueueStanza, QueueType, SecretStanza, SemaphoreStanza};
 
 use crate::error::{Problem, ProblemKind};

@@ -76,7 +76,7 @@ const FLEET: &[Part] = &[
     needs("instance-types", Shape::Texts),
     needs(
         "allocation-strategy",
-        Shape::Words(&["lowest-price", "diversified", "capacity-optimized", "price-capacity-optimized"]),
+        Shape::Words(&["lowest-price", "diversified", "capacity-optimized", "price-capacity-optimized", "prioritized"]),
     ),
 ];
 const FILTER: &[Part] = &[needs("name", Shape::Text), needs("values", Shape::Texts)];

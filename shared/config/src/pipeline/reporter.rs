@@ -29,6 +29,24 @@ pub struct Reporters {
     pub disabled: Vec<Reporter>,
 }
 
+impl Reporters {
+    /// Returns the reporters of every occasion.
+    pub fn all(&self) -> impl Iterator<Item = &Reporter> {
+        let occasions = [
+            &self.start,
+            &self.enqueue,
+            &self.success,
+            &self.failure,
+            &self.merge_conflict,
+            &self.no_jobs,
+            &self.dequeue,
+            &self.config_error,
+            &self.disabled,
+        ];
+        occasions.into_iter().flatten()
+    }
+}
+
 /// One thing to do when the occasion comes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reporter {

@@ -10,7 +10,7 @@ use crate::connection::Connections;
 use crate::error::{ConfigError, Problem, ProblemKind};
 use crate::fragment::{Source, Trust};
 use crate::objects::read::{Fields, Problems};
-use crate::objects::{ObjectKind, split};
+use crate::objects::{ObjectKind, Place, split};
 use crate::yaml::{self, Node};
 use serde::{Deserialize, Serialize};
 use sluice_model::{ConnectionName, ProjectName, TenantName};
@@ -102,7 +102,7 @@ pub struct TenantConfig {
     /// The address of its pages.
     #[serde(default)]
     pub web_root: Option<String>,
-    /// Global semaphores that it may use.
+    /// Names of the global semaphores that it may use.
     #[serde(default)]
     pub semaphores: Vec<String>,
     /// Those of them that are defined, with how many may hold each.
@@ -282,17 +282,17 @@ pub fn parse_main(path: &str, text: &str, connections: &Connections) -> (MainCon
                 "the tenants' file must be a list of stanzas",
             )),
             Some(list) => {
+                let mut places = Vec::new();
                 for member in list {
-                    let mut p = Problems { start: Some(member.start), ..Problems::default() };
+                    let (mut p, before) =
+                        (Problems { start: Some(member.start), ..Problems::default() }, config.tenants.len());
                     stanza(member, connections, &mut config, &mut p);
                     problems.extend(p.list);
+                    places.extend((config.tenants.len() > before).then(|| Place::of(member)));
                 }
+                problems.extend(names(&mut config, &places));
             }
         },
-    }
-    for tenant in &mut config.tenants {
-        let known = |name: &String| Some((name.clone(), *config.global_semaphores.get(name)?));
-        tenant.global_semaphores = tenant.semaphores.iter().filter_map(known).collect();
     }
     let place = |problem| ConfigError {
         connection: "".into(),
@@ -302,6 +302,44 @@ pub fn parse_main(path: &str, text: &str, connections: &Connections) -> (MainCon
         problem,
     };
     (config, problems.into_iter().map(place).collect())
+}
+
+/// Follows what tenants name of the rest of the file, wherever in it that stands.
+fn names(config: &mut MainConfig, places: &[Place]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let MainConfig { tenants, authorization_rules, global_semaphores, .. } = config;
+    for (tenant, place) in tenants.iter_mut().zip(places) {
+        let mut unknown = |attribute: &str, what: &str, name: &str, known: Vec<&str>| {
+            let message = format!("The {what} \"{name}\" was not found.");
+            let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message).about(attribute);
+            problems.push(problem.in_stanza(&format!("tenant {}", tenant.name)).suggesting(name, known));
+        };
+        for name in &tenant.semaphores {
+            match global_semaphores.get(name) {
+                Some(max) => {
+                    tenant.global_semaphores.insert(name.clone(), *max);
+                }
+                None => {
+                    unknown(
+                        "semaphores",
+                        "global semaphore",
+                        name,
+                        global_semaphores.keys().map(String::as_str).collect(),
+                    );
+                }
+            }
+        }
+        let rules = || authorization_rules.keys().map(String::as_str).collect();
+        let access = &tenant.access;
+        let lists = [("access-rules", &access.access_rules), ("admin-rules", &access.admin_rules)];
+        let roles = access.role_mappings.values().map(|list| ("role-mappings", list));
+        for (attribute, list) in lists.into_iter().chain(roles) {
+            for name in list.iter().filter(|name| !authorization_rules.contains_key(*name)) {
+                unknown(attribute, "authorization rule", name, rules());
+            }
+        }
+    }
+    problems
 }
 
 fn stanza(member: &Node, connections: &Connections, config: &mut MainConfig, p: &mut Problems) -> Option<()> {

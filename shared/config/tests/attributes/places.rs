@@ -4,7 +4,7 @@ use super::common::connections;
 use serde_json::{Map, Value as Json, json};
 use sluice_config::fragment::parse;
 use sluice_config::objects::Stanza;
-use sluice_config::{Connections, Driver, Problem, Severity, Source, SourceFile, Trust, parse_main};
+use sluice_config::{Connections, Driver, Problem, ProblemKind, Severity, Source, SourceFile, Trust, parse_main};
 
 /// Returns the connections of the test: one for each driver of the list, under the driver's name.
 fn all_connections() -> Connections {
@@ -119,7 +119,8 @@ pub fn of_repository(text: &str) -> Vec<Problem> {
 
 fn of_main(text: &str) -> Vec<Problem> {
     let (_, errors) = parse_main("main.yaml", text, &all_connections());
-    errors.into_iter().map(|error| error.problem).collect()
+    // Attributes are judged one by one; what they name is not there.
+    errors.into_iter().map(|error| error.problem).filter(|problem| problem.kind != ProblemKind::UnknownName).collect()
 }
 
 /// Returns the mapping that stands for an attribute where any mapping would do.
@@ -137,6 +138,12 @@ pub fn a_map(object: &str, path: &[String]) -> Json {
         (_, [.., "approval" | "approval-change"]) => json!({"Code-Review": 2}),
         _ => json!({}),
     }
+}
+
+/// Returns what a value must have beside it to be right.
+pub fn beside(path: &[String], value: &Json) -> Option<(&'static str, Json)> {
+    // Whoever asks of children to be abstract must be so.
+    (path == ["intermediate"] && *value == json!(true)).then(|| ("abstract", json!(true)))
 }
 
 /// Returns the text that stands for an attribute where not any text would do.

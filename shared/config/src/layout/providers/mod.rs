@@ -1,13 +1,15 @@
 //! Providers of nodes with image, flavor, label and section applied in order (L3.2).
 
+mod label;
 mod resolve;
 mod values;
 
+pub use label::{CloudSettings, Fleet, ImageFilter, LabelConfig};
 pub(super) use resolve::resolve;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
-use sluice_model::{ConnectionName, LabelName, ProviderName, TenantName};
+use sluice_model::{ConnectionName, ProviderName, TenantName};
 use std::collections::BTreeMap;
 
 /// A provider with everything resolved. Providers stand in the order of the tenant's configuration, which is their preference.
@@ -50,67 +52,6 @@ pub struct SectionQuota {
     pub section: String,
     /// The limits.
     pub limits: BTreeMap<String, u64>,
-}
-
-/// A label as one provider makes it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct LabelConfig {
-    /// Its short name.
-    pub name: LabelName,
-    /// Its name across tenants.
-    pub canonical_name: String,
-    /// The image's name across tenants; `None` for static nodes.
-    pub image: Option<String>,
-    /// Whether the image is built here (`zuul`), not the cloud's own.
-    pub image_is_built: bool,
-    /// The cloud's id of the image.
-    pub image_id: Option<String>,
-    /// The cloud's name of the image.
-    pub image_name: Option<String>,
-    /// The flavor's short name.
-    pub flavor: Option<String>,
-    /// The cloud's name of the machine's size.
-    pub instance_type: Option<String>,
-    /// The user to log in as.
-    pub username: String,
-    /// Python's path on the node; `auto` lets Ansible look.
-    pub python_path: String,
-    /// `ssh`, `winrm` …
-    pub connection_type: String,
-    /// The port to log in at.
-    pub connection_port: u16,
-    /// The shell's type, for Ansible.
-    pub shell_type: Option<String>,
-    /// Nodes to keep ready.
-    pub min_ready: u32,
-    /// Greatest number in the tenant.
-    pub max_nodes: Option<u32>,
-    /// Seconds after which an unused ready node is replaced; 0 for never.
-    pub max_ready_age_seconds: u64,
-    /// Seconds after which a node that can be used again is deleted; 0 for never.
-    pub max_age_seconds: u64,
-    /// Seconds from the launch until the node answers.
-    pub boot_timeout_seconds: u64,
-    /// The cloud's name of the key put on the node.
-    pub key_name: Option<String>,
-    /// Whether host keys are gathered and checked.
-    pub host_key_checking: bool,
-    /// Subnets to choose from.
-    pub subnet_ids: Vec<String>,
-    /// Security groups.
-    pub security_group_ids: Vec<String>,
-    /// Tags put on the node.
-    pub tags: BTreeMap<String, String>,
-    /// User data for the instance.
-    pub userdata: Option<String>,
-    /// The disk's size in GiB.
-    pub volume_size_gib: Option<u32>,
-    /// Builds that may share one node.
-    pub slots: u32,
-    /// Whether a used node becomes ready again.
-    pub reuse: bool,
-    /// Everything that applies to it, merged, as configured.
-    pub attributes: Map<String, Json>,
 }
 
 /// A node that always exists (Z1.10).

@@ -1,5 +1,6 @@
 //! From the five objects to providers: inheritance of sections, the layers of each label, and what is wrong with them.
 
+use super::label::{LabelIdentity, typed};
 use super::values::{canonical, count, counts, entries, merge, names_in, of_label, static_nodes, texts};
 use super::{LabelConfig, ProviderConfig, SectionQuota};
 use crate::connection::Driver;
@@ -7,7 +8,7 @@ use crate::error::{ConfigError, Problem, ProblemKind, nearest};
 use crate::layout::{Defined, Layout};
 use crate::objects::{ObjectKind, ProviderObject};
 use serde_json::{Map, Value as Json};
-use sluice_model::{ConnectionName, LabelName, TenantName};
+use sluice_model::{ConnectionName, TenantName};
 
 /// Depth of sections that inherit from sections.
 const SECTIONS_MAX: usize = 20;
@@ -262,24 +263,33 @@ impl<'o> Resolver<'o> {
         let image = image_name.as_deref().and_then(|name| self.find(ObjectKind::Image, name));
         let flavor = flavor_name.as_deref().and_then(|name| self.find(ObjectKind::Flavor, name));
         let mut merged = Map::new();
-        // What is given for want of anything else comes below all.
-        for layer in layers {
-            for defaults in ["image-defaults", "flavor-defaults", "label-defaults"] {
-                if let Some(Json::Object(defaults)) = layer.get(defaults) {
-                    merge(&mut merged, of_label(defaults));
-                }
-            }
-        }
         for object in [image, flavor].into_iter().flatten() {
             merge(&mut merged, of_label(&object.1.attributes));
         }
         merge(&mut merged, of_label(&label.attributes));
+        let mut parts = [
+            PartOfLabel::new("image", image_name.as_deref(), image.map(|(_, image)| image)),
+            PartOfLabel::new("flavor", flavor_name.as_deref(), flavor.map(|(_, flavor)| flavor)),
+            PartOfLabel::new("label", Some(&label.name), Some(label)),
+        ];
         for layer in layers {
+            for part in &parts {
+                // What is final is not what defaults are for.
+                if let (Final::No, Some(Json::Object(defaults))) = (part.is_final, layer.get(part.defaults)) {
+                    merge(&mut merged, of_label(defaults));
+                }
+            }
             merge(&mut merged, of_label(layer));
-            let parts = [("images", &image_name), ("flavors", &flavor_name), ("labels", &Some(label.name.clone()))];
-            for (list, name) in parts {
-                for entry in name.iter().flat_map(|name| entries(layer, list, name)) {
+            for part in &mut parts {
+                for entry in part.name.iter().flat_map(|name| entries(layer, part.list, name)) {
+                    if part.is_final == Final::Yes && entry.len() > 1 {
+                        let name = part.name.unwrap_or_default();
+                        let message = format!("The {} \"{name}\" is final and may not be given again here", part.word);
+                        self.error(at, "provider", part.list, ProblemKind::NotPermitted, message);
+                        continue;
+                    }
                     merge(&mut merged, of_label(entry));
+                    part.is_final = Final::of(entry).unwrap_or(part.is_final);
                 }
             }
         }
@@ -311,53 +321,44 @@ impl<'o> Resolver<'o> {
     }
 }
 
-struct LabelIdentity {
-    name: LabelName,
-    canonical_name: String,
-    image: Option<String>,
-    image_is_built: bool,
-    flavor: Option<String>,
-    min_ready: u32,
+/// Whether what a section or provider says may change an image, flavor or label that was given before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Final {
+    /// Defaults and further entries do.
+    No,
+    /// Further entries do, defaults do not.
+    AllowOverride,
+    /// Nothing does.
+    Yes,
 }
 
-/// Puts the merged attributes of a label into their fields.
-fn typed(merged: Map<String, Json>, identity: LabelIdentity) -> LabelConfig {
-    let text = |name: &str| merged.get(name).and_then(Json::as_str).map(str::to_owned);
-    let seconds = |name: &str| merged.get(name).and_then(Json::as_u64);
-    let flag = |name: &str| merged.get(name).and_then(Json::as_bool);
-    let connection_type = text("connection-type").unwrap_or_else(|| "ssh".to_owned());
-    let standard_port = if connection_type == "winrm" { 5986 } else { 22 };
-    let tags = merged.get("tags").and_then(Json::as_object).into_iter().flatten();
-    LabelConfig {
-        name: identity.name,
-        canonical_name: identity.canonical_name,
-        image: identity.image,
-        image_is_built: identity.image_is_built,
-        image_id: text("image-id"),
-        image_name: text("image-name"),
-        flavor: identity.flavor,
-        instance_type: text("instance-type").or_else(|| text("flavor-name")),
-        username: text("username").unwrap_or_else(|| "zuul".to_owned()),
-        python_path: text("python-path").unwrap_or_else(|| "auto".to_owned()),
-        connection_port: seconds("connection-port").and_then(|port| u16::try_from(port).ok()).unwrap_or(standard_port),
-        connection_type,
-        shell_type: text("shell-type"),
-        min_ready: identity.min_ready,
-        max_nodes: count(&merged, "max-nodes"),
-        max_ready_age_seconds: seconds("max-ready-age").unwrap_or(0),
-        max_age_seconds: seconds("max-age").unwrap_or(0),
-        boot_timeout_seconds: seconds("boot-timeout").unwrap_or(300),
-        key_name: text("key-name"),
-        host_key_checking: flag("host-key-checking").unwrap_or(true),
-        subnet_ids: texts(&merged, "subnet-ids"),
-        security_group_ids: texts(&merged, "security-group-ids"),
-        tags: tags
-            .map(|(name, value)| (name.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
-            .collect(),
-        userdata: text("userdata"),
-        volume_size_gib: count(&merged, "volume-size"),
-        slots: count(&merged, "slots").unwrap_or(1),
-        reuse: flag("reuse").unwrap_or(false),
-        attributes: merged,
+impl Final {
+    fn of(attributes: &Map<String, Json>) -> Option<Self> {
+        match attributes.get("final")? {
+            Json::Bool(true) => Some(Self::Yes),
+            Json::Bool(false) => Some(Self::No),
+            _ => Some(Self::AllowOverride),
+        }
+    }
+}
+
+/// One of the three things that a label is made of.
+struct PartOfLabel<'a> {
+    word: &'static str,
+    list: &'static str,
+    defaults: &'static str,
+    name: Option<&'a str>,
+    is_final: Final,
+}
+
+impl<'a> PartOfLabel<'a> {
+    fn new(word: &'static str, name: Option<&'a str>, object: Option<&ProviderObject>) -> Self {
+        let (list, defaults) = match word {
+            "image" => ("images", "image-defaults"),
+            "flavor" => ("flavors", "flavor-defaults"),
+            _ => ("labels", "label-defaults"),
+        };
+        let is_final = object.and_then(|object| Final::of(&object.attributes)).unwrap_or(Final::No);
+        Self { word, list, defaults, name, is_final }
     }
 }

@@ -52,7 +52,9 @@ pub(super) fn merge(into: &mut Map<String, Json>, from: Map<String, Json>) {
 
 pub(super) fn of_label(attributes: &Map<String, Json>) -> Map<String, Json> {
     let concerns = |name: &str| {
-        !NOT_OF_LABELS.contains(&name) && !name.ends_with("-defaults") && !matches!(name, "image" | "flavor" | "type")
+        !NOT_OF_LABELS.contains(&name)
+            && !name.ends_with("-defaults")
+            && !matches!(name, "image" | "flavor" | "type" | "final")
     };
     attributes.iter().filter(|(name, _)| concerns(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
 }

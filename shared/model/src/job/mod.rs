@@ -1,5 +1,11 @@
 //! A job frozen for one item: everything an executor needs, and nothing that still has to be decided (Z4.7).
 
+mod run_time;
+
+pub use run_time::{
+    Checkout, Choice, Fingerprint, GalaxyRole, Host, IncludeVars, JobKind, RunTime, SecretExposure, VarsSource,
+};
+
 use crate::{BranchName, ConnectionName, JobName, LabelName, ProjectName, git::Oid, id::digest};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -94,9 +100,16 @@ pub struct FrozenJob {
     pub failure_message: Option<String>,
     /// The image this job builds.
     pub image_build_name: Option<String>,
-    /// Attributes that act at run time and have no field of their own yet, as configured.
+    /// Whether it runs in spite of file matchers where a change defines it otherwise.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub match_on_config_updates: bool,
+    /// What acts at run time only.
     #[serde(default)]
-    pub other: Map<String, Value>,
+    pub run_time: RunTime,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl FrozenJob {
@@ -229,6 +242,9 @@ pub struct Playbook {
     /// Whether it runs even for an aborted build.
     #[serde(default)]
     pub cleanup: bool,
+    /// Paths below the home directory that are kept when the playbook's own home is made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub preserve_home_paths: Vec<String>,
     /// How deep the definition stands in the inheritance: 0 is the base job.
     #[serde(default)]
     pub nesting_level: u32,

@@ -1,0 +1,78 @@
+//! Applying what acts at run time only: what overrides, what is added, and names resolved to projects.
+
+use super::apply::{Building, Origin, set};
+use crate::objects::{Combine, Combined, IncludeVarsRef, JobStanza, Selector};
+use sluice_model::job::{Checkout, IncludeVars, RequiredProject, VarsSource};
+use sluice_model::{BranchName, ProjectName};
+
+impl Building<'_> {
+    pub(super) fn run_time(&mut self, from: &JobStanza, origin: &Origin<'_>) {
+        let from = &from.run_time;
+        let job = &mut self.job.run_time;
+        job.kind = from.kind.unwrap_or(job.kind);
+        set(&mut job.failure_url, from.failure_url.clone());
+        set(&mut job.success_url, from.success_url.clone());
+        job.hold_following_changes = from.hold_following_changes.unwrap_or(job.hold_following_changes);
+        job.deduplicate = from.deduplicate.unwrap_or(job.deduplicate);
+        job.secret_exposure = from.secret_exposure.unwrap_or(job.secret_exposure);
+        set(&mut job.ansible_split_streams, from.ansible_split_streams);
+        job.workspace_checkout = from.workspace_checkout.map_or(job.workspace_checkout, Checkout);
+        set(&mut job.workspace, from.workspace.clone());
+        set(&mut job.host, from.host.clone());
+        // Credentials for storage are those of the nearest definition that asks for some.
+        job.containers = from.containers.clone().unwrap_or_else(|| std::mem::take(&mut job.containers));
+        if let Some(given) = &from.failure_output {
+            if !given.adds(Combine::Override) {
+                job.failure_output.clear();
+            }
+            job.failure_output.extend(given.value.iter().cloned());
+        }
+        if let Some(given) = &from.include_projects {
+            let before = self.job.run_time.include_projects.take().unwrap_or_default();
+            self.job.run_time.include_projects = Some(self.selected(before, given));
+        }
+        if let Some(given) = &from.exclude_projects {
+            let before = std::mem::take(&mut self.job.run_time.exclude_projects);
+            self.job.run_time.exclude_projects = self.selected(before, given);
+        }
+        if let Some(given) = &from.include_vars {
+            if !given.adds(Combine::Inherit) {
+                self.job.run_time.include_vars.clear();
+            }
+            for file in &given.value {
+                let found = self.vars_file(file, origin);
+                self.job.run_time.include_vars.extend(found);
+            }
+        }
+    }
+
+    fn selected(&self, mut before: Vec<ProjectName>, given: &Combined<Vec<Selector>>) -> Vec<ProjectName> {
+        if !given.adds(Combine::Inherit) {
+            before.clear();
+        }
+        let names = given.value.iter().filter_map(|selector| selector.name.as_deref());
+        for found in names.filter_map(|name| self.layout.project(name)) {
+            if !before.contains(&found.name) {
+                before.push(found.name.clone());
+            }
+        }
+        before
+    }
+
+    fn vars_file(&self, file: &IncludeVarsRef, origin: &Origin<'_>) -> Option<IncludeVars> {
+        let source = match &file.project {
+            _ if file.zuul_project => VarsSource::OfChange,
+            Some(name) => {
+                let found = self.layout.project(name)?;
+                let (connection, project) = (found.connection.clone(), found.name.clone());
+                VarsSource::Project(RequiredProject { connection, project, override_checkout: None })
+            }
+            None => VarsSource::Project(RequiredProject {
+                connection: origin.source.connection.clone(),
+                project: origin.source.project.clone(),
+                override_checkout: Some(BranchName(origin.source.branch.as_str().to_owned())),
+            }),
+        };
+        Some(IncludeVars { name: file.name.clone(), source, required: file.required, use_ref: file.use_ref })
+    }
+}

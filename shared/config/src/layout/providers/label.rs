@@ -1,0 +1,245 @@
+//! A label as one provider makes it, every attribute in its field.
+
+use super::values::{count, texts};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+use sluice_model::LabelName;
+use std::collections::BTreeMap;
+
+/// A label as one provider makes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LabelConfig {
+    /// Its short name.
+    pub name: LabelName,
+    /// Its name across tenants.
+    pub canonical_name: String,
+    /// The image's name across tenants; `None` for static nodes.
+    pub image: Option<String>,
+    /// Whether the image is built here (`zuul`), not the cloud's own.
+    pub image_is_built: bool,
+    /// The cloud's id of the image.
+    pub image_id: Option<String>,
+    /// The cloud's name of the image.
+    pub image_name: Option<String>,
+    /// The flavor's short name.
+    pub flavor: Option<String>,
+    /// The cloud's name of the machine's size.
+    pub instance_type: Option<String>,
+    /// The user to log in as.
+    pub username: String,
+    /// Python's path on the node; `auto` lets Ansible look.
+    pub python_path: String,
+    /// `ssh`, `winrm` …
+    pub connection_type: String,
+    /// The port to log in at.
+    pub connection_port: u16,
+    /// The shell's type, for Ansible.
+    pub shell_type: Option<String>,
+    /// Nodes to keep ready.
+    pub min_ready: u32,
+    /// Greatest number in the tenant.
+    pub max_nodes: Option<u32>,
+    /// Seconds after which an unused ready node is replaced; 0 for never.
+    pub max_ready_age_seconds: u64,
+    /// Seconds after which a node that can be used again is deleted; 0 for never.
+    pub max_age_seconds: u64,
+    /// Seconds from the launch until the node answers.
+    pub boot_timeout_seconds: u64,
+    /// The cloud's name of the key put on the node.
+    pub key_name: Option<String>,
+    /// Whether host keys are gathered and checked.
+    pub host_key_checking: bool,
+    /// Subnets to choose from.
+    pub subnet_ids: Vec<String>,
+    /// Security groups.
+    pub security_group_ids: Vec<String>,
+    /// Tags put on the node.
+    pub tags: BTreeMap<String, String>,
+    /// User data for the instance.
+    pub userdata: Option<String>,
+    /// The disk's size in GiB.
+    pub volume_size_gib: Option<u32>,
+    /// Builds that may share one node.
+    pub slots: u32,
+    /// Whether a used node becomes ready again.
+    pub reuse: bool,
+    /// Other names that it answers to.
+    #[serde(default)]
+    pub aliases: Vec<String>,
+    /// The zone, where the label binds itself to one.
+    #[serde(default)]
+    pub zone: Option<String>,
+    /// The zone of executors that reach its nodes.
+    #[serde(default)]
+    pub executor_zone: Option<String>,
+    /// Seconds for which a used node that can be used again is kept at least.
+    #[serde(default)]
+    pub min_retention_seconds: u64,
+    /// Seconds that taking a snapshot may last.
+    #[serde(default)]
+    pub snapshot_timeout_seconds: u64,
+    /// Seconds for which a snapshot is kept.
+    #[serde(default)]
+    pub snapshot_expiration_seconds: u64,
+    /// What only a cloud's machines have.
+    #[serde(default)]
+    pub cloud: CloudSettings,
+    /// Everything that applies to it, merged, as configured.
+    pub attributes: Map<String, Json>,
+}
+
+/// What only a cloud's machines have.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CloudSettings {
+    /// The disk's type.
+    pub volume_type: Option<String>,
+    /// The disk's operations per second.
+    pub iops: Option<u32>,
+    /// The disk's throughput in MiB per second.
+    pub throughput: Option<u32>,
+    /// Whether the metadata service wants tokens: `optional` or `required`.
+    pub imds_http_tokens: Option<String>,
+    /// The version of the metadata service that the image supports.
+    pub imds_support: Option<String>,
+    /// The instance profile, by name or (`arn:…`) by its number.
+    pub iam_instance_profile: Option<String>,
+    /// The key that disks are encrypted with.
+    pub kms_key_id: Option<String>,
+    /// `on-demand` or `spot`.
+    pub market_type: Option<String>,
+    /// Whether it has a host for itself.
+    pub dedicated_host: bool,
+    /// Whether its way to disks is its own.
+    pub ebs_optimized: bool,
+    /// Whether machines can run within it.
+    pub nested_virtualization: bool,
+    /// Whether it has a public address; `None` leaves it to the subnet.
+    pub public_ipv4: Option<bool>,
+    /// Whether it has an address of the newer kind.
+    pub public_ipv6: Option<bool>,
+    /// Sizes to choose from, in the place of one.
+    pub fleet: Option<Fleet>,
+    /// What the cloud's image is found by; the newest that fits all is taken.
+    pub image_filters: Vec<ImageFilter>,
+    /// The image's architecture.
+    pub architecture: Option<String>,
+    /// Whether the image has the cloud's network driver.
+    pub ena_support: Option<bool>,
+    /// Whether its settings are on a drive.
+    pub config_drive: Option<bool>,
+}
+
+/// Sizes of machines to choose from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fleet {
+    /// The cloud's names of the sizes.
+    pub instance_types: Vec<String>,
+    /// How one of them is chosen.
+    pub allocation_strategy: String,
+}
+
+/// A condition on the cloud's images.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageFilter {
+    /// What is looked at.
+    pub name: String,
+    /// What it may be.
+    pub values: Vec<String>,
+}
+
+pub(super) struct LabelIdentity {
+    pub(super) name: LabelName,
+    pub(super) canonical_name: String,
+    pub(super) image: Option<String>,
+    pub(super) image_is_built: bool,
+    pub(super) flavor: Option<String>,
+    pub(super) min_ready: u32,
+}
+
+/// Puts the merged attributes of a label into their fields.
+pub(super) fn typed(merged: Map<String, Json>, identity: LabelIdentity) -> LabelConfig {
+    let text = |name: &str| merged.get(name).and_then(Json::as_str).map(str::to_owned);
+    let seconds = |name: &str| merged.get(name).and_then(Json::as_u64);
+    let flag = |name: &str| merged.get(name).and_then(Json::as_bool);
+    let connection_type = text("connection-type").unwrap_or_else(|| "ssh".to_owned());
+    let standard_port = if connection_type == "winrm" { 5986 } else { 22 };
+    let tags = merged.get("tags").and_then(Json::as_object).into_iter().flatten();
+    LabelConfig {
+        name: identity.name,
+        canonical_name: identity.canonical_name,
+        image: identity.image,
+        image_is_built: identity.image_is_built,
+        image_id: text("image-id"),
+        image_name: text("image-name"),
+        flavor: identity.flavor,
+        instance_type: text("instance-type").or_else(|| text("flavor-name")),
+        username: text("username").unwrap_or_else(|| "zuul".to_owned()),
+        python_path: text("python-path").unwrap_or_else(|| "auto".to_owned()),
+        connection_port: seconds("connection-port").and_then(|port| u16::try_from(port).ok()).unwrap_or(standard_port),
+        connection_type,
+        shell_type: text("shell-type"),
+        min_ready: identity.min_ready,
+        max_nodes: count(&merged, "max-nodes"),
+        max_ready_age_seconds: seconds("max-ready-age").unwrap_or(0),
+        max_age_seconds: seconds("max-age").unwrap_or(0),
+        boot_timeout_seconds: seconds("boot-timeout").unwrap_or(300),
+        key_name: text("key-name"),
+        host_key_checking: flag("host-key-checking").unwrap_or(true),
+        subnet_ids: texts(&merged, "subnet-ids"),
+        security_group_ids: texts(&merged, "security-group-ids"),
+        tags: tags
+            .map(|(name, value)| (name.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
+            .collect(),
+        userdata: text("userdata"),
+        volume_size_gib: count(&merged, "volume-size"),
+        slots: count(&merged, "slots").unwrap_or(1),
+        reuse: flag("reuse").unwrap_or(false),
+        aliases: texts(&merged, "aliases"),
+        zone: texts(&merged, "az").into_iter().next(),
+        executor_zone: text("executor-zone"),
+        min_retention_seconds: seconds("min-retention-time").unwrap_or(0),
+        snapshot_timeout_seconds: seconds("snapshot-timeout").unwrap_or(3_600),
+        snapshot_expiration_seconds: seconds("snapshot-expiration").unwrap_or(604_800),
+        cloud: cloud(&merged),
+        attributes: merged,
+    }
+}
+
+fn cloud(merged: &Map<String, Json>) -> CloudSettings {
+    let text = |name: &str| merged.get(name).and_then(Json::as_str).map(str::to_owned);
+    let flag = |name: &str| merged.get(name).and_then(Json::as_bool);
+    let part = |name: &str| merged.get(name).and_then(Json::as_object);
+    let word_of = |map: &Map<String, Json>, name: &str| map.get(name).and_then(Json::as_str).map(str::to_owned);
+    let filters =
+        merged.get("image-filters").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_object);
+    CloudSettings {
+        volume_type: text("volume-type"),
+        iops: count(merged, "iops"),
+        throughput: count(merged, "throughput"),
+        imds_http_tokens: text("imds-http-tokens"),
+        imds_support: text("imds-support"),
+        iam_instance_profile: part("iam-instance-profile")
+            .and_then(|profile| word_of(profile, "arn").or_else(|| word_of(profile, "name"))),
+        kms_key_id: text("kms-key-id"),
+        market_type: text("market-type"),
+        dedicated_host: flag("dedicated-host").unwrap_or(false),
+        ebs_optimized: flag("ebs-optimized").unwrap_or(false),
+        nested_virtualization: flag("nested-virtualization").unwrap_or(false),
+        public_ipv4: flag("public-ipv4"),
+        public_ipv6: flag("public-ipv6"),
+        fleet: part("fleet").map(|fleet| Fleet {
+            instance_types: texts(fleet, "instance-types"),
+            allocation_strategy: word_of(fleet, "allocation-strategy").unwrap_or_default(),
+        }),
+        image_filters: filters
+            .map(|filter| ImageFilter {
+                name: word_of(filter, "name").unwrap_or_default(),
+                values: texts(filter, "values"),
+            })
+            .collect(),
+        architecture: text("architecture"),
+        ena_support: flag("ena-support"),
+        config_drive: flag("config-drive"),
+    }
+}

@@ -1,0 +1,206 @@
+//! Attributes of a job that act at run time only, as a definition says them; names are not resolved yet.
+
+use super::combine::Combined;
+use super::job_parts::named;
+use super::read::{Fields, Problems, members, text, texts};
+use crate::Pattern;
+use crate::yaml::{Node, Value};
+use serde::{Deserialize, Serialize};
+use sluice_model::job::{Choice, Fingerprint, Host, JobKind, SecretExposure};
+
+/// What one definition says of run time. `None` says nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunTimeStanza {
+    /// `type`: when it runs.
+    pub kind: Option<JobKind>,
+    /// Where a failure points to.
+    pub failure_url: Option<String>,
+    /// Where a success points to.
+    pub success_url: Option<String>,
+    /// Whether changes behind wait for it.
+    pub hold_following_changes: Option<bool>,
+    /// Whether a bundle shares one build.
+    pub deduplicate: Option<Choice>,
+    /// Expressions that mean failure.
+    pub failure_output: Option<Combined<Vec<String>>>,
+    /// What is done when a secret shows.
+    pub secret_exposure: Option<SecretExposure>,
+    /// Repositories to put in place besides the required ones.
+    pub include_projects: Option<Combined<Vec<Selector>>>,
+    /// Repositories not to put in place.
+    pub exclude_projects: Option<Combined<Vec<Selector>>>,
+    /// Files of variables.
+    pub include_vars: Option<Combined<Vec<IncludeVarsRef>>>,
+    /// Whether standard output and error are kept apart.
+    pub ansible_split_streams: Option<bool>,
+    /// Whether repositories are checked out.
+    pub workspace_checkout: Option<Choice>,
+    /// Paths of the home directory that this definition's playbooks keep.
+    pub preserve_home_paths: Option<Vec<String>>,
+    /// Where repositories are placed: the seeds' `workspace`.
+    pub workspace: Option<String>,
+    /// The host in the place of nodes.
+    pub host: Option<Host>,
+    /// Containers of object storage: the seeds' `auth: swift`.
+    pub containers: Option<Vec<String>>,
+}
+
+/// Selects projects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Selector {
+    /// The project's name; without one it selects none.
+    pub name: Option<String>,
+}
+
+/// A file of variables as a job names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IncludeVarsRef {
+    /// Its path within the repository.
+    pub name: String,
+    /// The repository; `None` is the one of the definition.
+    pub project: Option<String>,
+    /// Whether it is the repository of the change.
+    pub zuul_project: bool,
+    /// Whether it must exist.
+    pub required: bool,
+    /// Whether it is read as the tested state has it.
+    pub use_ref: bool,
+}
+
+impl RunTimeStanza {
+    /// Returns the first attribute that changes how a job runs, if any is set: a final job does not take it.
+    pub(super) fn changes_execution(&self) -> Option<&'static str> {
+        let set = [
+            ("type", self.kind.is_some()),
+            ("secret-exposure", self.secret_exposure.is_some()),
+            ("failure-output", self.failure_output.is_some()),
+            ("include-projects", self.include_projects.is_some()),
+            ("exclude-projects", self.exclude_projects.is_some()),
+            ("include-vars", self.include_vars.is_some()),
+            ("ansible-split-streams", self.ansible_split_streams.is_some()),
+            ("workspace-checkout", self.workspace_checkout.is_some()),
+            ("preserve-home-paths", self.preserve_home_paths.is_some()),
+            ("workspace", self.workspace.is_some()),
+            ("host", self.host.is_some()),
+            ("auth", self.containers.is_some()),
+        ];
+        set.into_iter().find(|(_, set)| *set).map(|(name, _)| name)
+    }
+}
+
+/// Takes what acts at run time only.
+pub(super) fn read(f: &mut Fields<'_>, p: &mut Problems) -> RunTimeStanza {
+    let kinds = [("regular", JobKind::Regular), ("initializer", JobKind::Initializer), ("reporter", JobKind::Reporter)];
+    let exposures =
+        [("ignore", SecretExposure::Ignore), ("redact", SecretExposure::Redact), ("fail", SecretExposure::Fail)];
+    RunTimeStanza {
+        kind: f.word("type", &kinds, p),
+        failure_url: f.text("failure-url", p),
+        success_url: f.text("success-url", p),
+        hold_following_changes: f.flag("hold-following-changes", p),
+        deduplicate: choice(f, "deduplicate", p),
+        failure_output: f.combined("failure-output", p, |node, at, p| Some(expressions(node, at, p))),
+        secret_exposure: f.word("secret-exposure", &exposures, p),
+        include_projects: f.combined("include-projects", p, |node, at, p| Some(selectors(node, at, p))),
+        exclude_projects: f.combined("exclude-projects", p, |node, at, p| Some(selectors(node, at, p))),
+        include_vars: f.combined("include-vars", p, |node, _, p| Some(include_vars(node, p))),
+        ansible_split_streams: f.flag("ansible-split-streams", p),
+        workspace_checkout: choice(f, "workspace-checkout", p),
+        preserve_home_paths: f.texts("preserve-home-paths", p),
+        workspace: f.text("workspace", p),
+        host: host(f, p),
+        containers: None,
+    }
+}
+
+/// Takes a truth value or `auto`.
+fn choice(f: &mut Fields<'_>, name: &'static str, p: &mut Problems) -> Option<Choice> {
+    let node = f.take(name)?;
+    match &node.value {
+        Value::Bool(true) => Some(Choice::Yes),
+        Value::Bool(false) => Some(Choice::No),
+        Value::Text(word) if word == "auto" => Some(Choice::Auto),
+        _ => {
+            p.expected(node, &f.path(name), "a boolean or \"auto\"");
+            None
+        }
+    }
+}
+
+/// Reads texts that must be regular expressions.
+fn expressions(node: &Node, attribute: &str, p: &mut Problems) -> Vec<String> {
+    let found = texts(node, attribute, p);
+    for wrong in found.iter().filter_map(|one| Pattern::new(one).err()) {
+        p.syntax(node, attribute, wrong.to_string());
+    }
+    found
+}
+
+fn selectors(node: &Node, attribute: &str, p: &mut Problems) -> Vec<Selector> {
+    named(
+        node,
+        attribute,
+        p,
+        |name| Selector { name: Some(name) },
+        |f, p| {
+            f.word("type", &[("name", ())], p);
+            if !f.has("name") {
+                p.warning(f.node(), &f.path("name"), "a selector without a \"name\" selects no project");
+            }
+            Some(Selector { name: f.text("name", p) })
+        },
+    )
+}
+
+fn include_vars(node: &Node, p: &mut Problems) -> Vec<IncludeVarsRef> {
+    let plain = |name| IncludeVarsRef { name, project: None, zuul_project: false, required: true, use_ref: true };
+    named(node, "include-vars", p, plain, |f, p| {
+        let project = f.text("project", p);
+        let zuul_project = f.flag("zuul-project", p).unwrap_or(false);
+        let required = f.flag("required", p).unwrap_or(true);
+        let use_ref = f.flag("use-ref", p).unwrap_or(true);
+        Some(IncludeVarsRef { name: f.required_text("name", p)?, project, zuul_project, required, use_ref })
+    })
+}
+
+/// Takes the seeds' `host` with its `fingerprint` (Z8.1).
+fn host(f: &mut Fields<'_>, p: &mut Problems) -> Option<Host> {
+    let (name, fingerprint) = (f.take("host"), f.take("fingerprint"));
+    let (name, fingerprint) = match (name, fingerprint) {
+        (None, None) => return None,
+        (Some(name), Some(fingerprint)) => (name, fingerprint),
+        (Some(given), None) => {
+            p.syntax(
+                given,
+                "fingerprint",
+                "required key not provided: a \"host\" needs the \"fingerprint\" of its key",
+            );
+            return None;
+        }
+        (None, Some(given)) => {
+            p.syntax(given, "host", "required key not provided: a \"fingerprint\" needs the \"host\" that it is of");
+            return None;
+        }
+    };
+    let found = text(fingerprint, "fingerprint", p)?;
+    let Some(fingerprint) = Fingerprint::parse(&found) else {
+        let message = format!("\"{found}\" is no fingerprint: expected 16 bytes with colons between, or SHA256:…");
+        p.syntax(fingerprint, "fingerprint", message);
+        return None;
+    };
+    Some(Host { name: text(name, "host", p)?, fingerprint })
+}
+
+/// Reads the seeds' list of containers.
+pub(super) fn containers(node: &Node, p: &mut Problems) -> Vec<String> {
+    let mut found = Vec::new();
+    for member in members(node) {
+        let Some(mut inner) = Fields::of(member, "auth.swift", p) else {
+            continue;
+        };
+        found.extend(inner.required_text("container", p));
+        inner.finish(p);
+    }
+    found
+}

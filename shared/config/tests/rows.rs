@@ -1,0 +1,286 @@
+//! Rows of the behaviour scenarios that configuration alone decides, beside those in `inheritance` and `trust`.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::*;
+use sluice_config::pipeline::{ReporterKind, TriggerKind};
+use sluice_config::{FreezeInput, Layout, Scope, Severity, parse_main};
+
+fn jobs_of(layout: &Layout, pipeline: &str, name: &str, branch: &str) -> Vec<String> {
+    let name = project(name);
+    let graph =
+        layout.freeze(&FreezeInput::change(pipeline, &name, branch)).unwrap_or_else(|errors| panic!("{errors:#?}"));
+    names(&graph).into_iter().map(str::to_owned).collect()
+}
+
+/// C01, C03: a change is tested with the configuration it proposes, by short and by canonical name, and another
+/// patch set with its own; what is merged holds for the next.
+#[test]
+fn a_change_is_tested_with_its_own_configuration() {
+    let tenant = tenant().file("org/config", BASE).file("org/project", "- job: {name: one, run: r}\n");
+    let layout = tenant.sound();
+    assert!(jobs_of(&layout, "check", "org/project", "master").is_empty());
+    for name in ["org/project", "github.com/org/project"] {
+        let text = format!(
+            "- job: {{name: one, run: r}}\n- job: {{name: two, run: r}}\n- project: {{name: {name}, check: {{jobs: [two]}}}}\n"
+        );
+        let first = layout.overlay(&[tenant.proposal("org/project", "master", &text)], Scope::UntrustedOnly);
+        assert_eq!(jobs_of(&first, "check", "org/project", "master"), ["two"]);
+    }
+    let second = "- job: {name: one, run: r}\n- project: {check: {jobs: [one]}}\n";
+    let second = layout.overlay(&[tenant.proposal("org/project", "master", second)], Scope::UntrustedOnly);
+    assert_eq!(jobs_of(&second, "check", "org/project", "master"), ["one"]);
+}
+
+/// C02: an unknown job is told in Zuul's words at its line, and the comment's range begins with its stanza.
+#[test]
+fn an_unknown_job_is_commented_on_at_its_line() {
+    let tenant = tenant().file("org/config", BASE);
+    let text = "- job:\n    name: one\n    run: r\n\n- project:\n    name: org/project\n    check:\n      jobs:\n        - non-existent\n";
+    let layout = tenant.sound();
+    let errors =
+        layout.overlay(&[tenant.proposal("org/project", "master", text)], Scope::UntrustedOnly).errors_since(&layout);
+    let [error] = &errors[..] else { panic!("{errors:#?}") };
+    assert!(error.short_text().starts_with("Job non-existent not defined"));
+    let comment = error.review_comment();
+    assert_eq!((comment.path.as_str(), comment.line, comment.start_line, comment.end_line), (".zuul.yaml", 9, 5, 9));
+    assert_eq!(
+        error.render(Some(text)),
+        "error: Job non-existent not defined\n  --> github.com/org/project@master: .zuul.yaml:9:11\n9 |         - non-existent\n  |           ^^^^^^^^^^^^\n  \
+         in project org/project, attribute \"check\"\n"
+    );
+}
+
+/// C06, X07: a config project's proposal is checked before it is merged, and never used before.
+#[test]
+fn a_config_projects_proposal_is_checked_but_not_used() {
+    let tenant = tenant().file("org/config", BASE).file("org/project", "- project: {check: {jobs: [noop]}}\n");
+    let layout = tenant.sound();
+    let wrong = tenant.proposal("org/config", "master", &format!("{BASE}- job: {{name: a, vottng: true}}\n"));
+    let told = layout.overlay(&[wrong.clone()], Scope::ToValidate).errors_since(&layout);
+    assert!(told.len() == 1 && told[0].short_text().starts_with("syntax error"), "{told:#?}");
+    assert!(layout.overlay(&[wrong], Scope::UntrustedOnly).errors_since(&layout).is_empty());
+    let adds = tenant.proposal(
+        "org/config",
+        "master",
+        &format!(
+            "{BASE}- job: {{name: central, run: r}}\n- project: {{name: org/project, check: {{jobs: [central]}}}}\n"
+        ),
+    );
+    let used = layout.overlay(&[adds.clone()], Scope::UntrustedOnly);
+    assert_eq!(jobs_of(&used, "check", "org/project", "master"), ["noop"]);
+    assert_eq!(
+        jobs_of(&layout.overlay(&[adds], Scope::ToValidate), "check", "org/project", "master"),
+        ["central", "noop"]
+    );
+}
+
+/// X14, Z2.1: two tenants have projects, jobs and pipelines of one name, each its own.
+#[test]
+fn tenants_do_not_see_each_other() {
+    let main = |name: &str, config: &str| {
+        format!(
+            "- tenant:\n    name: {name}\n    source:\n      github:\n        config-projects: [{config}]\n        untrusted-projects: [org/project]\n"
+        )
+    };
+    let of = |tenant: &str, config: &str, job: &str| {
+        tenant_of(&main(tenant, config))
+            .file(
+                config,
+                &format!(
+                    "{BASE}- job: {{name: {job}, run: r}}\n- project: {{name: org/project, check: {{jobs: [{job}]}}}}\n"
+                ),
+            )
+            .sound()
+    };
+    let (one, two) = (of("one", "org/config1", "first"), of("two", "org/config2", "second"));
+    assert_eq!(jobs_of(&one, "check", "org/project", "master"), ["first"]);
+    assert_eq!(jobs_of(&two, "check", "org/project", "master"), ["second"]);
+    // A repository that a tenant does not list is never read, not even when its files are at hand.
+    let foreign = tenant_of(&main("one", "org/config1"))
+        .file("org/config1", BASE)
+        .file("org/config2", "- job: {name: foreign, run: r}\n")
+        .sound();
+    assert!(foreign.job_names().all(|name| name != "foreign"));
+}
+
+/// J12: dependencies make the graph that decides what a failure skips.
+#[test]
+fn dependencies_make_a_graph() {
+    let job = |name: &str, needs: &str| format!("- job: {{name: {name}, run: r, dependencies: [{needs}]}}\n");
+    let text = [("a", ""), ("b", "a"), ("c", "a"), ("d", "b"), ("e", "c"), ("f", "b, c"), ("g", "f")]
+        .map(|(name, needs)| job(name, needs))
+        .concat();
+    let list = "- project: {name: org/project, check: {jobs: [a, b, c, d, e, f, g]}}\n";
+    let layout = tenant().file("org/config", &format!("{BASE}{text}{list}")).sound();
+    let name = project("org/project");
+    let graph = layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap();
+    let needs = |name: &str| -> Vec<String> {
+        graph
+            .jobs
+            .iter()
+            .find(|job| job.name.as_str() == name)
+            .unwrap()
+            .dependencies
+            .iter()
+            .map(|one| one.name.to_string())
+            .collect()
+    };
+    assert_eq!(
+        (needs("f"), needs("g"), needs("a").len()),
+        (vec!["b".to_owned(), "c".to_owned()], vec!["f".to_owned()], 0)
+    );
+    let circle = text + &job("a", "g");
+    let layout = tenant().file("org/config", &format!("{BASE}{circle}{list}")).sound();
+    let errors = layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap_err();
+    assert!(errors[0].short_text().contains("Dependency cycle detected"), "{errors:#?}");
+}
+
+/// G18, D10, D11: a queue may be one for each branch, and may allow circles; both follow what is merged.
+#[test]
+fn a_queue_is_what_its_stanza_says() {
+    let with = |queue: &str| {
+        let list = "- project: {name: ^org/project.*, queue: integrated, gate: {jobs: [noop]}}\n";
+        tenant().file("org/config", &format!("{BASE}- queue: {{name: integrated{queue}}}\n{list}")).sound()
+    };
+    let of = |layout: &Layout| layout.queue(&project("org/project1"), "gate");
+    assert!(of(&with(", per-branch: true")).per_branch);
+    assert!(of(&with(", type: per-branch")).per_branch);
+    assert!(!of(&with(", type: all-branches, per-branch: true")).per_branch);
+    assert!(!of(&with("")).per_branch && !of(&with("")).allow_circular_dependencies);
+    assert!(of(&with(", allow-circular-dependencies: true")).allow_circular_dependencies);
+    assert_eq!(of(&with("")).name, with("").queue(&project("org/project2"), "gate").name);
+}
+
+/// Z6.3: a queue that is assigned to branches is that of the branches whose stanza names it.
+#[test]
+fn a_queue_may_be_assigned_to_branches() {
+    let layout = tenant()
+        .file(
+            "org/config",
+            &format!(
+                "{BASE}- queue: {{name: old, type: branch-assigned}}\n- queue: {{name: new, type: branch-assigned}}\n"
+            ),
+        )
+        .file("org/project", "- project: {queue: new, gate: {jobs: [noop]}}\n")
+        .at("org/project", "stable", ".zuul.yaml", "- project: {queue: old, gate: {jobs: [noop]}}\n")
+        .sound();
+    let of = |branch: &str| layout.queue_on(&project("org/project"), "gate", Some(branch)).name.to_string();
+    assert_eq!(
+        (of("master"), of("stable"), of("other")),
+        ("new".into(), "old".into(), "github.com/org/project".into())
+    );
+}
+
+/// L1.1: the formats of an image are those of the providers that use it.
+#[test]
+fn an_image_is_needed_in_its_providers_formats() {
+    let provider = |name: &str, format: &str| {
+        format!(
+            "- provider: {{name: {name}, section: s, labels: [l], images: [{{name: i, image-format: {format}}}]}}\n"
+        )
+    };
+    let text = format!(
+        "- image: {{name: i, type: zuul}}\n- flavor: {{name: f}}\n- label: {{name: l, image: i, flavor: f}}\n- section: {{name: s, connection: ec2}}\n{}{}{}",
+        provider("one", "raw"),
+        provider("two", "vmdk"),
+        provider("three", "raw")
+    );
+    let layout = tenant().file("org/config", &text).sound();
+    assert_eq!(
+        (layout.image_formats("i"), layout.image_formats("other")),
+        (vec!["raw".to_owned(), "vmdk".to_owned()], vec![])
+    );
+}
+
+/// R07, R04, R09: reporters and messages have Zuul's defaults, and triggers of the clock keep their time.
+#[test]
+fn reporters_and_messages_have_their_defaults() {
+    let plain = "- pipeline: {name: p, manager: independent, failure: {github: {status: failure}}, trigger: {timer: [{time: '0 1 * * *'}]}}\n";
+    let own = "- pipeline: {name: q, manager: independent, failure: {github: {status: failure}}, merge-conflict: {github: {comment: true}, smtp: {to: a@example.com}}, merge-conflict-message: Rebase!, disable-after-consecutive-failures: 3, disabled: {smtp: {}}}\n";
+    let layout = tenant().file("org/config", &format!("{plain}{own}")).sound();
+    let (plain, own) = (layout.pipeline("p").unwrap(), layout.pipeline("q").unwrap());
+    assert!(plain.messages.merge_conflict.starts_with("Merge Failed."));
+    assert_eq!(plain.reporters.merge_conflict, plain.reporters.failure);
+    assert_eq!(plain.reporters.config_error, plain.reporters.failure);
+    assert_eq!((own.messages.merge_conflict.as_str(), own.reporters.merge_conflict.len()), ("Rebase!", 2));
+    assert!(own.reporters.merge_conflict.iter().any(|one| matches!(one.kind, ReporterKind::Smtp { .. })));
+    assert_eq!((own.disable_after_consecutive_failures, own.reporters.disabled.len()), (Some(3), 1));
+    assert!(matches!(&plain.triggers[0].kind, TriggerKind::Timer(timer) if timer.time == "0 1 * * *"));
+}
+
+/// L4.1: a label without an object goes the older way, is told where others have one, and is a mistake without that way.
+#[test]
+fn labels_without_objects_are_told_where_it_matters() {
+    let with = |flag: &str, nodes: &str| {
+        tenant_of(&format!(
+            "- tenant:\n    name: one\n    {flag}\n    source: {{github: {{config-projects: [org/config]}}}}\n"
+        ))
+        .file("org/config", &format!("{BASE}- label: {{name: new}}\n- nodeset: {{name: n, nodes: [{nodes}]}}\n"))
+        .build()
+    };
+    let told = |layout: &Layout| -> Vec<(Severity, String)> {
+        layout.errors().iter().map(|error| (error.problem.severity, error.short_text())).collect()
+    };
+    let (new, old) = ("{name: a, label: new}", "{name: b, label: old}");
+    assert!(told(&with("use-nodepool: true", new)).is_empty());
+    assert!(told(&with("use-nodepool: true", old)).is_empty());
+    let mixed = told(&with("use-nodepool: true", &format!("{new}, {old}")));
+    assert!(mixed.len() == 1 && mixed[0].0 == Severity::Warning && mixed[0].1.contains("older protocol"), "{mixed:?}");
+    assert_eq!(
+        told(&with("use-nodepool: false", old)),
+        [(Severity::Error, "The label \"old\" was not found.".to_owned())]
+    );
+}
+
+/// J09: an intermediate job is itself abstract.
+#[test]
+fn an_intermediate_job_must_be_abstract() {
+    let layout = tenant().file("org/config", &format!("{BASE}- job: {{name: a, intermediate: true}}\n")).build();
+    assert_eq!(messages(&layout), ["syntax error: An intermediate job must also be abstract"]);
+}
+
+/// Z2.1, Z2.3: what tenants name of the rest of the main file must be there; connections may be kept from them.
+#[test]
+fn the_main_file_is_checked_as_a_whole() {
+    let main = "
+- tenant: {name: one, semaphores: [shared, missing], access-rules: [staff], admin-rules: [nobody], role-mappings: {helper: [none]}}
+- global-semaphore: {name: shared, max: 2}
+- authorization-rule: {name: staff, conditions: [{groups: staff}]}
+";
+    let (config, errors) = parse_main("main.yaml", main, &connections());
+    let told: Vec<&str> = errors.iter().map(|error| error.problem.message.as_str()).collect();
+    assert_eq!(
+        told,
+        [
+            "The global semaphore \"missing\" was not found.",
+            "The authorization rule \"nobody\" was not found.",
+            "The authorization rule \"none\" was not found.",
+        ]
+    );
+    assert_eq!(config.tenants[0].global_semaphores["shared"], 2);
+    let restricted = "- tenant:\n    name: one\n    allowed-triggers: [timer]\n    allowed-reporters: [github]\n    source: {github: {config-projects: [org/config]}}\n";
+    let told = |pipeline: &str| {
+        messages(
+            &tenant_of(restricted)
+                .file("org/config", &format!("- pipeline: {{name: p, manager: independent, {pipeline}}}"))
+                .build(),
+        )
+    };
+    assert!(told("trigger: {timer: [{time: 0 0 * * *}]}, success: {github: {comment: true}}").is_empty());
+    assert!(told("trigger: {github: [{event: push}]}")[0].starts_with("Unknown trigger"));
+    assert!(told("success: {smtp: {}}")[0].starts_with("Unknown reporter"));
+}
+
+/// N16: a global semaphore has the count of the main file, and no stanza may take its name.
+#[test]
+fn a_global_semaphore_is_not_redefined() {
+    let main = "- global-semaphore: {name: shared, max: 3}\n- tenant:\n    name: one\n    semaphores: shared\n    source: {github: {config-projects: [org/config]}}\n";
+    let layout = tenant_of(main)
+        .file("org/config", "- semaphore: {name: shared, max: 1}\n- semaphore: {name: own, max: 2}\n")
+        .build();
+    assert!(messages(&layout)[0].contains("may not have the name of a global semaphore"));
+    let of = |name: &str| layout.semaphore(name);
+    assert_eq!((of("shared"), of("own"), of("other")), ((true, 3), (false, 2), (false, 1)));
+}

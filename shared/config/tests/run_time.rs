@@ -1,0 +1,229 @@
+//! What acts at run time reaches the frozen job, the pipeline or the layout, typed and combined as each attribute says.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::*;
+use sluice_config::{FreezeInput, Layout};
+use sluice_model::job::{
+    Checkout, Choice, Fingerprint, FrozenJob, JobKind, RunTime, SecretExposure, VarsSource, WorkspaceScheme,
+};
+
+/// Freezes the job `test` of `org/project`, which the config project defines by `text`.
+fn frozen(text: &str) -> FrozenJob {
+    let list = "- project: {name: org/project, check: {jobs: [test]}}\n";
+    let layout = tenant().file("org/config", &format!("{BASE}{text}{list}")).sound();
+    frozen_by(&layout)
+}
+
+fn frozen_by(layout: &Layout) -> FrozenJob {
+    let name = project("org/project");
+    job(&layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap(), "test").clone()
+}
+
+/// Z4.3, Z4.7: each attribute with a value other than its default arrives.
+#[test]
+fn every_run_time_attribute_reaches_the_frozen_job() {
+    let found = frozen(
+        "
+- job:
+    name: test
+    type: initializer
+    failure-url: https://fail/{build.uuid}
+    success-url: https://good/{build.uuid}
+    hold-following-changes: true
+    deduplicate: false
+    failure-output: ^FATAL
+    secret-exposure: redact
+    include-projects: org/project1
+    exclude-projects: [{type: name, name: org/project2}]
+    include-vars: [vars/all.yaml, {name: own.yaml, zuul-project: true, required: false, use-ref: false}, {name: o.yaml, project: org/project2}]
+    ansible-split-streams: true
+    workspace-checkout: auto
+    workspace-scheme: flat
+    preserve-home-paths: [.cache]
+    attempts: 5
+    run: r
+",
+    );
+    let RunTime { kind, failure_url, success_url, hold_following_changes, deduplicate, .. } = found.run_time.clone();
+    assert_eq!((kind, hold_following_changes, deduplicate), (JobKind::Initializer, true, Choice::No));
+    assert_eq!(failure_url.as_deref(), Some("https://fail/{build.uuid}"));
+    assert_eq!(success_url.as_deref(), Some("https://good/{build.uuid}"));
+    let run_time = &found.run_time;
+    assert_eq!(
+        (run_time.failure_output.as_slice(), run_time.secret_exposure),
+        (["^FATAL".to_owned()].as_slice(), SecretExposure::Redact)
+    );
+    assert_eq!(run_time.include_projects, Some(vec![project("org/project1")]));
+    assert_eq!(run_time.exclude_projects, [project("org/project2")]);
+    let files: Vec<(&str, bool, bool)> =
+        run_time.include_vars.iter().map(|file| (file.name.as_str(), file.required, file.use_ref)).collect();
+    assert_eq!(files, [("vars/all.yaml", true, true), ("own.yaml", false, false), ("o.yaml", true, true)]);
+    let sources: Vec<Option<&str>> = run_time
+        .include_vars
+        .iter()
+        .map(|file| match &file.source {
+            VarsSource::Project(found) => Some(found.project.name()),
+            VarsSource::OfChange => None,
+        })
+        .collect();
+    assert_eq!(sources, [Some("org/config"), None, Some("org/project2")]);
+    assert_eq!((run_time.ansible_split_streams, run_time.workspace_checkout), (Some(true), Checkout(Choice::Auto)));
+    assert_eq!((found.workspace_scheme, found.attempts), (WorkspaceScheme::Flat, 5));
+    assert_eq!(found.run[0].preserve_home_paths, [".cache"]);
+    assert!(found.pre_run[0].preserve_home_paths.is_empty(), "they are of the definition that lists them");
+}
+
+/// J16, Z4.3: what nobody says is Zuul's default.
+#[test]
+fn what_nobody_says_is_the_default() {
+    let found = frozen("- job: {name: test, run: r}\n");
+    assert_eq!(found.run_time, RunTime::default());
+    assert_eq!(
+        (found.attempts, found.voting, found.match_on_config_updates, found.timeout_seconds),
+        (3, true, true, None)
+    );
+}
+
+/// Z4.1: lists of run time are added to or replaced as each says, and tags turn that round.
+#[test]
+fn run_time_lists_combine_as_each_says() {
+    let top =
+        "- job: {name: top, run: r, failure-output: [a], include-vars: [a.yaml], exclude-projects: [org/project1]}\n";
+    let child = frozen(&format!(
+        "{top}- job: {{name: test, parent: top, failure-output: [b], include-vars: [b.yaml], exclude-projects: [org/project2]}}\n"
+    ));
+    assert_eq!(child.run_time.failure_output, ["b"]);
+    assert_eq!(child.run_time.include_vars.len(), 2);
+    assert_eq!(child.run_time.exclude_projects, [project("org/project1"), project("org/project2")]);
+    let turned = frozen(&format!(
+        "{top}- job: {{name: test, parent: top, failure-output: !inherit [b], include-vars: !override [b.yaml], exclude-projects: !override []}}\n"
+    ));
+    assert_eq!(turned.run_time.failure_output, ["a", "b"]);
+    assert_eq!((turned.run_time.include_vars.len(), turned.run_time.exclude_projects.len()), (1, 0));
+}
+
+/// Z8.1: a host takes the place of nodes, and its fingerprint is checked for its form.
+#[test]
+fn a_host_takes_the_place_of_nodes() {
+    let found = frozen(
+        "- job: {name: top, nodeset: {nodes: [{name: n, label: l}]}, run: r}\n- job: {name: test, parent: top, host: deploy.example.com, fingerprint: '4a:28:cb:03:6a:d6:79:0b:cc:dc:60:ae:6a:62:cf:5b'}\n",
+    );
+    let host = found.run_time.host.unwrap();
+    assert_eq!(host.name, "deploy.example.com");
+    assert!(matches!(host.fingerprint, Fingerprint::Md5(_)));
+    assert!(found.nodesets.iter().all(|set| set.nodes.is_empty()) && found.nodesets.len() == 1);
+    for (text, told) in [
+        ("host: a", "a \"host\" needs the \"fingerprint\" of its key"),
+        ("fingerprint: a", "a \"fingerprint\" needs the \"host\" that it is of"),
+        ("host: a, fingerprint: 'SHA256:abc'", "is no fingerprint"),
+    ] {
+        let layout = tenant().file("org/config", &format!("{BASE}- job: {{name: test, {text}}}\n")).build();
+        assert!(messages(&layout)[0].contains(told), "{:?}", messages(&layout));
+    }
+}
+
+/// Z4.6, Z4.8: roles from Galaxy and containers of storage are known by name.
+#[test]
+fn galaxy_roles_and_containers_are_frozen() {
+    let found = frozen(
+        "- job: {name: test, run: r, roles: [{galaxy: openstack.nova, name: nova}], auth: {swift: [{container: logs}]}}\n",
+    );
+    assert_eq!(found.run_time.containers, ["logs"]);
+    let role = &found.run_time.galaxy_roles[0];
+    assert_eq!((role.galaxy.as_str(), role.target_name.as_deref()), ("openstack.nova", Some("nova")));
+}
+
+/// J07: what changes how a job runs does not touch a final job, run-time attributes included.
+#[test]
+fn a_final_job_takes_no_run_time_attribute() {
+    for attribute in ["secret-exposure: fail", "workspace-checkout: false", "include-vars: a.yaml", "failure-output: a"]
+    {
+        let layout = tenant()
+            .file("org/config", &format!("{BASE}- job: {{name: test, final: true, run: r}}\n"))
+            .file("org/project", &format!("- project: {{check: {{jobs: [test: {{{attribute}}}]}}}}"))
+            .sound();
+        let name = project("org/project");
+        let errors = layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap_err();
+        assert!(errors[0].short_text().contains("Unable to modify final job"), "{attribute}");
+    }
+}
+
+/// Z4.1: attribute-control makes single attributes final, for children and for entries of lists.
+#[test]
+fn attribute_control_makes_attributes_final() {
+    let refused = |control: &str, entry: &str| {
+        let top = format!("- job: {{name: test, run: r, attribute-control: {{{control}: {{final: true}}}}}}\n");
+        let layout = tenant()
+            .file("org/config", &format!("{BASE}{top}"))
+            .file("org/project", &format!("- project: {{check: {{jobs: [test: {{{entry}}}]}}}}"))
+            .sound();
+        let name = project("org/project");
+        layout.freeze(&FreezeInput::change("check", &name, "master")).err().map(|errors| errors[0].short_text())
+    };
+    for (control, entry) in [
+        ("vars", "vars: {a: 1}"),
+        ("failure-output", "failure-output: a"),
+        ("type", "type: reporter"),
+        ("voting", "voting: false"),
+        ("run", "run: other"),
+        ("include-vars", "include-vars: a.yaml"),
+    ] {
+        let told = refused(control, entry).unwrap_or_default();
+        assert!(told.contains(&format!("attribute {control}")), "{control}: {told}");
+        assert_eq!(refused(control, "tags: [a]"), None, "{control}");
+    }
+}
+
+/// L3.1: what a driver's machines are given reaches the label of the provider.
+#[test]
+fn a_clouds_settings_reach_the_label() {
+    let text = "
+- image: {name: i, type: cloud}
+- flavor: {name: f}
+- label: {name: l, image: i, flavor: f, max-nodes: 4, aliases: [other], executor-zone: west}
+- section:
+    name: s
+    connection: ec2
+    region: us-east-1
+    az: [a, b]
+    iam-instance-profile: {name: profile}
+    flavors: [{name: f, fleet: {instance-types: [t3.small, t3.large], allocation-strategy: lowest-price}, market-type: spot, public-ipv4: true}]
+    images: [{name: i, image-filters: [{name: name, values: [debian-*]}], imds-support: v2.0}]
+- provider: {name: p, section: s, labels: [{name: l, az: b, slots: 2, iops: 3000, volume-type: gp3, imds-http-tokens: required}]}
+";
+    let layout = tenant().file("org/config", text).sound();
+    let label = &layout.providers()[0].labels[0];
+    assert_eq!((label.max_nodes, label.slots, label.executor_zone.as_deref()), (Some(4), 2, Some("west")));
+    let cloud = &label.cloud;
+    assert_eq!(cloud.fleet.as_ref().unwrap().instance_types, ["t3.small", "t3.large"]);
+    assert_eq!((cloud.market_type.as_deref(), cloud.public_ipv4, cloud.iops), (Some("spot"), Some(true), Some(3000)));
+    assert_eq!((cloud.iam_instance_profile.as_deref(), cloud.imds_support.as_deref()), (Some("profile"), Some("v2.0")));
+    assert_eq!((cloud.image_filters[0].values[0].as_str(), cloud.volume_type.as_deref()), ("debian-*", Some("gp3")));
+}
+
+/// L3.2: what is final is not given again below, and defaults do not touch it; `allow-override` bars defaults only.
+#[test]
+fn a_final_flavor_is_not_given_again() {
+    let with = |word: &str, provider: &str| {
+        let text = format!(
+            "
+- image: {{name: i, type: cloud}}
+- flavor: {{name: f}}
+- label: {{name: l, image: i, flavor: f}}
+- section: {{name: s, connection: ec2, flavors: [{{name: f, instance-type: small, volume-size: 10, final: {word}}}]}}
+- provider: {{name: p, section: s, labels: [l], flavor-defaults: {{volume-size: 20}}{provider}}}
+"
+        );
+        let layout = tenant().file("org/config", &text).build();
+        let label = layout.providers()[0].labels[0].clone();
+        (label.volume_size_gib, label.instance_type, messages(&layout).join("\n"))
+    };
+    let again = ", flavors: [{name: f, instance-type: large}]";
+    assert_eq!(with("false", again), (Some(20), Some("large".to_owned()), String::new()));
+    assert_eq!(with("allow-override", again), (Some(10), Some("large".to_owned()), String::new()));
+    let (size, kind, told) = with("true", again);
+    assert_eq!((size, kind.as_deref()), (Some(10), Some("small")));
+    assert!(told.contains("The flavor \"f\" is final"), "{told}");
+}
