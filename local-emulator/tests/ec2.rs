@@ -13,6 +13,8 @@ use sluice_keys::SshKeyPair;
 use sluice_pool::{CheckFact, InstanceId, InstanceState};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -30,10 +32,10 @@ struct World {
     server: tokio::task::JoinHandle<()>,
 }
 
-async fn start(directory: &Path, limit: u32) -> (Ec2, String, tokio::task::JoinHandle<()>) {
+async fn start(directory: &Path, options: Options) -> (Ec2, String, tokio::task::JoinHandle<()>) {
     let front = Front::open(&directory.join("data"), FrontOptions::default()).unwrap();
     front.keys().insert("AKIDLAUNCHER", Principal::new("launcher"), Secret::new("hush"));
-    let ec2 = Ec2::open(Options { instance_limit: limit, ..Options::new(directory.join("ec2")) }).unwrap();
+    let ec2 = Ec2::open(Options { directory: directory.join("ec2"), ..options }).unwrap();
     front.add("ec2", Arc::new(ec2.clone()));
     let (address, server) = serve(front, 0).await.unwrap();
     (ec2, format!("http://{address}"), server)
@@ -47,9 +49,13 @@ fn driver(endpoint: &str, secret: &str) -> Ec2Driver {
 
 impl World {
     async fn new(limit: u32) -> Self {
+        Self::with(Options { instance_limit: limit, ..Options::new("") }).await
+    }
+
+    async fn with(options: Options) -> Self {
         let directory = Arc::new(tempfile::tempdir().unwrap());
         let pair = SshKeyPair::generate("test").unwrap();
-        let (ec2, endpoint, server) = start(directory.path(), limit).await;
+        let (ec2, endpoint, server) = start(directory.path(), options).await;
         Self { ec2, driver: driver(&endpoint, "hush"), directory, pair, server }
     }
 
@@ -64,18 +70,9 @@ impl World {
 
     /// Runs a command on a machine with OpenSSH's own client.
     fn ssh(&self, instance: &Instance, command: &str) -> String {
-        let key = self.directory.path().join("key");
-        std::fs::write(&key, self.pair.private().expose()).unwrap();
-        std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-        let output = Command::new("ssh")
-            .args(["-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-i"])
-            .arg(&key)
-            .arg(format!("zuul@{}", instance.private_ip.as_ref().unwrap()))
-            .arg(command)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        String::from_utf8(output.stdout).unwrap()
+        let login = format!("zuul@{}", instance.private_ip.as_ref().unwrap());
+        let port = target(instance).port.to_string();
+        ssh_with(self.directory.path(), &self.pair, &["-p", &port, &login, command])
     }
 
     async fn list(&self) -> Vec<Instance> {
@@ -90,6 +87,20 @@ impl World {
         self.server.abort();
         self.ec2.shut_down().await;
     }
+}
+
+fn ssh_with(directory: &Path, pair: &SshKeyPair, arguments: &[&str]) -> String {
+    let key = directory.join("key");
+    std::fs::write(&key, pair.private().expose()).unwrap();
+    std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
+    let output = Command::new("ssh")
+        .args(["-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-i"])
+        .arg(&key)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap()
 }
 
 fn spec(token: &str, key: &str) -> LaunchSpec {
@@ -121,11 +132,19 @@ async fn until_state(driver: &Ec2Driver, id: &InstanceId, state: InstanceState) 
     }
 }
 
+/// Returns where a machine's SSH server is; its tag tells a port that is not 22, as for anybody who may not listen there.
+fn target(instance: &Instance) -> Target {
+    Target { address: instance.private_ip.clone().unwrap(), port: instance.fact().machine.ssh_port.unwrap_or(22) }
+}
+
 async fn until_checked(instance: &Instance, key: &LoginKey) -> CheckFact {
-    let target = Target { address: instance.private_ip.clone().unwrap(), port: 22 };
+    until_checked_as("zuul", instance, key).await
+}
+
+async fn until_checked_as(user: &str, instance: &Instance, key: &LoginKey) -> CheckFact {
     let end = Instant::now() + MINUTE;
     loop {
-        match ssh::check(&target, "zuul", key, &[], Duration::from_secs(10)).await {
+        match ssh::check(&target(instance), user, key, &[], Duration::from_secs(10)).await {
             CheckFact::NotYet(_) if Instant::now() < end => tokio::task::yield_now().await,
             fact => return fact,
         }
@@ -148,9 +167,8 @@ async fn a_machine_boots_shows_three_host_keys_lets_us_in_and_ends() {
     );
     world.driver.terminate(std::slice::from_ref(&running.id)).await.unwrap();
     world.until(&running.id, InstanceState::Terminated).await;
-    let target = Target { address: running.private_ip.unwrap(), port: 22 };
-    assert!(ssh::scan(&target, Duration::from_secs(5)).await.is_err(), "the server is gone");
-    world.driver.terminate(&[running.id, InstanceId("i-unknown".into())]).await.unwrap();
+    assert!(ssh::scan(&target(&running), Duration::from_secs(5)).await.is_err(), "the server is gone");
+    world.driver.terminate(&[running.id.clone(), InstanceId("i-unknown".into())]).await.unwrap();
     world.end().await;
 }
 
@@ -170,6 +188,20 @@ async fn machines_do_not_see_each_other() {
     assert!(first.iter().all(|key| !second.contains(key)));
     world.ssh(&one, "touch /tmp/mark ~/mark; nohup sleep 600 >/dev/null 2>&1 &");
     assert_eq!(world.ssh(&two, "ls /tmp ~; ps ax | grep -c '[s]leep 600'").trim(), "/home/zuul:\n\n/tmp:\n0");
+    world.end().await;
+}
+
+/// C4: most machines have an SSH server of their own on every address; nodes boot beside it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_boots_on_another_port_where_its_own_is_taken_on_every_address() {
+    let everywhere = std::net::TcpListener::bind(("0.0.0.0", 0)).unwrap();
+    let port = everywhere.local_addr().unwrap().port();
+    let world = World::with(Options { ssh_port: port, ..Options::new("") }).await;
+    let launched = world.driver.launch(&world.spec("one")).await.unwrap();
+    let running = world.until(&launched.id, InstanceState::Running).await;
+    assert_ne!(target(&running).port, port);
+    assert!(matches!(world.check(&running).await, CheckFact::Passed { .. }));
+    assert_eq!(world.ssh(&running, "whoami").trim(), "zuul");
     world.end().await;
 }
 
@@ -205,8 +237,7 @@ async fn refusals_are_told_apart() {
     let unknown = LaunchSpec { image_id: "ami-0".into(), ..world.spec("c") };
     assert!(matches!(world.driver.launch(&unknown).await, Err(CloudError::Permanent { .. })));
     let silent = world.until(&silent.id, InstanceState::Running).await;
-    let target = Target { address: silent.private_ip.unwrap(), port: 22 };
-    assert!(ssh::scan(&target, Duration::from_secs(5)).await.is_err(), "it never boots");
+    assert!(ssh::scan(&target(&silent), Duration::from_secs(5)).await.is_err(), "it never boots");
     world
         .driver
         .create_tags(std::slice::from_ref(&silent.id.0), &BTreeMap::from([("more".into(), "<&>".into())]))
@@ -230,7 +261,7 @@ async fn refusals_are_told_apart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_with_a_wrong_signature_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let (ec2, endpoint, server) = start(directory.path(), 1).await;
+    let (ec2, endpoint, server) = start(directory.path(), Options::new("")).await;
     let stranger = driver(&endpoint, "guess");
     assert!(matches!(stranger.launch(&spec("x", "key")).await, Err(CloudError::Unknown { .. })));
     assert_eq!(driver(&endpoint, "hush").describe(&filter()).await.unwrap(), []);
@@ -245,13 +276,17 @@ async fn an_emulator_to_kill() {
     let Ok(directory) = std::env::var("EC2_DIRECTORY") else {
         return;
     };
-    let (_ec2, endpoint, server) = start(Path::new(&directory), 8).await;
+    let (_ec2, endpoint, server) = start(Path::new(&directory), Options::new("")).await;
     println!("\nlistening {endpoint}");
     server.await.unwrap();
 }
 
 fn emulator(directory: &Path) -> (std::process::Child, String) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    emulator_of(&mut Command::new(std::env::current_exe().unwrap()), directory)
+}
+
+fn emulator_of(command: &mut Command, directory: &Path) -> (std::process::Child, String) {
+    let mut child = command
         .args(["--exact", "an_emulator_to_kill", "--ignored", "--nocapture"])
         .env("EC2_DIRECTORY", directory)
         .stdout(Stdio::piped())
@@ -260,6 +295,43 @@ fn emulator(directory: &Path) -> (std::process::Child, String) {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let line = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("listening ").map(str::to_owned));
     (child, line.unwrap())
+}
+
+/// C4: who is not root may listen on no port below 1024 and become nobody else; the machines are logged in to all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn somebody_who_is_not_root_has_machines_too() {
+    const NOBODY: u32 = 65_534;
+    let directory = tempfile::tempdir().unwrap();
+    let (program, state) = (directory.path().join("emulator"), directory.path().join("state"));
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    std::fs::create_dir(&state).unwrap();
+    let mut command = Command::new(&program);
+    command.current_dir(directory.path());
+    if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        chown(&state, Some(NOBODY), Some(NOBODY)).unwrap();
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let (mut child, endpoint) = emulator_of(&mut command, &state);
+    let pair = SshKeyPair::generate("test").unwrap();
+    let key = LoginKey::from_openssh(pair.private().expose_text().unwrap()).unwrap();
+    let driver = driver(&endpoint, "hush");
+    for user in ["root", "zuul"] {
+        let user_data = user_data::cloud_config(user, &[pair.public_line().to_owned()]);
+        let launched = driver.launch(&LaunchSpec { user_data, ..spec(user, "") }).await.unwrap();
+        let running = until_state(&driver, &launched.id, InstanceState::Running).await;
+        assert!(target(&running).port > 1_023);
+        let fact = until_checked_as(user, &running, &key).await;
+        assert!(matches!(fact, CheckFact::Passed { .. }), "{user}: {fact:?}");
+        let login = format!("{user}@{}", running.private_ip.as_ref().unwrap());
+        let port = target(&running).port.to_string();
+        let said = ssh_with(directory.path(), &pair, &["-tt", "-p", &port, &login, "tty"]);
+        assert!(said.contains("/dev/pts/"), "{user} is given no terminal: {said}");
+        driver.terminate(&[launched.id.clone()]).await.unwrap();
+        until_state(&driver, &launched.id, InstanceState::Terminated).await;
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 /// Killing the emulator at any moment loses nothing: its machines go on and are known again.
@@ -288,8 +360,7 @@ async fn machines_and_tokens_outlive_a_killed_emulator() {
     again.terminate(&[one.id.clone(), two.id.clone()]).await.unwrap();
     until_state(&again, &one.id, InstanceState::Terminated).await;
     until_state(&again, &two.id, InstanceState::Terminated).await;
-    let target = Target { address: running.private_ip.unwrap(), port: 22 };
-    assert!(ssh::scan(&target, Duration::from_secs(5)).await.is_err(), "an adopted server is ended too");
+    assert!(ssh::scan(&target(&running), Duration::from_secs(5)).await.is_err(), "an adopted server is ended too");
     child.kill().unwrap();
     child.wait().unwrap();
 }

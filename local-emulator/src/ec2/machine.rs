@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,10 @@ use std::time::{Duration, Instant};
 
 /// The first user id of a machine's own logins.
 const FIRST_UID: u32 = 2_000;
+/// Addresses that are tried with one port. A few are enough: whoever holds a port on so many holds it on all.
+const ADDRESSES_MAX: usize = 300;
+/// SSH ports that are tried after the one that was asked for: any user may listen there.
+const OTHER_PORTS: std::ops::Range<u16> = 2_200..2_210;
 /// What root keeps inside: enough for sshd and file owners, nothing that reaches the machine around it.
 const CAPABILITIES: [&str; 9] = [
     "CAP_CHOWN",
@@ -54,18 +58,32 @@ impl Host {
         Self { directory, closed: Arc::default(), machines: Arc::default() }
     }
 
-    /// Returns an address of 127/8 on which nobody listens at `port`; the place to look from follows from the data directory.
-    pub(super) fn free_address(&self, port: u16, taken: &[String]) -> Option<String> {
+    /// Returns an address of 127/8 and a port on it where nobody listens; the place to look from follows from the data directory.
+    ///
+    /// The port is `first` where that can be had. It is another one when a server of this machine holds it on every address, as an
+    /// sshd on `0.0.0.0:22` does, or when it takes rights that this process does not have.
+    pub(super) fn free_address(&self, first: u16, taken: &[String]) -> io::Result<SocketAddrV4> {
         let digest = sluice_model::id::digest(&[&self.directory.to_string_lossy()]);
         let part = |at: usize| digest.get(at..at + 2).and_then(|hex| u8::from_str_radix(hex, 16).ok()).unwrap_or(1);
         // 127.16 to 127.239, away from the addresses that people use.
         let (second, third) = (16 + part(0) % 224, part(2));
-        (0..=255_u8)
-            .flat_map(|more| (1..=254_u8).map(move |last| Ipv4Addr::new(127, second, third.wrapping_add(more), last)))
-            .filter(|address| !taken.contains(&address.to_string()))
-            .take(1_000)
-            .find(|address| TcpListener::bind((*address, port)).is_ok())
-            .map(|address| address.to_string())
+        let addresses = || {
+            (0..=255_u8)
+                .flat_map(|more| {
+                    (1..=254_u8).map(move |last| Ipv4Addr::new(127, second, third.wrapping_add(more), last))
+                })
+                .filter(|address| !taken.contains(&address.to_string()))
+        };
+        let mut why = io::Error::from(ErrorKind::AddrNotAvailable);
+        for port in std::iter::once(first).chain(OTHER_PORTS) {
+            for address in addresses().take(ADDRESSES_MAX) {
+                match TcpListener::bind((address, port)) {
+                    Ok(_) => return Ok(SocketAddrV4::new(address, port)),
+                    Err(error) => why = error,
+                }
+            }
+        }
+        Err(why)
     }
 
     /// Starts the machine unless it runs, once `wanted` still says so.
@@ -275,28 +293,37 @@ fn host_keys(instance: &Path) -> io::Result<()> {
 /// Writes password files with the machine's logins, and their homes.
 fn logins(directory: &Path, setup: &Setup) -> io::Result<()> {
     let instance = directory.join("instance");
-    let names: Vec<&String> = setup.keys.keys().filter(|name| *name != "root").collect();
+    // Whoever is not root cannot become it: there `root` is one more name of the emulator's own user.
+    let names: Vec<&String> = setup.keys.keys().filter(|name| *name != "root" || !is_root()).collect();
     let keep = |file: &str| -> io::Result<String> {
         let text = fs::read_to_string(file)?;
         let known = |line: &&str| !names.iter().any(|name| line.split(':').next() == Some(name.as_str()));
         Ok(text.lines().filter(known).fold(String::new(), |all, line| all + line + "\n"))
     };
     let (mut passwd, mut group) = (keep("/etc/passwd")?, keep("/etc/group")?);
+    if !is_root() {
+        // sshd gives terminals to this group, which only root can do; without the group it leaves them as they are.
+        group =
+            group.lines().filter(|line| !line.starts_with("tty:")).fold(String::new(), |all, line| all + line + "\n");
+    }
     let mut shadow = String::from("root:*:1::::::\n");
     for (number, name) in names.iter().enumerate() {
         // Without root's powers there is one user id for all: the emulator's own.
         let uid = if is_root() { FIRST_UID + number as u32 } else { rustix::process::getuid().as_raw() };
-        let home = directory.join("home").join(name);
+        let at = if *name == "root" { "root".to_owned() } else { format!("home/{name}") };
+        let home = directory.join(&at);
         fs::create_dir_all(&home)?;
         fs::set_permissions(&home, fs::Permissions::from_mode(0o700))?;
         if is_root() {
             chown(&home, Some(uid), Some(uid))?;
         }
-        let line = format!("{name}:x:{uid}:{uid}::/home/{name}:/bin/bash\n");
+        let line = format!("{name}:x:{uid}:{uid}::/{at}:/bin/bash\n");
         // First match wins: also where the host knows the number under another name.
         passwd = line + &passwd;
         group = format!("{name}:x:{uid}:\n{group}");
-        shadow += &format!("{name}:*:1::::::\n");
+        if *name != "root" {
+            shadow += &format!("{name}:*:1::::::\n");
+        }
     }
     for (file, text) in BTreeMap::from([("passwd", passwd), ("group", group), ("shadow", shadow)]) {
         fs::write(instance.join(file), text)?;

@@ -38,7 +38,7 @@ pub struct Options {
     pub subnets: BTreeMap<String, String>,
     /// Machines that may exist at once.
     pub instance_limit: u32,
-    /// The machines' SSH port on addresses of their own; another than 22 is told by the tag `sluice:ssh-port`.
+    /// The machines' SSH port on addresses of their own, if it can be had; another than 22 is told by the tag `sluice:ssh-port`.
     pub ssh_port: u16,
 }
 

@@ -151,18 +151,18 @@ impl Wish {
 
     fn record(&self, ec2: &Ec2, reservation: &str, boot: Boot, taken: &[String]) -> Result<Record, Refusal> {
         let options = &ec2.inner.options;
-        let mut tags = self.tags.clone();
-        if options.ssh_port != 22 {
-            tags.insert("sluice:ssh-port".to_owned(), options.ssh_port.to_string());
-        }
-        let address = ec2.inner.host.free_address(options.ssh_port, taken);
-        let none = || {
+        let found = ec2.inner.host.free_address(options.ssh_port, taken);
+        let address = found.map_err(|error| {
             Refusal::new(
                 500,
                 "InsufficientFreeAddressesInSubnet",
-                "no loopback address with a free SSH port is left; see Options::ssh_port",
+                format!("no address of 127/8 has a free SSH port, {} or another: {error}", options.ssh_port),
             )
-        };
+        })?;
+        let mut tags = self.tags.clone();
+        if address.port() != 22 {
+            tags.insert("sluice:ssh-port".to_owned(), address.port().to_string());
+        }
         Ok(Record {
             number: 0,
             id: format!("i-{}", machine::random_hex(9)?.split_at(17).0),
@@ -173,8 +173,8 @@ impl Wish {
             image: self.image.clone(),
             kind: self.kind.clone(),
             az: self.az.clone(),
-            address: address.ok_or_else(none)?,
-            port: options.ssh_port,
+            address: address.ip().to_string(),
+            port: address.port(),
             boot,
             user_data: self.user_data.clone(),
             tags,
