@@ -91,7 +91,7 @@ pub enum StartError {
         source: std::io::Error,
     },
     /// The port cannot be used.
-    #[error("could not start the forge: port {port} on 127.0.0.1 cannot be listened on; choose another or 0")]
+    #[error("could not start the forge: port {port} on 127.0.0.1 cannot be listened on; choose another")]
     Port {
         /// The port.
         port: u16,
@@ -199,6 +199,14 @@ impl Forge {
     pub fn add_hook(&self, repository: &str, url: &str, secret: &str, by: &str) -> Result<u64, ApiError> {
         let hook = self.engine.add_hook(repository, url, secret, vec!["*".to_owned()], by)?;
         Ok(hook.id)
+    }
+
+    /// Has hooks whose address ends like this go to another address, and returns how many were changed.
+    ///
+    /// # Errors
+    /// When the record cannot be read or written.
+    pub fn move_hooks(&self, ending: &str, to: &str) -> Result<usize, ApiError> {
+        self.engine.move_hooks(ending, to)
     }
 
     /// Commits edits on a branch, made from `main` when it is not there; returns the commit.

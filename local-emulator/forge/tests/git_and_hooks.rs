@@ -258,3 +258,50 @@ async fn a_slow_or_lost_answer_is_still_carried_out() {
     let bodies: Vec<String> = forge.comments(REPOSITORY, 1).unwrap().into_iter().map(|comment| comment.body).collect();
     assert_eq!(bodies, ["slow", "lost"]);
 }
+
+/// C4: a project of one's own can be tried; whoever listens to the forge hears of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repository_is_created_through_the_api_and_pushed_to() {
+    let ear = Ear::open(&[]).await;
+    let (forge, folder) = start_heard(&ear).await;
+    let bob = Http::of(&forge, "bob-token");
+    let (status, _, made) = bob.send("POST", "/orgs/mine/repos", json!({"name": "empty"})).await;
+    assert_eq!(
+        (status, made["full_name"].as_str(), made["default_branch"].as_str()),
+        (201, Some("mine/empty"), Some("main"))
+    );
+    let work = folder.path().join("work");
+    git(folder.path(), &["init", "-q", "-b", "main", "work"]).await.unwrap();
+    std::fs::write(work.join("a.txt"), "a").unwrap();
+    git(&work, &["add", "a.txt"]).await.unwrap();
+    git(&work, &["commit", "-q", "-m", "first"]).await.unwrap();
+    let url = forge.clone_url("mine/empty").replace("http://", "http://x:bob-token@");
+    git(&work, &["push", "-q", &url, "main"]).await.unwrap();
+    assert_eq!(forge.file("mine/empty", "main", "a.txt").await.unwrap().as_deref(), Some("a"));
+    forge.deliveries_tried("mine/empty").await.unwrap();
+    let pushed =
+        |heard: &support::Heard| heard.event == "push" && heard.body["repository"]["full_name"] == "mine/empty";
+    assert!(ear.heard().iter().any(pushed));
+
+    let (status, _, made) = bob.send("POST", "/user/repos", json!({"name": "begun", "auto_init": true})).await;
+    assert_eq!((status, made["full_name"].as_str()), (201, Some("bob/begun")));
+    assert_eq!(forge.file("bob/begun", "main", "README.md").await.unwrap().as_deref(), Some("# begun\n"));
+    assert_eq!(bob.send("POST", "/user/repos", json!({"name": "begun"})).await.0, 422, "it is there already");
+    assert_eq!(bob.send("POST", "/user/repos", json!({"name": "../up"})).await.0, 422);
+    assert_eq!(Http::of(&forge, "guest-token").send("POST", "/user/repos", json!({"name": "x"})).await.0, 403);
+}
+
+/// C5: who listens at another address than before is heard of at once, and nobody else's hook is touched.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hooks_follow_a_listener_that_moved() {
+    let (before, after, others) = (Ear::open(&[]).await, Ear::open(&[]).await, Ear::open(&[]).await);
+    let (forge, _folder) = start_heard(&before).await;
+    let other = format!("{}?other", others.url);
+    forge.add_hook(REPOSITORY, &other, support::SECRET, "ann").unwrap();
+    assert_eq!(forge.move_hooks("/hook", &after.url).unwrap(), 1);
+    assert_eq!(forge.move_hooks("/hook", &after.url).unwrap(), 0, "the second time there is nothing to do");
+    forge.commit(REPOSITORY, "topic", "Write", &[Edit::write("a.txt", "a")], "ann").await.unwrap();
+    forge.deliveries_tried(REPOSITORY).await.unwrap();
+    let pushes = |ear: &Ear| ear.heard().iter().filter(|heard| heard.body["ref"] == "refs/heads/topic").count();
+    assert_eq!((pushes(&before), pushes(&after), pushes(&others)), (0, 1, 1));
+}

@@ -57,6 +57,8 @@ pub(crate) fn router(engine: Arc<Engine>) -> Router {
         .route("/hooks/{id}/deliveries/{delivery}/attempts", post(hooks::redeliver));
     let api = Router::new()
         .route("/user", get(repositories::own_user))
+        .route("/user/repos", post(repositories::create_own))
+        .route("/orgs/{org}/repos", post(repositories::create_in))
         .route("/users/{login}", get(repositories::user))
         .route("/rate_limit", get(guard::rate_limit))
         .route("/faults/{owner}/{name}", post(faults::set).delete(faults::clear))

@@ -4,6 +4,7 @@ use super::answer::{Answer, Paging, created, ok, page};
 use super::guard::Caller;
 use crate::engine::{Engine, SetRef};
 use crate::error::ApiError;
+use crate::git::Edit;
 use crate::shapes;
 use axum::extract::{OriginalUri, Path, Query, State};
 use axum::http::StatusCode;
@@ -18,6 +19,40 @@ type Forge = State<Arc<Engine>>;
 
 pub(super) async fn repository(State(engine): Forge, Path((owner, name)): Path<(String, String)>) -> Answer {
     ok(shapes::repository(&engine.web, &engine.repository(&format!("{owner}/{name}"))?))
+}
+
+#[derive(Deserialize)]
+pub(super) struct NewRepository {
+    name: String,
+    /// Whether it begins with a README; otherwise it is empty until the first push.
+    #[serde(default)]
+    auto_init: bool,
+}
+
+pub(super) async fn create_own(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Json(new): Json<NewRepository>,
+) -> Answer {
+    let by = caller.writer()?;
+    create(&engine, by, by, &new).await
+}
+
+/// Every owner is taken for an organization that all who may write belong to.
+pub(super) async fn create_in(
+    State(engine): Forge,
+    Extension(caller): Extension<Caller>,
+    Path(owner): Path<String>,
+    Json(new): Json<NewRepository>,
+) -> Answer {
+    create(&engine, &owner, caller.writer()?, &new).await
+}
+
+async fn create(engine: &Engine, owner: &str, by: &str, new: &NewRepository) -> Answer {
+    let readme = [Edit::write("README.md", format!("# {}\n", new.name))];
+    let files = if new.auto_init { &readme[..] } else { &[] };
+    let repository = engine.create_repository(&format!("{owner}/{}", new.name), files, by).await?;
+    created(shapes::repository(&engine.web, &repository))
 }
 
 pub(super) async fn branches(

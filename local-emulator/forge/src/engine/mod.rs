@@ -199,6 +199,23 @@ impl Engine {
         Ok(hook)
     }
 
+    /// Has every hook whose address ends like this go to another address; returns how many were changed.
+    pub fn move_hooks(&self, ending: &str, to: &str) -> Result<usize, ApiError> {
+        self.store.within(|access| {
+            let mut moved = 0;
+            for repository in access.list::<Repository>("")? {
+                for mut hook in access.list::<Hook>(&repository.full_name)? {
+                    if hook.url.ends_with(ending) && hook.url != to {
+                        to.clone_into(&mut hook.url);
+                        access.put(&repository.full_name, &hook)?;
+                        moved += 1;
+                    }
+                }
+            }
+            Ok(moved)
+        })
+    }
+
     /// Commits edits on a branch, which is made from the default branch when it is not there.
     pub async fn commit(
         &self,
