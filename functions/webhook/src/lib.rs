@@ -23,6 +23,9 @@ const COMMENT_BYTES_MAX: usize = 8 * 1024;
 /// Seconds after which an accepted delivery that nobody handled is looked at again.
 const HANDLED_WITHIN_SECONDS: u64 = 60;
 
+/// Characters of an unknown connection's name that the log tells: anybody may send one.
+const NAME_CHARACTERS_MAX: usize = 60;
+
 /// Receives deliveries for all connections.
 #[derive(Debug)]
 pub struct Webhook {
@@ -44,7 +47,15 @@ impl Webhook {
     pub async fn receive(&self, connection: &ConnectionName, headers: &HeaderMap, body: &Bytes) -> Response<Bytes> {
         match self.accept(connection, headers, body).await {
             Ok(status) => answer(status, ""),
-            Err(Refused::Signature) => answer(StatusCode::UNAUTHORIZED, ""),
+            Err(Refused::Unknown) => {
+                let name: String = connection.as_str().chars().take(NAME_CHARACTERS_MAX).collect();
+                tracing::warn!(connection = ?name, "a delivery for a connection that does not exist: is the webhook's address right?");
+                answer(StatusCode::UNAUTHORIZED, "")
+            }
+            Err(Refused::Signature) => {
+                tracing::warn!(%connection, "a delivery is not signed with the connection's webhook secret: is it the secret that the forge has?");
+                answer(StatusCode::UNAUTHORIZED, "")
+            }
             Err(Refused::TooLarge) => {
                 answer(StatusCode::PAYLOAD_TOO_LARGE, "the body is over 6 MB; its change is found by the sweep\n")
             }
@@ -69,7 +80,10 @@ impl Webhook {
             // Perhaps the secret was changed, or the connection made, since it was read.
             connection = self.known.get(&self.ports, name, Freshness::Now).await?;
         }
-        let connection = connection.filter(|connection| is_signed(&connection.secrets)).ok_or(Refused::Signature)?;
+        let connection = connection.ok_or(Refused::Unknown)?;
+        if !is_signed(&connection.secrets) {
+            return Err(Refused::Signature);
+        }
         let (Some(forge_id), Some(event_name)) =
             (header(headers, "x-github-delivery"), header(headers, "x-github-event"))
         else {
@@ -158,6 +172,7 @@ fn judge(parsed: Parsed, own_login: Option<&str>) -> (Option<ForgeEvent>, Delive
 }
 
 enum Refused {
+    Unknown,
     Signature,
     TooLarge,
     NoId,

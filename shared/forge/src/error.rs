@@ -1,5 +1,6 @@
 //! What can go wrong when a forge is asked: a closed list, because only a closed list may stop a retry.
 
+use sluice_model::ConnectionName;
 use std::error::Error;
 
 /// Why a forge did not do what it was asked. `attempted` reads like `merge example/one#3`.
@@ -44,10 +45,14 @@ pub enum ForgeError {
         retry_after_seconds: u64,
     },
     /// The token is missing, wrong or expired. It says nothing about the change, so it never ends its work.
-    #[error("could not {attempted}: the forge does not accept the token; renew the connection's token")]
+    #[error(
+        "could not {attempted}: the forge does not accept the token of the connection {connection}; store another one with `sluice connection rotate {connection} --token-file FILE`"
+    )]
     Unauthorised {
         /// What was asked, on what.
         attempted: String,
+        /// The connection whose token it is.
+        connection: ConnectionName,
     },
     /// Anything else: no answer, half an answer, a server error, an answer that cannot be read. It may have happened.
     #[error("could not {attempted}: the outcome is unknown; it will be asked again")]
@@ -105,7 +110,7 @@ mod tests {
             (ForgeError::HeadMoved { attempted: attempted() }, Verdict::Final),
             (ForgeError::Conflict { attempted: attempted() }, Verdict::Final),
             (ForgeError::RateLimited { attempted: attempted(), retry_after_seconds: 7 }, Verdict::After { seconds: 7 }),
-            (ForgeError::Unauthorised { attempted: attempted() }, Verdict::Retry),
+            (ForgeError::Unauthorised { attempted: attempted(), connection: "hub".into() }, Verdict::Retry),
             (ForgeError::unknown(attempted(), "connection reset"), Verdict::Retry),
         ];
         for (error, verdict) in rows {

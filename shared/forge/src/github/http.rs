@@ -38,6 +38,7 @@ pub(super) struct Api {
     client: Client,
     base: Url,
     login: Arc<OnceCell<String>>,
+    connection: ConnectionName,
 }
 
 /// An answer with status 2xx.
@@ -73,7 +74,7 @@ impl Api {
         let client = builder
             .build()
             .map_err(|source| ConnectError::Client { connection: connection.clone(), source: source.into() })?;
-        Ok(Self { client, base, login: Arc::new(OnceCell::new_with(login)) })
+        Ok(Self { client, base, login: Arc::new(OnceCell::new_with(login)), connection: connection.clone() })
     }
 
     /// Returns the login that the token belongs to.
@@ -155,6 +156,10 @@ impl Api {
         if status.is_success() {
             return Ok(Answer { headers, body });
         }
+        if status == StatusCode::UNAUTHORIZED {
+            let (attempted, connection) = (attempted.to_owned(), self.connection.clone());
+            return Err(ForgeError::Unauthorised { attempted, connection });
+        }
         Err(refusal(status, &headers, &body, attempted))
     }
 }
@@ -207,7 +212,6 @@ fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], attempted: &str
         return ForgeError::RateLimited { attempted, retry_after_seconds };
     }
     match status.as_u16() {
-        401 => ForgeError::Unauthorised { attempted },
         404 | 410 => ForgeError::NotFound { attempted },
         code @ (400 | 403 | 405 | 409 | 413 | 422 | 451) => ForgeError::Refused { attempted, status: code, message },
         code => ForgeError::unknown(attempted, format!("status {code}: {message}")),

@@ -88,6 +88,14 @@ impl GitHub {
         Ok(Self { connection: options.connection, host: options.host, web, api })
     }
 
+    /// Returns the login that the token belongs to, asked of the forge unless the options name it.
+    ///
+    /// # Errors
+    /// [`ForgeError::Unauthorised`] when the token is not accepted; [`ForgeError::Refused`] to an app's token, which has no login.
+    pub async fn own_login(&self) -> Result<String, ForgeError> {
+        self.api.own_login().await.map(str::to_owned)
+    }
+
     fn key(&self, full_name: &str, number: u64) -> ChangeKey {
         let project = ProjectName::new(&self.host, full_name);
         ChangeKey { connection: self.connection.clone(), project, number }
