@@ -5,6 +5,7 @@ use crate::buildsets::{self, Row};
 use crate::load;
 use crate::reply::{self, Refusal};
 use crate::status::{Scene, waiting_status};
+use crate::waits;
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -25,7 +26,9 @@ pub(crate) async fn board(api: &Api, tenant: &TenantName) -> Result<Response<Byt
     let read = load::queues(&api.ports, tenant).await?;
     let durations = api.estimates.of(&api.ports, tenant).await?;
     let recent = buildsets::newest(&api.ports, tenant, RECENT_MAX).await?;
-    let scene = Scene { tenant, web_root: &api.web_root, durations: &durations, now: api.ports.clock.now() };
+    let open = waits::open(read.queues.iter().flat_map(|(_, loaded)| loaded.items.values().map(|(_, item)| item)));
+    let (waits, now) = (waits::read(&api.ports, &open).await?, api.ports.clock.now());
+    let scene = Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now };
     let mut pipelines: Vec<Value> = Vec::new();
     let known = live.layout.pipelines();
     for shown in known {
@@ -134,7 +137,7 @@ fn job(scene: &Scene<'_>, item: &Item, job: &Job) -> Value {
         "state": state,
         "result": job.result().map(|result| result.as_str()),
         "detail": detail,
-        "waits_for": waiting_status(item, job),
+        "waits_for": waits_for(scene, item, job),
         "attempt": job.attempt,
         "attempts": job.summary.attempts,
         "labels": job.summary.labels.first(),
@@ -144,6 +147,13 @@ fn job(scene: &Scene<'_>, item: &Item, job: &Job) -> Value {
         "estimate": scene.estimate(item, job),
         "log_url": log_url,
     })
+}
+
+/// Returns what a job waits for: what its provider says of the nodes, or as Zuul tells it.
+fn waits_for(scene: &Scene<'_>, item: &Item, job: &Job) -> Option<String> {
+    let request = job.request.as_ref().filter(|_| matches!(job.status, JobStatus::Ordered { .. }));
+    let told = request.and_then(|request| scene.waits.get(&request.row)).cloned();
+    told.or_else(|| waiting_status(item, job))
 }
 
 fn change(candidate: &Candidate) -> Value {

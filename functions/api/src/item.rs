@@ -5,6 +5,7 @@ use crate::board;
 use crate::load::{self, Found};
 use crate::reply::{self, Refusal};
 use crate::status::Scene;
+use crate::waits;
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -16,7 +17,13 @@ pub(crate) async fn one(api: &Api, tenant: &TenantName, id: &str) -> Result<Resp
     let id_wanted = ItemId::from(id);
     let found = load::item(&api.ports, tenant, &id_wanted).await?.ok_or_else(missing)?;
     let durations = api.estimates.of(&api.ports, tenant).await?;
-    let scene = Scene { tenant, web_root: &api.web_root, durations: &durations, now: api.ports.clock.now() };
+    let open = match &found {
+        Found::Queued(loaded, _) => waits::open(loaded.items.get(&id_wanted).map(|(_, item)| item).into_iter()),
+        Found::Left(_) => Vec::new(),
+    };
+    let waits = waits::read(&api.ports, &open).await?;
+    let now = api.ports.clock.now();
+    let scene = Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now };
     let mut body = match &found {
         Found::Queued(loaded, queue) => {
             let head = loaded.head.as_ref().ok_or_else(missing)?;

@@ -29,6 +29,7 @@ mod semaphores;
 mod status;
 mod system;
 mod variant;
+mod waits;
 
 pub use live::{HttpLiveLogs, LIVE_BYTES_MAX, LiveLogs, LogPiece};
 

@@ -5,6 +5,7 @@ use crate::build_row::seconds;
 use crate::estimate::Durations;
 use crate::load;
 use crate::reply::{self, Refusal};
+use crate::waits::Waits;
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -20,6 +21,7 @@ pub(crate) struct Scene<'a> {
     pub(crate) tenant: &'a TenantName,
     pub(crate) web_root: &'a str,
     pub(crate) durations: &'a Durations,
+    pub(crate) waits: &'a Waits,
     pub(crate) now: Timestamp,
 }
 
@@ -29,7 +31,9 @@ pub(crate) async fn status(api: &Api, tenant: &TenantName) -> Result<Response<By
     let read = load::queues(&api.ports, tenant).await?;
     let durations = api.estimates.of(&api.ports, tenant).await?;
     let now = api.ports.clock.now();
-    let scene = Scene { tenant, web_root: &api.web_root, durations: &durations, now };
+    // Zuul tells the request alone, and so does this answer; why it waits is on the board.
+    let waits = Waits::new();
+    let scene = Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now };
     let known = live.layout.pipelines();
     let mut pipelines: Vec<Value> = known.iter().map(|pipeline| scene.pipeline(pipeline, &read.queues)).collect();
     pipelines.extend(scene.pipelines_without_layout(known, &read.queues));
@@ -56,7 +60,8 @@ pub(crate) async fn change(api: &Api, tenant: &TenantName, id: &str) -> Result<R
     load::live(api, tenant).await?;
     let read = load::queues(&api.ports, tenant).await?;
     let durations = api.estimates.of(&api.ports, tenant).await?;
-    let scene = Scene { tenant, web_root: &api.web_root, durations: &durations, now: api.ports.clock.now() };
+    let (waits, now) = (Waits::new(), api.ports.clock.now());
+    let scene = Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now };
     let mut items = Vec::new();
     for (key, loaded) in &read.queues {
         let Some(head) = &loaded.head else { continue };

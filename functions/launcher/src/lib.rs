@@ -15,15 +15,17 @@ use sluice_cloud::{Driver, Site, TagFilter};
 use sluice_model::build::{Phase, Run};
 use sluice_model::poke::Poke;
 use sluice_model::{BuildId, ConnectionName, ProviderName, Timestamp};
-use sluice_pool::{Action, BuildFact, Change, Facts, Listing, Plan, ProviderHead, Snapshot, builds_to_look_at, plan};
+use sluice_pool::{
+    Action, BuildFact, Change, Facts, Listing, Plan, ProviderHead, RequestState, Row, Snapshot, builds_to_look_at, plan,
+};
 use sluice_records::build::{self, Stop};
 use sluice_records::codec::{decode, encode, encode_first, with_body};
 use sluice_records::provider::{self, Loaded};
 use sluice_runtime::batch::{Heard, Look, LookError};
 use sluice_runtime::record::{Due, Expect, Key, Record, Write};
 use sluice_runtime::{Commit, Ports, Saved, cell};
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Rounds of plan and action in one look; more are left to the next message.
 const ROUNDS_MAX: u32 = 12;
@@ -33,6 +35,9 @@ const SWEEP_SECONDS: u64 = 60;
 
 /// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
 const KEYS_MAX: usize = 100;
+
+/// Requests that are remembered so that it is said once that they wait.
+const WARNED_MAX: usize = 500;
 
 /// Seconds that an executor has to end a build that is to stop; then its nodes are taken away.
 const STOPPED_SECONDS: u64 = 120;
@@ -52,6 +57,8 @@ pub struct Launcher {
     configured: Configured,
     clouds: BTreeMap<ConnectionName, Cloud>,
     checks: Arc<dyn Checks>,
+    /// Requests of which it was said that they wait, the newest last.
+    warned: Mutex<VecDeque<Row>>,
 }
 
 /// A provider in hand during one look: as it was read, then as this look's own commits left it. Whoever else wrote it meanwhile
@@ -69,7 +76,7 @@ struct Held {
 impl Launcher {
     /// Makes a launcher that reaches these clouds.
     pub fn new(ports: Ports, clouds: BTreeMap<ConnectionName, Cloud>, checks: Arc<dyn Checks>) -> Self {
-        Self { ports, configured: Configured::default(), clouds, checks }
+        Self { ports, configured: Configured::default(), clouds, checks, warned: Mutex::default() }
     }
 
     /// Moves one provider as far as it can go. Safe to run twice: launches carry tokens, terminations are asked again.
@@ -193,6 +200,9 @@ impl Launcher {
         };
         let known = head.due.as_ref().map(|due| due.at);
         let writes = plan.changes.iter().map(|change| write(name, loaded, change)).collect::<Result<Vec<_>, _>>()?;
+        for change in &plan.changes {
+            self.warn_of_waiting(name, change);
+        }
         let due = plan.due.map(|at| Due { at, poke: Poke::Pool { provider: name.clone() } });
         let commit = Commit { head, others: writes.clone(), pokes: plan.pokes, due };
         let Saved::Yes(record) = cell::commit_and_send(&self.ports, commit).await? else { return Ok(Committed::Stale) };
@@ -203,6 +213,24 @@ impl Launcher {
             take_in(&mut held.loaded, change, write);
         }
         Ok(Committed::Yes)
+    }
+
+    /// Says once of each request that its nodes could not be had: whoever looks at a terminal has to know why nothing happens.
+    fn warn_of_waiting(&self, name: &ProviderName, change: &Change) {
+        let Change::PutRequest(request) = change else { return };
+        // Waiting for room is how a busy pool works; a placement that was given up is not.
+        if request.state != RequestState::Requested || request.not_before == Timestamp(0) {
+            return;
+        }
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned.contains(&request.row) {
+            return;
+        }
+        warned.push_back(request.row.clone());
+        if warned.len() > WARNED_MAX {
+            warned.pop_front();
+        }
+        tracing::warn!(provider = %name, request = %request.row, "{} waits for nodes: {}", request.requestor, request.reason);
     }
 
     /// Nothing more to decide.

@@ -118,6 +118,7 @@ fn launching(ledger: &mut Ledger<'_>, node: &Node, tries: u32) {
             let until = ledger.now.plus_seconds(ledger.limits.pace.launch_retry_seconds);
             ledger.head.paused = Paused::ByCloud { until };
             ledger.say(format!("launches rest: the cloud's own quota is used up: {why}"));
+            tell_holder(ledger, node, &format!("the cloud's own quota is used up: {why}"));
             postpone(ledger, id, until);
         }
         Some(LaunchFact::NoCapacity(why)) => {
@@ -142,8 +143,18 @@ fn launching(ledger: &mut Ledger<'_>, node: &Node, tries: u32) {
         Some(LaunchFact::Transient { why, retry_after_seconds }) => {
             let wait = (2_u64 << tries.min(7)).max(*retry_after_seconds);
             ledger.say(format!("node {id} is launched again in {wait} s: {why}"));
+            tell_holder(ledger, node, &format!("a launch has no answer yet: {why}"));
             postpone(ledger, id, ledger.now.plus_seconds(wait));
         }
+    }
+}
+
+/// Lets the request that waits for a node say why it still does.
+fn tell_holder(ledger: &mut Ledger<'_>, node: &Node, why: &str) {
+    if let Some((row, _)) = demand::placed_request(ledger, node)
+        && ledger.requests.get(&row).is_some_and(|request| request.reason != why)
+    {
+        ledger.request(&row, |request| why.clone_into(&mut request.reason));
     }
 }
 

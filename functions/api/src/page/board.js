@@ -7,7 +7,7 @@ const STANDINGS = {
 const changeName = (change) => `${change.project} #${change.number}`;
 
 // What a job waits for, in words for people.
-const WAITS = [[/^node request: .*/, "waits for nodes"], [/^executor$/, "waits for an executor"], [/^dependencies: (.*)/, "after $1"], [/^semaphores: (.*)/, "waits for $1"], [/^repo state$/, "next"]];
+const WAITS = [[/^(node request: |nodes \().*/, "waits for nodes"], [/^(an )?executor$/, "waits for an executor"], [/^dependencies: (.*)/, "after $1"], [/^semaphores: (.*)/, "waits for $1"], [/^repo state$/, "next"]];
 const waitWords = (text) => {
   const found = WAITS.find(([pattern]) => pattern.test(text || ""));
   return found ? text.replace(found[0], found[1]) : "waiting";
@@ -28,13 +28,16 @@ const jobRow = (job, now) => {
     const took = job.started_at ? duration(job.ended_at - job.started_at) : null;
     said = job.result === "SUCCESS" ? took || "success" : [words(job.result), took].filter(Boolean).join(" in ");
   }
+  // Why nodes do not come is told by their provider; waiting for one's turn needs no words.
+  const waited = job.state === "ordered" && /^nodes \(.*?\)(: (?!its turn$)| that)/.test(job.waits_for || "") ? job.waits_for : null;
+  const detail = job.result && job.result !== "SUCCESS" ? job.detail : waited;
   return el("li", { class: `job ${tone}`, "data-key": job.name },
     el("span", { class: "mark", "aria-hidden": "true" }, mark),
     el("span", { class: "job-name" }, name, job.voting ? null : el("small", {}, " non-voting"),
       job.attempt > 1 ? el("small", {}, ` attempt ${job.attempt} of ${job.attempts}`) : null),
     el("span", { class: "job-said" }, said),
     bar,
-    job.detail && job.result !== "SUCCESS" ? el("span", { class: "job-detail" }, job.detail) : null);
+    detail ? el("span", { class: "job-detail" }, detail) : null);
 };
 
 // Says in words what the rail draws.
@@ -163,7 +166,7 @@ const showBoard = async () => {
   show(
     el("h1", { "data-key": "title" }, place.tenant),
     settling && el("p", { class: "notice", "data-key": "settling" }, "A new configuration is being read. Nothing enters or lands until it is live."),
-    board.errors > 0 && el("p", { class: "notice bad", "data-key": "errors" }, `The configuration has ${board.errors} mistake${board.errors === 1 ? "" : "s"}. `, el("a", { href: api("config-errors") }, "Read more")),
+    board.errors > 0 && el("p", { class: "notice bad", "data-key": "errors" }, `The configuration has ${board.errors} mistake${board.errors === 1 ? "" : "s"}. `, el("a", { href: pageOf("configuration") }, "Read more")),
     board.troubles.map((trouble) => el("p", { class: "notice bad" }, trouble)),
     summary(board),
     el("div", { class: "board", "data-key": "board" },
