@@ -327,7 +327,7 @@ async fn somebody_who_is_not_root_has_machines_too() {
         let port = target(&running).port.to_string();
         let said = ssh_with(directory.path(), &pair, &["-tt", "-p", &port, &login, "tty"]);
         assert!(said.contains("/dev/pts/"), "{user} is given no terminal: {said}");
-        driver.terminate(&[launched.id.clone()]).await.unwrap();
+        driver.terminate(std::slice::from_ref(&launched.id)).await.unwrap();
         until_state(&driver, &launched.id, InstanceState::Terminated).await;
     }
     child.kill().unwrap();

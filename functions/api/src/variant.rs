@@ -91,10 +91,10 @@ pub(crate) fn json(layout: &Layout, source: &Source, job: &JobStanza) -> Value {
         "workspace_scheme": job.workspace_scheme.unwrap_or(WorkspaceScheme::Golang),
         "workspace_checkout": run_time.workspace_checkout.map(Checkout).unwrap_or_default(),
     });
-    if let Some(map) = shown.as_object_mut() {
-        if let Some((key, value)) = job.nodeset.as_ref().and_then(|nodeset| nodes(layout, nodeset)) {
-            map.insert(key.to_owned(), value);
-        }
+    if let Some(map) = shown.as_object_mut()
+        && let Some((key, value)) = job.nodeset.as_ref().and_then(|nodeset| nodes(layout, nodeset))
+    {
+        map.insert(key.to_owned(), value);
     }
     shown
 }

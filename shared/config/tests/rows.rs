@@ -58,7 +58,7 @@ fn a_config_projects_proposal_is_checked_but_not_used() {
     let tenant = tenant().file("org/config", BASE).file("org/project", "- project: {check: {jobs: [noop]}}\n");
     let layout = tenant.sound();
     let wrong = tenant.proposal("org/config", "master", &format!("{BASE}- job: {{name: a, vottng: true}}\n"));
-    let told = layout.overlay(&[wrong.clone()], Scope::ToValidate).errors_since(&layout);
+    let told = layout.overlay(std::slice::from_ref(&wrong), Scope::ToValidate).errors_since(&layout);
     assert!(told.len() == 1 && told[0].short_text().starts_with("syntax error"), "{told:#?}");
     assert!(layout.overlay(&[wrong], Scope::UntrustedOnly).errors_since(&layout).is_empty());
     let adds = tenant.proposal(
@@ -68,7 +68,7 @@ fn a_config_projects_proposal_is_checked_but_not_used() {
             "{BASE}- job: {{name: central, run: r}}\n- project: {{name: org/project, check: {{jobs: [central]}}}}\n"
         ),
     );
-    let used = layout.overlay(&[adds.clone()], Scope::UntrustedOnly);
+    let used = layout.overlay(std::slice::from_ref(&adds), Scope::UntrustedOnly);
     assert_eq!(jobs_of(&used, "check", "org/project", "master"), ["noop"]);
     assert_eq!(
         jobs_of(&layout.overlay(&[adds], Scope::ToValidate), "check", "org/project", "master"),
