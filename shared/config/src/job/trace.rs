@@ -69,12 +69,18 @@ fn said(job: &JobStanza) -> Vec<String> {
         Json::String(text) => text != "unset",
         _ => true,
     };
+    let word = |name: &str| match name {
+        "kind" => "type".to_owned(),
+        _ => name.trim_end_matches("_seconds").replace('_', "-"),
+    };
     let mut names: Vec<String> = Vec::new();
     for (name, value) in &all {
         match (name.as_str(), value) {
             ("name" | "place", _) => {}
-            ("other", Json::Object(others)) => names.extend(others.keys().cloned()),
-            _ if is_said(value) => names.push(name.trim_end_matches("_seconds").replace('_', "-")),
+            ("run_time", Json::Object(said)) => {
+                names.extend(said.iter().filter(|(_, value)| is_said(value)).map(|(name, _)| word(name)));
+            }
+            _ if is_said(value) => names.push(word(name)),
             _ => {}
         }
     }

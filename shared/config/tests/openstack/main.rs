@@ -103,6 +103,7 @@ fn every_stanza_is_read_and_only_what_names_the_absent_is_refused() {
         ("The project template \"", "\" was not found.", "project-template"),
         ("The nodeset \"", "\" was not found.", "nodeset"),
         ("The secret \"", "\" was not found.", "secret"),
+        ("The label \"", "\" was not found.", "label"),
         ("Job ", " not defined", "job"),
         ("The project \"", "\" was not found.", "none: the tenant lists projects"),
     ];
