@@ -12,6 +12,9 @@ use sluice_runtime::batch::{Heard, LookError};
 use sluice_runtime::record::{Due, Record, Write as RecordWrite};
 use sluice_runtime::{Commit as Write, Saved, cell};
 
+/// Seconds between two looks at a merge that may be under way without us.
+const OWN_MERGE_LOOK_SECONDS: u64 = 2;
+
 /// Dependencies of one change that are looked at before it lands; whoever admitted it refused more.
 const NEEDS_MAX: usize = 30;
 
@@ -61,6 +64,12 @@ impl Reporter {
             Err(error) => return self.refused_or_again(record, order, error).await,
         };
         if tip.tree != order.base.tree {
+            if self.may_be_our_own(&record, &order, &tip) {
+                return Err(LookError::Later {
+                    why: format!("{branch} moved while a merge of {} may be under way", order.change),
+                    seconds: OWN_MERGE_LOOK_SECONDS,
+                });
+            }
             return self.end(record, order, LandingEnd::BaseMoved { tip }).await;
         }
         // The intent first: whoever finds it after a crash reads the forge before asking again. With it goes what tells intake
@@ -86,6 +95,15 @@ impl Reporter {
             }
             Err(error) => self.refused_or_again(record, order, error).await,
         }
+    }
+
+    /// Returns whether the branch may have moved by the merge that an earlier look asked for and did not live to see the end
+    /// of: a forge moves the branch first, and shows the change as merged a moment later.
+    fn may_be_our_own(&self, record: &Record, order: &Landing, tip: &Commit) -> bool {
+        let LandingState::Attempting { tip: before } = &order.state else { return false };
+        // The intent is due when the forge must have come to an end.
+        let is_recent = record.due.as_ref().is_some_and(|due| due.at > self.ports.clock.now());
+        is_recent && before.id != tip.id
     }
 
     /// Returns why a change may not land yet: it depends, by now, on something that is not merged (Z6.5).

@@ -9,6 +9,10 @@ use crate::model::{CheckRun, Comment, Delivery, Outcome, Pull, Status};
 use crate::store::{Store, StoreError};
 use crate::views::{CheckRunView, CommentView, DeliveryView, PullView, StatusView, Verdict};
 use crate::{api, hooks};
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -145,7 +149,7 @@ impl Forge {
         let (stop, stopped) = oneshot::channel::<()>();
         let busy = Busy::default();
         let count = axum::middleware::from_fn_with_state(busy.clone(), busy::count);
-        let router = api::router(engine.clone()).layer(count);
+        let router = api::router(engine.clone()).layer(count).layer(axum::middleware::from_fn(to_its_end));
         let server = tokio::spawn(async move {
             let until = async { drop(stopped.await) };
             if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(until).await {
@@ -376,5 +380,16 @@ impl Forge {
 impl Drop for Forge {
     fn drop(&mut self) {
         self.sender.abort();
+    }
+}
+
+/// Carries a request out to its end, also when whoever asked is gone by then: a merge that has moved its branch is a merge.
+async fn to_its_end(request: Request, next: Next) -> Response {
+    match tokio::spawn(next.run(request)).await {
+        Ok(response) => response,
+        Err(error) => {
+            tracing::error!(%error, "a request could not be carried out");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
     }
 }

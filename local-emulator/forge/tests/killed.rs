@@ -127,3 +127,31 @@ async fn nothing_acknowledged_is_lost_when_the_forge_is_killed() {
         assert!(forge.file(REPOSITORY, "main", &format!("{n}.txt")).await.unwrap().is_some());
     }
 }
+
+/// C4: whoever asked for a merge may be killed while it is made; it is made whole all the same, and the next one is none the worse.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_merge_is_made_whole_when_whoever_asked_for_it_leaves() {
+    let (forge, _folder) = start().await;
+    for n in 1..=PULLS {
+        let branch = format!("topic-{n}");
+        forge.commit(REPOSITORY, &branch, "Write", &[Edit::write(format!("{n}.txt"), "x")], "ann").await.unwrap();
+        assert_eq!(forge.open_pull(REPOSITORY, proposal(&branch), "ann").await.unwrap(), n);
+    }
+    for n in 1..=PULLS {
+        let http = Http::of(&forge, "ann-token");
+        let path = format!("/repos/org/one/pulls/{n}/merge");
+        let asked = http.try_send("PUT", &path, Some(json!({})));
+        // Longer each time, so that somewhere it is in the middle.
+        let _ = tokio::time::timeout(std::time::Duration::from_millis(2 * n), asked).await;
+    }
+    let http = Http::of(&forge, "ann-token");
+    for n in 1..=PULLS {
+        // Either it is merged by now, or nobody had begun.
+        let (status, _, body) = http.send("PUT", &format!("/repos/org/one/pulls/{n}/merge"), json!({})).await;
+        assert!(matches!(status, 200 | 405), "{status} {body}");
+        let state = forge.pull(REPOSITORY, n).unwrap().state;
+        assert!(matches!(state, PullState::Merged { .. }), "{n} is {state:?}: {body}");
+        assert!(forge.file(REPOSITORY, "main", &format!("{n}.txt")).await.unwrap().is_some());
+    }
+    forge.stop().await;
+}

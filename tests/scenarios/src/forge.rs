@@ -48,6 +48,10 @@ struct State {
     merges: Vec<(ChangeKey, Commit)>,
     sabotage: Option<Tree>,
     refusal: Option<String>,
+    /// For how many seconds the next merge is not shown, and its answer lost.
+    merges_unseen: Option<u64>,
+    /// A change that shows as it was before its merge, until then.
+    unseen: Option<(ChangeKey, Timestamp)>,
     reads: u64,
     limited_until: Option<Timestamp>,
     refused_for_now: u64,
@@ -175,6 +179,11 @@ impl PlayedForge {
         self.state().refusal = Some(why.to_owned());
     }
 
+    /// Has the next merge carried out without an answer, and shown only so many seconds later.
+    pub fn merge_unseen(&self, seconds: u64) {
+        self.state().merges_unseen = Some(seconds);
+    }
+
     /// Merges a change without being asked; nobody is told.
     pub fn merge_silently(&self, key: &ChangeKey) {
         if let Some(kept) = self.state().changes.get_mut(key) {
@@ -297,8 +306,13 @@ impl Forge for PlayedForge {
         self.step("forge.read_change", || {
             let mut state = self.state();
             state.reads += 1;
+            let now = self.world.now();
             let kept = state.changes.get(change).ok_or_else(|| Self::not_found(change))?;
-            Ok(ChangeFacts { seen_at: self.world.now(), ..kept.facts.clone() })
+            let mut facts = ChangeFacts { seen_at: now, ..kept.facts.clone() };
+            if state.unseen.as_ref().is_some_and(|(unseen, until)| unseen == change && now < *until) {
+                (facts.status, facts.merge_commit) = (ChangeStatus::Open, None);
+            }
+            Ok(facts)
         })
         .await
     }
@@ -421,6 +435,10 @@ impl Forge for PlayedForge {
             kept.facts.status = ChangeStatus::Merged;
             kept.facts.merge_commit = Some(commit.id.clone());
             state.merges.push((change.key.clone(), commit.clone()));
+            if let Some(seconds) = state.merges_unseen.take() {
+                state.unseen = Some((change.key.clone(), self.world.now().plus_seconds(seconds)));
+                return Err(ForgeError::unknown(attempted(), "no answer"));
+            }
             Ok((commit.id, branch.branch, tip.id))
         });
         let (merged, branch, before) = merged.await?;

@@ -15,6 +15,7 @@ pub(crate) enum Method {
 }
 
 const NOT_MERGEABLE: &str = "Pull Request is not mergeable";
+const BASE_MODIFIED: &str = "Base branch was modified. Review and try the merge again.";
 
 impl Engine {
     /// Merges a pull request whose head is `expected`, and returns the commit its branch is at by that.
@@ -51,7 +52,12 @@ impl Engine {
             pull.landing = Some(Landing { commit: commit.clone(), base_before: tip.clone(), by: by.to_owned() });
             Ok::<_, ApiError>(access.put(full_name, &pull)?)
         })?;
-        held.git.update_ref(&base, &commit, Some(&tip)).await?;
+        if let Err(error) = held.git.update_ref(&base, &commit, Some(&tip)).await {
+            // A move that was made and could not be recorded: it is seen now, and the next try starts from it.
+            tracing::warn!(repository = full_name, number, %error, "a branch was not where it was last seen");
+            self.observe(&held, by).await?;
+            return Err(ApiError::refused(405, BASE_MODIFIED));
+        }
         self.observe(&held, by).await?;
         Ok(commit)
     }

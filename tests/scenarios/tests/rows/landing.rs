@@ -86,3 +86,29 @@ fn a_change_that_is_for_another_branch_now_is_tested_again_there() {
         assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
     }
 }
+
+/// Z6.4: a forge moves the branch before it shows the change as merged; that is no foreign push, and nothing is tested again.
+#[test]
+fn a_merge_that_shows_late_is_waited_for() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.forge.merge_unseen(20);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1]);
+    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"]);
+    assert_eq!(gate_builds(&site, "unit").len(), 1, "{:?}", site.builds());
+}
+
+/// Z6.4: what is not merged a minute after it was asked for was not what moved the branch.
+#[test]
+fn a_branch_that_moves_while_a_merge_may_be_under_way_is_tested_again_in_the_end() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.forge.merge_unseen(600);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1]);
+    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"]);
+    assert_eq!(gate_builds(&site, "unit").len(), 2, "{:?}", site.builds());
+}
