@@ -122,7 +122,9 @@ impl Gate {
             layout: live.tenant.layout,
             web_root: self.web_root.clone(),
         };
-        Some(plan(snapshot, self.ports.clock.now()))
+        let mut plan = plan(snapshot, self.ports.clock.now());
+        plan.due = plan.due.map(|due| loaded.look_at.map_or(due, |at| due.min(at)));
+        Some(plan)
     }
 
     /// Sends what an earlier look may have died over; what is sent is not written again.
@@ -143,7 +145,8 @@ impl Gate {
         let Some(head) = loaded.queue.head_record.clone() else { return Ok(()) };
         let due = carry_out::due(queue, plan.due);
         let late = head.due.as_ref().is_some_and(|due| due.at <= self.ports.clock.now());
-        if late || head.due.is_some() != due.is_some() {
+        let sooner = due.as_ref().zip(head.due.as_ref()).is_some_and(|(due, before)| due.at < before.at);
+        if late || sooner || head.due.is_some() != due.is_some() {
             // A look that found nothing to do moves the next one on; otherwise each sweep would find this queue again.
             let plan = Commit { head, others: Vec::new(), pokes: Vec::new(), due };
             if let Saved::Yes(head) = cell::commit_and_send(&self.ports, plan).await? {

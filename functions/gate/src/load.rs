@@ -4,7 +4,7 @@
 //! the head, read by its key, is the one that is kept, so are the items: an answer costs one read by keys, and no query.
 
 use crate::semaphores::{self, Semaphores};
-use crate::sessions::Watch;
+use crate::sessions::{self, Watch};
 use sluice_gate::plan::RunSeen;
 use sluice_gate::{Ask, Item, Landing, MergeOutcome, Standing};
 use sluice_model::build::{RequestRef, Run};
@@ -41,6 +41,8 @@ pub(crate) struct Loaded {
     pub(crate) semaphores: Semaphores,
     /// What is known of executors.
     pub(crate) watch: Watch,
+    /// When a doubt about one of them is to be settled.
+    pub(crate) look_at: Option<Timestamp>,
 }
 
 /// A cell as it is kept in memory between looks.
@@ -66,7 +68,7 @@ impl Reader<'_> {
         let queue = queue::load(self.ports, self.key).await?;
         if let Some(live) = self.seen(&queue) {
             let (outcomes, runs, landings, semaphores) = Default::default();
-            return Ok(Loaded { live, queue, outcomes, runs, landings, semaphores, watch });
+            return Ok(Loaded { live, queue, outcomes, runs, landings, semaphores, watch, look_at: None });
         }
         let guess = self.layouts.seen(&self.key.tenant).map(|live| live.number());
         let guess = guess.or(queue.head.as_ref().map(|head| head.layout)).unwrap_or_default();
@@ -135,7 +137,8 @@ impl Reader<'_> {
             found.records.extend(get_all(self.ports, &keys).await?);
         }
         let (outcomes, runs, landings, semaphores) = Default::default();
-        let mut loaded = Loaded { live, queue, outcomes, runs, landings, semaphores, watch: Watch::default() };
+        let mut loaded =
+            Loaded { live, queue, outcomes, runs, landings, semaphores, watch: Watch::default(), look_at: None };
         let mut running: Vec<Run> = Vec::new();
         for (key, wanted) in wanted {
             let Some(record) = found.records.get(&key) else { continue };
@@ -160,10 +163,17 @@ impl Reader<'_> {
             loaded.runs.insert(build, RunSeen::NeverBegun);
         }
         let asked = watch.meet(&running, found.at);
-        let missing = asked.iter().map(session::key).filter(|key| !found.records.contains_key(key));
+        let due = asked.iter().flat_map(sessions::keys);
+        let missing = due.filter(|key| !found.records.contains_key(key));
         found.records.extend(get_all(self.ports, &missing.collect::<Vec<_>>()).await?);
-        loaded.runs.extend(watch.judge(running, &asked, &found.records, self.ports.clock.now())?);
-        loaded.watch = watch;
+        let judged = watch.judge(running, &asked, &found.records, self.ports.clock.now())?;
+        for (id, doubt) in &judged.doubts {
+            tracing::warn!(session = %id, "an executor may be dead: its session has run out");
+            let write = session::put_doubt(id, doubt)?;
+            self.ports.records.commit(vec![write], &self.ports.entropy.token()).await?;
+        }
+        loaded.runs.extend(judged.runs);
+        (loaded.watch, loaded.look_at) = (watch, judged.look_at);
         Ok(loaded)
     }
 }

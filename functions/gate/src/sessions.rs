@@ -4,7 +4,7 @@ use sluice_gate::plan::RunSeen;
 use sluice_model::build::{Phase, Run};
 use sluice_model::{BuildId, SessionId, Timestamp};
 use sluice_records::codec::decode;
-use sluice_records::session::{self, LIFE_SECONDS, Session};
+use sluice_records::session::{self, Doubt, LIFE_SECONDS, Session};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Key, Record};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +16,17 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watch {
     alive_at: BTreeMap<SessionId, Timestamp>,
-    /// Sessions that had run out by their executor's clock: at which revision, and when that was first seen here.
-    doubted: BTreeMap<SessionId, (u64, Timestamp)>,
+}
+
+/// What runs were judged to be.
+#[derive(Debug, Default)]
+pub(crate) struct Judged {
+    /// What is known of each build.
+    pub(crate) runs: BTreeMap<BuildId, RunSeen>,
+    /// Sessions that are doubted for the first time, to be written down: the next look may be another process's.
+    pub(crate) doubts: BTreeMap<SessionId, Doubt>,
+    /// When a doubt is to be settled.
+    pub(crate) look_at: Option<Timestamp>,
 }
 
 /// How far two clocks may be apart. A session that ran out longer ago is gone by any of them.
@@ -26,7 +35,7 @@ const SKEW_SECONDS: u64 = 600;
 impl Watch {
     /// Returns the keys of sessions that are to be read again by now.
     pub(crate) fn keys_due(&self, now: Timestamp) -> BTreeSet<Key> {
-        self.due(now).iter().map(session::key).collect()
+        self.due(now).iter().flat_map(keys).collect()
     }
 
     /// Meets the runs of a look, forgets who has none of them, and returns the sessions by which they are to be judged.
@@ -37,7 +46,6 @@ impl Watch {
             let at: &mut Timestamp = alive_at.entry(run.session.clone()).or_insert(read_at);
             *at = (*at).max(run.claimed_at);
         }
-        self.doubted.retain(|session, _| alive_at.contains_key(session));
         self.alive_at = alive_at;
         self.due(now)
     }
@@ -52,45 +60,65 @@ impl Watch {
         asked: &BTreeSet<SessionId>,
         found: &BTreeMap<Key, Record>,
         now: Timestamp,
-    ) -> Result<BTreeMap<BuildId, RunSeen>, LookError> {
-        let mut judged = BTreeMap::new();
+    ) -> Result<Judged, LookError> {
+        let mut judged = Judged::default();
         for run in running {
             let record = found.get(&session::key(&run.session));
             let session: Option<Session> = record.map(decode).transpose()?;
+            let doubt: Option<Doubt> = found.get(&session::doubt_key(&run.session)).map(decode).transpose()?;
             let is_over = match (record, &session) {
-                (Some(record), Some(session)) => self.is_over(session, record.revision, now),
+                (Some(record), Some(session)) => match verdict(session, record.revision, doubt, now) {
+                    Verdict::Lives => false,
+                    Verdict::Dead => true,
+                    Verdict::Doubted { doubt, is_new } => {
+                        let until = doubt.seen_at.plus_seconds(LIFE_SECONDS);
+                        judged.look_at = Some(judged.look_at.map_or(until, |at| at.min(until)));
+                        if is_new {
+                            judged.doubts.insert(session.id.clone(), doubt);
+                        }
+                        false
+                    }
+                },
                 _ => false,
             };
             let seen = seen(&run, asked.contains(&run.session).then_some(session.as_ref()), is_over);
             if session.is_some_and(|session| session.alive_until > now) && matches!(seen, RunSeen::Running { .. }) {
                 self.alive_at.insert(run.session, now);
             }
-            judged.insert(run.build, seen);
+            judged.runs.insert(run.build, seen);
         }
         Ok(judged)
-    }
-
-    /// Returns whether a session has run out, and notes when that is doubted for the first time.
-    fn is_over(&mut self, session: &Session, revision: u64, now: Timestamp) -> bool {
-        if session.alive_until > now {
-            self.doubted.remove(&session.id);
-            return false;
-        }
-        if now.since(session.alive_until) > SKEW_SECONDS * 1_000 {
-            return true;
-        }
-        match self.doubted.get(&session.id) {
-            Some((seen, at)) if *seen == revision => now.since(*at) >= LIFE_SECONDS * 1_000,
-            _ => {
-                self.doubted.insert(session.id.clone(), (revision, now));
-                false
-            }
-        }
     }
 
     fn due(&self, now: Timestamp) -> BTreeSet<SessionId> {
         let is_due = |at: Timestamp| now.since(at) >= LIFE_SECONDS * 1_000;
         self.alive_at.iter().filter(|(_, at)| is_due(**at)).map(|(session, _)| session.clone()).collect()
+    }
+}
+
+/// Returns the keys of all that is read about a session.
+pub(crate) fn keys(id: &SessionId) -> [Key; 2] {
+    [session::key(id), session::doubt_key(id)]
+}
+
+enum Verdict {
+    Lives,
+    Doubted { doubt: Doubt, is_new: bool },
+    Dead,
+}
+
+/// Returns what a session and an earlier doubt about it say.
+fn verdict(session: &Session, revision: u64, doubt: Option<Doubt>, now: Timestamp) -> Verdict {
+    if session.alive_until > now {
+        return Verdict::Lives;
+    }
+    if now.since(session.alive_until) > SKEW_SECONDS * 1_000 {
+        return Verdict::Dead;
+    }
+    match doubt.filter(|doubt| doubt.revision == revision) {
+        Some(doubt) if now.since(doubt.seen_at) >= LIFE_SECONDS * 1_000 => Verdict::Dead,
+        Some(doubt) => Verdict::Doubted { doubt, is_new: false },
+        None => Verdict::Doubted { doubt: Doubt { revision, seen_at: now }, is_new: true },
     }
 }
 
@@ -114,6 +142,7 @@ fn seen(run: &Run, session: Option<Option<&Session>>, is_over: bool) -> RunSeen 
 mod tests {
     use super::*;
     use sluice_records::codec::encode_first;
+    use sluice_runtime::record::Write;
 
     fn run() -> Run {
         Run {
@@ -126,43 +155,61 @@ mod tests {
         }
     }
 
-    /// Judges the run by a session that its executor renewed `revision` times, until `alive_until` by its clock.
-    fn judge(watch: &mut Watch, revision: u64, alive_until: u64, now: u64) -> RunSeen {
-        let now = Timestamp(now);
-        let id = SessionId("life".to_owned());
-        let session = Session {
-            id: id.clone(),
-            hostname: "executor".to_owned(),
-            log_address: None,
-            started_at: Timestamp(0),
-            alive_until: Timestamp(alive_until),
-            builds: Vec::new(),
-        };
-        let mut record = encode_first(session::key(&id), &session).unwrap();
-        record.revision = revision;
-        let asked = watch.meet(&[run()], now);
-        let found = BTreeMap::from([(session::key(&id), record)]);
-        watch.judge(vec![run()], &asked, &found, now).unwrap().remove(&run().build).unwrap()
+    /// What stands in the store about the executor, between looks.
+    #[derive(Default)]
+    struct Kept(BTreeMap<Key, Record>);
+
+    impl Kept {
+        /// Judges the run, by a gate that remembers nothing, after the executor renewed its session `revision` times, until
+        /// `alive_until` by its clock.
+        fn judge(&mut self, revision: u64, alive_until: u64, now: u64) -> (RunSeen, Option<Timestamp>) {
+            let now = Timestamp(now);
+            let id = SessionId("life".to_owned());
+            let session = Session {
+                id: id.clone(),
+                hostname: "executor".to_owned(),
+                log_address: None,
+                started_at: Timestamp(0),
+                alive_until: Timestamp(alive_until),
+                builds: Vec::new(),
+            };
+            let mut record = encode_first(session::key(&id), &session).unwrap();
+            record.revision = revision;
+            self.0.insert(session::key(&id), record);
+            let mut watch = Watch::default();
+            let asked = watch.meet(&[run()], now);
+            let mut judged = watch.judge(vec![run()], &asked, &self.0, now).unwrap();
+            for (id, doubt) in &judged.doubts {
+                let Write::Put { record, .. } = session::put_doubt(id, doubt).unwrap() else { unreachable!() };
+                self.0.insert(record.key.clone(), record);
+            }
+            (judged.runs.remove(&run().build).unwrap(), judged.look_at)
+        }
     }
 
     /// Z7.3: ten minutes between two clocks may delay, and never corrupt.
     #[test]
     fn an_executor_whose_clock_is_behind_loses_no_build_while_it_renews_its_session() {
-        let mut watch = Watch::default();
+        let mut kept = Kept::default();
         for (revision, now) in [(30, 100_000), (60, 130_000), (90, 160_000)] {
-            let seen = judge(&mut watch, revision, now - 60_000, now);
+            let (seen, _) = kept.judge(revision, now - 60_000, now);
             assert!(matches!(seen, RunSeen::Running { .. }), "{seen:?}");
         }
     }
 
-    /// Z7.3
+    /// Z7.3: no two of these looks share a memory.
     #[test]
     fn a_session_that_stands_still_for_its_life_is_lost() {
-        let mut watch = Watch::default();
-        assert!(matches!(judge(&mut watch, 30, 100_000, 101_000), RunSeen::Running { .. }));
-        assert!(matches!(judge(&mut watch, 30, 100_000, 110_000), RunSeen::Running { .. }));
-        assert!(matches!(judge(&mut watch, 30, 100_000, 117_000), RunSeen::Lost { .. }));
-        // Who remembers nothing still comes to an end.
-        assert!(matches!(judge(&mut Watch::default(), 30, 100_000, 701_000), RunSeen::Lost { .. }));
+        let mut kept = Kept::default();
+        let (seen, look_at) = kept.judge(30, 100_000, 101_000);
+        assert!(matches!(seen, RunSeen::Running { .. }));
+        assert_eq!(look_at, Some(Timestamp(116_000)), "it is settled as soon as it can be");
+        let (seen, look_at) = kept.judge(30, 100_000, 110_000);
+        assert!(matches!(seen, RunSeen::Running { .. }));
+        assert_eq!(look_at, Some(Timestamp(116_000)));
+        let (seen, _) = kept.judge(30, 100_000, 116_000);
+        assert!(matches!(seen, RunSeen::Lost { .. }));
+        // Beyond what two clocks may be apart, no second look is needed.
+        assert!(matches!(Kept::default().judge(30, 100_000, 701_000).0, RunSeen::Lost { .. }));
     }
 }

@@ -1,8 +1,10 @@
 //! One life of an executor: renewed while it lives, its builds listed.
 
+use crate::codec::{encode_first, expiry};
 use serde::{Deserialize, Serialize};
 use sluice_model::{BuildId, SessionId, Timestamp};
-use sluice_runtime::record::Key;
+use sluice_runtime::PortError;
+use sluice_runtime::record::{Expect, Key, Write};
 
 /// Seconds that a session lives without being renewed.
 pub const LIFE_SECONDS: u64 = 15;
@@ -22,6 +24,31 @@ pub struct Session {
     pub alive_until: Timestamp,
     /// What it runs.
     pub builds: Vec<BuildId>,
+}
+
+/// That a session was seen to have run out by its executor's clock, which may be behind the one of whoever saw it. Unless it
+/// is renewed within its life from then on, by the clock of those who see it, its executor is dead.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doubt {
+    /// Which revision of the session was seen.
+    pub revision: u64,
+    /// When it was seen first.
+    pub seen_at: Timestamp,
+}
+
+/// Returns the record of a doubt about a session, which replaces an older one; it is forgotten with the session.
+///
+/// # Errors
+/// When it cannot be written as JSON.
+pub fn put_doubt(session: &SessionId, doubt: &Doubt) -> Result<Write, PortError> {
+    let mut record = encode_first(doubt_key(session), doubt)?;
+    record.expires_at = Some(expiry(doubt.seen_at));
+    Ok(Write::Put { record, expect: Expect::Anything })
+}
+
+/// Returns the key of the doubt about a session.
+pub fn doubt_key(session: &SessionId) -> Key {
+    Key::new(format!("session#{session}"), "doubt")
 }
 
 /// Returns the key of a session.
