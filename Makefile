@@ -54,10 +54,11 @@ sim: ## Runs random tests with new seeds, and the story in memory stopped at eve
 		$(CARGO) test --locked --package sluice-gate --package sluice-pool $(ARGS)
 	@SLUICE_STORY_EVERY=1 $(CARGO) test --locked --package sluice-scenarios $(ARGS)
 
-fuzz: ## Damages configuration at random for some minutes, with a new seed: no panic, no memory without end.
+fuzz: ## Damages configuration for some minutes, at random and guided by what it reaches: no panic, no memory without end.
 	@echo "==> damaging configuration"
 	@PROPTEST_RNG_SEED=$$(od -An -N6 -tu8 /dev/urandom | tr -d " ") PROPTEST_CASES=30000 \
 		$(CARGO) test --locked --package sluice-config --test fuzz --test layout $(ARGS)
+	@tests/fuzz/run 120
 
 lint: setup ## Checks formatting, lints and the template.
 	@echo "==> formatting"

@@ -1,14 +1,16 @@
 //! What nobody would write: kept files, damaged at random. Nothing panics, and nothing takes memory without end.
 //!
-//! 400 cases run with the other tests; `make fuzz` runs many more with a new seed. What fails is shrunk and printed: keep it as a
-//! file in `corpus`.
+//! 400 cases run with the other tests; `make fuzz` runs many more with a new seed, and `tests/fuzz` looks for texts that reach what
+//! these do not. What fails is shrunk and printed: keep it as a file in `corpus`, where both begin.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod survive;
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use sluice_config::fragment::{Source, SourceFile, Trust, parse};
-use sluice_config::layout::{BranchConfig, Layout, LayoutSources, Scope};
-use sluice_config::{Connections, Driver, FreezeInput, parse_main, yaml};
+use sluice_config::fragment::{Trust, parse};
+use sluice_config::layout::{Layout, LayoutSources};
+use sluice_config::{Connections, Driver, parse_main, yaml};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
@@ -119,13 +121,6 @@ fn damaged() -> impl Strategy<Value = String> {
     })
 }
 
-fn file(connections: &Connections, project: &str, trust: Trust, text: &str) -> SourceFile {
-    let project = connections.project("github", project).unwrap();
-    let source =
-        Source { connection: "github".into(), project, branch: "master".into(), path: ".zuul.yaml".into(), trust };
-    SourceFile { source, text: text.to_owned() }
-}
-
 fn peak_kilobytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -143,27 +138,7 @@ proptest! {
     /// A broken repository does not stop the tenant (C16): it loads, is stored, opens and freezes.
     #[test]
     fn the_loader_survives_any_files(main in damaged(), trusted in damaged(), untrusted in damaged(), proposed in damaged()) {
-        let connections = Connections::new().with("github", Driver::GitHub, "github.com").with("smtp", Driver::Smtp, "");
-        let _ = parse_main("main.yaml", &main, &connections);
-        let plain = "- tenant: {name: one, source: {github: {config-projects: [org/config], untrusted-projects: [org/a, org/b]}}}";
-        let tenant = parse_main("main.yaml", plain, &connections).0.tenants.remove(0);
-        let fragments = [("org/config", Trust::Config, &trusted), ("org/a", Trust::Untrusted, &untrusted)]
-            .map(|(project, trust, text)| Arc::new(parse(&file(&connections, project, trust, text))));
-        let layout = Layout::build(LayoutSources {
-            tenant, connections: connections.clone(), branches: BTreeMap::new(), fragments: fragments.into(),
-        });
-        let opened = Layout::from_bytes(&layout.to_bytes()).unwrap();
-        prop_assert_eq!(opened.errors(), layout.errors());
-        let fragment = Arc::new(parse(&file(&connections, "org/a", Trust::Untrusted, &proposed)));
-        let project = fragment.source.project.clone();
-        let edit = BranchConfig { project: project.clone(), branch: "master".into(), fragments: vec![fragment] };
-        let overlay = opened.overlay(&[edit], Scope::ToValidate);
-        for error in overlay.errors_since(&opened) {
-            prop_assert!(!error.render(Some(&proposed)).is_empty());
-        }
-        for pipeline in ["check", "gate"] {
-            let _ = overlay.freeze_with_trace(&FreezeInput::change(pipeline, &project, "master"));
-        }
+        survive::load(&main, &trusted, &untrusted, &proposed);
         prop_assert!(peak_kilobytes() < MEMORY_MAX_KILOBYTES, "it took {} KB", peak_kilobytes());
     }
 
@@ -175,7 +150,7 @@ proptest! {
             let plain = "- tenant: {name: one, source: {github: {config-projects: [org/config]}}}";
             let tenant = parse_main("main.yaml", plain, &connections).0.tenants.remove(0);
             let text = "- job: {name: base, parent: null, vars: {a: [1, 2]}}\n- job: {name: a}\n";
-            let fragments = vec![Arc::new(parse(&file(&connections, "org/config", Trust::Config, text)))];
+            let fragments = vec![Arc::new(parse(&survive::file(&connections, "org/config", Trust::Config, text)))];
             Layout::build(LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments }).to_bytes()
         });
         let mut bytes = BYTES.clone();

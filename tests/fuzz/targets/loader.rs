@@ -1,0 +1,19 @@
+//! Any bytes as the files of a tenant: main configuration, trusted, untrusted and proposed, each ended by a form feed. One that is
+//! left out is the first: a file of the corpus is all four.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "caught.rs"]
+mod caught;
+
+#[path = "../../../shared/config/tests/fuzz/survive.rs"]
+mod survive;
+
+fuzz_target!(init: caught::leave_to_the_composer(), |bytes: &[u8]| {
+    let text = String::from_utf8_lossy(bytes);
+    let mut parts = text.split('\u{c}');
+    let first = parts.next().unwrap_or_default();
+    let mut next = || parts.next().unwrap_or(first);
+    survive::load(first, next(), next(), next());
+});
