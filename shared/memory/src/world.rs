@@ -13,6 +13,9 @@ use sluice_runtime::{Clock, Entropy, PortError, Ports, Seal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// Receives after which a message is a dead letter, as in the template.
+const RECEIVES_MAX: u32 = 5;
+
 /// All state behind the ports in memory. Clones share it.
 #[derive(Clone)]
 pub struct World {
@@ -105,6 +108,11 @@ impl World {
     /// Sets what becomes of the step with this number (the first is 0).
     pub fn set_fate(&self, step: u64, fate: Fate) {
         self.lock().fates.insert(step, fate);
+    }
+
+    /// Returns how many fates have not struck: their steps were not taken.
+    pub fn fates_left(&self) -> usize {
+        self.lock().fates.len()
     }
 
     /// Returns how many steps were taken so far.
@@ -255,7 +263,7 @@ fn new_queue(queue: Queue) -> Option<sqs::Queue> {
     } else {
         (format!("{queue:?}"), sqs::Settings::standard())
     };
-    sqs::Queue::new(name.clone(), settings.with_redrive(format!("dead-{name}"), 8)).ok()
+    sqs::Queue::new(name.clone(), settings.with_redrive(format!("dead-{name}"), RECEIVES_MAX)).ok()
 }
 
 impl Clock for World {

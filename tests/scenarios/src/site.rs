@@ -536,6 +536,9 @@ impl Site {
                 _ => {}
             }
         }
+        left_over.extend(
+            self.world.take_dead().into_iter().map(|(queue, body)| format!("a dead letter in {queue:?}: {body}")),
+        );
         left_over.extend(self.world.unsent().iter().map(|key| format!("{key} has an outbox that was not sent")));
         buildsets.sort();
         let kept = changes.iter().filter_map(|key| Some(((*key).clone(), self.forge.change(key)?)));
