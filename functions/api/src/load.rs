@@ -12,6 +12,7 @@ use sluice_records::codec::{decode, get};
 use sluice_records::layout::Live;
 use sluice_records::queue::Loaded;
 use sluice_records::report::{Buildset, buildset_key};
+use sluice_records::tenant::Tenant;
 use sluice_records::{build, change, queue, tenant};
 use sluice_runtime::record::{Key, Query, Record};
 use sluice_runtime::{PortError, Ports};
@@ -56,16 +57,19 @@ pub(crate) async fn tenants(ports: &Ports) -> Result<Vec<TenantName>, Refusal> {
 /// Refuses a tenant that does not exist.
 pub(crate) async fn known(ports: &Ports, name: &TenantName) -> Result<(), Refusal> {
     let keys = [tenant::key(name), Key::new(TENANTS, escape(name.as_str()))];
-    if ports.records.get(&keys).await?.iter().any(Option::is_some) {
-        Ok(())
-    } else {
-        Err(Refusal::missing(format!("There is no tenant {name}.")))
-    }
+    let found = ports.records.get(&keys).await?;
+    let [head, listed] = found.as_slice() else { return Err(missing(name)) };
+    let is_removed = head.as_ref().map(decode::<Tenant>).transpose()?.is_some_and(|tenant| tenant.is_removed);
+    if is_removed || (head.is_none() && listed.is_none()) { Err(missing(name)) } else { Ok(()) }
+}
+
+fn missing(name: &TenantName) -> Refusal {
+    Refusal::missing(format!("There is no tenant {name}."))
 }
 
 /// Returns a tenant with its live layout.
 pub(crate) async fn live(api: &Api, name: &TenantName) -> Result<Live, Refusal> {
-    if let Some(live) = api.layouts.live(&api.ports, name).await? {
+    if let Some(live) = api.layouts.live(&api.ports, name).await?.filter(|live| !live.tenant.is_removed) {
         return Ok(live);
     }
     known(&api.ports, name).await?;

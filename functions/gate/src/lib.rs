@@ -12,8 +12,9 @@ use crate::load::{Kept, Loaded, Reader};
 use async_trait::async_trait;
 use sluice_config::layout::{Layout, ProviderConfig};
 use sluice_config::pipeline::Manager;
-use sluice_gate::Head;
 use sluice_gate::plan::{Plan, Snapshot, plan};
+use sluice_gate::{Head, Item};
+use sluice_model::change::ChangeRef;
 use sluice_model::git::BranchKey;
 use sluice_model::poke::Poke;
 use sluice_model::{LabelName, ProviderName, QueueKey};
@@ -38,6 +39,9 @@ pub enum Part {
     /// Answers that it waits for: merge outcomes, runs, landings.
     Answers,
 }
+
+/// The target of lines that people want to see as they happen: which change entered, is to land, left.
+pub const NEWS: &str = "sluice::news";
 
 /// Looks at queues.
 pub struct Gate {
@@ -64,7 +68,7 @@ impl Gate {
         self.hear(&mut loaded, heard).await?;
         for _ in 0..MOVES_MAX {
             if loaded.queue.is_frozen {
-                tracing::error!(%queue, "the queue is frozen; an operator has to look at it");
+                tracing::error!(%queue, "the queue is frozen; look at it, then let it go on with `sluice queue thaw`");
                 return Ok(());
             }
             let Some(plan) = self.plan(queue, &loaded) else { return Ok(()) };
@@ -77,6 +81,7 @@ impl Gate {
                 return Ok(());
             }
             let moves_others = plan.wants_layout || plan.poke_tenant || !plan.semaphores.is_empty();
+            let news = news(queue, &loaded, &plan);
             let carried = carry_out::carry_out(queue, &loaded, plan, self.ports.clock.now())?;
             match cell::commit_and_send(&self.ports, carried.commit).await? {
                 Saved::Stale => {
@@ -85,6 +90,9 @@ impl Gate {
                     self.hear(&mut loaded, Heard::Again).await?;
                 }
                 Saved::Yes(head) => {
+                    for line in &news {
+                        tracing::info!(target: NEWS, tenant = %queue.tenant, "{line}");
+                    }
                     // The next move goes on from what is written; what was read besides is as true as it was.
                     loaded.queue = queue::Loaded { head_record: Some(head), ..carried.after };
                     if !carried.more {
@@ -175,6 +183,25 @@ impl Gate {
             kept.pop_front();
         }
     }
+}
+
+/// Returns what of a plan people want to hear of at once.
+fn news(queue: &QueueKey, loaded: &Loaded, plan: &Plan) -> Vec<String> {
+    let name = |change: &ChangeRef| format!("{}#{}", change.key.project.name(), change.key.number);
+    let is_new = |item: &&Item| !loaded.queue.items.contains_key(&item.id);
+    let entered = plan.items.values().filter(is_new);
+    let entered = entered.map(|item| format!("{} entered {}", name(&item.candidate.change), queue.pipeline));
+    let landing = plan.landings.iter().map(|landing| format!("{} passed and is to land", name(&landing.change)));
+    let left = plan.removed.iter().map(|removed| {
+        let change = name(&removed.item.candidate.change);
+        format!(
+            "{change} left {}: {}: {}",
+            queue.pipeline,
+            removed.result,
+            removed.why.lines().next().unwrap_or_default()
+        )
+    });
+    entered.chain(landing).chain(left).collect()
 }
 
 /// Returns the head as it was read, or a new one when something arrived at a queue that was never used.

@@ -6,6 +6,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod read;
+mod remove;
 mod settle;
 
 use crate::read::retry_at;
@@ -18,7 +19,7 @@ use sluice_model::poke::Poke;
 use sluice_model::{ProjectName, QueueKey, TenantName};
 use sluice_records::codec::{decode, encode, get, with_body};
 use sluice_records::connection;
-use sluice_records::tenant::{self, LOOK_SECONDS, QUEUES, Tenant};
+use sluice_records::tenant::{self, LOOK_SECONDS, PROBLEMS_MAX, Problem, ProjectSource, QUEUES, Tenant};
 use sluice_repos::Repos;
 use sluice_runtime::batch::{Look, LookError};
 use sluice_runtime::object::PutMode;
@@ -28,6 +29,8 @@ use std::sync::Arc;
 
 /// Marks of projects to read again that one look takes in.
 const MARKS_MAX: usize = 45;
+/// Characters of the reason why a project cannot be read.
+const WHY_MAX: usize = 300;
 
 /// Looks at tenants.
 pub struct Tenants {
@@ -52,8 +55,7 @@ impl Tenants {
         }
         let (main, connections) = self.main().await?;
         let Some(config) = main.tenants.iter().find(|tenant| tenant.name == *name) else {
-            tracing::warn!(tenant = %name, "the main configuration does not name this tenant; nothing is read for it");
-            return Ok(());
+            return self.remove(name).await;
         };
         let head = head.unwrap_or_else(|| Tenant::new(name.clone()));
         let Some(waited_for) = self.settled(&head).await? else {
@@ -73,8 +75,17 @@ impl Tenants {
         let object = format!("layouts/{}", layout.id());
         let is_new = head.layout_object.as_ref() != Some(&object)
             || head.layout.live < head.layout.wanted
-            || head.layout.live == 0;
-        let mut next = Tenant { landings: Vec::new(), retry_at: retry_at(&sources.kept), ..head.clone() };
+            || head.layout.live == 0
+            || head.is_removed;
+        let problems = problems(&sources.kept);
+        let mut next = Tenant {
+            errors: u32::try_from(layout.errors().len() + problems.len()).unwrap_or(u32::MAX),
+            problems: problems.into_iter().take(PROBLEMS_MAX).collect(),
+            is_removed: false,
+            landings: Vec::new(),
+            retry_at: retry_at(&sources.kept),
+            ..head.clone()
+        };
         if !is_new && writes.is_empty() && next == head {
             return self.look_later(record, &head).await;
         }
@@ -84,7 +95,7 @@ impl Tenants {
                 .put(&object, Bytes::from(layout.to_bytes()), PutMode::Always, "application/json")
                 .await?;
             writes.push(tenant::put_listed(name)?);
-            if head.layout.live == 0 {
+            if head.layout.live == 0 || head.is_removed {
                 writes.push(tenant::put_listing(name, self.ports.clock.now())?);
             }
             next.layout.wanted =
@@ -92,7 +103,6 @@ impl Tenants {
             next.layout.live = next.layout.wanted;
             next.layout_object = Some(object);
             next.live_since = self.ports.clock.now();
-            next.errors = u32::try_from(layout.errors().len()).unwrap_or(u32::MAX);
             let projects = config.projects.iter().map(|project| project.name.clone()).collect();
             tenant::set_projects(&self.ports, &mut next, projects).await?;
             next.telling = true;
@@ -217,6 +227,15 @@ fn record_of(record: Option<Record>, head: &Tenant) -> Result<Record, PortError>
         Some(record) => with_body(record, head),
         None => encode(tenant::key(&head.name), head),
     }
+}
+
+/// Returns the projects that could not be read, with the reasons.
+fn problems(sources: &[ProjectSource]) -> Vec<Problem> {
+    let of = |source: &ProjectSource| {
+        let why = source.problem.as_ref()?.chars().take(WHY_MAX).collect();
+        Some(Problem { project: source.project.clone(), why })
+    };
+    sources.iter().filter_map(of).collect()
 }
 
 #[async_trait]

@@ -44,6 +44,11 @@ pub enum ArrivalKind {
         /// Which one.
         key: ChangeKey,
     },
+    /// An operator has looked at a frozen queue and lets it go on.
+    Thaw {
+        /// What was found, for people.
+        reason: String,
+    },
 }
 
 impl Candidate {

@@ -13,6 +13,7 @@ mod observe;
 mod semaphores;
 #[cfg(test)]
 mod tests;
+mod thaw;
 
 use crate::arrival::Arrival;
 use crate::item::{Ask, Item};
@@ -211,7 +212,9 @@ pub fn plan(snapshot: Snapshot<'_>, now: Timestamp) -> Plan {
     work.freeze_again();
     work.carry_out_resets();
     work.observe();
+    work.thaw();
     work.admit();
+    work.leave_without_pipeline();
     // Each removal may move what is behind it; there are no more rounds than items.
     for _ in 0..=work.head.slots.len() {
         work.align();

@@ -25,8 +25,15 @@ pub struct Tenant {
     pub read_from: String,
     /// When it became live.
     pub live_since: Timestamp,
-    /// How many mistakes the configuration has.
+    /// How many mistakes the configuration has, projects that cannot be read among them.
     pub errors: u32,
+    /// Projects that cannot be read; the first [`PROBLEMS_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<Problem>,
+    /// Whether the main configuration left it out: its layout is empty, and it is listed no more. The record stays, so that
+    /// its numbers go on when it comes back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_removed: bool,
     /// Whether its queues have still to be told of the live layout.
     #[serde(default)]
     pub telling: bool,
@@ -67,6 +74,8 @@ impl Tenant {
             read_from: String::new(),
             live_since: Timestamp(0),
             errors: 0,
+            problems: Vec::new(),
+            is_removed: false,
             telling: false,
             projects: Vec::new(),
             projects_object: None,
@@ -110,6 +119,18 @@ pub async fn projects(ports: &Ports, head: &Tenant) -> Result<Vec<ProjectName>, 
 
 /// Seconds after which a tenant that waits for something is looked at without being poked.
 pub const LOOK_SECONDS: u64 = 60;
+
+/// The most unreadable projects that a tenant's head names.
+pub const PROBLEMS_MAX: usize = 20;
+
+/// A project that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// Which.
+    pub project: sluice_model::ProjectName,
+    /// Why, for people; at most 300 characters.
+    pub why: String,
+}
 
 /// Returns the partition of a tenant.
 pub fn partition(tenant: &TenantName) -> String {
@@ -159,18 +180,23 @@ pub fn put_listed(tenant: &TenantName) -> Result<Write, PortError> {
     })
 }
 
-/// Returns the key of the mark that is written anew whenever a tenant is first listed: a list that was read after the mark
+/// Returns the key of the mark that is written anew whenever a tenant comes onto the list or leaves it: a list that was read after the mark
 /// holds every tenant until the mark is another one.
 pub fn listing_key() -> Key {
     Key::new("tenants-listing", "head")
 }
 
-/// Returns the write of the mark, for the commit that first lists a tenant.
+/// Returns the write of the mark, for the commit that changes the list.
 ///
 /// # Errors
 /// When it is too large.
 pub fn put_listing(tenant: &TenantName, at: Timestamp) -> Result<Write, PortError> {
     Ok(Write::Put { record: encode_first(listing_key(), &(tenant, at))?, expect: Expect::Anything })
+}
+
+/// Returns the write that takes a tenant off the list; the mark goes with it.
+pub fn remove_listed(tenant: &TenantName) -> Write {
+    Write::Delete { key: Key::new(TENANTS, escape(tenant.as_str())), expect: Expect::Anything }
 }
 
 /// Lists every tenant.

@@ -269,7 +269,7 @@ impl Site {
         self.world.advance_millis(1);
     }
 
-    /// Handles what one queue holds now and nothing else.
+    /// Handles what can be handled now of one queue, and nothing else.
     pub fn handle(&mut self, queue: Queue) {
         for _ in 0..ROUNDS_MAX {
             if !self.has_visible(queue) {

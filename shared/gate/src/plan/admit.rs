@@ -9,6 +9,9 @@ use sluice_config::pipeline::Manager;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use std::collections::BTreeSet;
 
+/// Records that a change's leaving writes, besides those of its builds.
+const LEAVING_RECORDS: usize = 5;
+
 impl Work<'_> {
     pub(super) fn admit(&mut self) {
         if self.is_settling() {
@@ -20,6 +23,7 @@ impl Work<'_> {
                 return;
             }
             let taken = match &arrival.kind {
+                ArrivalKind::Thaw { .. } => continue, // Taken before all others.
                 ArrivalKind::Enqueue { candidates } => {
                     (candidates.iter()).all(|candidate| self.enqueue(&arrival, candidate))
                 }
@@ -68,6 +72,7 @@ impl Work<'_> {
             }
             ArrivalKind::Seen { change, .. } => is_landing(&change.key, Some(change)),
             ArrivalKind::Dequeue { key } => is_landing(key, None),
+            ArrivalKind::Thaw { .. } => false,
         }
     }
 
@@ -181,6 +186,23 @@ impl Work<'_> {
         self.leave(&change.key, "its dependencies changed", Occasion::Dequeue) && self.enqueue(arrival, &again)
     }
 
+    /// Takes everything out of a queue whose pipeline the live configuration no longer has; what is landing ends its landing (R03).
+    pub(super) fn leave_without_pipeline(&mut self) {
+        if self.snapshot.pipeline.is_some() || self.is_settling() {
+            return;
+        }
+        let keys: Vec<ChangeKey> = (self.head.slots.iter())
+            .filter(|slot| slot.standing != Standing::Landing)
+            .map(|slot| slot.change.key.clone())
+            .collect();
+        for key in keys {
+            let why = "the tenant's configuration no longer has this pipeline";
+            if !self.has_room(LEAVING_RECORDS) || !self.leave(&key, why, Occasion::Dequeue) {
+                return; // What is left leaves with the next plan.
+            }
+        }
+    }
+
     /// Takes a change out; its builds are stopped. Returns false when some could not be stopped yet, so that it is still here.
     fn leave(&mut self, key: &ChangeKey, why: &str, occasion: Occasion) -> bool {
         let Some(position) = self.head.slots.iter().position(|slot| slot.change.key == *key) else {
@@ -214,5 +236,6 @@ fn room(arrival: &Arrival) -> usize {
         // Few of them replace an older revision; a transaction has ten records more than are planned with.
         ArrivalKind::Enqueue { candidates } => (10 + 2 * candidates.len()).min(80),
         ArrivalKind::Seen { .. } | ArrivalKind::Dequeue { .. } => 10,
+        ArrivalKind::Thaw { .. } => 0,
     }
 }

@@ -137,6 +137,7 @@ impl Work<'_> {
         if !labels.is_empty() && provider.is_none() {
             let names: Vec<&str> = labels.iter().map(LabelName::as_str).collect();
             let why = format!("no provider of the tenant offers {}", names.join(", "));
+            item.note(format!("{}: NODE_FAILURE: {why}", summary.name));
             item.jobs[at].attempt = attempt;
             item.jobs[at].build = Some(build.clone());
             item.builds.push(build);

@@ -164,7 +164,7 @@ impl Work<'_> {
     }
 
     /// Remembers what landed; what an item of the queue needs is not forgotten while that item is here.
-    fn remember_landed(&mut self, key: &ChangeKey) {
+    pub(super) fn remember_landed(&mut self, key: &ChangeKey) {
         self.head.landed.push(key.clone());
         let needed = |key: &ChangeKey| {
             (self.items.values()).any(|item| item.candidate.needs.iter().any(|need| need.change.key == *key))

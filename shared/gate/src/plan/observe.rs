@@ -8,6 +8,9 @@ use crate::queue::Standing;
 use sluice_model::build::{BuildResult, Ended};
 use sluice_model::{ItemId, Timestamp};
 
+/// Characters of the reason why a job ended that an item remembers.
+const WHY_MAX: usize = 300;
+
 impl Work<'_> {
     /// Brings items up to the generation that the head gave them: their builds stop, their questions are open again.
     pub(super) fn carry_out_resets(&mut self) {
@@ -78,7 +81,7 @@ impl Work<'_> {
     fn take_merged(&mut self, id: &ItemId, merged: Merged) {
         let layout = self.head.layout;
         let now = self.now;
-        let note = format!("merged: tree {} is tested", merged.tested.tree.short());
+        let note = format!("merged: tree {} is to be tested", merged.tested.tree.short());
         let Some(item) = self.item(id) else { return };
         let is_other_tree = (item.tested_tree.as_ref()).is_some_and(|tree| *tree != merged.tested.tree);
         if is_other_tree && item.jobs.iter().any(|job| job.build.is_some()) {
@@ -197,7 +200,14 @@ fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp) -> bool 
         }
     }
     let word = item.jobs[at].result().map_or("is attempted again", BuildResult::as_str);
-    item.note(format!("{name}: {word}"));
+    let why = match &item.jobs[at].status {
+        // A job that failed tells why in its log; the others were never let run to their end.
+        JobStatus::Ended { result, detail: Some(why), .. } if !result.passed() && *result != BuildResult::Failure => {
+            format!(": {}", why.chars().take(WHY_MAX).collect::<String>())
+        }
+        _ => String::new(),
+    };
+    item.note(format!("{name}: {word}{why}"));
     true
 }
 

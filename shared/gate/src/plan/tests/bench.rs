@@ -29,6 +29,8 @@ pub struct Bench {
     pub runs: BTreeMap<BuildId, RunSeen>,
     pub landings: BTreeMap<ItemId, Landing>,
     pub pipeline: Pipeline,
+    /// Whether the live layout no longer has it.
+    pub is_pipeline_gone: bool,
     pub layout: LayoutNumbers,
     pub now: Timestamp,
     /// Where the branches are.
@@ -108,6 +110,7 @@ impl Bench {
             runs: BTreeMap::new(),
             landings: BTreeMap::new(),
             pipeline,
+            is_pipeline_gone: false,
             layout: LayoutNumbers { wanted: 1, live: 1 },
             now: Timestamp(1_000_000),
             tips: Trees::new(),
@@ -223,7 +226,7 @@ impl Bench {
                 let key = SemaphoreKey { tenant: Some("t".into()), name: name.to_owned() };
                 (key, self.semaphore_max)
             },
-            pipeline: Some(&self.pipeline),
+            pipeline: (!self.is_pipeline_gone).then_some(&self.pipeline),
             merge_mode: &|_| MergeMode::Merge,
             provider: &provider,
             layout: self.layout,
