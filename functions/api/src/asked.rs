@@ -22,6 +22,8 @@ pub(crate) struct Asked {
     pub(crate) parameters: Vec<(String, String)>,
     /// The first and last byte wanted, the last one `None` for the end.
     pub(crate) range: Option<(u64, Option<u64>)>,
+    /// Whether whoever asks would rather have a page than JSON.
+    pub(crate) by_browser: bool,
 }
 
 /// Which records of a list are wanted.
@@ -54,7 +56,9 @@ impl Asked {
             return Err(Refusal::bad(format!("a query has at most {PARAMETERS_MAX} parameters")));
         }
         let range = request.headers().get(header::RANGE).and_then(|value| value.to_str().ok()).and_then(range);
-        Ok(Self { parts, parameters, range })
+        let accepted = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+        let by_browser = accepted.is_some_and(|accepted| accepted.contains("text/html"));
+        Ok(Self { parts, parameters, range, by_browser })
     }
 
     /// Refuses parameters that the route does not know, as Zuul does.

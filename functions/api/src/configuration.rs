@@ -13,9 +13,12 @@ use sluice_config::fragment::Source;
 use sluice_config::layout::Layout;
 use sluice_config::objects::{JobStanza, ProjectStanza, Stanza};
 use sluice_config::tenant::TenantProject;
-use sluice_config::{ConfigError, Pattern, ProblemKind, Severity};
-use sluice_model::TenantName;
+use sluice_config::{Pattern, ProblemKind, Severity};
+use sluice_model::{ProjectName, TenantName};
 use std::collections::BTreeMap;
+
+/// The name of the mistake that a project of the main configuration cannot be read.
+const UNREADABLE: &str = "Project Not Found";
 
 /// `T/pipelines`.
 pub(crate) async fn pipelines(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
@@ -32,7 +35,7 @@ pub(crate) async fn pipelines(api: &Api, tenant: &TenantName) -> Result<Response
 /// `T/tenant-status`.
 pub(crate) async fn tenant_status(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
     let live = load::live(api, tenant).await?;
-    Ok(reply::json(&json!({"config_error_count": live.layout.errors().len()})))
+    Ok(reply::json(&json!({"config_error_count": live.layout.errors().len() + live.tenant.problems.len()})))
 }
 
 /// `T/config-errors`.
@@ -40,18 +43,28 @@ pub(crate) async fn errors(api: &Api, tenant: &TenantName, asked: &Asked) -> Res
     asked.only(&["project", "branch", "severity", "name", "limit", "skip"])?;
     let page = asked.page()?;
     let live = load::live(api, tenant).await?;
-    let fits = |error: &&ConfigError| {
-        let is = |name: &str, words: &[&str]| {
-            let mut values = asked.all(name).peekable();
-            values.peek().is_none() || values.any(|value| words.contains(&value))
-        };
-        is("project", &[error.project.as_str(), error.project.name()])
-            && is("branch", &[error.branch.as_str()])
-            && is("severity", &[severity_word(error.problem.severity)])
-            && is("name", &[kind_words(error.problem.kind)])
-    };
-    let found = live.layout.errors().iter().filter(fits).skip(page.skip).take(page.limit);
-    let list = found.map(|error| {
+    // What cannot be read comes first: it explains most of what follows.
+    let unreadable = live
+        .tenant
+        .problems
+        .iter()
+        .filter(|problem| is_asked(asked, &problem.project, "", Severity::Error, UNREADABLE));
+    let unreadable = unreadable.map(|problem| {
+        let text = format!("The project {} cannot be read: {}", problem.project.name(), problem.why);
+        json!({
+            "source_context": {"project": problem.project.name(), "branch": "", "path": ""},
+            "error": text,
+            "short_error": text,
+            "severity": severity_word(Severity::Error),
+            "name": UNREADABLE,
+        })
+    });
+    let unserved = live.layout.unserved();
+    let found = live.layout.errors().iter().chain(&unserved).filter(|error| {
+        let problem = &error.problem;
+        is_asked(asked, &error.project, error.branch.as_str(), problem.severity, kind_words(problem.kind))
+    });
+    let found = found.map(|error| {
         json!({
             "source_context": {"project": error.project.name(), "branch": error.branch, "path": error.path},
             "error": error.render(None),
@@ -60,7 +73,20 @@ pub(crate) async fn errors(api: &Api, tenant: &TenantName, asked: &Asked) -> Res
             "name": kind_words(error.problem.kind),
         })
     });
+    let list = unreadable.chain(found).skip(page.skip).take(page.limit);
     Ok(reply::json(&Value::Array(list.collect())))
+}
+
+/// Returns whether a request's parameters ask for a mistake like this one.
+fn is_asked(asked: &Asked, project: &ProjectName, branch: &str, severity: Severity, name: &str) -> bool {
+    let is = |parameter: &str, words: &[&str]| {
+        let mut values = asked.all(parameter).peekable();
+        values.peek().is_none() || values.any(|value| words.contains(&value))
+    };
+    is("project", &[project.as_str(), project.name()])
+        && is("branch", &[branch])
+        && is("severity", &[severity_word(severity)])
+        && is("name", &[name])
 }
 
 /// `T/projects`.
@@ -258,5 +284,6 @@ fn kind_words(kind: ProblemKind) -> &'static str {
         ProblemKind::Duplicate => "Duplicate Definition",
         ProblemKind::NotPermitted => "Not Permitted",
         ProblemKind::Conflict => "Conflicting Definitions",
+        ProblemKind::NotServed => "Not Carried Out",
     }
 }

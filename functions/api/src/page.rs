@@ -4,7 +4,7 @@ use crate::reply;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::{Response, header};
+use http::{Response, StatusCode, header};
 use sha2::{Digest, Sha256};
 use std::sync::LazyLock;
 
@@ -17,6 +17,7 @@ const SCRIPT: &str = concat!(
     include_str!("page/board.js"),
     include_str!("page/history.js"),
     include_str!("page/build.js"),
+    include_str!("page/configuration.js"),
     include_str!("page/main.js"),
     "\n})();"
 );
@@ -37,8 +38,18 @@ static DOCUMENT: LazyLock<(Bytes, String)> = LazyLock::new(|| {
 
 /// Returns the document; which view it shows follows from its own address.
 pub(crate) fn page() -> Response<Bytes> {
+    with_status(StatusCode::OK)
+}
+
+/// Returns the document for an address of which it will say that nothing is there.
+pub(crate) fn nowhere() -> Response<Bytes> {
+    with_status(StatusCode::NOT_FOUND)
+}
+
+fn with_status(status: StatusCode) -> Response<Bytes> {
     let (document, policy) = &*DOCUMENT;
     let builder = reply::open()
+        .status(status)
         .header(header::CONTENT_TYPE, "text/html; charset=utf-8")
         .header(header::CONTENT_SECURITY_POLICY, policy.as_str())
         .header(header::X_CONTENT_TYPE_OPTIONS, "nosniff")

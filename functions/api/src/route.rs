@@ -13,13 +13,16 @@ use sluice_model::TenantName;
 pub(crate) async fn answer(api: &Api, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
     let parts: Vec<&str> = asked.parts.iter().map(String::as_str).collect();
     match parts.as_slice() {
-        [] | ["t", _, "status" | "builds"] | ["t", _, "build" | "buildset", _] => Ok(page::page()),
+        [] | ["t", _] | ["t", _, "status" | "builds" | "configuration"] | ["t", _, "build" | "buildset", _] => {
+            Ok(page::page())
+        }
         ["favicon.ico" | "favicon.svg"] => Ok(page::icon()),
         ["logs", build, path @ ..] => logs::file(api, build, path, asked).await,
         ["api"] => alone(asked, system::routes()),
         ["api", "info"] => alone(asked, system::info(api, None)),
         ["api", "tenant", name, "info"] => alone(asked, system::info(api, Some(&TenantName::from(*name)))),
         ["api", rest @ ..] => of_api(api, rest, asked).await,
+        _ if asked.by_browser => Ok(page::nowhere()),
         _ => Err(Refusal::missing(format!("There is nothing at /{}.", parts.join("/")))),
     }
 }

@@ -63,6 +63,8 @@ pub enum ProblemKind {
     NotPermitted,
     /// Definitions that contradict each other.
     Conflict,
+    /// Something that is understood and not carried out.
+    NotServed,
 }
 
 /// How bad a mistake is.

@@ -131,3 +131,31 @@ async fn the_first_page_offers_the_tenants() {
     let nobody = page.browser.document(&page.served.url("/t/nobody/status")).await.unwrap();
     has(&nobody, &["There is no tenant nobody."]);
 }
+
+/// Z9.1, C16: what is wrong with a configuration, and what of it is not carried out, is a page and not raw JSON.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_configuration_page_shows_mistakes_and_what_there_is() {
+    let page = Page::open().await;
+    let document = page.look("/t/acme/configuration", WIDE, "configuration").await;
+    has(
+        &document,
+        &[
+            "Job no-such-job not defined",
+            "Understood, and not carried out yet",
+            "is never started by this",
+            "github.com/org/lib",
+            "Runs the unit tests.",
+            "periodic",
+        ],
+    );
+}
+
+/// Z9.1: a tenant's bare address is its status; an address where nothing is says so in words.
+#[tokio::test(flavor = "multi_thread")]
+async fn addresses_that_people_type_lead_somewhere() {
+    let page = Page::open().await;
+    let bare = page.browser.document(&page.served.url("/t/acme")).await.unwrap();
+    has(&bare, &["org/lib #11"]);
+    let nowhere = page.browser.document(&page.served.url("/staus")).await.unwrap();
+    has(&nowhere, &["There is nothing at /staus."]);
+}

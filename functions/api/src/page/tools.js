@@ -116,7 +116,8 @@ const link = (address, text, attributes) => {
 
 const place = (() => {
   const parts = location.pathname.split("/").filter(Boolean).map(decodeURIComponent);
-  return parts[0] === "t" ? { tenant: parts[1], view: parts[2], id: parts[3] } : { tenant: null, view: "tenants", id: null };
+  if (parts[0] === "t" && parts[1]) return { tenant: parts[1], view: parts[2] || "status", id: parts[3] };
+  return { tenant: null, view: parts.length ? "nowhere" : "tenants", id: null };
 })();
 const api = (path) => `/api/tenant/${encodeURIComponent(place.tenant)}/${path}`;
 const pageOf = (view, id) => `/t/${encodeURIComponent(place.tenant)}/${view}${id ? `/${encodeURIComponent(id)}` : ""}`;

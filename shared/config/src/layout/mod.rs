@@ -3,6 +3,7 @@
 //! A layout is a function of its [`LayoutSources`]. [`ground`] puts files in order, [`settle`] decides which stanza stands where
 //! several claim a name, `check` follows references, [`providers`] resolves what nodes are made of; `build` does all of that
 //! for a whole tenant and [`overlay`] for an edit. Names are looked up in the overlay first and then in what lies below.
+//! What is not carried out yet is in `unserved`.
 
 mod ask;
 mod build;
@@ -14,6 +15,7 @@ mod settle;
 mod shapes;
 mod shelf;
 mod stored;
+mod unserved;
 
 pub(crate) use check::NOOP;
 pub use providers::{LabelConfig, ProviderConfig, SectionQuota, StaticNode};

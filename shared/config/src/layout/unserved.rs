@@ -1,0 +1,164 @@
+//! What a layout asks for and this system does not carry out yet: told while the configuration is looked at, not by a job that fails.
+//!
+//! The README's table says the same for people who have no configuration yet; keep both true.
+
+use super::Layout;
+use crate::error::{ConfigError, Problem, ProblemKind};
+use crate::fragment::Source;
+use crate::objects::{Alternative, JobStanza, NodesetBody, NodesetRef, Place, Stanza};
+use crate::pipeline::{Pipeline, ReporterKind, TriggerKind};
+use sluice_model::job::NodeSet;
+use std::collections::BTreeSet;
+
+impl Layout {
+    /// Returns a warning for everything that is understood and not carried out, by file and stanza.
+    pub fn unserved(&self) -> Vec<ConfigError> {
+        let mut found = Found { layout: self, labels: self.labels(), warnings: Vec::new() };
+        for fragment in self.fragments() {
+            for stanza in fragment.stanzas() {
+                found.stanza(stanza, &fragment.source);
+            }
+        }
+        found.warnings.sort();
+        found.warnings.dedup();
+        found.warnings
+    }
+
+    /// Returns every label that some provider offers.
+    fn labels(&self) -> BTreeSet<&str> {
+        let providers = self.providers().iter();
+        providers
+            .flat_map(|provider| {
+                let own = provider.labels.iter().map(|label| label.name.as_str());
+                own.chain(provider.nodes.iter().flat_map(|node| node.labels.iter().map(String::as_str)))
+            })
+            .collect()
+    }
+}
+
+struct Found<'l> {
+    layout: &'l Layout,
+    labels: BTreeSet<&'l str>,
+    warnings: Vec<ConfigError>,
+}
+
+impl<'l> Found<'l> {
+    fn stanza(&mut self, stanza: &'l Stanza, source: &Source) {
+        match stanza {
+            Stanza::Pipeline(stanza) => {
+                if let Some(pipeline) = self.layout.pipeline(&stanza.name) {
+                    self.pipeline(pipeline, source, stanza.place);
+                }
+            }
+            Stanza::Project(project) | Stanza::ProjectTemplate(project) => {
+                for job in project.pipelines.values().flat_map(|jobs| &jobs.jobs) {
+                    self.job(job, source);
+                }
+            }
+            Stanza::Job(job) => self.job(job, source),
+            Stanza::Nodeset(nodeset) => {
+                self.nodeset(&nodeset.body, &format!("nodeset {}", nodeset.name), source, nodeset.place);
+            }
+            _ => {}
+        }
+    }
+
+    fn warn(&mut self, stanza: &str, attribute: &str, source: &Source, place: Place, message: String) {
+        let problem = Problem::new(ProblemKind::NotServed, place.start, place.end, message);
+        self.warnings.push(source.error(problem.in_stanza(stanza).about(attribute).as_warning()));
+    }
+
+    fn pipeline(&mut self, pipeline: &Pipeline, source: &Source, place: Place) {
+        let stanza = format!("pipeline {}", pipeline.name);
+        for trigger in &pipeline.triggers {
+            if let Some(what) = unserved_trigger(&trigger.kind) {
+                let message =
+                    format!("{what} not carried out yet: the pipeline {} is never started by this", pipeline.name);
+                self.warn(&stanza, "trigger", source, place, message);
+            }
+        }
+        let reporters = &pipeline.reporters;
+        let all = [&reporters.start, &reporters.success, &reporters.failure, &reporters.merge_conflict];
+        let more = [&reporters.no_jobs, &reporters.dequeue, &reporters.config_error];
+        for reporter in all.into_iter().chain(more).flatten() {
+            if !matches!(reporter.kind, ReporterKind::GitHub(_)) {
+                let message =
+                    format!("nothing is reported to {} yet: its driver only reads so far", reporter.connection);
+                self.warn(&stanza, "reporters", source, place, message);
+            }
+        }
+        if !reporters.enqueue.is_empty() {
+            self.warn(&stanza, "enqueue", source, place, "nothing is reported when a change enters yet".to_owned());
+        }
+        if pipeline.disable_after_consecutive_failures.is_some() {
+            let message = "the pipeline is never disabled yet, however many failures follow each other".to_owned();
+            self.warn(&stanza, "disable-after-consecutive-failures", source, place, message);
+        }
+    }
+
+    fn job(&mut self, job: &'l JobStanza, source: &Source) {
+        let stanza = format!("job {}", job.name);
+        for (attribute, list) in [("requires", &job.requires), ("provides", &job.provides)] {
+            if list.as_ref().is_some_and(|list| !list.value.is_empty()) {
+                let message =
+                    format!("{attribute} is not carried out yet: artifacts of other changes are not handed over");
+                self.warn(&stanza, attribute, source, job.place, message);
+            }
+        }
+        if let Some(NodesetRef::Inline(body)) = &job.nodeset {
+            self.nodeset(body, &stanza, source, job.place);
+        }
+    }
+
+    fn nodeset(&mut self, body: &'l NodesetBody, stanza: &str, source: &Source, place: Place) {
+        let sets: Vec<&NodeSet> = match body {
+            NodesetBody::Nodes(set) => vec![set],
+            NodesetBody::Alternatives(list) => list
+                .iter()
+                .filter_map(|alternative| match alternative {
+                    Alternative::Inline(set) => Some(set),
+                    Alternative::Named(name) => named(self.layout, name),
+                })
+                .collect(),
+        };
+        // The first alternative alone is ever taken.
+        let Some(first) = sets.first() else { return };
+        let missing: BTreeSet<String> = (first.nodes.iter())
+            .map(|node| node.label.as_str())
+            .filter(|label| !self.labels.contains(label))
+            .map(str::to_owned)
+            .collect();
+        for label in missing {
+            let message = format!("no provider of the tenant offers {label}: jobs that need it end as NODE_FAILURE");
+            self.warn(stanza, "nodes.label", source, place, message);
+        }
+        if sets.len() > 1 {
+            let message = "alternatives are not carried out yet: the first is taken, whether it can be had or not";
+            self.warn(stanza, "alternatives", source, place, message.to_owned());
+        }
+    }
+}
+
+fn named<'l>(layout: &'l Layout, name: &str) -> Option<&'l NodeSet> {
+    match &layout.nodeset(name)?.object.body {
+        NodesetBody::Nodes(set) => Some(set),
+        NodesetBody::Alternatives(_) => None,
+    }
+}
+
+/// Returns what of a trigger is not carried out, with its verb; `None` for a trigger that is.
+fn unserved_trigger(kind: &TriggerKind) -> Option<&'static str> {
+    match kind {
+        TriggerKind::GitHub(github) if github.permission.is_some() => Some("a trigger's own permission is"),
+        TriggerKind::GitHub(github) if github.event.iter().any(|event| event == "push") => {
+            Some("GitHub's push events are")
+        }
+        TriggerKind::GitHub(_) => None,
+        TriggerKind::Gerrit(_) => Some("Gerrit's triggers are"),
+        TriggerKind::GitLab(_) => Some("GitLab's triggers are"),
+        TriggerKind::Git(_) => Some("triggers of plain git servers are"),
+        TriggerKind::Timer(_) => Some("timer triggers are"),
+        TriggerKind::Zuul(_) => Some("Zuul's own triggers are"),
+        TriggerKind::Other(_) => Some("triggers of this driver are"),
+    }
+}

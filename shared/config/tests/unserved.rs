@@ -1,0 +1,66 @@
+//! What is understood and not carried out is told while configuration is looked at.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::{BASE, tenant};
+use sluice_config::Severity;
+
+fn warnings(text: &str) -> Vec<String> {
+    let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
+    let unserved = layout.unserved();
+    assert!(unserved.iter().all(|warning| warning.problem.severity == Severity::Warning));
+    assert!(unserved.iter().all(|warning| warning.problem.start.line() > 0), "each has its place");
+    unserved.iter().map(|warning| format!("{}: {}", warning.problem.stanza, warning.problem.message)).collect()
+}
+
+/// C10: what is carried out is not warned of.
+#[test]
+fn a_configuration_that_is_carried_out_has_no_warnings() {
+    let text = "- label: {name: big}\n- section: {name: s, connection: null, nodes: [{name: a.example.com, labels: [big]}]}\n- provider: {name: p, section: s, include-all-node-labels: true}\n- job: {name: unit, run: r, nodeset: {nodes: [{name: n, label: big}]}}\n";
+    assert_eq!(warnings(text), Vec::<String>::new());
+}
+
+/// C10: a pipeline that nothing will ever start says so.
+#[test]
+fn triggers_that_never_fire_are_told() {
+    let text = "
+- pipeline: {name: periodic, manager: independent, trigger: {timer: [{time: '0 0 * * *'}]}}
+- pipeline: {name: post, manager: supercedent, trigger: {github: [{event: push}]}}
+- pipeline: {name: asked, manager: independent, trigger: {github: [{event: pull_request, action: comment, permission: write}]}}
+";
+    assert_eq!(
+        warnings(text),
+        [
+            "pipeline asked: a trigger's own permission is not carried out yet: the pipeline asked is never started by this",
+            "pipeline periodic: timer triggers are not carried out yet: the pipeline periodic is never started by this",
+            "pipeline post: GitHub's push events are not carried out yet: the pipeline post is never started by this",
+        ]
+    );
+}
+
+/// C10, L3.3
+#[test]
+fn a_label_that_nobody_offers_is_told_before_a_job_fails_for_it() {
+    let text = "
+- nodeset: {name: pair, nodes: [{name: a, label: jammy}, {name: b, label: jammy}]}
+- job: {name: unit, run: r, nodeset: {nodes: [{name: n, label: focal}]}}
+- job: {name: both, run: r, nodeset: pair}
+";
+    assert_eq!(
+        warnings(text),
+        [
+            "job unit: no provider of the tenant offers focal: jobs that need it end as NODE_FAILURE",
+            "nodeset pair: no provider of the tenant offers jammy: jobs that need it end as NODE_FAILURE",
+        ]
+    );
+}
+
+/// C10
+#[test]
+fn what_jobs_cannot_have_is_told() {
+    let text = "- job: {name: maker, run: r, provides: [image]}\n- job: {name: taker, run: r, requires: [image]}\n";
+    let told = warnings(text);
+    assert_eq!(told.len(), 2);
+    assert!(told[0].starts_with("job maker: provides is not") && told[1].starts_with("job taker: requires is not"));
+}
