@@ -48,7 +48,7 @@ bench: setup ## Measures calls, latency and throughput against the budget.
 	@echo "==> measuring configuration (optimised; builds some small crates)"
 	@$(CARGO) run --locked --release --package sluice-bench-configuration
 
-sim: ## Runs random tests with new seeds, and the story in memory stopped at every port call.
+sim: setup ## Runs random tests with new seeds, and the story in memory stopped at every port call.
 	@echo "==> simulating"
 	@PROPTEST_RNG_SEED=$$(od -An -N6 -tu8 /dev/urandom | tr -d " ") PROPTEST_CASES=10000 \
 		$(CARGO) test --locked --package sluice-gate --package sluice-pool $(ARGS)

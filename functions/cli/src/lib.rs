@@ -16,3 +16,4 @@ pub mod outside;
 mod own_address;
 pub mod place;
 pub mod pool_key;
+pub mod say;

@@ -1,10 +1,13 @@
 //! `sluice`: what people type.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sluice_cli::commands::{check, connection, executor, folder, freeze, quarantine, secret, show, tenant, up};
+use sluice_cli::commands::{
+    check, connection, executor, folder, freeze, quarantine, queue, secret, show, tenant, up,
+};
 use sluice_cli::demo;
 use sluice_cli::local::Endpoint;
 use sluice_emulator::data::{Death, DeathError};
+use sluice_model::QueueKey;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -55,6 +58,11 @@ enum Command {
         #[arg(long)]
         text: bool,
     },
+    /// Lets a frozen queue go on.
+    #[command(subcommand)]
+    Queue(QueueCommand),
+    /// Takes a change out of a pipeline; its builds are stopped.
+    Dequeue(DequeueArguments),
     /// Runs an executor against the services that the environment names (`SLUICE_TABLE`, …), as in its container.
     Executor(ExecutorArguments),
 }
@@ -171,6 +179,9 @@ struct UpArguments {
     /// Builds that run at once.
     #[arg(long, value_name = "NUMBER", default_value_t = 4)]
     slots: usize,
+    /// Where people and the forge find the pages, if not at --listen: the address of a tunnel or proxy. Links in statuses begin with it.
+    #[arg(long, value_name = "URL")]
+    web_root: Option<String>,
     /// Another template than the built-in infra/template.yaml.
     #[arg(long, value_name = "FILE")]
     template: Option<PathBuf>,
@@ -261,10 +272,13 @@ enum TenantCommand {
         /// The file.
         file: PathBuf,
     },
-    /// Stores a main configuration (tenants and their projects) after checking it.
+    /// Stores a main configuration (tenants and their projects) after checking it, and has every tenant of it read.
     Load {
         #[command(flatten)]
         data: Data,
+        /// Removes tenants that the file leaves out; what is in their queues is dequeued.
+        #[arg(long)]
+        remove: bool,
         /// The file, in the form of Zuul's main.yaml.
         file: PathBuf,
     },
@@ -272,10 +286,17 @@ enum TenantCommand {
 
 #[derive(Subcommand)]
 enum ConnectionCommand {
-    /// Adds a connection, or changes the addresses of one. Secrets are read from standard input or files, never from arguments.
+    /// Adds a connection, or changes one: what is not given stays. Secrets are read from standard input or files, never from arguments.
     Add(ConnectionAdd),
     /// Stores a new webhook secret or token. The previous webhook secret stays valid until the next rotation.
     Rotate(ConnectionRotate),
+    /// Forgets a connection and its secrets.
+    Remove {
+        #[command(flatten)]
+        data: Data,
+        /// The connection.
+        name: String,
+    },
     /// Lists connections, without their secrets.
     List {
         #[command(flatten)]
@@ -310,9 +331,9 @@ struct ConnectionAdd {
     data: Data,
     /// Its name, as configuration refers to it.
     name: String,
-    /// What is spoken there.
-    #[arg(long, value_enum, default_value = "github")]
-    driver: connection::DriverWord,
+    /// What is spoken there. [default: github]
+    #[arg(long, value_enum)]
+    driver: Option<connection::DriverWord>,
     /// The host in canonical project names. [default: the host of --git-url]
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
@@ -322,7 +343,7 @@ struct ConnectionAdd {
     /// Where repositories are; a project's path is appended. [default for github: https://github.com]
     #[arg(long, value_name = "URL")]
     git_url: Option<String>,
-    /// The login that the token acts as, so that its own comments are recognised.
+    /// The login that the token acts as, so that its own comments are recognised. [default: the forge is asked]
     #[arg(long)]
     login: Option<String>,
     /// The region, for aws.
@@ -334,6 +355,9 @@ struct ConnectionAdd {
     /// A file with the webhook secret; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     webhook_secret_file: Option<PathBuf>,
+    /// Stores the token without asking the forge whose it is.
+    #[arg(long)]
+    no_check: bool,
 }
 
 #[derive(Args)]
@@ -348,6 +372,46 @@ struct ConnectionRotate {
     /// A file with the new webhook secret; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     webhook_secret_file: Option<PathBuf>,
+    /// Stores the token without asking the forge whose it is.
+    #[arg(long)]
+    no_check: bool,
+}
+
+#[derive(Subcommand)]
+enum QueueCommand {
+    /// Lets a queue go on that was frozen, after somebody looked: because something landed that was not what was tested, or
+    /// because its records could not be decided on. `sluice status` says which queue is frozen, and why.
+    Thaw {
+        #[command(flatten)]
+        data: Data,
+        /// The tenant.
+        tenant: String,
+        /// The pipeline.
+        pipeline: String,
+        /// The queue, as `sluice status` names it.
+        queue: String,
+        /// What was found; it is kept with the changes of the queue.
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
+}
+
+#[derive(Args)]
+struct DequeueArguments {
+    #[command(flatten)]
+    data: Data,
+    /// The tenant. [default: the only one there is]
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+    /// The pipeline.
+    #[arg(long, value_name = "PIPELINE")]
+    pipeline: String,
+    /// The project.
+    #[arg(long, value_name = "PROJECT")]
+    project: String,
+    /// The change: its number, or number,revision.
+    #[arg(long, value_name = "CHANGE")]
+    change: String,
 }
 
 #[derive(Args)]
@@ -372,7 +436,13 @@ struct ExecutorArguments {
 #[tokio::main]
 async fn main() -> ExitCode {
     match run(Cli::parse().command).await {
-        Ok(code) => code,
+        Ok(code) => match sluice_cli::say::failure() {
+            None => code,
+            Some(why) => {
+                eprintln!("sluice: could not write to standard output: {why}");
+                ExitCode::FAILURE
+            }
+        },
         Err(error) => {
             eprintln!("sluice: {error:#}");
             ExitCode::FAILURE
@@ -412,14 +482,19 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             TenantCommand::Show { asked, tenant: name } => show::tenant(&asked.into(), name.as_deref()).await?,
             TenantCommand::Reload { data, tenant: name } => tenant::reload(data.data, &name).await?,
             TenantCommand::Snapshot { data, tenant: name, file } => tenant::snapshot(data.data, &name, &file).await?,
-            TenantCommand::Load { data, file } => tenant::load(data.data, &file).await?,
+            TenantCommand::Load { data, remove, file } => {
+                let left_out = if remove { tenant::LeftOut::Removed } else { tenant::LeftOut::Refused };
+                tenant::load(data.data, &file, left_out).await?
+            }
         },
         Command::Connection(command) => match command {
             ConnectionCommand::Add(add) => connection::add(add.into()).await?,
             ConnectionCommand::Rotate(rotate) => {
-                connection::rotate(rotate.data.data, &rotate.name, rotate.token_file, rotate.webhook_secret_file)
-                    .await?;
+                let files =
+                    connection::SecretFiles { token: rotate.token_file, webhook_secret: rotate.webhook_secret_file };
+                connection::rotate(rotate.data.data, &rotate.name, files, check(rotate.no_check)).await?;
             }
+            ConnectionCommand::Remove { data, name } => connection::remove(data.data, &name).await?,
             ConnectionCommand::List { data } => connection::list(data.data).await?,
         },
         Command::Secret(command) => match command {
@@ -427,6 +502,17 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             SecretCommand::Key { data, project } => secret::show(data.data, &project).await?,
         },
         Command::Quarantine { data, text } => quarantine::list(data.data, text).await?,
+        Command::Queue(QueueCommand::Thaw { data, tenant, pipeline, queue: name, reason }) => {
+            let key = QueueKey {
+                tenant: tenant.as_str().into(),
+                pipeline: pipeline.as_str().into(),
+                queue: name.as_str().into(),
+            };
+            queue::thaw(data.data, key, &reason).await?;
+        }
+        Command::Dequeue(DequeueArguments { data, tenant, pipeline, project, change }) => {
+            queue::dequeue(queue::Dequeued { data: data.data, tenant, pipeline, project, change }).await?;
+        }
         Command::Executor(ExecutorArguments { state, slots, logs, allow_root, with_parent }) => {
             let lives = if with_parent { executor::Lives::WithItsParent } else { executor::Lives::Alone };
             executor::check_account(lives, allow_root)?;
@@ -440,6 +526,10 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
 fn unchecked(error: anyhow::Error) -> ExitCode {
     eprintln!("sluice: {error:#}");
     ExitCode::from(2)
+}
+
+fn check(no_check: bool) -> connection::Check {
+    if no_check { connection::Check::Skipped } else { connection::Check::Asked }
 }
 
 fn functions(processes: bool) -> sluice_cli::local::Functions {
@@ -475,6 +565,7 @@ impl From<UpArguments> for up::Wanted {
             template: arguments.template,
             ask_minutes: arguments.ask,
             deaths: arguments.kill.map(|deaths| deaths.0).unwrap_or_default(),
+            web_root: arguments.web_root,
             verbose: arguments.verbose,
         }
     }
@@ -491,8 +582,8 @@ impl From<ConnectionAdd> for connection::Added {
             git_url: add.git_url,
             login: add.login,
             region: add.region,
-            token_file: add.token_file,
-            webhook_secret_file: add.webhook_secret_file,
+            secrets: connection::SecretFiles { token: add.token_file, webhook_secret: add.webhook_secret_file },
+            check: check(add.no_check),
         }
     }
 }

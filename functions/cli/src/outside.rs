@@ -91,6 +91,18 @@ pub fn ec2_host(region: &str) -> String {
     format!("ec2.{region}.amazonaws.com")
 }
 
+/// Returns whether a text has the form of a region's name: `eu-central-1`, `us-gov-west-1`.
+pub fn is_region(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    let is_word = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase());
+    match parts.as_slice() {
+        [words @ .., number] => {
+            words.len() >= 2 && words.iter().all(is_word) && matches!(number.as_bytes(), [b'1'..=b'9'])
+        }
+        [] => false,
+    }
+}
+
 /// Returns the region of a connection by its host.
 fn region(host: &str) -> Option<&str> {
     host.strip_prefix("ec2.")?.strip_suffix(".amazonaws.com")
@@ -113,5 +125,7 @@ mod tests {
     fn the_host_of_a_connection_to_ec2_names_its_region() {
         assert_eq!(region(&ec2_host("eu-central-1")), Some("eu-central-1"));
         assert_eq!(region("ec2"), None);
+        assert!(["eu-central-1", "us-gov-west-1"].into_iter().all(is_region));
+        assert!(!["nowhere", "eu-central", "eu--1", "EU-central-1", ""].into_iter().any(is_region));
     }
 }

@@ -14,6 +14,8 @@ struct Up {
     child: Child,
     port: u16,
     said: BufReader<std::process::ChildStdout>,
+    /// What it said at first.
+    first: String,
 }
 
 impl Up {
@@ -24,7 +26,7 @@ impl Up {
         let mut command = sluice(data, &["up", "--listen", &format!("127.0.0.1:{port}")]);
         let mut child = command.args(more).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
+        let (mut line, mut first) = (String::new(), String::new());
         while !line.contains("Ctrl-C stops everything") {
             line.clear();
             if said.read_line(&mut line).unwrap() == 0 {
@@ -32,8 +34,9 @@ impl Up {
                 child.stderr.take().unwrap().read_to_string(&mut why).unwrap();
                 panic!("it ended: {why}");
             }
+            first.push_str(&line);
         }
-        Self { child, port, said }
+        Self { child, port, said, first }
     }
 
     /// Asks it to stop and returns how it ended, with the last it said.
@@ -101,19 +104,22 @@ fn err(output: &Output) -> String {
 fn connections_are_added_rotated_and_kept_over_a_restart() {
     let data = TempDir::new().unwrap();
     let up = Up::start(data.path(), &["--no-forge"]);
-    let add = ["connection", "add", "hub", "--token-file", "-", "--webhook-secret-file"];
+    // The forge is not asked: it is far away.
+    let add = ["connection", "add", "hub", "--no-check", "--token-file", "-", "--webhook-secret-file"];
     let secret = data.path().join("secret");
     std::fs::write(&secret, "a webhook secret\n").unwrap();
     let added = run_with_input(data.path(), &[&add[..], &[secret.to_str().unwrap()]].concat(), "a token\n");
     assert!(added.status.success(), "{}", err(&added));
     assert!(out(&added).contains("api/connection/hub/payload"));
     let listed = run(data.path(), &["connection", "list"]);
-    assert!(out(&listed).contains("hub: GitHub at github.com (https://api.github.com), a token, 1 webhook secret(s)"));
+    assert!(out(&listed).contains("hub: github at github.com (https://api.github.com), a token, 1 webhook secret(s)"));
     let rotated =
         run_with_input(data.path(), &["connection", "rotate", "hub", "--webhook-secret-file", "-"], "another\n");
     assert!(rotated.status.success(), "{}", err(&rotated));
     let unknown = run_with_input(data.path(), &["connection", "rotate", "nub", "--token-file", "-"], "x\n");
     assert!(err(&unknown).contains("there is no connection nub; there are: ec2, hub"), "{}", err(&unknown));
+    let both = ["connection", "add", "hub", "--token-file", "-", "--webhook-secret-file", "-"];
+    assert!(err(&run_with_input(data.path(), &both, "x\n")).contains("standard input can hold one secret"));
     let (status, said) = up.stop();
     assert!(status.success() && said.contains("Nothing is lost"), "{said}");
 
@@ -121,12 +127,122 @@ fn connections_are_added_rotated_and_kept_over_a_restart() {
     assert!(err(&stopped).contains("does not run"), "{}", err(&stopped));
     let again = Up::start(data.path(), &["--no-forge"]);
     let listed = out(&run(data.path(), &["connection", "list"]));
-    assert!(listed.contains("hub: GitHub") && listed.contains("2 webhook secret(s)"), "{listed}");
+    assert!(
+        listed.contains("hub: github") && listed.contains("ssh-ed25519 ") && listed.contains("2 webhook secret(s)"),
+        "{listed}"
+    );
     let log = std::fs::read_to_string(data.path().join("sluice.log")).unwrap();
     for text in [listed, log] {
         assert!(!text.contains("a token\n") && !text.contains("a webhook secret"), "a secret is shown");
     }
+    let removed = run(data.path(), &["connection", "remove", "hub"]);
+    assert!(removed.status.success(), "{}", err(&removed));
+    assert!(!out(&run(data.path(), &["connection", "list"])).contains("hub"));
     assert!(again.stop().0.success());
+}
+
+/// C5: a newcomer gives the usual name to a forge of his own; neither his token nor the samples are lost by it.
+#[test]
+fn the_connection_of_the_forge_beside_the_system_is_not_given_away() {
+    let data = TempDir::new().unwrap();
+    let up = Up::start(data.path(), &[]);
+    let secret = data.path().join("secret");
+    std::fs::write(&secret, "a webhook secret\n").unwrap();
+    let add = ["connection", "add", "github", "--no-check", "--token-file", "-", "--webhook-secret-file"];
+    let add = [&add[..], &[secret.to_str().unwrap()]].concat();
+    let refused = run_with_input(data.path(), &add, "a token\n");
+    assert!(err(&refused).contains("--no-forge"), "{}", err(&refused));
+    // A token of the forge beside us can be tried: it tells whose it is.
+    let forge = format!("http://127.0.0.1:{}", up.port + 1);
+    let header = std::fs::read_to_string(data.path().join("ada.header")).unwrap();
+    let token = header.lines().find_map(|line| line.strip_prefix("Authorization: Bearer ")).unwrap();
+    let tried = ["connection", "add", "mine", "--git-url", &forge, "--api-url", &format!("{forge}/api/v3")];
+    let tried = [&tried[..], &["--token-file", "-", "--webhook-secret-file", secret.to_str().unwrap()]].concat();
+    let wrong = run_with_input(data.path(), &tried, "no token of anybody\n");
+    assert!(err(&wrong).contains("does not accept this token; nothing was stored"), "{}", err(&wrong));
+    let right = run_with_input(data.path(), &tried, &format!("{token}\n"));
+    assert!(out(&right).contains("acts as ada"), "{}", err(&right));
+    assert!(up.stop().0.success());
+
+    let alone = Up::start(data.path(), &["--no-forge"]);
+    let added = run_with_input(data.path(), &add, "a token\n");
+    assert!(added.status.success(), "{}", err(&added));
+    assert!(alone.stop().0.success());
+    let again = Up::start(data.path(), &[]);
+    let listed = out(&run(data.path(), &["connection", "list"]));
+    assert!(listed.contains("github: github at github.com"), "the next start put the forge in its place: {listed}");
+    assert!(again.stop().0.success());
+}
+
+/// C5: the forge and its webhooks follow when the system is started on other ports.
+#[test]
+fn everything_moves_to_other_ports_together() {
+    let data = TempDir::new().unwrap();
+    let first = Up::start(data.path(), &[]);
+    let before = first.port;
+    assert!(first.stop().0.success());
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, before + 2)).unwrap();
+    let refused = run(data.path(), &["up", "--listen", &format!("127.0.0.1:{before}")]);
+    assert!(err(&refused).contains(&format!("port {} of 127.0.0.1", before + 2)), "{}", err(&refused));
+    assert!(err(&refused).contains("--listen 127.0.0.1:PORT"), "{}", err(&refused));
+    drop(taken);
+    let second = Up::start(data.path(), &[]);
+    assert_ne!(second.port, before);
+    let credentials = std::fs::read_to_string(data.path().join("git-credentials")).unwrap();
+    assert!(credentials.contains(&format!("@127.0.0.1:{}", second.port + 1)), "the forge moved too");
+    let log = std::fs::read_to_string(data.path().join("sluice.log")).unwrap();
+    assert!(!log.contains('\u{1b}'), "no colours in a file");
+    assert!(log.contains("webhooks follow"), "{log}");
+    assert!(second.stop().0.success());
+}
+
+/// C4: what a newcomer is told to type works as it is printed, and what becomes of his change is told where he started the system.
+#[test]
+fn the_printed_first_steps_propose_a_change_that_is_followed() {
+    let data = TempDir::new().unwrap();
+    let up = Up::start(data.path(), &[]);
+    // A change that is proposed before its tenant was read is found by the sweep, much later.
+    let is_read = (0..400).map(|_| out(&run(data.path(), &["tenant", "show"]))).any(|shown| shown.contains("org/two"));
+    assert!(is_read, "the sample's tenant is read");
+    let steps: Vec<&str> = up.first.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+    let begins = steps.iter().position(|step| step.starts_with("git clone")).expect("the first steps are printed");
+    let until_proposed = steps[begins..].iter().take_while(|step| !step.contains("/reviews")).copied();
+    let script = until_proposed.collect::<Vec<_>>().join("\n");
+    let home = TempDir::new().unwrap();
+    let typed = Command::new("bash")
+        .args(["-e", "-c", &script])
+        .current_dir(home.path())
+        .env("HOME", home.path())
+        .envs([("GIT_AUTHOR_NAME", "Ada"), ("GIT_AUTHOR_EMAIL", "ada@example.org")])
+        .envs([("GIT_COMMITTER_NAME", "Ada"), ("GIT_COMMITTER_EMAIL", "ada@example.org"), ("no_proxy", "127.0.0.1")])
+        .output()
+        .unwrap();
+    assert!(typed.status.success(), "{script}\n{}", err(&typed));
+    let explained = (0..400).map(|_| out(&run(data.path(), &["explain", "one#1"])));
+    let explained = explained.into_iter().find(|told| told.contains("in check")).expect("the change is taken in");
+    assert!(explained.contains("enqueued in check"), "{explained}");
+    let dequeue = ["dequeue", "--pipeline", "check", "--project", "org/one", "--change", "1"];
+    let taken = run(data.path(), &dequeue);
+    assert!(taken.status.success(), "{}", err(&taken));
+    let gone = (0..400).map(|_| out(&run(data.path(), &["explain", "one#1"])));
+    let gone = gone.into_iter().find(|told| told.contains("DEQUEUED")).expect("the change is taken out");
+    assert!(gone.contains("an operator took it out"), "{gone}");
+    let (status, said) = up.stop();
+    assert!(status.success());
+    assert!(said.contains("org/one#1 entered check") && said.contains("org/one#1 left check: DEQUEUED"), "{said}");
+}
+
+/// An answer that nobody reads to its end is no panic.
+#[test]
+fn a_reader_that_goes_away_ends_a_command_quietly() {
+    let data = TempDir::new().unwrap();
+    let up = Up::start(data.path(), &["--no-forge"]);
+    let mut child =
+        sluice(data.path(), &["connection", "list"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.success(), err(&output).as_str()), (true, ""));
+    assert!(up.stop().0.success());
 }
 
 /// C4: functions run as processes answer as those in this one do; the sample repositories are a tenant at once.
@@ -146,6 +262,10 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
     std::fs::write(&wrong, "- tenant: {name: t, source: {nowhere: {config-projects: [a/b]}}}\n").unwrap();
     let refused = run(data.path(), &["tenant", "load", wrong.to_str().unwrap()]);
     assert!(!refused.status.success() && err(&refused).contains("was not stored"), "{}", err(&refused));
+    let nobody = data.path().join("empty.yaml");
+    std::fs::write(&nobody, "[]\n").unwrap();
+    let refused = run(data.path(), &["tenant", "load", nobody.to_str().unwrap()]);
+    assert!(err(&refused).contains("names no tenant; nothing was stored"), "{}", err(&refused));
     let reloaded = run(data.path(), &["tenant", "reload", "demo"]);
     assert!(reloaded.status.success(), "{}", err(&reloaded));
     let second = run(data.path(), &["up", "--listen", &format!("127.0.0.1:{}", up.port + 5)]);
@@ -154,13 +274,51 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
     assert!(status.success(), "{said}");
 }
 
+/// R03, C16: a newcomer puts his own tenant in the place of the sample's; what goes is said, and what cannot be read too.
+#[test]
+fn another_main_configuration_says_what_goes_and_what_cannot_be_read() {
+    let data = TempDir::new().unwrap();
+    let up = Up::start(data.path(), &[]);
+    let main = data.path().join("mine.yaml");
+    std::fs::write(
+        &main,
+        "- tenant: {name: mine, source: {github: {config-projects: [org/config], untrusted-projects: [org/one, org/two, org/missing]}}}\n",
+    )
+    .unwrap();
+    let main = main.to_str().unwrap();
+    // The sample's tenant is there once it is read.
+    let listed = (0..200).map(|_| out(&run(data.path(), &["status"]))).any(|shown| shown.contains("tenant demo"));
+    assert!(listed);
+    let refused = run(data.path(), &["tenant", "load", main]);
+    assert!(err(&refused).contains("leaves out what is a tenant now: demo"), "{}", err(&refused));
+    let loaded = run(data.path(), &["tenant", "load", "--remove", main]);
+    let told = out(&loaded);
+    assert!(told.contains("Removed, their queues are emptied: demo"), "{told}{}", err(&loaded));
+    assert!(told.contains("tenant mine: 4 projects, 1 configuration error(s)"), "{told}");
+    assert!(told.contains("org/missing cannot be read"), "{told}");
+    let shown = out(&run(data.path(), &["tenant", "show"]));
+    assert!(
+        shown.contains("tenant mine") && shown.contains("org/missing (github, untrusted), CANNOT BE READ"),
+        "{shown}"
+    );
+    let gone = run(data.path(), &["tenant", "show", "demo"]);
+    assert!(err(&gone).contains("There is no tenant demo"), "{}", err(&gone));
+    let nowhere = ["dequeue", "--pipeline", "gate", "--project", "org/one", "--change", "7"];
+    assert!(err(&run(data.path(), &nowhere)).contains("is not in the pipeline gate of mine"));
+    let thaw = ["queue", "thaw", "mine", "gate", "integrated", "--reason", "looked"];
+    assert!(err(&run(data.path(), &thaw)).contains("is not frozen"));
+    assert!(up.stop().0.success());
+}
+
 /// Whoever asks for what cannot be is told what to do instead.
 #[test]
 fn mistakes_are_answered_with_what_to_do() {
     let data = TempDir::new().unwrap();
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 6] = [
         (&["status"], "start one with `sluice up`"),
+        (&["status", "--api", "nonsense"], "is not the address of a system's pages"),
         (&["up", "--listen", "0.0.0.0:9000"], "listens on 127.0.0.1 only"),
+        (&["up", "--slots", "0"], "name at least 1"),
         (&["connection", "rotate", "hub"], "nothing to store"),
         (&["demo", "--data", "/"], "is not empty and no demo made it"),
     ];

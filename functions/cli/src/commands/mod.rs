@@ -6,6 +6,7 @@ pub mod executor;
 pub mod folder;
 pub mod freeze;
 pub mod quarantine;
+pub mod queue;
 pub mod secret;
 pub mod show;
 pub mod tenant;
@@ -32,6 +33,17 @@ pub fn data_or_default(data: Option<PathBuf>) -> anyhow::Result<PathBuf> {
             Ok(PathBuf::from(home).join(".local/share/sluice"))
         }
     }
+}
+
+/// Returns the desk of the local system that a command is about; `None` when it is about a stack on AWS, or nothing ever ran there.
+///
+/// # Errors
+/// When its file cannot be read.
+pub fn desk(data: Option<PathBuf>) -> anyhow::Result<Option<Desk>> {
+    if data.is_none() && std::env::var_os("SLUICE_TABLE").is_some() {
+        return Ok(None);
+    }
+    Desk::read(&data_or_default(data)?)
 }
 
 /// Returns ports with an operator's rights: of the stack that the environment names, else of the local system.

@@ -1,6 +1,7 @@
 //! `sluice secret`: key pairs of projects, and values encrypted for them (Z5.2).
 
 use super::operator;
+use crate::say::say;
 use anyhow::Context as _;
 use sluice_keys::{ProjectKey, Secret};
 use sluice_model::ProjectName;
@@ -31,7 +32,7 @@ pub async fn encrypt(data: Option<PathBuf>, project: &str, value: &Path) -> anyh
         std::fs::read(value).with_context(|| format!("could not read {}", value.display()))?
     };
     let plain = Secret::new(plain);
-    println!("{}", pair(&operator(data).await?, project).await?.public().encrypt(plain.expose())?);
+    say!("{}", pair(&operator(data).await?, project).await?.public().encrypt(plain.expose())?);
     Ok(())
 }
 

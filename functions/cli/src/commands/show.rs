@@ -1,6 +1,7 @@
 //! `sluice status`, `sluice explain`, `sluice tenant show`: what the API tells, as text.
 
 use crate::local::Desk;
+use crate::say::say;
 use anyhow::{Context as _, bail};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -39,11 +40,20 @@ impl Client {
 
     fn of(asked: &Asked) -> anyhow::Result<Self> {
         if let Some(api) = &asked.api {
+            let is_address = url::Url::parse(api).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+            if !is_address {
+                bail!(
+                    "{api:?} is not the address of a system's pages: one looks like http://127.0.0.1:9000/ (--api, SLUICE_WEB)"
+                );
+            }
             return Self::new(api);
         }
         let data = super::data_or_default(asked.data.clone())?;
         let Some(desk) = Desk::read(&data)? else {
-            bail!("no system ever ran on {}: start one with `sluice up`, or name one with --api URL", data.display());
+            bail!(
+                "no system ever ran on {}: start one with `sluice up`, name another directory with --data, or a system's pages with --api URL",
+                data.display()
+            );
         };
         Self::new(&desk.web_root)
     }
@@ -118,40 +128,50 @@ pub async fn status(asked: &Asked, tenant: Option<&str>) -> anyhow::Result<()> {
     for name in &tenants {
         let board: Value = client.get(&format!("tenant/{name}/board")).await?;
         let errors = board.get("errors").and_then(Value::as_u64).unwrap_or(0);
-        println!(
+        say!(
             "tenant {name}, layout {}{}",
             board["layout"]["live"],
             if errors > 0 { format!(", {errors} configuration error(s)") } else { String::new() }
         );
         for pipeline in list(&board, "pipelines") {
-            show_pipeline(pipeline);
+            show_pipeline(name, pipeline);
         }
     }
     if tenants.is_empty() {
-        println!("There are no tenants; store a main configuration with `sluice tenant load FILE`.");
+        say!("There are no tenants; store a main configuration with `sluice tenant load FILE`.");
     }
     Ok(())
 }
 
-fn show_pipeline(pipeline: &Value) {
-    println!("\n  {} ({})", text(pipeline, "name"), text(pipeline, "manager"));
+fn show_pipeline(tenant: &str, pipeline: &Value) {
+    say!("\n  {} ({})", text(pipeline, "name"), text(pipeline, "manager"));
     let mut empty = true;
     for queue in list(pipeline, "queues") {
         if let Some(frozen) = queue["frozen"].as_str() {
-            println!("    queue {} is FROZEN: {frozen}", text(queue, "name"));
+            say!("    queue {} is FROZEN: {frozen}", text(queue, "name"));
+            say!(
+                "      once that is looked into: sluice queue thaw {tenant} {} {} --reason TEXT",
+                text(pipeline, "name"),
+                text(queue, "name")
+            );
         }
         for item in list(queue, "items") {
             empty = false;
             let jobs: Vec<String> =
                 list(item, "jobs").iter().map(|job| format!("{} {}", text(job, "name"), job_word(job))).collect();
-            println!("    {:<18} {:<14} {}", change_name(&item["change"]), text(queue, "name"), jobs.join(", "));
+            // In an independent pipeline each change is a queue of its own: its name says nothing more.
+            let name = if text(pipeline, "manager") == "independent" { "" } else { text(queue, "name") };
+            say!("    {:<18} {name:<14} {}", change_name(&item["change"]), jobs.join(", "));
+            for (job, why) in list(item, "jobs").iter().filter_map(|job| Some((job, told(job)?))) {
+                say!("    {:<18} {}: {why}", "", text(job, "name"));
+            }
             if let Some(reason) = list(item, "reasons").last().and_then(Value::as_str) {
-                println!("    {:<18} {reason}", "");
+                say!("    {:<18} {reason}", "");
             }
         }
     }
     if empty {
-        println!("    nothing");
+        say!("    nothing");
     }
 }
 
@@ -169,6 +189,10 @@ pub async fn explain(asked: &Asked, change: &str, tenant: Option<&str>) -> anyho
     if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
         bail!("{change:?} is not a change: write `org/project#7`, or its number alone");
     }
+    let project = match project {
+        Some(project) if !project.contains('/') => Some(full_name(&client, &tenant, project).await?),
+        other => other.map(str::to_owned),
+    };
     let project_part = project.map(|project| format!("&project={project}")).unwrap_or_default();
     let sets: Vec<Value> =
         client.get(&format!("tenant/{tenant}/buildsets?change={number}{project_part}&limit=10")).await?;
@@ -179,20 +203,31 @@ pub async fn explain(asked: &Asked, change: &str, tenant: Option<&str>) -> anyho
     }
     for set in sets.iter().rev() {
         let item: Value = client.get(&format!("tenant/{tenant}/item/{}", text(set, "uuid"))).await?;
-        println!("{} in {}{}", change_name(&item["change"]), text(&item, "pipeline"), place(&item));
+        say!("{} in {}{}", change_name(&item["change"]), text(&item, "pipeline"), place(&item));
         for reason in list(&item, "reasons") {
-            println!("  - {}", reason.as_str().unwrap_or_default());
+            say!("  - {}", reason.as_str().unwrap_or_default());
         }
         for job in list(&item, "jobs") {
-            println!(
-                "  {:<14} {:<10} {}",
-                text(job, "name"),
-                job_word(job),
-                job["log_url"].as_str().unwrap_or_default()
-            );
+            say!("  {:<14} {:<10} {}", text(job, "name"), job_word(job), job["log_url"].as_str().unwrap_or_default());
+            if let Some(why) = told(job) {
+                say!("  {:<14} {why}", "");
+            }
         }
     }
     Ok(())
+}
+
+/// Returns the project whose name ends like this: people know `org/one` as `one`.
+async fn full_name(client: &Client, tenant: &str, last: &str) -> anyhow::Result<String> {
+    let projects: Vec<Value> = client.get(&format!("tenant/{tenant}/projects")).await?;
+    let names: Vec<&str> = projects.iter().map(|project| text(project, "name")).collect();
+    let found: Vec<&str> =
+        names.iter().copied().filter(|name| *name == last || name.ends_with(&format!("/{last}"))).collect();
+    match found.as_slice() {
+        [one] => Ok((*one).to_owned()),
+        [] => bail!("tenant {tenant} has no project {last}; it has: {}", names.join(", ")),
+        many => bail!("several projects are named {last}: {}", many.join(", ")),
+    }
 }
 
 fn place(item: &Value) -> String {
@@ -210,31 +245,57 @@ fn place(item: &Value) -> String {
 pub async fn tenant(asked: &Asked, name: Option<&str>) -> anyhow::Result<()> {
     let client = Client::of(asked)?;
     let name = client.tenant(name).await?;
-    println!("tenant {name}");
+    say!("tenant {name}");
     let pipelines: Vec<Value> = client.get(&format!("tenant/{name}/pipelines")).await?;
-    println!("  pipelines  {}", pipelines.iter().map(|pipeline| text(pipeline, "name")).collect::<Vec<_>>().join(", "));
+    say!("  pipelines  {}", pipelines.iter().map(|pipeline| text(pipeline, "name")).collect::<Vec<_>>().join(", "));
     let projects: Vec<Value> = client.get(&format!("tenant/{name}/projects")).await?;
+    let errors: Vec<Value> = client.get(&format!("tenant/{name}/config-errors?limit=1000")).await?;
+    let unreadable = |project: &Value| {
+        errors.iter().any(|error| {
+            text(error, "name") == "Project Not Found" && error["source_context"]["project"] == project["name"]
+        })
+    };
     for project in &projects {
-        println!(
-            "  project    {} ({}, {})",
+        say!(
+            "  project    {} ({}, {}){}",
             text(project, "canonical_name"),
             text(project, "connection_name"),
-            text(project, "type")
+            text(project, "type"),
+            if unreadable(project) { ", CANNOT BE READ" } else { "" }
         );
     }
-    let errors: Vec<Value> = client.get(&format!("tenant/{name}/config-errors")).await?;
-    for error in &errors {
-        println!("\n{}", text(error, "error"));
+    let (warnings, mistakes): (Vec<&Value>, Vec<&Value>) =
+        errors.iter().partition(|error| text(error, "severity") == "warning");
+    for error in &mistakes {
+        say!("\n{}", text(error, "error"));
     }
-    if errors.is_empty() {
-        println!("  no configuration errors");
+    for warning in &warnings {
+        say!("\nwarning: {}", text(warning, "error"));
+    }
+    if mistakes.is_empty() {
+        say!("  no configuration errors");
     }
     Ok(())
 }
 
-/// Returns a job's state in a word.
+/// Returns a job's state in a word or two.
 pub fn job_word(job: &Value) -> &str {
-    job["result"].as_str().unwrap_or_else(|| text(job, "state"))
+    match (job["result"].as_str(), text(job, "state")) {
+        (Some(result), _) => result,
+        (None, "ordered") if text(job, "waits_for").starts_with("an executor") => "waits for an executor",
+        (None, "ordered") if !list(job, "labels").is_empty() => "waits for nodes",
+        (None, "ordered") => "waits for an executor",
+        (None, state) => state,
+    }
+}
+
+/// Returns why a job did not pass, or what it waits for, where its word does not say all.
+pub fn told(job: &Value) -> Option<String> {
+    match job["result"].as_str() {
+        Some("SUCCESS") => None,
+        Some(_) => job["detail"].as_str().map(str::to_owned),
+        None => job["waits_for"].as_str().map(|what| format!("waits for {what}")),
+    }
 }
 
 /// Returns a change as people write it.

@@ -1,31 +1,71 @@
 //! `sluice tenant`: the main configuration, and having configuration read again.
 
 use super::operator;
+use crate::say::say;
 use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
 use sluice_aws::OsEntropy;
 use sluice_config::tenant::{MainConfig, parse_main};
-use sluice_model::TenantName;
 use sluice_model::poke::Poke;
+use sluice_model::{ConnectionName, TenantName};
+use sluice_records::codec::{decode, get};
 use sluice_records::layout::Layouts;
+use sluice_records::tenant::Tenant;
 use sluice_records::{connection, tenant};
 use sluice_runtime::object::PutMode;
+use sluice_runtime::record::Query;
 use sluice_runtime::{Entropy as _, Ports, cell};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Looks at a tenant that is being read, half a second apart; a large one is read on after that.
+const LOOKS_MAX: u32 = 60;
+
+/// What becomes of tenants that a new main configuration leaves out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeftOut {
+    /// The main configuration is refused.
+    Refused,
+    /// Their queues are emptied, and they are removed.
+    Removed,
+}
 
 /// Stores a main configuration and has every tenant of it read.
 ///
 /// # Errors
-/// When it is wrong, or the store does not answer.
-pub async fn load(data: Option<PathBuf>, file: &Path) -> anyhow::Result<()> {
+/// When it is wrong, would remove tenants without being told to, or the store does not answer.
+pub async fn load(data: Option<PathBuf>, file: &Path, left_out: LeftOut) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(file).with_context(|| format!("could not read {}", file.display()))?;
     let ports = operator(data).await?;
     let main = parse(&ports, &file.display().to_string(), &text).await?;
+    if main.tenants.is_empty() {
+        bail!("{} names no tenant; nothing was stored", file.display());
+    }
+    let named: BTreeSet<TenantName> = main.tenants.iter().map(|tenant| tenant.name.clone()).collect();
+    let gone: Vec<TenantName> =
+        tenant::listed(&ports).await?.into_iter().filter(|known| !named.contains(known)).collect();
+    let names = || gone.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if !gone.is_empty() && left_out == LeftOut::Refused {
+        bail!(
+            "{} leaves out what is a tenant now: {}. Whatever is in their queues would be dequeued. Nothing was stored; add --remove if that is meant",
+            file.display(),
+            names()
+        );
+    }
     ports.objects.put(connection::MAIN, Bytes::from(text), PutMode::Always, "application/yaml").await?;
     for tenant in &main.tenants {
         read_again(&ports, &main, &tenant.name).await?;
     }
-    println!("Stored; {} tenant(s) are read now.", main.tenants.len());
+    let pokes: Vec<Poke> = gone.iter().map(|tenant| Poke::Tenant { tenant: tenant.clone() }).collect();
+    cell::send(&ports, &pokes).await?;
+    say!("Stored.");
+    if !gone.is_empty() {
+        say!("Removed, their queues are emptied: {}", names());
+    }
+    for tenant in &main.tenants {
+        show_outcome(&ports, &tenant.name).await?;
+    }
     Ok(())
 }
 
@@ -35,16 +75,28 @@ pub async fn load(data: Option<PathBuf>, file: &Path) -> anyhow::Result<()> {
 /// When there is no such tenant, or the store does not answer.
 pub async fn reload(data: Option<PathBuf>, name: &str) -> anyhow::Result<()> {
     let ports = operator(data).await?;
-    let stored = ports
-        .objects
-        .get(connection::MAIN)
-        .await?
-        .context("there is no main configuration; store one with `sluice tenant load FILE`")?;
-    let main = parse(&ports, "main.yaml", std::str::from_utf8(&stored.bytes)?).await?;
+    let main =
+        stored(&ports).await?.context("there is no main configuration; store one with `sluice tenant load FILE`")?;
     let name = TenantName::from(name);
     read_again(&ports, &main, &name).await?;
-    println!("The repositories of {name} are read again; `sluice tenant show {name}` tells what came of it.");
-    Ok(())
+    show_outcome(&ports, &name).await
+}
+
+/// Returns a tenant of the stored main configuration that has projects of a connection.
+///
+/// # Errors
+/// When the store does not answer, or what it holds cannot be read.
+pub(super) async fn user_of(ports: &Ports, connection: &ConnectionName) -> anyhow::Result<Option<TenantName>> {
+    let Some(main) = stored(ports).await? else { return Ok(None) };
+    let uses = |tenant: &&sluice_config::tenant::TenantConfig| {
+        tenant.projects.iter().any(|project| project.connection == *connection)
+    };
+    Ok(main.tenants.iter().find(uses).map(|tenant| tenant.name.clone()))
+}
+
+async fn stored(ports: &Ports) -> anyhow::Result<Option<MainConfig>> {
+    let Some(object) = ports.objects.get(connection::MAIN).await? else { return Ok(None) };
+    parse(ports, "main.yaml", std::str::from_utf8(&object.bytes)?).await.map(Some)
 }
 
 /// Writes a tenant's live layout to a file.
@@ -66,7 +118,12 @@ async fn parse(ports: &Ports, path: &str, text: &str) -> anyhow::Result<MainConf
     let (main, errors) = parse_main(path, text, &connections);
     if !errors.is_empty() {
         let all: Vec<String> = errors.iter().map(|error| error.render(Some(text))).collect();
-        bail!("the main configuration is wrong and was not stored:\n{}", all.join("\n"));
+        let is_unknown = |error: &sluice_config::ConfigError| error.problem.message.starts_with("Unknown connection");
+        let advice = match errors.iter().any(is_unknown) {
+            true => "\nA connection is added with `sluice connection add NAME --driver github|git …`.",
+            false => "",
+        };
+        bail!("the main configuration is wrong and was not stored:\n{}{advice}", all.join("\n"));
     }
     Ok(main)
 }
@@ -84,4 +141,31 @@ async fn read_again(ports: &Ports, main: &MainConfig, name: &TenantName) -> anyh
         ports.records.commit(some.to_vec(), &OsEntropy.token()).await?;
     }
     Ok(cell::send(ports, &[Poke::Tenant { tenant: name.clone() }]).await?)
+}
+
+/// Waits until a tenant is read, and tells what came of it.
+async fn show_outcome(ports: &Ports, name: &TenantName) -> anyhow::Result<()> {
+    for _ in 0..LOOKS_MAX {
+        if let Some(tenant) = read(ports, name).await? {
+            say!("tenant {name}: {} projects, {} configuration error(s)", tenant.projects.len(), tenant.errors);
+            for problem in &tenant.problems {
+                say!("  {} cannot be read: {}", problem.project, problem.why);
+            }
+            if tenant.errors > 0 {
+                say!("  `sluice tenant show {name}` tells all of them");
+            }
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    say!("tenant {name} is still being read; `sluice tenant show {name}` tells what comes of it");
+    Ok(())
+}
+
+/// Returns a tenant of which nothing is left to be read.
+async fn read(ports: &Ports, name: &TenantName) -> anyhow::Result<Option<Tenant>> {
+    let left = ports.records.query(&Query::prefix(tenant::partition(name), tenant::DIRTY, 1)).await?;
+    let Some(record) = get(ports, &tenant::key(name)).await?.filter(|_| left.is_empty()) else { return Ok(None) };
+    let tenant: Tenant = decode(&record)?;
+    Ok(Some(tenant).filter(|tenant| tenant.layout.live > 0 && tenant.layout.live == tenant.layout.wanted))
 }

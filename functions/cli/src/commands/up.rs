@@ -4,6 +4,7 @@ use crate::local::{
     CONFIG, CREDENTIALS_FILE, Endpoint, Functions, Local, Loudness, ONE, OWNER, Options, REVIEWER, TWO, header_file,
     log_to,
 };
+use crate::say::tell;
 use anyhow::{Context as _, bail};
 use sluice_emulator::data::{Death, Latency};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -36,6 +37,8 @@ pub struct Wanted {
     pub ask_minutes: Option<u64>,
     /// Who is killed at which calls.
     pub deaths: Vec<Death>,
+    /// Where people and the forge find the pages, when that is another address (a tunnel's, a proxy's).
+    pub web_root: Option<String>,
     /// Whether the terminal shows every line.
     pub verbose: bool,
 }
@@ -50,6 +53,9 @@ pub async fn run(wanted: Wanted) -> anyhow::Result<()> {
             "a local system listens on 127.0.0.1 only, not on {}: anybody who reaches it may do everything",
             wanted.listen.ip()
         );
+    }
+    if wanted.slots == 0 {
+        bail!("--slots 0 runs no build at all; name at least 1");
     }
     let data = super::data_or_default(wanted.data)?;
     let log = log_to(&data, if wanted.verbose { Loudness::Everything } else { Loudness::Warnings })?;
@@ -67,42 +73,56 @@ pub async fn run(wanted: Wanted) -> anyhow::Result<()> {
         slots: wanted.slots,
         ask_minutes: wanted.ask_minutes,
         deaths: wanted.deaths,
+        web_root: wanted.web_root.as_deref().map(address_of_pages).transpose()?,
     };
     let local = Local::start(options).await?;
-    println!("sluice is up after {:.1} s.\n", begun.elapsed().as_secs_f64());
+    tell!("sluice is up after {:.1} s.\n", begun.elapsed().as_secs_f64());
     print_addresses(&local, &data, &log);
     stop.await;
-    println!("\nStopping …");
+    tell!("\nStopping …");
     local.stop().await;
-    println!("Stopped. Nothing is lost: `sluice up` on the same directory goes on.");
+    tell!("Stopped. Nothing is lost: `sluice up` on the same directory goes on.");
     Ok(())
 }
 
+/// Checks an address that goes into statuses and comments; it ends in `/`.
+fn address_of_pages(text: &str) -> anyhow::Result<String> {
+    let url = url::Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    let url = url.with_context(|| format!("--web-root {text} is no http or https address"))?;
+    if url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() || url.password().is_some() {
+        bail!("--web-root is an address without user, `?` and `#`");
+    }
+    Ok(format!("{}/", text.trim_end_matches('/')))
+}
+
 fn print_addresses(local: &Local, data: &Path, log: &Path) {
-    println!("  pages, API     {}", local.web_root());
-    println!("  data services  {}", local.endpoint());
+    tell!("  pages, API     {}", local.pages());
+    tell!("  data services  {}", local.endpoint());
     if let Some(address) = local.logs_address() {
-        println!("  live logs      http://{address}/");
+        tell!("  live logs      http://{address}/");
     }
     if let Some(forge) = local.forge() {
-        println!("  forge          {}", forge.web_url());
+        tell!("  forge          {}", forge.web_url());
     }
-    println!("  state          {}", data.display());
-    println!("  log            {}", log.display());
+    tell!(
+        "  nodes          see this machine's files, read-only, and its network: gate only what you would run yourself"
+    );
+    tell!("  state          {}", data.display());
+    tell!("  log            {}", log.display());
     let ignored = local.ignored();
     match ignored.as_slice() {
-        [] => println!(
-            "  template       every part of it is provided or without a meaning on one machine; ignored: nothing"
-        ),
+        [] => {
+            tell!("  template       every part of it is provided or without a meaning on one machine; ignored: nothing")
+        }
         parts => {
-            println!("  template       IGNORED on this machine:");
-            parts.iter().for_each(|part| println!("                 {part}"));
+            tell!("  template       IGNORED on this machine:");
+            parts.iter().for_each(|part| tell!("                 {part}"));
         }
     }
     if let Some(forge) = local.forge() {
         print_first_steps(data, forge.web_url());
     }
-    println!("\nCtrl-C stops everything.");
+    tell!("\nCtrl-C stops everything.");
 }
 
 /// Tells a newcomer how a first change is proposed and approved. Tokens stay in files that only their owner may read.
@@ -110,18 +130,18 @@ fn print_first_steps(data: &Path, forge: &str) {
     let address = forge.trim_start_matches("http://");
     let header = |login: &str| format!("curl -H @{}", header_file(data, login).display());
     let pulls = format!("{forge}/api/v3/repos/{ONE}/pulls");
-    println!("\nRepositories {CONFIG}, {ONE} and {TWO} are there. Propose a change to one, and approve it:");
-    println!(
+    tell!("\nRepositories {CONFIG}, {ONE} and {TWO} are there. Propose a change to one, and approve it:");
+    tell!(
         "  git clone -c credential.helper='store --file={}' http://{OWNER}@{address}/{ONE}.git",
         data.join(CREDENTIALS_FILE).display()
     );
-    println!("  cd one && git checkout -b change-mine && echo 'Moin!' > greetings/moin && git add greetings");
-    println!("  git commit -m 'Greet the north' && git push origin change-mine");
-    println!(
+    tell!("  cd one && git checkout -b change-mine && echo 'Moin!' > greetings/moin && git add greetings");
+    tell!("  git commit -m 'Greet the north' && git push origin change-mine");
+    tell!(
         "  {} {pulls} -d '{{\"title\": \"Greet the north\", \"head\": \"change-mine\", \"base\": \"main\"}}'",
         header(OWNER)
     );
-    println!("  {} {pulls}/NUMBER/reviews -d '{{\"event\": \"APPROVE\"}}'", header(REVIEWER));
+    tell!("  {} {pulls}/NUMBER/reviews -d '{{\"event\": \"APPROVE\"}}'", header(REVIEWER));
 }
 
 /// Returns what completes when the process is asked to stop: Ctrl-C or SIGTERM.

@@ -10,6 +10,7 @@ mod teller;
 use crate::commands::data_or_default;
 use crate::commands::up::stop_asked;
 use crate::local::{Functions, Local, Loudness, Options, end_nodes, free_port, log_to};
+use crate::say::tell;
 use anyhow::{Context as _, bail};
 use sluice_emulator::data::Latency;
 use std::ops::Range;
@@ -58,6 +59,7 @@ pub async fn run(wanted: Wanted) -> anyhow::Result<ExitCode> {
         slots: wanted.slots,
         ask_minutes: None,
         deaths: Vec::new(),
+        web_root: None,
     };
     let mut teller = Teller::new();
     teller.title("A system of its own, on this machine");
@@ -67,7 +69,7 @@ pub async fn run(wanted: Wanted) -> anyhow::Result<ExitCode> {
         "everything answers after {:.1} s: data services, 10 functions, forge, nodes, executor",
         begun.elapsed().as_secs_f64()
     ));
-    teller.say(&format!("pages and API  {}t/demo/status", local.web_root()));
+    teller.say(&format!("pages and API  {}t/demo/status", local.pages()));
     teller.say(&format!("log            {}", log.display()));
     tokio::pin!(stop);
     let told = tokio::select! {
@@ -76,27 +78,24 @@ pub async fn run(wanted: Wanted) -> anyhow::Result<ExitCode> {
     };
     let verdict = match told {
         None => {
-            println!("\nStopped before the story was over.");
+            tell!("\nStopped before the story was over.");
             ExitCode::FAILURE
         }
         Some(Ok(verdict)) => verdict,
         Some(Err(error)) => {
-            println!("\nTHE STORY STOPPED: {error:#}");
-            println!("What was decided last stands above. Every line of every function is in {};", log.display());
-            println!(
-                "logs of builds are below {}logs/ while the system runs (`sluice demo --keep`).",
-                local.web_root()
-            );
+            tell!("\nTHE STORY STOPPED: {error:#}");
+            tell!("What was decided last stands above. Every line of every function is in {};", log.display());
+            tell!("logs of builds are below {}logs/ while the system runs (`sluice demo --keep`).", local.pages());
             ExitCode::FAILURE
         }
     };
     if wanted.keep {
-        println!("\nThe system goes on: {}t/demo/status — Ctrl-C stops it.", local.web_root());
-        println!("  sluice status --data {}", data.display());
+        tell!("\nThe system goes on: {}t/demo/status — Ctrl-C stops it.", local.pages());
+        tell!("  sluice status --data {}", data.display());
         stop.await;
     }
     local.stop().await;
-    println!("State and logs are in {}; the next demo removes them.", data.display());
+    tell!("State and logs are in {}; the next demo removes them.", data.display());
     Ok(verdict)
 }
 

@@ -4,7 +4,8 @@
 use super::story::Change;
 use super::teller::Teller;
 use crate::local::ledger::{self, Sent};
-use crate::local::{CONFIG, Local, ONE, TWO};
+use crate::local::{CONFIG, CONNECTION, Local, ONE, TENANT, TWO};
+use crate::say::tell;
 use sluice_emulator::data::prices::DYNAMODB_WRITE_UNIT;
 use sluice_emulator::data::{Meter, Report, Row};
 use sluice_local_forge::{Forge, PullState};
@@ -62,7 +63,7 @@ pub(super) async fn show(
     std::fs::write(&meter, serde_json::to_vec_pretty(&report)?)?;
     let sets = ledger::buildsets(local.operator()).await?;
     teller.title("What came of it");
-    println!(
+    tell!(
         "  change                                   check    gate     builds  event to first task  landed    tested tree = landed tree"
     );
     let mut good = true;
@@ -74,18 +75,18 @@ pub(super) async fn show(
         print_row(change, &outcome);
     }
     let order = landing_order(&sets, changes);
-    println!("\n  landed in the order {order}; C was told why it did not");
+    tell!("\n  landed in the order {order}; C was told why it did not");
     good &= order == "A, B, D";
-    println!("  unaccounted deliveries: {}", unaccounted.len());
-    unaccounted.iter().for_each(|one| println!("    {one}"));
+    tell!("  unaccounted deliveries: {}", unaccounted.len());
+    unaccounted.iter().for_each(|one| tell!("    {one}"));
     good &= unaccounted.is_empty();
     let ignored = local.ignored();
-    println!("  parts of the template that were ignored: {}", ignored.len());
+    tell!("  parts of the template that were ignored: {}", ignored.len());
     good &= ignored.is_empty();
     print_costs(&report, changes.len(), builds, renewals(local.operator()).await?);
-    println!("  every kind of call, by function: {}", meter.display());
-    println!("  {:.0} s in all\n", teller.seconds());
-    println!(
+    tell!("  every kind of call, by function: {}", meter.display());
+    tell!("  {:.0} s in all\n", teller.seconds());
+    tell!(
         "{}",
         if good {
             "Everything came out as it had to."
@@ -107,7 +108,7 @@ fn print_row(change: &Change, outcome: &Outcome) {
         Trees::NothingLanded => "nothing landed".to_owned(),
     };
     let wrong = if outcome.as_expected { "" } else { "   <- NOT AS EXPECTED" };
-    println!(
+    tell!(
         "  {:<40} {:<8} {:<8} {:>6}  {first:>19}  {landed:<8}  {trees}{wrong}",
         name.chars().take(40).collect::<String>(),
         outcome.check,
@@ -229,7 +230,7 @@ fn print_costs(report: &Report, changes: usize, builds: usize, renewals: u64) {
     // Renewals of a session are one small write each, made by the executor beside its work.
     let renewing = renewals as f64 * DYNAMODB_WRITE_UNIT;
     let calls = |name: &str| report.total(|row| is_work(row) && row.service == name).calls;
-    println!(
+    tell!(
         "  AWS calls per change, check and gate together: {:.0} (DynamoDB {:.0}, S3 {:.0}, SQS {:.0}, KMS {:.0}), ${:.5}; {builds} builds in all",
         per(work.calls.saturating_sub(renewals) as f64),
         per(calls("dynamodb").saturating_sub(renewals) as f64),
@@ -238,10 +239,13 @@ fn print_costs(report: &Report, changes: usize, builds: usize, renewals: u64) {
         per(calls("kms") as f64),
         per(work.dollars - renewing),
     );
-    println!(
+    tell!(
         "  apart from that, in all: {} polls and sweeps (${:.5}), {renewals} renewals of the executor's session (${renewing:.5}), \
          {} calls for watching (${:.5})",
-        idle.calls, idle.dollars, watching.calls, watching.dollars
+        idle.calls,
+        idle.dollars,
+        watching.calls,
+        watching.dollars
     );
 }
 

@@ -47,7 +47,7 @@ struct Story<'a> {
 /// Tells the whole story and returns the exit status that it deserves.
 pub(super) async fn tell(local: &Local, teller: &mut Teller) -> anyhow::Result<ExitCode> {
     let forge = local.forge().context("the demo needs the forge")?.clone();
-    let client = Client::new(local.web_root())?;
+    let client = Client::new(local.pages())?;
     let mut story = Story { forge, client, teller, changes: Vec::new() };
     story.configured().await?;
     // What the set-up cost is nobody's change.
@@ -191,7 +191,11 @@ impl Story<'_> {
                 return Ok(());
             }
             if begun.elapsed().as_secs() > seconds {
-                bail!("waited {seconds} s for {what}; the last decision was: {}", self.teller.last());
+                bail!(
+                    "waited {seconds} s for {what}; the last decision was: {}{}",
+                    self.teller.last(),
+                    self.teller.waiting()
+                );
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

@@ -1,6 +1,7 @@
 //! Prints what happens, line by line, with the seconds since the start: titles, what people do, and what the API tells.
 
-use crate::commands::show::{Client, change_name, list, text};
+use crate::commands::show::{Client, change_name, list, text, told};
+use crate::say::tell;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
@@ -13,6 +14,7 @@ pub struct Teller {
     names: BTreeMap<String, char>,
     seen: BTreeMap<String, Seen>,
     last: Option<String>,
+    waiting: BTreeMap<String, String>,
 }
 
 /// What was told of one item.
@@ -27,7 +29,14 @@ impl Teller {
     /// Starts the clock.
     pub fn new() -> Self {
         let coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Self { begun: Instant::now(), coloured, names: BTreeMap::new(), seen: BTreeMap::new(), last: None }
+        Self {
+            begun: Instant::now(),
+            coloured,
+            names: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            last: None,
+            waiting: BTreeMap::new(),
+        }
     }
 
     /// Gives a change its letter.
@@ -37,17 +46,22 @@ impl Teller {
 
     /// Begins a part.
     pub fn title(&self, title: &str) {
-        println!("\n{}", self.paint("1", title));
+        tell!("\n{}", self.paint("1", title));
     }
 
     /// Tells something that people or the demo did.
     pub fn say(&self, line: &str) {
-        println!("{} {line}", self.time());
+        tell!("{} {line}", self.time());
     }
 
     /// Returns the newest thing that was told of any item.
     pub fn last(&self) -> &str {
         self.last.as_deref().unwrap_or("nothing was decided yet")
+    }
+
+    /// Returns what jobs waited for at the last look, a line each; empty when none did.
+    pub fn waiting(&self) -> String {
+        self.waiting.values().fold(String::new(), |all, line| format!("{all}\n  {line}"))
     }
 
     /// Returns the seconds since the start.
@@ -61,6 +75,7 @@ impl Teller {
     /// When the API does not answer.
     pub async fn look(&mut self, client: &Client) -> anyhow::Result<Value> {
         let board: Value = client.get("tenant/demo/board").await?;
+        self.waiting.clear();
         for pipeline in list(&board, "pipelines") {
             for queue in list(pipeline, "queues") {
                 for item in list(queue, "items") {
@@ -98,6 +113,9 @@ impl Teller {
                     false,
                 ));
             }
+            if let Some(what) = told(job).filter(|_| state == "ordered") {
+                self.waiting.insert(format!("{pipeline} {who} {name}"), format!("{pipeline} {letter}: {name} {what}"));
+            }
             seen.jobs.insert(key, state);
         }
         for reason in new {
@@ -111,7 +129,7 @@ impl Teller {
         for (line, bad) in lines {
             let label = self.paint("36", &format!("{pipeline:<5} {letter}"));
             let shown = if bad { self.paint("31", &line) } else { line.clone() };
-            println!("{} {label}  {shown}", self.time());
+            tell!("{} {label}  {shown}", self.time());
             self.last = Some(format!("{pipeline} {letter}: {line}"));
         }
     }

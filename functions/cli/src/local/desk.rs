@@ -15,6 +15,9 @@ pub struct Desk {
     pub environment: BTreeMap<String, String>,
     /// The address of the pages, ending in `/`.
     pub web_root: String,
+    /// The address of the forge beside the system, if one runs.
+    #[serde(default)]
+    pub forge: Option<String>,
 }
 
 impl Desk {
@@ -22,9 +25,8 @@ impl Desk {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write(data: &Path, environment: BTreeMap<String, String>, web_root: &str) -> anyhow::Result<()> {
-        let desk = Self { environment, web_root: web_root.to_owned() };
-        write_private(&data.join(DESK_FILE), &serde_json::to_string_pretty(&desk)?)
+    pub fn write(&self, data: &Path) -> anyhow::Result<()> {
+        write_private(&data.join(DESK_FILE), &serde_json::to_string_pretty(self)?)
     }
 
     /// Reads the file; `None` when no system ever ran on this directory.

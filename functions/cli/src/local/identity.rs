@@ -27,7 +27,7 @@ pub fn header_file(data: &Path, login: &str) -> PathBuf {
 /// Accounts and secrets of the forge beside a local system.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Identity {
-    /// The forge's port; stored addresses name it, so it stays.
+    /// The forge's port: one above that of the pages.
     pub forge_port: u16,
     /// What webhooks are signed with.
     pub webhook_secret: String,
@@ -37,29 +37,36 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads the identity in a data directory, or makes one with this port.
+    /// Reads the identity in a data directory, or makes one; its forge is at this port from now on.
     ///
     /// # Errors
     /// When the file cannot be read or written.
     pub fn open(data: &Path, port: u16) -> anyhow::Result<Self> {
         let path = data.join("forge.json");
-        match std::fs::read_to_string(&path) {
-            Ok(text) => serde_json::from_str(&text)
-                .with_context(|| format!("{} is damaged; remove the data directory to begin anew", path.display())),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let token = || OsEntropy.token();
-                let made = Self {
-                    forge_port: port,
-                    webhook_secret: token(),
-                    own_token: token(),
-                    owner_token: token(),
-                    reviewer_token: token(),
-                };
-                write_private(&path, &serde_json::to_string_pretty(&made)?)?;
-                Ok(made)
-            }
-            Err(error) => Err(error).with_context(|| format!("could not read {}", path.display())),
+        let token = || OsEntropy.token();
+        let known: Option<Self> =
+            match std::fs::read_to_string(&path) {
+                Ok(text) => Some(serde_json::from_str(&text).with_context(|| {
+                    format!("{} is damaged; remove the data directory to begin anew", path.display())
+                })?),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+                Err(error) => return Err(error).with_context(|| format!("could not read {}", path.display())),
+            };
+        let is_written = known.as_ref().is_some_and(|known| known.forge_port == port);
+        let identity = match known {
+            Some(known) => Self { forge_port: port, ..known },
+            None => Self {
+                forge_port: port,
+                webhook_secret: token(),
+                own_token: token(),
+                owner_token: token(),
+                reviewer_token: token(),
+            },
+        };
+        if !is_written {
+            write_private(&path, &serde_json::to_string_pretty(&identity)?)?;
         }
+        Ok(identity)
     }
 
     /// Writes what git and curl need to act as the forge's people, so that no token stands on a command line.

@@ -18,7 +18,7 @@ pub use desk::{DESK_FILE, Desk};
 pub use ground::{end_nodes, free_port};
 pub use identity::{CREDENTIALS_FILE, Identity, OWNER, REVIEWER, header_file};
 pub use logging::{Loudness, log_to};
-pub use seed::{CONFIG, CONNECTION, ONE, TENANT, TWO};
+pub use seed::{CONFIG, CONNECTION, HOST, ONE, TENANT, TWO};
 
 use crate::function::{Failure, Function, Name};
 use crate::place::Place;
@@ -36,7 +36,7 @@ use sluice_local_forge::{Forge, Options as ForgeOptions};
 use sluice_runtime::Ports;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -89,6 +89,8 @@ pub struct Options {
     pub ask_minutes: Option<u64>,
     /// Who is killed at which calls, to see that nothing is lost by it.
     pub deaths: Vec<Death>,
+    /// Where people find the pages, ending in `/`, when that is not the address on this machine.
+    pub web_root: Option<String>,
 }
 
 /// A running system.
@@ -99,7 +101,8 @@ pub struct Local {
     executor: Executor,
     identity: Identity,
     operator: Ports,
-    web_root: String,
+    /// The address of the pages on this machine, whatever people call it.
+    pages: String,
     data: PathBuf,
     _lock: File,
 }
@@ -117,26 +120,27 @@ impl Local {
         std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o700))?;
         let lock = lock(&data)?;
         check_deaths(&options)?;
-        let identity = Identity::open(
-            &data,
-            options.port.checked_add(1).context("the port is too high: two more are needed above it")?,
-        )?;
-        let web_root = format!("http://127.0.0.1:{}/", options.port);
+        let ports = LocalPorts::free(options.port, options.forge)?;
+        let identity = Identity::open(&data, ports.forge)?;
+        let pages = format!("http://127.0.0.1:{}/", options.port);
+        let web_root = options.web_root.clone().unwrap_or_else(|| pages.clone());
         let ec2 = Ec2::open(Ec2Options::new(data.join("ec2"))).context("could not open the record of nodes")?;
-        let wishes = MachineWishes::new(&options, &data, &web_root)?;
+        let wishes = MachineWishes::new(&options, &ports, &data, &web_root)?;
         let services = match &options.endpoint {
             Some(endpoint) => Services::Elsewhere(Box::new(Elsewhere::start(endpoint, wishes, &ec2).await?)),
             None => Services::Machine(Box::new(start_machine(&options, wishes, &ec2).await?)),
         };
         let operator = services.operator(data.join("cache/operator")).await?.ports;
-        Desk::write(&data, services.operator_environment()?, &web_root)?;
         let forge = match options.forge {
-            true => Some(Arc::new(start_forge(&data, &identity, &web_root).await?)),
+            true => Some(Arc::new(start_forge(&data, &identity, &pages).await?)),
             false => None,
         };
+        let address = forge.as_ref().map(|forge| forge.web_url().to_owned());
+        let environment = services.operator_environment()?;
+        Desk { environment, web_root: pages.clone(), forge: address }.write(&data)?;
         seed::store(&operator, &identity, forge.as_deref(), services.nodes_url()).await?;
         let executor = Executor::start(&options, &services, &data, &web_root).await?;
-        Ok(Self { services, ec2, forge, executor, identity, operator, web_root, data, _lock: lock })
+        Ok(Self { services, ec2, forge, executor, identity, operator, pages, data, _lock: lock })
     }
 
     /// Returns the meter of the data services, if they are our own.
@@ -177,9 +181,9 @@ impl Local {
         &self.data
     }
 
-    /// Returns the address of the pages, ending in `/`.
-    pub fn web_root(&self) -> &str {
-        &self.web_root
+    /// Returns the address of the pages on this machine, ending in `/`.
+    pub fn pages(&self) -> &str {
+        &self.pages
     }
 
     /// Returns where live logs are served; `None` when the executor is a process of its own.
@@ -230,6 +234,33 @@ fn lock(data: &Path) -> anyhow::Result<File> {
     Ok(file)
 }
 
+/// The three ports of a system, one above the other: pages, API and webhooks; the forge; the data services.
+struct LocalPorts {
+    pages: u16,
+    forge: u16,
+    services: u16,
+}
+
+impl LocalPorts {
+    /// Returns the ports from `first` on when nobody listens there: asked before anything is written that names them.
+    fn free(first: u16, with_forge: bool) -> anyhow::Result<Self> {
+        if first == 0 {
+            bail!("name a port, not 0: the address is written down for commands and webhooks");
+        }
+        let above = |more: u16| first.checked_add(more).context("the port is too high: two more are needed above it");
+        let ports = Self { pages: first, forge: above(1)?, services: above(2)? };
+        let wanted = [(ports.pages, "pages and API"), (ports.services, "data services"), (ports.forge, "forge")];
+        for (port, what) in wanted.into_iter().take(if with_forge { 3 } else { 2 }) {
+            if let Err(error) = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+                bail!(
+                    "port {port} of 127.0.0.1, for {what}, cannot be used ({error}): name three free ones in a row by the first, `--listen 127.0.0.1:PORT`"
+                );
+            }
+        }
+        Ok(ports)
+    }
+}
+
 /// What both forms of data services need to know.
 struct MachineWishes<'a> {
     data: &'a Path,
@@ -241,7 +272,7 @@ struct MachineWishes<'a> {
 }
 
 impl<'a> MachineWishes<'a> {
-    fn new(options: &Options, data: &'a Path, web_root: &str) -> anyhow::Result<Self> {
+    fn new(options: &Options, ports: &LocalPorts, data: &'a Path, web_root: &str) -> anyhow::Result<Self> {
         let template = match &options.template {
             Some(path) => path.clone(),
             None => {
@@ -257,8 +288,8 @@ impl<'a> MachineWishes<'a> {
                 .into_iter()
                 .chain(options.ask_minutes.map(|minutes| ("AskMinutes".to_owned(), minutes.to_string())))
                 .collect(),
-            port: options.port,
-            nodes_port: options.port.checked_add(2).context("the port is too high: two more are needed above it")?,
+            port: ports.pages,
+            nodes_port: ports.services,
             sources: SourceOptions {
                 // Somebody watches: what failed comes again soon, and what a killed machine worked on too.
                 after_failure: AfterFailure::Within(Duration::from_secs(1)),
@@ -339,8 +370,18 @@ async fn start_forge(data: &Path, identity: &Identity, web_root: &str) -> anyhow
         root: data.join("forge"),
         port: identity.forge_port,
         accounts: identity.accounts(),
-        first_hook: Some((hook, identity.webhook_secret.clone())),
+        first_hook: Some((hook.clone(), identity.webhook_secret.clone())),
     };
     identity.write_for_people(data)?;
-    Forge::start(options).await.context("could not start the forge")
+    let forge = Forge::start(options).await.context("could not start the forge")?;
+    // Repositories of an earlier start tell it the address that the pages had then.
+    let moved = forge.move_hooks(&format!("/api/connection/{CONNECTION}/payload"), &hook)?;
+    if moved > 0 {
+        tracing::warn!(
+            hooks = moved,
+            address = web_root,
+            "the pages have another address than before: webhooks follow"
+        );
+    }
+    Ok(forge)
 }

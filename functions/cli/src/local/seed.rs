@@ -18,7 +18,7 @@ pub const CONNECTION: &str = "github";
 /// The connection to the nodes.
 const CLOUD: &str = "ec2";
 /// The host in canonical names of the forge's projects.
-const HOST: &str = "forge.local";
+pub const HOST: &str = "forge.local";
 /// The tenant of the sample repositories.
 pub const TENANT: &str = "demo";
 /// The sample's config project.
@@ -131,6 +131,15 @@ async fn store_connections(ports: &Ports, wanted: Vec<(ConnectionName, Connectio
     };
     let mut changed = false;
     for (name, connection) in wanted {
+        // Somebody moved in and gave the name to a forge of his own: his token is not ours to throw away.
+        let others = |old: &&Connection| connection.canonical_hostname == HOST && old.canonical_hostname != HOST;
+        if let Some(other) = file.0.get(&name).filter(others) {
+            tracing::warn!(
+                connection = %name, host = other.canonical_hostname,
+                "the connection is not changed, so the forge beside this system is not connected; start with --no-forge to go without it"
+            );
+            continue;
+        }
         let same = file.0.get(&name).is_some_and(|old| {
             old.driver == connection.driver && old.api_url == connection.api_url && old.git_url == connection.git_url
         });

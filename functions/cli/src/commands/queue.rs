@@ -1,0 +1,148 @@
+//! `sluice queue thaw` and `sluice dequeue`: what an operator asks of a queue.
+
+use super::operator;
+use crate::say::say;
+use anyhow::{Context as _, bail};
+use sluice_aws::OsEntropy;
+use sluice_gate::{Arrival, ArrivalKind};
+use sluice_model::change::ChangeKey;
+use sluice_model::poke::Poke;
+use sluice_model::{ArrivalId, QueueKey, TenantName};
+use sluice_records::codec::decode;
+use sluice_records::{queue, tenant};
+use sluice_runtime::quarantine::frozen_key;
+use sluice_runtime::record::{Expect, Query, Write};
+use sluice_runtime::{Entropy as _, Ports, cell};
+use std::path::PathBuf;
+
+/// Queues of a tenant that are looked through for a change.
+const QUEUES_MAX: usize = 1_000;
+
+/// Lets a frozen queue go on.
+///
+/// # Errors
+/// When it is not frozen, no reason is given, or the store does not answer.
+pub async fn thaw(data: Option<PathBuf>, key: QueueKey, reason: &str) -> anyhow::Result<()> {
+    let reason = reason.trim();
+    if reason.is_empty() {
+        bail!("say with --reason what was found: it is kept with the changes of the queue");
+    }
+    let ports = operator(data).await?;
+    let loaded = queue::load(&ports, &key).await;
+    // A queue whose own records cannot be read is frozen too; the mark goes, and the gate tries again.
+    let (has_mark, why) = match &loaded {
+        Ok(loaded) => (loaded.is_frozen, loaded.head.as_ref().and_then(|head| head.frozen.clone())),
+        Err(queue::LoadError::Bad(_)) => (true, None),
+        Err(queue::LoadError::Port(error)) => bail!("could not read the queue: {error}"),
+    };
+    if !has_mark && why.is_none() {
+        bail!(
+            "the queue {} of {} in {} is not frozen (`sluice status` shows those that are)",
+            key.queue,
+            key.pipeline,
+            key.tenant
+        );
+    }
+    let mut writes = Vec::new();
+    if has_mark {
+        writes.push(Write::Delete { key: frozen_key(&queue::partition(&key)), expect: Expect::Anything });
+    }
+    if why.is_some() {
+        writes.push(queue::put_arrival(&key, &arrival(&ports, ArrivalKind::Thaw { reason: reason.to_owned() }))?);
+    }
+    ports.records.commit(writes, &OsEntropy.token()).await?;
+    cell::send(&ports, &[Poke::Queue { queue: key.clone() }]).await?;
+    say!("The queue {} of {} goes on.", key.queue, key.pipeline);
+    if let Some(why) = why {
+        say!("It was frozen because {why}");
+    }
+    Ok(())
+}
+
+/// A change to take out, in zuul-client's words.
+#[derive(Debug, Clone)]
+pub struct Dequeued {
+    /// The local system; `None` takes the environment's stack or the usual place.
+    pub data: Option<PathBuf>,
+    /// The tenant; `None` takes the only one.
+    pub tenant: Option<String>,
+    /// The pipeline.
+    pub pipeline: String,
+    /// The project, by its short or canonical name.
+    pub project: String,
+    /// The change's number, with a revision after a comma or not.
+    pub change: String,
+}
+
+/// Takes a change out of a pipeline.
+///
+/// # Errors
+/// When it is not there, or the store does not answer.
+pub async fn dequeue(wanted: Dequeued) -> anyhow::Result<()> {
+    let ports = operator(wanted.data.clone()).await?;
+    let tenant = only_tenant(&ports, wanted.tenant.as_deref()).await?;
+    let (number, head) = match wanted.change.split_once(',') {
+        Some((number, head)) => (number, Some(head)),
+        None => (wanted.change.as_str(), None),
+    };
+    let number: u64 = number
+        .parse()
+        .with_context(|| format!("{:?} is not a change: write its number, or number,revision", wanted.change))?;
+    let records = ports.records.query(&Query::prefix(tenant::partition(&tenant), tenant::QUEUES, QUEUES_MAX)).await?;
+    let mut found: Vec<(QueueKey, ChangeKey)> = Vec::new();
+    for record in &records {
+        let key: QueueKey = decode(record)?;
+        if key.pipeline.as_str() != wanted.pipeline {
+            continue;
+        }
+        let loaded = queue::load(&ports, &key).await?;
+        let slots = loaded.head.iter().flat_map(|head| &head.slots).filter(|slot| {
+            let project = &slot.change.key.project;
+            slot.change.key.number == number
+                && [project.as_str(), project.name()].contains(&wanted.project.as_str())
+                && head.is_none_or(|head| slot.change.head.as_str().starts_with(head))
+        });
+        found.extend(slots.map(|slot| (key.clone(), slot.change.key.clone())));
+    }
+    let Dequeued { pipeline, project, change, .. } = &wanted;
+    match found.as_slice() {
+        [] => bail!(
+            "the change {project} {change} is not in the pipeline {pipeline} of {tenant} (`sluice status` shows what is)"
+        ),
+        [(queue, key)] => {
+            let arrival = arrival(&ports, ArrivalKind::Dequeue { key: key.clone() });
+            ports.records.commit(vec![queue::put_arrival(queue, &arrival)?], &OsEntropy.token()).await?;
+            cell::send(&ports, &[Poke::Queue { queue: queue.clone() }]).await?;
+            say!("{project} {change} is taken out of {pipeline}; a landing that is under way ends first.");
+            Ok(())
+        }
+        many => {
+            let names: Vec<_> = many.iter().map(|(_, key)| key.project.to_string()).collect();
+            bail!("several projects are named so ({}): give the canonical name", names.join(", "))
+        }
+    }
+}
+
+fn arrival(ports: &Ports, kind: ArrivalKind) -> Arrival {
+    Arrival {
+        id: ArrivalId(OsEntropy.token()),
+        at: ports.clock.now(),
+        event_id: "operator".to_owned(),
+        layout: 0,
+        kind,
+    }
+}
+
+async fn only_tenant(ports: &Ports, wanted: Option<&str>) -> anyhow::Result<TenantName> {
+    let known = tenant::listed(ports).await?;
+    let names = || known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    match (wanted, known.as_slice()) {
+        (Some(name), _) => known
+            .iter()
+            .find(|tenant| tenant.as_str() == name)
+            .cloned()
+            .with_context(|| format!("there is no tenant {name}; there are: {}", names())),
+        (None, [one]) => Ok(one.clone()),
+        (None, _) => bail!("there are several tenants ({}); name one with --tenant", names()),
+    }
+}
