@@ -9,7 +9,7 @@ use crate::route::{former_queues, may_configure, queue_key};
 use crate::told::{self, Told};
 use sluice_model::change::ChangeFacts;
 use sluice_model::{BranchName, ProjectName, QueueKey, TenantName, Timestamp};
-use sluice_records::codec::{BadRecord, decode};
+use sluice_records::codec::decode_foreign;
 use sluice_records::layout::Live;
 use sluice_records::{change, tenant};
 use sluice_runtime::batch::LookError;
@@ -62,13 +62,14 @@ impl Intake {
     /// Reads what was known before an event on a change.
     pub(crate) async fn before(&self, facts: &ChangeFacts) -> Result<Before, LookError> {
         let told_key = change::told_key(&facts.change.key);
-        let told = |found: &Found| found.get(&told_key).map(decode::<Told>).transpose();
+        // One that cannot be read is written anew: then everything is news once more.
+        let told = |found: &Found| found.get(&told_key).and_then(decode_foreign::<Told>);
         let formerly = |told: &Option<Told>| -> Vec<BranchName> {
             told.iter().flat_map(|told| told::former_branches(told, facts)).collect()
         };
-        let queues = |live: &Live, found: &Found| Ok(queues_of(live, facts, &formerly(&told(found)?)));
+        let queues = |live: &Live, found: &Found| queues_of(live, facts, &formerly(&told(found)));
         let (lives, found) = self.known(&facts.change.key.project, std::slice::from_ref(&told_key), queues).await?;
-        let told = told(&found)?;
+        let told = told(&found);
         let formerly = formerly(&told);
         let tenants = lives.into_iter().map(|live| {
             let listed = queues_of(&live, facts, &formerly);
@@ -84,7 +85,7 @@ impl Intake {
         project: &ProjectName,
         more: &Key,
     ) -> Result<(Vec<Live>, Option<Record>), LookError> {
-        let (lives, mut found) = self.known(project, std::slice::from_ref(more), |_, _| Ok(Vec::new())).await?;
+        let (lives, mut found) = self.known(project, std::slice::from_ref(more), |_, _| Vec::new()).await?;
         Ok((lives, found.remove(more)))
     }
 
@@ -93,7 +94,7 @@ impl Intake {
         &self,
         project: &ProjectName,
         more: &[Key],
-        queues: impl Fn(&Live, &Found) -> Result<Vec<QueueKey>, BadRecord>,
+        queues: impl Fn(&Live, &Found) -> Vec<QueueKey>,
     ) -> Result<(Vec<Live>, Found), LookError> {
         let now = self.ports.clock.now();
         let remembered = self.tenants.recent(now);
@@ -103,7 +104,7 @@ impl Intake {
         keys.extend(more.iter().cloned());
         keys.extend(names.iter().map(tenant::key));
         for live in seen {
-            keys.extend(queues(&live, &Found::new())?.iter().map(tenant::queue_key));
+            keys.extend(queues(&live, &Found::new()).iter().map(tenant::queue_key));
         }
         let mut read = Read::default();
         read.get(&self.ports, keys).await?;
@@ -120,15 +121,18 @@ impl Intake {
         let mut lives = Vec::new();
         for name in &names {
             let record = read.found.get(&tenant::key(name)).cloned();
-            if let Some(live) = self.layouts.live_of(&self.ports, name, record, now).await?
-                && has(&live, project)
-            {
-                lives.push(live);
+            match self.layouts.live_of(&self.ports, name, record, now).await {
+                Ok(live) => lives.extend(live.filter(|live| has(live, project))),
+                // A person has to mend it; the other tenants' events go on meanwhile.
+                Err(LookError::Broken { reason, .. }) => {
+                    tracing::error!(tenant = %name, reason, "a tenant is told of nothing: its record cannot be read");
+                }
+                Err(error) => return Err(error),
             }
         }
         let mut keys = Vec::new();
         for live in &lives {
-            keys.extend(queues(live, &read.found)?.iter().map(tenant::queue_key));
+            keys.extend(queues(live, &read.found).iter().map(tenant::queue_key));
         }
         read.get(&self.ports, keys).await?;
         Ok((lives, read.found))

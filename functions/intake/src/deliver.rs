@@ -10,7 +10,7 @@ use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::git::{BranchKey, Oid};
 use sluice_model::poke::Poke;
 use sluice_model::{DeliveryId, ProjectName, QueueKey, TenantName};
-use sluice_records::codec::{decode, expiry, get, with_body};
+use sluice_records::codec::{decode, decode_foreign, expiry, get, with_body};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::landing::{self, Harmless};
 use sluice_records::{change, queue, tenant};
@@ -185,7 +185,7 @@ impl Intake {
         if tenants.is_empty() {
             effects.tell(format!("no tenant knows {}", event.project));
         }
-        let harmless: Option<Harmless> = harmless.as_ref().map(decode).transpose()?;
+        let harmless: Option<Harmless> = harmless.as_ref().and_then(decode_foreign);
         let landed = match harmless {
             Some(harmless) => self.is_tree(event, newrev, &harmless.tree).await.then_some(harmless.tenant),
             None => None,

@@ -11,7 +11,7 @@ use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
 use sluice_model::event::ForgeEvent;
 use sluice_model::{ArrivalId, BranchName, DeliveryId, QueueKey, QueueName};
 use sluice_records::change::{self, NEEDED_BY};
-use sluice_records::codec::decode;
+use sluice_records::codec::decode_foreign;
 use sluice_records::layout::Live;
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Key, Query};
@@ -186,12 +186,12 @@ impl Intake {
     ) -> Result<Vec<ChangeKey>, LookError> {
         let query = Query::prefix(change::partition(key), NEEDED_BY, NEEDED_BY_MAX);
         let records = self.ports.records.query(&query).await?;
-        let named: Vec<ChangeKey> = records.iter().map(decode).collect::<Result<_, _>>()?;
+        let named: Vec<ChangeKey> = records.iter().filter_map(decode_foreign).collect();
         let mut following = Vec::new();
         for some in named.chunks(100) {
             let keys: Vec<Key> = some.iter().map(change::facts_key).collect();
             for record in self.ports.records.get(&keys).await?.iter().flatten() {
-                let facts: ChangeFacts = decode(record)?;
+                let Some(facts) = decode_foreign::<ChangeFacts>(record) else { continue };
                 following.extend(follows(&facts).then_some(facts.change.key));
             }
         }

@@ -9,7 +9,7 @@ use sluice_model::change::{ChangeRef, OpenChange, Review, ReviewState};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::poke::Poke;
 use sluice_records::change;
-use sluice_records::codec::{decode, get};
+use sluice_records::codec::{decode_foreign, get};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Due, Expect, Key, Write};
@@ -40,7 +40,7 @@ impl Intake {
         }
         let (mut gaps, mut reads) = (0, 0);
         for (open, record) in open.iter().zip(known) {
-            let told = record.as_ref().map(decode::<Told>).transpose()?;
+            let told = record.as_ref().and_then(decode_foreign::<Told>);
             let taken_back = told.as_ref().map_or(0, Told::taken_back);
             for gap in self.gaps(open, told, &mut reads, effects).await? {
                 if gaps == GAPS_MAX {

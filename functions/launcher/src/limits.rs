@@ -3,7 +3,7 @@
 use sluice_config::layout::{LabelConfig, ProviderConfig};
 use sluice_model::{ConnectionName, LabelName, ProviderName, TenantName, Timestamp};
 use sluice_pool::{Image, Interface, Label, Pace, ProviderLimits, Resources, StaticHost};
-use sluice_records::codec::{decode, get};
+use sluice_records::codec::{decode_foreign, get};
 use sluice_records::layout::Layouts;
 use sluice_records::tenant::{self, Tenant};
 use sluice_runtime::Ports;
@@ -62,7 +62,7 @@ impl Configured {
         now: Timestamp,
     ) -> Result<Option<Found>, LookError> {
         if let Some(record) = read
-            && let tenant = decode::<Tenant>(record)?
+            && let Some(tenant) = decode_foreign::<Tenant>(record)
             && let Some(found) = self.found_in(ports, &tenant, name).await?
         {
             self.keep(name, tenant.name, &found, now);
@@ -70,7 +70,8 @@ impl Configured {
         }
         for tenant in tenant::listed(ports).await? {
             let Some(record) = get(ports, &tenant::key(&tenant)).await? else { continue };
-            if let Some(found) = self.found_in(ports, &decode(&record)?, name).await? {
+            let Some(known) = decode_foreign::<Tenant>(&record) else { continue };
+            if let Some(found) = self.found_in(ports, &known, name).await? {
                 self.keep(name, tenant, &found, now);
                 return Ok(Some(found));
             }

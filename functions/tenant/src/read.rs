@@ -10,7 +10,7 @@ use sluice_config::tenant::{TenantConfig, TenantProject};
 use sluice_model::git::Oid;
 use sluice_model::id::digest;
 use sluice_model::{BranchName, ProjectName, Timestamp};
-use sluice_records::codec::{decode, encode_first};
+use sluice_records::codec::{decode_foreign, encode_first};
 use sluice_records::tenant::{self, BranchSource, ProjectSource, SOURCES};
 use sluice_repos::{Branches, ProjectAt, ReposError};
 use sluice_runtime::batch::LookError;
@@ -128,9 +128,11 @@ impl Tenants {
             let query = Query { after: after.take(), ..Query::prefix(tenant::partition(&config.name), SOURCES, 1_000) };
             let records = self.ports.records.query(&query).await?;
             for record in &records {
-                let mut source: ProjectSource = decode(record)?;
+                // Whatever cannot be read any more is read anew from the project's forge.
+                let Some(mut source) = decode_foreign::<ProjectSource>(record) else { continue };
                 if let Some(key) = source.branches_object.take() {
-                    source.branches = self.object(&key).await?;
+                    let Some(branches) = self.kept_branches(&key).await? else { continue };
+                    source.branches = branches;
                 }
                 known.insert(source.project.clone(), source);
             }
@@ -209,8 +211,10 @@ impl Tenants {
         let Wanted { config, project, before, is_waited_for } = wanted;
         let (why, seconds) = match error {
             ReposError::Gone(why) | ReposError::Unreadable(why) => (why, GONE_RETRY_SECONDS),
-            ReposError::Unknown(why) if is_waited_for || before.is_none() => return Err(LookError::Again(why)),
-            ReposError::Unknown(why) => (why, SILENT_RETRY_SECONDS),
+            ReposError::Unreachable(why) | ReposError::Unknown(why) if is_waited_for || before.is_none() => {
+                return Err(LookError::Again(why));
+            }
+            ReposError::Unreachable(why) | ReposError::Unknown(why) => (why, SILENT_RETRY_SECONDS),
         };
         tracing::error!(tenant = %config.name, project = %project.name, why, "a project cannot be read; what was read last stays");
         Ok(ProjectSource {
@@ -245,6 +249,16 @@ impl Tenants {
         let key = format!("layouts/files/{}", digest(&["files", &text]));
         self.ports.objects.put(&key, Bytes::from(text), PutMode::Always, "application/json").await?;
         Ok(key)
+    }
+
+    /// Returns branches that stand beside their record; `None` where they are lost or damaged.
+    async fn kept_branches(&self, key: &str) -> Result<Option<Vec<BranchSource>>, LookError> {
+        let object = self.ports.objects.get(key).await?;
+        let branches = object.and_then(|object| serde_json::from_slice(&object.bytes).ok());
+        if branches.is_none() {
+            tracing::error!(key, "branches that were kept cannot be read; they are asked for again");
+        }
+        Ok(branches)
     }
 
     async fn object<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<T, LookError> {

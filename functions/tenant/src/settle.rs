@@ -6,7 +6,7 @@
 use crate::Tenants;
 use sluice_gate::{Landing, LandingState};
 use sluice_model::{ProjectName, Timestamp};
-use sluice_records::codec::decode;
+use sluice_records::codec::decode_foreign;
 use sluice_records::landing;
 use sluice_records::tenant::{AwaitedLanding, Tenant};
 use sluice_runtime::batch::LookError;
@@ -47,7 +47,7 @@ impl Tenants {
         for some in head.landings.chunks(KEYS_MAX) {
             let keys: Vec<Key> = some.iter().map(|awaited| landing::key(&awaited.item, awaited.generation)).collect();
             for (awaited, record) in some.iter().zip(self.ports.records.get(&keys).await?) {
-                let order = record.as_ref().map(decode::<Landing>).transpose()?;
+                let order = record.as_ref().and_then(decode_foreign::<Landing>);
                 let Some(ended_at) = ended_at(awaited, order.as_ref(), now) else { return Ok(None) };
                 waited_for.projects.insert(awaited.project.clone());
                 if ended_at.plus_seconds(PATIENCE_SECONDS) > now {
@@ -60,7 +60,7 @@ impl Tenants {
 }
 
 /// Returns when a landing ended. Its record may be seen a moment later than the tenant's, which was written with it; one that is
-/// missing for long was forgotten.
+/// missing for long was forgotten, or cannot be read.
 fn ended_at(awaited: &AwaitedLanding, order: Option<&Landing>, now: Timestamp) -> Option<Timestamp> {
     match order.map(|order| &order.state) {
         Some(LandingState::Ended { at, .. }) => Some(*at),

@@ -147,6 +147,11 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
+/// Returns the text that [`escape`] made a part of a key of.
+pub fn unescape(part: &str) -> String {
+    part.replace("%23", "#").replace("%2f", "/").replace("%25", "%")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
