@@ -109,7 +109,7 @@ pub(crate) fn item(scene: &Scene<'_>, item: &Item, slot: Option<&Slot>) -> Value
 fn ask(ask: &Ask) -> Value {
     match ask {
         Ask::No => json!({"state": "not-asked"}),
-        Ask::Asked { at, onto } => {
+        Ask::Asked { at, onto, .. } => {
             json!({"state": "asked", "at": at, "onto": onto.as_ref().map(|onto| &onto.item)})
         }
         Ask::Merged(merged) => {
@@ -179,7 +179,7 @@ fn arrival(arrival: &Arrival) -> Value {
             ("enqueue", candidates.iter().map(|candidate| change_key(&candidate.change.key)).collect())
         }
         ArrivalKind::Seen { change, .. } => ("seen", vec![change_key(&change.key)]),
-        ArrivalKind::Dequeue { key } => ("dequeue", vec![change_key(key)]),
+        ArrivalKind::Dequeue { key, .. } => ("dequeue", vec![change_key(key)]),
         ArrivalKind::Thaw { .. } => ("thaw", Vec::new()),
     };
     json!({"at": arrival.at, "kind": kind, "changes": changes})

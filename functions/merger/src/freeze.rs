@@ -1,7 +1,7 @@
 //! The configuration an item runs under, its jobs frozen, and every branch that those jobs need besides.
 
 use crate::state::State;
-use crate::{Merger, again};
+use crate::{Merger, Unmade, unmade};
 use sluice_config::ConfigError;
 use sluice_config::fragment::{Source, SourceFile, config_paths};
 use sluice_config::job::FreezeInput;
@@ -14,7 +14,6 @@ use sluice_model::job::{FrozenJob, JobGraph, Playbook};
 use sluice_model::{BranchName, ConnectionName, ProjectName, QueueKey};
 use sluice_records::layout::Live;
 use sluice_repos::{ProjectAt, ReposError};
-use sluice_runtime::batch::LookError;
 use std::collections::BTreeSet;
 
 /// Errors that a report tells; the rest is counted.
@@ -28,7 +27,7 @@ impl Merger {
         state: &mut State,
         item: &Item,
         live: &Live,
-    ) -> Result<MergeResult, LookError> {
+    ) -> Result<MergeResult, Unmade> {
         let change = &item.candidate.change;
         let branch = BranchKey { project: change.key.project.clone(), branch: change.branch.clone() };
         let proposed = self.proposed(state, live).await?;
@@ -53,7 +52,7 @@ impl Merger {
         self.put_needed(state, &mut graph, layout, &branch.branch).await?;
         let (Some(base), Some(tested)) = (state.base.clone(), state.branch(&branch).map(|state| state.result.clone()))
         else {
-            return Err(LookError::Again(format!("{change} has no merged state")));
+            return Err(Unmade::Failed(format!("{change} has no merged state")));
         };
         Ok(MergeResult::Merged(Merged {
             speculation: self.store("speculations", &state.speculation).await?,
@@ -67,7 +66,7 @@ impl Merger {
     }
 
     /// Returns the configuration as the changes of the state would have it (Z6.6).
-    async fn proposed(&self, state: &State, live: &Live) -> Result<Vec<BranchConfig>, LookError> {
+    async fn proposed(&self, state: &State, live: &Live) -> Result<Vec<BranchConfig>, Unmade> {
         let mut proposed = Vec::new();
         for key in &state.speculation.configured {
             let Some(project) = live.layout.project(key.project.as_str()).cloned() else { continue };
@@ -77,7 +76,7 @@ impl Merger {
                 .repos
                 .configuration(&at, &branch.result.id, Some(branch), &project.extra_config_paths)
                 .await
-                .map_err(again)?;
+                .map_err(unmade)?;
             proposed.push(configuration(&live.layout, &project, &key.branch, files));
         }
         Ok(proposed)
@@ -90,7 +89,7 @@ impl Merger {
         graph: &mut JobGraph,
         layout: &Layout,
         branch: &BranchName,
-    ) -> Result<(), LookError> {
+    ) -> Result<(), Unmade> {
         let mut wanted: BTreeSet<(ConnectionName, ProjectName, Option<BranchName>)> = BTreeSet::new();
         for job in &graph.jobs {
             for required in &job.required_projects {
@@ -123,7 +122,7 @@ impl Merger {
                         break;
                     }
                     Err(ReposError::Gone(_)) => continue,
-                    Err(error) => return Err(again(error)),
+                    Err(error) => return Err(unmade(error)),
                 }
             }
         }

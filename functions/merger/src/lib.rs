@@ -18,8 +18,31 @@ use sluice_records::{merge, queue, tenant};
 use sluice_repos::{Repos, ReposError};
 use sluice_runtime::batch::{Look, LookError};
 use sluice_runtime::object::PutMode;
-use sluice_runtime::{Ports, cell};
+use sluice_runtime::{PortError, Ports, cell};
 use std::sync::Arc;
+
+/// Seconds after which a state that fails each time it is tried is given up. A forge that does not answer is waited for.
+const GIVE_UP_SECONDS: u64 = 600;
+
+/// Why there is no answer.
+enum Unmade {
+    /// It is to be asked again, however long it takes.
+    Again(LookError),
+    /// It failed in a way that asking again may not mend.
+    Failed(String),
+}
+
+impl From<LookError> for Unmade {
+    fn from(error: LookError) -> Self {
+        Self::Again(error)
+    }
+}
+
+impl From<PortError> for Unmade {
+    fn from(error: PortError) -> Self {
+        Self::Again(error.into())
+    }
+}
 
 /// Makes merged states.
 pub struct Merger {
@@ -58,7 +81,11 @@ impl Merger {
             _ => get(&self.ports, &merge::key(id, generation, layout)).await?,
         };
         if answered.is_none() {
-            let result = self.result(key, &item, &live).await?;
+            let result = match self.result(key, &item, &live).await {
+                Ok(result) => result,
+                Err(Unmade::Again(error)) => return Err(error),
+                Err(Unmade::Failed(why)) => self.given_up(&item, why)?,
+            };
             let outcome = MergeOutcome { item: id.clone(), generation, layout, result };
             let write = merge::put(&outcome, self.ports.clock.now())?;
             // Losing means that the same question was answered already; the first answer stands.
@@ -67,15 +94,26 @@ impl Merger {
         Ok(cell::send(&self.ports, &[Poke::Answer { queue: key.clone() }]).await?)
     }
 
-    async fn result(&self, key: &QueueKey, item: &Item, live: &Live) -> Result<MergeResult, LookError> {
-        let mut state = match self.start(item).await? {
-            Ok(state) => state,
-            Err(result) => return Ok(result),
-        };
+    async fn result(&self, key: &QueueKey, item: &Item, live: &Live) -> Result<MergeResult, Unmade> {
+        let mut state = self.start(item).await?;
         if let Err(result) = self.put_changes(&mut state, item, live).await? {
             return Ok(result);
         }
         self.freeze(key, &mut state, item, live).await
+    }
+
+    /// Returns the answer for a state that fails each time it is tried, once that has been so for long enough: then the gate and
+    /// the author are told, rather than that everybody behind waits.
+    fn given_up(&self, item: &Item, why: String) -> Result<MergeResult, LookError> {
+        let Ask::Asked { at, since, .. } = &item.ask else { return Err(LookError::Again(why)) };
+        let since = since.unwrap_or(*at);
+        if self.ports.clock.now() < since.plus_seconds(GIVE_UP_SECONDS) {
+            return Err(LookError::Again(why));
+        }
+        let change = item.candidate.change.clone();
+        tracing::error!(%change, why, "a state could not be made for long and is given up");
+        let detail = format!("its state could not be made for {} minutes: {why}", GIVE_UP_SECONDS / 60);
+        Ok(MergeResult::Conflict { change, detail })
     }
 
     /// Stores a value under the hash of its content and returns its key.
@@ -101,6 +139,9 @@ impl Look for Merger {
     }
 }
 
-fn again(error: ReposError) -> LookError {
-    LookError::Again(error.to_string())
+fn unmade(error: ReposError) -> Unmade {
+    match error {
+        ReposError::Unreachable(why) => Unmade::Again(LookError::Again(why)),
+        ReposError::Gone(why) | ReposError::Unreadable(why) | ReposError::Unknown(why) => Unmade::Failed(why),
+    }
 }

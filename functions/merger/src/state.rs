@@ -1,12 +1,11 @@
 //! The tested state: what is ahead, then the changes below the item's own, then its own.
 
-use crate::{Merger, again};
+use crate::{Merger, Unmade, unmade};
 use sluice_gate::{Ask, Candidate, Item, MergeResult};
 use sluice_model::build::{Speculation, SpeculativeChange};
 use sluice_model::git::{BranchKey, BranchState, Commit};
 use sluice_records::layout::Live;
 use sluice_repos::{MergeAnswer, MergeAsk, ReposError, is_configuration};
-use sluice_runtime::batch::LookError;
 
 /// A state in the making.
 pub(crate) struct State {
@@ -33,7 +32,7 @@ impl State {
 
 impl Merger {
     /// Returns the state of the item ahead, or an empty one.
-    pub(crate) async fn start(&self, item: &Item) -> Result<Result<State, MergeResult>, LookError> {
+    pub(crate) async fn start(&self, item: &Item) -> Result<State, Unmade> {
         let onto = match &item.ask {
             Ask::Asked { onto, .. } => onto.as_ref(),
             _ => None,
@@ -41,17 +40,13 @@ impl Merger {
         let speculation = match onto {
             None => Speculation { changes: Vec::new(), branches: Vec::new(), configured: Vec::new() },
             Some(onto) => {
-                let again = |why: String| LookError::Again(format!("could not read {}: {why}", onto.speculation));
-                let object = self
-                    .ports
-                    .objects
-                    .get(&onto.speculation)
-                    .await?
-                    .ok_or_else(|| again("there is none".to_owned()))?;
-                serde_json::from_slice(&object.bytes).map_err(|error| again(error.to_string()))?
+                let lost = |why: String| Unmade::Failed(format!("could not read {}: {why}", onto.speculation));
+                let object =
+                    self.ports.objects.get(&onto.speculation).await?.ok_or_else(|| lost("there is none".to_owned()))?;
+                serde_json::from_slice(&object.bytes).map_err(|error| lost(error.to_string()))?
             }
         };
-        Ok(Ok(State { speculation, base: None, files: None, touches_configuration: false }))
+        Ok(State { speculation, base: None, files: None, touches_configuration: false })
     }
 
     /// Puts what the item needs and its own change on the state. The inner error is the item's outcome.
@@ -60,7 +55,7 @@ impl Merger {
         state: &mut State,
         item: &Item,
         live: &Live,
-    ) -> Result<Result<(), MergeResult>, LookError> {
+    ) -> Result<Result<(), MergeResult>, Unmade> {
         let own = &item.candidate;
         let missing =
             own.needs.iter().filter(|need| !state.speculation.changes.iter().any(|known| known.change == need.change));
@@ -78,7 +73,7 @@ impl Merger {
         state: &mut State,
         candidate: &Candidate,
         live: &Live,
-    ) -> Result<Result<(), MergeResult>, LookError> {
+    ) -> Result<Result<(), MergeResult>, Unmade> {
         let change = &candidate.change;
         let conflict = |detail: String| Ok(Err(MergeResult::Conflict { change: change.clone(), detail }));
         // Whoever enqueued it made sure of that already; what nobody may see here is not even fetched.
@@ -100,7 +95,7 @@ impl Merger {
             Ok(MergeAnswer::Merged { state, files }) => (state, files),
             Ok(MergeAnswer::Conflict { detail }) => return conflict(detail),
             Err(ReposError::Gone(why)) => return conflict(why),
-            Err(error) => return Err(again(error)),
+            Err(error) => return Err(unmade(error)),
         };
         let extra = &project.extra_config_paths;
         let configures = files.as_ref().is_none_or(|files| files.iter().any(|path| is_configuration(path, extra)));

@@ -70,8 +70,11 @@ pub enum Ask {
     No,
     /// Asked; the merger starts from the state of the item ahead, if any.
     Asked {
-        /// When.
+        /// When, the last time.
         at: Timestamp,
+        /// When it was asked first; `None` where that was the last time.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<Timestamp>,
         /// Whose state it starts from, by the key of that outcome.
         onto: Option<Onto>,
     },

@@ -5,8 +5,8 @@ use crate::shelf::{From, Shelf, names_of};
 use crate::{Branches, Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError, is_configuration};
 use async_trait::async_trait;
 use sluice_git::{
-    Credential, FetchError, FetchLimits, Found, Merge, MergeOutcome, NewPack, PackName, ReadError, ReadLimits,
-    RemoteRef, Repository, Want,
+    Credential, FetchError, FetchLimits, Found, Merge, MergeError, MergeOutcome, NewPack, PackName, ReadError,
+    ReadLimits, RemoteRef, Repository, Want,
 };
 use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
 use sluice_model::{BranchName, ConnectionName, ProjectName};
@@ -204,7 +204,13 @@ fn merge_here(
     packs: &[PackName],
 ) -> Result<Made, ReposError> {
     let merge = Merge { ours: &onto.id, theirs: &ask.head, mode: ask.mode, message: &ask.message };
-    let result = match repository.merge(merge).map_err(unknown)? {
+    let outcome = match repository.merge(merge) {
+        Ok(outcome) => outcome,
+        // It is the same however often it is tried.
+        Err(error @ MergeError::TooManyCommits { .. }) => return Ok(Made::Conflict(error.to_string())),
+        Err(error) => return Err(unknown(error)),
+    };
+    let result = match outcome {
         MergeOutcome::Merged(merged) => merged.commit,
         MergeOutcome::Contained(commit) => commit,
         MergeOutcome::Conflict { paths } => return Ok(Made::Conflict(paths.join(", "))),
@@ -235,7 +241,8 @@ pub(crate) fn gone_or_unknown(error: FetchError) -> ReposError {
         | FetchError::TooManyRefs { .. }
         | FetchError::TooLarge { .. }
         | FetchError::Address { .. } => ReposError::Unreadable(error.to_string()),
-        _ => unknown(error),
+        FetchError::TimedOut { .. } | FetchError::Unavailable { .. } => ReposError::Unreachable(error.to_string()),
+        FetchError::Pack(_) | FetchError::Read(_) => unknown(error),
     }
 }
 

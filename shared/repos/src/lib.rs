@@ -75,14 +75,17 @@ pub enum ReposError {
     /// It is there and cannot be read as it is: too many refs, too large, access refused. Asking again at once does not help.
     #[error("{0}")]
     Unreadable(String),
-    /// Anything else: to be asked again.
+    /// Whoever has it does not answer, the forge or the store: to be asked again for as long as it takes.
+    #[error("{0}")]
+    Unreachable(String),
+    /// Anything else: to be asked again for a while.
     #[error("{0}")]
     Unknown(String),
 }
 
 impl From<sluice_runtime::PortError> for ReposError {
     fn from(error: sluice_runtime::PortError) -> Self {
-        Self::Unknown(error.to_string())
+        Self::Unreachable(error.to_string())
     }
 }
 

@@ -31,6 +31,10 @@ pub struct Store {
     branches: BTreeMap<BranchKey, Oid>,
     defaults: BTreeMap<ProjectName, BranchName>,
     broken: BTreeMap<ProjectName, String>,
+    /// Repositories in which every merge fails, and why.
+    pub unmergeable: BTreeMap<ProjectName, String>,
+    /// Repositories whose forge does not answer a merge.
+    pub silent: BTreeSet<ProjectName>,
     missing: BTreeSet<ProjectName>,
 }
 
@@ -189,7 +193,7 @@ impl PlayedRepos {
             })
         });
         let answer = answer.await;
-        answer.map_err(|error| refused.take().unwrap_or_else(|| ReposError::Unknown(error.to_string())))
+        answer.map_err(|error| refused.take().unwrap_or_else(|| ReposError::Unreachable(error.to_string())))
     }
 }
 
@@ -223,6 +227,12 @@ impl Repos for PlayedRepos {
 
     async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError> {
         self.step("repos.merge", |store| {
+            if store.silent.contains(&ask.branch.project) {
+                return Err(ReposError::Unreachable(format!("{} does not answer", ask.branch.project)));
+            }
+            if let Some(why) = store.unmergeable.get(&ask.branch.project) {
+                return Err(ReposError::Unreadable(why.clone()));
+            }
             let state = match &ask.onto {
                 Some(state) => state.clone(),
                 None => {

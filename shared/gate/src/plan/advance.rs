@@ -48,9 +48,9 @@ impl Work<'_> {
         let Some(item) = self.items.get(&slot.id) else {
             return;
         };
-        let asked_at = match &item.ask {
-            Ask::No => None,
-            Ask::Asked { at, .. } => Some(*at),
+        let (asked_at, since) = match &item.ask {
+            Ask::No => (None, None),
+            Ask::Asked { at, since, .. } => (Some(*at), Some(since.unwrap_or(*at))),
             Ask::Merged(_) | Ask::Unmergeable { .. } => return,
         };
         if asked_at.is_some_and(|at| self.now.since(at) < LOOK_SECONDS * 1_000) {
@@ -80,7 +80,7 @@ impl Work<'_> {
         let (now, layout) = (self.now, self.head.layout);
         if let Some(item) = self.item(&slot.id) {
             item.layout = layout;
-            item.ask = Ask::Asked { at: now, onto };
+            item.ask = Ask::Asked { at: now, since, onto };
         }
         self.plan.asks.push((slot.id.clone(), slot.generation));
     }
