@@ -1,9 +1,7 @@
 //! `sluice`: what people type.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sluice_cli::commands::{
-    check, connection, executor, folder, freeze, quarantine, queue, secret, show, tenant, up,
-};
+use sluice_cli::commands::{check, connection, executor, folder, freeze, quarantine, queue, secret, show, tenant, up};
 use sluice_cli::demo;
 use sluice_cli::local::Endpoint;
 use sluice_emulator::data::{Death, DeathError};
@@ -390,7 +388,7 @@ enum QueueCommand {
         pipeline: String,
         /// The queue, as `sluice status` names it.
         queue: String,
-        /// What was found; it is kept with the changes of the queue.
+        /// What was found; it is kept with the change that stopped the queue, with your name.
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
@@ -412,6 +410,9 @@ struct DequeueArguments {
     /// The change: its number, or number,revision.
     #[arg(long, value_name = "CHANGE")]
     change: String,
+    /// Why: the forge is told it, and it is kept with the change, with your name.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
 }
 
 #[derive(Args)]
@@ -510,8 +511,8 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             };
             queue::thaw(data.data, key, &reason).await?;
         }
-        Command::Dequeue(DequeueArguments { data, tenant, pipeline, project, change }) => {
-            queue::dequeue(queue::Dequeued { data: data.data, tenant, pipeline, project, change }).await?;
+        Command::Dequeue(DequeueArguments { data, tenant, pipeline, project, change, reason }) => {
+            queue::dequeue(queue::Dequeued { data: data.data, tenant, pipeline, project, change, reason }).await?;
         }
         Command::Executor(ExecutorArguments { state, slots, logs, allow_root, with_parent }) => {
             let lives = if with_parent { executor::Lives::WithItsParent } else { executor::Lives::Alone };

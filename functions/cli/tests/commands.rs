@@ -221,12 +221,12 @@ fn the_printed_first_steps_propose_a_change_that_is_followed() {
     let explained = (0..400).map(|_| out(&run(data.path(), &["explain", "one#1"])));
     let explained = explained.into_iter().find(|told| told.contains("in check")).expect("the change is taken in");
     assert!(explained.contains("enqueued in check"), "{explained}");
-    let dequeue = ["dequeue", "--pipeline", "check", "--project", "org/one", "--change", "1"];
+    let dequeue = ["dequeue", "--pipeline", "check", "--project", "org/one", "--change", "1", "--reason", "it hangs"];
     let taken = run(data.path(), &dequeue);
     assert!(taken.status.success(), "{}", err(&taken));
     let gone = (0..400).map(|_| out(&run(data.path(), &["explain", "one#1"])));
     let gone = gone.into_iter().find(|told| told.contains("DEQUEUED")).expect("the change is taken out");
-    assert!(gone.contains("an operator took it out"), "{gone}");
+    assert!(gone.contains("an operator took it out: it hangs") && gone.contains(" took it out: it hangs"), "{gone}");
     let (status, said) = up.stop();
     assert!(status.success());
     assert!(said.contains("org/one#1 entered check") && said.contains("org/one#1 left check: DEQUEUED"), "{said}");

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_model::git::Oid;
 use sluice_model::{ArrivalId, Timestamp};
 
 /// Something that waits in the cell to be decided on; it is removed by the decision.
@@ -43,9 +44,21 @@ pub enum ArrivalKind {
     Dequeue {
         /// Which one.
         key: ChangeKey,
+        /// How the revision begins that is meant; another one that took its place stays. `None` for whatever is there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        head: Option<Oid>,
+        /// Who asked; empty where nobody says.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        by: String,
+        /// Why, for people; may be empty.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        reason: String,
     },
     /// An operator has looked at a frozen queue and lets it go on.
     Thaw {
+        /// Who; empty where nobody says.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        by: String,
         /// What was found, for people.
         reason: String,
     },

@@ -1,7 +1,7 @@
 //! One look at a queue: a snapshot of the whole cell goes in, a plan with its reasons comes out.
 //!
-//! The steps, in order: take what arrived ([`admit`]), see what merger, executors and landings answered ([`observe`]), put
-//! every item behind the nearest one that may pass ([`align`]), land, report and remove what is over ([`finish`]), then ask
+//! The steps, in order: see what merger, executors and landings answered ([`observe`]), take operators' words ([`operators`])
+//! and what else arrived ([`admit`]), put every item behind the nearest one that may pass ([`align`]), land, report and remove what is over ([`finish`]), then ask
 //! for what is missing ([`advance`]).
 
 mod admit;
@@ -10,10 +10,10 @@ mod align;
 mod finish;
 mod graph;
 mod observe;
+mod operators;
 mod semaphores;
 #[cfg(test)]
 mod tests;
-mod thaw;
 
 use crate::arrival::Arrival;
 use crate::item::{Ask, Item};
@@ -212,7 +212,7 @@ pub fn plan(snapshot: Snapshot<'_>, now: Timestamp) -> Plan {
     work.freeze_again();
     work.carry_out_resets();
     work.observe();
-    work.thaw();
+    work.hear_operators();
     work.admit();
     work.leave_without_pipeline();
     // Each removal may move what is behind it; there are no more rounds than items.

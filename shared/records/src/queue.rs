@@ -1,8 +1,8 @@
 //! A change queue's cell: head, items, and what arrived.
 
 use crate::codec::{BadRecord, decode, encode_first};
-use sluice_gate::{Arrival, Head, Item};
-use sluice_model::{ArrivalId, ItemId, QueueKey, Timestamp};
+use sluice_gate::{Arrival, ArrivalKind, Head, Item};
+use sluice_model::{ArrivalId, ItemId, QueueKey};
 use sluice_runtime::record::{Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports};
 use std::collections::BTreeMap;
@@ -50,14 +50,17 @@ pub fn item_key(queue: &QueueKey, item: &ItemId) -> Key {
 /// # Errors
 /// When it is too large.
 pub fn put_arrival(queue: &QueueKey, arrival: &Arrival) -> Result<Write, PortError> {
-    Ok(Write::Put {
-        record: encode_first(arrival_key(queue, arrival.at, &arrival.id), arrival)?,
-        expect: Expect::Absent,
-    })
+    Ok(Write::Put { record: encode_first(arrival_key(queue, arrival), arrival)?, expect: Expect::Absent })
 }
 
-fn arrival_key(queue: &QueueKey, at: Timestamp, id: &ArrivalId) -> Key {
-    Key::new(partition(queue), format!("arrival#{:015}-{id}", at.0))
+/// Operators' words come before everything that waits: of many arrivals the first are read, and those of a frozen queue wait
+/// for just that word.
+fn arrival_key(queue: &QueueKey, arrival: &Arrival) -> Key {
+    let first = match arrival.kind {
+        ArrivalKind::Thaw { .. } | ArrivalKind::Dequeue { .. } => "-",
+        ArrivalKind::Enqueue { .. } | ArrivalKind::Seen { .. } => "",
+    };
+    Key::new(partition(queue), format!("arrival#{first}{:015}-{}", arrival.at.0, arrival.id))
 }
 
 /// Reads a whole queue.

@@ -6,6 +6,7 @@ use anyhow::{Context as _, bail};
 use sluice_aws::OsEntropy;
 use sluice_gate::{Arrival, ArrivalKind};
 use sluice_model::change::ChangeKey;
+use sluice_model::git::Oid;
 use sluice_model::poke::Poke;
 use sluice_model::{ArrivalId, QueueKey, TenantName};
 use sluice_records::codec::decode;
@@ -14,6 +15,9 @@ use sluice_runtime::quarantine::frozen_key;
 use sluice_runtime::record::{Expect, Query, Write};
 use sluice_runtime::{Entropy as _, Ports, cell};
 use std::path::PathBuf;
+
+/// Characters of somebody's name that are kept.
+const WHO_MAX: usize = 64;
 
 /// Queues of a tenant that are looked through for a change.
 const QUEUES_MAX: usize = 1_000;
@@ -25,7 +29,7 @@ const QUEUES_MAX: usize = 1_000;
 pub async fn thaw(data: Option<PathBuf>, key: QueueKey, reason: &str) -> anyhow::Result<()> {
     let reason = reason.trim();
     if reason.is_empty() {
-        bail!("say with --reason what was found: it is kept with the changes of the queue");
+        bail!("say with --reason what was found: it is kept with the change that stopped the queue");
     }
     let ports = operator(data).await?;
     let loaded = queue::load(&ports, &key).await;
@@ -48,7 +52,10 @@ pub async fn thaw(data: Option<PathBuf>, key: QueueKey, reason: &str) -> anyhow:
         writes.push(Write::Delete { key: frozen_key(&queue::partition(&key)), expect: Expect::Anything });
     }
     if why.is_some() {
-        writes.push(queue::put_arrival(&key, &arrival(&ports, ArrivalKind::Thaw { reason: reason.to_owned() }))?);
+        writes.push(queue::put_arrival(
+            &key,
+            &arrival(&ports, ArrivalKind::Thaw { by: who(), reason: reason.to_owned() }),
+        )?);
     }
     ports.records.commit(writes, &OsEntropy.token()).await?;
     cell::send(&ports, &[Poke::Queue { queue: key.clone() }]).await?;
@@ -72,6 +79,8 @@ pub struct Dequeued {
     pub project: String,
     /// The change's number, with a revision after a comma or not.
     pub change: String,
+    /// Why, for people; may be empty.
+    pub reason: String,
 }
 
 /// Takes a change out of a pipeline.
@@ -100,7 +109,7 @@ pub async fn dequeue(wanted: Dequeued) -> anyhow::Result<()> {
             let project = &slot.change.key.project;
             slot.change.key.number == number
                 && [project.as_str(), project.name()].contains(&wanted.project.as_str())
-                && head.is_none_or(|head| slot.change.head.as_str().starts_with(head))
+                && head.is_none_or(|head| !head.is_empty() && slot.change.head.as_str().starts_with(head))
         });
         found.extend(slots.map(|slot| (key.clone(), slot.change.key.clone())));
     }
@@ -110,7 +119,9 @@ pub async fn dequeue(wanted: Dequeued) -> anyhow::Result<()> {
             "the change {project} {change} is not in the pipeline {pipeline} of {tenant} (`sluice status` shows what is)"
         ),
         [(queue, key)] => {
-            let arrival = arrival(&ports, ArrivalKind::Dequeue { key: key.clone() });
+            let (key, head) = (key.clone(), head.map(Oid::from));
+            let kind = ArrivalKind::Dequeue { key, head, by: who(), reason: wanted.reason.trim().to_owned() };
+            let arrival = arrival(&ports, kind);
             ports.records.commit(vec![queue::put_arrival(queue, &arrival)?], &OsEntropy.token()).await?;
             cell::send(&ports, &[Poke::Queue { queue: queue.clone() }]).await?;
             say!("{project} {change} is taken out of {pipeline}; a landing that is under way ends first.");
@@ -121,6 +132,16 @@ pub async fn dequeue(wanted: Dequeued) -> anyhow::Result<()> {
             bail!("several projects are named so ({}): give the canonical name", names.join(", "))
         }
     }
+}
+
+/// Returns who is at the terminal, as far as the environment says; it stands in the record of what was asked.
+fn who() -> String {
+    let names = ["SUDO_USER", "USER", "LOGNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
+    names
+        .filter(|name| !name.trim().is_empty())
+        .next()
+        .map(|name| name.chars().take(WHO_MAX).collect())
+        .unwrap_or_default()
 }
 
 fn arrival(ports: &Ports, kind: ArrivalKind) -> Arrival {

@@ -1,5 +1,6 @@
-//! Takes in what arrived: new changes, news of changes, operators' wishes.
+//! Takes in what arrived: new changes, and news of changes.
 
+use super::operators::is_operators;
 use super::{Work, is_dependent, item_id, new_slot};
 use crate::arrival::{Arrival, ArrivalKind, Candidate};
 use crate::item::Item;
@@ -18,19 +19,19 @@ impl Work<'_> {
             // Requirements were judged under a layout that is about to go; intake's answer is taken when the next one is live.
             return;
         }
-        for arrival in self.snapshot.arrivals.clone() {
+        let others = self.snapshot.arrivals.iter().filter(|arrival| !is_operators(arrival));
+        for arrival in others.cloned().collect::<Vec<_>>() {
             if self.waits_for_landing(&arrival) || !self.has_place(&arrival) || !self.has_room(room(&arrival)) {
                 return;
             }
             let taken = match &arrival.kind {
-                ArrivalKind::Thaw { .. } => continue, // Taken before all others.
                 ArrivalKind::Enqueue { candidates } => {
                     (candidates.iter()).all(|candidate| self.enqueue(&arrival, candidate))
                 }
                 ArrivalKind::Seen { change, gone, needs } => {
                     self.seen(&arrival, change, gone.as_deref(), needs.as_deref())
                 }
-                ArrivalKind::Dequeue { key } => self.leave(key, "an operator took it out", Occasion::Dequeue),
+                ArrivalKind::Dequeue { .. } | ArrivalKind::Thaw { .. } => continue, // Taken before all others.
             };
             if !taken {
                 return; // The transaction is full; what is done of it is found done by the next plan.
@@ -41,9 +42,11 @@ impl Work<'_> {
 
     /// Returns whether an arrival that was left may be taken in now: a landing that it waited for is over.
     pub(super) fn may_admit_more(&self) -> bool {
-        let mut left = self.snapshot.arrivals.iter().filter(|arrival| !self.plan.taken.contains(&arrival.id));
-        !self.is_settling()
-            && left.next().is_some_and(|arrival| !self.waits_for_landing(arrival) && self.has_place(arrival))
+        let left = self.snapshot.arrivals.iter().filter(|arrival| !self.plan.taken.contains(&arrival.id));
+        let (words, others): (Vec<_>, Vec<_>) = left.partition(|arrival| is_operators(arrival));
+        let may_enter = |arrival: &&Arrival| !self.waits_for_landing(arrival) && self.has_place(arrival);
+        (!self.is_settling() && others.first().is_some_and(may_enter))
+            || words.iter().any(|word| !self.waits_for_landing(word))
     }
 
     /// Returns whether the head's record has a place for what an arrival enqueues.
@@ -58,7 +61,7 @@ impl Work<'_> {
 
     /// Returns whether an arrival would replace or take out a change that is being put into its branch: only the end of its
     /// landing tells what becomes of it.
-    fn waits_for_landing(&self, arrival: &Arrival) -> bool {
+    pub(super) fn waits_for_landing(&self, arrival: &Arrival) -> bool {
         let is_landing = |key: &ChangeKey, now: Option<&ChangeRef>| {
             (self.head.slots.iter()).any(|slot| {
                 slot.standing == Standing::Landing
@@ -71,7 +74,7 @@ impl Work<'_> {
                 (candidates.iter()).any(|c| is_landing(&c.change.key, Some(&c.change)))
             }
             ArrivalKind::Seen { change, .. } => is_landing(&change.key, Some(change)),
-            ArrivalKind::Dequeue { key } => is_landing(key, None),
+            ArrivalKind::Dequeue { key, .. } => is_landing(key, None),
             ArrivalKind::Thaw { .. } => false,
         }
     }
@@ -204,7 +207,7 @@ impl Work<'_> {
     }
 
     /// Takes a change out; its builds are stopped. Returns false when some could not be stopped yet, so that it is still here.
-    fn leave(&mut self, key: &ChangeKey, why: &str, occasion: Occasion) -> bool {
+    pub(super) fn leave(&mut self, key: &ChangeKey, why: &str, occasion: Occasion) -> bool {
         let Some(position) = self.head.slots.iter().position(|slot| slot.change.key == *key) else {
             return true;
         };
@@ -235,7 +238,6 @@ fn room(arrival: &Arrival) -> usize {
     match &arrival.kind {
         // Few of them replace an older revision; a transaction has ten records more than are planned with.
         ArrivalKind::Enqueue { candidates } => (10 + 2 * candidates.len()).min(80),
-        ArrivalKind::Seen { .. } | ArrivalKind::Dequeue { .. } => 10,
-        ArrivalKind::Thaw { .. } => 0,
+        ArrivalKind::Seen { .. } | ArrivalKind::Dequeue { .. } | ArrivalKind::Thaw { .. } => 10,
     }
 }

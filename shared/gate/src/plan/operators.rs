@@ -1,40 +1,74 @@
-//! An operator has looked at a queue that was frozen: it goes on from what the branch is now.
+//! What operators ask of a queue: a change leaves, or a queue that was frozen goes on from what the branch is now.
 
 use super::Work;
-use crate::arrival::ArrivalKind;
+use crate::arrival::{Arrival, ArrivalKind};
 use crate::landing::{LandingEnd, LandingState};
 use crate::queue::Standing;
 use crate::report::Occasion;
+use sluice_model::change::ChangeKey;
+use sluice_model::git::Oid;
+
+/// Records that one word of an operator writes: the arrival, and a change that leaves with its report.
+const OPERATOR_RECORDS: usize = 8;
+
+/// Who is named where nobody said who asked.
+const SOMEBODY: &str = "an operator";
 
 impl Work<'_> {
-    /// Takes operators' word that a queue may move again, before anything else that arrived: other arrivals may wait for the
-    /// very landing that froze the queue.
-    ///
-    /// A change that landed with another tree than the tested one leaves; it is in its branch, so what needs it may stay. What
-    /// was tested on top of it is tested again.
-    pub(super) fn thaw(&mut self) {
-        let arrivals = self.snapshot.arrivals.clone();
-        let words = arrivals.iter().filter_map(|arrival| match &arrival.kind {
-            ArrivalKind::Thaw { reason } => Some((&arrival.id, reason)),
-            _ => None,
-        });
-        for (id, reason) in words {
-            if !self.has_room(THAWED_RECORDS) {
+    /// Takes operators' words, before anything else that arrived: other arrivals may wait for a layout, or for the very landing
+    /// that froze the queue.
+    pub(super) fn hear_operators(&mut self) {
+        for arrival in self.snapshot.arrivals.clone() {
+            if !is_operators(&arrival) || self.waits_for_landing(&arrival) {
+                continue;
+            }
+            if !self.has_room(OPERATOR_RECORDS) {
                 return;
             }
-            self.plan.taken.push(id.clone());
-            let Some(why) = self.head.frozen.take() else {
-                self.plan.reasons.push(format!("{} is not frozen; an operator thawed it: {reason}", self.head.key));
-                continue;
+            let is_done = match &arrival.kind {
+                ArrivalKind::Thaw { by, reason } => self.thaw(named(by), reason),
+                ArrivalKind::Dequeue { key, head, by, reason } => self.dequeue(key, head.as_ref(), named(by), reason),
+                ArrivalKind::Enqueue { .. } | ArrivalKind::Seen { .. } => false,
             };
-            self.plan.reasons.push(format!("an operator thawed {}: {reason}", self.head.key));
-            if let Some(position) = self.mismatched() {
-                let key = self.head.slots[position].change.key.clone();
-                self.remember_landed(&key);
-                let told = format!("{why}. An operator let the queue go on: {reason}");
-                self.remove(position, "MERGE_FAILURE", &told, Occasion::MergeFailure);
+            if !is_done {
+                return; // The transaction is full; what is done of it is found done by the next plan.
             }
+            self.plan.taken.push(arrival.id);
         }
+    }
+
+    /// Lets a frozen queue go on. A change that landed with another tree than the tested one leaves; it is in its branch, so what
+    /// needs it may stay. What was tested on top of it is tested again.
+    fn thaw(&mut self, by: &str, reason: &str) -> bool {
+        let Some(why) = self.head.frozen.take() else {
+            self.plan.reasons.push(format!("{} is not frozen; {by} thawed it: {reason}", self.head.key));
+            return true;
+        };
+        self.plan.reasons.push(format!("{by} thawed {}: {reason}", self.head.key));
+        if let Some(position) = self.mismatched() {
+            let slot = self.head.slots[position].clone();
+            self.remember_landed(&slot.change.key);
+            self.note(&slot.id, format!("{by} let the queue go on: {reason}"));
+            let told = format!("{why}. An operator let the queue go on: {reason}");
+            self.remove(position, "MERGE_FAILURE", &told, Occasion::MergeFailure);
+        }
+        true
+    }
+
+    /// Takes a change out (R06), unless another revision has taken its place meanwhile. Who asked stands with the item; the forge
+    /// is told the reason alone. Returns false when some of its builds could not be stopped yet.
+    fn dequeue(&mut self, key: &ChangeKey, head: Option<&Oid>, by: &str, reason: &str) -> bool {
+        let is_meant = |change: &sluice_model::change::ChangeRef| {
+            change.key == *key && head.is_none_or(|head| change.head.as_str().starts_with(head.as_str()))
+        };
+        let Some(slot) = self.head.slots.iter().find(|slot| is_meant(&slot.change)) else {
+            self.plan.reasons.push(format!("{by} wanted {key} out of {}, and it is not there", self.head.key));
+            return true;
+        };
+        let id = slot.id.clone();
+        let colon = if reason.is_empty() { "" } else { ": " };
+        self.note(&id, format!("{by} took it out{colon}{reason}"));
+        self.leave(key, &format!("an operator took it out{colon}{reason}"), Occasion::Dequeue)
     }
 
     /// Returns the position of the change that landed as something else than was tested.
@@ -48,5 +82,11 @@ impl Work<'_> {
     }
 }
 
-/// Records that one word of an operator writes: the arrival, and a change that leaves with its report.
-const THAWED_RECORDS: usize = 8;
+/// Returns whether an arrival is an operator's word, which waits for nothing but a landing of its own change.
+pub(super) fn is_operators(arrival: &Arrival) -> bool {
+    matches!(arrival.kind, ArrivalKind::Thaw { .. } | ArrivalKind::Dequeue { .. })
+}
+
+fn named(by: &str) -> &str {
+    if by.is_empty() { SOMEBODY } else { by }
+}

@@ -5,6 +5,7 @@ mod bounds;
 mod entry;
 mod jobs;
 mod landing;
+mod operators;
 mod semaphores;
 mod speculation;
 mod story;

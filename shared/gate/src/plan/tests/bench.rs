@@ -50,6 +50,8 @@ pub struct Bench {
     pub conflict_detail: String,
     /// Bytes of the largest item that left.
     pub removed_bytes_max: usize,
+    /// What stood with items that left.
+    pub removed_reasons: Vec<String>,
     /// Semaphores that were ever used, and how many may hold each.
     pub semaphores: BTreeMap<SemaphoreKey, Semaphore>,
     pub semaphore_max: u32,
@@ -122,6 +124,7 @@ impl Bench {
             fail_fast: false,
             conflict_detail: "file".to_owned(),
             removed_bytes_max: 0,
+            removed_reasons: Vec::new(),
             semaphores: BTreeMap::new(),
             semaphore_max: 1,
             woken: Vec::new(),
@@ -185,6 +188,12 @@ impl Bench {
         self.now = self.now.plus_millis(1);
         let id = ArrivalId(format!("arrival-{:06}", self.now.0));
         self.arrivals.push(Arrival { id, at: self.now, event_id: "event".to_owned(), layout: 0, kind });
+    }
+
+    /// An operator takes a change out, whatever revision of it is there.
+    pub fn dequeue(&mut self, change: char) {
+        let key = self.change(change).key;
+        self.arrive(ArrivalKind::Dequeue { key, head: None, by: "jo".to_owned(), reason: "it hangs".to_owned() });
     }
 
     /// Approves changes, one after the other.
@@ -282,6 +291,7 @@ impl Bench {
             self.left.push(format!("{name} {}", removed.result));
             let bytes = serde_json::to_string(&removed.item).unwrap().len() + removed.why.len();
             self.removed_bytes_max = self.removed_bytes_max.max(bytes);
+            self.removed_reasons.extend(removed.item.reasons.iter().cloned());
             self.items.remove(&removed.item.id);
         }
         self.items.extend(plan.items);

@@ -157,10 +157,9 @@ fn a_change_that_may_no_longer_be_here_leaves_and_its_builds_stop() {
     bench.run();
     bench.seen('A', Some("This change is unable to merge due to a missing merge requirement: a review."));
     bench.seen('B', Some("the change was closed"));
-    let key = bench.change('C').key;
-    bench.arrive(ArrivalKind::Dequeue { key });
+    bench.dequeue('C');
     bench.run();
-    assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED", "C DEQUEUED"]);
+    assert_eq!(bench.left, ["C DEQUEUED", "A DEQUEUED", "B DEQUEUED"]);
     assert!(bench.under_way().is_empty() && bench.head.slots.is_empty());
 }
 

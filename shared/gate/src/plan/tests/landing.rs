@@ -1,7 +1,6 @@
 //! Landings: tested is what lands, and what happens when it cannot be; layouts that change meanwhile.
 
 use super::bench::Bench;
-use crate::arrival::ArrivalKind;
 use crate::landing::LandingEnd;
 use crate::plan::LayoutNumbers;
 use crate::queue::Standing;
@@ -44,39 +43,6 @@ fn a_landed_tree_that_was_not_tested_freezes_the_queue() {
     assert!(bench.orders.iter().all(|order| order.change.key.number != u64::from(u32::from('C'))));
 }
 
-/// Z6.4: once an operator has looked, the queue goes on from what the branch became; what needs the change may stay.
-#[test]
-fn a_thawed_queue_tests_again_on_what_the_branch_became() {
-    let mut bench = passed("A");
-    bench.approve_needing('B', "A");
-    bench.run();
-    bench.tips.insert("one".to_owned(), "0xA".to_owned());
-    bench.end_landing(LandingEnd::Mismatch { landed: Commit { id: "abc".into(), tree: "0xA".into() } });
-    bench.run();
-    // News of the change waits for the landing that froze the queue; the operator's word does not wait behind it.
-    bench.revise('A');
-    bench.seen('A', None);
-    bench.run();
-    bench.arrive(ArrivalKind::Thaw { reason: "the merge driver was switched off".to_owned() });
-    bench.run();
-    assert_eq!((bench.head.frozen.as_deref(), bench.left.as_slice()), (None, &["A MERGE_FAILURE".to_owned()][..]));
-    let told = bench.comments().join("");
-    assert!(told.contains("tree 0xA") && told.contains("the merge driver was switched off"), "{told}");
-    bench.finish();
-    assert_eq!(bench.left, ["A MERGE_FAILURE", "B SUCCESS"]);
-    assert!(bench.arrivals.is_empty());
-}
-
-/// An operator's word about a queue that moves changes nothing, and is not kept for later.
-#[test]
-fn a_queue_that_is_not_frozen_is_not_changed_by_thawing_it() {
-    let mut bench = passed("A");
-    let head = bench.head.clone();
-    bench.arrive(ArrivalKind::Thaw { reason: "to be sure".to_owned() });
-    bench.run();
-    assert_eq!((bench.head.clone(), bench.arrivals.len()), (head, 0));
-}
-
 /// R03: what is in a pipeline that the configuration no longer has leaves without a report; what is landing still lands.
 #[test]
 fn a_queue_is_emptied_when_its_pipeline_is_gone() {
@@ -117,13 +83,12 @@ fn nothing_takes_a_change_out_while_it_lands() {
     bench.seen('A', Some("the change was closed"));
     bench.revise('A');
     bench.approve("A");
-    let key = bench.change('A').key;
-    bench.arrive(crate::ArrivalKind::Dequeue { key });
+    bench.dequeue('A');
     assert_snapshot!(bench.run(), @"");
     assert_eq!(bench.head.slots[0].standing, Standing::Landing);
     bench.land();
     bench.run();
-    assert_eq!(bench.left[0], "A SUCCESS");
+    assert_eq!((bench.left[0].as_str(), bench.arrivals.len()), ("A SUCCESS", 0));
 }
 
 /// C01: while a layout is settling nothing enters and nothing lands.

@@ -1,0 +1,146 @@
+//! What operators ask: a change leaves, a frozen queue goes on.
+
+use super::bench::Bench;
+use crate::arrival::ArrivalKind;
+use crate::landing::LandingEnd;
+use crate::plan::LayoutNumbers;
+use insta::assert_snapshot;
+use sluice_model::git::Commit;
+
+fn passed(changes: &str) -> Bench {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve(changes);
+    bench.run();
+    bench.pass(changes);
+    bench.run();
+    bench
+}
+
+fn thaw(reason: &str) -> ArrivalKind {
+    ArrivalKind::Thaw { by: "jo".to_owned(), reason: reason.to_owned() }
+}
+
+/// Makes what lands for A another tree than the tested one.
+fn mismatch(bench: &mut Bench) {
+    bench.tips.insert("one".to_owned(), "0xA".to_owned());
+    bench.end_landing(LandingEnd::Mismatch { landed: Commit { id: "abc".into(), tree: "0xA".into() } });
+    bench.run();
+}
+
+/// R06: the report says why, and the item's record says besides who wanted it.
+#[test]
+fn a_change_that_an_operator_takes_out_is_reported_as_canceled() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.pipeline.reporters.dequeue = bench.pipeline.reporters.failure.clone();
+    bench.approve("AB");
+    bench.run();
+    bench.dequeue('A');
+    assert_snapshot!(bench.run(), @r"
+    stop A unit
+    stop B unit
+    A leaves: DEQUEUED
+    run B unit on 0B
+    ");
+    assert_snapshot!(bench.comments().last().unwrap().lines().take(3).collect::<Vec<_>>().join("\n"), @r"
+    Build canceled.
+
+    an operator took it out: it hangs
+    ");
+    assert!(!bench.comments().join("").contains("jo"), "who it was is nobody else's business");
+    let reasons = &bench.removed_reasons;
+    assert!(reasons.iter().any(|reason| reason == "jo took it out: it hangs"), "{reasons:?}");
+    bench.finish();
+    assert_eq!(bench.left, ["A DEQUEUED", "B SUCCESS"]);
+}
+
+/// R06, D08: what needs the change cannot pass without it.
+#[test]
+fn what_needs_a_change_that_an_operator_takes_out_leaves_too() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.run();
+    bench.dequeue('A');
+    bench.run();
+    assert_eq!(bench.left, ["A DEQUEUED", "B FAILURE"]);
+}
+
+/// R06: neither a layout that settles nor news that waits for a landing holds an operator up.
+#[test]
+fn an_operators_word_overtakes_what_waits() {
+    let mut bench = passed("ABC");
+    bench.revise('A');
+    bench.seen('A', None);
+    bench.layout.wanted += 1;
+    bench.run();
+    assert_eq!(bench.arrivals.len(), 1, "news of A waits for the end of its landing");
+    bench.dequeue('B');
+    bench.run();
+    assert_eq!((bench.left.as_slice(), bench.arrivals.len()), (&["B DEQUEUED".to_owned()][..], 1));
+}
+
+/// R06: who saw one revision does not take out the next one, which took its place meanwhile.
+#[test]
+fn an_operator_who_named_a_revision_takes_out_no_other() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("A");
+    bench.run();
+    let seen = bench.change('A');
+    bench.revise('A');
+    bench.approve("A");
+    bench.run();
+    let left = bench.left.len();
+    let (by, reason) = (String::new(), String::new());
+    let word = |head| ArrivalKind::Dequeue { key: seen.key.clone(), head, by: by.clone(), reason: reason.clone() };
+    bench.arrive(word(Some(seen.head.clone())));
+    bench.run();
+    assert_eq!((bench.left.len(), bench.head.slots.len(), bench.arrivals.len()), (left, 1, 0));
+    bench.arrive(word(Some(bench.change('A').head)));
+    bench.run();
+    assert_eq!((bench.left.len(), bench.head.slots.len()), (left + 1, 0));
+}
+
+/// Z6.4: once an operator has looked, the queue goes on from what the branch became; what needs the change may stay.
+#[test]
+fn a_thawed_queue_tests_again_on_what_the_branch_became() {
+    let mut bench = passed("A");
+    bench.approve_needing('B', "A");
+    bench.run();
+    mismatch(&mut bench);
+    // News of the change waits for the landing that froze the queue; the operator's word does not wait behind it.
+    bench.revise('A');
+    bench.seen('A', None);
+    bench.run();
+    bench.arrive(thaw("the merge driver was switched off"));
+    bench.run();
+    assert_eq!((bench.head.frozen.as_deref(), bench.left.as_slice()), (None, &["A MERGE_FAILURE".to_owned()][..]));
+    let told = bench.comments().join("");
+    assert!(told.contains("tree 0xA") && told.contains("the merge driver was switched off"), "{told}");
+    bench.finish();
+    assert_eq!(bench.left, ["A MERGE_FAILURE", "B SUCCESS"]);
+    assert!(bench.arrivals.is_empty());
+}
+
+/// An operator's word about a queue that moves changes nothing, and is not kept for later.
+#[test]
+fn a_queue_that_is_not_frozen_is_not_changed_by_thawing_it() {
+    let mut bench = passed("A");
+    let head = bench.head.clone();
+    bench.arrive(thaw("to be sure"));
+    bench.run();
+    assert_eq!((bench.head.clone(), bench.arrivals.len()), (head, 0));
+}
+
+/// R03, Z6.4: a tenant that is gone leaves no frozen queue behind that nobody can thaw.
+#[test]
+fn a_frozen_queue_whose_pipeline_is_gone_can_be_thawed() {
+    let mut bench = passed("AB");
+    mismatch(&mut bench);
+    bench.is_pipeline_gone = true;
+    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+    bench.run();
+    assert_eq!(bench.left, ["B DEQUEUED"]);
+    bench.arrive(thaw("the tenant is gone"));
+    bench.run();
+    assert_eq!((bench.head.slots.len(), bench.head.frozen.as_deref()), (0, None));
+}
