@@ -1,17 +1,21 @@
 //! The timer: sends what is due, passes delayed pokes on, gives dead letters another life, and has forges asked for what they never told.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
+mod dead;
+mod sweep;
+
+use crate::sweep::Failures;
 use async_trait::async_trait;
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::poke::Poke;
 use sluice_model::{ProjectName, Timestamp};
-use sluice_records::codec::decode;
+use sluice_records::codec::decode_foreign;
+use sluice_records::connection;
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::tenant::{self, Tenant};
-use sluice_records::{connection, landing, provider, queue, report};
-use sluice_runtime::batch::{Look, LookError};
+use sluice_runtime::batch::{Heard, Look, LookError};
 use sluice_runtime::port::DUE_SHARDS;
-use sluice_runtime::record::{Due, Key};
+use sluice_runtime::record::Due;
 use sluice_runtime::{Commit, Ports, cell};
 use std::collections::BTreeSet;
 
@@ -36,22 +40,30 @@ impl Timer {
     /// Runs each minute: pokes whatever is due, and starts sweeps of projects whose turn it is.
     ///
     /// # Errors
-    /// When the store or a queue does not answer; the next minute goes on.
+    /// The first thing that failed, once everything else was done; the next minute goes on.
     pub async fn tick(&self) -> Result<(), LookError> {
         let now = self.ports.clock.now();
+        // Each goes on past the others' failures: what mends everything else must not stop at one bad record.
+        let mut failures = Failures::default();
         for shard in 0..DUE_SHARDS {
-            self.send_due(shard, now).await?;
+            self.send_due(shard, now, &mut failures).await;
         }
-        let unaccounted = self.unaccounted(now).await?;
-        // CloudWatch reads the metric out of this line (embedded metric format); it must be 0.
-        tracing::info!(unaccounted, "deliveries past their bound");
-        if std::env::var_os("AWS_LAMBDA_RUNTIME_API").is_some() {
-            println!("{}", metric(unaccounted, now));
+        match self.unaccounted(now).await {
+            Ok(unaccounted) => {
+                // CloudWatch reads the metric out of this line (embedded metric format); it must be 0.
+                tracing::info!(unaccounted, "deliveries past their bound");
+                if std::env::var_os("AWS_LAMBDA_RUNTIME_API").is_some() {
+                    println!("{}", metric(unaccounted, now));
+                }
+            }
+            Err(error) => failures.note("count deliveries past their bound", error),
         }
-        if (now.seconds() / 60).is_multiple_of(self.ask_minutes) {
-            self.ask_forges(now).await?;
+        if (now.seconds() / 60).is_multiple_of(self.ask_minutes)
+            && let Err(error) = self.ask_forges(now, &mut failures).await
+        {
+            failures.note("ask forges", error);
         }
-        Ok(())
+        failures.end()
     }
 
     /// Counts deliveries of the last day that did not end within their bound.
@@ -61,45 +73,23 @@ impl Timer {
         Ok(keys.len())
     }
 
-    /// Pokes what is due in one shard. The index only finds: the record, read by key, says whether it is still due.
-    async fn send_due(&self, shard: u32, now: Timestamp) -> Result<(), LookError> {
-        let keys: Vec<Key> = self.ports.records.due(shard, now, SWEEP_MAX).await?;
-        let mut pokes = BTreeSet::new();
-        for page in keys.chunks(100) {
-            for mut record in self.ports.records.get(page).await?.into_iter().flatten() {
-                if record.look_at.is_none_or(|at| at > now) {
-                    continue;
-                }
-                // Found before it is due itself: for an outbox that was left behind. Otherwise whoever is poked sees to it.
-                if record.due.as_ref().is_none_or(|due| due.at > now) {
-                    cell::deliver(&self.ports, &mut record).await?;
-                }
-                pokes.extend(record.due.filter(|due| due.at <= now).map(|due| due.poke));
-            }
-        }
-        let pokes: Vec<Poke> = pokes.into_iter().collect();
-        Ok(cell::send(&self.ports, &pokes).await?)
-    }
-
-    /// Sends the outbox of the head that a dead letter was about: the looks that it led to may have died before they could.
-    async fn send_left_behind(&self, dead: &Poke) -> Result<(), LookError> {
-        let Some(key) = head_of(dead) else { return Ok(()) };
-        let Some(record) = sluice_records::codec::get(&self.ports, &key).await? else { return Ok(()) };
-        Ok(cell::send(&self.ports, &record.outbox).await?)
-    }
-
     /// Stores a sweep for every project of every tenant; the delivery's id holds the time's slot, so that two timers make one.
-    async fn ask_forges(&self, now: Timestamp) -> Result<(), LookError> {
+    async fn ask_forges(&self, now: Timestamp, failures: &mut Failures) -> Result<(), LookError> {
         let connections = connection::load(&self.ports).await?;
         let slot = now.seconds() / 60 / self.ask_minutes;
         let mut projects: BTreeSet<ProjectName> = BTreeSet::new();
         for name in tenant::listed(&self.ports).await? {
             let record = sluice_records::codec::get(&self.ports, &tenant::key(&name)).await?;
-            if let Some(record) = record {
-                projects.extend(tenant::projects(&self.ports, &decode::<Tenant>(&record)?).await?);
+            let Some(tenant) = record.as_ref().and_then(decode_foreign::<Tenant>) else { continue };
+            match tenant::projects(&self.ports, &tenant).await {
+                Ok(known) => projects.extend(known),
+                Err(error) => failures.note("read the projects of a tenant", error),
             }
         }
         for project in projects {
+            if failures.are_too_many() {
+                break;
+            }
             let Some((connection, _)) = connections.by_host(project.host()) else { continue };
             let asked = Delivery {
                 connection: connection.clone(),
@@ -119,24 +109,12 @@ impl Timer {
             // Due by itself, with the same poke: whether it is sent needs no writing down.
             let due = Some(Due { at: now.plus_seconds(60), poke: poke.clone() });
             let head = delivery::record(&id, &asked)?;
-            cell::commit_and_send(&self.ports, Commit { head, others: Vec::new(), pokes: vec![poke], due }).await?;
+            let commit = Commit { head, others: Vec::new(), pokes: vec![poke], due };
+            if let Err(error) = cell::commit_and_send(&self.ports, commit).await {
+                failures.note("have open changes asked for", error);
+            }
         }
         Ok(())
-    }
-}
-
-/// Returns the key of the head that a look at a poke commits on, where it leaves its outbox to its message.
-fn head_of(poke: &Poke) -> Option<Key> {
-    match poke {
-        Poke::Delivery { delivery, .. } => Some(delivery::key(delivery)),
-        Poke::Queue { queue } | Poke::Answer { queue } => Some(queue::head_key(queue)),
-        Poke::Tenant { tenant } => Some(tenant::key(tenant)),
-        Poke::Pool { provider } => Some(provider::head_key(provider)),
-        Poke::Report { report, .. } => Some(match landing::parse(report) {
-            Some((item, generation)) => landing::key(&item, generation),
-            None => report::key(report),
-        }),
-        Poke::Merge { .. } | Poke::Build { .. } | Poke::Image { .. } | Poke::Wake { .. } => None,
     }
 }
 
@@ -162,15 +140,17 @@ fn metric(unaccounted: usize, now: Timestamp) -> String {
 impl Look for Timer {
     /// Passes on what a wake holds; a dead letter is what it was, once more.
     async fn look(&self, poke: &Poke) -> Result<(), LookError> {
-        let then = match poke {
-            Poke::Wake { then, .. } => (**then).clone(),
-            dead => {
-                self.send_left_behind(dead).await?;
-                tracing::error!(poke = ?dead, "a dead letter comes to life again; whatever kept it from being handled should be mended");
-                Poke::Wake { then: Box::new(dead.clone()), delay_seconds: 300 }
-            }
-        };
-        Ok(cell::send(&self.ports, &[then]).await?)
+        match poke {
+            Poke::Wake { then, .. } => Ok(cell::send(&self.ports, &[(**then).clone()]).await?),
+            dead => self.revive(dead, Heard::First).await,
+        }
+    }
+
+    async fn look_again(&self, poke: &Poke) -> Result<(), LookError> {
+        match poke {
+            Poke::Wake { .. } => self.look(poke).await,
+            dead => self.revive(dead, Heard::Again).await,
+        }
     }
 
     fn ports(&self) -> &Ports {

@@ -8,7 +8,7 @@
 //! | tenant | `tenant#<tenant>` | `head` | tenant; `wanted` also by the gate |
 //! | queues of a tenant that are not empty | the same | `queue#<pipeline>/<queue>` | gate |
 //! | change queue | `queue#<tenant>/<pipeline>/<queue>` | `head`, `item#<id>` | gate |
-//! | what arrived there | the same | `arrival#<time>-<id>` | intake, api; removed by the gate |
+//! | what arrived there | the same | `arrival#<time>-<id>` | intake, operators; removed by the gate |
 //! | merge outcome | `merge#<item>` | `<generation>-<layout>` | merger |
 //! | build | `build#<id>` | `order`, `stop` by the gate; `run` by the executor | |
 //! | landing | `landing#<item>` | `<generation>` | gate, then reporter |
@@ -17,6 +17,7 @@
 //! | provider (requests, nodes, quota) | `provider#<name>` | `head`, `request#<row>`, `node#<id>` | launcher; a request is created by the gate, and its executor's from claim to end |
 //! | image (wish for a build, builds, uploads) | `image#<tenant>/<image>` | `head` by images; `request-build` by whoever wants one | |
 //! | executor's life | `session#<id>` | `head` | executor |
+//! | a dead letter that was sent again | `dead-letter#<hash of its poke>` | `head` | timer |
 //! | a repository's packs | `repository#<project>` | `head` | merger, tenant |
 //!
 //! Objects: `system/main.yaml`, `system/connections.json`, `layouts/<hash>`, `jobs/<hash>`, `speculations/<hash>`, `git/…`,
@@ -27,6 +28,7 @@ pub mod build;
 pub mod change;
 pub mod codec;
 pub mod connection;
+pub mod dead;
 pub mod delivery;
 pub mod image;
 pub mod landing;

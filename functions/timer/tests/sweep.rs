@@ -1,0 +1,184 @@
+//! The sweep goes on past what is bad, and dead letters do not become many.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use async_trait::async_trait;
+use sluice_memory::{World, poll_once};
+use sluice_model::poke::{Poke, Queue};
+use sluice_model::{QueueKey, TenantName, Timestamp};
+use sluice_records::{queue, tenant};
+use sluice_runtime::batch::Look;
+use sluice_runtime::port::{Incoming, Outgoing};
+use sluice_runtime::record::{Committed, Due, Expect, Key, Query, Record, Write};
+use sluice_runtime::{PortError, Ports, Queues, Records};
+use sluice_timer::Timer;
+use std::sync::Arc;
+
+const START: Timestamp = Timestamp(1_800_000_060_000);
+
+/// Refuses to read a page that holds a record of which the key says so, as an adapter does that cannot decode one of them, and
+/// to send a message of which the text says so.
+struct Picky(World);
+
+const BAD: &str = "bad";
+
+#[async_trait]
+impl Records for Picky {
+    async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError> {
+        if let Some(bad) = keys.iter().find(|key| key.partition.contains(BAD)) {
+            return Err(PortError::unknown(format!("read {bad}"), "an attribute of a newer version"));
+        }
+        self.0.get(keys).await
+    }
+    async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError> {
+        self.0.query(query).await
+    }
+    async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError> {
+        self.0.due(shard, until, limit).await
+    }
+    async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError> {
+        self.0.find(partition, before, limit).await
+    }
+    async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
+        self.0.commit(writes, write_id).await
+    }
+}
+
+#[async_trait]
+impl Queues for Picky {
+    async fn send(&self, queue: Queue, messages: Vec<Outgoing>) -> Result<(), PortError> {
+        if messages.iter().any(|message| message.body.contains("refused")) {
+            return Err(PortError::unknown(format!("send to {queue:?}"), "one message is refused"));
+        }
+        self.0.send(queue, messages).await
+    }
+    async fn receive(&self, queue: Queue, max: u32, wait: u32, visible: u32) -> Result<Vec<Incoming>, PortError> {
+        self.0.receive(queue, max, wait, visible).await
+    }
+    async fn acknowledge(&self, queue: Queue, receipt: &str) -> Result<(), PortError> {
+        self.0.acknowledge(queue, receipt).await
+    }
+    async fn acknowledge_all(&self, queue: Queue, receipts: &[String]) -> Result<(), PortError> {
+        self.0.acknowledge_all(queue, receipts).await
+    }
+    async fn postpone(&self, queue: Queue, receipt: &str, seconds: u32) -> Result<(), PortError> {
+        self.0.postpone(queue, receipt, seconds).await
+    }
+}
+
+fn world() -> World {
+    World::new(1, 0, START)
+}
+
+fn timer(world: &World) -> Timer {
+    let picky = Arc::new(Picky(world.clone()));
+    // Its turn to ask forges never comes here.
+    Timer::new(Ports { records: picky.clone(), queues: picky, ..world.ports() }, 1_000_003)
+}
+
+fn queue_of(name: &str) -> QueueKey {
+    QueueKey { tenant: TenantName::from("demo"), pipeline: "gate".into(), queue: name.into() }
+}
+
+/// Writes a head that is due.
+fn write_due(world: &World, key: Key, poke: Poke) {
+    let mut record = Record::new(key, "{}".to_owned());
+    record.revision = 1;
+    record.look_at = Some(START);
+    record.due = Some(Due { at: START, poke });
+    world.write_directly(Write::Put { record, expect: Expect::Anything });
+}
+
+/// Returns the pokes that a queue holds, and takes them.
+fn sent(world: &World, queue: Queue) -> Vec<Poke> {
+    let mut pokes = Vec::new();
+    loop {
+        let messages = world.take_messages(queue, 10, 30);
+        if messages.is_empty() {
+            pokes.sort();
+            return pokes;
+        }
+        for message in messages {
+            pokes.push(serde_json::from_str(&message.body).unwrap());
+            world.drop_message(queue, &message.receipt);
+        }
+    }
+}
+
+/// Z3.3: what mends everything else does not stop at a record that nobody can read; that it is there is an error all the same.
+#[test]
+fn one_record_that_cannot_be_read_keeps_no_other_from_being_poked() {
+    let world = world();
+    let names: Vec<String> = (0..30).map(|n| if n % 10 == 5 { format!("{BAD}{n}") } else { format!("q{n}") }).collect();
+    let mut expected = Vec::new();
+    for name in &names {
+        let poke = Poke::Queue { queue: queue_of(name) };
+        write_due(&world, queue::head_key(&queue_of(name)), poke.clone());
+        expected.extend((!name.contains(BAD)).then_some(poke));
+    }
+    expected.sort();
+    let told = poll_once(timer(&world).tick()).unwrap().unwrap_err().to_string();
+    assert!(told.contains("3 parts of the sweep failed") && told.contains("an attribute of a newer version"), "{told}");
+    assert_eq!(sent(&world, Queue::Gate), expected);
+}
+
+/// Z3.3: a queue that refuses a message gets the others, and so do the other queues.
+#[test]
+fn one_message_that_cannot_be_sent_keeps_no_other_back() {
+    let world = world();
+    let mut expected = Vec::new();
+    for name in ["a", "refused", "b"] {
+        let tenant = TenantName::from(name);
+        let poke = Poke::Tenant { tenant: tenant.clone() };
+        write_due(&world, tenant::key(&tenant), poke.clone());
+        expected.extend((name != "refused").then_some(poke));
+    }
+    let queue = Poke::Queue { queue: queue_of("q") };
+    write_due(&world, queue::head_key(&queue_of("q")), queue.clone());
+    assert!(poll_once(timer(&world).tick()).unwrap().is_err());
+    assert_eq!((sent(&world, Queue::Tenants), sent(&world, Queue::Gate)), (sorted(expected), vec![queue]));
+}
+
+fn sorted(mut pokes: Vec<Poke>) -> Vec<Poke> {
+    pokes.sort();
+    pokes
+}
+
+/// Z3.3: a message that dies again and again stays one message, however many copies of it died.
+#[test]
+fn many_dead_letters_of_one_poke_come_to_life_as_one() {
+    let world = world();
+    let timer = timer(&world);
+    let dead = Poke::Tenant { tenant: TenantName::from("demo") };
+    let other = Poke::Tenant { tenant: TenantName::from("mine") };
+    for round in 0..4 {
+        for _ in 0..20 {
+            poll_once(timer.look(&dead)).unwrap().unwrap();
+        }
+        poll_once(timer.look(&other)).unwrap().unwrap();
+        world.advance_millis(300_000);
+        assert_eq!(sent(&world, Queue::Wakes).len(), 2, "round {round}");
+    }
+    // A look that died after it wrote that the message is on its way may not have sent it.
+    poll_once(timer.look(&dead)).unwrap().unwrap();
+    poll_once(timer.look_again(&dead)).unwrap().unwrap();
+    world.advance_millis(300_000);
+    assert_eq!(sent(&world, Queue::Wakes).len(), 2);
+}
+
+/// Z3.3: a cell that is due is poked by the sweep each minute; its dead letters would only be more of the same. What its looks
+/// left unsent is sent.
+#[test]
+fn a_dead_letter_about_a_cell_that_is_due_is_left_to_the_sweep() {
+    let world = world();
+    let dead = Poke::Queue { queue: queue_of("q") };
+    let left_behind = Poke::Tenant { tenant: TenantName::from("demo") };
+    let mut record = Record::new(queue::head_key(&queue_of("q")), "{}".to_owned());
+    record.revision = 1;
+    record.due = Some(Due { at: START, poke: dead.clone() });
+    record.look_at = Some(START);
+    record.outbox = vec![left_behind.clone()];
+    world.write_directly(Write::Put { record, expect: Expect::Anything });
+    poll_once(timer(&world).look(&dead)).unwrap().unwrap();
+    world.advance_millis(900_000);
+    assert_eq!((sent(&world, Queue::Wakes), sent(&world, Queue::Tenants)), (Vec::new(), vec![left_behind]));
+}
