@@ -16,7 +16,8 @@ use sluice_model::build::{Phase, Run};
 use sluice_model::poke::Poke;
 use sluice_model::{BuildId, ConnectionName, ProviderName, Timestamp};
 use sluice_pool::{
-    Action, BuildFact, Change, Facts, Listing, Plan, ProviderHead, RequestState, Row, Snapshot, builds_to_look_at, plan,
+    Action, BuildFact, Change, Facts, Listing, Plan, ProviderHead, ProviderLimits, RequestState, Row, Snapshot,
+    builds_to_look_at, plan,
 };
 use sluice_records::build::{self, Stop};
 use sluice_records::codec::{decode, encode, encode_first, with_body};
@@ -125,9 +126,13 @@ impl Launcher {
             Some(found) => (found, BTreeMap::new()),
             None => {
                 let (tenant, builds) = self.read(name, &wanted).await?;
-                let Some(found) = self.configured.find(&self.ports, name, tenant.as_ref(), now).await? else {
-                    tracing::warn!(provider = %name, "no tenant's layout has this provider any more");
-                    return Ok(None);
+                let found = match self.configured.find(&self.ports, name, tenant.as_ref(), now).await? {
+                    Some(found) => found,
+                    None if is_unused(&loaded) => return Ok(None),
+                    None => {
+                        tracing::warn!(provider = %name, "no tenant's layout has this provider any more: it lets go of what it has");
+                        Found { connection: head.connection.clone(), limits: ProviderLimits::none(name.clone()) }
+                    }
                 };
                 (found, builds)
             }
@@ -278,13 +283,21 @@ enum Committed {
 
 fn snapshot_of(held: &Held, facts: Facts) -> Snapshot {
     let Held { name, found, loaded, .. } = held;
+    let head = loaded.head.clone().unwrap_or_else(|| ProviderHead::new(name.clone()));
     Snapshot {
-        head: loaded.head.clone().unwrap_or_else(|| ProviderHead::new(name.clone())),
+        // Written with whatever is written next, and a machine is never launched before its record.
+        head: ProviderHead { connection: found.connection.clone(), ..head },
         limits: found.limits.clone(),
         requests: loaded.requests.values().map(|(_, request)| request.clone()).collect(),
         nodes: loaded.nodes.values().map(|(_, node)| node.clone()).collect(),
         facts,
     }
+}
+
+/// Returns whether a provider has nothing, and is not waited for.
+fn is_unused(loaded: &Loaded) -> bool {
+    let waits = loaded.head_record.as_ref().is_some_and(|head| head.due.is_some() || !head.outbox.is_empty());
+    loaded.requests.is_empty() && loaded.nodes.is_empty() && !waits
 }
 
 /// Takes what was written into what is held.

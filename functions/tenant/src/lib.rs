@@ -2,7 +2,8 @@
 //!
 //! The head's `wanted` is raised by whoever makes the live layout old; this function raises `live` to it, once the landings
 //! that will make it old are over and what they brought is read ([`settle`]). [`read`] keeps what was read from each project,
-//! so that a landing costs one project's reading.
+//! so that a landing costs one project's reading. What the main configuration leaves out goes ([`remove`]); one that cannot be
+//! read changes nothing.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod read;
@@ -12,9 +13,9 @@ mod settle;
 use crate::read::retry_at;
 use async_trait::async_trait;
 use bytes::Bytes;
-use sluice_config::Connections;
 use sluice_config::layout::{Layout, LayoutSources};
 use sluice_config::tenant::{MainConfig, TenantConfig, parse_main};
+use sluice_config::{Connections, Severity};
 use sluice_model::poke::Poke;
 use sluice_model::{ProjectName, QueueKey, TenantName};
 use sluice_records::codec::{decode, encode, get, with_body};
@@ -32,6 +33,27 @@ const MARKS_MAX: usize = 45;
 /// Characters of the reason why a project cannot be read.
 const WHY_MAX: usize = 300;
 
+/// What the main configuration wants of a tenant.
+enum Wanted {
+    /// It is one, configured like this, and these are the connections.
+    Named(Box<TenantConfig>, Connections),
+    /// It is none.
+    LeftOut {
+        /// The digest of the main configuration that says so.
+        main: String,
+    },
+    /// Nobody can tell.
+    Unknown,
+}
+
+/// The main configuration as it was read.
+struct Main {
+    config: MainConfig,
+    connections: Connections,
+    mistakes: usize,
+    digest: String,
+}
+
 /// Looks at tenants.
 pub struct Tenants {
     ports: Ports,
@@ -46,17 +68,23 @@ impl Tenants {
 
     /// Brings one tenant up to date. Safe to run twice.
     pub async fn look_at(&self, name: &TenantName) -> Result<(), LookError> {
-        let record = get(&self.ports, &tenant::key(name)).await?;
-        let head = record.as_ref().map(decode::<Tenant>).transpose()?;
-        if let (Some(record), Some(head)) = (&record, &head)
-            && head.telling
+        let mut record = get(&self.ports, &tenant::key(name)).await?;
+        let mut head = record.as_ref().map(decode::<Tenant>).transpose()?;
+        if let (Some(found), Some(known)) = (&record, &head)
+            && known.telling
+            && !known.is_removed
         {
-            return self.tell(record.clone(), head.clone()).await;
+            // And then it looks on: what else led here is not told again.
+            let told = self.tell(found.clone(), known.clone()).await?;
+            head = Some(decode(&told)?);
+            record = Some(told);
         }
-        let (main, connections) = self.main().await?;
-        let Some(config) = main.tenants.iter().find(|tenant| tenant.name == *name) else {
-            return self.remove(name).await;
+        let (config, connections) = match self.wanted(name, head.as_ref()).await? {
+            Wanted::Named(config, connections) => (*config, connections),
+            Wanted::LeftOut { main } => return self.left_out(name, &main, record, head).await,
+            Wanted::Unknown => return Ok(()),
         };
+        let config = &config;
         let head = head.unwrap_or_else(|| Tenant::new(name.clone()));
         let Some(waited_for) = self.settled(&head).await? else {
             return self.look_later(record, &head).await;
@@ -81,6 +109,7 @@ impl Tenants {
         let mut next = Tenant {
             errors: u32::try_from(layout.errors().len() + problems.len()).unwrap_or(u32::MAX),
             problems: problems.into_iter().take(PROBLEMS_MAX).collect(),
+            left_out_at: None,
             is_removed: false,
             landings: Vec::new(),
             retry_at: retry_at(&sources.kept),
@@ -113,7 +142,7 @@ impl Tenants {
         match cell::commit_and_deliver(&self.ports, Commit { head: record, others: writes, pokes: Vec::new(), due })
             .await?
         {
-            Saved::Yes(record) if next.telling => self.tell(record, next).await,
+            Saved::Yes(record) if next.telling => self.tell(record, next).await.map(drop),
             Saved::Yes(_) => Ok(()),
             Saved::Stale => Err(LookError::Again(format!("tenant {name} moved while it was read"))),
         }
@@ -123,7 +152,8 @@ impl Tenants {
     fn due(&self, head: &Tenant) -> Option<Due> {
         let waits = head.telling || !head.landings.is_empty();
         let soon = waits.then(|| self.ports.clock.now().plus_seconds(LOOK_SECONDS));
-        let at = soon.into_iter().chain(head.retry_at).min()?;
+        let sure = head.left_out_at.map(remove::sure_at);
+        let at = soon.into_iter().chain(head.retry_at).chain(sure).min()?;
         Some(Due { at, poke: Poke::Tenant { tenant: head.name.clone() } })
     }
 
@@ -151,15 +181,21 @@ impl Tenants {
         }
     }
 
-    /// Pokes every queue that is not empty, then strikes that off the head.
-    async fn tell(&self, record: Record, mut head: Tenant) -> Result<(), LookError> {
+    /// Pokes every queue that is not empty, then strikes that off the head, which is returned.
+    async fn tell(&self, record: Record, mut head: Tenant) -> Result<Record, LookError> {
         let mut after = None;
         // A page at a time; 100 pages are 100,000 queues.
         for _ in 0..100 {
             let query = Query { after: after.take(), ..Query::prefix(tenant::partition(&head.name), QUEUES, 1_000) };
             let records = self.ports.records.query(&query).await?;
-            let queues = records.iter().map(decode::<QueueKey>).collect::<Result<Vec<_>, _>>()?;
-            let pokes: Vec<Poke> = queues.into_iter().map(|queue| Poke::Queue { queue }).collect();
+            let mut pokes = Vec::new();
+            for record in &records {
+                match decode::<QueueKey>(record) {
+                    Ok(queue) => pokes.push(Poke::Queue { queue }),
+                    // The other queues are told all the same.
+                    Err(bad) => tracing::error!(tenant = %head.name, %bad, "a queue is not told of the live layout"),
+                }
+            }
             cell::send(&self.ports, &pokes).await?;
             if records.len() < 1_000 {
                 break;
@@ -170,30 +206,66 @@ impl Tenants {
         let due = self.due(&head);
         let plan = Commit { head: with_body(record, &head)?, others: Vec::new(), pokes: Vec::new(), due };
         match cell::commit(&self.ports, plan).await? {
-            Saved::Yes(_) => Ok(()),
+            Saved::Yes(record) => Ok(record),
             Saved::Stale => Err(LookError::Again(format!("tenant {} moved while its queues were told", head.name))),
         }
     }
 
-    async fn main(&self) -> Result<(MainConfig, Connections), LookError> {
+    /// Returns what the main configuration says of a tenant. One with mistakes says nothing of what is live already: a tenant
+    /// that was read goes on as it was read, or a slip in one place would take the others' projects away.
+    async fn wanted(&self, name: &TenantName, head: Option<&Tenant>) -> Result<Wanted, LookError> {
+        let Main { config, connections, mistakes, digest } = self.main().await?;
+        let named = config.tenants.into_iter().find(|tenant| tenant.name == *name).map(Box::new);
+        let object = head.and_then(|head| head.layout_object.as_ref());
+        match (mistakes, named, object) {
+            (0, Some(config), _) => Ok(Wanted::Named(config, connections)),
+            (0, None, _) => Ok(Wanted::LeftOut { main: digest }),
+            (_, _, Some(object)) if head.is_some_and(|head| !head.is_removed) => {
+                tracing::error!(tenant = %name, mistakes, "the main configuration is wrong; the tenant goes on as it was");
+                let layout = self.live(object).await?;
+                Ok(Wanted::Named(Box::new(layout.tenant().clone()), layout.connections().clone()))
+            }
+            (_, Some(config), None) => Ok(Wanted::Named(config, connections)),
+            (_, _, _) => {
+                tracing::error!(tenant = %name, mistakes, "the main configuration is wrong, so nothing is read for this tenant");
+                Ok(Wanted::Unknown)
+            }
+        }
+    }
+
+    /// Opens a stored layout.
+    async fn live(&self, object: &str) -> Result<Layout, LookError> {
+        let attempt = || format!("open the layout {object}");
+        let stored = self.ports.objects.get(object).await?;
+        let stored = stored.ok_or_else(|| PortError::unknown(attempt(), "there is no such object"))?;
+        Ok(Layout::from_bytes(&stored.bytes).map_err(|error| PortError::unknown(attempt(), error))?)
+    }
+
+    /// Reads the main configuration, as far as it can be understood, and counts its mistakes.
+    async fn main(&self) -> Result<Main, LookError> {
         let connections = connection::load(&self.ports).await?.vocabulary();
         let attempt = || format!("read {}", connection::MAIN);
         let object = self.ports.objects.get(connection::MAIN).await?;
         let object =
             object.ok_or_else(|| PortError::unknown(attempt(), "there is none; store the main configuration first"))?;
         let text = std::str::from_utf8(&object.bytes).map_err(|error| PortError::unknown(attempt(), error))?;
-        let (main, errors) = parse_main("main.yaml", text, &connections);
+        let (config, errors) = parse_main("main.yaml", text, &connections);
         for error in &errors {
             tracing::error!("{error}");
         }
-        Ok((main, connections))
+        let mut mistakes = errors.iter().filter(|error| error.problem.severity == Severity::Error).count();
+        if mistakes == 0 && config.tenants.is_empty() {
+            tracing::error!("the main configuration names no tenant at all, which counts as a mistake");
+            mistakes = 1;
+        }
+        Ok(Main { config, connections, mistakes, digest: tenant::main_digest(text) })
     }
 
     /// Returns the projects to read again, each with the record that says so.
     async fn marks(&self, name: &TenantName) -> Result<Vec<(ProjectName, Key)>, LookError> {
         let query = Query::prefix(tenant::partition(name), tenant::DIRTY, MARKS_MAX);
         let records = self.ports.records.query(&query).await?;
-        records.into_iter().map(|record| Ok((decode(&record)?, record.key))).collect()
+        Ok(records.into_iter().filter_map(|record| Some((tenant::dirty_project(&record)?, record.key))).collect())
     }
 
     async fn layout(

@@ -28,6 +28,19 @@ pub struct ProviderLimits {
 }
 
 impl ProviderLimits {
+    /// Returns what a provider may still do that no configuration has any more: nothing but let go of what it has.
+    pub fn none(provider: ProviderName) -> Self {
+        Self {
+            provider,
+            region: None,
+            zones: Vec::new(),
+            quota: Resources::default(),
+            labels: BTreeMap::new(),
+            statics: Vec::new(),
+            pace: Pace::default(),
+        }
+    }
+
     /// Returns whether any machine can come from a cloud.
     pub fn has_cloud(&self) -> bool {
         !self.labels.is_empty()

@@ -4,7 +4,7 @@ use crate::limits::{ProviderLimits, Resources};
 use crate::node::{InstanceId, Machine, Node, NodeState};
 use crate::request::{Request, RequestState, Row};
 use serde::{Deserialize, Serialize};
-use sluice_model::{BuildId, NodeId, ProviderName, Timestamp};
+use sluice_model::{BuildId, ConnectionName, NodeId, ProviderName, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Seconds between two looks at builds that run: their executors tell their ends, and this finds those that cannot.
@@ -89,6 +89,9 @@ pub struct ProviderHead {
     /// When builds that run were looked at last.
     #[serde(default)]
     pub running_seen_at: Timestamp,
+    /// The connection to its cloud: by it its machines are still let go when no configuration has the provider any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<ConnectionName>,
 }
 
 impl ProviderHead {
@@ -105,6 +108,7 @@ impl ProviderHead {
             listed_at: Timestamp(0),
             min_ready_not_before: Timestamp(0),
             running_seen_at: Timestamp(0),
+            connection: None,
         }
     }
 

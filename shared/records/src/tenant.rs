@@ -1,15 +1,15 @@
 //! A tenant: which layout is wanted and which is live, and its queues that are not empty.
 
-use crate::codec::{decode, encode_first};
+use crate::codec::{decode_foreign, encode_first};
 use crate::queue::LoadError;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sluice_gate::plan::LayoutNumbers;
 use sluice_model::id::digest;
-use sluice_model::name::escape;
+use sluice_model::name::{escape, unescape};
 use sluice_model::{ItemId, ProjectName, QueueKey, TenantName, Timestamp};
 use sluice_runtime::object::PutMode;
-use sluice_runtime::record::{Expect, Key, Query, Write};
+use sluice_runtime::record::{Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports};
 
 /// The head of a tenant's cell.
@@ -30,6 +30,9 @@ pub struct Tenant {
     /// Projects that cannot be read; the first [`PROBLEMS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
+    /// When the main configuration was first seen without it. One look decides nothing: it is removed when a later one sees the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out_at: Option<Timestamp>,
     /// Whether the main configuration left it out: its layout is empty, and it is listed no more. The record stays, so that
     /// its numbers go on when it comes back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -75,6 +78,7 @@ impl Tenant {
             live_since: Timestamp(0),
             errors: 0,
             problems: Vec::new(),
+            left_out_at: None,
             is_removed: false,
             telling: false,
             projects: Vec::new(),
@@ -166,6 +170,30 @@ pub fn put_dirty(tenant: &TenantName, project: &ProjectName, cause: &str) -> Res
     Ok(Write::Put { record: encode_first(key, project)?, expect: Expect::Anything })
 }
 
+/// Returns the project that a mark names, as its body or at least its key says; `None` for what is no mark.
+pub fn dirty_project(mark: &Record) -> Option<ProjectName> {
+    let (escaped, _) = mark.key.sort.strip_prefix(DIRTY)?.rsplit_once('#')?;
+    decode_foreign(mark).or_else(|| Some(ProjectName::from(unescape(escaped).as_str())))
+}
+
+/// Returns the key of an operator's word that a tenant is to go.
+pub fn leaving_key(tenant: &TenantName) -> Key {
+    Key::new(partition(tenant), "leaving")
+}
+
+/// Returns the write of an operator's word that a tenant goes with this very main configuration, which leaves it out.
+///
+/// # Errors
+/// When it is too large.
+pub fn put_leaving(tenant: &TenantName, main: &str) -> Result<Write, PortError> {
+    Ok(Write::Put { record: encode_first(leaving_key(tenant), &main_digest(main))?, expect: Expect::Anything })
+}
+
+/// Returns what names a main configuration by its text.
+pub fn main_digest(main: &str) -> String {
+    digest(&["main", main])
+}
+
 /// The partition that lists every tenant.
 pub const TENANTS: &str = "tenants";
 
@@ -180,8 +208,8 @@ pub fn put_listed(tenant: &TenantName) -> Result<Write, PortError> {
     })
 }
 
-/// Returns the key of the mark that is written anew whenever a tenant comes onto the list or leaves it: a list that was read after the mark
-/// holds every tenant until the mark is another one.
+/// Returns the key of the mark that is written anew whenever a tenant comes onto the list or leaves it: a list that was read
+/// after the mark holds every tenant until the mark is another one.
 pub fn listing_key() -> Key {
     Key::new("tenants-listing", "head")
 }
@@ -202,10 +230,14 @@ pub fn remove_listed(tenant: &TenantName) -> Write {
 /// Lists every tenant.
 ///
 /// # Errors
-/// When the store does not answer or a record is bad.
+/// When the store does not answer.
 pub async fn listed(ports: &Ports) -> Result<Vec<TenantName>, LoadError> {
     let records = ports.records.query(&Query::prefix(TENANTS, "", 1_000)).await?;
-    Ok(records.iter().map(decode).collect::<Result<_, _>>()?)
+    // The key says it as well as the body, should that be damaged.
+    let name = |record: &Record| {
+        decode_foreign(record).unwrap_or_else(|| TenantName::from(unescape(&record.key.sort).as_str()))
+    };
+    Ok(records.iter().map(name).collect())
 }
 
 /// The prefix of the records that keep what was read from a project.

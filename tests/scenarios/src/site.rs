@@ -327,7 +327,8 @@ impl Site {
         let waits = |queue: &Queue| !matches!(queue, Queue::Pool | Queue::Wakes);
         let records = self.world.records();
         let is_periodic = |record: &sluice_runtime::Record| {
-            let retries = record.body.contains("\"retry_at\"") && record.outbox.is_empty();
+            let retries = record.body.contains("\"retry_at\"") && !record.body.contains("\"left_out_at\"");
+            let retries = retries && record.outbox.is_empty();
             let (partition, sort) = (&record.key.partition, &record.key.sort);
             sort == "head" && (partition.starts_with("provider#") || (partition.starts_with("tenant#") && retries))
         };

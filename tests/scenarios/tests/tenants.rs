@@ -2,17 +2,20 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use bytes::Bytes;
-use sluice_memory::poll_once;
-use sluice_model::TenantName;
+use sluice_gate::{Arrival, ArrivalKind};
+use sluice_memory::{Fate, poll_once};
 use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
 use sluice_model::poke::{Poke, Queue};
+use sluice_model::{ArrivalId, TenantName};
 use sluice_records::codec::decode;
-use sluice_records::connection;
-use sluice_records::tenant::{self, Tenant};
-use sluice_runtime::cell;
+use sluice_records::tenant::Tenant;
+use sluice_records::{connection, queue, tenant};
 use sluice_runtime::object::PutMode;
+use sluice_runtime::record::{Expect, Record, Write};
+use sluice_runtime::{Clock as _, cell};
 use sluice_scenarios::Site;
+use sluice_scenarios::sample::{COMMON, cloud};
 
 const CONFIG: &str = r"
 - pipeline:
@@ -38,19 +41,35 @@ fn main_of(tenants: &[&str]) -> String {
     tenants.iter().map(one).collect()
 }
 
-fn site() -> Site {
+fn site_with(config: &str) -> Site {
     let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", CONFIG)]), ("org/one", &[("file", "0")])];
+        &[("org/config", &[("zuul.yaml", config)]), ("org/one", &[("file", "0")])];
     Site::new(7, &main_of(&["demo"]), repositories, |_, _, _| BuildResult::Success)
 }
 
-/// Stores another main configuration, as `sluice tenant load` does, and pokes these tenants.
-fn load(site: &Site, tenants: &[&str], poked: &[&str]) {
+fn site() -> Site {
+    site_with(CONFIG)
+}
+
+/// Stores this main configuration and pokes these tenants.
+fn store(site: &Site, main: &str, poked: &[&str]) {
     let ports = site.ports();
-    let text = Bytes::from(main_of(tenants));
+    let text = Bytes::from(main.to_owned());
     poll_once(ports.objects.put(connection::MAIN, text, PutMode::Always, "application/yaml")).unwrap().unwrap();
+    poke(site, poked);
+}
+
+fn poke(site: &Site, poked: &[&str]) {
     let pokes: Vec<Poke> = poked.iter().map(|name| Poke::Tenant { tenant: TenantName::from(*name) }).collect();
-    poll_once(cell::send(&ports, &pokes)).unwrap().unwrap();
+    poll_once(cell::send(&site.ports(), &pokes)).unwrap().unwrap();
+}
+
+/// Stores another main configuration, and removes this tenant by it, as `sluice tenant load --remove` does.
+fn load(site: &Site, tenants: &[&str], gone: &str) {
+    let main = main_of(tenants);
+    site.world.write_directly(tenant::put_leaving(&TenantName::from(gone), &main).unwrap());
+    let poked: Vec<&str> = tenants.iter().copied().chain([gone]).collect();
+    store(site, &main, &poked);
 }
 
 fn head(site: &Site, name: &str) -> Tenant {
@@ -63,11 +82,19 @@ fn listed(site: &Site) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
+fn keys(site: &Site, is_wanted: impl Fn(&Record) -> bool) -> Vec<String> {
+    site.world.records().iter().filter(|record| is_wanted(record)).map(|record| record.key.to_string()).collect()
+}
+
 fn approved(site: &mut Site, number: u64) -> ChangeKey {
     let change = site.forge.propose("org/one", number, "a change", "", &[("file", &number.to_string())]);
     site.run();
     site.forge.approve(&change);
     change
+}
+
+fn merged(site: &Site) -> Vec<String> {
+    site.forge.merges().iter().map(|(key, _)| key.to_string()).collect()
 }
 
 /// R03: what a removed tenant works on leaves unreported, and whatever is approved afterwards lands by nobody's word but the new tenant's.
@@ -76,13 +103,13 @@ fn a_tenant_that_the_main_configuration_leaves_out_is_emptied_and_lands_nothing_
     let mut site = site();
     let first = approved(&mut site, 1);
     site.run_until(Site::is_building);
-    load(&site, &["mine"], &["demo", "mine"]);
+    load(&site, &["mine"], "demo");
     // Before the build ends: then it would have landed as it may.
     site.handle(Queue::Tenants);
     site.handle(Queue::Gate);
     site.run();
     assert_eq!(listed(&site), ["mine"]);
-    assert_eq!(site.forge.merges().len(), 0, "its builds were stopped");
+    assert_eq!(merged(&site), Vec::<String>::new(), "its builds were stopped");
     let ending = site.ending(&[], &[&first]);
     assert_eq!(ending.buildsets, [format!("{first} gate DEQUEUED")]);
     assert_eq!(ending.left_over, Vec::<String>::new());
@@ -90,19 +117,50 @@ fn a_tenant_that_the_main_configuration_leaves_out_is_emptied_and_lands_nothing_
 
     let second = approved(&mut site, 2);
     site.run();
-    let merged: Vec<String> = site.forge.merges().iter().map(|(key, _)| key.to_string()).collect();
-    assert_eq!(merged, [second.to_string()]);
-    let by: Vec<String> = site
-        .world
-        .records()
-        .iter()
-        .filter(|record| record.key.partition.starts_with("queue#demo") && record.key.sort.starts_with("item"))
-        .map(|record| record.key.to_string())
-        .collect();
-    assert_eq!(by, Vec::<String>::new(), "the removed tenant takes nothing in");
-    assert!(
-        !site.world.records().iter().any(|record| record.key.partition == "tenant#demo" && record.key.sort != "head")
-    );
+    assert_eq!(merged(&site), [second.to_string()]);
+    let items = |record: &Record| record.key.partition.starts_with("queue#demo") && record.key.sort.starts_with("item");
+    assert_eq!(keys(&site, items), Vec::<String>::new(), "the removed tenant takes nothing in");
+    let rest = |record: &Record| record.key.partition == "tenant#demo" && record.key.sort != "head";
+    assert_eq!(keys(&site, rest), Vec::<String>::new());
+}
+
+/// R03, Z1.7: what a tenant's builds had goes back, and what was kept ready for it too, though no configuration has the provider
+/// any more.
+#[test]
+fn the_nodes_of_a_removed_tenant_are_given_back() {
+    let jobs = CONFIG
+        .replace("run: playbooks/unit.yaml", "run: playbooks/unit.yaml, nodeset: {nodes: [{name: n, label: small}]}");
+    let mut site = site_with(&[jobs.as_str(), COMMON, &cloud(8)].concat());
+    approved(&mut site, 1);
+    site.run_until(Site::is_building);
+    assert_eq!(site.cloud.running(), 1);
+    // Of another tenant, and without the project that the provider is of.
+    let missing = "- tenant: {name: other, source: {github: {untrusted-projects: [org/one]}}}\n";
+    site.world.write_directly(tenant::put_leaving(&"demo".into(), missing).unwrap());
+    store(&site, missing, &["demo", "other"]);
+    site.handle(Queue::Tenants);
+    site.handle(Queue::Gate);
+    site.run();
+    assert_eq!(merged(&site), Vec::<String>::new());
+    assert_eq!(site.cloud.running(), 0);
+    let left = |record: &Record| record.key.partition.starts_with("provider#") && record.key.sort != "head";
+    assert_eq!(keys(&site, left), Vec::<String>::new());
+}
+
+/// R03, Z6.4: what is ordered to land ends its landing; nobody can call it back from the forge.
+#[test]
+fn a_landing_that_was_ordered_before_its_tenant_was_removed_ends() {
+    let mut site = site();
+    let change = approved(&mut site, 1);
+    site.run_until(|site| !keys(site, |record| record.key.partition.starts_with("landing#")).is_empty());
+    assert_eq!(merged(&site), Vec::<String>::new());
+    load(&site, &["mine"], "demo");
+    site.handle(Queue::Tenants);
+    site.handle(Queue::Gate);
+    site.run();
+    assert_eq!(merged(&site), [change.to_string()]);
+    let ending = site.ending(&[], &[&change]);
+    assert_eq!((ending.buildsets, ending.left_over), (vec![format!("{change} gate SUCCESS")], Vec::new()));
 }
 
 /// R03: a tenant that comes back is read anew, and goes on with the numbers that its queues know.
@@ -110,17 +168,132 @@ fn a_tenant_that_the_main_configuration_leaves_out_is_emptied_and_lands_nothing_
 fn a_tenant_that_comes_back_works_again() {
     let mut site = site();
     let before = head(&site, "demo").layout.live;
-    load(&site, &["other"], &["demo", "other"]);
+    load(&site, &["other"], "demo");
     site.run();
     assert!(head(&site, "demo").is_removed);
-    load(&site, &["demo"], &["demo", "other"]);
+    load(&site, &["demo"], "other");
     site.run();
     let after = head(&site, "demo");
     assert!(!after.is_removed && after.layout.live > before + 1, "{:?}", after.layout);
     assert_eq!(listed(&site), ["demo"]);
     let change = approved(&mut site, 1);
     site.run();
-    assert_eq!(site.forge.merges().len(), 1, "{change}");
+    assert_eq!(merged(&site), [change.to_string()]);
+}
+
+/// R03, C2: whatever call a function dies at while a tenant goes, in the end it is gone.
+#[test]
+fn a_death_while_a_tenant_is_removed_leads_to_the_same_end() {
+    let removed = |step: Option<(u64, Fate)>| {
+        let mut site = site();
+        let change = approved(&mut site, 1);
+        site.run_until(Site::is_building);
+        load(&site, &["mine"], "demo");
+        let first = site.world.steps();
+        if let Some((step, fate)) = step {
+            site.set_fate(step, fate);
+        }
+        site.handle(Queue::Tenants);
+        let taken = site.world.steps() - first;
+        // The played build ends when it is looked at, and a dead look comes again later: what counts is that nothing is left.
+        site.run();
+        let ending = site.ending(&[], &[&change]);
+        let rest = keys(&site, |record| record.key.partition == "tenant#demo" && record.key.sort != "head");
+        let queued = keys(&site, |record| record.key.partition.starts_with("queue#demo") && record.key.sort != "head");
+        assert_eq!((ending.left_over, rest, queued), (Vec::new(), Vec::new(), Vec::new()), "{step:?}");
+        assert!(
+            listed(&site) == ["mine"] && head(&site, "demo").is_removed && !head(&site, "demo").telling,
+            "{step:?}"
+        );
+        taken
+    };
+    let steps = removed(None);
+    assert!(steps > 15, "{steps} calls");
+    for step in 0..steps {
+        for fate in [Fate::DiesBefore, Fate::DiesAfter, Fate::FailsAfter] {
+            removed(Some((step, fate)));
+        }
+    }
+}
+
+/// R03: one look at a main configuration without a tenant decides nothing; it is gone when a later look finds the same.
+#[test]
+fn one_look_that_misses_a_tenant_removes_nothing() {
+    let mut site = site();
+    let before = head(&site, "demo");
+    let change = approved(&mut site, 1);
+    site.run_until(Site::is_building);
+    store(&site, &main_of(&["mine"]), &["demo"]);
+    site.handle(Queue::Tenants);
+    let noted = head(&site, "demo");
+    assert!(noted.left_out_at.is_some() && !noted.is_removed);
+    assert_eq!(noted.layout, before.layout);
+    store(&site, &main_of(&["demo"]), &["demo"]);
+    site.handle(Queue::Tenants);
+    assert_eq!((head(&site, "demo").left_out_at, head(&site, "demo").layout), (None, before.layout));
+    site.run();
+    assert_eq!(merged(&site), [change.to_string()]);
+
+    store(&site, &main_of(&["mine"]), &["demo", "mine"]);
+    site.run();
+    assert!(head(&site, "demo").is_removed, "it stayed so, and the tenant looked again by itself");
+    assert_eq!(listed(&site), ["mine"]);
+}
+
+/// R03, C7: a main configuration that cannot be read, or names nobody, takes nothing away: tenants go on as they are.
+#[test]
+fn a_broken_main_configuration_keeps_everything() {
+    let mut site = site();
+    let before = head(&site, "demo");
+    let unknown = main_of(&["demo"]).replace("github:", "no-such-connection:");
+    let half = main_of(&["demo"]).replace("untrusted-projects: [org/one, org/missing]", "untrusted-projects: 7");
+    for (number, broken) in [(1, "- tenant: {name: ["), (2, "[]"), (3, ""), (4, unknown.as_str()), (5, half.as_str())] {
+        site.world.write_directly(tenant::put_leaving(&"demo".into(), broken).unwrap());
+        store(&site, broken, &["demo"]);
+        site.run();
+        let after = head(&site, "demo");
+        assert!(!after.is_removed && after.left_out_at.is_none(), "{broken:?}");
+        assert_eq!(
+            (after.layout_object, listed(&site)),
+            (before.layout_object.clone(), vec!["demo".to_owned()]),
+            "{broken:?}"
+        );
+        let change = approved(&mut site, number);
+        site.run();
+        assert_eq!(merged(&site).last(), Some(&change.to_string()), "{broken:?}");
+    }
+}
+
+/// R06: what an operator takes out is reported, and stands with who wanted it.
+#[test]
+fn a_change_that_an_operator_takes_out_is_told_and_lands_no_more() {
+    let mut site = site();
+    let change = approved(&mut site, 1);
+    site.run_until(Site::is_building);
+    let records = site.world.records();
+    let queue_key = records.iter().find(|record| record.key.sort.starts_with("queue#gate")).expect("it is listed");
+    let queue_key = decode(queue_key).unwrap();
+    let kind =
+        ArrivalKind::Dequeue { key: change.clone(), head: None, by: "jo".to_owned(), reason: "it hangs".to_owned() };
+    let word = Arrival {
+        id: ArrivalId("word".to_owned()),
+        at: site.world.now(),
+        event_id: "operator".to_owned(),
+        layout: 0,
+        kind,
+    };
+    site.world.write_directly(queue::put_arrival(&queue_key, &word).unwrap());
+    poll_once(cell::send(&site.ports(), &[Poke::Queue { queue: queue_key }])).unwrap().unwrap();
+    site.handle(Queue::Gate);
+    site.run();
+    let ending = site.ending(&[], &[&change]);
+    assert_eq!((merged(&site), ending.left_over), (Vec::new(), Vec::<String>::new()));
+    assert_eq!(ending.buildsets, [format!("{change} gate DEQUEUED")]);
+    assert_eq!(ending.changes[&change.to_string()].2, 1, "the dequeue is reported once");
+    let kept = keys(&site, |record| {
+        record.key.partition.starts_with("buildset#") && record.body.contains("jo took it out: it hangs")
+    });
+    assert_eq!(kept.len(), 1);
 }
 
 /// C16: a repository that cannot be read is a mistake of the configuration that is told where mistakes are looked for.
@@ -131,4 +304,70 @@ fn a_project_that_cannot_be_read_is_counted_and_named_among_the_mistakes() {
     assert_eq!((head.errors, head.problems.len()), (1, 1));
     assert_eq!(head.problems[0].project.name(), "org/missing");
     assert!(!head.problems[0].why.is_empty());
+}
+
+/// Damages a record's body in place.
+fn damage(site: &Site, is_wanted: impl Fn(&Record) -> bool) {
+    let found: Vec<Record> = site.world.records().into_iter().filter(|record| is_wanted(record)).collect();
+    assert!(!found.is_empty(), "there is such a record");
+    for record in found {
+        let record = Record { body: "{\"of\": \"somebody else\"}".to_owned(), ..record };
+        site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    }
+}
+
+/// C2: a record that nobody can read stops nothing but itself: not the other tenants' events, not a tenant's reading.
+#[test]
+fn a_record_that_cannot_be_read_stops_nobody_else() {
+    let mut site = site();
+    store(&site, &main_of(&["demo", "mine"]), &["demo", "mine"]);
+    site.run();
+    let number = head(&site, "demo").layout.live;
+    // The other tenant's head, what was read of projects, and a mark of one to read again.
+    damage(&site, |record| record.key.partition == "tenant#mine" && record.key.sort == "head");
+    damage(&site, |record| record.key.partition == "tenant#demo" && record.key.sort.starts_with("source#"));
+    let project = sluice_model::ProjectName::new("forge.test", "org/config");
+    site.world.write_directly(tenant::put_dirty(&"demo".into(), &project, "a test").unwrap());
+    damage(&site, |record| record.key.partition == "tenant#demo" && record.key.sort.starts_with("dirty#"));
+    poke(&site, &["demo"]);
+    site.run_now();
+    assert_eq!(
+        keys(&site, |record| record.key.partition == "tenant#demo" && record.key.sort.starts_with("dirty#")),
+        Vec::<String>::new()
+    );
+    assert!(head(&site, "demo").layout.live >= number);
+    let change = site.forge.propose("org/one", 1, "a change", "", &[("file", "1")]);
+    site.run_now();
+    site.forge.approve(&change);
+    site.run_until(|site| !site.forge.merges().is_empty());
+    assert_eq!(merged(&site), [change.to_string()]);
+}
+
+/// Z6.4, C2: a state that can never be made is told to the author after a while, rather than asked for again for ever; a forge
+/// that is only silent is waited for.
+#[test]
+fn a_merge_that_cannot_be_made_is_given_up_and_a_silent_forge_is_not() {
+    let project = sluice_model::ProjectName::new("forge.test", "org/one");
+    let mut site = site();
+    site.store.lock().unwrap().silent.insert(project.clone());
+    let waits = approved(&mut site, 1);
+    let begun = site.world.now();
+    site.run_until(|site| site.world.now().since(begun) > 1_800_000);
+    assert_eq!(site.ending(&[], &[&waits]).buildsets, Vec::<String>::new(), "half an hour is no reason");
+    site.store.lock().unwrap().silent.clear();
+    site.run();
+    assert_eq!(merged(&site), [waits.to_string()]);
+
+    site.store.lock().unwrap().unmergeable.insert(project, "the pack is listed but not there".to_owned());
+    let never = approved(&mut site, 2);
+    let begun = site.world.now();
+    site.run_until(|site| site.ending(&[], &[]).buildsets.len() == 2);
+    assert!(site.world.now().since(begun) >= 600_000, "it is tried for a while");
+    assert_eq!(site.ending(&[], &[]).buildsets[1], format!("{never} gate MERGE_CONFLICT"));
+    let told = keys(&site, |record| {
+        record.body.contains("the pack is listed but not there") && record.key.partition.starts_with("buildset#")
+    });
+    assert_eq!(told.len(), 1);
+    site.run();
+    assert_eq!(site.ending(&[], &[&never]).left_over, Vec::<String>::new());
 }

@@ -53,15 +53,23 @@ pub async fn load(data: Option<PathBuf>, file: &Path, left_out: LeftOut) -> anyh
             names()
         );
     }
+    let words: Vec<_> = gone.iter().map(|tenant| tenant::put_leaving(tenant, &text)).collect::<Result<_, _>>()?;
+    for some in words.chunks(50) {
+        ports.records.commit(some.to_vec(), &OsEntropy.token()).await?;
+    }
     ports.objects.put(connection::MAIN, Bytes::from(text), PutMode::Always, "application/yaml").await?;
+    // First, for nothing else will ever ask what became of them; running the command again does.
+    let pokes: Vec<Poke> = gone.iter().map(|tenant| Poke::Tenant { tenant: tenant.clone() }).collect();
+    cell::send(&ports, &pokes).await?;
     for tenant in &main.tenants {
         read_again(&ports, &main, &tenant.name).await?;
     }
-    let pokes: Vec<Poke> = gone.iter().map(|tenant| Poke::Tenant { tenant: tenant.clone() }).collect();
-    cell::send(&ports, &pokes).await?;
     say!("Stored.");
     if !gone.is_empty() {
         say!("Removed, their queues are emptied: {}", names());
+    }
+    for tenant in &gone {
+        wait_for_removal(&ports, tenant).await?;
     }
     for tenant in &main.tenants {
         show_outcome(&ports, &tenant.name).await?;
@@ -159,6 +167,19 @@ async fn show_outcome(ports: &Ports, name: &TenantName) -> anyhow::Result<()> {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     say!("tenant {name} is still being read; `sluice tenant show {name}` tells what comes of it");
+    Ok(())
+}
+
+/// Waits until a tenant is gone; what is in its queues leaves right after.
+async fn wait_for_removal(ports: &Ports, name: &TenantName) -> anyhow::Result<()> {
+    for _ in 0..LOOKS_MAX {
+        let head = get(ports, &tenant::key(name)).await?.map(|record| decode::<Tenant>(&record)).transpose()?;
+        if head.is_none_or(|head| head.is_removed) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    say!("tenant {name} is still being removed; `sluice status` no longer lists it then");
     Ok(())
 }
 

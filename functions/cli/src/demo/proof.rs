@@ -4,7 +4,7 @@
 use super::story::Change;
 use super::teller::Teller;
 use crate::local::ledger::{self, Sent};
-use crate::local::{CONFIG, CONNECTION, Local, ONE, TENANT, TWO};
+use crate::local::{CONFIG, Local, ONE, TWO};
 use crate::say::tell;
 use sluice_emulator::data::prices::DYNAMODB_WRITE_UNIT;
 use sluice_emulator::data::{Meter, Report, Row};
