@@ -175,6 +175,21 @@ mod tests {
         assert_eq!(stored(&ports, &build).await, ["job-output.txt"]);
     }
 
+    /// Z7.4: of what a build said, the beginning is better than nothing.
+    #[tokio::test]
+    async fn a_log_that_is_too_long_is_archived_as_far_as_a_file_may_go() {
+        let scratch = tempfile::tempdir().unwrap();
+        let build = BuildId::derive(&["long"]);
+        let jobdir = jobdir(scratch.path(), &build);
+        let log = std::fs::File::options().write(true).open(&jobdir.log).unwrap();
+        log.set_len(FILE_BYTES_MAX + 7).unwrap();
+        let ports = World::new(1, 0, sluice_model::Timestamp(0)).ports();
+        assert!(archive(&ports, &build, &jobdir.root, "http://pages/logs/").await.is_some());
+        let kept = ports.objects.get(&format!("logs/{build}/job-output.txt")).await.unwrap().unwrap().bytes;
+        assert_eq!(kept.len() as u64, FILE_BYTES_MAX);
+        assert!(kept.starts_with(b"what the executor wrote\n"));
+    }
+
     /// Z7.4, Z7.5
     #[tokio::test]
     async fn the_archived_log_is_the_executors_and_links_pipes_and_huge_files_are_left_out() {

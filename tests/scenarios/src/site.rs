@@ -327,9 +327,8 @@ impl Site {
         let waits = |queue: &Queue| !matches!(queue, Queue::Pool | Queue::Wakes);
         let records = self.world.records();
         let is_periodic = |record: &sluice_runtime::Record| {
-            let retries = record.body.contains("\"retry_at\"") && !record.body.contains("\"left_out_at\"");
-            let retries = retries && record.outbox.is_empty();
-            let (partition, sort) = (&record.key.partition, &record.key.sort);
+            let (partition, sort, body) = (&record.key.partition, &record.key.sort, &record.body);
+            let retries = body.contains("retry_at") && !body.contains("left_out_at") && record.outbox.is_empty();
             sort == "head" && (partition.starts_with("provider#") || (partition.starts_with("tenant#") && retries))
         };
         self.building.is_empty()

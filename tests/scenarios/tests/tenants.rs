@@ -124,25 +124,25 @@ fn a_tenant_that_the_main_configuration_leaves_out_is_emptied_and_lands_nothing_
     assert_eq!(keys(&site, rest), Vec::<String>::new());
 }
 
-/// R03, Z1.7: what a tenant's builds had goes back, and what was kept ready for it too, though no configuration has the provider
-/// any more.
+/// R03, Z1.7, N17: what a tenant's builds had goes back, nodes and semaphores, though no configuration has the provider any more.
 #[test]
-fn the_nodes_of_a_removed_tenant_are_given_back() {
-    let jobs = CONFIG
-        .replace("run: playbooks/unit.yaml", "run: playbooks/unit.yaml, nodeset: {nodes: [{name: n, label: small}]}");
-    let mut site = site_with(&[jobs.as_str(), COMMON, &cloud(8)].concat());
+fn what_the_builds_of_a_removed_tenant_had_is_given_back() {
+    let needs = "run: playbooks/unit.yaml, semaphores: [one], nodeset: {nodes: [{name: n, label: small}]}";
+    let jobs = CONFIG.replace("run: playbooks/unit.yaml", needs);
+    let mut site = site_with(&[jobs.as_str(), "- semaphore: {name: one, max: 1}\n", COMMON, &cloud(8)].concat());
     approved(&mut site, 1);
     site.run_until(Site::is_building);
-    assert_eq!(site.cloud.running(), 1);
+    let held = |record: &Record| record.key.partition == "semaphores#demo" && record.body.contains("\"build\"");
+    assert_eq!((site.cloud.running(), keys(&site, held).len()), (1, 1));
     // Of another tenant, and without the project that the provider is of.
-    let missing = "- tenant: {name: other, source: {github: {untrusted-projects: [org/one]}}}\n";
-    site.world.write_directly(tenant::put_leaving(&"demo".into(), missing).unwrap());
-    store(&site, missing, &["demo", "other"]);
+    let without = "- tenant: {name: other, source: {github: {untrusted-projects: [org/one]}}}\n";
+    site.world.write_directly(tenant::put_leaving(&"demo".into(), without).unwrap());
+    store(&site, without, &["demo", "other"]);
     site.handle(Queue::Tenants);
     site.handle(Queue::Gate);
     site.run();
     assert_eq!(merged(&site), Vec::<String>::new());
-    assert_eq!(site.cloud.running(), 0);
+    assert_eq!((site.cloud.running(), keys(&site, held)), (0, Vec::new()));
     let left = |record: &Record| record.key.partition.starts_with("provider#") && record.key.sort != "head";
     assert_eq!(keys(&site, left), Vec::<String>::new());
 }

@@ -32,4 +32,5 @@ const showConfiguration = async () => {
     configurationTable("Labels", ["Label", "Canonical name"], labels.map((label) => [label.name, label.canonical_name])),
     configurationTable("Nodes", ["Node", "Label", "State", "Provider"], nodes.map((node) => [node.id, node.label, node.state, node.provider])));
   document.title = `Configuration · ${place.tenant} · Sluice`;
+  return "still";
 };

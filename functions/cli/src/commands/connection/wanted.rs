@@ -174,8 +174,17 @@ fn host_of(url: &str) -> Option<String> {
     Some(format!("{}{}", url.host_str()?, url.port().map(|port| format!(":{port}")).unwrap_or_default()))
 }
 
-/// Returns what moved to another host, if something did.
+/// Returns what moved to another host, or is no longer encrypted, if something is.
 fn moved(old: &Connection, new: &Connection) -> Option<String> {
+    let is_plain = |url: Option<&str>| url.is_some_and(|url| url.starts_with("http://"));
+    let urls =
+        [(Some(old.git_url.as_str()), Some(new.git_url.as_str())), (old.api_url.as_deref(), new.api_url.as_deref())];
+    if let Some((_, now)) = urls.into_iter().find(|(before, now)| is_plain(*now) && !is_plain(*before)) {
+        return Some(format!(
+            "{} would be asked without encryption",
+            host_of(now.unwrap_or_default()).unwrap_or_default()
+        ));
+    }
     let api = |connection: &Connection| connection.api_url.as_deref().and_then(host_of);
     let pairs = [("its repositories", host_of(&old.git_url), host_of(&new.git_url)), ("its API", api(old), api(new))];
     let (what, from, to) = pairs.into_iter().find(|(_, from, to)| from != to)?;
@@ -229,6 +238,19 @@ mod tests {
             assert!(told.contains("would move from ghe.example.com to ghe.example.org"), "{told}");
         }
         assert_eq!(wanted(&moved, Some(&enterprise()), BOTH).unwrap().canonical_hostname, "ghe.example.org");
+    }
+
+    /// C5
+    #[test]
+    fn a_secret_that_was_given_for_https_is_not_sent_in_the_clear() {
+        let plain = Added {
+            git_url: Some("http://ghe.example.com".to_owned()),
+            api_url: Some("http://ghe.example.com/api/v3".to_owned()),
+            ..added()
+        };
+        let told = refusal(&plain, Some(&enterprise()), Given::default());
+        assert!(told.contains("ghe.example.com would be asked without encryption"), "{told}");
+        assert!(wanted(&plain, Some(&enterprise()), BOTH).is_ok());
     }
 
     /// C5: with one address of two the other would be github.com's, or the one before.
