@@ -244,11 +244,14 @@ impl Tenants {
     /// Reads the main configuration, as far as it can be understood, and counts its mistakes.
     async fn main(&self) -> Result<Main, LookError> {
         let connections = connection::load(&self.ports).await?.vocabulary();
-        let attempt = || format!("read {}", connection::MAIN);
         let object = self.ports.objects.get(connection::MAIN).await?;
-        let object =
-            object.ok_or_else(|| PortError::unknown(attempt(), "there is none; store the main configuration first"))?;
-        let text = std::str::from_utf8(&object.bytes).map_err(|error| PortError::unknown(attempt(), error))?;
+        let Some(text) = object.as_ref().and_then(|object| std::str::from_utf8(&object.bytes).ok()) else {
+            tracing::error!(
+                "there is no main configuration, or it is no text: store one with `sluice tenant load FILE`"
+            );
+            let (config, digest) = (MainConfig::default(), tenant::main_digest(""));
+            return Ok(Main { config, connections, mistakes: 1, digest });
+        };
         let (config, errors) = parse_main("main.yaml", text, &connections);
         for error in &errors {
             tracing::error!("{error}");

@@ -136,12 +136,9 @@ pub async fn dequeue(wanted: Dequeued) -> anyhow::Result<()> {
 
 /// Returns who is at the terminal, as far as the environment says; it stands in the record of what was asked.
 fn who() -> String {
-    let names = ["SUDO_USER", "USER", "LOGNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
-    names
-        .filter(|name| !name.trim().is_empty())
-        .next()
-        .map(|name| name.chars().take(WHO_MAX).collect())
-        .unwrap_or_default()
+    let mut names = ["SUDO_USER", "USER", "LOGNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
+    let name = names.find(|name| !name.trim().is_empty()).unwrap_or_default();
+    name.chars().take(WHO_MAX).collect()
 }
 
 fn arrival(ports: &Ports, kind: ArrivalKind) -> Arrival {
