@@ -5,22 +5,27 @@ use sluice_forge::{
     CheckReport, CheckState, Conclusion, Forge, ForgeError, Marker, StatusReport, StatusState, Verdict,
 };
 use sluice_gate::{Action, Report, ReportState};
-use sluice_records::codec::{decode, get, with_body};
+use sluice_records::codec::{decode, with_body};
 use sluice_records::report;
 use sluice_runtime::batch::LookError;
+use sluice_runtime::record::Key;
 use sluice_runtime::{Commit, Saved, cell};
 
 impl Reporter {
     /// Makes one report. Safe to run twice: statuses and check runs are set, comments found by their marker.
-    pub(crate) async fn report(&self, id: &str) -> Result<(), LookError> {
-        let Some(record) = get(&self.ports, &report::key(id)).await? else { return Ok(()) };
+    pub(crate) async fn report(&self, named: &str) -> Result<(), LookError> {
+        let (id, begun) = report::parse(named);
+        let keys: Vec<Key> = [report::key(&id)].into_iter().chain(begun.as_ref().map(report::buildset_key)).collect();
+        let mut found = self.ports.records.get(&keys).await?.into_iter();
+        let Some(record) = found.next().flatten() else { return Ok(()) };
+        let ended = found.next().flatten();
         let mut wanted: Report = decode(&record)?;
         if wanted.state != ReportState::Wanted {
             return Ok(());
         }
         let mut refused = Vec::new();
         // Told late, that an item begins would take back what was told of its end: reports on a change are made in order.
-        let is_late = wanted.is_start() && get(&self.ports, &report::buildset_key(&wanted.item)).await?.is_some();
+        let is_late = ended.is_some();
         let actions = if is_late { &[] } else { wanted.actions.as_slice() };
         for action in actions {
             let forge = self.forge(connection(action))?;

@@ -62,7 +62,7 @@ fn head_of(poke: &Poke) -> Option<Key> {
         Poke::Pool { provider } => Some(provider::head_key(provider)),
         Poke::Report { report, .. } => Some(match landing::parse(report) {
             Some((item, generation)) => landing::key(&item, generation),
-            None => report::key(report),
+            None => report::key(&report::parse(report).0),
         }),
         Poke::Merge { .. } | Poke::Build { .. } | Poke::Image { .. } | Poke::Wake { .. } => None,
     }

@@ -36,7 +36,12 @@ pub struct Report {
 impl Report {
     /// Returns whether it tells that the work on an item begins. Whatever is told at the end makes it untrue.
     pub fn is_start(&self) -> bool {
-        self.id == id_of(&self.item, Occasion::Start)
+        self.id == Self::start_id(&self.item)
+    }
+
+    /// Returns the id of the report that tells that the work on an item begins.
+    pub fn start_id(item: &ItemId) -> String {
+        id_of(item, Occasion::Start)
     }
 }
 

@@ -15,9 +15,23 @@ pub fn key(id: &str) -> Key {
 }
 
 /// Returns the poke that has a report made. Reports on one change are made in order.
+///
+/// One that tells that an item begins names the item, so that what ends it is read with the same call ([`parse`]).
 pub fn poke(report: &Report) -> Poke {
     let group = format!("{}#{}", report.change.key.project, report.change.key.number);
-    Poke::Report { queue: report.queue.clone(), report: report.id.clone(), group }
+    let name = if report.is_start() { format!("{START}{}", report.item) } else { report.id.clone() };
+    Poke::Report { queue: report.queue.clone(), report: name, group }
+}
+
+/// What a poke calls a report that tells that an item begins, before the item's id.
+const START: &str = "start#";
+
+/// Reads out of a poke's report key which report is meant, and the item whose end makes it untrue.
+pub fn parse(report: &str) -> (String, Option<ItemId>) {
+    match report.strip_prefix(START).map(ItemId::from) {
+        Some(item) => (Report::start_id(&item), Some(item)),
+        None => (report.to_owned(), None),
+    }
 }
 
 /// Returns the write of a report that is wanted.
@@ -65,4 +79,16 @@ pub fn put_buildset(buildset: &Buildset) -> Result<Write, PortError> {
     record.find = Some((format!("buildsets#{}", escape(buildset.queue.tenant.as_str())), listed));
     record.expires_at = Some(expiry(buildset.ended_at));
     Ok(Write::Put { record, expect: Expect::Anything })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_found_by_what_its_poke_calls_it() {
+        let item = ItemId::from("item");
+        assert_eq!(parse("start#item"), (Report::start_id(&item), Some(item)));
+        assert_eq!(parse("0123"), ("0123".to_owned(), None));
+    }
 }
