@@ -1,8 +1,8 @@
 //! Claiming builds and ending them: the executor's half of the contract with the gate (Z7.6).
 //!
 //! A claim is one transaction: the run must not exist, nobody may want the build stopped, and the request for its nodes must
-//! still be the one that was read; it becomes *claimed*, so nodes are never taken away and used at once. The end is one
-//! transaction too, and its request becomes *ended*. Every later write shows the run's revision: whoever lost it writes nothing.
+//! still be the one that was read; it becomes *claimed*, so nodes are never taken away and used at once. Builds that came
+//! together are claimed in one transaction, and each by itself where that one is lost. The end is one transaction too, and its request becomes *ended*. Every later write shows the run's revision: whoever lost it writes nothing.
 //!
 //! No outbox is kept here. A queue looks after builds that it ordered by itself, and so does a provider after requests; what
 //! is sent at the end only makes them sooner.
@@ -22,7 +22,7 @@ use sluice_records::build::Stop;
 use sluice_records::codec::{decode, get, with_body};
 use sluice_records::{build, provider};
 use sluice_runtime::batch::LookError;
-use sluice_runtime::record::{Expect, Key, Record, Write};
+use sluice_runtime::record::{Expect, Key, Record, TRANSACTION_RECORDS_MAX, Write};
 use sluice_runtime::{Commit, PortError, Ports, Saved, cell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -108,7 +108,23 @@ impl Claims {
         if let Err(error) = self.read(asked, &mut seen).await {
             return asked.iter().map(|_| Err(LookError::Again(error.to_string()))).collect();
         }
-        join_all(asked.iter().map(|asked| self.claim_one(&asked.build, &seen))).await
+        let mut ready = Vec::new();
+        let mut claims: Vec<_> = Vec::new();
+        for prepared in join_all(asked.iter().map(|asked| self.prepare(&asked.build, &seen))).await {
+            claims.push(match prepared {
+                Ok(Some(Prepared { claimed, new: None })) => Ok(Some(claimed)),
+                Ok(Some(Prepared { claimed, new: Some(new) })) => {
+                    ready.push((claims.len(), claimed, new));
+                    Ok(None)
+                }
+                Ok(None) => Ok(None),
+                Err(error) => Err(error),
+            });
+        }
+        for (at, claim) in self.write(ready).await {
+            claims[at] = claim;
+        }
+        claims
     }
 
     /// Reads everything about builds, in one call where the messages named it all.
@@ -125,7 +141,8 @@ impl Claims {
         seen.read(&self.ports, nodes.into_iter()).await
     }
 
-    async fn claim_one(&self, id: &BuildId, seen: &Seen) -> Result<Option<Claimed>, LookError> {
+    /// Finds everything that a build needs, and what its claim writes.
+    async fn prepare(&self, id: &BuildId, seen: &Seen) -> Result<Option<Prepared>, LookError> {
         let Some(order) = seen.found.get(&build::order_key(id)) else { return Ok(None) };
         if let Some(stop) = seen.found.get(&build::stop_key(id)) {
             tracing::info!(build = %id, why = decode::<Stop>(stop)?.why, "a build was stopped before it was claimed");
@@ -157,11 +174,15 @@ impl Claims {
         let speculation = self.states.open(&self.ports, &order.speculation).await?;
         let nodes = access(&job, nodes)?;
         let inherited = inherited(&self.ports, &order).await?;
-        let (record, run, request) = match mine {
-            Some((record, run)) => (record, run, request),
-            None => self.write(id, request).await?,
+        let (record, run, request, new) = match mine {
+            Some((record, run)) => (record, run, request, None),
+            None => {
+                let (record, run, request, new) = self.new_run(id, request)?;
+                (record, run, request, Some(new))
+            }
         };
-        Ok(Some(Claimed { record, run, order, job, child_jobs, speculation, inherited, nodes, request }))
+        let claimed = Claimed { record, run, order, job, child_jobs, speculation, inherited, nodes, request };
+        Ok(Some(Prepared { claimed, new }))
     }
 
     /// Returns the job of an order, and the jobs that wait for it.
@@ -178,12 +199,12 @@ impl Claims {
         }
     }
 
-    /// Writes the run, and the request as claimed.
-    async fn write(
+    /// Returns a run that was never stored, the request as claimed, and what is written beside the run.
+    fn new_run(
         &self,
         id: &BuildId,
         request: Option<(Record, Request)>,
-    ) -> Result<(Record, Run, Option<(Record, Request)>), LookError> {
+    ) -> Result<(Record, Run, Option<(Record, Request)>, Vec<Write>), LookError> {
         let now = self.ports.clock.now();
         let run = Run {
             build: id.clone(),
@@ -204,14 +225,81 @@ impl Claims {
                 Some((record, request))
             }
         };
-        let plan = Commit { head: build::new_run(&run)?, others, pokes: Vec::new(), due: None };
-        match cell::commit(&self.ports, plan).await? {
-            Saved::Yes(record) => Ok((record, run, claimed)),
-            // Somebody claimed it, stopped it or wrote its request: the next look tells which.
-            Saved::Stale => Err(raced(id)),
+        Ok((build::new_run(&run)?, run, claimed, others))
+    }
+
+    /// Writes the runs of builds that came together, and their requests as claimed.
+    async fn write(&self, ready: Vec<Ready>) -> Vec<(usize, Result<Option<Claimed>, LookError>)> {
+        let mut written = Vec::with_capacity(ready.len());
+        let mut ready = ready.into_iter();
+        loop {
+            // Each writes up to three records.
+            let mut some: Vec<Ready> = ready.by_ref().take(TRANSACTION_RECORDS_MAX / 3).collect();
+            match some.len() {
+                0 => return written,
+                1 => {}
+                _ => match self.write_together(&mut some).await {
+                    Ok(Saved::Yes(_)) => {
+                        written.extend(some.into_iter().map(|(at, claimed, _)| (at, Ok(Some(claimed)))));
+                        continue;
+                    }
+                    // One of them was claimed or stopped by somebody else, or its request was written: the others go on.
+                    Ok(Saved::Stale) => {}
+                    Err(error) => {
+                        let why = error.to_string();
+                        written.extend(some.into_iter().map(|(at, ..)| (at, Err(LookError::Again(why.clone())))));
+                        continue;
+                    }
+                },
+            }
+            written.extend(join_all(some.into_iter().map(|ready| self.write_one(ready))).await);
         }
     }
+
+    /// Writes several claims, all or none.
+    async fn write_together(&self, some: &mut [Ready]) -> Result<Saved, PortError> {
+        let token = self.ports.entropy.token();
+        let mut writes = Vec::new();
+        for (_, claimed, others) in some.iter() {
+            let record = Record { revision: 1, write_id: token.clone(), ..claimed.record.clone() };
+            writes.push(Write::Put { record, expect: Expect::Absent });
+            writes.extend(others.iter().cloned());
+        }
+        // The first stands for all of them: what it is as it was written, they all are.
+        let head = some[0].1.record.clone();
+        let plan = Commit { head, others: writes.split_off(1), pokes: Vec::new(), due: None };
+        let saved = cell::commit(&self.ports, plan).await?;
+        if let Saved::Yes(head) = &saved {
+            for (_, claimed, _) in some.iter_mut().skip(1) {
+                claimed.record = Record { revision: 1, write_id: token.clone(), ..claimed.record.clone() };
+            }
+            some[0].1.record = head.clone();
+        }
+        Ok(saved)
+    }
+
+    async fn write_one(&self, ready: Ready) -> (usize, Result<Option<Claimed>, LookError>) {
+        let (at, claimed, others) = ready;
+        let plan = Commit { head: claimed.record.clone(), others, pokes: Vec::new(), due: None };
+        let claim = match cell::commit(&self.ports, plan).await {
+            Ok(Saved::Yes(record)) => Ok(Some(Claimed { record, ..claimed })),
+            // Somebody claimed it, stopped it or wrote its request: the next look tells which.
+            Ok(Saved::Stale) => Err(raced(&claimed.run.build)),
+            Err(error) => Err(error.into()),
+        };
+        (at, claim)
+    }
 }
+
+/// A build that may be run as soon as its claim is written.
+struct Prepared {
+    claimed: Claimed,
+    /// What is written beside its run; `None` where the run is written already.
+    new: Option<Vec<Write>>,
+}
+
+/// The place of a build among those asked for, what is known of it, and what is written beside its run.
+type Ready = (usize, Claimed, Vec<Write>);
 
 /// Says that a build will fail, so that its queue need not wait for the end (G05).
 ///

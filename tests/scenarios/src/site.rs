@@ -15,7 +15,7 @@ use sluice_intake::Intake;
 use sluice_launcher::{Cloud, Launcher};
 use sluice_memory::{Fate, World, poll_once};
 use sluice_merger::Merger;
-use sluice_model::build::{BuildResult, Ended, Order, Speculation};
+use sluice_model::build::{BuildResult, Ended, Order, Phase, Speculation};
 use sluice_model::git::BranchKey;
 use sluice_model::poke::{Poke, Queue};
 use sluice_model::{BuildId, ProjectName, SessionId, TenantName, Timestamp};
@@ -210,7 +210,9 @@ impl Site {
 
     /// Returns the job of each build that a played executor runs.
     pub fn running(&self) -> Vec<String> {
-        self.building.iter().map(|claimed| claimed.order.job.to_string()).collect()
+        // One whose end is written has ended, though whoever waits for it may have to be told once more.
+        let runs = self.building.iter().filter(|claimed| !matches!(claimed.run.phase, Phase::Ended(_)));
+        runs.map(|claimed| claimed.order.job.to_string()).collect()
     }
 
     /// Returns whether a played executor runs a build.
