@@ -54,10 +54,13 @@ impl Merger {
         else {
             return Err(Unmade::Failed(format!("{change} has no merged state")));
         };
+        // Side by side: nobody looks for either before the outcome names both.
+        let (speculation, graph_object) =
+            futures::try_join!(self.store("speculations", &state.speculation), self.store("jobs", &graph))?;
         Ok(MergeResult::Merged(Merged {
-            speculation: self.store("speculations", &state.speculation).await?,
+            speculation,
             jobs: graph.summaries(),
-            graph: self.store("jobs", &graph).await?,
+            graph: graph_object,
             base,
             tested,
             touches_configuration: state.touches_configuration,

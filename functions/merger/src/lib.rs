@@ -11,7 +11,7 @@ use serde::Serialize;
 use sluice_gate::{Ask, Item, MergeOutcome, MergeResult};
 use sluice_model::id::digest;
 use sluice_model::poke::Poke;
-use sluice_model::{ItemId, QueueKey};
+use sluice_model::{ItemId, QueueKey, Timestamp};
 use sluice_records::codec::{decode, get};
 use sluice_records::layout::{Layouts, Live};
 use sluice_records::{merge, queue, tenant};
@@ -19,7 +19,13 @@ use sluice_repos::{Repos, ReposError};
 use sluice_runtime::batch::{Look, LookError};
 use sluice_runtime::object::PutMode;
 use sluice_runtime::{PortError, Ports, cell};
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Objects that are remembered as stored.
+const STORED_MAX: usize = 512;
+/// Milliseconds for which they are: should somebody remove one, it is stored again after that.
+const STORED_MILLIS: u64 = 3_600_000;
 
 /// Seconds after which a state that fails each time it is tried is given up. A forge that does not answer is waited for.
 const GIVE_UP_SECONDS: u64 = 600;
@@ -49,12 +55,15 @@ pub struct Merger {
     ports: Ports,
     layouts: Layouts,
     repos: Arc<dyn Repos>,
+    /// What was stored of late, the newest last: changes of one project have the same jobs, and a tested state is often asked
+    /// for twice. An object never changes under its key.
+    stored: Mutex<VecDeque<(String, Timestamp)>>,
 }
 
 impl Merger {
     /// Makes the function.
     pub fn new(ports: Ports, repos: Arc<dyn Repos>) -> Self {
-        Self { ports, layouts: Layouts::default(), repos }
+        Self { ports, layouts: Layouts::default(), repos, stored: Mutex::default() }
     }
 
     /// Answers for one item in one speculative state, once; a repeat tells the gate again.
@@ -116,12 +125,27 @@ impl Merger {
         Ok(MergeResult::Conflict { change, detail })
     }
 
-    /// Stores a value under the hash of its content and returns its key.
+    /// Stores a value under the hash of its content, unless that was done of late, and returns its key.
     async fn store<T: Serialize>(&self, prefix: &str, value: &T) -> Result<String, LookError> {
         let text = serde_json::to_string(value).map_err(|error| LookError::Again(error.to_string()))?;
         let key = format!("{prefix}/{}", digest(&[prefix, &text]));
+        let now = self.ports.clock.now();
+        let is_fresh = |at: Timestamp| now.since(at) < STORED_MILLIS;
+        if self.stored().iter().any(|(stored, at)| *stored == key && is_fresh(*at)) {
+            return Ok(key);
+        }
         self.ports.objects.put(&key, Bytes::from(text), PutMode::Always, "application/json").await?;
+        let mut stored = self.stored();
+        stored.retain(|(known, _)| *known != key);
+        stored.push_back((key.clone(), now));
+        if stored.len() > STORED_MAX {
+            stored.pop_front();
+        }
         Ok(key)
+    }
+
+    fn stored(&self) -> MutexGuard<'_, VecDeque<(String, Timestamp)>> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
