@@ -31,6 +31,8 @@ pub(crate) struct Before {
     pub(crate) told: Option<Told>,
     /// The branches that it was for before.
     pub(crate) formerly: Vec<BranchName>,
+    /// Whether any change is known to need it, or was.
+    pub(crate) is_needed: bool,
     /// The tenants that have its project, with those of its queues that are not empty.
     pub(crate) tenants: Vec<(Live, Vec<QueueKey>)>,
 }
@@ -68,15 +70,17 @@ impl Intake {
             told.iter().flat_map(|told| told::former_branches(told, facts)).collect()
         };
         let queues = |live: &Live, found: &Found| queues_of(live, facts, &formerly(&told(found)));
-        let (lives, found) = self.known(&facts.change.key.project, std::slice::from_ref(&told_key), queues).await?;
-        let told = told(&found);
+        let needed_key = change::needed_key(&facts.change.key);
+        let own = [told_key.clone(), needed_key.clone()];
+        let (lives, found) = self.known(&facts.change.key.project, &own, queues).await?;
+        let (told, is_needed) = (told(&found), found.contains_key(&needed_key));
         let formerly = formerly(&told);
         let tenants = lives.into_iter().map(|live| {
             let listed = queues_of(&live, facts, &formerly);
             let listed = listed.into_iter().filter(|queue| found.contains_key(&tenant::queue_key(queue))).collect();
             (live, listed)
         });
-        Ok(Before { tenants: tenants.collect(), told, formerly })
+        Ok(Before { tenants: tenants.collect(), told, formerly, is_needed })
     }
 
     /// Returns the tenants whose live layout has the project, and one record more.

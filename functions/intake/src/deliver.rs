@@ -158,7 +158,9 @@ impl Intake {
             effects.write(change::forget_needed_by(need, &facts.change.key));
         }
         for need in &needs {
-            effects.write(change::put_needed_by(need, &facts.change.key, facts.seen_at)?);
+            for write in change::put_needed_by(need, &facts.change.key, facts.seen_at)? {
+                effects.write(write);
+            }
         }
         told.needs = needs;
         effects.write(change::put_told(&facts.change.key, &told)?);

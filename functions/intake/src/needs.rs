@@ -41,12 +41,19 @@ impl Needs {
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     changes: BTreeMap<ChangeKey, Option<ChangeFacts>>,
+    /// Whether any change is known to need the event's own, or was.
+    is_needed: bool,
 }
 
 impl Seen {
-    /// Remembers a change that was read already.
-    pub(crate) fn knowing(facts: &ChangeFacts) -> Self {
-        Self { changes: BTreeMap::from([(facts.change.key.clone(), Some(facts.clone()))]) }
+    /// Remembers the change of the event, and whether any may need it.
+    pub(crate) fn knowing(facts: &ChangeFacts, is_needed: bool) -> Self {
+        Self { changes: BTreeMap::from([(facts.change.key.clone(), Some(facts.clone()))]), is_needed }
+    }
+
+    /// Returns whether any change may need the event's own.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.is_needed
     }
 
     /// Returns whether no further change is read.

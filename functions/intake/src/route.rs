@@ -39,7 +39,7 @@ impl Intake {
         if before.tenants.is_empty() {
             effects.tell(format!("no tenant knows {}", event.project));
         }
-        let mut seen = Seen::knowing(facts);
+        let mut seen = Seen::knowing(facts, before.is_needed);
         for (live, listed) in &before.tenants {
             let needs = match facts.status {
                 ChangeStatus::Open => self.needs_of(facts, &live.layout, &mut seen).await?,
@@ -162,6 +162,9 @@ impl Intake {
             candidates.push(candidate(need, &self.needs_of(need, &live.layout, seen).await?));
         }
         candidates.push(own);
+        if !seen.is_needed() {
+            return Ok(candidates);
+        }
         let follows = |behind: &ChangeFacts| may_enter(behind) && self.names(behind, &facts.change.key);
         let mut followers = 0;
         for behind in self.needed_by(&facts.change.key, &follows).await? {

@@ -52,14 +52,24 @@ pub fn put_facts(facts: &ChangeFacts) -> Result<Write, PortError> {
 /// Days after which it is forgotten who needs a change, if nothing is heard of him.
 const NEEDED_BY_DAYS: u64 = 180;
 
-/// Returns the write that remembers that `change` needs `needed`.
+/// Days that the mark of a needed change outlives the last word of who needs it: two writers' clocks differ.
+const NEEDED_DAYS: u64 = NEEDED_BY_DAYS + 7;
+
+/// Returns the key of the mark that somebody needs a change, or did: where there is none, nobody has to be looked for.
+pub fn needed_key(change: &ChangeKey) -> Key {
+    Key::new(partition(change), "needed")
+}
+
+/// Returns the writes that remember that `change` needs `needed`; they go together.
 ///
 /// # Errors
-/// When it is too large.
-pub fn put_needed_by(needed: &ChangeKey, change: &ChangeKey, now: Timestamp) -> Result<Write, PortError> {
+/// When one is too large.
+pub fn put_needed_by(needed: &ChangeKey, change: &ChangeKey, now: Timestamp) -> Result<[Write; 2], PortError> {
     let mut record = encode_first(needed_by_key(needed, change), change)?;
     record.expires_at = Some(now.plus_seconds(NEEDED_BY_DAYS * 86_400));
-    Ok(Write::Put { record, expect: Expect::Anything })
+    let mut mark = encode_first(needed_key(needed), needed)?;
+    mark.expires_at = Some(now.plus_seconds(NEEDED_DAYS * 86_400));
+    Ok([record, mark].map(|record| Write::Put { record, expect: Expect::Anything }))
 }
 
 /// Returns the write that forgets that `change` needed `needed`.
