@@ -5,16 +5,14 @@ use sluice_bench::budget::GOAL_CALLS;
 use sluice_bench::count::count;
 use sluice_bench::sample::Nodes;
 
-/// Calls that may come on top of what was measured when this was written.
-const SLACK: u64 = 2;
-
-/// The plan's budget: a check change with three jobs on warm nodes, goal 60.
+/// The plan's budget: a change with three jobs on warm nodes, goal 60. Calls are counted in one thread and by a clock of its
+/// own, so they are always the same.
 #[tokio::test]
 async fn a_change_costs_no_more_calls_than_it_did() {
     let counted = count(Nodes::Warm).await;
-    for (what, measured, known) in [("check", counted.check.total(), 59), ("gate", counted.gate.total(), 66)] {
+    for (what, measured, known) in [("check", counted.check.total(), 55), ("gate", counted.gate.total(), 60)] {
         assert!(
-            measured <= known + SLACK,
+            measured <= known,
             "a {what} change makes {measured} calls; it made {known}, and the goal is {GOAL_CALLS}"
         );
     }
