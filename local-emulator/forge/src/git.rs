@@ -1,8 +1,10 @@
 //! Git itself: every look into a repository and every new object is the git command's doing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -345,10 +347,12 @@ impl Git {
 
 /// Returns a git command that sees nothing of this machine's and user's own settings.
 pub(crate) fn base_command() -> Command {
-    let mut command = Command::new("git");
+    // By its path: a name that has to be looked for in a `PATH` of the command's own makes the standard library fork, which
+    // copies the page tables of a large process each time, instead of letting the system spawn.
+    let mut command = Command::new(git_program());
     command
         .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()))
+        .env("PATH", search_path())
         .env("LC_ALL", "C")
         .env("HOME", "/nonexistent")
         .env("GIT_CONFIG_NOSYSTEM", "1")
@@ -359,6 +363,20 @@ pub(crate) fn base_command() -> Command {
         .env("GIT_CONFIG_KEY_0", "safe.directory")
         .env("GIT_CONFIG_VALUE_0", "*");
     command
+}
+
+fn search_path() -> OsString {
+    std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into())
+}
+
+/// Returns where git is; its bare name where no folder of the `PATH` has it, so that running it says so.
+fn git_program() -> &'static Path {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let path = search_path();
+        let mut places = std::env::split_paths(&path).map(|folder| folder.join("git"));
+        places.find(|place| place.is_absolute() && place.is_file()).unwrap_or_else(|| PathBuf::from("git"))
+    })
 }
 
 fn commit_of(record: &str) -> Option<Commit> {
