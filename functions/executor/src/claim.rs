@@ -177,8 +177,8 @@ impl Claims {
         let (record, run, request, new) = match mine {
             Some((record, run)) => (record, run, request, None),
             None => {
-                let (record, run, request, new) = self.new_run(id, request)?;
-                (record, run, request, Some(new))
+                let NewRun { record, run, request, others } = self.new_run(id, request)?;
+                (record, run, request, Some(others))
             }
         };
         let claimed = Claimed { record, run, order, job, child_jobs, speculation, inherited, nodes, request };
@@ -199,12 +199,8 @@ impl Claims {
         }
     }
 
-    /// Returns a run that was never stored, the request as claimed, and what is written beside the run.
-    fn new_run(
-        &self,
-        id: &BuildId,
-        request: Option<(Record, Request)>,
-    ) -> Result<(Record, Run, Option<(Record, Request)>, Vec<Write>), LookError> {
+    /// Returns a run that was never stored, with what is written beside it.
+    fn new_run(&self, id: &BuildId, request: Option<(Record, Request)>) -> Result<NewRun, LookError> {
         let now = self.ports.clock.now();
         let run = Run {
             build: id.clone(),
@@ -225,7 +221,7 @@ impl Claims {
                 Some((record, request))
             }
         };
-        Ok((build::new_run(&run)?, run, claimed, others))
+        Ok(NewRun { record: build::new_run(&run)?, run, request: claimed, others })
     }
 
     /// Writes the runs of builds that came together, and their requests as claimed.
@@ -289,6 +285,16 @@ impl Claims {
         };
         (at, claim)
     }
+}
+
+/// A run that was never stored.
+struct NewRun {
+    record: Record,
+    run: Run,
+    /// Its request as claimed.
+    request: Option<(Record, Request)>,
+    /// What is written beside it.
+    others: Vec<Write>,
 }
 
 /// A build that may be run as soon as its claim is written.
