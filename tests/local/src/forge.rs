@@ -116,6 +116,27 @@ impl Forge {
     /// # Errors
     /// When the forge does not answer, or refuses.
     pub async fn propose(&self, repository: &str, title: &str, files: &[(&str, &str)]) -> anyhow::Result<Change> {
+        self.propose_after(repository, title, files, None).await
+    }
+
+    /// As [`Forge::propose`]; the change depends on another one, by what its description says.
+    ///
+    /// # Errors
+    /// When the forge does not answer, or refuses.
+    pub async fn propose_after(
+        &self,
+        repository: &str,
+        title: &str,
+        files: &[(&str, &str)],
+        needs: Option<&Change>,
+    ) -> anyhow::Result<Change> {
+        let body = match needs {
+            Some(Change { repository, number }) => {
+                let pull = self.get(&format!("{repository}/pulls/{number}")).await?;
+                format!("Depends-On: {}", text(&pull, "html_url"))
+            }
+            None => String::new(),
+        };
         let branch = format!("change-{}", title.to_lowercase().replace(' ', "-"));
         let main = self.get(&format!("{repository}/branches/main")).await?;
         let new = json!({"ref": format!("refs/heads/{branch}"), "sha": main["commit"]["sha"]});
@@ -123,7 +144,7 @@ impl Forge {
         for (path, content) in files {
             self.write(repository, &branch, path, content).await?;
         }
-        let new = json!({"title": title, "head": branch, "base": "main", "body": ""});
+        let new = json!({"title": title, "head": branch, "base": "main", "body": body});
         let pull = self.ask(Method::POST, &format!("/repos/{repository}/pulls"), &self.owner, Some(new)).await?;
         let number = pull["number"].as_u64().context("the forge gave a change no number")?;
         Ok(Change { repository: repository.to_owned(), number })

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use serde_json::Value;
-use sluice_cli::local::ONE;
+use sluice_cli::local::{ONE, TWO};
 use sluice_local_tests::forge::Change;
 use sluice_local_tests::story::{Expected, approve, configure, decided, ends_right, entered};
 use sluice_local_tests::system::{System, Wishes};
@@ -72,13 +72,14 @@ const EXECUTOR: [Point; 3] = [
     },
 ];
 
-/// Proposes a change that passes, one that does not, and one behind both.
-async fn three(system: &System) -> [Change; 3] {
+/// Proposes the changes of the demo's story: A passes; B, of another repository, depends on it; C breaks a test; D is behind them.
+async fn four(system: &System) -> [Change; 4] {
     let forge = system.forge().unwrap();
-    let first = forge.propose(ONE, "First", &[("greetings/first", "Hello!\n")]).await.unwrap();
-    let broken = forge.propose(ONE, "Broken", &[("broken", "yes\n")]).await.unwrap();
-    let behind = forge.propose(ONE, "Behind", &[("greetings/behind", "Hi!\n")]).await.unwrap();
-    [first, broken, behind]
+    let a = forge.propose(ONE, "A", &[("greetings/a", "Hello!\n")]).await.unwrap();
+    let b = forge.propose_after(TWO, "B", &[("greetings/b", "Hi!\n")], Some(&a)).await.unwrap();
+    let c = forge.propose(ONE, "C", &[("broken", "yes\n")]).await.unwrap();
+    let d = forge.propose(TWO, "D", &[("greetings/d", "Good day!\n")]).await.unwrap();
+    [a, b, c, d]
 }
 
 fn sequence(points: &[Point]) -> String {
@@ -99,27 +100,27 @@ async fn a_system_that_is_killed_goes_on_where_it_was() {
     let mut system =
         System::start(Wishes { kill: Some(MACHINE[0].death.to_owned()), ..Wishes::default() }).await.unwrap();
     configure(&system, ["quick", "quick"]).await.unwrap();
-    let [first, broken, behind] = three(&system).await;
+    let [a, b, c, d] = four(&system).await;
     let forge = system.forge().unwrap();
     // The forge dies with the system: whether the approval was taken is asked afterwards.
-    let _ = forge.approve(&first).await;
+    let _ = forge.approve(&a).await;
     for (number, point) in MACHINE.iter().enumerate() {
         println!("{}", point.name);
         system.dies().await.unwrap();
         system.start_again(MACHINE.get(number + 1).map(|next| next.death)).await.unwrap();
         if number == 0 {
-            approve(&system, &first).await.unwrap();
+            approve(&system, &a).await.unwrap();
         }
     }
-    entered(&system, &first).await.unwrap();
-    for change in [&broken, &behind] {
+    entered(&system, &a).await.unwrap();
+    for change in [&b, &c, &d] {
         approve(&system, change).await.unwrap();
         entered(&system, change).await.unwrap();
     }
-    for change in [&first, &broken, &behind] {
+    for change in [&a, &b, &c, &d] {
         decided(&system, change).await.unwrap();
     }
-    ends_right(&system, Expected { landed: &[&first, &behind], refused: &[&broken] }).await.unwrap();
+    ends_right(&system, Expected { landed: &[&a, &b, &d], refused: &[&c] }).await.unwrap();
     system.deaths(MACHINE.len()).await.unwrap();
 
     let before = seen(&system).await;
@@ -134,15 +135,15 @@ async fn a_function_that_is_killed_is_made_up_for() {
     let wishes = Wishes { processes: true, kill: Some(sequence(&FUNCTIONS)), ..Wishes::default() };
     let system = System::start(wishes).await.unwrap();
     configure(&system, ["quick", "quick"]).await.unwrap();
-    let [first, broken, behind] = three(&system).await;
-    for change in [&first, &broken, &behind] {
+    let [a, b, c, d] = four(&system).await;
+    for change in [&a, &b, &c, &d] {
         approve(&system, change).await.unwrap();
         entered(&system, change).await.unwrap();
     }
-    for change in [&first, &broken, &behind] {
+    for change in [&a, &b, &c, &d] {
         decided(&system, change).await.unwrap();
     }
-    ends_right(&system, Expected { landed: &[&first, &behind], refused: &[&broken] }).await.unwrap();
+    ends_right(&system, Expected { landed: &[&a, &b, &d], refused: &[&c] }).await.unwrap();
     system.deaths(FUNCTIONS.len()).await.unwrap();
 }
 

@@ -6,13 +6,16 @@ use super::teller::Teller;
 use crate::local::ledger::{self, Sent};
 use crate::local::{CONFIG, Local, ONE, TWO};
 use crate::say::tell;
+use anyhow::Context as _;
 use sluice_emulator::data::prices::DYNAMODB_WRITE_UNIT;
 use sluice_emulator::data::{Meter, Report, Row};
+use sluice_gate::JobStatus;
 use sluice_local_forge::{Forge, PullState};
-use sluice_model::build::{Phase, Run};
+use sluice_model::build::{Order, Phase, Run, Speculation};
+use sluice_model::change::ChangeKey;
 use sluice_model::{DeliveryId, Timestamp};
 use sluice_records::build;
-use sluice_records::codec::decode;
+use sluice_records::codec::{decode, get};
 use sluice_records::delivery::{self, Delivery};
 use sluice_records::report::Buildset;
 use sluice_runtime::Ports;
@@ -75,8 +78,11 @@ pub(super) async fn show(
         print_row(change, &outcome);
     }
     let order = landing_order(&sets, changes);
-    tell!("\n  landed in the order {order}; C was told why it did not");
+    tell!("\n  landed in the order {order}");
     good &= order == "A, B, D";
+    let retested = retested(local.operator(), changes, &sets).await?;
+    tell!("  gate tested D behind C, and again without it: {}", if retested { "yes" } else { "NO" });
+    good &= retested;
     tell!("  unaccounted deliveries: {}", unaccounted.len());
     unaccounted.iter().for_each(|one| tell!("    {one}"));
     good &= unaccounted.is_empty();
@@ -142,10 +148,12 @@ async fn outcome(ports: &Ports, forge: &Forge, change: &Change, sets: &[Buildset
             if landed == tested && !landed.is_empty() { Trees::Same(landed) } else { Trees::Differ { tested, landed } }
         }
     };
-    let told_why = || Ok::<_, anyhow::Error>(!forge.comments(change.repository, change.number)?.is_empty());
+    let results = [check, gate].map(|set| set.map(|set| set.result.as_str()));
     let as_expected = match change.expected {
-        Expectation::Lands => matches!(trees, Trees::Same(_)) && gate.is_some_and(|set| set.result == "SUCCESS"),
-        Expectation::IsThrownOut => landed.is_none() && gate.is_some_and(|set| set.result == "FAILURE") && told_why()?,
+        Expectation::Lands => matches!(trees, Trees::Same(_)) && results == [Some("SUCCESS"); 2],
+        Expectation::IsThrownOut => {
+            landed.is_none() && results == [Some("FAILURE"); 2] && is_told_why(forge, change, [check, gate])?
+        }
     };
     let mut builds = 0;
     let mut first_task = [None, None];
@@ -155,7 +163,49 @@ async fn outcome(ports: &Ports, forge: &Forge, change: &Change, sets: &[Buildset
         builds += ids.len();
         *slot = first_task_seconds(ports, set, &ids).await?;
     }
+    let as_expected = as_expected && first_task.iter().all(Option::is_some);
     Ok(Outcome { check: word(check), gate: word(gate), builds, first_task, landed, trees, as_expected })
+}
+
+/// Returns whether the forge shows, for each pipeline that a change failed in, a comment that names a job of it that failed, and
+/// where its log is.
+fn is_told_why(forge: &Forge, change: &Change, sets: [Option<&Buildset>; 2]) -> anyhow::Result<bool> {
+    let comments = forge.comments(change.repository, change.number)?;
+    Ok(sets.into_iter().flatten().all(|set| {
+        let logs = set.item.jobs.iter().filter_map(|job| match &job.status {
+            JobStatus::Ended { result, log_url: Some(url), .. } if !result.passed() => Some(url),
+            _ => None,
+        });
+        let mut logs = logs.peekable();
+        logs.peek().is_some() && logs.all(|url| comments.iter().any(|comment| comment.body.contains(url.as_str())))
+    }))
+}
+
+/// Returns whether builds of the last change's gate ran behind the one that was thrown out, and the ones that counted did not.
+async fn retested(ports: &Ports, changes: &[Change], sets: &[Buildset]) -> anyhow::Result<bool> {
+    let is = |key: &ChangeKey, change: &Change| key.project.name() == change.repository && key.number == change.number;
+    let Some(thrown_out) = changes.iter().find(|change| change.expected == Expectation::IsThrownOut) else {
+        return Ok(false);
+    };
+    let behind = changes.last().context("the story has changes")?;
+    let set = sets
+        .iter()
+        .find(|set| set.queue.pipeline.as_str() == "gate" && is(&set.item.candidate.change.key, behind))
+        .context("the last change was not in the gate")?;
+    let last: Vec<_> = set.item.jobs.iter().filter_map(|job| job.build.clone()).collect();
+    let (mut with, mut without) = (0, 0);
+    for id in all_builds(set) {
+        let order = get(ports, &build::order_key(&id)).await?.context("a build has no order")?;
+        let state =
+            ports.objects.get(&decode::<Order>(&order)?.speculation).await?.context("a tested state is gone")?;
+        let state: Speculation = serde_json::from_slice(&state.bytes)?;
+        let is_behind = state.changes.iter().any(|ahead| is(&ahead.change.key, thrown_out));
+        if last.contains(&id) && is_behind {
+            return Ok(false);
+        }
+        *(if is_behind { &mut with } else { &mut without }) += 1;
+    }
+    Ok(with > 0 && without > 0)
 }
 
 fn all_builds(set: &Buildset) -> Vec<sluice_model::BuildId> {
