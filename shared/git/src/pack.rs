@@ -5,6 +5,7 @@ use gix::bstr::ByteSlice;
 use gix::odb::pack::Bundle;
 use gix::{ObjectId, objs::Kind};
 use sluice_model::ProjectName;
+use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -94,22 +95,79 @@ fn sha1(bytes: &[u8]) -> Option<Vec<u8>> {
     hasher.try_finalize().ok().map(|id| id.as_bytes().to_owned())
 }
 
-/// Writes a pack of whole objects, in the order given: equal objects make an equal file.
-pub(crate) fn encode(objects: &[(Kind, Vec<u8>)]) -> std::io::Result<Vec<u8>> {
+/// A pack and its index, whole files.
+pub(crate) struct Encoded {
+    pub(crate) name: PackName,
+    pub(crate) pack: Vec<u8>,
+    pub(crate) index: Vec<u8>,
+}
+
+/// Makes a pack of whole objects, in the order of their ids, and its index: equal objects make equal files.
+///
+/// Nothing has to be resolved, so the index is known while the pack is made, and nothing is read back.
+pub(crate) fn encode(objects: &BTreeMap<ObjectId, (Kind, Vec<u8>)>) -> std::io::Result<Encoded> {
     let mut out = Vec::new();
     out.extend_from_slice(b"PACK");
     out.extend_from_slice(&2u32.to_be_bytes());
     let count = u32::try_from(objects.len()).map_err(std::io::Error::other)?;
     out.extend_from_slice(&count.to_be_bytes());
-    for (kind, data) in objects {
+    let mut entries = Vec::with_capacity(objects.len());
+    for (id, (kind, data)) in objects {
+        // Nobody else looks whether an object is what it is called before it is passed on.
+        if gix::objs::compute_hash(gix::hash::Kind::Sha1, *kind, data).ok() != Some(*id) {
+            return Err(std::io::Error::other(format!("the object {id} is damaged")));
+        }
+        let offset = out.len();
         entry_header(*kind, data.len() as u64, &mut out);
         let mut deflate = gix::zlib::stream::deflate::Write::new(&mut out, gix::zlib::Compression::BEST_SPEED);
         deflate.write_all(data)?;
         deflate.flush()?;
+        entries.push((*id, offset as u64, crc32fast::hash(&out[offset..])));
     }
-    let sum = sha1(&out).ok_or_else(|| std::io::Error::other("the pack collides with a known attack on SHA-1"))?;
+    let sum = checksum(&out)?;
+    out.extend_from_slice(&sum);
+    let index = index_of(&entries, &sum)?;
+    Ok(Encoded { name: PackName::of(&ObjectId::from_bytes_or_panic(&sum)), pack: out, index })
+}
+
+/// Offsets from here on stand in a table of their own.
+const LARGE_OFFSET: u64 = 1 << 31;
+
+/// Returns the index, of version 2, of a pack with this checksum: ids with offsets and checksums, sorted by id.
+fn index_of(entries: &[(ObjectId, u64, u32)], pack_sum: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut out = Vec::from(*b"\xfftOc\0\0\0\x02");
+    let mut below = 0;
+    for first in 0..=u8::MAX {
+        below += entries[below..].iter().take_while(|(id, ..)| id.as_bytes().first() == Some(&first)).count();
+        out.extend_from_slice(&u32::try_from(below).map_err(std::io::Error::other)?.to_be_bytes());
+    }
+    for (id, ..) in entries {
+        out.extend_from_slice(id.as_bytes());
+    }
+    for (.., crc) in entries {
+        out.extend_from_slice(&crc.to_be_bytes());
+    }
+    let mut large = Vec::new();
+    for (_, offset, _) in entries {
+        let stated = if *offset < LARGE_OFFSET {
+            *offset
+        } else {
+            large.push(*offset);
+            LARGE_OFFSET | (large.len() as u64 - 1)
+        };
+        out.extend_from_slice(&u32::try_from(stated).map_err(std::io::Error::other)?.to_be_bytes());
+    }
+    for offset in large {
+        out.extend_from_slice(&offset.to_be_bytes());
+    }
+    out.extend_from_slice(pack_sum);
+    let sum = checksum(&out)?;
     out.extend_from_slice(&sum);
     Ok(out)
+}
+
+fn checksum(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    sha1(bytes).ok_or_else(|| std::io::Error::other("the pack collides with a known attack on SHA-1"))
 }
 
 /// Writes kind and size: four bits of the size beside the kind, then seven in each byte, the top bit saying that more follows.
@@ -190,4 +248,37 @@ pub(crate) fn list(project: &ProjectName, directory: &Path) -> Result<Vec<PackNa
 /// Returns text of git for people and records; bytes that are not UTF-8 become the replacement character.
 pub(crate) fn text(bytes: &[u8]) -> String {
     bytes.to_str_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The library that everybody else's packs are indexed by makes the same files of it.
+    #[test]
+    fn a_pack_and_its_index_are_what_the_library_makes_of_the_pack() {
+        let data: Vec<Vec<u8>> =
+            (0..700_u32).map(|n| format!("file {n}\n").repeat(n as usize % 50).into_bytes()).collect();
+        let id = |data: &[u8]| gix::objs::compute_hash(gix::hash::Kind::Sha1, Kind::Blob, data).unwrap();
+        let objects: BTreeMap<_, _> = data.into_iter().map(|data| (id(&data), (Kind::Blob, data))).collect();
+        let made = encode(&objects).unwrap();
+        assert_eq!(verify(&made.pack, &made.index), Ok(made.name.clone()));
+        let folder = tempfile::tempdir().unwrap();
+        let mut stream = made.pack.as_slice();
+        let never = AtomicBool::new(false);
+        let kept = keep_stream(&mut stream, folder.path(), gix::objs::find::Never, 1 << 20, &never).unwrap().unwrap();
+        assert_eq!(kept.name, made.name);
+        assert_eq!(usize::try_from(kept.objects), Ok(objects.len()));
+        assert!(fs::read(kept.pack).unwrap() == made.pack && fs::read(kept.index).unwrap() == made.index);
+    }
+
+    /// No pack of ours gets that large; the format is kept all the same.
+    #[test]
+    fn offsets_beyond_two_gigabytes_stand_in_a_table_of_their_own() {
+        let entries = [(ObjectId::null(gix::hash::Kind::Sha1), LARGE_OFFSET + 7, 1)];
+        let index = index_of(&entries, &[0; 20]).unwrap();
+        let offsets = &index[8 + 256 * 4 + 20 + 4..];
+        assert_eq!(offsets[..4], [0x80, 0, 0, 0]);
+        assert_eq!(offsets[4..12], (LARGE_OFFSET + 7).to_be_bytes());
+    }
 }

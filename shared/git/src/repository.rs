@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 
 /// How much memory decoded objects may take while one repository is worked on.
 const OBJECT_CACHE_BYTES: usize = 16 * 1024 * 1024;
@@ -70,17 +69,7 @@ impl Repository {
         let name =
             pack::verify(pack, index).map_err(|reason| PackError::Damaged { project: self.project.clone(), reason })?;
         if !self.has_pack(&name) {
-            let dir = self.pack_dir();
-            // The pack first: whoever sees an index expects its pack.
-            for (ending, bytes) in [("pack", pack), ("idx", index)] {
-                let path = dir.join(format!("{name}.{ending}"));
-                write_whole(&dir, &path, bytes).map_err(|source| PackError::Directory {
-                    project: self.project.clone(),
-                    doing: "write",
-                    path: path.clone(),
-                    source,
-                })?;
-            }
+            self.write_pack(&name, pack, index)?;
             self.reload()?;
         }
         Ok(name)
@@ -118,19 +107,32 @@ impl Repository {
             doing: "write a pack of merged objects",
             source,
         };
-        let objects: Vec<_> = objects.into_values().collect();
-        let bytes = pack::encode(&objects).map_err(|source| failed(source.into()))?;
-        let never = AtomicBool::new(false);
-        let made = pack::keep_stream(
-            &mut bytes.as_slice(),
-            &self.pack_dir(),
-            gix::objs::find::Never,
-            OBJECT_BYTES_MAX,
-            &never,
-        )
-        .map_err(|source| failed(source.into()))?;
+        let made = pack::encode(&objects).map_err(|source| failed(source.into()))?;
         // Whoever opens the directory finds the pack; here memory holds what is in it.
-        Ok(made)
+        self.write_pack(&made.name, &made.pack, &made.index)?;
+        let at = |ending: &str| self.pack_dir().join(format!("{}.{ending}", made.name));
+        Ok(Some(NewPack {
+            pack: at("pack"),
+            index: at("idx"),
+            objects: u32::try_from(objects.len()).unwrap_or(u32::MAX),
+            size_bytes: made.pack.len() as u64,
+            name: made.name,
+        }))
+    }
+
+    /// Puts a pack into the directory; the pack first, for whoever sees an index expects its pack.
+    fn write_pack(&self, name: &PackName, pack: &[u8], index: &[u8]) -> Result<(), PackError> {
+        let dir = self.pack_dir();
+        for (ending, bytes) in [("pack", pack), ("idx", index)] {
+            let path = dir.join(format!("{name}.{ending}"));
+            write_whole(&dir, &path, bytes).map_err(|source| PackError::Directory {
+                project: self.project.clone(),
+                doing: "write",
+                path: path.clone(),
+                source,
+            })?;
+        }
+        Ok(())
     }
 
     /// Collects objects by walking from `tips` as far as `base` does not hold them: what else lies here is of no use to others.
