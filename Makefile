@@ -38,13 +38,12 @@ test: build ## Passes every test.
 	@echo "==> testing"
 	@PATH="$(TOOLS)/go/bin:$$PATH" $(CARGO) test --locked --workspace $(ARGS)
 
-# The first is optimised, since it tells a rate; the second counts what the SDK and a disk cost, and links the SDK, which takes
-# minutes to optimise.
+# Optimised, since they tell rates and times. The second holds the SDK, which takes minutes to build so.
 bench: setup ## Measures calls, latency and throughput against the budget.
 	@echo "==> measuring (an optimised build; the first one takes some minutes)"
 	@$(CARGO) run --locked --release --package sluice-bench -- $(ARGS)
 	@echo "==> measuring through the emulator"
-	@$(CARGO) run --locked --package sluice-bench-emulated
+	@$(CARGO) run --locked --release --package sluice-bench-emulated
 	@echo "==> measuring configuration (optimised; builds some small crates)"
 	@$(CARGO) run --locked --release --package sluice-bench-configuration
 

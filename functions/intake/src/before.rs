@@ -35,6 +35,8 @@ pub(crate) struct Before {
     pub(crate) is_needed: bool,
     /// The tenants that have its project, with those of its queues that are not empty.
     pub(crate) tenants: Vec<(Live, Vec<QueueKey>)>,
+    /// Whether a tenant's record could not be read, so that nobody knows whether it has the project.
+    pub(crate) is_partial: bool,
 }
 
 /// The list of tenants as it was read last.
@@ -72,7 +74,7 @@ impl Intake {
         let queues = |live: &Live, found: &Found| queues_of(live, facts, &formerly(&told(found)));
         let needed_key = change::needed_key(&facts.change.key);
         let own = [told_key.clone(), needed_key.clone()];
-        let (lives, found) = self.known(&facts.change.key.project, &own, queues).await?;
+        let (lives, found, is_partial) = self.known(&facts.change.key.project, &own, queues).await?;
         let (told, is_needed) = (told(&found), found.contains_key(&needed_key));
         let formerly = formerly(&told);
         let tenants = lives.into_iter().map(|live| {
@@ -80,7 +82,7 @@ impl Intake {
             let listed = listed.into_iter().filter(|queue| found.contains_key(&tenant::queue_key(queue))).collect();
             (live, listed)
         });
-        Ok(Before { tenants: tenants.collect(), told, formerly, is_needed })
+        Ok(Before { tenants: tenants.collect(), told, formerly, is_needed, is_partial })
     }
 
     /// Returns the tenants whose live layout has the project, and one record more.
@@ -89,17 +91,18 @@ impl Intake {
         project: &ProjectName,
         more: &Key,
     ) -> Result<(Vec<Live>, Option<Record>), LookError> {
-        let (lives, mut found) = self.known(project, std::slice::from_ref(more), |_, _| Vec::new()).await?;
+        let (lives, mut found, _) = self.known(project, std::slice::from_ref(more), |_, _| Vec::new()).await?;
         Ok((lives, found.remove(more)))
     }
 
-    /// Reads the tenants that have a project, with further records and the lists' entries of queues.
+    /// Reads the tenants that have a project, with further records and the lists' entries of queues. Also returns whether a
+    /// tenant's record could not be read.
     async fn known(
         &self,
         project: &ProjectName,
         more: &[Key],
         queues: impl Fn(&Live, &Found) -> Vec<QueueKey>,
-    ) -> Result<(Vec<Live>, Found), LookError> {
+    ) -> Result<(Vec<Live>, Found, bool), LookError> {
         let now = self.ports.clock.now();
         let remembered = self.tenants.recent(now);
         let names = remembered.as_ref().map(|list| list.names.clone()).unwrap_or_default();
@@ -122,13 +125,14 @@ impl Intake {
                 names
             }
         };
-        let mut lives = Vec::new();
+        let (mut lives, mut is_partial) = (Vec::new(), false);
         for name in &names {
             let record = read.found.get(&tenant::key(name)).cloned();
             match self.layouts.live_of(&self.ports, name, record, now).await {
                 Ok(live) => lives.extend(live.filter(|live| has(live, project))),
                 // A person has to mend it; the other tenants' events go on meanwhile.
                 Err(LookError::Broken { reason, .. }) => {
+                    is_partial = true;
                     tracing::error!(tenant = %name, reason, "a tenant is told of nothing: its record cannot be read");
                 }
                 Err(error) => return Err(error),
@@ -139,7 +143,7 @@ impl Intake {
             keys.extend(queues(live, &read.found).iter().map(tenant::queue_key));
         }
         read.get(&self.ports, keys).await?;
-        Ok((lives, read.found))
+        Ok((lives, read.found, is_partial))
     }
 }
 

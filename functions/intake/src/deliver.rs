@@ -163,7 +163,10 @@ impl Intake {
             }
         }
         told.needs = needs;
-        effects.write(change::put_told(&facts.change.key, &told)?);
+        if !before.is_partial {
+            // Otherwise it stays news, which the forge's next sweep finds: it is told again until every tenant could hear it.
+            effects.write(change::put_told(&facts.change.key, &told)?);
+        }
         Ok(())
     }
 

@@ -68,13 +68,23 @@ impl Configured {
             self.keep(name, tenant.name, &found, now);
             return Ok(Some(found));
         }
+        let mut unreadable = Vec::new();
         for tenant in tenant::listed(ports).await? {
             let Some(record) = get(ports, &tenant::key(&tenant)).await? else { continue };
-            let Some(known) = decode_foreign::<Tenant>(&record) else { continue };
+            let Some(known) = decode_foreign::<Tenant>(&record) else {
+                unreadable.push(tenant);
+                continue;
+            };
             if let Some(found) = self.found_in(ports, &known, name).await? {
                 self.keep(name, tenant, &found, now);
                 return Ok(Some(found));
             }
+        }
+        if let Some(tenant) = unreadable.first() {
+            // It may be the one that has the provider: what is not known to be gone is not taken down.
+            return Err(LookError::Again(format!(
+                "nobody can tell whether a tenant has the provider {name}: the record of tenant {tenant} cannot be read"
+            )));
         }
         self.known().remove(name);
         Ok(None)

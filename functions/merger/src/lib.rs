@@ -16,7 +16,7 @@ use sluice_records::codec::{decode, get};
 use sluice_records::layout::{Layouts, Live};
 use sluice_records::{merge, queue, tenant};
 use sluice_repos::{Repos, ReposError};
-use sluice_runtime::batch::{Look, LookError};
+use sluice_runtime::batch::{Heard, Look, LookError};
 use sluice_runtime::object::PutMode;
 use sluice_runtime::{PortError, Ports, cell};
 use std::collections::VecDeque;
@@ -67,7 +67,7 @@ impl Merger {
     }
 
     /// Answers for one item in one speculative state, once; a repeat tells the gate again.
-    pub async fn answer(&self, key: &QueueKey, id: &ItemId, generation: u64) -> Result<(), LookError> {
+    pub async fn answer(&self, key: &QueueKey, id: &ItemId, generation: u64, heard: Heard) -> Result<(), LookError> {
         // All in one call; which layout the answer would be for is a guess, and read again where it was wrong.
         let read_at = self.ports.clock.now();
         let guess = self.layouts.seen(&key.tenant).map(|live| live.number());
@@ -93,7 +93,9 @@ impl Merger {
             let result = match self.result(key, &item, &live).await {
                 Ok(result) => result,
                 Err(Unmade::Again(error)) => return Err(error),
-                Err(Unmade::Failed(why)) => self.given_up(&item, why)?,
+                Err(Unmade::Failed(why)) if heard == Heard::Again => self.given_up(&item, why)?,
+                // It may have waited for long and never been tried: who fails once is tried again.
+                Err(Unmade::Failed(why)) => return Err(LookError::Again(why)),
             };
             let outcome = MergeOutcome { item: id.clone(), generation, layout, result };
             let write = merge::put(&outcome, self.ports.clock.now())?;
@@ -149,13 +151,23 @@ impl Merger {
     }
 }
 
+impl Merger {
+    async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError> {
+        match poke {
+            Poke::Merge { queue, item, generation } => self.answer(queue, item, *generation, heard).await,
+            other => Err(LookError::Again(format!("the merger was poked with {other:?}"))),
+        }
+    }
+}
+
 #[async_trait]
 impl Look for Merger {
     async fn look(&self, poke: &Poke) -> Result<(), LookError> {
-        match poke {
-            Poke::Merge { queue, item, generation } => self.answer(queue, item, *generation).await,
-            other => Err(LookError::Again(format!("the merger was poked with {other:?}"))),
-        }
+        self.poked(poke, Heard::First).await
+    }
+
+    async fn look_again(&self, poke: &Poke) -> Result<(), LookError> {
+        self.poked(poke, Heard::Again).await
     }
 
     fn ports(&self) -> &Ports {

@@ -3,9 +3,9 @@
 use crate::Reporter;
 use sluice_forge::{Forge, ForgeError, MergeMessage, Verdict};
 use sluice_gate::{Landing, LandingEnd, LandingState};
-use sluice_model::ItemId;
 use sluice_model::change::{ChangeFacts, ChangeStatus};
 use sluice_model::git::{BranchKey, Commit, Oid};
+use sluice_model::{ItemId, Timestamp};
 use sluice_records::codec::{decode, get, with_body};
 use sluice_records::landing;
 use sluice_runtime::batch::{Heard, LookError};
@@ -63,8 +63,11 @@ impl Reporter {
             Ok(tip) => tip,
             Err(error) => return self.refused_or_again(record, order, error).await,
         };
+        let own_until = self.own_merge_until(&record, &order);
         if tip.tree != order.base.tree {
-            if self.may_be_our_own(&record, &order, &tip) {
+            if own_until.is_some()
+                && !matches!(&order.state, LandingState::Attempting { tip: before } if before.id == tip.id)
+            {
                 return Err(LookError::Later {
                     why: format!("{branch} moved while a merge of {} may be under way", order.change),
                     seconds: OWN_MERGE_LOOK_SECONDS,
@@ -76,7 +79,7 @@ impl Reporter {
         // that the push to come brings no configuration.
         let harmless = landing::put_harmless(&order, &tip, self.ports.clock.now())?;
         order.state = LandingState::Attempting { tip };
-        let Some(record) = self.save(record, &order, harmless).await? else {
+        let Some(record) = self.save(record, &order, harmless, own_until).await? else {
             return Err(LookError::Again("somebody else carries out the same landing".to_owned()));
         };
         match forge.merge(&order.change, order.mode, &message(&order, &facts.title)).await {
@@ -93,17 +96,20 @@ impl Reporter {
                 };
                 self.end(record, order, end).await
             }
+            Err(error) if own_until.is_some() && error.verdict() == Verdict::Final => Err(LookError::Later {
+                why: format!("{error}; a merge that was asked for before may be under way"),
+                seconds: OWN_MERGE_LOOK_SECONDS,
+            }),
             Err(error) => self.refused_or_again(record, order, error).await,
         }
     }
 
-    /// Returns whether the branch may have moved by the merge that an earlier look asked for and did not live to see the end
-    /// of: a forge moves the branch first, and shows the change as merged a moment later.
-    fn may_be_our_own(&self, record: &Record, order: &Landing, tip: &Commit) -> bool {
-        let LandingState::Attempting { tip: before } = &order.state else { return false };
+    /// Returns until when a merge may be under way that an earlier look asked for and did not live to see the end of. A forge
+    /// moves the branch first, shows the change as merged a moment later, and may refuse to merge it twice in between.
+    fn own_merge_until(&self, record: &Record, order: &Landing) -> Option<Timestamp> {
         // The intent is due when the forge must have come to an end.
-        let is_recent = record.due.as_ref().is_some_and(|due| due.at > self.ports.clock.now());
-        is_recent && before.id != tip.id
+        let due = record.due.as_ref().filter(|due| due.at > self.ports.clock.now())?;
+        matches!(order.state, LandingState::Attempting { .. }).then_some(due.at)
     }
 
     /// Returns why a change may not land yet: it depends, by now, on something that is not merged (Z6.5).
@@ -156,21 +162,23 @@ impl Reporter {
     async fn end(&self, record: Record, mut order: Landing, end: LandingEnd) -> Result<(), LookError> {
         tracing::info!(change = %order.change, end = ?end, "a landing ends");
         order.state = LandingState::Ended { end, at: self.ports.clock.now() };
-        match self.save(record, &order, None).await? {
+        match self.save(record, &order, None, None).await? {
             Some(_) => Ok(()),
             None => Err(LookError::Again("somebody else carries out the same landing".to_owned())),
         }
     }
 
-    /// Writes how far a landing is, with one more record; `None` when somebody else was faster.
+    /// Writes how far a landing is, with one more record; `None` when somebody else was faster. An attempt that is made again
+    /// is due when the first one was.
     async fn save(
         &self,
         record: Record,
         order: &Landing,
         with: Option<RecordWrite>,
+        due_at: Option<Timestamp>,
     ) -> Result<Option<Record>, LookError> {
         let ended = matches!(order.state, LandingState::Ended { .. });
-        let at = self.ports.clock.now().plus_seconds(60);
+        let at = due_at.unwrap_or_else(|| self.ports.clock.now().plus_seconds(60));
         let due = (!ended).then(|| Due { at, poke: landing::poke(order) });
         let pokes = if ended { vec![landing::tell(&order.queue)] } else { Vec::new() };
         let head = with_body(record, order)?;

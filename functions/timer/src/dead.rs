@@ -41,8 +41,9 @@ impl Timer {
         }
         let times = before.map_or(0, |before| before.times).saturating_add(1);
         let next = DeadLetter { poke: dead.clone(), revived_at: now, times };
-        let write = dead::put(record.as_ref(), &next)?;
-        if let Committed::Lost(_) = self.ports.records.commit(vec![write], &self.ports.entropy.token()).await?
+        let token = self.ports.entropy.token();
+        let write = dead::put(record.as_ref(), &next, &token)?;
+        if let Committed::Lost(_) = self.ports.records.commit(vec![write], &token).await?
             && heard == Heard::First
         {
             return Ok(()); // Somebody else sends it at this moment.

@@ -33,14 +33,18 @@ pub fn key(poke: &Poke) -> Result<Key, PortError> {
     Ok(Key::new(format!("dead-letter#{}", digest(&["dead-letter", &text])), "head"))
 }
 
-/// Returns the write of a dead letter on the condition that it is as it was `seen`.
+/// Returns the write of a dead letter on the condition that it is as it was `seen`. By its token a writer that had no answer
+/// knows it again.
 ///
 /// # Errors
 /// When it is too large.
-pub fn put(seen: Option<&Record>, dead: &DeadLetter) -> Result<Write, PortError> {
+pub fn put(seen: Option<&Record>, dead: &DeadLetter, token: &str) -> Result<Write, PortError> {
     let revision = seen.map_or(0, |record| record.revision);
     let expect = if revision == 0 { Expect::Absent } else { Expect::Revision(revision) };
     let record = encode(key(&dead.poke)?, dead)?;
     let expires_at = Some(dead.revived_at.plus_seconds(KEEP_SECONDS));
-    Ok(Write::Put { record: Record { revision: revision + 1, expires_at, ..record }, expect })
+    Ok(Write::Put {
+        record: Record { revision: revision + 1, write_id: token.to_owned(), expires_at, ..record },
+        expect,
+    })
 }

@@ -5,10 +5,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test harness may panic")]
 
 pub mod cloud;
+mod ending;
 pub mod forge;
 pub mod repos;
 pub mod sample;
 pub mod site;
 
+pub use ending::Ending;
 pub use forge::PlayedForge;
-pub use site::{Ending, Site};
+pub use site::Site;

@@ -21,8 +21,6 @@ use sluice_model::poke::{Poke, Queue};
 use sluice_model::{BuildId, ProjectName, SessionId, TenantName, Timestamp};
 use sluice_records::codec::{decode, encode_first};
 use sluice_records::connection::{self, Connection, ConnectionsFile};
-use sluice_records::delivery::Delivery;
-use sluice_records::report::Buildset;
 use sluice_records::session::{self, Session};
 use sluice_reporter::Reporter;
 use sluice_repos::Repos;
@@ -71,21 +69,6 @@ pub struct Site {
     random: u64,
     next_tick: Timestamp,
     deaths: u64,
-}
-
-/// What is left when a site has come to rest; two runs of one story are compared by it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ending {
-    /// Files of every project's main branch.
-    pub branches: BTreeMap<String, Tree>,
-    /// Changes in the order they were merged.
-    pub merged: Vec<String>,
-    /// Per change: its state, its statuses, how many comments of ours it has.
-    pub changes: BTreeMap<String, (String, Vec<String>, usize)>,
-    /// How each buildset ended, by change and pipeline.
-    pub buildsets: Vec<String>,
-    /// What is wrong, if anything: deliveries that did not end, queues that are not empty, machines that are left.
-    pub left_over: Vec<String>,
 }
 
 impl Site {
@@ -500,70 +483,6 @@ impl Site {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         usize::try_from(self.random % count as u64).unwrap_or(0)
-    }
-
-    /// Returns what is left.
-    pub fn ending(&self, projects: &[&str], changes: &[&sluice_model::change::ChangeKey]) -> Ending {
-        let waits = |queue: &Queue| !matches!(queue, Queue::Pool | Queue::Wakes);
-        let queued = self.world.queued();
-        let mut left_over: Vec<String> = queued
-            .iter()
-            .filter(|(queue, _)| waits(queue))
-            .map(|(queue, count)| format!("{count} messages in {queue:?}"))
-            .collect();
-        let mut buildsets = Vec::new();
-        for record in self.world.records() {
-            match record.key.partition.split('#').next().unwrap_or_default() {
-                "delivery" => {
-                    let delivery: Delivery = decode(&record).unwrap();
-                    if !delivery.state.is_final() {
-                        left_over.push(format!("the delivery {} did not end", delivery.forge_id));
-                    }
-                }
-                "buildset" => {
-                    let set: Buildset = decode(&record).unwrap();
-                    buildsets.push(format!("{} {} {}", set.item.candidate.change.key, set.queue.pipeline, set.result));
-                }
-                "queue" if record.key.sort != "head" => left_over.push(format!("the record {}", record.key)),
-                "tenant" if record.key.sort.starts_with("queue#") => {
-                    left_over.push(format!("the record {}", record.key))
-                }
-                "report" if record.body.contains("\"wanted\"") && !record.body.contains("\"made\"") => {
-                    left_over.push(format!("the report {} was not made", record.key));
-                }
-                "provider" if record.key.sort.starts_with("request#") => {
-                    left_over.push(format!("the record {}", record.key))
-                }
-                "quarantine" => left_over.push(format!("a message in quarantine: {}", record.body)),
-                _ => {}
-            }
-        }
-        left_over.extend(
-            self.world.take_dead().into_iter().map(|(queue, body)| format!("a dead letter in {queue:?}: {body}")),
-        );
-        left_over.extend(self.world.unsent().iter().map(|key| format!("{key} has an outbox that was not sent")));
-        buildsets.sort();
-        let kept = changes.iter().filter_map(|key| Some(((*key).clone(), self.forge.change(key)?)));
-        Ending {
-            branches: projects
-                .iter()
-                .map(|project| ((*project).to_owned(), self.forge.files(project, "main")))
-                .collect(),
-            merged: self.forge.merges().iter().map(|(key, _)| key.to_string()).collect(),
-            changes: kept
-                .map(|(key, kept)| {
-                    let statuses = kept
-                        .facts
-                        .statuses
-                        .iter()
-                        .map(|status| format!("{} {}", status.context, status.state))
-                        .collect();
-                    (key.to_string(), (format!("{:?}", kept.facts.status), statuses, kept.comments.len()))
-                })
-                .collect(),
-            buildsets,
-            left_over,
-        }
     }
 }
 
