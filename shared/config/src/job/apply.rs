@@ -1,10 +1,12 @@
 //! Applying one definition after the other: what overrides, what merges, what is appended, and who may change what.
 
 use super::collect::Variant;
+use super::weight::{self, Budget};
 use crate::Pattern;
 use crate::fragment::Source;
 use crate::layout::Layout;
-use crate::objects::{Alternative, Combine, Combined, JobStanza, NodesetBody, NodesetRef, PlaybookRef, RoleSource};
+use crate::layout::alternatives::in_line;
+use crate::objects::{Combine, Combined, JobStanza, NodesetRef, PlaybookRef, RoleSource};
 use serde_json::{Map, Value as Json};
 use sluice_model::job::{
     FrozenJob, GalaxyRole, NodeSet, Playbook, RequiredProject, Role, RunTime, SecretUse, WorkspaceScheme,
@@ -15,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A job while definitions are applied to it.
 pub(super) struct Building<'l> {
     pub(super) layout: &'l Layout,
+    budget: &'l Budget,
     pub(super) job: FrozenJob,
     pub(super) files: Vec<Pattern>,
     pub(super) irrelevant_files: Vec<Pattern>,
@@ -53,9 +56,10 @@ enum Form {
 }
 
 impl<'l> Building<'l> {
-    pub(super) fn new(layout: &'l Layout, name: &str) -> Self {
+    pub(super) fn new(layout: &'l Layout, budget: &'l Budget, name: &str) -> Self {
         Self {
             layout,
+            budget,
             job: blank(name),
             files: Vec::new(),
             irrelevant_files: Vec::new(),
@@ -136,17 +140,42 @@ impl<'l> Building<'l> {
                 self.job.name
             ));
         }
+        self.budget.take(weight::of_definition(from))?;
         self.inheritance(from, origin);
         self.scalars(from);
         self.lists(from, origin);
         self.run_time(from, origin);
         self.variables(from);
         if let Some(nodeset) = &from.nodeset {
-            self.job.nodesets = flatten(self.layout, nodeset, 0);
+            self.job.nodesets = self.nodesets(nodeset)?;
         }
         self.playbooks(from, origin)?;
         self.final_attributes.extend(from.final_attributes.iter().cloned());
         Ok(())
+    }
+
+    /// Returns nodes and groups in order of preference.
+    fn nodesets(&self, nodeset: &NodesetRef) -> Result<Vec<NodeSet>, String> {
+        let named = |name: &str| self.layout.nodeset(name).map(|nodeset| &nodeset.object.body);
+        let (name, body) = match nodeset {
+            NodesetRef::Inline(body) => (None, Some(body)),
+            NodesetRef::Named(name) => (Some(name.as_str()), named(name)),
+        };
+        let Some(body) = body else { return Ok(Vec::new()) };
+        let which = || name.map_or_else(String::new, |name| format!(" {name}"));
+        let found = in_line(name, body, &mut |name| named(name))
+            .map_err(|why| format!("The nodeset{} of job {} {why}", which(), self.job.name))?;
+        if let Some(circle) = found.circles.first() {
+            return Err(format!(
+                "The nodeset{} of job {} comes back to itself: {}",
+                which(),
+                self.job.name,
+                circle.join(" → ")
+            ));
+        }
+        self.budget
+            .take(weight::of_members(found.sets.iter().map(|set| 1 + set.nodes.len() + set.groups.len()).sum()))?;
+        Ok(found.sets.into_iter().cloned().collect())
     }
 
     fn inheritance(&mut self, from: &JobStanza, origin: &Origin<'_>) {
@@ -194,33 +223,26 @@ impl<'l> Building<'l> {
             if !dependencies.adds(Combine::Override) {
                 self.job.dependencies.clear();
             }
-            for dependency in &dependencies.value {
-                self.job.dependencies.retain(|known| known.name != dependency.name);
-                self.job.dependencies.push(dependency.clone());
-            }
+            let given = dependencies.value.iter().cloned();
+            put_last(&mut self.job.dependencies, given, |dependency| dependency.name.clone());
         }
-        for semaphore in from.semaphores.iter().flatten() {
-            if !self.job.semaphores.iter().any(|known| known.name == semaphore.name) {
-                self.job.semaphores.push(semaphore.clone());
-            }
-        }
-        // All builds take semaphores in one order, so that two of them never wait for each other.
+        self.job.semaphores.extend(from.semaphores.iter().flatten().cloned());
+        // All builds take semaphores in one order, so that two of them never wait for each other. Of two uses the first stays.
         self.job.semaphores.sort_by(|one, other| one.name.cmp(&other.name));
+        self.job.semaphores.dedup_by(|later, first| later.name == first.name);
         if let Some(required) = &from.required_projects {
             if !required.adds(Combine::Inherit) {
                 self.job.required_projects.clear();
             }
-            for wanted in &required.value {
-                let Some(found) = self.layout.project(&wanted.name) else {
-                    continue;
-                };
-                self.job.required_projects.retain(|known| known.project != found.name);
-                self.job.required_projects.push(RequiredProject {
+            let given = required.value.iter().filter_map(|wanted| {
+                let found = self.layout.project(&wanted.name)?;
+                Some(RequiredProject {
                     connection: found.connection.clone(),
                     project: found.name.clone(),
                     override_checkout: wanted.override_checkout.clone().map(BranchName),
-                });
-            }
+                })
+            });
+            put_last(&mut self.job.required_projects, given, |required| required.project.clone());
         }
         if let Some(allowed) = &from.allowed_projects {
             let names = allowed.iter().filter_map(|name| self.layout.project(name)).map(|project| project.name.clone());
@@ -234,7 +256,10 @@ impl<'l> Building<'l> {
     fn allow_only(&mut self, names: Vec<ProjectName>) {
         self.allowed_projects = Some(match self.allowed_projects.take() {
             None => names,
-            Some(before) => before.into_iter().filter(|name| names.contains(name)).collect(),
+            Some(before) => {
+                let names: BTreeSet<ProjectName> = names.into_iter().collect();
+                before.into_iter().filter(|name| names.contains(name)).collect()
+            }
         });
     }
 
@@ -246,14 +271,14 @@ impl<'l> Building<'l> {
             target_name: source.project.short_name().to_owned(),
             implicit: true,
         }];
+        let mut given = Vec::new();
         for role in from.roles.iter().flatten() {
             match &role.source {
                 RoleSource::Zuul(name) => {
                     let Some(found) = self.layout.project(name) else {
                         continue;
                     };
-                    own.retain(|known| known.project != found.name);
-                    own.push(Role {
+                    given.push(Role {
                         connection: found.connection.clone(),
                         project: found.name.clone(),
                         target_name: role.name.clone().unwrap_or_else(|| found.name.short_name().to_owned()),
@@ -269,13 +294,11 @@ impl<'l> Building<'l> {
                 }
             }
         }
+        put_last(&mut own, given, |role| role.project.clone());
         // A child's roles come first and its parent's stay (Z4.6).
+        let known: BTreeSet<ProjectName> = own.iter().map(|role| role.project.clone()).collect();
         let inherited = std::mem::take(&mut self.roles);
-        for role in inherited {
-            if !own.iter().any(|known| known.project == role.project) {
-                own.push(role);
-            }
-        }
+        own.extend(inherited.into_iter().filter(|role| !known.contains(&role.project)));
         self.roles = own;
     }
 
@@ -309,6 +332,8 @@ impl<'l> Building<'l> {
             // Whoever can change an untrusted repository could otherwise print its secrets before anybody looks.
             self.job.post_review |= !origin.source.trust.is_trusted();
         }
+        let seen = self.job.pre_run.len() + self.job.run.len() + self.job.post_run.len() + self.implied_run.len();
+        self.budget.take(seen.saturating_mul(of_secrets(&passed)))?;
         for playbook in self
             .job
             .pre_run
@@ -330,6 +355,11 @@ impl<'l> Building<'l> {
         if from.auth_inherit == Some(true) {
             self.shared_secrets.extend(own);
         }
+        // Each playbook keeps what it sees.
+        let lists = [&from.pre_run, &from.run, &from.post_run];
+        let count: usize = lists.into_iter().flatten().map(Vec::len).sum::<usize>() + 1;
+        let each = weight::of_members(1 + self.roles.len()) + of_secrets(&secrets);
+        self.budget.take(count.saturating_mul(each))?;
         let make = |playbook: &PlaybookRef| Playbook {
             connection: origin.source.connection.clone(),
             project: origin.source.project.clone(),
@@ -408,6 +438,11 @@ impl<'l> Building<'l> {
 
 type Secrets = BTreeMap<String, SecretUse>;
 
+/// Returns what secrets weigh.
+fn of_secrets(secrets: &Secrets) -> usize {
+    secrets.values().map(|secret| weight::of_members(1) + weight::of_value(&secret.data)).sum()
+}
+
 pub(super) fn set<T>(slot: &mut Option<T>, value: Option<T>) {
     if value.is_some() {
         *slot = value;
@@ -444,26 +479,13 @@ pub(super) fn deep_merge(into: &mut Map<String, Json>, from: &Map<String, Json>)
     }
 }
 
-/// Depth of nodesets that name nodesets.
-const ALTERNATIVES_DEPTH_MAX: usize = 8;
-
-/// Returns nodes and groups in order of preference; alternatives of alternatives are put in line.
-fn flatten(layout: &Layout, nodeset: &NodesetRef, depth: usize) -> Vec<NodeSet> {
-    let body = match nodeset {
-        NodesetRef::Inline(body) => Some(body),
-        NodesetRef::Named(name) => layout.nodeset(name).map(|nodeset| &nodeset.object.body),
-    };
-    match body {
-        Some(NodesetBody::Nodes(set)) => vec![set.clone()],
-        Some(NodesetBody::Alternatives(list)) if depth < ALTERNATIVES_DEPTH_MAX => list
-            .iter()
-            .flat_map(|alternative| match alternative {
-                Alternative::Inline(set) => vec![set.clone()],
-                Alternative::Named(name) => flatten(layout, &NodesetRef::Named(name.clone()), depth + 1),
-            })
-            .collect(),
-        _ => Vec::new(),
-    }
+/// Puts new members behind the others; of those with one key the last stays.
+fn put_last<T, K: Ord>(into: &mut Vec<T>, given: impl IntoIterator<Item = T>, key: impl Fn(&T) -> K) {
+    into.extend(given);
+    let mut seen: BTreeSet<K> = BTreeSet::new();
+    into.reverse();
+    into.retain(|member| seen.insert(key(member)));
+    into.reverse();
 }
 
 /// Returns which attributes that can be made final a definition sets.

@@ -6,6 +6,8 @@ use crate::objects::{JobStanza, Parent};
 
 /// Depth of jobs that inherit from jobs.
 const DEPTH_MAX: usize = 50;
+/// Greatest number of definitions of a job and of those it inherits from that apply together.
+const VARIANTS_MAX: usize = 1_000;
 
 /// What a change is matched by.
 #[derive(Debug, Clone, Copy)]
@@ -122,6 +124,12 @@ impl<'l> Walk<'l, '_> {
                 self.job(parent, Target { branch, ..target })?;
             }
             matched = true;
+            if self.found.len() >= VARIANTS_MAX {
+                return Err(Unmatched::Broken(format!(
+                    "More than {VARIANTS_MAX} definitions of job {} and of those it inherits from apply",
+                    self.stack.first().map_or(name, String::as_str)
+                )));
+            }
             if let Some(steps) = self.steps.as_deref_mut() {
                 steps.push(Step::applied(StepKind::Definition, job, defined.source()));
             }

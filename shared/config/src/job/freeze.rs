@@ -3,6 +3,7 @@
 use super::apply::{Building, blank, deep_merge};
 use super::collect::{Target, Unmatched, applies, collect};
 use super::trace::{JobTrace, Step, StepKind};
+use super::weight::{self, Budget};
 use crate::error::{ConfigError, Problem, ProblemKind};
 use crate::fragment::Source;
 use crate::layout::{Layout, NOOP};
@@ -11,7 +12,11 @@ use crate::pipeline::Pipeline;
 use serde_json::{Map, Value as Json};
 use sluice_model::job::{FrozenJob, JobGraph, NodeSet};
 use sluice_model::{JobName, ProjectName};
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Greatest number of entries that a project has in one pipeline, those of its templates included.
+const ENTRIES_MAX: usize = 2_000;
 
 /// What jobs are frozen for.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +72,17 @@ impl Layout {
             // A queue can outlive its pipeline by a moment; nothing is to be run then.
             return Ok(JobGraph::default());
         };
-        let mut freezer = Freezer { layout: self, pipeline, input, trace, errors: Vec::new() };
+        let budgets = (Budget::whole(), Budget::whole());
+        let mut freezer = Freezer {
+            layout: self,
+            pipeline,
+            input,
+            trace,
+            errors: Vec::new(),
+            budget: &budgets.0,
+            budget_before: &budgets.1,
+            before: OnceCell::new(),
+        };
         let jobs = freezer.jobs();
         if freezer.errors.is_empty() { Ok(JobGraph { jobs }) } else { Err(freezer.errors) }
     }
@@ -86,15 +101,17 @@ struct Listed<'l> {
     variables: Map<String, Json>,
 }
 
-/// Returns the stanzas that apply, each project's templates before itself.
+/// Returns the stanzas that apply, each project's templates before itself. A template that is named again counts where it is
+/// named first.
 fn listed<'l>(layout: &'l Layout, project: &ProjectName, pipeline: &str, target: Target<'_>) -> Listed<'l> {
     let mut found = Listed { stanzas: Vec::new(), variables: Map::new() };
+    let mut taken: BTreeSet<&str> = BTreeSet::new();
     for defined in layout.stanzas_of(project) {
         let stanza = defined.object;
         if !applies(stanza.branches.as_deref(), defined.matches_implied(target.branch), target) {
             continue;
         }
-        for template in &stanza.templates {
+        for template in stanza.templates.iter().filter(|name| taken.insert(name.as_str())) {
             for defined in layout.templates(template).filter(|defined| defined.matches_implied(target.branch)) {
                 found.add(defined.source(), defined.object, pipeline);
             }
@@ -122,12 +139,16 @@ struct Entry<'l> {
     job: &'l JobStanza,
 }
 
-struct Freezer<'l, 'i, 't> {
+struct Freezer<'l, 't> {
     layout: &'l Layout,
     pipeline: &'l Pipeline,
-    input: &'i FreezeInput<'i>,
+    input: &'l FreezeInput<'l>,
     trace: Option<&'t mut Vec<JobTrace>>,
     errors: Vec<ConfigError>,
+    budget: &'l Budget,
+    /// For the jobs as they were without the change.
+    budget_before: &'l Budget,
+    before: OnceCell<Entries<'l>>,
 }
 
 /// What became of one job.
@@ -137,11 +158,20 @@ enum Outcome {
     Broken(String),
 }
 
-impl<'l> Freezer<'l, '_, '_> {
+impl<'l> Freezer<'l, '_> {
     fn jobs(&mut self) -> Vec<FrozenJob> {
-        let (order, entries, variables) = entries(self.layout, self.input);
+        let Entries { order, by_name: entries, variables, over } = entries(self.layout, self.input);
+        if let Some(entry) = over {
+            let message = format!("More than {ENTRIES_MAX} jobs are listed for the project in the pipeline");
+            self.refuse(&[entry], message);
+            return Vec::new();
+        }
         let mut jobs = Vec::new();
         for name in order {
+            // Whatever follows would fail for the same reason.
+            if self.budget.is_spent() {
+                return Vec::new();
+            }
             let Some(of_job) = entries.get(name) else {
                 continue;
             };
@@ -183,7 +213,8 @@ impl<'l> Freezer<'l, '_, '_> {
         variables: &Map<String, Json>,
         steps: Option<&mut Vec<Step>>,
     ) -> Outcome {
-        let built = match build(self.layout, self.pipeline, self.input, name, entries, variables, steps) {
+        let place = Place { layout: self.layout, pipeline: self.pipeline, input: self.input, budget: self.budget };
+        let built = match build(place, name, entries, variables, steps) {
             Ok(built) => built,
             Err(outcome) => return outcome,
         };
@@ -205,11 +236,12 @@ impl<'l> Freezer<'l, '_, '_> {
         let Some(pipeline) = before.pipeline(self.input.pipeline) else {
             return true;
         };
-        let (_, entries, variables) = entries(before, self.input);
-        let Some(of_job) = entries.get(name) else {
+        let Entries { by_name, variables, .. } = self.before.get_or_init(|| entries(before, self.input));
+        let Some(of_job) = by_name.get(name) else {
             return true;
         };
-        match build(before, pipeline, self.input, name, of_job, &variables, None) {
+        let place = Place { layout: before, pipeline, input: self.input, budget: self.budget_before };
+        match build(place, name, of_job, variables, None) {
             Ok((old, _)) => content(&old) != content(job),
             Err(_) => true,
         }
@@ -236,36 +268,60 @@ impl<'l> Freezer<'l, '_, '_> {
     }
 }
 
-type Entries<'l> = (Vec<&'l str>, BTreeMap<&'l str, Vec<Entry<'l>>>, Map<String, Json>);
+/// The job lists of a project in a pipeline.
+struct Entries<'l> {
+    /// Names in order.
+    order: Vec<&'l str>,
+    by_name: BTreeMap<&'l str, Vec<Entry<'l>>>,
+    /// Variables of the project.
+    variables: Map<String, Json>,
+    /// The first entry that is too many.
+    over: Option<Entry<'l>>,
+}
 
-/// Returns the job lists of a project in a pipeline: names in order, entries by name, variables of the project.
+/// Returns the job lists of a project in a pipeline.
 fn entries<'l>(layout: &'l Layout, input: &FreezeInput<'_>) -> Entries<'l> {
     let mut order: Vec<&str> = Vec::new();
     let mut entries: BTreeMap<&str, Vec<Entry<'_>>> = BTreeMap::new();
+    let (mut count, mut over) = (0, None);
     let Listed { stanzas, variables } =
         listed(layout, input.project, input.pipeline, Target { branch: input.branch, git_ref: input.git_ref });
     for (source, stanza) in stanzas {
         for job in stanza.pipelines.get(input.pipeline).into_iter().flat_map(|jobs| &jobs.jobs) {
+            let entry = Entry { source, stanza, job };
+            count += 1;
+            if count > ENTRIES_MAX {
+                over.get_or_insert(entry);
+                continue;
+            }
             let list = entries.entry(&job.name).or_default();
             if list.is_empty() {
                 order.push(&job.name);
             }
-            list.push(Entry { source, stanza, job });
+            list.push(entry);
         }
     }
-    (order, entries, variables)
+    Entries { order, by_name: entries, variables, over }
+}
+
+/// Where a job is built: in which layout, for what, and how much it may come to.
+#[derive(Clone, Copy)]
+struct Place<'l> {
+    layout: &'l Layout,
+    pipeline: &'l Pipeline,
+    input: &'l FreezeInput<'l>,
+    budget: &'l Budget,
 }
 
 /// Merges every definition of a job. Returns it, and why files say that it does not run.
 fn build<'l>(
-    layout: &'l Layout,
-    pipeline: &Pipeline,
-    input: &FreezeInput<'_>,
+    place: Place<'l>,
     name: &str,
     entries: &[Entry<'l>],
     variables: &Map<String, Json>,
     mut steps: Option<&mut Vec<Step>>,
 ) -> Result<(FrozenJob, Option<String>), Outcome> {
+    let Place { layout, pipeline, input, budget } = place;
     let broken = Outcome::Broken;
     let target = Target { branch: input.branch, git_ref: input.git_ref };
     let matching: Vec<&Entry<'_>> =
@@ -291,7 +347,7 @@ fn build<'l>(
             Step::left_out(StepKind::Entry, entry.job, entry.source, Some(reason))
         }));
     }
-    let mut building = Building::new(layout, name);
+    let mut building = Building::new(layout, budget, name);
     for variant in &variants {
         building.variant(variant).map_err(broken)?;
     }
@@ -308,6 +364,7 @@ fn build<'l>(
     if job.run_time.host.is_some() {
         job.nodesets = vec![NodeSet::default()];
     }
+    budget.take(weight::of_map(variables)).map_err(broken)?;
     let mut merged = variables.clone();
     deep_merge(&mut merged, &job.vars);
     job.vars = merged;

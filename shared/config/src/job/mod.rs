@@ -5,6 +5,7 @@ mod collect;
 pub mod freeze;
 mod run_time;
 pub mod trace;
+mod weight;
 
 pub use freeze::FreezeInput;
 pub use trace::{JobTrace, Step, StepKind};

@@ -4,6 +4,7 @@ use super::apply::{Building, Origin, set};
 use crate::objects::{Combine, Combined, IncludeVarsRef, JobStanza, Selector};
 use sluice_model::job::{Checkout, IncludeVars, RequiredProject, VarsSource};
 use sluice_model::{BranchName, ProjectName};
+use std::collections::BTreeSet;
 
 impl Building<'_> {
     pub(super) fn run_time(&mut self, from: &JobStanza, origin: &Origin<'_>) {
@@ -51,8 +52,9 @@ impl Building<'_> {
             before.clear();
         }
         let names = given.value.iter().filter_map(|selector| selector.name.as_deref());
+        let mut known: BTreeSet<ProjectName> = before.iter().cloned().collect();
         for found in names.filter_map(|name| self.layout.project(name)) {
-            if !before.contains(&found.name) {
+            if known.insert(found.name.clone()) {
                 before.push(found.name.clone());
             }
         }

@@ -95,9 +95,11 @@ impl Layout {
             _ => defined.matches_implied(branch),
         };
         let mut found = Vec::new();
+        // A template that is named again by stanzas of one sort says nothing new.
+        let mut taken: BTreeSet<(&str, bool)> = BTreeSet::new();
         for defined in self.stanzas_of(project) {
             let meant = is_meant(&defined);
-            for template in &defined.object.templates {
+            for template in defined.object.templates.iter().filter(|name| taken.insert((name.as_str(), meant))) {
                 found.extend(self.templates(template).map(|template| (template.object, meant)));
             }
             found.push((defined.object, meant));

@@ -1,6 +1,7 @@
 //! References between objects: what names something that is not there, or may not be used.
 
 use super::Layout;
+use super::alternatives::in_line;
 use super::shelf::{Unit, short_hash};
 use crate::error::{Problem, ProblemKind};
 use crate::fragment::Source;
@@ -31,6 +32,8 @@ pub(super) enum Facts {
     },
     /// A secret, and the project it belongs to.
     Secret(ProjectName),
+    /// A nodeset: the nodesets that it names, and how many it gives itself.
+    Nodeset(Vec<String>, usize),
     /// Something of another kind.
     Present,
 }
@@ -54,9 +57,28 @@ pub(super) fn facts(layout: &Layout, kind: ObjectKind, name: &str) -> Facts {
             Some(found) => Facts::Secret(found.source().project.clone()),
             None => Facts::Absent,
         },
-        _ if layout.entry(kind, name).is_some_and(|entry| !entry.accepted.is_empty()) => Facts::Present,
+        ObjectKind::Nodeset => match layout.nodeset(name).map(|found| &found.object.body) {
+            None => Facts::Absent,
+            Some(NodesetBody::Nodes(_)) => Facts::Nodeset(Vec::new(), 1),
+            Some(NodesetBody::Alternatives(list)) => {
+                let mut named = Vec::new();
+                for alternative in list {
+                    if let Alternative::Named(name) = alternative {
+                        named.push(name.clone());
+                    }
+                }
+                let own = list.len() - named.len();
+                Facts::Nodeset(named, own)
+            }
+        },
+        _ if stands(layout, kind, name) => Facts::Present,
         _ => Facts::Absent,
     }
+}
+
+/// Returns whether something stands under a name.
+fn stands(layout: &Layout, kind: ObjectKind, name: &str) -> bool {
+    layout.entry(kind, name).is_some_and(|entry| !entry.accepted.is_empty())
 }
 
 /// The names of a layout, for one stanza that is checked; remembers what was asked for.
@@ -73,7 +95,8 @@ impl<'c> Names<'c> {
     }
 
     fn has(&mut self, kind: ObjectKind, name: &str) -> bool {
-        self.facts(kind, name) != Facts::Absent
+        self.asked.push((short_hash(kind, name), self.unit));
+        stands(self.layout, kind, name)
     }
 
     /// Returns all names of a kind, to suggest one of them.
@@ -113,7 +136,7 @@ pub(super) fn some(layout: &Layout, units: impl IntoIterator<Item = Unit>) -> Fo
             Check { names, source: file.source(), stanza: name, start: place.start, found: BTreeSet::new() };
         match stanza {
             Stanza::Job(job) => check.job(job),
-            Stanza::Nodeset(nodeset) => check.nodeset(&nodeset.body, nodeset.place),
+            Stanza::Nodeset(nodeset) => check.nodeset(Some(&nodeset.name), &nodeset.body, nodeset.place),
             Stanza::Project(project) | Stanza::ProjectTemplate(project) => check.project(project),
             _ => {}
         }
@@ -182,7 +205,7 @@ impl Check<'_> {
         self.parent(job);
         match &job.nodeset {
             Some(NodesetRef::Named(name)) => self.nodeset_name(name, job.place),
-            Some(NodesetRef::Inline(body)) => self.nodeset(body, job.place),
+            Some(NodesetRef::Inline(body)) => self.nodeset(None, body, job.place),
             None => {}
         }
         for secret in job.secrets.iter().flatten() {
@@ -266,7 +289,8 @@ impl Check<'_> {
         }
     }
 
-    fn nodeset(&mut self, body: &NodesetBody, place: Place) {
+    fn nodeset(&mut self, name: Option<&str>, body: &NodesetBody, place: Place) {
+        self.alternatives(name, body, place);
         match body {
             NodesetBody::Nodes(set) => self.nodes(set, place),
             NodesetBody::Alternatives(list) => {
@@ -278,6 +302,35 @@ impl Check<'_> {
                 }
             }
         }
+    }
+
+    /// Tells of a nodeset that comes to too much, or back to itself; of circles among those it names, these are told of.
+    fn alternatives(&mut self, name: Option<&str>, body: &NodesetBody, place: Place) {
+        let layout = self.names.layout;
+        let found = in_line(name, body, &mut |name| {
+            // What it comes to depends on all of them.
+            self.names.has(ObjectKind::Nodeset, name);
+            layout.nodeset(name).map(|found| &found.object.body)
+        });
+        let which = name.map_or_else(|| "The nodeset".to_owned(), |name| format!("The nodeset \"{name}\""));
+        match found {
+            Err(why) => self.conflict(place, "alternatives", format!("{which} {why}")),
+            Ok(found) => {
+                let own =
+                    found.circles.iter().find(|circle| circle.first().map(String::as_str) == name && name.is_some());
+                if let Some(circle) = own {
+                    self.conflict(
+                        place,
+                        "alternatives",
+                        format!("{which} comes back to itself: {}", circle.join(" → ")),
+                    );
+                }
+            }
+        }
+    }
+
+    fn conflict(&mut self, place: Place, attribute: &str, message: String) {
+        self.add(Problem::new(ProblemKind::Conflict, place.start, place.end, message).about(attribute));
     }
 
     /// Labels without an object go the older way, where the tenant still has one (L4.1).

@@ -5,6 +5,7 @@
 //! for a whole tenant and [`overlay`] for an edit. Names are looked up in the overlay first and then in what lies below.
 //! What is not carried out yet is in `unserved`.
 
+pub(crate) mod alternatives;
 mod ask;
 mod build;
 mod check;

@@ -109,7 +109,13 @@ fn targets<'g>(
     let own = &file.source().project;
     let name = stanza.name.as_deref().unwrap_or(own.as_str());
     let in_stanza = format!("project {name}");
-    let targets: Vec<&TenantProject> = if name.starts_with('^') {
+    let is_pattern = name.starts_with('^');
+    if is_pattern && file.source().trust == Trust::Untrusted && project.configure_projects.is_empty() {
+        // A pattern is there to match others; it is not even tried on all the tenant's projects.
+        let message = format!("Within {own}, the only project definition permitted is its own, but this is for {name}");
+        return Err(File::problem(ProblemKind::NotPermitted, &in_stanza, stanza.place, message));
+    }
+    let targets: Vec<&TenantProject> = if is_pattern {
         let pattern = Pattern::new(name)
             .map_err(|cause| File::problem(ProblemKind::Syntax, &in_stanza, stanza.place, cause.to_string()))?;
         let matching = |one: &&TenantProject| pattern.matches(one.name.as_str()) || pattern.matches(one.name.name());

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use sluice_model::job::{Group, NodeSet, NodeSpec};
 use std::collections::BTreeSet;
 
+/// Greatest number of nodesets that one may come to.
+pub(crate) const ALTERNATIVES_MAX: usize = 256;
+
 /// A `nodeset` stanza.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodesetStanza {
@@ -64,6 +67,14 @@ fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Problems) -> Option<Node
         p.expected(node, "alternatives", "a list of nodesets");
         return None;
     };
+    if list.len() > ALTERNATIVES_MAX {
+        p.syntax(
+            node,
+            "alternatives",
+            format!("a nodeset has at most {ALTERNATIVES_MAX} alternatives, but this has {}", list.len()),
+        );
+        return None;
+    }
     Some(NodesetBody::Alternatives(list.iter().filter_map(|member| alternative(member, p)).collect()))
 }
 

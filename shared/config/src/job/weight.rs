@@ -1,0 +1,90 @@
+//! How much the definitions of one item's jobs may come to, so that a short file cannot ask for endless work.
+//!
+//! Whatever a definition says is said again for each job that inherits it: a file of moderate length with many jobs below one
+//! long parent would otherwise fill memory.
+
+use crate::objects::JobStanza;
+use serde_json::{Map, Value as Json};
+use std::cell::Cell;
+
+/// What all applied definitions of one item's jobs may weigh together, in about bytes. The largest real projects need a
+/// hundredth of it.
+const WEIGHT_MAX: usize = 64 << 20;
+/// What a definition weighs that says nothing: the note of where it comes from, and a playbook of its name.
+const DEFINITION: usize = 256;
+/// What a member of a list weighs.
+const MEMBER: usize = 64;
+
+/// What may still be applied.
+pub(super) struct Budget(Cell<usize>);
+
+impl Budget {
+    /// Returns the budget of one item.
+    pub(super) fn whole() -> Self {
+        Self(Cell::new(WEIGHT_MAX))
+    }
+
+    /// Takes a part of it.
+    ///
+    /// # Errors
+    /// When less than that is left: then nothing is left.
+    pub(super) fn take(&self, weight: usize) -> Result<(), String> {
+        let left = self.0.get().checked_sub(weight);
+        self.0.set(left.unwrap_or(0));
+        left.map(|_| ()).ok_or_else(|| {
+            format!("The definitions of the jobs come to more than {} MiB for one change; list fewer jobs, or let them inherit less", WEIGHT_MAX >> 20)
+        })
+    }
+
+    pub(super) fn is_spent(&self) -> bool {
+        self.0.get() == 0
+    }
+}
+
+/// Returns what a definition weighs; what its playbooks see weighs besides.
+pub(super) fn of_definition(job: &JobStanza) -> usize {
+    let run_time = &job.run_time;
+    let members = [
+        job.requires.as_ref().map_or(0, |list| list.value.len()),
+        job.provides.as_ref().map_or(0, |list| list.value.len()),
+        job.tags.as_ref().map_or(0, |list| list.value.len()),
+        job.files.as_ref().map_or(0, |list| list.value.len()),
+        job.irrelevant_files.as_ref().map_or(0, |list| list.value.len()),
+        job.dependencies.as_ref().map_or(0, |list| list.value.len()),
+        job.required_projects.as_ref().map_or(0, |list| list.value.len()),
+        job.semaphores.as_ref().map_or(0, Vec::len),
+        job.secrets.as_ref().map_or(0, Vec::len),
+        job.roles.as_ref().map_or(0, Vec::len),
+        job.allowed_projects.as_ref().map_or(0, Vec::len),
+        run_time.failure_output.as_ref().map_or(0, |list| list.value.len()),
+        run_time.include_projects.as_ref().map_or(0, |list| list.value.len()),
+        run_time.exclude_projects.as_ref().map_or(0, |list| list.value.len()),
+        run_time.include_vars.as_ref().map_or(0, |list| list.value.len()),
+    ];
+    let variables = [&job.vars, &job.extra_vars].into_iter().flatten().map(|map| of_map(&map.value)).sum::<usize>();
+    let by_name = [&job.host_vars, &job.group_vars].into_iter().flatten().flat_map(|by_name| by_name.value.values());
+    DEFINITION
+        + MEMBER * members.iter().sum::<usize>()
+        + variables
+        + by_name.map(|map| MEMBER + of_map(map)).sum::<usize>()
+}
+
+/// Returns what a list of so many members weighs.
+pub(super) fn of_members(count: usize) -> usize {
+    MEMBER * count
+}
+
+/// Returns what variables weigh.
+pub(super) fn of_map(map: &Map<String, Json>) -> usize {
+    map.iter().map(|(name, value)| name.len() + of_value(value)).sum()
+}
+
+pub(super) fn of_value(value: &Json) -> usize {
+    MEMBER
+        + match value {
+            Json::Object(map) => of_map(map),
+            Json::Array(list) => list.iter().map(of_value).sum(),
+            Json::String(text) => text.len(),
+            _ => 0,
+        }
+}
