@@ -99,7 +99,9 @@ impl Merger {
         };
         let extra = &project.extra_config_paths;
         let configures = files.as_ref().is_none_or(|files| files.iter().any(|path| is_configuration(path, extra)));
-        if configures && !state.speculation.configured.contains(&key) {
+        // Of such a branch nothing is configured but by its changes, whatever they touch.
+        let proposes = configures || project.is_always_dynamic(key.branch.as_str());
+        if proposes && !state.speculation.configured.contains(&key) {
             state.speculation.configured.push(key);
         }
         state.base = Some(onto.map_or_else(|| merged.base.clone(), |onto| onto.result));

@@ -14,7 +14,7 @@ use crate::read::retry_at;
 use async_trait::async_trait;
 use bytes::Bytes;
 use sluice_config::layout::{Layout, LayoutSources};
-use sluice_config::tenant::{MainConfig, TenantConfig, parse_main};
+use sluice_config::tenant::{BranchFacts, MainConfig, TenantConfig, parse_main};
 use sluice_config::{Connections, Severity};
 use sluice_model::poke::Poke;
 use sluice_model::{ProjectName, QueueKey, TenantName};
@@ -282,7 +282,10 @@ impl Tenants {
         for source in sources {
             let Some(project) = config.project(&source.project) else { continue };
             // A branch that the tenant leaves out is none of the layout's: what is pushed there changes nothing.
-            let counted = source.branches.iter().filter(|read| config.reads_branch(project, read.branch.as_str()));
+            let counted = source
+                .branches
+                .iter()
+                .filter(|read| config.counts_branch(project, &BranchFacts::named(read.branch.as_str())));
             branches.insert(source.project.clone(), counted.map(|read| read.branch.clone()).collect());
             for read in &source.branches {
                 fragments.extend(self.fragments(project, read).await?);

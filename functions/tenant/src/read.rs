@@ -6,7 +6,7 @@
 use crate::Tenants;
 use bytes::Bytes;
 use sluice_config::fragment::{Fragment, Source, SourceFile, config_paths, parse};
-use sluice_config::tenant::{TenantConfig, TenantProject};
+use sluice_config::tenant::{BranchFacts, TenantConfig, TenantProject};
 use sluice_model::git::Oid;
 use sluice_model::id::digest;
 use sluice_model::{BranchName, ProjectName, Timestamp};
@@ -343,14 +343,10 @@ fn fragments(project: &TenantProject, branch: &BranchName, files: &[(String, Str
     parsed.map(Arc::new).collect()
 }
 
-/// Returns whether a branch is read: of a config project one alone, of others all that the tenant includes (Z2.2). Which one that
-/// is, the tenant says or the forge: whoever may push a branch may give it any name.
+/// Returns whether a branch is read (Z2.2). Which one is the default, the forge says: whoever may push a branch may give it any
+/// name.
 fn is_read(config: &TenantConfig, project: &TenantProject, branch: &BranchName, all: &Branches) -> bool {
-    if let Some(only) = &project.load_branch {
-        return branch.as_str() == only;
-    }
-    if project.trust.is_trusted() {
-        return all.default.as_ref() == Some(branch);
-    }
-    config.reads_branch(project, branch.as_str())
+    let facts =
+        BranchFacts { is_default: Some(all.default.as_ref() == Some(branch)), ..BranchFacts::named(branch.as_str()) };
+    config.reads_branch(project, &facts)
 }

@@ -165,7 +165,7 @@ fn attribute_control_makes_attributes_final() {
     for (control, entry) in [
         ("vars", "vars: {a: 1}"),
         ("failure-output", "failure-output: a"),
-        ("type", "type: reporter"),
+        ("type", "type: initializer"),
         ("voting", "voting: false"),
         ("run", "run: other"),
         ("include-vars", "include-vars: a.yaml"),

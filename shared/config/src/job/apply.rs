@@ -1,5 +1,6 @@
 //! Applying one definition after the other: what overrides, what merges, what is appended, and who may change what.
 
+use super::blank::{blank, controlled};
 use super::collect::Variant;
 use super::weight::{self, Budget};
 use crate::Pattern;
@@ -8,10 +9,8 @@ use crate::layout::Layout;
 use crate::layout::alternatives::in_line;
 use crate::objects::{Combine, Combined, JobStanza, NodesetRef, PlaybookRef, RoleSource};
 use serde_json::{Map, Value as Json};
-use sluice_model::job::{
-    FrozenJob, GalaxyRole, NodeSet, Playbook, RequiredProject, Role, RunTime, SecretUse, WorkspaceScheme,
-};
-use sluice_model::{BranchName, JobName, ProjectName};
+use sluice_model::job::{FrozenJob, GalaxyRole, NodeSet, Playbook, RequiredProject, Role, SecretUse};
+use sluice_model::{BranchName, ProjectName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A job while definitions are applied to it.
@@ -37,6 +36,18 @@ pub(super) struct Building<'l> {
     shared_secrets: BTreeMap<String, SecretUse>,
     /// A playbook for each definition that could stand for a missing `run` (Z4.9), the most specific first.
     implied_run: Vec<Playbook>,
+}
+
+/// Why a definition may not be applied, and the attribute by which; an empty one for all of it.
+pub(super) struct Refused {
+    pub(super) attribute: &'static str,
+    pub(super) message: String,
+}
+
+impl From<String> for Refused {
+    fn from(message: String) -> Self {
+        Self { attribute: "", message }
+    }
 }
 
 /// Where a definition comes from.
@@ -80,16 +91,16 @@ impl<'l> Building<'l> {
     }
 
     /// Applies a definition of the job or of one it inherits from.
-    pub(super) fn variant(&mut self, variant: &Variant<'_>) -> Result<(), String> {
+    pub(super) fn variant(&mut self, variant: &Variant<'_>) -> Result<(), Refused> {
         let origin = Origin { source: variant.defined.source(), depth: variant.depth, form: Form::Definition };
         if variant.job.name != self.current {
-            self.descend(variant.job, &origin)?;
+            self.descend(variant.job, &origin).map_err(|message| Refused { attribute: "parent", message })?;
         }
         self.apply(variant.job, &origin)
     }
 
     /// Applies an entry of a project's job list.
-    pub(super) fn entry(&mut self, job: &JobStanza, source: &Source) -> Result<(), String> {
+    pub(super) fn entry(&mut self, job: &JobStanza, source: &Source) -> Result<(), Refused> {
         let depth =
             self.job.run.iter().chain(&self.job.pre_run).map(|playbook| playbook.nesting_level).max().unwrap_or(0);
         self.apply(job, &Origin { source, depth, form: Form::Entry })
@@ -128,17 +139,19 @@ impl<'l> Building<'l> {
         Ok(())
     }
 
-    fn apply(&mut self, from: &JobStanza, origin: &Origin<'_>) -> Result<(), String> {
+    fn apply(&mut self, from: &JobStanza, origin: &Origin<'_>) -> Result<(), Refused> {
         if self.is_final
             && let Some(attribute) = from.changes_execution()
         {
-            return Err(format!("Unable to modify final job {} attribute {attribute}", self.job.name));
+            let message = format!("Unable to modify final job {} attribute {attribute}", self.job.name);
+            return Err(Refused { attribute, message });
         }
         if let Some(attribute) = controlled(from).into_iter().find(|name| self.final_attributes.contains(*name)) {
-            return Err(format!(
+            let message = format!(
                 "Unable to modify job {} attribute {attribute}: it is final by attribute-control",
                 self.job.name
-            ));
+            );
+            return Err(Refused { attribute, message });
         }
         self.budget.take(weight::of_definition(from))?;
         self.inheritance(from, origin);
@@ -147,9 +160,9 @@ impl<'l> Building<'l> {
         self.run_time(from, origin);
         self.variables(from);
         if let Some(nodeset) = &from.nodeset {
-            self.job.nodesets = self.nodesets(nodeset)?;
+            self.job.nodesets = self.nodesets(nodeset).map_err(|message| Refused { attribute: "nodeset", message })?;
         }
-        self.playbooks(from, origin)?;
+        self.playbooks(from, origin).map_err(|message| Refused { attribute: "secrets", message })?;
         self.final_attributes.extend(from.final_attributes.iter().cloned());
         Ok(())
     }
@@ -486,69 +499,4 @@ fn put_last<T, K: Ord>(into: &mut Vec<T>, given: impl IntoIterator<Item = T>, ke
     into.reverse();
     into.retain(|member| seen.insert(key(member)));
     into.reverse();
-}
-
-/// Returns which attributes that can be made final a definition sets.
-fn controlled(from: &JobStanza) -> Vec<&'static str> {
-    let set = [
-        ("requires", from.requires.is_some()),
-        ("provides", from.provides.is_some()),
-        ("tags", from.tags.is_some()),
-        ("files", from.files.is_some()),
-        ("irrelevant-files", from.irrelevant_files.is_some()),
-        ("required-projects", from.required_projects.is_some()),
-        ("vars", from.vars.is_some()),
-        ("extra-vars", from.extra_vars.is_some()),
-        ("host-vars", from.host_vars.is_some()),
-        ("group-vars", from.group_vars.is_some()),
-        ("dependencies", from.dependencies.is_some()),
-        ("pre-run", from.pre_run.is_some()),
-        ("run", from.run.is_some()),
-        ("post-run", from.post_run.is_some()),
-        ("voting", from.voting.is_some()),
-    ];
-    let run_time = [
-        ("include-projects", from.run_time.include_projects.is_some()),
-        ("exclude-projects", from.run_time.exclude_projects.is_some()),
-        ("include-vars", from.run_time.include_vars.is_some()),
-        ("failure-output", from.run_time.failure_output.is_some()),
-        ("type", from.run_time.kind.is_some()),
-    ];
-    set.into_iter().chain(run_time).filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect()
-}
-
-/// Returns a job about which nothing is said.
-pub(super) fn blank(name: &str) -> FrozenJob {
-    FrozenJob {
-        name: JobName(name.to_owned()),
-        inheritance: Vec::new(),
-        dependencies: Vec::new(),
-        voting: true,
-        attempts: 3,
-        timeout_seconds: None,
-        pre_timeout_seconds: None,
-        post_timeout_seconds: None,
-        nodesets: vec![NodeSet::default()],
-        pre_run: Vec::new(),
-        run: Vec::new(),
-        post_run: Vec::new(),
-        required_projects: Vec::new(),
-        vars: Map::new(),
-        extra_vars: Map::new(),
-        host_vars: BTreeMap::new(),
-        group_vars: BTreeMap::new(),
-        semaphores: Vec::new(),
-        tags: Vec::new(),
-        provides: Vec::new(),
-        requires: Vec::new(),
-        override_checkout: None,
-        post_review: false,
-        workspace_scheme: WorkspaceScheme::default(),
-        ansible_version: None,
-        success_message: None,
-        failure_message: None,
-        image_build_name: None,
-        match_on_config_updates: true,
-        run_time: RunTime::default(),
-    }
 }

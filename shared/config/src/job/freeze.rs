@@ -1,13 +1,14 @@
 //! The jobs of one change, decided: which run, with every definition merged (Z4.7).
 
-use super::apply::{Building, blank, deep_merge};
-use super::collect::{Target, Unmatched, applies, collect};
+use super::apply::{Building, Refused, deep_merge};
+use super::blank::blank;
+use super::collect::{Target, Unmatched, Variant, applies, collect};
+use super::listed::{ENTRIES_MAX, Entries, Entry, entries};
 use super::trace::{JobTrace, Step, StepKind};
 use super::weight::{self, Budget};
 use crate::error::{ConfigError, Problem, ProblemKind};
-use crate::fragment::Source;
 use crate::layout::{Layout, NOOP};
-use crate::objects::{JobStanza, ProjectStanza};
+use crate::objects::{self, JobStanza};
 use crate::pipeline::Pipeline;
 use serde_json::{Map, Value as Json};
 use sluice_model::job::{FrozenJob, JobGraph, NodeSet};
@@ -15,8 +16,8 @@ use sluice_model::{JobName, ProjectName};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Greatest number of entries that a project has in one pipeline, those of its templates included.
-const ENTRIES_MAX: usize = 2_000;
+/// Mistakes that are told of one job.
+const BLAMES_MAX: usize = 20;
 
 /// What jobs are frozen for.
 #[derive(Debug, Clone, Copy)]
@@ -86,57 +87,6 @@ impl Layout {
         let jobs = freezer.jobs();
         if freezer.errors.is_empty() { Ok(JobGraph { jobs }) } else { Err(freezer.errors) }
     }
-
-    /// Returns whether the first failure of a project's job in a pipeline ends the others.
-    pub fn fail_fast(&self, project: &ProjectName, pipeline: &str, branch: Option<&str>) -> bool {
-        let target = Target { branch, git_ref: branch.unwrap_or_default() };
-        let listed = listed(self, project, pipeline, target);
-        listed.stanzas.iter().rev().find_map(|(_, stanza)| stanza.pipelines.get(pipeline)?.fail_fast).unwrap_or(false)
-    }
-}
-
-/// What a project's stanzas and templates say of one pipeline.
-struct Listed<'l> {
-    stanzas: Vec<(&'l Source, &'l ProjectStanza)>,
-    variables: Map<String, Json>,
-}
-
-/// Returns the stanzas that apply, each project's templates before itself. A template that is named again counts where it is
-/// named first.
-fn listed<'l>(layout: &'l Layout, project: &ProjectName, pipeline: &str, target: Target<'_>) -> Listed<'l> {
-    let mut found = Listed { stanzas: Vec::new(), variables: Map::new() };
-    let mut taken: BTreeSet<&str> = BTreeSet::new();
-    for defined in layout.stanzas_of(project) {
-        let stanza = defined.object;
-        if !applies(stanza.branches.as_deref(), defined.matches_implied(target.branch), target) {
-            continue;
-        }
-        for template in stanza.templates.iter().filter(|name| taken.insert(name.as_str())) {
-            for defined in layout.templates(template).filter(|defined| defined.matches_implied(target.branch)) {
-                found.add(defined.source(), defined.object, pipeline);
-            }
-        }
-        found.add(defined.source(), stanza, pipeline);
-    }
-    found
-}
-
-impl<'l> Listed<'l> {
-    fn add(&mut self, source: &'l Source, stanza: &'l ProjectStanza, pipeline: &str) {
-        deep_merge(&mut self.variables, &stanza.vars);
-        if stanza.pipelines.contains_key(pipeline) {
-            self.stanzas.push((source, stanza));
-        }
-    }
-}
-
-/// An entry of a job list.
-#[derive(Clone, Copy)]
-struct Entry<'l> {
-    source: &'l Source,
-    /// The project's stanza, or the template's.
-    stanza: &'l ProjectStanza,
-    job: &'l JobStanza,
 }
 
 struct Freezer<'l, 't> {
@@ -155,7 +105,39 @@ struct Freezer<'l, 't> {
 enum Outcome {
     Runs(Box<FrozenJob>),
     Skipped(String),
-    Broken(String),
+    Broken(Vec<Blame>),
+}
+
+/// What is wrong with a job, and where that was written.
+struct Blame {
+    error: ConfigError,
+}
+
+impl Blame {
+    /// Blames a definition of a job, by the attribute that is wrong with it.
+    fn of_definition(variant: &Variant<'_>, Refused { attribute, message }: Refused) -> Self {
+        let job = variant.job;
+        let known = job.places.of(attribute);
+        let place = known.unwrap_or(job.place);
+        let problem = Problem::new(ProblemKind::NotPermitted, place.start, place.end, message);
+        let problem = if known.is_some() { problem.about(attribute) } else { problem };
+        let problem = problem.in_stanza(&format!("job {}", job.name)).from_stanza_at(job.place.start);
+        Self { error: variant.defined.source().error(problem) }
+    }
+
+    /// Blames an entry of a project's list, by the attribute that is wrong with it.
+    fn of_entry(entry: &Entry<'_>, input: &FreezeInput<'_>, Refused { attribute, message }: Refused) -> Self {
+        Self::at(entry, input, entry.job.places.of(attribute).unwrap_or(entry.job.place), message)
+    }
+
+    fn at(entry: &Entry<'_>, input: &FreezeInput<'_>, place: objects::Place, message: String) -> Self {
+        let problem = Problem::new(ProblemKind::NotPermitted, place.start, place.end, message);
+        let problem = problem
+            .in_stanza(&format!("project {}", input.project.name()))
+            .from_stanza_at(entry.stanza.place.start)
+            .about(input.pipeline);
+        Self { error: entry.source.error(problem) }
+    }
 }
 
 impl<'l> Freezer<'l, '_> {
@@ -183,9 +165,11 @@ impl<'l> Freezer<'l, '_> {
                     (true, None)
                 }
                 Outcome::Skipped(reason) => (false, Some(reason)),
-                Outcome::Broken(message) => {
-                    self.refuse(of_job, message.clone());
-                    (false, Some(message))
+                Outcome::Broken(blames) => {
+                    let messages: Vec<&str> = blames.iter().map(|blame| blame.error.problem.message.as_str()).collect();
+                    let reason = messages.join("; ");
+                    self.errors.extend(blames.into_iter().map(|blame| blame.error));
+                    (false, Some(reason))
                 }
             };
             if let (Some(trace), Some(steps)) = (self.trace.as_deref_mut(), steps) {
@@ -198,12 +182,7 @@ impl<'l> Freezer<'l, '_> {
 
     fn refuse(&mut self, entries: &[Entry<'_>], message: String) {
         let Some(entry) = entries.first() else { return };
-        let problem = Problem::new(ProblemKind::NotPermitted, entry.job.place.start, entry.job.place.end, message);
-        let problem = problem
-            .in_stanza(&format!("project {}", self.input.project.name()))
-            .from_stanza_at(entry.stanza.place.start)
-            .about(self.input.pipeline);
-        self.errors.push(entry.source.error(problem));
+        self.errors.push(Blame::of_entry(entry, self.input, message.into()).error);
     }
 
     fn job(
@@ -258,50 +237,25 @@ impl<'l> Freezer<'l, '_> {
             .filter(|(_, wanted)| !running.contains(wanted))
             .collect();
         for (job, wanted) in missing {
-            let of_job = entries.get(job.as_str()).cloned().unwrap_or_default();
-            self.refuse(&of_job, format!("Job {job} depends on {wanted} which was not run."));
+            let of_job = entries.get(job.as_str()).map(Vec::as_slice).unwrap_or_default();
+            let message = format!("Job {job} depends on {wanted} which was not run.");
+            // The entry that says so, where it is one and not the job's definition.
+            let said = of_job.iter().find_map(|entry| {
+                let list = &entry.job.dependencies.as_ref()?.value;
+                let number = list.iter().position(|dependency| dependency.name == wanted)?;
+                let place = entry.job.places.of_member("dependencies", &number.to_string());
+                Some((entry, place.unwrap_or(entry.job.place)))
+            });
+            match said {
+                Some((entry, place)) => self.errors.push(Blame::at(entry, self.input, place, message).error),
+                None => self.refuse(of_job, message),
+            }
         }
         if let Some(circle) = circle(jobs) {
             let of_job = entries.get(circle.as_str()).cloned().unwrap_or_default();
             self.refuse(&of_job, format!("Dependency cycle detected in job {circle}"));
         }
     }
-}
-
-/// The job lists of a project in a pipeline.
-struct Entries<'l> {
-    /// Names in order.
-    order: Vec<&'l str>,
-    by_name: BTreeMap<&'l str, Vec<Entry<'l>>>,
-    /// Variables of the project.
-    variables: Map<String, Json>,
-    /// The first entry that is too many.
-    over: Option<Entry<'l>>,
-}
-
-/// Returns the job lists of a project in a pipeline.
-fn entries<'l>(layout: &'l Layout, input: &FreezeInput<'_>) -> Entries<'l> {
-    let mut order: Vec<&str> = Vec::new();
-    let mut entries: BTreeMap<&str, Vec<Entry<'_>>> = BTreeMap::new();
-    let (mut count, mut over) = (0, None);
-    let Listed { stanzas, variables } =
-        listed(layout, input.project, input.pipeline, Target { branch: input.branch, git_ref: input.git_ref });
-    for (source, stanza) in stanzas {
-        for job in stanza.pipelines.get(input.pipeline).into_iter().flat_map(|jobs| &jobs.jobs) {
-            let entry = Entry { source, stanza, job };
-            count += 1;
-            if count > ENTRIES_MAX {
-                over.get_or_insert(entry);
-                continue;
-            }
-            let list = entries.entry(&job.name).or_default();
-            if list.is_empty() {
-                order.push(&job.name);
-            }
-            list.push(entry);
-        }
-    }
-    Entries { order, by_name: entries, variables, over }
 }
 
 /// Where a job is built: in which layout, for what, and how much it may come to.
@@ -322,16 +276,17 @@ fn build<'l>(
     mut steps: Option<&mut Vec<Step>>,
 ) -> Result<(FrozenJob, Option<String>), Outcome> {
     let Place { layout, pipeline, input, budget } = place;
-    let broken = Outcome::Broken;
     let target = Target { branch: input.branch, git_ref: input.git_ref };
     let matching: Vec<&Entry<'_>> =
         entries.iter().filter(|entry| applies(entry.job.branches.as_deref(), true, target)).collect();
-    if matching.is_empty() {
+    let Some(last) = matching.last().copied() else {
         return Err(Outcome::Skipped("no entry of the project is for this branch".to_owned()));
-    }
+    };
     if name == NOOP && layout.jobs(NOOP).next().is_none() {
         return Ok((blank(NOOP), None));
     }
+    let by_entry = |entry: &Entry<'_>, why: Refused| Blame::of_entry(entry, input, why);
+    let broken = |message: String| Outcome::Broken(vec![by_entry(last, message.into())]);
     let checkout = matching.iter().rev().find_map(|entry| entry.job.override_checkout.as_deref());
     let variants = collect(layout, name, Target { branch: checkout.or(input.branch), ..target }, steps.as_deref_mut())
         .map_err(|cause| match cause {
@@ -348,13 +303,19 @@ fn build<'l>(
         }));
     }
     let mut building = Building::new(layout, budget, name);
+    let mut blames: Vec<Blame> = Vec::new();
     for variant in &variants {
-        building.variant(variant).map_err(broken)?;
+        blames.extend(building.variant(variant).err().map(|why| Blame::of_definition(variant, why)));
     }
-    for entry in matching {
-        building.entry(entry.job, entry.source).map_err(broken)?;
+    for entry in &matching {
+        blames.extend(building.entry(entry.job, entry.source).err().map(|why| by_entry(entry, why)));
     }
-    check(&building, pipeline, input, name).map_err(broken)?;
+    blames.extend(check(&building, pipeline, input, name).into_iter().map(|message| by_entry(last, message.into())));
+    if !blames.is_empty() {
+        // Of what is too much, once is enough.
+        blames.truncate(if budget.is_spent() { 1 } else { BLAMES_MAX });
+        return Err(Outcome::Broken(blames));
+    }
     building.imply_run();
     let why_not =
         skipped_by_files(&building, input.files).or_else(|| skipped_by_image(&building.job, input.image_name));
@@ -372,26 +333,38 @@ fn build<'l>(
         job.ansible_version = layout.tenant().default_ansible_version.clone();
     }
     if job.nodesets.is_empty() {
-        return Err(broken(format!("The nodeset of job {name} was not found.")));
+        let message = format!("The nodeset of job {name} was not found.");
+        let why = Refused { attribute: "nodeset", message };
+        let is_said = |job: &JobStanza| job.nodeset.is_some();
+        if let Some(entry) = matching.iter().rev().find(|entry| is_said(entry.job)) {
+            return Err(Outcome::Broken(vec![by_entry(entry, why)]));
+        }
+        let variant = variants.iter().rev().find(|variant| is_said(variant.job));
+        return Err(match variant {
+            Some(variant) => Outcome::Broken(vec![Blame::of_definition(variant, why)]),
+            None => Outcome::Broken(vec![by_entry(last, why)]),
+        });
     }
     Ok((job, why_not))
 }
 
-fn check(building: &Building<'_>, pipeline: &Pipeline, input: &FreezeInput<'_>, name: &str) -> Result<(), String> {
+/// Returns every reason why a job may not run in a pipeline.
+fn check(building: &Building<'_>, pipeline: &Pipeline, input: &FreezeInput<'_>, name: &str) -> Vec<String> {
     let project = input.project;
+    let mut found = Vec::new();
     if building.is_abstract {
-        return Err(format!("Job {name} is abstract and may not be directly run"));
+        found.push(format!("Job {name} is abstract and may not be directly run"));
     }
     if building.allowed_projects.as_ref().is_some_and(|allowed| !allowed.contains(project)) {
-        return Err(format!("Project {} is not allowed to run job {name}", project.name()));
+        found.push(format!("Project {} is not allowed to run job {name}", project.name()));
     }
     if building.job.post_review && !pipeline.post_review {
-        return Err(format!("Pre-review pipeline {} does not allow post-review job {name}", pipeline.name));
+        found.push(format!("Pre-review pipeline {} does not allow post-review job {name}", pipeline.name));
     }
     if building.uses_secrets && pipeline.allow_secrets == Some(false) {
-        return Err(format!("Pipeline {} does not allow jobs with secrets, but {name} has some", pipeline.name));
+        found.push(format!("Pipeline {} does not allow jobs with secrets, but {name} has some", pipeline.name));
     }
-    Ok(())
+    found
 }
 
 /// Gerrit lists the commit's message as a file; it is never one that matters.

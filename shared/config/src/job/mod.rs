@@ -1,8 +1,10 @@
 //! From definitions to the jobs of one change: collecting variants, applying them, freezing the graph.
 
 mod apply;
+mod blank;
 mod collect;
 pub mod freeze;
+mod listed;
 mod run_time;
 pub mod trace;
 mod weight;

@@ -76,7 +76,7 @@ fn said(job: &JobStanza) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for (name, value) in &all {
         match (name.as_str(), value) {
-            ("name" | "place", _) => {}
+            ("name" | "place" | "places", _) => {}
             ("run_time", Json::Object(said)) => {
                 names.extend(said.iter().filter(|(_, value)| is_said(value)).map(|(name, _)| word(name)));
             }

@@ -160,7 +160,9 @@ impl Layout {
     /// Returns the branch of a project that is taken where a change's own does not exist.
     pub fn default_branch(&self, project: &ProjectName) -> BranchName {
         let stanzas = self.project_stanzas(project, None);
-        stanzas.iter().find_map(|stanza| stanza.default_branch.clone()).map_or_else(|| "master".into(), BranchName)
+        let said = stanzas.iter().find_map(|stanza| stanza.default_branch.as_deref());
+        let of_forge = || self.base.ground.default_branch(self.base.ground.project(project)?.1);
+        said.or_else(of_forge).unwrap_or("master").into()
     }
 
     /// Returns whether tenants share a semaphore, and how many may hold it; one that is not defined is held by one.
@@ -186,13 +188,13 @@ impl Layout {
 
     /// Returns the formats in which an image is needed by the providers that use it, each once (L1.1).
     pub fn image_formats(&self, image: &str) -> Vec<String> {
-        let labels = self.providers().iter().flat_map(|provider| &provider.labels);
-        let uses = labels.filter(|label| {
-            label.image_is_built && label.image.as_deref().is_some_and(|name| name.rsplit('/').next() == Some(image))
+        let images = self.providers().iter().flat_map(|provider| {
+            // What is listed and no label takes is not needed.
+            let taken: BTreeSet<&str> = provider.labels.iter().filter_map(|label| label.image.as_deref()).collect();
+            provider.images.iter().filter(move |image| taken.contains(image.canonical_name.as_str()))
         });
-        let formats: BTreeSet<&str> = uses
-            .map(|label| label.attributes.get("image-format").and_then(|format| format.as_str()).unwrap_or("raw"))
-            .collect();
+        let formats: BTreeSet<&str> =
+            images.filter(|one| one.is_built && one.name == image).map(|one| one.format.as_str()).collect();
         formats.into_iter().map(str::to_owned).collect()
     }
 

@@ -5,14 +5,16 @@ use super::alternatives::in_line;
 use super::shelf::{Unit, short_hash};
 use crate::error::{Problem, ProblemKind};
 use crate::fragment::Source;
+use crate::objects::read::members;
 use crate::objects::{
-    Alternative, JobStanza, NodesetBody, NodesetRef, ObjectKind, Parent, Place, ProjectStanza, RoleSource,
-    SecretStanza, Stanza,
+    Alternative, JobStanza, NodesetBody, NodesetRef, ObjectKind, Parent, PipelineStanza, Place, Places, ProjectStanza,
+    RoleSource, SecretStanza, Stanza,
 };
 use crate::yaml::Mark;
+use serde_json::Value as Json;
 use sluice_model::ProjectName;
 use sluice_model::job::NodeSet;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The job that is built in and does nothing.
 pub(crate) const NOOP: &str = "noop";
@@ -129,20 +131,47 @@ pub(super) fn some(layout: &Layout, units: impl IntoIterator<Item = Unit>) -> Fo
                 let name = project.name.as_deref().unwrap_or_else(|| file.source().project.name());
                 (format!("project {name}"), project.place)
             }
+            Stanza::Secret(secret) => (format!("secret {}", secret.name), secret.place),
+            Stanza::Pipeline(pipeline) => (format!("pipeline {}", pipeline.name), pipeline.place),
             _ => continue,
         };
         let names = Names { layout, unit, asked: &mut asked };
         let mut check =
             Check { names, source: file.source(), stanza: name, start: place.start, found: BTreeSet::new() };
         match stanza {
-            Stanza::Job(job) => check.job(job),
-            Stanza::Nodeset(nodeset) => check.nodeset(Some(&nodeset.name), &nodeset.body, nodeset.place),
+            Stanza::Job(job) => {
+                check.default_parent(job);
+                check.job(job);
+            }
+            Stanza::Nodeset(nodeset) => {
+                let at = At { places: &nodeset.places, whole: nodeset.place };
+                check.nodeset(Some(&nodeset.name), &nodeset.body, at);
+            }
+            Stanza::Secret(secret) => check.secret(secret),
+            Stanza::Pipeline(pipeline) => check.pipeline(pipeline),
             Stanza::Project(project) | Stanza::ProjectTemplate(project) => check.project(project),
             _ => {}
         }
         errors.extend(check.found.into_iter().map(|problem| (unit, problem)));
     }
     (errors, asked)
+}
+
+/// Where the parts of a stanza stand.
+#[derive(Clone, Copy)]
+struct At<'p> {
+    places: &'p Places,
+    whole: Place,
+}
+
+impl At<'_> {
+    fn attribute(self, name: &str) -> Place {
+        self.places.of(name).unwrap_or(self.whole)
+    }
+
+    fn member(self, attribute: &str, number: usize) -> Place {
+        self.places.of_member(attribute, &number.to_string()).unwrap_or(self.whole)
+    }
 }
 
 struct Check<'c> {
@@ -157,18 +186,19 @@ struct Check<'c> {
 
 impl Check<'_> {
     fn project(&mut self, project: &ProjectStanza) {
-        for template in &project.templates {
+        let at = At { places: &project.places, whole: project.place };
+        for (number, template) in project.templates.iter().enumerate() {
             if !self.names.has(ObjectKind::ProjectTemplate, template) {
                 let message = format!("The project template \"{template}\" was not found.");
                 let known = self.names.known(ObjectKind::ProjectTemplate);
-                self.unknown(project.place, "templates", message, template, known);
+                self.unknown(at.member("templates", number), "templates", message, template, known);
             }
         }
         for (pipeline, jobs) in &project.pipelines {
             if !self.names.has(ObjectKind::Pipeline, pipeline) {
                 let message = format!("The pipeline \"{pipeline}\" was not found.");
                 let known = self.names.known(ObjectKind::Pipeline);
-                self.unknown(project.place, pipeline, message, pipeline, known);
+                self.unknown(at.attribute(pipeline), pipeline, message, pipeline, known);
             }
             for job in &jobs.jobs {
                 if !self.names.has(ObjectKind::Job, &job.name) && job.name != NOOP {
@@ -201,14 +231,68 @@ impl Check<'_> {
         self.add(Problem::new(ProblemKind::NotPermitted, place.start, place.end, message).about(attribute));
     }
 
+    fn pipeline(&mut self, pipeline: &PipelineStanza) {
+        for word in ["supercedes", "supersedes"] {
+            for node in pipeline.node.get(word).map(members).unwrap_or_default() {
+                let Some(name) = node.as_text() else { continue };
+                if !self.names.has(ObjectKind::Pipeline, name) {
+                    let known = self.names.known(ObjectKind::Pipeline);
+                    let message = format!("The pipeline \"{name}\" was not found.");
+                    self.unknown(Place::of(node), word, message, name, known);
+                }
+            }
+        }
+    }
+
+    /// Holds a token that a secret asks for against what the tenant lets tokens say.
+    fn secret(&mut self, secret: &SecretStanza) {
+        let at = At { places: &secret.places, whole: secret.place };
+        let tenant = self.names.layout.tenant();
+        let asked = |key: &str| secret.oidc.as_ref().and_then(|oidc| oidc.get(key));
+        if let (Some(limit), Some(ttl)) = (tenant.max_oidc_ttl_seconds, asked("ttl").and_then(Json::as_i64))
+            && u64::try_from(ttl).is_ok_and(|ttl| ttl > limit)
+        {
+            let message =
+                format!("The secret \"{}\" exceeds tenant max-oidc-ttl {limit}: it asks for {ttl}", secret.name);
+            self.refuse(at.attribute("oidc.ttl"), "oidc.ttl", message);
+        }
+        if let Some(issuer) = asked("iss").and_then(Json::as_str)
+            && !tenant.allowed_oidc_issuers.iter().any(|allowed| allowed == issuer)
+        {
+            let message = format!(
+                "The secret \"{}\" names the issuer {issuer}, which is not one of allowed-oidc-issuers of tenant {}",
+                secret.name, tenant.name
+            );
+            let known = tenant.allowed_oidc_issuers.iter().map(String::as_str);
+            let place = at.attribute("oidc.iss");
+            let problem = Problem::new(ProblemKind::NotPermitted, place.start, place.end, message).about("oidc.iss");
+            self.add(problem.suggesting(issuer, known));
+        }
+    }
+
+    /// Tells of a job that names no parent where the tenant's default one does not exist.
+    fn default_parent(&mut self, job: &JobStanza) {
+        let parent = &self.names.layout.tenant().default_parent;
+        if job.parent == Parent::Unset && job.name != *parent && !self.names.has(ObjectKind::Job, parent) {
+            // A further definition inherits from nothing.
+            let first = self.names.layout.jobs(&job.name).next();
+            if first.is_some_and(|first| std::ptr::eq(first.object, job)) {
+                let known = self.names.known(ObjectKind::Job);
+                let message = format!("Job {parent} not defined");
+                self.unknown(job.place, "default-parent", message, parent, known);
+            }
+        }
+    }
+
     fn job(&mut self, job: &JobStanza) {
-        self.parent(job);
+        let at = At { places: &job.places, whole: job.place };
+        self.parent(job, at);
         match &job.nodeset {
-            Some(NodesetRef::Named(name)) => self.nodeset_name(name, job.place),
-            Some(NodesetRef::Inline(body)) => self.nodeset(None, body, job.place),
+            Some(NodesetRef::Named(name)) => self.nodeset_name(name, at.attribute("nodeset")),
+            Some(NodesetRef::Inline(body)) => self.nodeset(None, body, at),
             None => {}
         }
-        for secret in job.secrets.iter().flatten() {
+        for (number, secret) in job.secrets.iter().flatten().enumerate() {
             match self.names.facts(ObjectKind::Secret, &secret.secret) {
                 Facts::Secret(project) if project == self.source.project => {}
                 Facts::Secret(_) => {
@@ -216,69 +300,79 @@ impl Check<'_> {
                         "Unable to use secret {}. Secrets must be defined in the same project in which they are used",
                         secret.secret
                     );
-                    self.refuse(job.place, "secrets", message);
+                    self.refuse(at.member("secrets", number), "secrets", message);
                 }
                 _ => {
                     let message = format!("The secret \"{}\" was not found.", secret.secret);
                     let known = self.names.known(ObjectKind::Secret);
-                    self.unknown(job.place, "secrets", message, &secret.secret, known);
+                    self.unknown(at.member("secrets", number), "secrets", message, &secret.secret, known);
                 }
             }
         }
-        for required in job.required_projects.iter().flat_map(|list| &list.value) {
-            self.project_name(&required.name, "required-projects", job.place);
+        for (number, required) in job.required_projects.iter().flat_map(|list| &list.value).enumerate() {
+            self.project_name(&required.name, "required-projects", number, at);
         }
-        for name in job.allowed_projects.iter().flatten() {
-            self.project_name(name, "allowed-projects", job.place);
+        for (number, name) in job.allowed_projects.iter().flatten().enumerate() {
+            self.project_name(name, "allowed-projects", number, at);
         }
-        let selectors = job.run_time.include_projects.iter().chain(&job.run_time.exclude_projects);
-        for name in selectors.flat_map(|list| &list.value).filter_map(|selector| selector.name.as_deref()) {
-            self.project_name(name, "include-projects", job.place);
-        }
-        for name in
-            job.run_time.include_vars.iter().flat_map(|list| &list.value).filter_map(|file| file.project.as_deref())
-        {
-            self.project_name(name, "include-vars", job.place);
-        }
-        for role in job.roles.iter().flatten() {
-            if let RoleSource::Zuul(name) = &role.source {
-                self.project_name(name, "roles", job.place);
+        let selectors = [
+            ("include-projects", &job.run_time.include_projects),
+            ("exclude-projects", &job.run_time.exclude_projects),
+        ];
+        for (attribute, list) in selectors {
+            for (number, selector) in list.iter().flat_map(|list| &list.value).enumerate() {
+                if let Some(name) = &selector.name {
+                    self.project_name(name, attribute, number, at);
+                }
             }
         }
-        let longest =
-            [job.timeout_seconds, job.pre_timeout_seconds, job.post_timeout_seconds].into_iter().flatten().max();
-        if let (Some(limit), Some(longest)) = (self.names.layout.tenant().max_job_timeout_seconds, longest)
-            && longest > limit
-        {
+        for (number, file) in job.run_time.include_vars.iter().flat_map(|list| &list.value).enumerate() {
+            if let Some(name) = &file.project {
+                self.project_name(name, "include-vars", number, at);
+            }
+        }
+        for (number, role) in job.roles.iter().flatten().enumerate() {
+            if let RoleSource::Zuul(name) = &role.source {
+                self.project_name(name, "roles", number, at);
+            }
+        }
+        let timeouts = [
+            ("timeout", job.timeout_seconds),
+            ("pre-timeout", job.pre_timeout_seconds),
+            ("post-timeout", job.post_timeout_seconds),
+        ];
+        let Some(limit) = self.names.layout.tenant().max_job_timeout_seconds else { return };
+        for (attribute, _) in timeouts.iter().filter(|(_, seconds)| seconds.is_some_and(|seconds| seconds > limit)) {
             let message = format!("The job \"{}\" exceeds tenant max-job-timeout {limit}.", job.name);
-            self.refuse(job.place, "timeout", message);
+            self.refuse(at.attribute(attribute), attribute, message);
         }
     }
 
-    fn parent(&mut self, job: &JobStanza) {
+    fn parent(&mut self, job: &JobStanza, at: At<'_>) {
         let Parent::Named(parent) = &job.parent else {
             return;
         };
+        let place = at.attribute("parent");
         let Facts::Job { is_final, keeps_credentials } = self.names.facts(ObjectKind::Job, parent) else {
             let message = format!("Job {parent} not defined");
             let known = self.names.known(ObjectKind::Job);
-            return self.unknown(job.place, "parent", message, parent, known);
+            return self.unknown(place, "parent", message, parent, known);
         };
         if is_final {
             let message = format!("The job \"{parent}\" is final and can not act as a parent");
-            self.refuse(job.place, "parent", message);
+            self.refuse(place, "parent", message);
         }
         if keeps_credentials {
             let message = format!(
                 "The job \"{parent}\" keeps its credentials to itself (no \"inherit\" in \"auth\") and can not act as a parent"
             );
-            self.refuse(job.place, "parent", message);
+            self.refuse(place, "parent", message);
         }
     }
 
-    fn project_name(&mut self, name: &str, attribute: &str, place: Place) {
+    fn project_name(&mut self, name: &str, attribute: &str, number: usize, at: At<'_>) {
         if let Err(problem) = self.names.layout.base.ground.find(name) {
-            self.add(problem.at(place).about(attribute));
+            self.add(problem.at(at.member(attribute, number)).about(attribute));
         }
     }
 
@@ -289,15 +383,19 @@ impl Check<'_> {
         }
     }
 
-    fn nodeset(&mut self, name: Option<&str>, body: &NodesetBody, place: Place) {
-        self.alternatives(name, body, place);
+    fn nodeset(&mut self, name: Option<&str>, body: &NodesetBody, at: At<'_>) {
+        self.alternatives(name, body, at.attribute("alternatives"));
         match body {
-            NodesetBody::Nodes(set) => self.nodes(set, place),
+            NodesetBody::Nodes(set) => self.nodes(set, 0, at),
             NodesetBody::Alternatives(list) => {
-                for alternative in list {
+                let mut labels = 0;
+                for (number, alternative) in list.iter().enumerate() {
                     match alternative {
-                        Alternative::Named(name) => self.nodeset_name(name, place),
-                        Alternative::Inline(set) => self.nodes(set, place),
+                        Alternative::Named(name) => self.nodeset_name(name, at.member("alternatives", number)),
+                        Alternative::Inline(set) => {
+                            self.nodes(set, labels, at);
+                            labels += set.nodes.len();
+                        }
                     }
                 }
             }
@@ -333,32 +431,39 @@ impl Check<'_> {
         self.add(Problem::new(ProblemKind::Conflict, place.start, place.end, message).about(attribute));
     }
 
-    /// Labels without an object go the older way, where the tenant still has one (L4.1).
-    fn known_labels(&mut self, set: &NodeSet, place: Place) {
-        let labels: BTreeSet<&str> = set.nodes.iter().map(|node| node.label.as_str()).collect();
-        let (known, unknown): (Vec<&str>, Vec<&str>) =
-            labels.into_iter().partition(|label| self.names.has(ObjectKind::Label, label));
-        let Some(label) = unknown.first() else { return };
+    /// Labels without an object go the older way, where the tenant still has one (L4.1). `first` is the number of the first
+    /// label among all of the nodeset's.
+    fn known_labels(&mut self, set: &NodeSet, first: usize, at: At<'_>) {
+        let mut labels: BTreeMap<&str, usize> = BTreeMap::new();
+        for (number, node) in set.nodes.iter().enumerate() {
+            labels.entry(node.label.as_str()).or_insert(first + number);
+        }
+        let (known, unknown): (Vec<(&str, usize)>, Vec<(&str, usize)>) =
+            labels.into_iter().partition(|(label, _)| self.names.has(ObjectKind::Label, label));
+        let Some((label, number)) = unknown.first() else { return };
         if !self.names.layout.tenant().use_nodepool {
-            for label in unknown {
+            for (label, number) in unknown {
                 let labels = self.names.known(ObjectKind::Label);
                 let message = format!("The label \"{label}\" was not found.");
-                self.unknown(place, "nodes.label", message, label, labels);
+                self.unknown(at.member("label", number), "nodes.label", message, label, labels);
             }
         } else if !known.is_empty() {
+            let known: Vec<&str> = known.into_iter().map(|(label, _)| label).collect();
             let message = format!(
                 "There is no label object \"{label}\", so all of this nodeset is asked for by the older protocol, also {}",
                 known.join(", ")
             );
+            let place = at.member("label", *number);
             let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
-            self.add(problem.about("nodes.label").as_warning());
+            let labels = self.names.known(ObjectKind::Label);
+            self.add(problem.about("nodes.label").suggesting(label, labels).as_warning());
         }
     }
 
-    fn nodes(&mut self, set: &NodeSet, place: Place) {
-        self.known_labels(set, place);
+    fn nodes(&mut self, set: &NodeSet, first: usize, at: At<'_>) {
+        self.known_labels(set, first, at);
         let tenant = self.names.layout.tenant();
-        for node in &set.nodes {
+        for (number, node) in set.nodes.iter().enumerate() {
             let label = node.label.as_str();
             let allowed = tenant
                 .allowed_labels
@@ -371,7 +476,7 @@ impl Check<'_> {
             if !allowed || disallowed {
                 let message =
                     format!("Label named \"{label}\" is not part of the allowed labels of tenant {}", tenant.name);
-                self.refuse(place, "nodes.label", message);
+                self.refuse(at.member("label", first + number), "nodes.label", message);
             }
         }
         if let Some(limit) = tenant.max_nodes_per_job
@@ -379,6 +484,7 @@ impl Check<'_> {
         {
             let message =
                 format!("The nodeset exceeds tenant max-nodes-per-job {limit}: it has {} nodes", set.nodes.len());
+            let place = at.places.of("nodeset").unwrap_or_else(|| at.attribute("nodes"));
             self.refuse(place, "nodeset", message);
         }
     }

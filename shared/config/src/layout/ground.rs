@@ -4,7 +4,7 @@ use crate::connection::Connections;
 use crate::error::{Problem, ProblemKind};
 use crate::fragment::{Fragment, Source, Trust, config_paths};
 use crate::objects::{ObjectKind, Place};
-use crate::tenant::{TenantConfig, TenantProject};
+use crate::tenant::{BranchFacts, TenantConfig, TenantProject};
 use crate::{ConfigError, Pattern};
 use sluice_model::id::digest;
 use sluice_model::{BranchName, ProjectName};
@@ -136,12 +136,31 @@ impl Ground {
         }
     }
 
+    /// Returns the branch of a project that counts first: the one that the tenant names, or the first of the project's branches.
+    pub(super) fn default_branch<'g>(&'g self, project: &'g TenantProject) -> Option<&'g str> {
+        let first = || self.branches.get(&project.name)?.first().map(BranchName::as_str);
+        project.load_branch.as_deref().or_else(first)
+    }
+
+    /// Returns what is known of a branch here: a project's branches are those that its forge guards, where the others are left out.
+    pub(super) fn facts<'b>(&self, project: &TenantProject, branch: &'b str) -> BranchFacts<'b> {
+        let known = self.branches.get(&project.name).filter(|known| !known.is_empty());
+        let is_listed = known.map(|known| known.iter().any(|one| one.as_str() == branch));
+        let is_left_out = is_listed == Some(false) && !project.is_always_dynamic(branch);
+        BranchFacts {
+            is_default: known.and_then(|known| known.first()).map(|first| first.as_str() == branch),
+            is_protected: is_left_out.then_some(false),
+            is_locked: is_left_out.then_some(true),
+            ..BranchFacts::named(branch)
+        }
+    }
+
     /// Puts files in order; drops what the tenant does not read.
     pub(super) fn in_order(&self, fragments: Vec<Arc<Fragment>>) -> Vec<File> {
         let mut groups: BTreeMap<(usize, BranchName), Vec<Arc<Fragment>>> = BTreeMap::new();
         for fragment in fragments {
             let Some((rank, project)) = self.project(&fragment.source.project) else { continue };
-            if self.tenant.reads_branch(project, fragment.source.branch.as_str()) {
+            if self.tenant.reads_branch(project, &self.facts(project, fragment.source.branch.as_str())) {
                 groups.entry((rank, fragment.source.branch.clone())).or_default().push(fragment);
             }
         }
@@ -164,7 +183,8 @@ impl Ground {
     pub(super) fn group(&self, project: usize, fragments: Vec<Arc<Fragment>>, seen: usize) -> Vec<File> {
         let Some(config) = self.ranked(project) else { return Vec::new() };
         let include = self.tenant.include.as_slice();
-        let branched = self.branches.get(&config.name).map_or(seen, Vec::len) > 1;
+        let known = self.branches.get(&config.name);
+        let default = self.default_branch(config);
         let paths: Vec<String> = fragments.iter().map(|fragment| fragment.source.path.clone()).collect();
         let extra = &config.extra_config_paths;
         let own: BTreeSet<&str> = if extra.is_empty() {
@@ -184,8 +204,14 @@ impl Ground {
             .into_iter()
             .map(|fragment| {
                 let name = fragment.source.branch.clone();
-                let branch =
-                    if matches!(name.as_str(), "master" | "main") { BranchRank::Default } else { BranchRank::Other };
+                let is_default = match default {
+                    Some(default) => name.as_str() == default,
+                    // Nobody says which it is.
+                    None => matches!(name.as_str(), "master" | "main"),
+                };
+                let branch = if is_default { BranchRank::Default } else { BranchRank::Other };
+                // A branch that only changes bring in is one more.
+                let branched = known.map_or(seen, |known| known.len() + usize::from(!known.contains(&name))) > 1;
                 let path = fragment.source.path.clone();
                 let place = FilePlace { project, branch, name, folder: folder(&path), path };
                 let implied = implied(&fragment, config, branched).map(Arc::new);

@@ -19,7 +19,7 @@ mod stored;
 mod unserved;
 
 pub(crate) use check::NOOP;
-pub use providers::{LabelConfig, ProviderConfig, SectionQuota, StaticNode};
+pub use providers::{ImageConfig, LabelConfig, ProviderConfig, SectionQuota, StaticNode};
 pub use stored::LayoutDecodeError;
 
 use crate::connection::Connections;
@@ -44,7 +44,8 @@ pub struct LayoutSources {
     pub tenant: TenantConfig,
     /// The system's connections.
     pub connections: Connections,
-    /// The branches of each project; a project that is missing has those that its fragments come from.
+    /// The branches of each project that the tenant does not leave out, its default branch first; a project that is missing has
+    /// those that its fragments come from.
     pub branches: BTreeMap<ProjectName, Vec<BranchName>>,
     /// Every configuration file of the tenant. Order counts within one project and branch only.
     pub fragments: Vec<Arc<Fragment>>,

@@ -70,7 +70,7 @@ fn replace_files(base: &Base, all: &BTreeMap<(&ProjectName, &BranchName), (&Bran
     let mut by_project: BTreeMap<usize, Vec<&BranchConfig>> = BTreeMap::new();
     for (config, _) in all.values() {
         let Some((rank, project)) = base.ground.project(&config.project) else { continue };
-        if base.ground.tenant.reads_branch(project, config.branch.as_str()) {
+        if base.ground.tenant.takes_proposals(project, &base.ground.facts(project, config.branch.as_str())) {
             by_project.entry(rank).or_default().push(config);
         }
     }

@@ -11,6 +11,7 @@ use crate::objects::{
     SecretStanza, SemaphoreStanza, Stanza,
 };
 use crate::tenant::TenantProject;
+use sluice_model::job::JobKind;
 
 /// An object that stanzas define.
 pub(crate) trait Object: 'static {
@@ -78,8 +79,13 @@ pub(super) fn claims<'f>(
     match stanza {
         Stanza::Job(job) => may_define(ground, file, project, job)?,
         Stanza::Project(stanza) => {
+            let name = stanza.name.as_deref().unwrap_or(file.source().project.name());
+            entries_may_report(file, project, stanza, &format!("project {name}"))?;
             let targets = targets(ground, file, project, stanza)?;
             return Ok(targets.into_iter().map(|name| (ObjectKind::Project, name)).collect());
+        }
+        Stanza::ProjectTemplate(template) => {
+            entries_may_report(file, project, template, &format!("project-template {name}"))?;
         }
         _ => {}
     }
@@ -87,16 +93,48 @@ pub(super) fn claims<'f>(
 }
 
 fn may_define(ground: &Ground, file: &File, project: &TenantProject, job: &JobStanza) -> Result<(), Problem> {
-    let refuse =
-        |message| Err(File::problem(ProblemKind::NotPermitted, &format!("job {}", job.name), job.place, message));
+    let refuse = |attribute: &str, message: String| {
+        let place = job.places.of(attribute).unwrap_or(job.place);
+        let problem = File::problem(ProblemKind::NotPermitted, &format!("job {}", job.name), place, message);
+        Err(problem.about(attribute).from_stanza_at(job.place.start))
+    };
     let is_default_parent = job.parent == Parent::Unset && job.name == ground.tenant.default_parent;
     if (job.parent == Parent::Base || is_default_parent) && !project.allow_base_jobs {
-        return refuse("Base jobs may only be defined in config-projects that the tenant allows to");
+        return refuse(
+            "parent",
+            "Base jobs may only be defined in config-projects that the tenant allows to".to_owned(),
+        );
     }
     if file.source().trust == Trust::Untrusted && job.run_time.containers.is_some() {
-        return refuse("Swift credentials may only be asked for in config repositories");
+        return refuse("auth", "Swift credentials may only be asked for in config repositories".to_owned());
     }
-    Ok(())
+    may_report(file, project, job, &format!("job {}", job.name), job.place)
+}
+
+/// Refuses jobs that are reporters, in repositories that may not have any: as a definition and as an entry of a project's list.
+fn may_report(
+    file: &File,
+    project: &TenantProject,
+    job: &JobStanza,
+    stanza: &str,
+    start: Place,
+) -> Result<(), Problem> {
+    let is_reporter = job.run_time.kind == Some(JobKind::Reporter);
+    if !is_reporter || file.source().trust.is_trusted() || project.allow_reporter_jobs {
+        return Ok(());
+    }
+    let message = format!(
+        "Reporter jobs may be defined in config-projects and where the tenant says allow-reporter-jobs, and {} is neither",
+        project.name
+    );
+    let place = job.places.of("type").unwrap_or(job.place);
+    let problem = File::problem(ProblemKind::NotPermitted, stanza, place, message);
+    Err(problem.about("type").from_stanza_at(start.start))
+}
+
+fn entries_may_report(file: &File, project: &TenantProject, list: &ProjectStanza, stanza: &str) -> Result<(), Problem> {
+    let mut entries = list.pipelines.values().flat_map(|jobs| &jobs.jobs);
+    entries.try_for_each(|job| may_report(file, project, job, stanza, list.place))
 }
 
 /// Returns the projects that a project's stanza is about.
@@ -109,19 +147,28 @@ fn targets<'g>(
     let own = &file.source().project;
     let name = stanza.name.as_deref().unwrap_or(own.as_str());
     let in_stanza = format!("project {name}");
+    let place = stanza.places.of("name").unwrap_or(stanza.place);
+    let refuse = |kind, message: String| {
+        let problem = File::problem(kind, &in_stanza, place, message).about("name");
+        Err(problem.from_stanza_at(stanza.place.start))
+    };
     let is_pattern = name.starts_with('^');
     if is_pattern && file.source().trust == Trust::Untrusted && project.configure_projects.is_empty() {
         // A pattern is there to match others; it is not even tried on all the tenant's projects.
         let message = format!("Within {own}, the only project definition permitted is its own, but this is for {name}");
-        return Err(File::problem(ProblemKind::NotPermitted, &in_stanza, stanza.place, message));
+        return refuse(ProblemKind::NotPermitted, message);
     }
     let targets: Vec<&TenantProject> = if is_pattern {
-        let pattern = Pattern::new(name)
-            .map_err(|cause| File::problem(ProblemKind::Syntax, &in_stanza, stanza.place, cause.to_string()))?;
+        let pattern = match Pattern::new(name) {
+            Ok(pattern) => pattern,
+            Err(cause) => return refuse(ProblemKind::Syntax, cause.to_string()),
+        };
         let matching = |one: &&TenantProject| pattern.matches(one.name.as_str()) || pattern.matches(one.name.name());
         ground.tenant.projects.iter().filter(matching).collect()
     } else {
-        let found = ground.find(name).map_err(|problem| problem.at(stanza.place).in_stanza(&in_stanza))?;
+        let found = ground.find(name).map_err(|problem| {
+            problem.at(place).about("name").in_stanza(&in_stanza).from_stanza_at(stanza.place.start)
+        })?;
         vec![found]
     };
     let may_configure = |target: &&TenantProject| {
@@ -131,7 +178,7 @@ fn targets<'g>(
     };
     if file.source().trust == Trust::Untrusted && !targets.iter().all(may_configure) {
         let message = format!("Within {own}, the only project definition permitted is its own, but this is for {name}");
-        return Err(File::problem(ProblemKind::NotPermitted, &in_stanza, stanza.place, message));
+        return refuse(ProblemKind::NotPermitted, message);
     }
     Ok(targets.into_iter().map(|target| target.name.as_str()).collect())
 }

@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 /// The files that say of what shape stanzas are, with their texts: these, hashed, are the name.
-const SHAPES: [(&str, &str); 18] = [
+const SHAPES: [(&str, &str); 19] = [
     ("objects/combine.rs", include_str!("../objects/combine.rs")),
     ("objects/drivers.rs", include_str!("../objects/drivers.rs")),
     ("objects/job.rs", include_str!("../objects/job.rs")),
@@ -14,6 +14,7 @@ const SHAPES: [(&str, &str); 18] = [
     ("objects/mod.rs", include_str!("../objects/mod.rs")),
     ("objects/nodeset.rs", include_str!("../objects/nodeset.rs")),
     ("objects/pipeline.rs", include_str!("../objects/pipeline.rs")),
+    ("objects/places.rs", include_str!("../objects/places.rs")),
     ("objects/project.rs", include_str!("../objects/project.rs")),
     ("objects/provider.rs", include_str!("../objects/provider.rs")),
     ("objects/provider_words.rs", include_str!("../objects/provider_words.rs")),

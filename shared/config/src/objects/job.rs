@@ -2,6 +2,7 @@
 
 use super::combine::Combined;
 use super::nodeset::{self, NodesetBody};
+use super::places::{self, Places};
 use super::read::{Fields, Problems, members, patterns, texts, variables};
 use super::run_time::RunTimeStanza;
 use super::{Place, job_parts};
@@ -20,6 +21,9 @@ pub struct JobStanza {
     pub name: String,
     /// Where it stands.
     pub place: Place,
+    /// Where it names others.
+    #[serde(skip_serializing_if = "Places::is_empty")]
+    pub places: Places,
     /// Whom it inherits from.
     pub parent: Parent,
     /// Whether it may be changed by nobody.
@@ -198,6 +202,7 @@ impl JobStanza {
         Self {
             name: name.to_owned(),
             place,
+            places: Places::default(),
             parent: Parent::Unset,
             is_final: None,
             is_abstract: None,
@@ -278,6 +283,7 @@ impl JobStanza {
 pub(crate) fn read(name: &str, place: Place, fields: &mut Fields<'_>, p: &mut Problems) -> JobStanza {
     let f = fields;
     let mut job = JobStanza::named(name, place);
+    job.places = places::of_job(f);
     job.parent = match f.take("parent") {
         None => Parent::Unset,
         Some(node) if node.is_null() => Parent::Base,

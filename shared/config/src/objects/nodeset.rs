@@ -1,6 +1,7 @@
 //! Nodesets: nodes, groups and alternatives (Z3.1).
 
 use super::Place;
+use super::places::{self, Places};
 use super::read::{Fields, Problems, members};
 use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,8 @@ pub struct NodesetStanza {
     pub name: String,
     /// Where it stands.
     pub place: Place,
+    /// Where it names labels and other nodesets.
+    pub places: Places,
     /// What it holds.
     pub body: NodesetBody,
 }
@@ -42,9 +45,10 @@ pub enum Alternative {
 }
 
 pub(super) fn stanza(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<NodesetStanza> {
+    let places = places::of_nodeset(fields);
     let name = fields.required_text("name", p);
     let body = body_of(fields, name.as_deref().unwrap_or_default(), p);
-    Some(NodesetStanza { name: name?, place, body: body? })
+    Some(NodesetStanza { name: name?, place, places, body: body? })
 }
 
 /// Reads the nodes of a job that are written in line.

@@ -2,6 +2,7 @@
 
 use super::Place;
 use super::job::{self, JobStanza};
+use super::places::{self, Places};
 use super::read::{Fields, Problems, members};
 use crate::Pattern;
 use crate::yaml::{Node, Value};
@@ -18,6 +19,8 @@ pub struct ProjectStanza {
     pub name: Option<String>,
     /// Where it stands.
     pub place: Place,
+    /// Where it names others.
+    pub places: Places,
     /// What it is, for people.
     pub description: Option<String>,
     /// Branches it applies to.
@@ -95,17 +98,19 @@ const MERGE_MODES: [(&str, MergeMode); 6] = [
 const TREE_DEPTH_MAX: usize = 20;
 
 pub(super) fn project(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> ProjectStanza {
+    let places = places::of_project(fields);
     let name = fields.text("name", p);
     let branches = fields.patterns("branches", p);
     let templates = fields.text_list("templates", p).unwrap_or_default();
     let merge_mode = fields.word("merge-mode", &MERGE_MODES, p);
     let default_branch = fields.text("default-branch", p);
-    ProjectStanza { branches, templates, merge_mode, default_branch, ..common(name, fields, place, p) }
+    ProjectStanza { branches, templates, merge_mode, default_branch, places, ..common(name, fields, place, p) }
 }
 
 pub(super) fn template(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<ProjectStanza> {
+    let places = places::of_project(fields);
     let name = fields.required_text("name", p);
-    let template = common(name, fields, place, p);
+    let template = ProjectStanza { places, ..common(name, fields, place, p) };
     template.name.is_some().then_some(template)
 }
 
@@ -122,6 +127,7 @@ fn common(name: Option<String>, fields: &mut Fields<'_>, place: Place, p: &mut P
     ProjectStanza {
         name,
         place,
+        places: Places::default(),
         description,
         branches: None,
         vars,

@@ -1,6 +1,7 @@
 //! Image, flavor, label, section and provider: what nodes are made of (L3.1).
 
 use super::Place;
+use super::places::{self, Places};
 use super::provider_words::{
     FLAVOR, IMAGE, LABEL, LIMITS, Need, OF_A_PROVIDER, OF_A_SECTION, OF_BOTH, OF_ONE_ONLY, Part, Shape, Word,
 };
@@ -17,6 +18,8 @@ pub struct ProviderObject {
     pub name: String,
     /// Where it stands.
     pub place: Place,
+    /// Where each of its attributes stands.
+    pub places: Places,
     /// Its attributes under their released names, checked for their type. `images`, `flavors`, `labels` and `nodes` are lists of mappings with a `name`.
     pub attributes: Map<String, Json>,
 }
@@ -57,9 +60,10 @@ fn of_many(fields: &mut Fields<'_>, own: &[Word], place: Place, p: &mut Problems
 }
 
 fn object(fields: &mut Fields<'_>, words: &[&[Word]], place: Place, p: &mut Problems) -> Option<ProviderObject> {
+    let places = places::of_provider_object(fields);
     let name = fields.required_text("name", p);
     let attributes = attributes(fields, words, p);
-    Some(ProviderObject { name: name?, place, attributes })
+    Some(ProviderObject { name: name?, place, places, attributes })
 }
 
 fn attributes(fields: &mut Fields<'_>, words: &[&[Word]], p: &mut Problems) -> Map<String, Json> {

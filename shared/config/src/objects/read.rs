@@ -81,6 +81,16 @@ impl<'n> Fields<'n> {
         self.left.iter().any(|(key, ..)| *key == name)
     }
 
+    /// Returns an attribute that is there and not yet taken, and leaves it.
+    pub(crate) fn peek(&self, name: &str) -> Option<&'n Node> {
+        self.left.iter().find(|(key, ..)| *key == name).map(|(.., value)| *value)
+    }
+
+    /// Returns the keys of what is not yet taken.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &'n Node> {
+        self.left.iter().map(|(_, key, _)| *key)
+    }
+
     pub(crate) fn path(&self, name: &str) -> String {
         if self.prefix.is_empty() { name.to_owned() } else { format!("{}.{name}", self.prefix) }
     }

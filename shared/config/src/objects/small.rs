@@ -1,6 +1,7 @@
 //! The small stanzas: queue, secret, semaphore and pragma.
 
 use super::Place;
+use super::places::{self, Places};
 use super::read::{Fields, Problems};
 use crate::Pattern;
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,8 @@ pub struct SecretStanza {
     pub name: String,
     /// Where it stands.
     pub place: Place,
+    /// Where it asks for a token.
+    pub places: Places,
     /// Its values.
     pub data: Map<String, Json>,
     /// A token to issue in its place.
@@ -85,6 +88,7 @@ pub(super) fn queue(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> 
 }
 
 pub(super) fn secret(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<SecretStanza> {
+    let places = places::of_secret(fields);
     let data = fields.mapping("data", p).unwrap_or_default();
     let oidc = fields.take("oidc");
     if let Some(node) = oidc
@@ -99,6 +103,7 @@ pub(super) fn secret(fields: &mut Fields<'_>, place: Place, p: &mut Problems) ->
     }
     Some(SecretStanza {
         place,
+        places,
         data,
         oidc: oidc.map(crate::yaml::Node::to_json),
         name: fields.required_text("name", p)?,

@@ -24,6 +24,18 @@ pub struct Access {
     pub authentication_realm: Option<String>,
 }
 
+impl Access {
+    /// Returns every rule that it names, with the attribute that does.
+    pub(super) fn rules(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let lists = [("access-rules", &self.access_rules), ("admin-rules", &self.admin_rules)];
+        let roles = self.role_mappings.values().map(|list| ("role-mappings", list));
+        lists
+            .into_iter()
+            .chain(roles)
+            .flat_map(|(attribute, list)| list.iter().map(move |name| (attribute, name.as_str())))
+    }
+}
+
 /// An `authorization-rule` (older: `admin-rule`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuthorizationRule {

@@ -1,9 +1,11 @@
 //! The tenants' own file (`main.yaml`): which projects each tenant reads, how far it trusts them, and its limits (Z2).
 
 pub mod access;
+mod branches;
 mod source;
 
 pub use access::{Access, AuthorizationRole, AuthorizationRule, Grant, Permission};
+pub use branches::BranchFacts;
 
 use crate::Pattern;
 use crate::connection::Connections;
@@ -222,19 +224,6 @@ impl TenantConfig {
             trust: included.trust,
         })
     }
-
-    /// Returns whether a branch of a project is read for configuration.
-    pub fn reads_branch(&self, project: &TenantProject, branch: &str) -> bool {
-        let included = project
-            .include_branches
-            .as_ref()
-            .is_none_or(|list| list.iter().any(|pattern| pattern.matches_whole(branch)));
-        let excluded = project
-            .exclude_branches
-            .as_ref()
-            .is_some_and(|list| list.iter().any(|pattern| pattern.matches_whole(branch)));
-        included && !excluded
-    }
 }
 
 impl TenantProject {
@@ -282,8 +271,12 @@ pub fn parse_main(path: &str, text: &str, connections: &Connections) -> (MainCon
                 "the tenants' file must be a list of stanzas",
             )),
             Some(list) => {
-                let mut places = Vec::new();
+                let (mut places, mut root_place) = (Vec::new(), None);
                 for member in list {
+                    let is_api_root = member.get("api-root").is_some();
+                    if is_api_root {
+                        root_place = Some(Place::of(member));
+                    }
                     let (mut p, before) =
                         (Problems { start: Some(member.start), ..Problems::default() }, config.tenants.len());
                     stanza(member, connections, &mut config, &mut p);
@@ -291,6 +284,7 @@ pub fn parse_main(path: &str, text: &str, connections: &Connections) -> (MainCon
                     places.extend((config.tenants.len() > before).then(|| Place::of(member)));
                 }
                 problems.extend(names(&mut config, &places));
+                problems.extend(root_place.map(|place| names_of_root(&config, place)).unwrap_or_default());
             }
         },
     }
@@ -330,16 +324,23 @@ fn names(config: &mut MainConfig, places: &[Place]) -> Vec<Problem> {
             }
         }
         let rules = || authorization_rules.keys().map(String::as_str).collect();
-        let access = &tenant.access;
-        let lists = [("access-rules", &access.access_rules), ("admin-rules", &access.admin_rules)];
-        let roles = access.role_mappings.values().map(|list| ("role-mappings", list));
-        for (attribute, list) in lists.into_iter().chain(roles) {
-            for name in list.iter().filter(|name| !authorization_rules.contains_key(*name)) {
-                unknown(attribute, "authorization rule", name, rules());
-            }
+        for (attribute, name) in tenant.access.rules().filter(|(_, name)| !authorization_rules.contains_key(*name)) {
+            unknown(attribute, "authorization rule", name, rules());
         }
     }
     problems
+}
+
+/// Follows what `api-root` names of the rest of the file.
+fn names_of_root(config: &MainConfig, place: Place) -> Vec<Problem> {
+    let rules = &config.authorization_rules;
+    let unknown = config.api_root.rules().filter(|(_, name)| !rules.contains_key(*name));
+    let problem = |(attribute, name): (&str, &str)| {
+        let message = format!("The authorization rule \"{name}\" was not found.");
+        let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message).about(attribute);
+        problem.in_stanza("api-root").suggesting(name, rules.keys().map(String::as_str))
+    };
+    unknown.map(problem).collect()
 }
 
 fn stanza(member: &Node, connections: &Connections, config: &mut MainConfig, p: &mut Problems) -> Option<()> {

@@ -66,7 +66,8 @@ pub struct LabelConfig {
     /// Other names that it answers to.
     #[serde(default)]
     pub aliases: Vec<String>,
-    /// The zone, where the label binds itself to one.
+    /// The zone, where the label binds itself to one: what is said of the label alone, and the innermost of that (L3.2). The
+    /// zones of a section are its provider's, whichever a label names.
     #[serde(default)]
     pub zone: Option<String>,
     /// The zone of executors that reach its nodes.
@@ -155,6 +156,7 @@ pub(super) struct LabelIdentity {
     pub(super) image_is_built: bool,
     pub(super) flavor: Option<String>,
     pub(super) min_ready: u32,
+    pub(super) zone: Option<String>,
 }
 
 /// Puts the merged attributes of a label into their fields.
@@ -196,7 +198,7 @@ pub(super) fn typed(merged: Map<String, Json>, identity: LabelIdentity) -> Label
         slots: count(&merged, "slots").unwrap_or(1),
         reuse: flag("reuse").unwrap_or(false),
         aliases: texts(&merged, "aliases"),
-        zone: texts(&merged, "az").into_iter().next(),
+        zone: identity.zone,
         executor_zone: text("executor-zone"),
         min_retention_seconds: seconds("min-retention-time").unwrap_or(0),
         snapshot_timeout_seconds: seconds("snapshot-timeout").unwrap_or(3_600),

@@ -1,9 +1,11 @@
 //! Providers of nodes with image, flavor, label and section applied in order (L3.2).
 
+mod image;
 mod label;
 mod resolve;
 mod values;
 
+pub use image::ImageConfig;
 pub use label::{CloudSettings, Fleet, ImageFilter, LabelConfig};
 pub(super) use resolve::resolve;
 
@@ -39,6 +41,12 @@ pub struct ProviderConfig {
     pub launch_attempts: u32,
     /// What it offers, in order.
     pub labels: Vec<LabelConfig>,
+    /// The images that it needs, for its labels or because it or its section lists them, by name.
+    #[serde(default)]
+    pub images: Vec<ImageConfig>,
+    /// The bucket that images go through on their way to the cloud.
+    #[serde(default)]
+    pub bucket: Option<String>,
     /// Nodes that always exist.
     pub nodes: Vec<StaticNode>,
     /// Attributes without a field of their own, as configured.
@@ -67,4 +75,7 @@ pub struct StaticNode {
     pub username: String,
     /// The port to log in at.
     pub connection_port: u16,
+    /// Other names that it answers to.
+    #[serde(default)]
+    pub aliases: Vec<String>,
 }

@@ -1,14 +1,17 @@
 //! From the five objects to providers: inheritance of sections, the layers of each label, and what is wrong with them.
 
+use super::image::{self, ImageConfig};
 use super::label::{LabelIdentity, typed};
 use super::values::{canonical, count, counts, entries, merge, names_in, of_label, static_nodes, texts};
 use super::{LabelConfig, ProviderConfig, SectionQuota};
 use crate::connection::Driver;
-use crate::error::{ConfigError, Problem, ProblemKind, nearest};
+use crate::error::{ConfigError, Problem, ProblemKind};
 use crate::layout::{Defined, Layout};
-use crate::objects::{ObjectKind, ProviderObject};
+use crate::objects::{ObjectKind, Place, ProviderObject};
+use crate::yaml::Mark;
 use serde_json::{Map, Value as Json};
 use sluice_model::{ConnectionName, TenantName};
+use std::collections::BTreeSet;
 
 /// Depth of sections that inherit from sections.
 const SECTIONS_MAX: usize = 20;
@@ -51,7 +54,10 @@ const OF_CLOUDS_ONLY: [&str; 31] = [
 pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<ConfigError>) {
     let mut resolver = Resolver { layout, tenant: &layout.tenant().name, errors: Vec::new() };
     for (kind, word) in [(ObjectKind::Section, "section"), (ObjectKind::Provider, "provider")] {
-        layout.standing(kind).into_iter().for_each(|defined| resolver.connection((defined, defined.object), word));
+        for defined in layout.standing(kind) {
+            resolver.connection((defined, defined.object), word);
+            resolver.lists((defined, defined.object), word);
+        }
     }
     layout.standing(ObjectKind::Label).into_iter().for_each(|defined| resolver.parts((defined, defined.object)));
     let list = layout.standing(ObjectKind::Provider);
@@ -72,10 +78,29 @@ impl<'o> Resolver<'o> {
         self.layout.one(kind, name).map(|defined| (defined, defined.object))
     }
 
-    fn error(&mut self, (defined, object): Found<'_>, word: &str, attribute: &str, kind: ProblemKind, message: String) {
-        let problem = Problem::new(kind, object.place.start, object.place.end, message)
-            .in_stanza(&format!("{word} {}", object.name))
-            .about(attribute);
+    fn error(&mut self, at: Found<'_>, word: &str, attribute: &str, kind: ProblemKind, message: String) {
+        let place = at.1.places.of(attribute);
+        self.put(at, word, place, Problem::new(kind, Mark::default(), Mark::default(), message).about(attribute));
+    }
+
+    /// Tells of a name that nothing bears: at the list's member where it is one, with the nearest name.
+    fn unknown<'n>(
+        &mut self,
+        at: Found<'_>,
+        word: &str,
+        attribute: &str,
+        (wrong, message): (&str, String),
+        known: impl IntoIterator<Item = &'n str>,
+    ) {
+        let place = at.1.places.of_member(attribute, wrong);
+        let problem = Problem::new(ProblemKind::UnknownName, Mark::default(), Mark::default(), message);
+        self.put(at, word, place, problem.about(attribute).suggesting(wrong, known));
+    }
+
+    fn put(&mut self, (defined, object): Found<'_>, word: &str, place: Option<Place>, problem: Problem) {
+        let Place { start, end } = place.unwrap_or(object.place);
+        let problem = Problem { start, end, ..problem };
+        let problem = problem.in_stanza(&format!("{word} {}", object.name)).from_stanza_at(object.place.start);
         self.errors.push(defined.source().error(problem));
     }
 
@@ -84,11 +109,20 @@ impl<'o> Resolver<'o> {
         let Some(name) = at.1.attributes.get("connection").and_then(Json::as_str) else { return };
         let connections = self.layout.connections();
         if connections.driver(name).is_none() {
-            let mut message = format!("Unknown connection named \"{name}\"");
-            if let Some(near) = nearest(name, connections.0.keys().map(|name| name.as_str())) {
-                message += &format!("; perhaps \"{near}\" is meant");
+            let message = format!("Unknown connection named \"{name}\"");
+            self.unknown(at, word, "connection", (name, message), connections.0.keys().map(|name| name.as_str()));
+        }
+    }
+
+    /// Tells of images and flavors that a section or provider lists and that there are none of.
+    fn lists(&mut self, at: Found<'o>, word: &str) {
+        for (kind, list, one) in [(ObjectKind::Image, "images", "image"), (ObjectKind::Flavor, "flavors", "flavor")] {
+            for name in names_in(&at.1.attributes, list) {
+                if self.find(kind, &name).is_none() {
+                    let message = format!("The {one} \"{name}\" was not found.");
+                    self.unknown(at, word, list, (&name, message), self.layout.names(kind));
+                }
             }
-            self.error(at, word, "connection", ProblemKind::UnknownName, message);
         }
     }
 
@@ -98,7 +132,7 @@ impl<'o> Resolver<'o> {
             let Some(name) = at.1.attributes.get(word).and_then(Json::as_str) else { continue };
             if self.find(kind, name).is_none() {
                 let message = format!("The {word} \"{name}\" was not found.");
-                self.error(at, "label", word, ProblemKind::UnknownName, message);
+                self.unknown(at, "label", word, (name, message), self.layout.names(kind));
             }
         }
     }
@@ -154,7 +188,7 @@ impl<'o> Resolver<'o> {
         let mut whole = of_section.clone();
         merge(&mut whole, provider.attributes.clone());
         self.kind_of_nodes(at, &whole);
-        let labels = self.labels(at, &of_section);
+        let labels = self.labels(at, &chain, &of_section);
         let text = |name: &str| whole.get(name).and_then(Json::as_str).map(str::to_owned);
         Some(ProviderConfig {
             name: provider.name.as_str().into(),
@@ -171,7 +205,12 @@ impl<'o> Resolver<'o> {
             }),
             launch_timeout_seconds: whole.get("launch-timeout").and_then(Json::as_u64),
             launch_attempts: count(&whole, "launch-attempts").unwrap_or(3),
+            images: self.images(at, &of_section, &labels),
             labels,
+            bucket: whole
+                .get("object-storage")
+                .and_then(|storage| storage.get("bucket-name")?.as_str())
+                .map(str::to_owned),
             nodes: static_nodes(&whole),
             attributes: whole
                 .into_iter()
@@ -188,13 +227,8 @@ impl<'o> Resolver<'o> {
             let Some(found) = self.find(ObjectKind::Section, &wanted) else {
                 let (from, word, attribute) =
                     chain.last().map_or((at, "provider", "section"), |section| (*section, "section", "parent"));
-                self.error(
-                    from,
-                    word,
-                    attribute,
-                    ProblemKind::UnknownName,
-                    format!("The section \"{wanted}\" was not found."),
-                );
+                let message = format!("The section \"{wanted}\" was not found.");
+                self.unknown(from, word, attribute, (&wanted, message), self.layout.names(ObjectKind::Section));
                 return None;
             };
             if chain.len() >= SECTIONS_MAX || chain.iter().any(|(_, section)| section.name == found.1.name) {
@@ -215,8 +249,10 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    fn labels(&mut self, at: Found<'o>, of_section: &Map<String, Json>) -> Vec<LabelConfig> {
+    fn labels(&mut self, at: Found<'o>, chain: &[Found<'o>], of_section: &Map<String, Json>) -> Vec<LabelConfig> {
         let provider = &at.1.attributes;
+        let lists =
+            |object: &ProviderObject, name: &str| names_in(&object.attributes, "labels").iter().any(|one| one == name);
         let mut names = names_in(provider, "labels");
         if names.is_empty() {
             names = names_in(of_section, "labels");
@@ -233,16 +269,46 @@ impl<'o> Resolver<'o> {
             }
             match self.find(ObjectKind::Label, &name) {
                 Some(label) => labels.push(self.label(at, of_section, label)),
-                None => self.error(
-                    at,
-                    "provider",
-                    "labels",
-                    ProblemKind::UnknownName,
-                    format!("The label \"{name}\" was not found."),
-                ),
+                None => {
+                    let message = format!("The label \"{name}\" was not found.");
+                    let known = self.layout.names(ObjectKind::Label);
+                    // Where it is listed: by the provider, or by a section that it inherits from.
+                    let section = chain.iter().find(|section| !lists(at.1, &name) && lists(section.1, &name));
+                    let (from, word) = section.map_or((at, "provider"), |section| (*section, "section"));
+                    self.unknown(from, word, "labels", (&name, message), known);
+                }
             }
         }
         labels
+    }
+
+    /// Returns the images that a provider needs, each with every layer applied in order (L3.2).
+    fn images(&self, at: Found<'o>, of_section: &Map<String, Json>, labels: &[LabelConfig]) -> Vec<ImageConfig> {
+        let layers = [of_section, &at.1.attributes];
+        let mut names: BTreeSet<String> = layers.iter().flat_map(|layer| names_in(layer, "images")).collect();
+        let of_labels = labels.iter().filter_map(|label| label.image.as_deref()?.rsplit('/').next());
+        names.extend(of_labels.map(str::to_owned));
+        let images = names.iter().filter_map(|name| self.find(ObjectKind::Image, name));
+        let resolved = images.map(|(defined, object)| {
+            let mut merged = object.attributes.clone();
+            let mut part = PartOfLabel::new("image", Some(&object.name), Some(object));
+            for layer in layers {
+                if let (Final::No, Some(Json::Object(defaults))) = (part.is_final, layer.get(part.defaults)) {
+                    merge(&mut merged, of_label(defaults));
+                }
+                merge(&mut merged, of_label(layer));
+                for entry in entries(layer, part.list, &object.name) {
+                    if part.is_final != Final::Yes {
+                        let mut entry = entry.clone();
+                        entry.remove("name");
+                        part.is_final = Final::of(&entry).unwrap_or(part.is_final);
+                        merge(&mut merged, entry);
+                    }
+                }
+            }
+            image::typed(&object.name, canonical(defined, &object.name), &merged)
+        });
+        resolved.collect()
     }
 
     fn label(&mut self, at: Found<'o>, of_section: &Map<String, Json>, (defined, label): Found<'o>) -> LabelConfig {
@@ -301,11 +367,18 @@ impl<'o> Resolver<'o> {
                 "The label \"{}\" has no {missing} here, so this provider declines requests for it",
                 label.name
             );
-            let problem = Problem::new(ProblemKind::UnknownName, at.1.place.start, at.1.place.end, message);
-            let problem = problem.in_stanza(&format!("provider {}", at.1.name)).about("labels").as_warning();
-            self.errors.push(at.0.source().error(problem));
+            let place = at.1.places.of_member("labels", &label.name);
+            let problem = Problem::new(ProblemKind::UnknownName, Mark::default(), Mark::default(), message);
+            self.put(at, "provider", place, problem.about("labels").as_warning());
         }
-        let min_ready = count(&label.attributes, "min-ready").unwrap_or(0);
+        // What a section or provider says of this label comes after what the label says; the innermost last.
+        let of_label_alone = || {
+            let listed = layers.iter().flat_map(|layer| entries(layer, "labels", &label.name));
+            std::iter::once(&label.attributes).chain(listed)
+        };
+        let min_ready = of_label_alone().filter_map(|entry| count(entry, "min-ready")).last().unwrap_or(0);
+        // A label binds itself to a zone by what is said of it alone; the zones of all nodes are the provider's affair.
+        let zone = of_label_alone().filter_map(|entry| texts(entry, "az").into_iter().next()).last();
         typed(
             merged,
             LabelIdentity {
@@ -316,6 +389,7 @@ impl<'o> Resolver<'o> {
                     .is_some_and(|(_, image)| image.attributes.get("type").and_then(Json::as_str) == Some("zuul")),
                 flavor: flavor_name,
                 min_ready,
+                zone,
             },
         )
     }

@@ -102,6 +102,7 @@ pub(super) fn static_nodes(attributes: &Map<String, Json>) -> Vec<StaticNode> {
                     .and_then(Json::as_u64)
                     .and_then(|port| u16::try_from(port).ok())
                     .unwrap_or(22),
+                aliases: texts_of(node, "aliases"),
             })
         })
         .collect()

@@ -1,0 +1,122 @@
+//! What a project lists for one pipeline: the stanzas that apply with their templates, and the entries of their lists.
+
+use super::FreezeInput;
+use super::apply::deep_merge;
+use super::collect::{Target, applies};
+use crate::fragment::Source;
+use crate::layout::Layout;
+use crate::objects::{JobStanza, Parameter, ProjectStanza};
+use serde_json::{Map, Value as Json};
+use sluice_model::ProjectName;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Greatest number of entries that a project has in one pipeline, those of its templates included.
+pub(super) const ENTRIES_MAX: usize = 2_000;
+
+impl Layout {
+    /// Returns whether the first failure of a project's job in a pipeline ends the others.
+    pub fn fail_fast(&self, project: &ProjectName, pipeline: &str, branch: Option<&str>) -> bool {
+        let target = Target { branch, git_ref: branch.unwrap_or_default() };
+        let listed = listed(self, project, pipeline, target);
+        listed.stanzas.iter().rev().find_map(|(_, stanza)| stanza.pipelines.get(pipeline)?.fail_fast).unwrap_or(false)
+    }
+
+    /// Returns whether what is decided about a project's changes in a pipeline is told in reports (`debug`): where any stanza
+    /// that applies says so.
+    pub fn debug(&self, project: &ProjectName, pipeline: &str, branch: Option<&str>) -> bool {
+        let target = Target { branch, git_ref: branch.unwrap_or_default() };
+        let listed = listed(self, project, pipeline, target);
+        listed.stanzas.iter().filter_map(|(_, stanza)| stanza.pipelines.get(pipeline)).any(|jobs| jobs.debug)
+    }
+
+    /// Returns the parameters that an enqueue by hand of a project may carry in a pipeline, by name. Of one name that of the last
+    /// stanza counts.
+    pub fn parameters(&self, project: &ProjectName, pipeline: &str, branch: Option<&str>) -> Vec<&Parameter> {
+        let target = Target { branch, git_ref: branch.unwrap_or_default() };
+        let listed = listed(self, project, pipeline, target);
+        let all = listed.stanzas.iter().filter_map(|(_, stanza)| stanza.pipelines.get(pipeline));
+        let by_name: BTreeMap<&str, &Parameter> =
+            all.flat_map(|jobs| &jobs.parameters).map(|parameter| (parameter.name.as_str(), parameter)).collect();
+        by_name.into_values().collect()
+    }
+}
+
+/// What a project's stanzas and templates say of one pipeline.
+struct Listed<'l> {
+    stanzas: Vec<(&'l Source, &'l ProjectStanza)>,
+    variables: Map<String, Json>,
+}
+
+/// Returns the stanzas that apply, each project's templates before itself. A template that is named again counts where it is
+/// named first.
+fn listed<'l>(layout: &'l Layout, project: &ProjectName, pipeline: &str, target: Target<'_>) -> Listed<'l> {
+    let mut found = Listed { stanzas: Vec::new(), variables: Map::new() };
+    let mut taken: BTreeSet<&str> = BTreeSet::new();
+    for defined in layout.stanzas_of(project) {
+        let stanza = defined.object;
+        if !applies(stanza.branches.as_deref(), defined.matches_implied(target.branch), target) {
+            continue;
+        }
+        for template in stanza.templates.iter().filter(|name| taken.insert(name.as_str())) {
+            for defined in layout.templates(template).filter(|defined| defined.matches_implied(target.branch)) {
+                found.add(defined.source(), defined.object, pipeline);
+            }
+        }
+        found.add(defined.source(), stanza, pipeline);
+    }
+    found
+}
+
+impl<'l> Listed<'l> {
+    fn add(&mut self, source: &'l Source, stanza: &'l ProjectStanza, pipeline: &str) {
+        deep_merge(&mut self.variables, &stanza.vars);
+        if stanza.pipelines.contains_key(pipeline) {
+            self.stanzas.push((source, stanza));
+        }
+    }
+}
+
+/// An entry of a job list.
+#[derive(Clone, Copy)]
+pub(super) struct Entry<'l> {
+    pub(super) source: &'l Source,
+    /// The project's stanza, or the template's.
+    pub(super) stanza: &'l ProjectStanza,
+    pub(super) job: &'l JobStanza,
+}
+
+/// The job lists of a project in a pipeline.
+pub(super) struct Entries<'l> {
+    /// Names in order.
+    pub(super) order: Vec<&'l str>,
+    pub(super) by_name: BTreeMap<&'l str, Vec<Entry<'l>>>,
+    /// Variables of the project.
+    pub(super) variables: Map<String, Json>,
+    /// The first entry that is too many.
+    pub(super) over: Option<Entry<'l>>,
+}
+
+/// Returns the job lists of a project in a pipeline.
+pub(super) fn entries<'l>(layout: &'l Layout, input: &FreezeInput<'_>) -> Entries<'l> {
+    let mut order: Vec<&str> = Vec::new();
+    let mut entries: BTreeMap<&str, Vec<Entry<'_>>> = BTreeMap::new();
+    let (mut count, mut over) = (0, None);
+    let Listed { stanzas, variables } =
+        listed(layout, input.project, input.pipeline, Target { branch: input.branch, git_ref: input.git_ref });
+    for (source, stanza) in stanzas {
+        for job in stanza.pipelines.get(input.pipeline).into_iter().flat_map(|jobs| &jobs.jobs) {
+            let entry = Entry { source, stanza, job };
+            count += 1;
+            if count > ENTRIES_MAX {
+                over.get_or_insert(entry);
+                continue;
+            }
+            let list = entries.entry(&job.name).or_default();
+            if list.is_empty() {
+                order.push(&job.name);
+            }
+            list.push(entry);
+        }
+    }
+    Entries { order, by_name: entries, variables, over }
+}

@@ -1,0 +1,177 @@
+//! Where a stanza names something else, so that a wrong name is pointed at and not only the stanza that it is in.
+
+use super::Place;
+use super::read::{Fields, members, untag};
+use crate::yaml::{Node, Value};
+use serde::{Deserialize, Serialize};
+
+/// Places of attributes (`parent`) and of members of their lists (`secrets.0`), by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Places(Vec<(String, Place)>);
+
+impl Places {
+    /// Returns whether none is known.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the place of an attribute.
+    pub fn of(&self, attribute: &str) -> Option<Place> {
+        self.0.iter().find(|(known, _)| known == attribute).map(|(_, place)| *place)
+    }
+
+    /// Returns the place of a member of an attribute's list; of the attribute where that is not known.
+    pub fn of_member(&self, attribute: &str, member: &str) -> Option<Place> {
+        let is_it = |known: &str| known.strip_prefix(attribute).and_then(|rest| rest.strip_prefix('.')) == Some(member);
+        let found = self.0.iter().find(|(known, _)| is_it(known)).map(|(_, place)| *place);
+        found.or_else(|| self.of(attribute))
+    }
+
+    pub(super) fn add(&mut self, attribute: &str, node: &Node) {
+        self.0.push((attribute.to_owned(), Place::of(node)));
+    }
+
+    fn add_member(&mut self, attribute: &str, member: usize, node: &Node) {
+        self.0.push((format!("{attribute}.{member}"), Place::of(node)));
+    }
+
+    /// Adds an attribute and its members; of a member that is a mapping the value of the first key that it has.
+    fn add_list(&mut self, attribute: &str, node: &Node, keys: &[&str]) {
+        let (inner, _) = untag(node);
+        self.add(attribute, inner);
+        for (number, member) in members(inner).iter().enumerate() {
+            let named = keys.iter().find_map(|key| member.get(key));
+            self.add_member(attribute, number, named.unwrap_or(member));
+        }
+    }
+
+    /// Adds the labels and alternatives of a nodeset.
+    fn add_nodeset(&mut self, body: &Node) {
+        let mut labels = 0;
+        let mut add_nodes = |places: &mut Self, nodes: &Node| {
+            for node in members(nodes) {
+                let label = node.get("label").or_else(|| node.get("image"));
+                places.add_member("label", labels, label.unwrap_or(node));
+                labels += 1;
+            }
+        };
+        match (&body.value, body.get("nodes"), body.get("alternatives")) {
+            (Value::List(_), ..) => add_nodes(self, body),
+            (_, Some(nodes), _) => add_nodes(self, nodes),
+            (_, None, Some(list)) => {
+                self.add("alternatives", list);
+                for (number, alternative) in members(list).iter().enumerate() {
+                    self.add_member("alternatives", number, alternative);
+                    if let Some(nodes) = alternative.get("nodes") {
+                        add_nodes(self, nodes);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What a job names, by attribute and the keys that a member may name it under.
+const OF_A_JOB: [(&str, &[&str]); 16] = [
+    ("secrets", &["secret", "name"]),
+    ("required-projects", &["name"]),
+    ("repos", &["name"]),
+    ("allowed-projects", &[]),
+    ("include-projects", &["name"]),
+    ("exclude-projects", &["name"]),
+    ("include-vars", &["project", "name"]),
+    ("roles", &["zuul", "galaxy"]),
+    ("parent", &[]),
+    ("timeout", &[]),
+    ("pre-timeout", &[]),
+    ("post-timeout", &[]),
+    ("type", &[]),
+    ("final", &[]),
+    ("dependencies", &["name"]),
+    ("override-checkout", &[]),
+];
+
+/// Returns where a job names others; `fields` still holds its attributes.
+pub(super) fn of_job(fields: &Fields<'_>) -> Places {
+    let mut places = Places::default();
+    for (attribute, keys) in OF_A_JOB {
+        let Some(node) = fields.peek(attribute) else { continue };
+        let name = if attribute == "repos" { "required-projects" } else { attribute };
+        if matches!(attribute, "parent" | "timeout" | "pre-timeout" | "post-timeout" | "type" | "final") {
+            places.add(name, node);
+        } else {
+            places.add_list(name, node, keys);
+        }
+    }
+    if let Some(list) = fields.peek("auth").and_then(|auth| auth.get("secrets")) {
+        let before = fields.peek("secrets").map_or(0, |own| members(own).len());
+        for (number, member) in members(list).iter().enumerate() {
+            places.add_member("secrets", before + number, member.get("secret").unwrap_or(member));
+        }
+    }
+    if let Some(node) = fields.peek("nodeset").or_else(|| fields.peek("nodes")) {
+        places.add("nodeset", node);
+        places.add_nodeset(node);
+    }
+    places
+}
+
+/// Returns where a nodeset names labels and others.
+pub(super) fn of_nodeset(fields: &Fields<'_>) -> Places {
+    let mut places = Places::default();
+    if let Some(nodes) = fields.peek("nodes") {
+        places.add("nodes", nodes);
+    }
+    places.add_nodeset(fields.node());
+    places
+}
+
+/// Returns where a project or template names others.
+pub(super) fn of_project(fields: &Fields<'_>) -> Places {
+    let mut places = Places::default();
+    if let Some(name) = fields.peek("name") {
+        places.add("name", name);
+    }
+    if let Some(list) = fields.peek("templates") {
+        places.add_list("templates", list, &[]);
+    }
+    for key in fields.keys() {
+        if let Some(name) = key.as_text().filter(|name| !matches!(*name, "name" | "templates")) {
+            places.add(name, key);
+        }
+    }
+    places
+}
+
+/// Returns where a secret asks for a token.
+pub(super) fn of_secret(fields: &Fields<'_>) -> Places {
+    let mut places = Places::default();
+    for key in ["ttl", "iss"] {
+        if let Some(node) = fields.peek("oidc").and_then(|oidc| oidc.get(key)) {
+            places.add(&format!("oidc.{key}"), node);
+        }
+    }
+    places
+}
+
+/// Returns where each attribute of a provider's object stands, and each named member of its lists (`labels.small`).
+pub(super) fn of_provider_object(fields: &Fields<'_>) -> Places {
+    let mut places = Places::default();
+    for key in fields.keys() {
+        let Some((name, node)) = key.as_text().and_then(|name| Some((name, fields.peek(name)?))) else { continue };
+        // The older word for the list; of a label it is one image's name.
+        let list = if name == "image" && node.as_text().is_none() { "images" } else { name };
+        places.add(list, node);
+        if matches!(list, "labels" | "images" | "flavors") {
+            for member in members(node) {
+                let named = member.get("name").unwrap_or(member);
+                if let Some(text) = named.as_text() {
+                    places.add(&format!("{list}.{text}"), named);
+                }
+            }
+        }
+    }
+    places
+}

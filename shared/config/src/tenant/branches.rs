@@ -1,0 +1,146 @@
+//! Which branches of a project configuration is read from, and which only propose some (Z2.2).
+//!
+//! One answer for whoever asks: the reader of repositories, the layout of what was read, and the overlay of what is proposed.
+
+use super::{TenantConfig, TenantProject};
+use crate::Pattern;
+
+/// What is known of a branch; `None` where that is not known, which leaves nothing out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BranchFacts<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Whether its forge calls it the default.
+    pub is_default: Option<bool>,
+    /// Whether its forge guards it.
+    pub is_protected: Option<bool>,
+    /// Whether its forge takes nothing for it any more.
+    pub is_locked: Option<bool>,
+}
+
+impl<'a> BranchFacts<'a> {
+    /// Returns a branch of which only the name is known.
+    pub fn named(name: &'a str) -> Self {
+        Self { name, is_default: None, is_protected: None, is_locked: None }
+    }
+}
+
+impl TenantConfig {
+    /// Returns whether a branch of a project is read for configuration: the one that `load-branch` names; else of a config
+    /// project the default one, of others each that is not left out.
+    pub fn reads_branch(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
+        if let Some(only) = &project.load_branch {
+            return branch.name == only;
+        }
+        if project.trust.is_trusted() && branch.is_default == Some(false) {
+            return false;
+        }
+        self.takes_in(project, branch) && !project.is_always_dynamic(branch.name)
+    }
+
+    /// Returns whether a branch of a project is one of the tenant's at all: jobs run for it, whether or not configuration is read
+    /// from it.
+    pub fn counts_branch(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
+        self.takes_in(project, branch) && !project.is_always_dynamic(branch.name)
+    }
+
+    /// Returns whether configuration that is proposed for a branch counts: also where only changes bring it in.
+    pub fn takes_proposals(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
+        let is_dynamic = project.load_branch.is_none() && project.is_always_dynamic(branch.name);
+        self.reads_branch(project, branch) || is_dynamic && self.takes_in(project, branch)
+    }
+
+    /// Returns whether the branches of a project are left out that its forge does not guard.
+    pub fn leaves_out_unprotected(&self, project: &TenantProject) -> bool {
+        project.exclude_unprotected_branches.unwrap_or(self.exclude_unprotected_branches)
+    }
+
+    /// Returns whether the branches of a project are left out that its forge takes nothing for.
+    pub fn leaves_out_locked(&self, project: &TenantProject) -> bool {
+        project.exclude_locked_branches.unwrap_or(self.exclude_locked_branches)
+    }
+
+    fn takes_in(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
+        let included = project.include_branches.as_ref().is_none_or(|list| matches_whole(list, branch.name));
+        let excluded = project.exclude_branches.as_ref().is_some_and(|list| matches_whole(list, branch.name));
+        let is_open = branch.is_protected == Some(false) && self.leaves_out_unprotected(project);
+        let is_locked = branch.is_locked == Some(true) && self.leaves_out_locked(project);
+        included && !excluded && !is_open && !is_locked
+    }
+}
+
+impl TenantProject {
+    /// Returns whether configuration of a branch counts only for changes of it (`always-dynamic-branches`).
+    pub fn is_always_dynamic(&self, branch: &str) -> bool {
+        self.always_dynamic_branches.as_ref().is_some_and(|list| matches_whole(list, branch))
+    }
+}
+
+fn matches_whole(list: &[Pattern], branch: &str) -> bool {
+    list.iter().any(|pattern| pattern.matches_whole(branch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Connections, Driver, parse_main};
+
+    /// Z2.2: each attribute of a project, against branches of every sort: what is read, and what may be proposed.
+    #[test]
+    fn each_attribute_says_which_branches_are_read_and_which_may_propose() {
+        let facts = |name| BranchFacts::named(name);
+        let default = |is_default, name| BranchFacts { is_default: Some(is_default), ..facts(name) };
+        let open = |name| BranchFacts { is_protected: Some(false), ..facts(name) };
+        let guarded = |name| BranchFacts { is_protected: Some(true), ..facts(name) };
+        let locked = |name| BranchFacts { is_locked: Some(true), ..facts(name) };
+        let dynamic = "always-dynamic-branches: feature/.*";
+        // The tenant's words, the list, the project's words, the branch; whether it is read, and whether it may propose.
+        let rows = [
+            ("", "untrusted", "", facts("x"), (true, true)),
+            ("", "untrusted", "", default(false, "x"), (true, true)),
+            ("", "config", "", default(true, "x"), (true, true)),
+            ("", "config", "", default(false, "master"), (false, false)),
+            ("", "config", "load-branch: x", default(false, "x"), (true, true)),
+            ("", "config", "load-branch: x", default(true, "master"), (false, false)),
+            ("", "untrusted", "load-branch: x", facts("x"), (true, true)),
+            ("", "untrusted", "load-branch: x", default(true, "y"), (false, false)),
+            ("", "untrusted", "include-branches: x", facts("x"), (true, true)),
+            ("", "untrusted", "include-branches: x", facts("xy"), (false, false)),
+            ("", "untrusted", "exclude-branches: x", facts("x"), (false, false)),
+            ("", "untrusted", "exclude-branches: x", facts("xy"), (true, true)),
+            ("", "untrusted", "include-branches: x.*, exclude-branches: xy", facts("xy"), (false, false)),
+            ("", "untrusted", dynamic, facts("feature/a"), (false, true)),
+            ("", "untrusted", dynamic, facts("features"), (true, true)),
+            ("", "untrusted", "always-dynamic-branches: f.*, exclude-branches: fo", facts("fo"), (false, false)),
+            ("", "untrusted", "always-dynamic-branches: f.*, load-branch: x", facts("fo"), (false, false)),
+            ("", "untrusted", "exclude-unprotected-branches: true", open("x"), (false, false)),
+            ("", "untrusted", "exclude-unprotected-branches: true", guarded("x"), (true, true)),
+            ("", "untrusted", "exclude-unprotected-branches: true", facts("x"), (true, true)),
+            ("exclude-unprotected-branches: true", "untrusted", "", open("x"), (false, false)),
+            (
+                "exclude-unprotected-branches: true",
+                "untrusted",
+                "exclude-unprotected-branches: false",
+                open("x"),
+                (true, true),
+            ),
+            ("exclude-locked-branches: true", "untrusted", "", locked("x"), (false, false)),
+            ("exclude-locked-branches: true", "untrusted", "exclude-locked-branches: false", locked("x"), (true, true)),
+            ("", "untrusted", "exclude-locked-branches: true", locked("x"), (false, false)),
+            ("", "untrusted", "", locked("x"), (true, true)),
+        ];
+        let connections = Connections::new().with("github", Driver::GitHub, "github.com");
+        for (of_tenant, list, of_project, branch, expected) in rows {
+            let sep = if of_tenant.is_empty() { "" } else { ", " };
+            let main = format!(
+                "- tenant: {{name: one, source: {{github: {{{list}-projects: [org/p: {{{of_project}}}]}}}}{sep}{of_tenant}}}"
+            );
+            let (config, errors) = parse_main("main.yaml", &main, &connections);
+            assert!(errors.is_empty(), "{errors:#?}");
+            let tenant = &config.tenants[0];
+            let project = &tenant.projects[0];
+            let found = (tenant.reads_branch(project, &branch), tenant.takes_proposals(project, &branch));
+            assert_eq!(found, expected, "{main} {branch:?}");
+        }
+    }
+}

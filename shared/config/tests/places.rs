@@ -1,0 +1,420 @@
+//! Where a mistake is pointed at: the name that is wrong, with the nearest that is right; all of them at once.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::*;
+use sluice_config::{ConfigError, FreezeInput, Layout, Severity, parse_main};
+
+/// Returns what the first file's marks enclose.
+fn marked(text: &str, error: &ConfigError) -> String {
+    let (start, end) = (error.problem.start, error.problem.end);
+    let line = text.lines().nth(start.line() as usize - 1).unwrap_or_default();
+    let until = if end.line() == start.line() { end.column() as usize - 1 } else { line.chars().count() };
+    line.chars().take(until).skip(start.column() as usize - 1).collect()
+}
+
+const KNOWN: &str = "
+- nodeset: {name: small-nodes, nodes: [{name: n, label: small}]}
+- secret: {name: password, data: {a: b}}
+- project-template: {name: python-jobs, check: {jobs: []}}
+";
+
+/// E2, C08–C11, Z6.6: each name that nothing bears is marked itself, line and columns, with the nearest name that there is.
+#[test]
+fn a_wrong_name_is_marked_itself_and_the_nearest_is_suggested() {
+    // A stanza, the attribute that is told, what is marked, the suggestion.
+    let rows = [
+        ("- job:\n    name: j\n    parent: bose\n", "parent", "bose", Some("base")),
+        ("- job:\n    name: j\n    nodeset: small-node\n", "nodeset", "small-node", Some("small-nodes")),
+        ("- job:\n    name: j\n    secrets:\n      - pasword\n", "secrets", "pasword", Some("password")),
+        (
+            "- job:\n    name: j\n    secrets:\n      - {name: p, secret: pasword}\n",
+            "secrets",
+            "pasword",
+            Some("password"),
+        ),
+        ("- job:\n    name: j\n    auth: {secrets: [pasword]}\n", "secrets", "pasword", Some("password")),
+        (
+            "- job:\n    name: j\n    required-projects:\n      - org/project1\n      - org/projekt2\n",
+            "required-projects",
+            "org/projekt2",
+            Some("org/project2"),
+        ),
+        (
+            "- job:\n    name: j\n    required-projects:\n      - {name: org/projekt, override-checkout: x}\n",
+            "required-projects",
+            "org/projekt",
+            Some("org/project"),
+        ),
+        (
+            "- job:\n    name: j\n    required-projects: !override [org/projekt]\n",
+            "required-projects",
+            "org/projekt",
+            Some("org/project"),
+        ),
+        ("- job:\n    name: j\n    repos: [org/projekt]\n", "required-projects", "org/projekt", Some("org/project")),
+        (
+            "- job:\n    name: j\n    allowed-projects: [org/project, org/projekt]\n",
+            "allowed-projects",
+            "org/projekt",
+            Some("org/project"),
+        ),
+        (
+            "- job:\n    name: j\n    include-projects: org/projekt\n",
+            "include-projects",
+            "org/projekt",
+            Some("org/project"),
+        ),
+        (
+            "- job:\n    name: j\n    exclude-projects: [{type: name, name: org/projekt}]\n",
+            "exclude-projects",
+            "org/projekt",
+            Some("org/project"),
+        ),
+        (
+            "- job:\n    name: j\n    include-vars: [a.yaml, {name: b.yaml, project: org/projekt}]\n",
+            "include-vars",
+            "org/projekt",
+            Some("org/project"),
+        ),
+        (
+            "- job:\n    name: j\n    roles:\n      - galaxy: x\n      - zuul: org/projekt\n",
+            "roles",
+            "org/projekt",
+            Some("org/project"),
+        ),
+        (
+            "- job:\n    name: j\n    nodeset: {alternatives: [small-nodes, smal-nodes]}\n",
+            "nodeset",
+            "smal-nodes",
+            Some("small-nodes"),
+        ),
+        (
+            "- nodeset:\n    name: n\n    alternatives: [small-nodes, smal-nodes]\n",
+            "nodeset",
+            "smal-nodes",
+            Some("small-nodes"),
+        ),
+        ("- project:\n    templates: [python-jobs, python-job]\n", "templates", "python-job", Some("python-jobs")),
+        ("- project:\n    chek:\n      jobs: []\n", "chek", "chek", Some("check")),
+        ("- project:\n    check:\n      jobs:\n        - bose\n", "check", "bose", Some("base")),
+        (
+            "- project:\n    check:\n      jobs:\n        - base:\n            nodeset: small-node\n",
+            "nodeset",
+            "small-node",
+            Some("small-nodes"),
+        ),
+        ("- project:\n    name: org/projekt\n    check: {jobs: []}\n", "name", "org/projekt", Some("org/project")),
+    ];
+    for (text, attribute, name, suggestion) in rows {
+        let layout = tenant()
+            .file("org/config", BASE)
+            .at("org/project", "master", "zuul.d/a.yaml", KNOWN)
+            .at("org/project", "master", "zuul.d/b.yaml", text)
+            .build();
+        let found = layout.errors();
+        assert_eq!(found.len(), 1, "{text}: {found:#?}");
+        let problem = &found[0].problem;
+        assert_eq!(marked(text, &found[0]), name, "{text}");
+        assert_eq!(
+            (problem.attribute.as_deref(), problem.suggestion.as_deref()),
+            (Some(attribute), suggestion),
+            "{text}"
+        );
+        // The comment on the change begins where the stanza does.
+        assert_eq!(found[0].review_comment().start_line, 1, "{text}");
+    }
+}
+
+/// Z6.6: every mistake of a stanza is told, not only the first; each where it stands.
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let text = "
+- job:
+    name: j
+    parent: nothing-like-it
+    nodeset: nowhere
+    secrets: [unknown, password]
+    required-projects: [a/b, c/d]
+    timeout: 90
+    post-timeout: 80
+";
+    let main = "- tenant:\n    name: one\n    max-job-timeout: 60\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [org/project]\n";
+    let layout = tenant_of(main)
+        .file("org/config", BASE)
+        .at("org/project", "master", "zuul.d/a.yaml", KNOWN)
+        .at("org/project", "master", "zuul.d/b.yaml", text)
+        .build();
+    let mut told: Vec<(u32, String)> =
+        layout.errors().iter().map(|error| (error.problem.start.line(), marked(text, error))).collect();
+    told.sort();
+    let told: Vec<&str> = told.iter().map(|(_, marked)| marked.as_str()).collect();
+    assert_eq!(told, ["nothing-like-it", "nowhere", "unknown", "a/b", "c/d", "90", "80"]);
+}
+
+/// Z3.3: a label that the tenant forbids, or that nothing bears, is marked; with alternatives the right one of them.
+#[test]
+fn the_wrong_label_of_a_nodeset_is_marked() {
+    let main = |more: &str| {
+        format!(
+            "- tenant:\n    name: one\n    {more}\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [org/project]\n"
+        )
+    };
+    let labels = "- label: {name: small}\n- label: {name: large}\n";
+    let rows = [
+        (
+            "use-nodepool: false",
+            "- nodeset:\n    name: n\n    nodes: [{name: a, label: small}, {name: b, label: smal}]\n",
+            "smal",
+            Some("small"),
+        ),
+        (
+            "use-nodepool: false",
+            "- nodeset:\n    name: n\n    alternatives: [{nodes: [{name: a, label: small}]}, {nodes: [{name: a, label: larg}]}]\n",
+            "larg",
+            Some("large"),
+        ),
+        (
+            "use-nodepool: false",
+            "- job:\n    name: j\n    nodeset: {nodes: [{name: a, label: larg}]}\n",
+            "larg",
+            Some("large"),
+        ),
+        ("use-nodepool: false", "- job:\n    name: j\n    nodes: [{name: a, image: larg}]\n", "larg", Some("large")),
+        (
+            "disallowed-labels: large",
+            "- nodeset:\n    name: n\n    nodes: [{name: a, label: small}, {name: b, label: large}]\n",
+            "large",
+            None,
+        ),
+        (
+            "max-nodes-per-job: 1",
+            "- job:\n    name: j\n    nodeset: {nodes: [{name: a, label: small}, {name: b, label: large}]}\n",
+            "{nodes: [{name: a, label: small}, {name: b, label: large}]}",
+            None,
+        ),
+    ];
+    for (more, text, name, suggestion) in rows {
+        let layout = tenant_of(&main(more))
+            .at("org/config", "master", "zuul.d/a.yaml", BASE)
+            .at("org/config", "master", "zuul.d/b.yaml", labels)
+            .file("org/project", text)
+            .build();
+        let found = layout.errors();
+        assert_eq!(found.len(), 1, "{text}: {found:#?}");
+        assert_eq!(marked(text, &found[0]), name, "{text}");
+        assert_eq!(found[0].problem.suggestion.as_deref(), suggestion, "{text}");
+    }
+}
+
+/// L3.2, L3.5: mistakes of providers are marked at the name, in the section where that is the one that says it.
+#[test]
+fn mistakes_of_providers_are_marked() {
+    let parts = "- image: {name: debian, type: cloud}\n- flavor: {name: small}\n- label: {name: debian-small, image: debian, flavor: small}\n";
+    let rows = [
+        ("- section:\n    name: s\n    connection: ec3\n", "ec3", Some("ec2")),
+        (
+            "- section: {name: east, connection: ec2}\n- provider:\n    name: p\n    section: eeast\n",
+            "eeast",
+            Some("east"),
+        ),
+        (
+            "- section:\n    name: s\n    parent: estern\n- section: {name: eastern, connection: ec2}\n- provider: {name: p, section: s}\n",
+            "estern",
+            Some("eastern"),
+        ),
+        ("- label:\n    name: l\n    image: debain\n    flavor: small\n", "debain", Some("debian")),
+        ("- label:\n    name: l\n    image: debian\n    flavor: smal\n", "smal", Some("small")),
+        (
+            "- section: {name: s, connection: ec2}\n- provider:\n    name: p\n    section: s\n    labels:\n      - debian-small\n      - debian-smal\n",
+            "debian-smal",
+            Some("debian-small"),
+        ),
+        (
+            "- section: {name: s, connection: ec2}\n- provider:\n    name: p\n    section: s\n    labels: [{name: debian-smal, slots: 2}]\n",
+            "debian-smal",
+            Some("debian-small"),
+        ),
+        (
+            "- section:\n    name: s\n    connection: ec2\n    labels: [debian-smal]\n- provider: {name: p, section: s}\n",
+            "debian-smal",
+            Some("debian-small"),
+        ),
+        ("- section:\n    name: s\n    connection: ec2\n    images: [debain]\n", "debain", Some("debian")),
+        ("- section:\n    name: s\n    connection: ec2\n    flavors: [{name: smal}]\n", "smal", Some("small")),
+    ];
+    for (text, name, suggestion) in rows {
+        let layout = tenant()
+            .at("org/config", "master", "zuul.d/a.yaml", parts)
+            .at("org/config", "master", "zuul.d/b.yaml", text)
+            .build();
+        let found: Vec<&ConfigError> =
+            layout.errors().iter().filter(|error| error.problem.severity == Severity::Error).collect();
+        assert_eq!(found.len(), 1, "{text}: {found:#?}");
+        assert_eq!(marked(text, found[0]), name, "{text}");
+        assert_eq!(found[0].problem.suggestion.as_deref(), suggestion, "{text}");
+    }
+}
+
+fn refusals(layout: &Layout) -> Vec<ConfigError> {
+    let name = project("org/project");
+    layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap_err()
+}
+
+/// Z4.7, J07–J13: what cannot be frozen is marked at the entry, or the variant, that makes it so, and every reason is told.
+#[test]
+fn what_cannot_be_frozen_is_marked_where_it_is_said() {
+    // What the config project defines, the project's own file; the file that is marked, what of it, the message.
+    let rows: [(&str, &str, &str, &[(&str, &str)]); 6] = [
+        (
+            "- job: {name: last, final: true, run: r}\n",
+            "- project:\n    check:\n      jobs:\n        - last: {voting: false}\n        - last: {timeout: 4}\n",
+            "org/project",
+            &[("4", "Unable to modify final job last attribute timeout")],
+        ),
+        (
+            "- job: {name: last, final: true, run: r}\n",
+            "- job: {name: a, run: r}\n- job:\n    name: a\n    parent: last\n- project: {check: {jobs: [a]}}\n",
+            "org/project",
+            &[("last", "Unable to inherit from final job last: it is final and can not act as a parent")],
+        ),
+        (
+            "- job: {name: a, run: r}\n",
+            "- project:\n    check:\n      jobs: [a: {nodeset: nowhere}]\n",
+            "org/project",
+            &[("nowhere", "The nodeset of job a was not found.")],
+        ),
+        (
+            "- job: {name: a, run: r}\n- job: {name: b, run: r, files: ^never$}\n",
+            "- project:\n    check:\n      jobs:\n        - b: {branches: other}\n        - a\n        - a:\n            dependencies: [b]\n",
+            "org/project",
+            &[("b", "Job a depends on b which was not run.")],
+        ),
+        (
+            "- job: {name: a, abstract: true, post-review: true, run: r}\n",
+            "- project:\n    check:\n      jobs:\n        - a: {branches: other}\n        - a\n",
+            "org/project",
+            &[
+                ("a", "Job a is abstract and may not be directly run"),
+                ("a", "Pre-review pipeline check does not allow post-review job a"),
+            ],
+        ),
+        (
+            "- job: {name: a, run: r, attribute-control: {tags: {final: true}}}\n",
+            "- project:\n    check:\n      jobs:\n        - a: {tags: [x]}\n        - a: {tags: [y], voting: false}\n",
+            "org/project",
+            &[
+                ("a: {tags: [x]}", "Unable to modify job a attribute tags: it is final by attribute-control"),
+                (
+                    "a: {tags: [y], voting: false}",
+                    "Unable to modify job a attribute tags: it is final by attribute-control",
+                ),
+            ],
+        ),
+    ];
+    for (config, own, file, expected) in rows {
+        let layout = tenant()
+            .at("org/config", "master", "zuul.d/a.yaml", BASE)
+            .at("org/config", "master", "zuul.d/b.yaml", config)
+            .file("org/project", own)
+            .build();
+        let found = refusals(&layout);
+        let text = if file == "org/project" { own } else { config };
+        let told: Vec<(String, String)> = found.iter().map(|error| (marked(text, error), error.short_text())).collect();
+        let told: Vec<(&str, &str)> = told.iter().map(|(one, other)| (one.as_str(), other.as_str())).collect();
+        assert_eq!(told, expected, "{own}");
+        assert!(found.iter().all(|error| error.project.name() == file), "{found:#?}");
+    }
+}
+
+/// Z2.2: names that the tenants' file and pipelines give are followed, too.
+#[test]
+fn names_that_nobody_followed_are_followed() {
+    let rules = "- authorization-rule: {name: admins, conditions: [{sub: root}]}\n";
+    let main =
+        format!("{rules}- api-root:\n    access-rules: [admin]\n    role-mappings: {{operator: [admins, admns]}}\n");
+    let (_, errors) = parse_main("main.yaml", &main, &connections());
+    let told: Vec<(String, Option<&str>)> =
+        errors.iter().map(|error| (error.short_text(), error.problem.attribute.as_deref())).collect();
+    assert_eq!(
+        told,
+        [
+            (
+                "The authorization rule \"admin\" was not found. (did you mean \"admins\"?)".to_owned(),
+                Some("access-rules")
+            ),
+            (
+                "The authorization rule \"admns\" was not found. (did you mean \"admins\"?)".to_owned(),
+                Some("role-mappings")
+            ),
+        ]
+    );
+    let text = "- pipeline:\n    name: experimental\n    manager: independent\n    supercedes: [chek]\n";
+    let layout = tenant()
+        .at("org/config", "master", "zuul.d/a.yaml", BASE)
+        .at("org/config", "master", "zuul.d/b.yaml", text)
+        .build();
+    assert_eq!(messages(&layout), ["The pipeline \"chek\" was not found. (did you mean \"check\"?)"]);
+    assert_eq!(marked(text, &layout.errors()[0]), "chek");
+    let main = "- tenant:\n    name: one\n    default-parent: bose\n    source:\n      github:\n        config-projects: [org/config]\n";
+    let layout = tenant_of(main)
+        .file("org/config", &format!("{BASE}- job: {{name: a}}\n- job: {{name: a, branches: x}}\n"))
+        .build();
+    assert_eq!(messages(&layout), ["Job bose not defined (did you mean \"base\"?)"]);
+}
+
+/// Z2.2: jobs that report are for whom the tenant trusts with it, as definitions and as entries; tokens say what it lets them.
+#[test]
+fn reporter_jobs_and_tokens_are_held_against_the_tenant() {
+    let main = |of_project: &str, more: &str| {
+        format!(
+            "- tenant:\n    name: one\n    {more}\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects:\n          - org/project: {{{of_project}}}\n"
+        )
+    };
+    let report = "Reporter jobs may be defined in config-projects";
+    let rows = [
+        ("", "x", "- job:\n    name: a\n    type: reporter\n", Some((report, "reporter"))),
+        ("allow-reporter-jobs: true", "x", "- job:\n    name: a\n    type: reporter\n", None),
+        ("", "x", "- job:\n    name: a\n    type: initializer\n", None),
+        (
+            "",
+            "x",
+            "- project:\n    check:\n      jobs:\n        - base: {type: reporter}\n",
+            Some((report, "reporter")),
+        ),
+        (
+            "",
+            "x",
+            "- project-template:\n    name: t\n    check:\n      jobs:\n        - base: {type: reporter}\n",
+            Some((report, "reporter")),
+        ),
+        (
+            "",
+            "max-oidc-ttl: 60",
+            "- secret:\n    name: s\n    oidc: {ttl: 61}\n",
+            Some(("exceeds tenant max-oidc-ttl 60", "61")),
+        ),
+        ("", "max-oidc-ttl: 60", "- secret:\n    name: s\n    oidc: {ttl: 60}\n", None),
+        ("", "allowed-oidc-issuers: 'https://a'", "- secret:\n    name: s\n    oidc: {iss: 'https://a'}\n", None),
+        (
+            "",
+            "allowed-oidc-issuers: 'https://a.example.com'",
+            "- secret:\n    name: s\n    oidc: {iss: 'https://b.example.com'}\n",
+            Some(("is not one of allowed-oidc-issuers", "'https://b.example.com'")),
+        ),
+    ];
+    for (of_project, more, text, expected) in rows {
+        let more = if more == "x" { "max-dependencies: 4" } else { more };
+        let layout = tenant_of(&main(of_project, more)).file("org/config", BASE).file("org/project", text).build();
+        let found = layout.errors();
+        match expected {
+            None => assert!(found.is_empty(), "{text}: {found:#?}"),
+            Some((message, name)) => {
+                assert_eq!(found.len(), 1, "{text}: {found:#?}");
+                assert!(found[0].short_text().contains(message), "{}", found[0].short_text());
+                assert_eq!(marked(text, &found[0]), name, "{text}");
+            }
+        }
+    }
+}
