@@ -1,0 +1,113 @@
+//! The order in which configuration counts (Z4.2): wherever two definitions say something, the later one wins.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::*;
+use sluice_config::{FreezeInput, Layout};
+
+/// Returns what the last definition of the job `test` says, of those whose pragma binds them to no branch.
+fn last(layout: &Layout) -> String {
+    let name = project("org/project");
+    let graph = layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap();
+    job(&graph, "test").vars["from"].as_str().unwrap().to_owned()
+}
+
+/// A definition of the job that says where it stands, and holds everywhere.
+fn saying(place: &str) -> String {
+    format!("- pragma: {{implied-branch-matchers: false}}\n- job: {{name: test, run: r, vars: {{from: {place}}}}}\n")
+}
+
+const LIST: &str = "- project: {name: org/project, check: {jobs: [test]}}\n";
+
+/// Z4.2: branches count with the default one first, as its forge calls it, and then by name; whatever the default is called.
+#[test]
+fn the_default_branch_counts_first_and_then_the_others_by_name() {
+    // The branches as the forge has them, the default one first; the branch whose word is the last.
+    let rows: [(&[&str], &str); 6] = [
+        (&["master", "stable"], "stable"),
+        (&["master", "a", "z"], "z"),
+        (&["trunk", "master", "stable"], "stable"),
+        (&["zebra", "master"], "master"),
+        (&["stable", "main", "master"], "master"),
+        (&["z", "a"], "a"),
+    ];
+    for (branches, wins) in rows {
+        let mut tenant = tenant().file("org/config", &format!("{BASE}{LIST}")).branches("org/project", branches);
+        for branch in branches.iter().rev() {
+            tenant = tenant.at("org/project", branch, ".zuul.yaml", &saying(branch));
+        }
+        assert_eq!(last(&tenant.sound()), wins, "{branches:?}");
+    }
+}
+
+/// Z4.2: where nobody says which branch is the default, master or main are taken for it.
+#[test]
+fn without_a_word_of_the_forge_master_counts_first() {
+    let tenant = tenant()
+        .file("org/config", &format!("{BASE}{LIST}"))
+        .at("org/project", "a", ".zuul.yaml", &saying("a"))
+        .at("org/project", "master", ".zuul.yaml", &saying("master"));
+    assert_eq!(last(&tenant.sound()), "a");
+}
+
+/// Z2.4, Z4.2: files of `zuul.d` count by name, those of folders in between; the tenant's extra paths come after, as it lists them.
+#[test]
+fn files_count_by_name_and_extra_paths_after_them() {
+    let main = "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects:\n          - org/project:\n              extra-config-paths: [later/, a.yaml]\n";
+    // Paths in any order; the one whose word is the last.
+    let rows: [(&[&str], &str); 6] = [
+        (&["zuul.d/b.yaml", "zuul.d/a.yaml"], "zuul.d/b.yaml"),
+        (&["zuul.d/b.yaml", "zuul.d/a/z.yaml"], "zuul.d/b.yaml"),
+        (&["zuul.d/b.yaml", "zuul.d/c/a.yaml"], "zuul.d/c/a.yaml"),
+        (&["later/a.yaml", "zuul.d/z.yaml"], "later/a.yaml"),
+        (&["a.yaml", "later/z.yaml", "zuul.d/z.yaml"], "a.yaml"),
+        (&["later/b.yaml", "later/a.yaml"], "later/b.yaml"),
+    ];
+    for (paths, wins) in rows {
+        let mut tenant = tenant_of(main).file("org/config", &format!("{BASE}{LIST}"));
+        for path in paths {
+            tenant = tenant.at("org/project", "master", path, &saying(path));
+        }
+        assert_eq!(last(&tenant.sound()), wins, "{paths:?}");
+    }
+}
+
+/// Z4.2: projects count as the tenant lists them: a job is the first's, and variants of a project's list come in the same order,
+/// config projects before the others.
+#[test]
+fn projects_count_in_the_order_of_the_tenant() {
+    let with = |lists: &str, first: &str, second: &str| {
+        let main = format!("- tenant:\n    name: one\n    source:\n      github: {{{lists}}}\n");
+        let entry = |place: &str| {
+            format!("- project: {{name: org/project, check: {{jobs: [test: {{vars: {{from: {place}}}}}]}}}}\n")
+        };
+        let layout = tenant_of(&main)
+            .file("org/config", &format!("{BASE}- job: {{name: test, run: r}}\n"))
+            .file(second, &entry(second))
+            .file(first, &entry(first))
+            .sound();
+        last(&layout)
+    };
+    let one = "config-projects: [org/config, org/a, org/b], untrusted-projects: [org/project]";
+    let other = "config-projects: [org/config, org/b, org/a], untrusted-projects: [org/project]";
+    assert_eq!(with(one, "org/a", "org/b"), "org/b");
+    assert_eq!(with(other, "org/a", "org/b"), "org/a");
+    // The project's own word comes after every config project's, wherever it is listed.
+    let before = "untrusted-projects: [org/project], config-projects: [org/config, org/a]";
+    assert_eq!(with(before, "org/a", "org/project"), "org/project");
+}
+
+/// Z4.2: the branch that stands in for a change's own is the one that the project's stanza names, or the forge's default.
+#[test]
+fn a_projects_default_branch_is_said_or_the_forges() {
+    let name = project("org/project");
+    let with = |text: &str, branches: &[&str]| {
+        let tenant = tenant().file("org/config", BASE).at("org/project", "trunk", ".zuul.yaml", text);
+        let tenant = if branches.is_empty() { tenant } else { tenant.branches("org/project", branches) };
+        tenant.sound().default_branch(&name).to_string()
+    };
+    assert_eq!(with("- project: {default-branch: devel}\n", &["trunk", "devel"]), "devel");
+    assert_eq!(with("- project: {check: {jobs: []}}\n", &["trunk", "master"]), "trunk");
+    assert_eq!(with("- project: {check: {jobs: []}}\n", &[]), "master");
+}

@@ -1,0 +1,259 @@
+//! Objects of providers: which layer counts, what arrives where, and that each is there once.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::*;
+use serde_json::json;
+use sluice_config::{Layout, Severity};
+
+/// The eight places of L3.2, in their order, each with the stanza or entry that says something there.
+const LAYERS: [&str; 8] = [
+    "image",
+    "flavor",
+    "label",
+    "section",
+    "image within section",
+    "flavor within section",
+    "provider",
+    "label within provider",
+];
+
+/// Returns a provider `p` with one label, where the given layers say what they are given.
+fn layered(said: impl Fn(&str) -> String) -> Layout {
+    let at = |layer: &str| said(layer);
+    let text = format!(
+        "
+- image: {{name: i, type: cloud{}}}
+- flavor: {{name: f{}}}
+- label: {{name: l, image: i, flavor: f{}}}
+- section: {{name: s, connection: ec2{}, images: [{{name: i{}}}], flavors: [{{name: f{}}}]}}
+- provider: {{name: p, section: s{}, labels: [{{name: l{}}}]}}
+",
+        at(LAYERS[0]),
+        at(LAYERS[1]),
+        at(LAYERS[2]),
+        at(LAYERS[3]),
+        at(LAYERS[4]),
+        at(LAYERS[5]),
+        at(LAYERS[6]),
+        at(LAYERS[7]),
+    );
+    tenant().file("org/config", &text).build()
+}
+
+/// L3.2: of each two neighbours in the order of application the later one wins; scalars override, mappings merge.
+#[test]
+fn each_layer_beats_the_one_before() {
+    // A section says what its images and flavors do, and a provider too.
+    for (number, layer) in LAYERS.iter().enumerate() {
+        let layout = layered(|at| {
+            let place = LAYERS.iter().position(|one| *one == at).unwrap();
+            if place <= number {
+                format!(", userdata: from {at}, tags: {{all: {at}, t{place}: x}}")
+            } else {
+                String::new()
+            }
+        });
+        // Userdata and tags belong to images, flavors and labels alike, and to sections and providers for all of them.
+        let errors: Vec<_> = messages(&layout).into_iter().filter(|text| !text.contains("declines")).collect();
+        assert!(errors.is_empty(), "{layer}: {errors:?}");
+        let label = &layout.providers()[0].labels[0];
+        assert_eq!(label.userdata.as_deref(), Some(format!("from {layer}").as_str()), "{layer}");
+        assert_eq!(label.tags["all"], *layer);
+        assert_eq!(label.tags.len(), number + 2, "each layer's own tag stays: {:?}", label.tags);
+    }
+}
+
+/// L3.2: image and flavor within a provider come between the provider and its label.
+#[test]
+fn what_a_provider_says_of_images_and_flavors_comes_before_its_labels() {
+    let with = |image: &str, flavor: &str, label: &str| {
+        let text = format!(
+            "
+- image: {{name: i, type: cloud}}
+- flavor: {{name: f}}
+- label: {{name: l, image: i, flavor: f}}
+- section: {{name: s, connection: ec2}}
+- provider: {{name: p, section: s, userdata: provider, images: [{{name: i{image}}}], flavors: [{{name: f{flavor}}}], labels: [{{name: l{label}}}]}}
+"
+        );
+        tenant().file("org/config", &text).sound().providers()[0].labels[0].userdata.clone().unwrap()
+    };
+    let [image, flavor, label] = [", userdata: image", ", userdata: flavor", ", userdata: label"];
+    assert_eq!(with("", "", ""), "provider");
+    assert_eq!(with(image, "", ""), "image");
+    assert_eq!(with(image, flavor, ""), "flavor");
+    assert_eq!(with(image, flavor, label), "label");
+}
+
+/// L3.2: a label binds itself to a zone by what is said of it alone; the innermost of that counts, and a list of zones that all
+/// nodes may be in binds it to none.
+#[test]
+fn a_labels_own_zone_is_not_the_first_of_its_section() {
+    let with = |label: &str, section: &str, provider: &str| {
+        let text = format!(
+            "
+- image: {{name: i, type: cloud}}
+- flavor: {{name: f}}
+- label: {{name: l, image: i, flavor: f{label}}}
+- section: {{name: s, connection: ec2, az: [a, b, c]{section}}}
+- provider: {{name: p, section: s{provider}}}
+"
+        );
+        let layout = tenant().file("org/config", &text).sound();
+        assert_eq!(layout.providers()[0].zones, ["a", "b", "c"]);
+        layout.providers()[0].labels[0].zone.clone()
+    };
+    let plain = ", labels: [l]";
+    assert_eq!(with("", "", plain), None);
+    assert_eq!(with(", az: b", "", plain).as_deref(), Some("b"));
+    assert_eq!(with(", az: b", ", labels: [{name: l, az: c}]", "").as_deref(), Some("c"));
+    assert_eq!(with(", az: b", ", labels: [{name: l, az: c}]", ", labels: [{name: l, az: a}]").as_deref(), Some("a"));
+    assert_eq!(with("", "", ", labels: [{name: l, availability-zones: [c]}]").as_deref(), Some("c"));
+}
+
+/// L3.2, L3.7: nodes to keep ready are said by the label, or by a section or provider of it; the innermost counts.
+#[test]
+fn ready_nodes_may_be_said_within_a_section_or_provider() {
+    let with = |label: &str, section: &str, provider: &str| {
+        let text = format!(
+            "- label: {{name: l{label}}}\n- section: {{name: s, connection: null, labels: [{{name: l{section}}}]}}\n- provider: {{name: p, section: s{provider}}}\n"
+        );
+        tenant().file("org/config", &text).sound().providers()[0].labels[0].min_ready
+    };
+    assert_eq!(with("", "", ""), 0);
+    assert_eq!(with(", min-ready: 1", "", ""), 1);
+    assert_eq!(with(", min-ready: 1", ", min-ready: 2", ""), 2);
+    assert_eq!(with(", min-ready: 1", ", min-ready: 2", ", labels: [{name: l, min-ready: 0}]"), 0);
+}
+
+/// L3.1, L3.8: what an image is taken in by, and how many are kept, arrives typed, from whichever layer says it.
+#[test]
+fn an_images_attributes_reach_the_provider() {
+    let text = "
+- image: {name: built, type: zuul, image-format: qcow2, import-timeout: 60, upload-methods: [copy], retain-count: 2}
+- image: {name: plain, type: cloud}
+- image: {name: elsewhere, type: zuul}
+- flavor: {name: f}
+- label: {name: l, image: built, flavor: f}
+- section:
+    name: s
+    connection: ec2
+    object-storage: {bucket-name: images}
+    import-method: snapshot
+    image-defaults: {image-format: raw, import-timeout: 90}
+    images: [plain, {name: built, max-retain-count: 9}]
+- provider: {name: p, section: s, labels: [l], images: [{name: built, image-format: vhd, retain-count: 3}]}
+";
+    let layout = tenant().file("org/config", text).sound();
+    let provider = &layout.providers()[0];
+    assert_eq!(provider.bucket.as_deref(), Some("images"));
+    assert_eq!(
+        serde_json::to_value(&provider.images).unwrap(),
+        json!([
+            {
+                "name": "built", "canonical_name": "github.com/org/config/built", "is_built": true, "format": "vhd",
+                "import_method": "snapshot", "import_timeout_seconds": 90, "upload_methods": ["copy"],
+                "retain_count": 3, "max_retain_count": 9,
+            },
+            {
+                "name": "plain", "canonical_name": "github.com/org/config/plain", "is_built": false, "format": "raw",
+                "import_method": "snapshot", "import_timeout_seconds": 90, "upload_methods": [],
+                "retain_count": null, "max_retain_count": null,
+            },
+        ])
+    );
+    assert_eq!((layout.image_formats("built"), layout.image_formats("plain")), (vec!["vhd".to_owned()], vec![]));
+}
+
+/// L3.7, L3.10: static nodes keep all that is said of them.
+#[test]
+fn static_nodes_arrive_whole() {
+    let text = "
+- label: {name: big}
+- section:
+    name: s
+    connection: null
+    nodes: [{name: a.example.com, labels: [big], host-key: [k], username: me, connection-port: 2222, aliases: [a, alpha]}]
+- provider: {name: p, section: s, labels: [big]}
+";
+    let layout = tenant().file("org/config", text).sound();
+    let node = serde_json::to_value(&layout.providers()[0].nodes[0]).unwrap();
+    assert_eq!(
+        node,
+        json!({
+            "name": "a.example.com", "labels": ["big"], "host_keys": ["k"], "username": "me", "connection_port": 2222,
+            "aliases": ["a", "alpha"],
+        })
+    );
+    let stored = Layout::from_bytes(&layout.to_bytes()).unwrap();
+    assert_eq!(stored.providers(), layout.providers());
+}
+
+/// L3.3: every sort of object is there once in a tenant. The same again in another branch of its project is no mistake; otherwise
+/// the first stands and the second is told.
+#[test]
+fn each_object_is_there_once() {
+    let rows = [
+        ("image", "{name: x, type: cloud}", "{name: x, type: zuul}"),
+        ("flavor", "{name: x}", "{name: x, description: other}"),
+        ("label", "{name: x, min-ready: 1}", "{name: x, min-ready: 2}"),
+        ("section", "{name: x, connection: null}", "{name: x, connection: ec2}"),
+        ("provider", "{name: x, section: rack}", "{name: x, section: rack, launch-attempts: 5}"),
+        ("queue", "{name: x}", "{name: x, per-branch: true}"),
+        ("semaphore", "{name: x, max: 1}", "{name: x, max: 2}"),
+        ("secret", "{name: x, data: {a: b}}", "{name: x, data: {a: c}}"),
+        ("nodeset", "{name: x, nodes: []}", "{name: x, nodes: [{name: n, label: l}]}"),
+    ];
+    let main = "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [{org/project: {include-provider-config: true}}, {org/project1: {include-provider-config: true}}]\n";
+    for (kind, one, other) in rows {
+        let with = |stable: &str, elsewhere: &str| {
+            let stanza = |body: &str| if body.is_empty() { String::new() } else { format!("- {kind}: {body}\n") };
+            let layout = tenant_of(main)
+                .file("org/config", "- section: {name: rack, connection: null}\n")
+                .file("org/project", &stanza(one))
+                .at("org/project", "stable", ".zuul.yaml", &stanza(stable))
+                .file("org/project1", &stanza(elsewhere))
+                .build();
+            let errors = layout.errors().iter().filter(|error| error.problem.severity == Severity::Error);
+            errors.map(|error| (error.project.name().to_owned(), error.branch.to_string())).collect::<Vec<_>>()
+        };
+        assert!(with(one, "").is_empty(), "{kind}: {:?}", with(one, ""));
+        assert_eq!(with(other, ""), [("org/project".to_owned(), "stable".to_owned())], "{kind}");
+        assert_eq!(with("", one), [("org/project1".to_owned(), "master".to_owned())], "{kind}");
+        assert_eq!(with(other, one).len(), 2, "{kind}");
+    }
+}
+
+/// L3.4: one short name is a cloud's image in one tenant and built here in another; across tenants names do not collide.
+#[test]
+fn one_name_means_another_thing_in_another_tenant() {
+    let of = |tenant: &str, project: &str, kind: &str| {
+        let main = format!(
+            "- tenant:\n    name: {tenant}\n    source:\n      github:\n        config-projects: [{project}]\n"
+        );
+        let text = format!(
+            "- image: {{name: debian, type: {kind}}}\n- flavor: {{name: small}}\n- label: {{name: debian, flavor: small}}\n- section: {{name: s, connection: ec2}}\n- provider: {{name: p, section: s, labels: [debian]}}\n"
+        );
+        tenant_of(&main).file(project, &text).sound()
+    };
+    let (one, two) = (of("one", "org/one", "cloud"), of("two", "org/two", "zuul"));
+    let told = |layout: &Layout| {
+        let provider = &layout.providers()[0];
+        let label = &provider.labels[0];
+        (
+            provider.canonical_name.clone(),
+            label.canonical_name.clone(),
+            label.image.clone().unwrap(),
+            label.image_is_built,
+        )
+    };
+    let names = |tenant: &str, is_built| {
+        let of = |name: &str| format!("github.com/org/{tenant}/{name}");
+        (of("p"), of("debian"), of("debian"), is_built)
+    };
+    assert_eq!(told(&one), names("one", false));
+    assert_eq!(told(&two), names("two", true));
+    assert_eq!(one.providers()[0].labels[0].name, two.providers()[0].labels[0].name, "users write the short one");
+}

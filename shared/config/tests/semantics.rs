@@ -1,0 +1,334 @@
+//! What attributes mean, a table each: how values combine, what secrets see, which branches and projects count.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::*;
+use serde_json::{Value, json};
+use sluice_config::{FreezeInput, Layout, Scope};
+use sluice_model::job::FrozenJob;
+
+fn frozen(layout: &Layout, branch: &str) -> Vec<FrozenJob> {
+    let name = project("org/project");
+    layout.freeze(&FreezeInput::change("check", &name, branch)).unwrap_or_else(|errors| panic!("{errors:#?}")).jobs
+}
+
+/// Z4.1: a list or mapping is added to or replaced as its attribute has the habit, and a tag says otherwise.
+#[test]
+fn tags_say_whether_a_value_is_added_or_replaces() {
+    // The attribute, the parent's value, the child's; what comes of it plain, with !override, and with !inherit.
+    let rows = [
+        (
+            "vars",
+            "{a: 1, m: {x: 1}}",
+            "{b: 2, m: {y: 2}}",
+            [
+                json!({"a": 1, "b": 2, "m": {"x": 1, "y": 2}}),
+                json!({"b": 2, "m": {"y": 2}}),
+                json!({"a": 1, "b": 2, "m": {"x": 1, "y": 2}}),
+            ],
+        ),
+        ("extra-vars", "{a: 1}", "{b: 2}", [json!({"a": 1, "b": 2}), json!({"b": 2}), json!({"a": 1, "b": 2})]),
+        (
+            "host-vars",
+            "{h: {a: 1}}",
+            "{h: {b: 2}}",
+            [json!({"h": {"a": 1, "b": 2}}), json!({"h": {"b": 2}}), json!({"h": {"a": 1, "b": 2}})],
+        ),
+        (
+            "group-vars",
+            "{g: {a: 1}}",
+            "{o: {b: 2}}",
+            [json!({"g": {"a": 1}, "o": {"b": 2}}), json!({"o": {"b": 2}}), json!({"g": {"a": 1}, "o": {"b": 2}})],
+        ),
+        ("tags", "[b, a]", "[c, a]", [json!(["a", "b", "c"]), json!(["a", "c"]), json!(["a", "b", "c"])]),
+        ("provides", "[b]", "[a]", [json!(["a", "b"]), json!(["a"]), json!(["a", "b"])]),
+        ("requires", "[b]", "[a]", [json!(["a", "b"]), json!(["a"]), json!(["a", "b"])]),
+        ("dependencies", "[x]", "[{name: y, soft: true}]", [json!(["y"]), json!(["y"]), json!(["x", "y"])]),
+        (
+            "required-projects",
+            "[org/project1]",
+            "[org/project2]",
+            [
+                json!(["github.com/org/project1", "github.com/org/project2"]),
+                json!(["github.com/org/project2"]),
+                json!(["github.com/org/project1", "github.com/org/project2"]),
+            ],
+        ),
+    ];
+    for (attribute, parent, child, expected) in rows {
+        for (tag, expected) in ["", "!override ", "!inherit "].into_iter().zip(expected) {
+            let text = format!(
+                "{BASE}- job: {{name: x, run: r}}\n- job: {{name: y, run: r}}\n- job: {{name: top, run: r, {attribute}: {parent}}}\n- job: {{name: test, parent: top, {attribute}: {tag}{child}}}\n- project: {{name: org/project, check: {{jobs: [x, y, test]}}}}\n"
+            );
+            let jobs = frozen(&tenant().file("org/config", &text).sound(), "master");
+            let whole = serde_json::to_value(jobs.iter().find(|job| job.name.as_str() == "test").unwrap()).unwrap();
+            let found = &whole[attribute.replace('-', "_")];
+            // Of what is an object here and a name there, the name.
+            let named = |one: &Value| {
+                ["project", "name"].iter().find_map(|key| one.get(key).cloned()).unwrap_or_else(|| one.clone())
+            };
+            let found = found.as_array().map_or_else(|| found.clone(), |list| list.iter().map(named).collect());
+            assert_eq!(found, expected, "{attribute}: {tag}{child}");
+        }
+    }
+}
+
+/// Z4.1, J05: files and irrelevant files replace what was there, unless they say that they add to it.
+#[test]
+fn patterns_of_files_replace_unless_they_inherit() {
+    // The attribute and the child's value, and the files that make the job run.
+    let rows = [
+        ("files", "[^b$]", ["b"].as_slice()),
+        ("files", "!override [^b$]", &["b"]),
+        ("files", "!inherit [^b$]", &["a", "b"]),
+        ("files", "!override []", &["a", "b", "c"]),
+        ("irrelevant-files", "[^b$]", &["a", "c"]),
+        ("irrelevant-files", "!inherit [^b$]", &["c"]),
+    ];
+    for (attribute, child, runs) in rows {
+        let text = format!(
+            "{BASE}- job: {{name: top, run: r, {attribute}: [^a$]}}\n- job: {{name: test, parent: top, {attribute}: {child}}}\n- project: {{name: org/project, check: {{jobs: [test]}}}}\n"
+        );
+        let layout = tenant().file("org/config", &text).sound();
+        let name = project("org/project");
+        let does_run = |file: &&str| {
+            let files = [(*file).to_owned()];
+            !layout.freeze(&FreezeInput::change("check", &name, "master").touching(&files)).unwrap().jobs.is_empty()
+        };
+        let found: Vec<&str> = ["a", "b", "c"].into_iter().filter(does_run).collect();
+        assert_eq!(found, runs, "{attribute}: {child}");
+    }
+}
+
+/// X01, Z5.3: a secret is seen under the name that the job gives it, by its own playbooks, and by its parents' where it is passed.
+#[test]
+fn secrets_have_the_jobs_name_and_go_to_parents_only_when_passed() {
+    // How the secret is listed; the variable; which playbooks see it.
+    let rows = [
+        ("password", "password", ["child"].as_slice()),
+        ("{name: login, secret: password}", "login", &["child"]),
+        ("{name: login, secret: password, pass-to-parent: false}", "login", &["child"]),
+        (
+            "{name: login, secret: password, pass-to-parent: true}",
+            "login",
+            &["playbooks/pre.yaml", "top-pre", "child", "top-post", "playbooks/post.yaml"],
+        ),
+    ];
+    for (listed, variable, seen) in rows {
+        let text = format!(
+            "{BASE}- secret: {{name: password, data: {{word: x}}}}\n- job: {{name: top, pre-run: top-pre, run: top, post-run: top-post}}\n- job: {{name: test, parent: top, run: child, secrets: [{listed}]}}\n- project: {{name: org/project, check: {{jobs: [test]}}}}\n"
+        );
+        let job = &frozen(&tenant().file("org/config", &text).sound(), "master")[0];
+        let playbooks = job.pre_run.iter().chain(&job.run).chain(&job.post_run);
+        let with: Vec<&str> = playbooks
+            .clone()
+            .filter(|playbook| playbook.secrets.contains_key(variable))
+            .map(|playbook| playbook.path.as_str())
+            .collect();
+        assert_eq!(with, seen, "{listed}");
+        let used = playbooks.flat_map(|playbook| playbook.secrets.iter());
+        assert!(used.clone().all(|(name, secret)| name == variable && secret.secret == "password"), "{listed}");
+        assert!(used.count() >= 1);
+    }
+}
+
+/// J04, J18: to which branches a definition belongs that names none: those of its file, of its pragma, or all of them.
+#[test]
+fn a_definition_belongs_to_the_branches_that_are_implied() {
+    // What the tenant says of the project, the file's pragma, the project's branches; where the job of `stable` runs.
+    let both: &[&str] = &["master", "stable"];
+    let rows = [
+        ("", "", both, [false, true, false].as_slice()),
+        ("", "- pragma: {implied-branch-matchers: false}\n", both, &[true, true, true]),
+        ("", "- pragma: {implied-branches: other}\n", both, &[false, false, true]),
+        ("", "- pragma: {implied-branches: [master, ^o]}\n", both, &[true, false, true]),
+        ("implied-branch-matchers: false", "", both, &[true, true, true]),
+        ("implied-branch-matchers: false", "- pragma: {implied-branch-matchers: true}\n", both, &[false, true, false]),
+        ("", "", &["stable"], &[true, true, true]),
+        ("implied-branch-matchers: true", "", &["stable"], &[false, true, false]),
+        ("", "- pragma: {implied-branches: stable}\n", &["stable"], &[false, true, false]),
+    ];
+    for (of_project, pragma, branches, runs) in rows {
+        let main = format!(
+            "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [{{org/project: {{{of_project}}}}}]\n"
+        );
+        let layout = tenant_of(&main)
+            .file("org/config", &format!("{BASE}- project: {{name: org/project, check: {{jobs: [test]}}}}\n"))
+            .at("org/project", "stable", ".zuul.yaml", &format!("{pragma}- job: {{name: test, run: r}}\n"))
+            .branches("org/project", branches)
+            .sound();
+        let found = ["master", "stable", "other"].map(|branch| !frozen(&layout, branch).is_empty());
+        assert_eq!(found, runs, "{of_project} {pragma} {branches:?}");
+    }
+}
+
+/// Z2.2: which kinds of objects a project may define: by default, by `include` and `exclude`, of itself and of its group.
+#[test]
+fn a_project_defines_the_kinds_that_it_is_let() {
+    let text =
+        "- job: {name: j, run: r}\n- semaphore: {name: s}\n- nodeset: {name: n, nodes: []}\n- label: {name: l}\n";
+    // The project in the tenant's list; whether job, semaphore, nodeset and label are there.
+    let rows = [
+        ("org/project", [true, true, true, false]),
+        ("org/project: {include: [job]}", [true, false, false, false]),
+        ("org/project: {include: jobs}", [true, false, false, false]),
+        ("org/project: {include: [label, job]}", [true, false, false, true]),
+        ("org/project: {exclude: [job]}", [false, true, true, false]),
+        ("org/project: {include: [job, semaphore], exclude: [job]}", [false, true, false, false]),
+        ("org/project: {include-provider-config: true}", [true, true, true, true]),
+        ("org/project: {include-provider-config: true, exclude: nodeset}", [true, true, false, true]),
+        ("{projects: [org/project], include: [semaphore]}", [false, true, false, false]),
+        ("{projects: [org/project], exclude: [semaphore]}", [true, false, true, false]),
+        ("{projects: [org/project: {include: [job]}], include: [semaphore]}", [true, false, false, false]),
+        ("{projects: [org/project: {exclude: [job]}], exclude: [semaphore]}", [false, false, true, false]),
+        ("{projects: [org/project], include-provider-config: true}", [true, true, true, true]),
+    ];
+    for (listed, expected) in rows {
+        let main = format!(
+            "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects:\n          - {listed}\n"
+        );
+        let users = "- job: {name: user, run: r, nodeset: n}\n- section: {name: x, connection: null}\n- provider: {name: p, section: x, labels: [l]}\n";
+        let layout = tenant_of(&main).file("org/config", &format!("{BASE}{users}")).file("org/project", text).build();
+        let found = [
+            layout.job_names().any(|name| name == "j"),
+            layout.semaphore_names().any(|name| name == "s"),
+            !messages(&layout).iter().any(|text| text.contains("The nodeset \"n\" was not found")),
+            !messages(&layout).iter().any(|text| text.contains("The label \"l\" was not found")),
+        ];
+        assert_eq!(found, expected, "{listed}: {:?}", messages(&layout));
+    }
+}
+
+/// Z2.2: configuration of branches that the tenant leaves out is not read; of some it counts for their own changes only, and
+/// `load-branch` names the one that counts.
+#[test]
+fn only_the_branches_that_count_are_read() {
+    let text =
+        |branch: &str| format!("- pragma: {{implied-branch-matchers: false}}\n- job: {{name: of-{branch}, run: r}}\n");
+    // What the tenant says; the jobs that are read; those that a change of the branch `feature` brings besides.
+    let rows = [
+        ("", "of-feature of-master of-stable", "of-proposed"),
+        ("include-branches: [master, stable]", "of-master of-stable", ""),
+        ("exclude-branches: [f.*]", "of-master of-stable", ""),
+        ("load-branch: stable", "of-stable", ""),
+        ("load-branch: feature", "of-feature", "of-proposed"),
+        ("always-dynamic-branches: [f.*]", "of-master of-stable", "of-proposed"),
+        ("always-dynamic-branches: [f.*], exclude-branches: [feature]", "of-master of-stable", ""),
+        ("exclude-unprotected-branches: true", "of-feature of-master of-stable", "of-proposed"),
+    ];
+    for (said, read, proposed) in rows {
+        let main = format!(
+            "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [{{org/project: {{{said}}}}}]\n"
+        );
+        let mut tenant = tenant_of(&main).file("org/config", BASE);
+        for branch in ["master", "stable", "feature"] {
+            tenant = tenant.at("org/project", branch, ".zuul.yaml", &text(branch));
+        }
+        let layout = tenant.sound();
+        let jobs = |layout: &Layout| {
+            let mut names: Vec<String> =
+                layout.job_names().filter(|name| name.starts_with("of-")).map(str::to_owned).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(jobs(&layout).join(" "), read, "{said}");
+        let overlay =
+            layout.overlay(&[tenant.proposal("org/project", "feature", &text("proposed"))], Scope::UntrustedOnly);
+        let new: Vec<String> = jobs(&overlay).into_iter().filter(|name| !jobs(&layout).contains(name)).collect();
+        assert_eq!(new.join(" "), proposed, "{said}");
+    }
+}
+
+/// Z2.2: a proposal for a branch that is left out for want of protection, as for any other that the tenant leaves out, does not
+/// count: the layout knows the branches that do.
+#[test]
+fn a_branch_without_protection_proposes_nothing() {
+    let with = |said: &str| {
+        let main = format!(
+            "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [{{org/project: {{{said}}}}}]\n"
+        );
+        let tenant = tenant_of(&main).file("org/config", BASE).branches("org/project", &["master"]);
+        let proposal = tenant.proposal("org/project", "mine", "- job: {name: proposed, run: r}\n");
+        let overlay = tenant.sound().overlay(&[proposal], Scope::UntrustedOnly);
+        overlay.job_names().any(|name| name == "proposed")
+    };
+    assert!(with(""));
+    assert!(!with("exclude-unprotected-branches: true"));
+    assert!(!with("exclude-locked-branches: true"));
+    assert!(with("exclude-unprotected-branches: true, always-dynamic-branches: m.*"));
+}
+
+/// Z2.2, X11: whose stanza a project may write, and where base jobs may be defined.
+#[test]
+fn who_may_configure_whom_is_said_by_the_tenant() {
+    let only = "the only project definition permitted is its own";
+    let base = "Base jobs may only be defined in config-projects";
+    // What is said of the config and the untrusted project; where the text stands; what is told.
+    let rows = [
+        ("", "", "org/project", "- project: {name: org/other, check: {jobs: []}}\n", only),
+        ("", "configure-projects: [org/other]", "org/project", "- project: {name: org/other, check: {jobs: []}}\n", ""),
+        (
+            "",
+            "configure-projects: [github.com/org/o.*]",
+            "org/project",
+            "- project: {name: org/other, check: {jobs: []}}\n",
+            "",
+        ),
+        ("", "configure-projects: [org/o]", "org/project", "- project: {name: org/other, check: {jobs: []}}\n", only),
+        ("", "configure-projects: [org/other]", "org/project", "- project: {name: ^.*other$, check: {jobs: []}}\n", ""),
+        ("", "configure-projects: [org/other]", "org/project", "- project: {name: ^.*$, check: {jobs: []}}\n", only),
+        ("", "", "org/config", "- project: {name: ^.*$, check: {jobs: []}}\n", ""),
+        ("", "", "org/project", "- job: {name: mine, parent: null}\n", base),
+        ("", "", "org/config", "- job: {name: mine, parent: null}\n", ""),
+        ("allow-base-jobs: false", "", "org/config", "- job: {name: mine, parent: null}\n", base),
+        ("allow-base-jobs: true", "", "org/config", "- job: {name: mine, parent: null}\n", ""),
+    ];
+    for (of_config, of_project, place, text, told) in rows {
+        let main = format!(
+            "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/central, {{org/config: {{{of_config}}}}}]\n        untrusted-projects: [{{org/project: {{{of_project}}}}}, org/other]\n"
+        );
+        let layout = tenant_of(&main).file("org/central", BASE).file(place, text).build();
+        let found = messages(&layout);
+        assert_eq!(found.len(), usize::from(!told.is_empty()), "{of_config} {of_project} {text}: {found:?}");
+        assert!(found.iter().all(|message| message.contains(told)), "{text}: {found:?}");
+    }
+}
+
+/// Z4.1: a job that names no parent inherits from the tenant's default one.
+#[test]
+fn the_default_parent_is_the_tenants() {
+    let with = |said: &str| {
+        let main = format!(
+            "- tenant:\n    name: one\n    {said}\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [org/project]\n"
+        );
+        let text = format!(
+            "{BASE}- job: {{name: other, parent: null, pre-run: other-pre}}\n- job: {{name: test, run: r}}\n- project: {{name: org/project, check: {{jobs: [test]}}}}\n"
+        );
+        let job = frozen(&tenant_of(&main).file("org/config", &text).sound(), "master").remove(0);
+        job.pre_run.iter().map(|playbook| playbook.path.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(with("max-dependencies: 1"), ["playbooks/pre.yaml"]);
+    assert_eq!(with("default-parent: other"), ["other-pre"]);
+}
+
+/// Z6.2: what a project says of a pipeline besides jobs: from its own stanza or a template, for the branches that it is for.
+#[test]
+fn debug_and_parameters_are_asked_of_the_layout() {
+    let text = "
+- project-template: {name: t, check: {parameters: [{name: kind, type: string, default: a}, {name: loud, type: bool}]}}
+- project: {name: org/project, templates: [t], check: {parameters: [{name: kind, type: string, default: b}]}}
+- project: {name: org/project, branches: stable, check: {debug: true, fail-fast: true}}
+";
+    let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
+    let name = project("org/project");
+    let on = |branch| {
+        let parameters = layout.parameters(&name, "check", Some(branch));
+        let parameters: Vec<_> = parameters.iter().map(|one| (one.name.as_str(), one.default.clone())).collect();
+        (layout.debug(&name, "check", Some(branch)), layout.fail_fast(&name, "check", Some(branch)), parameters)
+    };
+    let parameters = vec![("kind", Some(json!("b"))), ("loud", None)];
+    assert_eq!(on("master"), (false, false, parameters.clone()));
+    assert_eq!(on("stable"), (true, true, parameters));
+    assert!(!layout.debug(&name, "gate", Some("stable")));
+}
