@@ -115,7 +115,7 @@ fn ask(ask: &Ask) -> Value {
         Ask::Merged(merged) => {
             json!({"state": "merged", "base": merged.base, "tested": merged.tested})
         }
-        Ask::Unmergeable { why, configuration } => {
+        Ask::Unmergeable { why, configuration, .. } => {
             let state = if *configuration { "misconfigured" } else { "conflict" };
             json!({"state": state, "why": why})
         }

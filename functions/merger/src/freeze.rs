@@ -2,12 +2,12 @@
 
 use crate::state::State;
 use crate::{Merger, Unmade, unmade};
-use sluice_config::ConfigError;
 use sluice_config::fragment::{Source, SourceFile, config_paths};
 use sluice_config::job::FreezeInput;
 use sluice_config::layout::{BranchConfig, Layout, Scope};
 use sluice_config::tenant::TenantProject;
-use sluice_gate::merge::Merged;
+use sluice_config::{ConfigError, ReviewComment};
+use sluice_gate::merge::{LINE_NOTES_MAX, LineNote, Merged};
 use sluice_gate::{Item, MergeResult};
 use sluice_model::git::{BranchKey, BranchState};
 use sluice_model::job::{FrozenJob, JobGraph, Playbook};
@@ -36,7 +36,7 @@ impl Merger {
             let checked = live.layout.overlay(&proposed, Scope::ToValidate);
             let errors = checked.errors_since(&live.layout);
             if !errors.is_empty() {
-                return Ok(misconfigured(&errors));
+                return Ok(misconfigured(&errors, &branch));
             }
         }
         let layout: &Layout = overlay.as_ref().unwrap_or(&live.layout);
@@ -47,7 +47,7 @@ impl Merger {
         };
         let mut graph = match layout.freeze(&input) {
             Ok(graph) => graph,
-            Err(errors) => return Ok(misconfigured(&errors)),
+            Err(errors) => return Ok(misconfigured(&errors, &branch)),
         };
         self.put_needed(state, &mut graph, layout, &branch.branch).await?;
         let (Some(base), Some(tested)) = (state.base.clone(), state.branch(&branch).map(|state| state.result.clone()))
@@ -179,10 +179,17 @@ fn configuration(
     }
 }
 
-fn misconfigured(errors: &[ConfigError]) -> MergeResult {
+/// Returns the answer for errors: all for a comment, and those of the change's own files for its lines.
+fn misconfigured(errors: &[ConfigError], own: &BranchKey) -> MergeResult {
     let mut texts: Vec<String> = errors.iter().take(ERRORS_MAX).map(ToString::to_string).collect();
     if errors.len() > ERRORS_MAX {
         texts.push(format!("… and {} more", errors.len() - ERRORS_MAX));
     }
-    MergeResult::Misconfigured { errors: texts }
+    let is_own = |error: &&ConfigError| error.project == own.project && error.branch == own.branch;
+    let note = |error: &ConfigError| {
+        let ReviewComment { path, line, message, .. } = error.review_comment();
+        LineNote { path, line, text: message }
+    };
+    let notes = errors.iter().filter(is_own).take(LINE_NOTES_MAX).map(note).collect();
+    MergeResult::Misconfigured { errors: texts, notes }
 }

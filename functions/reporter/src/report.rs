@@ -2,8 +2,9 @@
 
 use crate::Reporter;
 use sluice_forge::{
-    CheckReport, CheckState, Conclusion, Forge, ForgeError, Marker, StatusReport, StatusState, Verdict,
+    CheckReport, CheckState, Conclusion, Forge, ForgeError, LineComment, Marker, StatusReport, StatusState, Verdict,
 };
+use sluice_gate::merge::LineNote;
 use sluice_gate::{Action, Report, ReportState};
 use sluice_records::codec::{decode, with_body};
 use sluice_records::report;
@@ -55,6 +56,7 @@ fn connection(action: &Action) -> &sluice_model::ConnectionName {
         Action::Status { connection, .. }
         | Action::Check { connection, .. }
         | Action::Comment { connection, .. }
+        | Action::Lines { connection, .. }
         | Action::Labels { connection, .. } => connection,
     }
 }
@@ -96,6 +98,19 @@ async fn act(forge: &dyn Forge, report: &Report, action: &Action) -> Result<(), 
                     &CheckReport { name, marker, state, title, summary, url: Some(url.clone()) },
                 )
                 .await
+        }
+        Action::Lines { marker, body, notes, .. } => {
+            let comment =
+                |note: &LineNote| LineComment { path: note.path.clone(), line: note.line, text: note.text.clone() };
+            let comments: Vec<LineComment> = notes.iter().map(comment).collect();
+            match forge.put_line_comments(&report.change, &Marker::new(marker), body, &comments).await {
+                // Lines that the change does not show cannot be commented on; the report's comment says the same.
+                Err(error) if error.verdict() == Verdict::Final => {
+                    tracing::info!(report = report.id, change = %report.change, %error, "the forge takes no comments on these lines");
+                    Ok(())
+                }
+                made => made,
+            }
         }
         Action::Labels { add, remove, .. } => forge.change_labels(&report.change.key, add, remove).await,
         Action::Comment { marker, body, .. } => forge.put_comment(&report.change.key, &Marker::new(marker), body).await,

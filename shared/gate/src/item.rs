@@ -1,7 +1,7 @@
 //! An item: one change in one pipeline with its jobs, from admission to report.
 
 use crate::arrival::Candidate;
-use crate::merge::Merged;
+use crate::merge::{LineNote, Merged};
 use crate::queue::Slot;
 use serde::{Deserialize, Serialize};
 use sluice_model::build::BuildResult;
@@ -86,6 +86,9 @@ pub enum Ask {
         why: String,
         /// Whether the configuration is wrong; otherwise it does not merge.
         configuration: bool,
+        /// What is said beside lines of the change's own files.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        notes: Vec<LineNote>,
     },
 }
 

@@ -36,7 +36,26 @@ pub enum MergeResult {
     Misconfigured {
         /// The errors, rendered for people.
         errors: Vec<String>,
+        /// The same beside the lines of the change's own files that they are about; the first [`LINE_NOTES_MAX`].
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        notes: Vec<LineNote>,
     },
+}
+
+/// Notes on lines that are kept of one answer.
+pub const LINE_NOTES_MAX: usize = 10;
+/// Bytes that are kept of a note's text.
+pub const LINE_NOTE_BYTES_MAX: usize = 500;
+
+/// What is said beside a line of a file that a change edits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LineNote {
+    /// The file's path.
+    pub path: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// What is said.
+    pub text: String,
 }
 
 /// A tested state and its jobs.

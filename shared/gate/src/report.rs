@@ -1,7 +1,8 @@
 //! What is told to whom: the texts of reports, and the actions that carry them to a forge.
 
 use crate::arrival::{Arrival, Candidate};
-use crate::item::{Item, Job, JobStatus};
+use crate::item::{Ask, Item, Job, JobStatus};
+use crate::merge::LineNote;
 use crate::plan::Work;
 use serde::{Deserialize, Serialize};
 use sluice_config::pipeline::{
@@ -110,6 +111,17 @@ pub enum Action {
         /// The text.
         body: String,
     },
+    /// Comments on lines of the change, once for this marker; a comment says the same for forges that refuse the lines.
+    Lines {
+        /// The connection.
+        connection: ConnectionName,
+        /// Hidden in the review so that a repeat finds it.
+        marker: String,
+        /// What stands above the comments.
+        body: String,
+        /// What is said beside which lines.
+        notes: Vec<LineNote>,
+    },
     /// Puts labels on and takes labels off.
     Labels {
         /// The connection.
@@ -203,7 +215,11 @@ impl Work<'_> {
             text.push_str(&format!("\n{page}\n\n"));
             text.extend(item.jobs.iter().map(|job| job_line(job, self.now)));
         }
-        self.report(pipeline, occasion, &item.id, &item.candidate.change, &text, &page)
+        let report = self.report(pipeline, occasion, &item.id, &item.candidate.change, &text, &page);
+        match &item.ask {
+            Ask::Unmergeable { notes, .. } if !notes.is_empty() => report.map(|report| with_notes(report, notes)),
+            _ => report,
+        }
     }
 
     /// Returns the report on a change that could not even be enqueued.
@@ -251,6 +267,21 @@ impl Work<'_> {
             state: ReportState::Wanted,
         })
     }
+}
+
+/// Adds comments on lines for whoever is told by a comment.
+fn with_notes(mut report: Report, notes: &[LineNote]) -> Report {
+    let connection = report.actions.iter().find_map(|action| match action {
+        Action::Comment { connection, .. } => Some(connection.clone()),
+        _ => None,
+    });
+    report.actions.extend(connection.map(|connection| Action::Lines {
+        connection,
+        marker: format!("{}/lines", report.id),
+        body: "The configuration has errors.".to_owned(),
+        notes: notes.to_vec(),
+    }));
+    report
 }
 
 #[expect(clippy::too_many_arguments, reason = "one call, and each argument is a word of the report")]

@@ -44,11 +44,11 @@ impl Work<'_> {
             return false;
         };
         match &item.ask {
-            Ask::Unmergeable { why, configuration: true } => {
+            Ask::Unmergeable { why, configuration: true, .. } => {
                 let why = why.clone();
                 self.remove(position, "CONFIG_ERROR", &why, Occasion::ConfigError)
             }
-            Ask::Unmergeable { why, configuration: false } => {
+            Ask::Unmergeable { why, configuration: false, .. } => {
                 let why = why.clone();
                 self.remove(position, "MERGE_CONFLICT", &why, Occasion::MergeConflict)
             }

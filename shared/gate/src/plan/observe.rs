@@ -3,7 +3,7 @@
 use super::graph::{choose_children, ended};
 use super::{RECORDS_MAX, RunSeen, Work};
 use crate::item::{Ask, Item, Job, JobStatus, REASON_BYTES_MAX, WHY_BYTES_MAX, cut};
-use crate::merge::{MergeResult, Merged};
+use crate::merge::{LINE_NOTE_BYTES_MAX, LINE_NOTES_MAX, LineNote, MergeResult, Merged};
 use crate::queue::Standing;
 use sluice_model::build::{BuildResult, Ended};
 use sluice_model::{ItemId, Timestamp};
@@ -72,9 +72,15 @@ impl Work<'_> {
         match result {
             MergeResult::Merged(merged) => self.take_merged(id, merged),
             MergeResult::Conflict { change, detail } => {
-                self.take_unmergeable(id, format!("{change} does not merge: {detail}"), false);
+                self.take_unmergeable(id, format!("{change} does not merge: {detail}"), false, Vec::new());
             }
-            MergeResult::Misconfigured { errors } => self.take_unmergeable(id, errors.join("\n\n"), true),
+            MergeResult::Misconfigured { errors, mut notes } => {
+                notes.truncate(LINE_NOTES_MAX);
+                for note in &mut notes {
+                    note.text = cut(&note.text, LINE_NOTE_BYTES_MAX);
+                }
+                self.take_unmergeable(id, errors.join("\n\n"), true, notes);
+            }
         }
     }
 
@@ -107,7 +113,7 @@ impl Work<'_> {
         self.set_standing(id, Standing::Testing);
     }
 
-    fn take_unmergeable(&mut self, id: &ItemId, why: String, configuration: bool) {
+    fn take_unmergeable(&mut self, id: &ItemId, why: String, configuration: bool, notes: Vec<LineNote>) {
         let why = cut(&why, WHY_BYTES_MAX);
         if !self.stop_builds(id, "it cannot be tested any more") {
             return; // The answer is there for the next plan too.
@@ -115,7 +121,7 @@ impl Work<'_> {
         let layout = self.head.layout;
         if let Some(item) = self.item(id) {
             item.layout = layout;
-            item.ask = Ask::Unmergeable { why: why.clone(), configuration };
+            item.ask = Ask::Unmergeable { why: why.clone(), configuration, notes };
             item.jobs.clear();
         }
         self.note(id, why);

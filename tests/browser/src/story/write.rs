@@ -250,7 +250,7 @@ impl Writer {
         item.reasons = vec!["took it in: approved by ada".into(), format!("left gate: {result}: {why}")];
         let ended_at = before(ago);
         if result == "MERGE_CONFLICT" {
-            item.ask = Ask::Unmergeable { why: why.into(), configuration: false };
+            item.ask = Ask::Unmergeable { why: why.into(), configuration: false, notes: Vec::new() };
         } else {
             item.ask = merged(of);
             for name in ["unit", "integration"] {

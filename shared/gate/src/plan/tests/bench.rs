@@ -5,7 +5,7 @@
 use crate::arrival::{Arrival, ArrivalKind, Candidate};
 use crate::item::{Ask, Item};
 use crate::landing::{Landing, LandingEnd, LandingState};
-use crate::merge::{MergeOutcome, MergeResult, Merged};
+use crate::merge::{LineNote, MergeOutcome, MergeResult, Merged};
 use crate::plan::{LayoutNumbers, OrderDraft, Plan, RECORDS_MAX, RunSeen, Snapshot, plan};
 use crate::queue::Head;
 use crate::report::{Action, Report};
@@ -357,7 +357,9 @@ impl Bench {
     fn merge(&self, item: &Item, onto: Option<&str>) -> MergeResult {
         let name = item.candidate.title.chars().next().unwrap();
         if self.misconfigured.contains(&name) {
-            return MergeResult::Misconfigured { errors: vec!["the job nosuch is not defined".to_owned()] };
+            let text = "the job nosuch is not defined".to_owned();
+            let note = LineNote { path: "zuul.yaml".to_owned(), line: 4, text: text.clone() };
+            return MergeResult::Misconfigured { errors: vec![text], notes: vec![note] };
         }
         let mut trees: Trees = onto.map(|text| serde_json::from_str(text).unwrap()).unwrap_or_default();
         let own = self.project(name);

@@ -2,6 +2,7 @@
 
 use super::bench::Bench;
 use crate::arrival::ArrivalKind;
+use crate::report::Action;
 use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
 use sluice_model::build::BuildResult::Failure;
@@ -202,6 +203,28 @@ fn a_change_with_wrong_configuration_is_told_its_errors() {
     run B unit on 0B
     ");
     assert!(bench.comments()[0].contains("the job nosuch is not defined"));
+}
+
+/// C02: what is wrong with a line of the change's own files is said beside it, besides the comment, and only once.
+#[test]
+fn what_is_wrong_with_a_line_is_said_beside_it() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.misconfigured.insert('A');
+    bench.approve("A");
+    bench.run();
+    let actions: Vec<&Action> = bench.reports.iter().flat_map(|report| &report.actions).collect();
+    let lines: Vec<_> = actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::Lines { marker, notes, .. } => Some((marker, notes)),
+            _ => None,
+        })
+        .collect();
+    let [(marker, notes)] = lines.as_slice() else { panic!("{actions:?}") };
+    assert!(marker.ends_with("/lines"), "{marker}");
+    assert_eq!((notes[0].path.as_str(), notes[0].line), ("zuul.yaml", 4));
+    assert_eq!(notes[0].text, "the job nosuch is not defined");
+    assert_eq!(bench.comments().len(), 1, "the comment says it, too, for forges that refuse the line");
 }
 
 /// Z6.1
