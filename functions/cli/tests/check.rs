@@ -124,3 +124,125 @@ fn a_frozen_job_is_shown_with_its_trace() {
     assert_eq!(json["jobs"][0]["timeout_seconds"], 80, "{json:#}");
     assert_eq!(freeze(&["nothing"]).status.code(), Some(2));
 }
+
+/// Returns what is wrong with a SARIF log, after the rules of version 2.1.0 for what this one has.
+fn faults(log: &Value) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut must = |holds: bool, what: String| {
+        if !holds {
+            faults.push(what);
+        }
+    };
+    must(log["version"] == "2.1.0", "version".to_owned());
+    must(log["$schema"].as_str().is_some_and(|uri| uri.starts_with("https://")), "$schema".to_owned());
+    for run in log["runs"].as_array().into_iter().flatten() {
+        let driver = &run["tool"]["driver"];
+        must(driver["name"].as_str().is_some_and(|name| !name.is_empty()), "a tool has a name".to_owned());
+        must(
+            ["unicodeCodePoints", "utf16CodeUnits"].contains(&run["columnKind"].as_str().unwrap_or_default()),
+            "columnKind".to_owned(),
+        );
+        let rules: Vec<&str> =
+            driver["rules"].as_array().into_iter().flatten().filter_map(|rule| rule["id"].as_str()).collect();
+        let mut once = rules.clone();
+        once.dedup();
+        must(once == rules, format!("rules are there once: {rules:?}"));
+        for result in run["results"].as_array().into_iter().flatten() {
+            must(rules.contains(&result["ruleId"].as_str().unwrap_or_default()), format!("a known rule: {result}"));
+            must(
+                ["none", "note", "warning", "error"].contains(&result["level"].as_str().unwrap_or_default()),
+                format!("a level: {result}"),
+            );
+            must(
+                result["message"]["text"].as_str().is_some_and(|text| !text.is_empty()),
+                format!("a message: {result}"),
+            );
+            let place = &result["locations"][0]["physicalLocation"];
+            let uri = place["artifactLocation"]["uri"].as_str().unwrap_or_default();
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-._~/%".contains(c);
+            must(
+                !uri.is_empty() && !uri.starts_with('/') && uri.chars().all(plain),
+                format!("a relative URI: {result}"),
+            );
+            let at = |name: &str| place["region"][name].as_u64().unwrap_or(0);
+            let (start, end) = ((at("startLine"), at("startColumn")), (at("endLine"), at("endColumn")));
+            must(start.0 >= 1 && start.1 >= 1 && end >= start, format!("a region: {result}"));
+        }
+    }
+    must(log["runs"].as_array().is_some_and(|runs| !runs.is_empty()), "runs".to_owned());
+    faults
+}
+
+/// Z6.6: what forges are given beside the lines is SARIF as its specification says it, whatever was found where.
+#[test]
+fn sarif_is_as_its_specification_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let zuul = folder.path().join("zuul.d");
+    std::fs::create_dir(&zuul).unwrap();
+    let texts = [
+        ("a b.yaml", "- job: {name: unit, provides: image}\n- job: {nam: x}\n"),
+        ("broken.yaml", "- job: [\n"),
+        ("empty.yaml", ""),
+        ("ä.yaml", "- nodeset:\n    name: n\n    alternatives: [n]\n"),
+    ];
+    for (name, text) in texts {
+        std::fs::write(zuul.join(name), text).unwrap();
+    }
+    let path = folder.path().to_str().unwrap();
+    let log: Value = serde_json::from_slice(&sluice(&["check", path, "--format", "sarif"]).stdout).unwrap();
+    assert_eq!(faults(&log), Vec::<String>::new(), "{log:#}");
+    let results = log["runs"][0]["results"].as_array().unwrap();
+    let mut places: Vec<&str> = results
+        .iter()
+        .filter_map(|result| result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"].as_str())
+        .collect();
+    places.dedup();
+    assert!(
+        ["zuul.d/a%20b.yaml", "zuul.d/broken.yaml", "zuul.d/%C3%A4.yaml"].iter().all(|one| places.contains(one)),
+        "{places:?}"
+    );
+    assert!(results.iter().any(|result| result["ruleId"] == "not-served"), "{log:#}");
+}
+
+/// README: what is understood and not carried out is told when the configuration is checked, in the directory's own files.
+#[test]
+fn what_is_not_carried_out_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let tenant = folder.path().join("tenant");
+    snapshot(&tenant);
+    let own = folder.path().join("own");
+    std::fs::create_dir(&own).unwrap();
+    let text =
+        "- nodeset: {name: n, nodes: [{name: a, label: nowhere}]}\n- job: {name: mine, run: r, provides: image}\n";
+    std::fs::write(own.join(".zuul.yaml"), text).unwrap();
+    let alone = sluice(&["check", own.to_str().unwrap()]);
+    assert_eq!(alone.status.code(), Some(0), "warnings are no errors: {}", said(&alone));
+    assert!(said(&alone).contains("provides is not carried out yet"), "{}", said(&alone));
+    assert!(!said(&alone).contains("no provider of the tenant"), "nobody knows the tenant's: {}", said(&alone));
+    let within = sluice(&["check", own.to_str().unwrap(), "--tenant", tenant.to_str().unwrap()]);
+    assert!(said(&within).contains("no provider of the tenant offers nowhere"), "{}", said(&within));
+}
+
+/// The hook for pre-commit looks at the files that are read for configuration, and at no others.
+#[test]
+fn the_hook_runs_for_the_files_that_are_read() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.pre-commit-hooks.yaml");
+    let text = std::fs::read_to_string(file).unwrap();
+    let hook = sluice_config::yaml::compose(&text).unwrap().to_json()[0].clone();
+    assert_eq!((hook["entry"].as_str(), hook["pass_filenames"].as_bool()), (Some("sluice check"), Some(false)));
+    let files = sluice_config::Pattern::new(hook["files"].as_str().unwrap()).unwrap();
+    let paths = [
+        "zuul.yaml",
+        ".zuul.yaml",
+        "zuul.d/a.yaml",
+        ".zuul.d/x/b.yaml",
+        "zuul.d/a.txt",
+        "zuul.yamll",
+        "src/zuul.yaml",
+        "README",
+    ];
+    for path in paths {
+        let is_read = !sluice_config::config_paths([path], &[]).is_empty();
+        assert_eq!(files.matches(path), is_read, "{path}");
+    }
+}

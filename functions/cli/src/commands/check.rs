@@ -43,11 +43,16 @@ pub fn run(wanted: &Wanted, format: Format) -> anyhow::Result<ExitCode> {
     Ok(if has_errors { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Returns every mistake of the directory's files, and those that they cause elsewhere in the tenant.
+/// Returns every mistake of the directory's files, what of them is not carried out, and the mistakes that they cause elsewhere in
+/// the tenant.
 pub fn check(opened: &Opened) -> Checked {
     let is_own = |error: &ConfigError| error.project == opened.project && opened.texts.contains_key(&error.path);
     let mut found: Vec<ConfigError> = opened.layout.errors().iter().filter(|error| is_own(error)).cloned().collect();
     let mut unknown = 0;
+    // Which labels there are, nobody knows without the tenant.
+    let is_known =
+        |error: &ConfigError| opened.tenant.is_some() || error.problem.attribute.as_deref() != Some("nodes.label");
+    let unserved = opened.layout.unserved().into_iter().filter(|error| is_own(error) && is_known(error));
     match &opened.tenant {
         Some(before) => {
             let caused = opened.layout.errors_since(before).into_iter().filter(|error| !is_own(error));
@@ -63,6 +68,7 @@ pub fn check(opened: &Opened) -> Checked {
             error.problem.suggestion.is_some()
         }),
     }
+    found.extend(unserved);
     Checked { found, unknown }
 }
 
@@ -100,21 +106,35 @@ fn json(checked: &Checked) -> Value {
     json!({"findings": checked.found.iter().map(row).collect::<Vec<_>>(), "unchecked_names": checked.unknown})
 }
 
+/// Returns a path as a relative reference: whatever means something else in a URI is written as its bytes.
+fn as_uri(path: &str) -> String {
+    let mut uri = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
+            uri.push(char::from(byte));
+        } else {
+            let _ = write!(uri, "%{byte:02X}");
+        }
+    }
+    uri
+}
+
 fn sarif(checked: &Checked) -> Value {
     let rule = |error: &ConfigError| serde_json::to_value(error.problem.kind).unwrap_or_default();
     let rules: BTreeSet<String> =
         checked.found.iter().filter_map(|error| rule(error).as_str().map(str::to_owned)).collect();
     let result = |error: &ConfigError| {
-        let (start, end) = (error.problem.start, error.problem.end);
+        let (start, end) = (error.problem.start, error.problem.end.max(error.problem.start));
         json!({
             "ruleId": rule(error),
             "level": error.problem.severity,
             "message": {"text": error.short_text()},
             "locations": [{"physicalLocation": {
-                "artifactLocation": {"uri": error.path},
+                "artifactLocation": {"uri": as_uri(&error.path)},
+                // Lines and columns begin with 1, and nothing ends before it begins.
                 "region": {
-                    "startLine": start.line(), "startColumn": start.column(),
-                    "endLine": end.line(), "endColumn": end.column(),
+                    "startLine": start.line().max(1), "startColumn": start.column().max(1),
+                    "endLine": end.line().max(1), "endColumn": end.column().max(1),
                 },
             }}],
         })
