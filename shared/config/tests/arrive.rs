@@ -11,8 +11,7 @@ use std::collections::BTreeSet;
 
 /// Returns the attributes of some objects, those within attributes left out.
 fn listed(objects: &[&str], prefix: &str) -> BTreeSet<String> {
-    let text = std::fs::read_to_string(founding_material().join("spec/attributes.tsv")).unwrap();
-    let rows = text.lines().map(|row| row.split('\t').collect::<Vec<_>>());
+    let rows = ATTRIBUTES.lines().map(|row| row.split('\t').collect::<Vec<_>>());
     let of_objects = rows.filter(|row| objects.contains(&row[1]));
     let names = of_objects.filter_map(|row| row[2].strip_prefix(prefix).map(str::to_owned));
     let names: BTreeSet<String> = names

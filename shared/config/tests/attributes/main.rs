@@ -16,12 +16,11 @@ use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeSet;
 
 fn objects() -> Objects {
-    let path = common::founding_material().join("spec/attributes.tsv");
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|cause| panic!("cannot read {}: {cause}", path.display()));
-    let mut objects = list::read(&text, is_attribute);
+    let text = common::ATTRIBUTES;
+    let mut objects = list::read(text, is_attribute);
     // An entry of a job list says of a job what the job itself may say, but for the name, which it is listed by.
     for place in ["entry of a project", "entry of a template"] {
-        let job = list::read(&text, |object, name| object == "job" && name != "name" && is_attribute(object, name));
+        let job = list::read(text, |object, name| object == "job" && name != "name" && is_attribute(object, name));
         objects.extend(job.into_values().map(|attributes| (place.to_owned(), attributes)));
     }
     objects
@@ -281,8 +280,7 @@ fn an_unknown_attribute_of_a_part_is_refused_by_name() {
 /// Z4.1: the list's attributes that say how they combine take the tags, and no others do.
 #[test]
 fn only_attributes_that_combine_take_control_tags() {
-    let path = common::founding_material().join("spec/attributes.tsv");
-    let text = std::fs::read_to_string(path).unwrap();
+    let text = common::ATTRIBUTES;
     let mut failures = Vec::new();
     for row in text.lines().filter(|row| row.starts_with("in-repo config\tjob\t")) {
         let fields: Vec<&str> = row.split('\t').collect();
