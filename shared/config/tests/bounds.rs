@@ -145,3 +145,28 @@ fn a_pattern_of_projects_is_for_config_projects() {
         ]
     );
 }
+
+/// L3.2: each label has all of its section's attributes, so many labels of long sections are too much, and so are too many labels.
+#[test]
+fn labels_do_not_inherit_more_than_memory_holds() {
+    let list = |count: usize| (0..count).map(|number| format!("l{number}")).collect::<Vec<_>>().join(", ");
+    let with = |labels: usize, userdata: &str| {
+        let mut text =
+            format!("- section: {{name: s, connection: null, userdata: '{userdata}'}}\n").replace(", userdata: ''", "");
+        text =
+            text.replace("connection: null", if userdata.is_empty() { "connection: null" } else { "connection: ec2" });
+        for number in 0..labels {
+            let _ = writeln!(text, "- label: {{name: l{number}}}");
+        }
+        let _ = writeln!(text, "- provider: {{name: p, section: s, labels: [{}]}}", list(labels));
+        let layout = tenant().file("org/config", &text).build();
+        let errors = layout.errors().iter().filter(|error| error.problem.severity == sluice_config::Severity::Error);
+        let told: Vec<String> = errors.map(ConfigError::short_text).collect();
+        (told, layout.providers()[0].labels.len())
+    };
+    assert_eq!(with(1_000, ""), (vec![], 1_000));
+    assert_eq!(with(1_001, ""), (vec!["A provider has at most 1000 labels, and this one 1001".to_owned()], 1_000));
+    let (told, labels) = with(1_000, &"x".repeat(200_000));
+    assert_eq!(told.len(), 1);
+    assert!(told[0].contains("come to more than 64 MiB") && labels < 1_000, "{told:?} {labels}");
+}

@@ -7,7 +7,7 @@ pub mod freeze;
 mod listed;
 mod run_time;
 pub mod trace;
-mod weight;
+pub(crate) mod weight;
 
 pub use freeze::FreezeInput;
 pub use trace::{JobTrace, Step, StepKind};

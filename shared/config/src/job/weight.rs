@@ -75,7 +75,7 @@ pub(super) fn of_members(count: usize) -> usize {
 }
 
 /// Returns what variables weigh.
-pub(super) fn of_map(map: &Map<String, Json>) -> usize {
+pub(crate) fn of_map(map: &Map<String, Json>) -> usize {
     map.iter().map(|(name, value)| name.len() + of_value(value)).sum()
 }
 

@@ -6,6 +6,7 @@ use super::values::{canonical, count, counts, entries, merge, names_in, of_label
 use super::{LabelConfig, ProviderConfig, SectionQuota};
 use crate::connection::Driver;
 use crate::error::{ConfigError, Problem, ProblemKind};
+use crate::job::weight::of_map;
 use crate::layout::{Defined, Layout};
 use crate::objects::{ObjectKind, Place, ProviderObject};
 use crate::yaml::Mark;
@@ -15,6 +16,12 @@ use std::collections::BTreeSet;
 
 /// Depth of sections that inherit from sections.
 const SECTIONS_MAX: usize = 20;
+/// Greatest number of labels of one provider.
+const LABELS_MAX: usize = 1_000;
+/// What a label weighs that says nothing.
+const LABEL_WEIGHT: usize = 1_024;
+/// What the labels of all providers may weigh together, in about bytes: each has all of its section's attributes.
+const WEIGHT_MAX: usize = 64 << 20;
 /// Attributes that only nodes of a cloud have.
 const OF_CLOUDS_ONLY: [&str; 31] = [
     "region",
@@ -52,7 +59,7 @@ const OF_CLOUDS_ONLY: [&str; 31] = [
 
 /// Returns every provider resolved, and what is wrong.
 pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<ConfigError>) {
-    let mut resolver = Resolver { layout, tenant: &layout.tenant().name, errors: Vec::new() };
+    let mut resolver = Resolver { layout, tenant: &layout.tenant().name, errors: Vec::new(), left: WEIGHT_MAX };
     for (kind, word) in [(ObjectKind::Section, "section"), (ObjectKind::Provider, "provider")] {
         for defined in layout.standing(kind) {
             resolver.connection((defined, defined.object), word);
@@ -69,6 +76,8 @@ struct Resolver<'o> {
     layout: &'o Layout,
     tenant: &'o TenantName,
     errors: Vec<ConfigError>,
+    /// What labels may still weigh.
+    left: usize,
 }
 
 type Found<'o> = (Defined<'o, ProviderObject>, &'o ProviderObject);
@@ -263,12 +272,29 @@ impl<'o> Resolver<'o> {
             );
         }
         let mut labels: Vec<LabelConfig> = Vec::new();
+        let mut known: BTreeSet<String> = BTreeSet::new();
+        names.retain(|name| known.insert(name.clone()));
+        if names.len() > LABELS_MAX {
+            let message = format!("A provider has at most {LABELS_MAX} labels, and this one {}", names.len());
+            self.error(at, "provider", "labels", ProblemKind::Conflict, message);
+            names.truncate(LABELS_MAX);
+        }
         for name in names {
-            if labels.iter().any(|label| label.name.as_str() == name) {
-                continue;
-            }
             match self.find(ObjectKind::Label, &name) {
-                Some(label) => labels.push(self.label(at, of_section, label)),
+                // Told when it came to that.
+                Some(_) if self.left == 0 => break,
+                Some(label) => {
+                    let label = self.label(at, of_section, label);
+                    self.left = self.left.saturating_sub(LABEL_WEIGHT + of_map(&label.attributes));
+                    labels.push(label);
+                    if self.left == 0 {
+                        let message = format!(
+                            "The labels of the tenant's providers come to more than {} MiB; say less in sections that many labels share",
+                            WEIGHT_MAX >> 20
+                        );
+                        self.error(at, "provider", "labels", ProblemKind::Conflict, message);
+                    }
+                }
                 None => {
                     let message = format!("The label \"{name}\" was not found.");
                     let known = self.layout.names(ObjectKind::Label);
