@@ -265,8 +265,10 @@ fn refusals(layout: &Layout) -> Vec<ConfigError> {
 /// Z4.7, J07–J13: what cannot be frozen is marked at the entry, or the variant, that makes it so, and every reason is told.
 #[test]
 fn what_cannot_be_frozen_is_marked_where_it_is_said() {
-    // What the config project defines, the project's own file; the file that is marked, what of it, the message.
-    let rows: [(&str, &str, &str, &[(&str, &str)]); 6] = [
+    /// What is marked, and the message.
+    type Told<'a> = &'a [(&'a str, &'a str)];
+    // What the config project defines, the project's own file, the file that is marked, and what is told of it.
+    let rows: [(&str, &str, &str, Told<'_>); 6] = [
         (
             "- job: {name: last, final: true, run: r}\n",
             "- project:\n    check:\n      jobs:\n        - last: {voting: false}\n        - last: {timeout: 4}\n",

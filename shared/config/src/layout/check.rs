@@ -438,7 +438,7 @@ impl Check<'_> {
         for (number, node) in set.nodes.iter().enumerate() {
             labels.entry(node.label.as_str()).or_insert(first + number);
         }
-        let (known, unknown): (Vec<(&str, usize)>, Vec<(&str, usize)>) =
+        let (known, unknown): (Vec<_>, Vec<_>) =
             labels.into_iter().partition(|(label, _)| self.names.has(ObjectKind::Label, label));
         let Some((label, number)) = unknown.first() else { return };
         if !self.names.layout.tenant().use_nodepool {

@@ -402,9 +402,9 @@ impl<'o> Resolver<'o> {
             let listed = layers.iter().flat_map(|layer| entries(layer, "labels", &label.name));
             std::iter::once(&label.attributes).chain(listed)
         };
-        let min_ready = of_label_alone().filter_map(|entry| count(entry, "min-ready")).last().unwrap_or(0);
+        let min_ready = of_label_alone().filter_map(|entry| count(entry, "min-ready")).next_back().unwrap_or(0);
         // A label binds itself to a zone by what is said of it alone; the zones of all nodes are the provider's affair.
-        let zone = of_label_alone().filter_map(|entry| texts(entry, "az").into_iter().next()).last();
+        let zone = of_label_alone().filter_map(|entry| texts(entry, "az").into_iter().next()).next_back();
         typed(
             merged,
             LabelIdentity {
