@@ -27,6 +27,8 @@ pub struct Kept {
     pub facts: ChangeFacts,
     /// Comments by marker, with how often each was written.
     pub comments: BTreeMap<String, (String, u32)>,
+    /// Comments beside lines by marker, as path, line and text.
+    pub lines: BTreeMap<String, Vec<String>>,
 }
 
 /// A webhook on its way.
@@ -101,7 +103,7 @@ impl PlayedForge {
             updated_at: self.world.now(),
             seen_at: Timestamp(0),
         };
-        self.state().changes.insert(key.clone(), Kept { facts, comments: BTreeMap::new() });
+        self.state().changes.insert(key.clone(), Kept { facts, comments: BTreeMap::new(), lines: BTreeMap::new() });
         self.tell("pull_request", &key, json!({"action": "opened", "number": number}), "ada");
         key
     }
@@ -401,8 +403,22 @@ impl Forge for PlayedForge {
         .await
     }
 
-    async fn put_line_comments(&self, _: &ChangeRef, _: &Marker, _: &str, _: &[LineComment]) -> Result<(), ForgeError> {
-        Ok(())
+    async fn put_line_comments(
+        &self,
+        change: &ChangeRef,
+        marker: &Marker,
+        _: &str,
+        comments: &[LineComment],
+    ) -> Result<(), ForgeError> {
+        self.step("forge.put_line_comments", || {
+            let mut state = self.state();
+            let kept = state.changes.get_mut(&change.key).ok_or_else(|| Self::not_found(change))?;
+            let lines = comments.iter().map(|comment| format!("{}:{}: {}", comment.path, comment.line, comment.text));
+            // Once for a marker, as the driver does.
+            kept.lines.entry(marker.as_str().to_owned()).or_insert_with(|| lines.collect());
+            Ok(())
+        })
+        .await
     }
 
     async fn merge(&self, change: &ChangeRef, _: MergeMode, message: &MergeMessage) -> Result<Oid, ForgeError> {

@@ -202,3 +202,19 @@ fn a_tenant_of_two_hundred_projects_gets_its_layout() {
     site.run_until(|site| !site.builds().is_empty());
     assert_eq!(site.builds(), ["check unit 1"], "{:?}", tenant(&site));
 }
+
+/// C02: what is wrong with the configuration that a change proposes is said beside its line, once, and in the report.
+#[test]
+fn a_mistake_is_said_beside_the_line_that_it_is_in() {
+    let mut site = site();
+    let uses = PROJECT.replace("check: {jobs: [unit]}", "check: {jobs: [nosuch]}");
+    let change = site.forge.propose("org/two", 1, "a change", "", &[(".zuul.yaml", &uses)]);
+    site.twice = true;
+    site.run();
+    let line = uses.lines().position(|line| line.contains("nosuch")).unwrap() + 1;
+    let kept = site.forge.change(&change).unwrap();
+    let said: Vec<&String> = kept.lines.values().flatten().collect();
+    let [said] = said.as_slice() else { panic!("{:?}", kept.lines) };
+    assert!(said.starts_with(&format!(".zuul.yaml:{line}: ")) && said.contains("nosuch"), "{said}");
+    assert!(comments(&site, &change).contains("nosuch"), "{}", comments(&site, &change));
+}
