@@ -19,6 +19,9 @@ use sluice_runtime::record::{Expect, Key, Record, Write};
 use sluice_runtime::{Commit, Saved, cell};
 use std::collections::BTreeMap;
 
+/// Writes that fit into one commit beside the head (the limit of DynamoDB's TransactWriteItems is 100).
+const OTHERS_MAX: usize = 99;
+
 /// The most effects a delivery's record tells.
 const EFFECTS_MAX: usize = 20;
 
@@ -239,7 +242,17 @@ impl Intake {
             Write::Put { record, .. } => Write::Put { record, expect: Expect::Anything },
             other => other,
         });
-        let plan = Commit { head, others: others.collect(), pokes: effects.pokes, due: None };
+        let mut others: Vec<Write> = others.collect();
+        if others.len() > OTHERS_MAX {
+            // Who needs whom is remembered first: it leads to nothing by itself, and a delivery that comes again writes it again.
+            let (needs, rest): (Vec<Write>, Vec<Write>) =
+                others.into_iter().partition(|write| change::is_need(write.key()));
+            for some in needs.chunks(OTHERS_MAX) {
+                self.ports.records.commit(some.to_vec(), &self.ports.entropy.token()).await?;
+            }
+            others = rest;
+        }
+        let plan = Commit { head, others, pokes: effects.pokes, due: None };
         match cell::commit_and_send(&self.ports, plan).await? {
             Saved::Yes(_) => Ok(()),
             Saved::Stale => Err(LookError::Again("somebody else handles the same delivery".to_owned())),

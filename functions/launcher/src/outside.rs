@@ -83,9 +83,16 @@ async fn act_one(action: Action, cloud: Option<&Cloud>, checks: &dyn Checks) -> 
             Some(Answer::Check(node.id.clone(), fact))
         }
         Action::Terminate { instance, reason, .. } => {
-            if let Some(cloud) = cloud
-                && let Err(error) = cloud.driver.terminate(std::slice::from_ref(&instance)).await
-            {
+            let Some(cloud) = cloud else {
+                // Its record stays, and the next look asks again.
+                tracing::error!(
+                    %instance,
+                    reason,
+                    "a machine cannot be terminated: its provider's connection is not configured any more; add it again (`sluice connection add`), or terminate the machine by hand"
+                );
+                return None;
+            };
+            if let Err(error) = cloud.driver.terminate(std::slice::from_ref(&instance)).await {
                 tracing::warn!(%instance, reason, %error, "a machine could not be terminated yet");
             }
             None

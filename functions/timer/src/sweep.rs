@@ -3,6 +3,7 @@
 use crate::{SWEEP_MAX, Timer};
 use sluice_model::Timestamp;
 use sluice_model::poke::{Poke, Queue};
+use sluice_records::tenant;
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Key, Record};
 use sluice_runtime::{PortError, cell};
@@ -11,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
 const KEYS_MAX: usize = 100;
 
-/// Failures after which a service is taken for one that does not answer at all: the rest waits for the next minute.
+/// Failures in a row after which a service may be one that does not answer at all: the rest waits for the next minute.
 const FAILURES_MAX: usize = 20;
 
 /// What failed in a tick.
@@ -19,6 +20,7 @@ const FAILURES_MAX: usize = 20;
 pub(crate) struct Failures {
     first: Option<String>,
     count: usize,
+    in_a_row: usize,
 }
 
 impl Failures {
@@ -26,12 +28,18 @@ impl Failures {
     pub(crate) fn note(&mut self, attempt: &str, error: impl std::fmt::Display) {
         tracing::error!(attempt, %error, "a part of the sweep failed; the rest goes on");
         self.count += 1;
+        self.in_a_row += 1;
         self.first.get_or_insert_with(|| format!("could not {attempt}: {error}"));
     }
 
-    /// Returns whether so much failed that going on makes no sense.
+    /// Notes that something was done: whatever failed before was not for want of an answer.
+    pub(crate) fn went_well(&mut self) {
+        self.in_a_row = 0;
+    }
+
+    /// Returns whether so much failed in a row that going on may make no sense.
     pub(crate) fn are_too_many(&self) -> bool {
-        self.count >= FAILURES_MAX
+        self.in_a_row >= FAILURES_MAX
     }
 
     /// Returns the first failure, with how many there were.
@@ -83,11 +91,18 @@ impl Timer {
         };
         let mut records = Vec::new();
         for key in found {
+            // Bad records stay the oldest that are due, side by side: they must not end each sweep at the same place.
             if failures.are_too_many() {
-                break;
+                if self.ports.records.get(&[tenant::listing_key()]).await.is_err() {
+                    break;
+                }
+                failures.went_well();
             }
             match self.ports.records.get(std::slice::from_ref(key)).await {
-                Ok(found) => records.extend(found.into_iter().flatten()),
+                Ok(found) => {
+                    failures.went_well();
+                    records.extend(found.into_iter().flatten());
+                }
                 Err(error) => failures.note(&format!("read {key}, which is due"), error),
             }
         }
@@ -104,13 +119,15 @@ impl Timer {
             if cell::send(&self.ports, &pokes).await.is_ok() {
                 continue;
             }
+            failures.went_well();
             for poke in &pokes {
                 if failures.are_too_many() {
                     break;
                 }
                 let sent: Result<(), PortError> = cell::send(&self.ports, std::slice::from_ref(poke)).await;
-                if let Err(error) = sent {
-                    failures.note(&format!("send what is due to the queue {queue:?}"), error);
+                match sent {
+                    Ok(()) => failures.went_well(),
+                    Err(error) => failures.note(&format!("send what is due to the queue {queue:?}"), error),
                 }
             }
         }

@@ -121,6 +121,23 @@ fn one_record_that_cannot_be_read_keeps_no_other_from_being_poked() {
     assert_eq!(sent(&world, Queue::Gate), expected);
 }
 
+/// Z3.3: however many bad records stand before the others: they were the oldest that are due in each sweep to come.
+#[test]
+fn many_records_that_cannot_be_read_keep_no_other_from_being_poked() {
+    let world = world();
+    let mut expected = Vec::new();
+    for n in 0..400 {
+        let name = if n < 380 { format!("{BAD}{n}") } else { format!("q{n}") };
+        let poke = Poke::Queue { queue: queue_of(&name) };
+        write_due(&world, queue::head_key(&queue_of(&name)), poke.clone());
+        expected.extend((n >= 380).then_some(poke));
+    }
+    expected.sort();
+    let told = poll_once(timer(&world).tick()).unwrap().unwrap_err().to_string();
+    assert!(told.contains("380 parts of the sweep failed"), "{told}");
+    assert_eq!(sent(&world, Queue::Gate), expected);
+}
+
 /// Z3.3: a queue that refuses a message gets the others, and so do the other queues.
 #[test]
 fn one_message_that_cannot_be_sent_keeps_no_other_back() {

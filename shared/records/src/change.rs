@@ -77,6 +77,11 @@ pub fn forget_needed_by(needed: &ChangeKey, change: &ChangeKey) -> Write {
     Write::Delete { key: needed_by_key(needed, change), expect: Expect::Anything }
 }
 
+/// Returns whether a record only remembers that a change is needed, or by which.
+pub fn is_need(key: &Key) -> bool {
+    key.partition.starts_with("change#") && (key.sort == "needed" || key.sort.starts_with(NEEDED_BY))
+}
+
 fn needed_by_key(needed: &ChangeKey, change: &ChangeKey) -> Key {
     Key::new(partition(needed), format!("{NEEDED_BY}{}", partition(change)))
 }

@@ -102,6 +102,26 @@ pub(super) async fn user_of(ports: &Ports, connection: &ConnectionName) -> anyho
     Ok(main.tenants.iter().find(uses).map(|tenant| tenant.name.clone()))
 }
 
+/// Returns a tenant whose live configuration has a provider of a connection, and that provider.
+///
+/// # Errors
+/// When the store does not answer, or what it holds cannot be read: what is not known to be unused is used.
+pub(super) async fn provider_of(
+    ports: &Ports,
+    connection: &ConnectionName,
+) -> anyhow::Result<Option<(TenantName, String)>> {
+    let layouts = Layouts::default();
+    for name in tenant::listed(ports).await? {
+        let live = layouts.live(ports, &name).await.map_err(|error| anyhow!("{error}"))?;
+        let Some(live) = live else { continue };
+        let mut providers = live.layout.providers().iter();
+        if let Some(found) = providers.find(|provider| provider.connection.as_ref() == Some(connection)) {
+            return Ok(Some((name, found.canonical_name.clone())));
+        }
+    }
+    Ok(None)
+}
+
 async fn stored(ports: &Ports) -> anyhow::Result<Option<MainConfig>> {
     let Some(object) = ports.objects.get(connection::MAIN).await? else { return Ok(None) };
     parse(ports, "main.yaml", std::str::from_utf8(&object.bytes)?).await.map(Some)

@@ -97,3 +97,30 @@ fn a_change_does_not_land_without_what_it_came_to_depend_on_in_the_gate() {
         assert_eq!(merged(&site), [2, 1]);
     }
 }
+
+/// Z6.5: one status that speaks of three changes at once, each of which needs twenty, is one delivery that ends.
+#[test]
+fn a_status_of_three_changes_with_twenty_needs_each_is_taken_in() {
+    let mut site = site();
+    let mut heads = Vec::new();
+    for top in 1..=3_u64 {
+        let needed = (1..=19).map(|n| top * 100 + n);
+        let mut body = String::new();
+        for number in needed {
+            site.forge.propose("org/two", number, "needed", "", &[(&format!("f{number}"), "x")]);
+            body.push_str(&format!("Depends-On: https://forge.test/org/two/pull/{number}\n"));
+        }
+        heads.push(site.forge.propose("org/one", top, "A", &body, &[("a", "x")]));
+    }
+    // Nobody was told of any of it.
+    while site.forge.next_webhook().is_some() {}
+    site.forge.share_head(&heads);
+    site.forge.tell_status(&heads[0], "somebody/else", "bot");
+    site.take_in();
+    let records = site.world.records();
+    let needed = records.iter().filter(|record| record.key.sort.starts_with("needed-by#")).count();
+    assert_eq!(needed, 3 * 19, "who needs whom is remembered of each");
+    let ended = records.iter().filter(|record| record.key.partition.starts_with("delivery#"));
+    let states: Vec<&str> = ended.map(|record| record.body.as_str()).collect();
+    assert!(!states.is_empty() && states.iter().all(|body| !body.contains("accepted")), "{states:?}");
+}

@@ -162,7 +162,7 @@ pub async fn rotate(data: Option<PathBuf>, name: &str, files: SecretFiles, check
 /// Forgets a connection and its secrets.
 ///
 /// # Errors
-/// When there is no such connection, the main configuration uses it, or the store does not answer.
+/// When there is no such connection, the main configuration or a provider uses it, or the store does not answer.
 pub async fn remove(data: Option<PathBuf>, name: &str) -> anyhow::Result<()> {
     let ports = operator(data.clone()).await?;
     let name = ConnectionName::from(name);
@@ -172,6 +172,11 @@ pub async fn remove(data: Option<PathBuf>, name: &str) -> anyhow::Result<()> {
     refuse_the_forges_own(&data, &name, Some(&old))?;
     if let Some(user) = tenant::user_of(&ports, &name).await? {
         bail!("the tenant {user} uses {name}; load a main configuration without it first (`sluice tenant load FILE`)");
+    }
+    if let Some((user, provider)) = tenant::provider_of(&ports, &name).await? {
+        bail!(
+            "the provider {provider} of tenant {user} launches nodes by {name}, and without it nobody could terminate them; take the provider out of the configuration first and wait until its nodes are gone"
+        );
     }
     write(&ports, &file, tag).await?;
     say!("Removed the connection {name} and its secrets. Functions forget it within a minute.");

@@ -1,0 +1,88 @@
+//! What an operator does to a system that runs, with the program that people type.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use serde_json::{Value, json};
+use sluice_cli::local::{CONNECTION, Identity, ONE};
+use sluice_forge::Secret;
+use sluice_forge::webhook::sign;
+use sluice_local_tests::story::{Expected, approve, configure, decided, ends_right};
+use sluice_local_tests::system::{System, Wishes, program};
+use sluice_local_tests::until;
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+
+/// Runs the program on a system's directory, with a text on standard input.
+fn run(system: &System, words: &[&str], input: &str) -> Output {
+    let mut command = Command::new(program().unwrap());
+    command.args(words).arg("--data").arg(system.data());
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+async fn ping(system: &System, guid: &str, secret: &str) -> u16 {
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let body = json!({"zen": "a word of the forge"}).to_string();
+    let request = client
+        .post(format!("{}api/connection/{CONNECTION}/payload", system.web_root()))
+        .header("content-type", "application/json")
+        .header("x-github-event", "ping")
+        .header("x-github-delivery", guid)
+        .header("x-hub-signature-256", sign(&Secret::new(secret), body.as_bytes()));
+    request.body(body).send().await.unwrap().status().as_u16()
+}
+
+/// C2.2: the webhook secret is rotated while the system runs: the one before stays valid, the one before that does not, and
+/// nothing that the system wrote (its log, its terminal, its answers) holds any of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rotated_webhook_secret_leaves_the_previous_one_valid_and_no_trace() {
+    let system = System::start(Wishes::default()).await.unwrap();
+    let old = Identity::open(system.data(), 0).unwrap().webhook_secret;
+    let new = ["second-secret-of-a-test-4711", "third-secret-of-a-test-0815"];
+    assert_eq!(ping(&system, "first", &old).await, 202);
+    assert_eq!(ping(&system, "guessed", new[0]).await, 401, "nobody stored it yet");
+    for (nth, secret) in new.into_iter().enumerate() {
+        let words = ["connection", "rotate", CONNECTION, "--webhook-secret-file", "-"];
+        let told = run(&system, &words, &format!("{secret}\n"));
+        let text = format!("{}{}", String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr));
+        assert!(told.status.success() && text.contains("stays valid") && !text.contains(secret), "{text}");
+        // Functions keep what they read of a connection for a while.
+        let tries = std::sync::atomic::AtomicU32::new(0);
+        until("the new secret to be taken", async || {
+            let guid = format!("new-{nth}-{}", tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst));
+            Ok((ping(&system, &guid, secret).await == 202).then_some(()))
+        })
+        .await
+        .unwrap();
+        assert_eq!(ping(&system, &format!("previous-{nth}"), if nth == 0 { &old } else { new[0] }).await, 202);
+    }
+    assert_eq!(ping(&system, "forgotten", &old).await, 401);
+    let said = std::fs::read_to_string(system.data().join("said")).unwrap();
+    for (what, text) in [("the log", system.log().unwrap()), ("the terminal", said)] {
+        assert!(!text.is_empty(), "{what} is empty");
+        for secret in [old.as_str(), new[0], new[1]] {
+            assert!(!text.contains(secret), "{what} holds a webhook secret");
+        }
+    }
+}
+
+/// L3: a cloud whose provider some tenant has is not taken away by a word: whoever removed it could terminate nothing any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cloud_that_a_provider_uses_is_not_removed() {
+    let system = System::start(Wishes::default()).await.unwrap();
+    configure(&system, ["quick", "quick"]).await.unwrap();
+    let refused = run(&system, &["connection", "remove", "ec2"], "");
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success(), "{text}");
+    assert!(text.contains("launches nodes by ec2") && text.contains("demo"), "{text}");
+    let change = system.forge().unwrap().propose(ONE, "Still", &[("greetings/still", "Hello!\n")]).await.unwrap();
+    approve(&system, &change).await.unwrap();
+    let set: Value = decided(&system, &change).await.unwrap();
+    assert_eq!(set["result"], "SUCCESS", "{set}");
+    ends_right(&system, Expected { landed: &[&change], refused: &[] }).await.unwrap();
+}
