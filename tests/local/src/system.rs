@@ -23,6 +23,8 @@ pub struct Wishes {
     pub kill: Option<String>,
     /// Minutes between two questions to the forge (`--ask`).
     pub ask_minutes: Option<u64>,
+    /// Where the data services are, if not beside it (`--endpoint`); it is called with keys that anybody knows.
+    pub endpoint: Option<String>,
 }
 
 /// A system with its directory. Dropped, everything of it is killed and removed.
@@ -196,6 +198,10 @@ fn up(data: &Path, port: u16, wishes: &Wishes) -> anyhow::Result<Child> {
     }
     if let Some(minutes) = wishes.ask_minutes {
         command.args(["--ask", &minutes.to_string()]);
+    }
+    if let Some(endpoint) = &wishes.endpoint {
+        command.args(["--endpoint", endpoint]);
+        command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test").env("AWS_REGION", "us-east-1");
     }
     command.env_remove("SLUICE_TABLE").env_remove("SLUICE_WEB").env_remove("SLUICE_KILL").env_remove("RUST_LOG");
     if let Some(kill) = &wishes.kill {
