@@ -116,7 +116,8 @@ async fn builds_that_come_together_are_claimed_by_one_commit() {
 #[tokio::test]
 async fn a_build_that_is_stopped_meanwhile_keeps_no_other_from_being_claimed() {
     let (world, asked) = three().await;
-    let stop = build::put_stop(&asked[1].build, &Stop { why: "it left".to_owned(), at: Timestamp(2) }).unwrap();
+    let stop =
+        build::put_stop(&asked[1].build, &Stop { why: "it left".to_owned(), at: Timestamp(2), lost: false }).unwrap();
     let ports = world.ports();
     let records =
         Arc::new(Raced { world: world.clone(), records: ports.records.clone(), first: Mutex::new(Some(stop)) });

@@ -181,7 +181,7 @@ fn order(
 }
 
 fn stop_build(stop: &Stop, now: Timestamp, writes: &mut Vec<Write>, pokes: &mut Vec<Poke>) -> Result<(), PortError> {
-    let wish = sluice_records::build::Stop { why: stop.why.clone(), at: now };
+    let wish = sluice_records::build::Stop { why: stop.why.clone(), at: now, lost: stop.lost };
     writes.push(put_stop(&stop.build, &wish)?);
     if let Some(request) = &stop.request {
         pokes.push(Poke::Pool { provider: request.provider.clone() });

@@ -327,11 +327,11 @@ fn build_fact(
         (Some(_), Some(_), None) => BuildFact::Withdrawn,
         (Some(_), stop, Some(run)) => match decode::<Run>(run)?.phase {
             Phase::Ended(_) => BuildFact::Ended,
-            // The gate has given it up and it had time to end: its executor is gone, and nobody waits for its nodes.
+            // The gate has given it up, and its executor is known to be gone or had time to end: nobody waits for its nodes.
             _ if stop
                 .map(decode::<Stop>)
                 .transpose()?
-                .is_some_and(|stop| now.since(stop.at) > STOPPED_SECONDS * 1_000) =>
+                .is_some_and(|stop| stop.lost || now.since(stop.at) > STOPPED_SECONDS * 1_000) =>
             {
                 BuildFact::Ended
             }

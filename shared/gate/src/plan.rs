@@ -203,6 +203,8 @@ pub struct Stop {
     pub request: Option<RequestRef>,
     /// Why.
     pub why: String,
+    /// Whether its executor is dead: nobody stops it any more, and its nodes are free at once.
+    pub lost: bool,
 }
 
 /// Decides what happens next in one queue.
@@ -318,7 +320,7 @@ impl<'a> Work<'a> {
                 continue;
             };
             if let Some(build) = job.build.clone() {
-                self.plan.stops.push(Stop { build, request: job.request.take(), why: why.to_owned() });
+                self.plan.stops.push(Stop { build, request: job.request.take(), why: why.to_owned(), lost: false });
             }
             job.status = crate::item::JobStatus::Ended {
                 result: BuildResult::Aborted,

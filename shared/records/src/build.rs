@@ -15,6 +15,9 @@ pub struct Stop {
     pub why: String,
     /// When it was wanted.
     pub at: Timestamp,
+    /// Whether its executor was found dead by then: it stopped its builds itself, or is no more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost: bool,
 }
 
 /// Returns the partition of a build.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use serde_json::Value;
+use sluice_cli::commands::show::list;
 use sluice_cli::local::{ONE, TWO};
 use sluice_local_tests::forge::Change;
 use sluice_local_tests::story::{Expected, approve, configure, decided, ends_right, entered};
@@ -127,6 +128,42 @@ async fn a_system_that_is_killed_goes_on_where_it_was() {
     system.kill().unwrap();
     system.start_again(None).await.unwrap();
     assert_eq!(seen(&system).await, before, "a new start shows what the killed system showed");
+}
+
+/// What the gate's queue holds, in its order: item, change, and what is known of it that no executor's death changes.
+async fn queued(system: &System) -> Vec<[String; 3]> {
+    let board: Value = system.client().unwrap().get("tenant/demo/board").await.unwrap();
+    let gate = list(&board, "pipelines").iter().filter(|pipeline| pipeline["name"] == "gate");
+    let items = gate.flat_map(|pipeline| list(pipeline, "queues")).flat_map(|queue| list(queue, "items"));
+    items.map(|item| ["id", "change", "enqueued_at"].map(|name| item[name].to_string())).collect()
+}
+
+/// C4, Z6.4: everything is killed while four changes are tested on top of each other; a new start shows the same queue, and it
+/// ends as it would have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_queue_outlives_the_machine() {
+    let mut system = System::start(Wishes::default()).await.unwrap();
+    configure(&system, ["quick", "quick"]).await.unwrap();
+    let forge = system.forge().unwrap();
+    // Its builds take their time, so that nobody behind it lands before the machine dies.
+    let a = forge.propose(ONE, "A", &[("greetings/a", "Hello!\n"), ("slow", "8\n")]).await.unwrap();
+    let b = forge.propose_after(TWO, "B", &[("greetings/b", "Hi!\n")], Some(&a)).await.unwrap();
+    let c = forge.propose(ONE, "C", &[("broken", "yes\n")]).await.unwrap();
+    let d = forge.propose(TWO, "D", &[("greetings/d", "Good day!\n")]).await.unwrap();
+    for change in [&a, &b, &c, &d] {
+        approve(&system, change).await.unwrap();
+        entered(&system, change).await.unwrap();
+    }
+    let before = queued(&system).await;
+    assert_eq!(before.len(), 4, "{before:?}");
+    system.kill().unwrap();
+    system.start_again(None).await.unwrap();
+    let after = queued(&system).await;
+    assert_eq!(after, before, "nothing can have ended meanwhile");
+    for change in [&a, &b, &c, &d] {
+        decided(&system, change).await.unwrap();
+    }
+    ends_right(&system, Expected { landed: &[&a, &b, &d], refused: &[&c] }).await.unwrap();
 }
 
 /// C4: each function's processes are killed at its worst moment; the queue brings its work again.

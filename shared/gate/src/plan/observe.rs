@@ -106,7 +106,7 @@ impl Work<'_> {
         for job in gone.into_iter().filter(Job::is_under_way) {
             if let Some(build) = job.build {
                 let why = "the configuration of its job changed".to_owned();
-                self.plan.stops.push(super::Stop { build, request: job.request, why });
+                self.plan.stops.push(super::Stop { build, request: job.request, why, lost: false });
             }
         }
         self.plan.reasons.push(format!("{id} {note} at {}", now.to_iso()));
@@ -140,7 +140,8 @@ impl Work<'_> {
             let Some(seen) = self.snapshot.runs.get(&build) else { continue };
             if let RunSeen::Lost { why } = seen {
                 // Nobody will end it any more: its nodes are free only if somebody says so.
-                self.plan.stops.push(super::Stop { build, request: item.jobs[at].request.clone(), why: why.clone() });
+                let (request, why) = (item.jobs[at].request.clone(), why.clone());
+                self.plan.stops.push(super::Stop { build, request, why, lost: true });
             }
             changed |= take_run(&mut item, at, seen, self.now);
         }

@@ -1,0 +1,62 @@
+//! Executors that die, and what they leave.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+use sluice_model::build::BuildResult;
+use sluice_runtime::Clock as _;
+use sluice_scenarios::Site;
+use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
+use std::cell::Cell;
+
+const MAIN: &str = "
+- tenant:
+    name: demo
+    source:
+      github:
+        config-projects: [org/config]
+        untrusted-projects: [org/one]
+";
+
+const PROJECT: &str = "
+- job: {name: unit, run: playbooks/unit.yaml}
+- project: {check: {jobs: [unit]}}
+";
+
+/// Z7.3, Z1.7: whose executor is dead is known when its build is lost: its nodes are let go then, and not when they might be.
+#[test]
+fn nodes_of_a_build_whose_executor_died_are_free_as_soon_as_it_is_lost() {
+    let config = [PIPELINES, BASE, COMMON, &cloud(8)].concat();
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", config.as_str())]), ("org/one", &[(".zuul.yaml", PROJECT)])];
+    let mut site = Site::new(7, MAIN, repositories, |_, _, _| BuildResult::Success);
+    site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+    let running = |site: &Site| {
+        let records = site.world.records();
+        let runs = records.iter().filter(|record| record.key.sort == "run").map(|record| record.key.partition.clone());
+        runs.map(|build| build.trim_start_matches("build#").to_owned()).collect::<Vec<String>>()
+    };
+    // A node names the request it is for, whose row ends with the build.
+    let holds = |site: &Site, build: &str| {
+        let records = site.world.records();
+        records.iter().any(|record| record.key.sort.starts_with("node#") && record.body.contains(&build[..8]))
+    };
+    site.run_until(|site| site.is_building() && running(site).iter().any(|build| holds(site, build)));
+    let build = running(&site).into_iter().find(|build| holds(&site, build)).expect("a build with nodes runs");
+    site.die();
+    let lost = |site: &Site| {
+        site.world.records().iter().any(|r| r.key == sluice_records::build::stop_key(&build.as_str().into()))
+    };
+    let (lost_at, held_until) = (Cell::new(None), Cell::new(None));
+    site.run_checked(|site| {
+        if lost_at.get().is_none() && lost(site) {
+            lost_at.set(Some(site.world.now()));
+        }
+        if holds(site, &build) {
+            held_until.set(Some(site.world.now()));
+        }
+    });
+    let (lost_at, held_until) = (lost_at.get().expect("it is lost"), held_until.get().unwrap());
+    // The provider looks at its builds once a minute.
+    let seconds = held_until.since(lost_at).div_ceil(1_000);
+    assert!(seconds <= 60, "its nodes were held for {seconds} s more");
+    assert_eq!(site.builds(), ["check unit 1"; 2], "the lost build was run again");
+}
