@@ -230,6 +230,11 @@ impl Forge {
         self.engine.protect(repository, branch)
     }
 
+    /// Marks a branch as protected, and as one that nothing is taken for any more.
+    pub fn lock(&self, repository: &str, branch: &str) -> Result<(), ApiError> {
+        self.engine.lock(repository, branch)
+    }
+
     /// Opens a pull request and returns its number.
     pub async fn open_pull(&self, repository: &str, proposal: Proposal, by: &str) -> Result<u64, ApiError> {
         let Proposal { title, body, head, base } = proposal;

@@ -39,6 +39,9 @@ pub(crate) struct Repository {
     pub full_name: String,
     pub default_branch: String,
     pub protected: Vec<String>,
+    /// Those of them for which nothing is taken any more.
+    #[serde(default)]
+    pub locked: Vec<String>,
     pub refs: BTreeMap<String, String>,
     pub created_at: String,
 }

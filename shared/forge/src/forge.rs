@@ -28,6 +28,9 @@ pub trait Forge: Send + Sync {
     /// Returns the branches of a project, by name.
     async fn branches(&self, project: &ProjectName) -> Result<Vec<Branch>, ForgeError>;
 
+    /// Returns whether the forge takes nothing for a branch any more; `None` where it does not say, or not to us.
+    async fn is_locked(&self, branch: &BranchKey) -> Result<Option<bool>, ForgeError>;
+
     /// Returns the commit a branch is at, with its tree: what a landing is compared with.
     async fn branch_tip(&self, branch: &BranchKey) -> Result<Commit, ForgeError>;
 

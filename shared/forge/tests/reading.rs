@@ -82,6 +82,23 @@ async fn branches_tips_and_commits_are_read() {
     assert_eq!(facts.parents, [scene.github.branch_tip(&scene.main()).await.unwrap().id]);
 }
 
+/// Z2.2
+#[tokio::test]
+async fn a_branch_that_is_locked_says_so_and_one_without_rules_says_nothing() {
+    let scene = Scene::new().await;
+    for branch in ["guarded", "release/1.0", "free"] {
+        scene.forge.commit(REPOSITORY, branch, "Branch off", &[Edit::write("x", branch)], "ann").await.unwrap();
+    }
+    scene.forge.protect(REPOSITORY, "guarded").unwrap();
+    scene.forge.lock(REPOSITORY, "release/1.0").unwrap();
+    let mut said = Vec::new();
+    for name in ["guarded", "release/1.0", "free", "nowhere"] {
+        let branch = BranchKey { project: scene.project(), branch: name.into() };
+        said.push(scene.github.is_locked(&branch).await.unwrap());
+    }
+    assert_eq!(said, [Some(false), Some(true), None, None]);
+}
+
 #[tokio::test]
 async fn open_changes_are_listed_with_their_heads() {
     let scene = Scene::new().await;

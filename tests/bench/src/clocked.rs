@@ -103,6 +103,9 @@ impl Forge for ClockedForge {
     async fn branches(&self, project: &ProjectName) -> Result<Vec<Branch>, ForgeError> {
         self.watch.time("forge.branches", self.inner.branches(project)).await
     }
+    async fn is_locked(&self, branch: &BranchKey) -> Result<Option<bool>, ForgeError> {
+        self.watch.time("forge.is_locked", self.inner.is_locked(branch)).await
+    }
     async fn branch_tip(&self, branch: &BranchKey) -> Result<Commit, ForgeError> {
         self.watch.time("forge.branch_tip", self.inner.branch_tip(branch)).await
     }

@@ -12,7 +12,7 @@ use sluice_model::change::{
     ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, OpenChange, Permission, Review, ReviewState,
 };
 use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
-use sluice_model::{ProjectName, Timestamp};
+use sluice_model::{BranchName, ProjectName, Timestamp};
 use sluice_runtime::{Clock, PortError};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -57,6 +57,8 @@ struct State {
     reads: u64,
     limited_until: Option<Timestamp>,
     refused_for_now: u64,
+    /// Branches that are guarded, and whether nothing is taken for them any more.
+    guarded: BTreeMap<BranchKey, bool>,
 }
 
 /// The played forge.
@@ -186,6 +188,12 @@ impl PlayedForge {
         let mut store = self.store.lock().unwrap();
         let tip = store.tip(&at(from)).expect("the branch exists");
         store.set(&at(name), &tip.id);
+    }
+
+    /// Guards a branch, and locks it if it is to be; nobody is told.
+    pub fn guard(&self, project: &str, branch: &str, is_locked: bool) {
+        let key = BranchKey { project: ProjectName::new("forge.test", project), branch: branch.into() };
+        self.state().guarded.insert(key, is_locked);
     }
 
     /// Has the next merge land these files besides what was asked.
@@ -352,9 +360,19 @@ impl Forge for PlayedForge {
     }
 
     async fn branches(&self, project: &ProjectName) -> Result<Vec<Branch>, ForgeError> {
-        let store = self.store.lock().unwrap();
-        let branches = store.branches(project).into_iter();
-        Ok(branches.map(|(name, tip)| Branch { name, tip, protection: Protection::Open }).collect())
+        self.step("forge.branches", || {
+            let branches = self.store.lock().unwrap().branches(project);
+            let guarded = |name: &BranchName| {
+                let key = BranchKey { project: project.clone(), branch: name.clone() };
+                if self.state().guarded.contains_key(&key) { Protection::Protected } else { Protection::Open }
+            };
+            Ok(branches.into_iter().map(|(name, tip)| Branch { protection: guarded(&name), name, tip }).collect())
+        })
+        .await
+    }
+
+    async fn is_locked(&self, branch: &BranchKey) -> Result<Option<bool>, ForgeError> {
+        self.step("forge.is_locked", || Ok(self.state().guarded.get(branch).copied())).await
     }
 
     async fn branch_tip(&self, branch: &BranchKey) -> Result<Commit, ForgeError> {

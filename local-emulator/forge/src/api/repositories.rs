@@ -76,6 +76,13 @@ pub(super) async fn branch(
 ) -> Answer {
     let full_name = format!("{owner}/{name}");
     let repository = engine.repository(&full_name)?;
+    if let Some(branch) = branch.strip_suffix("/protection") {
+        if !repository.protected.iter().any(|protected| protected == branch) {
+            return Err(ApiError::refused(404, "Branch not protected"));
+        }
+        let is_locked = repository.locked.iter().any(|locked| locked == branch);
+        return ok(json!({"lock_branch": {"enabled": is_locked}}));
+    }
     let commit = engine.git(&full_name).commit(&format!("refs/heads/{branch}")).await?;
     let commit = commit.ok_or_else(|| ApiError::refused(404, "Branch not found"))?;
     let protected = repository.protected.contains(&branch);

@@ -159,6 +159,7 @@ impl Engine {
                 full_name: full_name.to_owned(),
                 default_branch: "main".to_owned(),
                 protected: Vec::new(),
+                locked: Vec::new(),
                 refs: BTreeMap::new(),
                 created_at: now(),
             };
@@ -242,6 +243,15 @@ impl Engine {
         self.store.within(|access| {
             let mut repository = find_repository(access, full_name)?;
             repository.protected.push(branch.to_owned());
+            Ok(access.put("", &repository)?)
+        })
+    }
+
+    pub fn lock(&self, full_name: &str, branch: &str) -> Result<(), ApiError> {
+        self.store.within(|access| {
+            let mut repository = find_repository(access, full_name)?;
+            repository.protected.push(branch.to_owned());
+            repository.locked.push(branch.to_owned());
             Ok(access.put("", &repository)?)
         })
     }

@@ -143,6 +143,10 @@ impl Forge for GitHub {
         read::branches(self, project).await
     }
 
+    async fn is_locked(&self, branch: &BranchKey) -> Result<Option<bool>, ForgeError> {
+        read::is_locked(self, branch).await
+    }
+
     async fn branch_tip(&self, branch: &BranchKey) -> Result<Commit, ForgeError> {
         read::branch_tip(self, branch).await
     }

@@ -239,6 +239,18 @@ fn branch(branch: shapes::Branch) -> Branch {
     Branch { name: branch.name.into(), tip: Oid(branch.commit.sha), protection }
 }
 
+/// Only administrators are told the rules of a branch, so a refusal says nothing of them.
+pub(super) async fn is_locked(github: &GitHub, branch: &BranchKey) -> Result<Option<bool>, ForgeError> {
+    let attempted = format!("read the rules of {branch}");
+    let path = repository(&branch.project, &format!("/branches/{}/protection", escape_path(branch.branch.as_str())));
+    match github.api.get::<shapes::ProtectionOf>(&path, &attempted).await {
+        Ok(rules) => Ok(Some(rules.lock_branch.is_some_and(|lock| lock.enabled))),
+        // GitHub answers so for a branch without rules of its own, and to whoever may not know.
+        Err(ForgeError::NotFound { .. } | ForgeError::Refused { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 pub(super) async fn branch_tip(github: &GitHub, branch: &BranchKey) -> Result<Commit, ForgeError> {
     let attempted = format!("read the tip of {branch}");
     let path = repository(&branch.project, &format!("/git/ref/heads/{}", escape_path(branch.branch.as_str())));

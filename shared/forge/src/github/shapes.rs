@@ -97,6 +97,16 @@ pub(super) struct Branch {
 }
 
 #[derive(Deserialize)]
+pub(super) struct ProtectionOf {
+    pub lock_branch: Option<Rule>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Rule {
+    pub enabled: bool,
+}
+
+#[derive(Deserialize)]
 pub(super) struct BranchCommit {
     pub sha: String,
 }
