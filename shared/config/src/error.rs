@@ -7,6 +7,7 @@ pub use render::ReviewComment;
 use crate::yaml::Mark;
 use serde::{Deserialize, Serialize};
 use sluice_model::{BranchName, ConnectionName, ProjectName};
+use std::cell::Cell;
 use std::fmt;
 use std::num::NonZeroU32;
 
@@ -122,6 +123,13 @@ impl Problem {
         self
     }
 
+    /// Returns the same with the nearest of `known`, as far as hints are left.
+    #[must_use]
+    pub(crate) fn hinting<'a>(mut self, hints: &Hints, wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
+        self.suggestion = hints.nearest(wrong, known).map(str::to_owned);
+        self
+    }
+
     /// Returns the same as a warning.
     #[must_use]
     pub fn as_warning(mut self) -> Self {
@@ -157,12 +165,43 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+/// Names that are looked at for all the suggestions that are made together.
+const LOOKED_AT_MAX: usize = 2_000_000;
+
+/// What may still be looked at to suggest names: very many wrong names among very many right ones must not cost their product.
+/// Once it is spent mistakes are told without what was probably meant.
+pub(crate) struct Hints {
+    left: Cell<usize>,
+}
+
+impl Hints {
+    /// Returns as much as one layout, or one overlay, may spend.
+    pub(crate) fn new() -> Self {
+        Self { left: Cell::new(LOOKED_AT_MAX) }
+    }
+
+    /// Returns as [`nearest`], of those that may still be looked at.
+    pub(crate) fn nearest<'a>(&self, wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+        let left = self.left.get();
+        nearest(wrong, known.into_iter().take(left).inspect(|_| self.left.set(self.left.get().saturating_sub(1))))
+    }
+}
+
+/// Characters of a name that one is suggested for, or that is suggested.
+const NAME_CHARS_MAX: usize = 200;
+
 /// Returns the name of `known` that is nearest to `wrong`, if one is near enough to be meant.
 pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if wrong.len() > NAME_CHARS_MAX {
+        return None;
+    }
     let (length, letters) = letters(wrong);
     let limit = (length / 3).clamp(1, 4);
     let mut best: Option<(usize, &str)> = None;
     for name in known {
+        if name.len() > NAME_CHARS_MAX {
+            continue;
+        }
         // Whoever is no nearer than the best need not be measured; of equals the first by name is taken.
         let limit = best.map_or(limit, |(distance, _)| distance);
         let (other_length, other) = self::letters(name);
@@ -237,5 +276,25 @@ mod tests {
         assert_eq!(nearest("primar-controller", ["primary-controller", "controller"]), Some("primary-controller"));
         assert_eq!(nearest("timeuot", ["timeout", "attempts"]), Some("timeout"));
         assert_eq!(nearest("x", ["voting", "vars"]), None);
+    }
+
+    /// Z6.7: a file of a megabyte can hold a hundred thousand wrong names, and a tenant as many right ones.
+    #[test]
+    fn what_suggestions_cost_together_has_a_bound() {
+        let known: Vec<String> = (0..1_000).map(|number| format!("name-{number:04}")).collect();
+        let (hints, mut looked_at) = (Hints::new(), 0);
+        let mut suggested = Vec::new();
+        for number in 0..5_000 {
+            let names = known.iter().map(String::as_str).inspect(|_| looked_at += 1);
+            suggested.push(hints.nearest(&format!("nam-{number:04}"), names).is_some());
+        }
+        assert!(suggested[0] && suggested[999], "there is enough for what people write");
+        assert!(!suggested[4_999] && looked_at <= LOOKED_AT_MAX, "{looked_at}");
+        let long = "x".repeat(NAME_CHARS_MAX + 1);
+        assert_eq!(
+            nearest(&long, [format!("{long}y").as_str()]),
+            None,
+            "nor does one comparison cost the product of two files"
+        );
     }
 }

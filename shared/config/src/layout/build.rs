@@ -4,7 +4,7 @@ use super::ground::{File, Ground};
 use super::settle::{self, Settled};
 use super::shelf::{Entry, Shelf, Shelves, Unit};
 use super::{Base, Files, Layout, LayoutSources, Spot, check, providers};
-use crate::error::Problem;
+use crate::error::{Hints, Problem};
 use crate::objects::{ObjectKind, PipelineStanza};
 use crate::pipeline::Pipeline;
 use sluice_model::id::digest;
@@ -58,8 +58,9 @@ pub(super) fn content_id<'f>(ground: &Ground, files: impl Iterator<Item = &'f Fi
 
 fn shelves(ground: &Ground, files: &[File], problems: &mut Problems) -> Shelves {
     let mut claims: BTreeMap<ObjectKind, Vec<(&str, Unit)>> = BTreeMap::new();
+    let hints = Hints::new();
     for (number, file) in files.iter().enumerate() {
-        claims_of(ground, file, number, problems, |kind, name, unit| {
+        claims_of(ground, file, number, problems, &hints, |kind, name, unit| {
             claims.entry(kind).or_default().push((name, unit))
         });
     }
@@ -93,6 +94,7 @@ pub(super) fn claims_of<'f>(
     file: &'f File,
     number: usize,
     problems: &mut Problems,
+    hints: &Hints,
     mut claim: impl FnMut(ObjectKind, &'f str, Unit),
 ) {
     if !file.fragment.problems.is_empty() {
@@ -100,7 +102,7 @@ pub(super) fn claims_of<'f>(
     }
     for (index, stanza) in file.fragment.stanzas().enumerate() {
         let unit = Unit::new(number, index);
-        match settle::claims(ground, file, stanza) {
+        match settle::claims(ground, file, stanza, hints) {
             Ok(found) => found.into_iter().for_each(|(kind, name)| claim(kind, name, unit)),
             Err(problem) => problems.entry(Spot::of(unit)).or_default().push(problem),
         }

@@ -3,7 +3,7 @@
 use super::Layout;
 use super::alternatives::in_line;
 use super::shelf::{Unit, short_hash};
-use crate::error::{Problem, ProblemKind};
+use crate::error::{Hints, Problem, ProblemKind};
 use crate::fragment::Source;
 use crate::objects::read::members;
 use crate::objects::{
@@ -88,6 +88,7 @@ struct Names<'c> {
     layout: &'c Layout,
     unit: Unit,
     asked: &'c mut Vec<(u32, Unit)>,
+    hints: &'c Hints,
 }
 
 impl<'c> Names<'c> {
@@ -121,7 +122,7 @@ pub(super) fn all(layout: &Layout) -> Found {
 
 /// Returns every broken reference of some stanzas.
 pub(super) fn some(layout: &Layout, units: impl IntoIterator<Item = Unit>) -> Found {
-    let (mut errors, mut asked) = (Vec::new(), Vec::new());
+    let (mut errors, mut asked, hints) = (Vec::new(), Vec::new(), Hints::new());
     for unit in units {
         let Some((file, stanza)) = layout.stanza(unit) else { continue };
         let (name, place) = match stanza {
@@ -135,7 +136,7 @@ pub(super) fn some(layout: &Layout, units: impl IntoIterator<Item = Unit>) -> Fo
             Stanza::Pipeline(pipeline) => (format!("pipeline {}", pipeline.name), pipeline.place),
             _ => continue,
         };
-        let names = Names { layout, unit, asked: &mut asked };
+        let names = Names { layout, unit, asked: &mut asked, hints: &hints };
         let mut check =
             Check { names, source: file.source(), stanza: name, start: place.start, found: BTreeSet::new() };
         match stanza {
@@ -224,7 +225,7 @@ impl Check<'_> {
         known: impl IntoIterator<Item = &'a str>,
     ) {
         let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message).about(attribute);
-        self.add(problem.suggesting(wrong, known));
+        self.add(problem.hinting(self.names.hints, wrong, known));
     }
 
     fn refuse(&mut self, place: Place, attribute: &str, message: String) {
@@ -266,7 +267,7 @@ impl Check<'_> {
             let known = tenant.allowed_oidc_issuers.iter().map(String::as_str);
             let place = at.attribute("oidc.iss");
             let problem = Problem::new(ProblemKind::NotPermitted, place.start, place.end, message).about("oidc.iss");
-            self.add(problem.suggesting(issuer, known));
+            self.add(problem.hinting(self.names.hints, issuer, known));
         }
     }
 
@@ -371,8 +372,9 @@ impl Check<'_> {
     }
 
     fn project_name(&mut self, name: &str, attribute: &str, number: usize, at: At<'_>) {
-        if let Err(problem) = self.names.layout.base.ground.find(name) {
-            self.add(problem.at(at.member(attribute, number)).about(attribute));
+        let ground = &self.names.layout.base.ground;
+        if let Err(problem) = ground.find(name) {
+            self.add(problem.at(at.member(attribute, number), ground, self.names.hints).about(attribute));
         }
     }
 
@@ -456,7 +458,7 @@ impl Check<'_> {
             let place = at.member("label", *number);
             let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
             let labels = self.names.known(ObjectKind::Label);
-            self.add(problem.about("nodes.label").suggesting(label, labels).as_warning());
+            self.add(problem.about("nodes.label").hinting(self.names.hints, label, labels).as_warning());
         }
     }
 

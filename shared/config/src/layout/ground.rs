@@ -1,7 +1,7 @@
 //! What a layout stands on, whatever its files say: the tenant, its connections, its projects by name; and the order of files.
 
 use crate::connection::Connections;
-use crate::error::{Problem, ProblemKind};
+use crate::error::{Hints, Problem, ProblemKind};
 use crate::fragment::{Fragment, Source, Trust, config_paths};
 use crate::objects::{ObjectKind, Place};
 use crate::tenant::{BranchFacts, TenantConfig, TenantProject};
@@ -126,12 +126,11 @@ impl Ground {
                     "Project name \"{name}\" is ambiguous: it is {} and {}; use the canonical name",
                     one.name, other.name
                 );
-                Err(NoProject { message, suggestion: None })
+                Err(NoProject { message, wrong: None })
             }
             (None, _) => {
-                let known = self.tenant.projects.iter().map(|project| project.name.name());
-                let suggestion = crate::error::nearest(name, known).map(str::to_owned);
-                Err(NoProject { message: format!("The project \"{name}\" was not found."), suggestion })
+                let message = format!("The project \"{name}\" was not found.");
+                Err(NoProject { message, wrong: Some(name.to_owned()) })
             }
         }
     }
@@ -243,14 +242,19 @@ fn implied(fragment: &Fragment, project: &TenantProject, branched: bool) -> Opti
 /// A name that is no project of the tenant.
 pub(crate) struct NoProject {
     message: String,
-    suggestion: Option<String>,
+    /// The name, where another one may be meant.
+    wrong: Option<String>,
 }
 
 impl NoProject {
-    pub(crate) fn at(self, place: Place) -> Problem {
-        let mut problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, self.message);
-        problem.suggestion = self.suggestion;
-        problem
+    pub(crate) fn at(self, place: Place, ground: &Ground, hints: &Hints) -> Problem {
+        let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, self.message);
+        match self.wrong {
+            None => problem,
+            Some(wrong) => {
+                problem.hinting(hints, &wrong, ground.tenant.projects.iter().map(|project| project.name.name()))
+            }
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use super::check;
 use super::ground::File;
 use super::shelf::{Shelves, Unit, short_hash};
 use super::{Base, BranchConfig, Files, Layout, Scope, Spot, providers, settle};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, Hints};
 use crate::fragment::{Fragment, Trust};
 use crate::layout::ProviderConfig;
 use crate::objects::ObjectKind;
@@ -109,19 +109,19 @@ type Claimed = BTreeMap<(ObjectKind, String), Vec<Unit>>;
 
 /// Returns every name to which a file that came or went lays claim; notes what is wrong with new files.
 fn claim(base: &Base, over: &mut Over, keeps_nodes: bool) -> Claimed {
-    let mut claimed = Claimed::new();
+    let (mut claimed, hints) = (Claimed::new(), Hints::new());
     // What nodes are made of takes effect when it is merged, not before (L3.3).
     let counts = |kind: ObjectKind| !(keeps_nodes && kind.is_provider_config());
     for number in &over.removed {
         let Some(file) = base.file(*number) else { continue };
-        claims_of(&base.ground, file, *number as usize, &mut Problems::new(), |kind, name, _| {
+        claims_of(&base.ground, file, *number as usize, &mut Problems::new(), &hints, |kind, name, _| {
             if counts(kind) {
                 claimed.entry((kind, name.to_owned())).or_default();
             }
         });
     }
     for (index, file) in over.files.iter().enumerate() {
-        claims_of(&base.ground, file, base.files.len() + index, &mut over.problems, |kind, name, unit| {
+        claims_of(&base.ground, file, base.files.len() + index, &mut over.problems, &hints, |kind, name, unit| {
             if counts(kind) {
                 claimed.entry((kind, name.to_owned())).or_default().push(unit);
             }

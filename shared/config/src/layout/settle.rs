@@ -4,7 +4,7 @@ use super::Files;
 use super::ground::{File, Ground, word};
 use super::shelf::{Entry, Unit};
 use crate::Pattern;
-use crate::error::{Problem, ProblemKind};
+use crate::error::{Hints, Problem, ProblemKind};
 use crate::fragment::Trust;
 use crate::objects::{
     JobStanza, NodesetStanza, ObjectKind, Parent, PipelineStanza, Place, ProjectStanza, ProviderObject, QueueStanza,
@@ -48,6 +48,7 @@ pub(super) fn claims<'f>(
     ground: &'f Ground,
     file: &'f File,
     stanza: &'f Stanza,
+    hints: &Hints,
 ) -> Result<Vec<(ObjectKind, &'f str)>, Problem> {
     let Some(project) = ground.project_of(file) else { return Ok(Vec::new()) };
     let (kind, name) = match stanza {
@@ -81,7 +82,7 @@ pub(super) fn claims<'f>(
         Stanza::Project(stanza) => {
             let name = stanza.name.as_deref().unwrap_or(file.source().project.name());
             entries_may_report(file, project, stanza, &format!("project {name}"))?;
-            let targets = targets(ground, file, project, stanza)?;
+            let targets = targets(ground, file, project, stanza, hints)?;
             return Ok(targets.into_iter().map(|name| (ObjectKind::Project, name)).collect());
         }
         Stanza::ProjectTemplate(template) => {
@@ -143,6 +144,7 @@ fn targets<'g>(
     file: &File,
     project: &TenantProject,
     stanza: &ProjectStanza,
+    hints: &Hints,
 ) -> Result<Vec<&'g str>, Problem> {
     let own = &file.source().project;
     let name = stanza.name.as_deref().unwrap_or(own.as_str());
@@ -167,7 +169,7 @@ fn targets<'g>(
         ground.tenant.projects.iter().filter(matching).collect()
     } else {
         let found = ground.find(name).map_err(|problem| {
-            problem.at(place).about("name").in_stanza(&in_stanza).from_stanza_at(stanza.place.start)
+            problem.at(place, ground, hints).about("name").in_stanza(&in_stanza).from_stanza_at(stanza.place.start)
         })?;
         vec![found]
     };

@@ -5,7 +5,7 @@ use super::label::{LabelIdentity, typed};
 use super::values::{canonical, count, counts, entries, merge, names_in, of_label, static_nodes, texts};
 use super::{LabelConfig, ProviderConfig, SectionQuota};
 use crate::connection::Driver;
-use crate::error::{ConfigError, Problem, ProblemKind};
+use crate::error::{ConfigError, Hints, Problem, ProblemKind};
 use crate::job::weight::of_map;
 use crate::layout::{Defined, Layout};
 use crate::objects::{ObjectKind, Place, ProviderObject};
@@ -59,7 +59,8 @@ const OF_CLOUDS_ONLY: [&str; 31] = [
 
 /// Returns every provider resolved, and what is wrong.
 pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<ConfigError>) {
-    let mut resolver = Resolver { layout, tenant: &layout.tenant().name, errors: Vec::new(), left: WEIGHT_MAX };
+    let mut resolver =
+        Resolver { layout, tenant: &layout.tenant().name, errors: Vec::new(), left: WEIGHT_MAX, hints: Hints::new() };
     for (kind, word) in [(ObjectKind::Section, "section"), (ObjectKind::Provider, "provider")] {
         for defined in layout.standing(kind) {
             resolver.connection((defined, defined.object), word);
@@ -78,6 +79,7 @@ struct Resolver<'o> {
     errors: Vec<ConfigError>,
     /// What labels may still weigh.
     left: usize,
+    hints: Hints,
 }
 
 type Found<'o> = (Defined<'o, ProviderObject>, &'o ProviderObject);
@@ -103,7 +105,7 @@ impl<'o> Resolver<'o> {
     ) {
         let place = at.1.places.of_member(attribute, wrong);
         let problem = Problem::new(ProblemKind::UnknownName, Mark::default(), Mark::default(), message);
-        self.put(at, word, place, problem.about(attribute).suggesting(wrong, known));
+        self.put(at, word, place, problem.about(attribute).hinting(&self.hints, wrong, known));
     }
 
     fn put(&mut self, (defined, object): Found<'_>, word: &str, place: Option<Place>, problem: Problem) {
