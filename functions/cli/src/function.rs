@@ -245,7 +245,10 @@ impl Function {
             Name::Reporter => Arc::new(Reporter::new(ports(), outside::forges(place, connections).await?)),
             Name::Gate => Arc::new(Gate::new(ports(), place.web_root.clone().unwrap_or_default())),
             Name::Merger => Arc::new(Merger::new(ports(), self.repos(connections, generation).await?)),
-            Name::Tenant => Arc::new(Tenants::new(ports(), self.repos(connections, generation).await?)),
+            Name::Tenant => {
+                let forges = outside::forges(place, connections).await?;
+                Arc::new(Tenants::new(ports(), self.repos(connections, generation).await?, forges))
+            }
             Name::Launcher => self.launcher(connections).await?,
             Name::Timer => Arc::new(Timer::new(ports(), place.ask_minutes)),
             Name::Images => Arc::new(Images::new(ports())),

@@ -6,26 +6,32 @@
 //! read changes nothing.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
+mod files;
+mod guard;
 mod read;
 mod remove;
 mod settle;
 
-use crate::read::retry_at;
+use crate::files::Work;
+use crate::read::{facts_of, retry_at};
 use async_trait::async_trait;
 use bytes::Bytes;
 use sluice_config::layout::{Layout, LayoutSources};
-use sluice_config::tenant::{BranchFacts, MainConfig, TenantConfig, parse_main};
+use sluice_config::tenant::{MainConfig, TenantConfig, parse_main};
 use sluice_config::{Connections, Severity};
+use sluice_forge::Forge;
 use sluice_model::poke::Poke;
-use sluice_model::{ProjectName, QueueKey, TenantName};
+use sluice_model::{ConnectionName, ProjectName, QueueKey, TenantName};
 use sluice_records::codec::{decode, encode, get, with_body};
 use sluice_records::connection;
+use sluice_records::layout::Layouts;
 use sluice_records::tenant::{self, LOOK_SECONDS, PROBLEMS_MAX, Problem, ProjectSource, QUEUES, Tenant};
 use sluice_repos::Repos;
 use sluice_runtime::batch::{Look, LookError};
 use sluice_runtime::object::PutMode;
 use sluice_runtime::record::{Due, Expect, Key, Query, Record, Write};
 use sluice_runtime::{Commit, PortError, Ports, Saved, cell};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Marks of projects to read again that one look takes in.
@@ -58,12 +64,16 @@ struct Main {
 pub struct Tenants {
     ports: Ports,
     repos: Arc<dyn Repos>,
+    /// Asked which branches they guard, where a tenant leaves some out by that.
+    forges: BTreeMap<ConnectionName, Arc<dyn Forge>>,
+    /// Layouts that were live of late: what they have parsed is not parsed again.
+    layouts: Layouts,
 }
 
 impl Tenants {
-    /// Makes the function.
-    pub fn new(ports: Ports, repos: Arc<dyn Repos>) -> Self {
-        Self { ports, repos }
+    /// Makes the function. A connection without a forge is a plain git server, or one that nobody can ask.
+    pub fn new(ports: Ports, repos: Arc<dyn Repos>, forges: BTreeMap<ConnectionName, Arc<dyn Forge>>) -> Self {
+        Self { ports, repos, forges, layouts: Layouts::default() }
     }
 
     /// Brings one tenant up to date. Safe to run twice.
@@ -91,7 +101,7 @@ impl Tenants {
         };
         let marks = self.marks(name).await?;
         let moved = marks.iter().map(|(project, _)| project).chain(waited_for.all()).cloned().collect();
-        let sources = self.read(config, &moved, waited_for.patiently()).await?;
+        let sources = self.read(config, &connections, &moved, waited_for.patiently()).await?;
         let mut writes = sources.writes;
         let done = marks.iter().filter(|(project, _)| !sources.unread.contains(project));
         writes.extend(done.map(|(_, key)| Write::Delete { key: key.clone(), expect: Expect::Anything }));
@@ -99,7 +109,7 @@ impl Tenants {
             // What was read is kept; the next look goes on from there.
             return self.go_on(record, head, writes).await;
         }
-        let layout = self.layout(config, &connections, &sources.kept).await?;
+        let (layout, work) = self.layout(config, &connections, &sources.kept, &head).await?;
         let object = format!("layouts/{}", layout.id());
         let is_new = head.layout_object.as_ref() != Some(&object)
             || head.layout.live < head.layout.wanted
@@ -130,12 +140,14 @@ impl Tenants {
             next.layout.wanted =
                 head.layout.wanted.max(if head.layout.live == head.layout.wanted { head.layout.live + 1 } else { 1 });
             next.layout.live = next.layout.wanted;
+            self.layouts.keep(&object, Arc::new(layout));
             next.layout_object = Some(object);
             next.live_since = self.ports.clock.now();
             let projects = config.projects.iter().map(|project| project.name.clone()).collect();
             tenant::set_projects(&self.ports, &mut next, projects).await?;
             next.telling = true;
-            tracing::info!(tenant = %name, layout = next.layout.live, errors = next.errors, "a layout is live");
+            let Work { kept, fetched } = work;
+            tracing::info!(tenant = %name, layout = next.layout.live, errors = next.errors, kept, fetched, "a layout is live");
         }
         let due = self.due(&next);
         let record = record_of(record, &next)?;
@@ -276,27 +288,21 @@ impl Tenants {
         config: &TenantConfig,
         connections: &Connections,
         sources: &[tenant::ProjectSource],
-    ) -> Result<Layout, LookError> {
-        let mut fragments = Vec::new();
-        let mut branches = std::collections::BTreeMap::new();
+        head: &Tenant,
+    ) -> Result<(Layout, Work), LookError> {
+        let live = self.taken_over(head).await;
+        let (mut fragments, mut branches, mut work) = (Vec::new(), BTreeMap::new(), Work::default());
         for source in sources {
             let Some(project) = config.project(&source.project) else { continue };
             // A branch that the tenant leaves out is none of the layout's: what is pushed there changes nothing.
-            let counted = source
-                .branches
-                .iter()
-                .filter(|read| config.counts_branch(project, &BranchFacts::named(read.branch.as_str())));
+            let counted = source.branches.iter().filter(|read| config.counts_branch(project, &facts_of(read)));
             branches.insert(source.project.clone(), counted.map(|read| read.branch.clone()).collect());
             for read in &source.branches {
-                fragments.extend(self.fragments(project, read).await?);
+                fragments.extend(self.fragments(live.as_deref(), project, read, &mut work).await?);
             }
         }
-        Ok(Layout::build(LayoutSources {
-            tenant: config.clone(),
-            connections: connections.clone(),
-            branches,
-            fragments,
-        }))
+        let (tenant, connections) = (config.clone(), connections.clone());
+        Ok((Layout::build(LayoutSources { tenant, connections, branches, fragments }), work))
     }
 }
 

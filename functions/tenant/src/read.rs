@@ -4,8 +4,9 @@
 //! after a while (C16). A look reads so much and no more; what is left is read by the next.
 
 use crate::Tenants;
-use bytes::Bytes;
-use sluice_config::fragment::{Fragment, Source, SourceFile, config_paths, parse};
+use crate::files::Unread;
+use crate::guard::Guards;
+use sluice_config::Connections;
 use sluice_config::tenant::{BranchFacts, TenantConfig, TenantProject};
 use sluice_model::git::Oid;
 use sluice_model::id::digest;
@@ -14,10 +15,8 @@ use sluice_records::codec::{decode_foreign, encode_first};
 use sluice_records::tenant::{self, BranchSource, ProjectSource, SOURCES};
 use sluice_repos::{Branches, ProjectAt, ReposError};
 use sluice_runtime::batch::LookError;
-use sluice_runtime::object::PutMode;
 use sluice_runtime::record::{Expect, Query, Write};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// Branches of one project that are kept: those that count most.
 const BRANCHES_MAX: usize = 400;
@@ -59,18 +58,14 @@ impl Budget {
     }
 }
 
-/// How the reading of one project came out.
-enum Reading {
-    Whole(ProjectSource),
-    /// Some branches are as they were before, for the budget is spent.
-    Partial(ProjectSource),
-}
-
 /// What is read of a project, and how patiently.
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
     config: &'a TenantConfig,
+    connections: &'a Connections,
     project: &'a TenantProject,
+    /// The name of what the tenant says of it.
+    rules: &'a str,
     /// What was known before.
     before: Option<&'a ProjectSource>,
     /// Whether the tenant waits for it rather than go on without an answer.
@@ -78,11 +73,12 @@ struct Wanted<'a> {
 }
 
 impl Tenants {
-    /// Reads projects that `moved`, were never read, or are to be tried again; the others are as they were kept. Those that are
-    /// `waited_for` are not given up while their forge is silent.
+    /// Reads projects that `moved`, were never read, of which the tenant says something else now, or which are to be tried again;
+    /// the others are as they were kept. Those that are `waited_for` are not given up while their forge is silent.
     pub(crate) async fn read(
         &self,
         config: &TenantConfig,
+        connections: &Connections,
         moved: &BTreeSet<ProjectName>,
         waited_for: &BTreeSet<ProjectName>,
     ) -> Result<Sources, LookError> {
@@ -92,8 +88,10 @@ impl Tenants {
         let mut budget = Budget(READ_MAX);
         for project in &config.projects {
             let before = known.remove(&project.name);
-            let is_moved = moved.contains(&project.name);
-            let is_due = |before: &ProjectSource| is_moved || before.retry_at.is_some_and(|at| at <= now);
+            let is_moved = moved.contains(&project.name) || before.as_ref().is_some_and(|before| before.is_unfinished);
+            let rules = rules(config, project);
+            let is_due =
+                |before: &ProjectSource| is_moved || before.retry_at.map_or(before.rules != rules, |at| at <= now);
             if let Some(before) = before.as_ref().filter(|before| !is_due(before)) {
                 sources.kept.push(before.clone());
                 continue;
@@ -104,14 +102,11 @@ impl Tenants {
                 continue;
             }
             let is_waited_for = waited_for.contains(&project.name);
-            let wanted = Wanted { config, project, before: before.as_ref(), is_waited_for };
-            let source = match self.read_project(wanted, &mut budget).await? {
-                Reading::Whole(source) => source,
-                Reading::Partial(source) => {
-                    sources.unread.insert(project.name.clone());
-                    source
-                }
-            };
+            let wanted = Wanted { config, connections, project, rules: &rules, before: before.as_ref(), is_waited_for };
+            let source = self.read_project(wanted, &mut budget).await?;
+            if source.is_unfinished {
+                sources.unread.insert(project.name.clone());
+            }
             if before.as_ref() != Some(&source) {
                 sources.writes.push(self.store(config, &source).await?);
             }
@@ -156,35 +151,57 @@ impl Tenants {
         Ok(Write::Put { record, expect: Expect::Anything })
     }
 
-    /// Reads one project; what cannot be read of it does not stop the tenant.
-    async fn read_project(&self, wanted: Wanted<'_>, budget: &mut Budget) -> Result<Reading, LookError> {
-        let Wanted { config, project, before, .. } = wanted;
+    /// Reads one project; what cannot be read of it does not stop the tenant. While the budget is spent some of its branches are
+    /// as they were, and it is unfinished.
+    async fn read_project(&self, wanted: Wanted<'_>, budget: &mut Budget) -> Result<ProjectSource, LookError> {
+        let Wanted { config, project, before, rules, .. } = wanted;
         let at = ProjectAt { connection: project.connection.clone(), project: project.name.clone() };
         let branches = match self.repos.branches(&at).await {
             Ok(branches) => branches,
-            Err(error) => return Ok(Reading::Whole(self.unreadable(wanted, before_or_none(wanted), error)?)),
+            Err(error) => return self.unreadable(wanted, before_or_none(wanted), error),
         };
         if project.trust.is_trusted() && project.load_branch.is_none() && branches.default.is_none() {
             let why = "its forge does not say which branch is the default; name one by load-branch".to_owned();
-            let source = before_or_none(wanted);
-            return Ok(Reading::Whole(self.unreadable(wanted, source, ReposError::Unreadable(why))?));
+            return self.unreadable(wanted, before_or_none(wanted), ReposError::Unreadable(why));
         }
-        let mut source = nothing(project);
+        let guards = match self.guards(config, wanted.connections, project, &branches).await {
+            Ok(guards) => guards,
+            Err(error) => return self.unreadable(wanted, before_or_none(wanted), error),
+        };
+        // What was read by other words says nothing of what these would find.
+        let before_by_these = before.filter(|before| before.rules == rules);
+        let mut source = ProjectSource { rules: rules.to_owned(), ..nothing(project) };
+        source.retry_at = guards.ask_again_at(self.ports.clock.now());
         let mut problem = None;
-        let mut is_whole = true;
-        for (branch, commit) in in_order(config, project, before, &branches).into_iter().take(BRANCHES_MAX) {
-            let known = before.and_then(|before| before.branches.iter().find(|known| known.branch == *branch));
-            let entry = |files| BranchSource { branch: branch.clone(), commit: commit.clone(), files, read: true };
-            if !is_read(config, project, branch, &branches) {
-                source.branches.push(BranchSource { read: false, ..entry(None) });
+        for (branch, commit) in in_order(wanted, &branches, &guards).into_iter().take(BRANCHES_MAX) {
+            let known = before_by_these.and_then(|before| before.branches.iter().find(|known| known.branch == *branch));
+            let facts = guards.facts(branch, &branches);
+            let entry = BranchSource {
+                branch: branch.clone(),
+                commit: commit.clone(),
+                files: None,
+                content: None,
+                read: true,
+                is_protected: facts.is_protected,
+                is_locked: facts.is_locked,
+            };
+            if !config.reads_branch(project, &facts) {
+                source.branches.push(BranchSource { read: false, ..entry });
             } else if let Some(known) = known.filter(|known| known.read && known.commit == *commit) {
-                source.branches.push(known.clone());
+                source.branches.push(BranchSource {
+                    files: known.files.clone(),
+                    content: known.content.clone(),
+                    ..entry
+                });
             } else if !budget.take() {
-                is_whole = false;
+                source.is_unfinished = true;
                 source.branches.extend(known.cloned());
             } else {
-                match self.read_branch(&at, project, commit).await {
-                    Ok(files) => source.branches.push(entry(files)),
+                match self.read_branch(&at, project, branch, commit).await {
+                    Ok(Some((files, content))) => {
+                        source.branches.push(BranchSource { files: Some(files), content: Some(content), ..entry });
+                    }
+                    Ok(None) => source.branches.push(entry),
                     Err(Unread::Port(error)) => return Err(error),
                     Err(Unread::Repos(error)) => {
                         source.branches.extend(known.cloned());
@@ -193,11 +210,14 @@ impl Tenants {
                 }
             }
         }
-        Ok(match problem {
-            Some(error) => Reading::Whole(self.unreadable(wanted, source, error)?),
-            None if is_whole => Reading::Whole(source),
-            None => Reading::Partial(source),
-        })
+        match problem {
+            None => Ok(source),
+            // Of a branch that cannot be read nothing is known by these words, so all stays as it was by the others.
+            Some(error) if before.is_some() && before_by_these.is_none() => {
+                self.unreadable(wanted, before_or_none(wanted), error)
+            }
+            Some(error) => self.unreadable(wanted, ProjectSource { is_unfinished: false, ..source }, error),
+        }
     }
 
     /// Returns what a project is taken for that cannot be read. Where its forge is only silent, nothing was ever read of the
@@ -208,7 +228,7 @@ impl Tenants {
         source: ProjectSource,
         error: ReposError,
     ) -> Result<ProjectSource, LookError> {
-        let Wanted { config, project, before, is_waited_for } = wanted;
+        let Wanted { config, project, before, is_waited_for, .. } = wanted;
         let (why, seconds) = match error {
             ReposError::Gone(why) | ReposError::Unreadable(why) => (why, GONE_RETRY_SECONDS),
             ReposError::Unreachable(why) | ReposError::Unknown(why) if is_waited_for || before.is_none() => {
@@ -224,33 +244,6 @@ impl Tenants {
         })
     }
 
-    async fn read_branch(
-        &self,
-        at: &ProjectAt,
-        project: &TenantProject,
-        commit: &Oid,
-    ) -> Result<Option<String>, Unread> {
-        let found = match self.repos.configuration(at, commit, None, &project.extra_config_paths).await {
-            Ok(found) => found,
-            // The branch moved on between the two questions, which is told of as well; until it is read, the older files count.
-            Err(ReposError::Gone(why)) => return Err(Unread::Repos(ReposError::Unknown(why))),
-            Err(error) => return Err(Unread::Repos(error)),
-        };
-        let files: Vec<(String, String)> =
-            found.into_iter().map(|(path, bytes)| (path, String::from_utf8_lossy(&bytes).into_owned())).collect();
-        if files.is_empty() {
-            return Ok(None);
-        }
-        let text = serde_json::to_string(&files).map_err(|error| Unread::Port(LookError::Again(error.to_string())))?;
-        Ok(Some(self.put_files(text).await.map_err(Unread::Port)?))
-    }
-
-    async fn put_files(&self, text: String) -> Result<String, LookError> {
-        let key = format!("layouts/files/{}", digest(&["files", &text]));
-        self.ports.objects.put(&key, Bytes::from(text), PutMode::Always, "application/json").await?;
-        Ok(key)
-    }
-
     /// Returns branches that stand beside their record; `None` where they are lost or damaged.
     async fn kept_branches(&self, key: &str) -> Result<Option<Vec<BranchSource>>, LookError> {
         let object = self.ports.objects.get(key).await?;
@@ -260,29 +253,6 @@ impl Tenants {
         }
         Ok(branches)
     }
-
-    async fn object<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<T, LookError> {
-        let again = |why: String| LookError::Again(format!("could not read {key}: {why}"));
-        let object = self.ports.objects.get(key).await?.ok_or_else(|| again("there is no such object".to_owned()))?;
-        serde_json::from_slice(&object.bytes).map_err(|error| again(error.to_string()))
-    }
-
-    /// Parses the files of one branch, in the order in which they count.
-    pub(crate) async fn fragments(
-        &self,
-        project: &TenantProject,
-        read: &BranchSource,
-    ) -> Result<Vec<Arc<Fragment>>, LookError> {
-        let Some(key) = &read.files else { return Ok(Vec::new()) };
-        let files: Vec<(String, String)> = self.object(key).await?;
-        Ok(fragments(project, &read.branch, &files))
-    }
-}
-
-/// Why the files of a branch were not read.
-enum Unread {
-    Port(LookError),
-    Repos(ReposError),
 }
 
 /// Returns when the first of these is to be read again although nothing moved there.
@@ -296,8 +266,28 @@ fn nothing(project: &TenantProject) -> ProjectSource {
         branches: Vec::new(),
         problem: None,
         retry_at: None,
+        rules: String::new(),
+        is_unfinished: false,
         branches_object: None,
     }
+}
+
+/// Returns the name of what a tenant says of a project that decides which of its branches and files are read, and how.
+fn rules(config: &TenantConfig, project: &TenantProject) -> String {
+    let TenantProject {
+        connection,
+        trust,
+        extra_config_paths,
+        load_branch,
+        include_branches,
+        exclude_branches,
+        always_dynamic_branches,
+        ..
+    } = project;
+    let of_guards = (config.leaves_out_unprotected(project), config.leaves_out_locked(project));
+    let named = (load_branch, include_branches, exclude_branches, always_dynamic_branches);
+    let said = serde_json::to_string(&(connection, trust, extra_config_paths, named, of_guards));
+    digest(&["rules-1", &said.unwrap_or_default()])
 }
 
 fn before_or_none(wanted: Wanted<'_>) -> ProjectSource {
@@ -306,19 +296,15 @@ fn before_or_none(wanted: Wanted<'_>) -> ProjectSource {
 
 /// Returns the branches, those that count most first: the default one, those that are read for configuration and had some
 /// already, the others that are read, the rest. So nobody crowds out what counts by pushing many branches.
-fn in_order<'a>(
-    config: &TenantConfig,
-    project: &TenantProject,
-    before: Option<&ProjectSource>,
-    branches: &'a Branches,
-) -> Vec<(&'a BranchName, &'a Oid)> {
+fn in_order<'a>(wanted: Wanted<'_>, branches: &'a Branches, guards: &Guards) -> Vec<(&'a BranchName, &'a Oid)> {
+    let Wanted { config, project, before, .. } = wanted;
     let had_files = |branch: &BranchName| {
         before
             .is_some_and(|before| before.branches.iter().any(|known| known.branch == *branch && known.files.is_some()))
     };
     let rank = |branch: &BranchName| match () {
         () if branches.default.as_ref() == Some(branch) => 0,
-        () if !is_read(config, project, branch, branches) => 3,
+        () if !config.reads_branch(project, &guards.facts(branch, branches)) => 3,
         () if had_files(branch) => 1,
         () => 2,
     };
@@ -327,26 +313,8 @@ fn in_order<'a>(
     ordered.into_iter().map(|(_, branch, commit)| (branch, commit)).collect()
 }
 
-/// Parses configuration files of one branch of a project.
-fn fragments(project: &TenantProject, branch: &BranchName, files: &[(String, String)]) -> Vec<Arc<Fragment>> {
-    let paths = config_paths(files.iter().map(|(path, _)| path.as_str()), &project.extra_config_paths);
-    let text = |path: &str| files.iter().find(|(known, _)| known == path).map(|(_, text)| text.clone());
-    let source = |path: &str| Source {
-        connection: project.connection.clone(),
-        project: project.name.clone(),
-        branch: branch.clone(),
-        path: path.to_owned(),
-        trust: project.trust,
-    };
-    let parsed =
-        paths.into_iter().filter_map(|path| Some(parse(&SourceFile { source: source(path), text: text(path)? })));
-    parsed.map(Arc::new).collect()
-}
-
-/// Returns whether a branch is read (Z2.2). Which one is the default, the forge says: whoever may push a branch may give it any
-/// name.
-fn is_read(config: &TenantConfig, project: &TenantProject, branch: &BranchName, all: &Branches) -> bool {
-    let facts =
-        BranchFacts { is_default: Some(all.default.as_ref() == Some(branch)), ..BranchFacts::named(branch.as_str()) };
-    config.reads_branch(project, &facts)
+/// Returns what was kept of a branch.
+pub(crate) fn facts_of(read: &BranchSource) -> BranchFacts<'_> {
+    let BranchSource { is_protected, is_locked, .. } = read;
+    BranchFacts { is_protected: *is_protected, is_locked: *is_locked, ..BranchFacts::named(read.branch.as_str()) }
 }

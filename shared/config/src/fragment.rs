@@ -158,6 +158,14 @@ pub fn hash(file: &SourceFile) -> String {
     digest(&["fragment-1", connection.as_str(), project.as_str(), branch.as_str(), path, trust, &file.text])
 }
 
+/// Returns the name of what files come to together, whatever their order, by their hashes.
+pub fn content<'h>(hashes: impl IntoIterator<Item = &'h str>) -> String {
+    let mut sorted: Vec<&str> = hashes.into_iter().collect();
+    sorted.sort_unstable();
+    sorted.insert(0, "content-1");
+    digest(&sorted)
+}
+
 /// Parses a file. It never fails: mistakes are part of the result, all at once.
 pub fn parse(file: &SourceFile) -> Fragment {
     let (stanzas, problems) = match yaml::compose(&file.text) {

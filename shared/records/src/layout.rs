@@ -37,12 +37,18 @@ impl Layouts {
         let object =
             ports.objects.get(key).await?.ok_or_else(|| PortError::unknown(attempt(), "there is no such object"))?;
         let layout = Arc::new(Layout::from_bytes(&object.bytes).map_err(|error| PortError::unknown(attempt(), error))?);
+        self.keep(key, layout.clone());
+        Ok(layout)
+    }
+
+    /// Remembers a layout that was stored under `key`.
+    pub fn keep(&self, key: &str, layout: Arc<Layout>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push_back((key.to_owned(), layout.clone()));
+        kept.retain(|(known, _)| known != key);
+        kept.push_back((key.to_owned(), layout));
         if kept.len() > KEPT_MAX {
             kept.pop_front();
         }
-        Ok(layout)
     }
 
     /// Returns a tenant with its live layout; `None` when the tenant does not exist or was never read.

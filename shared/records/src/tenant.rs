@@ -255,6 +255,12 @@ pub struct ProjectSource {
     /// When it is read again although nothing moved there: while there is a problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
+    /// The name of what the tenant said of it as it was read: which branches and files count. By other words it is read again.
+    #[serde(default)]
+    pub rules: String,
+    /// Whether some of its branches are still to be read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unfinished: bool,
     /// The object with the branches, where they are too many for a record; [`Self::branches`] is empty then as it is stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branches_object: Option<String>,
@@ -269,9 +275,18 @@ pub struct BranchSource {
     pub commit: sluice_model::git::Oid,
     /// The object with the files, a JSON list of path and text.
     pub files: Option<String>,
+    /// The name of what its files come to once parsed, without which they are fetched and parsed at each layout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
     /// Whether it was read for configuration.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read: bool,
+    /// Whether its forge guards it; `None` where nobody asked, or the forge does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_protected: Option<bool>,
+    /// Whether its forge takes nothing for it any more; `None` as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_locked: Option<bool>,
 }
 
 /// Returns the key of what was read from a project.

@@ -137,7 +137,7 @@ impl House {
         let functions: BTreeMap<Queue, (&'static str, Box<dyn Look>)> = BTreeMap::from([
             (Queue::Events, ("intake", Box::new(Intake::new(ports("intake"), forges())) as Box<dyn Look>)),
             (Queue::Gate, ("gate", Box::new(Gate::new(ports("gate"), "https://sluice.test/")))),
-            (Queue::Tenants, ("tenant", Box::new(Tenants::new(ports("tenant"), repos(ports("tenant")))))),
+            (Queue::Tenants, ("tenant", Box::new(Tenants::new(ports("tenant"), repos(ports("tenant")), forges())))),
             (Queue::Pool, ("launcher", Box::new(launcher))),
             (Queue::Reports, ("reporter", Box::new(Reporter::new(ports("reporter"), forges())))),
             (Queue::Merges, ("merger", Box::new(Merger::new(ports("merger"), repos(ports("merger")))))),

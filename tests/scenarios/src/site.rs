@@ -94,7 +94,7 @@ impl Site {
             BTreeMap::from([
                 (Queue::Events, Box::new(Intake::new(ports.clone(), forges())) as Box<dyn Look>),
                 (Queue::Gate, Box::new(Gate::new(ports.clone(), "https://sluice.test/"))),
-                (Queue::Tenants, Box::new(Tenants::new(ports.clone(), repos.clone()))),
+                (Queue::Tenants, Box::new(Tenants::new(ports.clone(), repos.clone(), forges()))),
                 (Queue::Pool, Box::new(launcher)),
                 (Queue::Reports, Box::new(Reporter::new(ports.clone(), forges()))),
                 (Queue::Merges, Box::new(Merger::new(ports.clone(), repos.clone()))),

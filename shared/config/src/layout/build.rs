@@ -3,7 +3,7 @@
 use super::ground::{File, Ground};
 use super::settle::{self, Settled};
 use super::shelf::{Entry, Shelf, Shelves, Unit};
-use super::{Base, Files, Layout, LayoutSources, Spot, check, providers};
+use super::{Base, Files, Layout, LayoutSources, Spot, check, providers, shapes};
 use crate::error::{Hints, Problem};
 use crate::objects::{ObjectKind, PipelineStanza};
 use crate::pipeline::Pipeline;
@@ -22,6 +22,7 @@ pub(super) fn build(sources: LayoutSources) -> Layout {
     let shelves = shelves(&ground, &files, &mut settled);
     let base = Base {
         id: content_id(&ground, files.iter()),
+        parsed_by: shapes::name(),
         ground,
         files,
         shelves,
@@ -51,7 +52,9 @@ pub(super) fn build(sources: LayoutSources) -> Layout {
 
 /// Returns the name of what files say on this ground.
 pub(super) fn content_id<'f>(ground: &Ground, files: impl Iterator<Item = &'f File>) -> String {
-    let mut parts = vec!["layout-2", ground.digest.as_str()];
+    // What a program makes of files is part of the content: another one's layout is not this one's.
+    let parsed_by = shapes::name().to_string();
+    let mut parts = vec!["layout-3", parsed_by.as_str(), ground.digest.as_str()];
     parts.extend(files.map(|file| file.fragment.hash.as_str()));
     digest(&parts)
 }

@@ -10,6 +10,7 @@ mod ask;
 mod build;
 mod check;
 mod ground;
+mod kept;
 mod overlay;
 pub mod providers;
 mod settle;
@@ -66,6 +67,8 @@ pub struct Layout {
 #[derive(Debug)]
 struct Base {
     id: String,
+    /// By what its files were parsed ([`shapes::name`]).
+    parsed_by: u64,
     ground: Ground,
     /// In the order of configuration.
     files: Vec<File>,

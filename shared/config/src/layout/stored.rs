@@ -94,7 +94,7 @@ fn pack(base: &Base) -> Result<Vec<u8>, LayoutDecodeError> {
         });
     }
     let head = packer.pack(&Head {
-        shapes: shapes::name(),
+        shapes: base.parsed_by,
         id: base.id.clone(),
         ground: base.ground.digest.clone(),
         tenant: base.ground.tenant.clone(),
@@ -175,6 +175,7 @@ pub(super) fn from_bytes(bytes: &[u8]) -> Result<Layout, LayoutDecodeError> {
     }
     Ok(Layout::of(Arc::new(Base {
         id: head.id,
+        parsed_by: head.shapes,
         ground,
         files,
         shelves: head.shelves,

@@ -103,10 +103,10 @@ impl System {
         let clouds = BTreeMap::from([("ec2".into(), Cloud { driver, site: CloudSite::default() })]);
         let launcher = Launcher::new(ports.clone(), clouds, Arc::new(PlayedChecks(world)));
         let functions: BTreeMap<Queue, Box<dyn Look>> = BTreeMap::from([
-            (Queue::Events, Box::new(Intake::new(ports.clone(), forges)) as Box<dyn Look>),
+            (Queue::Events, Box::new(Intake::new(ports.clone(), forges.clone())) as Box<dyn Look>),
             (Queue::Gate, Box::new(Gate::new(ports.clone(), "https://sluice.test/"))),
             (Queue::Merges, Box::new(Merger::new(ports.clone(), repos.clone()))),
-            (Queue::Tenants, Box::new(Tenants::new(ports.clone(), repos))),
+            (Queue::Tenants, Box::new(Tenants::new(ports.clone(), repos, forges))),
             (Queue::Pool, Box::new(launcher)),
             (Queue::Wakes, Box::new(Timer::new(ports.clone(), 10))),
         ]);

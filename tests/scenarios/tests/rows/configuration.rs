@@ -1,14 +1,22 @@
 //! Which configuration is live: what was reviewed, all of it, and what is left of it where a repository cannot be read.
 
 use super::{CONFIG, MAIN, PROJECT, approve, comments, gate_builds, judge, merged, propose, site};
+use bytes::Bytes;
+use sluice_memory::poll_once;
 use sluice_model::git::BranchKey;
 use sluice_model::poke::{Poke, Queue};
 use sluice_model::{ProjectName, TenantName};
 use sluice_records::codec::decode;
+use sluice_records::connection;
 use sluice_records::tenant::{self, Tenant};
 use sluice_runtime::cell;
+use sluice_runtime::object::PutMode;
 use sluice_scenarios::Site;
+use sluice_scenarios::repos::PlayedRepos;
+use sluice_tenant::Tenants;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 fn project(name: &str) -> ProjectName {
     ProjectName::new("forge.test", name)
@@ -40,6 +48,19 @@ fn knows(site: &mut Site, number: u64, job: &str) -> bool {
     let ran = site.builds().contains(&format!("check {job} {number}"));
     assert!(ran || comments(site, &change).contains(job), "{}", comments(site, &change));
     ran
+}
+
+/// Stores another main configuration, and has the tenant looked at.
+fn store_main(site: &Site, main: &str) {
+    let ports = site.ports();
+    let text = Bytes::from(main.to_owned());
+    poll_once(ports.objects.put(connection::MAIN, text, PutMode::Always, "application/yaml")).unwrap().unwrap();
+    poll_once(cell::send(&ports, &[Poke::Tenant { tenant: demo() }])).unwrap().unwrap();
+}
+
+/// A job that changes of every branch may run, whichever branch its file is of.
+fn everywhere(job: &str) -> String {
+    format!("- pragma: {{implied-branch-matchers: false}}\n- job: {{name: {job}, run: playbooks/{job}.yaml}}\n")
 }
 
 /// Z2.2, X07: whoever may push a branch may give it any name.
@@ -217,4 +238,95 @@ fn a_mistake_is_said_beside_the_line_that_it_is_in() {
     let [said] = said.as_slice() else { panic!("{:?}", kept.lines) };
     assert!(said.starts_with(&format!(".zuul.yaml:{line}: ")) && said.contains("nosuch"), "{said}");
     assert!(comments(&site, &change).contains("nosuch"), "{}", comments(&site, &change));
+}
+
+/// Z2.2: configuration of a branch that its forge does not guard counts no more than its being pushed; the forge is asked again
+/// by and by.
+#[test]
+fn branches_that_the_forge_does_not_guard_are_left_out_where_the_tenant_says_so() {
+    let main = MAIN.replace("[org/one,", "[org/one: {exclude-unprotected-branches: true},");
+    let mut site = site();
+    site.forge.guard("org/one", "main", false);
+    store_main(&site, &main);
+    site.run();
+    site.forge.push(&branch("org/one", "topic"), &[(".zuul.yaml", &everywhere("topical"))]);
+    site.forge.push(&branch("org/two", "topic"), &[(".zuul.yaml", &everywhere("unguarded"))]);
+    site.run();
+    assert!(!knows(&mut site, 1, "topical"));
+    assert!(knows(&mut site, 2, "unguarded"), "of the other project none is left out");
+    site.forge.guard("org/one", "topic", false);
+    site.world.advance_millis(3_600_000);
+    site.sweep();
+    assert!(knows(&mut site, 3, "topical"), "nobody pushed anything");
+    let a = propose(&site, 4, &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [4], "a guarded branch is what it was");
+}
+
+/// Z2.2
+#[test]
+fn branches_that_the_forge_takes_nothing_for_are_left_out_where_the_tenant_says_so() {
+    let mut site = site();
+    site.forge.push(&branch("org/one", "old"), &[(".zuul.yaml", &everywhere("ancient"))]);
+    site.run();
+    assert!(knows(&mut site, 1, "ancient"));
+    site.forge.guard("org/one", "old", true);
+    store_main(&site, &MAIN.replace("[org/one,", "[org/one: {exclude-locked-branches: true},"));
+    site.run();
+    assert!(!knows(&mut site, 2, "ancient"));
+}
+
+/// Z2.2, Z2.4: what the main configuration says of a project holds at once: nobody has to push to it.
+#[test]
+fn a_project_of_which_the_tenant_says_something_else_is_read_again() {
+    let mut site = site();
+    site.forge.push(&branch("org/one", "main"), &[("extra/more.yaml", &everywhere("hidden"))]);
+    site.forge.push(&branch("org/one", "old"), &[(".zuul.yaml", &everywhere("ancient"))]);
+    site.run();
+    assert!(!knows(&mut site, 1, "hidden") && knows(&mut site, 2, "ancient"));
+    let says = |words: &str| MAIN.replace("[org/one,", &format!("[org/one: {{{words}}},"));
+    store_main(&site, &says("extra-config-paths: extra/, exclude-branches: old"));
+    site.run();
+    assert!(knows(&mut site, 3, "hidden") && !knows(&mut site, 4, "ancient"));
+    store_main(&site, &says("load-branch: old"));
+    site.run();
+    assert!(!knows(&mut site, 5, "hidden") && knows(&mut site, 6, "ancient"));
+    store_main(&site, MAIN);
+    site.run();
+    assert!(!knows(&mut site, 7, "hidden") && knows(&mut site, 8, "ancient"));
+}
+
+/// Z6.7: what one project brings has one project's files fetched and parsed, by a function that was there before and by a cold one.
+#[test]
+fn a_push_to_one_project_has_the_files_of_one_project_read_however_many_there_are() {
+    let fetched = |projects: usize| {
+        let names: Vec<String> = (0..projects).map(|number| format!("org/p{number}")).collect();
+        let main = format!("{}, {}]\n", MAIN.trim_end().trim_end_matches(']'), names.join(", "));
+        let files: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
+        let config: &[(&str, &str)] = &[("zuul.yaml", CONFIG)];
+        let mut repositories: Vec<(&str, &[(&str, &str)])> = names.iter().map(|name| (name.as_str(), files)).collect();
+        repositories.push(("org/config", config));
+        let mut site = Site::new(7, &main, &repositories, judge);
+        let push = |site: &mut Site, job: &str| {
+            site.forge.push(&branch("org/p3", "main"), &[(".zuul.yaml", &with_job(PROJECT, job))]);
+            site.take_in();
+            drop(site.world.take_calls());
+        };
+        let gets = |site: &Site| site.world.take_calls().by_operation.get("objects.get").copied().unwrap_or_default();
+        push(&mut site, "first");
+        site.handle(Queue::Tenants);
+        let warm = gets(&site);
+        push(&mut site, "second");
+        let repos = PlayedRepos::new(site.world.clone(), site.store.clone());
+        let cold = Tenants::new(site.ports(), Arc::new(repos), BTreeMap::new());
+        poll_once(cold.look_at(&demo())).unwrap().unwrap();
+        let cold = gets(&site);
+        site.run();
+        assert!(tenant(&site).layout.live > 2, "{:?}", tenant(&site));
+        (warm, cold)
+    };
+    let (few, many) = (fetched(10), fetched(40));
+    assert_eq!(few, many);
+    // Connections, the main configuration and the files; the cold one the layout besides.
+    assert_eq!(few, (3, 4));
 }

@@ -1,0 +1,128 @@
+//! The configuration files of branches: kept as objects by their content, and parsed once for each content.
+//!
+//! What the live layout has parsed already is taken from it, neither fetched nor parsed: a landing costs the files that it
+//! touched, however large the tenant is.
+
+use crate::Tenants;
+use bytes::Bytes;
+use sluice_config::fragment::{self, Fragment, Source, SourceFile, config_paths};
+use sluice_config::layout::Layout;
+use sluice_config::tenant::TenantProject;
+use sluice_model::BranchName;
+use sluice_model::git::Oid;
+use sluice_model::id::digest;
+use sluice_records::tenant::{BranchSource, Tenant};
+use sluice_repos::{ProjectAt, ReposError};
+use sluice_runtime::batch::LookError;
+use sluice_runtime::object::PutMode;
+use std::sync::Arc;
+
+/// Why the files of a branch were not read.
+pub(crate) enum Unread {
+    Port(LookError),
+    Repos(ReposError),
+}
+
+/// How much of a layout was there already.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    /// Branches whose files were taken over as they are.
+    pub(crate) kept: usize,
+    /// Branches whose files were fetched.
+    pub(crate) fetched: usize,
+}
+
+impl Tenants {
+    /// Returns the live layout, if its files were parsed as this program parses them. Without it everything is parsed anew, so
+    /// one that cannot be opened is no reason to stop.
+    pub(crate) async fn taken_over(&self, head: &Tenant) -> Option<Arc<Layout>> {
+        let object = head.layout_object.as_ref().filter(|_| !head.is_removed)?;
+        match self.layouts.open(&self.ports, object).await {
+            Ok(layout) => Some(layout).filter(|layout| layout.is_parsed_as_now()),
+            Err(error) => {
+                tracing::warn!(tenant = %head.name, %error, "the live layout cannot be opened, so every file is parsed again");
+                None
+            }
+        }
+    }
+
+    /// Reads the configuration files of a branch at a commit. Returns the object that they are kept as and the name of what they
+    /// come to, `None` for a branch without any.
+    pub(crate) async fn read_branch(
+        &self,
+        at: &ProjectAt,
+        project: &TenantProject,
+        branch: &BranchName,
+        commit: &Oid,
+    ) -> Result<Option<(String, String)>, Unread> {
+        let found = match self.repos.configuration(at, commit, None, &project.extra_config_paths).await {
+            Ok(found) => found,
+            // The branch moved on between the two questions, which is told of as well; until it is read, the older files count.
+            Err(ReposError::Gone(why)) => return Err(Unread::Repos(ReposError::Unknown(why))),
+            Err(error) => return Err(Unread::Repos(error)),
+        };
+        let files: Vec<(String, String)> =
+            found.into_iter().map(|(path, bytes)| (path, String::from_utf8_lossy(&bytes).into_owned())).collect();
+        if files.is_empty() {
+            return Ok(None);
+        }
+        let text = serde_json::to_string(&files).map_err(|error| Unread::Port(LookError::Again(error.to_string())))?;
+        let hashes: Vec<String> = in_order(project, branch, files).iter().map(fragment::hash).collect();
+        let content = fragment::content(hashes.iter().map(String::as_str));
+        Ok(Some((self.put_files(text).await.map_err(Unread::Port)?, content)))
+    }
+
+    /// Stores a text under the name of its content.
+    pub(crate) async fn put_files(&self, text: String) -> Result<String, LookError> {
+        let key = format!("layouts/files/{}", digest(&["files", &text]));
+        self.ports.objects.put(&key, Bytes::from(text), PutMode::Always, "application/json").await?;
+        Ok(key)
+    }
+
+    /// Returns the parsed files of one branch, in the order in which they count.
+    pub(crate) async fn fragments(
+        &self,
+        live: Option<&Layout>,
+        project: &TenantProject,
+        read: &BranchSource,
+        work: &mut Work,
+    ) -> Result<Vec<Arc<Fragment>>, LookError> {
+        let Some(key) = &read.files else { return Ok(Vec::new()) };
+        let kept = live.zip(read.content.as_ref());
+        if let Some(kept) = kept.and_then(|(live, content)| live.kept(&project.name, &read.branch, content)) {
+            work.kept += 1;
+            return Ok(kept);
+        }
+        work.fetched += 1;
+        let files: Vec<(String, String)> = self.object(key).await?;
+        let parse = |file: &SourceFile| match live {
+            // A branch of many files is often edited in one.
+            Some(live) => live.parse(file),
+            None => Arc::new(fragment::parse(file)),
+        };
+        Ok(in_order(project, &read.branch, files).iter().map(parse).collect())
+    }
+
+    async fn object<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<T, LookError> {
+        let again = |why: String| LookError::Again(format!("could not read {key}: {why}"));
+        let object = self.ports.objects.get(key).await?.ok_or_else(|| again("there is no such object".to_owned()))?;
+        serde_json::from_slice(&object.bytes).map_err(|error| again(error.to_string()))
+    }
+}
+
+/// Returns those of a branch's files that count, in the order in which they do.
+fn in_order(project: &TenantProject, branch: &BranchName, files: Vec<(String, String)>) -> Vec<SourceFile> {
+    let paths = config_paths(files.iter().map(|(path, _)| path.as_str()), &project.extra_config_paths);
+    let file = |path: &str| {
+        let (_, text) = files.iter().find(|(known, _)| known == path)?;
+        let source = Source {
+            connection: project.connection.clone(),
+            project: project.name.clone(),
+            branch: branch.clone(),
+            path: path.to_owned(),
+            trust: project.trust,
+        };
+        Some(SourceFile { source, text: text.clone() })
+    };
+    paths.into_iter().filter_map(file).collect()
+}
