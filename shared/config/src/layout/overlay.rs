@@ -178,3 +178,7 @@ fn judge(mut layout: Layout, touched: &BTreeSet<(ObjectKind, String)>) -> Layout
     }
     layout
 }
+
+#[cfg(test)]
+#[path = "overlay_tests.rs"]
+mod tests;

@@ -1,7 +1,7 @@
 //! Times each step of configuration: parse, layout, overlay, freeze, store, open.
 
 use crate::tenant::Made;
-use sluice_config::fragment::{Fragment, parse};
+use sluice_config::fragment::{self, Fragment, parse};
 use sluice_config::layout::{BranchConfig, Layout, LayoutSources, Scope};
 use sluice_config::{FreezeInput, SourceFile};
 use std::collections::BTreeMap;
@@ -35,6 +35,10 @@ pub struct Figures {
     pub open: Duration,
     /// From bytes to the frozen jobs of a first change.
     pub open_and_freeze: Duration,
+    /// The next layout where one project's file changed, by a function that has this one in memory.
+    pub rebuild: Duration,
+    /// The same by a cold function, from bytes.
+    pub open_and_rebuild: Duration,
     /// Mistakes found.
     pub errors: usize,
     /// Jobs of the change.
@@ -68,6 +72,7 @@ pub fn tenant(name: &str, made: &Made, edits: [SourceFile; 2]) -> Figures {
     let mut ready: Vec<LayoutSources> = (0..runs).map(|_| sources()).collect();
     let (layout_time, layout) = shortest(runs, || Layout::build(ready.pop().expect("one for each run")));
     let project = edits[0].source.project.clone();
+    let edit = edits[0].clone();
     let mut overlays = edits.map(|file| {
         let proposed = BranchConfig {
             project: file.source.project.clone(),
@@ -94,6 +99,23 @@ pub fn tenant(name: &str, made: &Made, edits: [SourceFile; 2]) -> Figures {
     let (open, opened) = shortest(runs, open_layout);
     assert_eq!(opened.id(), layout.id(), "a layout opens as it was stored");
     let (open_and_freeze, _) = shortest(runs, || freeze_on(&open_layout()));
+    let contents: Vec<(&SourceFile, String)> = made
+        .files
+        .iter()
+        .map(|file| if file.source.project == project { &edit } else { file })
+        .map(|file| (file, fragment::content([fragment::hash(file).as_str()])))
+        .collect();
+    let rebuild_from = |layout: &Layout| {
+        let of = |(file, content): &(&SourceFile, String)| {
+            let kept = layout.kept(&file.source.project, &file.source.branch, content);
+            kept.unwrap_or_else(|| vec![Arc::new(parse(file))])
+        };
+        Layout::build(LayoutSources { fragments: contents.iter().flat_map(of).collect(), ..sources() })
+    };
+    let (rebuild, next) = shortest(runs, || rebuild_from(&layout));
+    assert!(next.id() != layout.id(), "an edit makes another layout");
+    let (open_and_rebuild, next_of_opened) = shortest(runs, || rebuild_from(&open_layout()));
+    assert_eq!(next.id(), next_of_opened.id(), "whichever function makes it");
     Figures {
         name: name.to_owned(),
         bytes: made.files.iter().map(|file| file.text.len()).sum(),
@@ -107,6 +129,8 @@ pub fn tenant(name: &str, made: &Made, edits: [SourceFile; 2]) -> Figures {
         stored_bytes: bytes.len(),
         open,
         open_and_freeze,
+        rebuild,
+        open_and_rebuild,
         errors: layout.errors().len(),
         jobs,
     }

@@ -10,6 +10,10 @@ use std::time::Duration;
 const LAYOUT_MILLISECONDS: f64 = 50.0;
 /// An overlay for one edited file, whatever the tenant's size.
 const OVERLAY_MILLISECONDS: f64 = 3.0;
+/// How many times as long an overlay may take in the largest tenant as in the smallest, what caches miss there included …
+const FLAT_FACTOR: f64 = 4.0;
+/// … and by how much longer, for names that are suggested are looked for among all.
+const FLAT_MILLISECONDS: f64 = 1.0;
 /// The jobs of one item.
 const FREEZE_MILLISECONDS: f64 = 1.0;
 /// OpenStack's configuration from texts to a layout.
@@ -35,7 +39,7 @@ impl Measured {
             String::from("Configuration, one core; times in milliseconds, the shortest of several runs.\n\n");
         let _ = writeln!(
             text,
-            "{:>14} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8} {:>8} {:>8} {:>9} {:>8} {:>9}",
+            "{:>8} {:>7} {:>8} {:>7} {:>7} {:>8} {:>7} {:>7} {:>7} {:>9} {:>7} {:>8} {:>8} {:>9}",
             "projects",
             "KB",
             "parse",
@@ -47,12 +51,14 @@ impl Measured {
             "store",
             "stored KB",
             "open",
-            "+ freeze"
+            "+ freeze",
+            "rebuild",
+            "+ opening"
         );
         for row in &self.tenants {
             let _ = writeln!(
                 text,
-                "{:>14} {:>8} {:>8.2} {:>8.2} {:>8.3} {:>9.3} {:>8.3} {:>8.3} {:>8.2} {:>9} {:>8.2} {:>9.2}",
+                "{:>8} {:>7} {:>8.2} {:>7.2} {:>7.3} {:>8.3} {:>7.3} {:>7.3} {:>7.2} {:>9} {:>7.2} {:>8.2} {:>8.2} {:>9.2}",
                 row.name,
                 row.bytes / 1_024,
                 millis(row.parse),
@@ -64,7 +70,9 @@ impl Measured {
                 millis(row.store),
                 row.stored_bytes / 1_024,
                 millis(row.open),
-                millis(row.open_and_freeze)
+                millis(row.open_and_freeze),
+                millis(row.rebuild),
+                millis(row.open_and_rebuild)
             );
         }
         text.push('\n');
@@ -98,6 +106,24 @@ impl Measured {
         text
     }
 
+    /// Returns why an overlay is not flat in the tenant's size: it costs what the edit costs, not what stands beside it.
+    pub fn grows(&self) -> Option<String> {
+        let (small, large) = (self.tenants.first()?, self.tenants.last()?);
+        let rows = [
+            ("an edit", small.overlay, large.overlay),
+            ("an edit that renames a job", small.overlay_renamed, large.overlay_renamed),
+        ];
+        rows.into_iter().find_map(|(what, few, many)| {
+            let (few, many) = (millis(few), millis(many));
+            (many > FLAT_FACTOR * few + FLAT_MILLISECONDS).then(|| {
+                format!(
+                    "the overlay of {what} takes {few:.3} ms in {} projects and {many:.3} ms in {}",
+                    small.name, large.name
+                )
+            })
+        })
+    }
+
     /// Returns the numbers for machines.
     pub fn json(&self) -> Value {
         let tenants = self.tenants.iter().map(|row| {
@@ -107,7 +133,8 @@ impl Measured {
                     "parse": millis(row.parse), "layout": millis(row.layout), "overlay": millis(row.overlay),
                     "overlay_renamed": millis(row.overlay_renamed), "freeze": millis(row.freeze),
                     "freeze_first": millis(row.freeze_first), "store": millis(row.store), "open": millis(row.open),
-                    "open_and_freeze": millis(row.open_and_freeze),
+                    "open_and_freeze": millis(row.open_and_freeze), "rebuild": millis(row.rebuild),
+                    "open_and_rebuild": millis(row.open_and_rebuild),
                 },
             })
         });
