@@ -196,7 +196,8 @@ pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
         return None;
     }
     let (length, letters) = letters(wrong);
-    let limit = (length / 3).clamp(1, 4);
+    // Of a long name more may be wrong: a word of several.
+    let limit = (length / 3).clamp(1, 4).max((length / 4).min(6));
     let mut best: Option<(usize, &str)> = None;
     for name in known {
         if name.len() > NAME_CHARS_MAX {

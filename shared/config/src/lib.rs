@@ -15,6 +15,7 @@ mod pack;
 pub mod pattern;
 mod pattern_translation;
 pub mod pipeline;
+pub mod tasks;
 pub mod tenant;
 pub mod yaml;
 

@@ -1,0 +1,104 @@
+//! What tasks name: other tasks, stages, groups and roles; and that nothing waits for itself (G2).
+
+use super::{Name, Roles, STAGES, Task, TaskKind};
+use crate::error::{Hints, Problem, ProblemKind};
+use crate::objects::Place;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Returns what is wrong with the names of a graph of tasks: ids that are there twice, names that nothing bears, circles.
+///
+/// `roles` are those that nodes have, where that is known: a role that no node has is a mistake then.
+pub fn check(tasks: &[Task], roles: Option<&BTreeSet<String>>) -> Vec<Problem> {
+    let mut by_id: BTreeMap<&str, &Task> = BTreeMap::new();
+    let mut found = Vec::new();
+    let hints = Hints::new();
+    for task in tasks {
+        if by_id.insert(&task.id, task).is_some() {
+            found.push(problem(
+                task,
+                ProblemKind::Duplicate,
+                "id",
+                task.place,
+                format!("Task {} is already defined", task.id),
+            ));
+        }
+    }
+    let ids = || by_id.keys().copied().chain(STAGES);
+    let bears = |name: &str| by_id.contains_key(name) || STAGES.contains(&name);
+    for task in tasks {
+        let mut unknown = |attribute: &str, what: &str, name: &Name, known: &mut dyn Iterator<Item = &str>| {
+            let message = format!("The {what} \"{}\" was not found.", name.text);
+            found.push(
+                problem(task, ProblemKind::UnknownName, attribute, name.place, message)
+                    .hinting(&hints, &name.text, known),
+            );
+        };
+        let lists = [("requires", &task.requires), ("required_for", &task.required_for), ("tasks", &task.tasks)];
+        for (attribute, list) in lists {
+            for name in list.iter().filter(|name| !bears(&name.text)) {
+                unknown(attribute, "task", name, &mut ids());
+            }
+        }
+        if let Some(stage) = task.stage.as_deref().filter(|stage| !bears(stage)) {
+            unknown("stage", "stage", &Name { text: stage.to_owned(), place: task.place }, &mut ids());
+        }
+        if let (Roles::Named(list), Some(roles)) = (&task.roles, roles) {
+            // A role's own name may be that of a group, which stands for its nodes.
+            let is_group = |name: &str| by_id.get(name).is_some_and(|task| task.kind == TaskKind::Group);
+            let stands = |name: &str| roles.contains(name) || (task.kind != TaskKind::Group && is_group(name));
+            for name in list.iter().filter(|name| !stands(&name.text)) {
+                unknown("role", "role", name, &mut roles.iter().map(String::as_str));
+            }
+        }
+    }
+    found.extend(circle(tasks));
+    found.sort();
+    found
+}
+
+/// Returns the first circle of tasks, each name in the order in which one waits for the next.
+fn circle(tasks: &[Task]) -> Option<Problem> {
+    let mut waits: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for task in tasks {
+        waits.entry(&task.id).or_default().extend(task.requires.iter().map(|name| name.text.as_str()));
+        for name in &task.required_for {
+            waits.entry(&name.text).or_default().insert(&task.id);
+        }
+    }
+    // What waits for nothing is taken out, and then what waited for it alone: the rest waits for itself, or for what does.
+    let mut behind: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut open: BTreeMap<&str, usize> = BTreeMap::new();
+    for (id, on) in &waits {
+        let on: Vec<&str> = on.iter().copied().filter(|one| waits.contains_key(one)).collect();
+        on.iter().for_each(|one| behind.entry(one).or_default().push(id));
+        open.insert(id, on.len());
+    }
+    let mut free: Vec<&str> = open.iter().filter(|(_, count)| **count == 0).map(|(id, _)| *id).collect();
+    while let Some(id) = free.pop() {
+        waits.remove(id);
+        for next in behind.remove(id).unwrap_or_default() {
+            if let Some(count) = open.get_mut(next) {
+                *count -= 1;
+                free.extend((*count == 0).then_some(next));
+            }
+        }
+    }
+    let mut way: Vec<&str> = vec![waits.keys().next()?];
+    while let Some(next) = waits.get(way.last()?).and_then(|on| on.iter().find(|one| waits.contains_key(**one))) {
+        if let Some(first) = way.iter().position(|one| one == next) {
+            let names: Vec<&str> = way.iter().skip(first).copied().chain([*next]).collect();
+            let task = tasks.iter().find(|task| task.id == *next)?;
+            let message = format!("Tasks wait for each other in a circle: {}", names.join(" → "));
+            return Some(problem(task, ProblemKind::Conflict, "requires", task.place, message));
+        }
+        way.push(next);
+    }
+    None
+}
+
+fn problem(task: &Task, kind: ProblemKind, attribute: &str, place: Place, message: String) -> Problem {
+    Problem::new(kind, place.start, place.end, message)
+        .in_stanza(&format!("task {}", task.id))
+        .from_stanza_at(task.place.start)
+        .about(attribute)
+}

@@ -1,0 +1,285 @@
+//! Deployment tasks: every example of the third founding document loads as it is printed, its line breaks put back (E1, E2).
+//!
+//! The document's lines were joined, so [`reflow`] breaks them again by the words that tasks have. What is told of is what an
+//! example names and none shows, or a misprint; each test lists it.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::founding_material;
+use sluice_config::tasks::{Roles, Strategy, Task, TaskKind, check, parse};
+use sluice_config::{Problem, ProblemKind};
+use std::collections::BTreeSet;
+
+/// Returns the document in one line.
+fn document() -> Option<String> {
+    let text = std::fs::read_to_string(founding_material()?.join("seeds/granular-deployment.txt")).unwrap();
+    Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// Returns what stands between two texts of the document.
+fn between<'d>(document: &'d str, from: &str, to: &str) -> &'d str {
+    let (_, rest) = document.split_once(from).unwrap_or_else(|| panic!("{from}"));
+    rest.split_once(to).unwrap_or_else(|| panic!("{to}")).0.trim()
+}
+
+/// Words that a task's own lines begin with.
+const OF_A_TASK: [&str; 10] =
+    ["type", "role", "groups", "stage", "requires", "required_for", "tasks", "parameters", "condition", "strategy"];
+
+/// Puts the line breaks of tasks back.
+fn reflow(text: &str) -> String {
+    let mut lines = String::new();
+    // How deep the line before stands, and whether it opens a mapping.
+    let (mut depth, mut opens, mut in_strategy, mut is_list) = (0, false, 0, false);
+    for word in text.split(' ') {
+        let Some(key) = word.strip_suffix(':').filter(|key| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+        else {
+            match word {
+                "-" => {
+                    is_list = true;
+                    lines.push_str("\n- ");
+                }
+                _ => {
+                    opens = false;
+                    lines.push_str(&format!(" {word}"));
+                }
+            }
+            continue;
+        };
+        if key == "id" {
+            (depth, opens, in_strategy) = (0, false, 0);
+            let start = if is_list || lines.is_empty() { "" } else { "\n" };
+            lines.push_str(&format!("{start}{key}:"));
+            continue;
+        }
+        depth = match key {
+            "type" | "amount" if in_strategy > 0 && (opens || depth == in_strategy) => in_strategy,
+            _ if OF_A_TASK.contains(&key) && !(key == "strategy" && opens) => 0,
+            _ if opens => depth + 1,
+            _ => depth,
+        };
+        opens = matches!(key, "parameters" | "strategy");
+        if key == "strategy" {
+            in_strategy = depth + 1;
+        } else if depth < in_strategy {
+            in_strategy = 0;
+        }
+        let indent = "  ".repeat(depth + usize::from(is_list));
+        lines.push_str(&format!("\n{indent}{key}:"));
+    }
+    lines.trim_start().to_owned() + "\n"
+}
+
+/// Returns the tasks of a text that has no mistake of shape.
+fn sound(text: &str) -> Vec<Task> {
+    let (tasks, problems) = parse(text);
+    assert!(problems.is_empty(), "{text}\n{problems:#?}");
+    tasks
+}
+
+fn ids(tasks: &[Task]) -> Vec<&str> {
+    tasks.iter().map(|task| task.id.as_str()).collect()
+}
+
+/// Returns mistakes as line, message and what was probably meant.
+fn told(problems: &[Problem]) -> Vec<(u32, &str, Option<&str>)> {
+    problems
+        .iter()
+        .map(|problem| (problem.start.line(), problem.message.as_str(), problem.suggestion.as_deref()))
+        .collect()
+}
+
+fn roles(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// Returns the nodes of each role, as the document lists them.
+fn nodes_of(text: &str) -> BTreeSet<String> {
+    text.split("] ").map(|part| part.split_once(':').unwrap().0.to_owned()).collect()
+}
+
+/// E1, E2, G1, G3: a group, with its three strategies; the placeholder that fell out leaves no YAML.
+#[test]
+fn the_example_of_a_group_is_read() {
+    let Some(document) = document() else { return };
+    let printed = between(&document, "type: GROUP ------------- ::", "- each chunk of nodes");
+    let printed = reflow(printed);
+    let (tasks, problems) = parse(&printed);
+    assert!(tasks.is_empty());
+    assert_eq!(told(&problems), [(5, "while parsing a flow node, did not find expected node content", None)]);
+    let corrected = printed.replace("[, ]", "[]");
+    let [group] = &sound(&corrected)[..] else { panic!("{corrected}") };
+    assert_eq!((group.kind, group.strategy), (TaskKind::Group, Some(Strategy::Parallel(Some(8)))));
+    assert!(check(std::slice::from_ref(group), None).is_empty());
+    let others = [
+        (between(&document, "will be executed in parallel ::", "- all nodes"), Strategy::OneByOne),
+        (between(&document, "executed sequentially ::", "- all nodes"), Strategy::Parallel(None)),
+    ];
+    for (strategy, expected) in others {
+        let text = between(&document, "type: GROUP ------------- ::", "strategy:").replace("[, ]", "[]");
+        assert_eq!(sound(&reflow(&format!("{text} {strategy}")))[0].strategy, Some(expected), "{text} {strategy}");
+    }
+    assert_eq!(between(&document, "executed in parallel :: tasks", "- this section"), ": []");
+}
+
+/// E1, G1, G1.3: a stage, and two tasks: one bound by roles, the other by groups.
+#[test]
+fn the_examples_of_a_stage_and_of_tasks_are_read() {
+    let Some(document) = document() else { return };
+    let stage = sound(&reflow(between(&document, "type: STAGE ------------ ::", "Right now")));
+    assert_eq!((stage[0].id.as_str(), stage[0].kind), ("deploy", TaskKind::Stage));
+    let both = between(&document, "---------------------------- ::", "Conditional tasks");
+    let (first, second) = both.split_once(" id: network").unwrap();
+    let (first, second) = (reflow(first), reflow(&format!("id: network{second}")));
+    let (legacy, network) = (sound(&first), sound(&second));
+    assert_eq!((legacy[0].kind, legacy[0].timeout_seconds), (TaskKind::Puppet, Some(360)));
+    assert_eq!(legacy[0].parameters["puppet_manifest"], "/etc/puppet/manifests/site.pp");
+    let Roles::Named(of_legacy) = &legacy[0].roles else { panic!("{legacy:?}") };
+    assert_eq!(of_legacy.len(), 5);
+    assert_eq!(
+        (network[0].kind, network[0].parameters["cmd"].as_str()),
+        (TaskKind::Shell, Some("python /opt/setup_network.py"))
+    );
+    assert!(check(&[stage, legacy, network].concat(), None).is_empty());
+}
+
+/// E1, E2, G2, G3: the worked example: groups, their tasks and nodes; the role is told where it stands, with the right one.
+#[test]
+fn the_worked_example_is_read() {
+    let Some(document) = document() else { return };
+    let printed = reflow(between(&document, "several types of roles: ::", "And there is defined"));
+    let of_roles = reflow(between(&document, "tasks for each role: ::", "For each role we can"));
+    let nodes = nodes_of(between(&document, "several nodes for deployment: ::", "This nodes will"));
+    let groups = sound(&printed);
+    assert_eq!(ids(&groups), ["deploy", "primary-controller", "controller", "cinder", "compute", "network"]);
+    let all = |groups: &str| [sound(groups), sound(&of_roles)].concat();
+    let problems = check(&all(&printed), Some(&nodes));
+    let line = printed.lines().position(|line| line.contains("primar-controller")).unwrap() + 1;
+    let message = "The role \"primar-controller\" was not found.";
+    assert_eq!(told(&problems), [(u32::try_from(line).unwrap(), message, Some("primary-controller"))]);
+    assert_eq!(problems[0].stanza, "task primary-controller");
+    let corrected = printed.replace("primar-controller", "primary-controller");
+    let whole = all(&corrected);
+    assert!(check(&whole, Some(&nodes)).is_empty());
+    let strategies: Vec<_> = whole[1..6].iter().map(|group| group.strategy.unwrap()).collect();
+    let at_once = Strategy::Parallel(None);
+    assert_eq!(strategies, [Strategy::OneByOne, Strategy::Parallel(Some(2)), at_once, at_once, at_once]);
+    // E3: written in the plural.
+    let services = &whole[6];
+    assert_eq!(services.parameters["puppet_manifest"], "/etc/puppet/manifests/controller.pp");
+    assert_eq!(services.requires[0].text, "setup_network");
+}
+
+/// E1, E2, G1.1, G1.2: tasks before and after the deployment; the stray word makes the path none, and a task is shown nowhere.
+#[test]
+fn the_examples_of_other_stages_are_read() {
+    let Some(document) = document() else { return };
+    let printed = reflow(between(&document, "task examples --------------------------------- ::", "Alternatives"));
+    let (tasks, problems) = parse(&printed);
+    assert_eq!(ids(&tasks), ["rsync_puppet"]);
+    assert_eq!(tasks[0].parameters["src"], "/etc/pupppet/{VERSION}");
+    let line = printed.lines().position(|line| line.contains("modules 16")).unwrap() + 1;
+    let message = "\"/etc/puppet/modules 16\" is no path: it has a blank";
+    assert_eq!(told(&problems), [(u32::try_from(line).unwrap(), message, None)]);
+    assert_eq!(problems[0].attribute.as_deref(), Some("parameters.puppet_modules"));
+    let tasks = sound(&printed.replace(" 16", ""));
+    assert_eq!(tasks[0].roles, Roles::All);
+    assert_eq!(
+        (tasks[0].stage.as_deref(), tasks[1].stage.as_deref()),
+        (Some("post_deployment"), Some("pre_deployment"))
+    );
+    assert_eq!(
+        check(&tasks, None).iter().map(|told| told.message.as_str()).collect::<Vec<_>>(),
+        ["The task \"upload_nodes_info\" was not found."]
+    );
+}
+
+/// E1, G1.3: tasks that are their own groups; the stage that they are for is shown elsewhere.
+#[test]
+fn the_example_of_tasks_without_groups_is_read() {
+    let Some(document) = document() else { return };
+    let tasks = sound(&reflow(between(&document, "simple set of tasks: ::", "As you see")));
+    let nodes = nodes_of(between(&document, "set of roles to nodes: ::", "Deploy /etc/puppet"));
+    assert_eq!(ids(&tasks), ["primary-controller", "controller", "compute", "cinder", "ceph-osd"]);
+    assert_eq!((tasks[0].strategy, tasks[1].strategy), (Some(Strategy::OneByOne), Some(Strategy::Parallel(Some(2)))));
+    let problems = check(&tasks, Some(&nodes));
+    assert_eq!(problems.len(), 2, "{problems:#?}");
+    assert!(problems.iter().all(|told| told.message == "The task \"deploy\" was not found."));
+}
+
+/// E1, E2, G2: the last example's misprints, each at its place with the nearest name; corrected it is a graph.
+#[test]
+fn the_example_with_misprints_tells_each_of_them() {
+    let Some(document) = document() else { return };
+    let printed = reflow(between(&document, "multiple cross-reference tasks, like: ::", "It is not full format"));
+    let (tasks, problems) = parse(&printed);
+    let line = |words: &str| u32::try_from(printed.lines().position(|line| line.contains(words)).unwrap() + 1).unwrap();
+    assert_eq!(told(&problems), [(line("make_compute_available"), "required key not provided: \"type\"", None)]);
+    let of_vm = "The task \"put_vm_into_maintenance_mode\" was not found.";
+    let meant = Some("put_compute_into_maintenance_mode");
+    let wrong = check(&tasks, None);
+    let (first, second) = (line("[put_vm_into_maintenance_mode]"), line("[put_vm_into_maintenance_mode,"));
+    assert_eq!(told(&wrong), [(first, of_vm, meant), (second, of_vm, meant)]);
+    let typed = printed.replace("make_compute_available\n", "make_compute_available\n  type: shell\n");
+    let wrong = check(&sound(&typed), None);
+    let of_ovs = "The task \"reinstall_vs\" was not found.";
+    assert!(
+        told(&wrong).iter().any(|(_, message, meant)| (*message, *meant) == (of_ovs, Some("reinstall_ovs"))),
+        "{wrong:#?}"
+    );
+    let corrected = typed.replace("put_vm_into", "put_compute_into").replace("reinstall_vs", "reinstall_ovs");
+    let corrected = sound(&corrected);
+    assert!(check(&corrected, Some(&roles(&["primary-controller", "compute"]))).is_empty());
+    assert_eq!(ids(&corrected).len(), 4);
+}
+
+/// G2: an id that is there twice, a name that nothing bears, tasks that wait for each other: each is told with its place.
+#[test]
+fn what_is_wrong_with_a_graph_is_told_with_the_tasks() {
+    let text = "
+- {id: a, type: stage, requires: [c]}
+- {id: b, type: stage, requires: [a]}
+- {id: c, type: stage, requires: [bb], required_for: [d]}
+- {id: d, type: stage, required_for: [a]}
+- {id: b, type: stage}
+- {id: e, type: stage, requires: [c, post_deployment]}
+- {id: c2, type: stage, requires: [d], required_for: [c]}
+";
+    let problems = check(&sound(text), None);
+    assert_eq!(
+        told(&problems),
+        [
+            (4, "The task \"bb\" was not found.", Some("b")),
+            (6, "Task b is already defined", None),
+            (4, "Tasks wait for each other in a circle: c → c2 → d → c", None),
+        ]
+    );
+    assert_eq!(problems[2].kind, ProblemKind::Conflict);
+}
+
+/// G1: each mistake of shape is told where it stands, all at once.
+#[test]
+fn a_task_that_is_not_shaped_as_it_must_be_is_told_of() {
+    let rows = [
+        ("{type: shell}", "required key not provided: \"id\""),
+        ("{id: a, type: shel}", "\"shel\" is not one of"),
+        ("{id: a, type: shell, role: [a], groups: [b]}", "\"groups\" is another word for \"role\""),
+        ("{id: a, type: shell, parameters: {puppet_manifest: /a}}", "extra keys not allowed: \"puppet_manifest\""),
+        ("{id: a, type: rsync, parameters: {src: /a b}}", "is no path"),
+        ("{id: a, type: group, strategy: {type: parallel, amount: 0}}", "must be at least 1"),
+        ("{id: a, type: group, strategy: {type: one_by_one, amount: 2}}", "one by one is one at a time"),
+        ("{id: a, type: group, strategy: {amount: 2}}", "required key not provided: \"type\""),
+        ("{id: a, type: shell, parameters: {timeout: soon}}", "expected an integer"),
+        ("{id: a, type: shell, condition: [x]}", "expected a string"),
+        ("{id: a, type: shell, reqires: [x]}", "extra keys not allowed: \"reqires\""),
+    ];
+    for (task, message) in rows {
+        let (tasks, problems) = parse(&format!("- {{id: fine, type: stage}}\n- {task}\n"));
+        assert_eq!(ids(&tasks), ["fine"], "{task}");
+        assert!(
+            problems.len() == 1 && problems[0].message.contains(message) && problems[0].start.line() == 2,
+            "{task} {problems:#?}"
+        );
+    }
+}
