@@ -1,26 +1,14 @@
 //! Finds playbooks by the names that jobs give them, and hands Ansible a list of plays (Z4.9, E5).
 
-use std::path::{Component, Path, PathBuf};
+use sluice_model::job::playbook_files;
+use std::path::{Path, PathBuf};
 
 /// Returns the path of the playbook called `name` in the repository at `checkout`, relative to it.
 ///
 /// As given, then with `.yaml`, then `.yml`; at the root, then below `playbooks/`. `None` when there is none, or when the
 /// name leaves the repository.
 pub fn find_playbook(checkout: &Path, name: &str) -> Option<PathBuf> {
-    let name = Path::new(name);
-    if !name.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-        return None;
-    }
-    for directory in ["", "playbooks"] {
-        for suffix in ["", ".yaml", ".yml"] {
-            let mut file = Path::new(directory).join(name).into_os_string();
-            file.push(suffix);
-            if checkout.join(&file).is_file() {
-                return Some(file.into());
-            }
-        }
-    }
-    None
+    playbook_files(name).into_iter().find(|file| checkout.join(file).is_file()).map(PathBuf::from)
 }
 
 /// Returns the text of a playbook as a list of plays if it is one play, or several in a row; `None` if it needs no

@@ -8,8 +8,8 @@ use sluice_config::layout::{BranchConfig, Layout, Scope};
 use sluice_config::tenant::TenantProject;
 use sluice_config::{ConfigError, ReviewComment};
 use sluice_gate::merge::{LINE_NOTES_MAX, LineNote, Merged};
-use sluice_gate::{Item, MergeResult};
-use sluice_model::git::{BranchKey, BranchState};
+use sluice_gate::{Candidate, Item, MergeResult};
+use sluice_model::git::{BranchKey, BranchState, Commit};
 use sluice_model::job::{FrozenJob, JobGraph, Playbook};
 use sluice_model::{BranchName, ConnectionName, ProjectName, QueueKey};
 use sluice_records::layout::Live;
@@ -30,13 +30,23 @@ impl Merger {
     ) -> Result<MergeResult, Unmade> {
         let change = &item.candidate.change;
         let branch = BranchKey { project: change.key.project.clone(), branch: change.branch.clone() };
-        let proposed = self.proposed(state, live).await?;
+        let proposed = self.proposed(state, live, None).await?;
         let overlay = (!proposed.is_empty()).then(|| live.layout.overlay(&proposed, Scope::UntrustedOnly));
+        if let Some(result) = self.below(state, item, &proposed, live).await? {
+            return Ok(result);
+        }
         if state.touches_configuration {
             let checked = live.layout.overlay(&proposed, Scope::ToValidate);
             let errors = checked.errors_since(&live.layout);
             if !errors.is_empty() {
                 return Ok(misconfigured(&errors, &branch));
+            }
+        }
+        let waits = self.waits_for_config_project(state, &branch, live);
+        if let Some(overlay) = overlay.as_ref().filter(|_| waits && state.touches_configuration) {
+            let errors = overlay.errors_since(&live.layout);
+            if !errors.is_empty() {
+                return Ok(not_before_it_is_merged(misconfigured(&errors, &branch)));
             }
         }
         let layout: &Layout = overlay.as_ref().unwrap_or(&live.layout);
@@ -47,9 +57,14 @@ impl Merger {
         };
         let mut graph = match layout.freeze(&input) {
             Ok(graph) => graph,
+            Err(errors) if waits => return Ok(not_before_it_is_merged(misconfigured(&errors, &branch))),
             Err(errors) => return Ok(misconfigured(&errors, &branch)),
         };
         self.put_needed(state, &mut graph, layout, &branch.branch).await?;
+        let errors = self.missing_playbooks(state, &graph, layout).await?;
+        if !errors.is_empty() {
+            return Ok(misconfigured(&errors, &branch));
+        }
         let (Some(base), Some(tested)) = (state.base.clone(), state.branch(&branch).map(|state| state.result.clone()))
         else {
             return Err(Unmade::Failed(format!("{change} has no merged state")));
@@ -68,16 +83,59 @@ impl Merger {
         }))
     }
 
-    /// Returns the configuration as the changes of the state would have it (Z6.6).
-    async fn proposed(&self, state: &State, live: &Live) -> Result<Vec<BranchConfig>, Unmade> {
+    /// Returns the answer for an item that needs changes whose configuration is wrong (C12): what is the matter is not its own.
+    async fn below(
+        &self,
+        state: &State,
+        item: &Item,
+        proposed: &[BranchConfig],
+        live: &Live,
+    ) -> Result<Option<MergeResult>, Unmade> {
+        let Candidate { change, needs, .. } = &item.candidate;
+        let own = BranchKey { project: change.key.project.clone(), branch: change.branch.clone() };
+        let (false, Some(base)) = (needs.is_empty() || state.speculation.configured.is_empty(), &state.base) else {
+            return Ok(None);
+        };
+        let of_own = state.speculation.configured.contains(&own);
+        let below = if of_own { self.proposed(state, live, Some((&own, base))).await? } else { proposed.to_vec() };
+        let wrong = live.layout.overlay(&below, Scope::ToValidate).errors_since(&live.layout);
+        if wrong.is_empty() {
+            return Ok(None);
+        }
+        // Its own mistakes are told as well, so that none of them waits for the others' to be mended.
+        let all = live.layout.overlay(proposed, Scope::ToValidate).errors_since(&live.layout);
+        let (_, fresh): (Vec<ConfigError>, _) = all.iter().cloned().partition(|error| wrong.contains(error));
+        let sentence = "This change depends on a change with an invalid configuration.".to_owned();
+        let errors = std::iter::once(sentence).chain(texts(&all)).collect();
+        Ok(Some(MergeResult::Misconfigured { errors, notes: notes(&fresh, &own) }))
+    }
+
+    /// Returns whether something of a config project is below the item, which counts for nothing before it is merged (X07).
+    fn waits_for_config_project(&self, state: &State, own: &BranchKey, live: &Live) -> bool {
+        let is_trusted = |key: &BranchKey| {
+            let project = live.layout.tenant().project(&key.project);
+            project.is_some_and(|project| project.trust.is_trusted())
+        };
+        state.speculation.configured.iter().any(|key| key != own && is_trusted(key))
+    }
+
+    /// Returns the configuration as the changes of the state would have it (Z6.6); `instead` names a branch and the commit that it is
+    /// taken to be at instead.
+    async fn proposed(
+        &self,
+        state: &State,
+        live: &Live,
+        instead: Option<(&BranchKey, &Commit)>,
+    ) -> Result<Vec<BranchConfig>, Unmade> {
         let mut proposed = Vec::new();
         for key in &state.speculation.configured {
             let Some(project) = live.layout.project(key.project.as_str()).cloned() else { continue };
             let Some(branch) = state.branch(key) else { continue };
+            let commit = instead.filter(|(of, _)| *of == key).map_or(&branch.result, |(_, commit)| commit);
             let at = ProjectAt { connection: project.connection.clone(), project: key.project.clone() };
             let files = self
                 .repos
-                .configuration(&at, &branch.result.id, Some(branch), &project.extra_config_paths)
+                .configuration(&at, &commit.id, Some(branch), &project.extra_config_paths)
                 .await
                 .map_err(unmade)?;
             proposed.push(configuration(&live.layout, &project, &key.branch, files));
@@ -179,17 +237,33 @@ fn configuration(
     }
 }
 
+/// Returns the answer for a change that is right only with what a change to a config project brings.
+fn not_before_it_is_merged(answer: MergeResult) -> MergeResult {
+    let MergeResult::Misconfigured { mut errors, notes } = answer else { return answer };
+    let sentence =
+        "This change depends on a change to a config project, whose configuration is used only once it is merged.";
+    errors.insert(0, sentence.to_owned());
+    MergeResult::Misconfigured { errors, notes }
+}
+
 /// Returns the answer for errors: all for a comment, and those of the change's own files for its lines.
 fn misconfigured(errors: &[ConfigError], own: &BranchKey) -> MergeResult {
+    MergeResult::Misconfigured { errors: texts(errors), notes: notes(errors, own) }
+}
+
+fn texts(errors: &[ConfigError]) -> Vec<String> {
     let mut texts: Vec<String> = errors.iter().take(ERRORS_MAX).map(ToString::to_string).collect();
     if errors.len() > ERRORS_MAX {
         texts.push(format!("… and {} more", errors.len() - ERRORS_MAX));
     }
+    texts
+}
+
+fn notes(errors: &[ConfigError], own: &BranchKey) -> Vec<LineNote> {
     let is_own = |error: &&ConfigError| error.project == own.project && error.branch == own.branch;
     let note = |error: &ConfigError| {
         let ReviewComment { path, line, message, .. } = error.review_comment();
         LineNote { path, line, text: message }
     };
-    let notes = errors.iter().filter(is_own).take(LINE_NOTES_MAX).map(note).collect();
-    MergeResult::Misconfigured { errors: texts, notes }
+    errors.iter().filter(is_own).take(LINE_NOTES_MAX).map(note).collect()
 }

@@ -3,6 +3,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod freeze;
+mod playbooks;
 mod state;
 
 use async_trait::async_trait;

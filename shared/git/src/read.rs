@@ -121,6 +121,25 @@ impl Repository {
         }
     }
 
+    /// Tells whether there is a file at a commit or tree; a link, at its end or on the way, counts as one: where it leads only a
+    /// checkout shows.
+    pub fn has_file(&self, at: &Oid, path: &str) -> Result<bool, ReadError> {
+        let tree = self.find_tree(at)?;
+        let parts: Vec<&[u8]> = path.split('/').map(str::as_bytes).collect();
+        for depth in 1..=parts.len() {
+            let entry = tree
+                .lookup_entry(parts.iter().take(depth).copied())
+                .map_err(|source| self.engine("look up a path", at, source))?;
+            match entry.map(|entry| entry.mode().kind()) {
+                Some(EntryKind::Link) => return Ok(true),
+                Some(EntryKind::Tree) => {}
+                Some(EntryKind::Blob | EntryKind::BlobExecutable) => return Ok(depth == parts.len()),
+                Some(EntryKind::Commit) | None => return Ok(false),
+            }
+        }
+        Ok(false)
+    }
+
     /// Lists all files at a commit or tree whose path is one of `prefixes` or lies below one; all files when there are none. Sorted as git does.
     pub fn list_files(&self, at: &Oid, prefixes: &[&str], limits: ReadLimits) -> Result<Vec<TreeFile>, ReadError> {
         let below = |path: &str, prefix: &str| {

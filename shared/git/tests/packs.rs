@@ -196,6 +196,9 @@ fn files_are_listed_below_prefixes_with_what_they_are() {
     assert_eq!(repository.read_file(&tip, "link.yaml", ReadLimits::default()).unwrap(), None);
     assert_eq!(repository.read_file(&tip, "zuul.d", ReadLimits::default()).unwrap(), None);
     assert_eq!(repository.read_file(&tip, "zuul.d/none", ReadLimits::default()).unwrap(), None);
+    let has = |path: &str| repository.has_file(&tip, path).unwrap();
+    assert!(has("run.sh") && has("zuul.d/sub/b.yaml") && has("link.yaml") && has("link.yaml/below"));
+    assert!(!has("zuul.d") && !has("zuul.d/none") && !has("none/a.yaml") && !has("run.sh/below"));
     let tree = repository.commit(&tip).unwrap().commit.tree;
     assert_eq!(repository.read_file(&tree, "zuul.d/a.yaml", ReadLimits::default()).unwrap().unwrap(), b"a\n");
 }

@@ -188,6 +188,32 @@ impl Repos for GitRepos {
             })
             .await
     }
+
+    async fn present(
+        &self,
+        at: &ProjectAt,
+        commit: &Oid,
+        state: Option<&BranchState>,
+        paths: &[String],
+    ) -> Result<Vec<String>, ReposError> {
+        let shelf = self.shelf(&at.project);
+        match state {
+            Some(state) => shelf.hold(&self.ports, &state.packs).await?,
+            None => shelf.need(&self.ports, &self.remote(at)?, commit).await?,
+        }
+        let (commit, paths) = (commit.clone(), paths.to_vec());
+        shelf
+            .with(move |repository| {
+                let mut found = Vec::new();
+                for path in paths {
+                    if repository.has_file(&commit, &path).map_err(unknown)? {
+                        found.push(path);
+                    }
+                }
+                Ok(found)
+            })
+            .await
+    }
 }
 
 enum Made {

@@ -111,6 +111,16 @@ pub trait Repos: Send + Sync {
         state: Option<&BranchState>,
         extra: &[String],
     ) -> Result<Files, ReposError>;
+    /// Returns those of some paths that are files at a commit, in the order given; a link counts as a file.
+    ///
+    /// `state` as above.
+    async fn present(
+        &self,
+        project: &ProjectAt,
+        commit: &Oid,
+        state: Option<&BranchState>,
+        paths: &[String],
+    ) -> Result<Vec<String>, ReposError>;
 }
 
 /// The name of a file that keeps its directory from being read as configuration (Z2.4).

@@ -179,4 +179,13 @@ impl Repos for ClockedRepos {
     ) -> Result<Files, ReposError> {
         self.watch.time("git.configuration", self.inner.configuration(project, commit, state, extra)).await
     }
+    async fn present(
+        &self,
+        project: &ProjectAt,
+        commit: &Oid,
+        state: Option<&BranchState>,
+        paths: &[String],
+    ) -> Result<Vec<String>, ReposError> {
+        self.watch.time("git.present", self.inner.present(project, commit, state, paths)).await
+    }
 }

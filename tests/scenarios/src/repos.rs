@@ -270,4 +270,18 @@ impl Repos for PlayedRepos {
         }
         Ok(files)
     }
+
+    async fn present(
+        &self,
+        _: &ProjectAt,
+        commit: &Oid,
+        _: Option<&BranchState>,
+        paths: &[String],
+    ) -> Result<Vec<String>, ReposError> {
+        self.step("repos.present", |store| {
+            let tree = store.tree(commit);
+            Ok(paths.iter().filter(|path| tree.contains_key(*path)).cloned().collect())
+        })
+        .await
+    }
 }

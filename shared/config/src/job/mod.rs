@@ -5,6 +5,7 @@ mod blank;
 mod collect;
 pub mod freeze;
 mod listed;
+mod missing;
 mod run_time;
 pub mod trace;
 pub(crate) mod weight;

@@ -250,6 +250,18 @@ pub struct Playbook {
     pub nesting_level: u32,
 }
 
+/// Returns the files that a playbook's name may mean within its repository, the first that is there counting: as given, then with
+/// `.yaml` and `.yml`; at the root, then below `playbooks/` (Z4.9). A name that leads out of the repository means none.
+pub fn playbook_files(name: &str) -> Vec<String> {
+    let name: Vec<&str> = name.split('/').filter(|part| *part != ".").collect();
+    if name.iter().any(|part| part.is_empty() || *part == "..") {
+        return Vec::new();
+    }
+    let name = name.join("/");
+    let below = ["", "playbooks/"].into_iter();
+    below.flat_map(|folder| ["", ".yaml", ".yml"].map(|suffix| format!("{folder}{name}{suffix}"))).collect()
+}
+
 /// A source of Ansible roles (Z4.6).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Role {

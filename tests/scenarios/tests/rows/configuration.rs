@@ -330,3 +330,104 @@ fn a_push_to_one_project_has_the_files_of_one_project_read_however_many_there_ar
     // Connections, the main configuration and the files; the cold one the layout besides.
     assert_eq!(few, (3, 4));
 }
+
+/// Z4.9: that there is no playbook of a job's name is told at the job's definition, before a build is asked for; the change that
+/// brings one is tested with it.
+#[test]
+fn a_job_without_run_needs_a_playbook_of_its_name() {
+    let mut site = site();
+    let uses = "- job: {name: shaped, timeout: 60}\n- project: {check: {jobs: [shaped]}}\n";
+    let lacking = site.forge.propose("org/two", 1, "a change", "", &[(".zuul.yaml", uses)]);
+    let brings = [(".zuul.yaml", uses), ("playbooks/shaped.yml", "- hosts: all")];
+    site.forge.propose("org/two", 2, "another", "", &brings);
+    // What a change to a config project proposes does not count: its playbooks run as they are merged.
+    let of_config =
+        with_job(CONFIG, "x").replace("run: playbooks/x.yaml", "timeout: 60") + "- project: {check: {jobs: [x]}}\n";
+    let proposed = [("zuul.yaml", of_config.as_str()), ("playbooks/x.yaml", "- hosts: all")];
+    let trusted = site.forge.propose("org/config", 3, "a trusted one", "", &proposed);
+    site.run();
+    let told = comments(&site, &lacking);
+    assert!(told.contains("Job shaped has no \"run\"") && told.contains("shaped in org/two@main"), "{told}");
+    let beside = site.forge.change(&lacking).unwrap().lines;
+    assert!(beside.values().flatten().any(|line| line.starts_with(".zuul.yaml:1: ")), "{beside:?}");
+    assert_eq!(site.builds(), ["check shaped 2"]);
+    assert!(!comments(&site, &trusted).contains("shaped"), "its jobs are those that are merged");
+    // Merged, it has none until its playbook is merged as well.
+    site.forge.push(&branch("org/config", "main"), &[("zuul.yaml", &of_config)]);
+    site.run();
+    let only_playbook =
+        site.forge.propose("org/config", 4, "its playbook", "", &[("playbooks/x.yaml", "- hosts: all")]);
+    site.run();
+    assert!(comments(&site, &only_playbook).contains("Job x has no \"run\""), "{}", comments(&site, &only_playbook));
+    site.forge.push(&branch("org/config", "main"), &[("playbooks/x.yaml", "- hosts: all")]);
+    site.run();
+    site.forge.propose("org/config", 5, "anything", "", &[("README", "x")]);
+    site.run();
+    assert!(site.builds().contains(&"check x 5".to_owned()), "{:?}", site.builds());
+}
+
+/// C12: a change above changes whose configuration is wrong is told that it depends on one, and what is wrong there; its own is
+/// told beside its lines.
+#[test]
+fn a_change_above_a_wrong_configuration_is_told_that_it_depends_on_one() {
+    let mut site = site();
+    let needs = |number: u64| format!("Depends-On: https://forge.test/org/two/pull/{number}");
+    let wrong = |job: &str| PROJECT.replace("check: {jobs: [unit]}", &format!("check: {{jobs: [{job}]}}"));
+    let a = site.forge.propose("org/two", 1, "A", "", &[(".zuul.yaml", &wrong("nosuch"))]);
+    let b = site.forge.propose("org/one", 2, "B", &needs(1), &[(".zuul.yaml", &wrong("neither"))]);
+    let above = "Depends-On: https://forge.test/org/one/pull/2";
+    let c = site.forge.propose("org/bare", 3, "C", above, &[(".zuul.yaml", PROJECT)]);
+    let d = site.forge.propose("org/two", 4, "D", above, &[("file", "x")]);
+    site.run();
+    let sentence = "This change depends on a change with an invalid configuration.";
+    assert!(
+        !comments(&site, &a).contains(sentence) && comments(&site, &a).contains("nosuch"),
+        "{}",
+        comments(&site, &a)
+    );
+    for (change, words) in [(&b, "neither"), (&c, "nosuch"), (&d, "nosuch")] {
+        let told = comments(&site, change);
+        assert!(told.contains(sentence) && told.contains(words), "{told}");
+    }
+    let beside = |change| site.forge.change(change).unwrap().lines.into_values().flatten().collect::<Vec<_>>();
+    assert!(beside(&b).iter().any(|line| line.contains("neither")), "{:?}", beside(&b));
+    assert_eq!(
+        (beside(&c), beside(&d)),
+        (Vec::<String>::new(), Vec::<String>::new()),
+        "they have no mistake of their own"
+    );
+    assert_eq!(site.builds(), Vec::<String>::new());
+    // Mended below, those above are tested.
+    let mended = site.forge.propose("org/two", 5, "E", "", &[(".zuul.yaml", &PROJECT.replace("[unit]", "[other]"))]);
+    let fine = site.forge.propose("org/one", 6, "F", &needs(5), &[("file", "x")]);
+    site.run();
+    for change in [&mended, &fine] {
+        assert!(!comments(&site, change).contains(sentence), "{}", comments(&site, change));
+    }
+    assert!(site.builds().contains(&"check unit 5 6".to_owned()), "{:?}", site.builds());
+}
+
+/// C16, C17: a tenant loads with a repository whose configuration is broken and one that is not there; both are kept as mistakes,
+/// the others are tested, and so is what mends the broken one.
+#[test]
+fn a_tenant_starts_with_a_broken_and_a_missing_repository() {
+    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", CONFIG)]),
+        ("org/one", &[(".zuul.yaml", "- job: [\n")]),
+        ("org/two", project),
+        ("org/bare", &[("README", "nothing yet")]),
+        ("org/noop", &[("README", "nothing yet")]),
+    ];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    let live = tenant(&site);
+    let problems: Vec<&str> = live.problems.iter().map(|problem| problem.project.as_str()).collect();
+    assert_eq!((live.errors, problems), (2, vec!["forge.test/org/gone"]), "{live:?}");
+    site.forge.propose("org/two", 1, "a change", "", &[("a", "x")]);
+    let mended = site.forge.propose("org/one", 2, "the repair", "", &[(".zuul.yaml", PROJECT)]);
+    approve(&mut site, &[&mended]);
+    assert!(site.builds().contains(&"check unit 1".to_owned()) && site.builds().contains(&"check unit 2".to_owned()));
+    let statuses = site.forge.change(&mended).unwrap().facts.statuses;
+    assert!(statuses.iter().any(|status| status.context == "demo/check" && status.state == "success"), "{statuses:?}");
+    assert_eq!((merged(&site), tenant(&site).errors), (vec![2], 1));
+}

@@ -278,6 +278,21 @@ fn a_job_that_never_gets_anywhere_ends_as_retry_limit_after_three_attempts() {
     assert!(comments(&site, &a).contains("RETRY_LIMIT"));
 }
 
+/// J16, Z7.3: an executor that dies takes its builds with it; the third time is the last.
+#[test]
+fn a_job_that_is_lost_three_times_ends_as_retry_limit() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    for lost in 1..=3 {
+        site.run_until(|site| site.running() == ["unit"]);
+        assert_eq!(site.builds().len(), lost, "{:?}", site.builds());
+        site.die();
+    }
+    site.run();
+    assert_eq!(site.builds(), ["check unit 1", "check unit 1", "check unit 1"]);
+    assert!(comments(&site, &a).contains("unit : RETRY_LIMIT"), "{}", comments(&site, &a));
+}
+
 /// C01
 #[test]
 fn a_change_is_tested_with_its_own_configuration_which_is_live_for_the_next() {
@@ -336,7 +351,8 @@ fn a_proposed_job_of_a_config_project_is_never_used_before_it_is_merged() {
     );
     site.run();
     assert!(site.builds().iter().all(|build| !build.contains("sneaky")));
-    assert!(comments(&site, &b).contains("sneaky"), "{}", comments(&site, &b));
+    let told = comments(&site, &b);
+    assert!(told.contains("depends on a change to a config project") && told.contains("sneaky"), "{told}");
 }
 
 /// Z6.4: tested is what lands, or nothing moves any more.
