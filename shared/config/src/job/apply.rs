@@ -7,7 +7,7 @@ use crate::Pattern;
 use crate::fragment::Source;
 use crate::layout::Layout;
 use crate::layout::alternatives::in_line;
-use crate::objects::{Combine, Combined, JobStanza, NodesetRef, PlaybookRef, RoleSource};
+use crate::objects::{Combine, Combined, JobStanza, NodesetRef, RoleSource};
 use serde_json::{Map, Value as Json};
 use sluice_model::job::{FrozenJob, GalaxyRole, NodeSet, Playbook, RequiredProject, Role, SecretUse};
 use sluice_model::{BranchName, ProjectName};
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A job while definitions are applied to it.
 pub(super) struct Building<'l> {
     pub(super) layout: &'l Layout,
-    budget: &'l Budget,
+    pub(super) budget: &'l Budget,
     pub(super) job: FrozenJob,
     pub(super) files: Vec<Pattern>,
     pub(super) irrelevant_files: Vec<Pattern>,
@@ -31,11 +31,11 @@ pub(super) struct Building<'l> {
     protected: Option<ProjectName>,
     inherits_credentials: Option<bool>,
     final_attributes: BTreeSet<String>,
-    roles: Vec<Role>,
+    pub(super) roles: Vec<Role>,
     /// Credentials that children have as well (Z4.4).
-    shared_secrets: BTreeMap<String, SecretUse>,
+    pub(super) shared_secrets: BTreeMap<String, SecretUse>,
     /// A playbook for each definition that could stand for a missing `run` (Z4.9), the most specific first.
-    implied_run: Vec<Playbook>,
+    pub(super) implied_run: Vec<Playbook>,
 }
 
 /// Why a definition may not be applied, and the attribute by which; an empty one for all of it.
@@ -53,13 +53,13 @@ impl From<String> for Refused {
 /// Where a definition comes from.
 pub(super) struct Origin<'a> {
     pub(super) source: &'a Source,
-    depth: u32,
-    form: Form,
+    pub(super) depth: u32,
+    pub(super) form: Form,
 }
 
 /// In which form something is said of a job.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+pub(super) enum Form {
     /// As a `job` stanza.
     Definition,
     /// As an entry of a project's list.
@@ -266,7 +266,7 @@ impl<'l> Building<'l> {
 
     /// Lets only these projects run the job, and of them only those that nothing said before keeps out: a child narrows what its
     /// parents allow and never widens it.
-    fn allow_only(&mut self, names: Vec<ProjectName>) {
+    pub(super) fn allow_only(&mut self, names: Vec<ProjectName>) {
         self.allowed_projects = Some(match self.allowed_projects.take() {
             None => names,
             Some(before) => {
@@ -337,123 +337,6 @@ impl<'l> Building<'l> {
             }
         }
     }
-
-    fn playbooks(&mut self, from: &JobStanza, origin: &Origin<'_>) -> Result<(), String> {
-        let (own, passed) = self.secrets(from, origin.source)?;
-        if !own.is_empty() {
-            self.uses_secrets = true;
-            // Whoever can change an untrusted repository could otherwise print its secrets before anybody looks.
-            self.job.post_review |= !origin.source.trust.is_trusted();
-        }
-        let seen = self.job.pre_run.len() + self.job.run.len() + self.job.post_run.len() + self.implied_run.len();
-        self.budget.take(seen.saturating_mul(of_secrets(&passed)))?;
-        for playbook in self
-            .job
-            .pre_run
-            .iter_mut()
-            .chain(&mut self.job.run)
-            .chain(&mut self.job.post_run)
-            .chain(&mut self.implied_run)
-        {
-            for (name, secret) in &passed {
-                playbook.secrets.entry(name.clone()).or_insert_with(|| secret.clone());
-            }
-        }
-        if !own.is_empty() && !origin.source.trust.is_trusted() {
-            // Playbooks see them now: nobody else's repository may steer those, whatever it says of `allowed-projects`.
-            self.allow_only(vec![origin.source.project.clone()]);
-        }
-        let mut secrets = self.shared_secrets.clone();
-        secrets.extend(own.clone());
-        if from.auth_inherit == Some(true) {
-            self.shared_secrets.extend(own);
-        }
-        // Each playbook keeps what it sees.
-        let lists = [&from.pre_run, &from.run, &from.post_run];
-        let count: usize = lists.into_iter().flatten().map(Vec::len).sum::<usize>() + 1;
-        let each = weight::of_members(1 + self.roles.len()) + of_secrets(&secrets);
-        self.budget.take(count.saturating_mul(each))?;
-        let make = |playbook: &PlaybookRef| Playbook {
-            connection: origin.source.connection.clone(),
-            project: origin.source.project.clone(),
-            branch: origin.source.branch.clone(),
-            commit: None,
-            path: playbook.path.clone(),
-            trusted: origin.source.trust.is_trusted(),
-            roles: self.roles.clone(),
-            secrets: secrets.clone(),
-            semaphores: playbook.semaphores.clone(),
-            cleanup: playbook.cleanup,
-            preserve_home_paths: from.run_time.preserve_home_paths.clone().unwrap_or_default(),
-            nesting_level: origin.depth,
-        };
-        let all = |list: &Option<Vec<PlaybookRef>>| list.iter().flatten().map(make).collect::<Vec<_>>();
-        let (pre_run, run, mut post_run) = (all(&from.pre_run), all(&from.run), all(&from.post_run));
-        if from.run.is_none() && origin.form == Form::Definition {
-            let implied = make(&PlaybookRef { path: from.name.clone(), semaphores: Vec::new(), cleanup: false });
-            self.implied_run.insert(0, implied);
-        }
-        self.job.pre_run.extend(pre_run);
-        if from.run.is_some() {
-            self.job.run = run;
-        }
-        post_run.append(&mut self.job.post_run);
-        self.job.post_run = post_run;
-        Ok(())
-    }
-
-    /// Returns the secrets of a definition, and those of them that parents see too.
-    fn secrets(&self, from: &JobStanza, source: &Source) -> Result<(Secrets, Secrets), String> {
-        let mut own = Secrets::new();
-        let mut passed = Secrets::new();
-        for wanted in from.secrets.iter().flatten() {
-            let found = self.layout.secret(&wanted.secret).filter(|found| found.source().project == source.project);
-            let Some(found) = found else {
-                return Err(format!("The secret \"{}\" was not found in {}.", wanted.secret, source.project));
-            };
-            let secret = found.object;
-            let data = match &secret.oidc {
-                Some(oidc) => serde_json::json!({ "!oidc": oidc }),
-                None => Json::Object(secret.data.clone()),
-            };
-            let use_of = SecretUse { secret: secret.name.clone(), project: found.source().project.clone(), data };
-            if wanted.pass_to_parent {
-                passed.insert(wanted.name.clone(), use_of.clone());
-            }
-            own.insert(wanted.name.clone(), use_of);
-        }
-        Ok((own, passed))
-    }
-
-    /// Puts the playbook of the job's name where nothing is said of `run` (Z4.9).
-    pub(super) fn imply_run(&mut self) {
-        if self.job.run.is_empty() && !self.implied_run.is_empty() {
-            // Variants of one job mean one playbook, with what all of them let it see.
-            let mut candidates: Vec<Playbook> = Vec::new();
-            for playbook in std::mem::take(&mut self.implied_run) {
-                match candidates
-                    .iter_mut()
-                    .find(|known| known.project == playbook.project && known.path == playbook.path)
-                {
-                    Some(known) => {
-                        for (name, secret) in playbook.secrets {
-                            known.secrets.entry(name).or_insert(secret);
-                        }
-                    }
-                    None => candidates.push(playbook),
-                }
-            }
-            self.job.run = candidates;
-            self.job.run_time.implied_run = true;
-        }
-    }
-}
-
-type Secrets = BTreeMap<String, SecretUse>;
-
-/// Returns what secrets weigh.
-fn of_secrets(secrets: &Secrets) -> usize {
-    secrets.values().map(|secret| weight::of_members(1) + weight::of_value(&secret.data)).sum()
 }
 
 pub(super) fn set<T>(slot: &mut Option<T>, value: Option<T>) {

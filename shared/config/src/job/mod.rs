@@ -6,6 +6,7 @@ mod collect;
 pub mod freeze;
 mod listed;
 mod missing;
+mod playbooks;
 mod run_time;
 pub mod trace;
 pub(crate) mod weight;

@@ -1,0 +1,128 @@
+//! The playbooks of a job and who sees which secret (Z4.4, Z4.9, Z5.3): they nest, and each keeps what its own definition gave it.
+
+use super::apply::{Building, Form, Origin};
+use super::weight;
+use crate::fragment::Source;
+use crate::objects::{JobStanza, PlaybookRef};
+use serde_json::Value as Json;
+use sluice_model::job::{Playbook, SecretUse};
+use std::collections::BTreeMap;
+
+type Secrets = BTreeMap<String, SecretUse>;
+
+/// Returns what secrets weigh.
+fn of_secrets(secrets: &Secrets) -> usize {
+    secrets.values().map(|secret| weight::of_members(1) + weight::of_value(&secret.data)).sum()
+}
+
+impl Building<'_> {
+    pub(super) fn playbooks(&mut self, from: &JobStanza, origin: &Origin<'_>) -> Result<(), String> {
+        let (own, passed) = self.secrets(from, origin.source)?;
+        if !own.is_empty() {
+            self.uses_secrets = true;
+            // Whoever can change an untrusted repository could otherwise print its secrets before anybody looks.
+            self.job.post_review |= !origin.source.trust.is_trusted();
+        }
+        let seen = self.job.pre_run.len() + self.job.run.len() + self.job.post_run.len() + self.implied_run.len();
+        self.budget.take(seen.saturating_mul(of_secrets(&passed)))?;
+        for playbook in self
+            .job
+            .pre_run
+            .iter_mut()
+            .chain(&mut self.job.run)
+            .chain(&mut self.job.post_run)
+            .chain(&mut self.implied_run)
+        {
+            for (name, secret) in &passed {
+                playbook.secrets.entry(name.clone()).or_insert_with(|| secret.clone());
+            }
+        }
+        if !own.is_empty() && !origin.source.trust.is_trusted() {
+            // Playbooks see them now: nobody else's repository may steer those, whatever it says of `allowed-projects`.
+            self.allow_only(vec![origin.source.project.clone()]);
+        }
+        let mut secrets = self.shared_secrets.clone();
+        secrets.extend(own.clone());
+        if from.auth_inherit == Some(true) {
+            self.shared_secrets.extend(own);
+        }
+        // Each playbook keeps what it sees.
+        let lists = [&from.pre_run, &from.run, &from.post_run];
+        let count: usize = lists.into_iter().flatten().map(Vec::len).sum::<usize>() + 1;
+        let each = weight::of_members(1 + self.roles.len()) + of_secrets(&secrets);
+        self.budget.take(count.saturating_mul(each))?;
+        let make = |playbook: &PlaybookRef| Playbook {
+            connection: origin.source.connection.clone(),
+            project: origin.source.project.clone(),
+            branch: origin.source.branch.clone(),
+            commit: None,
+            path: playbook.path.clone(),
+            trusted: origin.source.trust.is_trusted(),
+            roles: self.roles.clone(),
+            secrets: secrets.clone(),
+            semaphores: playbook.semaphores.clone(),
+            cleanup: playbook.cleanup,
+            preserve_home_paths: from.run_time.preserve_home_paths.clone().unwrap_or_default(),
+            nesting_level: origin.depth,
+        };
+        let all = |list: &Option<Vec<PlaybookRef>>| list.iter().flatten().map(make).collect::<Vec<_>>();
+        let (pre_run, run, mut post_run) = (all(&from.pre_run), all(&from.run), all(&from.post_run));
+        if from.run.is_none() && origin.form == Form::Definition {
+            let implied = make(&PlaybookRef { path: from.name.clone(), semaphores: Vec::new(), cleanup: false });
+            self.implied_run.insert(0, implied);
+        }
+        self.job.pre_run.extend(pre_run);
+        if from.run.is_some() {
+            self.job.run = run;
+        }
+        post_run.append(&mut self.job.post_run);
+        self.job.post_run = post_run;
+        Ok(())
+    }
+
+    /// Returns the secrets of a definition, and those of them that parents see too.
+    fn secrets(&self, from: &JobStanza, source: &Source) -> Result<(Secrets, Secrets), String> {
+        let mut own = Secrets::new();
+        let mut passed = Secrets::new();
+        for wanted in from.secrets.iter().flatten() {
+            let found = self.layout.secret(&wanted.secret).filter(|found| found.source().project == source.project);
+            let Some(found) = found else {
+                return Err(format!("The secret \"{}\" was not found in {}.", wanted.secret, source.project));
+            };
+            let secret = found.object;
+            let data = match &secret.oidc {
+                Some(oidc) => serde_json::json!({ "!oidc": oidc }),
+                None => Json::Object(secret.data.clone()),
+            };
+            let use_of = SecretUse { secret: secret.name.clone(), project: found.source().project.clone(), data };
+            if wanted.pass_to_parent {
+                passed.insert(wanted.name.clone(), use_of.clone());
+            }
+            own.insert(wanted.name.clone(), use_of);
+        }
+        Ok((own, passed))
+    }
+
+    /// Puts the playbook of the job's name where nothing is said of `run` (Z4.9).
+    pub(super) fn imply_run(&mut self) {
+        if self.job.run.is_empty() && !self.implied_run.is_empty() {
+            // Variants of one job mean one playbook, with what all of them let it see.
+            let mut candidates: Vec<Playbook> = Vec::new();
+            for playbook in std::mem::take(&mut self.implied_run) {
+                match candidates
+                    .iter_mut()
+                    .find(|known| known.project == playbook.project && known.path == playbook.path)
+                {
+                    Some(known) => {
+                        for (name, secret) in playbook.secrets {
+                            known.secrets.entry(name).or_insert(secret);
+                        }
+                    }
+                    None => candidates.push(playbook),
+                }
+            }
+            self.job.run = candidates;
+            self.job.run_time.implied_run = true;
+        }
+    }
+}
