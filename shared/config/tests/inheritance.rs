@@ -191,20 +191,24 @@ fn noop_is_built_in() {
 fn a_job_whose_definition_the_change_edits_runs() {
     let tenant = tenant().file("org/config", BASE).file(
         "org/project",
-        "- job: {name: one, run: r, files: ^src/}\n- job: {name: two, run: r, files: ^src/}\n- job: {name: three, run: r, files: ^src/, match-on-config-updates: false}\n- project: {check: {jobs: [one, two, three]}}",
+        "- job: {name: one, run: r, files: ^src/}\n- job: {name: two, run: r, files: ^src/}\n- job: {name: three, run: r, files: ^src/, match-on-config-updates: false}\n- job: {name: four, run: r, irrelevant-files: ^.zuul}\n- project: {check: {jobs: [one, two, three, four]}}",
     );
     let layout = tenant.sound();
     let edited = tenant.proposal(
         "org/project",
         "master",
-        "- job: {name: one, run: other, files: ^src/}\n- job: {name: two, run: r, files: ^src/}\n- job: {name: three, run: other, files: ^src/, match-on-config-updates: false}\n- project: {check: {jobs: [one, two, three]}}",
+        "- job: {name: one, run: other, files: ^src/}\n- job: {name: two, run: r, files: ^src/, vars: {a: 1}}\n- job: {name: three, run: other, files: ^src/, match-on-config-updates: false}\n- job: {name: four, run: r, irrelevant-files: ^.zuul}\n- project: {check: {jobs: [one, two, three, four]}}",
     );
     let overlay = layout.overlay(&[edited], Scope::UntrustedOnly);
     let org_project = project("org/project");
     let files = [".zuul.yaml".to_owned()];
     let input =
         FreezeInput { before: Some(&layout), ..FreezeInput::change("check", &org_project, "master").touching(&files) };
-    assert_eq!(names(&overlay.freeze(&input).unwrap()), ["one"]);
+    assert_eq!(names(&overlay.freeze(&input).unwrap()), ["one", "two"]);
+    assert!(
+        names(&layout.freeze(&FreezeInput { before: None, ..input }).unwrap()).is_empty(),
+        "no file of theirs was touched"
+    );
 }
 
 /// Z4.10: a global job, a variant for stable branches, and a project's entry for files.

@@ -23,7 +23,7 @@ fn one_mistake(layout: &Layout, words: &str) {
 
 const SECRET: &str = "- secret: {name: key, data: {value: !encrypted/pkcs1-oaep abc}}\n";
 
-/// X01, X03: a secret reaches the playbooks of the definition that lists it, and no others.
+/// X01: a secret reaches the playbooks of the definition that lists it, and no others.
 #[test]
 fn secrets_stay_with_their_definition() {
     let text = format!("{BASE}{SECRET}- job: {{name: top, secrets: key, run: top, post-run: top-post}}\n");
@@ -45,6 +45,47 @@ fn secrets_stay_with_their_definition() {
     assert_eq!(
         (secret.project.as_str(), secret.data["value"]["!encrypted/pkcs1-oaep"].as_str()),
         ("github.com/org/config", Some("abc"))
+    );
+}
+
+/// X03: in the gate each of a base job, a parent and a child, every one with a secret of its own, has its playbooks see that one only.
+#[test]
+fn the_playbooks_of_a_parent_see_the_parents_secret_only() {
+    let secret = |name: &str| format!("- secret: {{name: {name}, data: {{of: {name}}}}}\n");
+    let config = format!(
+        "- pipeline: {{name: gate, manager: dependent, post-review: true}}\n{}{}- job: {{name: base, parent: null, secrets: of-base, \
+         pre-run: base-pre, post-run: base-post}}\n- job: {{name: top, secrets: [{{name: word, secret: of-top}}], pre-run: top-pre, run: top, \
+         post-run: top-post}}\n",
+        secret("of-base"),
+        secret("of-top"),
+    );
+    let own = format!(
+        "{}- job: {{name: child, parent: top, secrets: [{{name: word, secret: own}}], pre-run: child-pre, run: child, post-run: child-post}}\n\
+         - project: {{gate: {{jobs: [child]}}}}\n",
+        secret("own"),
+    );
+    let layout = tenant().file("org/config", &config).file("org/project", &own).sound();
+    let name = project("org/project");
+    let graph = layout.freeze(&FreezeInput::change("gate", &name, "master")).unwrap();
+    let job = &graph.jobs[0];
+    let seen: Vec<String> = (job.pre_run.iter().chain(&job.run).chain(&job.post_run))
+        .map(|playbook| {
+            let secrets =
+                playbook.secrets.iter().map(|(name, used)| format!("{name}={}", used.data["of"].as_str().unwrap()));
+            format!("{} {}", playbook.path, secrets.collect::<Vec<_>>().join(","))
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            "base-pre of-base=of-base",
+            "top-pre word=of-top",
+            "child-pre word=own",
+            "child word=own",
+            "child-post word=own",
+            "top-post word=of-top",
+            "base-post of-base=of-base",
+        ]
     );
 }
 
