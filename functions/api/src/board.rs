@@ -127,6 +127,8 @@ fn job(scene: &Scene<'_>, item: &Item, job: &Job) -> Value {
         JobStatus::Waiting => ("waiting", None, None, None, None),
         JobStatus::Ordered { .. } => ("ordered", None, None, None, None),
         JobStatus::Running { started_at, .. } => ("running", *started_at, None, None, None),
+        JobStatus::Paused { started_at, resumed: false } => ("paused", *started_at, None, None, None),
+        JobStatus::Paused { started_at, resumed: true } => ("running", *started_at, None, None, None),
         JobStatus::Ended { started_at, ended_at, detail, log_url, .. } => {
             ("ended", *started_at, Some(*ended_at), detail.as_ref(), log_url.as_ref())
         }
@@ -140,7 +142,7 @@ fn job(scene: &Scene<'_>, item: &Item, job: &Job) -> Value {
         "waits_for": waits_for(scene, item, job),
         "attempt": job.attempt,
         "attempts": job.summary.attempts,
-        "labels": job.summary.labels.first(),
+        "labels": job.summary.labels.get(job.alternative as usize),
         "build": job.build,
         "started_at": started_at,
         "ended_at": ended_at,

@@ -64,7 +64,9 @@ impl BuildRow {
     /// Returns when it started: its first playbook, or while it runs the claim.
     pub(crate) fn started_at(&self) -> Option<Timestamp> {
         match &self.run {
-            Some(Run { phase: Phase::Running | Phase::Failing, claimed_at, .. }) => Some(*claimed_at),
+            Some(Run { phase: Phase::Running | Phase::Failing | Phase::Paused(_), claimed_at, .. }) => {
+                Some(*claimed_at)
+            }
             _ => self.end().and_then(|end| end.started_at),
         }
     }
@@ -118,10 +120,12 @@ impl BuildRow {
 
     /// Returns the artifacts that the job told of, each with name and address.
     fn artifacts(&self) -> Vec<Value> {
-        let Some(Run { phase: Phase::Ended(ended), .. }) = &self.run else {
-            return Vec::new();
+        let data = match &self.run {
+            Some(Run { phase: Phase::Ended(ended), .. }) => &ended.data,
+            Some(Run { phase: Phase::Paused(pause), .. }) => &pause.data,
+            _ => return Vec::new(),
         };
-        let told = ended.data.get("zuul").and_then(|zuul| zuul.get("artifacts")).and_then(Value::as_array);
+        let told = data.get("zuul").and_then(|zuul| zuul.get("artifacts")).and_then(Value::as_array);
         let whole = |artifact: &&Value| artifact.get("name").is_some() && artifact.get("url").is_some();
         told.into_iter().flatten().filter(whole).cloned().collect()
     }

@@ -224,7 +224,8 @@ async fn read_frozen_job(api: &Api, row: &mut BuildRow) -> Result<(), Refusal> {
         detail: format!("the job graph {} cannot be read: {error}", row.order.graph),
     })?;
     if let Some(job) = graph.jobs.into_iter().find(|job| job.name == row.order.job) {
-        row.nodeset = job.nodesets.first().map(|set| set.name.clone()).filter(|name| !name.is_empty());
+        row.nodeset =
+            job.nodesets.get(row.order.nodeset as usize).map(|set| set.name.clone()).filter(|name| !name.is_empty());
         row.provides = job.provides;
     }
     Ok(())

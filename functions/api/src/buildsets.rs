@@ -218,7 +218,7 @@ fn without_build(job: &Job, item: &Item) -> Value {
 
 fn times(job: &Job) -> (Option<Timestamp>, Option<Timestamp>) {
     match &job.status {
-        JobStatus::Running { started_at, .. } => (*started_at, None),
+        JobStatus::Running { started_at, .. } | JobStatus::Paused { started_at, .. } => (*started_at, None),
         JobStatus::Ended { started_at, ended_at, .. } => (*started_at, Some(*ended_at)),
         JobStatus::Waiting | JobStatus::Ordered { .. } => (None, None),
     }

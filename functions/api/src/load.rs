@@ -115,8 +115,11 @@ async fn claims(ports: &Ports, queues: &mut [(QueueKey, Loaded)]) -> Result<(), 
     for (job, record) in ordered.iter_mut().zip(many(ports, &keys).await?) {
         let Some(record) = record else { continue };
         let run: Run = decode(&record)?;
-        let pre_fail = matches!(run.phase, Phase::Failing);
-        job.status = JobStatus::Running { started_at: Some(run.claimed_at), pre_fail };
+        let started_at = Some(run.claimed_at);
+        job.status = match run.phase {
+            Phase::Paused(_) => JobStatus::Paused { started_at, resumed: false },
+            phase => JobStatus::Running { started_at, pre_fail: matches!(phase, Phase::Failing) },
+        };
     }
     Ok(())
 }

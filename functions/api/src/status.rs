@@ -147,7 +147,7 @@ impl Scene<'_> {
 
     fn job(&self, key: &QueueKey, item: &Item, job: &Job) -> Value {
         let (started_at, ended_at) = match &job.status {
-            JobStatus::Running { started_at, .. } => (*started_at, None),
+            JobStatus::Running { started_at, .. } | JobStatus::Paused { started_at, .. } => (*started_at, None),
             JobStatus::Ended { started_at, ended_at, .. } => (*started_at, Some(*ended_at)),
             JobStatus::Waiting | JobStatus::Ordered { .. } => (None, None),
         };
@@ -177,8 +177,8 @@ impl Scene<'_> {
             "estimated_time": estimate.map(seconds),
             "pipeline": key.pipeline,
             "canceled": has_build.map(|_| job.result() == Some(sluice_model::build::BuildResult::Aborted)),
-            "paused": has_build.map(|_| false),
-            "pre_fail": has_build.map(|_| false),
+            "paused": has_build.map(|_| matches!(job.status, JobStatus::Paused { resumed: false, .. })),
+            "pre_fail": has_build.map(|_| matches!(job.status, JobStatus::Running { pre_fail: true, .. })),
             "retry": has_build.map(|_| job.attempt > 1),
             "snapshotting": has_build.map(|_| false),
             "tries": job.attempt,
@@ -230,18 +230,16 @@ pub(crate) fn waiting_status(item: &Item, job: &Job) -> Option<String> {
         JobStatus::Waiting => {
             let unmet = job.summary.dependencies.iter().map(|dependency| &dependency.name);
             let is_open = |name: &&sluice_model::JobName| {
-                item.jobs.iter().any(|other| other.summary.name == **name && other.result().is_none())
+                let is_open = |other: &Job| other.result().is_none() && !other.is_paused();
+                item.jobs.iter().any(|other| other.summary.name == **name && is_open(other))
             };
             let unmet: Vec<&str> = unmet.filter(is_open).map(|name| name.as_str()).collect();
             Some(match unmet.as_slice() {
-                [] => match &job.waits_for {
-                    Some(semaphore) => format!("semaphores: {semaphore}"),
-                    None => "repo state".to_owned(),
-                },
+                [] => job.waits_for.as_ref().map_or_else(|| "repo state".to_owned(), ToString::to_string),
                 names => format!("dependencies: {}", names.join(", ")),
             })
         }
-        JobStatus::Running { .. } | JobStatus::Ended { .. } => None,
+        JobStatus::Running { .. } | JobStatus::Paused { .. } | JobStatus::Ended { .. } => None,
     }
 }
 

@@ -12,7 +12,7 @@ use crate::job::Inherited;
 use crate::kept::Kept;
 use crate::returned;
 use futures::future::join_all;
-use sluice_model::build::{Ended, Order, Phase, RequestRef, Run, Speculation};
+use sluice_model::build::{Ended, Order, Pause, Phase, RequestRef, Run, Speculation};
 use sluice_model::job::{FrozenJob, JobGraph};
 use sluice_model::node::NodeAccess;
 use sluice_model::poke::Poke;
@@ -191,7 +191,7 @@ impl Claims {
         let waits = |job: &&FrozenJob| job.dependencies.iter().any(|other| other.name == order.job);
         let child_jobs = graph.jobs.iter().filter(waits).map(|job| job.name.clone()).collect();
         match graph.jobs.iter().find(|job| job.name == order.job) {
-            Some(job) => Ok((job.clone(), child_jobs)),
+            Some(job) => Ok((with_nodeset(job.clone(), order.nodeset), child_jobs)),
             None => Err(LookError::Broken {
                 partition: build::partition(&order.build),
                 reason: format!("{} has no job {}", order.graph, order.job),
@@ -323,14 +323,40 @@ pub async fn will_fail(ports: &Ports, claimed: &mut Claimed) -> Result<(), LookE
     Ok(cell::send(ports, &[Poke::Queue { queue: claimed.order.queue.clone() }]).await?)
 }
 
+/// Says that a build waits for the jobs behind it, and what it returned for them. May be called again after an error.
+///
+/// # Errors
+/// When the store does not answer, the run is no longer ours, or the queue may not have been reached.
+pub async fn pause(ports: &Ports, claimed: &mut Claimed, pause: Pause) -> Result<(), LookError> {
+    if matches!(claimed.run.phase, Phase::Running) {
+        let (data, data_object) = returned::keep(ports, &claimed.run.build, pause.data).await?;
+        let run = Run { phase: Phase::Paused(Pause { data, data_object, ..pause }), ..claimed.run.clone() };
+        let head = with_body(claimed.record.clone(), &run)?;
+        match cell::commit(ports, Commit { head, others: Vec::new(), pokes: Vec::new(), due: None }).await? {
+            Saved::Yes(record) => (claimed.record, claimed.run) = (record, run),
+            Saved::Stale => {
+                let error = LookError::Again(format!("the run of {} was written meanwhile", run.build));
+                let stored = get(ports, &build::run_key(&run.build)).await?;
+                let mine = stored.map(|record| Ok::<_, LookError>((decode::<Run>(&record)?, record))).transpose()?;
+                // Ours, if an answer was lost: the next try shows what is stored.
+                if let Some((run, record)) = mine.filter(|(run, _)| run.session == claimed.run.session) {
+                    (claimed.record, claimed.run) = (record, run);
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(cell::send(ports, &[Poke::Queue { queue: claimed.order.queue.clone() }]).await?)
+}
+
 /// Ends a build and tells its queue and its nodes' provider. May be called again after an error.
 ///
 /// # Errors
 /// When the store does not answer, the run is no longer ours, or whoever is told may not have been reached.
 pub async fn end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result<(), LookError> {
     if !matches!(claimed.run.phase, Phase::Ended(_)) {
-        let ended = returned::keep(ports, &claimed.run.build, ended).await?;
-        write_end(ports, claimed, ended).await?;
+        let (data, data_object) = returned::keep(ports, &claimed.run.build, ended.data).await?;
+        write_end(ports, claimed, Ended { data, data_object, ..ended }).await?;
     }
     let mut pokes = vec![Poke::Answer { queue: claimed.order.queue.clone() }];
     pokes.extend(claimed.order.request.iter().map(|at| Poke::Pool { provider: at.provider.clone() }));
@@ -424,6 +450,13 @@ impl Seen {
         });
         nodes.collect()
     }
+}
+
+/// Returns the job with the nodeset alone that its nodes are of; the others could not be had (N14).
+fn with_nodeset(mut job: FrozenJob, nodeset: u32) -> FrozenJob {
+    let chosen = job.nodesets.drain(..).nth(nodeset as usize);
+    job.nodesets.extend(chosen);
+    job
 }
 
 /// Returns the nodes as the job's playbooks know them.

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use sluice_git::PackName;
-use sluice_model::build::{Ended, Order, Speculation};
+use sluice_model::build::{Ended, Order, Pause, Speculation};
 use sluice_model::git::Oid;
 use sluice_model::id::digest;
 use sluice_model::job::{FrozenJob, SecretUse};
@@ -135,23 +135,34 @@ pub trait Observer: Send + Sync {
     fn log_appended(&self, offset: u64, bytes: &[u8]);
     /// A main playbook has a failed task that nothing rescues: the build will not succeed.
     fn will_fail(&self);
+    /// The main playbooks passed and the job asks to wait for those behind it; what it returned so far is theirs. The build
+    /// goes on when [`Stopper::resume`] says so.
+    fn paused(&self, pause: Pause);
 }
 
-/// Asks a running build to stop. Dropping it asks for nothing.
+/// Asks a running build to stop, or a paused one to go on. Dropping it asks for nothing.
 #[derive(Debug, Clone)]
-pub struct Stopper(Arc<watch::Sender<Option<String>>>);
+pub struct Stopper(Arc<Wishes>);
+
+/// What is wanted of a build.
+#[derive(Debug)]
+struct Wishes {
+    stop: watch::Sender<Option<String>>,
+    resume: watch::Sender<bool>,
+}
 
 impl Stopper {
     /// Returns a stopper and the signal it gives.
     pub fn new() -> (Self, StopSignal) {
-        let (sender, receiver) = watch::channel(None);
-        let sender = Arc::new(sender);
-        (Self(Arc::clone(&sender)), StopSignal { receiver, _sender: sender })
+        let (stop, stopped) = watch::channel(None);
+        let (resume, resumed) = watch::channel(false);
+        let wishes = Arc::new(Wishes { stop, resume });
+        (Self(Arc::clone(&wishes)), StopSignal { stopped, resumed, _wishes: wishes })
     }
 
     /// Asks for the stop; the first reason given stands.
     pub fn stop(&self, reason: &str) {
-        self.0.send_if_modified(|current| {
+        self.0.stop.send_if_modified(|current| {
             let first = current.is_none();
             if first {
                 *current = Some(reason.to_owned());
@@ -159,20 +170,26 @@ impl Stopper {
             first
         });
     }
+
+    /// Lets a build go on that is paused, or will be.
+    pub fn resume(&self) {
+        self.0.resume.send_replace(true);
+    }
 }
 
-/// Tells a build that it is to stop.
+/// Tells a build that it is to stop, or may go on.
 #[derive(Debug, Clone)]
 pub struct StopSignal {
-    receiver: watch::Receiver<Option<String>>,
+    stopped: watch::Receiver<Option<String>>,
+    resumed: watch::Receiver<bool>,
     // Kept so that waiting never ends merely because the stopper is gone.
-    _sender: Arc<watch::Sender<Option<String>>>,
+    _wishes: Arc<Wishes>,
 }
 
 impl StopSignal {
     /// Returns the reason once a stop is asked for; waits until then.
     pub async fn stopped(&mut self) -> String {
-        let reason = self.receiver.wait_for(Option::is_some).await.map(|reason| reason.clone().unwrap_or_default());
+        let reason = self.stopped.wait_for(Option::is_some).await.map(|reason| reason.clone().unwrap_or_default());
         match reason {
             Ok(reason) => reason,
             // Impossible, the sender is ours; waiting is the harmless answer.
@@ -180,8 +197,16 @@ impl StopSignal {
         }
     }
 
+    /// Waits until the build may go on, or is to stop.
+    pub async fn resumed(&mut self) {
+        tokio::select! {
+            _ = self.resumed.wait_for(|resumed| *resumed) => {}
+            _ = self.stopped.wait_for(Option::is_some) => {}
+        }
+    }
+
     /// Returns the reason if a stop was asked for.
     pub fn reason(&self) -> Option<String> {
-        self.receiver.borrow().clone()
+        self.stopped.borrow().clone()
     }
 }

@@ -4,6 +4,7 @@ use crate::job::Observer;
 use crate::jobdir::Jobdir;
 use crate::redact::Redactor;
 use sluice_model::Timestamp;
+use sluice_model::build::Pause;
 use std::fs::File;
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -56,6 +57,11 @@ impl<'a> JobLog<'a> {
     /// Tells that the build is bound to fail.
     pub fn will_fail(&self) {
         self.observer.will_fail();
+    }
+
+    /// Tells that the build waits for the jobs behind it.
+    pub fn paused(&self, pause: Pause) {
+        self.observer.paused(pause);
     }
 }
 

@@ -22,7 +22,8 @@ use crate::verdict::{Next, PlaybookEnd, Verdict};
 use crate::workspace::{self, Placed, WorkspaceError};
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
-use sluice_model::build::{BuildResult, Ended};
+use sluice_config::pattern::Pattern;
+use sluice_model::build::{BuildResult, Ended, Pause};
 use sluice_model::{BranchName, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -163,6 +164,7 @@ impl<'a> Build<'a> {
             nodes,
             frozen: Frozen::new(),
             unreachable: BTreeSet::new(),
+            failure_output: None,
             records: Vec::new(),
             record_bytes_left: RECORD_BYTES_MAX,
             disk: DiskWatch::start(jobdir.writable(), self.settings.disk_bytes_max),
@@ -226,6 +228,8 @@ struct Stage<'a> {
     nodes: Nodes,
     frozen: Frozen,
     unreachable: BTreeSet<String>,
+    /// The expression that the last playbook's output matched, by which the job says that it fails.
+    failure_output: Option<String>,
     records: Vec<Value>,
     record_bytes_left: usize,
     disk: DiskWatch,
@@ -257,9 +261,15 @@ impl Stage<'_> {
             }
             let left = run_limit.saturating_duration_since(Instant::now());
             let end = self.play(playbook, left, &verdict, Some(&mut *stop), log).await;
+            if let Some(expression) = self.failure_output.take() {
+                verdict.fails(&expression);
+            }
             if verdict.run(&playbook.canonical, &end) == Next::EndPhase {
                 break;
             }
+        }
+        if verdict.success() && !halted(&mut verdict, stop) {
+            self.pause(log, stop).await;
         }
         for playbook in playbooks.iter().filter(|playbook| playbook.phase == Phase::Post) {
             let already_stopped = halted(&mut verdict, stop);
@@ -277,6 +287,21 @@ impl Stage<'_> {
         self.conclude(&verdict, started_at, log)
     }
 
+    /// Waits for the jobs behind this one, if it asks for that; its nodes stay as they are meanwhile.
+    async fn pause(&self, log: &mut JobLog<'_>, stop: &mut StopSignal) {
+        let (returned, _) = Returned::read(&self.build.jobdir.results);
+        if !returned.wants_pause() {
+            return;
+        }
+        log.say("Pausing until the jobs behind this one are over");
+        let log_url = returned.log_url().filter(|url| url.len() <= DETAIL_BYTES_MAX);
+        log.paused(Pause { since: now(), data: log.redactor.map(returned.data), data_object: None, log_url });
+        stop.resumed().await;
+        if stop.reason().is_none() {
+            log.say("Going on: the jobs behind this one are over");
+        }
+    }
+
     async fn play(
         &mut self,
         playbook: &Prepared,
@@ -286,12 +311,17 @@ impl Stage<'_> {
         log: &mut JobLog<'_>,
     ) -> PlaybookEnd {
         let inventory = self.inventory(playbook);
+        let expressions = &self.build.job.job.run_time.failure_output;
+        let is_main = playbook.phase == Phase::Run;
+        let failure_output: Vec<Pattern> =
+            expressions.iter().filter(|_| is_main).filter_map(|text| Pattern::new(text).ok()).collect();
         let inputs = Inputs {
             inventory: &inventory,
             vars: self.vars(playbook, verdict),
             secrets: self.secrets(playbook),
             timeout,
             record_bytes_max: self.record_bytes_left,
+            failure_output: &failure_output,
             stop,
         };
         let (word, banner) = (playbook.phase.banner(), playbook.banner());
@@ -300,6 +330,7 @@ impl Stage<'_> {
         let outcome = playbook::run(&shared, playbook, inputs, log).await;
         log.say(&format!("{word} END {}: {banner}", outcome.end.banner()));
         self.unreachable.extend(outcome.unreachable);
+        self.failure_output = outcome.failure_output;
         self.record_bytes_left = outcome.record.bytes_left();
         let head = to_map(json!({
             "playbook": playbook.canonical,
@@ -412,6 +443,7 @@ impl Stage<'_> {
             timeout,
             // Nobody reads it.
             record_bytes_max: 0,
+            failure_output: &[],
             stop: Some(stop),
         };
         let shared = self.shared();

@@ -11,6 +11,7 @@ use crate::settings::Settings;
 use crate::ssh::Agent;
 use crate::verdict::PlaybookEnd;
 use serde_json::{Map, Value, json};
+use sluice_config::pattern::Pattern;
 use sluice_model::BranchName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
@@ -126,6 +127,8 @@ pub struct Inputs<'a> {
     pub timeout: Duration,
     /// How much memory its entry in `job-output.json` may take.
     pub record_bytes_max: usize,
+    /// Expressions of which one in its output means that the build fails.
+    pub failure_output: &'a [Pattern],
     /// The signal that ends it; `None` for one that cleans up after a stop.
     pub stop: Option<&'a mut StopSignal>,
 }
@@ -150,12 +153,14 @@ pub struct Outcome {
     pub record: Record,
     /// Hosts it lost.
     pub unreachable: BTreeSet<String>,
+    /// The expression that was found in its output.
+    pub failure_output: Option<String>,
 }
 
 /// Runs a playbook to its end.
 pub async fn run(shared: &Shared<'_>, playbook: &Prepared, inputs: Inputs<'_>, log: &mut JobLog<'_>) -> Outcome {
     let record = Record::new(inputs.record_bytes_max);
-    let mut outcome = Outcome { end: PlaybookEnd::Aborted, record, unreachable: BTreeSet::new() };
+    let mut outcome = Outcome { end: PlaybookEnd::Aborted, record, unreachable: BTreeSet::new(), failure_output: None };
     let files = Files::of(shared.jobdir, playbook);
     outcome.end = match files.write(shared, playbook, &inputs) {
         Ok(()) => watch(shared, playbook, &files, inputs, log, &mut outcome).await,
@@ -196,7 +201,14 @@ async fn watch(
                     // Everything has been read by now.
                     files.forget_secrets();
                 }
-                Some(Message::Log { text }) => log.say(&text),
+                Some(Message::Log { text }) => {
+                    log.say(&text);
+                    if let (None, Some(found)) = (&outcome.failure_output, found_in(inputs.failure_output, &text)) {
+                        log.say(&format!("Early failure in job, matched regex \"{found}\""));
+                        log.will_fail();
+                        outcome.failure_output = Some(found.to_owned());
+                    }
+                }
                 Some(Message::Unreachable { host }) => {
                     lost_hosts = true;
                     // Whoever is in the sandbox can name anything here, and later inventories hold what is taken.
@@ -248,6 +260,14 @@ async fn watch(
         }
         (None, None) => PlaybookEnd::Broken { why: "its log ended before it did".to_owned() },
     }
+}
+
+/// Returns the first expression that occurs in what a host said, if one does.
+fn found_in<'a>(expressions: &'a [Pattern], text: &str) -> Option<&'a str> {
+    // What tasks and plays are called is no output.
+    let mut said = text.lines().filter_map(|line| line.split_once(" | "));
+    let occurs = |(_, said): (&str, &str)| expressions.iter().find(|expression| expression.finds(said));
+    said.find_map(occurs).map(Pattern::as_str)
 }
 
 fn is_host(inventory: &Value, name: &str) -> bool {

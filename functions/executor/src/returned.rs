@@ -5,7 +5,6 @@ use crate::verdict::MayRetry;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use sluice_model::BuildId;
-use sluice_model::build::Ended;
 use sluice_model::id::digest;
 use sluice_runtime::object::PutMode;
 use sluice_runtime::{PortError, Ports};
@@ -17,22 +16,25 @@ const BYTES_MAX: u64 = 4 << 20;
 /// Bytes of returned data that the record of a run holds.
 const RECORD_BYTES_MAX: usize = 24 << 10;
 
-/// Moves returned data that is too much for a record into an object; the `zuul` part, which the pages show, stays if it fits.
+/// Moves returned data that is too much for a record into an object, and returns what the record holds of it with the object's
+/// key. The `zuul` part, which the gate and the pages look at, stays if it fits.
 ///
 /// # Errors
-/// When it could not be stored; the end is told again then.
-pub async fn keep(ports: &Ports, build: &BuildId, ended: Ended) -> Result<Ended, PortError> {
+/// When it could not be stored; it is told again then.
+pub async fn keep(ports: &Ports, build: &BuildId, mut data: Map<String, Value>) -> Result<Kept, PortError> {
     let failed = |error| PortError::unknown(format!("keep what {build} returned"), error);
-    let text = serde_json::to_string(&ended.data).map_err(failed)?;
+    let text = serde_json::to_string(&data).map_err(failed)?;
     if text.len() <= RECORD_BYTES_MAX {
-        return Ok(ended);
+        return Ok((data, None));
     }
     let key = format!("returned/{build}/{}", digest(&[&text]));
     ports.objects.put(&key, Bytes::from(text), PutMode::Always, "application/json").await?;
-    let mut data = ended.data;
     data.retain(|name, value| name == "zuul" && value.to_string().len() <= RECORD_BYTES_MAX);
-    Ok(Ended { data, data_object: Some(key), ..ended })
+    Ok((data, Some(key)))
 }
+
+/// What a record holds of returned data, and the object with all of it where that is not all.
+pub type Kept = (Map<String, Value>, Option<String>);
 
 /// What a job has returned so far.
 #[derive(Default)]
@@ -65,6 +67,11 @@ impl Returned {
     /// Returns whether the job allows another attempt.
     pub fn may_retry(&self) -> MayRetry {
         if self.zuul("retry") == Some(&Value::Bool(false)) { MayRetry::No } else { MayRetry::Yes }
+    }
+
+    /// Returns whether the job asks to wait, with its nodes, for the jobs behind it.
+    pub fn wants_pause(&self) -> bool {
+        self.zuul("pause") == Some(&Value::Bool(true))
     }
 
     /// Returns the address of the logs, if the job put them somewhere itself.

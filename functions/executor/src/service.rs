@@ -6,7 +6,7 @@ use crate::job::{Job, Observer, OpenedSecrets, Runner, StopSignal, Stopper};
 use crate::live::{LiveLog, LiveLogs};
 use crate::secrets::ProjectKeys;
 use crate::sources::ObjectSources;
-use sluice_model::build::{BuildResult, Ended};
+use sluice_model::build::{BuildResult, Ended, Pause};
 use sluice_model::poke::Queue;
 use sluice_model::{BuildId, SessionId, Timestamp};
 use sluice_records::build::{self, Stop};
@@ -16,12 +16,12 @@ use sluice_runtime::batch::LookError;
 use sluice_runtime::port::Incoming;
 use sluice_runtime::record::{Key, Record};
 use sluice_runtime::{Commit, Ports, Saved, cell, quarantine};
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// Seconds a received build is hidden from other executors until it is claimed.
@@ -34,6 +34,8 @@ const RECEIVE_MAX: u32 = 10;
 const WAIT_SECONDS: u32 = 20;
 /// How often an ended build tries to say all of it before it says its result alone.
 const WHOLE_END_TRIES: u32 = 8;
+/// Paused builds that keep no slot.
+const PAUSED_MAX: usize = 64;
 /// The longest time between two tries.
 const END_WAIT_MAX: Duration = Duration::from_secs(20);
 
@@ -64,6 +66,8 @@ pub struct Executor {
     claims: Claims,
     keys: ProjectKeys,
     running: Mutex<BTreeMap<BuildId, Stopper>>,
+    /// Those of them that wait for the jobs behind them.
+    paused: Mutex<BTreeSet<BuildId>>,
     slots: Arc<Semaphore>,
     given_up: std::sync::atomic::AtomicBool,
     is_over: std::sync::atomic::AtomicBool,
@@ -85,6 +89,7 @@ impl Executor {
             logs: LiveLogs::default(),
             session,
             running: Mutex::default(),
+            paused: Mutex::default(),
             slots,
             given_up: false.into(),
             is_over: false.into(),
@@ -163,7 +168,7 @@ impl Executor {
             for (claim, (build, stop, receipt)) in self.claims.claim(&builds).await.into_iter().zip(asked) {
                 match claim {
                     Ok(Some(claimed)) => {
-                        taken.push(Taken { claimed, stop });
+                        taken.push(Taken { claimed, stop, slot: None });
                         done.push(receipt);
                     }
                     Ok(None) => {
@@ -198,12 +203,12 @@ impl Executor {
     /// # Errors
     /// When its end could not be told: its session goes on, and somebody has to look after it.
     pub async fn execute(&self, taken: Taken) -> Result<(), LookError> {
-        let Taken { mut claimed, stop } = taken;
+        let Taken { mut claimed, stop, mut slot } = taken;
         let build = claimed.run.build.clone();
         tracing::info!(%build, job = %claimed.order.job, change = %claimed.order.change, attempt = claimed.order.attempt, "a build starts");
         let jobdir = self.options.state.join("builds").join(build.as_str());
         let sources = ObjectSources::new(self.ports.clone(), self.options.state.join("repositories"));
-        let observer = Told { log: self.logs.open(&build, &jobdir), failing: watch::channel(false).0 };
+        let observer = Told { log: self.logs.open(&build, &jobdir), news: watch::channel(News::None).0 };
         let (secrets, unopened) = match self.keys.open(&claimed.job).await {
             Ok(secrets) => (secrets, None),
             Err(error) => (OpenedSecrets::default(), Some(error)),
@@ -218,7 +223,7 @@ impl Executor {
             child_jobs: &claimed.child_jobs.clone(),
             inherited: &std::mem::take(&mut claimed.inherited),
         };
-        let mut failing = observer.failing.subscribe();
+        let mut news = observer.news.subscribe();
         let execution = async {
             match unopened {
                 None => self.runner.execute(&job, &sources, &jobdir, stop, &observer).await,
@@ -228,15 +233,17 @@ impl Executor {
             }
         };
         let mut execution = std::pin::pin!(execution);
-        let mut ended = tokio::select! {
-            biased;
-            ended = &mut execution => ended,
-            true = async { failing.wait_for(|failing| *failing).await.is_ok() } => {
-                // Lost, it is a reset that comes later: the end tells the same.
-                if let Err(error) = claim::will_fail(&self.ports, &mut claimed).await {
-                    tracing::warn!(%build, %error, "that it will fail could not be told");
-                }
-                execution.await
+        let mut ended = loop {
+            tokio::select! {
+                biased;
+                ended = &mut execution => break ended,
+                Ok(()) = news.changed() => {}
+            }
+            let told = news.borrow_and_update().clone();
+            tokio::select! {
+                biased;
+                ended = &mut execution => break ended,
+                () = self.tell(&mut claimed, told, &mut slot) => {}
             }
         };
         let archived = archive::archive(&self.ports, &build, &jobdir, &self.options.log_root).await;
@@ -244,12 +251,42 @@ impl Executor {
         ended.log_url = ended.log_url.or(archived);
         let told = self.tell_end(&mut claimed, ended).await;
         self.running().remove(&build);
+        self.paused().remove(&build);
         if let Err(error) = std::fs::remove_dir_all(&jobdir)
             && error.kind() != std::io::ErrorKind::NotFound
         {
             tracing::warn!(%build, %error, "the build's directory could not be removed");
         }
         told
+    }
+
+    /// Tells what a running build showed.
+    async fn tell(&self, claimed: &mut Claimed, news: News, slot: &mut Option<OwnedSemaphorePermit>) {
+        let build = claimed.run.build.clone();
+        match news {
+            News::None => {}
+            // Lost, it is a reset that comes later: the end tells the same.
+            News::WillFail => {
+                if let Err(error) = claim::will_fail(&self.ports, claimed).await {
+                    tracing::warn!(%build, %error, "that it will fail could not be told");
+                }
+            }
+            News::Paused(pause) => {
+                let mut attempt = 0;
+                while let Err(error) = claim::pause(&self.ports, claimed, pause.clone()).await {
+                    // Untold, nobody would ever let it go on.
+                    tracing::warn!(%build, %error, "that it is paused could not be told; trying again");
+                    sleep(END_WAIT_MAX.min(Duration::from_millis(200 << attempt.min(10)))).await;
+                    attempt += 1;
+                }
+                tracing::info!(%build, "a build is paused");
+                self.paused().insert(build);
+                // Those it waits for may need its slot. Beyond a bound it keeps it: each paused build takes memory and disk.
+                if self.paused().len() <= PAUSED_MAX {
+                    drop(slot.take());
+                }
+            }
+        }
     }
 
     /// Tells the end, again and again while the session lives; somebody else's run is left alone.
@@ -346,13 +383,20 @@ impl Executor {
             },
         }
         let running: Vec<BuildId> = self.running().keys().cloned().collect();
-        let keys: Vec<Key> = running.iter().map(build::stop_key).collect();
+        let paused: Vec<BuildId> = self.paused().iter().cloned().collect();
+        let stops = running.iter().map(|build| (build::stop_key(build), build));
+        let resumes = paused.iter().map(|build| (build::resume_key(build), build));
+        let words: BTreeMap<Key, &BuildId> = stops.chain(resumes).collect();
+        let keys: Vec<Key> = words.keys().cloned().collect();
         for page in keys.chunks(100) {
             for found in self.ports.records.get(page).await?.into_iter().flatten() {
-                let stop: Stop = decode(&found)?;
-                let build = running.iter().find(|build| build::stop_key(build) == found.key);
-                if let Some(stopper) = build.and_then(|build| self.running().get(build).cloned()) {
-                    stopper.stop(&stop.why);
+                let Some(build) = words.get(&found.key).copied() else { continue };
+                let Some(stopper) = self.running().get(build).cloned() else { continue };
+                if found.key == build::resume_key(build) {
+                    self.paused().remove(build);
+                    stopper.resume();
+                } else {
+                    stopper.stop(&decode::<Stop>(&found)?.why);
                 }
             }
         }
@@ -411,11 +455,11 @@ impl Executor {
         tokio::spawn(async move {
             for (taken, slot) in self.take(queue, kept).await.into_iter().zip(slots) {
                 let executor = self.clone();
+                let taken = Taken { slot: Some(slot), ..taken };
                 tokio::spawn(async move {
                     if let Err(error) = executor.execute(taken).await {
                         tracing::warn!(%error, "a build could not be brought to its end");
                     }
-                    drop(slot);
                 });
             }
         });
@@ -426,6 +470,10 @@ impl Executor {
         for stopper in self.running().values() {
             stopper.stop(why);
         }
+    }
+
+    fn paused(&self) -> std::sync::MutexGuard<'_, BTreeSet<BuildId>> {
+        self.paused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn running(&self) -> std::sync::MutexGuard<'_, BTreeMap<BuildId, Stopper>> {
@@ -456,12 +504,24 @@ fn not_begun(at: Timestamp, why: String) -> Ended {
 pub struct Taken {
     claimed: Claimed,
     stop: StopSignal,
+    /// The slot that it takes while it runs.
+    slot: Option<OwnedSemaphorePermit>,
+}
+
+/// What a running build showed last.
+#[derive(Clone)]
+enum News {
+    None,
+    /// It will fail.
+    WillFail,
+    /// It waits for the jobs behind it.
+    Paused(Pause),
 }
 
 /// Passes on what a running build shows.
 struct Told {
     log: LiveLog,
-    failing: watch::Sender<bool>,
+    news: watch::Sender<News>,
 }
 
 impl Observer for Told {
@@ -472,6 +532,10 @@ impl Observer for Told {
     }
 
     fn will_fail(&self) {
-        self.failing.send_replace(true);
+        self.news.send_replace(News::WillFail);
+    }
+
+    fn paused(&self, pause: Pause) {
+        self.news.send_replace(News::Paused(pause));
     }
 }

@@ -62,6 +62,8 @@ pub struct Verdict {
     unreachable: bool,
     aborted: bool,
     disk_full: bool,
+    /// Whether the output said that the job fails, however its playbooks end.
+    foretold: bool,
     /// The nesting level of the last pre-run playbook that was started.
     reached: Option<u32>,
     why: Option<String>,
@@ -84,9 +86,18 @@ impl Verdict {
         Next::EndPhase
     }
 
+    /// Takes what the output of a main playbook matched: the job fails, and those who wait were told so by then.
+    pub fn fails(&mut self, expression: &str) {
+        self.foretold = true;
+        self.why.get_or_insert_with(|| {
+            format!("The output matched \"{expression}\", by which the job says that it fails.")
+        });
+    }
+
     /// Takes the end of a main playbook.
     pub fn run(&mut self, path: &str, end: &PlaybookEnd) -> Next {
         match end {
+            PlaybookEnd::Finished { code: 0 } if self.foretold => self.result = Some(BuildResult::Failure),
             PlaybookEnd::Finished { code: 0 } => {
                 self.result = Some(BuildResult::Success);
                 return Next::GoOn;
@@ -255,6 +266,17 @@ mod tests {
         }
         assert_eq!(verdict(&[BAD], &[], &[]).result(MayRetry::No), Failure);
         assert_eq!(verdict(&[], &[End::Unreachable], &[]).result(MayRetry::No), Retry);
+    }
+
+    /// Z4.3, G05: what the queue was told must be so.
+    #[test]
+    fn output_that_says_so_fails_a_job_whose_playbook_passes() {
+        let mut verdict = Verdict::default();
+        verdict.fails("Traceback");
+        assert_eq!(verdict.run("run", &GOOD), Next::EndPhase);
+        assert!(!verdict.success());
+        assert_eq!(verdict.result(MayRetry::Yes), Failure);
+        assert!(verdict.why().unwrap_or_default().contains("\"Traceback\""));
     }
 
     /// Z7.1

@@ -62,6 +62,8 @@ fn ordered(name: &str) -> Order {
         event_id: String::new(),
         post_review: false,
         parents: Vec::new(),
+        providers: Vec::new(),
+        nodeset: 0,
         request: None,
         ordered_at: Timestamp(1),
     }

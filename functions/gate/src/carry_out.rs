@@ -7,7 +7,7 @@ use sluice_model::build::Order;
 use sluice_model::poke::{Poke, Precedence};
 use sluice_model::{QueueKey, Timestamp};
 use sluice_pool::{Request, Row};
-use sluice_records::build::{put_order, put_stop};
+use sluice_records::build::{Resume, put_order, put_resume, put_stop};
 use sluice_records::codec::{encode, encode_first, expiry, with_body};
 use sluice_records::layout::Live;
 use sluice_records::report::Buildset;
@@ -62,6 +62,9 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
     }
     for stop in &plan.stops {
         stop_build(stop, now, &mut writes, &mut pokes)?;
+    }
+    for build in &plan.resumes {
+        writes.push(put_resume(build, &Resume { at: now })?);
     }
     for wanted in &plan.landings {
         writes.push(landing::put(wanted)?);
@@ -157,6 +160,8 @@ fn order(
         event_id: draft.event_id.clone(),
         post_review,
         parents: draft.parents.clone(),
+        providers: draft.providers.clone(),
+        nodeset: draft.nodeset,
         request: draft.request.clone(),
         ordered_at: now,
     })?);

@@ -82,7 +82,8 @@ impl Watch {
                 _ => false,
             };
             let seen = seen(&run, asked.contains(&run.session).then_some(session.as_ref()), is_over);
-            if session.is_some_and(|session| session.alive_until > now) && matches!(seen, RunSeen::Running { .. }) {
+            let is_at_work = matches!(seen, RunSeen::Running { .. } | RunSeen::Paused { .. });
+            if session.is_some_and(|session| session.alive_until > now) && is_at_work {
                 self.alive_at.insert(run.session, now);
             }
             judged.runs.insert(run.build, seen);
@@ -127,7 +128,11 @@ fn seen(run: &Run, session: Option<Option<&Session>>, is_over: bool) -> RunSeen 
     if let Phase::Ended(end) = &run.phase {
         return RunSeen::Ended(end.clone());
     }
-    let running = RunSeen::Running { started_at: Some(run.claimed_at), pre_fail: matches!(run.phase, Phase::Failing) };
+    let started_at = Some(run.claimed_at);
+    let running = match &run.phase {
+        Phase::Paused(pause) => RunSeen::Paused { started_at, data: pause.data.clone() },
+        phase => RunSeen::Running { started_at, pre_fail: matches!(phase, Phase::Failing) },
+    };
     match session {
         None => running,
         Some(Some(_)) if !is_over => running,

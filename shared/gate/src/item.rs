@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use sluice_model::build::BuildResult;
 use sluice_model::git::Oid;
 use sluice_model::job::JobSummary;
-use sluice_model::{BuildId, ItemId, Timestamp};
+use sluice_model::{BuildId, ItemId, JobName, Timestamp};
+use std::fmt;
 
 /// The most reasons an item remembers; older ones are dropped.
 pub const REASONS_MAX: usize = 24;
@@ -116,9 +117,39 @@ pub struct Job {
     pub request: Option<sluice_model::build::RequestRef>,
     /// Where it stands.
     pub status: JobStatus,
-    /// The semaphore it waits for, by name, while it does.
+    /// What it waits for besides the jobs before it and its nodes, while it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub waits_for: Option<String>,
+    pub waits_for: Option<WaitsFor>,
+    /// Which of its nodesets is asked for, from 0: those before it cannot be had.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub alternative: u32,
+}
+
+fn is_first(alternative: &u32) -> bool {
+    *alternative == 0
+}
+
+/// What keeps a job from being ordered whose dependencies are met.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WaitsFor {
+    /// A place at the semaphore of this name.
+    Semaphore(String),
+    /// A job of a change ahead that provides what it requires.
+    Requirements(Vec<String>),
+    /// A job of a change ahead that holds those behind it back until it has succeeded (`hold-following-changes`).
+    Ahead(JobName),
+}
+
+impl fmt::Display for WaitsFor {
+    /// Writes it as Zuul's `waiting_status`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Semaphore(name) => write!(f, "semaphores: {name}"),
+            Self::Requirements(names) => write!(f, "requirements: {}", names.join(", ")),
+            Self::Ahead(job) => write!(f, "job of a change ahead: {job}"),
+        }
+    }
 }
 
 /// Where a job stands.
@@ -140,6 +171,14 @@ pub enum JobStatus {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         pre_fail: bool,
     },
+    /// Its executor keeps it and its nodes until the jobs behind it are over.
+    Paused {
+        /// When it was claimed.
+        started_at: Option<Timestamp>,
+        /// Whether it was told to go on.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        resumed: bool,
+    },
     /// Over.
     Ended {
         /// How.
@@ -158,7 +197,8 @@ pub enum JobStatus {
 impl Job {
     /// Returns a job nobody has ordered.
     pub fn new(summary: JobSummary) -> Self {
-        Self { summary, attempt: 0, build: None, request: None, status: JobStatus::Waiting, waits_for: None }
+        let status = JobStatus::Waiting;
+        Self { summary, attempt: 0, build: None, request: None, status, waits_for: None, alternative: 0 }
     }
 
     /// Returns its result, once it has one.
@@ -171,7 +211,17 @@ impl Job {
 
     /// Returns whether a build of it is under way.
     pub fn is_under_way(&self) -> bool {
-        matches!(self.status, JobStatus::Ordered { .. } | JobStatus::Running { .. })
+        matches!(self.status, JobStatus::Ordered { .. } | JobStatus::Running { .. } | JobStatus::Paused { .. })
+    }
+
+    /// Returns whether its build is paused, so that the jobs behind it may run.
+    pub fn is_paused(&self) -> bool {
+        matches!(self.status, JobStatus::Paused { .. })
+    }
+
+    /// Returns whether jobs that need it to succeed may run, as far as it goes.
+    pub fn is_served(&self) -> bool {
+        self.is_paused() || self.result().is_some_and(BuildResult::passed)
     }
 
     /// Returns whether it keeps the change out: it ended that way, or is known to.
@@ -179,7 +229,7 @@ impl Job {
         let fails = match &self.status {
             JobStatus::Ended { result, .. } => !result.passed() && *result != BuildResult::Skipped,
             JobStatus::Running { pre_fail, .. } => *pre_fail,
-            JobStatus::Waiting | JobStatus::Ordered { .. } => false,
+            JobStatus::Waiting | JobStatus::Ordered { .. } | JobStatus::Paused { .. } => false,
         };
         self.summary.voting && fails
     }
@@ -228,6 +278,12 @@ impl Item {
     /// Returns whether it is known that it will not pass as it is tested now.
     pub fn is_failing(&self) -> bool {
         matches!(self.ask, Ask::Unmergeable { .. }) || self.jobs.iter().any(Job::fails_item)
+    }
+
+    /// Returns the job that keeps changes behind this one from starting theirs, if one does.
+    pub fn holds_following(&self) -> Option<&Job> {
+        let holds = |job: &&Job| job.summary.hold_following_changes && !job.result().is_some_and(BuildResult::passed);
+        self.jobs.iter().find(holds)
     }
 
     /// Returns whether nothing more is to be awaited of its jobs.

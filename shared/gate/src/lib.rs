@@ -15,7 +15,7 @@ pub mod report;
 pub mod semaphore;
 
 pub use arrival::{Arrival, ArrivalKind, Candidate};
-pub use item::{Ask, Item, Job, JobStatus};
+pub use item::{Ask, Item, Job, JobStatus, WaitsFor};
 pub use landing::{Landing, LandingEnd, LandingState};
 pub use merge::{MergeOutcome, MergeResult};
 pub use plan::{Plan, RunSeen, Snapshot, plan};

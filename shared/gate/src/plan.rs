@@ -11,6 +11,7 @@ mod finish;
 mod graph;
 mod observe;
 mod operators;
+mod provided;
 mod semaphores;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use crate::queue::{Head, Slot, Standing};
 use crate::report::Report;
 use crate::semaphore::{Semaphore, SemaphoreKey};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_model::build::{BuildResult, Ended, RequestRef};
 use sluice_model::change::ChangeRef;
@@ -87,6 +89,13 @@ pub enum RunSeen {
         /// Whether it is known by now that it will fail.
         pre_fail: bool,
     },
+    /// Its executor keeps it until the jobs behind it are over.
+    Paused {
+        /// When it was claimed.
+        started_at: Option<Timestamp>,
+        /// What it returned so far.
+        data: Map<String, Value>,
+    },
     /// It is over.
     Ended(Ended),
     /// It was told to stop before anybody began it, and nobody will.
@@ -115,6 +124,8 @@ pub struct Plan {
     pub orders: Vec<OrderDraft>,
     /// Builds to stop.
     pub stops: Vec<Stop>,
+    /// Paused builds that go on: the jobs behind them are over.
+    pub resumes: Vec<BuildId>,
     /// Landings to order.
     pub landings: Vec<Landing>,
     /// Semaphores to write, each on condition that it is as it was read.
@@ -144,6 +155,7 @@ impl Plan {
             && self.taken.is_empty()
             && self.orders.is_empty()
             && self.stops.is_empty()
+            && self.resumes.is_empty()
             && self.landings.is_empty()
             && self.semaphores.is_empty()
             && self.reports.is_empty()
@@ -188,6 +200,10 @@ pub struct OrderDraft {
     pub event_id: String,
     /// Builds whose returned data it is given, the nearest last.
     pub parents: Vec<BuildId>,
+    /// Builds of changes ahead whose artifacts it is given, the nearest first.
+    pub providers: Vec<BuildId>,
+    /// Which of the job's nodesets is asked for, from 0.
+    pub nodeset: u32,
     /// Labels of the nodes it needs.
     pub labels: Vec<LabelName>,
     /// Where to ask for them; `None` when it needs none.
@@ -278,6 +294,7 @@ impl<'a> Work<'a> {
             + plan.taken.len()
             + plan.orders.len() * 2
             + plan.stops.len() * 2
+            + plan.resumes.len()
             + plan.landings.len()
             + plan.reports.len()
             + self.semaphores.len()

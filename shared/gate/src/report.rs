@@ -334,9 +334,10 @@ fn job_line(job: &Job, now: Timestamp) -> String {
     let JobStatus::Ended { result, detail, started_at, ended_at, log_url } = &job.status else {
         return format!("- {} : in progress\n", job.summary.name);
     };
-    let name = match (log_url, &job.build) {
-        (Some(url), _) => format!("[{}]({url})", job.summary.name),
-        (None, _) => job.summary.name.to_string(),
+    let own = if result.passed() { &job.summary.success_url } else { &job.summary.failure_url };
+    let name = match link(own.as_deref(), log_url.as_deref()) {
+        Some(url) => format!("[{}]({url})", job.summary.name),
+        None => job.summary.name.to_string(),
     };
     let message = match (result.passed(), &job.summary.success_message, &job.summary.failure_message) {
         (true, Some(message), _) | (false, _, Some(message)) => message.clone(),
@@ -347,6 +348,15 @@ fn job_line(job: &Job, now: Timestamp) -> String {
     let voting = if job.summary.voting { "" } else { " (non-voting)" };
     let detail = detail.as_ref().filter(|_| !result.passed()).map(|detail| format!(" ({detail})")).unwrap_or_default();
     format!("- {name} : {message}{took}{voting}{detail}\n")
+}
+
+/// Returns where a job's line points to: what the job says, within its logs where that is relative, else its logs.
+fn link(own: Option<&str>, log_url: Option<&str>) -> Option<String> {
+    match (own, log_url) {
+        (Some(own), _) if own.contains("://") => Some(own.to_owned()),
+        (Some(own), Some(logs)) => Some(format!("{}/{}", logs.trim_end_matches('/'), own.trim_start_matches('/'))),
+        (_, logs) => logs.map(str::to_owned),
+    }
 }
 
 fn duration(seconds: u64) -> String {
@@ -363,4 +373,46 @@ fn cut(text: &str) -> String {
     }
     let kept: String = text.chars().take(COMMENT_CHARS_MAX).collect();
     format!("{kept}\n\n… cut; the whole report is on the page of the buildset.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_model::build::BuildResult;
+    use sluice_model::job::JobSummary;
+
+    fn line(result: BuildResult, log_url: Option<&str>, summary: &str) -> String {
+        let mut text: serde_json::Value = serde_json::from_str(summary).unwrap();
+        for (key, value) in [("name", "unit".into()), ("hash", "h".into()), ("voting", true.into())] {
+            text[key] = value;
+        }
+        text["attempts"] = 1.into();
+        text["labels"] = serde_json::json!([]);
+        let summary: JobSummary = serde_json::from_value(text).unwrap();
+        let (started_at, ended_at) = (Some(Timestamp(1_000)), Timestamp(66_000));
+        let log_url = log_url.map(str::to_owned);
+        let status = JobStatus::Ended { result, detail: None, started_at, ended_at, log_url };
+        job_line(&Job { status, ..Job::new(summary) }, Timestamp(66_000))
+    }
+
+    /// R05: a job's own words stand in the place of its result, each for its case.
+    #[test]
+    fn a_jobs_messages_are_told_in_the_place_of_its_result() {
+        let words = r#"{"success_message": "all is well", "failure_message": "see the wiki"}"#;
+        assert_eq!(line(BuildResult::Success, None, words), "- unit : all is well in 1m 05s\n");
+        assert_eq!(line(BuildResult::TimedOut, None, words), "- unit : see the wiki in 1m 05s\n");
+        assert_eq!(line(BuildResult::Failure, None, "{}"), "- unit : FAILURE in 1m 05s\n");
+    }
+
+    /// R05: a job's own address is told for its case; a relative one lies within the logs.
+    #[test]
+    fn a_jobs_addresses_are_told_in_the_place_of_its_logs() {
+        let own = r#"{"success_url": "docs/index.html", "failure_url": "https://wiki/broken"}"#;
+        let logs = Some("https://logs/1/");
+        assert!(line(BuildResult::Success, logs, own).starts_with("- [unit](https://logs/1/docs/index.html) :"));
+        assert!(line(BuildResult::Failure, logs, own).starts_with("- [unit](https://wiki/broken) :"));
+        assert!(line(BuildResult::Success, None, own).starts_with("- unit :"));
+        assert!(line(BuildResult::Failure, None, own).starts_with("- [unit](https://wiki/broken) :"));
+        assert!(line(BuildResult::Success, logs, "{}").starts_with("- [unit](https://logs/1/) :"));
+    }
 }

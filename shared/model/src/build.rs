@@ -102,10 +102,20 @@ pub struct Order {
     /// Builds whose returned data it is given, the nearest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parents: Vec<BuildId>,
+    /// Builds of changes ahead whose artifacts it is given, the nearest first: they provide what its job requires.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub providers: Vec<BuildId>,
+    /// Which of the job's nodesets its nodes are, from 0.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub nodeset: u32,
     /// The request for its nodes: provider and row; `None` when it needs none.
     pub request: Option<RequestRef>,
     /// When it was ordered.
     pub ordered_at: Timestamp,
+}
+
+fn is_first(nodeset: &u32) -> bool {
+    *nodeset == 0
 }
 
 /// Where a request for nodes stands.
@@ -169,8 +179,26 @@ pub enum Phase {
     Running,
     /// As [`Self::Running`]; a main playbook has failed, so it will not succeed.
     Failing,
+    /// Its main playbooks passed, and it keeps its nodes until the jobs behind it are over; then it goes on with its post-run.
+    Paused(Pause),
     /// Over.
     Ended(Ended),
+}
+
+/// A build that waits for the jobs behind it, and what it returned for them so far.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// Since when.
+    pub since: Timestamp,
+    /// As [`Ended::data`].
+    #[serde(default)]
+    pub data: Map<String, Value>,
+    /// As [`Ended::data_object`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_object: Option<String>,
+    /// Where it put its logs, if it did so itself by now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_url: Option<String>,
 }
 
 /// The end of a run.

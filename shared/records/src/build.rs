@@ -1,4 +1,4 @@
-//! A build: the gate's order, its wish to stop, and the executor's run, each a record with one writer.
+//! A build: the gate's order, its words to stop or to go on, and the executor's run, each a record with one writer.
 
 use crate::codec::{encode, encode_first, expiry};
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,13 @@ pub struct Stop {
     pub lost: bool,
 }
 
+/// That a paused build is to go on: the jobs behind it are over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resume {
+    /// When it was wanted.
+    pub at: Timestamp,
+}
+
 /// Returns the partition of a build.
 pub fn partition(build: &BuildId) -> String {
     format!("build#{build}")
@@ -33,6 +40,11 @@ pub fn order_key(build: &BuildId) -> Key {
 /// Returns the key of the wish to stop a build.
 pub fn stop_key(build: &BuildId) -> Key {
     Key::new(partition(build), "stop")
+}
+
+/// Returns the key of the word that a paused build goes on.
+pub fn resume_key(build: &BuildId) -> Key {
+    Key::new(partition(build), "resume")
 }
 
 /// Returns the key of a build's run.
@@ -59,6 +71,16 @@ pub fn put_order(order: &Order) -> Result<Write, PortError> {
 pub fn put_stop(build: &BuildId, stop: &Stop) -> Result<Write, PortError> {
     let mut record = encode_first(stop_key(build), stop)?;
     record.expires_at = Some(expiry(stop.at));
+    Ok(Write::Put { record, expect: Expect::Anything })
+}
+
+/// Returns the write of the word that a paused build goes on; saying it twice is harmless.
+///
+/// # Errors
+/// When it is too large.
+pub fn put_resume(build: &BuildId, resume: &Resume) -> Result<Write, PortError> {
+    let mut record = encode_first(resume_key(build), resume)?;
+    record.expires_at = Some(expiry(resume.at));
     Ok(Write::Put { record, expect: Expect::Anything })
 }
 

@@ -10,7 +10,7 @@
 //! | change queue | `queue#<tenant>/<pipeline>/<queue>` | `head`, `item#<id>` | gate |
 //! | what arrived there | the same | `arrival#<time>-<id>` | intake, operators; removed by the gate |
 //! | merge outcome | `merge#<item>` | `<generation>-<layout>` | merger |
-//! | build | `build#<id>` | `order`, `stop` by the gate; `run` by the executor | |
+//! | build | `build#<id>` | `order`, `stop`, `resume` by the gate; `run` by the executor | |
 //! | landing | `landing#<item>` | `<generation>` | gate, then reporter |
 //! | report | `report#<id>` | `head` | gate, then reporter |
 //! | buildset | `buildset#<item>` | `head` | gate |

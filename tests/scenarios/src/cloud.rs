@@ -8,7 +8,7 @@ use sluice_model::Timestamp;
 use sluice_model::id::digest;
 use sluice_pool::{CheckFact, InstanceId, InstanceState, Node};
 use sluice_runtime::PortError;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 /// A played cloud. A token launches one machine, however often it is used.
@@ -16,12 +16,25 @@ pub struct PlayedCloud {
     world: World,
     machines: Mutex<BTreeMap<InstanceId, Instance>>,
     most: Mutex<usize>,
+    refused: Mutex<BTreeSet<String>>,
+    asked: Mutex<Vec<String>>,
 }
 
 impl PlayedCloud {
     /// Makes a cloud without machines.
     pub fn new(world: World) -> Self {
-        Self { world, machines: Mutex::default(), most: Mutex::new(0) }
+        let (refused, asked) = (Mutex::default(), Mutex::default());
+        Self { world, machines: Mutex::default(), most: Mutex::new(0), refused, asked }
+    }
+
+    /// Refuses every machine of this type from now on, for good.
+    pub fn refuse(&self, instance_type: &str) {
+        self.refused.lock().unwrap().insert(instance_type.to_owned());
+    }
+
+    /// Returns the types of machines that were asked for, in order, repeats of one token left out.
+    pub fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
     }
 
     /// Returns how many machines exist.
@@ -43,6 +56,11 @@ impl PlayedCloud {
 #[async_trait]
 impl Driver for PlayedCloud {
     async fn launch(&self, spec: &LaunchSpec) -> Result<Instance, CloudError> {
+        if self.refused.lock().unwrap().contains(&spec.instance_type) {
+            self.asked.lock().unwrap().push(spec.instance_type.clone());
+            let attempt = format!("launch a {}", spec.instance_type);
+            return Err(CloudError::Permanent { attempt, why: "there is no such machine".to_owned() });
+        }
         self.step("cloud.launch", || {
             let id = InstanceId(format!("i-{}", digest(&[&spec.client_token])));
             let mut machines = self.machines.lock().unwrap();
@@ -56,6 +74,9 @@ impl Driver for PlayedCloud {
                 tags: spec.tags.clone(),
                 launched_at: Timestamp(0),
             };
+            if !machines.contains_key(&machine.id) {
+                self.asked.lock().unwrap().push(spec.instance_type.clone());
+            }
             let machine = machines.entry(id).or_insert(machine).clone();
             let running = machines.values().filter(|machine| machine.state == InstanceState::Running).count();
             let mut most = self.most.lock().unwrap();

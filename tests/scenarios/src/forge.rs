@@ -110,6 +110,19 @@ impl PlayedForge {
         key
     }
 
+    /// Uploads another revision of a change, which edits one more file, and says so.
+    pub fn revise(&self, key: &ChangeKey, path: &str, text: &str) {
+        self.edit(key, |facts| {
+            let mut store = self.store.lock().unwrap();
+            let before = facts.change.head.clone();
+            let mut tree = store.tree(&before).clone();
+            tree.insert(path.to_owned(), text.to_owned());
+            facts.change.head = store.commit(tree, vec![before], "again").id;
+            facts.change.patchset = facts.change.head.0.clone();
+        });
+        self.tell("pull_request", key, json!({"action": "synchronize", "number": key.number}), "ada");
+    }
+
     /// Approves a change, and says so.
     pub fn approve(&self, key: &ChangeKey) {
         let submitted_at = self.world.now();

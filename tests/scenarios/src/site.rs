@@ -1,5 +1,7 @@
 //! The site: functions, queues and time, moved one message at a time in an order drawn from the seed.
 
+mod executor;
+
 use crate::cloud::{PlayedChecks, PlayedCloud};
 use crate::forge::{OWN, PlayedForge, Webhook};
 use crate::repos::{PlayedRepos, Store, Tree};
@@ -7,7 +9,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use sluice_cloud::Site as CloudSite;
 use sluice_config::connection::Driver;
-use sluice_executor::claim::{self, Asked, Claimed, Claims};
+use sluice_executor::claim::{Claimed, Claims};
 use sluice_forge::webhook::sign;
 use sluice_forge::{Forge, Secret};
 use sluice_gate_function::Gate;
@@ -15,10 +17,10 @@ use sluice_intake::Intake;
 use sluice_launcher::{Cloud, Launcher};
 use sluice_memory::{Fate, World, poll_once};
 use sluice_merger::Merger;
-use sluice_model::build::{BuildResult, Ended, Order, Phase, Speculation};
+use sluice_model::build::{BuildResult, Order, Speculation};
 use sluice_model::git::BranchKey;
 use sluice_model::poke::{Poke, Queue};
-use sluice_model::{BuildId, ProjectName, SessionId, TenantName, Timestamp};
+use sluice_model::{ProjectName, SessionId, TenantName, Timestamp};
 use sluice_records::codec::{decode, encode_first};
 use sluice_records::connection::{self, Connection, ConnectionsFile};
 use sluice_records::session::{self, Session};
@@ -32,7 +34,7 @@ use sluice_runtime::{Clock, Ports};
 use sluice_tenant::Tenants;
 use sluice_timer::Timer;
 use sluice_webhook::Webhook as WebhookFunction;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 /// Rounds after which a site that does not come to rest is taken for stuck.
@@ -57,6 +59,10 @@ pub struct Site {
     pub store: Arc<Mutex<Store>>,
     /// Whether each message is delivered twice.
     pub twice: bool,
+    /// What builds of a job return with `zuul_return`; one that returns `pause` waits for those behind it.
+    pub returns: fn(job: &str) -> serde_json::Map<String, serde_json::Value>,
+    /// Jobs whose builds do not end by themselves.
+    pub held: BTreeSet<String>,
     /// Whether two instances of each function take turns, drawn from the seed: what one remembers the other makes old.
     pub twins: bool,
     functions: [BTreeMap<Queue, Box<dyn Look>>; 2],
@@ -110,6 +116,8 @@ impl Site {
             cloud,
             store,
             twice: false,
+            returns: |_| serde_json::Map::new(),
+            held: BTreeSet::new(),
             twins: false,
             functions,
             judge,
@@ -191,18 +199,6 @@ impl Site {
         panic!("the site does not come to rest");
     }
 
-    /// Returns the job of each build that a played executor runs.
-    pub fn running(&self) -> Vec<String> {
-        // One whose end is written has ended, though whoever waits for it may have to be told once more.
-        let runs = self.building.iter().filter(|claimed| !matches!(claimed.run.phase, Phase::Ended(_)));
-        runs.map(|claimed| claimed.order.job.to_string()).collect()
-    }
-
-    /// Returns whether a played executor runs a build.
-    pub fn is_building(&self) -> bool {
-        !self.building.is_empty()
-    }
-
     /// Hands a request to the webhook and returns its answer's status.
     pub fn hand_in(&self, headers: &HeaderMap, body: &Bytes) -> u16 {
         now(self.webhook.receive(&"github".into(), headers, body)).status().as_u16()
@@ -268,7 +264,7 @@ impl Site {
     fn round(&mut self) -> bool {
         let mut choices: Vec<Choice> =
             Queue::ALL.into_iter().filter(|queue| self.has_visible(*queue)).map(Choice::Queue).collect();
-        choices.extend((!self.building.is_empty()).then_some(Choice::EndBuild));
+        choices.extend(self.building.iter().any(|claimed| self.may_end(claimed)).then_some(Choice::EndBuild));
         if let Some(webhook) = self.forge.next_webhook() {
             self.receive(&webhook);
             return true;
@@ -375,83 +371,6 @@ impl Site {
                 }
             }
         }
-    }
-
-    fn claim_build(&mut self, queue: Queue) {
-        let (mut asked, mut receipts): (Vec<Asked>, Vec<String>) = (Vec::new(), Vec::new());
-        for message in self.take(queue, 3) {
-            let poke = serde_json::from_str::<Poke>(&message.body).unwrap();
-            let build = Asked::of(poke).expect("a message about a build");
-            let is_known = self.building.iter().any(|claimed| claimed.run.build == build.build)
-                || asked.iter().any(|asked| asked.build == build.build);
-            if is_known {
-                self.world.drop_message(queue, &message.receipt);
-                continue;
-            }
-            asked.push(build);
-            receipts.push(message.receipt);
-        }
-        let Some(claims) = poll_once(self.claims.claim(&asked)) else { return self.die() };
-        for (claim, receipt) in claims.into_iter().zip(receipts) {
-            if let Ok(claimed) = claim {
-                self.building.extend(claimed);
-                self.world.drop_message(queue, &receipt);
-            }
-        }
-    }
-
-    fn end_build(&mut self) {
-        let at = self.draw(self.building.len());
-        let mut claimed = self.building.swap_remove(at);
-        let ports = self.ports();
-        if self.is_stopped(&claimed.run.build) {
-            let ended = self.ended(BuildResult::Aborted);
-            if poll_once(claim::end(&ports, &mut claimed, ended)).is_none() {
-                self.die();
-            }
-            return;
-        }
-        let result = (self.judge)(claimed.order.job.as_str(), claimed.order.attempt, &self.files(&claimed));
-        let ended = self.ended(result);
-        match poll_once(claim::end(&ports, &mut claimed, ended)) {
-            None => self.die(),
-            Some(Ok(())) => {}
-            // Told again later, as a living executor does.
-            Some(Err(_)) => self.building.push(claimed),
-        }
-    }
-
-    /// The executor's process dies with everything it runs; another one starts.
-    pub fn die(&mut self) {
-        self.deaths += 1;
-        self.building.clear();
-        self.session = SessionId(format!("executor-{}", self.deaths + 1));
-        self.claims = Claims::new(self.ports(), self.session.clone(), None);
-        self.renew_session();
-    }
-
-    fn is_stopped(&self, build: &BuildId) -> bool {
-        let key = sluice_records::build::stop_key(build);
-        self.world.records().iter().any(|record| record.key == key)
-    }
-
-    fn ended(&self, result: BuildResult) -> Ended {
-        let now = self.world.now();
-        Ended {
-            result,
-            detail: None,
-            started_at: Some(now),
-            ended_at: now,
-            data: serde_json::Map::new(),
-            data_object: None,
-            log_url: None,
-        }
-    }
-
-    fn files(&self, claimed: &Claimed) -> BTreeMap<String, Tree> {
-        let store = self.store.lock().unwrap();
-        let branches = claimed.speculation.branches.iter();
-        branches.map(|state| (state.branch.project.name().to_owned(), store.tree(&state.result.id).clone())).collect()
     }
 
     /// Keeps the living executor's session alive, as its own renewals would.

@@ -7,7 +7,7 @@ const STANDINGS = {
 const changeName = (change) => `${change.project} #${change.number}`;
 
 // What a job waits for, in words for people.
-const WAITS = [[/^(node request: |nodes \().*/, "waits for nodes"], [/^(an )?executor$/, "waits for an executor"], [/^dependencies: (.*)/, "after $1"], [/^semaphores: (.*)/, "waits for $1"], [/^repo state$/, "next"]];
+const WAITS = [[/^(node request: |nodes \().*/, "waits for nodes"], [/^(an )?executor$/, "waits for an executor"], [/^dependencies: (.*)/, "after $1"], [/^semaphores: (.*)/, "waits for $1"], [/^requirements: (.*)/, "waits for $1 of a change ahead"], [/^job of a change ahead: (.*)/, "waits for $1 of a change ahead"], [/^repo state$/, "next"]];
 const waitWords = (text) => {
   const found = WAITS.find(([pattern]) => pattern.test(text || ""));
   return found ? text.replace(found[0], found[1]) : "waiting";
@@ -23,6 +23,8 @@ const jobRow = (job, now) => {
     if (share !== null) said = `${said} of about ${duration(job.estimate)}`;
     const label = share === null ? `${job.name} is running` : `${job.name}: ${Math.round(share * 100)} %`;
     bar = el("progress", { max: 1, value: share === null ? null : share.toFixed(3), "aria-label": label });
+  } else if (job.state === "paused") {
+    [mark, tone, said] = ["◐", "run", "paused for the jobs behind it"];
   } else if (job.state === "ended") {
     [mark, tone] = markOf(job.result);
     const took = job.started_at ? duration(job.ended_at - job.started_at) : null;

@@ -237,3 +237,79 @@ async fn a_failed_task_is_known_before_the_playbook_ends() {
     assert!(*outcome.seen.will_fail.lock().unwrap());
     assert!(Path::new(&outcome.jobdir).join("work/src").join(PROJECT).join("pass.yaml").exists());
 }
+
+/// Z4.3, G05: a line of the output may tell early that the job fails; then it does, though its playbook passes.
+#[tokio::test]
+async fn output_that_a_job_names_tells_its_failure_before_the_playbook_ends() {
+    let play = r#"
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - name: tests
+      debug: msg="3 tests FAILED today"
+    - command: "true"
+"#;
+    let mut story = Story::new(&[files(), vec![(PROJECT, "soft.yaml", play)]].concat());
+    story.job.run_time.failure_output = vec!["no such text".to_owned(), "[0-9]+ tests FAILED".to_owned()];
+    story.job.run = vec![untrusted("soft"), untrusted("here")];
+    story.job.post_run = vec![untrusted("here")];
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, Failure, "{}", outcome.log);
+    assert!(*outcome.seen.will_fail.lock().unwrap());
+    assert!(outcome.log.contains("Early failure in job, matched regex \"[0-9]+ tests FAILED\""), "{}", outcome.log);
+    assert!(outcome.ended.detail.as_deref().is_some_and(|why| why.contains("tests FAILED")));
+    assert_eq!(outcome.log.matches("| RUN START").count(), 1, "{}", outcome.log);
+}
+
+const PAUSE: &str = r#"
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - zuul_return: {data: {registry: "10.0.0.1:5000", zuul: {pause: true, artifacts: [{name: image, url: "https://here/"}]}}}
+"#;
+
+/// Z4.3: a job that returns `pause` keeps its nodes after its main playbooks until it is told to go on; then post-run is played.
+#[tokio::test]
+async fn a_job_that_pauses_goes_on_with_post_run_when_it_is_told_to() {
+    let mut story = Story::new(&[files(), vec![(PROJECT, "pause.yaml", PAUSE)]].concat()).with_nodes(&["one"], &[]);
+    story.job.run = vec![untrusted("pause")];
+    story.job.post_run = vec![untrusted("pass")];
+    let outcome = story
+        .run_with(|meanwhile| {
+            tokio::spawn(async move {
+                meanwhile.seen.wait_for("Pausing until").await;
+                meanwhile.stopper.resume();
+            });
+        })
+        .await;
+    assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
+    let pause = outcome.seen.pause.lock().unwrap().clone().unwrap();
+    assert_eq!(pause.data["registry"], "10.0.0.1:5000");
+    assert_eq!(pause.data["zuul"]["artifacts"][0]["name"], "image");
+    let at = |text: &str| outcome.log.find(text).unwrap_or_else(|| panic!("{text}\n{}", outcome.log));
+    assert!(at("Pausing until") < at("Going on") && at("Going on") < at("POST-RUN START"), "{}", outcome.log);
+    assert!(outcome.log.contains("one | all is well"), "{}", outcome.log);
+}
+
+/// Z4.3: a paused build that is stopped ends, and a job that failed does not pause.
+#[tokio::test]
+async fn a_paused_job_can_be_stopped_and_a_failed_one_does_not_pause() {
+    let mut story = Story::new(&[files(), vec![(PROJECT, "pause.yaml", PAUSE)]].concat());
+    story.job.run = vec![untrusted("pause")];
+    story.job.post_run = vec![untrusted("here")];
+    let outcome = story
+        .run_with(|meanwhile| {
+            tokio::spawn(async move {
+                meanwhile.seen.wait_for("Pausing until").await;
+                meanwhile.stopper.stop("a newer patchset");
+            });
+        })
+        .await;
+    assert_eq!(outcome.ended.result, Aborted, "{}", outcome.log);
+    assert!(!outcome.log.contains("POST-RUN START"), "{}", outcome.log);
+    let mut story = Story::new(&[files(), vec![(PROJECT, "pause.yaml", PAUSE)]].concat());
+    story.job.run = vec![untrusted("pause"), untrusted("fail-here")];
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, Failure, "{}", outcome.log);
+    assert!(outcome.seen.pause.lock().unwrap().is_none());
+}

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use sluice_executor::settings::Network;
 use sluice_executor::*;
 use sluice_git::PackName;
-use sluice_model::build::{Ended, Order, Speculation, SpeculativeChange};
+use sluice_model::build::{Ended, Order, Pause, Speculation, SpeculativeChange};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
 use sluice_model::job::{FrozenJob, Group, NodeSet, NodeSpec, Playbook, Role, SecretUse};
@@ -221,6 +221,7 @@ impl Outcome {
 pub struct Seen {
     pub log: watch::Sender<Vec<u8>>,
     pub will_fail: Mutex<bool>,
+    pub pause: Mutex<Option<Pause>>,
     live: LiveLog,
 }
 
@@ -235,6 +236,9 @@ impl Observer for Seen {
     }
     fn will_fail(&self) {
         *self.will_fail.lock().unwrap() = true;
+    }
+    fn paused(&self, pause: Pause) {
+        *self.pause.lock().unwrap() = Some(pause);
     }
 }
 
@@ -342,7 +346,12 @@ impl Story {
         let jobdir = self.directory.path().join("job");
         let logs = LiveLogs::default();
         let live = logs.open(&self.order.build, &jobdir);
-        let seen = Arc::new(Seen { log: watch::channel(Vec::new()).0, will_fail: Mutex::new(false), live });
+        let seen = Arc::new(Seen {
+            log: watch::channel(Vec::new()).0,
+            will_fail: Mutex::new(false),
+            pause: Mutex::new(None),
+            live,
+        });
         let (stopper, stop) = Stopper::new();
         meanwhile(Meanwhile { seen: Arc::clone(&seen), stopper, logs, build: self.order.build.clone() });
         let state = |project: &str, base: &Commit, result: &Commit| BranchState {

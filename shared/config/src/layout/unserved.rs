@@ -3,9 +3,10 @@
 //! The README's table says the same for people who have no configuration yet; keep both true.
 
 use super::Layout;
+use super::alternatives::in_line;
 use crate::error::{ConfigError, Problem, ProblemKind};
 use crate::fragment::Source;
-use crate::objects::{Alternative, JobStanza, NodesetBody, NodesetRef, Place, Stanza};
+use crate::objects::{JobStanza, NodesetBody, NodesetRef, Place, Stanza};
 use crate::pipeline::{Pipeline, ReporterKind, TriggerKind};
 use sluice_model::job::NodeSet;
 use std::collections::BTreeSet;
@@ -98,51 +99,29 @@ impl<'l> Found<'l> {
 
     fn job(&mut self, job: &'l JobStanza, source: &Source) {
         let stanza = format!("job {}", job.name);
-        for (attribute, list) in [("requires", &job.requires), ("provides", &job.provides)] {
-            if list.as_ref().is_some_and(|list| !list.value.is_empty()) {
-                let message =
-                    format!("{attribute} is not carried out yet: artifacts of other changes are not handed over");
-                self.warn(&stanza, attribute, source, job.place, message);
-            }
-        }
         if let Some(NodesetRef::Inline(body)) = &job.nodeset {
             self.nodeset(body, &stanza, source, job.place);
         }
     }
 
     fn nodeset(&mut self, body: &'l NodesetBody, stanza: &str, source: &Source, place: Place) {
-        let sets: Vec<&NodeSet> = match body {
-            NodesetBody::Nodes(set) => vec![set],
-            NodesetBody::Alternatives(list) => list
-                .iter()
-                .filter_map(|alternative| match alternative {
-                    Alternative::Inline(set) => Some(set),
-                    Alternative::Named(name) => named(self.layout, name),
-                })
-                .collect(),
+        let mut find = |name: &str| self.layout.nodeset(name).map(|found| &found.object.body);
+        // One that comes to more than anybody could want is an error already.
+        let Ok(found) = in_line(None, body, &mut find) else { return };
+        let missing_of = |set: &NodeSet| -> BTreeSet<String> {
+            let labels = set.nodes.iter().map(|node| node.label.as_str());
+            labels.filter(|label| !self.labels.contains(*label)).map(str::to_owned).collect()
         };
-        // The first alternative alone is ever taken.
-        let Some(first) = sets.first() else { return };
-        let missing: BTreeSet<String> = (first.nodes.iter())
-            .map(|node| node.label.as_str())
-            .filter(|label| !self.labels.contains(label))
-            .map(str::to_owned)
-            .collect();
+        let missing: Vec<BTreeSet<String>> = found.sets.iter().map(|set| missing_of(set)).collect();
+        // One alternative that can be had is enough.
+        if missing.iter().any(BTreeSet::is_empty) {
+            return;
+        }
+        let missing: BTreeSet<String> = missing.into_iter().flatten().collect();
         for label in missing {
             let message = format!("no provider of the tenant offers {label}: jobs that need it end as NODE_FAILURE");
             self.warn(stanza, "nodes.label", source, place, message);
         }
-        if sets.len() > 1 {
-            let message = "alternatives are not carried out yet: the first is taken, whether it can be had or not";
-            self.warn(stanza, "alternatives", source, place, message.to_owned());
-        }
-    }
-}
-
-fn named<'l>(layout: &'l Layout, name: &str) -> Option<&'l NodeSet> {
-    match &layout.nodeset(name)?.object.body {
-        NodesetBody::Nodes(set) => Some(set),
-        NodesetBody::Alternatives(_) => None,
     }
 }
 

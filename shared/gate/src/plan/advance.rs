@@ -1,13 +1,14 @@
 //! Asks for what is missing: tested states of the merger, builds of the executors, landings once more.
 
 use super::graph::{ended, is_unblocked, parents, settle_dependents};
+use super::provided::Required;
 use super::semaphores::Permit;
 use super::{LOOK_SECONDS, OrderDraft, Work};
-use crate::item::{Ask, Item, JobStatus, Onto};
+use crate::item::{Ask, Item, Job, JobStatus, Onto, WaitsFor};
 use crate::queue::{Slot, Standing};
 use crate::report::Occasion;
 use sluice_model::build::{BuildResult, RequestRef};
-use sluice_model::{BuildId, ItemId, JobName, LabelName, Timestamp};
+use sluice_model::{BuildId, ItemId, JobName, LabelName, ProviderName, Timestamp};
 
 impl Work<'_> {
     pub(super) fn advance(&mut self) {
@@ -31,6 +32,8 @@ impl Work<'_> {
                 }
             }
         }
+        // Last: what was skipped just now is over too.
+        self.resume_paused();
     }
 
     fn remind_if_late(&mut self, slot: &Slot) {
@@ -96,12 +99,17 @@ impl Work<'_> {
             return;
         };
         let mut changed = settle_dependents(&mut item, self.now);
+        let held_by = self.held_back_by(id);
         for at in 0..item.jobs.len() {
             let room = 4 + item.jobs[at].summary.semaphores.len();
-            if item.jobs[at].status == JobStatus::Waiting && is_unblocked(&item, &item.jobs[at]) && self.has_room(room)
-            {
-                changed |= self.start(&mut item, at);
+            if item.jobs[at].status != JobStatus::Waiting || !is_unblocked(&item, &item.jobs[at]) {
+                continue;
             }
+            changed |= match &held_by {
+                Some(job) => waits(&mut item.jobs[at], WaitsFor::Ahead(job.clone())),
+                None if self.has_room(room) => self.start(&mut item, at),
+                None => false,
+            };
         }
         changed |= settle_dependents(&mut item, self.now);
         if changed {
@@ -131,26 +139,32 @@ impl Work<'_> {
             item.jobs[at].status = ended(BuildResult::Success, None, self.now);
             return true;
         }
-        let labels: Vec<LabelName> = summary.labels.first().cloned().unwrap_or_default();
-        let provider = if labels.is_empty() { None } else { (self.snapshot.provider)(&labels) };
+        let providers = match self.required(item, &item.jobs[at]) {
+            Required::There(builds) => builds,
+            Required::Awaited => return waits(&mut item.jobs[at], WaitsFor::Requirements(summary.requires)),
+            Required::Missing(why) => {
+                item.note(format!("{}: FAILURE: {why}", summary.name));
+                item.jobs[at].waits_for = None;
+                item.jobs[at].status = ended(BuildResult::Failure, Some(why), self.now);
+                return true;
+            }
+        };
         let build = build_id(item, &summary.name, &summary.hash, attempt);
-        if !labels.is_empty() && provider.is_none() {
-            let names: Vec<&str> = labels.iter().map(LabelName::as_str).collect();
-            let why = format!("no provider of the tenant offers {}", names.join(", "));
+        let Some(Nodes { alternative, labels, provider }) = self.nodes_for(&item.jobs[at]) else {
+            let why = format!("no provider of the tenant offers {}", wanted(&item.jobs[at]));
             item.note(format!("{}: NODE_FAILURE: {why}", summary.name));
             item.jobs[at].attempt = attempt;
+            item.jobs[at].waits_for = None;
             item.jobs[at].build = Some(build.clone());
             item.builds.push(build);
             item.jobs[at].status = ended(BuildResult::NodeFailure, Some(why), self.now);
             return true;
-        }
+        };
         if let Permit::Waits(semaphore) = self.acquire(item, at, &build) {
-            let waits_for = Some(semaphore.name);
-            let is_news = item.jobs[at].waits_for != waits_for;
-            item.jobs[at].waits_for = waits_for;
-            return is_news;
+            return waits(&mut item.jobs[at], WaitsFor::Semaphore(semaphore.name));
         }
         item.jobs[at].waits_for = None;
+        item.jobs[at].alternative = alternative;
         item.jobs[at].attempt = attempt;
         item.jobs[at].build = Some(build.clone());
         item.builds.push(build.clone());
@@ -172,11 +186,65 @@ impl Work<'_> {
             change: item.candidate.change.clone(),
             event_id: item.event_id.clone(),
             parents: parents(item, &item.jobs[at]),
+            providers,
+            nodeset: alternative,
             labels,
             request,
         });
         true
     }
+}
+
+/// Where a job's nodes are asked for.
+struct Nodes {
+    /// Which of its nodesets, from 0.
+    alternative: u32,
+    /// The labels of that one.
+    labels: Vec<LabelName>,
+    /// Who is asked; `None` where it needs no nodes.
+    provider: Option<ProviderName>,
+}
+
+impl Work<'_> {
+    /// Returns the first of a job's nodesets, from the one it has come to, that a provider offers (N14).
+    fn nodes_for(&self, job: &Job) -> Option<Nodes> {
+        let sets = &job.summary.labels;
+        if sets.is_empty() {
+            return Some(Nodes { alternative: 0, labels: Vec::new(), provider: None });
+        }
+        (job.alternative..).zip(sets.iter().skip(job.alternative as usize)).find_map(|(alternative, labels)| {
+            let provider = if labels.is_empty() { None } else { Some((self.snapshot.provider)(labels)?) };
+            Some(Nodes { alternative, labels: labels.clone(), provider })
+        })
+    }
+
+    /// Returns the job of an item ahead that holds this one back, if one does.
+    fn held_back_by(&self, id: &ItemId) -> Option<JobName> {
+        let holds = |ahead: &ItemId| self.items.get(ahead).and_then(Item::holds_following);
+        self.ahead_of(id).iter().find_map(holds).map(|job| job.summary.name.clone())
+    }
+
+    /// Returns the items whose changes are in the tested state of one, the nearest first.
+    pub(super) fn ahead_of(&self, id: &ItemId) -> Vec<ItemId> {
+        let slot = |id: &ItemId| self.head.slots.iter().find(|slot| slot.id == *id);
+        let next = |id: &ItemId| slot(id).and_then(|slot| slot.ahead.as_ref()).map(|ahead| ahead.item.clone());
+        std::iter::successors(next(id), next).take(self.head.slots.len()).collect()
+    }
+}
+
+/// Returns what a job's remaining nodesets ask for, for people.
+fn wanted(job: &Job) -> String {
+    let names = |labels: &Vec<LabelName>| labels.iter().map(LabelName::as_str).collect::<Vec<_>>().join(", ");
+    let sets = job.summary.labels.iter().skip(job.alternative as usize);
+    sets.map(names).collect::<Vec<_>>().join(", nor ")
+}
+
+/// Says what a job waits for. Returns whether that is news.
+fn waits(job: &mut Job, waits_for: WaitsFor) -> bool {
+    let waits_for = Some(waits_for);
+    let is_news = job.waits_for != waits_for;
+    job.waits_for = waits_for;
+    is_news
 }
 
 fn needs_are_failing(work: &Work<'_>, id: &ItemId) -> bool {

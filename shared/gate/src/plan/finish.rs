@@ -196,7 +196,7 @@ impl Work<'_> {
         false
     }
 
-    fn is_orphan(&self, position: usize) -> bool {
+    pub(super) fn is_orphan(&self, position: usize) -> bool {
         let (ahead, rest) = self.head.slots.split_at(position);
         let Some(item) = self.items.get(&rest[0].id) else {
             return false;

@@ -1,19 +1,19 @@
 //! The job graph of one item: what may start, what never will, and what a finished job decides about those behind it.
 
-use super::Work;
+use super::{Stop, Work};
 use crate::item::{Item, Job, JobStatus};
 use serde_json::{Map, Value};
 use sluice_model::build::BuildResult;
 use sluice_model::{BuildId, ItemId, JobName, Timestamp};
 use std::collections::BTreeSet;
 
-/// Returns whether every job it depends on is over in a way that lets it run.
+/// Returns whether every job it depends on is over in a way that lets it run, or paused for it.
 pub(super) fn is_unblocked(item: &Item, job: &Job) -> bool {
     job.summary.dependencies.iter().all(|dependency| {
         let other = item.jobs.iter().find(|other| other.summary.name == dependency.name);
         match other {
-            Some(other) if dependency.soft => other.result().is_some(),
-            Some(other) => other.result().is_some_and(BuildResult::passed),
+            Some(other) if dependency.soft => other.result().is_some() || other.is_paused(),
+            Some(other) => other.is_served(),
             None => dependency.soft,
         }
     })
@@ -24,19 +24,71 @@ pub(super) fn settle_dependents(item: &mut Item, now: Timestamp) -> bool {
     let mut any = false;
     // Each round settles at least one job, or it is the last.
     for _ in 0..item.jobs.len() {
-        let blocked = item.jobs.iter().position(|job| job.status == JobStatus::Waiting && is_barred(item, job));
-        let Some(at) = blocked else { break };
-        item.jobs[at].status = ended(BuildResult::Skipped, Some("a job it depends on did not pass".to_owned()), now);
+        let waiting = item.jobs.iter().enumerate().filter(|(_, job)| job.status == JobStatus::Waiting);
+        let Some((at, why)) = waiting.filter_map(|(at, job)| Some((at, barred(item, job)?))).next() else { break };
+        item.jobs[at].waits_for = None;
+        item.jobs[at].status = ended(BuildResult::Skipped, Some(why), now);
         any = true;
     }
     any
 }
 
-fn is_barred(item: &Item, job: &Job) -> bool {
-    job.summary.dependencies.iter().filter(|dependency| !dependency.soft).any(|dependency| {
-        let other = item.jobs.iter().find(|other| other.summary.name == dependency.name);
-        other.is_none_or(|other| other.result().is_some_and(|result| !result.passed()))
+/// Returns why a job will never run, if so: the first of the jobs it depends on that did not succeed. Where that one was
+/// skipped itself, what it was skipped for counts for this one too.
+fn barred(item: &Item, job: &Job) -> Option<String> {
+    let hard = job.summary.dependencies.iter().filter(|dependency| !dependency.soft);
+    hard.filter_map(|dependency| {
+        let name = &dependency.name;
+        let Some(other) = item.jobs.iter().find(|other| other.summary.name == *name) else {
+            return Some(format!("Skipped since it depends on the job {name}, which is not run"));
+        };
+        match &other.status {
+            JobStatus::Ended { result: BuildResult::Skipped, detail: Some(why), .. } => Some(why.clone()),
+            JobStatus::Ended { result, .. } if !result.passed() => Some(format!("Skipped due to failed job {name}")),
+            _ => None,
+        }
     })
+    .next()
+}
+
+/// Returns the positions of all jobs behind one, directly or not.
+pub(super) fn behind(item: &Item, at: usize) -> BTreeSet<usize> {
+    let mut found = BTreeSet::new();
+    let mut level = BTreeSet::from([at]);
+    // A graph is not deeper than it has jobs.
+    for _ in 0..item.jobs.len() {
+        let is_next = |job: &Job| {
+            let names = job.summary.dependencies.iter().map(|dependency| &dependency.name);
+            names.into_iter().any(|name| level.iter().any(|before| item.jobs[*before].summary.name == *name))
+        };
+        let next: BTreeSet<usize> = (0..item.jobs.len()).filter(|other| is_next(&item.jobs[*other])).collect();
+        level = next.into_iter().filter(|other| *other != at && found.insert(*other)).collect();
+        if level.is_empty() {
+            break;
+        }
+    }
+    found
+}
+
+/// Has everything behind a job wait again, since the build that it ran beside is gone; returns what has to stop for it.
+/// What was attempted that way is no attempt.
+pub(super) fn begin_again_behind(item: &mut Item, at: usize, why: &str) -> Vec<Stop> {
+    let mut stops = Vec::new();
+    for other in behind(item, at) {
+        let job = &mut item.jobs[other];
+        let request = job.request.take();
+        if job.is_under_way()
+            && let Some(build) = job.build.clone()
+        {
+            stops.push(Stop { build, request, why: why.to_owned() });
+        }
+        if job.build.take().is_some() {
+            job.attempt = job.attempt.saturating_sub(1);
+        }
+        job.waits_for = None;
+        job.status = JobStatus::Waiting;
+    }
+    stops
 }
 
 /// Skips the jobs directly behind a finished one that its `zuul.child_jobs` leaves out; without that list all go on.
@@ -51,7 +103,8 @@ pub(super) fn choose_children(item: &mut Item, at: usize, returned: &Map<String,
         let is_child = job.summary.dependencies.iter().any(|dependency| dependency.name == parent);
         let is_chosen = chosen.iter().any(|name| name.as_str() == Some(job.summary.name.as_str()));
         if is_child && !is_chosen {
-            job.status = ended(BuildResult::Skipped, Some(format!("{parent} chose other jobs to follow it")), now);
+            let why = format!("Skipped due to child_jobs return value in job {parent}");
+            job.status = ended(BuildResult::Skipped, Some(why), now);
         }
     }
 }
@@ -79,6 +132,31 @@ fn positions<'a>(item: &'a Item, job: &'a Job) -> impl Iterator<Item = usize> + 
 }
 
 impl Work<'_> {
+    /// Lets paused builds go on whose followers are all over, wherever in the queue they stand.
+    pub(super) fn resume_paused(&mut self) {
+        let ids: Vec<ItemId> = self.head.slots.iter().map(|slot| slot.id.clone()).collect();
+        for id in ids {
+            let Some(item) = self.items.get(&id) else { continue };
+            let is_over = |other: &usize| item.jobs[*other].result().is_some();
+            let is_ready = |at: &usize| {
+                matches!(item.jobs[*at].status, JobStatus::Paused { resumed: false, .. })
+                    && behind(item, *at).iter().all(is_over)
+            };
+            let ready: Vec<usize> = (0..item.jobs.len()).filter(is_ready).collect();
+            for at in ready {
+                if !self.has_room(2) {
+                    return;
+                }
+                let Some(job) = self.item(&id).and_then(|item| item.jobs.get_mut(at)) else { continue };
+                let JobStatus::Paused { resumed, .. } = &mut job.status else { continue };
+                *resumed = true;
+                let (build, name) = (job.build.clone(), job.summary.name.clone());
+                self.plan.resumes.extend(build);
+                self.note(&id, format!("{name}: the jobs behind it are over, so it goes on"));
+            }
+        }
+    }
+
     /// Ends the rest of an item that is known to fail where its project asks for that (`fail-fast`, G20).
     pub(super) fn cut_short(&mut self, id: &ItemId) {
         let is_cut = (self.items.get(id))

@@ -1,7 +1,7 @@
 //! Sees what merger and executors answered, and carries out resets that the head already decided.
 
-use super::graph::{choose_children, ended};
-use super::{RECORDS_MAX, RunSeen, Work};
+use super::graph::{begin_again_behind, choose_children, ended};
+use super::{RECORDS_MAX, RunSeen, Stop, Work};
 use crate::item::{Ask, Item, Job, JobStatus, REASON_BYTES_MAX, WHY_BYTES_MAX, cut};
 use crate::merge::{LINE_NOTE_BYTES_MAX, LINE_NOTES_MAX, LineNote, MergeResult, Merged};
 use crate::queue::Standing;
@@ -101,12 +101,18 @@ impl Work<'_> {
         let old = std::mem::take(&mut item.jobs);
         let (jobs, gone) = reconcile(old, &merged);
         item.jobs = jobs;
+        let mut stops = Vec::new();
+        for job in gone.iter().filter(|job| job.is_paused()) {
+            let Some(at) = item.jobs.iter().position(|new| new.summary.name == job.summary.name) else { continue };
+            stops.extend(begin_again_behind(item, at, "the configuration of the paused job it ran beside changed"));
+        }
         item.ask = Ask::Merged(merged);
         item.note(note.clone());
+        self.plan.stops.extend(stops);
         for job in gone.into_iter().filter(Job::is_under_way) {
             if let Some(build) = job.build {
                 let why = "the configuration of its job changed".to_owned();
-                self.plan.stops.push(super::Stop { build, request: job.request, why, lost: false });
+                self.plan.stops.push(Stop { build, request: job.request, why, lost: false });
             }
         }
         self.plan.reasons.push(format!("{id} {note} at {}", now.to_iso()));
@@ -141,9 +147,9 @@ impl Work<'_> {
             if let RunSeen::Lost { why } = seen {
                 // Nobody will end it any more: its nodes are free only if somebody says so.
                 let (request, why) = (item.jobs[at].request.clone(), why.clone());
-                self.plan.stops.push(super::Stop { build, request, why, lost: true });
+                self.plan.stops.push(Stop { build, request, why, lost: true });
             }
-            changed |= take_run(&mut item, at, seen, self.now);
+            changed |= take_run(&mut item, at, seen, self.now, &mut self.plan.stops);
         }
         if changed {
             self.touched.insert(id.clone());
@@ -179,10 +185,18 @@ fn reconcile(mut old: Vec<Job>, merged: &Merged) -> (Vec<Job>, Vec<Job>) {
     (jobs, old)
 }
 
-fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp) -> bool {
+fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp, stops: &mut Vec<Stop>) -> bool {
     let name = item.jobs[at].summary.name.clone();
     let job = &mut item.jobs[at];
+    let was_paused = job.is_paused();
     match seen {
+        RunSeen::Running { .. } | RunSeen::Paused { .. } if was_paused => return false,
+        RunSeen::Paused { started_at, data } => {
+            job.status = JobStatus::Paused { started_at: *started_at, resumed: false };
+            choose_children(item, at, data, now);
+            item.note(format!("{name}: is paused until the jobs behind it are over"));
+            return true;
+        }
         RunSeen::Running { started_at, pre_fail } => {
             let status = JobStatus::Running { started_at: *started_at, pre_fail: *pre_fail };
             if job.status == status {
@@ -192,7 +206,20 @@ fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp) -> bool 
             return true;
         }
         RunSeen::NeverBegun => return false,
+        // The next nodeset is another order of the same attempt (N14).
+        RunSeen::NoNodes(reason) if (job.alternative as usize) + 1 < job.summary.labels.len() => {
+            let why = format!("{reason}; the next nodeset is asked for");
+            stops.extend(job.build.take().map(|build| Stop { build, request: job.request.take(), why: why.clone() }));
+            job.alternative += 1;
+            job.attempt = job.attempt.saturating_sub(1);
+            job.status = JobStatus::Waiting;
+            item.note(format!("{name}: {why}"));
+            return true;
+        }
         RunSeen::NoNodes(reason) => {
+            // Its request stands until nobody wants it.
+            let (build, request) = (job.build.clone(), job.request.take());
+            stops.extend(build.map(|build| Stop { build, request, why: reason.clone() }));
             job.status = ended(BuildResult::NodeFailure, Some(reason.clone()), now);
         }
         RunSeen::Lost { why } => again_or(job, BuildResult::RetryLimit, Some(why.clone()), None, now),
@@ -205,6 +232,10 @@ fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp) -> bool 
                 choose_children(item, at, &end.data, now);
             }
         }
+    }
+    if was_paused && item.jobs[at].status == JobStatus::Waiting {
+        // What ran beside it has lost what it was given: it runs again with the next attempt.
+        stops.extend(begin_again_behind(item, at, &format!("the paused job {name} was lost and begins again")));
     }
     let word = item.jobs[at].result().map_or("is attempted again", BuildResult::as_str);
     let why = match &item.jobs[at].status {

@@ -4,7 +4,7 @@
 //! since it was read. A build that was told to stop may still run for a while; it holds on until its run is over.
 
 use super::{RunSeen, Work};
-use crate::item::{Item, JobStatus};
+use crate::item::{Item, Job};
 use crate::semaphore::{Holder, Semaphore, SemaphoreKey, WAITING_MAX};
 use sluice_model::BuildId;
 use std::collections::BTreeSet;
@@ -110,9 +110,7 @@ impl Work<'_> {
 
     fn live_builds(&self) -> BTreeSet<BuildId> {
         let jobs = self.items.values().flat_map(|item| &item.jobs);
-        jobs.filter(|job| matches!(job.status, JobStatus::Ordered { .. } | JobStatus::Running { .. }))
-            .filter_map(|job| job.build.clone())
-            .collect()
+        jobs.filter(|job| Job::is_under_way(job)).filter_map(|job| job.build.clone()).collect()
     }
 
     fn is_over(&self, build: &BuildId) -> bool {

@@ -3,6 +3,7 @@
 mod bench;
 mod bounds;
 mod entry;
+mod graph;
 mod jobs;
 mod landing;
 mod operators;

@@ -113,9 +113,14 @@ fn yes() -> bool {
 }
 
 impl FrozenJob {
-    /// Returns the hash of everything in the job: builds with an equal hash may live on when the layout changes.
+    /// Returns the hash of everything that defines the job: builds with an equal hash may live on when the layout changes. Which
+    /// commits trusted playbooks were at is no part of it, so that not each landing in a config project stops all builds (R01).
     pub fn hash(&self) -> String {
-        let text = serde_json::to_string(self).unwrap_or_default();
+        let mut job = self.clone();
+        for playbook in job.pre_run.iter_mut().chain(&mut job.run).chain(&mut job.post_run) {
+            playbook.commit = None;
+        }
+        let text = serde_json::to_string(&job).unwrap_or_default();
         digest(&["frozen-job", &text])
     }
 
@@ -141,8 +146,13 @@ impl FrozenJob {
             attempts: self.attempts,
             labels: self.nodesets.iter().map(|set| set.nodes.iter().map(|node| node.label.clone()).collect()).collect(),
             semaphores: self.held_semaphores(),
+            provides: self.provides.clone(),
+            requires: self.requires.clone(),
+            hold_following_changes: self.run_time.hold_following_changes,
             success_message: self.success_message.clone(),
             failure_message: self.failure_message.clone(),
+            success_url: self.run_time.success_url.clone(),
+            failure_url: self.run_time.failure_url.clone(),
         }
     }
 }
@@ -166,12 +176,27 @@ pub struct JobSummary {
     /// Semaphores to hold while it runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub semaphores: Vec<SemaphoreUse>,
+    /// Artifacts' kinds it makes for others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub provides: Vec<String>,
+    /// Artifacts' kinds it wants of changes ahead.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<String>,
+    /// Whether changes behind in the queue start none of their jobs until this one has succeeded.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hold_following_changes: bool,
     /// The message for a success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success_message: Option<String>,
     /// The message for a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_message: Option<String>,
+    /// Where the line of a success points to in a report: absolute, or within the logs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub success_url: Option<String>,
+    /// The same for a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_url: Option<String>,
 }
 
 /// A job that has to come first.

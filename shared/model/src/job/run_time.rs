@@ -11,10 +11,10 @@ pub struct RunTime {
     /// When the job runs: among the others, before them, or after the reports.
     #[serde(skip_serializing_if = "is_default")]
     pub kind: JobKind,
-    /// Where a report's line of a failure points to, instead of the build's page.
+    /// Where a report's line of a failure points to, instead of the logs; a relative one lies within them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_url: Option<String>,
-    /// Where a report's line of a success points to, instead of the build's page.
+    /// The same for a success.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub success_url: Option<String>,
     /// Whether changes behind in the queue wait until this job has ended before they start theirs.

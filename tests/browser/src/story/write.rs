@@ -217,6 +217,8 @@ impl Writer {
             event_id: digest(&["event", of.title]),
             post_review: key.pipeline.as_str() == "gate",
             parents: Vec::new(),
+            providers: Vec::new(),
+            nodeset: 0,
             request: None,
             ordered_at,
         };

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 mod configuration;
+mod graph;
 mod landing;
 mod needs;
 mod news;

@@ -44,6 +44,8 @@ pub struct Bench {
     /// Changes whose configuration is wrong.
     pub misconfigured: BTreeSet<char>,
     pub has_provider: bool,
+    /// Labels that no provider offers.
+    pub unoffered: BTreeSet<LabelName>,
     /// Whether the projects ask to fail fast.
     pub fail_fast: bool,
     /// What a merge that does not work says.
@@ -78,8 +80,13 @@ pub fn job(name: &str) -> JobSummary {
         attempts: 3,
         labels: vec![vec![LabelName::from("small")]],
         semaphores: Vec::new(),
+        provides: Vec::new(),
+        requires: Vec::new(),
+        hold_following_changes: false,
         success_message: None,
         failure_message: None,
+        success_url: None,
+        failure_url: None,
     }
 }
 
@@ -121,6 +128,7 @@ impl Bench {
             configuring: BTreeSet::new(),
             misconfigured: BTreeSet::new(),
             has_provider: true,
+            unoffered: BTreeSet::new(),
             fail_fast: false,
             conflict_detail: "file".to_owned(),
             removed_bytes_max: 0,
@@ -222,7 +230,10 @@ impl Bench {
 
     /// Makes one plan and carries it out. Returns what it decided, a line each, and whether it wants to be asked again at once.
     pub fn look(&mut self) -> (Vec<String>, bool) {
-        let provider = |_: &[LabelName]| self.has_provider.then(|| ProviderName::from("p"));
+        let provider = |labels: &[LabelName]| {
+            let is_offered = self.has_provider && !labels.iter().any(|label| self.unoffered.contains(label));
+            is_offered.then(|| ProviderName::from("p"))
+        };
         let snapshot = Snapshot {
             head: self.head.clone(),
             items: self.items.clone(),
@@ -271,6 +282,7 @@ impl Bench {
             + 4 * plan.removed.len()
             + plan.taken.len()
             + 2 * (plan.orders.len() + plan.stops.len())
+            + plan.resumes.len()
             + plan.landings.len()
             + plan.reports.len()
             + plan.semaphores.len()
@@ -284,6 +296,9 @@ impl Bench {
             // Nobody had begun it, unless the test says so.
             self.runs.entry(stop.build.clone()).or_insert(RunSeen::NeverBegun);
             told.push(format!("stop {}", self.named(&stop.build)));
+        }
+        for build in &plan.resumes {
+            told.push(format!("resume {}", self.named(build)));
         }
         for removed in &plan.removed {
             let name = &removed.item.candidate.title;

@@ -128,7 +128,7 @@ fn a_request_that_failed_ends_the_job_without_another_attempt() {
     bench.approve("A");
     bench.run();
     bench.show('A', "unit", RunSeen::NoNodes("no machine of it ever answered".to_owned()));
-    assert_snapshot!(bench.run(), @"");
+    assert_snapshot!(bench.run(), @"stop A unit");
     assert_eq!(results(&bench)[0].1, Some(NodeFailure));
 }
 

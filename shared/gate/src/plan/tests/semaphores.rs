@@ -32,7 +32,7 @@ fn a_semaphore_of_one_is_held_by_one_build_at_a_time() {
     run A deploy on 0A
     lock held by [A deploy]
     ");
-    assert_eq!(waits(&bench), ["B waits for lock"]);
+    assert_eq!(waits(&bench), ["B waits for semaphores: lock"]);
     bench.end('A', "deploy", Success);
     assert_snapshot!(bench.run(), @r"
     land A as 0A
@@ -97,7 +97,7 @@ fn a_build_that_still_runs_holds_on_after_it_was_told_to_stop() {
     A leaves: DEQUEUED
     lock held by [A deploy]
     ");
-    assert_eq!(waits(&bench), ["A waits for lock"]);
+    assert_eq!(waits(&bench), ["A waits for semaphores: lock"]);
     bench.run_ended(&older, Aborted);
     assert_snapshot!(bench.run(), @r"
     lock held by []

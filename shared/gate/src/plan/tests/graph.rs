@@ -1,0 +1,368 @@
+//! The job graph over time: builds that pause for those behind them, nodesets that follow each other, changes that wait for
+//! what is ahead of them, and what is given on from there.
+
+use super::bench::{Bench, after, job};
+use crate::item::JobStatus;
+use crate::plan::{OrderDraft, RunSeen};
+use insta::assert_snapshot;
+use serde_json::{Map, Value, json};
+use sluice_config::pipeline::Manager;
+use sluice_model::LabelName;
+use sluice_model::build::BuildResult::{self, Failure, Retry, RetryLimit, Skipped, Success};
+use sluice_model::job::{Dependency, JobSummary};
+
+fn map(value: Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap()
+}
+
+fn pause(bench: &mut Bench, change: char, name: &str, data: Value) {
+    bench.show(change, name, RunSeen::Paused { started_at: None, data: map(data) });
+}
+
+fn result(bench: &Bench, name: &str) -> (Option<BuildResult>, String) {
+    let mut jobs = bench.items.values().flat_map(|item| &item.jobs);
+    let job = jobs.find(|job| job.summary.name.as_str() == name).unwrap();
+    let detail = match &job.status {
+        JobStatus::Ended { detail, .. } => detail.clone().unwrap_or_default(),
+        _ => String::new(),
+    };
+    (job.result(), detail)
+}
+
+fn waits(bench: &Bench, name: &str) -> String {
+    let jobs = bench.items.values().flat_map(|item| &item.jobs);
+    let waiting = jobs.filter(|job| job.summary.name.as_str() == name).filter_map(|job| job.waits_for.as_ref());
+    waiting.map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+fn order<'a>(bench: &'a Bench, change: char, name: &str) -> &'a OrderDraft {
+    let is_it =
+        |order: &&OrderDraft| order.job.as_str() == name && order.change.key.number == u64::from(u32::from(change));
+    bench.orders.iter().rfind(is_it).unwrap()
+}
+
+/// Z4.3: a paused job's followers run beside it; it goes on when the last of them is over, near and far ones.
+#[test]
+fn a_paused_build_goes_on_when_everything_behind_it_is_over() {
+    let mut bench = Bench::gate(&[]);
+    bench.jobs = vec![job("registry"), after("build", &["registry"]), after("test", &["build"]), job("alone")];
+    bench.approve("A");
+    bench.run();
+    pause(&mut bench, 'A', "registry", json!({}));
+    assert_snapshot!(bench.run(), @"run A build on 0A");
+    bench.end('A', "build", Success);
+    assert_snapshot!(bench.run(), @"run A test on 0A");
+    bench.end('A', "test", Failure);
+    assert_snapshot!(bench.run(), @"resume A registry");
+    bench.end('A', "registry", Success);
+    assert_snapshot!(bench.run(), @"");
+    bench.end('A', "alone", Success);
+    assert_snapshot!(bench.run(), @"A leaves: FAILURE");
+}
+
+/// Z4.3: what a job says of its children counts from its pause on; where none is left it goes on at once.
+#[test]
+fn a_paused_build_chooses_its_children_and_without_any_goes_on_at_once() {
+    let mut bench = Bench::gate(&[]);
+    bench.jobs = vec![job("pick"), after("yes", &["pick"]), after("no", &["pick"]), after("later", &["no"])];
+    bench.approve("AB");
+    bench.run();
+    pause(&mut bench, 'A', "pick", json!({ "zuul": { "child_jobs": ["yes"] } }));
+    assert_snapshot!(bench.run(), @"run A yes on 0A");
+    let why = "Skipped due to child_jobs return value in job pick".to_owned();
+    assert_eq!(result(&bench, "no"), (Some(Skipped), why.clone()));
+    assert_eq!(result(&bench, "later"), (Some(Skipped), why));
+    pause(&mut bench, 'B', "pick", json!({ "zuul": { "child_jobs": [] } }));
+    assert_snapshot!(bench.run(), @"resume B pick");
+}
+
+/// Z4.3: two paused builds, one behind the other, go on from the inside out.
+#[test]
+fn a_paused_build_behind_a_paused_build_goes_on_first() {
+    let mut bench = Bench::gate(&[]);
+    bench.jobs = vec![job("outer"), after("inner", &["outer"]), after("leaf", &["inner"])];
+    bench.approve("A");
+    bench.run();
+    pause(&mut bench, 'A', "outer", json!({}));
+    bench.run();
+    pause(&mut bench, 'A', "inner", json!({}));
+    assert_snapshot!(bench.run(), @"run A leaf on 0A");
+    bench.end('A', "leaf", Success);
+    assert_snapshot!(bench.run(), @"resume A inner");
+    bench.end('A', "inner", Success);
+    assert_snapshot!(bench.run(), @"resume A outer");
+    bench.end('A', "outer", Success);
+    assert_snapshot!(bench.run(), @"land A as 0A");
+}
+
+/// Z7.3, Z4.3: what ran beside a paused build that is lost has lost what it was given: all of it runs again, and what was
+/// thrown away is no attempt.
+#[test]
+fn children_of_a_paused_build_that_is_lost_run_again_with_its_next_attempt() {
+    let mut bench = Bench::gate(&[]);
+    bench.jobs = vec![job("registry"), after("build", &["registry"]), after("test", &["registry"])];
+    bench.approve("A");
+    bench.run();
+    pause(&mut bench, 'A', "registry", json!({}));
+    bench.run();
+    bench.end('A', "test", Success);
+    bench.run();
+    bench.show('A', "registry", RunSeen::Lost { why: "the executor is silent".to_owned() });
+    assert_snapshot!(bench.run(), @r"
+    stop A registry
+    stop A build
+    run A registry (attempt 2) on 0A
+    ");
+    pause(&mut bench, 'A', "registry", json!({}));
+    assert_snapshot!(bench.run(), @r"
+    run A build on 0A
+    run A test on 0A
+    ");
+    bench.end('A', "registry", Retry);
+    bench.run();
+    pause(&mut bench, 'A', "registry", json!({}));
+    bench.run();
+    bench.end('A', "registry", Retry);
+    bench.run();
+    assert_eq!(result(&bench, "registry").0, Some(RetryLimit));
+    bench.finish();
+    assert_eq!(bench.left, ["A FAILURE"]);
+}
+
+/// Z4.3, R01: a paused build whose job changes is stopped, and what ran beside it begins again after its new one.
+#[test]
+fn children_of_a_paused_build_whose_job_changes_begin_again() {
+    let mut bench = Bench::gate(&[]);
+    bench.jobs = vec![job("registry"), after("build", &["registry"]), job("alone")];
+    bench.approve("A");
+    bench.run();
+    pause(&mut bench, 'A', "registry", json!({}));
+    bench.run();
+    bench.jobs[0].hash = "registry-2".to_owned();
+    bench.layout.wanted = 2;
+    bench.layout.live = 2;
+    assert_snapshot!(bench.run(), @r"
+    stop A build
+    stop A registry
+    run A registry on 0A
+    ");
+}
+
+/// Z4.3: a change that leaves takes its paused builds with it.
+#[test]
+fn a_paused_build_is_stopped_when_its_change_leaves() {
+    let mut bench = Bench::gate(&[]);
+    bench.jobs = vec![job("registry"), after("build", &["registry"])];
+    bench.approve("A");
+    bench.run();
+    pause(&mut bench, 'A', "registry", json!({}));
+    bench.run();
+    bench.dequeue('A');
+    assert_snapshot!(bench.run(), @r"
+    stop A registry
+    stop A build
+    A leaves: DEQUEUED
+    ");
+}
+
+/// J12: why a job was skipped names the one that failed, however far behind it stands.
+#[test]
+fn a_skipped_job_names_the_job_that_failed() {
+    let mut bench = Bench::gate(&[]);
+    bench.jobs = vec![job("a"), after("b", &["a"]), after("c", &["b"]), job("alone")];
+    bench.approve("A");
+    bench.run();
+    bench.end('A', "a", Failure);
+    bench.run();
+    for name in ["b", "c"] {
+        assert_eq!(result(&bench, name), (Some(Skipped), "Skipped due to failed job a".to_owned()));
+    }
+}
+
+fn on(name: &str, alternatives: &[&str]) -> JobSummary {
+    JobSummary { labels: alternatives.iter().map(|label| vec![LabelName::from(*label)]).collect(), ..job(name) }
+}
+
+/// N14: four nodesets, in their order: the next one is asked for when one cannot be had, as the same attempt, and nothing is
+/// told as NODE_FAILURE while one is left.
+#[test]
+fn nodesets_are_tried_in_order_and_the_last_one_fails_the_job() {
+    let mut bench = Bench::gate(&[]);
+    bench.jobs = vec![on("unit", &["one", "two", "three", "four"]), job("other")];
+    bench.approve("AB");
+    bench.run();
+    bench.show('A', "unit", RunSeen::NoNodes("no machine of it ever answered".to_owned()));
+    assert_snapshot!(bench.run(), @r"
+    stop A unit
+    run A unit on 0A
+    ");
+    let second = order(&bench, 'A', "unit").clone();
+    assert_eq!((second.nodeset, second.attempt, second.labels), (1, 1, vec!["two".into()]));
+    assert_ne!(bench.orders[0].build, second.build);
+    bench.end('A', "unit", Success);
+    bench.end('A', "other", Success);
+    assert_snapshot!(bench.run(), @"land A as 0A");
+    // B finds none of them.
+    for label in ["two", "three", "four"] {
+        bench.show('B', "unit", RunSeen::NoNodes("no machine of it ever answered".to_owned()));
+        bench.run();
+        assert_eq!(order(&bench, 'B', "unit").labels, [LabelName::from(label)]);
+    }
+    bench.show('B', "unit", RunSeen::NoNodes("no machine of it ever answered".to_owned()));
+    bench.run();
+    let unit = bench.items.values().flat_map(|item| &item.jobs).find(|job| job.fails_item()).unwrap();
+    assert_eq!((unit.result(), unit.attempt), (Some(BuildResult::NodeFailure), 1));
+}
+
+/// N14: a nodeset that nobody offers is passed over; a further attempt begins where the last one came to.
+#[test]
+fn a_nodeset_that_nobody_offers_is_passed_over() {
+    let mut bench = Bench::gate(&[]);
+    bench.jobs = vec![on("unit", &["one", "two", "three"])];
+    bench.unoffered = ["one".into()].into();
+    bench.approve("A");
+    bench.run();
+    assert_eq!((order(&bench, 'A', "unit").nodeset, order(&bench, 'A', "unit").attempt), (1, 1));
+    bench.end('A', "unit", Retry);
+    bench.run();
+    assert_eq!((order(&bench, 'A', "unit").nodeset, order(&bench, 'A', "unit").attempt), (1, 2));
+    bench.unoffered = ["one".into(), "two".into(), "three".into()].into();
+    bench.show('A', "unit", RunSeen::NoNodes("the provider is full of broken machines".to_owned()));
+    assert_snapshot!(bench.run(), @r"
+    stop A unit (attempt 2)
+    A leaves: FAILURE
+    ");
+    assert!(bench.comments()[0].contains("no provider of the tenant offers three"), "{:?}", bench.comments());
+}
+
+/// G02, Z4.3: the jobs of what is behind start only when the holding job of each change ahead has succeeded.
+#[test]
+fn a_job_that_holds_following_changes_keeps_their_jobs_from_starting() {
+    let mut bench = Bench::gate(&[]);
+    bench.jobs = vec![JobSummary { hold_following_changes: true, ..job("merge") }, after("test", &["merge"])];
+    bench.approve("ABC");
+    assert_snapshot!(bench.run(), @"run A merge on 0A");
+    assert_eq!(waits(&bench, "merge"), "job of a change ahead: merge; job of a change ahead: merge");
+    bench.end('A', "merge", Success);
+    assert_snapshot!(bench.run(), @r"
+    run A test on 0A
+    run B merge on 0AB
+    ");
+    bench.end('B', "merge", Success);
+    assert_snapshot!(bench.run(), @r"
+    run B test on 0AB
+    run C merge on 0ABC
+    ");
+    // A holding job that fails is out of the way with its change.
+    bench.end('A', "test", Success);
+    bench.end('C', "merge", Failure);
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0AB"]);
+}
+
+/// D08: of a chain whose first change fails its holding job, nothing else is ever built.
+#[test]
+fn nothing_behind_a_failed_holding_job_is_built() {
+    let mut bench = Bench::gate(&[]);
+    bench.jobs = vec![JobSummary { hold_following_changes: true, ..job("merge") }, after("test", &["merge"])];
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.approve_needing('C', "AB");
+    bench.run();
+    bench.end('A', "merge", Failure);
+    bench.finish();
+    assert_eq!(bench.orders.len(), 1);
+    assert_eq!(bench.left, ["A FAILURE", "B FAILURE", "C FAILURE"]);
+    let told = bench.comments();
+    assert_eq!(told.iter().filter(|text| text.contains("depends on a change that failed to merge")).count(), 2);
+}
+
+fn image_jobs(bench: &mut Bench) {
+    let requires = vec!["image".to_owned()];
+    let provides = requires.clone();
+    bench.jobs = vec![
+        JobSummary { provides, ..job("build") },
+        JobSummary { requires, dependencies: vec![Dependency { name: "build".into(), soft: true }], ..job("user") },
+    ];
+}
+
+/// Z4.3: a job that requires what a change ahead provides waits for it and is given it, the nearest first; it is enough that
+/// the provider is paused. Its own change's jobs are no providers of it.
+#[test]
+fn a_job_waits_for_what_a_change_ahead_provides_and_is_given_it() {
+    let mut bench = Bench::gate(&[]);
+    image_jobs(&mut bench);
+    bench.approve("ABC");
+    assert_snapshot!(bench.run(), @r"
+    run A build on 0A
+    run B build on 0AB
+    run C build on 0ABC
+    ");
+    bench.end('C', "build", Success);
+    assert_snapshot!(bench.run(), @"");
+    assert_eq!(waits(&bench, "user"), "requirements: image");
+    bench.end('A', "build", Success);
+    assert_snapshot!(bench.run(), @"run A user on 0A");
+    pause(&mut bench, 'B', "build", json!({}));
+    assert_snapshot!(bench.run(), @r"
+    run B user on 0AB
+    run C user on 0ABC
+    ");
+    let build = |change| order(&bench, change, "build").build.clone();
+    assert_eq!(order(&bench, 'A', "user").providers, []);
+    assert_eq!(order(&bench, 'B', "user").providers, [build('A')]);
+    assert_eq!(order(&bench, 'C', "user").providers, [build('B'), build('A')]);
+}
+
+/// S07: of a change that is merged nothing is given.
+#[test]
+fn a_provider_that_is_merged_gives_nothing() {
+    let mut bench = Bench::gate(&[]);
+    image_jobs(&mut bench);
+    bench.approve("A");
+    bench.finish();
+    assert_eq!(bench.landed, ["0A"]);
+    bench.approve_needing('B', "");
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0AB"]);
+    assert_eq!(order(&bench, 'B', "user").providers, []);
+}
+
+/// Z4.3: where a provider that keeps nobody out failed, what requires it fails and says so.
+#[test]
+fn a_job_whose_provider_failed_fails_and_says_what_it_requires() {
+    let mut bench = Bench::gate(&[]);
+    image_jobs(&mut bench);
+    bench.jobs[0].voting = false;
+    bench.approve("AB");
+    bench.run();
+    bench.end('A', "build", Failure);
+    bench.run();
+    bench.end('B', "build", Success);
+    bench.run();
+    bench.end('A', "user", Success);
+    bench.finish();
+    assert_eq!(bench.left, ["A SUCCESS", "B FAILURE"]);
+    assert!(bench.comments()[1].contains("Job user requires artifact(s) image"), "{:?}", bench.comments());
+}
+
+/// Z4.3: in a check the changes that it needs and that are tested in the same queue count.
+#[test]
+fn in_an_independent_pipeline_a_dependency_provides() {
+    let mut bench = Bench::new(Manager::Independent, &[]);
+    image_jobs(&mut bench);
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.approve("C");
+    bench.run();
+    bench.end('B', "build", Success);
+    bench.end('C', "build", Success);
+    assert_snapshot!(bench.run(), @"run C user on 0C");
+    bench.end('A', "build", Success);
+    assert_snapshot!(bench.run(), @r"
+    run A user on 0A
+    run B user on 0AB
+    ");
+    assert_eq!(order(&bench, 'B', "user").providers, [order(&bench, 'A', "build").build.clone()]);
+    assert_eq!(order(&bench, 'C', "user").providers, []);
+}

@@ -1,0 +1,462 @@
+//! Rows about the jobs of a change: their graph, attempts, nodes and semaphores, and what one change hands to the next.
+
+use super::{MAIN, approve, buildsets, comments, gate_builds, merged, propose};
+use sluice_gate::{Head, Item, Semaphore};
+use sluice_model::build::{BuildResult, Order};
+use sluice_model::change::ChangeKey;
+use sluice_model::git::BranchKey;
+use sluice_model::{ProjectName, TenantName};
+use sluice_records::codec::decode;
+use sluice_records::tenant::{self, Tenant};
+use sluice_scenarios::Site;
+use sluice_scenarios::repos::Tree;
+use std::collections::BTreeMap;
+
+/// The pipelines of the other rows, and jobs that every change begins with.
+fn config(more: &str) -> String {
+    let pipelines = super::CONFIG.split("- job:").next().unwrap();
+    format!(
+        "{pipelines}
+- queue: {{name: integrated}}
+- job: {{name: base, parent: null}}
+- job: {{name: merge, run: playbooks/merge.yaml, hold-following-changes: true}}
+- job: {{name: test1, run: playbooks/test1.yaml, attempts: 4}}
+- job: {{name: test2, run: playbooks/test2.yaml}}
+{more}"
+    )
+}
+
+const STANDARD: &str = "
+        - merge
+        - test1: {dependencies: [merge]}
+        - test2: {dependencies: [merge]}";
+
+/// A site whose projects one and two run these jobs in gate, in one queue.
+fn site(more: &str, jobs: &str) -> Site {
+    let project =
+        format!("- project:\n    queue: integrated\n    check: {{jobs: [noop]}}\n    gate:\n      jobs: {jobs}\n");
+    let project: &[(&str, &str)] = &[(".zuul.yaml", &project), ("shared", "0")];
+    let config = config(more);
+    Site::new(7, MAIN, &[("org/config", &[("zuul.yaml", &config)]), ("org/one", project), ("org/two", project)], judge)
+}
+
+/// A job breaks where some file says so by its name.
+fn judge(job: &str, _: u32, files: &BTreeMap<String, Tree>) -> BuildResult {
+    let is_broken = files.values().flat_map(BTreeMap::values).any(|text| text.contains(&format!("broken {job}")));
+    if is_broken { BuildResult::Failure } else { BuildResult::Success }
+}
+
+fn orders(site: &Site) -> Vec<Order> {
+    let records = site.world.records();
+    let orders = records.iter().filter(|r| r.key.partition.starts_with("build#") && r.key.sort == "order");
+    orders.map(|record| decode(record).unwrap()).collect()
+}
+
+fn all_gate_builds(site: &Site) -> Vec<String> {
+    site.builds().into_iter().filter_map(|build| build.strip_prefix("gate ").map(str::to_owned)).collect()
+}
+
+fn needing(site: &Site, number: u64, need: u64, text: &str) -> ChangeKey {
+    let body = format!("Depends-On: https://forge.test/org/one/pull/{need}");
+    site.forge.propose("org/one", number, "a change", &body, &[(&format!("file{number}"), text)])
+}
+
+fn running(site: &Site) -> Vec<String> {
+    let mut jobs = site.running();
+    jobs.sort();
+    jobs
+}
+
+/// Enqueues changes in the gate, in this order, and nothing else yet.
+fn enqueue(site: &mut Site, changes: &[&ChangeKey]) {
+    site.run();
+    for change in changes {
+        site.forge.approve(change);
+        site.take_in();
+    }
+}
+
+/// J12
+#[test]
+fn jobs_behind_a_failed_job_never_run_and_the_change_does_not_merge() {
+    let jobs: String = ["a", "b", "c", "d", "e", "f", "g"]
+        .map(|name| format!("- job: {{name: {name}, run: playbooks/{name}.yaml}}\n"))
+        .concat();
+    let list = "
+        - a
+        - b: {dependencies: [a]}
+        - c: {dependencies: [a]}
+        - d: {dependencies: [b]}
+        - e: {dependencies: [c]}
+        - f: {dependencies: [b, c]}
+        - g: {dependencies: [f]}";
+    let mut site = site(&jobs, list);
+    let a = propose(&site, 1, &[("file", "broken c")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(all_gate_builds(&site), ["a 1", "b 1", "c 1", "d 1"]);
+    assert_eq!(merged(&site), Vec::<u64>::new());
+    let told = comments(&site, &a);
+    assert_eq!(told.matches("SKIPPED (Skipped due to failed job c)").count(), 3, "{told}");
+}
+
+/// J13
+#[test]
+fn a_job_that_softly_needs_one_that_is_not_matched_runs_alone() {
+    let jobs = "
+- job: {name: build, run: playbooks/build.yaml, files: [src/.*]}
+- job: {name: deploy, run: playbooks/deploy.yaml, dependencies: [{name: build, soft: true}]}
+";
+    let mut site = site(jobs, "[build, deploy]");
+    let a = propose(&site, 1, &[("docs", "x")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(all_gate_builds(&site), ["deploy 1"]);
+    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"]);
+    let b = propose(&site, 2, &[("src/file", "x")]);
+    approve(&mut site, &[&b]);
+    assert_eq!(all_gate_builds(&site), ["build 2", "deploy 1", "deploy 2"]);
+}
+
+/// J14
+#[test]
+fn a_non_voting_job_that_fails_keeps_no_change_out() {
+    let mut site = site("- job: {name: lint, run: playbooks/lint.yaml, voting: false}\n", "[test2, lint]");
+    let a = propose(&site, 1, &[("file", "broken lint")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1]);
+    let voting: BTreeMap<String, bool> =
+        orders(&site).iter().map(|order| (order.job.to_string(), order.voting)).collect();
+    assert_eq!(voting, BTreeMap::from([("lint".to_owned(), false), ("test2".to_owned(), true)]));
+}
+
+/// J16: every executor that has test1 dies.
+#[test]
+fn a_job_that_is_lost_is_tried_three_times_more_and_then_told_as_retry_limit() {
+    let mut site = site("", STANDARD);
+    site.held.insert("test1".to_owned());
+    let a = propose(&site, 1, &[("a", "x")]);
+    enqueue(&mut site, &[&a]);
+    for lost in 1..=4 {
+        site.run_until(|site| site.running() == ["test1"] && gate_builds(site, "test2").len() == 1);
+        assert_eq!(gate_builds(&site, "test1").len(), lost);
+        site.die();
+    }
+    site.run();
+    assert_eq!(all_gate_builds(&site), ["merge 1", "test1 1", "test1 1", "test1 1", "test1 1", "test2 1"]);
+    let told = comments(&site, &a);
+    assert!(told.contains("test1 : RETRY_LIMIT") && told.contains("test2 : SUCCESS"), "{told}");
+    assert_eq!(told.matches("RETRY_LIMIT").count(), 1, "it is told once");
+    assert_eq!(merged(&site), Vec::<u64>::new());
+}
+
+/// D08
+#[test]
+fn of_a_chain_whose_first_change_fails_its_first_job_nothing_else_is_built() {
+    let mut site = site("", STANDARD);
+    let a = propose(&site, 1, &[("a", "broken merge")]);
+    let b = needing(&site, 2, 1, "x");
+    let c = needing(&site, 3, 2, "x");
+    approve(&mut site, &[&a, &b, &c]);
+    assert_eq!(all_gate_builds(&site), ["merge 1"]);
+    let sets = buildsets(&site, &[&a, &b, &c]);
+    assert_eq!(sets, ["org/one#1 FAILURE", "org/one#2 FAILURE", "org/one#3 FAILURE"]);
+    for behind in [&b, &c] {
+        let told = comments(&site, behind);
+        assert!(told.contains("depends on a change that failed to merge"), "{told}");
+    }
+}
+
+/// D09
+#[test]
+fn a_chain_in_the_middle_leaves_with_its_first_change_and_the_others_merge() {
+    let mut site = site("", STANDARD);
+    let a = propose(&site, 1, &[("a", "x")]);
+    let b = propose(&site, 2, &[("b", "broken test1")]);
+    let (c, d) = (needing(&site, 3, 2, "x"), needing(&site, 4, 3, "x"));
+    let e = propose(&site, 5, &[("e", "x")]);
+    site.held.extend(["test1".to_owned(), "test2".to_owned()]);
+    enqueue(&mut site, &[&a, &b, &c, &d, &e]);
+    site.run_until(|site| site.running().len() == 10);
+    assert_eq!(running(&site), [["test1"; 5], ["test2"; 5]].concat());
+    site.release("test1", Some(2));
+    site.held.clear();
+    site.run();
+    assert_eq!(merged(&site), [1, 5]);
+    assert!(comments(&site, &b).contains("Build failed"), "{}", comments(&site, &b));
+    for behind in [&c, &d] {
+        assert!(comments(&site, behind).contains("depends on a change that failed to merge"));
+    }
+    assert_eq!(all_gate_builds(&site).len(), 18, "{:?}", all_gate_builds(&site));
+}
+
+/// G02: the first jobs start one after the other, the others all at once.
+#[test]
+fn merge_jobs_start_in_the_order_of_the_queue() {
+    let mut site = site("", STANDARD);
+    let changes = [1, 2, 3].map(|number| propose(&site, number, &[(&format!("file{number}"), "x")]));
+    site.held.extend(["merge".to_owned(), "test1".to_owned(), "test2".to_owned()]);
+    enqueue(&mut site, &changes.iter().collect::<Vec<_>>());
+    for number in 1..=3 {
+        site.run_until(|site| running(site).contains(&"merge".to_owned()));
+        assert_eq!(gate_builds(&site, "merge").len(), number, "the next one waits for this one");
+        site.release("merge", None);
+    }
+    site.run_until(|site| site.running().len() == 6);
+    site.held.clear();
+    site.run();
+    assert_eq!((merged(&site), all_gate_builds(&site).len()), (vec![1, 2, 3], 9));
+}
+
+/// What N14 and N16 need nodes for: labels of one kind of machine each.
+fn labels(names: &[&str]) -> String {
+    let each = |what: &str| names.iter().map(|name| what.replace('X', name)).collect::<String>();
+    format!(
+        "
+- image: {{name: debian, type: cloud, username: root}}
+{}{}
+- section:
+    name: here
+    connection: ec2
+    region: us-east-1
+    images: [{{name: debian, image-id: ami-1}}]
+    flavors:
+{}
+- provider: {{name: main, section: here, labels: [{}]}}
+",
+        each("- flavor: {name: X}\n"),
+        each("- label: {name: X, image: debian, flavor: X}\n"),
+        each("      - {name: X, instance-type: t3.X}\n"),
+        names.join(", "),
+    )
+}
+
+const NESTED: &str = "
+- nodeset: {name: fast, alternatives: [{nodes: [{name: node, label: red}]}, {nodes: [{name: node, label: green}]}]}
+- nodeset: {name: slow, alternatives: [{nodes: [{name: node, label: blue}]}, {nodes: [{name: node, label: gray}]}]}
+- nodeset: {name: any, alternatives: [fast, slow]}
+- job: {name: unit, run: playbooks/unit.yaml, nodeset: any}
+";
+
+/// N14
+#[test]
+fn a_job_runs_on_the_second_of_four_nodesets_when_the_first_cannot_be_had() {
+    let mut site = site(&format!("{}{NESTED}", labels(&["red", "green", "blue", "gray"])), "[unit]");
+    site.cloud.refuse("t3.red");
+    let a = propose(&site, 1, &[("a", "x")]);
+    enqueue(&mut site, &[&a]);
+    let mut seen = Vec::new();
+    site.run_until(|site| site.is_building());
+    for record in site.world.records() {
+        if record.key.sort.starts_with("item#") {
+            let item: Item = decode(&record).unwrap();
+            seen.extend(item.jobs[0].summary.labels.concat().iter().map(ToString::to_string));
+        }
+    }
+    assert_eq!(seen, ["red", "green", "blue", "gray"]);
+    site.run();
+    assert_eq!(site.cloud.asked(), ["t3.red", "t3.green"]);
+    assert_eq!(merged(&site), [1]);
+    assert_eq!(orders(&site).iter().map(|order| (order.nodeset, order.attempt)).max(), Some((1, 1)));
+    let told = comments(&site, &a);
+    assert!(told.contains("unit : SUCCESS") && !told.contains("NODE_FAILURE"), "{told}");
+    assert_eq!(site.ending(&[], &[&a]).left_over, Vec::<String>::new());
+}
+
+/// N14: where none of them can be had the job fails, once.
+#[test]
+fn a_job_of_which_no_nodeset_can_be_had_ends_as_node_failure() {
+    let mut site = site(&format!("{}{NESTED}", labels(&["red", "green", "blue", "gray"])), "[unit]");
+    for kind in ["t3.red", "t3.green", "t3.blue", "t3.gray"] {
+        site.cloud.refuse(kind);
+    }
+    let a = propose(&site, 1, &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(site.cloud.asked(), ["t3.red", "t3.green", "t3.blue", "t3.gray"]);
+    assert_eq!(comments(&site, &a).matches("NODE_FAILURE").count(), 1, "{}", comments(&site, &a));
+    assert_eq!(site.ending(&[], &[&a]).left_over, Vec::<String>::new());
+}
+
+fn semaphores(site: &Site) -> Vec<Semaphore> {
+    let records = site.world.records().into_iter();
+    records.filter(|record| record.key.partition.starts_with("semaphores#")).map(|r| decode(&r).unwrap()).collect()
+}
+
+fn holders(site: &Site) -> Vec<String> {
+    let semaphores = semaphores(site);
+    semaphores.iter().flat_map(|semaphore| &semaphore.holders).map(|holder| holder.build.to_string()).collect()
+}
+
+fn locked() -> String {
+    let nodes = "nodeset: {nodes: [{name: node, label: small}]}";
+    format!(
+        "{}- semaphore: {{name: site, max: 1}}
+- job: {{name: deploy, run: playbooks/deploy.yaml, semaphores: [site], {nodes}}}
+",
+        labels(&["small"])
+    )
+}
+
+/// N16
+#[test]
+fn a_semaphore_of_one_is_taken_before_the_nodes_and_named_by_who_waits() {
+    let mut site = site(&locked(), "[deploy]");
+    let (a, b) = (propose(&site, 1, &[("a", "x")]), propose(&site, 2, &[("b", "x")]));
+    enqueue(&mut site, &[&a, &b]);
+    site.held.insert("deploy".to_owned());
+    let waits = |site: &Site| {
+        let records = site.world.records();
+        let items = records.iter().filter(|record| record.key.sort.starts_with("item#"));
+        let jobs = items.flat_map(|record| decode::<Item>(record).unwrap().jobs);
+        jobs.filter_map(|job| Some(job.waits_for?.to_string())).collect::<Vec<_>>()
+    };
+    site.run_until(|site| site.is_building() && !waits(site).is_empty());
+    assert_eq!(waits(&site), ["semaphores: site"]);
+    site.held.clear();
+    site.run_checked(|site| {
+        assert!(holders(site).len() <= 1, "{:?}", semaphores(site));
+        let requests = site.world.records().iter().filter(|record| record.key.sort.starts_with("request#")).count();
+        assert!(requests <= 1, "nodes are asked for by who holds it alone");
+    });
+    assert_eq!(merged(&site), [1, 2]);
+    assert!(semaphores(&site).iter().all(Semaphore::is_unused));
+}
+
+/// N17
+#[test]
+fn a_semaphore_moves_to_the_build_of_the_next_patchset() {
+    let mut site = site(&locked(), "[deploy]");
+    site.held.insert("deploy".to_owned());
+    let a = propose(&site, 1, &[("a", "x")]);
+    enqueue(&mut site, &[&a]);
+    site.run_until(|site| site.is_building());
+    let before = holders(&site);
+    assert_eq!(before.len(), 1);
+    site.forge.revise(&a, "more", "x");
+    site.take_in();
+    site.forge.approve(&a);
+    site.take_in();
+    site.run_until(|site| site.is_building() && !holders(site).is_empty() && holders(site) != before);
+    site.held.clear();
+    site.run_checked(|site| assert!(holders(site).len() <= 1, "{:?}", semaphores(site)));
+    assert_eq!(merged(&site), [1]);
+    assert!(semaphores(&site).iter().all(Semaphore::is_unused));
+}
+
+fn layout(site: &Site) -> u64 {
+    let key = tenant::key(&TenantName::from("demo"));
+    let records = site.world.records();
+    let head: Tenant = decode(records.iter().find(|record| record.key == key).unwrap()).unwrap();
+    head.layout.live
+}
+
+/// R01
+#[test]
+fn builds_live_on_while_the_tenant_is_configured_anew() {
+    let mut site = site("", STANDARD);
+    site.held.extend(["test1".to_owned(), "test2".to_owned()]);
+    let a = propose(&site, 1, &[("a", "x")]);
+    enqueue(&mut site, &[&a]);
+    site.run_until(|site| site.running().len() == 2);
+    let (before, builds) = (layout(&site), all_gate_builds(&site));
+    let main = BranchKey { project: ProjectName::new("forge.test", "org/config"), branch: "main".into() };
+    site.forge.push(&main, &[("zuul.yaml", &config("- job: {name: another, run: playbooks/another.yaml}\n"))]);
+    let follows = |site: &Site| {
+        let records = site.world.records();
+        let mut items = records.iter().filter(|record| record.key.sort.starts_with("item#"));
+        items.all(|record| decode::<Item>(record).unwrap().layout == layout(site))
+    };
+    site.run_until(|site| layout(site) > before && follows(site));
+    assert_eq!(layout(&site), before + 1, "it was configured once");
+    assert_eq!(running(&site), ["test1", "test2"]);
+    site.held.clear();
+    site.run();
+    assert_eq!(all_gate_builds(&site), builds, "nothing was built again");
+    assert_eq!(merged(&site), [1]);
+}
+
+fn image_jobs() -> &'static str {
+    "
+- job: {name: image, run: playbooks/image.yaml, provides: [image], files: [provider]}
+- job: {name: user, run: playbooks/user.yaml, requires: [image], files: [user]}
+"
+}
+
+/// S07
+#[test]
+fn of_a_provider_that_is_merged_nothing_is_handed_over_and_of_one_ahead_everything_is() {
+    let mut site = site(image_jobs(), "[image, user]");
+    let a = propose(&site, 1, &[("provider", "x")]);
+    approve(&mut site, &[&a]);
+    let b = propose(&site, 2, &[("user", "x")]);
+    approve(&mut site, &[&b]);
+    assert_eq!(merged(&site), [1, 2]);
+    let c = propose(&site, 3, &[("provider", "y")]);
+    let d = propose(&site, 4, &[("user", "y")]);
+    approve(&mut site, &[&c, &d]);
+    let orders = orders(&site);
+    let of = |job: &str, change: u64| {
+        orders.iter().find(|order| order.job.as_str() == job && order.change.key.number == change).unwrap()
+    };
+    assert_eq!(of("user", 2).providers, []);
+    assert_eq!(of("user", 4).providers, [of("image", 3).build.clone()]);
+}
+
+const REGISTRY: &str = "
+- job: {name: registry, run: playbooks/registry.yaml}
+- job: {name: build, run: playbooks/build.yaml, dependencies: [registry]}
+- job: {name: push, run: playbooks/push.yaml, dependencies: [build]}
+";
+
+fn pausing(job: &str) -> serde_json::Map<String, serde_json::Value> {
+    let returned = match job {
+        "registry" => serde_json::json!({ "zuul": { "pause": true } }),
+        _ => serde_json::json!({}),
+    };
+    returned.as_object().cloned().unwrap()
+}
+
+/// Z4.3: a registry stands while the jobs that push into it run.
+#[test]
+fn a_paused_build_stays_until_everything_behind_it_is_over() {
+    let mut site = site(REGISTRY, "[registry, build, push]");
+    site.returns = pausing;
+    let a = propose(&site, 1, &[("a", "x")]);
+    enqueue(&mut site, &[&a]);
+    site.held.insert("push".to_owned());
+    site.run_until(|site| running(site) == ["push", "registry"]);
+    site.held.clear();
+    site.run();
+    assert_eq!(all_gate_builds(&site), ["build 1", "push 1", "registry 1"]);
+    assert_eq!(merged(&site), [1]);
+    assert_eq!(site.ending(&[], &[&a]).left_over, Vec::<String>::new());
+}
+
+/// Z7.3, Z4.3: with the executor of a paused build, all that ran beside it is lost.
+#[test]
+fn what_ran_beside_a_paused_build_that_was_lost_runs_again() {
+    let mut site = site(REGISTRY, "[registry, build, push]");
+    site.returns = pausing;
+    let a = propose(&site, 1, &[("a", "x")]);
+    enqueue(&mut site, &[&a]);
+    site.held.insert("push".to_owned());
+    site.run_until(|site| running(site) == ["push", "registry"]);
+    site.die();
+    site.held.clear();
+    site.run();
+    let twice = ["build 1", "build 1", "push 1", "push 1", "registry 1", "registry 1"];
+    assert_eq!(all_gate_builds(&site), twice);
+    assert_eq!(merged(&site), [1]);
+}
+
+/// The queue's head holds nothing of a semaphore or a pause at the end.
+#[test]
+fn nothing_is_left_of_a_queue_whose_jobs_paused() {
+    let mut site = site(REGISTRY, "[registry, build, push]");
+    site.returns = pausing;
+    site.twice = true;
+    let changes = [1, 2, 3].map(|number| propose(&site, number, &[(&format!("file{number}"), "x")]));
+    approve(&mut site, &changes.iter().collect::<Vec<_>>());
+    assert_eq!(merged(&site), [1, 2, 3]);
+    let records = site.world.records();
+    let heads = records.iter().filter(|r| r.key.partition.starts_with("queue#") && r.key.sort == "head");
+    assert!(heads.map(|record| decode::<Head>(record).unwrap()).all(|head| head.slots.is_empty()));
+}
