@@ -56,11 +56,27 @@ fn a_label_that_nobody_offers_is_told_before_a_job_fails_for_it() {
     );
 }
 
-/// C10
+/// N14: one alternative that can be had is enough; where none can, all that is missing is told.
 #[test]
-fn what_jobs_cannot_have_is_told() {
-    let text = "- job: {name: maker, run: r, provides: [image]}\n- job: {name: taker, run: r, requires: [image]}\n";
-    let told = warnings(text);
-    assert_eq!(told.len(), 2);
-    assert!(told[0].starts_with("job maker: provides is not") && told[1].starts_with("job taker: requires is not"));
+fn alternatives_are_told_only_where_none_of_them_can_be_had() {
+    let provider = "
+- label: {name: noble}
+- section: {name: s, connection: null, nodes: [{name: a.example.com, labels: [noble]}]}
+- provider: {name: p, section: s, include-all-node-labels: true}
+";
+    let sets = "
+- nodeset: {name: old, nodes: [{name: n, label: focal}]}
+- nodeset: {name: any, alternatives: [old, {nodes: [{name: n, label: noble}]}]}
+- job: {name: unit, run: r, nodeset: any}
+";
+    let of_any =
+        |text: &str| warnings(text).into_iter().filter(|told| told.contains("nodeset any")).collect::<Vec<_>>();
+    assert_eq!(of_any(&format!("{provider}{sets}")), Vec::<String>::new());
+    assert_eq!(
+        of_any(sets),
+        [
+            "nodeset any: no provider of the tenant offers focal: jobs that need it end as NODE_FAILURE",
+            "nodeset any: no provider of the tenant offers noble: jobs that need it end as NODE_FAILURE",
+        ]
+    );
 }
