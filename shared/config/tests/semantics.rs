@@ -332,3 +332,21 @@ fn debug_and_parameters_are_asked_of_the_layout() {
     assert_eq!(on("stable"), (true, true, parameters));
     assert!(!layout.debug(&name, "gate", Some("stable")));
 }
+
+/// Z7.1: a job that asks for an Ansible that is not there is told so, and is not run with another one unsaid.
+#[test]
+fn an_ansible_version_that_is_not_there_is_refused() {
+    let with = |version: &str| {
+        let text = format!(
+            "{BASE}- job: {{name: test, run: r, ansible-version: {version}}}\n- project: {{name: org/project, check: {{jobs: [test]}}}}\n"
+        );
+        let layout = tenant().file("org/config", &text).sound();
+        let name = project("org/project");
+        let frozen = layout.freeze(&FreezeInput::change("check", &name, "master"));
+        frozen.map(|frozen| frozen.jobs.len()).map_err(|errors| format!("{errors:?}"))
+    };
+    assert_eq!(with("9"), Ok(1));
+    assert_eq!(with("'11'"), Ok(1));
+    let told = with("2.9").unwrap_err();
+    assert!(told.contains("Ansible version 2.9, which is not supported; there are 9 and 11"), "{told}");
+}

@@ -310,6 +310,13 @@ fn build<'l>(
     for entry in &matching {
         blames.extend(building.entry(entry.job, entry.source).err().map(|why| by_entry(entry, why)));
     }
+    let version = building.job.ansible_version.as_ref().or(layout.tenant().default_ansible_version.as_ref());
+    if let Some(version) = version.filter(|version| !ANSIBLE_VERSIONS.contains(&version.as_str())) {
+        let known = ANSIBLE_VERSIONS.join(" and ");
+        let message =
+            format!("Job {name} asks for Ansible version {version}, which is not supported; there are {known}");
+        blames.push(by_entry(last, message.into()));
+    }
     blames.extend(check(&building, pipeline, input, name).into_iter().map(|message| by_entry(last, message.into())));
     if !blames.is_empty() {
         // Of what is too much, once is enough.
@@ -347,6 +354,9 @@ fn build<'l>(
     }
     Ok((job, why_not))
 }
+
+/// Ansible's versions that a job may ask for, as Zuul counts them.
+const ANSIBLE_VERSIONS: [&str; 2] = ["9", "11"];
 
 /// Returns every reason why a job may not run in a pipeline.
 fn check(building: &Building<'_>, pipeline: &Pipeline, input: &FreezeInput<'_>, name: &str) -> Vec<String> {
