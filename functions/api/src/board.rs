@@ -153,7 +153,8 @@ fn job(scene: &Scene<'_>, item: &Item, job: &Job) -> Value {
 
 /// Returns what a job waits for: what its provider says of the nodes, or as Zuul tells it.
 fn waits_for(scene: &Scene<'_>, item: &Item, job: &Job) -> Option<String> {
-    let request = job.request.as_ref().filter(|_| matches!(job.status, JobStatus::Ordered { .. }));
+    let is_open = matches!(job.status, JobStatus::Ordered { .. }) && job.waits_for.is_none();
+    let request = job.request.as_ref().filter(|_| is_open);
     let told = request.and_then(|request| scene.waits.get(&request.row)).cloned();
     told.or_else(|| waiting_status(item, job))
 }

@@ -223,6 +223,7 @@ pub(crate) fn trigger_word(kind: &TriggerKind) -> &'static str {
 /// Returns what a job waits for, `None` for one that runs or is over.
 pub(crate) fn waiting_status(item: &Item, job: &Job) -> Option<String> {
     match &job.status {
+        JobStatus::Ordered { .. } if job.waits_for.is_some() => job.waits_for.as_ref().map(ToString::to_string),
         JobStatus::Ordered { .. } => Some(match &job.request {
             Some(request) => format!("node request: {}", request.row),
             None => "executor".to_owned(),

@@ -6,7 +6,7 @@ use sluice_gate::plan::{OrderDraft, Plan, Removed, Stop};
 use sluice_model::build::Order;
 use sluice_model::poke::{Poke, Precedence};
 use sluice_model::{QueueKey, Timestamp};
-use sluice_pool::{Request, Row};
+use sluice_pool::{Request, Row, Told};
 use sluice_records::build::{Resume, put_order, put_resume, put_stop};
 use sluice_records::codec::{encode, encode_first, expiry, with_body};
 use sluice_records::layout::Live;
@@ -62,6 +62,10 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
     }
     for stop in &plan.stops {
         stop_build(stop, now, &mut writes, &mut pokes)?;
+    }
+    for (build, request) in &plan.sends {
+        let (build, request, nodes) = (build.clone(), Some(request.clone()), Vec::new());
+        pokes.push(Poke::Build { build, precedence, tenant: key.tenant.clone(), request, nodes });
     }
     for build in &plan.resumes {
         writes.push(put_resume(build, &Resume { at: now })?);
@@ -171,7 +175,8 @@ fn order(
             let row = Row(at.row.clone());
             let request =
                 Request::new(row, draft.build.clone(), key.clone(), requestor, precedence, draft.labels.clone(), now);
-            writes.push(provider::create_request(&at.provider, &request)?);
+            let told = if draft.nodes_first { Told::Queue } else { Told::Executors };
+            writes.push(provider::create_request(&at.provider, &Request { told, ..request })?);
             pokes.push(Poke::Pool { provider: at.provider.clone() });
         }
         None => pokes.push(Poke::Build {

@@ -9,7 +9,7 @@ use sluice_gate::plan::RunSeen;
 use sluice_gate::{Ask, Item, Landing, MergeOutcome, Standing};
 use sluice_model::build::{RequestRef, Run};
 use sluice_model::{BuildId, ItemId, QueueKey, Timestamp};
-use sluice_pool::{Request, RequestState, Row};
+use sluice_pool::{Request, RequestState, Row, Told};
 use sluice_records::codec::decode;
 use sluice_records::layout::{Layouts, Live};
 use sluice_records::{build, landing, merge, provider, queue, session, tenant};
@@ -152,9 +152,12 @@ impl Reader<'_> {
                 Wanted::Run => running.push(decode(record)?),
                 Wanted::Request(build) => {
                     let request: Request = decode(record)?;
-                    if let RequestState::Failed { reason } = request.state {
-                        loaded.runs.insert(build, RunSeen::NoNodes(reason));
-                    }
+                    let seen = match request.state {
+                        RequestState::Failed { reason } => Some(RunSeen::NoNodes(reason)),
+                        RequestState::Fulfilled(_) if request.told == Told::Queue => Some(RunSeen::NodesReady),
+                        _ => None,
+                    };
+                    loaded.runs.extend(seen.map(|seen| (build, seen)));
                 }
             }
         }

@@ -120,6 +120,9 @@ pub struct Job {
     /// What it waits for besides the jobs before it and its nodes, while it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<WaitsFor>,
+    /// When its build was sent to the executors by its queue, which waited for its nodes and took its semaphores then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_at: Option<Timestamp>,
     /// Which of its nodesets is asked for, from 0: those before it cannot be had.
     #[serde(default, skip_serializing_if = "is_first")]
     pub alternative: u32,
@@ -198,7 +201,7 @@ impl Job {
     /// Returns a job nobody has ordered.
     pub fn new(summary: JobSummary) -> Self {
         let status = JobStatus::Waiting;
-        Self { summary, attempt: 0, build: None, request: None, status, waits_for: None, alternative: 0 }
+        Self { summary, attempt: 0, build: None, request: None, status, waits_for: None, sent_at: None, alternative: 0 }
     }
 
     /// Returns its result, once it has one.
@@ -212,6 +215,13 @@ impl Job {
     /// Returns whether a build of it is under way.
     pub fn is_under_way(&self) -> bool {
         matches!(self.status, JobStatus::Ordered { .. } | JobStatus::Running { .. } | JobStatus::Paused { .. })
+    }
+
+    /// Returns whether it takes its semaphores when it has its nodes, and not before it asks for them. One that says so of one
+    /// semaphore takes all of them then: nobody waits for one while he holds another.
+    pub fn takes_nodes_first(&self) -> bool {
+        let needs_nodes = self.summary.labels.get(self.alternative as usize).is_some_and(|labels| !labels.is_empty());
+        needs_nodes && self.summary.semaphores.iter().any(|used| used.resources_first)
     }
 
     /// Returns whether its build is paused, so that the jobs behind it may run.

@@ -82,6 +82,8 @@ pub struct LayoutNumbers {
 pub enum RunSeen {
     /// No provider can give its nodes, for this reason.
     NoNodes(String),
+    /// Its nodes are ready, and its queue is to send it.
+    NodesReady,
     /// An executor has it.
     Running {
         /// When it claimed it.
@@ -124,6 +126,8 @@ pub struct Plan {
     pub orders: Vec<OrderDraft>,
     /// Builds to stop.
     pub stops: Vec<Stop>,
+    /// Builds to send to the executors: they have their nodes, and their semaphores by this plan.
+    pub sends: Vec<(BuildId, RequestRef)>,
     /// Paused builds that go on: the jobs behind them are over.
     pub resumes: Vec<BuildId>,
     /// Landings to order.
@@ -206,6 +210,8 @@ pub struct OrderDraft {
     pub nodeset: u32,
     /// Labels of the nodes it needs.
     pub labels: Vec<LabelName>,
+    /// Whether its queue sends it to the executors, and not its provider.
+    pub nodes_first: bool,
     /// Where to ask for them; `None` when it needs none.
     pub request: Option<RequestRef>,
 }

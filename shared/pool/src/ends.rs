@@ -2,7 +2,7 @@
 
 use crate::ledger::Ledger;
 use crate::node::{NodeEvent, NodeState};
-use crate::request::{Request, RequestState};
+use crate::request::{Request, RequestState, Told};
 use crate::snapshot::BuildFact;
 use sluice_model::build::RequestRef;
 use sluice_model::{NodeId, poke::Poke};
@@ -100,8 +100,11 @@ fn send_again(ledger: &mut Ledger<'_>, request: &Request) {
     ledger.pokes.push(sent);
 }
 
-/// Returns the message to the executors, with the keys of what they will read.
+/// Returns the message that the nodes are ready: to the executors with the keys of what they will read, or to the queue.
 fn send(ledger: &Ledger<'_>, request: &Request) -> Poke {
+    if request.told == Told::Queue {
+        return Poke::Answer { queue: request.queue.clone() };
+    }
     Poke::Build {
         build: request.build.clone(),
         precedence: request.precedence,

@@ -19,7 +19,7 @@ mod supply;
 pub use limits::{Image, Interface, Label, Pace, ProviderLimits, Resources, StaticHost};
 pub use node::{Allocation, IllegalEvent, InstanceId, Launch, Machine, Node, NodeEvent, NodeState, Origin};
 pub use plan::{Action, Change, Plan, plan};
-pub use request::{Placement, Request, RequestState, Row};
+pub use request::{Placement, Request, RequestState, Row, Told};
 pub use snapshot::{
     BuildFact, CheckFact, Facts, InstanceFact, InstanceState, LaunchFact, Listing, Paused, ProviderHead, Snapshot,
     builds_to_look_at,

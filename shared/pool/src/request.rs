@@ -20,6 +20,9 @@ pub struct Request {
     pub precedence: Precedence,
     /// A label per node, in the order of the nodeset (Z1.3).
     pub labels: Vec<LabelName>,
+    /// Whom its nodes are told to once they are ready.
+    #[serde(default, skip_serializing_if = "Told::is_executors")]
+    pub told: Told,
     /// Where it stands.
     pub state: RequestState,
     /// Why it stands there, for people.
@@ -55,6 +58,7 @@ impl Request {
             requestor: requestor.into(),
             precedence,
             labels,
+            told: Told::Executors,
             state: RequestState::Requested,
             reason: String::new(),
             lost_placements: 0,
@@ -99,6 +103,23 @@ impl Request {
             }),
             _ => None,
         }
+    }
+}
+
+/// Whom the nodes of a request are told to once they are ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Told {
+    /// The executors: the build may begin.
+    #[default]
+    Executors,
+    /// The queue, which sends the build when it has what else the build needs (semaphores with `resources-first`).
+    Queue,
+}
+
+impl Told {
+    fn is_executors(&self) -> bool {
+        *self == Self::Executors
     }
 }
 

@@ -3,23 +3,30 @@
 use super::graph::{ended, is_unblocked, parents, settle_dependents};
 use super::provided::Required;
 use super::semaphores::Permit;
-use super::{LOOK_SECONDS, OrderDraft, Work};
+use super::{LOOK_SECONDS, OrderDraft, RunSeen, Work};
 use crate::item::{Ask, Item, Job, JobStatus, Onto, WaitsFor};
 use crate::queue::{Slot, Standing};
 use crate::report::Occasion;
 use sluice_model::build::{BuildResult, RequestRef};
 use sluice_model::{BuildId, ItemId, JobName, LabelName, ProviderName, Timestamp};
+use std::collections::BTreeMap;
+
+/// Seconds after which a build that nobody has claimed is sent once more: its message may have been lost.
+const SENT_AGAIN_SECONDS: u64 = 900;
 
 impl Work<'_> {
     pub(super) fn advance(&mut self) {
         if self.head.frozen.is_some() {
             return;
         }
+        // Which job holds an item's followers back: its own, or the one that holds it back itself.
+        let mut holding: BTreeMap<ItemId, JobName> = BTreeMap::new();
         for position in 0..self.head.slots.len() {
             if !self.head.is_active(position) {
                 break;
             }
             let slot = self.head.slots[position].clone();
+            let held_by = slot.ahead.as_ref().and_then(|ahead| holding.get(&ahead.item)).cloned();
             if self.items.get(&slot.id).is_none_or(|item| item.generation != slot.generation) {
                 self.left_over = true;
                 continue;
@@ -28,8 +35,12 @@ impl Work<'_> {
                 Standing::Landing => self.remind_if_late(&slot),
                 _ => {
                     self.ask(&slot);
-                    self.order_jobs(&slot.id);
+                    self.order_jobs(&slot.id, held_by.as_ref());
                 }
+            }
+            let own = self.items.get(&slot.id).and_then(Item::holds_following).map(|job| job.summary.name.clone());
+            if let Some(job) = own.or(held_by) {
+                holding.insert(slot.id, job);
             }
         }
         // Last: what was skipped just now is over too.
@@ -88,7 +99,7 @@ impl Work<'_> {
         self.plan.asks.push((slot.id.clone(), slot.generation));
     }
 
-    fn order_jobs(&mut self, id: &ItemId) {
+    fn order_jobs(&mut self, id: &ItemId, held_by: Option<&JobName>) {
         let Some(mut item) = self
             .items
             .get(id)
@@ -99,13 +110,15 @@ impl Work<'_> {
             return;
         };
         let mut changed = settle_dependents(&mut item, self.now);
-        let held_by = self.held_back_by(id);
         for at in 0..item.jobs.len() {
             let room = 4 + item.jobs[at].summary.semaphores.len();
+            if matches!(item.jobs[at].status, JobStatus::Ordered { .. }) && self.has_room(room) {
+                changed |= self.send(&mut item, at);
+            }
             if item.jobs[at].status != JobStatus::Waiting || !is_unblocked(&item, &item.jobs[at]) {
                 continue;
             }
-            changed |= match &held_by {
+            changed |= match held_by {
                 Some(job) => waits(&mut item.jobs[at], WaitsFor::Ahead(job.clone())),
                 None if self.has_room(room) => self.start(&mut item, at),
                 None => false,
@@ -160,11 +173,13 @@ impl Work<'_> {
             item.jobs[at].status = ended(BuildResult::NodeFailure, Some(why), self.now);
             return true;
         };
-        if let Permit::Waits(semaphore) = self.acquire(item, at, &build) {
+        item.jobs[at].alternative = alternative;
+        let nodes_first = item.jobs[at].takes_nodes_first();
+        if !nodes_first && let Permit::Waits(semaphore) = self.acquire(item, at, &build) {
             return waits(&mut item.jobs[at], WaitsFor::Semaphore(semaphore.name));
         }
         item.jobs[at].waits_for = None;
-        item.jobs[at].alternative = alternative;
+        item.jobs[at].sent_at = None;
         item.jobs[at].attempt = attempt;
         item.jobs[at].build = Some(build.clone());
         item.builds.push(build.clone());
@@ -188,9 +203,30 @@ impl Work<'_> {
             parents: parents(item, &item.jobs[at]),
             providers,
             nodeset: alternative,
+            nodes_first,
             labels,
             request,
         });
+        true
+    }
+}
+
+impl Work<'_> {
+    /// Sends a build that has its nodes once it has its semaphores too; again where nobody has claimed it for long. Returns
+    /// whether anything about its job changed.
+    fn send(&mut self, item: &mut Item, at: usize) -> bool {
+        let job = &item.jobs[at];
+        let (Some(build), Some(request)) = (job.build.clone(), job.request.clone()) else { return false };
+        let is_sent = job.sent_at.is_some_and(|sent| self.now.since(sent) < SENT_AGAIN_SECONDS * 1_000);
+        if is_sent || !matches!(self.snapshot.runs.get(&build), Some(RunSeen::NodesReady)) {
+            return false;
+        }
+        if let Permit::Waits(semaphore) = self.acquire(item, at, &build) {
+            return waits(&mut item.jobs[at], WaitsFor::Semaphore(semaphore.name));
+        }
+        item.jobs[at].waits_for = None;
+        item.jobs[at].sent_at = Some(self.now);
+        self.plan.sends.push((build, request));
         true
     }
 }
@@ -218,17 +254,17 @@ impl Work<'_> {
         })
     }
 
-    /// Returns the job of an item ahead that holds this one back, if one does.
-    fn held_back_by(&self, id: &ItemId) -> Option<JobName> {
-        let holds = |ahead: &ItemId| self.items.get(ahead).and_then(Item::holds_following);
-        self.ahead_of(id).iter().find_map(holds).map(|job| job.summary.name.clone())
-    }
-
     /// Returns the items whose changes are in the tested state of one, the nearest first.
-    pub(super) fn ahead_of(&self, id: &ItemId) -> Vec<ItemId> {
-        let slot = |id: &ItemId| self.head.slots.iter().find(|slot| slot.id == *id);
-        let next = |id: &ItemId| slot(id).and_then(|slot| slot.ahead.as_ref()).map(|ahead| ahead.item.clone());
-        std::iter::successors(next(id), next).take(self.head.slots.len()).collect()
+    pub(super) fn ahead_of<'w>(&'w self, id: &ItemId) -> impl Iterator<Item = &'w Slot> {
+        let position = self.head.position(id).unwrap_or(0);
+        let mut next = self.head.slots.get(position).and_then(|slot| slot.ahead.as_ref());
+        self.head.slots[..position].iter().rev().filter(move |slot| {
+            let is_next = next.is_some_and(|ahead| ahead.item == slot.id);
+            if is_next {
+                next = slot.ahead.as_ref();
+            }
+            is_next
+        })
     }
 }
 

@@ -134,7 +134,8 @@ fn positions<'a>(item: &'a Item, job: &'a Job) -> impl Iterator<Item = usize> + 
 impl Work<'_> {
     /// Lets paused builds go on whose followers are all over, wherever in the queue they stand.
     pub(super) fn resume_paused(&mut self) {
-        let ids: Vec<ItemId> = self.head.slots.iter().map(|slot| slot.id.clone()).collect();
+        let pauses = |item: &&Item| item.jobs.iter().any(Job::is_paused);
+        let ids: Vec<ItemId> = self.items.values().filter(pauses).map(|item| item.id.clone()).collect();
         for id in ids {
             let Some(item) = self.items.get(&id) else { continue };
             let is_over = |other: &usize| item.jobs[*other].result().is_some();

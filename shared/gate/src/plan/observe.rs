@@ -205,7 +205,7 @@ fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp, stops: &
             job.status = status;
             return true;
         }
-        RunSeen::NeverBegun => return false,
+        RunSeen::NeverBegun | RunSeen::NodesReady => return false,
         // The next nodeset is another order of the same attempt (N14).
         RunSeen::NoNodes(reason) if (job.alternative as usize) + 1 < job.summary.labels.len() => {
             let why = format!("{reason}; the next nodeset is asked for");

@@ -4,7 +4,8 @@
 
 use super::{Work, is_dependent};
 use crate::item::{Ask, Item, Job};
-use sluice_model::{BuildId, ItemId};
+use crate::queue::Slot;
+use sluice_model::BuildId;
 
 /// Where a job's requirements stand.
 pub(super) enum Required {
@@ -23,8 +24,8 @@ impl Work<'_> {
         if job.summary.requires.is_empty() {
             return Required::There(builds);
         }
-        for ahead in self.tested_below(item) {
-            let Some(ahead) = self.items.get(&ahead) else { continue };
+        for slot in self.tested_below(item) {
+            let Some(ahead) = self.items.get(&slot.id) else { continue };
             if matches!(ahead.ask, Ask::No | Ask::Asked { .. }) {
                 return Required::Awaited; // Whether it provides anything is not known.
             }
@@ -47,12 +48,11 @@ impl Work<'_> {
     }
 
     /// Returns the items of this queue whose changes an item is tested on top of, the nearest first.
-    fn tested_below(&self, item: &Item) -> Vec<ItemId> {
+    fn tested_below<'w>(&'w self, item: &'w Item) -> Box<dyn Iterator<Item = &'w Slot> + 'w> {
         if is_dependent(&self.head) {
-            return self.ahead_of(&item.id);
+            return Box::new(self.ahead_of(&item.id));
         }
         let needs = item.candidate.needs.iter().rev().map(|need| &need.change);
-        let slots = needs.filter_map(|change| self.head.slots.iter().find(|slot| slot.change == *change));
-        slots.map(|slot| slot.id.clone()).collect()
+        Box::new(needs.filter_map(|change| self.head.slots.iter().find(|slot| slot.change == *change)))
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{MAIN, approve, buildsets, comments, gate_builds, merged, propose};
 use sluice_gate::{Head, Item, Semaphore};
+use sluice_memory::Fate;
 use sluice_model::build::{BuildResult, Order};
 use sluice_model::change::ChangeKey;
 use sluice_model::git::BranchKey;
@@ -33,11 +34,20 @@ const STANDARD: &str = "
 
 /// A site whose projects one and two run these jobs in gate, in one queue.
 fn site(more: &str, jobs: &str) -> Site {
+    seeded(7, more, jobs)
+}
+
+fn seeded(seed: u64, more: &str, jobs: &str) -> Site {
     let project =
         format!("- project:\n    queue: integrated\n    check: {{jobs: [noop]}}\n    gate:\n      jobs: {jobs}\n");
     let project: &[(&str, &str)] = &[(".zuul.yaml", &project), ("shared", "0")];
     let config = config(more);
-    Site::new(7, MAIN, &[("org/config", &[("zuul.yaml", &config)]), ("org/one", project), ("org/two", project)], judge)
+    Site::new(
+        seed,
+        MAIN,
+        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", project), ("org/two", project)],
+        judge,
+    )
 }
 
 /// A job breaks where some file says so by its name.
@@ -320,6 +330,25 @@ fn a_semaphore_of_one_is_taken_before_the_nodes_and_named_by_who_waits() {
     assert!(semaphores(&site).iter().all(Semaphore::is_unused));
 }
 
+/// Z4.3: with `resources-first` both have their nodes before the second gets the semaphore.
+#[test]
+fn a_semaphore_with_resources_first_is_taken_by_who_has_his_nodes() {
+    let mut site =
+        site(&locked().replace("semaphores: [site]", "semaphores: [{name: site, resources-first: true}]"), "[deploy]");
+    let (a, b) = (propose(&site, 1, &[("a", "x")]), propose(&site, 2, &[("b", "x")]));
+    enqueue(&mut site, &[&a, &b]);
+    site.held.insert("deploy".to_owned());
+    site.run_until(|site| site.is_building() && site.cloud.running() == 2);
+    site.held.clear();
+    site.run_checked(|site| {
+        assert!(holders(site).len() <= 1, "{:?}", semaphores(site));
+        assert!(site.running().len() <= 1);
+    });
+    assert_eq!(merged(&site), [1, 2]);
+    assert!(semaphores(&site).iter().all(Semaphore::is_unused));
+    assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
+}
+
 /// N17
 #[test]
 fn a_semaphore_moves_to_the_build_of_the_next_patchset() {
@@ -459,4 +488,25 @@ fn nothing_is_left_of_a_queue_whose_jobs_paused() {
     let records = site.world.records();
     let heads = records.iter().filter(|r| r.key.partition.starts_with("queue#") && r.key.sort == "head");
     assert!(heads.map(|record| decode::<Head>(record).unwrap()).all(|head| head.slots.is_empty()));
+}
+
+/// Z4.3, C2: the same when functions die or are told lies, at whatever call.
+#[test]
+fn pauses_outlive_deaths_and_lies() {
+    for step in (0..900).step_by(31) {
+        for fate in [Fate::DiesBefore, Fate::DiesAfter, Fate::FailsAfter] {
+            let mut site = seeded(step + 1, REGISTRY, "[registry, build, push]");
+            site.returns = pausing;
+            site.set_fate(step, fate);
+            let changes = [1, 2].map(|number| propose(&site, number, &[(&format!("file{number}"), "x")]));
+            approve(&mut site, &changes.iter().collect::<Vec<_>>());
+            site.sweep();
+            site.sweep();
+            let mut landed = merged(&site);
+            landed.sort_unstable();
+            assert_eq!(landed, [1, 2], "{fate:?} at call {step}");
+            let left = site.ending(&[], &changes.iter().collect::<Vec<_>>()).left_over;
+            assert_eq!(left, Vec::<String>::new(), "{fate:?} at call {step}");
+        }
+    }
 }

@@ -297,6 +297,9 @@ impl Bench {
             self.runs.entry(stop.build.clone()).or_insert(RunSeen::NeverBegun);
             told.push(format!("stop {}", self.named(&stop.build)));
         }
+        for (build, _) in &plan.sends {
+            told.push(format!("send {}", self.named(build)));
+        }
         for build in &plan.resumes {
             told.push(format!("resume {}", self.named(build)));
         }

@@ -133,3 +133,55 @@ fn queues_that_wait_for_it_are_looked_at_when_it_is_given_back() {
     bench.run();
     assert_eq!(bench.woken, [other]);
 }
+
+/// Z4.3: with `resources-first` nodes are asked for at once, and the semaphore is taken when they are ready: who has his
+/// nodes first has it first.
+#[test]
+fn a_semaphore_with_resources_first_is_taken_after_the_nodes() {
+    let mut bench = bench(&["lock", "other"]);
+    bench.jobs[0].semaphores[0].resources_first = true;
+    bench.approve("AB");
+    assert_snapshot!(bench.run(), @r"
+    run A deploy on 0A
+    run B deploy on 0AB
+    ");
+    assert!(bench.orders.iter().all(|order| order.nodes_first));
+    bench.show('B', "deploy", RunSeen::NodesReady);
+    assert_snapshot!(bench.run(), @r"
+    send B deploy
+    lock held by [B deploy]
+    other held by [B deploy]
+    ");
+    bench.show('A', "deploy", RunSeen::NodesReady);
+    assert_snapshot!(bench.run(), @"");
+    assert_eq!(waits(&bench), ["A waits for semaphores: lock"]);
+    // Nobody claims what was sent: it is sent again, and holds what it held.
+    bench.now = bench.now.plus_seconds(1_000);
+    assert_snapshot!(bench.run(), @"send B deploy");
+    bench.show('B', "deploy", RunSeen::Running { started_at: None, pre_fail: false });
+    bench.run();
+    bench.end('B', "deploy", Success);
+    assert_snapshot!(bench.run(), @r"
+    lock held by []
+    other held by []
+    send A deploy
+    lock held by [A deploy]
+    other held by [A deploy]
+    ");
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0AB"]);
+    assert!(bench.semaphores.values().all(|semaphore| semaphore.is_unused()));
+}
+
+/// Z4.3: a job without nodes has nothing to wait for first.
+#[test]
+fn without_nodes_a_semaphore_is_taken_before_the_build_is_ordered() {
+    let mut bench = bench(&["lock"]);
+    bench.jobs[0].semaphores[0].resources_first = true;
+    bench.jobs[0].labels = vec![Vec::new()];
+    bench.approve("AB");
+    assert_snapshot!(bench.run(), @r"
+    run A deploy on 0A
+    lock held by [A deploy]
+    ");
+}
