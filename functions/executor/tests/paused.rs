@@ -180,7 +180,7 @@ async fn a_paused_build_gives_its_slot_to_those_behind_it_and_goes_on_when_it_ma
 async fn a_paused_build_can_be_stopped() {
     let life = Life::begin(&["registry"]).await;
     life.until("registry", |phase| matches!(phase, Phase::Paused(_))).await;
-    let stop = Stop { why: "a newer patchset".to_owned(), at: life.world.now() };
+    let stop = Stop { why: "a newer patchset".to_owned(), at: life.world.now(), lost: false };
     life.world.write_directly(build::put_stop(&id("registry"), &stop).unwrap());
     let ended = life.until("registry", |phase| result(phase).is_some()).await;
     assert_eq!(result(&ended), Some(BuildResult::Aborted));

@@ -80,7 +80,7 @@ pub(super) fn begin_again_behind(item: &mut Item, at: usize, why: &str) -> Vec<S
         if job.is_under_way()
             && let Some(build) = job.build.clone()
         {
-            stops.push(Stop { build, request, why: why.to_owned() });
+            stops.push(Stop { build, request, why: why.to_owned(), lost: false });
         }
         if job.build.take().is_some() {
             job.attempt = job.attempt.saturating_sub(1);

@@ -209,7 +209,12 @@ fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp, stops: &
         // The next nodeset is another order of the same attempt (N14).
         RunSeen::NoNodes(reason) if (job.alternative as usize) + 1 < job.summary.labels.len() => {
             let why = format!("{reason}; the next nodeset is asked for");
-            stops.extend(job.build.take().map(|build| Stop { build, request: job.request.take(), why: why.clone() }));
+            stops.extend(job.build.take().map(|build| Stop {
+                build,
+                request: job.request.take(),
+                why: why.clone(),
+                lost: false,
+            }));
             job.alternative += 1;
             job.attempt = job.attempt.saturating_sub(1);
             job.status = JobStatus::Waiting;
@@ -219,7 +224,7 @@ fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp, stops: &
         RunSeen::NoNodes(reason) => {
             // Its request stands until nobody wants it.
             let (build, request) = (job.build.clone(), job.request.take());
-            stops.extend(build.map(|build| Stop { build, request, why: reason.clone() }));
+            stops.extend(build.map(|build| Stop { build, request, why: reason.clone(), lost: false }));
             job.status = ended(BuildResult::NodeFailure, Some(reason.clone()), now);
         }
         RunSeen::Lost { why } => again_or(job, BuildResult::RetryLimit, Some(why.clone()), None, now),
