@@ -163,8 +163,9 @@ fn change(candidate: &Candidate) -> Value {
     let change = &candidate.change;
     json!({
         "project": change.key.project.name(),
-        "number": change.key.number,
-        "branch": change.branch,
+        "number": change.key.number(),
+        "ref": change.git_ref(),
+        "branch": change.on_branch(),
         "head": change.head,
         "url": candidate.url,
         "title": candidate.title,
@@ -173,7 +174,10 @@ fn change(candidate: &Candidate) -> Value {
 }
 
 fn change_key(key: &ChangeKey) -> Value {
-    json!({"project": key.project.name(), "number": key.number})
+    match key.moved() {
+        None => json!({"project": key.project.name(), "number": key.number()}),
+        Some(moved) => json!({"project": key.project.name(), "ref": moved.git_ref}),
+    }
 }
 
 fn arrival(arrival: &Arrival) -> Value {

@@ -133,14 +133,15 @@ impl BuildRow {
 
 /// Returns a change with the shape of `ref`.
 pub(crate) fn change_json(change: &ChangeRef, url: Option<&str>) -> Value {
+    let moved = change.key.moved();
     json!({
         "project": change.key.project.name(),
-        "branch": change.branch,
-        "change": change.key.number,
-        "patchset": change.patchset,
+        "branch": change.on_branch(),
+        "change": change.key.number(),
+        "patchset": change.key.number().map(|_| &change.patchset),
         "ref": change.git_ref(),
-        "oldrev": null,
-        "newrev": null,
+        "oldrev": moved.and_then(|moved| moved.oldrev.as_ref()),
+        "newrev": moved.and_then(|moved| moved.newrev.as_ref()),
         "ref_url": url,
     })
 }

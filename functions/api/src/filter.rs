@@ -97,15 +97,17 @@ impl<'a> Filter<'a> {
     pub(crate) fn takes_subject(&self, subject: &Subject<'_>) -> bool {
         let key = &subject.change.key;
         let project = |pattern: &str| wild(pattern, key.project.name()) || wild(pattern, key.project.as_str());
-        let number = key.number.to_string();
+        let number = key.number().map(|number| number.to_string());
+        let newrev = key.moved().and_then(|moved| moved.newrev.as_ref());
+        let branch = subject.change.on_branch();
         self.any("project", project)
             && self.any("pipeline", |pattern| wild(pattern, subject.pipeline.as_str()))
-            && self.any("branch", |pattern| wild(pattern, subject.change.branch.as_str()))
+            && self.any("branch", |pattern| branch.is_some_and(|branch| wild(pattern, branch.as_str())))
             && self.any("job_name", |pattern| subject.job.is_some_and(|job| wild(pattern, job.as_str())))
-            && self.any("change", |value| value == number)
+            && self.any("change", |value| number.as_deref() == Some(value))
             && self.any("patchset", |value| value == subject.change.patchset)
             && self.any("ref", |value| value == subject.change.git_ref())
-            && self.any("newrev", |_| false)
+            && self.any("newrev", |value| newrev.is_some_and(|newrev| newrev.as_str() == value))
             && self.any("uuid", |value| value == subject.uuid)
             && self.any("queue_item_uuid", |value| value == subject.item)
     }

@@ -81,12 +81,12 @@ fn artifacts(told: &Told) -> Vec<Value> {
             *url = format!("{logs}{url}");
         }
         let change = &told.order.change;
-        let of_item = json!({
-            "project": change.key.project.name(),
-            "change": change.key.number.to_string(),
-            "patchset": change.patchset,
-            "job": told.order.job,
-        });
+        let of_item = match change.key.number() {
+            Some(number) => json!({"change": number.to_string(), "patchset": change.patchset}),
+            None => json!({"ref": change.git_ref()}),
+        };
+        artifact.insert("project".to_owned(), json!(change.key.project.name()));
+        artifact.insert("job".to_owned(), json!(told.order.job));
         artifact.extend(of_item.as_object().cloned().unwrap_or_default());
         Value::Object(artifact)
     });

@@ -8,10 +8,26 @@ use base64::Engine;
 use serde_json::{Map, Value, json};
 use sluice_model::ProjectName;
 use sluice_model::build::SpeculativeChange;
+use sluice_model::change::What;
 use sluice_model::job::{IncludeVars, VarsSource};
 
 /// Ansible's major version where the job names none: what `install.sh` pins, in Zuul's counting.
 const ANSIBLE_VERSION: &str = "11";
+
+/// What of the item's own entry stands in the dictionary itself.
+const OF_OWN_ITEM: [&str; 11] = [
+    "project",
+    "branch",
+    "change",
+    "patchset",
+    "change_url",
+    "change_message",
+    "topic",
+    "commit_id",
+    "oldrev",
+    "newrev",
+    "tag",
+];
 
 /// Returns the `zuul` dictionary that every playbook of the build sees.
 pub fn zuul(
@@ -25,7 +41,6 @@ pub fn zuul(
     let own = job.speculation.changes.iter().find(|change| change.change == order.change);
     let text = |path: &std::path::Path| path.display().to_string();
     let this = own.map_or_else(|| item(job, &bare_change(job)), |change| item(job, change));
-    let message = own.map(full_message).unwrap_or_default();
     let mut zuul = to_map(json!({
         "build": order.build,
         "buildset": order.item,
@@ -44,7 +59,7 @@ pub fn zuul(
         "jobtags": frozen.tags,
         "child_jobs": job.child_jobs,
         "ansible_version": frozen.ansible_version.as_deref().unwrap_or(ANSIBLE_VERSION),
-        "message": base64::engine::general_purpose::STANDARD.encode(message),
+        "change_url": null,
         "projects": placed.iter().map(|place| (place.project.as_str().to_owned(), of_place(place))).collect::<Map<_, _>>(),
         "items": job.speculation.changes.iter().map(|change| item(job, change)).collect::<Vec<_>>(),
         "buildset_refs": [this.clone()],
@@ -65,8 +80,11 @@ pub fn zuul(
         },
         "playbook_context": playbooks,
     }));
-    for key in ["project", "branch", "change", "patchset", "change_url", "change_message", "topic", "commit_id"] {
-        zuul.insert(key.to_owned(), this.get(key).cloned().unwrap_or(Value::Null));
+    // What an item does not have is undefined, so that jobs may ask for it (`zuul.change is defined`).
+    zuul.extend(OF_OWN_ITEM.into_iter().filter_map(|key| Some((key.to_owned(), this.get(key).cloned()?))));
+    if order.change.key.number().is_some() {
+        let message = own.map(full_message).unwrap_or_default();
+        zuul.insert("message".to_owned(), json!(base64::engine::general_purpose::STANDARD.encode(message)));
     }
     if !job.inherited.artifacts.is_empty() {
         zuul.insert("artifacts".to_owned(), Value::Array(job.inherited.artifacts.clone()));
@@ -132,15 +150,31 @@ fn item(job: &Job<'_>, change: &SpeculativeChange) -> Value {
     project.insert("src_dir".to_owned(), json!(src_dir(job.job.workspace_scheme, &key.project)));
     let mut item = to_map(json!({
         "project": project,
-        "branch": change.change.branch,
-        "change": key.number.to_string(),
-        "change_url": change.url,
-        "patchset": change.change.patchset,
-        "commit_id": change.change.head,
-        "change_message": full_message(change),
-        "topic": null,
+        "change_url": Some(&change.url).filter(|url| !url.is_empty()),
         "src_dir": src_dir(job.job.workspace_scheme, &key.project),
     }));
+    if let Some(branch) = change.change.on_branch() {
+        item.insert("branch".to_owned(), json!(branch));
+    }
+    if !change.change.head.is_zero() {
+        item.insert("commit_id".to_owned(), json!(change.change.head));
+    }
+    match &key.what {
+        What::Number(number) => item.extend(to_map(json!({
+            "change": number.to_string(),
+            "patchset": change.change.patchset,
+            "change_message": full_message(change),
+            "topic": null,
+        }))),
+        What::Ref(moved) => {
+            let told = [
+                ("oldrev", moved.oldrev.as_ref().map(|oid| oid.as_str())),
+                ("newrev", moved.newrev.as_ref().map(|oid| oid.as_str())),
+                ("tag", moved.tag()),
+            ];
+            item.extend(told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?)))));
+        }
+    }
     if let Some(merge_commit) = &change.merge_commit {
         item.insert("merge_commit_id".to_owned(), json!(merge_commit));
     }

@@ -46,7 +46,7 @@ impl Records for Raced {
 }
 
 fn ordered(name: &str) -> Order {
-    let key = ChangeKey { connection: "github".into(), project: "forge.test/org/one".into(), number: 1 };
+    let key = ChangeKey::change("github".into(), "forge.test/org/one".into(), 1);
     Order {
         build: BuildId::derive(&[name]),
         queue: QueueKey { tenant: "demo".into(), pipeline: "check".into(), queue: "one".into() },

@@ -187,7 +187,7 @@ impl Gate {
 
 /// Returns what of a plan people want to hear of at once.
 fn news(queue: &QueueKey, loaded: &Loaded, plan: &Plan) -> Vec<String> {
-    let name = |change: &ChangeRef| format!("{}#{}", change.key.project.name(), change.key.number);
+    let name = |change: &ChangeRef| change.key.to_string();
     let is_new = |item: &&Item| !loaded.queue.items.contains_key(&item.id);
     let entered = plan.items.values().filter(is_new);
     let entered = entered.map(|item| format!("{} entered {}", name(&item.candidate.change), queue.pipeline));

@@ -96,8 +96,7 @@ impl Intake {
         let mut effects = Effects::default();
         match &event.kind {
             EventKind::Change { number, .. } => {
-                let key =
-                    ChangeKey { connection: event.connection.clone(), project: event.project.clone(), number: *number };
+                let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
                 match self.forge(&event.connection)?.read_change(&key).await {
                     Ok(facts) => self.changed(id, event, &facts, &mut effects).await?,
                     Err(error) => return final_or_again(error),
@@ -109,8 +108,9 @@ impl Intake {
                     Err(error) => return final_or_again(error),
                 };
                 for open in changes {
+                    let Some(number) = open.key.number() else { continue };
                     let kind = EventKind::Change {
-                        number: open.key.number,
+                        number,
                         event: name.clone(),
                         action: action.clone(),
                         comment: None,

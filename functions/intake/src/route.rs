@@ -227,13 +227,16 @@ pub(crate) fn former_queues(
     formerly.iter().map(of).collect()
 }
 
-/// Returns the queue that a change of a project belongs to in a pipeline: its own in an independent one, a shared one in a dependent one.
+/// Returns the queue that a change of a project belongs to in a pipeline: its own in an independent one, its branch's in a
+/// supercedent one, a shared one in others.
 pub(crate) fn queue_key(live: &Live, pipeline: &Pipeline, change: &ChangeRef) -> QueueKey {
     let queue = match pipeline.manager {
-        Manager::Independent => QueueName(format!("{}#{}", change.key.project, change.key.number)),
-        Manager::Dependent | Manager::Serial | Manager::Supercedent => {
-            let settings =
-                live.layout.queue_on(&change.key.project, pipeline.name.as_str(), Some(change.branch.as_str()));
+        Manager::Independent => QueueName(format!("{}#{}", change.key.project, change.key.local())),
+        // Whatever is newest of a branch, or of a tag, stands for all that came before.
+        Manager::Supercedent => QueueName(format!("{}@{}", change.key.project, change.branch)),
+        Manager::Dependent | Manager::Serial => {
+            let branch = change.on_branch().map(BranchName::as_str);
+            let settings = live.layout.queue_on(&change.key.project, pipeline.name.as_str(), branch);
             if settings.per_branch { QueueName(format!("{}@{}", settings.name, change.branch)) } else { settings.name }
         }
     };

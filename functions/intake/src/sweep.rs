@@ -102,8 +102,9 @@ impl Intake {
         at: Timestamp,
         effects: &mut Effects,
     ) -> Result<(), LookError> {
+        let Some(number) = change.key.number() else { return Ok(()) };
         let kind = EventKind::Change {
-            number: change.key.number,
+            number,
             event: gap.event.to_owned(),
             action: gap.action.to_owned(),
             comment: None,

@@ -141,7 +141,7 @@ mod tests {
     use sluice_model::change::{ChangeStatus, Permission};
 
     fn facts() -> ChangeFacts {
-        let key = ChangeKey { connection: "github".into(), project: "forge.test/org/one".into(), number: 1 };
+        let key = ChangeKey::change("github".into(), "forge.test/org/one".into(), 1);
         let head = sluice_model::git::Oid::from("abc");
         ChangeFacts {
             change: ChangeRef { key, branch: "main".into(), patchset: head.0.clone(), head },

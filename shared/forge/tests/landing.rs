@@ -129,7 +129,7 @@ async fn a_branch_moves_forward_only() {
     scene.github.fast_forward(&scene.main(), &change.head).await.unwrap();
     scene.github.fast_forward(&scene.main(), &change.head).await.unwrap();
     assert_eq!(scene.github.branch_tip(&scene.main()).await.unwrap().id, change.head);
-    let state = scene.forge.pull(REPOSITORY, change.key.number).unwrap().state;
+    let state = scene.forge.pull(REPOSITORY, change.key.number().unwrap()).unwrap().state;
     assert_eq!(state, PullState::Merged { commit: change.head.0.clone(), by: "sluice".into() });
 
     let back = scene.github.fast_forward(&scene.main(), &start.id).await.unwrap_err();

@@ -17,7 +17,7 @@ async fn a_change_is_read_with_all_that_a_decision_asks_for() {
     let body =
         format!("Adds it.\n\nDepends-On: {web}/org/other/pull/7\r\nDepends-On: https://elsewhere.example/x/y/pull/1");
     let change = scene.propose("added.txt", "hello\n", &body).await;
-    let number = change.key.number;
+    let number = change.key.number().unwrap();
     scene.forge.label(REPOSITORY, number, "ready", "bob").await.unwrap();
     scene.forge.label(REPOSITORY, number, "gate", "bob").await.unwrap();
     scene.forge.review(REPOSITORY, number, Review::RequestChanges, "no", "bob").unwrap();
@@ -45,7 +45,7 @@ async fn a_change_is_read_with_all_that_a_decision_asks_for() {
     assert_eq!(facts.depends_on, [format!("{web}/org/other/pull/7"), "https://elsewhere.example/x/y/pull/1".into()]);
     assert_eq!(facts.merge_commit, None, "a test merge is no merge");
     let dependency = scene.github.change_at(&facts.depends_on[0]).unwrap();
-    assert_eq!((dependency.project.as_str(), dependency.number), ("forge.example/org/other", 7));
+    assert_eq!((dependency.project.as_str(), dependency.number()), ("forge.example/org/other", Some(7)));
 }
 
 /// Z6.1
@@ -105,7 +105,7 @@ async fn open_changes_are_listed_with_their_heads() {
     let one = scene.propose("one.txt", "1", "").await;
     let two = scene.propose("two.txt", "2", "").await;
     let three = scene.propose("three.txt", "3", "").await;
-    scene.forge.close(REPOSITORY, two.key.number, "ann").await.unwrap();
+    scene.forge.close(REPOSITORY, two.key.number().unwrap(), "ann").await.unwrap();
     let listed = scene.github.open_changes(&scene.project()).await.unwrap();
     let changes: Vec<_> = listed.iter().map(|open| open.change.clone()).collect();
     assert_eq!(changes, [one.clone(), three]);

@@ -22,7 +22,7 @@ fn marker() -> Marker {
 async fn a_comment_is_made_once_and_then_updated() {
     let scene = Scene::new().await;
     let change = scene.propose("a.txt", "a", "").await;
-    let number = change.key.number;
+    let number = change.key.number().unwrap();
     let copied = marker().attach("I copied your marker");
     scene.forge.comment(REPOSITORY, number, &copied, "bob").unwrap();
     scene.forge.fault(REPOSITORY, Fault::LoseAnswer, Aim::Path("/comments".into()), Times::UntilCleared);
@@ -103,7 +103,7 @@ async fn what_happens_on_the_forge_arrives_as_events() {
     tokio::spawn(async move { axum::serve(listener, app).await });
     let scene = Scene::with_hook(Some((url, "hush".into()))).await;
     let change = scene.propose("a.txt", "a", "").await;
-    let number = change.key.number;
+    let number = change.key.number().unwrap();
     scene.forge.approve(REPOSITORY, number, "bob").unwrap();
     scene.forge.label(REPOSITORY, number, "gate", "bob").await.unwrap();
     scene.forge.comment(REPOSITORY, number, "recheck", "bob").unwrap();

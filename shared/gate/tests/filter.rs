@@ -21,7 +21,7 @@ fn pattern(text: &str) -> Pattern {
 }
 
 fn facts() -> ChangeFacts {
-    let key = ChangeKey { connection: "github".into(), project: ProjectName::new("github.com", "org/one"), number: 1 };
+    let key = ChangeKey::change("github".into(), ProjectName::new("github.com", "org/one"), 1);
     ChangeFacts {
         change: ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() },
         status: ChangeStatus::Open,

@@ -1,54 +1,211 @@
-//! A change as its forge showed it: a fact with one writer (intake), read by everybody.
+//! What an item is about: a change as its forge showed it, a fact with one writer (intake), or a ref that moved.
 
 use crate::{BranchName, ConnectionName, ProjectName, Timestamp, git::Oid};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Which change: its connection, project and number there.
+/// Which change or ref: its connection, its project, and what of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "StoredKey", into = "StoredKey")]
 pub struct ChangeKey {
     /// The connection to the forge.
     pub connection: ConnectionName,
     /// The project's canonical name.
     pub project: ProjectName,
-    /// The number of the change or pull request.
-    pub number: u64,
+    /// What of the project.
+    pub what: What,
+}
+
+/// What an item is about: a proposed change, or a ref as it was pushed or stands (Zuul's Change; Branch, Tag and Ref).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum What {
+    /// The change or pull request of this number.
+    Number(u64),
+    /// A ref. Each move of it is something else to test.
+    Ref(RefMove),
+}
+
+/// A ref with the move that it made.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RefMove {
+    /// The whole ref: `refs/heads/main`, `refs/tags/1.0`.
+    #[serde(rename = "name")]
+    pub git_ref: String,
+    /// Where it was; `None` for one that is new, or that did not move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldrev: Option<Oid>,
+    /// Where it is; `None` for one that was deleted, or whose commit is known only when it is tested (a timer's).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newrev: Option<Oid>,
+}
+
+impl RefMove {
+    /// Returns a ref that moved; commits of zeros only are none.
+    pub fn new(git_ref: impl Into<String>, oldrev: Oid, newrev: Oid) -> Self {
+        let commit = |oid: Oid| (!oid.is_zero()).then_some(oid);
+        Self { git_ref: git_ref.into(), oldrev: commit(oldrev), newrev: commit(newrev) }
+    }
+
+    /// Returns a branch as it will stand when it is tested.
+    pub fn standing(branch: &BranchName) -> Self {
+        Self { git_ref: format!("{HEADS}{branch}"), oldrev: None, newrev: None }
+    }
+
+    /// Returns the branch that it is, if it is one.
+    pub fn branch(&self) -> Option<BranchName> {
+        self.git_ref.strip_prefix(HEADS).map(BranchName::from)
+    }
+
+    /// Returns the tag that it is, if it is one.
+    pub fn tag(&self) -> Option<&str> {
+        self.git_ref.strip_prefix(TAGS)
+    }
+
+    /// Returns whether it was deleted.
+    pub fn is_deleted(&self) -> bool {
+        self.newrev.is_none() && self.oldrev.is_some()
+    }
+}
+
+/// What the whole name of a branch begins with.
+const HEADS: &str = "refs/heads/";
+/// What the whole name of a tag begins with.
+const TAGS: &str = "refs/tags/";
+
+/// A key as records hold it: a number or a ref.
+#[derive(Serialize, Deserialize)]
+struct StoredKey {
+    connection: ConnectionName,
+    project: ProjectName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    number: Option<u64>,
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    moved: Option<RefMove>,
+}
+
+impl From<ChangeKey> for StoredKey {
+    fn from(key: ChangeKey) -> Self {
+        let ChangeKey { connection, project, what } = key;
+        let (number, moved) = match what {
+            What::Number(number) => (Some(number), None),
+            What::Ref(moved) => (None, Some(moved)),
+        };
+        Self { connection, project, number, moved }
+    }
+}
+
+impl TryFrom<StoredKey> for ChangeKey {
+    type Error = &'static str;
+
+    fn try_from(stored: StoredKey) -> Result<Self, Self::Error> {
+        let what = match (stored.number, stored.moved) {
+            (Some(number), None) => What::Number(number),
+            (None, Some(moved)) => What::Ref(moved),
+            _ => return Err("a change has either a number or a ref"),
+        };
+        Ok(Self { connection: stored.connection, project: stored.project, what })
+    }
+}
+
+impl ChangeKey {
+    /// Returns the key of a change or pull request.
+    pub fn change(connection: ConnectionName, project: ProjectName, number: u64) -> Self {
+        Self { connection, project, what: What::Number(number) }
+    }
+
+    /// Returns the number of the change; a ref has none.
+    pub fn number(&self) -> Option<u64> {
+        match self.what {
+            What::Number(number) => Some(number),
+            What::Ref(_) => None,
+        }
+    }
+
+    /// Returns the ref that it is about; a change is about none.
+    pub fn moved(&self) -> Option<&RefMove> {
+        match &self.what {
+            What::Number(_) => None,
+            What::Ref(moved) => Some(moved),
+        }
+    }
+
+    /// Returns the text that tells it from everything else of its project: its number, or its ref with the move.
+    pub fn local(&self) -> String {
+        match &self.what {
+            What::Number(number) => number.to_string(),
+            What::Ref(RefMove { git_ref, oldrev: None, newrev: None }) => git_ref.clone(),
+            What::Ref(RefMove { git_ref, oldrev, newrev }) => {
+                let text = |oid: &Option<Oid>| oid.as_ref().map_or("", Oid::as_str).to_owned();
+                format!("{git_ref} {}..{}", text(oldrev), text(newrev))
+            }
+        }
+    }
 }
 
 impl fmt::Display for ChangeKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}#{}", self.project.name(), self.number)
+        match &self.what {
+            What::Number(number) => write!(f, "{}#{number}", self.project.name()),
+            What::Ref(moved) => write!(f, "{} {}", self.project.name(), moved.git_ref),
+        }
     }
 }
 
-/// One revision of a change: what is tested and what may be merged.
+/// One revision of a change, or one state of a ref: what is tested, and of a change what may be merged.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ChangeRef {
-    /// The change.
+    /// The change or ref.
     pub key: ChangeKey,
-    /// The branch it is to be merged into.
+    /// The branch a change is to be merged into, or that a ref is. Of a tag, or another ref that is no branch, it is the whole
+    /// ref, under which its state is known; [`Self::on_branch`] tells the two apart.
     pub branch: BranchName,
-    /// The commit that was proposed (GitHub: the head of the pull request).
+    /// The commit that was proposed (GitHub: the head of the pull request) or pushed; of a deleted ref the one it was at.
+    /// Zeros where only whoever tests it will see which.
     pub head: Oid,
-    /// The patchset as users see it: Gerrit's number, GitHub's head commit.
+    /// The patchset as users see it: Gerrit's number, GitHub's head commit. Empty for a ref.
     pub patchset: String,
 }
 
 impl ChangeRef {
-    /// Returns Zuul's `number,patchset`.
-    pub fn id(&self) -> String {
-        format!("{},{}", self.key.number, self.patchset)
+    /// Returns what an item about a ref tests.
+    pub fn of_ref(connection: ConnectionName, project: ProjectName, moved: RefMove) -> Self {
+        let branch = moved.branch().unwrap_or_else(|| BranchName(moved.git_ref.clone()));
+        let head = moved.newrev.clone().or_else(|| moved.oldrev.clone()).unwrap_or_else(Oid::zero);
+        let key = ChangeKey { connection, project, what: What::Ref(moved) };
+        Self { key, branch, head, patchset: String::new() }
     }
 
-    /// Returns the ref under which the forge offers the proposed commit.
+    /// Returns the branch that it is on; a tag is on none.
+    pub fn on_branch(&self) -> Option<&BranchName> {
+        match &self.key.what {
+            What::Ref(moved) if moved.branch().is_none() => None,
+            What::Number(_) | What::Ref(_) => Some(&self.branch),
+        }
+    }
+
+    /// Returns Zuul's `number,patchset`, of a ref the commit it is at.
+    pub fn id(&self) -> String {
+        match &self.key.what {
+            What::Number(number) => format!("{number},{}", self.patchset),
+            What::Ref(moved) => moved.newrev.as_ref().map_or_else(|| moved.git_ref.clone(), ToString::to_string),
+        }
+    }
+
+    /// Returns the ref under which the forge offers the proposed commit, or that moved.
     pub fn git_ref(&self) -> String {
-        format!("refs/pull/{}/head", self.key.number)
+        match &self.key.what {
+            What::Number(number) => format!("refs/pull/{number}/head"),
+            What::Ref(moved) => moved.git_ref.clone(),
+        }
     }
 }
 
 impl fmt::Display for ChangeRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}", self.key, self.head.short())
+        match self.head.is_zero() {
+            true => write!(f, "{}", self.key),
+            false => write!(f, "{} at {}", self.key, self.head.short()),
+        }
     }
 }
 
@@ -161,4 +318,52 @@ pub struct OpenChange {
     pub change: ChangeRef,
     /// See [`ChangeFacts::updated_at`].
     pub updated_at: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(what: What) -> ChangeKey {
+        ChangeKey { connection: "github".into(), project: "forge.test/org/one".into(), what }
+    }
+
+    /// S06: no change number; a key is stored as what it is.
+    #[test]
+    fn a_key_is_stored_as_a_number_or_a_ref_and_never_as_both() {
+        let zero = Oid::zero();
+        let pushed = RefMove::new("refs/heads/main", zero, "abc".into());
+        for (key, text) in [
+            (key(What::Number(7)), r#"{"connection":"github","project":"forge.test/org/one","number":7}"#),
+            (
+                key(What::Ref(pushed)),
+                r#"{"connection":"github","project":"forge.test/org/one","ref":{"name":"refs/heads/main","newrev":"abc"}}"#,
+            ),
+        ] {
+            assert_eq!(serde_json::to_string(&key).unwrap(), text);
+            assert_eq!(serde_json::from_str::<ChangeKey>(text).unwrap(), key);
+        }
+        for wrong in [
+            r#"{"connection":"c","project":"p"}"#,
+            r#"{"connection":"c","project":"p","number":1,"ref":{"name":"refs/heads/main"}}"#,
+        ] {
+            assert!(serde_json::from_str::<ChangeKey>(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    /// S06, R09
+    #[test]
+    fn a_ref_is_on_a_branch_unless_it_is_a_tag_and_tests_what_was_pushed() {
+        let of = |moved| ChangeRef::of_ref("github".into(), "forge.test/org/one".into(), moved);
+        let pushed = of(RefMove::new("refs/heads/stable/1", "a".into(), "b".into()));
+        assert_eq!((pushed.on_branch().unwrap().as_str(), pushed.head.as_str()), ("stable/1", "b"));
+        assert_eq!(pushed.key.local(), "refs/heads/stable/1 a..b");
+        let tag = of(RefMove::new("refs/tags/1.0", Oid::zero(), "b".into()));
+        assert_eq!((tag.on_branch(), tag.key.moved().unwrap().tag()), (None, Some("1.0")));
+        let deleted = of(RefMove::new("refs/heads/old", "a".into(), Oid::zero()));
+        assert!(deleted.key.moved().unwrap().is_deleted() && deleted.head.as_str() == "a");
+        let nightly = of(RefMove::standing(&"main".into()));
+        assert!(nightly.head.is_zero() && !nightly.key.moved().unwrap().is_deleted());
+        assert_eq!(nightly.to_string(), "org/one refs/heads/main");
+    }
 }

@@ -15,6 +15,16 @@ impl Oid {
         &self.0
     }
 
+    /// Returns the id of zeros, by which git says that there is no commit.
+    pub fn zero() -> Self {
+        Self("0".repeat(40))
+    }
+
+    /// Returns whether it says that there is no commit.
+    pub fn is_zero(&self) -> bool {
+        self.0.bytes().all(|byte| byte == b'0')
+    }
+
     /// Returns its first eight digits, for people.
     pub fn short(&self) -> &str {
         self.0.get(..8).unwrap_or(&self.0)

@@ -10,7 +10,12 @@ use sluice_runtime::record::{Expect, Key, Write};
 
 /// Returns the partition of a change.
 pub fn partition(change: &ChangeKey) -> String {
-    format!("change#{}/{}/{}", escape(change.connection.as_str()), escape(change.project.as_str()), change.number)
+    format!(
+        "change#{}/{}/{}",
+        escape(change.connection.as_str()),
+        escape(change.project.as_str()),
+        escape(&change.local())
+    )
 }
 
 /// Returns the key of a change's facts.

@@ -18,7 +18,7 @@ pub fn key(id: &str) -> Key {
 ///
 /// One that tells that an item begins names the item, so that what ends it is read with the same call ([`parse`]).
 pub fn poke(report: &Report) -> Poke {
-    let group = format!("{}#{}", report.change.key.project, report.change.key.number);
+    let group = format!("{}#{}", report.change.key.project, report.change.key.local());
     let name = if report.is_start() { format!("{START}{}", report.item) } else { report.id.clone() };
     Poke::Report { queue: report.queue.clone(), report: name, group }
 }

@@ -128,14 +128,14 @@ impl PlayedForge {
         let submitted_at = self.world.now();
         let (by, state, permission) = ("grace".to_owned(), ReviewState::Approved, Permission::Write);
         self.edit(key, |facts| facts.reviews = vec![Review { by, state, permission, submitted_at }]);
-        let body = json!({"action": "submitted", "pull_request": {"number": key.number}, "review": {"state": "approved", "body": ""}});
+        let body = json!({"action": "submitted", "pull_request": {"number": key.number()}, "review": {"state": "approved", "body": ""}});
         self.tell("pull_request_review", key, body, "grace");
     }
 
     /// Takes a review back, and says so.
     pub fn dismiss(&self, key: &ChangeKey) {
         self.edit(key, |facts| facts.reviews.clear());
-        let body = json!({"action": "dismissed", "pull_request": {"number": key.number}, "review": {"state": "dismissed", "body": ""}});
+        let body = json!({"action": "dismissed", "pull_request": {"number": key.number()}, "review": {"state": "dismissed", "body": ""}});
         self.tell("pull_request_review", key, body, "grace");
     }
 
@@ -143,7 +143,7 @@ impl PlayedForge {
     pub fn label(&self, key: &ChangeKey, label: &str, tell: bool) {
         self.edit(key, |facts| facts.labels = vec![label.to_owned()]);
         if tell {
-            let body = json!({"action": "labeled", "number": key.number, "label": {"name": label}});
+            let body = json!({"action": "labeled", "number": key.number(), "label": {"name": label}});
             self.tell("pull_request", key, body, "ada");
         }
     }
@@ -151,14 +151,14 @@ impl PlayedForge {
     /// Takes a label off, and says so.
     pub fn unlabel(&self, key: &ChangeKey, label: &str) {
         self.edit(key, |facts| facts.labels.clear());
-        let body = json!({"action": "unlabeled", "number": key.number, "label": {"name": label}});
+        let body = json!({"action": "unlabeled", "number": key.number(), "label": {"name": label}});
         self.tell("pull_request", key, body, "ada");
     }
 
     /// Closes a change without merging it, and says so.
     pub fn close(&self, key: &ChangeKey) {
         self.edit(key, |facts| facts.status = ChangeStatus::Closed);
-        self.tell("pull_request", key, json!({"action": "closed", "number": key.number}), "ada");
+        self.tell("pull_request", key, json!({"action": "closed", "number": key.number()}), "ada");
     }
 
     /// Gives a change another description, and says so if it is to be told.
@@ -168,7 +168,7 @@ impl PlayedForge {
             facts.depends_on = depends_on(body);
         });
         if tell {
-            self.tell("pull_request", key, json!({"action": "edited", "number": key.number}), "ada");
+            self.tell("pull_request", key, json!({"action": "edited", "number": key.number()}), "ada");
         }
     }
 
@@ -192,7 +192,7 @@ impl PlayedForge {
     /// Has a change be for another branch from now on, and says so.
     pub fn retarget(&self, key: &ChangeKey, branch: &str) {
         self.edit(key, |facts| facts.change.branch = branch.into());
-        self.tell("pull_request", key, json!({"action": "edited", "number": key.number}), "ada");
+        self.tell("pull_request", key, json!({"action": "edited", "number": key.number()}), "ada");
     }
 
     /// Makes a branch that is where another one is; nobody is told.
@@ -250,7 +250,7 @@ impl PlayedForge {
         }
         self.push_silently(branch, edits);
         let after = self.store.lock().unwrap().tip(branch).expect("it was pushed").id;
-        let about = ChangeKey { connection: "github".into(), project: branch.project.clone(), number: 0 };
+        let about = ChangeKey::change("github".into(), branch.project.clone(), 0);
         let body = json!({"ref": format!("refs/heads/{}", branch.branch), "before": "0".repeat(40), "after": after.0});
         self.tell("push", &about, body, "ada");
     }
@@ -332,7 +332,7 @@ impl PlayedForge {
 
 /// Returns the key of a change of the played forge.
 pub fn key(project: &str, number: u64) -> ChangeKey {
-    ChangeKey { connection: "github".into(), project: ProjectName::new("forge.test", project), number }
+    ChangeKey::change("github".into(), ProjectName::new("forge.test", project), number)
 }
 
 #[async_trait]
@@ -506,7 +506,7 @@ impl Forge for PlayedForge {
             Ok((commit.id, branch.branch, tip.id))
         });
         let (merged, branch, before) = merged.await?;
-        self.tell("pull_request", &change.key, json!({"action": "closed", "number": change.key.number}), OWN);
+        self.tell("pull_request", &change.key, json!({"action": "closed", "number": change.key.number()}), OWN);
         let push = json!({"ref": format!("refs/heads/{branch}"), "before": before.0, "after": merged.0});
         self.tell("push", &change.key, push, OWN);
         Ok(merged)

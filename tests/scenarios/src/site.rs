@@ -217,8 +217,7 @@ impl Site {
                 let order: Order = decode(&record).unwrap();
                 let object = now(ports.objects.get(&order.speculation)).unwrap().expect("the tested state is kept");
                 let state: Speculation = serde_json::from_slice(&object.bytes).unwrap();
-                let numbers: Vec<String> =
-                    state.changes.iter().map(|change| change.change.key.number.to_string()).collect();
+                let numbers: Vec<String> = state.changes.iter().map(|change| change.change.key.local()).collect();
                 format!("{} {} {}", order.queue.pipeline, order.job, numbers.join(" "))
             })
             .collect();

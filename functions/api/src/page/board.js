@@ -4,7 +4,7 @@ const STANDINGS = {
   waiting: ["◌", "waiting"], testing: ["◉", "testing"], failing: ["✕", "failing"], passed: ["✓", "passed"], landing: ["⇣", "landing"],
 };
 
-const changeName = (change) => `${change.project} #${change.number}`;
+const changeName = (change) => (change.number ? `${change.project} #${change.number}` : `${change.project} ${change.ref}`);
 
 // What a job waits for, in words for people.
 const WAITS = [[/^(node request: |nodes \().*/, "waits for nodes"], [/^(an )?executor$/, "waits for an executor"], [/^dependencies: (.*)/, "after $1"], [/^semaphores: (.*)/, "waits for $1"], [/^requirements: (.*)/, "waits for $1 of a change ahead"], [/^job of a change ahead: (.*)/, "waits for $1 of a change ahead"], [/^repo state$/, "next"]];
@@ -47,7 +47,7 @@ const footing = (item, byId) => {
   if (item.ask.state === "conflict" || item.ask.state === "misconfigured") return item.ask.why;
   if (!item.active) return "outside the window; it waits for its turn";
   const below = item.on && byId.get(item.on.item);
-  const base = below ? `on top of ${changeName(below.change)}` : `on ${item.change.branch} as it is`;
+  const base = below ? `on top of ${changeName(below.change)}` : `on ${item.change.branch || item.change.ref} as it is`;
   if (item.ask.state === "not-asked") return `to be tested ${base}`;
   if (item.ask.state === "asked") return `being merged ${base}`;
   return `tested ${base}`;
@@ -78,7 +78,7 @@ const itemCard = (item, byId, now) => {
 const queueColumn = (queue, pipeline, now) => {
   const byId = new Map(queue.items.map((item) => [item.id, item]));
   const named = pipeline.manager !== "independent";
-  const branches = [...new Set(queue.items.map((item) => item.change.branch))];
+  const branches = [...new Set(queue.items.map((item) => item.change.branch || item.change.ref))];
   const landed = queue.landed.map(changeName).join(", ");
   return el("section", { class: "queue", "data-key": queue.name, "aria-label": `Queue ${queue.name}` },
     named ? el("h3", {}, queue.name, el("small", {}, queue.window ? `window ${queue.window}` : "no window")) : null,

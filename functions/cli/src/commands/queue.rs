@@ -107,7 +107,7 @@ pub async fn dequeue(wanted: Dequeued) -> anyhow::Result<()> {
         let loaded = queue::load(&ports, &key).await?;
         let slots = loaded.head.iter().flat_map(|head| &head.slots).filter(|slot| {
             let project = &slot.change.key.project;
-            slot.change.key.number == number
+            slot.change.key.number() == Some(number)
                 && [project.as_str(), project.name()].contains(&wanted.project.as_str())
                 && head.is_none_or(|head| !head.is_empty() && slot.change.head.as_str().starts_with(head))
         });

@@ -128,7 +128,7 @@ async fn outcome(ports: &Ports, forge: &Forge, change: &Change, sets: &[Buildset
         sets.iter().find(|set| {
             let key = &set.item.candidate.change.key;
             key.project.name() == change.repository
-                && key.number == change.number
+                && key.number() == Some(change.number)
                 && set.queue.pipeline.as_str() == pipeline
         })
     };
@@ -183,7 +183,9 @@ fn is_told_why(forge: &Forge, change: &Change, sets: [Option<&Buildset>; 2]) -> 
 
 /// Returns whether builds of the last change's gate ran behind the one that was thrown out, and the ones that counted did not.
 async fn retested(ports: &Ports, changes: &[Change], sets: &[Buildset]) -> anyhow::Result<bool> {
-    let is = |key: &ChangeKey, change: &Change| key.project.name() == change.repository && key.number == change.number;
+    let is = |key: &ChangeKey, change: &Change| {
+        key.project.name() == change.repository && key.number() == Some(change.number)
+    };
     let Some(thrown_out) = changes.iter().find(|change| change.expected == Expectation::IsThrownOut) else {
         return Ok(false);
     };
@@ -243,7 +245,7 @@ fn landing_order(sets: &[Buildset], changes: &[Change]) -> String {
         let key = &set.item.candidate.change.key;
         changes
             .iter()
-            .find(|change| change.repository == key.project.name() && change.number == key.number)
+            .find(|change| change.repository == key.project.name() && key.number() == Some(change.number))
             .map(|change| change.letter)
     };
     ledger::landed(sets).into_iter().filter_map(letter).map(String::from).collect::<Vec<_>>().join(", ")

@@ -270,7 +270,7 @@ impl Story {
             repos.insert(ProjectName::from(project), repo);
         }
         let number = 7;
-        let key_of_change = ChangeKey { connection: "forge".into(), project: PROJECT.into(), number };
+        let key_of_change = ChangeKey::change("forge".into(), PROJECT.into(), number);
         let change = ChangeRef {
             key: key_of_change,
             branch: "main".into(),

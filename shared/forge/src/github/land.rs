@@ -1,7 +1,7 @@
 //! Landings: a merge with an expected head, and a branch moved forward. On doubt the forge is read before it is asked again.
 
 use super::http::Repeat;
-use super::{GitHub, escape_path, repository, shapes};
+use super::{GitHub, escape_path, number, repository, shapes};
 use crate::error::ForgeError;
 use crate::forge::MergeMessage;
 use reqwest::Method;
@@ -16,7 +16,7 @@ pub(super) async fn merge(
     message: &MergeMessage,
 ) -> Result<Oid, ForgeError> {
     let attempted = format!("merge {change}");
-    let path = repository(&change.key.project, &format!("/pulls/{}/merge", change.key.number));
+    let path = repository(&change.key.project, &format!("/pulls/{}/merge", number(&change.key, &attempted)?));
     let mut body = json!({"sha": change.head.as_str(), "merge_method": method(mode)});
     if !message.title.is_empty() {
         body["commit_title"] = message.title.as_str().into();
@@ -41,7 +41,7 @@ pub(super) async fn merge(
 /// Finds out what a refusal, or the lack of an answer, means by reading the change once.
 async fn after_refusal(github: &GitHub, change: &ChangeRef, error: ForgeError) -> Result<Oid, ForgeError> {
     let attempted = format!("merge {change}");
-    let path = repository(&change.key.project, &format!("/pulls/{}", change.key.number));
+    let path = repository(&change.key.project, &format!("/pulls/{}", number(&change.key, &attempted)?));
     let pull: shapes::Pull = match github.api.get(&path, &attempted).await {
         Ok(pull) => pull,
         // Nothing more is known than before; a refusal stays what it was only if it was one.

@@ -98,8 +98,13 @@ impl GitHub {
 
     fn key(&self, full_name: &str, number: u64) -> ChangeKey {
         let project = ProjectName::new(&self.host, full_name);
-        ChangeKey { connection: self.connection.clone(), project, number }
+        ChangeKey::change(self.connection.clone(), project, number)
     }
+}
+
+/// Returns the number of a pull request; a ref has none, and nothing of a pull request can be asked of it.
+fn number(change: &ChangeKey, attempted: &str) -> Result<u64, ForgeError> {
+    change.number().ok_or_else(|| ForgeError::NotFound { attempted: attempted.to_owned() })
 }
 
 /// Returns the path `/repos/<owner>/<name><rest>` of a project's API.

@@ -1,7 +1,7 @@
 //! Reading changes, branches, commits and deliveries.
 
 use super::http::{Api, Listed, PAGE_SIZE, now_seconds};
-use super::{GitHub, escape_path, repository, shapes};
+use super::{GitHub, escape_path, number, repository, shapes};
 use crate::depends_on::depends_on;
 use crate::error::ForgeError;
 use crate::forge::{Branch, CommitFacts, Delivery, Protection};
@@ -40,12 +40,13 @@ pub(super) fn change_at(github: &GitHub, url: &str) -> Option<ChangeKey> {
 
 pub(super) async fn change(github: &GitHub, key: &ChangeKey) -> Result<ChangeFacts, ForgeError> {
     let attempted = format!("read {key}");
+    let number = number(key, &attempted)?;
     let path = |rest: &str| repository(&key.project, rest);
     let seen_at = Timestamp(now_seconds() * 1_000);
-    let pull: shapes::Pull = github.api.get(&path(&format!("/pulls/{}", key.number)), &attempted).await?;
+    let pull: shapes::Pull = github.api.get(&path(&format!("/pulls/{number}")), &attempted).await?;
     let head = escape_path(&pull.head.sha);
     let (files, reviews, statuses, check_runs) = tokio::try_join!(
-        files(&github.api, path(&format!("/pulls/{}/files", key.number)), pull.changed_files, &attempted),
+        files(&github.api, path(&format!("/pulls/{number}/files")), pull.changed_files, &attempted),
         reviews(&github.api, key, &attempted),
         statuses(&github.api, path(&format!("/commits/{head}/statuses")), &attempted),
         check_runs(&github.api, &key.project, &pull.head.sha, &attempted),
@@ -100,7 +101,7 @@ async fn files(api: &Api, path: String, changed: usize, attempted: &str) -> Resu
 }
 
 async fn reviews(api: &Api, key: &ChangeKey, attempted: &str) -> Result<Vec<Review>, ForgeError> {
-    let path = repository(&key.project, &format!("/pulls/{}/reviews", key.number));
+    let path = repository(&key.project, &format!("/pulls/{}/reviews", number(key, attempted)?));
     let listed = api.pages(&path, REVIEW_PAGES_MAX, attempted, |reviews: Vec<shapes::Review>| reviews).await?;
     let latest = latest_per_reviewer(listed.all(attempted)?);
     if latest.len() > REVIEWERS_MAX {
@@ -195,7 +196,7 @@ pub(super) async fn open_changes(github: &GitHub, project: &ProjectName) -> Resu
     let attempted = format!("list the open changes of {}", project.name());
     let path = repository(project, "/pulls?state=open&sort=created&direction=asc");
     let listed = github.api.pages(&path, CHANGE_PAGES_MAX, &attempted, |pulls: Vec<shapes::Pull>| pulls).await?;
-    let key = |number| ChangeKey { connection: github.connection.clone(), project: project.clone(), number };
+    let key = |number| ChangeKey::change(github.connection.clone(), project.clone(), number);
     // A change opened while pages are read can shift another onto two of them.
     let open = |pull: &shapes::Pull| OpenChange {
         change: change_ref(key(pull.number), &pull.base, &pull.head),
@@ -214,7 +215,7 @@ pub(super) async fn changes_with_head(
     let attempted = format!("list the changes of {} at {}", project.name(), head.short());
     let path = repository(project, &format!("/commits/{}/pulls", escape_path(head.as_str())));
     let listed = github.api.pages(&path, COMMIT_PULL_PAGES_MAX, &attempted, |pulls: Vec<shapes::Pull>| pulls).await?;
-    let key = |number| ChangeKey { connection: github.connection.clone(), project: project.clone(), number };
+    let key = |number| ChangeKey::change(github.connection.clone(), project.clone(), number);
     // GitHub lists those that hold the commit anywhere, and merged ones.
     let meant =
         listed.all(&attempted)?.into_iter().filter(|pull| pull.state == "open" && pull.head.sha == head.as_str());

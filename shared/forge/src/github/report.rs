@@ -1,7 +1,7 @@
 //! Statuses, check runs and comments. Each finds what an earlier try wrote, so that its effect is there once.
 
 use super::http::{Api, Repeat};
-use super::{GitHub, escape_path, read, repository, shapes};
+use super::{GitHub, escape_path, number, read, repository, shapes};
 use crate::error::ForgeError;
 use crate::forge::{CheckReport, CheckState, LineComment, StatusReport};
 use crate::marker::Marker;
@@ -83,7 +83,7 @@ pub(super) async fn put_comment(
     text: &str,
 ) -> Result<(), ForgeError> {
     let attempted = format!("comment on {change}");
-    let list = repository(&change.project, &format!("/issues/{}/comments", change.number));
+    let list = repository(&change.project, &format!("/issues/{}/comments", number(change, &attempted)?));
     let comments = github.api.pages(&list, COMMENT_PAGES_MAX, &attempted, |page: Vec<shapes::Comment>| page).await?;
     let me = github.api.own_login().await?;
     let body = marker.attach(&cut(text, COMMENT_MAX_CHARACTERS));
@@ -106,7 +106,7 @@ pub(super) async fn put_line_comments(
     comments: &[LineComment],
 ) -> Result<(), ForgeError> {
     let attempted = format!("comment on lines of {change}");
-    let path = repository(&change.key.project, &format!("/pulls/{}/reviews", change.key.number));
+    let path = repository(&change.key.project, &format!("/pulls/{}/reviews", number(&change.key, &attempted)?));
     let reviews = github.api.pages(&path, REVIEW_PAGES_MAX, &attempted, |page: Vec<shapes::Review>| page).await?;
     let me = github.api.own_login().await?;
     if reviews.all(&attempted)?.iter().any(|review| is_ours(&review.user, &review.body, me, marker)) {
@@ -132,7 +132,7 @@ pub(super) async fn change_labels(
     remove: &[String],
 ) -> Result<(), ForgeError> {
     let attempted = format!("label {change}");
-    let path = repository(&change.project, &format!("/issues/{}/labels", change.number));
+    let path = repository(&change.project, &format!("/issues/{}/labels", number(change, &attempted)?));
     if !add.is_empty() {
         send(&github.api, Method::POST, &path, json!({"labels": add}), Repeat::Safe, &attempted).await?;
     }

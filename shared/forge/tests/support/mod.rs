@@ -54,7 +54,7 @@ impl Scene {
     }
 
     pub fn key(&self, number: u64) -> ChangeKey {
-        ChangeKey { connection: "forge".into(), project: self.project(), number }
+        ChangeKey::change("forge".into(), self.project(), number)
     }
 
     pub fn main(&self) -> BranchKey {

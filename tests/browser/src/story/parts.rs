@@ -49,11 +49,7 @@ pub fn build_id(change: &Change, job: &str, attempt: u32) -> BuildId {
 /// Returns a change as events name it.
 pub fn change(change: &Change) -> ChangeRef {
     let head = oid(change.title, 1).0;
-    let key = ChangeKey {
-        connection: "github".into(),
-        project: ProjectName::new("github.com", change.project),
-        number: change.number,
-    };
+    let key = ChangeKey::change("github".into(), ProjectName::new("github.com", change.project), change.number);
     ChangeRef { key, branch: "main".into(), patchset: head.clone(), head: Oid(head) }
 }
 

@@ -111,7 +111,7 @@ fn propose(site: &Site, number: u64, edits: &[(&str, &str)]) -> ChangeKey {
 }
 
 fn merged(site: &Site) -> Vec<u64> {
-    site.forge.merges().iter().map(|(key, _)| key.number).collect()
+    site.forge.merges().iter().filter_map(|(key, _)| key.number()).collect()
 }
 
 fn gate_builds(site: &Site, job: &str) -> Vec<String> {

@@ -164,7 +164,7 @@ impl Bench {
     pub fn change(&self, change: char) -> ChangeRef {
         let project = ProjectName::new("forge.test", &format!("org/{}", self.project(change)));
         let revision = self.revisions.get(&change).copied().unwrap_or(1);
-        let key = ChangeKey { connection: "github".into(), project, number: u64::from(u32::from(change)) };
+        let key = ChangeKey::change("github".into(), project, u64::from(u32::from(change)));
         let head = format!("{change}{revision}");
         let branch = self.branches.get(&change).map_or("main", String::as_str).into();
         ChangeRef { key, branch, head: head.as_str().into(), patchset: head }
@@ -346,7 +346,7 @@ impl Bench {
 
     fn named(&self, build: &BuildId) -> String {
         let order = self.orders.iter().find(|order| order.build == *build).expect("what is stopped was ordered");
-        let name = char::from_u32(order.change.key.number as u32).unwrap();
+        let name = char::from_u32(order.change.key.number().unwrap() as u32).unwrap();
         let attempt = if order.attempt > 1 { format!(" (attempt {})", order.attempt) } else { String::new() };
         format!("{name} {}{attempt}", order.job)
     }
