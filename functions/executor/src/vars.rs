@@ -153,13 +153,23 @@ fn item(job: &Job<'_>, change: &SpeculativeChange) -> Value {
         "change_url": Some(&change.url).filter(|url| !url.is_empty()),
         "src_dir": src_dir(job.job.workspace_scheme, &key.project),
     }));
+    item.extend(of_change(change));
+    if let Some(merge_commit) = &change.merge_commit {
+        item.insert("merge_commit_id".to_owned(), json!(merge_commit));
+    }
+    Value::Object(item)
+}
+
+/// Returns what tells a change, a branch or a tag from another; of each only what it has.
+fn of_change(change: &SpeculativeChange) -> Map<String, Value> {
+    let mut item = Map::new();
     if let Some(branch) = change.change.on_branch() {
         item.insert("branch".to_owned(), json!(branch));
     }
     if !change.change.head.is_zero() {
         item.insert("commit_id".to_owned(), json!(change.change.head));
     }
-    match &key.what {
+    match &change.change.key.what {
         What::Number(number) => item.extend(to_map(json!({
             "change": number.to_string(),
             "patchset": change.change.patchset,
@@ -175,10 +185,7 @@ fn item(job: &Job<'_>, change: &SpeculativeChange) -> Value {
             item.extend(told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?)))));
         }
     }
-    if let Some(merge_commit) = &change.merge_commit {
-        item.insert("merge_commit_id".to_owned(), json!(merge_commit));
-    }
-    Value::Object(item)
+    item
 }
 
 /// What is known of the order's own change where the tested state does not tell of it.
@@ -221,6 +228,42 @@ fn of_place(place: &Placed) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluice_model::change::{ChangeKey, ChangeRef, RefMove};
+    use sluice_model::git::Oid;
+
+    fn told(change: ChangeRef) -> Value {
+        let (url, title) = (String::new(), "A title".to_owned());
+        let change = SpeculativeChange { change, url, title, message: String::new(), merge_commit: None };
+        Value::Object(of_change(&change))
+    }
+
+    /// S06, R09, Z7.1: jobs ask whether `zuul.change` or `zuul.newrev` is defined.
+    #[test]
+    fn of_a_ref_only_that_is_defined_which_it_has() {
+        let of = |moved| told(ChangeRef::of_ref("github".into(), "forge.test/org/one".into(), moved));
+        let rows = [
+            (
+                RefMove::new("refs/heads/main", "a".into(), "b".into()),
+                json!({"branch": "main", "commit_id": "b", "oldrev": "a", "newrev": "b"}),
+            ),
+            (
+                RefMove::new("refs/tags/1.0", Oid::zero(), "b".into()),
+                json!({"commit_id": "b", "newrev": "b", "tag": "1.0"}),
+            ),
+            (
+                RefMove::new("refs/heads/old", "a".into(), Oid::zero()),
+                json!({"branch": "old", "commit_id": "a", "oldrev": "a"}),
+            ),
+            (RefMove::standing(&"main".into()), json!({"branch": "main"})),
+        ];
+        for (moved, expected) in rows {
+            assert_eq!(of(moved), expected);
+        }
+        let key = ChangeKey::change("github".into(), "forge.test/org/one".into(), 7);
+        let change = ChangeRef { key, branch: "main".into(), head: "c".into(), patchset: "c".to_owned() };
+        let expected = json!({"branch": "main", "commit_id": "c", "change": "7", "patchset": "c", "change_message": "A title", "topic": null});
+        assert_eq!(told(change), expected);
+    }
 
     /// Z7.5
     #[test]

@@ -25,7 +25,7 @@ pub struct Placed {
     pub src_dir: String,
     /// Whether the job asked for it.
     pub required: bool,
-    /// The branch that is checked out.
+    /// The branch or tag that is checked out.
     pub checkout: BranchName,
     /// Why that one.
     pub checkout_description: &'static str,
@@ -81,10 +81,15 @@ pub async fn place_all(job: &Job<'_>, sources: &dyn Sources, jobdir: &Jobdir) ->
         let packs = packs(sources, connection, project, &states, &state.result.id).await?;
         let others = states.iter().map(|state| (state.branch.branch.clone(), state.base.id.clone())).collect();
         checkout(project, packs, &path, state, others, Objects::Copied).await?;
-        let (checkout, commit) = (state.branch.branch.clone(), state.result.id.clone());
+        let (checkout, commit) = (short(&state.branch.branch), state.result.id.clone());
         placed.push(Placed { project: project.clone(), src_dir, required, checkout, checkout_description, commit });
     }
     Ok(placed)
+}
+
+/// Returns a ref's name as jobs are told it: a branch's own, a tag's.
+fn short(name: &BranchName) -> BranchName {
+    name.as_str().strip_prefix("refs/tags/").map_or_else(|| name.clone(), BranchName::from)
 }
 
 /// Places one repository for a playbook or role at `path`, where no playbook may write, with `commit` checked out.
@@ -134,11 +139,12 @@ pub fn choose_branch<'a>(
     project_override: Option<&BranchName>,
 ) -> Option<(&'a BranchState, &'static str)> {
     let states = states_of(job.speculation, project);
+    let own = if job.order.change.on_branch().is_some() { "zuul branch" } else { "zuul ref" };
     let find = |branch: &str| states.iter().copied().find(|state| state.branch.branch.as_str() == branch);
     let candidates = [
         (project_override.map(BranchName::as_str), "project override ref"),
         (job.job.override_checkout.as_ref().map(BranchName::as_str), "job override ref"),
-        (Some(job.order.change.branch.as_str()), "zuul branch"),
+        (Some(job.order.change.branch.as_str()), own),
         (Some("main"), "project default branch"),
         (Some("master"), "project default branch"),
     ];

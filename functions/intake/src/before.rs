@@ -85,14 +85,15 @@ impl Intake {
         Ok(Before { tenants: tenants.collect(), told, formerly, is_needed, is_partial })
     }
 
-    /// Returns the tenants whose live layout has the project, and one record more.
+    /// Returns the tenants whose live layout has the project, and one record more if one is named.
     pub(crate) async fn tenants_with(
         &self,
         project: &ProjectName,
-        more: &Key,
+        more: Option<&Key>,
     ) -> Result<(Vec<Live>, Option<Record>), LookError> {
-        let (lives, mut found, _) = self.known(project, std::slice::from_ref(more), |_, _| Vec::new()).await?;
-        Ok((lives, found.remove(more)))
+        let more: Vec<Key> = more.into_iter().cloned().collect();
+        let (lives, mut found, _) = self.known(project, &more, |_, _| Vec::new()).await?;
+        Ok((lives, more.first().and_then(|more| found.remove(more))))
     }
 
     /// Reads the tenants that have a project, with further records and the lists' entries of queues. Also returns whether a

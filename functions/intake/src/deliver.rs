@@ -5,17 +5,16 @@ use crate::told;
 use crate::{Intake, again};
 use sluice_forge::{ForgeError, Verdict};
 use sluice_gate::Arrival;
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus, RefMove};
 use sluice_model::event::{EventKind, ForgeEvent};
-use sluice_model::git::{BranchKey, Oid};
 use sluice_model::poke::Poke;
 use sluice_model::{DeliveryId, ProjectName, QueueKey, TenantName};
-use sluice_records::codec::{decode, decode_foreign, expiry, get, with_body};
+use sluice_records::codec::{decode, expiry, get, with_body};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
-use sluice_records::landing::{self, Harmless};
-use sluice_records::{change, queue, tenant};
+use sluice_records::tenant::{self, Waiting};
+use sluice_records::{change, queue};
 use sluice_runtime::batch::{Heard, LookError};
-use sluice_runtime::record::{Expect, Key, Record, Write};
+use sluice_runtime::record::{Due, Expect, Key, Record, Write};
 use sluice_runtime::{Commit, Saved, cell};
 use std::collections::BTreeMap;
 
@@ -24,6 +23,16 @@ const OTHERS_MAX: usize = 99;
 
 /// The most effects a delivery's record tells.
 const EFFECTS_MAX: usize = 20;
+
+/// What comes of looking at a delivery.
+pub(crate) enum Outcome {
+    /// It leads to this.
+    Leads(Effects),
+    /// It can never lead to anything, for this reason.
+    Fails(String),
+    /// It is too early, for this reason.
+    Waits(String),
+}
 
 /// What a delivery leads to; committed with its end.
 #[derive(Default)]
@@ -47,6 +56,32 @@ impl Effects {
     pub(crate) fn arrive(&mut self, queue: &QueueKey, arrival: &Arrival) -> Result<(), LookError> {
         self.write(queue::put_arrival(queue, arrival)?);
         self.pokes.push(Poke::Queue { queue: queue.clone() });
+        Ok(())
+    }
+
+    /// Stores a delivery of ours, due by itself, with the poke that has it handled; once, whoever else stores it.
+    pub(crate) fn deliver(&mut self, delivery: &Delivery) -> Result<DeliveryId, LookError> {
+        let id = delivery::id(&delivery.connection, &delivery.forge_id);
+        let poke = Poke::Delivery { delivery: id.clone(), project: delivery::group(delivery) };
+        let mut record = delivery::record(&id, delivery)?;
+        record.revision = 1;
+        let look_at = delivery.received_at.plus_seconds(60);
+        record.due = Some(Due { at: look_at, poke: poke.clone() });
+        record.look_at = Some(look_at);
+        self.write(Write::Put { record, expect: Expect::Absent });
+        self.pokes.push(poke);
+        Ok(id)
+    }
+
+    /// Has a tenant read a project's configuration again, and a delivery go on when it has.
+    pub(crate) fn read_then(
+        &mut self,
+        tenant: &TenantName,
+        project: &ProjectName,
+        waiting: Waiting,
+    ) -> Result<(), LookError> {
+        self.write(tenant::put_dirty_then(tenant, project, waiting)?);
+        self.pokes.push(Poke::Tenant { tenant: tenant.clone() });
         Ok(())
     }
 
@@ -80,19 +115,25 @@ impl Intake {
         }
         // It holds the poke that led here, and the commit that ends the delivery is what that poke asks for.
         record.outbox.clear();
+        let at = self.ports.clock.now();
         let (effects, state) = match self.effects(id, &delivery).await? {
-            Ok(effects) => {
-                let handled = DeliveryState::Handled { effects: effects.told.clone(), at: self.ports.clock.now() };
+            Outcome::Leads(effects) => {
+                let handled = DeliveryState::Handled { effects: effects.told.clone(), at };
                 (effects, handled)
             }
-            Err(why) => (Effects::default(), DeliveryState::Failed { why, at: self.ports.clock.now() }),
+            Outcome::Fails(why) => (Effects::default(), DeliveryState::Failed { why, at }),
+            // Whoever it waits for pokes it, and the sweep does.
+            Outcome::Waits(why) => {
+                tracing::info!(delivery = delivery.forge_id, why, "a delivery waits");
+                return Ok(());
+            }
         };
         self.end(id, record, delivery, effects, state).await
     }
 
-    /// Works out what the delivery leads to; the inner error is final.
-    async fn effects(&self, id: &DeliveryId, delivery: &Delivery) -> Result<Result<Effects, String>, LookError> {
-        let Some(event) = &delivery.event else { return Ok(Ok(Effects::default())) };
+    /// Works out what the delivery leads to.
+    async fn effects(&self, id: &DeliveryId, delivery: &Delivery) -> Result<Outcome, LookError> {
+        let Some(event) = &delivery.event else { return Ok(Outcome::Leads(Effects::default())) };
         let mut effects = Effects::default();
         match &event.kind {
             EventKind::Change { number, .. } => {
@@ -123,15 +164,22 @@ impl Intake {
                 }
             }
             EventKind::Push { git_ref, oldrev, newrev } => {
-                self.pushed(id, event, git_ref, oldrev, newrev, &mut effects).await?;
+                let moved = RefMove::new(git_ref, oldrev.clone(), newrev.clone());
+                self.pushed(id, event, &moved, delivery.received_at, &mut effects).await?;
+            }
+            EventKind::Read { tenant, git_ref, oldrev, newrev } => {
+                let moved = RefMove::new(git_ref, oldrev.clone(), newrev.clone());
+                if let Some(why) = self.after_reading(id, event, tenant, &moved, &mut effects).await? {
+                    return Ok(Outcome::Waits(why));
+                }
             }
             EventKind::Sweep => {
                 if let Err(why) = self.swept(event, delivery.received_at, &mut effects).await? {
-                    return Ok(Err(why));
+                    return Ok(Outcome::Fails(why));
                 }
             }
         }
-        Ok(Ok(effects))
+        Ok(Outcome::Leads(effects))
     }
 
     /// A change moved: its facts are kept, and every queue that is concerned is told.
@@ -173,56 +221,6 @@ impl Intake {
         Ok(())
     }
 
-    /// A branch or tag moved: tenants that read their configuration there look again, unless it moved as a landing of theirs
-    /// said it would, from that commit to that tree, and that landing touches no configuration.
-    async fn pushed(
-        &self,
-        id: &DeliveryId,
-        event: &ForgeEvent,
-        git_ref: &str,
-        oldrev: &Oid,
-        newrev: &Oid,
-        effects: &mut Effects,
-    ) -> Result<(), LookError> {
-        let Some(branch) = event.kind.pushed_branch() else {
-            effects.tell(format!("{git_ref} is no branch: nothing is read there"));
-            return Ok(());
-        };
-        let branch = BranchKey { project: event.project.clone(), branch };
-        let (tenants, harmless) = self.tenants_with(&event.project, &landing::harmless_key(&branch, oldrev)).await?;
-        if tenants.is_empty() {
-            effects.tell(format!("no tenant knows {}", event.project));
-        }
-        let harmless: Option<Harmless> = harmless.as_ref().and_then(decode_foreign);
-        let landed = match harmless {
-            Some(harmless) => self.is_tree(event, newrev, &harmless.tree).await.then_some(harmless.tenant),
-            None => None,
-        };
-        for live in tenants {
-            let (name, at) = (&live.tenant.name, newrev.short());
-            if landed.as_ref() == Some(name) {
-                effects
-                    .tell(format!("{git_ref} is at {at}, as tenant {name} landed it: its configuration is the same"));
-                continue;
-            }
-            effects.read_again(name, &event.project, id)?;
-            effects.tell(format!("{git_ref} is at {at}: tenant {name} reads its configuration again"));
-        }
-        Ok(())
-    }
-
-    /// Returns whether a commit has this tree; a forge that does not say so has not said it.
-    async fn is_tree(&self, event: &ForgeEvent, commit: &Oid, tree: &Oid) -> bool {
-        let Ok(forge) = self.forge(&event.connection) else { return false };
-        match forge.read_commit(&event.project, commit).await {
-            Ok(facts) => facts.commit.tree == *tree,
-            Err(error) => {
-                tracing::info!(%error, "a pushed commit could not be read; its configuration is read again");
-                false
-            }
-        }
-    }
-
     async fn end(
         &self,
         id: &DeliveryId,
@@ -261,9 +259,9 @@ impl Intake {
 }
 
 /// A final refusal ends the delivery with its reason; anything else comes again.
-fn final_or_again(error: ForgeError) -> Result<Result<Effects, String>, LookError> {
+pub(crate) fn final_or_again(error: ForgeError) -> Result<Outcome, LookError> {
     match error.verdict() {
-        Verdict::Final => Ok(Err(error.to_string())),
+        Verdict::Final => Ok(Outcome::Fails(error.to_string())),
         Verdict::After { .. } | Verdict::Retry => Err(again(error)),
     }
 }

@@ -1,12 +1,13 @@
 //! Intake: a delivery becomes the change as it is now, and the change reaches the queues that it concerns.
 //!
 //! [`deliver`] is the story; [`before`] reads what was known before, in one call where it can; [`route`] says which pipelines of which tenants are concerned; [`needs`] resolves what a change
-//! depends on; [`sweep`] mends what no webhook told.
+//! depends on; [`refs`] is the same for branches and tags that moved; [`sweep`] mends what no webhook told.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod before;
 mod deliver;
 mod needs;
+mod refs;
 mod route;
 mod sweep;
 mod told;

@@ -6,8 +6,9 @@
 use crate::{Intake, again};
 use sluice_config::layout::Layout;
 use sluice_forge::Verdict;
-use sluice_gate::Candidate;
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
+use sluice_gate::{Candidate, InBranch};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus, Permission};
+use sluice_model::event::ForgeEvent;
 use sluice_runtime::batch::LookError;
 use std::collections::BTreeMap;
 
@@ -16,6 +17,9 @@ pub(crate) const NEEDS_MAX: usize = 20;
 
 /// The most changes that one delivery reads from forges besides its own; a look has 30 seconds.
 const READS_MAX: usize = 30;
+
+/// Bytes of the paths of a merged change that go along with it; jobs of one with more run whatever they match.
+const FILES_BYTES_MAX: usize = 8_000;
 
 /// Characters of an address that a refusal repeats.
 const URL_CHARS_MAX: usize = 200;
@@ -43,12 +47,14 @@ pub(crate) struct Seen {
     changes: BTreeMap<ChangeKey, Option<ChangeFacts>>,
     /// Whether any change is known to need the event's own, or was.
     is_needed: bool,
+    /// What the event's sender may do, once that was asked.
+    may: Option<Permission>,
 }
 
 impl Seen {
     /// Remembers the change of the event, and whether any may need it.
     pub(crate) fn knowing(facts: &ChangeFacts, is_needed: bool) -> Self {
-        Self { changes: BTreeMap::from([(facts.change.key.clone(), Some(facts.clone()))]), is_needed }
+        Self { changes: BTreeMap::from([(facts.change.key.clone(), Some(facts.clone()))]), is_needed, may: None }
     }
 
     /// Returns whether any change may need the event's own.
@@ -74,6 +80,23 @@ impl Intake {
         let mut path = Vec::new();
         Box::pin(self.follow(facts, layout, seen, &mut path, &mut needs)).await?;
         Ok(needs)
+    }
+
+    /// Returns what the event's sender may do in its repository.
+    pub(crate) async fn may(&self, event: &ForgeEvent, seen: &mut Seen) -> Result<Permission, LookError> {
+        if let Some(may) = seen.may {
+            return Ok(may);
+        }
+        let may = match event.sender.as_str() {
+            // Found by asking, and not told by anybody.
+            "" => Permission::None,
+            sender => match self.forge(&event.connection)?.permission_of(&event.project, sender).await {
+                Ok(may) => may,
+                Err(error) if error.verdict() == Verdict::Final => Permission::None,
+                Err(error) => return Err(again(error)),
+            },
+        };
+        Ok(*seen.may.insert(may))
     }
 
     /// Returns a change as its forge has it; `None` where the forge does not know it.
@@ -169,6 +192,11 @@ pub(crate) fn candidate(facts: &ChangeFacts, needs: &Needs) -> Candidate {
     }
 }
 
+/// Returns the paths that a change touches, unless they are too many to carry along.
+fn few_files(facts: &ChangeFacts) -> Option<Vec<String>> {
+    facts.files.clone().filter(|files| files.iter().map(String::len).sum::<usize>() <= FILES_BYTES_MAX)
+}
+
 fn alone(facts: &ChangeFacts, message_chars: usize) -> Candidate {
     let cut = |text: &str, most: usize| text.chars().take(most).collect::<String>();
     Candidate {
@@ -179,5 +207,6 @@ fn alone(facts: &ChangeFacts, message_chars: usize) -> Candidate {
         author: facts.author.clone(),
         needs: Vec::new(),
         refused: None,
+        merged: (facts.status == ChangeStatus::Merged).then(|| InBranch { files: few_files(facts) }),
     }
 }

@@ -88,9 +88,12 @@ impl Intake {
         let now = self.ports.clock.now();
         let arrival = |kind| self.arrival(id, live, queue, &facts.change, kind);
         let open = facts.status == ChangeStatus::Open;
-        let refusal =
-            if open { filter::refusal(pipeline, facts, now) } else { Some("the change is no longer open".to_owned()) };
-        if open && is_news && filter::is_triggered(pipeline, event, Some(facts)) {
+        // Only what lands has to be open; other pipelines say themselves what they require.
+        let refusal = match pipeline.manager {
+            Manager::Dependent if !open => Some("the change is no longer open".to_owned()),
+            _ => filter::refusal(pipeline, facts, now),
+        };
+        if is_news && self.is_triggered(pipeline, event, Some(facts), seen).await? {
             if let Some(why) = &refusal {
                 if !listed.contains(queue) {
                     tracing::info!(change = %facts.change, pipeline = %pipeline.name, why, "not enqueued");
@@ -118,7 +121,22 @@ impl Intake {
         Ok(Some((arrival(ArrivalKind::Seen { change: facts.change.clone(), gone, needs }), effect)))
     }
 
-    fn arrival(
+    /// Returns whether a trigger of the pipeline takes the event. What its sender may do is asked only where that decides.
+    pub(crate) async fn is_triggered(
+        &self,
+        pipeline: &Pipeline,
+        event: &ForgeEvent,
+        facts: Option<&ChangeFacts>,
+        seen: &mut Seen,
+    ) -> Result<bool, LookError> {
+        let may = match filter::asks_who(pipeline, event, facts) {
+            true => Some(self.may(event, seen).await?),
+            false => None,
+        };
+        Ok(filter::is_triggered(pipeline, event, facts, may))
+    }
+
+    pub(crate) fn arrival(
         &self,
         id: &DeliveryId,
         live: &Live,

@@ -7,12 +7,11 @@ use sluice_forge::Verdict;
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeRef, OpenChange, Review, ReviewState};
 use sluice_model::event::{EventKind, ForgeEvent};
-use sluice_model::poke::Poke;
 use sluice_records::change;
 use sluice_records::codec::{decode_foreign, get};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_runtime::batch::LookError;
-use sluice_runtime::record::{Due, Expect, Key, Write};
+use sluice_runtime::record::Key;
 
 /// Changes that one sweep reads from the forge; the next one reads others, since those are compared by then.
 const READS_MAX: usize = 20;
@@ -125,15 +124,8 @@ impl Intake {
         if get(&self.ports, &delivery::key(&id)).await?.is_some() {
             return Ok(());
         }
-        let poke = Poke::Delivery { delivery: id.clone(), project: event.project.clone() };
-        let mut record = delivery::record(&id, &found)?;
-        record.revision = 1;
-        let look_at = at.plus_seconds(60);
-        record.due = Some(Due { at: look_at, poke: poke.clone() });
-        record.look_at = Some(look_at);
         effects.tell(format!("{change}: its forge never told of \u{201c}{}\u{201d}", gap.mark));
-        effects.write(Write::Put { record, expect: Expect::Absent });
-        effects.pokes.push(poke);
+        effects.deliver(&found)?;
         Ok(())
     }
 }

@@ -51,9 +51,13 @@ impl Merger {
         }
         let layout: &Layout = overlay.as_ref().unwrap_or(&live.layout);
         let input = FreezeInput {
+            pipeline: key.pipeline.as_str(),
+            project: &branch.project,
+            branch: change.on_branch().map(BranchName::as_str),
+            git_ref: change.key.moved().map_or(branch.branch.as_str(), |moved| &moved.git_ref),
             files: state.files.as_deref(),
             before: overlay.as_ref().map(|_| &*live.layout),
-            ..FreezeInput::change(key.pipeline.as_str(), &branch.project, branch.branch.as_str())
+            image_name: None,
         };
         let mut graph = match layout.freeze(&input) {
             Ok(graph) => graph,
@@ -65,8 +69,7 @@ impl Merger {
         if !errors.is_empty() {
             return Ok(misconfigured(&errors, &branch));
         }
-        let (Some(base), Some(tested)) = (state.base.clone(), state.branch(&branch).map(|state| state.result.clone()))
-        else {
+        let (Some(base), Some(tested)) = (state.base.clone(), state.tested.clone()) else {
             return Err(Unmade::Failed(format!("{change} has no merged state")));
         };
         // Side by side: nobody looks for either before the outcome names both.
@@ -79,7 +82,11 @@ impl Merger {
             base,
             tested,
             touches_configuration: state.touches_configuration,
-            fail_fast: layout.fail_fast(&branch.project, key.pipeline.as_str(), Some(branch.branch.as_str())),
+            fail_fast: layout.fail_fast(
+                &branch.project,
+                key.pipeline.as_str(),
+                change.on_branch().map(BranchName::as_str),
+            ),
         }))
     }
 

@@ -1,17 +1,20 @@
 //! The tested state: what is ahead, then the changes below the item's own, then its own.
 
 use crate::{Merger, Unmade, unmade};
-use sluice_gate::{Ask, Candidate, Item, MergeResult};
+use sluice_gate::{Ask, Candidate, InBranch, Item, MergeResult};
 use sluice_model::build::{Speculation, SpeculativeChange};
-use sluice_model::git::{BranchKey, BranchState, Commit};
+use sluice_model::change::RefMove;
+use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
 use sluice_records::layout::Live;
-use sluice_repos::{MergeAnswer, MergeAsk, ReposError, is_configuration};
+use sluice_repos::{MergeAnswer, MergeAsk, ProjectAt, ReposError, is_configuration};
 
 /// A state in the making.
 pub(crate) struct State {
     pub(crate) speculation: Speculation,
     /// The item's own branch below its change.
     pub(crate) base: Option<Commit>,
+    /// The same with its change: what is tested.
+    pub(crate) tested: Option<Commit>,
     /// Paths that the item's own change touches; `None` when they are too many.
     pub(crate) files: Option<Vec<String>>,
     pub(crate) touches_configuration: bool,
@@ -46,7 +49,7 @@ impl Merger {
                 serde_json::from_slice(&object.bytes).map_err(|error| lost(error.to_string()))?
             }
         };
-        Ok(State { speculation, base: None, files: None, touches_configuration: false })
+        Ok(State { speculation, base: None, tested: None, files: None, touches_configuration: false })
     }
 
     /// Puts what the item needs and its own change on the state. The inner error is the item's outcome.
@@ -81,6 +84,12 @@ impl Merger {
         let Some(project) = project.filter(|project| project.connection == change.key.connection) else {
             return conflict(format!("{} is no project of tenant {}", change.key.project, live.tenant.name));
         };
+        if let Some(moved) = change.key.moved() {
+            return self.put_ref(state, candidate, moved, live).await;
+        }
+        if let Some(merged) = &candidate.merged {
+            return self.put_merged(state, candidate, merged).await;
+        }
         let key = BranchKey { project: change.key.project.clone(), branch: change.branch.clone() };
         let onto = state.branch(&key).cloned();
         let ask = MergeAsk {
@@ -105,16 +114,82 @@ impl Merger {
             state.speculation.configured.push(key);
         }
         state.base = Some(onto.map_or_else(|| merged.base.clone(), |onto| onto.result));
+        state.tested = Some(merged.result.clone());
         state.files = files;
         state.touches_configuration = configures;
-        state.speculation.changes.push(SpeculativeChange {
-            change: change.clone(),
-            url: candidate.url.clone(),
-            title: candidate.title.clone(),
-            message: candidate.message.clone(),
-            merge_commit: Some(merged.result.id.clone()),
-        });
+        state.speculation.changes.push(told(candidate, Some(merged.result.id.clone())));
         state.put(merged);
         Ok(Ok(()))
+    }
+
+    /// Puts a change on the state that is in its branch already: that is tested as it is.
+    async fn put_merged(
+        &self,
+        state: &mut State,
+        candidate: &Candidate,
+        merged: &InBranch,
+    ) -> Result<Result<(), MergeResult>, Unmade> {
+        let change = &candidate.change;
+        let at = ProjectAt { connection: change.key.connection.clone(), project: change.key.project.clone() };
+        let tip = match self.repos.tip(&at, &change.branch).await {
+            Ok(tip) => tip,
+            Err(ReposError::Gone(detail)) => {
+                return Ok(Err(MergeResult::Conflict { change: change.clone(), detail }));
+            }
+            Err(error) => return Err(unmade(error)),
+        };
+        (state.base, state.tested) = (Some(tip.base.clone()), Some(tip.result.clone()));
+        state.files = merged.files.clone();
+        state.speculation.changes.push(told(candidate, Some(tip.result.id.clone())));
+        state.put(tip);
+        Ok(Ok(()))
+    }
+
+    /// Puts a ref on the state as it was pushed: nothing is merged. One that nobody pushed, a timer's, is where its branch is now;
+    /// of one that was deleted there is nothing, and its jobs find the project's default branch.
+    async fn put_ref(
+        &self,
+        state: &mut State,
+        candidate: &Candidate,
+        moved: &RefMove,
+        live: &Live,
+    ) -> Result<Result<(), MergeResult>, Unmade> {
+        let change = &candidate.change;
+        let (connection, project) = (change.key.connection.clone(), change.key.project.clone());
+        let at = ProjectAt { connection, project };
+        let found = match (&moved.newrev, moved.branch()) {
+            (Some(_), branch) => {
+                let since = moved.oldrev.as_ref().filter(|_| branch.is_some());
+                self.repos.at(&at, &change.branch, &change.head, since).await
+            }
+            (None, Some(branch)) if !moved.is_deleted() => self.repos.tip(&at, &branch).await.map(|tip| (tip, None)),
+            (None, _) => {
+                let default = live.layout.default_branch(&at.project);
+                self.repos.tip(&at, &default).await.map(|tip| (tip, None))
+            }
+        };
+        let (found, files) = match found {
+            Ok(found) => found,
+            Err(ReposError::Gone(detail)) => {
+                return Ok(Err(MergeResult::Conflict { change: change.clone(), detail }));
+            }
+            Err(error) => return Err(unmade(error)),
+        };
+        (state.base, state.tested) = (Some(found.base.clone()), Some(found.result.clone()));
+        state.files = files;
+        state.speculation.changes.push(told(candidate, None));
+        state.put(found);
+        Ok(Ok(()))
+    }
+}
+
+/// Returns what jobs are told of a change of the state.
+fn told(candidate: &Candidate, merge_commit: Option<Oid>) -> SpeculativeChange {
+    SpeculativeChange {
+        change: candidate.change.clone(),
+        url: candidate.url.clone(),
+        title: candidate.title.clone(),
+        message: candidate.message.clone(),
+        merge_commit,
     }
 }

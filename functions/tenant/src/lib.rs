@@ -25,7 +25,9 @@ use sluice_model::{ConnectionName, ProjectName, QueueKey, TenantName};
 use sluice_records::codec::{decode, encode, get, with_body};
 use sluice_records::connection;
 use sluice_records::layout::Layouts;
-use sluice_records::tenant::{self, LOOK_SECONDS, PROBLEMS_MAX, Problem, ProjectSource, QUEUES, Tenant};
+use sluice_records::tenant::{
+    self, Dirty, LOOK_SECONDS, PROBLEMS_MAX, Problem, ProjectSource, QUEUES, Tenant, Waiting,
+};
 use sluice_repos::Repos;
 use sluice_runtime::batch::{Look, LookError};
 use sluice_runtime::object::PutMode;
@@ -100,11 +102,11 @@ impl Tenants {
             return self.look_later(record, &head).await;
         };
         let marks = self.marks(name).await?;
-        let moved = marks.iter().map(|(project, _)| project).chain(waited_for.all()).cloned().collect();
+        let moved = marks.iter().map(|(mark, _)| &mark.project).chain(waited_for.all()).cloned().collect();
         let sources = self.read(config, &connections, &moved, waited_for.patiently()).await?;
         let mut writes = sources.writes;
-        let done = marks.iter().filter(|(project, _)| !sources.unread.contains(project));
-        writes.extend(done.map(|(_, key)| Write::Delete { key: key.clone(), expect: Expect::Anything }));
+        let done = || marks.iter().filter(|(mark, _)| !sources.unread.contains(&mark.project));
+        writes.extend(done().map(|(_, key)| Write::Delete { key: key.clone(), expect: Expect::Anything }));
         if !sources.unread.is_empty() || marks.len() == MARKS_MAX {
             // What was read is kept; the next look goes on from there.
             return self.go_on(record, head, writes).await;
@@ -123,6 +125,7 @@ impl Tenants {
             is_removed: false,
             landings: Vec::new(),
             retry_at: retry_at(&sources.kept),
+            is_reading: false,
             ..head.clone()
         };
         if !is_new && writes.is_empty() && next == head {
@@ -151,9 +154,8 @@ impl Tenants {
         }
         let due = self.due(&next);
         let record = record_of(record, &next)?;
-        match cell::commit_and_deliver(&self.ports, Commit { head: record, others: writes, pokes: Vec::new(), due })
-            .await?
-        {
+        let pokes = waiting(done().map(|(mark, _)| mark));
+        match cell::commit_and_deliver(&self.ports, Commit { head: record, others: writes, pokes, due }).await? {
             Saved::Yes(record) if next.telling => self.tell(record, next).await.map(drop),
             Saved::Yes(_) => Ok(()),
             Saved::Stale => Err(LookError::Again(format!("tenant {name} moved while it was read"))),
@@ -186,7 +188,8 @@ impl Tenants {
         let poke = Poke::Tenant { tenant: head.name.clone() };
         let due = Some(Due { at: self.ports.clock.now().plus_seconds(LOOK_SECONDS), poke: poke.clone() });
         let name = head.name.clone();
-        let head = record_of(record, &head)?;
+        // Who waits for a reading that is done waits for the whole.
+        let head = record_of(record, &Tenant { is_reading: true, ..head })?;
         match cell::commit_and_deliver(&self.ports, Commit { head, others: writes, pokes: vec![poke], due }).await? {
             Saved::Yes(_) => Ok(()),
             Saved::Stale => Err(LookError::Again(format!("tenant {name} moved while it was read"))),
@@ -277,10 +280,10 @@ impl Tenants {
     }
 
     /// Returns the projects to read again, each with the record that says so.
-    async fn marks(&self, name: &TenantName) -> Result<Vec<(ProjectName, Key)>, LookError> {
+    async fn marks(&self, name: &TenantName) -> Result<Vec<(Dirty, Key)>, LookError> {
         let query = Query::prefix(tenant::partition(name), tenant::DIRTY, MARKS_MAX);
         let records = self.ports.records.query(&query).await?;
-        Ok(records.into_iter().filter_map(|record| Some((tenant::dirty_project(&record)?, record.key))).collect())
+        Ok(records.into_iter().filter_map(|record| Some((tenant::dirty(&record)?, record.key))).collect())
     }
 
     async fn layout(
@@ -304,6 +307,14 @@ impl Tenants {
         let (tenant, connections) = (config.clone(), connections.clone());
         Ok((Layout::build(LayoutSources { tenant, connections, branches, fragments }), work))
     }
+}
+
+/// Returns the pokes of the deliveries that waited for projects to be read, the oldest first.
+fn waiting<'a>(marks: impl Iterator<Item = &'a Dirty>) -> Vec<Poke> {
+    let mut waiting: Vec<_> = marks.filter_map(|mark| Some((mark.then.clone()?, mark.project.clone()))).collect();
+    waiting.sort();
+    let poke = |(waiting, project): (Waiting, ProjectName)| Poke::Delivery { delivery: waiting.delivery, project };
+    waiting.into_iter().map(poke).collect()
 }
 
 fn record_of(record: Option<Record>, head: &Tenant) -> Result<Record, PortError> {

@@ -3,7 +3,7 @@
 use crate::error::ForgeError;
 use crate::marker::Marker;
 use async_trait::async_trait;
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange, Permission};
 use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
 use sluice_model::{BranchName, ProjectName, Timestamp};
 
@@ -34,6 +34,13 @@ pub trait Forge: Send + Sync {
     /// Returns the commit a branch is at, with its tree: what a landing is compared with.
     async fn branch_tip(&self, branch: &BranchKey) -> Result<Commit, ForgeError>;
 
+    /// Returns the commit that a ref (`refs/heads/main`, `refs/tags/1.0`) leads to, an annotated tag's too; `None` where there is
+    /// no such ref.
+    async fn ref_tip(&self, project: &ProjectName, git_ref: &str) -> Result<Option<Commit>, ForgeError>;
+
+    /// Returns the page of a commit, or of the project where no commit is given. Asks nobody.
+    fn page_of(&self, project: &ProjectName, commit: Option<&Oid>) -> String;
+
     /// Returns the tree and the parents of a commit.
     async fn read_commit(&self, project: &ProjectName, id: &Oid) -> Result<CommitFacts, ForgeError>;
 
@@ -58,6 +65,18 @@ pub trait Forge: Send + Sync {
         marker: &Marker,
         text: &str,
         comments: &[LineComment],
+    ) -> Result<(), ForgeError>;
+
+    /// Returns what somebody may do in a project's repository.
+    async fn permission_of(&self, project: &ProjectName, login: &str) -> Result<Permission, ForgeError>;
+
+    /// Leaves a review of a change's head that bears `marker`. One that is there already is left alone.
+    async fn put_review(
+        &self,
+        change: &ChangeRef,
+        marker: &Marker,
+        verdict: ReviewVerdict,
+        text: &str,
     ) -> Result<(), ForgeError>;
 
     /// Merges a change whose head is still `change.head`, and returns the commit its branch is at by that.
@@ -195,6 +214,28 @@ impl Conclusion {
             Self::Cancelled => "cancelled",
             Self::Skipped => "skipped",
             Self::Neutral => "neutral",
+        }
+    }
+}
+
+/// What a review of ours says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReviewVerdict {
+    /// Yes.
+    Approve,
+    /// No.
+    RequestChanges,
+    /// Neither.
+    Comment,
+}
+
+impl ReviewVerdict {
+    /// Returns GitHub's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Approve => "APPROVE",
+            Self::RequestChanges => "REQUEST_CHANGES",
+            Self::Comment => "COMMENT",
         }
     }
 }

@@ -152,3 +152,30 @@ async fn a_read_is_tried_three_times_and_no_more() {
     assert_eq!(failed.verdict(), Verdict::Retry, "{failed:?}");
     scene.github.branches(&scene.project()).await.unwrap();
 }
+
+/// S06: a push is confirmed by where the ref is.
+#[tokio::test]
+async fn a_ref_is_read_as_the_commit_it_leads_to_or_as_gone() {
+    let scene = Scene::new().await;
+    let tip = scene.github.branch_tip(&scene.main()).await.unwrap();
+    let read = async |name: &str| scene.github.ref_tip(&scene.project(), name).await.unwrap();
+    assert_eq!(read("refs/heads/main").await, Some(tip.clone()));
+    assert_eq!(read("refs/heads/none").await, None);
+    assert_eq!(read("refs/tags/1.0").await, None);
+    let page = scene.github.page_of(&scene.project(), Some(&tip.id));
+    assert!(page.ends_with(&format!("/org/one/commit/{}", tip.id)), "{page}");
+}
+
+/// Z6.1: what the author of an event may do.
+#[tokio::test]
+async fn a_permission_is_read_by_login_and_a_stranger_has_none() {
+    let scene = Scene::new().await;
+    for (login, expected) in [
+        ("sluice", Permission::Admin),
+        ("ann", Permission::Write),
+        ("guest", Permission::Read),
+        ("nobody", Permission::None),
+    ] {
+        assert_eq!(scene.github.permission_of(&scene.project(), login).await.unwrap(), expected, "{login}");
+    }
+}

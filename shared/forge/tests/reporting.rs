@@ -7,9 +7,11 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
 use sluice_forge::webhook::{self, Parsed};
 use sluice_forge::{
-    CheckReport, CheckState, Conclusion, Forge as _, ForgeError, LineComment, Marker, Secret, StatusReport, StatusState,
+    CheckReport, CheckState, Conclusion, Forge as _, ForgeError, LineComment, Marker, ReviewVerdict, Secret,
+    StatusReport, StatusState,
 };
 use sluice_local_forge::{Aim, Fault, Times};
+use sluice_model::change::ReviewState;
 use sluice_model::event::EventKind;
 use support::{REPOSITORY, Scene};
 use tokio::sync::mpsc;
@@ -153,4 +155,18 @@ async fn what_happens_on_the_forge_arrives_as_events() {
         "sluice sluice:one/check:success",
     ];
     assert_eq!(words, expected);
+}
+
+/// R05: a review has its effect once, however often it is tried.
+#[tokio::test]
+async fn a_review_is_left_once_for_its_marker() {
+    let scene = Scene::new().await;
+    let change = scene.propose("a.txt", "a", "").await;
+    for _ in 0..2 {
+        let marker = Marker::new("one");
+        scene.github.put_review(&change, &marker, ReviewVerdict::Approve, "It passed.").await.unwrap();
+    }
+    let reviews = scene.github.read_change(&change.key).await.unwrap().reviews;
+    assert_eq!(reviews.len(), 1);
+    assert_eq!((reviews[0].by.as_str(), reviews[0].state), ("sluice", ReviewState::Approved));
 }

@@ -66,7 +66,7 @@ pub enum ArrivalKind {
 
 impl Candidate {
     /// Returns a candidate of which nothing is known but the revision.
-    pub(crate) fn bare(change: &ChangeRef) -> Self {
+    pub fn bare(change: &ChangeRef) -> Self {
         Self {
             change: change.clone(),
             url: String::new(),
@@ -75,6 +75,7 @@ impl Candidate {
             author: String::new(),
             needs: Vec::new(),
             refused: None,
+            merged: None,
         }
     }
 }
@@ -98,4 +99,14 @@ pub struct Candidate {
     /// Why it cannot be tested at all (a dependency that cannot be found, a cycle), if so.
     #[serde(default)]
     pub refused: Option<String>,
+    /// What is known of a change that is in its branch already, which is tested as that is; `None` for any other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged: Option<InBranch>,
+}
+
+/// A change that is in its branch already.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InBranch {
+    /// The paths that it touched, sorted; `None` where they are not known or too many.
+    pub files: Option<Vec<String>>,
 }

@@ -4,25 +4,68 @@ use sluice_config::pattern::Pattern;
 use sluice_config::pipeline::{
     Filter, FilterKind, GitHubFilter, GitHubTrigger, Permission as Needed, Pipeline, ReviewRequirement, TriggerKind,
 };
-use sluice_model::Timestamp;
 use sluice_model::change::{ChangeFacts, ChangeStatus, Permission, Review, ReviewState};
 use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::{ConnectionName, Timestamp};
 
-/// Returns whether some trigger of the pipeline takes the event about this change.
-pub fn is_triggered(pipeline: &Pipeline, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
-    pipeline.triggers.iter().filter(|trigger| trigger.connection == event.connection).any(|trigger| {
+/// Returns whether some trigger of the pipeline takes the event. `facts` are those of the change that it is about; an event
+/// about a ref has none. `may` is what its sender may do in the repository, where somebody asked: see [`asks_who`].
+pub fn is_triggered(
+    pipeline: &Pipeline,
+    event: &ForgeEvent,
+    facts: Option<&ChangeFacts>,
+    may: Option<Permission>,
+) -> bool {
+    triggers_of(pipeline, event).any(|trigger| takes(trigger, event, facts) && is_permitted(trigger, may))
+}
+
+/// Returns whether what the event's sender may do decides whether the pipeline takes it.
+pub fn asks_who(pipeline: &Pipeline, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
+    let mut taking = triggers_of(pipeline, event).filter(|trigger| takes(trigger, event, facts)).peekable();
+    taking.peek().is_some() && taking.all(|trigger| trigger.permission.is_some())
+}
+
+fn triggers_of<'a>(pipeline: &'a Pipeline, event: &'a ForgeEvent) -> impl Iterator<Item = &'a GitHubTrigger> {
+    pipeline.triggers.iter().filter(|trigger| trigger.connection == event.connection).filter_map(|trigger| {
         match &trigger.kind {
-            TriggerKind::GitHub(github) => takes(github, event, facts),
-            _ => false,
+            TriggerKind::GitHub(github) => Some(github),
+            _ => None,
         }
     })
 }
 
+/// Whether the sender may do what the trigger asks for. Nobody knows it of whom nobody asked, so such a trigger does not fire.
+fn is_permitted(trigger: &GitHubTrigger, may: Option<Permission>) -> bool {
+    trigger.permission.is_none_or(|needed| may.and_then(as_needed) >= Some(needed))
+}
+
+fn as_needed(permission: Permission) -> Option<Needed> {
+    match permission {
+        Permission::None => None,
+        Permission::Read => Some(Needed::Read),
+        Permission::Write => Some(Needed::Write),
+        Permission::Admin => Some(Needed::Admin),
+    }
+}
+
 fn takes(trigger: &GitHubTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
     match &event.kind {
-        EventKind::Commit { .. } | EventKind::Sweep => false, // Intake turns them into events of changes.
         EventKind::Push { git_ref, .. } => {
-            listed(&trigger.event, "push") && matches_any(&trigger.r#ref, git_ref) && trigger.action.is_empty()
+            let branch = event.kind.pushed_branch();
+            let asks_of_a_change = !trigger.action.is_empty()
+                || !trigger.comment.is_empty()
+                || !trigger.label.is_empty()
+                || !trigger.unlabel.is_empty()
+                || !trigger.state.is_empty()
+                || !trigger.status.is_empty()
+                || !trigger.check.is_empty();
+            let branch_fits =
+                trigger.branch.is_empty() || branch.is_some_and(|branch| matches_any(&trigger.branch, branch.as_str()));
+            listed(&trigger.event, "push")
+                && matches_any(&trigger.r#ref, git_ref)
+                && branch_fits
+                && !asks_of_a_change
+                && own_terms_fit(trigger, None)
         }
         EventKind::Change { event: name, action, comment, label, state, status, .. } => {
             let facts_fit = facts.is_none_or(|facts| matches_any(&trigger.branch, facts.change.branch.as_str()));
@@ -37,25 +80,39 @@ fn takes(trigger: &GitHubTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts
                 && text_fits(&trigger.check, status.as_deref().filter(|_| name == "check_run"), Pattern::matches_whole)
                 && own_terms_fit(trigger, facts)
         }
+        // Intake turns the others into events of changes or refs.
+        _ => false,
     }
 }
 
-/// Whether the change meets what the trigger asks for besides the event.
-///
-/// What the event's author may do is not part of an event yet: a trigger that asks for it never fires, since the other
-/// way round anybody could fire it.
+/// Whether the change meets what the trigger asks for besides the event. A ref has nothing of what can be asked for.
 fn own_terms_fit(trigger: &GitHubTrigger, facts: Option<&ChangeFacts>) -> bool {
-    if trigger.permission.is_some() {
-        return false;
-    }
     let asks = |filter: &Option<FilterKind>| match filter {
         Some(FilterKind::GitHub(github)) => Some(github.clone()),
         _ => None,
     };
     let (require, reject) = (asks(&trigger.require), asks(&trigger.reject));
-    let Some(facts) = facts else { return require.is_none() };
+    let Some(facts) = facts else { return require.is_none() && reject.is_none() };
     require.is_none_or(|filter| unmet(&filter, facts, facts.seen_at).is_none())
         && reject.is_none_or(|filter| met(&filter, facts, facts.seen_at).is_none())
+}
+
+/// Returns why the pipeline takes no refs of a connection, or `None` when it does: what it requires or rejects of changes no
+/// ref can show.
+pub fn refusal_of_refs(pipeline: &Pipeline, connection: &ConnectionName) -> Option<String> {
+    let asks = |filters: &[Filter]| {
+        let own = filters.iter().filter(|filter| filter.connection == *connection);
+        own.into_iter().any(|filter| match &filter.kind {
+            FilterKind::GitHub(github) => *github != GitHubFilter::default(),
+            _ => false,
+        })
+    };
+    let word = match (asks(&pipeline.require), asks(&pipeline.reject)) {
+        (true, _) => "requires",
+        (false, true) => "rejects",
+        (false, false) => return None,
+    };
+    Some(format!("pipeline {} {word} what only a change has", pipeline.name))
 }
 
 fn listed(names: &[String], name: &str) -> bool {
@@ -161,12 +218,6 @@ fn review_fits(requirement: &ReviewRequirement, review: &Review, now: Timestamp)
         ReviewState::Commented => "comment",
         ReviewState::Dismissed => return false,
     };
-    let permission = match review.permission {
-        Permission::None => None,
-        Permission::Read => Some(Needed::Read),
-        Permission::Write => Some(Needed::Write),
-        Permission::Admin => Some(Needed::Admin),
-    };
     requirement
         .r#type
         .as_deref()
@@ -174,7 +225,7 @@ fn review_fits(requirement: &ReviewRequirement, review: &Review, now: Timestamp)
         && requirement.username.as_ref().is_none_or(|pattern| pattern.matches_whole(&review.by))
         && requirement.older_than_seconds.is_none_or(|seconds| age_seconds >= seconds)
         && requirement.newer_than_seconds.is_none_or(|seconds| age_seconds < seconds)
-        && requirement.permission.is_none_or(|needed| permission >= Some(needed))
+        && requirement.permission.is_none_or(|needed| as_needed(review.permission) >= Some(needed))
 }
 
 fn described(requirement: &ReviewRequirement) -> String {

@@ -14,7 +14,7 @@ pub mod queue;
 pub mod report;
 pub mod semaphore;
 
-pub use arrival::{Arrival, ArrivalKind, Candidate};
+pub use arrival::{Arrival, ArrivalKind, Candidate, InBranch};
 pub use item::{Ask, Item, Job, JobStatus, WaitsFor};
 pub use landing::{Landing, LandingEnd, LandingState};
 pub use merge::{MergeOutcome, MergeResult};

@@ -257,6 +257,7 @@ impl Work<'_> {
                 github_actions(&mut actions, github, &reporter.connection, &context, occasion, &text, page, &id);
             }
         }
+        actions.retain(|action| is_possible(action, change));
         (!actions.is_empty()).then(|| Report {
             id,
             item: item.clone(),
@@ -266,6 +267,14 @@ impl Work<'_> {
             wanted_at: self.now,
             state: ReportState::Wanted,
         })
+    }
+}
+
+/// Returns whether there is somewhere to do it: of a ref only the commit that it is at can be told of.
+fn is_possible(action: &Action, change: &ChangeRef) -> bool {
+    match change.key.moved() {
+        None => true,
+        Some(moved) => moved.newrev.is_some() && matches!(action, Action::Status { .. }),
     }
 }
 

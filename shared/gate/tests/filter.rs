@@ -6,7 +6,7 @@ use sluice_config::pipeline::{
     Filter, FilterKind, GitHubFilter, GitHubTrigger, Manager, Permission as Needed, Pipeline, ReviewRequirement,
     Trigger, TriggerKind,
 };
-use sluice_gate::filter::{is_triggered, refusal};
+use sluice_gate::filter::{asks_who, is_triggered, refusal, refusal_of_refs};
 use sluice_model::change::{
     ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Permission, Review, ReviewState,
 };
@@ -76,7 +76,7 @@ fn triggered(trigger: GitHubTrigger, kind: EventKind) -> bool {
         sender: "ada".to_owned(),
         kind,
     };
-    is_triggered(&pipeline, &event, Some(&facts()))
+    is_triggered(&pipeline, &event, Some(&facts()), None)
 }
 
 fn on(name: &str, actions: &[&str]) -> GitHubTrigger {
@@ -247,4 +247,85 @@ fn a_refusal_says_what_is_missing() {
     let kind = FilterKind::GitHub(GitHubFilter { open: Some(false), ..GitHubFilter::default() });
     other.require = vec![Filter { connection: "another".into(), kind }];
     assert_eq!(refusal(&other, &facts(), NOW), None);
+}
+
+fn pushed(git_ref: &str) -> EventKind {
+    EventKind::Push { git_ref: git_ref.to_owned(), oldrev: "a".into(), newrev: "b".into() }
+}
+
+/// S06, Z6.1: a push is looked at by its ref; whatever only a change has keeps it out.
+#[test]
+fn a_push_is_taken_by_its_ref_and_by_nothing_that_a_change_has() {
+    let on_push = || on("push", &[]);
+    for (trigger, git_ref, taken) in [
+        (on_push(), "refs/heads/main", true),
+        (GitHubTrigger { r#ref: vec![pattern("^refs/heads/main$")], ..on_push() }, "refs/heads/main", true),
+        (GitHubTrigger { r#ref: vec![pattern("^refs/tags/")], ..on_push() }, "refs/heads/main", false),
+        (GitHubTrigger { r#ref: vec![pattern("^refs/tags/")], ..on_push() }, "refs/tags/1.0", true),
+        (GitHubTrigger { branch: vec![pattern("main")], ..on_push() }, "refs/heads/main", true),
+        (GitHubTrigger { branch: vec![pattern("main")], ..on_push() }, "refs/tags/main", false),
+        (GitHubTrigger { label: vec!["go".to_owned()], ..on_push() }, "refs/heads/main", false),
+        (
+            GitHubTrigger { require: Some(FilterKind::GitHub(GitHubFilter::default())), ..on_push() },
+            "refs/heads/main",
+            false,
+        ),
+        (on("push", &["opened"]), "refs/heads/main", false),
+        (on("pull_request", &[]), "refs/heads/main", false),
+    ] {
+        let event = ForgeEvent {
+            connection: "github".into(),
+            project: ProjectName::new("github.com", "org/one"),
+            sender: "ada".to_owned(),
+            kind: pushed(git_ref),
+        };
+        assert_eq!(is_triggered(&with(trigger.clone()), &event, None, None), taken, "{trigger:?} {git_ref}");
+    }
+}
+
+fn with(trigger: GitHubTrigger) -> Pipeline {
+    let mut pipeline = Pipeline::new("p", Manager::Independent);
+    pipeline.triggers = vec![Trigger { connection: "github".into(), kind: TriggerKind::GitHub(trigger), debug: false }];
+    pipeline
+}
+
+/// Z6.1: who may not do what the trigger asks for starts nothing, and nor does one of whom nobody knows it.
+#[test]
+fn a_trigger_that_asks_who_it_is_fires_for_those_alone_who_may_do_so_much() {
+    let pipeline = with(GitHubTrigger { permission: Some(Needed::Write), ..on("pull_request", &["comment"]) });
+    let event = |action: &str| ForgeEvent {
+        connection: "github".into(),
+        project: ProjectName::new("github.com", "org/one"),
+        sender: "ada".to_owned(),
+        kind: event("pull_request", action),
+    };
+    for (may, fires) in [
+        (None, false),
+        (Some(Permission::None), false),
+        (Some(Permission::Read), false),
+        (Some(Permission::Write), true),
+        (Some(Permission::Admin), true),
+    ] {
+        assert_eq!(is_triggered(&pipeline, &event("comment"), Some(&facts()), may), fires, "{may:?}");
+    }
+    // The forge is asked only where that decides.
+    assert!(asks_who(&pipeline, &event("comment"), Some(&facts())));
+    assert!(!asks_who(&pipeline, &event("opened"), Some(&facts())));
+    let mut either = pipeline;
+    either.triggers.extend(with(on("pull_request", &["comment"])).triggers);
+    assert!(!asks_who(&either, &event("comment"), Some(&facts())));
+}
+
+/// Z6.1
+#[test]
+fn what_is_required_of_changes_keeps_refs_out() {
+    let github = |filter| vec![Filter { connection: "github".into(), kind: FilterKind::GitHub(filter) }];
+    let mut pipeline = Pipeline::new("post", Manager::Independent);
+    assert_eq!(refusal_of_refs(&pipeline, &"github".into()), None);
+    pipeline.require = github(GitHubFilter { open: Some(true), ..GitHubFilter::default() });
+    assert!(refusal_of_refs(&pipeline, &"github".into()).unwrap().contains("requires"));
+    assert_eq!(refusal_of_refs(&pipeline, &"elsewhere".into()), None);
+    pipeline.require.clear();
+    pipeline.reject = github(GitHubFilter { draft: Some(true), ..GitHubFilter::default() });
+    assert!(refusal_of_refs(&pipeline, &"github".into()).unwrap().contains("rejects"));
 }

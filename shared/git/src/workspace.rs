@@ -20,7 +20,7 @@ pub struct Checkout<'a> {
     pub packs: &'a [PackName],
     /// Where the repository goes: a directory that is empty or does not exist.
     pub dest: &'a Path,
-    /// The branch that is checked out.
+    /// The branch that is checked out. A whole ref, `refs/tags/1.0`, is no branch: `HEAD` is then on the commit itself.
     pub branch: &'a BranchName,
     /// The commit under test.
     pub result: &'a Oid,
@@ -91,11 +91,24 @@ pub fn checkout(checkout: &Checkout<'_>) -> Result<(), CheckoutError> {
     let run = |arguments: &[&str], input: &str| {
         git(dest, arguments, input, deadline).map_err(|source| CheckoutError::Git { dest: dest.to_owned(), source })
     };
-    run(&["init", "-q", "--template=", &format!("--initial-branch={}", checkout.branch)], "")?;
+    let on_branch = !is_whole_ref(checkout.branch);
+    let first = if on_branch { checkout.branch.as_str() } else { UNBORN };
+    run(&["init", "-q", "--template=", &format!("--initial-branch={first}")], "")?;
     link_packs(checkout)?;
     write_config(dest)?;
     run(&["update-ref", "--no-deref", "--stdin"], &refs)?;
+    if !on_branch {
+        run(&["update-ref", "--no-deref", "HEAD", checkout.result.as_str()], "")?;
+    }
     run(&["reset", "-q", "--hard", "--no-recurse-submodules", checkout.result.as_str()], "")
+}
+
+/// The branch that `HEAD` is on until it is put on a commit; it never exists.
+const UNBORN: &str = "none";
+
+/// Returns whether a name is that of a whole ref rather than a branch's.
+fn is_whole_ref(name: &BranchName) -> bool {
+    name.as_str().starts_with("refs/")
 }
 
 /// Writes the transaction that makes all refs at once, after checking each name and id in it.
@@ -105,11 +118,15 @@ fn refs(checkout: &Checkout<'_>) -> Result<String, CheckoutError> {
     if checkout.branch.as_str().starts_with('-') {
         return Err(bad(checkout.branch.as_str(), "branch name"));
     }
-    let mut wanted = vec![
-        (format!("refs/heads/{}", checkout.branch), checkout.result),
-        (format!("refs/remotes/origin/{}", checkout.branch), checkout.base),
-    ];
-    let others = checkout.other_branches.iter().filter(|(branch, _)| branch != checkout.branch);
+    let mut wanted = match is_whole_ref(checkout.branch) {
+        true => vec![(checkout.branch.to_string(), checkout.result)],
+        false => vec![
+            (format!("refs/heads/{}", checkout.branch), checkout.result),
+            (format!("refs/remotes/origin/{}", checkout.branch), checkout.base),
+        ],
+    };
+    let is_other = |name: &BranchName| name != checkout.branch && !is_whole_ref(name);
+    let others = checkout.other_branches.iter().filter(|(branch, _)| is_other(branch));
     wanted.extend(others.map(|(branch, tip)| (format!("refs/remotes/origin/{branch}"), tip)));
     wanted.extend(checkout.tags.iter().map(|(tag, object)| (format!("refs/tags/{tag}"), object)));
     let mut transaction = String::new();

@@ -136,3 +136,34 @@ fn what_cannot_be_made_says_why() {
         "{error:?}"
     );
 }
+
+/// S06, Z7.2: a tag is no branch; what is tested is its commit.
+#[test]
+fn a_job_of_a_tag_finds_the_tag_checked_out_and_no_branch_made_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let prepared = prepare(dir.path());
+    let (dest, tag) = (dir.path().join("work"), BranchName::from("refs/tags/1.0"));
+    let others = [(BranchName::from("main"), prepared.base.clone()), (tag.clone(), prepared.theirs.clone())];
+    let request = Checkout {
+        pack_dir: &prepared.pack_dir,
+        packs: &prepared.packs,
+        dest: &dest,
+        branch: &tag,
+        result: &prepared.theirs,
+        base: &prepared.theirs,
+        other_branches: &others,
+        tags: &[],
+        timeout_seconds: 60,
+    };
+    checkout(&request).unwrap();
+    let git = |arguments: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        let output = git.args(["-c", "safe.directory=*"]).args(arguments).current_dir(&dest).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    };
+    assert_eq!(git(&["rev-parse", "HEAD", "1.0"]), format!("{}\n{}", prepared.theirs, prepared.theirs));
+    assert_eq!(git(&["symbolic-ref", "-q", "HEAD"]), "", "HEAD is on the commit itself");
+    assert_eq!(git(&["for-each-ref", "--format=%(refname)"]), "refs/remotes/origin/main\nrefs/tags/1.0");
+    assert_eq!(git(&["status", "--porcelain"]), "");
+    assert!(dest.join("b.txt").exists());
+}

@@ -1,6 +1,6 @@
 //! Events of forges, in the vocabulary that Zuul's GitHub triggers use. A hint: the change is read again before anything is decided.
 
-use crate::{BranchName, ConnectionName, ProjectName, git::Oid};
+use crate::{BranchName, ConnectionName, ProjectName, TenantName, git::Oid};
 use serde::{Deserialize, Serialize};
 
 /// Something a forge told about one of its projects.
@@ -59,6 +59,17 @@ pub enum EventKind {
         /// Where it is; all zeros for a deleted ref.
         newrev: Oid,
     },
+    /// A tenant has read its configuration again after a push, or had no need to: only now its pipelines are asked.
+    Read {
+        /// The tenant that had to read.
+        tenant: TenantName,
+        /// The whole ref.
+        git_ref: String,
+        /// Where it was; all zeros for a new ref.
+        oldrev: Oid,
+        /// Where it is; all zeros for a deleted ref.
+        newrev: Oid,
+    },
 }
 
 impl EventKind {
@@ -66,7 +77,7 @@ impl EventKind {
     pub fn pushed_branch(&self) -> Option<BranchName> {
         match self {
             Self::Push { git_ref, .. } => git_ref.strip_prefix("refs/heads/").map(BranchName::from),
-            Self::Change { .. } | Self::Commit { .. } | Self::Sweep => None,
+            _ => None,
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sluice_gate::plan::LayoutNumbers;
 use sluice_model::id::digest;
 use sluice_model::name::{escape, unescape};
-use sluice_model::{ItemId, ProjectName, QueueKey, TenantName, Timestamp};
+use sluice_model::{DeliveryId, ItemId, ProjectName, QueueKey, TenantName, Timestamp};
 use sluice_runtime::object::PutMode;
 use sluice_runtime::record::{Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports};
@@ -40,6 +40,9 @@ pub struct Tenant {
     /// Whether its queues have still to be told of the live layout.
     #[serde(default)]
     pub telling: bool,
+    /// Whether projects are still to be read before what was pushed is live.
+    #[serde(default)]
+    pub is_reading: bool,
     /// The repositories it reads; see [`projects`] where they are many.
     #[serde(default)]
     pub projects: Vec<ProjectName>,
@@ -81,6 +84,7 @@ impl Tenant {
             left_out_at: None,
             is_removed: false,
             telling: false,
+            is_reading: false,
             projects: Vec::new(),
             projects_object: None,
             landings: Vec::new(),
@@ -166,14 +170,51 @@ pub const DIRTY: &str = "dirty#";
 /// # Errors
 /// When it is too large.
 pub fn put_dirty(tenant: &TenantName, project: &ProjectName, cause: &str) -> Result<Write, PortError> {
-    let key = Key::new(partition(tenant), format!("{DIRTY}{}#{}", escape(project.as_str()), digest(&[cause])));
-    Ok(Write::Put { record: encode_first(key, project)?, expect: Expect::Anything })
+    put_mark(dirty_key(tenant, project, cause), &Dirty { project: project.clone(), then: None })
 }
 
-/// Returns the project that a mark names, as its body or at least its key says; `None` for what is no mark.
-pub fn dirty_project(mark: &Record) -> Option<ProjectName> {
+/// Returns the write of such a mark, of which the delivery that waits for the reading is told when it was done.
+///
+/// # Errors
+/// When it is too large.
+pub fn put_dirty_then(tenant: &TenantName, project: &ProjectName, waiting: Waiting) -> Result<Write, PortError> {
+    let key = dirty_key(tenant, project, waiting.delivery.as_str());
+    put_mark(key, &Dirty { project: project.clone(), then: Some(waiting) })
+}
+
+fn put_mark(key: Key, mark: &Dirty) -> Result<Write, PortError> {
+    Ok(Write::Put { record: encode_first(key, mark)?, expect: Expect::Anything })
+}
+
+/// Returns the key of a mark.
+pub fn dirty_key(tenant: &TenantName, project: &ProjectName, cause: &str) -> Key {
+    Key::new(partition(tenant), format!("{DIRTY}{}#{}", escape(project.as_str()), digest(&[cause])))
+}
+
+/// A mark that a project's configuration is to be read again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dirty {
+    /// The project.
+    pub project: ProjectName,
+    /// Who waits for that, if anybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub then: Option<Waiting>,
+}
+
+/// A delivery that goes on when a project was read.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Waiting {
+    /// When it came: several go on in this order.
+    pub since: Timestamp,
+    /// Which one.
+    pub delivery: DeliveryId,
+}
+
+/// Returns what a mark says, as its body or at least its key tells; `None` for what is no mark.
+pub fn dirty(mark: &Record) -> Option<Dirty> {
     let (escaped, _) = mark.key.sort.strip_prefix(DIRTY)?.rsplit_once('#')?;
-    decode_foreign(mark).or_else(|| Some(ProjectName::from(unescape(escaped).as_str())))
+    let project = || ProjectName::from(unescape(escaped).as_str());
+    decode_foreign(mark).or_else(|| Some(Dirty { project: project(), then: None }))
 }
 
 /// Returns the key of an operator's word that a tenant is to go.

@@ -117,6 +117,36 @@ impl Repos for GitRepos {
         Ok(BranchState { branch, base: tip.clone(), result: tip, packs })
     }
 
+    async fn at(
+        &self,
+        at: &ProjectAt,
+        branch: &BranchName,
+        commit: &Oid,
+        since: Option<&Oid>,
+    ) -> Result<(BranchState, Option<Vec<String>>), ReposError> {
+        let (shelf, from) = (self.shelf(&at.project), self.remote(at)?);
+        shelf.need(&self.ports, &from, commit).await?;
+        // What it moved from may be gone with a push that was forced; then there is nothing to compare with.
+        let held = match since {
+            Some(since) => shelf.need(&self.ports, &from, since).await.map(|()| Some(since.clone())),
+            None => Ok(None),
+        };
+        let since = match held {
+            Err(ReposError::Unreachable(why)) => return Err(ReposError::Unreachable(why)),
+            held => held.unwrap_or_default(),
+        };
+        let wanted = commit.clone();
+        let (commit, files) = shelf
+            .with(move |repository| {
+                let files = since.and_then(|since| repository.changed_files(&since, &wanted, FILES_MAX).ok());
+                Ok((repository.commit(&wanted).map_err(unknown)?.commit, files))
+            })
+            .await?;
+        let packs = shelf.packs_with(&self.ports, &commit.id).await?;
+        let branch = BranchKey { project: at.project.clone(), branch: branch.clone() };
+        Ok((BranchState { branch, base: commit.clone(), result: commit, packs }, files))
+    }
+
     async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError> {
         let at = ProjectAt { connection: ask.connection.clone(), project: ask.branch.project.clone() };
         let shelf = self.shelf(&at.project);

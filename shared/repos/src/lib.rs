@@ -99,6 +99,15 @@ pub trait Repos: Send + Sync {
     async fn branches(&self, project: &ProjectAt) -> Result<Branches, ReposError>;
     /// Returns a branch as the forge has it: base and result are its tip.
     async fn tip(&self, project: &ProjectAt, branch: &BranchName) -> Result<BranchState, ReposError>;
+    /// Returns a commit as the state of a branch, or of a tag by its whole ref: base and result are the commit. With it come the
+    /// paths in which it differs from `since`, sorted; `None` where there is nothing to compare with, or too many differ.
+    async fn at(
+        &self,
+        project: &ProjectAt,
+        branch: &BranchName,
+        commit: &Oid,
+        since: Option<&Oid>,
+    ) -> Result<(BranchState, Option<Vec<String>>), ReposError>;
     /// Puts a change on a branch.
     async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError>;
     /// Returns the configuration files at a commit: `zuul.yaml`, `.zuul.yaml`, those below `zuul.d/` and `.zuul.d/`, and below `extra`.

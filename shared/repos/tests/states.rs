@@ -111,3 +111,26 @@ async fn a_tip_is_complete_by_the_packs_it_names() {
     let files = elsewhere.configuration(&at(), &tip.result.id, Some(&tip), &[]).await.unwrap();
     assert_eq!(files.len(), 1);
 }
+
+/// S06: what was pushed is tested as it was pushed, although its branch has moved on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_is_a_state_of_its_own_with_the_files_since_another() {
+    let ground = Ground::new().await;
+    let repos = ground.repos("one", ground.forge.web_url());
+    let commit = async |file: &str| {
+        Oid(ground.forge.commit("org/one", "main", file, &[Edit::write(file, "x\n")], "ada").await.unwrap())
+    };
+    let (first, second) = (commit("first").await, commit("second").await);
+    commit("third").await;
+    let (state, files) = repos.at(&at(), &"main".into(), &second, Some(&first)).await.unwrap();
+    assert_eq!((&state.base.id, &state.result.id), (&second, &second));
+    assert_eq!(files, Some(vec!["second".to_owned()]));
+    let (_, unknown) = repos.at(&at(), &"main".into(), &second, None).await.unwrap();
+    assert_eq!(unknown, None);
+    let forced = Oid("ab".repeat(20));
+    let (_, gone) = repos.at(&at(), &"main".into(), &second, Some(&forced)).await.unwrap();
+    assert_eq!(gone, None, "what it moved from is not there any more");
+    assert!(repos.at(&at(), &"main".into(), &forced, None).await.is_err());
+    let elsewhere = ground.repos("two", "http://127.0.0.1:1");
+    elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
+}

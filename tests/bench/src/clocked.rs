@@ -2,9 +2,10 @@
 
 use async_trait::async_trait;
 use sluice_forge::{
-    Branch, CheckReport, CommitFacts, Delivery, Forge, ForgeError, LineComment, Marker, MergeMessage, StatusReport,
+    Branch, CheckReport, CommitFacts, Delivery, Forge, ForgeError, LineComment, Marker, MergeMessage, ReviewVerdict,
+    StatusReport,
 };
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange, Permission};
 use sluice_model::git::{BranchKey, BranchState, Commit, MergeMode, Oid};
 use sluice_model::{BranchName, ProjectName};
 use sluice_repos::{Branches, Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError};
@@ -135,6 +136,24 @@ impl Forge for ClockedForge {
             .time("forge.put_line_comments", self.inner.put_line_comments(change, marker, summary, comments))
             .await
     }
+    async fn ref_tip(&self, project: &ProjectName, git_ref: &str) -> Result<Option<Commit>, ForgeError> {
+        self.watch.time("forge.ref_tip", self.inner.ref_tip(project, git_ref)).await
+    }
+    fn page_of(&self, project: &ProjectName, commit: Option<&Oid>) -> String {
+        self.inner.page_of(project, commit)
+    }
+    async fn permission_of(&self, project: &ProjectName, login: &str) -> Result<Permission, ForgeError> {
+        self.watch.time("forge.permission_of", self.inner.permission_of(project, login)).await
+    }
+    async fn put_review(
+        &self,
+        change: &ChangeRef,
+        marker: &Marker,
+        verdict: ReviewVerdict,
+        text: &str,
+    ) -> Result<(), ForgeError> {
+        self.watch.time("forge.put_review", self.inner.put_review(change, marker, verdict, text)).await
+    }
     async fn merge(&self, change: &ChangeRef, mode: MergeMode, message: &MergeMessage) -> Result<Oid, ForgeError> {
         self.watch.time("forge.merge", self.inner.merge(change, mode, message)).await
     }
@@ -166,6 +185,15 @@ impl Repos for ClockedRepos {
     }
     async fn tip(&self, project: &ProjectAt, branch: &BranchName) -> Result<BranchState, ReposError> {
         self.watch.time("git.tip", self.inner.tip(project, branch)).await
+    }
+    async fn at(
+        &self,
+        project: &ProjectAt,
+        branch: &BranchName,
+        commit: &Oid,
+        since: Option<&Oid>,
+    ) -> Result<(BranchState, Option<Vec<String>>), ReposError> {
+        self.watch.time("git.at", self.inner.at(project, branch, commit, since)).await
     }
     async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError> {
         self.watch.time("git.merge", self.inner.merge(ask)).await

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use sluice_forge::{
     Branch, CheckReport, CommitFacts, Delivery, Forge, ForgeError, LineComment, Marker, MergeMessage, Protection,
-    StatusReport, depends_on,
+    ReviewVerdict, StatusReport, depends_on,
 };
 use sluice_memory::World;
 use sluice_model::change::{
@@ -29,6 +29,8 @@ pub struct Kept {
     pub comments: BTreeMap<String, (String, u32)>,
     /// Comments beside lines by marker, as path, line and text.
     pub lines: BTreeMap<String, Vec<String>>,
+    /// Reviews of ours by marker, as verdict, head and text.
+    pub reviews: BTreeMap<String, String>,
 }
 
 /// A webhook on its way.
@@ -59,6 +61,8 @@ struct State {
     refused_for_now: u64,
     /// Branches that are guarded, and whether nothing is taken for them any more.
     guarded: BTreeMap<BranchKey, bool>,
+    /// Statuses by commit and context, whatever is at that commit.
+    statuses: BTreeMap<(Oid, String), String>,
 }
 
 /// The played forge.
@@ -105,7 +109,10 @@ impl PlayedForge {
             updated_at: self.world.now(),
             seen_at: Timestamp(0),
         };
-        self.state().changes.insert(key.clone(), Kept { facts, comments: BTreeMap::new(), lines: BTreeMap::new() });
+        self.state().changes.insert(
+            key.clone(),
+            Kept { facts, comments: BTreeMap::new(), lines: BTreeMap::new(), reviews: BTreeMap::new() },
+        );
         self.tell("pull_request", &key, json!({"action": "opened", "number": number}), "ada");
         key
     }
@@ -224,6 +231,23 @@ impl PlayedForge {
         self.state().merges_unseen = Some(seconds);
     }
 
+    /// Has somebody else merge a change, and says so.
+    pub fn merge_outside(&self, key: &ChangeKey) {
+        let change = self.change(key).expect("it was proposed").facts.change;
+        let mut store = self.store.lock().unwrap();
+        let branch = BranchKey { project: key.project.clone(), branch: change.branch };
+        let tip = store.tip(&branch).expect("the branch exists");
+        let merged = store.merge(&tip.id, &change.head, "merged by hand").expect("it merges").id;
+        store.set(&branch, &merged);
+        drop(store);
+        self.edit(key, |facts| {
+            facts.status = ChangeStatus::Merged;
+            facts.merge_commit = Some(merged.clone());
+        });
+        self.tell("pull_request", key, json!({"action": "closed", "number": key.number()}), "ada");
+        self.tell_push(&key.project, &format!("refs/heads/{}", branch.branch), &tip.id, &merged, "ada");
+    }
+
     /// Merges a change without being asked; nobody is told.
     pub fn merge_silently(&self, key: &ChangeKey) {
         if let Some(kept) = self.state().changes.get_mut(key) {
@@ -243,16 +267,47 @@ impl PlayedForge {
         store.set(branch, &commit.id);
     }
 
+    /// Says that a ref moved, whether it did or not.
+    pub fn claim_push(&self, project: &str, git_ref: &str, before: &Oid, after: &Oid) {
+        self.tell_push(&ProjectName::new("forge.test", project), git_ref, before, after, "mallory");
+    }
+
+    /// Returns where a branch is.
+    pub fn tip(&self, branch: &BranchKey) -> Oid {
+        self.store.lock().unwrap().tip(branch).expect("the branch exists").id
+    }
+
     /// Pushes to a branch, a new one if it is not there, and says so.
     pub fn push(&self, branch: &BranchKey, edits: &[(&str, &str)]) {
-        if self.store.lock().unwrap().tip(branch).is_none() {
+        let is_new = self.store.lock().unwrap().tip(branch).is_none();
+        if is_new {
             self.branch_off(branch.project.name(), "main", branch.branch.as_str());
         }
+        let before = self.store.lock().unwrap().tip(branch).map_or_else(Oid::zero, |tip| tip.id);
+        let before = if is_new { Oid::zero() } else { before };
         self.push_silently(branch, edits);
         let after = self.store.lock().unwrap().tip(branch).expect("it was pushed").id;
-        let about = ChangeKey::change("github".into(), branch.project.clone(), 0);
-        let body = json!({"ref": format!("refs/heads/{}", branch.branch), "before": "0".repeat(40), "after": after.0});
-        self.tell("push", &about, body, "ada");
+        self.tell_push(&branch.project, &format!("refs/heads/{}", branch.branch), &before, &after, "ada");
+    }
+
+    /// Puts a tag on what a branch is, and says so.
+    pub fn tag(&self, branch: &BranchKey, tag: &str) {
+        let mut store = self.store.lock().unwrap();
+        let tip = store.tip(branch).expect("the branch exists").id;
+        store.set_tag(&branch.project, tag, &tip);
+        drop(store);
+        self.tell_push(&branch.project, &format!("refs/tags/{tag}"), &Oid::zero(), &tip, "ada");
+    }
+
+    /// Deletes a branch, and says so.
+    pub fn delete_branch(&self, branch: &BranchKey) {
+        let before = self.store.lock().unwrap().delete(branch).expect("the branch exists");
+        self.tell_push(&branch.project, &format!("refs/heads/{}", branch.branch), &before, &Oid::zero(), "ada");
+    }
+
+    fn tell_push(&self, project: &ProjectName, git_ref: &str, before: &Oid, after: &Oid, sender: &str) {
+        let about = ChangeKey::change("github".into(), project.clone(), 0);
+        self.tell("push", &about, json!({"ref": git_ref, "before": before, "after": after}), sender);
     }
 
     /// Takes the next webhook on its way.
@@ -278,6 +333,13 @@ impl PlayedForge {
     /// Returns how often a status was asked for while none was set.
     pub fn refused_for_now(&self) -> u64 {
         self.state().refused_for_now
+    }
+
+    /// Returns the statuses of a commit as context and state, by context.
+    pub fn statuses_of(&self, commit: &Oid) -> Vec<String> {
+        let state = self.state();
+        let own = state.statuses.iter().filter(|((of, _), _)| of == commit);
+        own.map(|((_, context), state)| format!("{context} {state}")).collect()
     }
 
     /// Returns how often a change was read.
@@ -410,6 +472,7 @@ impl Forge for PlayedForge {
                 let attempted = "set a status".to_owned();
                 return Err(ForgeError::RateLimited { attempted, retry_after_seconds: left });
             }
+            state.statuses.insert((head.clone(), status.context.clone()), status.state.as_str().to_owned());
             let of_head =
                 |kept: &&mut Kept| kept.facts.change.head == *head && kept.facts.change.key.project == *project;
             for kept in state.changes.values_mut().filter(of_head) {
@@ -464,6 +527,39 @@ impl Forge for PlayedForge {
             let lines = comments.iter().map(|comment| format!("{}:{}: {}", comment.path, comment.line, comment.text));
             // Once for a marker, as the driver does.
             kept.lines.entry(marker.as_str().to_owned()).or_insert_with(|| lines.collect());
+            Ok(())
+        })
+        .await
+    }
+
+    async fn ref_tip(&self, project: &ProjectName, git_ref: &str) -> Result<Option<Commit>, ForgeError> {
+        self.step("forge.ref_tip", || Ok(self.store.lock().unwrap().ref_tip(project, git_ref))).await
+    }
+
+    fn page_of(&self, project: &ProjectName, commit: Option<&Oid>) -> String {
+        match commit {
+            Some(commit) => format!("https://{project}/commit/{commit}"),
+            None => format!("https://{project}"),
+        }
+    }
+
+    async fn permission_of(&self, _: &ProjectName, login: &str) -> Result<Permission, ForgeError> {
+        let may = if ["ada", "grace"].contains(&login) { Permission::Write } else { Permission::Read };
+        self.step("forge.permission_of", || Ok(may)).await
+    }
+
+    async fn put_review(
+        &self,
+        change: &ChangeRef,
+        marker: &Marker,
+        verdict: ReviewVerdict,
+        text: &str,
+    ) -> Result<(), ForgeError> {
+        self.step("forge.put_review", || {
+            let mut state = self.state();
+            let kept = state.changes.get_mut(&change.key).ok_or_else(|| Self::not_found(change))?;
+            let said = format!("{} at {}: {text}", verdict.as_str(), change.head);
+            kept.reviews.entry(marker.as_str().to_owned()).or_insert(said);
             Ok(())
         })
         .await

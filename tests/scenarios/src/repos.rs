@@ -29,6 +29,7 @@ pub struct Store {
     pub meanwhile: Option<Meanwhile>,
     commits: BTreeMap<Oid, Made>,
     branches: BTreeMap<BranchKey, Oid>,
+    tags: BTreeMap<(ProjectName, String), Oid>,
     defaults: BTreeMap<ProjectName, BranchName>,
     broken: BTreeMap<ProjectName, String>,
     /// Repositories in which every merge fails, and why.
@@ -89,6 +90,25 @@ impl Store {
             Some(why) => self.broken.insert(project.clone(), why.to_owned()),
             None => self.broken.remove(project),
         };
+    }
+
+    /// Puts a tag on a commit.
+    pub fn set_tag(&mut self, project: &ProjectName, tag: &str, to: &Oid) {
+        self.tags.insert((project.clone(), tag.to_owned()), to.clone());
+    }
+
+    /// Deletes a branch and returns where it was.
+    pub fn delete(&mut self, branch: &BranchKey) -> Option<Oid> {
+        self.branches.remove(branch)
+    }
+
+    /// Returns where a branch or tag is, by its whole name.
+    pub fn ref_tip(&self, project: &ProjectName, git_ref: &str) -> Option<Commit> {
+        match (git_ref.strip_prefix("refs/heads/"), git_ref.strip_prefix("refs/tags/")) {
+            (Some(branch), _) => self.tip(&BranchKey { project: project.clone(), branch: branch.into() }),
+            (_, Some(tag)) => self.find(self.tags.get(&(project.clone(), tag.to_owned()))?),
+            _ => None,
+        }
     }
 
     fn default_branch(&self, project: &ProjectName) -> BranchName {
@@ -221,6 +241,22 @@ impl Repos for PlayedRepos {
         self.step("repos.tip", |store| {
             let tip = store.tip(&key).ok_or_else(|| gone(&key))?;
             Ok(BranchState { branch: key.clone(), base: tip.clone(), result: tip, packs: Vec::new() })
+        })
+        .await
+    }
+
+    async fn at(
+        &self,
+        at: &ProjectAt,
+        branch: &BranchName,
+        commit: &Oid,
+        since: Option<&Oid>,
+    ) -> Result<(BranchState, Option<Vec<String>>), ReposError> {
+        self.step("repos.at", |store| {
+            let found = store.find(commit).ok_or_else(|| gone(commit))?;
+            let files = since.and_then(|since| Some(store.touched(&store.find(since)?.id, commit)));
+            let branch = BranchKey { project: at.project.clone(), branch: branch.clone() };
+            Ok((BranchState { branch, base: found.clone(), result: found, packs: Vec::new() }, files))
         })
         .await
     }

@@ -128,10 +128,6 @@ impl<'l> Found<'l> {
 /// Returns what of a trigger is not carried out, with its verb; `None` for a trigger that is.
 fn unserved_trigger(kind: &TriggerKind) -> Option<&'static str> {
     match kind {
-        TriggerKind::GitHub(github) if github.permission.is_some() => Some("a trigger's own permission is"),
-        TriggerKind::GitHub(github) if github.event.iter().any(|event| event == "push") => {
-            Some("GitHub's push events are")
-        }
         TriggerKind::GitHub(_) => None,
         TriggerKind::Gerrit(_) => Some("Gerrit's triggers are"),
         TriggerKind::GitLab(_) => Some("GitLab's triggers are"),

@@ -7,12 +7,14 @@ mod report;
 mod shapes;
 
 use crate::error::ForgeError;
-use crate::forge::{Branch, CheckReport, CommitFacts, Delivery, Forge, LineComment, MergeMessage, StatusReport};
+use crate::forge::{
+    Branch, CheckReport, CommitFacts, Delivery, Forge, LineComment, MergeMessage, ReviewVerdict, StatusReport,
+};
 use crate::marker::Marker;
 use crate::secret::Secret;
 use async_trait::async_trait;
 use http::Api;
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange, Permission};
 use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
 use sluice_model::{ConnectionName, ProjectName};
 use url::Url;
@@ -152,6 +154,19 @@ impl Forge for GitHub {
         read::is_locked(self, branch).await
     }
 
+    async fn ref_tip(&self, project: &ProjectName, git_ref: &str) -> Result<Option<Commit>, ForgeError> {
+        read::ref_tip(self, project, git_ref).await
+    }
+
+    fn page_of(&self, project: &ProjectName, commit: Option<&Oid>) -> String {
+        let base = self.web.as_str().trim_end_matches('/');
+        let project = escape_path(project.name());
+        match commit {
+            Some(commit) => format!("{base}/{project}/commit/{commit}"),
+            None => format!("{base}/{project}"),
+        }
+    }
+
     async fn branch_tip(&self, branch: &BranchKey) -> Result<Commit, ForgeError> {
         read::branch_tip(self, branch).await
     }
@@ -184,6 +199,21 @@ impl Forge for GitHub {
         comments: &[LineComment],
     ) -> Result<(), ForgeError> {
         report::put_line_comments(self, change, marker, text, comments).await
+    }
+
+    async fn permission_of(&self, project: &ProjectName, login: &str) -> Result<Permission, ForgeError> {
+        let attempted = format!("read what {login} may do in {}", project.name());
+        read::permission(&self.api, project, login, &attempted).await
+    }
+
+    async fn put_review(
+        &self,
+        change: &ChangeRef,
+        marker: &Marker,
+        verdict: ReviewVerdict,
+        text: &str,
+    ) -> Result<(), ForgeError> {
+        report::put_review(self, change, marker, verdict, text).await
     }
 
     async fn merge(&self, change: &ChangeRef, mode: MergeMode, message: &MergeMessage) -> Result<Oid, ForgeError> {

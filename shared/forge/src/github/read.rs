@@ -22,6 +22,7 @@ const REVIEW_PAGES_MAX: usize = 30;
 const CHANGE_PAGES_MAX: usize = 50;
 const COMMIT_PULL_PAGES_MAX: usize = 3;
 const BRANCH_PAGES_MAX: usize = 50;
+const TAGS_DEEP_MAX: usize = 5;
 const REVIEWERS_MAX: usize = 100;
 const HOOKS_MAX: usize = 20;
 
@@ -140,7 +141,12 @@ fn latest_per_reviewer(reviews: Vec<shapes::Review>) -> BTreeMap<String, (Review
     latest
 }
 
-async fn permission(api: &Api, project: &ProjectName, login: &str, attempted: &str) -> Result<Permission, ForgeError> {
+pub(super) async fn permission(
+    api: &Api,
+    project: &ProjectName,
+    login: &str,
+    attempted: &str,
+) -> Result<Permission, ForgeError> {
     let path = repository(project, &format!("/collaborators/{}/permission", escape_path(login)));
     match api.get::<shapes::PermissionOf>(&path, attempted).await {
         Ok(answer) => Ok(match answer.permission.as_str() {
@@ -257,6 +263,30 @@ pub(super) async fn branch_tip(github: &GitHub, branch: &BranchKey) -> Result<Co
     let path = repository(&branch.project, &format!("/git/ref/heads/{}", escape_path(branch.branch.as_str())));
     let tip: shapes::GitRef = github.api.get(&path, &attempted).await?;
     Ok(commit(github, &branch.project, &Oid(tip.object.sha)).await?.commit)
+}
+
+pub(super) async fn ref_tip(
+    github: &GitHub,
+    project: &ProjectName,
+    git_ref: &str,
+) -> Result<Option<Commit>, ForgeError> {
+    let attempted = format!("read {git_ref} of {}", project.name());
+    let name = git_ref.strip_prefix("refs/").unwrap_or(git_ref);
+    let path = repository(project, &format!("/git/ref/{}", escape_path(name)));
+    let mut object = match github.api.get::<shapes::GitRef>(&path, &attempted).await {
+        Ok(found) => found.object,
+        Err(ForgeError::NotFound { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    // An annotated tag is an object of its own; tags of tags are as deep as somebody made them.
+    for _ in 0..TAGS_DEEP_MAX {
+        if object.kind.as_deref() != Some("tag") {
+            return Ok(Some(commit(github, project, &Oid(object.sha)).await?.commit));
+        }
+        let path = repository(project, &format!("/git/tags/{}", escape_path(&object.sha)));
+        object = github.api.get::<shapes::GitRef>(&path, &attempted).await?.object;
+    }
+    Err(ForgeError::NotFound { attempted })
 }
 
 pub(super) async fn commit(github: &GitHub, project: &ProjectName, id: &Oid) -> Result<CommitFacts, ForgeError> {

@@ -3,7 +3,7 @@
 use super::http::{Api, Repeat};
 use super::{GitHub, escape_path, number, read, repository, shapes};
 use crate::error::ForgeError;
-use crate::forge::{CheckReport, CheckState, LineComment, StatusReport};
+use crate::forge::{CheckReport, CheckState, LineComment, ReviewVerdict, StatusReport};
 use crate::marker::Marker;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -121,6 +121,28 @@ pub(super) async fn put_line_comments(
         "event": "COMMENT",
         "body": marker.attach(&cut(text, COMMENT_MAX_CHARACTERS)),
         "comments": comments,
+    });
+    send(&github.api, Method::POST, &path, body, Repeat::Never, &attempted).await
+}
+
+pub(super) async fn put_review(
+    github: &GitHub,
+    change: &ChangeRef,
+    marker: &Marker,
+    verdict: ReviewVerdict,
+    text: &str,
+) -> Result<(), ForgeError> {
+    let attempted = format!("review {change}");
+    let path = repository(&change.key.project, &format!("/pulls/{}/reviews", number(&change.key, &attempted)?));
+    let reviews = github.api.pages(&path, REVIEW_PAGES_MAX, &attempted, |page: Vec<shapes::Review>| page).await?;
+    let me = github.api.own_login().await?;
+    if reviews.all(&attempted)?.iter().any(|review| is_ours(&review.user, &review.body, me, marker)) {
+        return Ok(());
+    }
+    let body = json!({
+        "commit_id": change.head.as_str(),
+        "event": verdict.as_str(),
+        "body": marker.attach(&cut(text, COMMENT_MAX_CHARACTERS)),
     });
     send(&github.api, Method::POST, &path, body, Repeat::Never, &attempted).await
 }

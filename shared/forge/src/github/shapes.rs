@@ -113,7 +113,15 @@ pub(super) struct BranchCommit {
 
 #[derive(Deserialize)]
 pub(super) struct GitRef {
-    pub object: BranchCommit,
+    pub object: GitObject,
+}
+
+#[derive(Deserialize)]
+pub(super) struct GitObject {
+    pub sha: String,
+    /// `commit`, or `tag` for an annotated one.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
 }
 
 #[derive(Deserialize)]

@@ -58,7 +58,7 @@ impl Work<'_> {
             _ if slot.standing == Standing::Failing => {
                 self.remove(position, "FAILURE", "a job failed", Occasion::Failure)
             }
-            _ if self.lands() => self.order_landing(position),
+            _ if self.lands() && slot.change.key.number().is_some() => self.order_landing(position),
             _ => self.remove(position, "SUCCESS", "every voting job passed", Occasion::Success),
         }
     }

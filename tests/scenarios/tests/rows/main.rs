@@ -6,6 +6,7 @@ mod graph;
 mod landing;
 mod needs;
 mod news;
+mod refs;
 mod reports;
 mod webhooks;
 

@@ -189,6 +189,7 @@ impl Bench {
             author: String::new(),
             needs: needs.chars().map(|need| self.candidate(need, "")).collect(),
             refused: None,
+            merged: None,
         }
     }
 

@@ -1,0 +1,215 @@
+//! Pushes: a branch or tag that moved has configuration read again, and reaches the queues of pipelines that ask for it.
+//!
+//! A tenant that reads its configuration again is asked afterwards, by a delivery of ours that waits for the reading: what a
+//! push brings counts for its own jobs.
+
+use crate::Intake;
+use crate::again;
+use crate::deliver::Effects;
+use crate::needs::Seen;
+use crate::route::queue_key;
+use sluice_forge::Verdict;
+use sluice_gate::{ArrivalKind, Candidate, filter};
+use sluice_model::change::{ChangeRef, Permission, RefMove};
+use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::git::{BranchKey, Oid};
+use sluice_model::{DeliveryId, TenantName, Timestamp};
+use sluice_records::codec::{decode_foreign, get};
+use sluice_records::delivery::{Delivery, DeliveryState};
+use sluice_records::landing::{self, Harmless};
+use sluice_records::layout::Live;
+use sluice_records::tenant::{self, Waiting};
+use sluice_runtime::batch::LookError;
+
+impl Intake {
+    /// A branch or tag moved: tenants that read their configuration there look again, unless it moved as a landing of theirs
+    /// said it would, from that commit to that tree, and that landing touches no configuration.
+    pub(crate) async fn pushed(
+        &self,
+        id: &DeliveryId,
+        event: &ForgeEvent,
+        moved: &RefMove,
+        received_at: Timestamp,
+        effects: &mut Effects,
+    ) -> Result<(), LookError> {
+        let (at, git_ref) = (moved.newrev.as_ref().map_or("nothing", Oid::short), &moved.git_ref);
+        let branch = moved.branch().map(|branch| BranchKey { project: event.project.clone(), branch });
+        let name = |branch: &BranchKey| landing::harmless_key(branch, moved.oldrev.as_ref().unwrap_or(&Oid::zero()));
+        let harmless = branch.as_ref().map(name);
+        let (tenants, harmless) = self.tenants_with(&event.project, harmless.as_ref()).await?;
+        if tenants.is_empty() {
+            effects.tell(format!("no tenant knows {}", event.project));
+        }
+        let harmless: Option<Harmless> = harmless.as_ref().and_then(decode_foreign);
+        let landed = match (harmless, &moved.newrev) {
+            (Some(harmless), Some(newrev)) => {
+                self.is_tree(event, newrev, &harmless.tree).await.then_some(harmless.tenant)
+            }
+            _ => None,
+        };
+        for live in tenants {
+            let name = live.tenant.name.clone();
+            // Whoever pushed may do anything here: that is asked of those that are to be enqueued.
+            let takes = |pipeline| filter::is_triggered(pipeline, event, None, Some(Permission::Admin));
+            let is_taken = live.layout.pipelines().iter().any(takes);
+            let reads = branch.is_some() && landed.as_ref() != Some(&name);
+            match (reads, is_taken) {
+                (true, true) => {
+                    let after = self.after(id, event, &name, moved, received_at);
+                    let delivery = effects.deliver(&after)?;
+                    effects.read_then(&name, &event.project, Waiting { since: received_at, delivery })?;
+                }
+                (true, false) => effects.read_again(&name, &event.project, id)?,
+                (false, true) => self.route_ref(id, event, &live, moved, effects).await?,
+                (false, false) => {}
+            }
+            match (reads, branch.is_some()) {
+                (true, _) => effects.tell(format!("{git_ref} is at {at}: tenant {name} reads its configuration again")),
+                (false, true) => effects
+                    .tell(format!("{git_ref} is at {at}, as tenant {name} landed it: its configuration is the same")),
+                (false, false) => effects.tell(format!("{git_ref} is no branch: tenant {name} reads nothing there")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the delivery that goes on with a push once a tenant has read it.
+    fn after(
+        &self,
+        id: &DeliveryId,
+        event: &ForgeEvent,
+        tenant: &TenantName,
+        moved: &RefMove,
+        at: Timestamp,
+    ) -> Delivery {
+        let commit = |oid: &Option<Oid>| oid.clone().unwrap_or_else(Oid::zero);
+        let kind = EventKind::Read {
+            tenant: tenant.clone(),
+            git_ref: moved.git_ref.clone(),
+            oldrev: commit(&moved.oldrev),
+            newrev: commit(&moved.newrev),
+        };
+        Delivery {
+            connection: event.connection.clone(),
+            forge_id: format!("read:{tenant}:{id}"),
+            event_name: "push".to_owned(),
+            received_at: at,
+            event: Some(ForgeEvent { kind, ..event.clone() }),
+            state: DeliveryState::Accepted,
+        }
+    }
+
+    /// Goes on with a push that a tenant has read. Returns why it is too early, if so.
+    pub(crate) async fn after_reading(
+        &self,
+        id: &DeliveryId,
+        event: &ForgeEvent,
+        tenant: &TenantName,
+        moved: &RefMove,
+        effects: &mut Effects,
+    ) -> Result<Option<String>, LookError> {
+        // The mark first: once it is gone, the tenant's head that is read now is one of after the reading.
+        if get(&self.ports, &tenant::dirty_key(tenant, &event.project, id.as_str())).await?.is_some() {
+            return Ok(Some(format!("tenant {tenant} has not read {} yet", event.project)));
+        }
+        let (tenants, _) = self.tenants_with(&event.project, None).await?;
+        let Some(live) = tenants.into_iter().find(|live| live.tenant.name == *tenant) else {
+            effects.tell(format!("tenant {tenant} does not know {} any more", event.project));
+            return Ok(None);
+        };
+        if live.tenant.is_reading {
+            return Ok(Some(format!("tenant {tenant} reads on")));
+        }
+        let kind = EventKind::Push {
+            git_ref: moved.git_ref.clone(),
+            oldrev: moved.oldrev.clone().unwrap_or_else(Oid::zero),
+            newrev: moved.newrev.clone().unwrap_or_else(Oid::zero),
+        };
+        self.route_ref(id, &ForgeEvent { kind, ..event.clone() }, &live, moved, effects).await?;
+        Ok(None)
+    }
+
+    /// Offers a ref to the pipelines of one tenant whose triggers take its push.
+    async fn route_ref(
+        &self,
+        id: &DeliveryId,
+        event: &ForgeEvent,
+        live: &Live,
+        moved: &RefMove,
+        effects: &mut Effects,
+    ) -> Result<(), LookError> {
+        let mut seen = Seen::default();
+        let takes_part = live.layout.project_pipelines(&event.project);
+        let mut change: Option<ChangeRef> = None;
+        for pipeline in live.layout.pipelines().iter().filter(|pipeline| takes_part.contains(&pipeline.name)) {
+            if !self.is_triggered(pipeline, event, None, &mut seen).await? {
+                continue;
+            }
+            if let Some(why) = filter::refusal_of_refs(pipeline, &event.connection) {
+                effects.tell(format!("{} is not enqueued: {why}", moved.git_ref));
+                continue;
+            }
+            let change = match &change {
+                Some(known) => known.clone(),
+                None => match self.read_ref(event, moved).await? {
+                    Ok(read) => change.insert(read).clone(),
+                    Err(why) => {
+                        effects.tell(why);
+                        return Ok(());
+                    }
+                },
+            };
+            let queue = queue_key(live, pipeline, &change);
+            let candidates = vec![self.ref_candidate(&change, &event.sender)?];
+            let arrival = self.arrival(id, live, &queue, &change, ArrivalKind::Enqueue { candidates });
+            effects.arrive(&queue, &arrival)?;
+            effects.tell(format!("{change} may enter {queue}"));
+        }
+        Ok(())
+    }
+
+    /// Reads a ref that is said to have moved, for a webhook is a hint only. The inner error says why nothing follows from it.
+    async fn read_ref(&self, event: &ForgeEvent, moved: &RefMove) -> Result<Result<ChangeRef, String>, LookError> {
+        let forge = self.forge(&event.connection)?;
+        let tip = forge.ref_tip(&event.project, &moved.git_ref).await.map_err(again)?;
+        let mut change = ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved.clone());
+        let git_ref = &moved.git_ref;
+        match (&moved.newrev, tip) {
+            (Some(_), None) => return Ok(Err(format!("{git_ref} was pushed and is gone by now"))),
+            (None, Some(_)) => return Ok(Err(format!("{git_ref} was deleted and is there again by now"))),
+            (None, None) => {}
+            (Some(newrev), Some(tip)) if tip.id == *newrev => {}
+            // It moved on, which is a push of its own; or it is an annotated tag, which leads to a commit.
+            (Some(newrev), Some(tip)) => match forge.read_commit(&event.project, newrev).await {
+                Ok(_) => {}
+                Err(error) if error.verdict() == Verdict::Final && moved.tag().is_some() => change.head = tip.id,
+                Err(error) if error.verdict() == Verdict::Final => return Ok(Err(error.to_string())),
+                Err(error) => return Err(again(error)),
+            },
+        }
+        Ok(Ok(change))
+    }
+
+    /// Returns a ref as it is offered to a queue.
+    pub(crate) fn ref_candidate(&self, change: &ChangeRef, author: &str) -> Result<Candidate, LookError> {
+        let forge = self.forge(&change.key.connection)?;
+        let commit = Some(&change.head).filter(|head| !head.is_zero());
+        Ok(Candidate {
+            url: forge.page_of(&change.key.project, commit),
+            author: author.to_owned(),
+            ..Candidate::bare(change)
+        })
+    }
+
+    /// Returns whether a commit has this tree; a forge that does not say so has not said it.
+    async fn is_tree(&self, event: &ForgeEvent, commit: &Oid, tree: &Oid) -> bool {
+        let Ok(forge) = self.forge(&event.connection) else { return false };
+        match forge.read_commit(&event.project, commit).await {
+            Ok(facts) => facts.commit.tree == *tree,
+            Err(error) => {
+                tracing::info!(%error, "a pushed commit could not be read; its configuration is read again");
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Items that are about refs: what was pushed is tested as it was pushed, in pipelines that do not land anything.
+
+use super::{MAIN, judge};
+use sluice_model::ProjectName;
+use sluice_model::build::{Order, Speculation};
+use sluice_model::git::{BranchKey, Oid};
+use sluice_model::poke::Queue;
+use sluice_records::codec::decode;
+use sluice_scenarios::Site;
+
+pub const CONFIG: &str = r"
+- pipeline:
+    name: post
+    manager: independent
+    post-review: true
+    trigger:
+      github: [{event: push, ref: ^refs/heads/.*$}]
+    success: {github: {status: success, comment: true}}
+    failure: {github: {status: failure}}
+- pipeline:
+    name: tag
+    manager: independent
+    trigger:
+      github: [{event: push, ref: ^refs/tags/.*$}]
+- pipeline:
+    name: promote
+    manager: supercedent
+    trigger:
+      github: [{event: push, ref: ^refs/heads/.*$}]
+- pipeline:
+    name: deploy
+    manager: serial
+    require: {github: {merged: true}}
+    trigger:
+      github: [{event: pull_request, action: closed}]
+    success: {github: {comment: true}}
+- pipeline:
+    name: picky
+    manager: independent
+    require: {github: {open: true}}
+    trigger:
+      github: [{event: push}]
+- job: {name: base, parent: null}
+- job: {name: publish, run: playbooks/publish.yaml}
+- job: {name: docs, files: ^docs/, run: playbooks/docs.yaml}
+- job: {name: release, branches: ^refs/tags/1, run: playbooks/release.yaml}
+- queue: {name: integrated}
+";
+
+const PROJECT: &str = "
+- project:
+    queue: integrated
+    post: {jobs: [publish, docs]}
+    tag: {jobs: [publish, release]}
+    promote: {jobs: [publish]}
+    deploy: {jobs: [publish, docs]}
+    picky: {jobs: [publish]}
+";
+
+/// A site whose project takes part in these pipelines.
+fn site_of(pipelines: &[&str]) -> Site {
+    let wanted = |line: &&str| !line.ends_with("]}") || pipelines.iter().any(|name| line.contains(&format!("{name}:")));
+    let project: Vec<&str> = PROJECT.lines().filter(wanted).collect();
+    let project = project.join("\n");
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", CONFIG)]),
+        ("org/one", &[(".zuul.yaml", &project), ("shared", "0")]),
+        ("org/two", &[(".zuul.yaml", &project)]),
+        ("org/bare", &[("README", "nothing yet")]),
+    ];
+    Site::new(7, MAIN, repositories, judge)
+}
+
+pub fn branch(name: &str) -> BranchKey {
+    BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: name.into() }
+}
+
+/// Returns each build's order with the state it tests, in the order they were ordered.
+pub fn orders(site: &Site) -> Vec<(Order, Speculation)> {
+    let ports = site.ports();
+    let records = site.world.records().into_iter();
+    let own = records.filter(|record| record.key.partition.starts_with("build#") && record.key.sort == "order");
+    let mut orders: Vec<(Order, Speculation)> = own
+        .map(|record| {
+            let order: Order = decode(&record).unwrap();
+            let read = sluice_memory::poll_once(ports.objects.get(&order.speculation)).unwrap().unwrap();
+            (order, serde_json::from_slice(&read.unwrap().bytes).unwrap())
+        })
+        .collect();
+    orders.sort_by_key(|(order, _)| (order.ordered_at, order.build.clone()));
+    orders
+}
+
+/// Returns which job tested which commit, in order.
+fn tested(site: &Site) -> Vec<(String, Oid)> {
+    orders(site).into_iter().map(|(order, _)| (order.job.to_string(), order.change.head)).collect()
+}
+
+fn left_over(site: &Site) -> Vec<String> {
+    site.ending(&["org/one"], &[]).left_over
+}
+
+/// S06
+#[test]
+fn a_push_has_one_post_job_run_on_the_commit_that_was_pushed() {
+    let mut site = site_of(&["post"]);
+    let before = site.forge.tip(&branch("main"));
+    site.forge.push(&branch("main"), &[("src/a", "x")]);
+    let pushed = site.forge.tip(&branch("main"));
+    site.run();
+    let orders = orders(&site);
+    assert_eq!(orders.len(), 1, "the files of docs were not pushed");
+    let (order, state) = &orders[0];
+    let moved = order.change.key.moved().expect("no change number");
+    assert_eq!((moved.git_ref.as_str(), &moved.newrev), ("refs/heads/main", &Some(pushed.clone())));
+    assert_eq!(moved.oldrev, Some(before));
+    assert_eq!(order.change.on_branch().unwrap().as_str(), "main");
+    let main = state.branches.iter().find(|state| state.branch == branch("main")).unwrap();
+    assert_eq!(main.result.id, pushed, "nothing is merged");
+    // A status is told of a commit, a comment of nothing.
+    assert_eq!(site.forge.statuses_of(&pushed), ["demo/post success"]);
+    assert_eq!(left_over(&site), Vec::<String>::new());
+}
+
+/// S06, C5: deliveries come twice and late.
+#[test]
+fn a_push_that_is_told_twice_is_tested_once_and_each_push_by_itself() {
+    let mut site = site_of(&["post"]);
+    site.twice = true;
+    site.forge.push(&branch("main"), &[("src/a", "x")]);
+    let first = site.forge.tip(&branch("main"));
+    site.forge.push(&branch("main"), &[("src/b", "x")]);
+    let second = site.forge.tip(&branch("main"));
+    site.run();
+    let mut found: Vec<Oid> = tested(&site).into_iter().map(|(_, commit)| commit).collect();
+    found.sort();
+    let mut wanted = vec![first, second];
+    wanted.sort();
+    assert_eq!(found, wanted, "the branch moved on before the first was looked at");
+    assert_eq!(left_over(&site), Vec::<String>::new());
+}
+
+/// S06, Z6.6: what a push brings counts for its own jobs.
+#[test]
+fn a_push_that_adds_its_project_to_a_pipeline_goes_through_it() {
+    let mut site = site_of(&["post"]);
+    let bare = BranchKey { project: ProjectName::new("forge.test", "org/bare"), branch: "main".into() };
+    site.forge.push(&bare, &[(".zuul.yaml", "- project: {post: {jobs: [publish]}}"), ("src/a", "x")]);
+    let pushed = site.forge.tip(&bare);
+    site.run();
+    assert_eq!(tested(&site), [("publish".to_owned(), pushed)]);
+    assert_eq!(left_over(&site), Vec::<String>::new());
+}
+
+/// S06: a job that matches files runs where a push touches them.
+#[test]
+fn the_files_of_a_push_are_those_between_where_the_branch_was_and_is() {
+    let mut site = site_of(&["post"]);
+    site.forge.push(&branch("main"), &[("docs/a", "x")]);
+    site.run();
+    let jobs: Vec<String> = tested(&site).into_iter().map(|(job, _)| job).collect();
+    assert_eq!(jobs.len(), 2, "{jobs:?}");
+    site.forge.push(&branch("stable"), &[("src/b", "x")]);
+    site.run();
+    assert_eq!(tested(&site).len(), 4, "of a new branch nobody knows what it touches");
+}
+
+/// Z4.2: a tag is on no branch; a job asks for it by its ref.
+#[test]
+fn a_tag_has_jobs_run_that_match_its_ref_and_has_nothing_read() {
+    let mut site = site_of(&["tag"]);
+    site.forge.tag(&branch("main"), "1.0");
+    site.run();
+    let mut jobs: Vec<String> = tested(&site).into_iter().map(|(job, _)| job).collect();
+    jobs.sort();
+    assert_eq!(jobs, ["publish", "release"]);
+    let (order, state) = &orders(&site)[0];
+    assert_eq!((order.change.on_branch(), order.change.git_ref().as_str()), (None, "refs/tags/1.0"));
+    assert_eq!(state.changes[0].change, order.change);
+    site.forge.tag(&branch("main"), "2.0");
+    site.run();
+    let jobs: Vec<String> = tested(&site).into_iter().map(|(job, _)| job).collect();
+    assert_eq!(jobs.iter().filter(|job| *job == "release").count(), 1);
+    assert_eq!(left_over(&site), Vec::<String>::new());
+}
+
+/// S06: a webhook is a hint; the forge is asked.
+#[test]
+fn a_push_that_the_forge_does_not_confirm_is_not_tested() {
+    let mut site = site_of(&["post", "tag"]);
+    let tip = site.forge.tip(&branch("main"));
+    let unknown = Oid("5".repeat(40));
+    site.forge.claim_push("org/one", "refs/heads/main", &tip, &unknown);
+    site.forge.claim_push("org/one", "refs/heads/main", &tip, &Oid::zero());
+    site.forge.claim_push("org/one", "refs/heads/gone", &Oid::zero(), &tip);
+    site.forge.claim_push("org/one", "refs/tags/none", &Oid::zero(), &tip);
+    site.run();
+    assert_eq!(tested(&site), []);
+    assert_eq!(left_over(&site), Vec::<String>::new());
+}
+
+/// S06: of a branch that is gone jobs find the default branch, and hear what it was.
+#[test]
+fn a_deleted_branch_has_its_jobs_run_on_the_default_branch() {
+    let mut site = site_of(&["post"]);
+    site.forge.push(&branch("stable"), &[("src/b", "x")]);
+    site.run();
+    let was = site.forge.tip(&branch("stable"));
+    site.forge.delete_branch(&branch("stable"));
+    site.run();
+    let (order, state) =
+        orders(&site).into_iter().find(|(order, _)| order.change.key.moved().unwrap().is_deleted()).unwrap();
+    assert_eq!(order.change.key.moved().unwrap().oldrev, Some(was));
+    assert!(state.branches.iter().any(|state| state.branch == branch("main")));
+    assert!(!state.branches.iter().any(|state| state.branch == branch("stable")));
+    assert_eq!(left_over(&site), Vec::<String>::new());
+}
+
+/// Z6.1: what a pipeline requires of changes keeps refs out.
+#[test]
+fn a_pipeline_that_requires_an_open_change_takes_no_refs() {
+    let mut site = site_of(&["picky"]);
+    site.forge.push(&branch("main"), &[("src/a", "x")]);
+    site.run();
+    assert_eq!(tested(&site), []);
+}
+
+/// G23
+#[test]
+fn of_quick_pushes_the_first_and_the_newest_are_tested_and_never_two_at_once() {
+    let mut site = site_of(&["promote"]);
+    let push = |site: &mut Site, file: &str| {
+        site.forge.push(&branch("main"), &[(file, "x")]);
+        // To the queue and no further.
+        site.take_in();
+        site.handle(Queue::Tenants);
+        site.take_in();
+        site.handle(Queue::Gate);
+        site.forge.tip(&branch("main"))
+    };
+    let a = push(&mut site, "a");
+    site.run_until(|site| site.is_building());
+    let b = push(&mut site, "b");
+    let c = push(&mut site, "c");
+    site.run_checked(|site| assert!(site.running().len() <= 1, "{:?}", site.running()));
+    let commits: Vec<Oid> = tested(&site).into_iter().map(|(_, commit)| commit).collect();
+    assert_eq!(commits, [a, c], "B, {b}, is skipped");
+    assert_eq!(left_over(&site), Vec::<String>::new());
+}
+
+/// G23: a branch waits for no other branch.
+#[test]
+fn pushes_to_two_branches_supersede_nothing_of_each_other() {
+    let mut site = site_of(&["promote"]);
+    for name in ["main", "stable", "old"] {
+        site.forge.push(&branch(name), &[("a", name)]);
+    }
+    site.run_until(|site| site.running().len() == 3);
+    site.run();
+    assert_eq!(tested(&site).len(), 3);
+}
+
+/// G21
+#[test]
+fn merged_changes_are_tested_one_after_the_other_and_each_for_itself() {
+    let mut site = site_of(&["deploy"]);
+    let a = site.forge.propose("org/one", 1, "A", "", &[("docs/a", "x")]);
+    let b = site.forge.propose("org/one", 2, "B", "", &[("docs/b", "x")]);
+    let c = site.forge.propose("org/one", 3, "C", "", &[("docs/c", "x")]);
+    site.run();
+    site.forge.merge_outside(&a);
+    site.forge.merge_outside(&b);
+    site.forge.close(&c);
+    site.take_in();
+    site.run_checked(|site| {
+        let mut changes: Vec<_> = orders(site).iter().map(|(order, _)| order.change.key.clone()).collect();
+        changes.dedup();
+        assert!(changes.len() <= 2 && site.running().len() <= 2);
+        let is_over = |key: &sluice_model::change::ChangeKey| {
+            let of_key = orders(site).into_iter().filter(|(order, _)| order.change.key == *key);
+            of_key.count() == 2
+        };
+        assert!(changes.len() < 2 || is_over(&changes[0]), "both jobs of the first, then those of the second");
+    });
+    assert_eq!(site.builds(), ["deploy docs 1", "deploy docs 2", "deploy publish 1", "deploy publish 2"]);
+    assert_eq!(super::comments(&site, &a).matches("Build succeeded.").count(), 1);
+    assert_eq!(left_over(&site), Vec::<String>::new());
+}
