@@ -173,6 +173,9 @@ impl Intake {
                     return Ok(Outcome::Waits(why));
                 }
             }
+            EventKind::Timer { tenant, pipeline, branches, dereference } => {
+                self.ticked(id, event, (tenant, pipeline), branches, *dereference, &mut effects).await?;
+            }
             EventKind::Sweep => {
                 if let Err(why) = self.swept(event, delivery.received_at, &mut effects).await? {
                     return Ok(Outcome::Fails(why));

@@ -1,7 +1,7 @@
 //! Intake: a delivery becomes the change as it is now, and the change reaches the queues that it concerns.
 //!
 //! [`deliver`] is the story; [`before`] reads what was known before, in one call where it can; [`route`] says which pipelines of which tenants are concerned; [`needs`] resolves what a change
-//! depends on; [`refs`] is the same for branches and tags that moved; [`sweep`] mends what no webhook told.
+//! depends on; [`refs`] is the same for branches and tags that moved; [`schedule`] looks at timers; [`sweep`] mends what no webhook told.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod before;
@@ -9,6 +9,7 @@ mod deliver;
 mod needs;
 mod refs;
 mod route;
+mod schedule;
 mod sweep;
 mod told;
 
@@ -50,6 +51,7 @@ impl Intake {
     async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError> {
         match poke {
             Poke::Delivery { delivery, .. } => self.handle(delivery, heard).await,
+            Poke::Schedule { tenant } => self.tick(tenant).await,
             other => Err(LookError::Again(format!("intake was poked with {other:?}"))),
         }
     }

@@ -17,6 +17,7 @@ use crate::read::{facts_of, retry_at};
 use async_trait::async_trait;
 use bytes::Bytes;
 use sluice_config::layout::{Layout, LayoutSources};
+use sluice_config::pipeline::TriggerKind;
 use sluice_config::tenant::{MainConfig, TenantConfig, parse_main};
 use sluice_config::{Connections, Severity};
 use sluice_forge::Forge;
@@ -154,7 +155,10 @@ impl Tenants {
         }
         let due = self.due(&next);
         let record = record_of(record, &next)?;
-        let pokes = waiting(done().map(|(mark, _)| mark));
+        let mut pokes = waiting(done().map(|(mark, _)| mark));
+        if is_new && has_timers(&layout) {
+            pokes.push(Poke::Schedule { tenant: name.clone() });
+        }
         match cell::commit_and_deliver(&self.ports, Commit { head: record, others: writes, pokes, due }).await? {
             Saved::Yes(record) if next.telling => self.tell(record, next).await.map(drop),
             Saved::Yes(_) => Ok(()),
@@ -315,6 +319,12 @@ fn waiting<'a>(marks: impl Iterator<Item = &'a Dirty>) -> Vec<Poke> {
     waiting.sort();
     let poke = |(waiting, project): (Waiting, ProjectName)| Poke::Delivery { delivery: waiting.delivery, project };
     waiting.into_iter().map(poke).collect()
+}
+
+/// Returns whether a pipeline is started by the clock. Where none is any more, the next tick of what there was finds that.
+fn has_timers(layout: &Layout) -> bool {
+    let mut triggers = layout.pipelines().iter().flat_map(|pipeline| &pipeline.triggers);
+    triggers.any(|trigger| matches!(trigger.kind, TriggerKind::Timer(_)))
 }
 
 fn record_of(record: Option<Record>, head: &Tenant) -> Result<Record, PortError> {

@@ -4,7 +4,7 @@ use crate::Timer;
 use sluice_model::poke::Poke;
 use sluice_records::codec::{decode_foreign, get};
 use sluice_records::dead::{self, DeadLetter};
-use sluice_records::{delivery, landing, provider, queue, report, tenant};
+use sluice_records::{delivery, landing, provider, queue, report, schedule, tenant};
 use sluice_runtime::batch::{Heard, LookError};
 use sluice_runtime::cell;
 use sluice_runtime::record::{Committed, Key};
@@ -60,6 +60,7 @@ fn head_of(poke: &Poke) -> Option<Key> {
         Poke::Delivery { delivery, .. } => Some(delivery::key(delivery)),
         Poke::Queue { queue } | Poke::Answer { queue } => Some(queue::head_key(queue)),
         Poke::Tenant { tenant } => Some(tenant::key(tenant)),
+        Poke::Schedule { tenant } => Some(schedule::key(tenant)),
         Poke::Pool { provider } => Some(provider::head_key(provider)),
         Poke::Report { report, .. } => Some(match landing::parse(report) {
             Some((item, generation)) => landing::key(&item, generation),

@@ -26,12 +26,14 @@ fn a_configuration_that_is_carried_out_has_no_warnings() {
 fn triggers_that_never_fire_are_told() {
     let text = "
 - pipeline: {name: periodic, manager: independent, trigger: {timer: [{time: '0 0 * * *'}]}}
+- pipeline: {name: images, manager: independent, trigger: {zuul: [{event: image-build}]}}
+- pipeline: {name: merged, manager: independent, trigger: {zuul: [{event: project-change-merged}]}}
 - pipeline: {name: post, manager: supercedent, trigger: {github: [{event: push}]}}
 - pipeline: {name: asked, manager: independent, trigger: {github: [{event: pull_request, action: comment, permission: write}]}}
 ";
     assert_eq!(
         warnings(text),
-        ["pipeline periodic: timer triggers are not carried out yet: the pipeline periodic is never started by this",]
+        ["pipeline images: Zuul's image events are not carried out yet: the pipeline images is never started by this"]
     );
 }
 

@@ -12,6 +12,7 @@ pub mod merge;
 pub mod plan;
 pub mod queue;
 pub mod report;
+pub mod schedule;
 pub mod semaphore;
 
 pub use arrival::{Arrival, ArrivalKind, Candidate, InBranch};
@@ -21,4 +22,5 @@ pub use merge::{MergeOutcome, MergeResult};
 pub use plan::{Plan, RunSeen, Snapshot, plan};
 pub use queue::{Head, Slot, Standing};
 pub use report::{Action, Report, ReportState};
+pub use schedule::{Fired, Schedule};
 pub use semaphore::{Semaphore, SemaphoreKey};

@@ -1,6 +1,6 @@
 //! Events of forges, in the vocabulary that Zuul's GitHub triggers use. A hint: the change is read again before anything is decided.
 
-use crate::{BranchName, ConnectionName, ProjectName, TenantName, git::Oid};
+use crate::{BranchName, ConnectionName, PipelineName, ProjectName, TenantName, git::Oid};
 use serde::{Deserialize, Serialize};
 
 /// Something a forge told about one of its projects.
@@ -58,6 +58,17 @@ pub enum EventKind {
         oldrev: Oid,
         /// Where it is; all zeros for a deleted ref.
         newrev: Oid,
+    },
+    /// A timer fired: branches of the project are to be enqueued as they are.
+    Timer {
+        /// The tenant.
+        tenant: TenantName,
+        /// The pipeline whose timer it is.
+        pipeline: PipelineName,
+        /// The branches.
+        branches: Vec<BranchName>,
+        /// Whether they are to be tested where they are when this is handled, rather than when their turn comes.
+        dereference: bool,
     },
     /// A tenant has read its configuration again after a push, or had no need to: only now its pipelines are asked.
     Read {

@@ -176,6 +176,11 @@ pub enum Poke {
         /// Its canonical name.
         image: String,
     },
+    /// A tenant's timers.
+    Schedule {
+        /// The tenant.
+        tenant: TenantName,
+    },
     /// Something later: passed on to its own queue when it arrives.
     Wake {
         /// What to look at then.
@@ -192,7 +197,7 @@ impl Poke {
     /// Returns the queue it travels by.
     pub fn queue(&self) -> Queue {
         match self {
-            Self::Delivery { .. } => Queue::Events,
+            Self::Delivery { .. } | Self::Schedule { .. } => Queue::Events,
             Self::Queue { .. } | Self::Answer { .. } => Queue::Gate,
             Self::Tenant { .. } => Queue::Tenants,
             Self::Merge { .. } => Queue::Merges,
@@ -219,6 +224,8 @@ impl Poke {
             Self::Delivery { project, .. } => Some(project.to_string()),
             Self::Queue { queue } | Self::Answer { queue } => Some(queue.to_string()),
             Self::Tenant { tenant } => Some(tenant.to_string()),
+            // No project's name: those have a host.
+            Self::Schedule { tenant } => Some(format!("schedule {tenant}")),
             Self::Pool { provider } => Some(provider.to_string()),
             Self::Report { group, .. } => Some(group.clone()),
             Self::Build { tenant, .. } => Some(tenant.to_string()),

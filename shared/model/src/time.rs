@@ -28,10 +28,9 @@ impl Timestamp {
         self.0 / 1_000
     }
 
-    /// Returns the UTC text `YYYY-MM-DDTHH:MM:SS` that Zuul's REST API uses.
-    pub fn to_iso(self) -> String {
+    /// Returns the civil date of a day in UTC as year, month and day, each counted from 1.
+    pub fn date(self) -> (i64, u32, u32) {
         let days = (self.seconds() / 86_400) as i64;
-        let second_of_day = self.seconds() % 86_400;
         // Civil-from-days after Howard Hinnant's published algorithm: the year starts in March.
         let shifted = days + 719_468;
         let era = shifted.div_euclid(146_097);
@@ -42,6 +41,13 @@ impl Timestamp {
         let day = day_of_year - (153 * month_shifted + 2) / 5 + 1;
         let month = if month_shifted < 10 { month_shifted + 3 } else { month_shifted - 9 };
         let year = year_of_era + era * 400 + i64::from(month <= 2);
+        (year, month as u32, day as u32)
+    }
+
+    /// Returns the UTC text `YYYY-MM-DDTHH:MM:SS` that Zuul's REST API uses.
+    pub fn to_iso(self) -> String {
+        let (year, month, day) = self.date();
+        let second_of_day = self.seconds() % 86_400;
         format!(
             "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}",
             second_of_day / 3_600,

@@ -39,6 +39,7 @@ pub mod provider;
 pub mod queue;
 pub mod report;
 pub mod repository;
+pub mod schedule;
 pub mod semaphore;
 pub mod session;
 pub mod tenant;

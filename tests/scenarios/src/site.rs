@@ -301,21 +301,33 @@ impl Site {
         true
     }
 
-    /// Whether nothing is under way: what is left is a provider's look for leaks, every few minutes for ever, and a tenant's look
-    /// at projects that cannot be read.
+    /// Whether nothing is under way: what is left is a provider's look for leaks, every few minutes for ever, a tenant's look
+    /// at projects that cannot be read, and timers.
     fn is_at_rest(&self) -> bool {
         let waits = |queue: &Queue| !matches!(queue, Queue::Pool | Queue::Wakes);
         let records = self.world.records();
         let is_periodic = |record: &sluice_runtime::Record| {
             let (partition, sort, body) = (&record.key.partition, &record.key.sort, &record.body);
             let retries = body.contains("retry_at") && !body.contains("left_out_at") && record.outbox.is_empty();
-            sort == "head" && (partition.starts_with("provider#") || (partition.starts_with("tenant#") && retries))
+            let is_timer = partition.starts_with("schedule#");
+            sort == "head"
+                && (partition.starts_with("provider#") || is_timer || (partition.starts_with("tenant#") && retries))
         };
         self.building.is_empty()
             && !self.world.queued().keys().any(waits)
             && self.cloud.running() == 0
             && !records.iter().any(|record| record.look_at.is_some() && !is_periodic(record))
             && !records.iter().any(|record| record.key.partition.starts_with("provider#") && record.key.sort != "head")
+    }
+
+    /// Lets so many seconds pass in which nobody looks, then has what is due sent and carried out.
+    pub fn pass(&mut self, seconds: u64) {
+        self.world.advance_millis(seconds * 1_000);
+        self.renew_session();
+        if poll_once(self.timer.tick()).is_none() {
+            self.deaths += 1;
+        }
+        self.run();
     }
 
     /// Has the timer ask the forge for what it never told.

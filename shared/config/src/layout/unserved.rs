@@ -128,12 +128,14 @@ impl<'l> Found<'l> {
 /// Returns what of a trigger is not carried out, with its verb; `None` for a trigger that is.
 fn unserved_trigger(kind: &TriggerKind) -> Option<&'static str> {
     match kind {
-        TriggerKind::GitHub(_) => None,
+        TriggerKind::GitHub(_) | TriggerKind::Timer(_) => None,
         TriggerKind::Gerrit(_) => Some("Gerrit's triggers are"),
         TriggerKind::GitLab(_) => Some("GitLab's triggers are"),
         TriggerKind::Git(_) => Some("triggers of plain git servers are"),
-        TriggerKind::Timer(_) => Some("timer triggers are"),
-        TriggerKind::Zuul(_) => Some("Zuul's own triggers are"),
+        TriggerKind::Zuul(zuul) if zuul.event.iter().any(|event| event.starts_with("image-")) => {
+            Some("Zuul's image events are")
+        }
+        TriggerKind::Zuul(_) => None,
         TriggerKind::Other(_) => Some("triggers of this driver are"),
     }
 }

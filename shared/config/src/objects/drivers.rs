@@ -4,9 +4,9 @@ use super::read::{Fields, Problems, members, texts};
 use crate::Pattern;
 use crate::connection::Driver;
 use crate::pipeline::{
-    Approval, CheckConclusion, CommitStatus, FilterKind, GerritFilter, GerritReporter, GerritTrigger, GitHubFilter,
-    GitHubReporter, GitHubTrigger, GitLabFilter, GitLabReporter, GitLabTrigger, GitTrigger, Permission, ReporterKind,
-    ReviewRequirement, ReviewVerdict, TimerTrigger, TriggerKind, ZuulReporter, ZuulTrigger,
+    Approval, CheckConclusion, CommitStatus, Cron, FilterKind, GerritFilter, GerritReporter, GerritTrigger,
+    GitHubFilter, GitHubReporter, GitHubTrigger, GitLabFilter, GitLabReporter, GitLabTrigger, GitTrigger, Permission,
+    ReporterKind, ReviewRequirement, ReviewVerdict, TimerTrigger, TriggerKind, ZuulReporter, ZuulTrigger,
 };
 use crate::yaml::{Node, Value};
 
@@ -321,17 +321,13 @@ pub(super) fn reporter(driver: Driver, node: &Node, name: &str, p: &mut Problems
 /// Reads when a timer fires: five fields as cron has them, and perhaps seconds and a jitter.
 fn time(node: &Node, attribute: &str, p: &mut Problems) -> Option<String> {
     let text = super::read::text(node, attribute, p)?;
-    let is_field =
-        |field: &str| field.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '*' | '/' | ',' | '-' | '='));
-    let fields: Vec<&str> = text.split_whitespace().collect();
-    if (5..=7).contains(&fields.len()) && fields.iter().all(|field| is_field(field)) {
-        return Some(text);
+    match Cron::parse(&text) {
+        Ok(_) => Some(text),
+        Err(why) => {
+            p.syntax(node, attribute, format!("\"{text}\" is no \"time\": {why}"));
+            None
+        }
     }
-    let message = format!(
-        "\"{text}\" is no \"time\": expected minute, hour, day, month and weekday, and perhaps second and jitter"
-    );
-    p.syntax(node, attribute, message);
-    None
 }
 
 /// Fields that a topic may name.

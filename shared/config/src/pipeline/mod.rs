@@ -2,10 +2,12 @@
 //!
 //! Triggers are in [`trigger`], requirements in [`filter`], reporters in [`reporter`].
 
+pub mod cron;
 pub mod filter;
 pub mod reporter;
 pub mod trigger;
 
+pub use cron::Cron;
 pub use filter::{
     Approval, Filter, FilterKind, GerritFilter, GitHubFilter, GitLabFilter, Permission, ReviewRequirement,
 };

@@ -8,6 +8,7 @@ mod needs;
 mod news;
 mod refs;
 mod reports;
+mod timers;
 mod webhooks;
 
 use bytes::Bytes;

@@ -1,0 +1,162 @@
+//! When the timers of a tenant fire: each tick once, and what was missed while nobody looked once for all.
+
+use serde::{Deserialize, Serialize};
+use sluice_config::pipeline::{Cron, Pipeline, TriggerKind};
+use sluice_model::id::digest;
+use sluice_model::{BranchName, PipelineName, ProjectName, TenantName, Timestamp};
+
+/// Timers of one tenant that are kept; a record holds them all.
+pub const TIMERS_MAX: usize = 200;
+
+/// The timers of a tenant, each with when it fires next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Schedule {
+    /// The tenant.
+    pub tenant: TenantName,
+    /// Its timers, in the order of its pipelines.
+    pub timers: Vec<Planned>,
+}
+
+/// A timer and when it fires next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Planned {
+    /// The pipeline.
+    pub pipeline: PipelineName,
+    /// The times, as the configuration has them.
+    pub time: String,
+    /// When it fires next.
+    pub next_at: Timestamp,
+}
+
+/// A tick of a timer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fired {
+    /// The pipeline.
+    pub pipeline: PipelineName,
+    /// The times, as the configuration has them.
+    pub time: String,
+    /// Which of them it is.
+    pub at: Timestamp,
+    /// Whether branches are resolved to commits now.
+    pub dereference: bool,
+    /// Seconds by which a branch may be late.
+    pub jitter_seconds: u64,
+}
+
+impl Schedule {
+    /// Returns a tenant without timers.
+    pub fn new(tenant: TenantName) -> Self {
+        Self { tenant, timers: Vec::new() }
+    }
+
+    /// Returns when something has to be looked at, if ever.
+    pub fn due(&self) -> Option<Timestamp> {
+        self.timers.iter().map(|timer| timer.next_at).min()
+    }
+
+    /// Returns the schedule after a look and what fired. A timer that is new, or has other times than it had, begins now; of
+    /// ticks that nobody looked at only the first is told.
+    pub fn advance(&self, pipelines: &[Pipeline], now: Timestamp) -> (Self, Vec<Fired>) {
+        let (mut timers, mut fired) = (Vec::new(), Vec::new());
+        let triggers = pipelines.iter().flat_map(|pipeline| pipeline.triggers.iter().map(move |one| (pipeline, one)));
+        for (pipeline, trigger) in triggers {
+            let TriggerKind::Timer(timer) = &trigger.kind else { continue };
+            let is_known = |planned: &&Planned| planned.pipeline == pipeline.name && planned.time == timer.time;
+            if timers.len() >= TIMERS_MAX || timers.iter().any(|planned| is_known(&planned)) {
+                continue;
+            }
+            // The configuration was refused otherwise, so it can be read.
+            let Ok(cron) = Cron::parse(&timer.time) else { continue };
+            let before = self.timers.iter().find(is_known).map(|planned| planned.next_at);
+            if let Some(at) = before.filter(|at| *at <= now) {
+                fired.push(Fired {
+                    pipeline: pipeline.name.clone(),
+                    time: timer.time.clone(),
+                    at,
+                    dereference: timer.dereference,
+                    jitter_seconds: cron.jitter_seconds,
+                });
+            }
+            let next_at = before.filter(|at| *at > now).or_else(|| cron.next_after(now));
+            let (pipeline, time) = (pipeline.name.clone(), timer.time.clone());
+            timers.extend(next_at.map(|next_at| Planned { pipeline, time, next_at }));
+        }
+        (Self { tenant: self.tenant.clone(), timers }, fired)
+    }
+}
+
+impl Fired {
+    /// Returns by how many seconds a branch is late: drawn from what it is about, so that a second look draws the same.
+    pub fn delay_seconds(&self, project: &ProjectName, branch: &BranchName) -> u64 {
+        let parts = [self.pipeline.as_str(), &self.time, &self.at.0.to_string(), project.as_str(), branch.as_str()];
+        let drawn = u64::from_str_radix(&digest(&parts)[..8], 16).unwrap_or_default();
+        drawn % (self.jitter_seconds + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_config::pipeline::{Manager, TimerTrigger, Trigger};
+
+    /// Thursday, the 1st of January 2026, 00:00:00.
+    const NEW_YEAR: u64 = 1_767_225_600;
+
+    fn at(hours: u64) -> Timestamp {
+        Timestamp((NEW_YEAR + hours * 3_600) * 1_000)
+    }
+
+    fn periodic(name: &str, time: &str) -> Pipeline {
+        let kind = TriggerKind::Timer(TimerTrigger { time: time.to_owned(), dereference: false });
+        let mut pipeline = Pipeline::new(name, Manager::Independent);
+        pipeline.triggers = vec![Trigger { connection: "timer".into(), kind, debug: false }];
+        pipeline
+    }
+
+    fn times(fired: &[Fired]) -> Vec<(String, Timestamp)> {
+        fired.iter().map(|fired| (fired.pipeline.to_string(), fired.at)).collect()
+    }
+
+    /// R09
+    #[test]
+    fn a_tick_is_told_once_and_the_next_one_is_waited_for() {
+        let pipelines = [periodic("nightly", "0 2 * * *"), periodic("hourly", "0 * * * *")];
+        let new = Schedule::new("demo".into());
+        let (schedule, fired) = new.advance(&pipelines, at(1));
+        assert_eq!((times(&fired), schedule.due()), (vec![], Some(at(2))));
+        let (schedule, fired) = schedule.advance(&pipelines, at(2));
+        assert_eq!(times(&fired), [("nightly".to_owned(), at(2)), ("hourly".to_owned(), at(2))]);
+        let (again, fired) = schedule.advance(&pipelines, at(2));
+        assert_eq!((again, times(&fired)), (schedule, vec![]));
+    }
+
+    /// R09: after a stop, however long.
+    #[test]
+    fn ticks_that_were_missed_are_told_once() {
+        let pipelines = [periodic("hourly", "0 * * * *")];
+        let (schedule, _) = Schedule::new("demo".into()).advance(&pipelines, at(0));
+        let (schedule, fired) = schedule.advance(&pipelines, at(50));
+        assert_eq!((times(&fired), schedule.due()), (vec![("hourly".to_owned(), at(1))], Some(at(51))));
+    }
+
+    /// R09: configuration that changes starts nothing by itself.
+    #[test]
+    fn a_timer_with_new_times_begins_anew_and_one_that_is_gone_fires_no_more() {
+        let (schedule, _) = Schedule::new("demo".into()).advance(&[periodic("nightly", "0 2 * * *")], at(0));
+        let (later, fired) = schedule.advance(&[periodic("nightly", "0 4 * * *")], at(3));
+        assert_eq!((times(&fired), later.due()), (vec![], Some(at(4))));
+        let (none, fired) = later.advance(&[], at(5));
+        assert_eq!((times(&fired), none.due()), (vec![], None));
+    }
+
+    /// R09: so that not all of them come at once.
+    #[test]
+    fn jitter_is_drawn_for_each_branch_and_is_the_same_each_time() {
+        let (schedule, _) = Schedule::new("demo".into()).advance(&[periodic("p", "0 2 * * * 0 600")], at(0));
+        let (_, fired) = schedule.advance(&[periodic("p", "0 2 * * * 0 600")], at(2));
+        let delay = |branch: &str| fired[0].delay_seconds(&"forge.test/org/one".into(), &branch.into());
+        let delays: Vec<u64> = (0..50).map(|number| delay(&format!("b{number}"))).collect();
+        assert!(delays.iter().all(|delay| *delay <= 600) && delays.iter().any(|delay| *delay > 60));
+        assert_eq!(delay("b7"), delays[7]);
+    }
+}

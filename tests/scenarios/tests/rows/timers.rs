@@ -1,0 +1,132 @@
+//! Periodic pipelines: each tick once, an item for each branch.
+
+use super::refs::{branch, orders};
+use super::{MAIN, judge};
+use sluice_model::git::Oid;
+use sluice_scenarios::Site;
+
+const CONFIG: &str = r"
+- pipeline:
+    name: nightly
+    manager: independent
+    post-review: true
+    trigger: {timer: [{time: 'TIME'}]}
+- pipeline:
+    name: pinned
+    manager: independent
+    trigger: {timer: [{time: '0 3 * * *', dereference: true}]}
+- job: {name: base, parent: null}
+- job: {name: build, run: playbooks/build.yaml}
+- job: {name: only-main, branches: main, run: playbooks/main.yaml}
+";
+
+const DAY_SECONDS: u64 = 86_400;
+
+fn site(time: &str, pipeline: &str) -> Site {
+    let config = CONFIG.replace("TIME", time);
+    let project = format!("- project: {{{pipeline}: {{jobs: [build, only-main]}}}}");
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &config)]),
+        ("org/one", &[(".zuul.yaml", &project)]),
+        ("org/bare", &[("README", "nothing yet")]),
+    ];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    site.forge.push(&branch("stable"), &[("a", "x")]);
+    site.run();
+    site
+}
+
+/// Returns each build as job, ref and the commit it tested.
+fn builds(site: &Site) -> Vec<(String, String, Oid)> {
+    let of = |(order, state): (sluice_model::build::Order, sluice_model::build::Speculation)| {
+        let own = state.branches.iter().find(|state| state.branch.branch == order.change.branch).unwrap();
+        (order.job.to_string(), order.change.git_ref(), own.result.id.clone())
+    };
+    let mut builds: Vec<_> = orders(site).into_iter().map(of).collect();
+    builds.sort();
+    builds
+}
+
+fn left_over(site: &Site) -> Vec<String> {
+    site.ending(&["org/one"], &[]).left_over
+}
+
+/// R09
+#[test]
+fn a_timer_has_each_branch_tested_as_it_is_with_a_ref_and_no_change() {
+    for twice in [false, true] {
+        let mut site = site("0 2 * * *", "nightly");
+        site.twice = twice;
+        assert_eq!(builds(&site), []);
+        site.pass(DAY_SECONDS);
+        let (main, stable) = (site.forge.tip(&branch("main")), site.forge.tip(&branch("stable")));
+        let row = |job: &str, name: &str, at: &Oid| (job.to_owned(), format!("refs/heads/{name}"), at.clone());
+        assert_eq!(
+            builds(&site),
+            [row("build", "main", &main), row("build", "stable", &stable), row("only-main", "main", &main)]
+        );
+        for (order, state) in orders(&site) {
+            let moved = order.change.key.moved().unwrap();
+            assert_eq!((&moved.oldrev, &moved.newrev, order.change.key.number()), (&None, &None, None));
+            assert_eq!(state.changes.len(), 1);
+        }
+        site.pass(60);
+        site.pass(60);
+        assert_eq!(builds(&site).len(), 3, "a tick is one tick, however often it is looked at");
+        assert_eq!(left_over(&site), Vec::<String>::new());
+    }
+}
+
+/// R09: after a stop of four days.
+#[test]
+fn missed_ticks_have_everything_tested_once() {
+    let mut site = site("0 2 * * *", "nightly");
+    site.pass(4 * DAY_SECONDS);
+    assert_eq!(builds(&site).len(), 3);
+    site.pass(DAY_SECONDS);
+    assert_eq!(builds(&site).len(), 6);
+    assert_eq!(left_over(&site), Vec::<String>::new());
+}
+
+/// R09: the tip counts when the turn comes, or when the timer fired if that is asked for.
+#[test]
+fn a_branch_is_resolved_when_the_timer_fires_where_that_is_asked_for() {
+    let mut site = site("0 2 * * *", "pinned");
+    site.pass(DAY_SECONDS);
+    let newrev: Vec<_> =
+        orders(&site).iter().filter_map(|(order, _)| order.change.key.moved()?.newrev.clone()).collect();
+    assert_eq!(newrev.len(), 3);
+    assert!(newrev.contains(&site.forge.tip(&branch("stable"))));
+}
+
+/// R09: jitter delays each branch by itself and loses none.
+#[test]
+fn jitter_only_delays() {
+    let mut site = site("0 2 * * * 0 3600", "nightly");
+    site.pass(DAY_SECONDS);
+    site.pass(3_600);
+    site.pass(60);
+    assert_eq!(builds(&site).len(), 3);
+    assert_eq!(left_over(&site), Vec::<String>::new());
+}
+
+/// R09, R01: configuration alone decides what there is to fire.
+#[test]
+fn a_timer_that_is_taken_out_of_the_configuration_fires_no_more() {
+    let mut site = site("0 2 * * *", "nightly");
+    let config = sluice_model::git::BranchKey {
+        project: sluice_model::ProjectName::new("forge.test", "org/config"),
+        branch: "main".into(),
+    };
+    let manual = CONFIG
+        .replace("    trigger: {timer: [{time: 'TIME'}]}\n", "")
+        .replace("    trigger: {timer: [{time: '0 3 * * *', dereference: true}]}\n", "");
+    site.forge.push(&config, &[("zuul.yaml", &manual)]);
+    site.run();
+    site.pass(DAY_SECONDS);
+    site.pass(DAY_SECONDS);
+    assert_eq!(builds(&site), []);
+    let is_due =
+        |record: &sluice_runtime::Record| record.key.partition.starts_with("schedule#") && record.due.is_some();
+    assert!(!site.world.records().iter().any(is_due), "nothing is looked at for ever");
+}
