@@ -114,6 +114,7 @@ impl Tenants {
         }
         let (layout, work) = self.layout(config, &connections, &sources.kept, &head).await?;
         let object = format!("layouts/{}", layout.id());
+        let has_timers = has_timers(&layout);
         let is_new = head.layout_object.as_ref() != Some(&object)
             || head.layout.live < head.layout.wanted
             || head.layout.live == 0
@@ -156,7 +157,7 @@ impl Tenants {
         let due = self.due(&next);
         let record = record_of(record, &next)?;
         let mut pokes = waiting(done().map(|(mark, _)| mark));
-        if is_new && has_timers(&layout) {
+        if is_new && has_timers {
             pokes.push(Poke::Schedule { tenant: name.clone() });
         }
         match cell::commit_and_deliver(&self.ports, Commit { head: record, others: writes, pokes, due }).await? {

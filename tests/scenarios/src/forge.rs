@@ -127,7 +127,7 @@ impl PlayedForge {
             facts.change.head = store.commit(tree, vec![before], "again").id;
             facts.change.patchset = facts.change.head.0.clone();
         });
-        self.tell("pull_request", key, json!({"action": "synchronize", "number": key.number}), "ada");
+        self.tell("pull_request", key, json!({"action": "synchronize", "number": key.number()}), "ada");
     }
 
     /// Approves a change, and says so.

@@ -232,7 +232,7 @@ async fn first_task_seconds(
     for run in records.flatten() {
         let started_at = match decode::<Run>(run)?.phase {
             Phase::Ended(ended) => ended.started_at,
-            Phase::Running | Phase::Failing => None,
+            Phase::Running | Phase::Failing | Phase::Paused(_) => None,
         };
         first = [first, started_at].into_iter().flatten().min();
     }

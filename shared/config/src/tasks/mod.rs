@@ -234,7 +234,7 @@ fn names(word: &str, node: &Node, p: &mut Problems) -> Vec<Name> {
 fn strategy(node: &Node, p: &mut Problems) -> Option<Strategy> {
     let mut f = Fields::of(node, "strategy", p)?;
     let kind = f.word("type", &[("parallel", true), ("one_by_one", false)], p);
-    if !node.get("type").is_some_and(|node| !node.is_null()) {
+    if node.get("type").is_none_or(Node::is_null) {
         p.syntax(node, "strategy.type", "required key not provided: \"type\"");
     }
     let amount = f.count("amount", 1, p);

@@ -52,7 +52,7 @@ impl Site {
         let is_meant = |claimed: &Claimed| {
             claimed.order.job.as_str() == job
                 && !matches!(claimed.run.phase, Phase::Paused(_))
-                && change.is_none_or(|number| claimed.order.change.key.number == number)
+                && (change.is_none() || claimed.order.change.key.number() == change)
         };
         while let Some(at) = self.building.iter().position(is_meant) {
             self.end_build_at(at);

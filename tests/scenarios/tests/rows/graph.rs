@@ -423,7 +423,7 @@ fn of_a_provider_that_is_merged_nothing_is_handed_over_and_of_one_ahead_everythi
     approve(&mut site, &[&c, &d]);
     let orders = orders(&site);
     let of = |job: &str, change: u64| {
-        orders.iter().find(|order| order.job.as_str() == job && order.change.key.number == change).unwrap()
+        orders.iter().find(|order| order.job.as_str() == job && order.change.key.number() == Some(change)).unwrap()
     };
     assert_eq!(of("user", 2).providers, []);
     assert_eq!(of("user", 4).providers, [of("image", 3).build.clone()]);

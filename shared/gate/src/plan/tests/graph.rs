@@ -36,8 +36,9 @@ fn waits(bench: &Bench, name: &str) -> String {
 }
 
 fn order<'a>(bench: &'a Bench, change: char, name: &str) -> &'a OrderDraft {
-    let is_it =
-        |order: &&OrderDraft| order.job.as_str() == name && order.change.key.number == u64::from(u32::from(change));
+    let is_it = |order: &&OrderDraft| {
+        order.job.as_str() == name && order.change.key.number() == Some(u64::from(u32::from(change)))
+    };
     bench.orders.iter().rfind(is_it).unwrap()
 }
 
