@@ -1,6 +1,7 @@
 //! Turns a plan into one commit. It has no choices left.
 
 use crate::load::Loaded;
+use crate::provided;
 use sluice_gate::Landing;
 use sluice_gate::plan::{OrderDraft, Plan, Removed, Stop};
 use sluice_model::build::Order;
@@ -48,6 +49,7 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
         after.items.remove(&removed.item.id);
         remove(key, before, removed, now, &mut writes)?;
     }
+    writes.extend(provided::writes(key, loaded, &plan, now)?);
     for id in &plan.taken {
         if let Some(arrival) = after.arrival_keys.remove(id) {
             writes.push(Write::Delete { key: arrival, expect: Expect::Anything });

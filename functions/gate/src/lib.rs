@@ -5,6 +5,7 @@
 
 mod carry_out;
 mod load;
+mod provided;
 mod semaphores;
 mod sessions;
 
@@ -122,6 +123,7 @@ impl Gate {
             outcomes: loaded.outcomes.clone(),
             runs: loaded.runs.clone(),
             landings: loaded.landings.clone(),
+            provided: loaded.provided.clone(),
             semaphores: loaded.semaphores.iter().map(|(key, (_, known))| (key.clone(), known.clone())).collect(),
             semaphore: &semaphore,
             pipeline: live.layout.pipeline(queue.pipeline.as_str()),

@@ -3,11 +3,13 @@
 //! What a gate read or wrote of a cell it keeps in memory. Every write to a queue's items shows the head's revision, so while
 //! the head, read by its key, is the one that is kept, so are the items: an answer costs one read by keys, and no query.
 
+use crate::provided;
 use crate::semaphores::{self, Semaphores};
 use crate::sessions::{self, Watch};
 use sluice_gate::plan::RunSeen;
-use sluice_gate::{Ask, Item, Landing, MergeOutcome, Standing};
+use sluice_gate::{Ask, Item, Landing, MergeOutcome, Provided, Standing};
 use sluice_model::build::{RequestRef, Run};
+use sluice_model::change::ChangeRef;
 use sluice_model::{BuildId, ItemId, QueueKey, Timestamp};
 use sluice_pool::{Request, RequestState, Row, Told};
 use sluice_records::codec::decode;
@@ -37,6 +39,8 @@ pub(crate) struct Loaded {
     pub(crate) runs: BTreeMap<BuildId, RunSeen>,
     /// Landings under way.
     pub(crate) landings: BTreeMap<ItemId, Landing>,
+    /// What changes of other queues provide to items of this one.
+    pub(crate) provided: BTreeMap<ChangeRef, Provided>,
     /// Semaphores that its builds hold or its jobs may take, with their records.
     pub(crate) semaphores: Semaphores,
     /// What is known of executors.
@@ -67,8 +71,8 @@ impl Reader<'_> {
     pub(crate) async fn whole(&self, watch: Watch) -> Result<Loaded, LookError> {
         let queue = queue::load(self.ports, self.key).await?;
         if let Some(live) = self.seen(&queue) {
-            let (outcomes, runs, landings, semaphores) = Default::default();
-            return Ok(Loaded { live, queue, outcomes, runs, landings, semaphores, watch, look_at: None });
+            let (outcomes, runs, landings, provided, semaphores) = Default::default();
+            return Ok(Loaded { live, queue, outcomes, runs, landings, provided, semaphores, watch, look_at: None });
         }
         let guess = self.layouts.seen(&self.key.tenant).map(|live| live.number());
         let guess = guess.or(queue.head.as_ref().map(|head| head.layout)).unwrap_or_default();
@@ -136,9 +140,10 @@ impl Reader<'_> {
             let keys: Vec<Key> = wanted.keys().filter(|key| !found.records.contains_key(key)).cloned().collect();
             found.records.extend(get_all(self.ports, &keys).await?);
         }
-        let (outcomes, runs, landings, semaphores) = Default::default();
+        let (outcomes, runs, landings, provided, semaphores) = Default::default();
+        let none = Watch::default();
         let mut loaded =
-            Loaded { live, queue, outcomes, runs, landings, semaphores, watch: Watch::default(), look_at: None };
+            Loaded { live, queue, outcomes, runs, landings, provided, semaphores, watch: none, look_at: None };
         let mut running: Vec<Run> = Vec::new();
         for (key, wanted) in wanted {
             let Some(record) = found.records.get(&key) else { continue };
@@ -161,6 +166,7 @@ impl Reader<'_> {
                 }
             }
         }
+        loaded.provided = provided::load(self.ports, self.key, &loaded).await?;
         loaded.semaphores = semaphores::load(self.ports, name, &loaded).await?;
         for build in semaphores::leaving(self.ports, self.key, &loaded.semaphores, &mut running).await? {
             loaded.runs.insert(build, RunSeen::NeverBegun);

@@ -20,6 +20,7 @@ use crate::arrival::Arrival;
 use crate::item::{Ask, Item};
 use crate::landing::Landing;
 use crate::merge::MergeOutcome;
+use crate::provided::Provided;
 use crate::queue::{Head, Slot, Standing};
 use crate::report::Report;
 use crate::semaphore::{Semaphore, SemaphoreKey};
@@ -52,6 +53,8 @@ pub struct Snapshot<'a> {
     pub runs: BTreeMap<BuildId, RunSeen>,
     /// Landings that were ordered.
     pub landings: BTreeMap<ItemId, Landing>,
+    /// What changes provide that items need and that stand in other queues, where any of it is known.
+    pub provided: BTreeMap<ChangeRef, Provided>,
     /// The pipeline as the live layout has it; `None` when the layout no longer has it.
     pub pipeline: Option<&'a Pipeline>,
     /// Semaphores that the head lists or that waiting jobs name, where they were ever used.

@@ -11,6 +11,7 @@
 //! | what arrived there | the same | `arrival#<time>-<id>` | intake, operators; removed by the gate |
 //! | merge outcome | `merge#<item>` | `<generation>-<layout>` | merger |
 //! | build | `build#<id>` | `order`, `stop`, `resume` by the gate; `run` by the executor | |
+//! | what a revision provides to those that need it | `provided#<tenant>/<pipeline>/<change>` | `<head>` | gate |
 //! | landing | `landing#<item>` | `<generation>` | gate, then reporter |
 //! | report | `report#<id>` | `head` | gate, then reporter |
 //! | buildset | `buildset#<item>` | `head` | gate |
@@ -35,6 +36,7 @@ pub mod landing;
 pub mod layout;
 pub mod merge;
 pub mod project_key;
+pub mod provided;
 pub mod provider;
 pub mod queue;
 pub mod report;

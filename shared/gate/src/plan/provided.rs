@@ -4,8 +4,9 @@
 
 use super::{Work, is_dependent};
 use crate::item::{Ask, Item, Job};
-use crate::queue::Slot;
+use crate::provided::{Offer, OfferState, Provided};
 use sluice_model::BuildId;
+use sluice_model::change::ChangeRef;
 
 /// Where a job's requirements stand.
 pub(super) enum Required {
@@ -24,19 +25,18 @@ impl Work<'_> {
         if job.summary.requires.is_empty() {
             return Required::There(builds);
         }
-        for slot in self.tested_below(item) {
-            let Some(ahead) = self.items.get(&slot.id) else { continue };
-            if matches!(ahead.ask, Ask::No | Ask::Asked { .. }) {
+        for ahead in self.tested_below(item) {
+            let Ahead::Known(provided) = ahead else {
                 return Required::Awaited; // Whether it provides anything is not known.
-            }
-            let provides = |other: &&Job| other.summary.provides.iter().any(|kind| job.summary.requires.contains(kind));
-            for provider in ahead.jobs.iter().filter(provides) {
-                match provider.result() {
-                    _ if provider.is_served() => builds.extend(provider.build.clone()),
-                    None => return Required::Awaited,
-                    Some(result) => {
+            };
+            let wanted = |offer: &&Offer| offer.provides.iter().any(|kind| job.summary.requires.contains(kind));
+            for offer in provided.jobs.iter().filter(wanted) {
+                match &offer.state {
+                    OfferState::There(build) => builds.extend(build.clone()),
+                    OfferState::Awaited => return Required::Awaited,
+                    OfferState::Failed(result) => {
                         let (name, kinds) = (&job.summary.name, job.summary.requires.join(", "));
-                        let (other, change) = (&provider.summary.name, &ahead.candidate.change);
+                        let (other, change) = (&offer.job, &provided.change);
                         return Required::Missing(format!(
                             "Job {name} requires artifact(s) {kinds}: {other} of {change} ended with {result}"
                         ));
@@ -47,12 +47,31 @@ impl Work<'_> {
         Required::There(builds)
     }
 
-    /// Returns the items of this queue whose changes an item is tested on top of, the nearest first.
-    fn tested_below<'w>(&'w self, item: &'w Item) -> Box<dyn Iterator<Item = &'w Slot> + 'w> {
+    /// Returns what the changes provide that an item is tested on top of, the nearest first.
+    fn tested_below<'w>(&'w self, item: &'w Item) -> Box<dyn Iterator<Item = Ahead> + 'w> {
         if is_dependent(&self.head) {
-            return Box::new(self.ahead_of(&item.id));
+            return Box::new(self.ahead_of(&item.id).filter_map(|slot| self.items.get(&slot.id)).filter_map(in_queue));
         }
+        let here = |change: &ChangeRef| self.items.values().find(|other| other.candidate.change == *change);
         let needs = item.candidate.needs.iter().rev().map(|need| &need.change);
-        Box::new(needs.filter_map(|change| self.head.slots.iter().find(|slot| slot.change == *change)))
+        Box::new(needs.filter_map(move |change| match here(change) {
+            Some(other) => in_queue(other),
+            None => self.snapshot.provided.get(change).cloned().map(Ahead::Known),
+        }))
+    }
+}
+
+/// What is known of what a change provides.
+enum Ahead {
+    /// Its jobs are not known yet.
+    Unknown,
+    /// This.
+    Known(Provided),
+}
+
+fn in_queue(item: &Item) -> Option<Ahead> {
+    match item.ask {
+        Ask::No | Ask::Asked { .. } => Some(Ahead::Unknown),
+        Ask::Merged(_) | Ask::Unmergeable { .. } => Provided::of(item).map(Ahead::Known),
     }
 }

@@ -9,6 +9,7 @@ use sluice_model::git::BranchKey;
 use sluice_model::{ProjectName, TenantName};
 use sluice_records::codec::decode;
 use sluice_records::tenant::{self, Tenant};
+use sluice_runtime::Clock;
 use sluice_scenarios::Site;
 use sluice_scenarios::repos::Tree;
 use std::collections::BTreeMap;
@@ -50,10 +51,15 @@ fn seeded(seed: u64, more: &str, jobs: &str) -> Site {
     )
 }
 
-/// A job breaks where some file says so by its name.
-fn judge(job: &str, _: u32, files: &BTreeMap<String, Tree>) -> BuildResult {
-    let is_broken = files.values().flat_map(BTreeMap::values).any(|text| text.contains(&format!("broken {job}")));
-    if is_broken { BuildResult::Failure } else { BuildResult::Success }
+/// A job breaks where some file says so by its name, and where one says `again` its first attempt does not count.
+fn judge(job: &str, attempt: u32, files: &BTreeMap<String, Tree>) -> BuildResult {
+    let says =
+        |what: &str| files.values().flat_map(BTreeMap::values).any(|text| text.contains(&format!("{what} {job}")));
+    match job {
+        _ if attempt == 1 && says("again") => BuildResult::Retry,
+        _ if says("broken") => BuildResult::Failure,
+        _ => BuildResult::Success,
+    }
 }
 
 fn orders(site: &Site) -> Vec<Order> {
@@ -427,6 +433,42 @@ fn of_a_provider_that_is_merged_nothing_is_handed_over_and_of_one_ahead_everythi
     };
     assert_eq!(of("user", 2).providers, []);
     assert_eq!(of("user", 4).providers, [of("image", 3).build.clone()]);
+}
+
+/// Z4.3: in check each change is a queue of its own: one that needs another waits for what that provides, and is given it also
+/// when that one's check is over.
+#[test]
+fn in_check_a_job_is_given_what_the_change_it_needs_provides() {
+    let mut site = site(image_jobs(), "[image, user]");
+    let check = "- project: {check: {jobs: [image, user]}}\n";
+    for name in ["org/one", "org/two"] {
+        let main = BranchKey { project: ProjectName::new("forge.test", name), branch: "main".into() };
+        site.forge.push(&main, &[(".zuul.yaml", check)]);
+    }
+    site.run();
+    site.held.insert("image".to_owned());
+    site.forge.propose("org/one", 1, "A", "", &[("provider", "x")]);
+    let body = "Depends-On: https://forge.test/org/one/pull/1";
+    site.forge.propose("org/two", 2, "B", body, &[("user", "x")]);
+    site.run_until(|site| site.is_building());
+    let later = site.world.now().plus_seconds(180);
+    site.run_until(|site| site.world.now() >= later);
+    assert_eq!(site.builds(), ["check image 1"], "B waits");
+    site.held.clear();
+    site.run();
+    site.forge.propose("org/two", 3, "C", body, &[("user", "again user")]);
+    site.forge.propose("org/two", 4, "D", "", &[("user", "z")]);
+    site.run();
+    let orders = orders(&site);
+    let of = |job: &str, change: u64| {
+        orders.iter().find(|order| order.job.as_str() == job && order.change.key.number() == Some(change)).unwrap()
+    };
+    let image = &of("image", 1).build;
+    assert_eq!((&of("user", 2).providers, &of("user", 3).providers), (&vec![image.clone()], &vec![image.clone()]));
+    assert_eq!(of("user", 4).providers, []);
+    let attempts: Vec<&Order> = orders.iter().filter(|order| order.change.key.number() == Some(3)).collect();
+    assert_eq!(attempts.len(), 2);
+    assert!(attempts.iter().all(|order| order.providers == [image.clone()]), "each attempt is given the same");
 }
 
 const REGISTRY: &str = "

@@ -7,6 +7,7 @@ use crate::item::{Ask, Item};
 use crate::landing::{Landing, LandingEnd, LandingState};
 use crate::merge::{LineNote, MergeOutcome, MergeResult, Merged};
 use crate::plan::{LayoutNumbers, OrderDraft, Plan, RECORDS_MAX, RunSeen, Snapshot, plan};
+use crate::provided::Provided;
 use crate::queue::Head;
 use crate::report::{Action, Report};
 use crate::semaphore::{Semaphore, SemaphoreKey};
@@ -28,6 +29,8 @@ pub struct Bench {
     pub outcomes: BTreeMap<ItemId, MergeOutcome>,
     pub runs: BTreeMap<BuildId, RunSeen>,
     pub landings: BTreeMap<ItemId, Landing>,
+    /// What changes of other queues provide.
+    pub provided: BTreeMap<ChangeRef, Provided>,
     pub pipeline: Pipeline,
     /// Whether the live layout no longer has it.
     pub is_pipeline_gone: bool,
@@ -118,6 +121,7 @@ impl Bench {
             outcomes: BTreeMap::new(),
             runs: BTreeMap::new(),
             landings: BTreeMap::new(),
+            provided: BTreeMap::new(),
             pipeline,
             is_pipeline_gone: false,
             layout: LayoutNumbers { wanted: 1, live: 1 },
@@ -242,6 +246,7 @@ impl Bench {
             outcomes: self.outcomes.clone(),
             runs: self.runs.clone(),
             landings: self.landings.clone(),
+            provided: self.provided.clone(),
             semaphores: self.semaphores.clone(),
             semaphore: &|name| {
                 let key = SemaphoreKey { tenant: Some("t".into()), name: name.to_owned() };

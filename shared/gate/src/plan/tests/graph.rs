@@ -4,6 +4,7 @@
 use super::bench::{Bench, after, job};
 use crate::item::JobStatus;
 use crate::plan::{OrderDraft, RunSeen};
+use crate::provided::{Offer, OfferState, Provided};
 use insta::assert_snapshot;
 use serde_json::{Map, Value, json};
 use sluice_config::pipeline::Manager;
@@ -366,4 +367,32 @@ fn in_an_independent_pipeline_a_dependency_provides() {
     ");
     assert_eq!(order(&bench, 'B', "user").providers, [order(&bench, 'A', "build").build.clone()]);
     assert_eq!(order(&bench, 'C', "user").providers, []);
+}
+
+/// Z4.3: a dependency that is checked in a queue of its own provides too, as far as it is; one that is unknown gives nothing.
+#[test]
+fn a_dependency_in_another_queue_provides() {
+    let mut bench = Bench::new(Manager::Independent, &[]);
+    image_jobs(&mut bench);
+    bench.jobs.remove(0);
+    bench.jobs[0].dependencies.clear();
+    let provided = |bench: &Bench, state| {
+        let offer = Offer { job: "build".into(), provides: vec!["image".to_owned()], state };
+        Provided { change: bench.change('A'), jobs: vec![offer] }
+    };
+    let awaited = provided(&bench, OfferState::Awaited);
+    bench.provided.insert(bench.change('A'), awaited);
+    bench.approve_needing('B', "A");
+    bench.approve_needing('C', "X");
+    assert_snapshot!(bench.run(), @"run C user on 0XC");
+    assert_eq!(waits(&bench, "user"), "requirements: image");
+    let there = provided(&bench, OfferState::There(Some("image-of-a".into())));
+    bench.provided.insert(bench.change('A'), there);
+    assert_snapshot!(bench.run(), @"run B user on 0AB");
+    assert_eq!(order(&bench, 'B', "user").providers, ["image-of-a".into()]);
+    let failed = provided(&bench, OfferState::Failed(BuildResult::Failure));
+    bench.provided.insert(bench.change('A'), failed);
+    bench.approve_needing('D', "A");
+    assert_snapshot!(bench.run(), @"D leaves: FAILURE");
+    assert!(bench.comments()[0].contains("Job user requires artifact(s) image"), "{:?}", bench.comments());
 }
