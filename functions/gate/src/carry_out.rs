@@ -2,14 +2,16 @@
 
 use crate::load::Loaded;
 use crate::provided;
+use sluice_config::pipeline::Manager;
 use sluice_gate::Landing;
 use sluice_gate::plan::{OrderDraft, Plan, Removed, Stop};
 use sluice_model::build::Order;
+use sluice_model::change::ChangeRef;
 use sluice_model::poke::{Poke, Precedence};
-use sluice_model::{QueueKey, Timestamp};
+use sluice_model::{ItemId, QueueKey, Timestamp};
 use sluice_pool::{Request, Row, Told};
 use sluice_records::build::{Resume, put_order, put_resume, put_stop};
-use sluice_records::codec::{encode, encode_first, expiry, with_body};
+use sluice_records::codec::{encode, expiry, with_body};
 use sluice_records::layout::Live;
 use sluice_records::report::Buildset;
 use sluice_records::tenant::AwaitedLanding;
@@ -94,13 +96,16 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
     if plan.poke_tenant {
         pokes.push(Poke::Tenant { tenant: key.tenant.clone() });
     }
-    if head.slots.is_empty() == was_listed || (before.head.is_none() && !head.slots.is_empty()) {
-        writes.push(list(key, !head.slots.is_empty())?);
+    let is_limited = live.layout.tenant().max_changes_per_pipeline.is_some();
+    let changes = |queue: &queue::Loaded| if is_limited { changes(queue) } else { 0 };
+    let counts_else = changes(before) != changes(&after);
+    if head.slots.is_empty() == was_listed || counts_else || (before.head.is_none() && !head.slots.is_empty()) {
+        writes.push(list(key, !head.slots.is_empty(), changes(&after))?);
     }
     let more = plan.due.is_some_and(|due| due <= now);
     let mut record = match &before.head_record {
-        Some(record) => with_body(record.clone(), &head)?,
-        None => encode(queue::head_key(key), &head)?,
+        Some(record) => with_body(record.clone(), &head.stored())?,
+        None => queue::head_record(&head)?,
     };
     // An empty queue is forgotten after a month; whatever arrives later starts a new one.
     record.expires_at = head.slots.is_empty().then(|| expiry(now));
@@ -206,12 +211,16 @@ fn stop_build(stop: &Stop, now: Timestamp, writes: &mut Vec<Write>, pokes: &mut 
 fn want_layout(live: &Live, landings: &[Landing], now: Timestamp) -> Result<Write, PortError> {
     let mut head = live.tenant.clone();
     head.layout.wanted += 1;
-    head.landings.extend(landings.iter().map(|landing| AwaitedLanding {
-        item: landing.item.clone(),
-        generation: landing.generation,
-        project: landing.change.key.project.clone(),
-        ordered_at: now,
-    }));
+    let await_end = |item: &ItemId, generation: u64, change: &ChangeRef| {
+        let project = change.key.project.clone();
+        AwaitedLanding { item: item.clone(), generation, project, ordered_at: now }
+    };
+    for landing in landings {
+        head.landings.push(await_end(&landing.item, landing.generation, &landing.change));
+        // Of a bundle the others are ordered one after the other; what they bring is waited for as well.
+        let others = landing.together.iter().filter(|other| other.configures);
+        head.landings.extend(others.map(|other| await_end(&other.item, other.generation, &other.change)));
+    }
     let seen = live.record.revision;
     let mut record = with_body(live.record.clone(), &head)?;
     record.revision = seen + 1;
@@ -222,13 +231,19 @@ fn want_layout(live: &Live, landings: &[Landing], now: Timestamp) -> Result<Writ
     Ok(Write::Put { record, expect: Expect::Revision(seen) })
 }
 
-fn list(key: &QueueKey, listed: bool) -> Result<Write, PortError> {
-    let at = tenant::queue_key(key);
-    Ok(if listed {
-        Write::Put { record: encode_first(at, key)?, expect: Expect::Anything }
-    } else {
-        Write::Delete { key: at, expect: Expect::Anything }
-    })
+/// Counts the changes of a queue, as the limit of its pipeline does.
+fn changes(queue: &queue::Loaded) -> u32 {
+    let is_dependent = queue.head.as_ref().is_some_and(|head| head.manager == Manager::Dependent);
+    let of = |item: &sluice_gate::Item| if is_dependent { 1 } else { 1 + item.candidate.needs.len() };
+    let all: usize = queue.items.values().map(|(_, item)| of(item)).sum();
+    u32::try_from(all).unwrap_or(u32::MAX)
+}
+
+fn list(key: &QueueKey, listed: bool, changes: u32) -> Result<Write, PortError> {
+    if listed {
+        return tenant::put_queue(key, changes);
+    }
+    Ok(Write::Delete { key: tenant::queue_key(key), expect: Expect::Anything })
 }
 
 /// Keeps the last write of each record: an item that entered and left in one plan leaves.

@@ -14,13 +14,13 @@ use async_trait::async_trait;
 use sluice_config::layout::{Layout, ProviderConfig};
 use sluice_config::pipeline::Manager;
 use sluice_gate::plan::{Plan, Snapshot, plan};
-use sluice_gate::{Head, Item};
+use sluice_gate::{Arrival, ArrivalKind, ChangesLimit, Head, Item};
 use sluice_model::change::ChangeRef;
 use sluice_model::git::BranchKey;
 use sluice_model::poke::Poke;
 use sluice_model::{LabelName, ProviderName, QueueKey};
 use sluice_records::layout::{Layouts, Live};
-use sluice_records::queue;
+use sluice_records::{queue, tenant};
 use sluice_runtime::batch::{Heard, Look, LookError};
 use sluice_runtime::{Commit, Ports, Saved, cell};
 use std::collections::VecDeque;
@@ -29,8 +29,9 @@ use std::sync::{Mutex, PoisonError};
 /// Moves that one look may make; more are left to the next one.
 const MOVES_MAX: u32 = 40;
 
-/// Cells that are kept in memory.
+/// Cells that are kept in memory, and the items that all but the newest of them may have together.
 const KEPT_MAX: usize = 64;
+const KEPT_ITEMS_MAX: usize = 4_000;
 
 /// What of a queue a look is asked to see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +65,7 @@ impl Gate {
         let reader = Reader { ports: &self.ports, layouts: &self.layouts, key: queue };
         let mut loaded = match (self.take(queue), part) {
             (Some(kept), Part::Answers) => reader.answers(kept).await?,
-            (kept, _) => reader.whole(kept.map(|kept| kept.watch).unwrap_or_default()).await?,
+            (kept, _) => reader.whole(kept).await?,
         };
         self.hear(&mut loaded, heard).await?;
         for _ in 0..MOVES_MAX {
@@ -72,7 +73,8 @@ impl Gate {
                 tracing::error!(%queue, "the queue is frozen; look at it, then let it go on with `sluice queue thaw`");
                 return Ok(());
             }
-            let Some(plan) = self.plan(queue, &loaded) else { return Ok(()) };
+            let changes = self.changes(queue, &loaded).await?;
+            let Some(plan) = self.plan(queue, &loaded, changes) else { return Ok(()) };
             for reason in &plan.reasons {
                 tracing::info!(%queue, "{reason}");
             }
@@ -87,7 +89,7 @@ impl Gate {
             match cell::commit_and_send(&self.ports, carried.commit).await? {
                 Saved::Stale => {
                     // Somebody else wrote the cell, and may not have sent what he wrote.
-                    loaded = reader.whole(loaded.watch).await?;
+                    loaded = reader.whole(Some(loaded.kept())).await?;
                     self.hear(&mut loaded, Heard::Again).await?;
                 }
                 Saved::Yes(head) => {
@@ -101,7 +103,7 @@ impl Gate {
                         return Ok(());
                     }
                     if moves_others {
-                        loaded = reader.whole(loaded.watch).await?;
+                        loaded = reader.whole(Some(loaded.kept())).await?;
                         self.hear(&mut loaded, Heard::First).await?;
                     }
                 }
@@ -111,7 +113,18 @@ impl Gate {
         Ok(cell::send(&self.ports, &[Poke::Queue { queue: queue.clone() }]).await?)
     }
 
-    fn plan(&self, queue: &QueueKey, loaded: &Loaded) -> Option<Plan> {
+    /// Returns how many changes the pipeline may hold, and how many are in its other queues where something wants to enter.
+    async fn changes(&self, queue: &QueueKey, loaded: &Loaded) -> Result<Option<ChangesLimit>, LookError> {
+        let Some(max) = loaded.live.layout.tenant().max_changes_per_pipeline else { return Ok(None) };
+        let enters = |arrival: &Arrival| matches!(arrival.kind, ArrivalKind::Enqueue { .. });
+        let elsewhere = match loaded.queue.arrivals.iter().any(enters) {
+            true => tenant::changes_elsewhere(&self.ports, queue).await?,
+            false => 0,
+        };
+        Ok(Some(ChangesLimit { max, elsewhere }))
+    }
+
+    fn plan(&self, queue: &QueueKey, loaded: &Loaded, changes: Option<ChangesLimit>) -> Option<Plan> {
         let live = &loaded.live;
         let merge_mode = |branch: &BranchKey| live.layout.merge_mode(&branch.project, branch.branch.as_str());
         let provider = |labels: &[LabelName]| provider_for(&live.layout, labels);
@@ -129,6 +142,7 @@ impl Gate {
             pipeline: live.layout.pipeline(queue.pipeline.as_str()),
             merge_mode: &merge_mode,
             provider: &provider,
+            changes,
             layout: live.tenant.layout,
             web_root: self.web_root.clone(),
         };
@@ -179,12 +193,15 @@ impl Gate {
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|(key, _)| key != queue);
-        let layout = loaded.live.number();
-        kept.push_back((queue.clone(), Kept { queue: loaded.queue, layout, watch: loaded.watch }));
-        if kept.len() > KEPT_MAX {
+        kept.push_back((queue.clone(), loaded.kept()));
+        while kept.len() > 1 && (kept.len() > KEPT_MAX || items_of(&kept) > KEPT_ITEMS_MAX) {
             kept.pop_front();
         }
     }
+}
+
+fn items_of(kept: &VecDeque<(QueueKey, Kept)>) -> usize {
+    kept.iter().map(|(_, cell)| cell.queue.items.len()).sum()
 }
 
 /// Returns what of a plan people want to hear of at once.

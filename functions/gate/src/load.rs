@@ -1,7 +1,8 @@
 //! Reads everything that a decision about one queue may ask: one query for the cell, one read by keys for what it waits for.
 //!
 //! What a gate read or wrote of a cell it keeps in memory. Every write to a queue's items shows the head's revision, so while
-//! the head, read by its key, is the one that is kept, so are the items: an answer costs one read by keys, and no query.
+//! the head, read by its key, is the one that is kept, so are the items: an answer costs one read by keys, and no query. Of a long
+//! queue those items alone are read that were written since, which the head tells: a thousand that wait cost nothing.
 
 use crate::provided;
 use crate::semaphores::{self, Semaphores};
@@ -19,10 +20,13 @@ use sluice_runtime::batch::LookError;
 use sluice_runtime::quarantine::frozen_key;
 use sluice_runtime::record::{Key, Record};
 use sluice_runtime::{PortError, Ports};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
 const KEYS_MAX: usize = 100;
+
+/// Items of a queue from which on those are read again that were written meanwhile, and not all.
+const LONG_ITEMS: usize = 20;
 
 /// Milliseconds for which a tenant's head that was read may be used for an idle queue.
 const TENANT_MILLIS: u64 = 10_000;
@@ -49,6 +53,13 @@ pub(crate) struct Loaded {
     pub(crate) look_at: Option<Timestamp>,
 }
 
+impl Loaded {
+    /// Returns what is kept of it.
+    pub(crate) fn kept(self) -> Kept {
+        Kept { layout: self.live.number(), queue: self.queue, watch: self.watch }
+    }
+}
+
 /// A cell as it is kept in memory between looks.
 pub(crate) struct Kept {
     /// The cell.
@@ -67,8 +78,16 @@ pub(crate) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads the whole cell. What is known of executors may come from an earlier look.
-    pub(crate) async fn whole(&self, watch: Watch) -> Result<Loaded, LookError> {
+    /// Reads the whole cell, of a long one that is known what is new. What is known of executors may come from an earlier look.
+    pub(crate) async fn whole(&self, kept: Option<Kept>) -> Result<Loaded, LookError> {
+        match kept {
+            Some(kept) if kept.queue.items.len() >= LONG_ITEMS => self.news(kept).await,
+            Some(kept) => self.all(kept.watch).await,
+            None => self.all(Watch::default()).await,
+        }
+    }
+
+    async fn all(&self, watch: Watch) -> Result<Loaded, LookError> {
         let queue = queue::load(self.ports, self.key).await?;
         if let Some(live) = self.seen(&queue) {
             let (outcomes, runs, landings, provided, semaphores) = Default::default();
@@ -77,23 +96,37 @@ impl Reader<'_> {
         let guess = self.layouts.seen(&self.key.tenant).map(|live| live.number());
         let guess = guess.or(queue.head.as_ref().map(|head| head.layout)).unwrap_or_default();
         let found = self.found(&queue, guess, &watch, Vec::new()).await?;
-        self.complete(queue, guess, watch, found).await
+        self.complete(queue, watch, found).await
+    }
+
+    /// Reads what a cell that is known waits for, what arrived, and the items that were written meanwhile.
+    async fn news(&self, kept: Kept) -> Result<Loaded, LookError> {
+        let Kept { queue, layout, watch } = kept;
+        let (head, frozen) = (queue::head_key(self.key), frozen_key(&queue::partition(self.key)));
+        let mut found = self.found(&queue, layout, &watch, vec![head.clone(), frozen.clone()]).await?;
+        if found.records.contains_key(&frozen) {
+            return self.all(watch).await;
+        }
+        let Some(head) = found.records.remove(&head) else { return self.all(watch).await };
+        match queue::refresh(self.ports, self.key, queue, head).await? {
+            Some(queue) => self.complete(queue, watch, found).await,
+            None => self.all(watch).await,
+        }
     }
 
     /// Reads what the cell waits for, by keys alone where the kept cell is still the cell. Arrivals have pokes of their own.
     pub(crate) async fn answers(&self, kept: Kept) -> Result<Loaded, LookError> {
-        let Kept { queue, layout, watch } = kept;
         let (head, frozen) = (queue::head_key(self.key), frozen_key(&queue::partition(self.key)));
-        let found = self.found(&queue, layout, &watch, vec![head.clone(), frozen.clone()]).await?;
+        let found = self.found(&kept.queue, kept.layout, &kept.watch, vec![head.clone(), frozen.clone()]).await?;
         let is_same = |kept: &Record, now: &Record| kept.revision == now.revision && kept.write_id == now.write_id;
-        let same = match (&queue.head_record, found.records.get(&head)) {
+        let same = match (&kept.queue.head_record, found.records.get(&head)) {
             (Some(kept), Some(now)) => is_same(kept, now),
             _ => false,
         };
         if !same || found.records.contains_key(&frozen) {
-            return self.whole(watch).await;
+            return self.whole(Some(kept)).await;
         }
-        self.complete(queue, layout, watch, found).await
+        self.complete(kept.queue, kept.watch, found).await
     }
 
     /// Returns the tenant as it was read of late, for a queue where nothing stands yet. What arrived is admitted and asked
@@ -120,24 +153,19 @@ impl Reader<'_> {
         keys.extend(more);
         keys.extend(wanted(queue, layout).into_keys());
         keys.extend(watch.keys_due(at));
-        Ok(Found { records: get_all(self.ports, &keys).await?, at })
+        Ok(Found { records: get_all(self.ports, &keys).await?, asked: keys.into_iter().collect(), at })
     }
 
-    /// Puts together what was read; reads on where it was read for another layout than the live one, or sessions are missing.
-    async fn complete(
-        &self,
-        queue: queue::Loaded,
-        guess: u64,
-        mut watch: Watch,
-        mut found: Found,
-    ) -> Result<Loaded, LookError> {
+    /// Puts together what was read; reads on where it was read for another layout than the live one or for an older head, or
+    /// sessions are missing.
+    async fn complete(&self, queue: queue::Loaded, mut watch: Watch, mut found: Found) -> Result<Loaded, LookError> {
         let name = &self.key.tenant;
         let record = found.records.remove(&tenant::key(name));
         let live = self.layouts.live_of(self.ports, name, record, found.at).await?;
         let live = live.ok_or_else(|| LookError::Again(format!("tenant {name} has no layout yet")))?;
         let wanted = wanted(&queue, live.number());
-        if live.number() != guess {
-            let keys: Vec<Key> = wanted.keys().filter(|key| !found.records.contains_key(key)).cloned().collect();
+        let keys: Vec<Key> = wanted.keys().filter(|key| !found.asked.contains(key)).cloned().collect();
+        if !keys.is_empty() {
             found.records.extend(get_all(self.ports, &keys).await?);
         }
         let (outcomes, runs, landings, provided, semaphores) = Default::default();
@@ -189,6 +217,8 @@ impl Reader<'_> {
 
 struct Found {
     records: BTreeMap<Key, Record>,
+    /// What was asked for, whether it is there or not.
+    asked: BTreeSet<Key>,
     /// When the reading began.
     at: Timestamp,
 }

@@ -1,16 +1,20 @@
 //! What a change depends on, all the way down: open changes in the order they have to stand, or why that cannot be had (Z6.5).
 //!
+//! Changes may need each other; whether they may do so where they are to be queued is asked for each pipeline ([`Needs::refusal`]).
+//!
 //! A tenant's changes depend on its own projects only. What lies outside of it is never tested, shown or followed further:
 //! the forge's token may read repositories that whoever wrote the `Depends-On` may not (Z2.1, D05).
 
 use crate::{Intake, again};
 use sluice_config::layout::Layout;
+use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_forge::Verdict;
+use sluice_gate::plan::CYCLE_MAX;
 use sluice_gate::{Candidate, InBranch};
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus, Permission};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, Permission};
 use sluice_model::event::ForgeEvent;
 use sluice_runtime::batch::LookError;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most changes that one may depend on, all the way down.
 pub(crate) const NEEDS_MAX: usize = 20;
@@ -31,7 +35,11 @@ pub(crate) struct Needs {
     pub(crate) open: Vec<ChangeFacts>,
     /// Why it cannot be tested, if so.
     pub(crate) refused: Option<String>,
+    /// Whether nobody is told of a refusal: more changes are needed than the tenant looks at.
+    pub(crate) is_ignored: bool,
     direct: Vec<ChangeKey>,
+    /// Which change names which, as far as both are open.
+    named: Vec<(ChangeKey, ChangeKey)>,
 }
 
 impl Needs {
@@ -39,6 +47,52 @@ impl Needs {
     pub(crate) fn direct(&self) -> &[ChangeKey] {
         &self.direct
     }
+
+    /// Returns the changes that `key` needs and that need it, itself among them, in the order of their keys, which is the same
+    /// whichever of them is asked for; none where it is in no cycle.
+    fn cycle_of(&self, key: &ChangeKey) -> Vec<ChangeKey> {
+        let forth = reached(key, &self.named, |(from, to)| (from, to));
+        let back = reached(key, &self.named, |(from, to)| (to, from));
+        forth.intersection(&back).cloned().collect()
+    }
+
+    /// Returns why the change may not be tested in a pipeline, if so: for what it needs itself, or because a queue there forbids
+    /// a cycle that is met (D04, D11). That text is Zuul's.
+    pub(crate) fn refusal(&self, own: &ChangeRef, layout: &Layout, pipeline: &Pipeline) -> Option<String> {
+        if self.refused.is_some() || self.named.is_empty() {
+            return self.refused.clone();
+        }
+        let met = self.open.iter().map(|facts| &facts.change).chain([own]);
+        met.map(|change| (change, self.cycle_of(&change.key).len())).filter(|(_, length)| *length > 0).find_map(
+            |(change, length)| {
+                let (project, branch) = (&change.key.project, change.branch.as_str());
+                let settings = layout.queue_on(project, pipeline.name.as_str(), Some(branch));
+                if !settings.allow_circular_dependencies {
+                    let name = project.name();
+                    return Some(format!(
+                        "Dependency cycle detected and project {name} doesn't allow circular dependencies"
+                    ));
+                }
+                let is_long = length > CYCLE_MAX;
+                is_long.then(|| format!("it is in a dependency cycle of {length} changes; there may be {CYCLE_MAX}"))
+            },
+        )
+    }
+}
+
+/// Returns what can be reached from a change in one step or more.
+fn reached<'a>(
+    from: &ChangeKey,
+    named: &'a [(ChangeKey, ChangeKey)],
+    way: impl Fn(&'a (ChangeKey, ChangeKey)) -> (&'a ChangeKey, &'a ChangeKey),
+) -> BTreeSet<ChangeKey> {
+    let mut found = BTreeSet::new();
+    let mut ahead = vec![from];
+    while let Some(at) = ahead.pop() {
+        let next = named.iter().map(&way).filter(|(start, _)| *start == at).map(|(_, end)| end);
+        ahead.extend(next.filter(|end| found.insert((*end).clone())).collect::<Vec<_>>());
+    }
+    found
 }
 
 /// Changes as one delivery read them: each is asked for once, and only so many are.
@@ -129,12 +183,12 @@ impl Intake {
                     Some(format!("it depends on {url}, which is no change of a forge that is configured here"));
                 break;
             };
-            if path.contains(&key) {
-                needs.refused =
-                    Some(format!("it depends on {key}, which depends on it again; queues here do not allow cycles"));
-                break;
+            if key == facts.change.key {
+                continue; // That it needs itself says nothing.
             }
-            if needs.open.iter().any(|known| known.change.key == key) {
+            // It stands above on the way here, or was met before.
+            if path.contains(&key) || needs.open.iter().any(|known| known.change.key == key) {
+                needs.named.push((facts.change.key.clone(), key.clone()));
                 needs.direct.extend((path.len() == 1).then_some(key));
                 continue;
             }
@@ -160,9 +214,16 @@ impl Intake {
                 }
                 ChangeStatus::Open => {}
             }
+            needs.named.push((facts.change.key.clone(), key.clone()));
             needs.direct.extend((path.len() == 1).then_some(key));
+            let together = needs.open.len() + path.len();
+            if layout.tenant().max_dependencies.is_some_and(|most| together > most as usize) {
+                needs.refused = Some("it depends on more open changes than the tenant's max-dependencies".to_owned());
+                needs.is_ignored = true;
+                break;
+            }
             // Those above it wait to be counted until what is below them is known.
-            if needs.open.len() + path.len() > NEEDS_MAX {
+            if together > NEEDS_MAX {
                 needs.refused = Some(format!("it depends on more than {NEEDS_MAX} open changes"));
                 break;
             }
@@ -182,12 +243,15 @@ fn is_inside(layout: &Layout, change: &ChangeKey) -> bool {
     layout.tenant().project(&change.project).is_some_and(|project| project.connection == change.connection)
 }
 
-/// Returns a change as it is offered to a queue. One that is refused is shown without what it needs.
-pub(crate) fn candidate(facts: &ChangeFacts, needs: &Needs) -> Candidate {
-    let below = if needs.refused.is_some() { &[] } else { needs.open.as_slice() };
+/// Returns a change as it is offered to a queue. One that is refused is shown without what it needs. In a dependent pipeline it says
+/// which changes are tested and landed together with it; elsewhere each is tested for itself, on what it needs.
+pub(crate) fn candidate(facts: &ChangeFacts, needs: &Needs, refused: Option<String>, pipeline: &Pipeline) -> Candidate {
+    let is_bundled = refused.is_none() && pipeline.manager == Manager::Dependent;
+    let below = if refused.is_some() { &[] } else { needs.open.as_slice() };
     Candidate {
         needs: below.iter().map(|need| alone(need, 500)).collect(),
-        refused: needs.refused.clone(),
+        cycle: if is_bundled { needs.cycle_of(&facts.change.key) } else { Vec::new() },
+        refused,
         ..alone(facts, 4_000)
     }
 }
@@ -206,6 +270,7 @@ fn alone(facts: &ChangeFacts, message_chars: usize) -> Candidate {
         message: cut(&facts.message, message_chars),
         author: facts.author.clone(),
         needs: Vec::new(),
+        cycle: Vec::new(),
         refused: None,
         merged: (facts.status == ChangeStatus::Merged).then(|| InBranch { files: few_files(facts) }),
     }

@@ -87,6 +87,7 @@ impl Intake {
     ) -> Result<Option<(Arrival, String)>, LookError> {
         let now = self.ports.clock.now();
         let arrival = |kind| self.arrival(id, live, queue, &facts.change, kind);
+        let refused = needs.refusal(&facts.change, &live.layout, pipeline);
         let open = facts.status == ChangeStatus::Open;
         // Only what lands has to be open; other pipelines say themselves what they require.
         let refusal = match pipeline.manager {
@@ -99,8 +100,11 @@ impl Intake {
                     tracing::info!(change = %facts.change, pipeline = %pipeline.name, why, "not enqueued");
                     return Ok(None);
                 }
+            } else if needs.is_ignored && !ignores_dependencies(pipeline) {
+                // As in Zuul, nobody is told: it is meant to keep the service from being flooded.
+                tracing::info!(change = %facts.change, pipeline = %pipeline.name, "not enqueued: it needs too many");
             } else {
-                let candidates = self.candidates(facts, needs, live, pipeline, queue, seen).await?;
+                let candidates = self.candidates(facts, needs, refused, live, pipeline, queue, seen).await?;
                 let effect = format!("{} may enter {queue}", facts.change);
                 return Ok(Some((arrival(ArrivalKind::Enqueue { candidates }), effect)));
             }
@@ -113,7 +117,7 @@ impl Intake {
             (ChangeStatus::Merged, Manager::Dependent) => Some("the change was merged by somebody else".to_owned()),
             (ChangeStatus::Open, Manager::Dependent) => refusal
                 .map(|why| format!("This change is unable to merge due to a missing merge requirement: {why}."))
-                .or_else(|| needs.refused.clone()),
+                .or(refused),
             _ => None,
         };
         let effect = format!("{queue} is told that {} is {}", facts.change, gone.as_deref().unwrap_or("as it is now"));
@@ -154,18 +158,23 @@ impl Intake {
     }
 
     /// Returns what is to be enqueued: in a dependent pipeline with what it needs before it, and what needs it behind (D01, D02).
+    #[expect(clippy::too_many_arguments, reason = "everything one decision about one pipeline reads")]
     async fn candidates(
         &self,
         facts: &ChangeFacts,
         needs: &Needs,
+        refused: Option<String>,
         live: &Live,
         pipeline: &Pipeline,
         queue: &QueueKey,
         seen: &mut Seen,
     ) -> Result<Vec<Candidate>, LookError> {
         let none = Needs::default();
-        let ignores = pipeline.ignore_dependencies && pipeline.manager == Manager::Independent;
-        let own = candidate(facts, if ignores { &none } else { needs });
+        let own = if ignores_dependencies(pipeline) {
+            candidate(facts, &none, None, pipeline)
+        } else {
+            candidate(facts, needs, refused, pipeline)
+        };
         if pipeline.manager != Manager::Dependent {
             return Ok(vec![own]);
         }
@@ -177,25 +186,56 @@ impl Intake {
         };
         let mut candidates = Vec::new();
         for need in needs.open.iter().filter(|need| may_enter(need)) {
-            candidates.push(candidate(need, &self.needs_of(need, &live.layout, seen).await?));
+            candidates.extend(self.offered(need, live, pipeline, seen).await?);
         }
+        // Whoever needs one of a cycle comes in behind all of it.
+        let ahead = if own.cycle.is_empty() { vec![facts.change.key.clone()] } else { own.cycle.clone() };
         candidates.push(own);
         if !seen.is_needed() {
             return Ok(candidates);
         }
-        let follows = |behind: &ChangeFacts| may_enter(behind) && self.names(behind, &facts.change.key);
+        let follows = |behind: &ChangeFacts| may_enter(behind) && ahead.iter().any(|key| self.names(behind, key));
         let mut followers = 0;
-        for behind in self.needed_by(&facts.change.key, &follows).await? {
+        let mut known = Vec::new();
+        for key in &ahead {
+            known.extend(self.needed_by(key, &follows).await?);
+        }
+        for behind in known {
             if seen.is_full() || followers == BEHIND_MAX {
                 break; // Their own news enqueues them.
             }
             let Some(behind) = self.read(&behind, seen).await? else { continue };
-            if follows(&behind) {
-                followers += 1;
-                candidates.push(candidate(&behind, &self.needs_of(&behind, &live.layout, seen).await?));
+            let is_offered = |facts: &ChangeFacts, candidates: &[Candidate]| {
+                candidates.iter().any(|offered| offered.change.key == facts.change.key)
+            };
+            if !follows(&behind) || is_offered(&behind, &candidates) {
+                continue;
             }
+            followers += 1;
+            let Some(follower) = self.offered(&behind, live, pipeline, seen).await? else { continue };
+            // It comes in with those that need it as much as it needs them, or not at all.
+            for mate in follower.cycle.iter().filter(|mate| **mate != follower.change.key) {
+                let Some(mate) = self.read(mate, seen).await? else { continue };
+                if may_enter(&mate) && !is_offered(&mate, &candidates) {
+                    candidates.extend(self.offered(&mate, live, pipeline, seen).await?);
+                }
+            }
+            candidates.push(follower);
         }
         Ok(candidates)
+    }
+
+    /// Returns another change than the event's as it is offered to a queue; `None` for one that nobody is told of.
+    async fn offered(
+        &self,
+        facts: &ChangeFacts,
+        live: &Live,
+        pipeline: &Pipeline,
+        seen: &mut Seen,
+    ) -> Result<Option<Candidate>, LookError> {
+        let needs = self.needs_of(facts, &live.layout, seen).await?;
+        let refused = needs.refusal(&facts.change, &live.layout, pipeline);
+        Ok((!needs.is_ignored).then(|| candidate(facts, &needs, refused, pipeline)))
     }
 
     /// Returns the changes that need a change and may follow it by what was known of them last, so that no forge is asked about
@@ -224,6 +264,10 @@ impl Intake {
         let mut named = facts.depends_on.iter().filter_map(|url| self.forges.values().find_map(|f| f.change_at(url)));
         named.any(|named| named == *key)
     }
+}
+
+fn ignores_dependencies(pipeline: &Pipeline) -> bool {
+    pipeline.ignore_dependencies && pipeline.manager == Manager::Independent
 }
 
 /// Whether a change may edit its project's configuration: then it may bring its project into a pipeline (C14), and its own

@@ -1,8 +1,11 @@
 //! The tested state: what is ahead, then the changes below the item's own, then its own.
+//!
+//! Changes that need each other are put on it together, in the order they land, when the first of them is asked for. The others
+//! start from that state and find there what they made of their branches, so that all are tested on one state.
 
 use crate::{Merger, Unmade, unmade};
 use sluice_gate::{Ask, Candidate, InBranch, Item, MergeResult};
-use sluice_model::build::{Speculation, SpeculativeChange};
+use sluice_model::build::{PlacedChange, Speculation, SpeculativeChange};
 use sluice_model::change::RefMove;
 use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
 use sluice_records::layout::Live;
@@ -13,7 +16,7 @@ pub(crate) struct State {
     pub(crate) speculation: Speculation,
     /// The item's own branch below its change.
     pub(crate) base: Option<Commit>,
-    /// The same with its change: what is tested.
+    /// The same with its change, which need not be the last one that is put on it: what is tested.
     pub(crate) tested: Option<Commit>,
     /// Paths that the item's own change touches; `None` when they are too many.
     pub(crate) files: Option<Vec<String>>,
@@ -23,6 +26,12 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn branch(&self, key: &BranchKey) -> Option<&BranchState> {
         self.speculation.branches.iter().find(|state| state.branch == *key)
+    }
+
+    /// Takes what the item's own change made of its branch.
+    fn take(&mut self, placed: PlacedChange) {
+        (self.base, self.tested) = (Some(placed.base), Some(placed.result));
+        (self.files, self.touches_configuration) = (placed.files, placed.configures);
     }
 
     pub(crate) fn put(&mut self, state: BranchState) {
@@ -41,7 +50,10 @@ impl Merger {
             _ => None,
         };
         let speculation = match onto {
-            None => Speculation { changes: Vec::new(), branches: Vec::new(), configured: Vec::new() },
+            None => {
+                let (changes, branches, configured, placed) = Default::default();
+                Speculation { changes, branches, configured, placed }
+            }
             Some(onto) => {
                 let lost = |why: String| Unmade::Failed(format!("could not read {}: {why}", onto.speculation));
                 let object =
@@ -60,13 +72,33 @@ impl Merger {
         live: &Live,
     ) -> Result<Result<(), MergeResult>, Unmade> {
         let own = &item.candidate;
-        let missing =
-            own.needs.iter().filter(|need| !state.speculation.changes.iter().any(|known| known.change == need.change));
-        let below: Vec<Candidate> = missing.cloned().collect();
-        for candidate in below.iter().chain([own]) {
+        let placed = std::mem::take(&mut state.speculation.placed);
+        if let Some(placed) = placed.into_iter().find(|placed| placed.change == own.change) {
+            state.take(placed);
+            return Ok(Ok(()));
+        }
+        let is_missing = |need: &&Candidate| !state.speculation.changes.iter().any(|known| known.change == need.change);
+        let below = own.needs.iter().filter(|need| !own.cycle.contains(&need.change.key)).filter(is_missing);
+        let below: Vec<Candidate> = below.cloned().collect();
+        for candidate in &below {
             if let Err(result) = self.put_change(state, candidate, live).await? {
                 return Ok(Err(result));
             }
+        }
+        let mates = own.cycle.iter().filter_map(|key| own.needs.iter().chain([own]).find(|one| one.change.key == *key));
+        let together: Vec<&Candidate> = if own.cycle.is_empty() { vec![own] } else { mates.collect() };
+        let mut placed = Vec::with_capacity(together.len());
+        for candidate in together {
+            match self.put_change(state, candidate, live).await? {
+                Ok(one) => placed.push(one),
+                Err(result) => return Ok(Err(result)),
+            }
+        }
+        if let Some(one) = placed.iter().find(|one| one.change == own.change) {
+            state.take(one.clone());
+        }
+        if placed.len() > 1 {
+            state.speculation.placed = placed;
         }
         Ok(Ok(()))
     }
@@ -76,7 +108,7 @@ impl Merger {
         state: &mut State,
         candidate: &Candidate,
         live: &Live,
-    ) -> Result<Result<(), MergeResult>, Unmade> {
+    ) -> Result<Result<PlacedChange, MergeResult>, Unmade> {
         let change = &candidate.change;
         let conflict = |detail: String| Ok(Err(MergeResult::Conflict { change: change.clone(), detail }));
         // Whoever enqueued it made sure of that already; what nobody may see here is not even fetched.
@@ -113,13 +145,16 @@ impl Merger {
         if proposes && !state.speculation.configured.contains(&key) {
             state.speculation.configured.push(key);
         }
-        state.base = Some(onto.map_or_else(|| merged.base.clone(), |onto| onto.result));
-        state.tested = Some(merged.result.clone());
-        state.files = files;
-        state.touches_configuration = configures;
+        let placed = PlacedChange {
+            change: change.clone(),
+            base: onto.map_or_else(|| merged.base.clone(), |onto| onto.result),
+            result: merged.result.clone(),
+            files,
+            configures,
+        };
         state.speculation.changes.push(told(candidate, Some(merged.result.id.clone())));
         state.put(merged);
-        Ok(Ok(()))
+        Ok(Ok(placed))
     }
 
     /// Puts a change on the state that is in its branch already: that is tested as it is.
@@ -128,7 +163,7 @@ impl Merger {
         state: &mut State,
         candidate: &Candidate,
         merged: &InBranch,
-    ) -> Result<Result<(), MergeResult>, Unmade> {
+    ) -> Result<Result<PlacedChange, MergeResult>, Unmade> {
         let change = &candidate.change;
         let at = ProjectAt { connection: change.key.connection.clone(), project: change.key.project.clone() };
         let tip = match self.repos.tip(&at, &change.branch).await {
@@ -138,11 +173,10 @@ impl Merger {
             }
             Err(error) => return Err(unmade(error)),
         };
-        (state.base, state.tested) = (Some(tip.base.clone()), Some(tip.result.clone()));
-        state.files = merged.files.clone();
+        let placed = placed_as_it_is(candidate, &tip, merged.files.clone());
         state.speculation.changes.push(told(candidate, Some(tip.result.id.clone())));
         state.put(tip);
-        Ok(Ok(()))
+        Ok(Ok(placed))
     }
 
     /// Puts a ref on the state as it was pushed: nothing is merged. One that nobody pushed, a timer's, is where its branch is now;
@@ -153,7 +187,7 @@ impl Merger {
         candidate: &Candidate,
         moved: &RefMove,
         live: &Live,
-    ) -> Result<Result<(), MergeResult>, Unmade> {
+    ) -> Result<Result<PlacedChange, MergeResult>, Unmade> {
         let change = &candidate.change;
         let (connection, project) = (change.key.connection.clone(), change.key.project.clone());
         let at = ProjectAt { connection, project };
@@ -175,12 +209,17 @@ impl Merger {
             }
             Err(error) => return Err(unmade(error)),
         };
-        (state.base, state.tested) = (Some(found.base.clone()), Some(found.result.clone()));
-        state.files = files;
+        let placed = placed_as_it_is(candidate, &found, files);
         state.speculation.changes.push(told(candidate, None));
         state.put(found);
-        Ok(Ok(()))
+        Ok(Ok(placed))
     }
+}
+
+/// Returns what is tested of something that is not merged with anything.
+fn placed_as_it_is(candidate: &Candidate, state: &BranchState, files: Option<Vec<String>>) -> PlacedChange {
+    let (base, result) = (state.base.clone(), state.result.clone());
+    PlacedChange { change: candidate.change.clone(), base, result, files, configures: false }
 }
 
 /// Returns what jobs are told of a change of the state.

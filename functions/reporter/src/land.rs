@@ -3,7 +3,7 @@
 use crate::Reporter;
 use sluice_forge::{Forge, ForgeError, MergeMessage, Verdict};
 use sluice_gate::{Landing, LandingEnd, LandingState};
-use sluice_model::change::{ChangeFacts, ChangeStatus};
+use sluice_model::change::{ChangeFacts, ChangeRef, ChangeStatus};
 use sluice_model::git::{BranchKey, Commit, Oid};
 use sluice_model::{ItemId, Timestamp};
 use sluice_records::codec::{decode, get, with_body};
@@ -11,6 +11,7 @@ use sluice_records::landing;
 use sluice_runtime::batch::{Heard, LookError};
 use sluice_runtime::record::{Due, Record, Write as RecordWrite};
 use sluice_runtime::{Commit as Write, Saved, cell};
+use std::collections::BTreeSet;
 
 /// Seconds between two looks at a merge that may be under way without us.
 const OWN_MERGE_LOOK_SECONDS: u64 = 2;
@@ -63,6 +64,11 @@ impl Reporter {
             Ok(tip) => tip,
             Err(error) => return self.refused_or_again(record, order, error).await,
         };
+        if order.state == LandingState::Wanted
+            && let Some(end) = self.cannot_follow(&order).await?
+        {
+            return self.end(record, order, end).await;
+        }
         let own_until = self.own_merge_until(&record, &order);
         if tip.tree != order.base.tree {
             if own_until.is_some()
@@ -130,6 +136,54 @@ impl Reporter {
                     return Ok(Some(format!("it depends on {key} now, which its forge does not know")));
                 }
                 Err(error) => return Err(again(error)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns why another change of the bundle could not land after this one, if so: then nothing of it lands. What happens to them
+    /// between this and their own landing is seen there, when it is too late for a clean end; it is a matter of seconds.
+    async fn cannot_follow(&self, order: &Landing) -> Result<Option<LandingEnd>, LookError> {
+        let branch_of =
+            |change: &ChangeRef| BranchKey { project: change.key.project.clone(), branch: change.branch.clone() };
+        let mut before = BTreeSet::from([branch_of(&order.change)]);
+        for other in &order.together {
+            let (change, key) = (&other.change, &other.change.key);
+            let forge = self.forge(&key.connection)?;
+            let refused = |why: String| Some(LandingEnd::Refused { why: format!("{key}, which it needs, {why}") });
+            let facts = match forge.read_change(key).await {
+                Ok(facts) => facts,
+                Err(error) if error.verdict() == Verdict::Final => {
+                    return Ok(refused(format!("cannot be read: {error}")));
+                }
+                Err(error) => return Err(again(error)),
+            };
+            if facts.status != ChangeStatus::Open {
+                return Ok(refused("is not open any more".to_owned()));
+            }
+            if facts.change.head != change.head || facts.change.branch != change.branch {
+                return Ok(refused(format!(
+                    "is {} for {} now, and another one was tested",
+                    facts.change.head.short(),
+                    facts.change.branch
+                )));
+            }
+            let branch = branch_of(change);
+            // What a branch is that another one of them moves first, the next one's landing compares.
+            if before.insert(branch.clone()) {
+                if facts.mergeable == Some(false) {
+                    return Ok(refused("cannot be merged, as its forge says".to_owned()));
+                }
+                let tip = match forge.branch_tip(&branch).await {
+                    Ok(tip) => tip,
+                    Err(error) if error.verdict() == Verdict::Final => {
+                        return Ok(refused(format!("has no branch: {error}")));
+                    }
+                    Err(error) => return Err(again(error)),
+                };
+                if tip.tree != other.base.tree {
+                    return Ok(Some(LandingEnd::BaseMoved { tip }));
+                }
             }
         }
         Ok(None)

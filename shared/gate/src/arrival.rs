@@ -74,9 +74,15 @@ impl Candidate {
             message: String::new(),
             author: String::new(),
             needs: Vec::new(),
+            cycle: Vec::new(),
             refused: None,
             merged: None,
         }
+    }
+
+    /// Returns whether another change is one of those that need this one as much as it needs them.
+    pub(crate) fn is_mate(&self, key: &ChangeKey) -> bool {
+        self.cycle.contains(key) && *key != self.change.key
     }
 }
 
@@ -96,6 +102,10 @@ pub struct Candidate {
     /// The changes it depends on that are not merged, in order; they must be ahead of it in the queue, or are tested below it.
     #[serde(default)]
     pub needs: Vec<Candidate>,
+    /// The changes that need each other, this one among them, in the order they land; empty for one that is in no such cycle, and
+    /// where each is tested for itself. The others are among [`Self::needs`] too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cycle: Vec<ChangeKey>,
     /// Why it cannot be tested at all (a dependency that cannot be found, a cycle), if so.
     #[serde(default)]
     pub refused: Option<String>,

@@ -38,6 +38,9 @@ pub struct Item {
     pub id: ItemId,
     /// The speculative state this record is about; older than the slot's means that a reset has still to be carried out.
     pub generation: u64,
+    /// Counts the times it was written; the head names the version that it goes with.
+    #[serde(default)]
+    pub version: u64,
     /// The layout its question was asked under and its jobs are frozen under, 0 before.
     pub layout: u64,
     /// The tree of its branch that its builds are given; a re-frozen item keeps builds only while this stays the same.
@@ -251,6 +254,7 @@ impl Item {
         Self {
             id: slot.id.clone(),
             generation: slot.generation,
+            version: 0,
             layout: 0,
             tested_tree: None,
             candidate,
@@ -275,6 +279,11 @@ impl Item {
         if self.reasons.len() > REASONS_MAX {
             self.reasons.remove(0);
         }
+    }
+
+    /// Returns whether anything was asked about it, or ordered for it, in the speculative state that its record is about.
+    pub fn was_asked(&self) -> bool {
+        self.ask != Ask::No || self.layout != 0 || !self.jobs.is_empty()
     }
 
     /// Returns its tested state, once known.

@@ -28,10 +28,28 @@ pub struct Landing {
     /// Whether that changes what the tenant reads as configuration.
     #[serde(default = "unknown_is_yes")]
     pub configures: bool,
+    /// Changes of its bundle that land after it, in that order. Nothing of a bundle lands where one of them cannot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub together: Vec<Together>,
     /// When it was wanted.
     pub wanted_at: Timestamp,
     /// How far it is.
     pub state: LandingState,
+}
+
+/// A change that is to land after another one of its bundle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Together {
+    /// The item.
+    pub item: ItemId,
+    /// The speculative state it passed in.
+    pub generation: u64,
+    /// The change and the head that was tested.
+    pub change: ChangeRef,
+    /// What its branch must be by then.
+    pub base: Commit,
+    /// Whether it changes what the tenant reads as configuration.
+    pub configures: bool,
 }
 
 fn unknown_is_yes() -> bool {

@@ -7,14 +7,18 @@
 mod admit;
 mod advance;
 mod align;
+mod cycles;
 mod finish;
 mod graph;
 mod observe;
 mod operators;
 mod provided;
 mod semaphores;
+mod sharing;
 #[cfg(test)]
 mod tests;
+
+pub use cycles::CYCLE_MAX;
 
 use crate::arrival::Arrival;
 use crate::item::{Ask, Item};
@@ -65,6 +69,8 @@ pub struct Snapshot<'a> {
     pub merge_mode: &'a dyn Fn(&BranchKey) -> MergeMode,
     /// Which provider serves a set of labels, and none if no provider can.
     pub provider: &'a dyn Fn(&[LabelName]) -> Option<ProviderName>,
+    /// How many changes the pipeline may hold; `None` for any number.
+    pub changes: Option<ChangesLimit>,
     /// The numbers of the layout that is wanted and of the one that is live.
     pub layout: LayoutNumbers,
     /// Where a person looks at an item; the item's id is appended.
@@ -78,6 +84,15 @@ pub struct LayoutNumbers {
     pub wanted: u64,
     /// What everything is frozen under.
     pub live: u64,
+}
+
+/// How many changes a pipeline may hold in all its queues (`max-changes-per-pipeline`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChangesLimit {
+    /// The most.
+    pub max: u32,
+    /// Those in the pipeline's other queues, as they said last: what enters several queues at the same moment may exceed it.
+    pub elsewhere: u32,
 }
 
 /// What is known of a build under way.
@@ -384,10 +399,8 @@ impl<'a> Work<'a> {
     /// Has items of an older layout frozen again; builds whose job and tested tree are unchanged live on (R01). A long queue
     /// needs several plans for it: until its turn comes, an item of an older layout neither orders, lands nor leaves.
     fn freeze_again(&mut self) {
-        let ids: Vec<ItemId> = (self.head.slots.iter())
-            .filter(|slot| slot.standing != Standing::Landing)
-            .map(|slot| slot.id.clone())
-            .collect();
+        let ids: Vec<ItemId> =
+            (self.head.slots.iter()).filter(|slot| !slot.standing.is_landing()).map(|slot| slot.id.clone()).collect();
         for id in ids {
             let is_older = (self.items.get(&id)).is_some_and(|item| item.ask != Ask::No && !self.is_frozen_now(item));
             if !is_older {
@@ -405,20 +418,25 @@ impl<'a> Work<'a> {
 
     fn into_plan(self) -> Plan {
         let mut plan = self.plan;
+        let (mut items, mut head) = (self.items, self.head);
         for id in self.touched {
-            if let Some(item) = self.items.get(&id) {
-                plan.items.insert(id, item.clone());
+            if let Some(mut item) = items.remove(&id) {
+                item.version += 1;
+                if let Some(slot) = head.slots.iter_mut().find(|slot| slot.id == id) {
+                    slot.version = item.version;
+                }
+                plan.items.insert(id, item);
             }
         }
         let known = &self.snapshot.semaphores;
         plan.semaphores = (self.semaphores.into_values())
             .filter(|semaphore| known.get(&semaphore.key).map_or(!semaphore.is_unused(), |before| before != semaphore))
             .collect();
-        let is_idle = self.head.slots.is_empty() && self.head.semaphores.is_empty();
+        let is_idle = head.slots.is_empty() && head.semaphores.is_empty();
         let waits = !is_idle || !self.snapshot.arrivals.is_empty();
         let seconds = if self.left_over { 0 } else { LOOK_SECONDS };
-        plan.due = (waits && self.head.frozen.is_none()).then(|| self.now.plus_seconds(seconds));
-        plan.head = (self.head != self.before).then_some(self.head);
+        plan.due = (waits && head.frozen.is_none()).then(|| self.now.plus_seconds(seconds));
+        plan.head = (head != self.before).then_some(head);
         plan
     }
 }
@@ -433,5 +451,5 @@ pub(crate) fn item_id(head: &Head, change: &ChangeRef, arrival: &Arrival) -> Ite
 }
 
 fn new_slot(id: ItemId, change: ChangeRef) -> Slot {
-    Slot { id, change, generation: 1, ahead: None, standing: Standing::Waiting }
+    Slot { id, change, generation: 1, ahead: None, standing: Standing::Waiting, joined: false, version: 0 }
 }

@@ -1,13 +1,20 @@
 //! The head of a queue cell: the order of its items and the speculative state of each, short enough to be written in one step.
+//!
+//! What its record holds is in [`stored`]: of an item little more than its id, for the rest stands in the item's own record.
+
+pub mod stored;
 
 use crate::semaphore::SemaphoreKey;
 use serde::{Deserialize, Serialize};
 use sluice_config::pipeline::Manager;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::{ItemId, QueueKey};
+use std::ops::Range;
+
+pub use stored::{NotWhole, StoredHead};
 
 /// A change queue: what all decisions about it agree on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
     /// Which queue.
     pub key: QueueKey,
@@ -18,21 +25,18 @@ pub struct Head {
     /// The tenant's layout number that items are frozen under.
     pub layout: u64,
     /// Why nothing moves here until an operator has looked (a landed tree that was not the tested one).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frozen: Option<String>,
     /// Items in order, the next to land first.
     pub slots: Vec<Slot>,
     /// Changes that landed here of late, newest last, so that one that needs them is not refused by older news.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub landed: Vec<ChangeKey>,
     /// Semaphores that a build of this queue holds or that a job of it waits for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub semaphores: Vec<SemaphoreKey>,
 }
 
-/// Bytes of a head beyond which nothing more is admitted; what arrives waits until something leaves. A record holds 64 KB, and
-/// what is decided about the items that are here must always fit.
-pub const HEAD_BYTES_MAX: usize = 48 << 10;
+/// Bytes of a head's record beyond which nothing more is admitted; what arrives waits until something leaves. A record holds
+/// 64 KB, and what is decided about the items that are here must always fit: each counts with [`stored::SLOT_BYTES_MAX`].
+pub const HEAD_BYTES_MAX: usize = 63 << 10;
 
 /// How many landed changes a head remembers.
 pub const LANDED_MAX: usize = 32;
@@ -57,14 +61,32 @@ impl Head {
         self.slots.iter().position(|slot| slot.id == *id)
     }
 
+    /// Returns the positions of the bundle that the slot at `position` belongs to: changes that need each other stand together,
+    /// and a change that is in no such cycle stands alone.
+    pub fn bundle(&self, position: usize) -> Range<usize> {
+        let is_start = |at: &usize| *at == 0 || !self.slots[*at].joined;
+        let start = (0..=position).rev().find(is_start).unwrap_or(0);
+        let behind = self.slots[position + 1..].iter().take_while(|slot| slot.joined).count();
+        start..position + 1 + behind
+    }
+
+    /// Returns how many slots are within the window, from the first one on; a bundle counts as one and is never cut.
+    pub fn active(&self) -> usize {
+        if self.window == 0 {
+            return self.slots.len();
+        }
+        let mut starts = (0..self.slots.len()).filter(|at| *at == 0 || !self.slots[*at].joined);
+        starts.nth(self.window as usize).unwrap_or(self.slots.len())
+    }
+
     /// Returns whether the slot at `position` is within the window.
     pub fn is_active(&self, position: usize) -> bool {
-        self.window == 0 || position < self.window as usize
+        position < self.active()
     }
 }
 
 /// One item's place in the queue.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
     /// The item.
     pub id: ItemId,
@@ -76,10 +98,15 @@ pub struct Slot {
     pub ahead: Option<Ahead>,
     /// Where it stands.
     pub standing: Standing,
+    /// Whether it needs the change in the slot before it as much as that one needs it: they are tested, reported and landed as
+    /// one bundle (Z6.5).
+    pub joined: bool,
+    /// Which version of the item's record this head goes with.
+    pub version: u64,
 }
 
 /// The speculative state of an item ahead.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ahead {
     /// The item.
     pub item: ItemId,
@@ -101,4 +128,15 @@ pub enum Standing {
     Passed,
     /// It is being put into its branch.
     Landing,
+    /// Its bundle is being landed, and its turn comes: nothing takes it out any more.
+    Pledged,
+    /// It is in its branch; the rest of its bundle follows.
+    Landed,
+}
+
+impl Standing {
+    /// Returns whether the item is on its way into its branch, so that only the end of its landing tells what becomes of it.
+    pub fn is_landing(self) -> bool {
+        matches!(self, Self::Landing | Self::Pledged | Self::Landed)
+    }
 }

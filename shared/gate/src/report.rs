@@ -143,6 +143,8 @@ pub(crate) enum Occasion {
     MergeFailure,
     ConfigError,
     NeedFailed,
+    /// One of the changes that need each other failed.
+    CycleFailed,
     NoJobs,
     Dequeue,
     /// A newer revision came: nothing is said about the older one.
@@ -160,6 +162,7 @@ impl Occasion {
             Self::MergeFailure => "merge-failure",
             Self::ConfigError => "config-error",
             Self::NeedFailed => "need-failed",
+            Self::CycleFailed => "cycle-failed",
             Self::NoJobs => "no-jobs",
             Self::Dequeue => "dequeue",
             Self::Superseded => "superseded",
@@ -180,6 +183,7 @@ impl Occasion {
             | Self::MergeFailure
             | Self::ConfigError
             | Self::NeedFailed
+            | Self::CycleFailed
             | Self::Refused => &reporters.failure,
             Self::NoJobs => &reporters.no_jobs,
             Self::Dequeue => &reporters.dequeue,
@@ -197,7 +201,7 @@ impl Occasion {
                 format!("{}\n\nThe forge did not merge it: {why}", messages.failure)
             }
             Self::ConfigError => format!("{}\n\n{why}", messages.failure),
-            Self::NeedFailed | Self::Refused => format!("{}\n\n{why}", messages.failure),
+            Self::NeedFailed | Self::CycleFailed | Self::Refused => format!("{}\n\n{why}", messages.failure),
             Self::NoJobs => messages.no_jobs.clone(),
             Self::Dequeue => format!("{}\n\n{why}", messages.dequeue),
             Self::Superseded => String::new(),

@@ -137,6 +137,25 @@ pub struct Speculation {
     /// Branches whose proposed configuration counts, since a change of the list edits it.
     #[serde(default)]
     pub configured: Vec<crate::git::BranchKey>,
+    /// Changes that need each other, in the order they land, as they were put on it together: whichever of them a state is
+    /// asked for, it starts from this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placed: Vec<PlacedChange>,
+}
+
+/// What a change made of its own branch when it was put on a state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedChange {
+    /// The change.
+    pub change: ChangeRef,
+    /// Its branch below it.
+    pub base: crate::git::Commit,
+    /// Its branch with it: what must land.
+    pub result: crate::git::Commit,
+    /// Paths that it touches; `None` when they are too many.
+    pub files: Option<Vec<String>>,
+    /// Whether it edits configuration.
+    pub configures: bool,
 }
 
 /// A change in the tested state, with what jobs are told about it.

@@ -1,9 +1,12 @@
 //! A change queue's cell: head, items, and what arrived.
+//!
+//! The head's record names each item with the version of its record ([`StoredHead`]). So whoever knows the items of an older
+//! head reads those alone that were written since, and head and items that were read while somebody wrote them are found out.
 
-use crate::codec::{BadRecord, decode, encode_first};
-use sluice_gate::{Arrival, ArrivalKind, Head, Item};
+use crate::codec::{BadRecord, decode, encode, encode_first};
+use sluice_gate::{Arrival, ArrivalKind, Head, Item, NotWhole, StoredHead};
 use sluice_model::{ArrivalId, ItemId, QueueKey};
-use sluice_runtime::record::{Expect, Key, Query, Record, Write};
+use sluice_runtime::record::{Expect, Key, Query, Record, TRANSACTION_RECORDS_MAX, Write};
 use sluice_runtime::{PortError, Ports};
 use std::collections::BTreeMap;
 
@@ -12,6 +15,12 @@ pub const LOAD_MAX: usize = 2_000;
 
 /// Arrivals that are looked at, the oldest, where a queue has more records than [`LOAD_MAX`].
 const ARRIVALS_MAX: usize = 200;
+
+/// How often a queue is read again that somebody writes meanwhile, before whoever reads it comes back later.
+const READS_MAX: usize = 4;
+
+/// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
+const KEYS_MAX: usize = TRANSACTION_RECORDS_MAX;
 
 /// A queue as it was read.
 #[derive(Debug, Clone)]
@@ -45,6 +54,14 @@ pub fn item_key(queue: &QueueKey, item: &ItemId) -> Key {
     Key::new(partition(queue), format!("item#{item}"))
 }
 
+/// Returns a new record of a queue's head.
+///
+/// # Errors
+/// When it is too large.
+pub fn head_record(head: &Head) -> Result<Record, PortError> {
+    encode(head_key(&head.key), &head.stored())
+}
+
 /// Returns the write that lets something arrive, unless it arrived before.
 ///
 /// # Errors
@@ -66,39 +83,103 @@ fn arrival_key(queue: &QueueKey, arrival: &Arrival) -> Key {
 /// Reads a whole queue.
 ///
 /// # Errors
-/// [`sluice_runtime::batch::LookError`] as text of whatever could not be read; a bad record names its key.
+/// [`LoadError::Port`] when the store does not answer, or somebody writes the queue each time it is read; [`LoadError::Bad`] with
+/// the key of a record that cannot be read, or does not go with the head.
 pub async fn load(ports: &Ports, queue: &QueueKey) -> Result<Loaded, LoadError> {
+    let mut torn: Option<(u64, NotWhole)> = None;
+    for _ in 0..READS_MAX {
+        let (mut loaded, stored) = read(ports, queue).await?;
+        let Some(stored) = stored else { return Ok(loaded) };
+        let items = std::mem::take(&mut loaded.items);
+        let revision = loaded.head_record.as_ref().map_or(0, |record| record.revision);
+        match stored.whole(|id| items.get(id).map(|(_, item)| item)) {
+            Ok(head) => return Ok(Loaded { head: Some(head), items, ..loaded }),
+            // The head was the same both times: nobody is writing.
+            Err(why) if torn.as_ref().is_some_and(|(before, _)| *before == revision) => return Err(bad(queue, &why)),
+            Err(why @ NotWhole::Bad { .. }) => return Err(bad(queue, &why)),
+            Err(why @ NotWhole::Torn { .. }) => torn = Some((revision, why)),
+        }
+    }
+    Err(busy(queue))
+}
+
+/// Reads what changed in a queue since it was `known`: its items as its head, which was read just now, names them, and what
+/// arrived. `None` where somebody writes it meanwhile: then it is to be read whole.
+///
+/// # Errors
+/// As [`load`].
+pub async fn refresh(
+    ports: &Ports,
+    queue: &QueueKey,
+    known: Loaded,
+    head_record: Record,
+) -> Result<Option<Loaded>, LoadError> {
+    let stored: StoredHead = decode(&head_record)?;
+    let versions = stored.versions().map_err(|why| bad(queue, &why))?;
+    let mut before = known.items;
+    let (mut items, mut changed) = (BTreeMap::new(), Vec::new());
+    for (id, version) in versions {
+        match before.remove(&id).filter(|(_, item)| item.version == version) {
+            Some(same) => {
+                items.insert(id, same);
+            }
+            None => changed.push(item_key(queue, &id)),
+        }
+    }
+    for keys in changed.chunks(KEYS_MAX) {
+        for record in ports.records.get(keys).await?.into_iter().flatten() {
+            let item: Item = decode(&record)?;
+            items.insert(item.id.clone(), (record, item));
+        }
+    }
+    // After the head: what arrived and was taken in by a newer head must not be found by this one.
+    let arrived = ports.records.query(&Query::prefix(partition(queue), ARRIVAL, LOAD_MAX)).await?;
+    let Ok(head) = stored.whole(|id| items.get(id).map(|(_, item)| item)) else { return Ok(None) };
+    let mut loaded = Loaded { head_record: Some(head_record), head: Some(head), items, ..Loaded::empty() };
+    for record in arrived {
+        loaded.arrived(record)?;
+    }
+    Ok(Some(loaded))
+}
+
+const ARRIVAL: &str = "arrival#";
+
+impl Loaded {
+    fn empty() -> Self {
+        let (items, arrivals, arrival_keys) = Default::default();
+        Self { head_record: None, head: None, items, arrivals, arrival_keys, is_frozen: false }
+    }
+
+    fn arrived(&mut self, record: Record) -> Result<(), BadRecord> {
+        let arrival: Arrival = decode(&record)?;
+        self.arrival_keys.insert(arrival.id.clone(), record.key);
+        self.arrivals.push(arrival);
+        Ok(())
+    }
+}
+
+/// Reads all records of a queue; the head has still to be put together.
+async fn read(ports: &Ports, queue: &QueueKey) -> Result<(Loaded, Option<StoredHead>), LoadError> {
     let mut records = ports.records.query(&Query::prefix(partition(queue), "", LOAD_MAX)).await?;
     if records.len() >= LOAD_MAX {
         // Arrivals come first by key: however many there are, they must not hide the head and its items.
-        records.retain(|record| record.key.sort.starts_with("arrival#"));
+        records.retain(|record| record.key.sort.starts_with(ARRIVAL));
         records.truncate(ARRIVALS_MAX);
         let behind = Query { after: Some("arrival~".to_owned()), ..Query::prefix(partition(queue), "", LOAD_MAX) };
         records.extend(ports.records.query(&behind).await?);
     }
-    let mut loaded = Loaded {
-        head_record: None,
-        head: None,
-        items: BTreeMap::new(),
-        arrivals: Vec::new(),
-        arrival_keys: BTreeMap::new(),
-        is_frozen: false,
-    };
+    let (mut loaded, mut stored) = (Loaded::empty(), None);
     for record in records {
         match record.key.sort.split_once('#').map_or(record.key.sort.as_str(), |(kind, _)| kind) {
             "head" => {
-                loaded.head = Some(decode(&record)?);
+                stored = Some(decode(&record)?);
                 loaded.head_record = Some(record);
             }
             "item" => {
                 let item: Item = decode(&record)?;
                 loaded.items.insert(item.id.clone(), (record, item));
             }
-            "arrival" => {
-                let arrival: Arrival = decode(&record)?;
-                loaded.arrival_keys.insert(arrival.id.clone(), record.key);
-                loaded.arrivals.push(arrival);
-            }
+            "arrival" => loaded.arrived(record)?,
             "frozen" => loaded.is_frozen = true,
             _ => {
                 return Err(LoadError::Bad(BadRecord {
@@ -108,7 +189,18 @@ pub async fn load(ports: &Ports, queue: &QueueKey) -> Result<Loaded, LoadError> 
             }
         }
     }
-    Ok(loaded)
+    Ok((loaded, stored))
+}
+
+fn bad(queue: &QueueKey, why: &NotWhole) -> LoadError {
+    LoadError::Bad(BadRecord { key: head_key(queue), why: why.to_string() })
+}
+
+fn busy(queue: &QueueKey) -> LoadError {
+    LoadError::Port(PortError::unknown(
+        format!("read the queue {queue}"),
+        format!("somebody wrote it each of {READS_MAX} times"),
+    ))
 }
 
 /// Why a cell could not be read.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sluice_gate::plan::LayoutNumbers;
 use sluice_model::id::digest;
 use sluice_model::name::{escape, unescape};
-use sluice_model::{DeliveryId, ItemId, ProjectName, QueueKey, TenantName, Timestamp};
+use sluice_model::{DeliveryId, ItemId, PipelineName, ProjectName, QueueKey, QueueName, TenantName, Timestamp};
 use sluice_runtime::object::PutMode;
 use sluice_runtime::record::{Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports};
@@ -150,6 +150,9 @@ pub fn key(tenant: &TenantName) -> Key {
     Key::new(partition(tenant), "head")
 }
 
+/// The most queues of a pipeline whose changes are counted.
+const COUNTED_MAX: usize = 10_000;
+
 /// The prefix of the records that list a tenant's queues.
 pub const QUEUES: &str = "queue#";
 
@@ -159,6 +162,42 @@ pub fn queue_key(queue: &QueueKey) -> Key {
         partition(&queue.tenant),
         format!("{QUEUES}{}/{}", escape(queue.pipeline.as_str()), escape(queue.queue.as_str())),
     )
+}
+
+/// A queue on the list of those that are not empty. Whoever wants the key alone reads a [`QueueKey`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// The tenant.
+    pub tenant: TenantName,
+    /// The pipeline.
+    pub pipeline: PipelineName,
+    /// The queue.
+    pub queue: QueueName,
+    /// How many changes it holds; 0 where the tenant has no limit, so that nobody counts.
+    #[serde(default)]
+    pub changes: u32,
+}
+
+/// Returns the write that lists a queue as not empty.
+///
+/// # Errors
+/// When it is too large.
+pub fn put_queue(queue: &QueueKey, changes: u32) -> Result<Write, PortError> {
+    let QueueKey { tenant, pipeline, queue: name } = queue.clone();
+    let listed = Listed { tenant, pipeline, queue: name, changes };
+    Ok(Write::Put { record: encode_first(queue_key(queue), &listed)?, expect: Expect::Anything })
+}
+
+/// Counts the changes in a pipeline's other queues than this one.
+///
+/// # Errors
+/// When the store does not answer.
+pub async fn changes_elsewhere(ports: &Ports, queue: &QueueKey) -> Result<u32, PortError> {
+    let prefix = format!("{QUEUES}{}/", escape(queue.pipeline.as_str()));
+    let own = queue_key(queue);
+    let records = ports.records.query(&Query::prefix(partition(&queue.tenant), prefix, COUNTED_MAX)).await?;
+    let others = records.iter().filter(|record| record.key != own);
+    Ok(others.filter_map(decode_foreign::<Listed>).map(|listed| listed.changes).sum())
 }
 
 /// The prefix of the records that name projects whose configuration is to be read again.

@@ -125,6 +125,8 @@ async fn gate(writer: &mut Writer) -> Result<(), PortError> {
         generation,
         ahead: ahead.map(|(change, generation)| Ahead { item: item_id(change), generation }),
         standing,
+        joined: false,
+        version: 0,
     };
     head.slots = vec![
         slot(&A, 1, None, Standing::Landing),
@@ -189,8 +191,8 @@ async fn gate(writer: &mut Writer) -> Result<(), PortError> {
 async fn check(writer: &mut Writer) -> Result<(), PortError> {
     let queue = queue_key(TENANT, "check", "github.com/org/app#17");
     let mut head = Head::new(queue.clone(), Manager::Independent, 0, 3);
-    head.slots =
-        vec![Slot { id: item_id(&G), change: change(&G), generation: 1, ahead: None, standing: Standing::Testing }];
+    let (id, change, standing) = (item_id(&G), change(&G), Standing::Testing);
+    head.slots = vec![Slot { id, change, generation: 1, ahead: None, standing, joined: false, version: 0 }];
     writer.head(&head).await?;
     writer
         .item(

@@ -2,6 +2,7 @@
 
 const STANDINGS = {
   waiting: ["◌", "waiting"], testing: ["◉", "testing"], failing: ["✕", "failing"], passed: ["✓", "passed"], landing: ["⇣", "landing"],
+  pledged: ["⇣", "pledged"], landed: ["✓", "landed"],
 };
 
 const changeName = (change) => (change.number ? `${change.project} #${change.number}` : `${change.project} ${change.ref}`);
@@ -120,7 +121,7 @@ const summary = (board) => {
     figure(items.length, "changes in flight", "run"),
     figure(of(jobs, (job) => job.state === "running"), "jobs running", "run"),
     figure(of(jobs, (job) => job.state === "ordered"), "jobs waiting for a place", "still"),
-    figure(of(items, (item) => item.standing === "passed" || item.standing === "landing"), "passed or landing", "good"),
+    figure(of(items, (item) => ["passed", "landing", "pledged", "landed"].includes(item.standing)), "passed or landing", "good"),
     figure(of(items, (item) => item.standing === "failing"), "failing", "bad"));
 };
 

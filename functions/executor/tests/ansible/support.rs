@@ -371,7 +371,7 @@ impl Story {
             message: String::new(),
             merge_commit: None,
         };
-        let speculation = Speculation { changes: vec![change], branches, configured: Vec::new() };
+        let speculation = Speculation { changes: vec![change], branches, configured: Vec::new(), placed: Vec::new() };
         let nodes: Vec<NodeAccess> = self.nodes.iter().map(|node| node.access.clone()).collect();
         let job = Job {
             order: &self.order,

@@ -4,14 +4,14 @@ use super::operators::is_operators;
 use super::{Work, is_dependent, item_id, new_slot};
 use crate::arrival::{Arrival, ArrivalKind, Candidate};
 use crate::item::Item;
-use crate::queue::{HEAD_BYTES_MAX, Standing};
+use crate::queue::{HEAD_BYTES_MAX, Slot};
 use crate::report::Occasion;
 use sluice_config::pipeline::Manager;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use std::collections::BTreeSet;
 
 /// Records that a change's leaving writes, besides those of its builds.
-const LEAVING_RECORDS: usize = 5;
+pub(super) const LEAVING_RECORDS: usize = 5;
 
 impl Work<'_> {
     pub(super) fn admit(&mut self) {
@@ -25,9 +25,7 @@ impl Work<'_> {
                 return;
             }
             let taken = match &arrival.kind {
-                ArrivalKind::Enqueue { candidates } => {
-                    (candidates.iter()).all(|candidate| self.enqueue(&arrival, candidate))
-                }
+                ArrivalKind::Enqueue { candidates } => self.enqueue_all(&arrival, candidates),
                 ArrivalKind::Seen { change, gone, needs } => {
                     self.seen(&arrival, change, gone.as_deref(), needs.as_deref())
                 }
@@ -52,11 +50,7 @@ impl Work<'_> {
     /// Returns whether the head's record has a place for what an arrival enqueues.
     fn has_place(&self, arrival: &Arrival) -> bool {
         let ArrivalKind::Enqueue { candidates } = &arrival.kind else { return true };
-        let size = |value: serde_json::Result<String>| value.map_or(usize::MAX / 4, |text| text.len());
-        let more: usize = candidates.iter().map(|candidate| size(serde_json::to_string(&candidate.change)) + 200).sum();
-        // Each slot will say what it is behind.
-        let open = self.head.slots.iter().filter(|slot| slot.ahead.is_none()).count();
-        size(serde_json::to_string(&self.head)) + 120 * open + more <= HEAD_BYTES_MAX
+        self.head.bytes_with(candidates.len()) <= HEAD_BYTES_MAX
     }
 
     /// Returns whether an arrival would replace or take out a change that is being put into its branch: only the end of its
@@ -64,19 +58,38 @@ impl Work<'_> {
     pub(super) fn waits_for_landing(&self, arrival: &Arrival) -> bool {
         let is_landing = |key: &ChangeKey, now: Option<&ChangeRef>| {
             (self.head.slots.iter()).any(|slot| {
-                slot.standing == Standing::Landing
-                    && slot.change.key == *key
-                    && now.is_none_or(|change| slot.change != *change)
+                slot.standing.is_landing() && slot.change.key == *key && now.is_none_or(|change| slot.change != *change)
             })
         };
         match &arrival.kind {
             ArrivalKind::Enqueue { candidates } => {
-                (candidates.iter()).any(|c| is_landing(&c.change.key, Some(&c.change)))
+                // Of a cycle all enter anew or none: it waits for whichever of them is landing.
+                let is_awaited = |c: &Candidate| {
+                    let same = c.cycle.is_empty().then_some(&c.change);
+                    is_landing(&c.change.key, same)
+                };
+                candidates.iter().any(is_awaited)
             }
             ArrivalKind::Seen { change, .. } => is_landing(&change.key, Some(change)),
             ArrivalKind::Dequeue { key, .. } => is_landing(key, None),
             ArrivalKind::Thaw { .. } => false,
         }
+    }
+
+    /// Enqueues candidates in their order, those that need each other together. Returns false when there was no room for what
+    /// they replace.
+    fn enqueue_all(&mut self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
+        let mut met: BTreeSet<&ChangeKey> = BTreeSet::new();
+        candidates.iter().all(|candidate| {
+            if !is_dependent(&self.head) || candidate.cycle.is_empty() || candidate.refused.is_some() {
+                return self.enqueue(arrival, candidate);
+            }
+            if met.contains(&candidate.change.key) {
+                return true; // With the first of its cycle.
+            }
+            met.extend(&candidate.cycle);
+            self.enqueue_cycle(arrival, candidate, candidates)
+        })
     }
 
     /// Enqueues a candidate if it may enter. Returns false when there was no room for what it replaces.
@@ -101,21 +114,67 @@ impl Work<'_> {
             }
             return true;
         }
+        if let Some(reason) = self.over_limit(&[candidate]) {
+            return self.tell_full(arrival, &[candidate], &reason);
+        }
         if self.head.manager == Manager::Supercedent && !self.drop_waiting_of_branch(change) {
             return false;
         }
-        let slot = new_slot(item_id(&self.head, change, arrival), change.clone());
+        self.enter(arrival, candidate, false);
+        true
+    }
+
+    /// Returns why candidates may not enter, where the pipeline would hold more changes than it may: those that are only tested
+    /// below another one count too. The texts are Zuul's.
+    pub(super) fn over_limit(&self, candidates: &[&Candidate]) -> Option<String> {
+        let limit = self.snapshot.changes?;
+        let more: u64 = candidates.iter().map(|candidate| self.changes_of(candidate)).sum();
+        let max = u64::from(limit.max);
+        if more > max {
+            return Some(format!(
+                "Unable to enqueue change: {more} changes to enqueue greater than pipeline max of {max}"
+            ));
+        }
+        let all = more + self.changes() + u64::from(limit.elsewhere);
+        (all > max).then(|| {
+            format!("Unable to enqueue change: {more} additional changes would exceed pipeline max of {max} under current conditions")
+        })
+    }
+
+    /// Returns how many changes the queue holds, those among them that are only tested below another one.
+    fn changes(&self) -> u64 {
+        self.items.values().map(|item| self.changes_of(&item.candidate)).sum()
+    }
+
+    fn changes_of(&self, candidate: &Candidate) -> u64 {
+        // In a dependent pipeline what is needed stands in the queue itself.
+        if is_dependent(&self.head) { 1 } else { 1 + candidate.needs.len() as u64 }
+    }
+
+    /// Tells that the pipeline is full. Always returns true: the arrival was dealt with.
+    pub(super) fn tell_full(&mut self, arrival: &Arrival, candidates: &[&Candidate], reason: &str) -> bool {
+        for candidate in candidates {
+            self.plan.reasons.push(format!("{} is not enqueued in {}: {reason}", candidate.change, self.head.key));
+            let report = self.report_refusal(candidate, arrival, reason);
+            self.plan.reports.extend(report);
+        }
+        true
+    }
+
+    /// Puts a candidate at the end of the queue.
+    pub(super) fn enter(&mut self, arrival: &Arrival, candidate: &Candidate, joined: bool) {
+        let change = &candidate.change;
+        let slot = Slot { joined, ..new_slot(item_id(&self.head, change, arrival), change.clone()) };
         let mut item = Item::admitted(&slot, candidate.clone(), &arrival.event_id, arrival.at);
         item.note(format!("enqueued in {} by event {}", self.head.key.pipeline, arrival.event_id));
         self.plan.reasons.push(format!("{change} enters {}", self.head.key));
         self.touched.insert(slot.id.clone());
         self.items.insert(slot.id.clone(), item);
         self.head.slots.push(slot);
-        true
     }
 
     /// Returns why a candidate may not enter, if so. In a dependent pipeline what it needs must be ahead of it (Z6.5, D01).
-    fn refusal(&self, candidate: &Candidate) -> Option<String> {
+    pub(super) fn refusal(&self, candidate: &Candidate) -> Option<String> {
         if let Some(reason) = &candidate.refused {
             return Some(reason.clone());
         }
@@ -132,7 +191,7 @@ impl Work<'_> {
         let missing = candidate.needs.iter().find(|need| {
             let key = &need.change.key;
             let ahead = self.head.slots.iter().any(|slot| slot.change == need.change);
-            !ahead && !self.head.landed.contains(key)
+            !ahead && !candidate.is_mate(key) && !self.head.landed.contains(key)
         })?;
         Some(format!("it depends on {}, which is neither merged nor ahead of it in this queue", missing.change.key))
     }
@@ -152,8 +211,8 @@ impl Work<'_> {
                 self.leave(&change.key, "a new revision was uploaded", Occasion::Superseded)
             }
             // A change that its own landing merged is no longer open either; its landing's outcome decides about it.
-            Some(why) if slot.standing != Standing::Landing => self.leave(&change.key, why, Occasion::Dequeue),
-            None if slot.standing != Standing::Landing => match needs {
+            Some(why) if !slot.standing.is_landing() => self.leave(&change.key, why, Occasion::Dequeue),
+            None if !slot.standing.is_landing() => match needs {
                 Some(needs) if is_dependent(&self.head) => self.follow_needs(arrival, change, needs),
                 _ => true,
             },
@@ -176,7 +235,8 @@ impl Work<'_> {
             candidate.needs.iter().map(|need| &need.change.key).filter(|key| is_open(key)).collect();
         let now: BTreeSet<&ChangeKey> = needs.iter().map(|need| &need.key).filter(|key| is_open(key)).collect();
         // One that is no longer open and did not land here left its queue, or will; that takes this one out.
-        let is_ahead = |key: &ChangeKey| self.head.slots[..position].iter().any(|slot| slot.change.key == *key);
+        let ahead = &self.head.slots[..self.head.bundle(position).end];
+        let is_ahead = |key: &ChangeKey| ahead.iter().any(|slot| slot.change.key == *key);
         if now.is_subset(&before) && before.difference(&now).all(|key| !is_ahead(key)) {
             return true;
         }
@@ -185,7 +245,8 @@ impl Work<'_> {
             let found = queued.into_iter().find(|known| known.change == *need).cloned();
             Candidate { needs: Vec::new(), ..found.unwrap_or_else(|| Candidate::bare(need)) }
         };
-        let again = Candidate { needs: needs.iter().map(known).collect(), ..candidate.clone() };
+        // Whether it is in a cycle still nobody says here; if it is, it comes in again with those that need it.
+        let again = Candidate { needs: needs.iter().map(known).collect(), cycle: Vec::new(), ..candidate.clone() };
         self.leave(&change.key, "its dependencies changed", Occasion::Dequeue) && self.enqueue(arrival, &again)
     }
 
@@ -195,7 +256,7 @@ impl Work<'_> {
             return;
         }
         let keys: Vec<ChangeKey> = (self.head.slots.iter())
-            .filter(|slot| slot.standing != Standing::Landing)
+            .filter(|slot| !slot.standing.is_landing())
             .map(|slot| slot.change.key.clone())
             .collect();
         for key in keys {
@@ -211,6 +272,9 @@ impl Work<'_> {
         let Some(position) = self.head.slots.iter().position(|slot| slot.change.key == *key) else {
             return true;
         };
+        if self.head.bundle(position).len() > 1 {
+            return self.leave_with_mates(position, why, occasion);
+        }
         let id = self.head.slots[position].id.clone();
         if !self.stop_builds(&id, why) {
             return false;

@@ -3,6 +3,7 @@
 use super::graph::{ended, is_unblocked, parents, settle_dependents};
 use super::provided::Required;
 use super::semaphores::Permit;
+use super::sharing::Sharing;
 use super::{LOOK_SECONDS, OrderDraft, RunSeen, Work};
 use crate::item::{Ask, Item, Job, JobStatus, Onto, WaitsFor};
 use crate::queue::{Slot, Standing};
@@ -21,10 +22,7 @@ impl Work<'_> {
         }
         // Which job holds an item's followers back: its own, or the one that holds it back itself.
         let mut holding: BTreeMap<ItemId, JobName> = BTreeMap::new();
-        for position in 0..self.head.slots.len() {
-            if !self.head.is_active(position) {
-                break;
-            }
+        for position in 0..self.head.active() {
             let slot = self.head.slots[position].clone();
             let held_by = slot.ahead.as_ref().and_then(|ahead| holding.get(&ahead.item)).cloned();
             if self.items.get(&slot.id).is_none_or(|item| item.generation != slot.generation) {
@@ -33,13 +31,17 @@ impl Work<'_> {
             }
             match slot.standing {
                 Standing::Landing => self.remind_if_late(&slot),
+                Standing::Pledged | Standing::Landed => {}
                 _ => {
-                    self.ask(&slot);
+                    self.ask(position, &slot);
                     self.order_jobs(&slot.id, held_by.as_ref());
                 }
             }
             let own = self.items.get(&slot.id).and_then(Item::holds_following).map(|job| job.summary.name.clone());
-            if let Some(job) = own.or(held_by) {
+            // What is behind a bundle is behind all of it.
+            let before = position.checked_sub(1).filter(|_| slot.joined).map(|before| &self.head.slots[before].id);
+            let of_bundle = before.and_then(|before| holding.get(before)).cloned();
+            if let Some(job) = own.or(held_by).or(of_bundle) {
                 holding.insert(slot.id, job);
             }
         }
@@ -58,7 +60,7 @@ impl Work<'_> {
         }
     }
 
-    fn ask(&mut self, slot: &Slot) {
+    fn ask(&mut self, position: usize, slot: &Slot) {
         let Some(item) = self.items.get(&slot.id) else {
             return;
         };
@@ -70,13 +72,17 @@ impl Work<'_> {
         if asked_at.is_some_and(|at| self.now.since(at) < LOOK_SECONDS * 1_000) {
             return;
         }
-        let onto = match &slot.ahead {
+        // The first of a bundle has all of it put together; the others start from that, so that they are tested on one state.
+        let start = self.head.bundle(position).start;
+        let first = (start < position).then(|| super::align::ahead_of(&self.head.slots[start]));
+        let is_first = first.is_some();
+        let onto = match first.as_ref().or(slot.ahead.as_ref()) {
             None => None,
             Some(ahead) => {
                 let Some(merged) = self
                     .items
                     .get(&ahead.item)
-                    .filter(|item| item.generation == ahead.generation)
+                    .filter(|item| item.generation == ahead.generation && (!is_first || self.is_frozen_now(item)))
                     .and_then(Item::merged)
                 else {
                     return; // The one ahead has no state yet; its answer brings us here again.
@@ -111,6 +117,17 @@ impl Work<'_> {
         };
         let mut changed = settle_dependents(&mut item, self.now);
         for at in 0..item.jobs.len() {
+            if item.jobs[at].status == JobStatus::Waiting && is_unblocked(&item, &item.jobs[at]) {
+                match self.shared_build(&item, at) {
+                    Sharing::Own => {}
+                    Sharing::NotYet => continue,
+                    Sharing::With(build) => {
+                        build.take(&mut item, at);
+                        changed = true;
+                        continue;
+                    }
+                }
+            }
             let room = 4 + item.jobs[at].summary.semaphores.len();
             if matches!(item.jobs[at].status, JobStatus::Ordered { .. }) && self.has_room(room) {
                 changed |= self.send(&mut item, at);
@@ -138,6 +155,14 @@ impl Work<'_> {
             self.touched.insert(id.clone());
             self.items.insert(id.clone(), item);
         }
+    }
+
+    /// Returns how urgent an item is among those of its pipeline: nodes go to what is first in its queue before they go to what is
+    /// behind in another one. A bundle is one place.
+    fn relative(&self, id: &ItemId) -> usize {
+        let start = self.head.position(id).map_or(0, |position| self.head.bundle(position).start);
+        let starts = (0..start).filter(|at| *at == 0 || !self.head.slots[*at].joined);
+        coarse(starts.count())
     }
 
     /// Orders a job's next attempt, or ends it where it needs nobody. Returns whether anything about it changed.
@@ -184,7 +209,9 @@ impl Work<'_> {
         item.jobs[at].build = Some(build.clone());
         item.builds.push(build.clone());
         let priority = self.snapshot.pipeline.map_or(200, |pipeline| pipeline.precedence.priority());
-        let request = provider.map(|provider| RequestRef { provider, row: request_row(priority, self.now, &build) });
+        let relative = self.relative(&item.id);
+        let request =
+            provider.map(|provider| RequestRef { provider, row: request_row(priority, relative, self.now, &build) });
         item.jobs[at].request = request.clone();
         item.jobs[at].status = JobStatus::Ordered { at: self.now };
         self.plan.reasons.push(format!("{}: {} is ordered as build {build}", item.candidate.change, summary.name));
@@ -258,11 +285,14 @@ impl Work<'_> {
     pub(super) fn ahead_of<'w>(&'w self, id: &ItemId) -> impl Iterator<Item = &'w Slot> {
         let position = self.head.position(id).unwrap_or(0);
         let mut next = self.head.slots.get(position).and_then(|slot| slot.ahead.as_ref());
+        let mut is_mate = false;
         self.head.slots[..position].iter().rev().filter(move |slot| {
-            let is_next = next.is_some_and(|ahead| ahead.item == slot.id);
+            // A bundle is in the state as a whole.
+            let is_next = is_mate || next.is_some_and(|ahead| ahead.item == slot.id);
             if is_next {
                 next = slot.ahead.as_ref();
             }
+            is_mate = is_next && slot.joined;
             is_next
         })
     }
@@ -286,7 +316,9 @@ fn waits(job: &mut Job, waits_for: WaitsFor) -> bool {
 fn needs_are_failing(work: &Work<'_>, id: &ItemId) -> bool {
     work.head.manager == sluice_config::pipeline::Manager::Dependent
         && work.items.get(id).is_some_and(|item| {
-            item.candidate.needs.iter().any(|need| {
+            // Of a bundle that fails every job is run to its end.
+            let others = item.candidate.needs.iter().filter(|need| !item.candidate.is_mate(&need.change.key));
+            others.into_iter().any(|need| {
                 work.head
                     .slots
                     .iter()
@@ -296,8 +328,18 @@ fn needs_are_failing(work: &Work<'_>, id: &ItemId) -> bool {
 }
 
 /// Returns the row of Z1.1, padded so that key order is number order, with part of the build's id so that no two are one.
-fn request_row(priority: u32, now: Timestamp, build: &BuildId) -> String {
-    format!("{priority:03}-0000-{:014}-{}", now.0, build.as_str().get(..8).unwrap_or_default())
+fn request_row(priority: u32, relative: usize, now: Timestamp, build: &BuildId) -> String {
+    let part = build.as_str().get(..8).unwrap_or_default();
+    format!("{priority:03}-{:04}-{:014}-{part}", relative.min(9_999), now.0)
+}
+
+/// Returns how far back a place counts: by one up to ten, by ten up to a hundred, then by hundreds, as Zuul has it.
+fn coarse(place: usize) -> usize {
+    match place {
+        0..10 => place,
+        10..100 => place / 10 * 10,
+        _ => place / 100 * 100,
+    }
 }
 
 /// Returns a build's id. The number of builds before it makes it one that was never given: a job may come back as it was, when

@@ -5,36 +5,44 @@ use crate::queue::{Ahead, Slot, Standing};
 use sluice_model::ItemId;
 
 impl Work<'_> {
-    /// Gives each item the state it is to be tested on; where that is another one, a new generation starts.
+    /// Gives each item the state it is to be tested on; where that is another one, a new generation starts. Changes that need each
+    /// other stand on the same state, and one that fails fails them all.
     pub(super) fn align(&mut self) {
         let mut nearest: Option<Ahead> = None;
-        for position in 0..self.head.slots.len() {
-            let slot = self.head.slots[position].clone();
-            if slot.standing == Standing::Landing {
-                nearest = Some(ahead_of(&slot));
+        let mut position = 0;
+        while position < self.head.slots.len() {
+            let bundle = self.head.bundle(position);
+            position = bundle.end;
+            let last = bundle.end - 1;
+            if self.head.slots[bundle.start].standing.is_landing() {
+                nearest = Some(ahead_of(&self.head.slots[last]));
                 continue;
             }
             let wanted = if is_dependent(&self.head) { nearest.clone() } else { None };
-            if slot.ahead != wanted {
-                self.reset(position, wanted);
+            for at in bundle.clone() {
+                if self.head.slots[at].ahead != wanted {
+                    self.reset(at, wanted.clone());
+                }
             }
-            let failing = self.is_failing(position);
-            let standing = self.standing(position, failing);
-            self.head.slots[position].standing = standing;
+            let failing = bundle.clone().any(|at| self.is_failing(at, bundle.start));
+            for at in bundle.clone() {
+                self.head.slots[at].standing = self.standing(at, failing, bundle.len() > 1);
+            }
             if !failing {
-                nearest = Some(ahead_of(&self.head.slots[position]));
+                nearest = Some(ahead_of(&self.head.slots[last]));
             }
         }
     }
 
-    /// Returns whether an item is known not to pass as it stands: its own jobs, its own merge, or something it needs.
-    fn is_failing(&self, position: usize) -> bool {
+    /// Returns whether an item is known not to pass as it stands: its own jobs, its own merge, or something it needs before
+    /// its bundle, which begins at `start`.
+    fn is_failing(&self, position: usize, start: usize) -> bool {
         let slot = &self.head.slots[position];
         let Some(item) = self.items.get(&slot.id) else {
             return false;
         };
         let needs_failing = item.candidate.needs.iter().any(|need| {
-            self.head.slots[..position]
+            self.head.slots[..start]
                 .iter()
                 .any(|ahead| ahead.change.key == need.change.key && ahead.standing == Standing::Failing)
         });
@@ -43,25 +51,26 @@ impl Work<'_> {
         (item.generation == slot.generation && item.is_failing()) || is_lost
     }
 
-    fn standing(&self, position: usize, failing: bool) -> Standing {
+    fn standing(&self, position: usize, failing: bool, in_bundle: bool) -> Standing {
         let slot = &self.head.slots[position];
         let item = self.items.get(&slot.id).filter(|item| item.generation == slot.generation);
         match item {
             _ if failing => Standing::Failing,
-            Some(item) if item.is_complete() && !item.jobs.is_empty() => Standing::Passed,
+            // In a bundle the others' jobs may be all that there are.
+            Some(item) if item.is_complete() && (in_bundle || !item.jobs.is_empty()) => Standing::Passed,
             Some(item) if item.merged().is_some() => Standing::Testing,
             _ => Standing::Waiting,
         }
     }
 
+    /// Gives an item another state to be tested on. Where nothing was asked about it yet there is nothing to throw away, so that
+    /// only the head changes, however many wait.
     fn reset(&mut self, position: usize, wanted: Option<Ahead>) {
         let slot = &mut self.head.slots[position];
-        let fresh = slot.generation == 1 && slot.ahead.is_none() && slot.standing == Standing::Waiting;
         slot.ahead = wanted.clone();
-        let id = slot.id.clone();
-        let asked = self.items.get(&id).is_some_and(|item| item.ask != crate::item::Ask::No || !item.jobs.is_empty());
-        if fresh && !asked {
-            return; // It was never asked about: there is nothing to throw away.
+        let (id, generation) = (slot.id.clone(), slot.generation);
+        if !self.items.get(&id).is_some_and(|item| item.generation == generation && item.was_asked()) {
+            return;
         }
         self.head.slots[position].generation += 1;
         let onto = self.described(wanted.as_ref());
@@ -80,6 +89,6 @@ impl Work<'_> {
     }
 }
 
-fn ahead_of(slot: &Slot) -> Ahead {
+pub(super) fn ahead_of(slot: &Slot) -> Ahead {
     Ahead { item: slot.id.clone(), generation: slot.generation }
 }

@@ -2,13 +2,16 @@
 
 use super::{Removed, Work, is_dependent};
 use crate::item::{Ask, REASON_BYTES_MAX, cut};
-use crate::landing::{Landing, LandingEnd, LandingState};
+use crate::landing::{Landing, LandingEnd, LandingState, Together};
 use crate::queue::{LANDED_MAX, Slot, Standing};
 use crate::report::Occasion;
 use sluice_config::pipeline::ReporterKind;
 use sluice_model::ItemId;
 use sluice_model::change::ChangeKey;
-use sluice_model::git::BranchKey;
+use sluice_model::git::{BranchKey, Commit};
+
+/// What is told of a change that needs one which left without landing.
+const NEED_FAILED: &str = "This change depends on a change that failed to merge.";
 
 impl Work<'_> {
     /// Ends what can be ended. Returns whether the order of the queue changed, so that it has to be aligned again.
@@ -31,6 +34,10 @@ impl Work<'_> {
     }
 
     fn finish_one(&mut self, position: usize) -> bool {
+        let bundle = self.head.bundle(position);
+        if bundle.len() > 1 {
+            return self.finish_bundle(bundle);
+        }
         let slot = self.head.slots[position].clone();
         if slot.standing == Standing::Landing {
             return self.finish_landing(position);
@@ -64,7 +71,7 @@ impl Work<'_> {
     }
 
     /// Returns whether a success in this pipeline puts the change into its branch.
-    fn lands(&self) -> bool {
+    pub(super) fn lands(&self) -> bool {
         self.snapshot.pipeline.is_some_and(|pipeline| {
             pipeline.reporters.success.iter().any(|reporter| match &reporter.kind {
                 ReporterKind::GitHub(github) => github.merge,
@@ -78,32 +85,37 @@ impl Work<'_> {
         if self.is_settling() {
             return false; // The layout it was tested under is about to go.
         }
-        let slot = self.head.slots[position].clone();
-        let Some(item) = self.items.get(&slot.id) else {
+        let Some(landing) = self.landing_of(position, Vec::new()) else {
             return false;
         };
-        let Some(merged) = item.merged().cloned() else {
-            return false;
-        };
-        let needs = item.candidate.needs.iter().map(|need| need.change.key.clone()).collect();
+        let (id, change) = (landing.item.clone(), landing.change.clone());
+        self.plan.wants_layout |= landing.configures;
+        self.plan.landings.push(landing);
+        self.head.slots[position].standing = Standing::Landing;
+        self.note(&id, format!("every voting job passed: {change} is to land"));
+        false
+    }
+
+    /// Returns the order to land what stands at `position`, once it has a tested state.
+    pub(super) fn landing_of(&self, position: usize, together: Vec<Together>) -> Option<Landing> {
+        let slot = &self.head.slots[position];
+        let item = self.items.get(&slot.id)?;
+        let merged = item.merged()?;
         let branch = BranchKey { project: slot.change.key.project.clone(), branch: slot.change.branch.clone() };
-        self.plan.landings.push(Landing {
+        Some(Landing {
             item: slot.id.clone(),
             generation: slot.generation,
             queue: self.head.key.clone(),
             change: slot.change.clone(),
-            needs,
+            needs: item.candidate.needs.iter().map(|need| need.change.key.clone()).collect(),
             mode: (self.snapshot.merge_mode)(&branch),
-            base: merged.base,
-            tested: merged.tested,
+            base: merged.base.clone(),
+            tested: merged.tested.clone(),
             configures: merged.touches_configuration,
+            together,
             wanted_at: self.now,
             state: LandingState::Wanted,
-        });
-        self.plan.wants_layout |= merged.touches_configuration;
-        self.head.slots[position].standing = Standing::Landing;
-        self.note(&slot.id, format!("every voting job passed: {} is to land", slot.change));
-        false
+        })
     }
 
     fn finish_landing(&mut self, position: usize) -> bool {
@@ -149,13 +161,7 @@ impl Work<'_> {
             }
             LandingEnd::Refused { why } => self.remove(position, "MERGE_FAILURE", &why, Occasion::MergeFailure),
             LandingEnd::Mismatch { landed } => {
-                let why = format!(
-                    "{} landed as {} with tree {}, but tree {} was tested; nothing moves in this queue until an operator has looked",
-                    slot.change,
-                    landed.id.short(),
-                    landed.tree.short(),
-                    landing.tested.tree.short()
-                );
+                let why = mismatch(landing, &landed);
                 self.note(&slot.id, why.clone());
                 self.head.frozen = Some(why);
                 false
@@ -183,22 +189,26 @@ impl Work<'_> {
             return false;
         }
         for position in 0..self.head.slots.len() {
-            if self.head.slots[position].standing == Standing::Landing || !self.is_orphan(position) {
+            if self.head.slots[position].standing.is_landing() || !self.is_orphan(position) {
                 continue;
+            }
+            let bundle = self.head.bundle(position);
+            if bundle.len() > 1 {
+                return self.leave_together(bundle, "FAILURE", NEED_FAILED, Occasion::NeedFailed);
             }
             let id = self.head.slots[position].id.clone();
             if !self.stop_builds(&id, "a change it depends on failed to merge") || !self.has_room(8) {
                 return false;
             }
-            let why = "This change depends on a change that failed to merge.";
-            return self.remove(position, "FAILURE", why, Occasion::NeedFailed);
+            return self.remove(position, "FAILURE", NEED_FAILED, Occasion::NeedFailed);
         }
         false
     }
 
     pub(super) fn is_orphan(&self, position: usize) -> bool {
-        let (ahead, rest) = self.head.slots.split_at(position);
-        let Some(item) = self.items.get(&rest[0].id) else {
+        // What needs it in turn stands in its bundle.
+        let ahead = &self.head.slots[..self.head.bundle(position).end];
+        let Some(item) = self.items.get(&self.head.slots[position].id) else {
             return false;
         };
         item.candidate.needs.iter().any(|need| {
@@ -225,7 +235,7 @@ impl Work<'_> {
         true
     }
 
-    fn move_window(&mut self, result: &str) {
+    pub(super) fn move_window(&mut self, result: &str) {
         let Some(pipeline) = self.snapshot.pipeline.filter(|pipeline| pipeline.window.is_limited()) else {
             return;
         };
@@ -253,4 +263,15 @@ impl Work<'_> {
     pub(super) fn remind_landing(&mut self, id: &ItemId) {
         self.plan.reminders.push(id.clone());
     }
+}
+
+/// Returns why a queue is frozen when something landed that was not tested.
+pub(super) fn mismatch(landing: &Landing, landed: &Commit) -> String {
+    format!(
+        "{} landed as {} with tree {}, but tree {} was tested; nothing moves in this queue until an operator has looked",
+        landing.change,
+        landed.id.short(),
+        landed.tree.short(),
+        landing.tested.tree.short()
+    )
 }

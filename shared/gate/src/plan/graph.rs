@@ -142,6 +142,7 @@ impl Work<'_> {
             let is_ready = |at: &usize| {
                 matches!(item.jobs[*at].status, JobStatus::Paused { resumed: false, .. })
                     && behind(item, *at).iter().all(is_over)
+                    && self.is_over_elsewhere(item, item.jobs[*at].build.as_ref())
             };
             let ready: Vec<usize> = (0..item.jobs.len()).filter(is_ready).collect();
             for at in ready {
@@ -156,6 +157,17 @@ impl Work<'_> {
                 self.note(&id, format!("{name}: the jobs behind it are over, so it goes on"));
             }
         }
+    }
+
+    /// Returns whether what is behind a build is over for the other changes that share it, too.
+    fn is_over_elsewhere(&self, item: &Item, build: Option<&BuildId>) -> bool {
+        let others = self.items.values().filter(|other| other.id != item.id);
+        others.flat_map(|other| other.jobs.iter().enumerate().map(move |(at, job)| (other, at, job))).all(
+            |(other, at, job)| {
+                job.build.as_ref() != build
+                    || behind(other, at).iter().all(|behind| other.jobs[*behind].result().is_some())
+            },
+        )
     }
 
     /// Ends the rest of an item that is known to fail where its project asks for that (`fail-fast`, G20).

@@ -110,7 +110,7 @@ impl Work<'_> {
         item.note(note.clone());
         self.plan.stops.extend(stops);
         for job in gone.into_iter().filter(Job::is_under_way) {
-            if let Some(build) = job.build {
+            if let Some(build) = job.build.filter(|build| !self.is_wanted_elsewhere(id, build)) {
                 let why = "the configuration of its job changed".to_owned();
                 self.plan.stops.push(Stop { build, request: job.request, why, lost: false });
             }
@@ -158,15 +158,16 @@ impl Work<'_> {
     }
 
     fn next_generation(&mut self, id: &ItemId) {
-        if let Some(slot) = self.head.slots.iter_mut().find(|slot| slot.id == *id) {
-            slot.generation += 1;
-            slot.standing = Standing::Waiting;
+        let Some(position) = self.head.position(id) else { return };
+        // What is tested together starts again together.
+        for at in self.head.bundle(position) {
+            self.head.slots[at].generation += 1;
+            self.head.slots[at].standing = Standing::Waiting;
         }
     }
 
     pub(super) fn set_standing(&mut self, id: &ItemId, standing: Standing) {
-        if let Some(slot) = self.head.slots.iter_mut().find(|slot| slot.id == *id && slot.standing != Standing::Landing)
-        {
+        if let Some(slot) = self.head.slots.iter_mut().find(|slot| slot.id == *id && !slot.standing.is_landing()) {
             slot.standing = standing;
         }
     }

@@ -1,12 +1,14 @@
 //! What operators ask of a queue: a change leaves, or a queue that was frozen goes on from what the branch is now.
 
 use super::Work;
+use super::admit::LEAVING_RECORDS;
 use crate::arrival::{Arrival, ArrivalKind};
 use crate::landing::{LandingEnd, LandingState};
 use crate::queue::Standing;
 use crate::report::Occasion;
 use sluice_model::change::ChangeKey;
 use sluice_model::git::Oid;
+use std::ops::Range;
 
 /// Records that one word of an operator writes: the arrival, and a change that leaves with its report.
 const OPERATOR_RECORDS: usize = 8;
@@ -37,21 +39,38 @@ impl Work<'_> {
         }
     }
 
-    /// Lets a frozen queue go on. A change that landed with another tree than the tested one leaves; it is in its branch, so what
-    /// needs it may stay. What was tested on top of it is tested again.
+    /// Lets a frozen queue go on. What landed leaves, with another tree than the tested one or as the first of a bundle that did not
+    /// land as a whole; it is in its branch, so what needs it may stay. The rest of such a bundle leaves without having landed.
+    /// What was tested on top of it is tested again.
     fn thaw(&mut self, by: &str, reason: &str) -> bool {
-        let Some(why) = self.head.frozen.take() else {
+        let Some(why) = self.head.frozen.clone() else {
             self.plan.reasons.push(format!("{} is not frozen; {by} thawed it: {reason}", self.head.key));
             return true;
         };
-        self.plan.reasons.push(format!("{by} thawed {}: {reason}", self.head.key));
-        if let Some(position) = self.mismatched() {
-            let slot = self.head.slots[position].clone();
-            self.remember_landed(&slot.change.key);
-            self.note(&slot.id, format!("{by} let the queue go on: {reason}"));
-            let told = format!("{why}. An operator let the queue go on: {reason}");
-            self.remove(position, "MERGE_FAILURE", &told, Occasion::MergeFailure);
+        let stuck = self.stuck();
+        if !self.has_room(stuck.as_ref().map_or(1, |(bundle, _)| bundle.len() * LEAVING_RECORDS)) {
+            return false;
         }
+        self.head.frozen = None;
+        self.plan.reasons.push(format!("{by} thawed {}: {reason}", self.head.key));
+        let Some((bundle, has_landed)) = stuck else { return true };
+        let told = format!("{why}. An operator let the queue go on: {reason}");
+        let window = self.head.window;
+        for _ in bundle.clone() {
+            let slot = self.head.slots[bundle.start].clone();
+            self.note(&slot.id, format!("{by} let the queue go on: {reason}"));
+            let is_in_branch = slot.standing == Standing::Landed || (slot.standing == Standing::Landing && has_landed);
+            if is_in_branch {
+                self.remember_landed(&slot.change.key);
+            }
+            if slot.standing == Standing::Landed {
+                self.remove(bundle.start, "SUCCESS", "landed", Occasion::Success);
+            } else {
+                self.remove(bundle.start, "MERGE_FAILURE", &told, Occasion::MergeFailure);
+            }
+        }
+        self.head.window = window;
+        self.move_window("MERGE_FAILURE");
         true
     }
 
@@ -71,13 +90,15 @@ impl Work<'_> {
         self.leave(key, &format!("an operator took it out{colon}{reason}"), Occasion::Dequeue)
     }
 
-    /// Returns the position of the change that landed as something else than was tested.
-    fn mismatched(&self) -> Option<usize> {
-        self.head.slots.iter().position(|slot| {
-            let landing = self.snapshot.landings.get(&slot.id).filter(|landing| landing.generation == slot.generation);
-            let is_mismatch =
-                |state: &LandingState| matches!(state, LandingState::Ended { end: LandingEnd::Mismatch { .. }, .. });
-            slot.standing == Standing::Landing && landing.is_some_and(|landing| is_mismatch(&landing.state))
+    /// Returns the bundle whose landing froze the queue, and whether the change that it came to a stop at is in its branch,
+    /// though not as it was tested.
+    fn stuck(&self) -> Option<(Range<usize>, bool)> {
+        self.head.slots.iter().enumerate().find_map(|(position, slot)| {
+            let landing =
+                self.snapshot.landings.get(&slot.id).filter(|landing| landing.generation == slot.generation)?;
+            let LandingState::Ended { end, .. } = &landing.state else { return None };
+            let has_landed = matches!(end, LandingEnd::Mismatch { .. });
+            (slot.standing == Standing::Landing).then(|| (self.head.bundle(position), has_landed))
         })
     }
 }

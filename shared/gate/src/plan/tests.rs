@@ -2,6 +2,7 @@
 
 mod bench;
 mod bounds;
+mod cycles;
 mod entry;
 mod graph;
 mod jobs;

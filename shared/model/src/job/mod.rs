@@ -113,10 +113,11 @@ fn yes() -> bool {
 }
 
 impl FrozenJob {
-    /// Returns the hash of everything that defines the job: builds with an equal hash may live on when the layout changes. Which
-    /// commits trusted playbooks were at is no part of it, so that not each landing in a config project stops all builds (R01).
+    /// Returns the hash of everything that defines the job, but not of where that was: builds with an equal hash may live on when
+    /// the layout changes, and one build may stand for several changes of a cycle. Which commits trusted playbooks were at is no
+    /// part of it, so that not each landing in a config project stops all builds (R01).
     pub fn hash(&self) -> String {
-        let mut job = self.clone();
+        let mut job = Self { inheritance: Vec::new(), ..self.clone() };
         for playbook in job.pre_run.iter_mut().chain(&mut job.run).chain(&mut job.post_run) {
             playbook.commit = None;
         }
@@ -153,6 +154,18 @@ impl FrozenJob {
             failure_message: self.failure_message.clone(),
             success_url: self.run_time.success_url.clone(),
             failure_url: self.run_time.failure_url.clone(),
+            shared: self.shared(),
+        }
+    }
+
+    /// Returns with which changes of its cycle a build of it is shared, as Zuul's `deduplicate` has it.
+    fn shared(&self) -> Shared {
+        match self.run_time.deduplicate {
+            Choice::No => Shared::Never,
+            Choice::Yes => Shared::InCycle,
+            // What names the projects that it works on works alike whichever change it runs for.
+            Choice::Auto if !self.required_projects.is_empty() => Shared::InCycle,
+            Choice::Auto => Shared::InProject,
         }
     }
 }
@@ -197,6 +210,28 @@ pub struct JobSummary {
     /// The same for a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_url: Option<String>,
+    /// With which changes of its cycle one build of it is shared.
+    #[serde(default, skip_serializing_if = "Shared::is_never")]
+    pub shared: Shared,
+}
+
+/// With which changes that need each other a build is shared, where they run the same job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shared {
+    /// With none.
+    #[default]
+    Never,
+    /// With those of the same project.
+    InProject,
+    /// With all of them.
+    InCycle,
+}
+
+impl Shared {
+    fn is_never(&self) -> bool {
+        *self == Self::Never
+    }
 }
 
 /// A job that has to come first.

@@ -77,6 +77,7 @@ pub(super) fn candidate(of: &Change) -> Candidate {
         message: String::new(),
         author: of.author.into(),
         needs: Vec::new(),
+        cycle: Vec::new(),
         refused: None,
         merged: None,
     }

@@ -86,8 +86,10 @@ impl Writer {
 
     /// Writes a queue's head and lists the queue as not empty.
     pub(super) async fn head(&mut self, head: &Head) -> Result<(), PortError> {
-        let writes =
-            vec![Self::put(queue::head_key(&head.key), head)?, Self::put(tenant::queue_key(&head.key), &head.key)?];
+        let writes = vec![
+            Self::put(queue::head_key(&head.key), &head.stored())?,
+            Self::put(tenant::queue_key(&head.key), &head.key)?,
+        ];
         self.commit(writes).await
     }
 
@@ -147,6 +149,8 @@ impl Writer {
             generation,
             ahead: None,
             standing: sluice_gate::Standing::Waiting,
+            joined: false,
+            version: 0,
         };
         let event = digest(&["event", of.title]);
         let admitted_at = before(360 - of.number * 2);
@@ -295,8 +299,9 @@ impl Writer {
         let key = queue_key(tenant, "gate", "integrated");
         let mut head = Head::new(key.clone(), sluice_config::pipeline::Manager::Dependent, 5, 3);
         let standing = sluice_gate::Standing::Testing;
-        head.slots =
-            vec![sluice_gate::Slot { id: item_id(&of), change: change(&of), generation: 1, ahead: None, standing }];
+        let (id, change) = (item_id(&of), change(&of));
+        let slot = sluice_gate::Slot { id, change, generation: 1, ahead: None, standing, joined: false, version: 0 };
+        head.slots = vec![slot];
         self.head(&head).await?;
         self.item(&key, &of, 1, &[("unit", JobSeen::Running(10))], &["took it in"]).await?;
         let arrival = Arrival {

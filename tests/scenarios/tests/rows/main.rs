@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 mod configuration;
+mod cycles;
 mod graph;
 mod landing;
+mod limits;
 mod needs;
 mod news;
 mod refs;

@@ -6,7 +6,7 @@ use crate::arrival::{Arrival, ArrivalKind, Candidate};
 use crate::item::{Ask, Item};
 use crate::landing::{Landing, LandingEnd, LandingState};
 use crate::merge::{LineNote, MergeOutcome, MergeResult, Merged};
-use crate::plan::{LayoutNumbers, OrderDraft, Plan, RECORDS_MAX, RunSeen, Snapshot, plan};
+use crate::plan::{ChangesLimit, LayoutNumbers, OrderDraft, Plan, RECORDS_MAX, RunSeen, Snapshot, plan};
 use crate::provided::Provided;
 use crate::queue::Head;
 use crate::report::{Action, Report};
@@ -15,7 +15,7 @@ use sluice_config::pipeline::{GitHubReporter, Manager, Pipeline, Reporter, Repor
 use sluice_model::build::{BuildResult, Ended};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::{Commit, MergeMode};
-use sluice_model::job::{Dependency, JobSummary};
+use sluice_model::job::{Dependency, JobSummary, Shared};
 use sluice_model::{ArrivalId, BuildId, ItemId, LabelName, ProjectName, ProviderName, QueueKey, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,6 +35,8 @@ pub struct Bench {
     /// Whether the live layout no longer has it.
     pub is_pipeline_gone: bool,
     pub layout: LayoutNumbers,
+    /// How many changes the pipeline may hold.
+    pub changes: Option<ChangesLimit>,
     pub now: Timestamp,
     /// Where the branches are.
     pub tips: Trees,
@@ -68,6 +70,8 @@ pub struct Bench {
     pub landed: Vec<String>,
     pub most_records: usize,
     pub plans: usize,
+    /// Jobs of changes that have others.
+    pub own_jobs: BTreeMap<char, Vec<JobSummary>>,
     projects: BTreeMap<char, String>,
     revisions: BTreeMap<char, u32>,
     branches: BTreeMap<char, String>,
@@ -90,6 +94,7 @@ pub fn job(name: &str) -> JobSummary {
         failure_message: None,
         success_url: None,
         failure_url: None,
+        shared: Shared::Never,
     }
 }
 
@@ -125,6 +130,7 @@ impl Bench {
             pipeline,
             is_pipeline_gone: false,
             layout: LayoutNumbers { wanted: 1, live: 1 },
+            changes: None,
             now: Timestamp(1_000_000),
             tips: Trees::new(),
             jobs: jobs.iter().map(|name| job(name)).collect(),
@@ -146,6 +152,7 @@ impl Bench {
             landed: Vec::new(),
             most_records: 0,
             plans: 0,
+            own_jobs: BTreeMap::new(),
             projects: BTreeMap::new(),
             revisions: BTreeMap::new(),
             branches: BTreeMap::new(),
@@ -192,9 +199,26 @@ impl Bench {
             message: String::new(),
             author: String::new(),
             needs: needs.chars().map(|need| self.candidate(need, "")).collect(),
+            cycle: Vec::new(),
             refused: None,
             merged: None,
         }
+    }
+
+    /// Returns changes that need each other, in the order they land, and that need others besides.
+    pub fn cycle(&self, changes: &str, needs: &str) -> Vec<Candidate> {
+        let cycle: Vec<ChangeKey> = changes.chars().map(|change| self.change(change).key).collect();
+        let of = |change: char| {
+            let others: String = needs.chars().chain(changes.chars().filter(|other| *other != change)).collect();
+            Candidate { cycle: cycle.clone(), ..self.candidate(change, &others) }
+        };
+        changes.chars().map(of).collect()
+    }
+
+    /// Approves changes that need each other: one event brings all of them.
+    pub fn approve_cycle(&mut self, changes: &str, needs: &str) {
+        let candidates = self.cycle(changes, needs);
+        self.arrive(ArrivalKind::Enqueue { candidates });
     }
 
     pub fn arrive(&mut self, kind: ArrivalKind) {
@@ -207,6 +231,11 @@ impl Bench {
     pub fn dequeue(&mut self, change: char) {
         let key = self.change(change).key;
         self.arrive(ArrivalKind::Dequeue { key, head: None, by: "jo".to_owned(), reason: "it hangs".to_owned() });
+    }
+
+    /// An operator lets a frozen queue go on.
+    pub fn thaw(&mut self) {
+        self.arrive(ArrivalKind::Thaw { by: "jo".to_owned(), reason: "looked".to_owned() });
     }
 
     /// Approves changes, one after the other.
@@ -255,6 +284,7 @@ impl Bench {
             pipeline: (!self.is_pipeline_gone).then_some(&self.pipeline),
             merge_mode: &|_| MergeMode::Merge,
             provider: &provider,
+            changes: self.changes,
             layout: self.layout,
             web_root: "https://sluice.test/".to_owned(),
         };
@@ -387,9 +417,12 @@ impl Bench {
         }
         let mut trees: Trees = onto.map(|text| serde_json::from_str(text).unwrap()).unwrap_or_default();
         let own = self.project(name);
-        let needs = item.candidate.needs.iter().filter_map(|need| need.title.chars().next());
-        let mut base = String::new();
-        for change in needs.chain([name]) {
+        let below = item.candidate.needs.iter().filter(|need| !item.candidate.cycle.contains(&need.change.key));
+        let below = below.filter_map(|need| need.title.chars().next());
+        let letter = |key: &ChangeKey| char::from_u32(key.number as u32);
+        let cycle: Vec<char> = item.candidate.cycle.iter().filter_map(letter).collect();
+        let mates = if cycle.is_empty() { vec![name] } else { cycle };
+        for change in below.chain(mates) {
             let project = self.project(change);
             let tree = trees.entry(project.clone()).or_insert_with(|| self.tip(&project));
             if tree.contains(change) {
@@ -400,19 +433,25 @@ impl Bench {
             if self.conflicts.iter().any(clash) {
                 return MergeResult::Conflict { change: self.change(change), detail: self.conflict_detail.clone() };
             }
-            base = tree.clone();
             tree.push(change);
         }
+        // In its own branch, as far as itself.
+        let (base, _) = trees[&own].split_once(name).unwrap();
+        let tested = format!("{base}{name}");
         let commit = |tree: &str| Commit { id: format!("commit-{tree}").as_str().into(), tree: tree.into() };
         MergeResult::Merged(Merged {
             speculation: serde_json::to_string(&trees).unwrap(),
             graph: "graph".to_owned(),
-            jobs: self.jobs.clone(),
-            base: commit(&base),
-            tested: commit(&trees[&own]),
+            jobs: self.jobs_of(name),
+            base: commit(base),
+            tested: commit(&tested),
             touches_configuration: self.configuring.contains(&name),
             fail_fast: self.fail_fast,
         })
+    }
+
+    fn jobs_of(&self, change: char) -> Vec<JobSummary> {
+        self.own_jobs.get(&change).unwrap_or(&self.jobs).clone()
     }
 
     /// Returns builds under way as (change, job, build), in the order of the queue.
@@ -512,6 +551,18 @@ impl Bench {
         }
         told.retain(|text| !text.is_empty());
         told.join("\n")
+    }
+
+    /// Passes and lands this often what is first.
+    pub fn land_rounds(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            let first = self.head.slots[0].id.clone();
+            let first = self.items[&first].candidate.title.clone();
+            self.pass(&first);
+            self.run();
+            self.land();
+            self.run();
+        }
     }
 
     /// Returns the comments of all reports.

@@ -1,14 +1,16 @@
 //! A plan is one transaction, however long the queue.
 
 use super::bench::Bench;
-use crate::plan::RECORDS_MAX;
+use crate::plan::{ChangesLimit, RECORDS_MAX};
+use sluice_config::pipeline::Manager;
 use sluice_model::build::BuildResult::Failure;
 
 fn long(count: usize, window: u32, jobs: &[&str]) -> (Bench, String) {
     let mut bench = Bench::gate(jobs);
     bench.head.window = window;
     bench.pipeline.window.initial = window;
-    let changes: String = ('a'..='z').chain('A'..='Z').chain('\u{c0}'..='\u{17f}').take(count).collect();
+    let changes: String =
+        ('a'..='z').chain('A'..='Z').chain('\u{c0}'..='\u{17f}').chain('\u{4e00}'..='\u{5fff}').take(count).collect();
     bench.approve(&changes);
     (bench, changes)
 }
@@ -59,16 +61,35 @@ fn an_item_with_sixty_jobs_is_reset_in_plans_that_fit() {
     assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
 }
 
-/// Z6.7: what does not fit into the head waits, in its order, and is admitted when something leaves.
+/// Z6.7: a thousand changes stand in one queue; what does not fit into the head waits, in its order, and is admitted when
+/// something leaves.
 #[test]
 fn a_head_that_is_full_lets_arrivals_wait_until_something_leaves() {
-    let (mut bench, changes) = long(240, 20, &["unit"]);
+    let (mut bench, _) = long(1_300, 3, &["unit"]);
     bench.run();
     let (here, waiting) = (bench.head.slots.len(), bench.arrivals.len());
-    assert!(here < 240 && here + waiting == 240, "{here} are here and {waiting} wait");
-    assert!(serde_json::to_string(&bench.head).unwrap().len() < 56 << 10);
-    bench.finish_rounds(600);
-    assert_eq!(bench.landed.last().map(|tree| tree.chars().count()), Some(changes.chars().count() + 1));
+    assert!((1_000..1_300).contains(&here) && here + waiting == 1_300, "{here} are here and {waiting} wait");
+    assert!(serde_json::to_string(&bench.head.stored()).unwrap().len() < 32 << 10);
+    let next = bench.arrivals[0].clone();
+    bench.land_rounds(4);
+    assert_eq!(bench.landed.len(), 4);
+    let (here, still) = (bench.head.slots.len(), bench.arrivals.len());
+    assert!(still < waiting && here + still == 1_296, "{here} are here and {still} of {waiting} wait");
+    assert!(bench.arrivals.iter().all(|arrival| arrival.id > next.id), "the oldest entered first");
+}
+
+/// Z6.7: what nobody has asked about yet is not written when what is ahead of it changes.
+#[test]
+fn a_failure_ahead_of_hundreds_that_wait_writes_only_what_was_being_tested() {
+    let (mut bench, changes) = long(400, 3, &["unit"]);
+    bench.run();
+    let before: Vec<u64> = bench.head.slots.iter().map(|slot| slot.version).collect();
+    bench.end(changes.chars().next().unwrap(), "unit", Failure);
+    bench.run();
+    let after: Vec<u64> = bench.head.slots.iter().map(|slot| slot.version).collect();
+    let written = before[1..].iter().zip(&after).filter(|(before, after)| before != after).count();
+    assert!(written <= 3, "{written} items were written");
+    assert!(bench.head.slots[3..].iter().all(|slot| slot.generation == 1));
 }
 
 /// Z6.4: what somebody else wrote is never too long for a record.
@@ -98,4 +119,55 @@ fn a_job_whose_configuration_comes_back_is_given_another_build() {
     }
     let ids: std::collections::BTreeSet<_> = bench.orders.iter().map(|order| order.build.clone()).collect();
     assert_eq!((bench.orders.len(), ids.len()), (3, 3));
+}
+
+/// Z6.1: a pipeline that is full says so in Zuul's words, to each that stays out; what leaves makes room for others.
+#[test]
+fn a_pipeline_with_a_limit_tells_what_it_has_no_place_for() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.changes = Some(ChangesLimit { max: 4, elsewhere: 1 });
+    bench.approve("ABC");
+    bench.approve_cycle("DE", "");
+    bench.approve("F");
+    bench.run();
+    assert_eq!(bench.head.slots.len(), 3);
+    let told = bench.comments();
+    let of_cycle =
+        "Unable to enqueue change: 2 additional changes would exceed pipeline max of 4 under current conditions";
+    let of_one =
+        "Unable to enqueue change: 1 additional changes would exceed pipeline max of 4 under current conditions";
+    assert_eq!(told.iter().filter(|text| text.contains(of_cycle)).count(), 2);
+    assert_eq!(told.iter().filter(|text| text.contains(of_one)).count(), 1);
+    bench.approve_cycle("GHIJK", "");
+    bench.run();
+    let text = "Unable to enqueue change: 5 changes to enqueue greater than pipeline max of 4";
+    assert_eq!(bench.comments().iter().filter(|told| told.contains(text)).count(), 5);
+    bench.finish();
+    bench.approve("F");
+    bench.finish();
+    assert_eq!(bench.landed.last().map(String::as_str), Some("0ABCF"));
+}
+
+/// Z6.1: outside of dependent pipelines what a change is tested on counts too.
+#[test]
+fn a_limit_counts_the_changes_that_others_are_tested_on() {
+    let mut bench = Bench::new(Manager::Independent, &["unit"]);
+    bench.changes = Some(ChangesLimit { max: 3, elsewhere: 0 });
+    bench.approve_needing('A', "B");
+    bench.approve_needing('C', "D");
+    bench.approve("E");
+    bench.run();
+    let here: Vec<u64> = bench.head.slots.iter().map(|slot| slot.change.key.number).collect();
+    assert_eq!(here, [u64::from(u32::from('A')), u64::from(u32::from('E'))]);
+}
+
+/// Z1.1: what is first in a queue gets nodes before what is behind in another one, whoever asked first.
+#[test]
+fn requests_for_nodes_go_by_the_place_in_the_queue() {
+    let (mut bench, _) = long(14, 20, &["unit"]);
+    bench.run();
+    let row = |at: usize| bench.orders[at].request.as_ref().unwrap().row.clone();
+    let relative: Vec<String> = (0..14).map(|at| row(at)[4..8].to_owned()).collect();
+    assert_eq!(relative[..3], ["0000", "0001", "0002"]);
+    assert_eq!(relative[9..], ["0009", "0010", "0010", "0010", "0010"]);
 }

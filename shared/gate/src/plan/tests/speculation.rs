@@ -2,6 +2,7 @@
 
 use super::bench::Bench;
 use insta::assert_snapshot;
+use sluice_config::pipeline::{Growth, GrowthKind};
 use sluice_model::build::BuildResult::{Failure, Success};
 
 /// Z6.4, G02
@@ -176,6 +177,51 @@ fn a_window_shrinks_to_its_floor_and_grows_to_its_ceiling() {
     assert_eq!(bench.head.window, 2);
     bench.finish();
     assert_eq!((bench.head.window, bench.landed), (2, vec!["0B".to_owned(), "0BC".to_owned()]));
+}
+
+/// G16: a window that doubles and loses one at a time; what leaves for another reason than a test leaves it alone.
+#[test]
+fn a_window_grows_and_shrinks_as_its_pipeline_says() {
+    let mut bench = Bench::gate(&["unit"]);
+    let window = &mut bench.pipeline.window;
+    (window.initial, window.floor, window.ceiling) = (2, 2, Some(6));
+    window.increase = Growth { kind: GrowthKind::Exponential, factor: 2 };
+    window.decrease = Growth { kind: GrowthKind::Linear, factor: 1 };
+    bench.head.window = 2;
+    bench.approve("ABCDEFGHIJ");
+    bench.run();
+    let mut seen = Vec::new();
+    for change in ["A", "B", "C"] {
+        bench.pass(change);
+        bench.run();
+        bench.land();
+        bench.run();
+        seen.push(bench.head.window);
+    }
+    assert_eq!(seen, [4, 6, 6]);
+    bench.end('D', "unit", Failure);
+    bench.run();
+    assert_eq!((bench.head.window, bench.head.active()), (5, 5));
+    bench.seen('E', Some("the change was closed"));
+    bench.run();
+    assert_eq!(bench.head.window, 5);
+}
+
+/// G14: a new revision in the middle of a chain takes what needs it along, and nothing else.
+#[test]
+fn a_new_revision_of_a_chain_dequeues_it_and_what_needs_it() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.approve_needing('C', "AB");
+    bench.approve("D");
+    bench.run();
+    bench.revise('B');
+    bench.seen('B', None);
+    bench.finish();
+    assert_eq!(bench.left, ["B DEQUEUED", "C FAILURE", "A SUCCESS", "D SUCCESS"]);
+    assert_eq!(bench.landed, ["0A", "0AD"]);
+    assert!(bench.comments().iter().any(|text| text.contains("depends on a change that failed to merge")));
 }
 
 /// D08, D09

@@ -4,16 +4,18 @@ use super::bench::Bench;
 use super::semaphores::holding;
 use crate::landing::{LandingEnd, LandingState};
 use crate::plan::RunSeen;
-use crate::queue::{Ahead, Standing};
+use crate::queue::{Ahead, Slot, Standing};
 use proptest::prelude::*;
 use sluice_model::ItemId;
 use sluice_model::build::BuildResult::{Failure, Retry, Success};
-use std::collections::BTreeMap;
+use sluice_model::job::Shared;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone)]
 enum Event {
     Approve(char),
     ApproveNeeding(char, char),
+    ApproveCycle(usize, usize),
     Revise(char),
     Close(char),
     Answer,
@@ -33,6 +35,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
         6 => change().prop_map(Event::Approve),
         2 => (change(), change()).prop_map(|(a, b)| Event::ApproveNeeding(a, b)),
+        4 => (0..5usize, 2..4usize).prop_map(|(first, count)| Event::ApproveCycle(first, count)),
         1 => change().prop_map(Event::Revise),
         1 => change().prop_map(Event::Close),
         8 => Just(Event::Answer),
@@ -58,6 +61,12 @@ fn happen(bench: &mut Bench, event: &Event) {
         Event::Approve(change) => bench.approve(&change.to_string()),
         Event::ApproveNeeding(change, need) if change != need => bench.approve_needing(*change, &need.to_string()),
         Event::ApproveNeeding(..) => {}
+        Event::ApproveCycle(first, count) => {
+            let changes: String = "ABCDEF".chars().skip(*first).take(*count).collect();
+            if !changes.chars().any(|change| bench.tip("one").contains(change)) {
+                bench.approve_cycle(&changes, "");
+            }
+        }
         Event::Revise(change) => {
             bench.revise(*change);
             bench.seen(*change, None);
@@ -117,16 +126,37 @@ fn settle(bench: &mut Bench) {
     panic!("the queue does not settle");
 }
 
-fn check(bench: &Bench, generations: &mut BTreeMap<ItemId, u64>) {
+/// Where a bundle that lands has to have it: first what landed, then what lands, then what is to land; anything else stands alike.
+fn rank(slot: &Slot) -> u8 {
+    match slot.standing {
+        Standing::Landed => 0,
+        Standing::Landing => 1,
+        Standing::Pledged => 2,
+        _ => 3,
+    }
+}
+
+fn has_landed(bench: &Bench, id: &ItemId) -> bool {
+    let end = bench.landings.get(id).map(|landing| &landing.state);
+    matches!(end, Some(LandingState::Ended { end: LandingEnd::Landed { .. }, .. }))
+}
+
+fn check(bench: &Bench, generations: &mut BTreeMap<ItemId, u64>, bundles: &mut BTreeSet<Vec<ItemId>>) {
+    for position in 0..bench.head.slots.len() {
+        let ids = bench.head.slots[bench.head.bundle(position)].iter().map(|slot| slot.id.clone());
+        bundles.insert(ids.collect());
+    }
     let landing = bench.head.slots.iter().filter(|slot| slot.standing == Standing::Landing).count();
     assert!(landing <= 1, "{landing} landings at once");
     let mut nearest: Option<Ahead> = None;
-    for slot in &bench.head.slots {
-        assert!(
-            slot.ahead == nearest || slot.standing == Standing::Landing,
-            "an item is behind the nearest one that may pass"
-        );
-        if slot.standing != Standing::Failing {
+    for (position, slot) in bench.head.slots.iter().enumerate() {
+        assert!(slot.ahead == nearest || slot.standing.is_landing(), "an item is behind the nearest one that may pass");
+        let bundle = &bench.head.slots[bench.head.bundle(position)];
+        let fails = |slot: &Slot| slot.standing == Standing::Failing;
+        assert!(bundle.iter().all(fails) || !bundle.iter().any(fails), "one that fails fails its bundle");
+        assert!(bundle.iter().map(rank).is_sorted(), "a bundle lands in its order: {bundle:?}");
+        let is_last = bundle.last().is_some_and(|last| last.id == slot.id);
+        if slot.standing != Standing::Failing && is_last {
             nearest = Some(Ahead { item: slot.id.clone(), generation: slot.generation });
         }
         let before = generations.insert(slot.id.clone(), slot.generation).unwrap_or(0);
@@ -134,12 +164,20 @@ fn check(bench: &Bench, generations: &mut BTreeMap<ItemId, u64>) {
         let item = &bench.items[&slot.id];
         for job in item.jobs.iter().filter(|job| job.is_under_way()) {
             let order = bench.orders.iter().find(|order| Some(&order.build) == job.build.as_ref()).unwrap();
-            assert_eq!(order.generation, slot.generation, "a build of an older state is under way");
+            let of =
+                bundle.iter().find(|slot| slot.id == order.item).expect("a build is of the change or of its bundle");
+            assert_eq!(order.generation, of.generation, "a build of an older state is under way");
         }
     }
     for (change, job, build) in bench.under_way().iter().filter(|(_, job, _)| job == "two") {
         let is_held = bench.semaphores.values().any(|semaphore| semaphore.is_held_by(build));
         assert!(is_held, "{job} of {change} runs without its semaphore");
+    }
+    for (landed, all) in
+        bundles.iter().map(|bundle| (bundle.iter().filter(|id| has_landed(bench, id)).count(), bundle.len()))
+    {
+        let is_landing = bench.head.slots.iter().any(|slot| slot.standing.is_landing());
+        assert!(landed == 0 || landed == all || is_landing, "{landed} of {all} landed, and it is over");
     }
     let most = bench.semaphores.values().map(|semaphore| semaphore.holders.len()).max().unwrap_or(0);
     assert!(most <= 2, "{most} hold a semaphore of two");
@@ -150,13 +188,14 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Z6.4, N16: an item is behind exactly the nearest passing one, at most one lands, generations never fall, a plan without
-    /// news is empty, each landed tree is what the branch was with the change on top, and no semaphore has a holder too many.
+    /// news is empty, a bundle stands, falls and lands as one or freezes the queue, each landed tree is what the branch was with the change on top, and no semaphore has a holder too many.
     #[test]
     fn the_rules_hold_in_every_story(events in events()) {
         let mut bench = Bench::gate(&["one"]);
         bench.jobs.push(holding("two", &["lock"]));
         bench.semaphore_max = 2;
-        let mut generations = BTreeMap::new();
+        bench.jobs[0].shared = Shared::InProject;
+        let (mut generations, mut bundles) = (BTreeMap::new(), BTreeSet::new());
         for event in &events {
             let tip = bench.tip("one");
             let landed = bench.landed.len();
@@ -167,9 +206,14 @@ proptest! {
                 prop_assert!(now.starts_with(&tip));
             }
             settle(&mut bench);
-            check(&bench, &mut generations);
+            check(&bench, &mut generations, &mut bundles);
         }
         bench.finish();
+        if bench.head.frozen.is_some() {
+            // Half of a bundle landed: a person has looked.
+            bench.thaw();
+            bench.finish();
+        }
         prop_assert!(bench.head.slots.is_empty(), "everything ends: {:?}", bench.head.slots);
         prop_assert!(bench.semaphores.values().all(|semaphore| semaphore.is_unused()), "{:?}", bench.semaphores);
     }

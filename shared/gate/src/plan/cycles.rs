@@ -1,0 +1,301 @@
+//! Bundles: changes that need each other (Z6.5). They enter together, are tested on one state, leave together, and land one after
+//! the other in the order of the queue, which is the recorded list.
+//!
+//! From the moment that the first is ordered to land none of them may leave: the first stands as landing, the others as
+//! pledged, and each that is in its branch as landed, until all are. Where one cannot land and none has landed before it, nothing
+//! has happened, and they leave or are tested again. Where one has, the queue is frozen: half of a bundle is in its branch, and
+//! nobody has tested that.
+
+use super::Work;
+use super::admit::LEAVING_RECORDS;
+use super::finish::mismatch;
+use crate::arrival::{Arrival, Candidate};
+use crate::item::{Ask, Item};
+use crate::landing::{LandingEnd, LandingState, Together};
+use crate::queue::{Slot, Standing};
+use crate::report::Occasion;
+use sluice_model::change::ChangeRef;
+use std::ops::Range;
+
+/// The most changes that may need each other: what is decided about all of them goes into one transaction.
+pub const CYCLE_MAX: usize = 10;
+
+/// What is told of a change whose bundle failed.
+const CYCLE_FAILED: &str = "This change is part of a dependency cycle that failed.";
+
+impl Work<'_> {
+    /// Enqueues the changes of a cycle if all of them may enter (D10, D11). Returns false when there was no room for what they
+    /// replace.
+    pub(super) fn enqueue_cycle(&mut self, arrival: &Arrival, one: &Candidate, offered: &[Candidate]) -> bool {
+        let mut members: Vec<&Candidate> = Vec::new();
+        for key in &one.cycle {
+            let Some(member) = offered.iter().find(|candidate| candidate.change.key == *key) else {
+                return self.keep_out(&one.change, &format!("it and {key} need each other, which may not enter"));
+            };
+            members.push(member);
+        }
+        if members.len() > CYCLE_MAX {
+            return self.keep_out(&one.change, &format!("more than {CYCLE_MAX} changes need each other"));
+        }
+        if self.is_bundle_here(&members) {
+            return self.keep_out(&one.change, "it is there already, with all that need it");
+        }
+        for member in &members {
+            let key = &member.change.key;
+            let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == *key) else { continue };
+            let is_same = slot.change == member.change;
+            let why = if is_same { "its dependencies changed" } else { "a new revision takes its place" };
+            if !self.leave(key, why, Occasion::Superseded) {
+                return false;
+            }
+        }
+        for member in &members {
+            let Some(reason) = self.refusal(member) else { continue };
+            if let Some(report) = self.report_refusal(member, arrival, &reason).filter(|_| member.refused.is_some()) {
+                self.plan.reports.push(report);
+            }
+            return self.keep_out(&member.change, &reason);
+        }
+        if let Some(reason) = self.over_limit(&members) {
+            return self.tell_full(arrival, &members, &reason);
+        }
+        for (at, member) in members.into_iter().enumerate() {
+            self.enter(arrival, member, at > 0);
+        }
+        true
+    }
+
+    fn keep_out(&mut self, change: &ChangeRef, reason: &str) -> bool {
+        self.plan.reasons.push(format!("{change} is not enqueued in {}: {reason}", self.head.key));
+        true
+    }
+
+    fn is_bundle_here(&self, members: &[&Candidate]) -> bool {
+        let first = self.head.slots.iter().position(|slot| slot.change == members[0].change);
+        let bundle = first.map(|first| self.head.bundle(first));
+        bundle.is_some_and(|bundle| {
+            self.head.slots[bundle].iter().map(|slot| &slot.change).eq(members.iter().map(|member| &member.change))
+        })
+    }
+
+    /// Takes out a change that stands in a bundle, and with it those that need it. Returns false when not all of it could be done yet.
+    pub(super) fn leave_with_mates(&mut self, position: usize, why: &str, occasion: Occasion) -> bool {
+        let (bundle, change) = (self.head.bundle(position), self.head.slots[position].change.clone());
+        let of_mates = format!("{} left, and they need each other: {why}", change.key);
+        // Those that nobody uploaded anew come in again with the one that was; their authors are told that they left.
+        let told = if occasion == Occasion::Superseded { Occasion::Dequeue } else { occasion };
+        self.leave_each(bundle, "DEQUEUED", |slot| {
+            if slot.change == change {
+                ("DEQUEUED", why.to_owned(), occasion)
+            } else {
+                ("DEQUEUED", of_mates.clone(), told)
+            }
+        })
+    }
+
+    /// Takes a whole bundle out for one reason.
+    pub(super) fn leave_together(
+        &mut self,
+        bundle: Range<usize>,
+        result: &'static str,
+        why: &str,
+        occasion: Occasion,
+    ) -> bool {
+        self.leave_each(bundle, result, |_| (result, why.to_owned(), occasion))
+    }
+
+    /// Takes a whole bundle out in one plan; it counts once for the window. Returns false when the transaction has no room for it.
+    fn leave_each(
+        &mut self,
+        bundle: Range<usize>,
+        result: &str,
+        how: impl Fn(&Slot) -> (&'static str, String, Occasion),
+    ) -> bool {
+        let leaving = self.head.slots[bundle.clone()].to_vec();
+        for slot in &leaving {
+            if !self.stop_builds(&slot.id, &how(slot).1) {
+                return false;
+            }
+        }
+        if !self.has_room(LEAVING_RECORDS * bundle.len()) {
+            return false;
+        }
+        let window = self.head.window;
+        for _ in bundle.clone() {
+            let (result, why, occasion) = how(&self.head.slots[bundle.start]);
+            self.remove(bundle.start, result, &why, occasion);
+        }
+        self.head.window = window;
+        self.move_window(result);
+        true
+    }
+
+    /// Ends what can be ended of the bundle that is first. Returns whether the order of the queue changed.
+    pub(super) fn finish_bundle(&mut self, bundle: Range<usize>) -> bool {
+        let slots = self.head.slots[bundle.clone()].to_vec();
+        if slots[0].standing.is_landing() {
+            return self.finish_bundle_landing(bundle);
+        }
+        let known = |slot: &Slot| {
+            let item = self.items.get(&slot.id).filter(|item| item.generation == slot.generation);
+            item.filter(|item| self.is_frozen_now(item))
+        };
+        let items: Vec<Option<&Item>> = slots.iter().map(known).collect();
+        let untestable = items.iter().flatten().find_map(|item| match &item.ask {
+            Ask::Unmergeable { why, configuration, .. } => Some((item.id.clone(), why.clone(), *configuration)),
+            _ => None,
+        });
+        if let Some((id, why, configuration)) = untestable {
+            let (result, occasion) = match configuration {
+                true => ("CONFIG_ERROR", Occasion::ConfigError),
+                false => ("MERGE_CONFLICT", Occasion::MergeConflict),
+            };
+            return self.leave_each(bundle, result, |slot| {
+                if slot.id == id {
+                    (result, why.clone(), occasion)
+                } else {
+                    ("FAILURE", CYCLE_FAILED.to_owned(), Occasion::CycleFailed)
+                }
+            });
+        }
+        if !items.iter().all(|item| item.is_some_and(Item::is_complete)) {
+            return false;
+        }
+        let has_jobs = items.iter().flatten().any(|item| !item.jobs.is_empty());
+        if !has_jobs {
+            return self.leave_together(bundle, "NO_JOBS", "no job is to be run for it", Occasion::NoJobs);
+        }
+        if slots.iter().any(|slot| slot.standing == Standing::Failing) {
+            return self.leave_together(bundle, "FAILURE", CYCLE_FAILED, Occasion::CycleFailed);
+        }
+        if self.lands() {
+            return self.order_bundle(bundle);
+        }
+        self.leave_together(bundle, "SUCCESS", "every voting job passed", Occasion::Success)
+    }
+
+    /// Writes down that a bundle is to land, all of it, and orders the landing of the first.
+    fn order_bundle(&mut self, bundle: Range<usize>) -> bool {
+        if self.is_settling() || !self.has_room(2 + bundle.len()) {
+            return false;
+        }
+        let orders: Option<Vec<_>> = bundle.clone().map(|at| self.landing_of(at, Vec::new())).collect();
+        let Some(mut orders) = orders.filter(|orders| !orders.is_empty()) else { return false };
+        let mut first = orders.remove(0);
+        let together = orders.into_iter().map(|order| Together {
+            item: order.item,
+            generation: order.generation,
+            change: order.change,
+            base: order.base,
+            configures: order.configures,
+        });
+        first.together = together.collect();
+        self.plan.wants_layout |= first.configures || first.together.iter().any(|other| other.configures);
+        self.plan.landings.push(first);
+        for at in bundle.clone() {
+            let slot = &mut self.head.slots[at];
+            slot.standing = if at == bundle.start { Standing::Landing } else { Standing::Pledged };
+            let (id, change) = (slot.id.clone(), slot.change.clone());
+            self.note(
+                &id,
+                format!(
+                    "every voting job of the cycle passed: {change} is to land, {} of {}",
+                    at - bundle.start + 1,
+                    bundle.len()
+                ),
+            );
+        }
+        false
+    }
+
+    /// Follows the landing of a bundle: orders the next one's when one has landed, and lets all leave when all have.
+    fn finish_bundle_landing(&mut self, bundle: Range<usize>) -> bool {
+        let is_now = |at: &usize| self.head.slots[*at].standing == Standing::Landing;
+        if let Some(at) = bundle.clone().find(is_now) {
+            let slot = self.head.slots[at].clone();
+            let landing = self.snapshot.landings.get(&slot.id).filter(|found| found.generation == slot.generation);
+            let Some((landing, LandingState::Ended { end, .. })) = landing.map(|found| (found.clone(), &found.state))
+            else {
+                return false;
+            };
+            let end = end.clone();
+            self.plan.poke_tenant |= landing.configures;
+            let has_begun = at > bundle.start;
+            match end {
+                LandingEnd::Landed { commit } => {
+                    let (commit, tree) = (commit.id.short().to_owned(), commit.tree.short().to_owned());
+                    self.note(&slot.id, format!("landed as {commit} with the tested tree {tree}"));
+                    self.head.slots[at].standing = Standing::Landed;
+                    if at + 1 < bundle.end {
+                        return self.order_next(at + 1);
+                    }
+                }
+                LandingEnd::Mismatch { landed } => return self.freeze(&slot, mismatch(&landing, &landed)),
+                LandingEnd::BaseMoved { tip } if !has_begun => {
+                    let tip = tip.id.short();
+                    self.note(
+                        &slot.id,
+                        format!("a branch of the cycle is at {tip}, which is not what was tested: tested again"),
+                    );
+                    for at in bundle {
+                        self.head.slots[at].generation += 1;
+                        self.head.slots[at].standing = Standing::Waiting;
+                    }
+                    return true;
+                }
+                LandingEnd::Refused { why } if !has_begun => {
+                    let of_mates = format!("{} did not merge, and they need each other: {why}", slot.change.key);
+                    return self.leave_each(bundle, "MERGE_FAILURE", |other| {
+                        let why = if other.id == slot.id { why.clone() } else { of_mates.clone() };
+                        ("MERGE_FAILURE", why, Occasion::MergeFailure)
+                    });
+                }
+                LandingEnd::BaseMoved { tip } => {
+                    let why = format!("{} is at {}, which is not what was tested", slot.change.branch, tip.id.short());
+                    return self.freeze_half(&bundle, &slot, &why);
+                }
+                LandingEnd::Refused { why } => return self.freeze_half(&bundle, &slot, &why),
+            }
+        }
+        let all_landed = self.head.slots[bundle.clone()].iter().all(|slot| slot.standing == Standing::Landed);
+        if !all_landed || !self.has_room(LEAVING_RECORDS * bundle.len()) {
+            return false;
+        }
+        let landed = self.head.slots[bundle.clone()].to_vec();
+        for slot in &landed {
+            self.remember_landed(&slot.change.key);
+            for behind in &mut self.head.slots[bundle.end..] {
+                // What is behind was tested on exactly what the branches are now.
+                if behind.ahead.as_ref().is_some_and(|ahead| ahead.item == slot.id) {
+                    behind.ahead = None;
+                }
+            }
+        }
+        self.leave_together(bundle, "SUCCESS", "landed", Occasion::Success)
+    }
+
+    /// Orders the landing of the next one of a bundle, whatever layout is waited for: what has begun is ended.
+    fn order_next(&mut self, at: usize) -> bool {
+        let Some(landing) = self.landing_of(at, Vec::new()) else { return false };
+        self.head.slots[at].standing = Standing::Landing;
+        self.plan.landings.push(landing);
+        false
+    }
+
+    fn freeze_half(&mut self, bundle: &Range<usize>, slot: &Slot, why: &str) -> bool {
+        let landed = self.head.slots[bundle.clone()].iter().filter(|slot| slot.standing == Standing::Landed);
+        let landed: Vec<String> = landed.map(|slot| slot.change.to_string()).collect();
+        let change = &slot.change;
+        let text = format!(
+            "{} landed, and {change}, which needs it and is needed by it, did not: {why}; nothing moves in this queue until an operator has looked",
+            landed.join(", ")
+        );
+        self.freeze(slot, text)
+    }
+
+    fn freeze(&mut self, slot: &Slot, why: String) -> bool {
+        self.note(&slot.id, why.clone());
+        self.head.frozen = Some(why);
+        false
+    }
+}

@@ -1,0 +1,109 @@
+//! One build for several changes of a bundle, where they run the same job (`deduplicate`, D15).
+//!
+//! The first of them in the queue orders it, and the others take it over as it is: same build, same result. Nothing of it is
+//! kept anywhere but in the jobs of the items that name it.
+
+use super::Work;
+use crate::item::{Item, Job, JobStatus};
+use sluice_model::build::BuildResult;
+use sluice_model::job::{Dependency, Shared};
+use sluice_model::{BuildId, ItemId, JobName};
+
+/// Whose build a job is given.
+pub(super) enum Sharing {
+    /// One of its own.
+    Own,
+    /// That of another change of the bundle, which has not been ordered yet.
+    NotYet,
+    /// That of another change.
+    With(Taken),
+}
+
+/// A build that another change ordered.
+pub(super) struct Taken {
+    build: BuildId,
+    attempt: u32,
+    status: JobStatus,
+    /// Jobs behind it that it chose to leave out.
+    left_out: Vec<(JobName, JobStatus)>,
+    of: String,
+}
+
+impl Taken {
+    /// Gives the build to a job of another item.
+    pub(super) fn take(self, item: &mut Item, at: usize) {
+        let Self { build, attempt, status, left_out, of } = self;
+        let job = &mut item.jobs[at];
+        (job.build, job.attempt, job.status, job.waits_for) = (Some(build.clone()), attempt, status, None);
+        let name = job.summary.name.clone();
+        for job in item.jobs.iter_mut().filter(|job| job.status == JobStatus::Waiting) {
+            if let Some((_, status)) = left_out.iter().find(|(left, _)| *left == job.summary.name) {
+                job.status = status.clone();
+            }
+        }
+        if !item.builds.contains(&build) {
+            item.builds.push(build);
+        }
+        item.note(format!("{name}: runs once for the cycle, with {of}"));
+    }
+}
+
+impl Work<'_> {
+    /// Returns whose build a job is to be given that may be ordered now.
+    pub(super) fn shared_build(&self, item: &Item, at: usize) -> Sharing {
+        let Some(position) = self.head.position(&item.id) else { return Sharing::Own };
+        let job = &item.jobs[at];
+        for slot in &self.head.slots[self.head.bundle(position).start..position] {
+            let other = self.items.get(&slot.id).filter(|other| other.generation == slot.generation);
+            let Some(other) = other.filter(|other| other.merged().is_some() && self.is_frozen_now(other)) else {
+                continue;
+            };
+            let Some(twin) = other.jobs.iter().find(|twin| are_one(item, job, other, twin)) else { continue };
+            return match &twin.build {
+                Some(build) if twin.attempt > job.attempt => Sharing::With(Taken {
+                    build: build.clone(),
+                    attempt: twin.attempt,
+                    status: twin.status.clone(),
+                    left_out: left_out(other, twin),
+                    of: other.candidate.change.key.to_string(),
+                }),
+                // It ended without a build, or ended for good: nothing of it is to be had.
+                _ if twin.status != JobStatus::Waiting => Sharing::Own,
+                _ => Sharing::NotYet,
+            };
+        }
+        Sharing::Own
+    }
+
+    /// Returns whether another item of the queue waits for a build too.
+    pub(super) fn is_wanted_elsewhere(&self, id: &ItemId, build: &BuildId) -> bool {
+        let mut others = self.items.values().filter(|item| item.id != *id).flat_map(|item| &item.jobs);
+        others.any(|job| job.is_under_way() && job.build.as_ref() == Some(build))
+    }
+}
+
+fn left_out(other: &Item, twin: &Job) -> Vec<(JobName, JobStatus)> {
+    let is_behind = |job: &&Job| job.summary.dependencies.iter().any(|before| before.name == twin.summary.name);
+    let is_skipped = |job: &&Job| job.result() == Some(BuildResult::Skipped);
+    let skipped = other.jobs.iter().filter(is_behind).filter(is_skipped);
+    skipped.map(|job| (job.summary.name.clone(), job.status.clone())).collect()
+}
+
+/// Returns whether one build can stand for the jobs of two changes of a bundle: the jobs are frozen alike, what comes before them was
+/// one build as well, and their projects do not matter, or are the same.
+fn are_one(item: &Item, job: &Job, other: &Item, twin: &Job) -> bool {
+    let (own, its) = (&job.summary, &twin.summary);
+    let may = match own.shared {
+        Shared::Never => false,
+        Shared::InProject => item.candidate.change.key.project == other.candidate.change.key.project,
+        Shared::InCycle => true,
+    };
+    let build = |item: &Item, name: &JobName| {
+        item.jobs.iter().find(|job| job.summary.name == *name).map(|job| job.build.clone())
+    };
+    let before = |dependency: &Dependency| build(item, &dependency.name) == build(other, &dependency.name);
+    may && own.name.as_str() != "noop"
+        && own.name == its.name
+        && own.hash == its.hash
+        && own.dependencies.iter().all(before)
+}

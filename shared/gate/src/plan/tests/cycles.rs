@@ -1,0 +1,339 @@
+//! Changes that need each other: one bundle, from its entry to its landing (Z6.5).
+
+use super::bench::{Bench, after, job};
+use crate::landing::LandingEnd;
+use crate::plan::LayoutNumbers;
+use crate::queue::Standing;
+use insta::assert_snapshot;
+use sluice_model::build::BuildResult::{Failure, Retry, Success};
+use sluice_model::git::Commit;
+use sluice_model::job::{JobSummary, Shared};
+
+fn gate() -> Bench {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.in_project('B', "two");
+    bench
+}
+
+fn passed() -> Bench {
+    let mut bench = gate();
+    bench.approve_cycle("AB", "");
+    bench.approve("C");
+    bench.run();
+    bench.pass("ABC");
+    bench.run();
+    bench
+}
+
+fn refused(why: &str) -> LandingEnd {
+    LandingEnd::Refused { why: why.to_owned() }
+}
+
+/// D10, Z6.5: both are tested on one state, land one after the other, and leave together.
+#[test]
+fn changes_that_need_each_other_are_tested_on_one_state_and_land_in_order() {
+    let mut bench = gate();
+    bench.approve("X");
+    bench.approve_cycle("AB", "");
+    bench.approve("C");
+    assert_snapshot!(bench.run(), @r"
+    run X unit on 0X
+    run A unit on 0XA
+    run B unit on 0B
+    run C unit on 0XAC
+    ");
+    let started = bench.orders.iter().map(|order| order.speculation.clone()).collect::<Vec<_>>();
+    assert_eq!(started[1], started[2], "A and B are tested on one state");
+    bench.finish();
+    assert_eq!(bench.landed, ["0X", "0XA", "0B", "0XAC"]);
+    assert_eq!(bench.left, ["X SUCCESS", "A SUCCESS", "B SUCCESS", "C SUCCESS"]);
+    assert_eq!(bench.orders.len(), 4, "what is behind was tested on what landed");
+}
+
+/// D10: nothing is told of the first while the second has not landed.
+#[test]
+fn nothing_is_reported_before_all_of_a_bundle_have_landed() {
+    let mut bench = passed();
+    let said = bench.comments().len();
+    bench.land();
+    assert_snapshot!(bench.run(), @"land B as 0B");
+    assert_eq!(
+        bench.head.slots.iter().map(|slot| slot.standing).collect::<Vec<_>>()[..2],
+        [Standing::Landed, Standing::Landing]
+    );
+    assert_eq!((bench.comments().len(), bench.left.len()), (said, 0));
+    bench.land();
+    bench.run();
+    assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"]);
+    assert_eq!(bench.comments().len(), said + 2);
+}
+
+/// Z6.5: on one branch each lands on top of the one before it.
+#[test]
+fn changes_of_one_branch_that_need_each_other_land_one_on_the_other() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve_cycle("ABC", "");
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0AB", "0ABC"]);
+}
+
+/// D13: one that fails fails all; what is behind goes on without them.
+#[test]
+fn a_failure_in_a_bundle_is_reported_for_all_of_it_and_none_lands() {
+    let mut bench = gate();
+    bench.approve_cycle("AB", "");
+    bench.approve("C");
+    bench.run();
+    bench.end('A', "unit", Failure);
+    assert_snapshot!(bench.run(), @r"
+    stop C unit
+    run C unit on 0C
+    ");
+    bench.finish();
+    assert_eq!(bench.left, ["A FAILURE", "B FAILURE", "C SUCCESS"]);
+    assert_eq!(bench.landed, ["0C"]);
+    let told = bench.comments().iter().filter(|text| text.contains("dependency cycle that failed")).count();
+    assert_eq!(told, 2);
+}
+
+/// D13: one that does not merge is told why, the others that they cannot without it.
+#[test]
+fn a_conflict_in_a_bundle_takes_all_of_it_out() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.conflicts = vec![('A', 'B')];
+    bench.approve_cycle("AB", "");
+    bench.finish();
+    assert_eq!(bench.left, ["A MERGE_CONFLICT", "B FAILURE"]);
+    assert_eq!(bench.landed, Vec::<String>::new());
+}
+
+/// D11: a cycle enters as a whole or not at all.
+#[test]
+fn a_cycle_of_which_one_may_not_enter_stays_out() {
+    let mut bench = gate();
+    let mut some = bench.cycle("AB", "");
+    some.pop();
+    bench.arrive(crate::arrival::ArrivalKind::Enqueue { candidates: some });
+    assert_snapshot!(bench.run(), @"");
+    bench.approve_cycle("AB", "N");
+    assert_snapshot!(bench.run(), @"");
+    assert!(bench.head.slots.is_empty() && bench.comments().is_empty(), "what they need besides is not there");
+    bench.approve("N");
+    bench.approve_cycle("AB", "N");
+    bench.approve_cycle("AB", "N");
+    bench.finish();
+    assert_eq!(bench.landed, ["0N", "0NA", "0B"]);
+}
+
+/// Z6.1: a window never cuts a bundle, which counts as one.
+#[test]
+fn a_bundle_is_tested_as_a_whole_in_a_window_of_one() {
+    let mut bench = gate();
+    (bench.head.window, bench.pipeline.window.floor) = (1, 1);
+    bench.approve_cycle("AB", "");
+    bench.approve_cycle("CD", "");
+    assert_snapshot!(bench.run(), @r"
+    run A unit on 0A
+    run B unit on 0B
+    ");
+    bench.finish();
+    assert_eq!(bench.landed.len(), 4);
+    assert_eq!(bench.head.window, 3, "each bundle opened it by one");
+}
+
+/// D15: a job that both run alike runs once, and both wait for it.
+#[test]
+fn a_job_of_both_runs_once_for_the_bundle() {
+    let shared = |name: &str| JobSummary { shared: Shared::InCycle, ..job(name) };
+    let mut bench = gate();
+    bench.own_jobs.insert('A', vec![shared("common"), job("one")]);
+    bench.own_jobs.insert('B', vec![shared("common"), job("two")]);
+    bench.approve_cycle("AB", "");
+    assert_snapshot!(bench.run(), @r"
+    run A common on 0A
+    run A one on 0A
+    run B two on 0B
+    ");
+    bench.end('A', "common", Retry);
+    assert_snapshot!(bench.run(), @"run A common (attempt 2) on 0A");
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0B"]);
+    assert_eq!(bench.orders.len(), 4);
+}
+
+/// D15: what fails for one fails for both; nothing of it is stopped twice.
+#[test]
+fn a_shared_job_that_fails_fails_both() {
+    let shared = || vec![JobSummary { shared: Shared::InCycle, ..job("common") }];
+    let mut bench = gate();
+    bench.own_jobs.insert('A', shared());
+    bench.own_jobs.insert('B', shared());
+    bench.approve_cycle("AB", "");
+    bench.run();
+    bench.end('A', "common", Failure);
+    bench.run();
+    assert_eq!((bench.left.as_slice(), bench.orders.len()), (&["A FAILURE".to_owned(), "B FAILURE".to_owned()][..], 1));
+}
+
+/// D15: of other projects only what says so, and only what came after the same.
+#[test]
+fn a_job_is_not_shared_across_projects_or_behind_other_builds() {
+    let of_project = |name: &str| JobSummary { shared: Shared::InProject, ..job(name) };
+    let mut bench = gate();
+    for change in ['A', 'B', 'C'] {
+        let behind = JobSummary { shared: Shared::InCycle, ..after("deploy", &["build"]) };
+        bench.own_jobs.insert(change, vec![of_project("build"), behind]);
+    }
+    bench.approve_cycle("ABC", "");
+    assert_snapshot!(bench.run(), @r"
+    run A build on 0A
+    run B build on 0B
+    ");
+    bench.end('A', "build", Success);
+    bench.end('B', "build", Success);
+    assert_snapshot!(bench.run(), @r"
+    run A deploy on 0A
+    run B deploy on 0B
+    ");
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0B", "0AC"]);
+}
+
+/// Z6.5: nothing landed yet, so nothing is lost: the forge refuses the first.
+#[test]
+fn a_bundle_whose_first_is_refused_leaves_without_anything_in_its_branches() {
+    let mut bench = passed();
+    bench.end_landing(refused("a review is missing"));
+    assert_snapshot!(bench.run(), @r"
+    A leaves: MERGE_FAILURE
+    B leaves: MERGE_FAILURE
+    run C unit on 0C
+    ");
+    assert!(bench.comments().iter().filter(|text| text.contains("a review is missing")).count() == 2);
+}
+
+/// Z6.5: a branch that moved before anything landed has all of them tested again.
+#[test]
+fn a_bundle_is_tested_again_when_a_branch_moved_before_the_first_landed() {
+    let mut bench = passed();
+    bench.tips.insert("one".to_owned(), "0x".to_owned());
+    bench.land();
+    assert_snapshot!(bench.run(), @r"
+    run A unit on 0xA
+    run B unit on 0B
+    run C unit on 0xAC
+    ");
+    bench.finish();
+    assert_eq!(bench.landed, ["0xA", "0B", "0xAC"]);
+}
+
+/// Z6.5: half a bundle in its branch is not what anybody tested: nothing moves until a person has looked.
+#[test]
+fn a_bundle_of_which_only_the_first_landed_freezes_the_queue_until_an_operator_has_looked() {
+    let strange = LandingEnd::Mismatch { landed: Commit { id: "abc".into(), tree: "strange".into() } };
+    let moved = LandingEnd::BaseMoved { tip: Commit { id: "abc".into(), tree: "0x".into() } };
+    for (end, result) in [(refused("no"), "MERGE_FAILURE"), (moved, "MERGE_FAILURE"), (strange, "MERGE_FAILURE")] {
+        let mut bench = passed();
+        bench.land();
+        bench.run();
+        bench.end_landing(end);
+        assert_eq!(bench.run(), "");
+        assert!(bench.head.frozen.as_ref().is_some_and(|why| why.contains("until an operator has looked")), "{result}");
+        bench.dequeue('B');
+        bench.seen('A', Some("the change was merged"));
+        bench.run();
+        assert_eq!(bench.left, Vec::<String>::new(), "nothing leaves meanwhile");
+        bench.thaw();
+        bench.run();
+        assert_eq!(bench.left[..2], ["A SUCCESS".to_owned(), format!("B {result}")]);
+        assert_eq!(bench.head.frozen, None);
+        assert_eq!(bench.head.slots.len(), 1, "C goes on");
+    }
+}
+
+/// C01, Z6.5: a bundle that brings configuration is landed whole although a layout is waited for by then.
+#[test]
+fn a_bundle_that_edits_configuration_lands_whole_before_the_layout_is_live() {
+    let mut bench = gate();
+    bench.configuring.insert('A');
+    bench.approve_cycle("AB", "");
+    bench.run();
+    bench.pass("AB");
+    assert_snapshot!(bench.run(), @r"
+    land A as 0A
+    want a layout
+    ");
+    bench.land();
+    assert_snapshot!(bench.run(), @"land B as 0B");
+    bench.land();
+    bench.run();
+    assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"]);
+}
+
+/// R01: a layout that becomes live between two landings of a bundle changes nothing about it.
+#[test]
+fn a_new_layout_in_the_middle_of_a_landing_bundle_is_not_followed_by_it() {
+    let mut bench = passed();
+    bench.land();
+    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+    bench.jobs[0].hash = "unit-2".to_owned();
+    bench.run();
+    bench.land();
+    bench.run();
+    assert_eq!((bench.landed.as_slice(), bench.left.len()), (&["0A".to_owned(), "0B".to_owned()][..], 2));
+}
+
+/// G14, Z6.5: who leaves takes those along that need it.
+#[test]
+fn a_new_revision_of_one_takes_the_bundle_out_until_it_comes_again() {
+    let mut bench = gate();
+    bench.approve_cycle("AB", "");
+    bench.run();
+    bench.revise('B');
+    bench.seen('B', None);
+    assert_snapshot!(bench.run(), @r"
+    stop A unit
+    stop B unit
+    A leaves: DEQUEUED
+    B leaves: DEQUEUED
+    ");
+    bench.approve_cycle("AB", "");
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0B"]);
+}
+
+/// Z6.5: a change that another one no longer needs is no cycle any more.
+#[test]
+fn a_cycle_that_somebody_cut_leaves_and_what_is_left_of_it_may_come_again() {
+    let mut bench = gate();
+    bench.approve_cycle("AB", "");
+    bench.run();
+    bench.seen_needing('A', "B");
+    assert_snapshot!(bench.run(), @"");
+    bench.seen_needing('A', "");
+    bench.run();
+    assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED"]);
+    bench.approve_needing('B', "A");
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0B"]);
+}
+
+/// Z6.7: the largest cycle fits into one transaction, with many jobs each.
+#[test]
+fn ten_changes_that_need_each_other_leave_in_plans_that_fit() {
+    let names: Vec<String> = (0..20).map(|number| format!("job-{number:02}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut bench = Bench::gate(&names);
+    bench.approve_cycle("ABCDEFGHIJ", "");
+    bench.run();
+    assert_eq!(bench.under_way().len(), 200);
+    bench.dequeue('E');
+    bench.run();
+    assert_eq!((bench.left.len(), bench.head.slots.len()), (10, 0));
+    bench.approve_cycle("ABCDEFGHIJ", "");
+    bench.finish();
+    assert_eq!(bench.landed.last().map(String::as_str), Some("0ABCDEFGHIJ"));
+    bench.approve_cycle("abcdefghijk", "");
+    bench.run();
+    assert!(bench.head.slots.is_empty(), "eleven are too many");
+}

@@ -1,0 +1,102 @@
+//! Two changes that need each other, with everything dying and failing around them: they land whole, whatever happens (Z6.5).
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+use sluice_memory::Fate;
+use sluice_model::build::BuildResult;
+use sluice_model::change::ChangeKey;
+use sluice_scenarios::repos::Tree;
+use sluice_scenarios::sample::PIPELINES;
+use sluice_scenarios::{Ending, Site};
+use std::collections::BTreeMap;
+
+const MAIN: &str = "
+- tenant:
+    name: demo
+    source:
+      github:
+        config-projects: [org/config]
+        untrusted-projects: [org/one, org/two]
+";
+
+const JOBS: &str = "
+- job: {name: base, parent: null}
+- job: {name: unit, run: playbooks/unit.yaml}
+- job: {name: common, run: playbooks/common.yaml, deduplicate: true}
+- queue: {name: integrated, allow-circular-dependencies: true}
+";
+
+const PROJECT: &str = "
+- project:
+    queue: integrated
+    gate: {jobs: [unit, common]}
+";
+
+fn judge(_: &str, _: u32, _: &BTreeMap<String, Tree>) -> BuildResult {
+    BuildResult::Success
+}
+
+/// Tells of A and B, which need each other, and of C behind them, from the webhooks to the end.
+fn tell(seed: u64, prepare: impl FnOnce(&mut Site)) -> Ending {
+    let config = [PIPELINES, JOBS].concat();
+    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("README", "hello")];
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", config.as_str())]), ("org/one", project), ("org/two", project)];
+    let mut site = Site::new(seed, MAIN, repositories, judge);
+    prepare(&mut site);
+    let forge = site.forge.clone();
+    let a = forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "A")]);
+    let b = forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "B")]);
+    let c = forge.propose("org/one", 3, "C", "Depends-On: https://forge.test/org/two/pull/2", &[("c", "C")]);
+    site.run();
+    for change in [&a, &b, &c] {
+        site.forge.approve(change);
+        site.take_in();
+    }
+    site.run();
+    site.sweep();
+    site.sweep();
+    let changes: [&ChangeKey; 3] = [&a, &b, &c];
+    site.ending(&["org/one", "org/two"], &changes)
+}
+
+fn whole() -> Ending {
+    let ending = tell(1, |_| {});
+    assert_eq!(ending.left_over, Vec::<String>::new());
+    assert_eq!(ending.merged, ["org/one#1", "org/two#2", "org/one#3"]);
+    ending
+}
+
+/// Z6.5, D10: in every order, each message twice, and with two instances of each function, they land whole and in their order.
+#[test]
+fn a_cycle_lands_whole_in_every_order_of_messages() {
+    let expected = whole();
+    for seed in 2..32 {
+        let ending = tell(seed, |site| (site.twice, site.twins) = (seed % 2 == 0, seed % 3 == 0));
+        assert_eq!(ending, expected, "seed {seed}");
+    }
+}
+
+/// Z6.5, C2: a partial landing is finished after any death, lie or failure, at whatever call.
+#[test]
+fn a_cycle_lands_whole_whatever_call_dies_or_fails() {
+    let every = std::env::var("SLUICE_STORY_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(7);
+    let expected = whole();
+    let fates = [Fate::DiesAfter, Fate::DiesBefore, Fate::FailsAfter, Fate::FailsBefore, Fate::Throttled];
+    let (mut missed, mut struck) = (0, 0);
+    for (number, step) in (0_u64..100_000).step_by(every).enumerate() {
+        let fate = fates[number % fates.len()];
+        let world = std::cell::RefCell::new(None);
+        let ending = tell(step + 1, |site| {
+            (site.twice, site.twins) = (number % 2 == 1, number % 4 >= 2);
+            site.set_fate(step, fate);
+            *world.borrow_mut() = Some(site.world.clone());
+        });
+        assert_eq!(ending, expected, "{fate:?} at call {step}");
+        let has_struck = world.borrow().as_ref().is_some_and(|world| world.fates_left() == 0);
+        (missed, struck) = if has_struck { (0, struck + 1) } else { (missed + 1, struck) };
+        if missed >= 8 {
+            break;
+        }
+    }
+    assert!(struck * every > 200, "{struck} calls were stopped at");
+}

@@ -1,0 +1,201 @@
+//! Changes that depend on each other, where the queue allows it and where not.
+
+use super::{CONFIG, MAIN, PROJECT, approve, buildsets, comments, gate_builds, judge, merged};
+use sluice_model::change::ChangeKey;
+use sluice_records::codec::decode;
+use sluice_scenarios::Site;
+
+/// A site whose queue allows cycles, each project with jobs of its own besides `common`.
+fn allowing(main: &str) -> Site {
+    let config = CONFIG.replace("{name: integrated}", "{name: integrated, allow-circular-dependencies: true}");
+    let jobs = "
+- job: {name: common, run: playbooks/common.yaml, required-projects: [org/one, org/two]}
+- job: {name: of-one, run: playbooks/one.yaml}
+- job: {name: of-two, run: playbooks/two.yaml}
+";
+    let config = format!("{config}{jobs}");
+    let project = |own: &str| {
+        PROJECT
+            .replace("[unit, other, lint]", &format!("[common, {own}]"))
+            .replace("[unit]", &format!("[common, {own}]"))
+    };
+    let (one, two) = (project("of-one"), project("of-two"));
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &config)]),
+        ("org/one", &[(".zuul.yaml", &one), ("shared", "0")]),
+        ("org/two", &[(".zuul.yaml", &two), ("shared", "0")]),
+    ];
+    let main = main.replace(", org/bare, org/noop, org/gone", "");
+    Site::new(7, &main, repositories, judge)
+}
+
+/// Proposes A and B, which depend on each other.
+fn cycle(site: &Site, a: &[(&str, &str)], b: &[(&str, &str)]) -> (ChangeKey, ChangeKey) {
+    let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", a);
+    let b = site.forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", b);
+    (a, b)
+}
+
+/// Returns how many reports were made on a change.
+fn reports(site: &Site, change: &ChangeKey) -> usize {
+    let records = site.world.records();
+    let all = records.iter().filter(|record| record.key.partition.starts_with("report#"));
+    let all = all.map(|record| decode::<sluice_gate::Report>(record).unwrap());
+    all.filter(|report| report.change.key == *change).count()
+}
+
+fn statuses(site: &Site, change: &ChangeKey) -> Vec<String> {
+    let statuses = site.forge.change(change).unwrap().facts.statuses;
+    statuses.iter().map(|status| format!("{} {}", status.context, status.state)).collect()
+}
+
+/// D10: check votes for both; in the gate they are one bundle, and each has three reports in all.
+#[test]
+fn two_changes_that_need_each_other_are_voted_for_and_merge_together() {
+    let mut site = allowing(MAIN);
+    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    site.run();
+    for change in [&a, &b] {
+        assert_eq!(statuses(&site, change), ["demo/check success"]);
+    }
+    approve(&mut site, &[&b]);
+    assert_eq!(merged(&site), Vec::<u64>::new(), "A is not approved");
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1, 2]);
+    for change in [&a, &b] {
+        assert_eq!(statuses(&site, change), ["demo/check success", "demo/gate success"]);
+        assert_eq!(reports(&site, change), 3);
+    }
+    assert_eq!(gate_builds(&site, "of-two"), ["1 2"]);
+    assert_eq!(gate_builds(&site, "of-one"), ["1 2"]);
+    assert_eq!(site.ending(&["org/one", "org/two"], &[&a, &b]).left_over, Vec::<String>::new());
+}
+
+/// D15: what both run alike runs once: three builds and not four.
+#[test]
+fn a_job_that_both_run_alike_runs_once_for_the_bundle() {
+    let mut site = allowing(MAIN);
+    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    approve(&mut site, &[&a, &b]);
+    let builds: Vec<String> = site.builds().into_iter().filter(|build| build.starts_with("gate ")).collect();
+    assert_eq!(builds.len(), 3, "{builds:?}");
+    assert_eq!(gate_builds(&site, "common"), ["1 2"]);
+    assert_eq!(merged(&site), [1, 2]);
+    for change in [&a, &b] {
+        assert!(comments(&site, change).contains("common : SUCCESS"), "{}", comments(&site, change));
+    }
+}
+
+/// D13: A's job fails, both are told so, and none is merged.
+#[test]
+fn a_job_of_one_that_fails_keeps_both_out() {
+    let mut site = allowing(MAIN);
+    let (a, b) = cycle(&site, &[("a", "broken of-one")], &[("b", "x")]);
+    let c = site.forge.propose("org/two", 3, "C", "", &[("c", "x")]);
+    approve(&mut site, &[&a, &b, &c]);
+    assert_eq!(merged(&site), [3]);
+    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 FAILURE", "org/two#2 FAILURE", "org/two#3 SUCCESS"]);
+    for change in [&a, &b] {
+        let told = comments(&site, change);
+        assert!(told.contains("This change is part of a dependency cycle that failed."), "{told}");
+    }
+}
+
+/// Z6.5: who depends on one of them comes in behind both.
+#[test]
+fn a_change_behind_a_cycle_is_tested_and_merged_on_all_of_it() {
+    let mut site = allowing(MAIN);
+    let (a, b) = cycle(&site, &[("shared", "a")], &[("b", "x")]);
+    let c = site.forge.propose("org/two", 3, "C", "Depends-On: https://forge.test/org/one/pull/1", &[("c", "x")]);
+    approve(&mut site, &[&a, &c, &b]);
+    assert_eq!(merged(&site), [1, 2, 3]);
+    assert_eq!(gate_builds(&site, "of-two"), ["1 2", "1 2 3"]);
+    assert!(site.builds().iter().any(|build| build == "check of-two 2 1 3" || build == "check of-two 1 2 3"));
+}
+
+/// C01, Z6.5, Z6.6: configuration that needs both is tested with both, and live when both have landed.
+#[test]
+fn a_cycle_may_bring_configuration_that_needs_both() {
+    let mut site = allowing(MAIN);
+    let fresh = "\n- job: {name: fresh, run: playbooks/fresh.yaml}\n";
+    let defines = format!("{}{fresh}", PROJECT.replace("[unit, other, lint]", "[other]"));
+    let uses = PROJECT.replace("[unit, other, lint]", "[fresh]");
+    let (a, b) = cycle(&site, &[(".zuul.yaml", &defines)], &[(".zuul.yaml", &uses)]);
+    approve(&mut site, &[&a, &b]);
+    assert_eq!(merged(&site), [1, 2], "{} {}", comments(&site, &a), comments(&site, &b));
+    let c = site.forge.propose("org/two", 3, "C", "", &[("c", "x")]);
+    approve(&mut site, &[&c]);
+    assert_eq!(gate_builds(&site, "fresh"), ["1 2", "3"]);
+    assert_eq!(site.ending(&[], &[&c]).left_over, Vec::<String>::new());
+}
+
+/// D04, D11: where the queue forbids cycles, check and gate say so, to those that were asked for, and nothing merges.
+#[test]
+fn a_cycle_is_refused_with_its_text_where_the_queue_forbids_it() {
+    let mut site = super::site();
+    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    site.run();
+    for (change, name) in [(&a, "org/"), (&b, "org/")] {
+        assert_eq!(statuses(&site, change), ["demo/check failure"]);
+        let told = comments(&site, change);
+        let text = format!("Dependency cycle detected and project {name}");
+        assert!(told.contains(&text) && told.contains("doesn't allow circular dependencies"), "{told}");
+    }
+    let before = (reports(&site, &a), reports(&site, &b));
+    approve(&mut site, &[&a]);
+    assert_eq!((reports(&site, &a), reports(&site, &b)), (before.0 + 1, before.1), "A is told once, B never");
+    approve(&mut site, &[&b]);
+    assert_eq!((merged(&site), site.builds()), (Vec::new(), Vec::new()));
+    assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
+}
+
+/// Z6.5: where the forge refuses the second, the first is in its branch: the queue waits for a person.
+#[test]
+fn a_bundle_that_is_closed_half_way_freezes_its_queue() {
+    let mut site = allowing(MAIN);
+    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    site.run();
+    site.forge.approve(&a);
+    site.forge.approve(&b);
+    site.take_in();
+    site.run_until(|site| merged(site) == [1]);
+    site.forge.close(&b);
+    site.run();
+    assert_eq!(merged(&site), [1]);
+    let is_frozen = |record: &sluice_runtime::record::Record| {
+        record.key.sort == "head" && record.body.contains("which needs it and is needed by it, did not")
+    };
+    assert!(site.world.records().iter().any(is_frozen));
+}
+
+/// Z6.5: a change of the bundle that cannot land is found out before the first one lands.
+#[test]
+fn nothing_of_a_bundle_lands_where_the_second_cannot() {
+    let mut site = allowing(MAIN);
+    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    site.run();
+    site.forge.approve(&a);
+    site.forge.approve(&b);
+    site.take_in();
+    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+    site.forge.close(&b);
+    site.run();
+    assert_eq!(merged(&site), Vec::<u64>::new());
+    assert!(comments(&site, &a).contains("which it needs, is not open any more"), "{}", comments(&site, &a));
+}
+
+/// D16: a change that needs more than the tenant looks at is not tested, and nobody is told.
+#[test]
+fn a_change_with_more_needs_than_the_tenant_allows_is_left_alone() {
+    let main = MAIN.replace("name: demo", "name: demo\n    max-dependencies: 1");
+    let mut site = allowing(&main);
+    let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+    let b = site.forge.propose("org/one", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "x")]);
+    let c = site.forge.propose("org/one", 3, "C", "Depends-On: https://forge.test/org/one/pull/2", &[("c", "x")]);
+    site.run();
+    assert_eq!(statuses(&site, &a), ["demo/check success"]);
+    assert_eq!(statuses(&site, &b), ["demo/check success"]);
+    assert_eq!((statuses(&site, &c), comments(&site, &c)), (Vec::new(), String::new()));
+    approve(&mut site, &[&c, &b, &a]);
+    assert_eq!(merged(&site), [1, 2]);
+}
