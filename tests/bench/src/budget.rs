@@ -9,6 +9,12 @@ pub const GOAL_MILLISECONDS: f64 = 50.0;
 /// Changes that pass one gate queue in a second.
 pub const GOAL_CHANGES_PER_SECOND: f64 = 50.0;
 
+/// Milliseconds of processor time that a whole look at a queue of a thousand changes may take.
+pub const GOAL_LOOK_MILLISECONDS: f64 = 10.0;
+
+/// Records that such a look may write where one item changed: its own, and the head.
+pub const GOAL_LOOK_WRITES: u64 = 2;
+
 /// Calls that cold nodes add.
 pub const COLD_NODES: u64 = 10;
 

@@ -283,6 +283,23 @@ impl House {
         moved
     }
 
+    /// Returns how many builds are under way.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Lets one build end. Returns false when none is under way.
+    pub async fn end_build(&mut self) -> bool {
+        self.runner.let_end(1);
+        match self.running.next().await {
+            Some(ended) => {
+                ended.unwrap();
+                true
+            }
+            None => false,
+        }
+    }
+
     fn is_at_rest(&self) -> bool {
         let waits = |queue: &Queue| !matches!(queue, Queue::Pool | Queue::Wakes);
         let records = self.world.records();

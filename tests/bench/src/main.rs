@@ -4,7 +4,7 @@
 use sluice_bench::count::count;
 use sluice_bench::report::Measured;
 use sluice_bench::sample::Nodes;
-use sluice_bench::{latency, throughput};
+use sluice_bench::{latency, long, throughput};
 use std::path::PathBuf;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -20,6 +20,7 @@ async fn main() {
         warm: count(Nodes::Warm).await,
         cold: count(Nodes::Cold).await,
         latency: latency::measure(Nodes::Warm).await,
+        long: long::measure(1_000).await,
         own: throughput::own(own).await,
         real: throughput::real(real).await,
     };

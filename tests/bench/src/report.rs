@@ -1,8 +1,12 @@
 //! Prints what was measured, against the goals, and keeps the numbers as JSON.
 
-use crate::budget::{COLD_NODES, GOAL_CALLS, GOAL_CHANGES_PER_SECOND, GOAL_MILLISECONDS, STEPS, planned};
+use crate::budget::{
+    COLD_NODES, GOAL_CALLS, GOAL_CHANGES_PER_SECOND, GOAL_LOOK_MILLISECONDS, GOAL_LOOK_WRITES, GOAL_MILLISECONDS,
+    STEPS, planned,
+};
 use crate::count::{Counted, Stage};
 use crate::latency::{Latency, Spread};
+use crate::long::Long;
 use crate::throughput::{Rate, Times};
 use serde_json::{Value, json};
 use sluice_runtime::port::DUE_SHARDS;
@@ -20,6 +24,8 @@ pub struct Measured {
     pub cold: Counted,
     /// Event to build request.
     pub latency: Latency,
+    /// Looks at a queue of a thousand changes.
+    pub long: Long,
     /// Throughput of our own work alone.
     pub own: Rate,
     /// Throughput with real repositories and a forge on this machine.
@@ -35,6 +41,7 @@ impl Measured {
         self.latency(&mut text);
         rate(&mut text, "4a", "our own work alone (forge and git played in memory)", &self.own);
         rate(&mut text, "4b", "real git merges and a forge on this machine", &self.real);
+        long(&mut text, &self.long);
         text
     }
 
@@ -181,9 +188,43 @@ impl Measured {
             "optimised": !cfg!(debug_assertions),
             "calls": {"warm": counted(&self.warm), "cold": counted(&self.cold)},
             "latency": {"node_request": spread(&self.latency.node_request), "build_request": spread(&self.latency.build_request)},
+            "long_queue": long_json(&self.long),
             "throughput": {"own": rate_json(&self.own), "real": rate_json(&self.real)},
         })
     }
+}
+
+fn long(text: &mut String, long: &Long) {
+    line(
+        text,
+        format_args!("\n5. One gate queue of {} changes; its head's record has {} bytes", long.items, long.head_bytes),
+    );
+    let looks = [
+        ("nothing happened", long.idle, long.idle_written, long.idle_read_units, 0),
+        ("a build of one ended", long.changed, long.changed_written, long.changed_read_units, GOAL_LOOK_WRITES),
+    ];
+    for (what, time, written, units, most) in looks {
+        let is = millis(time);
+        line(
+            text,
+            format_args!(
+                "   a whole look when {what}: {is:.2} ms, goal {GOAL_LOOK_MILLISECONDS} ms: {}; {written} records written, goal at most {most}: {}; {units:.0} read units",
+                verdict(is, GOAL_LOOK_MILLISECONDS),
+                if written <= most { "met" } else { "MISSED" },
+            ),
+        );
+    }
+}
+
+fn long_json(long: &Long) -> Value {
+    json!({
+        "items": long.items,
+        "head_bytes": long.head_bytes,
+        "idle": {"milliseconds": millis(long.idle), "records_written": long.idle_written, "read_units": long.idle_read_units},
+        "one_changed": {
+            "milliseconds": millis(long.changed), "records_written": long.changed_written, "read_units": long.changed_read_units,
+        },
+    })
 }
 
 fn rate(text: &mut String, number: &str, what: &str, rate: &Rate) {

@@ -1,8 +1,9 @@
 //! The calls of a change do not grow unnoticed.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use sluice_bench::budget::GOAL_CALLS;
+use sluice_bench::budget::{GOAL_CALLS, GOAL_LOOK_WRITES};
 use sluice_bench::count::count;
+use sluice_bench::long;
 use sluice_bench::sample::Nodes;
 
 /// The plan's budget: a change with three jobs on warm nodes, goal 60. Calls are counted in one thread and by a clock of its
@@ -16,4 +17,18 @@ async fn a_change_costs_no_more_calls_than_it_did() {
             "a {what} change makes {measured} calls; it made {known}, and the goal is {GOAL_CALLS}"
         );
     }
+}
+
+/// Z6.7: what waits in a long queue is neither read nor written when something happens to one of its changes, or nothing at all.
+#[tokio::test]
+async fn a_look_at_a_long_queue_reads_and_writes_what_changed() {
+    let (short, long) = (long::measure(60).await, long::measure(360).await);
+    assert_eq!((short.items, long.items), (60, 360));
+    for measured in [&short, &long] {
+        assert_eq!(measured.idle_written, 0, "{measured:?}");
+        assert!(measured.changed_written <= GOAL_LOOK_WRITES, "{measured:?}");
+    }
+    // Three hundred items more are 300 units at least; their ids in the head are two or three.
+    assert!(long.idle_read_units < short.idle_read_units + 10.0, "{short:?} {long:?}");
+    assert!(long.changed_read_units < short.changed_read_units + 10.0, "{short:?} {long:?}");
 }
