@@ -420,3 +420,38 @@ fn reporter_jobs_and_tokens_are_held_against_the_tenant() {
         }
     }
 }
+
+/// Z2.1: what the main configuration names and nothing bears is told where it stands.
+#[test]
+fn a_wrong_name_in_the_main_configuration_is_told_at_its_place() {
+    let main = "- tenant:
+    name: one
+    semaphores: [shared, shard]
+    access-rules: [staff, stuff]
+    role-mappings:
+      helper: [nobody]
+    source:
+      githbu:
+        config-projects: [org/config]
+- global-semaphore: {name: shared}
+- authorization-rule: {name: staff, conditions: []}
+- api-root:
+    access-rules:
+      - noone
+";
+    let (_, errors) = parse_main("main.yaml", main, &connections());
+    let told: Vec<(u32, u32, &str)> = errors
+        .iter()
+        .map(|error| (error.problem.start.line(), error.problem.start.column(), error.problem.message.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (8, 7, "Unknown connection named \"githbu\""),
+            (3, 26, "The global semaphore \"shard\" was not found."),
+            (4, 27, "The authorization rule \"stuff\" was not found."),
+            (6, 16, "The authorization rule \"nobody\" was not found."),
+            (14, 9, "The authorization rule \"noone\" was not found."),
+        ]
+    );
+}

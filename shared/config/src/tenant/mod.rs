@@ -13,7 +13,7 @@ use crate::error::{ConfigError, Problem, ProblemKind};
 use crate::fragment::{Source, Trust};
 use crate::objects::read::{Fields, Problems};
 use crate::objects::{ObjectKind, Place, split};
-use crate::yaml::{self, Node};
+use crate::yaml::{self, Node, Value};
 use serde::{Deserialize, Serialize};
 use sluice_model::{ConnectionName, ProjectName, TenantName};
 use std::collections::BTreeMap;
@@ -271,20 +271,20 @@ pub fn parse_main(path: &str, text: &str, connections: &Connections) -> (MainCon
                 "the tenants' file must be a list of stanzas",
             )),
             Some(list) => {
-                let (mut places, mut root_place) = (Vec::new(), None);
+                let (mut stanzas, mut root_stanza) = (Vec::new(), None);
                 for member in list {
                     let is_api_root = member.get("api-root").is_some();
                     if is_api_root {
-                        root_place = Some(Place::of(member));
+                        root_stanza = Some(member);
                     }
                     let (mut p, before) =
                         (Problems { start: Some(member.start), ..Problems::default() }, config.tenants.len());
                     stanza(member, connections, &mut config, &mut p);
                     problems.extend(p.list);
-                    places.extend((config.tenants.len() > before).then(|| Place::of(member)));
+                    stanzas.extend((config.tenants.len() > before).then_some(member));
                 }
-                problems.extend(names(&mut config, &places));
-                problems.extend(root_place.map(|place| names_of_root(&config, place)).unwrap_or_default());
+                problems.extend(names(&mut config, &stanzas));
+                problems.extend(root_stanza.map(|stanza| names_of_root(&config, stanza)).unwrap_or_default());
             }
         },
     }
@@ -299,14 +299,16 @@ pub fn parse_main(path: &str, text: &str, connections: &Connections) -> (MainCon
 }
 
 /// Follows what tenants name of the rest of the file, wherever in it that stands.
-fn names(config: &mut MainConfig, places: &[Place]) -> Vec<Problem> {
+fn names(config: &mut MainConfig, stanzas: &[&Node]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let MainConfig { tenants, authorization_rules, global_semaphores, .. } = config;
-    for (tenant, place) in tenants.iter_mut().zip(places) {
+    for (tenant, stanza) in tenants.iter_mut().zip(stanzas) {
         let mut unknown = |attribute: &str, what: &str, name: &str, known: Vec<&str>| {
             let message = format!("The {what} \"{name}\" was not found.");
+            let place = place_of(stanza, attribute, name);
             let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message).about(attribute);
-            problems.push(problem.in_stanza(&format!("tenant {}", tenant.name)).suggesting(name, known));
+            let problem = problem.in_stanza(&format!("tenant {}", tenant.name)).from_stanza_at(stanza.start);
+            problems.push(problem.suggesting(name, known));
         };
         for name in &tenant.semaphores {
             match global_semaphores.get(name) {
@@ -332,15 +334,32 @@ fn names(config: &mut MainConfig, places: &[Place]) -> Vec<Problem> {
 }
 
 /// Follows what `api-root` names of the rest of the file.
-fn names_of_root(config: &MainConfig, place: Place) -> Vec<Problem> {
+fn names_of_root(config: &MainConfig, stanza: &Node) -> Vec<Problem> {
     let rules = &config.authorization_rules;
     let unknown = config.api_root.rules().filter(|(_, name)| !rules.contains_key(*name));
     let problem = |(attribute, name): (&str, &str)| {
         let message = format!("The authorization rule \"{name}\" was not found.");
+        let place = place_of(stanza, attribute, name);
         let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message).about(attribute);
-        problem.in_stanza("api-root").suggesting(name, rules.keys().map(String::as_str))
+        problem.in_stanza("api-root").from_stanza_at(stanza.start).suggesting(name, rules.keys().map(String::as_str))
     };
     unknown.map(problem).collect()
+}
+
+/// Returns where an attribute of a stanza says a text; the whole stanza where that is not known.
+fn place_of(stanza: &Node, attribute: &str, text: &str) -> Place {
+    fn find<'n>(node: &'n Node, text: &str) -> Option<&'n Node> {
+        match &node.value {
+            Value::Text(found) => (found == text).then_some(node),
+            Value::List(list) => list.iter().find_map(|member| find(member, text)),
+            Value::Map(map) => map.iter().find_map(|(_, value)| find(value, text)),
+            _ => None,
+        }
+    }
+    // The founding documents also write the attributes beside the bare word.
+    let body = stanza.as_map().and_then(|map| map.first()).map(|(_, body)| body).filter(|body| !body.is_null());
+    let said = body.unwrap_or(stanza).get(attribute).and_then(|node| find(node, text));
+    Place::of(said.unwrap_or(stanza))
 }
 
 fn stanza(member: &Node, connections: &Connections, config: &mut MainConfig, p: &mut Problems) -> Option<()> {

@@ -8,18 +8,20 @@ use crate::objects::ObjectKind;
 use crate::objects::read::{Fields, Problems, members};
 use crate::yaml::{Node, Value};
 
-pub(super) fn sources(node: &Node, connections: &Connections, tenant: &mut TenantConfig, p: &mut Problems) {
-    let Some(mut all) = Fields::of(node, "source", p) else {
+pub(super) fn sources(sources: &Node, connections: &Connections, tenant: &mut TenantConfig, p: &mut Problems) {
+    let Some(mut all) = Fields::of(sources, "source", p) else {
         return;
     };
     let (mut config, mut untrusted) = (Vec::new(), Vec::new());
     for (connection, node) in all.rest() {
         if connections.project(connection, "").is_none() {
+            let keys = sources.as_map().unwrap_or_default().iter().map(|(key, _)| key);
+            let key = keys.into_iter().find(|key| key.as_text() == Some(connection)).unwrap_or(node);
             p.add(
                 Problem::new(
                     ProblemKind::UnknownName,
-                    node.start,
-                    node.end,
+                    key.start,
+                    key.end,
                     format!("Unknown connection named \"{connection}\""),
                 )
                 .about("source")
