@@ -3,11 +3,11 @@
 use crate::state::State;
 use crate::{Merger, Unmade, unmade};
 use sluice_config::fragment::{Source, SourceFile, config_paths};
-use sluice_config::job::FreezeInput;
+use sluice_config::job::{FreezeInput, JobTrace};
 use sluice_config::layout::{BranchConfig, Layout, Scope};
 use sluice_config::tenant::TenantProject;
 use sluice_config::{ConfigError, ReviewComment};
-use sluice_gate::merge::{LINE_NOTES_MAX, LineNote, Merged};
+use sluice_gate::merge::{DEBUG_BYTES_MAX, LINE_NOTES_MAX, LineNote, Merged};
 use sluice_gate::{Candidate, Item, MergeResult};
 use sluice_model::git::{BranchKey, BranchState, Commit};
 use sluice_model::job::{FrozenJob, JobGraph, Playbook};
@@ -59,7 +59,12 @@ impl Merger {
             before: overlay.as_ref().map(|_| &*live.layout),
             image_name: None,
         };
-        let mut graph = match layout.freeze(&input) {
+        let wants_debug = layout.debug(&branch.project, key.pipeline.as_str(), input.branch);
+        let (frozen, trace) = match wants_debug {
+            true => layout.freeze_with_trace(&input),
+            false => (layout.freeze(&input), Vec::new()),
+        };
+        let mut graph = match frozen {
             Ok(graph) => graph,
             Err(errors) if waits => return Ok(not_before_it_is_merged(misconfigured(&errors, &branch))),
             Err(errors) => return Ok(misconfigured(&errors, &branch)),
@@ -87,6 +92,7 @@ impl Merger {
                 key.pipeline.as_str(),
                 change.on_branch().map(BranchName::as_str),
             ),
+            debug: lines_of(&trace),
         }))
     }
 
@@ -242,6 +248,23 @@ fn configuration(
         branch: branch.clone(),
         fragments: paths.into_iter().filter_map(fragment).collect(),
     }
+}
+
+/// Returns how jobs were decided, as far as a report tells it.
+fn lines_of(trace: &[JobTrace]) -> Vec<String> {
+    let mut left = DEBUG_BYTES_MAX;
+    let lines = trace.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let mut kept: Vec<String> = Vec::new();
+    for line in lines.iter().flat_map(|text| text.lines()) {
+        // A line of its own says that there were more.
+        if line.len() + 1 >= left {
+            kept.push("…".to_owned());
+            break;
+        }
+        left -= line.len() + 1;
+        kept.push(line.to_owned());
+    }
+    kept
 }
 
 /// Returns the answer for a change that is right only with what a change to a config project brings.

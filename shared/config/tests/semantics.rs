@@ -350,3 +350,46 @@ fn an_ansible_version_that_is_not_there_is_refused() {
     let told = with("2.9").unwrap_err();
     assert!(told.contains("Ansible version 2.9, which is not supported; there are 9 and 11"), "{told}");
 }
+
+/// Z6.2: what an enqueue by hand gives is held against the project's parameters, all mistakes at once; what it leaves out has its
+/// default.
+#[test]
+fn parameters_of_an_enqueue_by_hand_are_held_against_those_of_the_project() {
+    let config = "
+- pipeline: {name: manual, manager: independent, allow-parameters: true}
+- pipeline: {name: closed, manager: independent}
+- project:
+    name: org/project
+    closed: {parameters: [{name: kind, type: string}]}
+    manual:
+      parameters:
+        - {name: kind, type: string, default: a}
+        - {name: loud, type: bool}
+        - {name: size, type: selection, values: [1, 2], required: true}
+        - {name: parts, type: multiple-selection, values: [x, y], default: [x]}
+";
+    let layout = tenant().file("org/config", config).sound();
+    let name = project("org/project");
+    let accept = |pipeline: &str, given: serde_json::Value| {
+        layout
+            .accept_parameters(&name, pipeline, Some("master"), given.as_object().unwrap())
+            .map(serde_json::Value::Object)
+    };
+    assert_eq!(accept("manual", json!({"size": 2})), Ok(json!({"kind": "a", "parts": ["x"], "size": 2})));
+    let all = json!({"kind": "b", "loud": false, "parts": ["x", "y"], "size": 1});
+    assert_eq!(accept("manual", all.clone()), Ok(all));
+    let wrong = accept("manual", json!({"kind": 1, "loud": "yes", "parts": "x", "sise": 1})).unwrap_err();
+    assert_eq!(
+        wrong,
+        [
+            "org/project has no parameter \"sise\" in manual (did you mean \"size\"?)",
+            "Parameter \"kind\" must be a string",
+            "Parameter \"loud\" must be true or false",
+            "Parameter \"parts\" must be a list of some of \"x\", \"y\"",
+            "Parameter \"size\" must be given",
+        ]
+    );
+    assert_eq!(accept("manual", json!({"size": 3})).unwrap_err(), ["Parameter \"size\" must be one of 1, 2"]);
+    assert_eq!(accept("closed", json!({})), Ok(json!({})));
+    assert!(accept("closed", json!({"kind": "a"})).unwrap_err()[0].contains("allow-parameters"));
+}

@@ -219,6 +219,12 @@ impl Work<'_> {
             text.push_str(&format!("\n{page}\n\n"));
             text.extend(item.jobs.iter().map(|job| job_line(job, self.now)));
         }
+        let debug = item.merged().map(|merged| merged.debug.as_slice()).unwrap_or_default();
+        if occasion != Occasion::Start && !debug.is_empty() {
+            // Indented, so that a forge shows it as it is.
+            text.push_str("\nHow the jobs were decided:\n\n");
+            text.extend(debug.iter().map(|line| format!("    {line}\n")));
+        }
         let report = self.report(pipeline, occasion, &item.id, &item.candidate.change, &text, &page);
         match &item.ask {
             Ask::Unmergeable { notes, .. } if !notes.is_empty() => report.map(|report| with_notes(report, notes)),

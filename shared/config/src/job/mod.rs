@@ -6,6 +6,7 @@ mod collect;
 pub mod freeze;
 mod listed;
 mod missing;
+mod parameters;
 mod playbooks;
 mod run_time;
 pub mod trace;

@@ -92,6 +92,7 @@ pub(super) fn merged(of: &Change) -> Ask {
         tested: commit(of.title),
         touches_configuration: false,
         fail_fast: false,
+        debug: Vec::new(),
     })
 }
 

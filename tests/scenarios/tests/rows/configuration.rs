@@ -431,3 +431,23 @@ fn a_tenant_starts_with_a_broken_and_a_missing_repository() {
     assert!(statuses.iter().any(|status| status.context == "demo/check" && status.state == "success"), "{statuses:?}");
     assert_eq!((merged(&site), tenant(&site).errors), (vec![2], 1));
 }
+
+/// Z6.2, Z4.7: where a project says `debug`, its reports tell how its jobs were decided; of a project that does not, nothing.
+#[test]
+fn reports_tell_how_jobs_were_decided_where_the_project_wants_it() {
+    let mut site = site();
+    let debug =
+        PROJECT.replace("check: {jobs: [unit]}", "check: {debug: true, jobs: [unit, lint: {branches: stable}]}");
+    let plain = site.forge.propose("org/two", 1, "a change", "", &[("a", "x")]);
+    let told = site.forge.propose("org/one", 2, "another", "", &[(".zuul.yaml", &debug)]);
+    site.run();
+    assert!(!comments(&site, &plain).contains("How the jobs were decided"));
+    let text = comments(&site, &told);
+    let lines: Vec<&str> = text.lines().skip_while(|line| *line != "How the jobs were decided:").skip(2).collect();
+    assert_eq!(lines[0], "    job unit runs", "{text}");
+    assert!(lines.iter().any(|line| line.contains("+ entry unit from org/one@main .zuul.yaml:4")), "{text}");
+    assert!(
+        lines.iter().any(|line| line.contains("job lint does not run: no entry of the project is for this branch")),
+        "{text}"
+    );
+}

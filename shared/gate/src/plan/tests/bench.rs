@@ -447,6 +447,7 @@ impl Bench {
             tested: commit(&tested),
             touches_configuration: self.configuring.contains(&name),
             fail_fast: self.fail_fast,
+            debug: Vec::new(),
         })
     }
 
