@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use serde_json::{Value as Json, json};
-use sluice_config::{FreezeInput, Layout};
+use sluice_config::{FreezeInput, Layout, parse_main};
 use std::collections::BTreeSet;
 
 /// Returns the attributes of some objects, those within attributes left out.
@@ -205,5 +205,99 @@ fn every_attribute_of_labels_images_and_flavors_is_typed() {
             let with = offered(&format!(", {attribute}: {}", of_a_label(attribute)));
             assert_ne!(with, plain, "{name}: {attribute} is in no field");
         }
+    }
+}
+
+/// Returns a value of a pipeline's attribute that is not its default.
+fn of_a_pipeline(attribute: &str) -> &'static str {
+    match attribute {
+        "manager" => "independent",
+        "allow-parameters" | "ignore-dependencies" | "post-review" => "true",
+        "allow-other-connections" | "dequeue-on-new-patchset" => "false",
+        "window" | "window-floor" | "window-ceiling" | "window-increase-factor" | "window-decrease-factor" => "7",
+        "disable-after-consecutive-failures" => "7",
+        "window-increase-type" => "exponential",
+        "window-decrease-type" => "linear",
+        "precedence" => "high",
+        "supercedes" => "other",
+        "require" => "{github: {open: true}}",
+        "reject" => "{github: {draft: true}}",
+        "trigger" => "{github: [{event: push}]}",
+        "start" | "success" | "failure" | "merge-conflict" | "config-error" | "no-jobs" | "dequeue" | "enqueue"
+        | "disabled" => "{github: {comment: true}}",
+        "start-message"
+        | "success-message"
+        | "failure-message"
+        | "merge-conflict-message"
+        | "no-jobs-message"
+        | "enqueue-message"
+        | "dequeue-message"
+        | "footer-message" => "words of our own",
+        other => panic!("the list has {other}, and this test no value for it"),
+    }
+}
+
+/// Z6.1: whatever a pipeline says is in a typed field of the layout's pipeline.
+#[test]
+fn every_attribute_of_a_pipeline_is_typed() {
+    let made = |said: &str, manager: &str| {
+        let text = format!(
+            "- pipeline: {{name: other, manager: independent}}\n- pipeline: {{name: p, manager: {manager}{said}}}\n"
+        );
+        format!("{:?}", tenant().file("org/config", &text).sound().pipeline("p").unwrap())
+    };
+    let plain = made("", "dependent");
+    for attribute in listed(&["pipeline"], "").iter().filter(|name| !NOT_SEEN.contains(&name.as_str())) {
+        let value = of_a_pipeline(attribute);
+        let with = match attribute.as_str() {
+            "manager" => made("", value),
+            _ => made(&format!(", {attribute}: {value}"), "dependent"),
+        };
+        assert_ne!(with, plain, "{attribute} is in no field");
+    }
+}
+
+/// Returns a value of a tenant's attribute that is not its default.
+fn of_a_tenant(attribute: &str) -> &'static str {
+    match attribute {
+        "max-changes-per-pipeline" | "max-dependencies" | "max-job-timeout" | "max-nodes-per-job" | "max-oidc-ttl" => {
+            "7"
+        }
+        "allow-circular-dependencies"
+        | "anonymous-read-access"
+        | "exclude-locked-branches"
+        | "exclude-unprotected-branches"
+        | "report-build-page" => "true",
+        "use-nodepool" => "false",
+        "access-rules"
+        | "admin-rules"
+        | "allowed-oidc-issuers"
+        | "allowed-reporters"
+        | "allowed-triggers"
+        | "allowed-labels"
+        | "disallowed-labels"
+        | "semaphores" => "[word]",
+        "authentication-realm" | "default-ansible-version" | "default-parent" | "web-root" => "word",
+        "role-mappings" => "{word: [word]}",
+        "source" => "{github: {untrusted-projects: [org/other]}}",
+        other => panic!("the list has {other}, and this test no value for it"),
+    }
+}
+
+/// Z2.1: whatever a tenant says is in a typed field.
+#[test]
+fn every_attribute_of_a_tenant_is_typed() {
+    let made = |said: &str| {
+        let main = format!(
+            "- global-semaphore: {{name: word, max: 2}}\n- authorization-rule: {{name: word, conditions: [{{a: b}}]}}\n\
+             - tenant: {{name: one{said}}}\n"
+        );
+        let (config, errors) = parse_main("main.yaml", &main, &connections());
+        assert!(errors.is_empty(), "{errors:#?}");
+        format!("{:?}", config.tenants[0])
+    };
+    let plain = made("");
+    for attribute in listed(&["tenant"], "").iter().filter(|name| !NOT_SEEN.contains(&name.as_str())) {
+        assert_ne!(made(&format!(", {attribute}: {}", of_a_tenant(attribute))), plain, "{attribute} is in no field");
     }
 }
