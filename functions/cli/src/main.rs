@@ -1,7 +1,9 @@
 //! `sluice`: what people type.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sluice_cli::commands::{check, connection, executor, folder, freeze, quarantine, queue, secret, show, tenant, up};
+use sluice_cli::commands::{
+    check, connection, enqueue, executor, folder, freeze, quarantine, queue, secret, show, tenant, up,
+};
 use sluice_cli::demo;
 use sluice_cli::local::Endpoint;
 use sluice_emulator::data::{Death, DeathError};
@@ -59,8 +61,14 @@ enum Command {
     /// Lets a frozen queue go on.
     #[command(subcommand)]
     Queue(QueueCommand),
+    /// Puts a change into a pipeline, as if an event had; what the pipeline requires counts as always.
+    Enqueue(enqueue::EnqueueArguments),
+    /// Puts a branch or tag into a pipeline, as if it had been pushed.
+    EnqueueRef(enqueue::EnqueueRefArguments),
     /// Takes a change out of a pipeline; its builds are stopped.
     Dequeue(DequeueArguments),
+    /// Moves changes to the front of their queue; what is behind is tested again.
+    Promote(queue::PromoteArguments),
     /// Runs an executor against the services that the environment names (`SLUICE_TABLE`, …), as in its container.
     Executor(ExecutorArguments),
 }
@@ -511,6 +519,9 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             };
             queue::thaw(data.data, key, &reason).await?;
         }
+        Command::Enqueue(arguments) => enqueue::enqueue(arguments.into()).await?,
+        Command::EnqueueRef(arguments) => enqueue::enqueue(arguments.into()).await?,
+        Command::Promote(arguments) => queue::promote(arguments).await?,
         Command::Dequeue(DequeueArguments { data, tenant, pipeline, project, change, reason }) => {
             queue::dequeue(queue::Dequeued { data: data.data, tenant, pipeline, project, change, reason }).await?;
         }

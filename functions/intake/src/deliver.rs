@@ -173,6 +173,18 @@ impl Intake {
                     return Ok(Outcome::Waits(why));
                 }
             }
+            EventKind::Enqueue { tenant, pipeline, number, head } => {
+                let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
+                let facts = match self.forge(&event.connection)?.read_change(&key).await {
+                    Ok(facts) => facts,
+                    Err(error) => return final_or_again(error),
+                };
+                return self.enqueue(id, &facts, (tenant, pipeline), head.as_ref(), effects).await;
+            }
+            EventKind::EnqueueRef { tenant, pipeline, git_ref, oldrev, newrev } => {
+                let moved = RefMove::new(git_ref, oldrev.clone(), newrev.clone());
+                return self.enqueue_ref(id, event, (tenant, pipeline), &moved, effects).await;
+            }
             EventKind::Timer { tenant, pipeline, branches, dereference } => {
                 self.ticked(id, event, (tenant, pipeline), branches, *dereference, &mut effects).await?;
             }

@@ -7,6 +7,7 @@
 mod before;
 mod deliver;
 mod needs;
+mod operators;
 mod refs;
 mod route;
 mod schedule;

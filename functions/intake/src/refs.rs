@@ -21,6 +21,14 @@ use sluice_records::layout::Live;
 use sluice_records::tenant::{self, Waiting};
 use sluice_runtime::batch::LookError;
 
+/// What the forge says of a ref that is said to have moved.
+pub(crate) enum Read {
+    /// It did, or may have.
+    Confirmed(ChangeRef),
+    /// Nothing follows from it, for this reason.
+    Denied(String),
+}
+
 impl Intake {
     /// A branch or tag moved: tenants that read their configuration there look again, unless it moved as a landing of theirs
     /// said it would, from that commit to that tree, and that landing touches no configuration.
@@ -152,8 +160,8 @@ impl Intake {
             let change = match &change {
                 Some(known) => known.clone(),
                 None => match self.read_ref(event, moved).await? {
-                    Ok(read) => change.insert(read).clone(),
-                    Err(why) => {
+                    Read::Confirmed(read) => change.insert(read).clone(),
+                    Read::Denied(why) => {
                         effects.tell(why);
                         return Ok(());
                     }
@@ -168,26 +176,26 @@ impl Intake {
         Ok(())
     }
 
-    /// Reads a ref that is said to have moved, for a webhook is a hint only. The inner error says why nothing follows from it.
-    async fn read_ref(&self, event: &ForgeEvent, moved: &RefMove) -> Result<Result<ChangeRef, String>, LookError> {
+    /// Reads a ref that is said to have moved, for a webhook is a hint only.
+    pub(crate) async fn read_ref(&self, event: &ForgeEvent, moved: &RefMove) -> Result<Read, LookError> {
         let forge = self.forge(&event.connection)?;
         let tip = forge.ref_tip(&event.project, &moved.git_ref).await.map_err(again)?;
         let mut change = ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved.clone());
         let git_ref = &moved.git_ref;
         match (&moved.newrev, tip) {
-            (Some(_), None) => return Ok(Err(format!("{git_ref} was pushed and is gone by now"))),
-            (None, Some(_)) => return Ok(Err(format!("{git_ref} was deleted and is there again by now"))),
+            (Some(_), None) => return Ok(Read::Denied(format!("{git_ref} was pushed and is gone by now"))),
+            (None, Some(_)) => return Ok(Read::Denied(format!("{git_ref} was deleted and is there again by now"))),
             (None, None) => {}
             (Some(newrev), Some(tip)) if tip.id == *newrev => {}
             // It moved on, which is a push of its own; or it is an annotated tag, which leads to a commit.
             (Some(newrev), Some(tip)) => match forge.read_commit(&event.project, newrev).await {
                 Ok(_) => {}
                 Err(error) if error.verdict() == Verdict::Final && moved.tag().is_some() => change.head = tip.id,
-                Err(error) if error.verdict() == Verdict::Final => return Ok(Err(error.to_string())),
+                Err(error) if error.verdict() == Verdict::Final => return Ok(Read::Denied(error.to_string())),
                 Err(error) => return Err(again(error)),
             },
         }
-        Ok(Ok(change))
+        Ok(Read::Confirmed(change))
     }
 
     /// Returns a ref as it is offered to a queue.

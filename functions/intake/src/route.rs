@@ -159,7 +159,7 @@ impl Intake {
 
     /// Returns what is to be enqueued: in a dependent pipeline with what it needs before it, and what needs it behind (D01, D02).
     #[expect(clippy::too_many_arguments, reason = "everything one decision about one pipeline reads")]
-    async fn candidates(
+    pub(crate) async fn candidates(
         &self,
         facts: &ChangeFacts,
         needs: &Needs,

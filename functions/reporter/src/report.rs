@@ -2,7 +2,8 @@
 
 use crate::Reporter;
 use sluice_forge::{
-    CheckReport, CheckState, Conclusion, Forge, ForgeError, LineComment, Marker, StatusReport, StatusState, Verdict,
+    CheckReport, CheckState, Conclusion, Forge, ForgeError, LineComment, Marker, ReviewVerdict, StatusReport,
+    StatusState, Verdict,
 };
 use sluice_gate::merge::LineNote;
 use sluice_gate::{Action, Report, ReportState};
@@ -57,6 +58,7 @@ fn connection(action: &Action) -> &sluice_model::ConnectionName {
         | Action::Check { connection, .. }
         | Action::Comment { connection, .. }
         | Action::Lines { connection, .. }
+        | Action::Review { connection, .. }
         | Action::Labels { connection, .. } => connection,
     }
 }
@@ -111,6 +113,14 @@ async fn act(forge: &dyn Forge, report: &Report, action: &Action) -> Result<(), 
                 }
                 made => made,
             }
+        }
+        Action::Review { marker, verdict, body, .. } => {
+            let verdict = match verdict.as_str() {
+                "approve" => ReviewVerdict::Approve,
+                "request-changes" => ReviewVerdict::RequestChanges,
+                _ => ReviewVerdict::Comment,
+            };
+            forge.put_review(&report.change, &Marker::new(marker), verdict, body).await
         }
         Action::Labels { add, remove, .. } => forge.change_labels(&report.change.key, add, remove).await,
         Action::Comment { marker, body, .. } => forge.put_comment(&report.change.key, &Marker::new(marker), body).await,

@@ -54,6 +54,14 @@ pub enum ArrivalKind {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         reason: String,
     },
+    /// An operator moves changes to the front.
+    Promote {
+        /// Which ones, the first to stand first.
+        keys: Vec<ChangeKey>,
+        /// Who asked; empty where nobody says.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        by: String,
+    },
     /// An operator has looked at a frozen queue and lets it go on.
     Thaw {
         /// Who; empty where nobody says.

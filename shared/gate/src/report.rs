@@ -6,7 +6,7 @@ use crate::merge::LineNote;
 use crate::plan::Work;
 use serde::{Deserialize, Serialize};
 use sluice_config::pipeline::{
-    CheckConclusion, CommitStatus, GitHubReporter, Messages, Pipeline, Reporter, ReporterKind,
+    CheckConclusion, CommitStatus, GitHubReporter, Messages, Pipeline, Reporter, ReporterKind, ReviewVerdict,
 };
 use sluice_model::change::ChangeRef;
 use sluice_model::id::digest;
@@ -38,6 +38,16 @@ impl Report {
     /// Returns whether it tells that the work on an item begins. Whatever is told at the end makes it untrue.
     pub fn is_start(&self) -> bool {
         self.id == Self::start_id(&self.item)
+    }
+
+    /// Returns whether it tells that an item entered. Whatever is told at the end makes that untrue as well.
+    pub fn is_enqueue(&self) -> bool {
+        self.id == Self::enqueue_id(&self.item)
+    }
+
+    /// Returns the id of the report that tells that an item entered.
+    pub fn enqueue_id(item: &ItemId) -> String {
+        id_of(item, Occasion::Enqueue)
     }
 
     /// Returns the id of the report that tells that the work on an item begins.
@@ -122,6 +132,17 @@ pub enum Action {
         /// What is said beside which lines.
         notes: Vec<LineNote>,
     },
+    /// Leaves a review, once for this marker.
+    Review {
+        /// The connection.
+        connection: ConnectionName,
+        /// Hidden in the review so that a repeat finds it.
+        marker: String,
+        /// `approve`, `request-changes` or `comment`.
+        verdict: String,
+        /// The text.
+        body: String,
+    },
     /// Puts labels on and takes labels off.
     Labels {
         /// The connection.
@@ -136,6 +157,7 @@ pub enum Action {
 /// What a report is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occasion {
+    Enqueue,
     Start,
     Success,
     Failure,
@@ -155,6 +177,7 @@ pub(crate) enum Occasion {
 impl Occasion {
     fn word(self) -> &'static str {
         match self {
+            Self::Enqueue => "enqueue",
             Self::Start => "start",
             Self::Success => "success",
             Self::Failure => "failure",
@@ -170,10 +193,16 @@ impl Occasion {
         }
     }
 
+    /// Whether it tells of something that goes on.
+    fn is_beginning(self) -> bool {
+        matches!(self, Self::Enqueue | Self::Start)
+    }
+
     fn reporters(self, pipeline: &Pipeline) -> &[Reporter] {
         let reporters = &pipeline.reporters;
         let or_failure = |own: &'_ [Reporter]| own.is_empty();
         match self {
+            Self::Enqueue => &reporters.enqueue,
             Self::Start => &reporters.start,
             Self::Success => &reporters.success,
             Self::MergeConflict if !or_failure(&reporters.merge_conflict) => &reporters.merge_conflict,
@@ -193,6 +222,7 @@ impl Occasion {
 
     fn headline(self, messages: &Messages, pipeline: &str, why: &str) -> String {
         match self {
+            Self::Enqueue => messages.enqueue.replace("{pipeline.name}", pipeline),
             Self::Start => messages.start.replace("{pipeline.name}", pipeline),
             Self::Success => messages.success.clone(),
             Self::Failure => messages.failure.clone(),
@@ -215,7 +245,7 @@ impl Work<'_> {
         let pipeline = self.snapshot.pipeline?;
         let page = self.page(item.id.as_str());
         let mut text = occasion.headline(&pipeline.messages, pipeline.name.as_str(), why);
-        if occasion != Occasion::Start && !item.jobs.is_empty() {
+        if !occasion.is_beginning() && !item.jobs.is_empty() {
             text.push_str(&format!("\n{page}\n\n"));
             text.extend(item.jobs.iter().map(|job| job_line(job, self.now)));
         }
@@ -340,8 +370,19 @@ fn github_actions(
         actions.push(Action::Check { connection, name, state: state.to_owned(), title: line, summary: cut(text), url });
     }
     let says_nothing_else = github.status.is_none() && github.check.is_none() && github.review.is_none();
-    if github.comment.unwrap_or(occasion != Occasion::Start || says_nothing_else) {
+    let has_words = !text.is_empty();
+    if has_words && github.comment.unwrap_or(!occasion.is_beginning() || says_nothing_else) {
         actions.push(Action::Comment { connection: connection.clone(), marker: id.to_owned(), body: cut(text) });
+    }
+    if let Some(review) = github.review {
+        let verdict = match review {
+            ReviewVerdict::Approve => "approve",
+            ReviewVerdict::RequestChanges => "request-changes",
+            ReviewVerdict::Comment => "comment",
+        };
+        let body = cut(github.review_body.as_deref().unwrap_or(text));
+        let (connection, marker) = (connection.clone(), format!("{id}/review"));
+        actions.push(Action::Review { connection, marker, verdict: verdict.to_owned(), body });
     }
     if !github.label.is_empty() || !github.unlabel.is_empty() {
         let (connection, add, remove) = (connection.clone(), github.label.clone(), github.unlabel.clone());

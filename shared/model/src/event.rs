@@ -59,6 +59,30 @@ pub enum EventKind {
         /// Where it is; all zeros for a deleted ref.
         newrev: Oid,
     },
+    /// An operator puts a change into a pipeline, as if an event had.
+    Enqueue {
+        /// The tenant.
+        tenant: TenantName,
+        /// The pipeline.
+        pipeline: PipelineName,
+        /// The number of the change.
+        number: u64,
+        /// How the revision begins that is meant; `None` for whatever is there.
+        head: Option<Oid>,
+    },
+    /// An operator puts a ref into a pipeline, as if it had been pushed.
+    EnqueueRef {
+        /// The tenant.
+        tenant: TenantName,
+        /// The pipeline.
+        pipeline: PipelineName,
+        /// The whole ref.
+        git_ref: String,
+        /// Where it was; all zeros for a new ref.
+        oldrev: Oid,
+        /// Where it is; all zeros for where it is when its turn comes.
+        newrev: Oid,
+    },
     /// A timer fired: branches of the project are to be enqueued as they are.
     Timer {
         /// The tenant.

@@ -19,18 +19,27 @@ pub fn key(id: &str) -> Key {
 /// One that tells that an item begins names the item, so that what ends it is read with the same call ([`parse`]).
 pub fn poke(report: &Report) -> Poke {
     let group = format!("{}#{}", report.change.key.project, report.change.key.local());
-    let name = if report.is_start() { format!("{START}{}", report.item) } else { report.id.clone() };
+    let name = match (report.is_start(), report.is_enqueue()) {
+        (true, _) => format!("{START}{}", report.item),
+        (_, true) => format!("{ENQUEUE}{}", report.item),
+        _ => report.id.clone(),
+    };
     Poke::Report { queue: report.queue.clone(), report: name, group }
 }
 
 /// What a poke calls a report that tells that an item begins, before the item's id.
 const START: &str = "start#";
 
+/// The same of a report that tells that an item entered.
+const ENQUEUE: &str = "enqueue#";
+
 /// Reads out of a poke's report key which report is meant, and the item whose end makes it untrue.
 pub fn parse(report: &str) -> (String, Option<ItemId>) {
-    match report.strip_prefix(START).map(ItemId::from) {
-        Some(item) => (Report::start_id(&item), Some(item)),
-        None => (report.to_owned(), None),
+    let item = |prefix| report.strip_prefix(prefix).map(ItemId::from);
+    match (item(START), item(ENQUEUE)) {
+        (Some(item), _) => (Report::start_id(&item), Some(item)),
+        (_, Some(item)) => (Report::enqueue_id(&item), Some(item)),
+        _ => (report.to_owned(), None),
     }
 }
 
@@ -88,7 +97,8 @@ mod tests {
     #[test]
     fn a_report_is_found_by_what_its_poke_calls_it() {
         let item = ItemId::from("item");
-        assert_eq!(parse("start#item"), (Report::start_id(&item), Some(item)));
+        assert_eq!(parse("start#item"), (Report::start_id(&item), Some(item.clone())));
+        assert_eq!(parse("enqueue#item"), (Report::enqueue_id(&item), Some(item)));
         assert_eq!(parse("0123"), ("0123".to_owned(), None));
     }
 }

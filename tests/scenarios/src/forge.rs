@@ -162,6 +162,19 @@ impl PlayedForge {
         self.tell("pull_request", key, body, "ada");
     }
 
+    /// Comments on a change as its author, and says so.
+    pub fn comment(&self, key: &ChangeKey, text: &str) {
+        self.comment_by(key, text, "ada");
+    }
+
+    /// Comments on a change as somebody, and says so.
+    pub fn comment_by(&self, key: &ChangeKey, text: &str, by: &str) {
+        self.edit(key, |_| {});
+        let issue = json!({"number": key.number(), "pull_request": {}});
+        let body = json!({"action": "created", "issue": issue, "comment": {"body": text}});
+        self.tell("issue_comment", key, body, by);
+    }
+
     /// Closes a change without merging it, and says so.
     pub fn close(&self, key: &ChangeKey) {
         self.edit(key, |facts| facts.status = ChangeStatus::Closed);

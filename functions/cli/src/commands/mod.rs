@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod connection;
+pub mod enqueue;
 pub mod executor;
 pub mod folder;
 pub mod freeze;

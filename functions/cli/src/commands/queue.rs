@@ -1,10 +1,11 @@
-//! `sluice queue thaw` and `sluice dequeue`: what an operator asks of a queue.
+//! `sluice queue thaw`, `sluice dequeue` and `sluice promote`: what an operator asks of a queue.
 
 use super::operator;
 use crate::say::say;
 use anyhow::{Context as _, bail};
+use clap::Args;
 use sluice_aws::OsEntropy;
-use sluice_gate::{Arrival, ArrivalKind};
+use sluice_gate::{Arrival, ArrivalKind, Slot};
 use sluice_model::change::ChangeKey;
 use sluice_model::git::Oid;
 use sluice_model::poke::Poke;
@@ -90,13 +91,7 @@ pub struct Dequeued {
 pub async fn dequeue(wanted: Dequeued) -> anyhow::Result<()> {
     let ports = operator(wanted.data.clone()).await?;
     let tenant = only_tenant(&ports, wanted.tenant.as_deref()).await?;
-    let (number, head) = match wanted.change.split_once(',') {
-        Some((number, head)) => (number, Some(head)),
-        None => (wanted.change.as_str(), None),
-    };
-    let number: u64 = number
-        .parse()
-        .with_context(|| format!("{:?} is not a change: write its number, or number,revision", wanted.change))?;
+    let (number, head) = number_and_head(&wanted.change)?;
     let records = ports.records.query(&Query::prefix(tenant::partition(&tenant), tenant::QUEUES, QUEUES_MAX)).await?;
     let mut found: Vec<(QueueKey, ChangeKey)> = Vec::new();
     for record in &records {
@@ -134,8 +129,78 @@ pub async fn dequeue(wanted: Dequeued) -> anyhow::Result<()> {
     }
 }
 
+/// Reads a change as zuul-client writes it: its number, and after a comma how its revision begins.
+pub(super) fn number_and_head(change: &str) -> anyhow::Result<(u64, Option<&str>)> {
+    let (number, head) = match change.split_once(',') {
+        Some((number, head)) => (number, Some(head)),
+        None => (change, None),
+    };
+    let number =
+        number.parse().with_context(|| format!("{change:?} is not a change: write its number, or number,revision"))?;
+    Ok((number, head))
+}
+
+/// `sluice promote`, in zuul-client's words.
+#[derive(Debug, Clone, Args)]
+pub struct PromoteArguments {
+    /// Directory of a local system's state. [default: ~/.local/share/sluice]
+    #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// The tenant. [default: the only one there is]
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<String>,
+    /// The pipeline.
+    #[arg(long, value_name = "PIPELINE")]
+    pub pipeline: String,
+    /// The changes, the first to stand first: each a number, or number,revision.
+    #[arg(long, value_name = "CHANGE", num_args = 1.., required = true)]
+    pub changes: Vec<String>,
+}
+
+/// Moves changes to the front of the queue that they stand in.
+///
+/// # Errors
+/// When they are not in one queue, or the store does not answer.
+pub async fn promote(wanted: PromoteArguments) -> anyhow::Result<()> {
+    let ports = operator(wanted.data.clone()).await?;
+    let tenant = only_tenant(&ports, wanted.tenant.as_deref()).await?;
+    let named: Vec<_> = wanted.changes.iter().map(|change| number_and_head(change)).collect::<Result<_, _>>()?;
+    let records = ports.records.query(&Query::prefix(tenant::partition(&tenant), tenant::QUEUES, QUEUES_MAX)).await?;
+    let mut found: Vec<(QueueKey, Vec<ChangeKey>)> = Vec::new();
+    for record in &records {
+        let key: QueueKey = decode(record)?;
+        if key.pipeline.as_str() != wanted.pipeline {
+            continue;
+        }
+        let slots = queue::load(&ports, &key).await?.head.map(|head| head.slots).unwrap_or_default();
+        let of = |(number, head): &(u64, Option<&str>)| {
+            let is_meant = |slot: &&Slot| {
+                slot.change.key.number() == Some(*number)
+                    && head.is_none_or(|head| slot.change.head.as_str().starts_with(head))
+            };
+            slots.iter().find(is_meant).map(|slot| slot.change.key.clone())
+        };
+        let keys: Vec<ChangeKey> = named.iter().filter_map(of).collect();
+        if keys.len() == named.len() {
+            found.push((key, keys));
+        }
+    }
+    let (changes, pipeline) = (wanted.changes.join(" "), &wanted.pipeline);
+    match found.as_slice() {
+        [(queue, keys)] => {
+            let arrival = arrival(&ports, ArrivalKind::Promote { keys: keys.clone(), by: who() });
+            ports.records.commit(vec![queue::put_arrival(queue, &arrival)?], &OsEntropy.token()).await?;
+            cell::send(&ports, &[Poke::Queue { queue: queue.clone() }]).await?;
+            say!("{changes} come first in {pipeline}; what is landing, and what they need, stays before them.");
+            Ok(())
+        }
+        [] => bail!("no queue of {pipeline} in {tenant} holds {changes} (`sluice status` shows what is where)"),
+        _ => bail!("several queues of {pipeline} hold changes of these numbers: write number,revision"),
+    }
+}
+
 /// Returns who is at the terminal, as far as the environment says; it stands in the record of what was asked.
-fn who() -> String {
+pub(super) fn who() -> String {
     let mut names = ["SUDO_USER", "USER", "LOGNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
     let name = names.find(|name| !name.trim().is_empty()).unwrap_or_default();
     name.chars().take(WHO_MAX).collect()
@@ -151,7 +216,7 @@ fn arrival(ports: &Ports, kind: ArrivalKind) -> Arrival {
     }
 }
 
-async fn only_tenant(ports: &Ports, wanted: Option<&str>) -> anyhow::Result<TenantName> {
+pub(super) async fn only_tenant(ports: &Ports, wanted: Option<&str>) -> anyhow::Result<TenantName> {
     let known = tenant::listed(ports).await?;
     let names = || known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     match (wanted, known.as_slice()) {

@@ -80,16 +80,13 @@ impl<'l> Found<'l> {
         }
         let reporters = &pipeline.reporters;
         let all = [&reporters.start, &reporters.success, &reporters.failure, &reporters.merge_conflict];
-        let more = [&reporters.no_jobs, &reporters.dequeue, &reporters.config_error];
+        let more = [&reporters.enqueue, &reporters.no_jobs, &reporters.dequeue, &reporters.config_error];
         for reporter in all.into_iter().chain(more).flatten() {
             if !matches!(reporter.kind, ReporterKind::GitHub(_)) {
                 let message =
                     format!("nothing is reported to {} yet: its driver only reads so far", reporter.connection);
                 self.warn(&stanza, "reporters", source, place, message);
             }
-        }
-        if !reporters.enqueue.is_empty() {
-            self.warn(&stanza, "enqueue", source, place, "nothing is reported when a change enters yet".to_owned());
         }
         if pipeline.disable_after_consecutive_failures.is_some() {
             let message = "the pipeline is never disabled yet, however many failures follow each other".to_owned();

@@ -29,7 +29,8 @@ impl Work<'_> {
                 ArrivalKind::Seen { change, gone, needs } => {
                     self.seen(&arrival, change, gone.as_deref(), needs.as_deref())
                 }
-                ArrivalKind::Dequeue { .. } | ArrivalKind::Thaw { .. } => continue, // Taken before all others.
+                // Taken before all others.
+                ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => continue,
             };
             if !taken {
                 return; // The transaction is full; what is done of it is found done by the next plan.
@@ -72,7 +73,7 @@ impl Work<'_> {
             }
             ArrivalKind::Seen { change, .. } => is_landing(&change.key, Some(change)),
             ArrivalKind::Dequeue { key, .. } => is_landing(key, None),
-            ArrivalKind::Thaw { .. } => false,
+            ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => false,
         }
     }
 
@@ -168,6 +169,7 @@ impl Work<'_> {
         let mut item = Item::admitted(&slot, candidate.clone(), &arrival.event_id, arrival.at);
         item.note(format!("enqueued in {} by event {}", self.head.key.pipeline, arrival.event_id));
         self.plan.reasons.push(format!("{change} enters {}", self.head.key));
+        self.plan.reports.extend(self.report_item(&item, Occasion::Enqueue, ""));
         self.touched.insert(slot.id.clone());
         self.items.insert(slot.id.clone(), item);
         self.head.slots.push(slot);
@@ -301,7 +303,7 @@ impl Work<'_> {
 fn room(arrival: &Arrival) -> usize {
     match &arrival.kind {
         // Few of them replace an older revision; a transaction has ten records more than are planned with.
-        ArrivalKind::Enqueue { candidates } => (10 + 2 * candidates.len()).min(80),
-        ArrivalKind::Seen { .. } | ArrivalKind::Dequeue { .. } | ArrivalKind::Thaw { .. } => 10,
+        ArrivalKind::Enqueue { candidates } => (10 + 3 * candidates.len()).min(80),
+        _ => 10,
     }
 }

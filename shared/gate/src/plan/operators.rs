@@ -1,11 +1,13 @@
-//! What operators ask of a queue: a change leaves, or a queue that was frozen goes on from what the branch is now.
+//! What operators ask of a queue: a change leaves, changes come first, or a queue that was frozen goes on from what the branch is now.
 
 use super::Work;
 use super::admit::LEAVING_RECORDS;
 use crate::arrival::{Arrival, ArrivalKind};
 use crate::landing::{LandingEnd, LandingState};
-use crate::queue::Standing;
+use crate::queue::{Slot, Standing};
 use crate::report::Occasion;
+use sluice_config::pipeline::Manager;
+use sluice_model::ItemId;
 use sluice_model::change::ChangeKey;
 use sluice_model::git::Oid;
 use std::ops::Range;
@@ -30,6 +32,7 @@ impl Work<'_> {
             let is_done = match &arrival.kind {
                 ArrivalKind::Thaw { by, reason } => self.thaw(named(by), reason),
                 ArrivalKind::Dequeue { key, head, by, reason } => self.dequeue(key, head.as_ref(), named(by), reason),
+                ArrivalKind::Promote { keys, by } => self.promote(keys, named(by)),
                 ArrivalKind::Enqueue { .. } | ArrivalKind::Seen { .. } => false,
             };
             if !is_done {
@@ -90,6 +93,53 @@ impl Work<'_> {
         self.leave(key, &format!("an operator took it out{colon}{reason}"), Occasion::Dequeue)
     }
 
+    /// Moves changes to the front, with what they need before them; the others keep their order. What is being put into its
+    /// branch stays where it is, and so does what has begun where one is worked on after the other. Always returns true.
+    fn promote(&mut self, keys: &[ChangeKey], by: &str) -> bool {
+        let is_first = |slot: &Slot| match self.head.manager {
+            Manager::Serial | Manager::Supercedent => slot.standing != Standing::Waiting,
+            Manager::Dependent | Manager::Independent => matches!(slot.standing, Standing::Landing | Standing::Landed),
+        };
+        // Changes that need each other stand together, wherever that is.
+        let with_bundle = |order: &mut Vec<ItemId>, position: usize| {
+            let bundle = &self.head.slots[self.head.bundle(position)];
+            let is_new = bundle.iter().all(|slot| !order.contains(&slot.id));
+            order.extend(bundle.iter().filter(|_| is_new).map(|slot| slot.id.clone()));
+        };
+        let mut order: Vec<ItemId> = Vec::new();
+        for position in (0..self.head.slots.len()).filter(|at| is_first(&self.head.slots[*at])) {
+            with_bundle(&mut order, position);
+        }
+        for key in keys {
+            let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == *key) else {
+                self.plan.reasons.push(format!("{by} wanted {key} first in {}, and it is not there", self.head.key));
+                continue;
+            };
+            let needs = self.items.get(&slot.id).map(|item| item.candidate.needs.as_slice()).unwrap_or_default();
+            let own = needs.iter().map(|need| &need.change).chain([&slot.change]);
+            for change in own {
+                if let Some(position) = self.head.slots.iter().position(|slot| slot.change == *change) {
+                    with_bundle(&mut order, position);
+                }
+            }
+        }
+        let before: Vec<ItemId> = self.head.slots.iter().map(|slot| slot.id.clone()).collect();
+        let place = |slot: &Slot| order.iter().position(|id| *id == slot.id).unwrap_or(order.len());
+        // Stable: those that nobody named stay as they were.
+        let mut slots = self.head.slots.clone();
+        slots.sort_by_key(place);
+        self.head.slots = slots;
+        let moved: Vec<ItemId> = (self.head.slots.iter().zip(&before))
+            .filter(|(slot, before)| slot.id != **before && order.contains(&slot.id))
+            .map(|(slot, _)| slot.id.clone())
+            .collect();
+        for id in moved {
+            self.note(&id, format!("{by} moved it to the front"));
+        }
+        self.plan.reasons.push(format!("{by} promoted changes of {}", self.head.key));
+        true
+    }
+
     /// Returns the bundle whose landing froze the queue, and whether the change that it came to a stop at is in its branch,
     /// though not as it was tested.
     fn stuck(&self) -> Option<(Range<usize>, bool)> {
@@ -105,7 +155,7 @@ impl Work<'_> {
 
 /// Returns whether an arrival is an operator's word, which waits for nothing but a landing of its own change.
 pub(super) fn is_operators(arrival: &Arrival) -> bool {
-    matches!(arrival.kind, ArrivalKind::Thaw { .. } | ArrivalKind::Dequeue { .. })
+    matches!(arrival.kind, ArrivalKind::Thaw { .. } | ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. })
 }
 
 fn named(by: &str) -> &str {

@@ -8,6 +8,7 @@ mod landing;
 mod limits;
 mod needs;
 mod news;
+mod operators;
 mod refs;
 mod reports;
 mod timers;

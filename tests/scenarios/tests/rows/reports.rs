@@ -1,8 +1,10 @@
 //! What is told of a change, and in which order.
 
-use super::{approve, propose, site};
+use super::{CONFIG, MAIN, PROJECT, approve, comments, judge, propose, site};
 use sluice_gate::{Report, ReportState};
+use sluice_model::poke::Queue;
 use sluice_records::{codec::decode, report};
+use sluice_scenarios::Site;
 
 /// J14: a report that could not be made for long is not made when it is no longer true.
 #[test]
@@ -35,4 +37,123 @@ fn a_forge_that_limits_requests_is_left_alone_for_as_long_as_it_says() {
     assert!((1..=2).contains(&site.forge.refused_for_now()), "asked {} times", site.forge.refused_for_now());
     let statuses = site.forge.change(&a).unwrap().facts.statuses;
     assert_eq!(statuses.iter().map(|status| status.context.as_str()).collect::<Vec<_>>(), ["demo/check"]);
+}
+
+fn site_with(config: &str, project: &str) -> Site {
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", config)]), ("org/one", &[(".zuul.yaml", project), ("shared", "0")])];
+    Site::new(7, MAIN, repositories, judge)
+}
+
+/// R05
+#[test]
+fn a_report_uses_the_jobs_own_words_for_success_and_failure() {
+    let config = CONFIG
+        .replace("{name: unit, run:", "{name: unit, success-message: unit is fine, run:")
+        .replace("{name: other, run:", "{name: other, failure-message: other is not, run:");
+    let mut site = site_with(&config, PROJECT);
+    let a = propose(&site, 1, &[("a", "broken other")]);
+    approve(&mut site, &[&a]);
+    let told = comments(&site, &a);
+    assert!(told.contains("unit : unit is fine") && told.contains("other : other is not"), "{told}");
+    assert!(told.contains("lint : SUCCESS"), "a job without words has its result: {told}");
+}
+
+/// R07
+#[test]
+fn what_does_not_merge_is_told_by_its_own_reporters_and_in_its_own_words_where_they_are_set() {
+    let conflict = |site: &mut Site| {
+        let a = propose(site, 1, &[("shared", "a")]);
+        let b = propose(site, 2, &[("shared", "b")]);
+        approve(site, &[&a, &b]);
+        b
+    };
+    let mut by_default = site_with(CONFIG, PROJECT);
+    let b = conflict(&mut by_default);
+    assert!(comments(&by_default, &b).contains("Merge Failed."), "{}", comments(&by_default, &b));
+    let own = CONFIG.replace(
+        "    dequeue: {github: {comment: true}}",
+        "    dequeue: {github: {comment: true}}\n    merge-conflict-message: Rebase it.\n    merge-conflict: {github: [{comment: true}, {label: rebase}]}",
+    );
+    let mut site = site_with(&own, PROJECT);
+    let b = conflict(&mut site);
+    let kept = site.forge.change(&b).unwrap();
+    let told = comments(&site, &b);
+    assert!(told.contains("Rebase it.") && !told.contains("Merge Failed."), "{told}");
+    assert_eq!(kept.facts.labels, ["rebase"]);
+    assert!(!kept.facts.statuses.iter().any(|status| status.context == "demo/gate" && status.state == "failure"));
+}
+
+/// R08
+#[test]
+fn a_trigger_that_asks_for_a_recent_approval_takes_no_other() {
+    let config = format!(
+        "{CONFIG}- pipeline:\n    name: recent\n    manager: independent\n    trigger:\n      github: [{{event: pull_request, action: comment, comment: go, require: {{review: [{{type: approved, newer-than: 2d}}]}}}}]\n"
+    );
+    let project = format!("{PROJECT}    recent: {{jobs: [lint]}}\n");
+    let mut site = site_with(&config, &project);
+    let (none, old, recent) = (
+        propose(&site, 1, &[("a", "x")]),
+        propose(&site, 2, &[("b", "broken unit")]),
+        propose(&site, 3, &[("c", "broken unit")]),
+    );
+    site.forge.approve(&old);
+    site.run();
+    site.world.advance_millis(5 * 86_400_000);
+    site.run();
+    site.forge.approve(&recent);
+    for change in [&none, &old, &recent] {
+        site.forge.comment(change, "go");
+    }
+    site.run();
+    let entered: Vec<String> = site.builds().into_iter().filter(|build| build.starts_with("recent")).collect();
+    assert_eq!(entered, ["recent lint 3"]);
+}
+
+/// Z6.1: a trigger that asks who it is.
+#[test]
+fn a_comment_of_somebody_who_may_not_push_starts_nothing() {
+    let config = format!(
+        "{CONFIG}- pipeline:\n    name: asked\n    manager: independent\n    trigger:\n      github: [{{event: pull_request, action: comment, comment: go, permission: write}}]\n"
+    );
+    let project = format!("{PROJECT}    asked: {{jobs: [lint]}}\n");
+    let mut site = site_with(&config, &project);
+    let (a, b) = (propose(&site, 1, &[("a", "x")]), propose(&site, 2, &[("b", "x")]));
+    site.forge.comment_by(&a, "go", "mallory");
+    site.forge.comment_by(&b, "go", "grace");
+    site.run();
+    let entered: Vec<String> = site.builds().into_iter().filter(|build| build.starts_with("asked")).collect();
+    assert_eq!(entered, ["asked lint 2"]);
+}
+
+/// Z6.1: a review is left once, though its report is tried twice; who enters is told of it.
+#[test]
+fn a_review_is_left_and_an_entry_told_where_a_pipeline_says_so() {
+    let config = CONFIG.replace(
+        "    success: {github: {status: success}}\n    failure: {github: {status: failure}}\n- pipeline:\n    name: gate",
+        "    enqueue-message: Waiting for {pipeline.name}.\n    enqueue: {github: {status: pending, comment: true}}\n    success: {github: {review: approve, comment: false}}\n    failure: {github: {review: request-changes, review-body: Mend it.}}\n- pipeline:\n    name: gate",
+    );
+    assert_ne!(config, CONFIG);
+    let mut site = site_with(&config, PROJECT);
+    site.twice = true;
+    let (a, b) = (propose(&site, 1, &[("a", "x")]), propose(&site, 2, &[("b", "broken unit")]));
+    // As long as nothing is told of the end: after that nobody is told that it waits.
+    site.take_in();
+    site.handle(Queue::Gate);
+    site.handle(Queue::Reports);
+    assert!(comments(&site, &a).contains("Waiting for check."), "{}", comments(&site, &a));
+    site.run();
+    let reviews = |key| site.forge.change(key).unwrap().reviews.into_values().collect::<Vec<_>>();
+    assert_eq!(reviews(&a).len(), 1);
+    assert!(
+        reviews(&a)[0].starts_with("APPROVE at ") && reviews(&a)[0].contains("Build succeeded."),
+        "{:?}",
+        reviews(&a)
+    );
+    assert!(
+        reviews(&b)[0].starts_with("REQUEST_CHANGES at ") && reviews(&b)[0].ends_with("Mend it."),
+        "{:?}",
+        reviews(&b)
+    );
+    assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }

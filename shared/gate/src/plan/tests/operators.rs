@@ -5,6 +5,7 @@ use crate::arrival::ArrivalKind;
 use crate::landing::LandingEnd;
 use crate::plan::LayoutNumbers;
 use insta::assert_snapshot;
+use sluice_config::pipeline::Manager;
 use sluice_model::git::Commit;
 
 fn passed(changes: &str) -> Bench {
@@ -143,4 +144,64 @@ fn a_frozen_queue_whose_pipeline_is_gone_can_be_thawed() {
     bench.arrive(thaw("the tenant is gone"));
     bench.run();
     assert_eq!((bench.head.slots.len(), bench.head.frozen.as_deref()), (0, None));
+}
+
+fn promote(bench: &mut Bench, changes: &str) {
+    let keys = changes.chars().map(|change| bench.change(change).key).collect();
+    bench.arrive(ArrivalKind::Promote { keys, by: "jo".to_owned() });
+}
+
+fn order(bench: &Bench) -> String {
+    let letter = |key: &sluice_model::change::ChangeKey| char::from_u32(key.number().unwrap() as u32).unwrap();
+    bench.head.slots.iter().map(|slot| letter(&slot.change.key)).collect()
+}
+
+/// Z6.4: who comes first is tested first; what is behind is tested on it.
+#[test]
+fn a_promoted_change_stands_first_and_all_others_keep_their_order() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("ABC");
+    bench.run();
+    promote(&mut bench, "C");
+    assert_snapshot!(bench.run(), @r"
+    stop C unit
+    stop A unit
+    stop B unit
+    run C unit on 0C
+    run A unit on 0CA
+    run B unit on 0CAB
+    ");
+    assert_eq!(order(&bench), "CAB");
+    bench.finish();
+    assert_eq!(bench.left, ["C SUCCESS", "A SUCCESS", "B SUCCESS"]);
+}
+
+/// Z6.4, Z6.5: promoting cannot put a change before what it needs, nor before one that is being put into its branch.
+#[test]
+fn a_promoted_change_brings_what_it_needs_and_lets_a_landing_end() {
+    let mut bench = passed("A");
+    bench.approve("B");
+    bench.approve("C");
+    bench.approve_needing('D', "C");
+    bench.run();
+    promote(&mut bench, "DB");
+    bench.run();
+    assert_eq!(order(&bench), "ACDB");
+    // Somebody who is not there changes nothing.
+    promote(&mut bench, "X");
+    bench.run();
+    assert_eq!((order(&bench).as_str(), bench.arrivals.len()), ("ACDB", 0));
+    bench.finish();
+    assert_eq!(bench.left, ["A SUCCESS", "C SUCCESS", "D SUCCESS", "B SUCCESS"]);
+}
+
+/// G21: where one is worked on after the other, what has begun goes on.
+#[test]
+fn in_a_serial_queue_what_has_begun_stays_first() {
+    let mut bench = Bench::new(Manager::Serial, &["unit"]);
+    bench.approve("ABC");
+    bench.run();
+    promote(&mut bench, "C");
+    bench.run();
+    assert_eq!(order(&bench), "ACB");
 }

@@ -1,0 +1,183 @@
+//! `sluice enqueue` and `sluice enqueue-ref`: a change or a ref goes into a pipeline, as if an event had put it there.
+//!
+//! It is a delivery like a forge's: intake reads the change, asks what the pipeline requires, and says what came of it.
+
+use super::operator;
+use super::queue::{number_and_head, only_tenant, who};
+use crate::say::say;
+use anyhow::{Context as _, anyhow, bail};
+use clap::Args;
+use sluice_aws::OsEntropy;
+use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::git::Oid;
+use sluice_model::poke::Poke;
+use sluice_model::{ConnectionName, PipelineName, ProjectName, TenantName};
+use sluice_records::codec::{decode, get};
+use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::layout::Layouts;
+use sluice_runtime::record::Due;
+use sluice_runtime::{Commit, Entropy as _, Ports, cell};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Looks at what becomes of it, before it is left to itself.
+const LOOKS_MAX: usize = 120;
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Which pipeline of which tenant, and which of its projects, in zuul-client's words.
+#[derive(Debug, Clone, Args)]
+pub struct Where {
+    /// Directory of a local system's state. [default: ~/.local/share/sluice]
+    #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// The tenant. [default: the only one there is]
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<String>,
+    /// The pipeline.
+    #[arg(long, value_name = "PIPELINE")]
+    pub pipeline: String,
+    /// The project.
+    #[arg(long, value_name = "PROJECT")]
+    pub project: String,
+}
+
+/// `sluice enqueue`.
+#[derive(Debug, Clone, Args)]
+pub struct EnqueueArguments {
+    /// Where it goes.
+    #[command(flatten)]
+    pub place: Where,
+    /// The change: its number, or number,revision.
+    #[arg(long, value_name = "CHANGE")]
+    pub change: String,
+}
+
+/// `sluice enqueue-ref`.
+#[derive(Debug, Clone, Args)]
+pub struct EnqueueRefArguments {
+    /// Where it goes.
+    #[command(flatten)]
+    pub place: Where,
+    /// The branch, or a whole ref as in refs/tags/1.0.
+    #[arg(long = "ref", value_name = "REF")]
+    pub name: String,
+    /// The commit that it was at. [default: none, as for a new ref]
+    #[arg(long, value_name = "COMMIT")]
+    pub oldrev: Option<String>,
+    /// The commit that it is at. [default: where the branch is when its turn comes]
+    #[arg(long, value_name = "COMMIT")]
+    pub newrev: Option<String>,
+}
+
+/// What goes into which pipeline.
+#[derive(Debug, Clone)]
+pub struct Enqueued {
+    /// Where it goes.
+    pub place: Where,
+    /// What of the project.
+    pub what: What,
+}
+
+impl From<EnqueueArguments> for Enqueued {
+    fn from(arguments: EnqueueArguments) -> Self {
+        Self { place: arguments.place, what: What::Change(arguments.change) }
+    }
+}
+
+impl From<EnqueueRefArguments> for Enqueued {
+    fn from(EnqueueRefArguments { place, name, oldrev, newrev }: EnqueueRefArguments) -> Self {
+        Self { place, what: What::Ref { name, oldrev, newrev } }
+    }
+}
+
+/// What of a project is enqueued.
+#[derive(Debug, Clone)]
+pub enum What {
+    /// A change: its number, with a revision after a comma or not.
+    Change(String),
+    /// A ref as it moved.
+    Ref {
+        /// The ref; a name without `refs/` is a branch.
+        name: String,
+        /// Where it was, if anywhere.
+        oldrev: Option<String>,
+        /// Where it is; a branch without one is tested where it is when its turn comes.
+        newrev: Option<String>,
+    },
+}
+
+/// Puts a change or a ref into a pipeline and says what came of it.
+///
+/// # Errors
+/// When the pipeline does not take it, or the store does not answer.
+pub async fn enqueue(wanted: Enqueued) -> anyhow::Result<()> {
+    let Enqueued { place, what } = wanted;
+    let ports = operator(place.data).await?;
+    let tenant = only_tenant(&ports, place.tenant.as_deref()).await?;
+    let (connection, project) = project(&ports, &tenant, &place.project).await?;
+    let pipeline = PipelineName::from(place.pipeline);
+    let kind = match &what {
+        What::Change(change) => {
+            let (number, head) = number_and_head(change)?;
+            EventKind::Enqueue { tenant, pipeline, number, head: head.map(Oid::from) }
+        }
+        What::Ref { name, oldrev, newrev } => EventKind::EnqueueRef {
+            tenant,
+            pipeline,
+            git_ref: if name.starts_with("refs/") { name.clone() } else { format!("refs/heads/{name}") },
+            oldrev: commit(oldrev.as_deref())?,
+            newrev: commit(newrev.as_deref())?,
+        },
+    };
+    let asked = Delivery {
+        connection: connection.clone(),
+        forge_id: format!("operator:{}", OsEntropy.token()),
+        event_name: "enqueue".to_owned(),
+        received_at: ports.clock.now(),
+        event: Some(ForgeEvent { connection: connection.clone(), project: project.clone(), sender: who(), kind }),
+        state: DeliveryState::Accepted,
+    };
+    let id = delivery::id(&connection, &asked.forge_id);
+    let poke = Poke::Delivery { delivery: id.clone(), project };
+    let due = Some(Due { at: asked.received_at.plus_seconds(60), poke: poke.clone() });
+    let head = delivery::record(&id, &asked)?;
+    cell::commit_and_send(&ports, Commit { head, others: Vec::new(), pokes: vec![poke], due }).await?;
+    for _ in 0..LOOKS_MAX {
+        let record = get(&ports, &delivery::key(&id)).await?.context("the request is gone")?;
+        match decode::<Delivery>(&record)?.state {
+            DeliveryState::Accepted => tokio::time::sleep(LOOK).await,
+            DeliveryState::Handled { effects, .. } => {
+                for effect in effects {
+                    say!("{effect}");
+                }
+                return Ok(());
+            }
+            DeliveryState::Failed { why, .. } | DeliveryState::Ignored { why } => bail!("{why}"),
+            DeliveryState::Own => return Ok(()),
+        }
+    }
+    say!("It was asked for and is not decided yet; the log of intake says what becomes of it.");
+    Ok(())
+}
+
+/// Reads a commit's id; none is written as zeros, as git does.
+fn commit(text: Option<&str>) -> anyhow::Result<Oid> {
+    let Some(text) = text else { return Ok(Oid::zero()) };
+    let is_id = matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_id {
+        bail!("{text:?} is no commit: write its whole id");
+    }
+    Ok(Oid::from(text.to_ascii_lowercase().as_str()))
+}
+
+/// Returns the connection and the canonical name of a tenant's project.
+async fn project(ports: &Ports, tenant: &TenantName, name: &str) -> anyhow::Result<(ConnectionName, ProjectName)> {
+    let live = Layouts::default().live(ports, tenant).await.map_err(|error| anyhow!("{error}"))?;
+    let live = live.with_context(|| format!("the configuration of {tenant} was never read (`sluice tenant show`)"))?;
+    let project = live.layout.project(name);
+    let project = project
+        .with_context(|| format!("{tenant} has no project {name}, or several of that name: give the canonical one"))?;
+    Ok((project.connection.clone(), project.name.clone()))
+}

@@ -1,0 +1,110 @@
+//! Operators' words that need a forge: a change or a ref goes into a pipeline, as if an event had put it there.
+//!
+//! Triggers are not asked; what the pipeline requires counts as always.
+
+use crate::Intake;
+use crate::deliver::{Effects, Outcome};
+use crate::needs::{Needs, Seen};
+use crate::refs::Read;
+use crate::route::queue_key;
+use sluice_config::pipeline::{Manager, Pipeline};
+use sluice_gate::{ArrivalKind, filter};
+use sluice_model::change::{ChangeFacts, ChangeRef, ChangeStatus, RefMove};
+use sluice_model::event::ForgeEvent;
+use sluice_model::git::Oid;
+use sluice_model::{DeliveryId, PipelineName, ProjectName, TenantName};
+use sluice_records::change;
+use sluice_records::layout::Live;
+use sluice_runtime::batch::LookError;
+
+impl Intake {
+    /// Offers a change to the pipeline that an operator names.
+    pub(crate) async fn enqueue(
+        &self,
+        id: &DeliveryId,
+        facts: &ChangeFacts,
+        (tenant, name): (&TenantName, &PipelineName),
+        head: Option<&Oid>,
+        mut effects: Effects,
+    ) -> Result<Outcome, LookError> {
+        let change = &facts.change;
+        if head.is_some_and(|head| !change.head.as_str().starts_with(head.as_str())) {
+            return Ok(Outcome::Fails(format!("{} is at {} by now", change.key, change.head.short())));
+        }
+        let before = self.before(facts).await?;
+        let live = before.tenants.iter().map(|(live, _)| live).find(|live| live.tenant.name == *tenant);
+        let (live, pipeline) = match found(live, tenant, name, &change.key.project) {
+            Ok(found) => found,
+            Err(why) => return Ok(Outcome::Fails(why)),
+        };
+        let mut seen = Seen::knowing(facts, before.is_needed);
+        let is_open = facts.status == ChangeStatus::Open;
+        let refusal = match pipeline.manager {
+            Manager::Dependent if !is_open => Some("the change is no longer open".to_owned()),
+            _ => filter::refusal(pipeline, facts, self.ports.clock.now()),
+        };
+        if let Some(why) = refusal {
+            return Ok(Outcome::Fails(format!("{change} is not enqueued: {why}")));
+        }
+        let needs = if is_open { self.needs_of(facts, &live.layout, &mut seen).await? } else { Needs::default() };
+        let queue = queue_key(live, pipeline, change);
+        let candidates = self.candidates(facts, &needs, live, pipeline, &queue, &mut seen).await?;
+        let arrival = self.arrival(id, live, &queue, change, ArrivalKind::Enqueue { candidates });
+        effects.write(change::put_facts(facts)?);
+        effects.arrive(&queue, &arrival)?;
+        effects.tell(format!("{change} may enter {queue}"));
+        Ok(Outcome::Leads(effects))
+    }
+
+    /// Offers a ref to the pipeline that an operator names.
+    pub(crate) async fn enqueue_ref(
+        &self,
+        id: &DeliveryId,
+        event: &ForgeEvent,
+        (tenant, name): (&TenantName, &PipelineName),
+        moved: &RefMove,
+        mut effects: Effects,
+    ) -> Result<Outcome, LookError> {
+        let (tenants, _) = self.tenants_with(&event.project, None).await?;
+        let live = tenants.iter().find(|live| live.tenant.name == *tenant);
+        let (live, pipeline) = match found(live, tenant, name, &event.project) {
+            Ok(found) => found,
+            Err(why) => return Ok(Outcome::Fails(why)),
+        };
+        if let Some(why) = filter::refusal_of_refs(pipeline, &event.connection) {
+            return Ok(Outcome::Fails(format!("{} is not enqueued: {why}", moved.git_ref)));
+        }
+        // Without any commit it is tested where it is when its turn comes; nobody can tell that of a tag.
+        let read = match (&moved.newrev, &moved.oldrev, moved.branch()) {
+            (None, None, Some(_)) => {
+                Read::Confirmed(ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved.clone()))
+            }
+            (None, None, None) => {
+                return Ok(Outcome::Fails(format!("say by --newrev which commit {} is at", moved.git_ref)));
+            }
+            _ => self.read_ref(event, moved).await?,
+        };
+        let change = match read {
+            Read::Confirmed(change) => change,
+            Read::Denied(why) => return Ok(Outcome::Fails(why)),
+        };
+        let queue = queue_key(live, pipeline, &change);
+        let candidates = vec![self.ref_candidate(&change, &event.sender)?];
+        let arrival = self.arrival(id, live, &queue, &change, ArrivalKind::Enqueue { candidates });
+        effects.arrive(&queue, &arrival)?;
+        effects.tell(format!("{change} may enter {queue}"));
+        Ok(Outcome::Leads(effects))
+    }
+}
+
+/// Returns the pipeline that is named, if the tenant has it and knows the project.
+fn found<'a>(
+    live: Option<&'a Live>,
+    tenant: &TenantName,
+    name: &PipelineName,
+    project: &ProjectName,
+) -> Result<(&'a Live, &'a Pipeline), String> {
+    let live = live.ok_or_else(|| format!("tenant {tenant} does not know {project}"))?;
+    let pipeline = live.layout.pipeline(name.as_str());
+    Ok((live, pipeline.ok_or_else(|| format!("tenant {tenant} has no pipeline {name}"))?))
+}

@@ -1,0 +1,124 @@
+//! What operators put into pipelines: as if an event had, with all that the pipeline requires.
+
+use super::refs::{branch, orders};
+use super::{approve, gate_builds, merged, propose, site};
+use sluice_memory::poll_once;
+use sluice_model::ProjectName;
+use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::git::Oid;
+use sluice_model::poke::Poke;
+use sluice_records::codec::decode;
+use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_runtime::record::Due;
+use sluice_runtime::{Clock, Commit, cell};
+use sluice_scenarios::Site;
+
+/// Asks for something as the command does, lets everything come to its end, and returns what was said.
+fn ask(site: &mut Site, kind: EventKind) -> Result<Vec<String>, String> {
+    let project = ProjectName::new("forge.test", "org/one");
+    let event = ForgeEvent { connection: "github".into(), project: project.clone(), sender: "jo".to_owned(), kind };
+    let asked = Delivery {
+        connection: "github".into(),
+        forge_id: format!("operator:{}", site.world.steps()),
+        event_name: "enqueue".to_owned(),
+        received_at: site.world.now(),
+        event: Some(event),
+        state: DeliveryState::Accepted,
+    };
+    let id = delivery::id(&asked.connection, &asked.forge_id);
+    let poke = Poke::Delivery { delivery: id.clone(), project };
+    let due = Some(Due { at: asked.received_at.plus_seconds(60), poke: poke.clone() });
+    let head = delivery::record(&id, &asked).unwrap();
+    let commit = Commit { head, others: Vec::new(), pokes: vec![poke], due };
+    poll_once(cell::commit_and_send(&site.ports(), commit)).unwrap().unwrap();
+    site.run();
+    let records = site.world.records();
+    let record = records.iter().find(|record| record.key == delivery::key(&id)).unwrap();
+    match decode::<Delivery>(record).unwrap().state {
+        DeliveryState::Handled { effects, .. } => Ok(effects),
+        DeliveryState::Failed { why, .. } => Err(why),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn enqueue(pipeline: &str, number: u64, head: Option<Oid>) -> EventKind {
+    EventKind::Enqueue { tenant: "demo".into(), pipeline: pipeline.into(), number, head }
+}
+
+fn enqueue_ref(pipeline: &str, git_ref: &str, oldrev: Oid, newrev: Oid) -> EventKind {
+    let git_ref = git_ref.to_owned();
+    EventKind::EnqueueRef { tenant: "demo".into(), pipeline: pipeline.into(), git_ref, oldrev, newrev }
+}
+
+/// Z6.1: triggers are not asked, requirements are.
+#[test]
+fn an_enqueued_change_is_tested_again_and_enters_the_gate_only_as_it_must() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    assert_eq!(site.builds(), ["check unit 1"]);
+    ask(&mut site, enqueue("check", 1, None)).unwrap();
+    assert_eq!(site.builds(), ["check unit 1", "check unit 1"]);
+    let refused = ask(&mut site, enqueue("gate", 1, None)).unwrap_err();
+    assert!(refused.contains("requires a review"), "{refused}");
+    assert_eq!(merged(&site), Vec::<u64>::new());
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1]);
+    let refused = ask(&mut site, enqueue("gate", 1, None)).unwrap_err();
+    assert!(refused.contains("no longer open"), "{refused}");
+    assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
+}
+
+/// Z6.1: what was meant is what is enqueued.
+#[test]
+fn another_revision_than_the_named_one_is_not_enqueued() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    let head = site.forge.change(&a).unwrap().facts.change.head;
+    let refused = ask(&mut site, enqueue("check", 1, Some(Oid::from("5555")))).unwrap_err();
+    assert!(refused.contains("by now"), "{refused}");
+    ask(&mut site, enqueue("check", 1, Some(Oid::from(head.short())))).unwrap();
+    assert_eq!(site.builds().len(), 2);
+    for (pipeline, number, word) in [("nosuch", 1, "no pipeline"), ("check", 99, "does not know")] {
+        let refused = ask(&mut site, enqueue(pipeline, number, None)).unwrap_err();
+        assert!(refused.contains(word), "{refused}");
+    }
+}
+
+/// Z6.5, D02: an operator's word brings what depends on the change, as an event does.
+#[test]
+fn an_enqueued_change_goes_through_the_gate_with_what_needs_it() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    let b = site.forge.propose("org/one", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "x")]);
+    approve(&mut site, &[&b]);
+    assert_eq!(merged(&site), Vec::<u64>::new());
+    site.forge.approve(&a);
+    while site.forge.next_webhook().is_some() {} // Nobody hears of it.
+    ask(&mut site, enqueue("gate", 1, None)).unwrap();
+    assert_eq!(merged(&site), [1, 2]);
+    assert_eq!(gate_builds(&site, "unit"), ["1", "1 2"]);
+}
+
+/// S06, R09: a ref as it was pushed, or as it stands when its turn comes; the forge is asked as for a push.
+#[test]
+fn an_enqueued_ref_is_tested_as_a_push_or_as_it_stands() {
+    let mut site = site();
+    let (tip, zero) = (site.forge.tip(&branch("main")), Oid::zero());
+    ask(&mut site, enqueue_ref("check", "refs/heads/main", zero.clone(), tip.clone())).unwrap();
+    ask(&mut site, enqueue_ref("check", "refs/heads/main", zero.clone(), zero.clone())).unwrap();
+    let newrevs: Vec<Option<Oid>> =
+        orders(&site).iter().map(|(order, _)| order.change.key.moved().unwrap().newrev.clone()).collect();
+    assert_eq!(newrevs, [Some(tip), None]);
+    let unknown = Oid("5".repeat(40));
+    for (kind, word) in [
+        (enqueue_ref("check", "refs/heads/main", zero.clone(), unknown), "find"),
+        (enqueue_ref("check", "refs/tags/9", zero.clone(), zero.clone()), "--newrev"),
+        (enqueue_ref("gate", "refs/heads/main", zero.clone(), zero), "requires what only a change has"),
+    ] {
+        let refused = ask(&mut site, kind).unwrap_err();
+        assert!(refused.contains(word), "{refused}");
+    }
+    assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
+}
