@@ -7,11 +7,13 @@ use sluice_gate::Landing;
 use sluice_gate::plan::{OrderDraft, Plan, Removed, Stop};
 use sluice_model::build::Order;
 use sluice_model::change::ChangeRef;
+use sluice_model::event::{EventKind, ForgeEvent, ZuulEvent};
 use sluice_model::poke::{Poke, Precedence};
 use sluice_model::{ItemId, QueueKey, Timestamp};
 use sluice_pool::{Request, Row, Told};
 use sluice_records::build::{Resume, put_order, put_resume, put_stop};
-use sluice_records::codec::{encode, expiry, with_body};
+use sluice_records::codec::{encode, encode_first, expiry, with_body};
+use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::layout::Live;
 use sluice_records::report::Buildset;
 use sluice_records::tenant::AwaitedLanding;
@@ -81,6 +83,11 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
     for wanted in &plan.reports {
         writes.push(report::put(wanted)?);
         pokes.push(report::poke(wanted));
+    }
+    for (what, item, change) in &plan.happened {
+        let (write, poke) = happened(key, *what, item, change, now)?;
+        writes.push(write);
+        pokes.push(poke);
     }
     for semaphore in &plan.semaphores {
         let seen = loaded.semaphores.get(&semaphore.key).map(|(record, _)| record);
@@ -195,6 +202,41 @@ fn order(
         }),
     }
     Ok(())
+}
+
+/// Returns the delivery that tells other changes what happened to one, and its poke.
+fn happened(
+    key: &QueueKey,
+    what: ZuulEvent,
+    item: &ItemId,
+    change: &ChangeRef,
+    now: Timestamp,
+) -> Result<(Write, Poke), PortError> {
+    let (connection, project) = (change.key.connection.clone(), change.key.project.clone());
+    let kind = EventKind::Happened {
+        tenant: key.tenant.clone(),
+        what,
+        pipeline: key.pipeline.clone(),
+        number: change.key.number().unwrap_or_default(),
+        after: 0,
+    };
+    let told = Delivery {
+        connection: connection.clone(),
+        forge_id: format!("zuul:{}:{item}", what.as_str()),
+        event_name: what.as_str().to_owned(),
+        received_at: now,
+        event: Some(ForgeEvent { connection, project: project.clone(), sender: String::new(), kind }),
+        state: DeliveryState::Accepted,
+    };
+    let id = delivery::id(&told.connection, &told.forge_id);
+    let poke = Poke::Delivery { delivery: id.clone(), project };
+    let mut record = delivery::record(&id, &told)?;
+    record.revision = 1;
+    let at = now.plus_seconds(60);
+    record.due = Some(Due { at, poke: poke.clone() });
+    record.look_at = Some(at);
+    // An item enters and lands once, and its transaction with it.
+    Ok((Write::Put { record, expect: Expect::Absent }, poke))
 }
 
 fn stop_build(stop: &Stop, now: Timestamp, writes: &mut Vec<Write>, pokes: &mut Vec<Poke>) -> Result<(), PortError> {

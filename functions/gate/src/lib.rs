@@ -14,11 +14,12 @@ use async_trait::async_trait;
 use sluice_config::layout::{Layout, ProviderConfig};
 use sluice_config::pipeline::Manager;
 use sluice_gate::plan::{Plan, Snapshot, plan};
-use sluice_gate::{Arrival, ArrivalKind, ChangesLimit, Head, Item};
+use sluice_gate::{Arrival, ArrivalKind, ChangesLimit, Head, Item, filter};
 use sluice_model::change::ChangeRef;
+use sluice_model::event::ZuulEvent;
 use sluice_model::git::BranchKey;
 use sluice_model::poke::Poke;
-use sluice_model::{LabelName, ProviderName, QueueKey};
+use sluice_model::{LabelName, PipelineName, ProviderName, QueueKey};
 use sluice_records::layout::{Layouts, Live};
 use sluice_records::{queue, tenant};
 use sluice_runtime::batch::{Heard, Look, LookError};
@@ -143,6 +144,7 @@ impl Gate {
             merge_mode: &merge_mode,
             provider: &provider,
             changes,
+            tells: tells(&live.layout, &queue.pipeline),
             layout: live.tenant.layout,
             web_root: self.web_root.clone(),
         };
@@ -221,6 +223,14 @@ fn news(queue: &QueueKey, loaded: &Loaded, plan: &Plan) -> Vec<String> {
         )
     });
     entered.chain(landing).chain(left).collect()
+}
+
+/// Returns what of that which happens in a pipeline starts changes in some pipeline of the tenant.
+fn tells(layout: &Layout, pipeline: &PipelineName) -> Vec<ZuulEvent> {
+    let all = [ZuulEvent::ParentChangeEnqueued, ZuulEvent::ProjectChangeMerged];
+    let starts =
+        |what: &ZuulEvent| layout.pipelines().iter().any(|other| filter::is_triggered_by_zuul(other, *what, pipeline));
+    all.into_iter().filter(starts).collect()
 }
 
 /// Returns the head as it was read, or a new one when something arrived at a queue that was never used.

@@ -2,6 +2,7 @@
 
 use crate::sweep::Gap;
 use crate::told;
+use crate::zuul::What;
 use crate::{Intake, again};
 use sluice_forge::{ForgeError, Verdict};
 use sluice_gate::Arrival;
@@ -172,6 +173,14 @@ impl Intake {
                 if let Some(why) = self.after_reading(id, event, tenant, &moved, &mut effects).await? {
                     return Ok(Outcome::Waits(why));
                 }
+            }
+            EventKind::Happened { tenant, what, pipeline, number, after } => {
+                let what = What { tenant, what: *what, pipeline, number: *number, after: *after };
+                return self.happened(id, event, what, delivery.received_at, effects).await;
+            }
+            EventKind::Zuul { tenant, what, pipeline, number } => {
+                let what = What { tenant, what: *what, pipeline, number: *number, after: 0 };
+                return self.started(id, event, what, effects).await;
             }
             EventKind::Enqueue { tenant, pipeline, number, head } => {
                 let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);

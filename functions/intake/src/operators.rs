@@ -38,22 +38,39 @@ impl Intake {
             Err(why) => return Ok(Outcome::Fails(why)),
         };
         let mut seen = Seen::knowing(facts, before.is_needed);
+        match self.offer(id, facts, live, pipeline, &mut seen, &mut effects).await? {
+            Some(why) => Ok(Outcome::Fails(why)),
+            None => Ok(Outcome::Leads(effects)),
+        }
+    }
+
+    /// Offers a change to a pipeline whatever its triggers say. Returns why it does not take it, if so.
+    pub(crate) async fn offer(
+        &self,
+        id: &DeliveryId,
+        facts: &ChangeFacts,
+        live: &Live,
+        pipeline: &Pipeline,
+        seen: &mut Seen,
+        effects: &mut Effects,
+    ) -> Result<Option<String>, LookError> {
+        let change = &facts.change;
         let is_open = facts.status == ChangeStatus::Open;
         let refusal = match pipeline.manager {
             Manager::Dependent if !is_open => Some("the change is no longer open".to_owned()),
             _ => filter::refusal(pipeline, facts, self.ports.clock.now()),
         };
         if let Some(why) = refusal {
-            return Ok(Outcome::Fails(format!("{change} is not enqueued: {why}")));
+            return Ok(Some(format!("{change} is not enqueued: {why}")));
         }
-        let needs = if is_open { self.needs_of(facts, &live.layout, &mut seen).await? } else { Needs::default() };
+        let needs = if is_open { self.needs_of(facts, &live.layout, seen).await? } else { Needs::default() };
         let queue = queue_key(live, pipeline, change);
-        let candidates = self.candidates(facts, &needs, live, pipeline, &queue, &mut seen).await?;
+        let candidates = self.candidates(facts, &needs, live, pipeline, &queue, seen).await?;
         let arrival = self.arrival(id, live, &queue, change, ArrivalKind::Enqueue { candidates });
         effects.write(change::put_facts(facts)?);
         effects.arrive(&queue, &arrival)?;
         effects.tell(format!("{change} may enter {queue}"));
-        Ok(Outcome::Leads(effects))
+        Ok(None)
     }
 
     /// Offers a ref to the pipeline that an operator names.

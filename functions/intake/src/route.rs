@@ -240,7 +240,7 @@ impl Intake {
 
     /// Returns the changes that need a change and may follow it by what was known of them last, so that no forge is asked about
     /// the many that anybody may have opened.
-    async fn needed_by(
+    pub(crate) async fn needed_by(
         &self,
         key: &ChangeKey,
         follows: &(dyn Fn(&ChangeFacts) -> bool + Sync),
@@ -260,7 +260,7 @@ impl Intake {
     }
 
     /// Returns whether a change names another one as what it depends on.
-    fn names(&self, facts: &ChangeFacts, key: &ChangeKey) -> bool {
+    pub(crate) fn names(&self, facts: &ChangeFacts, key: &ChangeKey) -> bool {
         let mut named = facts.depends_on.iter().filter_map(|url| self.forges.values().find_map(|f| f.change_at(url)));
         named.any(|named| named == *key)
     }

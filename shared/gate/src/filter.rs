@@ -5,8 +5,8 @@ use sluice_config::pipeline::{
     Filter, FilterKind, GitHubFilter, GitHubTrigger, Permission as Needed, Pipeline, ReviewRequirement, TriggerKind,
 };
 use sluice_model::change::{ChangeFacts, ChangeStatus, Permission, Review, ReviewState};
-use sluice_model::event::{EventKind, ForgeEvent};
-use sluice_model::{ConnectionName, Timestamp};
+use sluice_model::event::{EventKind, ForgeEvent, ZuulEvent};
+use sluice_model::{ConnectionName, PipelineName, Timestamp};
 
 /// Returns whether some trigger of the pipeline takes the event. `facts` are those of the change that it is about; an event
 /// about a ref has none. `may` is what its sender may do in the repository, where somebody asked: see [`asks_who`].
@@ -23,6 +23,18 @@ pub fn is_triggered(
 pub fn asks_who(pipeline: &Pipeline, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
     let mut taking = triggers_of(pipeline, event).filter(|trigger| takes(trigger, event, facts)).peekable();
     taking.peek().is_some() && taking.all(|trigger| trigger.permission.is_some())
+}
+
+/// Returns whether a pipeline is started by what happened in `parent`, a pipeline of the same tenant.
+pub fn is_triggered_by_zuul(pipeline: &Pipeline, what: ZuulEvent, parent: &PipelineName) -> bool {
+    pipeline.triggers.iter().any(|trigger| match &trigger.kind {
+        // Only of what entered is asked where it did.
+        TriggerKind::Zuul(zuul) => {
+            listed(&zuul.event, what.as_str())
+                && (what != ZuulEvent::ParentChangeEnqueued || matches_any(&zuul.pipeline, parent.as_str()))
+        }
+        _ => false,
+    })
 }
 
 fn triggers_of<'a>(pipeline: &'a Pipeline, event: &'a ForgeEvent) -> impl Iterator<Item = &'a GitHubTrigger> {

@@ -33,6 +33,7 @@ use serde_json::{Map, Value};
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_model::build::{BuildResult, Ended, RequestRef};
 use sluice_model::change::ChangeRef;
+use sluice_model::event::ZuulEvent;
 use sluice_model::git::{BranchKey, MergeMode};
 use sluice_model::{ArrivalId, BuildId, ItemId, JobName, LabelName, ProviderName, QueueKey, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,6 +72,8 @@ pub struct Snapshot<'a> {
     pub provider: &'a dyn Fn(&[LabelName]) -> Option<ProviderName>,
     /// How many changes the pipeline may hold; `None` for any number.
     pub changes: Option<ChangesLimit>,
+    /// What of that which happens here starts other changes in some pipeline of the tenant.
+    pub tells: Vec<ZuulEvent>,
     /// The numbers of the layout that is wanted and of the one that is live.
     pub layout: LayoutNumbers,
     /// Where a person looks at an item; the item's id is appended.
@@ -152,6 +155,8 @@ pub struct Plan {
     pub landings: Vec<Landing>,
     /// Semaphores to write, each on condition that it is as it was read.
     pub semaphores: Vec<Semaphore>,
+    /// What happened that may start other changes, with the item that it happened to.
+    pub happened: Vec<(ZuulEvent, ItemId, ChangeRef)>,
     /// Queues to be looked at, since a semaphore that they wait for has a place.
     pub wake: Vec<QueueKey>,
     /// Reports to make.
@@ -321,6 +326,7 @@ impl<'a> Work<'a> {
             + plan.resumes.len()
             + plan.landings.len()
             + plan.reports.len()
+            + plan.happened.len()
             + self.semaphores.len()
             + usize::from(plan.wants_layout)
     }
@@ -341,6 +347,13 @@ impl<'a> Work<'a> {
             }
         }
         self.plan.reasons.push(reason);
+    }
+
+    /// Tells what happened to a change, where that may start others.
+    fn tell(&mut self, what: ZuulEvent, id: &ItemId, change: &ChangeRef) {
+        if self.snapshot.tells.contains(&what) && change.key.number().is_some() {
+            self.plan.happened.push((what, id.clone(), change.clone()));
+        }
     }
 
     fn is_settling(&self) -> bool {

@@ -59,6 +59,31 @@ pub enum EventKind {
         /// Where it is; all zeros for a deleted ref.
         newrev: Oid,
     },
+    /// A queue tells what happened in it: other changes may be started by that.
+    Happened {
+        /// The tenant.
+        tenant: TenantName,
+        /// What.
+        what: ZuulEvent,
+        /// The pipeline that it happened in.
+        pipeline: PipelineName,
+        /// The change that it happened to.
+        number: u64,
+        /// Changes up to this number were told already.
+        #[serde(default)]
+        after: u64,
+    },
+    /// The same, to one change that it may start.
+    Zuul {
+        /// The tenant.
+        tenant: TenantName,
+        /// What.
+        what: ZuulEvent,
+        /// The pipeline that it happened in.
+        pipeline: PipelineName,
+        /// The number of the change.
+        number: u64,
+    },
     /// An operator puts a change into a pipeline, as if an event had.
     Enqueue {
         /// The tenant.
@@ -105,6 +130,26 @@ pub enum EventKind {
         /// Where it is; all zeros for a deleted ref.
         newrev: Oid,
     },
+}
+
+/// What a queue tells of, in the words of Zuul's own triggers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ZuulEvent {
+    /// A change entered a pipeline; those that depend on it are told.
+    ParentChangeEnqueued,
+    /// A change landed; all open changes of its project are told.
+    ProjectChangeMerged,
+}
+
+impl ZuulEvent {
+    /// Returns the word of the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ParentChangeEnqueued => "parent-change-enqueued",
+            Self::ProjectChangeMerged => "project-change-merged",
+        }
+    }
 }
 
 impl EventKind {

@@ -8,6 +8,7 @@ use crate::queue::{HEAD_BYTES_MAX, Slot};
 use crate::report::Occasion;
 use sluice_config::pipeline::Manager;
 use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_model::event::ZuulEvent;
 use std::collections::BTreeSet;
 
 /// Records that a change's leaving writes, besides those of its builds.
@@ -170,6 +171,7 @@ impl Work<'_> {
         item.note(format!("enqueued in {} by event {}", self.head.key.pipeline, arrival.event_id));
         self.plan.reasons.push(format!("{change} enters {}", self.head.key));
         self.plan.reports.extend(self.report_item(&item, Occasion::Enqueue, ""));
+        self.tell(ZuulEvent::ParentChangeEnqueued, &slot.id, change);
         self.touched.insert(slot.id.clone());
         self.items.insert(slot.id.clone(), item);
         self.head.slots.push(slot);
@@ -303,7 +305,7 @@ impl Work<'_> {
 fn room(arrival: &Arrival) -> usize {
     match &arrival.kind {
         // Few of them replace an older revision; a transaction has ten records more than are planned with.
-        ArrivalKind::Enqueue { candidates } => (10 + 3 * candidates.len()).min(80),
+        ArrivalKind::Enqueue { candidates } => (10 + 4 * candidates.len()).min(80),
         _ => 10,
     }
 }

@@ -8,6 +8,7 @@ use crate::report::Occasion;
 use sluice_config::pipeline::ReporterKind;
 use sluice_model::ItemId;
 use sluice_model::change::ChangeKey;
+use sluice_model::event::ZuulEvent;
 use sluice_model::git::{BranchKey, Commit};
 
 /// What is told of a change that needs one which left without landing.
@@ -138,6 +139,7 @@ impl Work<'_> {
                     format!("landed as {} with the tested tree {}", commit.id.short(), commit.tree.short()),
                 );
                 self.remember_landed(&slot.change.key);
+                self.tell(ZuulEvent::ProjectChangeMerged, &slot.id, &slot.change);
                 for behind in &mut self.head.slots {
                     // What is behind was tested on exactly what the branch is now: nothing is thrown away.
                     if behind.ahead.as_ref().is_some_and(|ahead| ahead.item == slot.id) {

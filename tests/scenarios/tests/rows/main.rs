@@ -13,6 +13,7 @@ mod refs;
 mod reports;
 mod timers;
 mod webhooks;
+mod zuul;
 
 use bytes::Bytes;
 use http::HeaderMap;

@@ -1,0 +1,114 @@
+//! Zuul's own events: what happened to a change in one queue starts others elsewhere.
+//!
+//! A queue tells once (`Happened`); here that becomes a delivery for each change that it may start, in the order of that
+//! change's own project.
+
+use crate::deliver::{Effects, Outcome, final_or_again};
+use crate::needs::Seen;
+use crate::{Intake, again};
+use sluice_forge::Verdict;
+use sluice_gate::filter;
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
+use sluice_model::event::{EventKind, ForgeEvent, ZuulEvent};
+use sluice_model::{DeliveryId, PipelineName, TenantName, Timestamp};
+use sluice_records::delivery::{Delivery, DeliveryState};
+use sluice_runtime::batch::LookError;
+
+/// Changes that one delivery tells; further ones are told by the next.
+const TOLD_MAX: usize = 80;
+
+/// What happened, and where.
+pub(crate) struct What<'a> {
+    pub(crate) tenant: &'a TenantName,
+    pub(crate) what: ZuulEvent,
+    pub(crate) pipeline: &'a PipelineName,
+    /// The change that it happened to.
+    pub(crate) number: u64,
+    /// Changes up to this number were told already.
+    pub(crate) after: u64,
+}
+
+impl Intake {
+    /// Stores a delivery for each change that may be started by what happened.
+    pub(crate) async fn happened(
+        &self,
+        id: &DeliveryId,
+        event: &ForgeEvent,
+        happened: What<'_>,
+        at: Timestamp,
+        mut effects: Effects,
+    ) -> Result<Outcome, LookError> {
+        let parent = ChangeKey::change(event.connection.clone(), event.project.clone(), happened.number);
+        let mut keys = match happened.what {
+            ZuulEvent::ParentChangeEnqueued => {
+                let depends = |facts: &ChangeFacts| facts.status == ChangeStatus::Open && self.names(facts, &parent);
+                self.needed_by(&parent, &depends).await?
+            }
+            ZuulEvent::ProjectChangeMerged => match self.forge(&event.connection)?.open_changes(&event.project).await {
+                Ok(open) => open.into_iter().map(|open| open.change.key).collect(),
+                Err(error) => return final_or_again(error),
+            },
+        };
+        keys.sort_by_key(|key| (key.number(), key.clone()));
+        keys.retain(|key| *key != parent && key.number() > Some(happened.after));
+        // Children of many projects may share a number; there are never so many of those that a page could not hold them.
+        for key in keys.iter().take(TOLD_MAX) {
+            let Some(number) = key.number() else { continue };
+            let (tenant, pipeline) = (happened.tenant.clone(), happened.pipeline.clone());
+            let kind = EventKind::Zuul { tenant, what: happened.what, pipeline, number };
+            effects.deliver(&told(key, format!("zuul:{id}:{key}"), happened.what, kind, at))?;
+        }
+        if keys.len() > TOLD_MAX {
+            let after = keys[TOLD_MAX - 1].number().unwrap_or_default();
+            let (tenant, pipeline) = (happened.tenant.clone(), happened.pipeline.clone());
+            let kind = EventKind::Happened { tenant, what: happened.what, pipeline, number: happened.number, after };
+            effects.deliver(&told(&parent, format!("zuul:{id}:after:{after}"), happened.what, kind, at))?;
+        }
+        effects.tell(format!("{} changes are told of {}", keys.len().min(TOLD_MAX), happened.what.as_str()));
+        Ok(Outcome::Leads(effects))
+    }
+
+    /// Offers a change to the pipelines that are started by what happened to another one.
+    pub(crate) async fn started(
+        &self,
+        id: &DeliveryId,
+        event: &ForgeEvent,
+        happened: What<'_>,
+        mut effects: Effects,
+    ) -> Result<Outcome, LookError> {
+        let key = ChangeKey::change(event.connection.clone(), event.project.clone(), happened.number);
+        let facts = match self.forge(&event.connection)?.read_change(&key).await {
+            Ok(facts) => facts,
+            Err(error) if error.verdict() == Verdict::Final => return final_or_again(error),
+            Err(error) => return Err(again(error)),
+        };
+        let before = self.before(&facts).await?;
+        let Some((live, _)) = before.tenants.iter().find(|(live, _)| live.tenant.name == *happened.tenant) else {
+            effects.tell(format!("tenant {} does not know {}", happened.tenant, event.project));
+            return Ok(Outcome::Leads(effects));
+        };
+        let mut seen = Seen::knowing(&facts, before.is_needed);
+        let takes_part = live.layout.project_pipelines(&event.project);
+        for pipeline in live.layout.pipelines().iter().filter(|pipeline| takes_part.contains(&pipeline.name)) {
+            if facts.status == ChangeStatus::Open
+                && filter::is_triggered_by_zuul(pipeline, happened.what, happened.pipeline)
+                && let Some(why) = self.offer(id, &facts, live, pipeline, &mut seen, &mut effects).await?
+            {
+                effects.tell(why);
+            }
+        }
+        Ok(Outcome::Leads(effects))
+    }
+}
+
+fn told(key: &ChangeKey, forge_id: String, what: ZuulEvent, kind: EventKind, at: Timestamp) -> Delivery {
+    let (connection, project) = (key.connection.clone(), key.project.clone());
+    Delivery {
+        connection: connection.clone(),
+        forge_id,
+        event_name: what.as_str().to_owned(),
+        received_at: at,
+        event: Some(ForgeEvent { connection, project, sender: String::new(), kind }),
+        state: DeliveryState::Accepted,
+    }
+}

@@ -1,0 +1,69 @@
+//! Zuul's own triggers: what happened to one change starts others.
+
+use super::{CONFIG, MAIN, PROJECT, approve, judge, merged, propose};
+use sluice_scenarios::Site;
+
+/// A site with one pipeline more, in which `lint` is run.
+fn site_with(trigger: &str) -> Site {
+    let config = format!(
+        "{CONFIG}- pipeline: {{name: again, manager: independent, trigger: {{zuul: [{trigger}]}}, require: {{github: {{open: true}}}}}}\n"
+    );
+    let project = format!("{PROJECT}    again: {{jobs: [lint]}}\n");
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &config)]),
+        ("org/one", &[(".zuul.yaml", &project), ("shared", "0")]),
+        ("org/two", &[(".zuul.yaml", &project)]),
+    ];
+    Site::new(7, MAIN, repositories, judge)
+}
+
+fn again(site: &Site) -> Vec<String> {
+    site.builds().into_iter().filter(|build| build.starts_with("again")).collect()
+}
+
+/// Z6.1: every other open change of the project, and no other's.
+#[test]
+fn open_changes_of_a_project_are_tested_again_when_one_lands_there() {
+    for twice in [false, true] {
+        let mut site = site_with("{event: project-change-merged}");
+        site.twice = twice;
+        let a = propose(&site, 1, &[("a", "x")]);
+        propose(&site, 2, &[("b", "x")]);
+        let closed = propose(&site, 3, &[("c", "x")]);
+        site.forge.propose("org/two", 4, "D", "", &[("d", "x")]);
+        site.forge.close(&closed);
+        approve(&mut site, &[&a]);
+        assert_eq!(merged(&site), [1]);
+        assert_eq!(again(&site), ["again lint 2"]);
+        assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
+    }
+}
+
+/// Z6.1: a child that depends on a change is told when that enters a pipeline that the trigger names.
+#[test]
+fn what_depends_on_a_change_is_started_when_that_enters_a_pipeline_that_is_named() {
+    let mut site = site_with("{event: parent-change-enqueued, pipeline: gate}");
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "x")]);
+    propose(&site, 3, &[("c", "x")]);
+    site.run();
+    assert_eq!(again(&site), Vec::<String>::new(), "entering check starts nothing");
+    approve(&mut site, &[&a]);
+    let started = again(&site);
+    assert_eq!(started.len(), 1, "{started:?}");
+    assert!(started[0].ends_with('2'), "{started:?}");
+    assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
+}
+
+/// Z6.1: a pipeline that nobody names costs no delivery.
+#[test]
+fn nothing_is_told_where_no_pipeline_asks_for_it() {
+    let mut site = super::site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1]);
+    let told = |record: &sluice_runtime::Record| {
+        record.key.partition.starts_with("delivery#") && record.body.contains("\"zuul:")
+    };
+    assert!(!site.world.records().iter().any(told));
+}
