@@ -110,14 +110,25 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
         writes.push(list(key, !head.slots.is_empty(), changes(&after))?);
     }
     let more = plan.due.is_some_and(|due| due <= now);
+    let record = head_record(key, before, &head, now)?;
+    let commit = Commit { head: record, others: deduplicated(writes), pokes, due: due(key, plan.due) };
+    Ok(Carried { commit, after, more })
+}
+
+/// Returns a head's record as it is written next.
+pub fn head_record(
+    key: &QueueKey,
+    before: &queue::Loaded,
+    head: &sluice_gate::Head,
+    now: Timestamp,
+) -> Result<Record, PortError> {
     let mut record = match &before.head_record {
         Some(record) => with_body(record.clone(), &head.stored())?,
-        None => queue::head_record(&head)?,
+        None => queue::head_record(head)?,
     };
     // An empty queue is forgotten after a month; whatever arrives later starts a new one.
     record.expires_at = head.slots.is_empty().then(|| expiry(now));
-    let commit = Commit { head: record, others: deduplicated(writes), pokes, due: due(key, plan.due) };
-    Ok(Carried { commit, after, more })
+    Ok(record)
 }
 
 /// Returns when the sweep has to look at a queue.

@@ -168,11 +168,22 @@ impl Gate {
         let landings = plan.reminders.iter().filter_map(|item| loaded.landings.get(item));
         let reminders: Vec<Poke> = landings.map(sluice_records::landing::poke).collect();
         cell::send(&self.ports, &reminders).await?;
-        let Some(head) = loaded.queue.head_record.clone() else { return Ok(()) };
         let due = carry_out::due(queue, plan.due);
+        let head = match &loaded.queue.head_record {
+            Some(head) => head.clone(),
+            // What arrived at a queue that was never used, and may not enter yet, is found again by a head that is due alone:
+            // nobody pokes a queue that nothing stands in.
+            None => match head(queue, &loaded.live, &loaded.queue).filter(|_| due.is_some()) {
+                Some(new) => carry_out::head_record(queue, &loaded.queue, &new, self.ports.clock.now())?,
+                None => return Ok(()),
+            },
+        };
         let late = head.due.as_ref().is_some_and(|due| due.at <= self.ports.clock.now());
         let sooner = due.as_ref().zip(head.due.as_ref()).is_some_and(|(due, before)| due.at < before.at);
-        if late || sooner || head.due.is_some() != due.is_some() {
+        // What arrived and may not enter yet is known to whoever read the whole cell. Another instance that keeps the cell learns of
+        // it by the head's new revision alone, or it would let the queue fall asleep on it.
+        let is_kept_waiting = !loaded.queue.arrivals.is_empty();
+        if late || sooner || is_kept_waiting || head.due.is_some() != due.is_some() {
             // A look that found nothing to do moves the next one on; otherwise each sweep would find this queue again.
             let plan = Commit { head, others: Vec::new(), pokes: Vec::new(), due };
             if let Saved::Yes(head) = cell::commit_and_send(&self.ports, plan).await? {
