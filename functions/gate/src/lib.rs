@@ -51,6 +51,8 @@ pub struct Gate {
     ports: Ports,
     layouts: Layouts,
     web_root: String,
+    /// What this instance is called where it measures by its own clock.
+    name: String,
     /// Cells as they were left. One is used only where the store's head is still the one that is kept.
     kept: Mutex<VecDeque<(QueueKey, Kept)>>,
 }
@@ -58,12 +60,13 @@ pub struct Gate {
 impl Gate {
     /// Makes a gate; `web_root` is the address of the pages, ending in `/`, that reports point to.
     pub fn new(ports: Ports, web_root: impl Into<String>) -> Self {
-        Self { ports, layouts: Layouts::default(), web_root: web_root.into(), kept: Mutex::default() }
+        let name = ports.entropy.token();
+        Self { ports, layouts: Layouts::default(), web_root: web_root.into(), name, kept: Mutex::default() }
     }
 
     /// Moves one queue as far as it can go. Safe to run twice: the second run plans from what the first committed.
     pub async fn drain(&self, queue: &QueueKey, part: Part, heard: Heard) -> Result<(), LookError> {
-        let reader = Reader { ports: &self.ports, layouts: &self.layouts, key: queue };
+        let reader = Reader { ports: &self.ports, layouts: &self.layouts, key: queue, name: &self.name };
         let mut loaded = match (self.take(queue), part) {
             (Some(kept), Part::Answers) => reader.answers(kept).await?,
             (kept, _) => reader.whole(kept).await?,

@@ -75,6 +75,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) ports: &'a Ports,
     pub(crate) layouts: &'a Layouts,
     pub(crate) key: &'a QueueKey,
+    /// The gate whose clock is asked.
+    pub(crate) name: &'a str,
 }
 
 impl Reader<'_> {
@@ -203,7 +205,7 @@ impl Reader<'_> {
         let due = asked.iter().flat_map(sessions::keys);
         let missing = due.filter(|key| !found.records.contains_key(key));
         found.records.extend(get_all(self.ports, &missing.collect::<Vec<_>>()).await?);
-        let judged = watch.judge(running, &asked, &found.records, self.ports.clock.now())?;
+        let judged = watch.judge(self.name, running, &asked, &found.records, self.ports.clock.now())?;
         for (id, doubt) in &judged.doubts {
             tracing::warn!(session = %id, "an executor may be dead: its session has run out");
             let write = session::put_doubt(id, doubt)?;

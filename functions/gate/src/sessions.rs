@@ -4,7 +4,7 @@ use sluice_gate::plan::RunSeen;
 use sluice_model::build::{Phase, Run};
 use sluice_model::{BuildId, SessionId, Timestamp};
 use sluice_records::codec::decode;
-use sluice_records::session::{self, Doubt, LIFE_SECONDS, Session};
+use sluice_records::session::{self, Doubt, LIFE_SECONDS, SEEN_MAX, Seen, Session};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Key, Record};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ pub(crate) struct Watch {
 pub(crate) struct Judged {
     /// What is known of each build.
     pub(crate) runs: BTreeMap<BuildId, RunSeen>,
-    /// Sessions that are doubted for the first time, to be written down: the next look may be another process's.
+    /// Sessions that this gate doubts for the first time, to be written down: the next look may be another process's.
     pub(crate) doubts: BTreeMap<SessionId, Doubt>,
     /// When a doubt is to be settled.
     pub(crate) look_at: Option<Timestamp>,
@@ -53,9 +53,11 @@ impl Watch {
     /// Says what runs show: a build whose executor has not renewed its session is lost, whatever its run says (Z7.3).
     ///
     /// When a session runs out stands in it by its executor's clock. Where that has passed by ours, it is lost only when it was
-    /// not renewed for its whole life by *our* clock, between two looks: an executor whose clock is behind loses no build.
+    /// not renewed for its whole life by *our* clock, between two looks: an executor whose clock is behind loses no build. Nor does
+    /// it where two gates' clocks are apart: `gate` names the instance whose clock `now` is, and only it measures by it.
     pub(crate) fn judge(
         &mut self,
+        gate: &str,
         running: Vec<Run>,
         asked: &BTreeSet<SessionId>,
         found: &BTreeMap<Key, Record>,
@@ -67,15 +69,13 @@ impl Watch {
             let session: Option<Session> = record.map(decode).transpose()?;
             let doubt: Option<Doubt> = found.get(&session::doubt_key(&run.session)).map(decode).transpose()?;
             let is_over = match (record, &session) {
-                (Some(record), Some(session)) => match verdict(session, record.revision, doubt, now) {
+                (Some(record), Some(session)) => match verdict(gate, session, record.revision, doubt, now) {
                     Verdict::Lives => false,
                     Verdict::Dead => true,
-                    Verdict::Doubted { doubt, is_new } => {
-                        let until = doubt.seen_at.plus_seconds(LIFE_SECONDS);
+                    Verdict::Doubted { since, news } => {
+                        let until = since.plus_seconds(LIFE_SECONDS);
                         judged.look_at = Some(judged.look_at.map_or(until, |at| at.min(until)));
-                        if is_new {
-                            judged.doubts.insert(session.id.clone(), doubt);
-                        }
+                        judged.doubts.extend(news.map(|doubt| (session.id.clone(), doubt)));
                         false
                     }
                 },
@@ -104,22 +104,33 @@ pub(crate) fn keys(id: &SessionId) -> [Key; 2] {
 
 enum Verdict {
     Lives,
-    Doubted { doubt: Doubt, is_new: bool },
+    /// Since when, by this gate's clock, and the doubt to write down where this gate is not named in it.
+    Doubted {
+        since: Timestamp,
+        news: Option<Doubt>,
+    },
     Dead,
 }
 
 /// Returns what a session and an earlier doubt about it say.
-fn verdict(session: &Session, revision: u64, doubt: Option<Doubt>, now: Timestamp) -> Verdict {
+fn verdict(gate: &str, session: &Session, revision: u64, doubt: Option<Doubt>, now: Timestamp) -> Verdict {
     if session.alive_until > now {
         return Verdict::Lives;
     }
     if now.since(session.alive_until) > SKEW_SECONDS * 1_000 {
         return Verdict::Dead;
     }
-    match doubt.filter(|doubt| doubt.revision == revision) {
-        Some(doubt) if now.since(doubt.seen_at) >= LIFE_SECONDS * 1_000 => Verdict::Dead,
-        Some(doubt) => Verdict::Doubted { doubt, is_new: false },
-        None => Verdict::Doubted { doubt: Doubt { revision, seen_at: now }, is_new: true },
+    let mut doubt = doubt.filter(|doubt| doubt.revision == revision).unwrap_or(Doubt { revision, seen: Vec::new() });
+    let mine = doubt.seen.iter().find(|seen| seen.by == gate).map(|seen| seen.at);
+    match mine {
+        Some(since) if now.since(since) >= LIFE_SECONDS * 1_000 => Verdict::Dead,
+        Some(since) => Verdict::Doubted { since, news: None },
+        None => {
+            doubt.seen.push(Seen { by: gate.to_owned(), at: now });
+            let beyond = doubt.seen.len().saturating_sub(SEEN_MAX);
+            doubt.seen.drain(..beyond);
+            Verdict::Doubted { since: now, news: Some(doubt) }
+        }
     }
 }
 
@@ -165,9 +176,13 @@ mod tests {
     struct Kept(BTreeMap<Key, Record>);
 
     impl Kept {
-        /// Judges the run, by a gate that remembers nothing, after the executor renewed its session `revision` times, until
+        /// Judges the run, by a gate that remembers nothing but its name, after the executor renewed its session `revision` times, until
         /// `alive_until` by its clock.
         fn judge(&mut self, revision: u64, alive_until: u64, now: u64) -> (RunSeen, Option<Timestamp>) {
+            self.judge_by("gate", revision, alive_until, now)
+        }
+
+        fn judge_by(&mut self, gate: &str, revision: u64, alive_until: u64, now: u64) -> (RunSeen, Option<Timestamp>) {
             let now = Timestamp(now);
             let id = SessionId("life".to_owned());
             let session = Session {
@@ -183,7 +198,7 @@ mod tests {
             self.0.insert(session::key(&id), record);
             let mut watch = Watch::default();
             let asked = watch.meet(&[run()], now);
-            let mut judged = watch.judge(vec![run()], &asked, &self.0, now).unwrap();
+            let mut judged = watch.judge(gate, vec![run()], &asked, &self.0, now).unwrap();
             for (id, doubt) in &judged.doubts {
                 let Write::Put { record, .. } = session::put_doubt(id, doubt).unwrap() else { unreachable!() };
                 self.0.insert(record.key.clone(), record);
@@ -216,5 +231,17 @@ mod tests {
         assert!(matches!(seen, RunSeen::Lost { .. }));
         // Beyond what two clocks may be apart, no second look is needed.
         assert!(matches!(Kept::default().judge(30, 100_000, 701_000).0, RunSeen::Lost { .. }));
+    }
+
+    /// Z7.3: two gates whose clocks are five minutes apart look a second after each other, twice; the executor was silent for two.
+    #[test]
+    fn no_gate_measures_an_executors_silence_by_the_clock_of_another() {
+        let mut kept = Kept::default();
+        for (gate, now) in [("behind", 101_000), ("ahead", 402_000), ("behind", 103_000), ("ahead", 404_000)] {
+            let (seen, _) = kept.judge_by(gate, 30, 100_000, now);
+            assert!(matches!(seen, RunSeen::Running { .. }), "{gate} at {now}: {seen:?}");
+        }
+        let (seen, _) = kept.judge_by("behind", 30, 100_000, 116_000);
+        assert!(matches!(seen, RunSeen::Lost { .. }), "by its own clock it was silent for its whole life");
     }
 }

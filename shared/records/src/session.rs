@@ -27,14 +27,28 @@ pub struct Session {
 }
 
 /// That a session was seen to have run out by its executor's clock, which may be behind the one of whoever saw it. Unless it
-/// is renewed within its life from then on, by the clock of those who see it, its executor is dead.
+/// is renewed within its life from then on, its executor is dead. Clocks differ, so that life is measured by one clock: each who
+/// saw it stands here with the time by his own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Doubt {
     /// Which revision of the session was seen.
     pub revision: u64,
-    /// When it was seen first.
-    pub seen_at: Timestamp,
+    /// Who saw it, and when first; at most [`SEEN_MAX`], the newest last.
+    #[serde(default)]
+    pub seen: Vec<Seen>,
 }
+
+/// That somebody saw something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Who: a function's instance.
+    pub by: String,
+    /// When, by its own clock.
+    pub at: Timestamp,
+}
+
+/// How many who saw it a doubt names. Whoever is not named any more begins anew.
+pub const SEEN_MAX: usize = 8;
 
 /// Returns the record of a doubt about a session, which replaces an older one; it is forgotten with the session.
 ///
@@ -42,7 +56,7 @@ pub struct Doubt {
 /// When it cannot be written as JSON.
 pub fn put_doubt(session: &SessionId, doubt: &Doubt) -> Result<Write, PortError> {
     let mut record = encode_first(doubt_key(session), doubt)?;
-    record.expires_at = Some(expiry(doubt.seen_at));
+    record.expires_at = doubt.seen.last().map(|seen| expiry(seen.at));
     Ok(Write::Put { record, expect: Expect::Anything })
 }
 
