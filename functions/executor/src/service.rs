@@ -68,6 +68,8 @@ pub struct Executor {
     running: Mutex<BTreeMap<BuildId, Stopper>>,
     /// Those of them that wait for the jobs behind them.
     paused: Mutex<BTreeSet<BuildId>>,
+    /// Builds of those that are asked for: nobody knows yet whether they will be run here.
+    claiming: Mutex<BTreeSet<BuildId>>,
     slots: Arc<Semaphore>,
     given_up: std::sync::atomic::AtomicBool,
     is_over: std::sync::atomic::AtomicBool,
@@ -90,6 +92,7 @@ impl Executor {
             session,
             running: Mutex::default(),
             paused: Mutex::default(),
+            claiming: Mutex::default(),
             slots,
             given_up: false.into(),
             is_over: false.into(),
@@ -153,10 +156,14 @@ impl Executor {
             };
             // Noted before anything is read: a second message about it finds it here.
             match self.running().entry(build.build.clone()) {
+                // While it is only asked for, the same message may have come twice: whoever removes one removes both, and the
+                // claim may still fail.
+                Entry::Occupied(_) if self.claiming().contains(&build.build) => {}
                 Entry::Occupied(_) => done.push(message.receipt),
                 Entry::Vacant(place) => {
                     let (stopper, stop) = Stopper::new();
                     place.insert(stopper);
+                    self.claiming().insert(build.build.clone());
                     asked.push((build, stop, message.receipt));
                 }
             }
@@ -168,11 +175,12 @@ impl Executor {
             for (claim, (build, stop, receipt)) in self.claims.claim(&builds).await.into_iter().zip(asked) {
                 match claim {
                     Ok(Some(claimed)) => {
+                        self.claiming().remove(&build.build);
                         taken.push(Taken { claimed, stop, slot: None });
                         done.push(receipt);
                     }
                     Ok(None) => {
-                        self.running().remove(&build.build);
+                        self.forget(&build.build);
                         done.push(receipt);
                     }
                     Err(error) => {
@@ -188,7 +196,7 @@ impl Executor {
         }
         for (build, ..) in asked {
             tracing::warn!(build = %build.build, "a build could not be claimed; its message comes again");
-            self.running().remove(&build.build);
+            self.forget(&build.build);
         }
         if !done.is_empty()
             && let Err(error) = self.ports.queues.acknowledge_all(queue, &done).await
@@ -474,6 +482,16 @@ impl Executor {
 
     fn paused(&self) -> std::sync::MutexGuard<'_, BTreeSet<BuildId>> {
         self.paused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets a build that was asked for and is not run here.
+    fn forget(&self, build: &BuildId) {
+        self.running().remove(build);
+        self.claiming().remove(build);
+    }
+
+    fn claiming(&self) -> std::sync::MutexGuard<'_, BTreeSet<BuildId>> {
+        self.claiming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn running(&self) -> std::sync::MutexGuard<'_, BTreeMap<BuildId, Stopper>> {

@@ -148,3 +148,65 @@ async fn an_executor_whose_session_is_gone_ends() {
     let ended = tokio::time::timeout(Duration::from_secs(60), life.run).await.expect("it ends").unwrap();
     assert!(ended.unwrap_err().to_string().contains("is gone"));
 }
+
+/// Queues that note what is acknowledged.
+#[derive(Default)]
+struct Noting(Mutex<Vec<String>>);
+
+#[async_trait]
+impl Queues for Noting {
+    async fn send(&self, _: Queue, _: Vec<Outgoing>) -> Result<(), PortError> {
+        Ok(())
+    }
+    async fn receive(&self, _: Queue, _: u32, _: u32, _: u32) -> Result<Vec<Incoming>, PortError> {
+        Ok(Vec::new())
+    }
+    async fn acknowledge(&self, _: Queue, _: &str) -> Result<(), PortError> {
+        Ok(())
+    }
+    async fn acknowledge_all(&self, _: Queue, receipts: &[String]) -> Result<(), PortError> {
+        self.0.lock().unwrap().extend(receipts.iter().cloned());
+        Ok(())
+    }
+    async fn postpone(&self, _: Queue, _: &str, _: u32) -> Result<(), PortError> {
+        Ok(())
+    }
+}
+
+/// Z7.6, C2: whoever removes one of two deliveries of a message removes both, so the second one stays while nobody knows whether
+/// the first will come to anything.
+#[tokio::test]
+async fn a_message_that_comes_twice_is_not_removed_while_its_build_is_only_asked_for() {
+    let world = World::new(1, 0, Timestamp(1_000_000));
+    let queues = Arc::new(Noting::default());
+    let state = tempfile::tempdir().unwrap();
+    let options = Options {
+        hostname: "here".to_owned(),
+        slots: 1,
+        state: state.path().to_owned(),
+        node_key: None,
+        log_address: None,
+        log_root: String::new(),
+    };
+    let ports = sluice_runtime::Ports { queues: queues.clone(), ..world.ports() };
+    let executor = Executor::new(ports, Arc::new(Idle), options);
+    let poke = sluice_model::poke::Poke::Build {
+        build: "stopped".into(),
+        precedence: sluice_model::poke::Precedence::Normal,
+        tenant: "demo".into(),
+        request: None,
+        nodes: Vec::new(),
+    };
+    let body = serde_json::to_string(&poke).unwrap();
+    let message = |id: &str| Incoming {
+        id: id.to_owned(),
+        body: body.clone(),
+        receipt: id.to_owned(),
+        group: None,
+        receive_count: 1,
+    };
+    let taken = executor.take(Queue::BuildsNormal, vec![message("first"), message("second")]).await;
+    // There is no such order, so the first one is done with.
+    assert!(taken.is_empty());
+    assert_eq!(*queues.0.lock().unwrap(), ["first"]);
+}
