@@ -1,10 +1,10 @@
 //! The table in memory: conditions, transactions and both indexes, with the limits of DynamoDB.
 
 use crate::calls::{query_units, read_units, write_units};
+use crate::fate::Written;
 use crate::world::{State, World};
 use async_trait::async_trait;
 use sluice_model::Timestamp;
-use sluice_runtime::port::due_shard;
 use sluice_runtime::record::{BODY_BYTES_MAX, Committed, Expect, Key, Query, Record, TRANSACTION_RECORDS_MAX, Write};
 use sluice_runtime::{PortError, Records};
 use std::collections::BTreeSet;
@@ -42,8 +42,7 @@ impl Records for World {
     async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError> {
         self.with("records.due", |state| {
             state.used.read_units = 0.5;
-            let due = state.due.iter().filter(|(s, at, _)| *s == shard && *at <= until);
-            Ok(due.take(limit).map(|(_, _, key)| key.clone()).collect())
+            Ok(state.indexes.due(state.now, shard, until, limit))
         })
         .await
     }
@@ -51,13 +50,7 @@ impl Records for World {
     async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError> {
         self.with("records.find", |state| {
             state.used.read_units = 0.5;
-            let from = (partition.to_owned(), String::new());
-            let found = state.find.range(from..).take_while(|((p, _), _)| p == partition);
-            let mut keys: Vec<_> =
-                found.filter(|((_, s), _)| before.is_none_or(|b| s.as_str() < b)).map(|(_, k)| k.clone()).collect();
-            keys.reverse();
-            keys.truncate(limit);
-            Ok(keys)
+            Ok(state.indexes.find(state.now, partition, before, limit))
         })
         .await
     }
@@ -71,6 +64,7 @@ impl Records for World {
             if !lost.is_empty() {
                 return Ok(Committed::Lost(lost));
             }
+            state.transactions += 1;
             for write in writes {
                 apply(state, write);
             }
@@ -120,28 +114,25 @@ pub(crate) fn apply(state: &mut State, write: Write) {
         Write::Check { .. } => return,
     };
     state.calls.records_written += 1;
-    if let Some(old) = state.records.remove(&key) {
-        if let Some(at) = old.look_at {
-            state.due.remove(&(due_shard(&key.partition), at, key.clone()));
-        }
-        if let Some(find) = old.find {
-            state.find.remove(&find);
-        }
-    }
-    if let Some(record) = record {
-        state.calls.bytes_written += record.body.len() as u64;
-        if let Some(at) = record.look_at {
-            state.due.insert((due_shard(&key.partition), at, key.clone()));
-        }
-        if record.outbox.is_empty() {
+    let before = state.records.remove(&key);
+    state.indexes.moved(&key, before.as_ref(), record.as_ref(), state.now);
+    match &record {
+        Some(record) if record.outbox.is_empty() => {
+            state.calls.bytes_written += record.body.len() as u64;
             state.outboxes.remove(&key);
-        } else {
+        }
+        Some(record) => {
+            state.calls.bytes_written += record.body.len() as u64;
             state.moment += 1;
             state.outboxes.insert(key.clone(), state.moment);
         }
-        if let Some(find) = record.find.clone() {
-            state.find.insert(find, key.clone());
-        }
+        None => {}
+    }
+    let (transaction, at) = (state.transactions, state.now);
+    if let Some(journal) = &mut state.journal {
+        journal.push(Written { transaction, at, before, after: record.clone() });
+    }
+    if let Some(record) = record {
         state.records.insert(key, record);
     }
 }

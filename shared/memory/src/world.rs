@@ -1,7 +1,8 @@
 //! The world in memory: one lock, one virtual clock, one seed.
 
 use crate::calls::{Calls, NOBODY, Used};
-use crate::fate::Fate;
+use crate::fate::{Fate, Step, Written, wait_once};
+use crate::indexes::Indexes;
 use crate::sqs;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use sluice_model::{Timestamp, id::digest};
 use sluice_runtime::port::Incoming;
 use sluice_runtime::record::{Key, Record, Write};
 use sluice_runtime::{Clock, Entropy, PortError, Ports, Seal};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Receives after which a message is a dead letter, as in the template.
@@ -26,8 +27,7 @@ pub struct World {
 pub(crate) struct State {
     pub(crate) now: Timestamp,
     pub(crate) records: BTreeMap<Key, Record>,
-    pub(crate) due: BTreeSet<(u32, Timestamp, Key)>,
-    pub(crate) find: BTreeMap<(String, String), Key>,
+    pub(crate) indexes: Indexes,
     pub(crate) objects: BTreeMap<String, (Bytes, u64)>,
     pub(crate) object_versions: u64,
     pub(crate) queues: BTreeMap<Queue, sqs::Queue>,
@@ -42,12 +42,21 @@ pub(crate) struct State {
     pub(crate) sent: BTreeMap<String, u64>,
     /// When each record with an outbox was written last.
     pub(crate) outboxes: BTreeMap<Key, u64>,
+    /// Every write since it was taken last, once somebody asked for it.
+    pub(crate) journal: Option<Vec<Written>>,
+    /// Transactions so far.
+    pub(crate) transactions: u64,
     tokens: u64,
     seed: u64,
     steps: u64,
     fates: BTreeMap<u64, Fate>,
+    decide: Option<Decide>,
+    died_at: Option<Step>,
     last_step: &'static str,
 }
+
+/// Says what becomes of each step.
+type Decide = Box<dyn FnMut(Step) -> Fate + Send>;
 
 impl World {
     /// Returns an empty world whose whole behaviour follows from `seed`; its clock stands at `now`.
@@ -60,8 +69,7 @@ impl World {
             state: Arc::new(Mutex::new(State {
                 now,
                 records: BTreeMap::new(),
-                due: BTreeSet::new(),
-                find: BTreeMap::new(),
+                indexes: Indexes::new(seed),
                 objects: BTreeMap::new(),
                 object_versions: 0,
                 queues,
@@ -72,10 +80,14 @@ impl World {
                 moment: 0,
                 sent: BTreeMap::new(),
                 outboxes: BTreeMap::new(),
+                journal: None,
+                transactions: 0,
                 tokens: 0,
                 seed,
                 steps: 0,
                 fates: BTreeMap::new(),
+                decide: None,
+                died_at: None,
                 last_step: "",
             })),
         }
@@ -108,6 +120,36 @@ impl World {
     /// Sets what becomes of the step with this number (the first is 0).
     pub fn set_fate(&self, step: u64, fate: Fate) {
         self.lock().fates.insert(step, fate);
+    }
+
+    /// Has this function say what becomes of each step for which no fate was set.
+    pub fn decide_fates(&self, decide: impl FnMut(Step) -> Fate + Send + 'static) {
+        self.lock().decide = Some(Box::new(decide));
+    }
+
+    /// Returns the step at which somebody died since this was asked last.
+    pub fn take_death(&self) -> Option<Step> {
+        self.lock().died_at.take()
+    }
+
+    /// Lets the indexes lag behind the table by up to so many milliseconds from now on.
+    pub fn set_index_lag(&self, millis_max: u64) {
+        self.lock().indexes.set_lag(millis_max);
+    }
+
+    /// Returns every write since this was asked last, in order; the first time it returns none and begins to note them.
+    pub fn take_journal(&self) -> Vec<Written> {
+        self.lock().journal.replace(Vec::new()).unwrap_or_default()
+    }
+
+    /// Returns one record.
+    pub fn record(&self, key: &Key) -> Option<Record> {
+        self.lock().records.get(key).cloned()
+    }
+
+    /// Looks at every record, in the order of keys, until `look` returns false.
+    pub fn look_at_records(&self, mut look: impl FnMut(&Record) -> bool) {
+        let _ = self.lock().records.values().all(|record| look(record));
     }
 
     /// Returns how many fates have not struck: their steps were not taken.
@@ -170,7 +212,7 @@ impl World {
 
     /// Returns the earliest time at which the index `due` names a record.
     pub fn next_due_at(&self) -> Option<Timestamp> {
-        self.lock().due.iter().map(|(_, at, _)| *at).min()
+        self.lock().indexes.next_due_at()
     }
 
     /// Tells whether a message of the queue can be received now.
@@ -197,7 +239,9 @@ impl World {
 
     /// Writes as somebody outside the functions does: no step, no fate.
     pub fn write_directly(&self, write: Write) {
-        crate::records::apply(&mut self.lock(), write);
+        let mut state = self.lock();
+        state.transactions += 1;
+        crate::records::apply(&mut state, write);
     }
 
     /// Runs `work` as one step called `name`. Outside services that a test plays (a forge, a cloud) take their steps here too.
@@ -209,7 +253,11 @@ impl World {
         name: &'static str,
         work: impl FnOnce() -> Result<T, PortError>,
     ) -> Result<T, PortError> {
-        let fate = self.next_fate(name);
+        let mut fate = self.next_fate(name);
+        while fate == Fate::Waits {
+            wait_once().await;
+            fate = self.next_fate(name);
+        }
         match fate {
             Fate::DiesBefore => return std::future::pending().await,
             Fate::FailsBefore => {
@@ -218,7 +266,7 @@ impl World {
             Fate::Throttled => {
                 return Err(PortError { attempt: name.into(), why: "injected: slow down".into(), throttled: true });
             }
-            Fate::Works | Fate::DiesAfter | Fate::FailsAfter => {}
+            Fate::Works | Fate::Waits | Fate::DiesAfter | Fate::FailsAfter => {}
         }
         let result = work();
         match fate {
@@ -249,7 +297,15 @@ impl World {
         let step = state.steps;
         state.steps += 1;
         state.last_step = name;
-        state.fates.remove(&step).unwrap_or_default()
+        let fate = match (state.fates.remove(&step), state.decide.as_mut()) {
+            (Some(fate), _) => fate,
+            (None, Some(decide)) => decide(Step { number: step, name, caller: self.caller }),
+            (None, None) => Fate::Works,
+        };
+        if matches!(fate, Fate::DiesBefore | Fate::DiesAfter) {
+            state.died_at = Some(Step { number: step, name, caller: self.caller });
+        }
+        fate
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {

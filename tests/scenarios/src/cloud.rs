@@ -42,6 +42,16 @@ impl PlayedCloud {
         self.machines.lock().unwrap().values().filter(|machine| machine.state == InstanceState::Running).count()
     }
 
+    /// Has the machine at this place among the running ones vanish, counted around. Returns which, unless there is none.
+    pub fn lose(&self, at: usize) -> Option<InstanceId> {
+        let mut machines = self.machines.lock().unwrap();
+        let running: Vec<_> = machines.values_mut().filter(|m| m.state == InstanceState::Running).collect();
+        let count = running.len().max(1);
+        let machine = running.into_iter().nth(at % count)?;
+        machine.state = InstanceState::Terminated;
+        Some(machine.id.clone())
+    }
+
     /// Returns the most machines that ever existed at once.
     pub fn most(&self) -> usize {
         *self.most.lock().unwrap()

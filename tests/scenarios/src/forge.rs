@@ -17,6 +17,8 @@ use sluice_runtime::{Clock, PortError};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+mod random;
+
 /// The login that Sluice acts under.
 pub const OWN: &str = "sluice[bot]";
 
@@ -56,6 +58,7 @@ struct State {
     merges_unseen: Option<u64>,
     /// A change that shows as it was before its merge, until then.
     unseen: Option<(ChangeKey, Timestamp)>,
+    past: random::Past,
     reads: u64,
     limited_until: Option<Timestamp>,
     refused_for_now: u64,
@@ -369,9 +372,12 @@ impl PlayedForge {
 
     /// Changes a change, which has moved by that.
     fn edit(&self, key: &ChangeKey, edit: impl FnOnce(&mut ChangeFacts)) {
-        if let Some(kept) = self.state().changes.get_mut(key) {
+        let (now, mut state) = (self.world.now(), self.state());
+        let State { changes, past, .. } = &mut *state;
+        if let Some(kept) = changes.get_mut(key) {
+            past.note(&kept.facts, now);
             edit(&mut kept.facts);
-            kept.facts.updated_at = self.world.now();
+            kept.facts.updated_at = now;
         }
     }
 
@@ -423,7 +429,7 @@ impl Forge for PlayedForge {
             state.reads += 1;
             let now = self.world.now();
             let kept = state.changes.get(change).ok_or_else(|| Self::not_found(change))?;
-            let mut facts = ChangeFacts { seen_at: now, ..kept.facts.clone() };
+            let mut facts = ChangeFacts { seen_at: now, ..state.past.shown(&kept.facts, now) };
             if state.unseen.as_ref().is_some_and(|(unseen, until)| unseen == change && now < *until) {
                 (facts.status, facts.merge_commit) = (ChangeStatus::Open, None);
             }
@@ -582,6 +588,7 @@ impl Forge for PlayedForge {
         let attempted = || format!("merge {}", change.key);
         let merged = self.step("forge.merge", || {
             let mut state = self.state();
+            let state = &mut *state;
             let mut store = self.store.lock().unwrap();
             if let Some(message) = state.refusal.clone() {
                 return Err(ForgeError::Refused { attempted: attempted(), status: 405, message });
@@ -605,6 +612,7 @@ impl Forge for PlayedForge {
                 commit = store.commit(tree, vec![commit.id], "somebody else's");
             }
             store.set(&branch, &commit.id);
+            state.past.note(&kept.facts, self.world.now());
             kept.facts.status = ChangeStatus::Merged;
             kept.facts.merge_commit = Some(commit.id.clone());
             state.merges.push((change.key.clone(), commit.clone()));

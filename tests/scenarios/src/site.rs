@@ -425,7 +425,8 @@ enum Choice {
     EndBuild,
 }
 
-async fn configure(ports: &Ports, main_yaml: &str) {
+/// Stores the connections of the played forge and cloud, and the main configuration.
+pub async fn configure(ports: &Ports, main_yaml: &str) {
     let github = Connection {
         driver: Driver::GitHub,
         canonical_hostname: "forge.test".to_owned(),

@@ -1,0 +1,108 @@
+//! The two indexes of the table, which may lag behind it as those of DynamoDB do.
+
+use crate::sqs::{Chooser, Seeded};
+use sluice_model::Timestamp;
+use sluice_runtime::port::due_shard;
+use sluice_runtime::record::{Key, Record};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// `due` and `find`, with the moves that they do not show yet.
+pub(crate) struct Indexes {
+    due: BTreeSet<(u32, Timestamp, Key)>,
+    find: BTreeMap<(String, String), Key>,
+    /// Moves in the order of writes, each with the time from which it shows.
+    coming: VecDeque<(Timestamp, Move)>,
+    lag_millis_max: u64,
+    lags: Seeded,
+}
+
+/// What a write changes of where a record is found.
+struct Move {
+    key: Key,
+    old: Place,
+    new: Place,
+}
+
+/// Where a record is found.
+type Place = (Option<Timestamp>, Option<(String, String)>);
+
+impl Indexes {
+    /// Returns empty indexes that do not lag.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            due: BTreeSet::new(),
+            find: BTreeMap::new(),
+            coming: VecDeque::new(),
+            lag_millis_max: 0,
+            lags: Seeded::new(seed, 0),
+        }
+    }
+
+    pub(crate) fn set_lag(&mut self, millis_max: u64) {
+        self.lag_millis_max = millis_max;
+    }
+
+    /// Notes that a record was written or removed.
+    pub(crate) fn moved(&mut self, key: &Key, old: Option<&Record>, new: Option<&Record>, now: Timestamp) {
+        let place = |record: Option<&Record>| -> Place {
+            record.map_or((None, None), |record| (record.look_at, record.find.clone()))
+        };
+        let moved = Move { key: key.clone(), old: place(old), new: place(new) };
+        if moved.old == moved.new {
+            return;
+        }
+        let lag = match self.lag_millis_max {
+            0 => 0,
+            most => self.lags.choose(usize::try_from(most).unwrap_or(usize::MAX)) as u64,
+        };
+        // One write never shows before an earlier one.
+        let before = self.coming.back().map_or(Timestamp(0), |(at, _)| *at);
+        self.coming.push_back((now.plus_millis(lag).max(before), moved));
+        self.settle(now);
+    }
+
+    /// Returns keys that the index shows as due.
+    pub(crate) fn due(&mut self, now: Timestamp, shard: u32, until: Timestamp, limit: usize) -> Vec<Key> {
+        self.settle(now);
+        let due = self.due.iter().filter(|(s, at, _)| *s == shard && *at <= until);
+        due.take(limit).map(|(_, _, key)| key.clone()).collect()
+    }
+
+    /// Returns keys of one partition of the index, the highest first.
+    pub(crate) fn find(&mut self, now: Timestamp, partition: &str, before: Option<&str>, limit: usize) -> Vec<Key> {
+        self.settle(now);
+        let from = (partition.to_owned(), String::new());
+        let found = self.find.range(from..).take_while(|((p, _), _)| p == partition);
+        let mut keys: Vec<_> =
+            found.filter(|((_, s), _)| before.is_none_or(|b| s.as_str() < b)).map(|(_, k)| k.clone()).collect();
+        keys.reverse();
+        keys.truncate(limit);
+        keys
+    }
+
+    /// Returns the earliest time at which a record is due, those included that do not show yet.
+    pub(crate) fn next_due_at(&self) -> Option<Timestamp> {
+        let coming = self.coming.iter().filter_map(|(shown_at, moved)| Some((*shown_at).max(moved.new.0?)));
+        self.due.iter().map(|(_, at, _)| *at).chain(coming).min()
+    }
+
+    fn settle(&mut self, now: Timestamp) {
+        while self.coming.front().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, Move { key, old, new })) = self.coming.pop_front() else { return };
+            let shard = due_shard(&key.partition);
+            if let Some(at) = old.0 {
+                self.due.remove(&(shard, at, key.clone()));
+            }
+            if let Some(at) = new.0 {
+                self.due.insert((shard, at, key.clone()));
+            }
+            // Somebody else may be listed there by now.
+            if let Some(place) = old.1.filter(|place| self.find.get(place) == Some(&key)) {
+                self.find.remove(&place);
+            }
+            if let Some(place) = new.1 {
+                self.find.insert(place, key);
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What the simulator has people and the forge do besides: new revisions, merges by hand, answers that are behind the times.
+
+use super::{Kept, PlayedForge, key};
+use serde_json::json;
+use sluice_forge::ForgeError;
+use sluice_model::Timestamp;
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
+use sluice_model::git::{BranchKey, Commit};
+use std::collections::BTreeMap;
+
+/// What changes were, for a forge whose answers are behind the times.
+#[derive(Default)]
+pub(super) struct Past {
+    /// Per change: what it was, until when.
+    was: BTreeMap<ChangeKey, Vec<(Timestamp, ChangeFacts)>>,
+    behind_millis: u64,
+}
+
+impl Past {
+    /// Notes what a change is until now; of no use to a forge that was never behind.
+    pub(super) fn note(&mut self, facts: &ChangeFacts, now: Timestamp) {
+        self.was.entry(facts.change.key.clone()).or_default().push((now, facts.clone()));
+    }
+
+    /// Returns what the forge shows of a change that is `facts` now.
+    pub(super) fn shown(&self, facts: &ChangeFacts, now: Timestamp) -> ChangeFacts {
+        let then = Timestamp(now.0.saturating_sub(self.behind_millis));
+        let was = self.was.get(&facts.change.key).into_iter().flatten().find(|(until, _)| *until > then);
+        was.map_or_else(|| facts.clone(), |(_, was)| was.clone())
+    }
+}
+
+impl PlayedForge {
+    /// Has changes be shown as they were so many milliseconds ago.
+    pub fn set_behind(&self, millis: u64) {
+        self.state().past.behind_millis = millis;
+    }
+
+    /// Has merges be carried out again.
+    pub fn accept_merges(&self) {
+        self.state().refusal = None;
+    }
+
+    /// Uploads a new revision that edits files of `main` as it is now, and says so. As where stale reviews are dismissed, its
+    /// approval is gone.
+    pub fn revise(&self, change: &ChangeKey, edits: &[(&str, &str)]) {
+        let main = BranchKey { project: change.project.clone(), branch: "main".into() };
+        let mut store = self.store.lock().unwrap();
+        let base = store.tip(&main).expect("the project has a main branch");
+        let mut tree = store.tree(&base.id).clone();
+        for (path, text) in edits {
+            tree.insert((*path).to_owned(), (*text).to_owned());
+        }
+        let head = store.commit(tree, vec![base.id.clone()], &format!("{change} again")).id;
+        let files = store.touched(&base.id, &head);
+        drop(store);
+        self.edit(change, |facts| {
+            facts.change.head = head.clone();
+            facts.change.patchset = head.0.clone();
+            facts.files = Some(files);
+            facts.reviews.clear();
+            facts.statuses.clear();
+        });
+        self.tell("pull_request", change, json!({"action": "synchronize", "number": change.number}), "ada");
+    }
+
+    /// Merges a change by hand, as a person with the rights to may, and says so. Returns what the branch is then; `None` when it
+    /// does not merge.
+    pub fn merge_by_hand(&self, change: &ChangeKey) -> Option<Commit> {
+        let (branch, head) = {
+            let state = self.state();
+            let kept = state.changes.get(change).filter(|kept| kept.facts.status == ChangeStatus::Open)?;
+            let branch = BranchKey { project: change.project.clone(), branch: kept.facts.change.branch.clone() };
+            (branch, kept.facts.change.head.clone())
+        };
+        let (before, commit) = {
+            let mut store = self.store.lock().unwrap();
+            let tip = store.tip(&branch)?;
+            let commit = store.merge(&tip.id, &head, "by hand").ok()?;
+            store.set(&branch, &commit.id);
+            (tip, commit)
+        };
+        self.edit(change, |facts| {
+            facts.status = ChangeStatus::Merged;
+            facts.merge_commit = Some(commit.id.clone());
+        });
+        self.tell("pull_request", change, json!({"action": "closed", "number": change.number}), "ada");
+        let push = json!({"ref": format!("refs/heads/{}", branch.branch), "before": before.id.0, "after": commit.id.0});
+        self.tell("push", change, push, "ada");
+        Some(commit)
+    }
+
+    /// Returns every change.
+    pub fn changes(&self) -> Vec<Kept> {
+        self.state().changes.values().cloned().collect()
+    }
+
+    /// Returns how many changes were merged at the forge's merge call so far.
+    pub fn merge_count(&self) -> usize {
+        self.state().merges.len()
+    }
+
+    /// Says something about a change once more, under an id of its own.
+    ///
+    /// # Errors
+    /// When there is no such change.
+    pub fn tell_again(&self, project: &str, number: u64) -> Result<(), ForgeError> {
+        let change = key(project, number);
+        if !self.state().changes.contains_key(&change) {
+            return Err(Self::not_found(change));
+        }
+        self.tell("pull_request", &change, json!({"action": "edited", "number": number}), "ada");
+        Ok(())
+    }
+}
