@@ -2,10 +2,12 @@
 # themselves; they need git, a Rust toolchain and Python 3, and root or sudo for packages.
 #
 #   CARGO_TARGET_DIR   where cargo builds (default: ./target); put it outside of a checkout that is watched or copied
+#   SEEDS              which sites the simulator plays: make sim SEEDS=1..500 (default: a thousand new ones)
 #   ARGS               passed on to the program: make up ARGS="--listen 127.0.0.1:9100", make demo ARGS=--keep
 
 CARGO ?= cargo
 ARGS ?=
+SEEDS ?=
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 TOOLS := $(abspath $(TARGET))/tools
 PROGRAM := $(TARGET)/debug/sluice
@@ -47,8 +49,9 @@ bench: setup ## Measures calls, latency and throughput against the budget.
 	@echo "==> measuring configuration (optimised; builds some small crates)"
 	@$(CARGO) run --locked --release --package sluice-bench-configuration
 
-sim: setup ## Runs random tests with new seeds, and the story in memory stopped at every port call.
+sim: setup ## Plays whole sites by new seeds (SEEDS=1..500: by these), random tests, and the story stopped at every port call.
 	@echo "==> simulating"
+	@$(CARGO) run --locked --package sluice-simulation -- $(SEEDS)
 	@PROPTEST_RNG_SEED=$$(od -An -N6 -tu8 /dev/urandom | tr -d " ") PROPTEST_CASES=10000 \
 		$(CARGO) test --locked --package sluice-gate --package sluice-pool $(ARGS)
 	@SLUICE_STORY_EVERY=1 $(CARGO) test --locked --package sluice-scenarios $(ARGS)

@@ -1,0 +1,177 @@
+//! Ports and people that break a rule on purpose, so that a test can show that the simulator would notice.
+
+use async_trait::async_trait;
+use sluice_model::Timestamp;
+use sluice_model::poke::Queue;
+use sluice_runtime::port::{Incoming, Outgoing};
+use sluice_runtime::record::{Committed, Expect, Key, Query, Record, Write};
+use sluice_runtime::{PortError, Ports, Queues, Records};
+use std::sync::Arc;
+
+/// A rule that is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mutation {
+    /// A head is written whatever revision was seen: two functions that look at one cell overwrite each other.
+    NoRevision(Cell),
+    /// A build's run is written though there is one: two executors own it.
+    ClaimedTwice,
+    /// A build is claimed though somebody wanted it stopped.
+    ClaimedThoughStopped,
+    /// A semaphore is taken whatever it was when it was read.
+    UncheckedSemaphore,
+    /// What goes with a head is written though the transaction is lost.
+    TornTransactions,
+    /// Every error acknowledges the message that led to it.
+    AcknowledgedErrors,
+    /// No outbox is kept, so that only what was sent at once is sent.
+    LostOutboxes,
+    /// Messages of this queue are not sent.
+    Mute(Queue),
+    /// Nothing is ever due: whoever waits, waits for ever.
+    NothingDue,
+    /// An executor calls what does not pass a success.
+    LyingExecutor,
+    /// The forge merges more than it was asked to, and nobody tells the oracle.
+    LyingForge,
+    /// An executor's end is never written.
+    ForgottenEnds,
+}
+
+/// Whose head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cell {
+    /// A change queue's.
+    Queue,
+    /// A provider's.
+    Provider,
+    /// A tenant's.
+    Tenant,
+    /// A landing's record, which is a head of its own.
+    Landing,
+    /// A delivery's record.
+    Delivery,
+}
+
+impl Cell {
+    fn is_head(self, key: &Key) -> bool {
+        let prefix = match self {
+            Self::Queue => "queue#",
+            Self::Provider => "provider#",
+            Self::Tenant => "tenant#",
+            Self::Landing => "landing#",
+            Self::Delivery => "delivery#",
+        };
+        key.partition.starts_with(prefix) && (self == Self::Landing || key.sort == "head")
+    }
+}
+
+impl Mutation {
+    /// Returns these ports with the rule broken.
+    pub fn ports(self, ports: Ports) -> Ports {
+        let records = Arc::new(Broken { inner: ports.records.clone(), mutation: self });
+        let queues = Arc::new(BrokenQueues { inner: ports.queues.clone(), mutation: self });
+        Ports { records, queues, ..ports }
+    }
+
+    fn breaks(self, key: &Key) -> bool {
+        match self {
+            Self::NoRevision(cell) => cell.is_head(key),
+            Self::ClaimedTwice => key.partition.starts_with("build#") && key.sort == "run",
+            Self::ClaimedThoughStopped => key.partition.starts_with("build#") && key.sort == "stop",
+            Self::UncheckedSemaphore => key.partition.starts_with("semaphores#"),
+            _ => false,
+        }
+    }
+
+    fn broken(self, write: Write) -> Write {
+        if !self.breaks(write.key()) {
+            return match write {
+                Write::Put { mut record, expect } => {
+                    match self {
+                        Self::LostOutboxes => record.outbox.clear(),
+                        Self::NothingDue => record.look_at = None,
+                        _ => {}
+                    }
+                    Write::Put { record, expect }
+                }
+                other => other,
+            };
+        }
+        match write {
+            Write::Put { record, .. } => Write::Put { record, expect: Expect::Anything },
+            Write::Delete { key, .. } => Write::Delete { key, expect: Expect::Anything },
+            Write::Check { key, .. } => Write::Check { key, expect: Expect::Anything },
+        }
+    }
+}
+
+struct Broken {
+    inner: Arc<dyn Records>,
+    mutation: Mutation,
+}
+
+#[async_trait]
+impl Records for Broken {
+    async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError> {
+        self.inner.get(keys).await
+    }
+
+    async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError> {
+        self.inner.query(query).await
+    }
+
+    async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError> {
+        self.inner.due(shard, until, limit).await
+    }
+
+    async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError> {
+        self.inner.find(partition, before, limit).await
+    }
+
+    async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
+        let writes: Vec<Write> = writes.into_iter().map(|write| self.mutation.broken(write)).collect();
+        if self.mutation != Mutation::TornTransactions || writes.len() < 2 {
+            return self.inner.commit(writes, write_id).await;
+        }
+        let (head, rest) = writes.split_at(1);
+        let committed = self.inner.commit(head.to_vec(), write_id).await?;
+        let anyhow = rest.iter().filter_map(|write| match write {
+            Write::Put { record, .. } => Some(Write::Put { record: record.clone(), expect: Expect::Anything }),
+            Write::Delete { key, .. } => Some(Write::Delete { key: key.clone(), expect: Expect::Anything }),
+            Write::Check { .. } => None,
+        });
+        self.inner.commit(anyhow.collect(), write_id).await?;
+        Ok(committed)
+    }
+}
+
+struct BrokenQueues {
+    inner: Arc<dyn Queues>,
+    mutation: Mutation,
+}
+
+#[async_trait]
+impl Queues for BrokenQueues {
+    async fn send(&self, queue: Queue, messages: Vec<Outgoing>) -> Result<(), PortError> {
+        match self.mutation {
+            Mutation::Mute(mute) if mute == queue => Ok(()),
+            _ => self.inner.send(queue, messages).await,
+        }
+    }
+
+    async fn receive(&self, queue: Queue, max: u32, wait: u32, visibility: u32) -> Result<Vec<Incoming>, PortError> {
+        self.inner.receive(queue, max, wait, visibility).await
+    }
+
+    async fn acknowledge(&self, queue: Queue, receipt: &str) -> Result<(), PortError> {
+        self.inner.acknowledge(queue, receipt).await
+    }
+
+    async fn acknowledge_all(&self, queue: Queue, receipts: &[String]) -> Result<(), PortError> {
+        self.inner.acknowledge_all(queue, receipts).await
+    }
+
+    async fn postpone(&self, queue: Queue, receipt: &str, seconds: u32) -> Result<(), PortError> {
+        self.inner.postpone(queue, receipt, seconds).await
+    }
+}

@@ -1,0 +1,242 @@
+//! The end of a story: everything comes to rest within its bound, and then it is judged.
+
+use crate::shape::TenantShape;
+use crate::sim::Sim;
+use crate::site::main_of;
+use crate::{Failure, Told};
+use sluice_gate::{Arrival, ArrivalKind};
+use sluice_memory::poll_once;
+use sluice_model::change::{ChangeKey, ChangeStatus};
+use sluice_model::poke::{Poke, Queue};
+use sluice_model::{ArrivalId, QueueKey, Timestamp};
+use sluice_runtime::{Key, Record, cell};
+use std::collections::BTreeMap;
+
+/// Seconds after the last fault within which every delivery must have ended.
+const DELIVERED_SECONDS_MAX: u64 = 1_800;
+/// Seconds after the last fault within which everything must have come to rest.
+const REST_SECONDS_MAX: u64 = 4 * 3_600;
+/// Seconds that two sweeps of open changes take.
+const SWEEPS_SECONDS: u64 = 1_320;
+/// Seconds after which an operator lets a frozen queue go on.
+const THAW_SECONDS: u64 = 90;
+
+impl Sim {
+    /// Tells the whole story.
+    ///
+    /// # Errors
+    /// What must not be, with the story.
+    pub fn play(mut self) -> Result<Told, Failure> {
+        // Configuration is read before anybody does anything.
+        self.run_until(|sim| sim.people.next_at.is_some_and(|at| at <= sim.now()))?;
+        self.set_faults(true);
+        let mut frozen = BTreeMap::new();
+        self.run_until(|sim| {
+            sim.thaw(&mut frozen);
+            sim.people.next_at.is_none()
+        })?;
+        let until = self.now().plus_seconds(120);
+        self.run_until(|sim| {
+            sim.thaw(&mut frozen);
+            sim.now() >= until
+        })?;
+        self.set_faults(false);
+        let calm_since = self.now();
+        self.rest(&mut frozen, calm_since)?;
+        // What lost webhooks left undone is found by the first sweep, what that one lost by the second.
+        let until = self.now().plus_seconds(SWEEPS_SECONDS);
+        self.run_until(|sim| sim.now() >= until)?;
+        self.rest(&mut frozen, until)?;
+        self.judge()?;
+        Ok(Told {
+            deliveries: self.watch.deliveries,
+            steps: self.site.world.steps(),
+            landed: self.site.forge.merge_count() as u64,
+            struck: self.faults.lock().map_or(0, |faults| faults.count),
+            weather: self.shape.weather.name,
+            seconds: self.now().since(crate::site::START) / 1_000,
+            ending: self.ending(),
+            story: self.story.text(),
+        })
+    }
+
+    /// Waits until nothing is under way.
+    fn rest(&mut self, frozen: &mut BTreeMap<QueueKey, Timestamp>, since: Timestamp) -> Result<(), Failure> {
+        let (delivered, rest) = (since.plus_seconds(DELIVERED_SECONDS_MAX), since.plus_seconds(REST_SECONDS_MAX));
+        let mut looked_at = Timestamp(0);
+        let mut late = None;
+        self.run_until(|sim| {
+            let now = sim.now();
+            if now >= delivered && late.is_none() {
+                let mut open = sim.watch.open_deliveries.iter();
+                let is_late = |(_, at): &(&Key, &Timestamp)| at.plus_seconds(DELIVERED_SECONDS_MAX) <= now;
+                late = open.find(is_late).map(|(key, at)| (key.clone(), *at));
+            }
+            if late.is_some() || now >= rest {
+                return true;
+            }
+            sim.thaw(frozen);
+            if now.since(looked_at) < 1_000 || !sim.is_idle() {
+                return false;
+            }
+            looked_at = now;
+            sim.is_at_rest()
+        })?;
+        if let Some((key, at)) = late {
+            return Err(self.failure(format!("{key} came at {} and has not ended", at.to_iso())));
+        }
+        if self.now() >= rest {
+            let under_way = self.under_way();
+            return Err(self.failure(format!("it does not come to rest:\n{}", under_way.join("\n"))));
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is in hand; what waits in records is another matter.
+    fn is_idle(&self) -> bool {
+        let waits = |queue: &Queue| !matches!(queue, Queue::Pool | Queue::Wakes);
+        self.tasks.is_empty()
+            && self.webhooks.is_empty()
+            && self.dead.is_empty()
+            && self.executors.iter().all(|executor| executor.builds.is_empty())
+            && !self.site.world.queued().keys().any(waits)
+            && self.site.cloud.running() == 0
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let mut is_at_rest = self.watch.heads.values().all(|head| head.frozen.is_none());
+        if !is_at_rest {
+            return false;
+        }
+        self.site.world.look_at_records(|record| {
+            is_at_rest = !is_under_way(record);
+            is_at_rest
+        });
+        is_at_rest
+    }
+
+    fn under_way(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.tasks.iter().map(|task| task.kind.name()).collect();
+        lines.extend(self.site.world.queued().iter().map(|(queue, count)| format!("{count} messages in {queue:?}")));
+        lines.extend(self.executors.iter().map(|e| format!("{} runs {} builds", e.session, e.builds.len())));
+        lines.push(format!("{} machines", self.site.cloud.running()));
+        self.site.world.look_at_records(|record| {
+            if is_under_way(record) {
+                lines.push(format!("{} rev {} due {:?}: {}", record.key, record.revision, record.look_at, record.body));
+            }
+            lines.len() < 40
+        });
+        lines
+    }
+
+    /// An operator looks at frozen queues and lets them go on.
+    fn thaw(&mut self, frozen: &mut BTreeMap<QueueKey, Timestamp>) {
+        let now = self.now();
+        frozen.retain(|queue, _| self.watch.heads.get(queue).is_some_and(|head| head.frozen.is_some()));
+        let mut thawed = Vec::new();
+        for (queue, head) in self.watch.heads.iter().filter(|(_, head)| head.frozen.is_some()) {
+            let since = frozen.entry(queue.clone()).or_insert(now);
+            if now.since(*since) >= THAW_SECONDS * 1_000 {
+                *since = now;
+                thawed.push(head.key.clone());
+            }
+        }
+        for queue in thawed {
+            self.tell(format!("an operator lets {queue} go on"));
+            let word = Arrival {
+                id: ArrivalId(format!("thaw-{}", now.0)),
+                at: now,
+                event_id: "operator".to_owned(),
+                layout: 0,
+                kind: ArrivalKind::Thaw { by: "jo".to_owned(), reason: "seen".to_owned() },
+            };
+            if let Ok(write) = sluice_records::queue::put_arrival(&queue, &word) {
+                self.site.world.write_directly(write);
+            }
+            let ports = self.site.world.ports_of("operator");
+            let _ = poll_once(cell::send(&ports, &[Poke::Queue { queue }]));
+        }
+    }
+
+    /// Judges what is left.
+    fn judge(&self) -> Result<(), Failure> {
+        let mut wrong = Vec::new();
+        self.site.world.look_at_records(|record| {
+            let kind = record.key.partition.split('#').next().unwrap_or_default();
+            let is_left = match kind {
+                "queue" => record.key.sort != "head",
+                "tenant" => record.key.sort.starts_with("queue#") || record.key.sort.starts_with("dirty#"),
+                "report" => record.body.contains("\"wanted\"") && !record.body.contains("\"made\""),
+                "semaphores" => record.body.contains("\"build\""),
+                _ => false,
+            };
+            if is_left {
+                wrong.push(format!("{} is left over: {}", record.key, record.body));
+            }
+            wrong.len() < 20
+        });
+        wrong.extend(self.site.world.unsent().iter().map(|key| format!("{key} has an outbox that was not sent")));
+        wrong.extend(self.watch.open_deliveries.keys().map(|key| format!("{key} did not end")));
+        wrong.extend(
+            self.watch.heads.values().filter(|head| !head.slots.is_empty()).map(|h| format!("{} is not empty", h.key)),
+        );
+        wrong.extend(self.undone());
+        if wrong.is_empty() { Ok(()) } else { Err(self.failure(format!("at the end: {}", wrong.join("\n")))) }
+    }
+
+    /// What of open changes was left undone.
+    fn undone(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let tenant = |change: &ChangeKey| {
+            let has = |shape: &&TenantShape| shape.projects.iter().any(|(name, _)| name == change.project.name());
+            self.shape.tenants.iter().find(has).map(|shape| shape.name.clone()).unwrap_or_default()
+        };
+        for kept in self.site.forge.changes() {
+            let facts = &kept.facts;
+            for pipeline in ["check", "gate"] {
+                let state = match self.oracle.newest(&facts.change, pipeline) {
+                    Some("SUCCESS") => "success",
+                    Some("FAILURE" | "MERGE_CONFLICT" | "MERGE_FAILURE") => "failure",
+                    _ => continue,
+                };
+                let context = format!("{}/{pipeline}", tenant(&facts.change.key));
+                let shown = facts.statuses.iter().find(|status| status.context == context);
+                let shown = shown.map(|status| status.state.as_str());
+                if shown != Some(state) {
+                    wrong.push(format!("{} ended as {state}, and {context} shows {shown:?}", facts.change));
+                }
+            }
+            if facts.status != ChangeStatus::Open {
+                continue;
+            }
+            let (is_approved, skew) = (!facts.reviews.is_empty(), self.shape.weather.skew_millis);
+            wrong.extend(self.oracle.undone(&facts.change, is_approved, skew));
+        }
+        wrong
+    }
+
+    /// Returns all by which two runs of one seed are compared.
+    fn ending(&self) -> String {
+        let merges: Vec<String> =
+            self.site.forge.merges().iter().map(|(key, commit)| format!("{key} {}", commit.id)).collect();
+        let store = self.site.store.lock().unwrap();
+        let projects = self.shape.projects();
+        let tips = projects.iter().filter_map(|(name, _)| store.tip(&main_of(name))).map(|tip| tip.id.to_string());
+        format!(
+            "{} at {:?}: {}; {}",
+            self.site.world.steps(),
+            self.now(),
+            merges.join(", "),
+            tips.collect::<Vec<_>>().join(", ")
+        )
+    }
+}
+
+/// Whether something waits in a record; not a provider's look for leaks, and not a tenant's at projects that cannot be read.
+fn is_under_way(record: &Record) -> bool {
+    let (partition, sort, body) = (&record.key.partition, &record.key.sort, &record.body);
+    let of_provider = partition.starts_with("provider#");
+    let retries = body.contains("retry_at") && !body.contains("left_out_at") && record.outbox.is_empty();
+    let is_periodic = sort == "head" && (of_provider || (partition.starts_with("tenant#") && retries));
+    (record.look_at.is_some() && !is_periodic) || (of_provider && sort != "head")
+}

@@ -1,0 +1,140 @@
+//! Executors as the simulator plays them: they claim and end builds by the real code, and die, fall silent or come back late.
+
+use crate::random::Random;
+use crate::site::Site;
+use crate::truth;
+use sluice_executor::claim::{Claimed, Claims};
+use sluice_model::build::{BuildResult, Ended, Phase};
+use sluice_model::{BuildId, SessionId, Timestamp};
+use sluice_records::codec::encode_first;
+use sluice_records::session::{self, LIFE_SECONDS, Session};
+use sluice_runtime::Ports;
+use sluice_runtime::record::{Expect, Write};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Builds that one executor runs at once.
+pub const BUILDS_MAX: usize = 4;
+
+/// An executor's life.
+pub struct Executor {
+    /// Its session.
+    pub session: SessionId,
+    /// Its claims.
+    pub claims: Arc<Claims>,
+    /// Its ports.
+    pub ports: Ports,
+    /// Builds that run.
+    pub builds: Vec<Running>,
+    /// Builds that it is claiming or ending.
+    pub busy: BTreeSet<BuildId>,
+    /// Until when it is cut off from everything.
+    pub silent_until: Option<Timestamp>,
+    skew_millis: i64,
+    started_at: Timestamp,
+    revision: u64,
+}
+
+/// A build that an executor runs.
+pub struct Running {
+    /// What it claimed.
+    pub claimed: Claimed,
+    /// When it will be over.
+    pub ends_at: Timestamp,
+    /// When it will be known to fail, if it will be before its end.
+    pub fails_at: Option<Timestamp>,
+    /// What is told of its end; `None` for what the truth says.
+    pub instead: Option<BuildResult>,
+}
+
+impl Executor {
+    /// Starts an executor.
+    pub fn start(site: &mut Site, number: usize) -> Self {
+        let (ports, skew_millis) = site.ports("executor");
+        let session = SessionId(format!("executor-{number}"));
+        let claims = Arc::new(Claims::new(ports.clone(), session.clone(), None));
+        let started_at = ports.clock.now();
+        let (builds, busy) = (Vec::new(), BTreeSet::new());
+        let silent_until = None;
+        let mut executor =
+            Self { session, claims, ports, builds, busy, silent_until, skew_millis, started_at, revision: 0 };
+        executor.renew(site);
+        executor
+    }
+
+    /// Renews its session, unless it is cut off.
+    pub fn renew(&mut self, site: &Site) {
+        if self.silent_until.is_some() {
+            return;
+        }
+        let now = self.ports.clock.now();
+        let session = Session {
+            id: self.session.clone(),
+            hostname: self.session.to_string(),
+            log_address: None,
+            started_at: self.started_at,
+            alive_until: now.plus_seconds(LIFE_SECONDS),
+            builds: self.builds.iter().map(|running| running.claimed.run.build.clone()).collect(),
+        };
+        self.revision += 1;
+        let Ok(mut record) = encode_first(session::key(&self.session), &session) else { return };
+        record.revision = self.revision;
+        site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    }
+
+    /// Reads whether builds are to stop, as each renewal does, and ends those.
+    pub fn hear_stops(&mut self, site: &Site, now: Timestamp) {
+        if self.silent_until.is_some() {
+            return;
+        }
+        for running in &mut self.builds {
+            let key = sluice_records::build::stop_key(&running.claimed.run.build);
+            if running.ends_at > now && site.world.record(&key).is_some() {
+                (running.ends_at, running.instead) = (now, Some(BuildResult::Aborted));
+            }
+        }
+    }
+
+    /// Takes a build in that was claimed.
+    pub fn begin(&mut self, claimed: Claimed, now: Timestamp, random: &mut Random) {
+        if let Phase::Ended(_) = claimed.run.phase {
+            return;
+        }
+        let length = *random.one(&[200, 3_000, 30_000, 120_000]).unwrap_or(&3_000);
+        let ends_at = now.plus_millis(random.between(50, length));
+        let fails_at = random.per_mille(300).then(|| now.plus_millis(random.between(10, length)));
+        self.builds.push(Running { claimed, ends_at, fails_at, instead: None });
+    }
+
+    /// Returns whether its session ran out while it was cut off, by its own clock.
+    pub fn is_over(&self, silent_since: Timestamp, now: Timestamp) -> bool {
+        now.since(silent_since) >= LIFE_SECONDS * 1_000
+    }
+
+    /// Returns how far its clock is from the right time, in milliseconds.
+    pub fn skew_millis(&self) -> i64 {
+        self.skew_millis
+    }
+}
+
+/// Returns what the truth says about a build: whether its job passes on the tree of its change's project.
+pub fn judge(site: &Site, claimed: &Claimed) -> BuildResult {
+    let project = &claimed.order.change.key.project;
+    let own = claimed.speculation.branches.iter().find(|state| state.branch.project == *project);
+    let store = site.store.lock().unwrap();
+    let passes = own.is_some_and(|state| truth::passes(claimed.order.job.as_str(), store.tree(&state.result.id)));
+    if passes { BuildResult::Success } else { BuildResult::Failure }
+}
+
+/// Returns an end.
+pub fn ended(result: BuildResult, now: Timestamp) -> Ended {
+    Ended {
+        result,
+        detail: None,
+        started_at: Some(now),
+        ended_at: now,
+        data: serde_json::Map::new(),
+        data_object: None,
+        log_url: None,
+    }
+}

@@ -1,0 +1,381 @@
+//! The oracle: a gate of the plainest kind, which has no store, no messages and nothing that happens at once.
+//!
+//! It is told what people did, what was put into branches, and in which order items came and went, which is the order of the
+//! heads' revisions. From that it works out by itself what had to become of each: a change lands only when, merged onto the
+//! branch as it is by a merging of the oracle's own, all jobs pass; one that passes may not fail; who leaves needs a reason.
+
+use crate::truth;
+use sluice_gate::{Item, JobStatus};
+use sluice_model::build::BuildResult;
+use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_model::git::{Commit, Oid};
+use sluice_model::{BuildId, ItemId, ProjectName, QueueKey, Timestamp};
+use sluice_records::report::Buildset;
+use sluice_scenarios::repos::{Store, Tree};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a gate without any machinery knows.
+#[derive(Default)]
+pub struct Oracle {
+    /// Branches: every commit that one was at, oldest first.
+    branches: BTreeMap<ProjectName, Vec<Tip>>,
+    /// Changes.
+    changes: BTreeMap<ChangeKey, Known>,
+    /// Items that stand in some queue, with where their branch and those of what they need were when they came.
+    standing: BTreeMap<ItemId, Stands>,
+    /// Builds that ended otherwise than their tree says, since an executor or its machines were lost.
+    pub unlucky: BTreeSet<BuildId>,
+    /// How often a forge refused a merge without a reason, or merged something else.
+    pub unruly: u32,
+    /// Whether machines or clouds may fail.
+    pub nodes_fail: bool,
+}
+
+/// Where a branch was.
+struct Tip {
+    tree_id: Oid,
+    tree: Tree,
+    /// Whether the gate moved it.
+    is_ours: bool,
+}
+
+/// What is known of a change.
+#[derive(Default)]
+struct Known {
+    revisions: BTreeMap<Oid, Revision>,
+    approved: BTreeSet<Oid>,
+    /// When it was approved last.
+    approved_at: Option<Timestamp>,
+    /// What was done that takes it out of queues.
+    withdrawn: Vec<&'static str>,
+    merged: Option<Merged>,
+    verdicts: Vec<Verdict>,
+    /// Whether it ever depended on anything: then it may have been refused, and nothing but new news brings it back.
+    is_entangled: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Merged {
+    ByGate,
+    ByHand,
+}
+
+struct Revision {
+    base: Tree,
+    tree: Tree,
+}
+
+/// How an item of it ended.
+struct Verdict {
+    pipeline: String,
+    head: Oid,
+    result: String,
+    admitted_at: Timestamp,
+}
+
+struct Stands {
+    first_tips: BTreeMap<ProjectName, usize>,
+}
+
+impl Oracle {
+    /// Is told where a branch is: at the beginning, after a push, and after a merge by hand.
+    pub fn moved(&mut self, project: &ProjectName, commit: &Commit, store: &Store) {
+        let tip = Tip { tree_id: commit.tree.clone(), tree: store.tree(&commit.id).clone(), is_ours: false };
+        self.branches.entry(project.clone()).or_default().push(tip);
+    }
+
+    /// Is told of a revision that was uploaded.
+    pub fn uploaded(&mut self, change: &ChangeRef, base: Tree, tree: Tree) {
+        let known = self.changes.entry(change.key.clone()).or_default();
+        if !known.revisions.is_empty() {
+            known.withdrawn.push("a new revision");
+        }
+        known.revisions.insert(change.head.clone(), Revision { base, tree });
+    }
+
+    /// Is told that a change depends on another one.
+    pub fn entangled(&mut self, change: &ChangeKey) {
+        self.changes.entry(change.clone()).or_default().is_entangled = true;
+    }
+
+    /// Is told that a revision was approved.
+    pub fn approved(&mut self, change: &ChangeRef, now: Timestamp) {
+        let known = self.changes.entry(change.key.clone()).or_default();
+        known.approved.insert(change.head.clone());
+        known.approved_at = Some(now);
+    }
+
+    /// Is told that something was done that takes a change out of queues.
+    pub fn withdrawn(&mut self, change: &ChangeKey, what: &'static str) {
+        self.changes.entry(change.clone()).or_default().withdrawn.push(what);
+    }
+
+    /// Is told that a person merged a change.
+    pub fn merged_by_hand(&mut self, change: &ChangeKey, commit: &Commit, store: &Store) {
+        let known = self.changes.entry(change.clone()).or_default();
+        known.withdrawn.push("merged by hand");
+        known.merged = Some(Merged::ByHand);
+        self.moved(&change.project, commit, store);
+    }
+
+    /// Returns whether a change is merged.
+    pub fn is_merged(&self, change: &ChangeKey) -> bool {
+        self.changes.get(change).is_some_and(|known| known.merged.is_some())
+    }
+
+    /// Hears that an item stands in a queue.
+    ///
+    /// # Errors
+    /// When it may not.
+    pub fn entered(&mut self, item: &Item, queue: &QueueKey, ahead: &[ChangeRef]) -> Result<(), String> {
+        let change = &item.candidate.change;
+        let mut needs = item.candidate.needs.iter().map(|need| &need.change);
+        self.standing.insert(item.id.clone(), self.stands_now(item));
+        if queue.pipeline.as_str() != "gate" {
+            return Ok(());
+        }
+        let known = self.changes.get(&change.key).ok_or("nobody proposed it")?;
+        if !known.approved.contains(&change.head) {
+            return Err(format!("{change} enters {queue}, and nobody approved it"));
+        }
+        let missing = needs.find(|need| !ahead.contains(need) && !self.is_merged(&need.key));
+        missing.map_or(Ok(()), |need| Err(format!("{change} enters {queue} without {need}, which it depends on")))
+    }
+
+    /// Hears what the forge merged at the gate's word. `said` is what the landing under way says: what the branch was to be
+    /// before, and after it. `is_first` is whether the change is the first of a queue.
+    ///
+    /// # Errors
+    /// When that must not have landed.
+    pub fn landed(
+        &mut self,
+        change: &ChangeRef,
+        commit: &Commit,
+        said: Option<(Oid, Oid, Vec<ChangeKey>)>,
+        is_first: bool,
+        is_unruly: bool,
+        store: &Store,
+    ) -> Result<(), String> {
+        let Some((base, tested, needs)) = said else {
+            return Err(format!("{change} was merged, and no landing says that it should be"));
+        };
+        if !is_first {
+            return Err(format!("{change} was merged, and it is not the first of its queue"));
+        }
+        if let Some(need) = needs.iter().find(|need| !self.is_merged(need)) {
+            return Err(format!("{change} was merged before {need}, which it depends on"));
+        }
+        let actual = store.tree(&commit.id).clone();
+        let tips = self.branches.entry(change.key.project.clone()).or_default();
+        let Some(tip) = tips.last() else { return Err(format!("{} has no branch", change.key.project)) };
+        let known = self.changes.entry(change.key.clone()).or_default();
+        let Some(revision) = known.revisions.get(&change.head) else {
+            return Err(format!("{change} was merged, and nobody uploaded that revision"));
+        };
+        let expected = truth::merge(&revision.base, &tip.tree, &revision.tree);
+        if !is_unruly {
+            let Some(expected) = expected else {
+                return Err(format!("{change} was merged, and it does not merge"));
+            };
+            if expected != actual {
+                return Err(format!("{change} was merged, and the branch is something else than both together"));
+            }
+            // Whoever pushes between the last look at the branch and the merge is found out afterwards.
+            if base == tip.tree_id {
+                if tested != commit.tree {
+                    return Err(format!("{change} landed as another tree than the tested one"));
+                }
+                if !truth::all_pass(&expected) {
+                    return Err(format!("{change} landed, and what the branch is now fails its jobs"));
+                }
+            }
+        }
+        known.merged = Some(Merged::ByGate);
+        tips.push(Tip { tree_id: commit.tree.clone(), tree: actual, is_ours: true });
+        Ok(())
+    }
+
+    /// Hears that an item left.
+    ///
+    /// # Errors
+    /// When it had to leave otherwise.
+    pub fn left(&mut self, set: &Buildset, store: &Store) -> Result<(), String> {
+        let item = &set.item;
+        let change = &item.candidate.change;
+        let is_gate = set.queue.pipeline.as_str() == "gate";
+        let wrong = |why: String| {
+            let jobs: Vec<String> =
+                item.jobs.iter().map(|job| format!("{} {:?}", job.summary.name, job.status)).collect();
+            let (result, queue) = (&set.result, &set.queue);
+            Err(format!("{change} left {queue} as {result} ({}), but {why}\njobs: {}", set.why, jobs.join(", ")))
+        };
+        let known = self.changes.entry(change.key.clone()).or_default();
+        known.verdicts.push(Verdict {
+            pipeline: set.queue.pipeline.to_string(),
+            head: change.head.clone(),
+            result: set.result.clone(),
+            admitted_at: item.admitted_at,
+        });
+        let merged = known.merged;
+        // One that entered and left in one step never stood anywhere.
+        let stood = self.standing.remove(&item.id).unwrap_or_else(|| self.stands_now(item));
+        let is_orphan = is_gate && set.result == "FAILURE" && set.why.starts_with("This change depends on");
+        match set.result.as_str() {
+            // By hand too, if that made the branch what was tested.
+            "SUCCESS" if is_gate && merged.is_none() => wrong("it did not land".to_owned()),
+            "FAILURE" if is_orphan => {
+                let lost = item.candidate.needs.iter().any(|need| !self.is_merged(&need.change.key));
+                if lost { Ok(()) } else { wrong("all that it depends on is merged".to_owned()) }
+            }
+            "SUCCESS" | "FAILURE" => self.judged(set, &stood, store).or_else(wrong),
+            "MERGE_CONFLICT" => {
+                if self.conflicts(item, &stood) {
+                    Ok(())
+                } else {
+                    wrong("it merges".to_owned())
+                }
+            }
+            "MERGE_FAILURE" if self.unruly > 0 || self.is_withdrawn(item) => Ok(()),
+            "MERGE_FAILURE" => wrong("nothing keeps the forge from merging it".to_owned()),
+            "DEQUEUED" if self.is_withdrawn(item) => Ok(()),
+            "DEQUEUED" => wrong("nobody took it out".to_owned()),
+            _ => wrong("nothing here ends so".to_owned()),
+        }
+    }
+
+    fn stands_now(&self, item: &Item) -> Stands {
+        let needs = item.candidate.needs.iter().map(|need| &need.change);
+        let projects = needs.chain([&item.candidate.change]).map(|change| change.key.project.clone());
+        let first_tips = projects.map(|project| {
+            let count = self.branches.get(&project).map_or(0, Vec::len);
+            (project, count.saturating_sub(1))
+        });
+        Stands { first_tips: first_tips.collect() }
+    }
+
+    fn is_withdrawn(&self, item: &Item) -> bool {
+        let needs = item.candidate.needs.iter().map(|need| &need.change.key);
+        let mut concerned = needs.chain([&item.candidate.change.key]);
+        concerned.any(|key| self.changes.get(key).is_some_and(|known| !known.withdrawn.is_empty()))
+    }
+
+    /// Judges an item that was tested.
+    fn judged(&self, set: &Buildset, stood: &Stands, store: &Store) -> Result<(), String> {
+        let item = &set.item;
+        let merged = item.merged().ok_or("nothing was tested")?;
+        let tested = store.tree(&merged.tested.id);
+        if !self.states(item, stood, &merged.base.tree, set).any(|tree| tree.as_ref() == Some(tested)) {
+            return Err("what was tested is not its branch with what it needs and itself".to_owned());
+        }
+        let mut fails = false;
+        for job in &item.jobs {
+            let JobStatus::Ended { result, .. } = &job.status else { return Err("a job has not ended".to_owned()) };
+            let passes = truth::passes(job.summary.name.as_str(), tested);
+            let is_right = match result {
+                BuildResult::Success => passes,
+                BuildResult::Failure => !passes,
+                BuildResult::Skipped => !truth::passes("quick", tested) || self.nodes_fail || !self.unlucky.is_empty(),
+                BuildResult::RetryLimit => {
+                    let unlucky = item.builds.iter().filter(|build| self.unlucky.contains(build)).count();
+                    unlucky >= job.summary.attempts as usize
+                }
+                BuildResult::NodeFailure => self.nodes_fail,
+                _ => false,
+            };
+            if !is_right {
+                return Err(format!("{} passes on that tree: {passes}", job.summary.name));
+            }
+            fails |= !matches!(result, BuildResult::Success);
+        }
+        match (set.result.as_str(), fails) {
+            ("SUCCESS", true) => Err("a job failed".to_owned()),
+            ("FAILURE", false) => Err("every job passed".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns what an item may have been tested as. In the gate it is the first by the time it leaves: then it is the branch
+    /// as the gate left it, unless somebody else moved it since.
+    fn states<'a>(
+        &'a self,
+        item: &'a Item,
+        stood: &'a Stands,
+        base: &'a Oid,
+        set: &'a Buildset,
+    ) -> impl Iterator<Item = Option<Tree>> + 'a {
+        let project = &item.candidate.change.key.project;
+        let tips = self.branches.get(project).map(Vec::as_slice).unwrap_or_default();
+        let first = stood.first_tips.get(project).copied().unwrap_or_default();
+        let is_gate = set.queue.pipeline.as_str() == "gate";
+        (first..tips.len()).rev().filter_map(move |at| {
+            let own_later = tips[at + 1..].iter().filter(|tip| tip.is_ours).count();
+            // What landed is a tip of its own by now.
+            let landed = usize::from(is_gate && set.result == "SUCCESS");
+            if is_gate && (tips[at].tree_id != *base || own_later > landed) {
+                return None;
+            }
+            Some(self.put(item, &tips[at].tree, !is_gate))
+        })
+    }
+
+    /// Returns a tree with what an item needs of the same project, and itself.
+    fn put(&self, item: &Item, onto: &Tree, with_needs: bool) -> Option<Tree> {
+        let own = &item.candidate.change;
+        let needs = item.candidate.needs.iter().map(|need| &need.change);
+        let below = needs.filter(|need| with_needs && need.key.project == own.key.project);
+        let mut tree = onto.clone();
+        for change in below.chain([own]) {
+            let revision = self.changes.get(&change.key)?.revisions.get(&change.head)?;
+            tree = truth::merge(&revision.base, &tree, &revision.tree)?;
+        }
+        Some(tree)
+    }
+
+    /// Returns whether an item, or what it needs, did not merge with some state of its branch while it stood in its queue.
+    fn conflicts(&self, item: &Item, stood: &Stands) -> bool {
+        let own = &item.candidate.change;
+        let needs = item.candidate.needs.iter().map(|need| &need.change);
+        needs.chain([own]).any(|change| {
+            let project = &change.key.project;
+            let first = stood.first_tips.get(project).copied().unwrap_or_default();
+            let tips = self.branches.get(project).map(Vec::as_slice).unwrap_or_default();
+            let of_project = Item {
+                candidate: sluice_gate::Candidate { change: change.clone(), ..item.candidate.clone() },
+                ..item.clone()
+            };
+            let mut later = tips.iter().skip(first);
+            later.any(|tip| {
+                self.put(&of_project, &tip.tree, false).is_none() || self.put(&of_project, &tip.tree, true).is_none()
+            })
+        })
+    }
+
+    /// Returns what was left undone of a change that is open at the end, with this revision, approved or not. `skew_millis` is how
+    /// far any clock may be off.
+    pub fn undone(&self, change: &ChangeRef, is_approved: bool, skew_millis: u64) -> Option<String> {
+        let known = self.changes.get(&change.key)?;
+        let of = |pipeline: &str| {
+            let verdicts = known.verdicts.iter().filter(|verdict| verdict.head == change.head);
+            verdicts.filter(|verdict| verdict.pipeline == pipeline && verdict.result != "DEQUEUED").collect::<Vec<_>>()
+        };
+        if !known.is_entangled && of("check").is_empty() {
+            return Some(format!("{change} was never checked"));
+        }
+        let is_due = is_approved && !known.is_entangled;
+        if is_due && of("gate").is_empty() {
+            return Some(format!("{change} is approved and was never gated"));
+        }
+        // By whatever clock.
+        let since = Timestamp(known.approved_at?.0.saturating_sub(skew_millis));
+        let is_late = of("gate").iter().all(|verdict| verdict.admitted_at < since);
+        (is_due && is_late && known.withdrawn.is_empty())
+            .then(|| format!("{change} was approved again and was not gated again"))
+    }
+
+    /// Returns how the newest item of a change's revision ended in a pipeline.
+    pub fn newest(&self, change: &ChangeRef, pipeline: &str) -> Option<&str> {
+        let verdicts = self.changes.get(&change.key)?.verdicts.iter().rev();
+        let mut own = verdicts.filter(|verdict| verdict.pipeline == pipeline && verdict.head == change.head);
+        own.next().map(|verdict| verdict.result.as_str())
+    }
+}

@@ -1,0 +1,238 @@
+//! What people do: propose, approve, change their minds, push behind everybody's back; drawn from the seed.
+
+use crate::oracle::Oracle;
+use crate::random::Random;
+use crate::shape::{Shape, project_yaml};
+use crate::site::{Site, main_of};
+use crate::story::Story;
+use sluice_model::Timestamp;
+use sluice_model::change::{ChangeKey, ChangeRef, ChangeStatus};
+use sluice_runtime::Clock as _;
+
+/// Files that changes edit; few, so that they meet.
+const PATHS: [&str; 5] = ["f0", "f1", "f2", "f3", "f4"];
+
+/// Changes out of 100 that are approved in the end.
+const APPROVED_PERCENT: u64 = 88;
+
+/// The people of a site.
+pub struct People {
+    random: Random,
+    shape: Shape,
+    to_propose: u64,
+    actions: u64,
+    waiting: Vec<ChangeKey>,
+    proposed: Vec<(ChangeKey, usize)>,
+    editions: u64,
+    /// When somebody does something next; `None` when all is done.
+    pub next_at: Option<Timestamp>,
+    /// Whether the next merge brings more than it should, as the oracle knows.
+    pub is_sabotaged: bool,
+}
+
+impl People {
+    /// Makes the people of a seed.
+    pub fn new(seed: u64, shape: &Shape, now: Timestamp) -> Self {
+        Self {
+            random: Random::new(seed, 4),
+            shape: shape.clone(),
+            to_propose: shape.changes,
+            actions: shape.actions,
+            waiting: Vec::new(),
+            proposed: Vec::new(),
+            editions: 0,
+            next_at: Some(now),
+            is_sabotaged: false,
+        }
+    }
+
+    /// Does one thing.
+    pub fn act(&mut self, site: &Site, oracle: &mut Oracle, story: &mut Story) {
+        let now = site.world.now();
+        let (proposes, approves) = (self.to_propose > 0, !self.waiting.is_empty());
+        let acts = self.actions > 0 && !self.proposed.is_empty();
+        let choices: Vec<u8> = [(proposes, 0), (proposes, 0), (approves, 1), (acts, 2)]
+            .into_iter()
+            .filter_map(|(may, what)| may.then_some(what))
+            .collect();
+        match self.random.one(&choices).copied() {
+            Some(0) => self.propose(site, oracle, story),
+            Some(1) => self.approve(site, oracle, story),
+            Some(_) => {
+                self.actions -= 1;
+                self.change_minds(site, oracle, story);
+            }
+            None => {
+                self.next_at = None;
+                return;
+            }
+        }
+        self.next_at = Some(now.plus_millis(self.random.between(0, self.shape.pause_millis_max)));
+    }
+
+    fn propose(&mut self, site: &Site, oracle: &mut Oracle, story: &mut Story) {
+        self.to_propose -= 1;
+        let number = self.shape.changes - self.to_propose;
+        let tenant = self.random.below(self.shape.tenants.len());
+        let projects = self.shape.tenants[tenant].projects.clone();
+        let (project, shared) = projects[self.random.below(projects.len())].clone();
+        let others: Vec<ChangeKey> =
+            self.proposed.iter().filter(|(_, of)| *of == tenant).map(|(change, _)| change.clone()).collect();
+        let need = self.random.one(&others).cloned().filter(|_| self.random.per_mille(300));
+        let body = need.as_ref().map(depends_on).unwrap_or_default();
+        let edits = self.edits(number, shared);
+        let edits: Vec<(&str, &str)> = edits.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        let change = site.forge.propose(&project, number, &format!("change {number}"), &body, &edits);
+        uploaded(site, oracle, &change);
+        if need.is_some() {
+            oracle.entangled(&change);
+        }
+        let needs = need.map(|need| format!(", which depends on {need}")).unwrap_or_default();
+        story.tell(site.world.now(), format!("ada proposes {change}{needs}: {edits:?}"));
+        if self.random.between(1, 100) <= APPROVED_PERCENT {
+            self.waiting.push(change.clone());
+        }
+        self.proposed.push((change, tenant));
+    }
+
+    /// Draws what a change edits.
+    fn edits(&mut self, number: u64, shared: bool) -> Vec<(String, String)> {
+        if self.random.per_mille(100) {
+            self.editions += 1;
+            return vec![(".zuul.yaml".to_owned(), project_yaml(shared, self.editions))];
+        }
+        let count = self.random.between(1, 2);
+        let edit = |_| {
+            let path = *self.random.one(&PATHS).unwrap_or(&"f0");
+            let rule = match self.random.below(12) {
+                0 => " broken".to_owned(),
+                1 => " sloppy".to_owned(),
+                2 | 3 => {
+                    format!(" not-with:{}", self.random.one(&PATHS).filter(|other| **other != path).unwrap_or(&"none"))
+                }
+                _ => String::new(),
+            };
+            (path.to_owned(), format!("{number}{rule}"))
+        };
+        (0..count).map(edit).collect()
+    }
+
+    fn approve(&mut self, site: &Site, oracle: &mut Oracle, story: &mut Story) {
+        let change = self.waiting.swap_remove(self.random.below(self.waiting.len()));
+        let Some(now) = open(site, &change) else { return };
+        site.forge.approve(&change);
+        oracle.approved(&now, site.world.now());
+        story.tell(site.world.now(), format!("grace approves {now}"));
+    }
+
+    fn change_minds(&mut self, site: &Site, oracle: &mut Oracle, story: &mut Story) {
+        let now = site.world.now();
+        let (change, tenant) = self.proposed[self.random.below(self.proposed.len())].clone();
+        if self.random.per_mille(self.shape.weather.unruly_forge) {
+            return self.unruly(site, oracle, story);
+        }
+        let Some(revision) = open(site, &change) else { return };
+        match self.random.below(7) {
+            0 => {
+                story.tell(now, format!("grace takes her approval of {revision} back"));
+                site.forge.dismiss(&change);
+                oracle.withdrawn(&change, "its approval was taken back");
+                if !self.waiting.contains(&change) && self.random.per_mille(500) {
+                    self.waiting.push(change);
+                }
+            }
+            1 | 2 => {
+                let number = 1_000 + change.number * 100 + self.actions;
+                let shared = self.shape.tenants[tenant]
+                    .projects
+                    .iter()
+                    .any(|(name, shared)| name == change.project.name() && *shared);
+                let edits = self.edits(number, shared);
+                let edits: Vec<(&str, &str)> =
+                    edits.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+                site.forge.revise(&change, &edits);
+                uploaded(site, oracle, &change);
+                story.tell(now, format!("ada uploads a new revision of {change}: {edits:?}"));
+                if !self.waiting.contains(&change) {
+                    self.waiting.push(change);
+                }
+            }
+            3 => {
+                story.tell(now, format!("ada closes {change}"));
+                site.forge.close(&change);
+                oracle.withdrawn(&change, "it was closed");
+                self.waiting.retain(|waiting| *waiting != change);
+            }
+            4 | 5 => {
+                let project = change.project.name();
+                let path = *self.random.one(&PATHS).unwrap_or(&"f0");
+                let text = format!("pushed {}", self.actions);
+                story.tell(now, format!("somebody pushes {path} to {project}"));
+                site.forge.push(&main_of(project), &[(path, &text)]);
+                let store = site.store.lock().unwrap();
+                if let Some(tip) = store.tip(&main_of(project)) {
+                    oracle.moved(&change.project, &tip, &store);
+                }
+            }
+            _ => {
+                let mut others =
+                    self.proposed.iter().filter(|(other, of)| *of == tenant && other.number < change.number);
+                let need = others.next().map(|(other, _)| other.clone()).filter(|_| self.random.per_mille(500));
+                let body = need.as_ref().map(depends_on).unwrap_or_default();
+                story.tell(now, format!("ada describes {change} anew: {body:?}"));
+                site.forge.describe(&change, &body, true);
+                oracle.entangled(&change);
+                oracle.withdrawn(&change, "it depends on something else");
+            }
+        }
+    }
+
+    /// The forge, or somebody with its rights, does what nobody counted on.
+    fn unruly(&mut self, site: &Site, oracle: &mut Oracle, story: &mut Story) {
+        let now = site.world.now();
+        match self.random.below(4) {
+            0 => {
+                story.tell(now, "the forge refuses merges from now on");
+                site.forge.refuse_merges("not now");
+                oracle.unruly += 1;
+            }
+            1 => {
+                story.tell(now, "the forge takes merges again");
+                site.forge.accept_merges();
+            }
+            2 => {
+                let (change, _) = self.proposed[self.random.below(self.proposed.len())].clone();
+                if let Some(commit) = site.forge.merge_by_hand(&change) {
+                    story.tell(now, format!("somebody merges {change} by hand"));
+                    oracle.merged_by_hand(&change, &commit, &site.store.lock().unwrap());
+                    oracle.unruly += 1;
+                }
+            }
+            _ => {
+                story.tell(now, "the next merge will bring more than it should");
+                site.forge.sabotage([("stray".to_owned(), format!("{}", self.actions))].into());
+                self.is_sabotaged = true;
+                oracle.unruly += 1;
+            }
+        }
+    }
+}
+
+fn depends_on(need: &ChangeKey) -> String {
+    format!("Depends-On: https://forge.test/{}/pull/{}", need.project.name(), need.number)
+}
+
+/// Returns the revision of a change that is open.
+fn open(site: &Site, change: &ChangeKey) -> Option<ChangeRef> {
+    let kept = site.forge.change(change)?;
+    (kept.facts.status == ChangeStatus::Open).then_some(kept.facts.change)
+}
+
+/// Tells the oracle of the revision that a change has now, which is made on the branch as it is.
+fn uploaded(site: &Site, oracle: &mut Oracle, change: &ChangeKey) {
+    let Some(revision) = open(site, change) else { return };
+    let store = site.store.lock().unwrap();
+    let Some(tip) = store.tip(&main_of(change.project.name())) else { return };
+    let (base, tree) = (store.tree(&tip.id).clone(), store.tree(&revision.head).clone());
+    oracle.uploaded(&revision, base, tree);
+}

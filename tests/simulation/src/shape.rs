@@ -1,0 +1,225 @@
+//! What a seed chooses before anything happens: how large the site is, what people do, and what goes wrong how often.
+
+use crate::random::Random;
+use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
+
+/// A site as a seed has it.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// Tenants with their projects.
+    pub tenants: Vec<TenantShape>,
+    /// Changes that are proposed.
+    pub changes: u64,
+    /// Things that people do to changes after that, besides approving them.
+    pub actions: u64,
+    /// Milliseconds between two things that people do, at most.
+    pub pause_millis_max: u64,
+    /// Machines at once.
+    pub instances: u32,
+    /// Builds that may hold the semaphore.
+    pub semaphore_max: u32,
+    /// Executors.
+    pub executors: usize,
+    /// Functions at work at once, those that sleep included.
+    pub tasks_max: usize,
+    /// What goes wrong.
+    pub weather: Weather,
+}
+
+/// A tenant.
+#[derive(Debug, Clone)]
+pub struct TenantShape {
+    /// Its name.
+    pub name: String,
+    /// Its projects, and whether each is in the shared queue.
+    pub projects: Vec<(String, bool)>,
+}
+
+/// How often something goes wrong, in 1000 calls or occasions.
+#[derive(Debug, Clone, Default)]
+pub struct Weather {
+    /// What people call it.
+    pub name: &'static str,
+    /// A function dies before a call.
+    pub dies_before: u64,
+    /// A function dies after a call.
+    pub dies_after: u64,
+    /// A call fails.
+    pub fails_before: u64,
+    /// A call is carried out, and its answer lost.
+    pub fails_after: u64,
+    /// A call is throttled.
+    pub throttled: u64,
+    /// A function waits at a call while others go on.
+    pub waits: u64,
+    /// One that waits does so for longer than its message is hidden.
+    pub sleeps: u64,
+    /// A handled message is not removed.
+    pub kept: u64,
+    /// A webhook is lost.
+    pub lost_webhooks: u64,
+    /// A webhook comes twice.
+    pub double_webhooks: u64,
+    /// An executor dies or is cut off, in 1000 seconds.
+    pub executors: u64,
+    /// A machine vanishes, in 1000 seconds.
+    pub machines: u64,
+    /// The forge, the cloud or the store does not answer for a while, in 1000 minutes.
+    pub outages: u64,
+    /// The forge refuses a merge, or merges something else, in 1000 things that people do.
+    pub unruly_forge: u64,
+    /// How far the indexes are behind, in milliseconds.
+    pub index_lag_millis: u64,
+    /// How far what the forge shows is behind, in milliseconds.
+    pub forge_behind_millis: u64,
+    /// How far a clock is from the right time, in milliseconds.
+    pub skew_millis: u64,
+}
+
+impl Shape {
+    /// Draws a site.
+    pub fn draw(seed: u64) -> Self {
+        let mut random = Random::new(seed, 1);
+        let tenants = random.between(1, 2);
+        let tenants = (0..tenants).map(|number| TenantShape::draw(number, &mut random)).collect();
+        Self {
+            tenants,
+            changes: random.between(3, 9),
+            actions: random.between(0, 8),
+            pause_millis_max: *random.one(&[300, 3_000, 30_000]).unwrap_or(&3_000),
+            instances: *random.one(&[2, 3, 8]).unwrap_or(&8),
+            semaphore_max: u32::try_from(random.between(1, 2)).unwrap_or(1),
+            executors: random.below(3) + 1,
+            tasks_max: 8,
+            weather: Weather::draw(&mut random),
+        }
+    }
+
+    /// Draws a site where much is done to few things at once, and where many sleep in the middle of it.
+    pub fn crowded(seed: u64) -> Self {
+        let mut random = Random::new(seed, 6);
+        let projects = (0..3).map(|project| (format!("org/t0p{project}"), false)).collect();
+        let weather = Weather {
+            name: "crowded",
+            waits: 500,
+            sleeps: random.between(30, 120),
+            fails_after: 4,
+            dies_after: 2,
+            kept: 60,
+            double_webhooks: 100,
+            ..Weather::default()
+        };
+        Self {
+            tenants: vec![TenantShape { name: "tenant0".to_owned(), projects }],
+            changes: 9,
+            actions: 12,
+            pause_millis_max: random.between(300, 20_000),
+            instances: 8,
+            semaphore_max: 1,
+            executors: 3,
+            tasks_max: 60,
+            weather,
+        }
+    }
+
+    /// Returns the main configuration.
+    pub fn main_yaml(&self) -> String {
+        let tenant = |tenant: &TenantShape| {
+            let projects: Vec<&str> = tenant.projects.iter().map(|(name, _)| name.as_str()).collect();
+            format!(
+                "- tenant: {{name: {}, source: {{github: {{config-projects: [org/config], untrusted-projects: [{}]}}}}}}\n",
+                tenant.name,
+                projects.join(", ")
+            )
+        };
+        self.tenants.iter().map(tenant).collect()
+    }
+
+    /// Returns what the config project holds.
+    pub fn config_yaml(&self) -> String {
+        let jobs = format!(
+            "
+- semaphore: {{name: one, max: {}}}
+- job: {{name: unit, run: playbooks/unit.yaml}}
+- job: {{name: quick, run: playbooks/quick.yaml, nodeset: {{nodes: []}}}}
+- job:
+    name: cluster
+    run: playbooks/cluster.yaml
+    nodeset: {{nodes: [{{name: one, label: small}}, {{name: two, label: small}}]}}
+- job: {{name: locked, run: playbooks/locked.yaml, semaphores: [one], nodeset: {{nodes: []}}, dependencies: [quick]}}
+- job: {{name: extra, run: playbooks/extra.yaml, nodeset: {{nodes: []}}}}
+",
+            self.semaphore_max
+        );
+        [PIPELINES, BASE, &jobs, COMMON, &cloud(self.instances)].concat()
+    }
+
+    /// Returns the projects with the configuration that each begins with.
+    pub fn projects(&self) -> Vec<(String, String)> {
+        let all = self.tenants.iter().flat_map(|tenant| &tenant.projects);
+        all.map(|(name, shared)| (name.clone(), project_yaml(*shared, 0))).collect()
+    }
+}
+
+/// Returns a project's configuration; each `edition` is another text and brings other jobs.
+pub fn project_yaml(shared: bool, edition: u64) -> String {
+    let queue = if shared { "    queue: integrated\n" } else { "" };
+    let extra = if edition % 2 == 1 { ", extra" } else { "" };
+    format!(
+        "# edition {edition}\n- project:\n{queue}    check: {{jobs: [unit, quick{extra}]}}\n    gate: {{jobs: [unit, quick, cluster, locked{extra}]}}\n"
+    )
+}
+
+impl TenantShape {
+    fn draw(number: u64, random: &mut Random) -> Self {
+        let name = format!("tenant{number}");
+        let projects = (0..random.between(1, 3)).map(|p| (format!("org/t{number}p{p}"), random.per_mille(650)));
+        Self { name, projects: projects.collect() }
+    }
+}
+
+impl Weather {
+    fn draw(random: &mut Random) -> Self {
+        let calm = Self { name: "calm", waits: 100, ..Self::default() };
+        let crowd = Self { name: "crowd", waits: 400, kept: 30, double_webhooks: 100, ..Self::default() };
+        let mut weather = match random.below(8) {
+            0 => calm,
+            1 => crowd,
+            2 => Self { name: "deaths", dies_before: 6, dies_after: 8, lost_webhooks: 20, ..crowd },
+            3 => Self { name: "lies", fails_before: 10, fails_after: 15, throttled: 8, ..crowd },
+            4 => Self { name: "sleepers", sleeps: 12, dies_after: 2, fails_after: 2, kept: 60, ..crowd },
+            5 => Self { name: "executors", executors: 25, machines: 12, dies_after: 2, fails_after: 2, ..crowd },
+            6 => Self {
+                name: "forge",
+                unruly_forge: 300,
+                outages: 60,
+                forge_behind_millis: random.between(0, 8_000),
+                lost_webhooks: 60,
+                ..crowd
+            },
+            _ => Self {
+                name: "storm",
+                dies_before: 3,
+                dies_after: 4,
+                fails_before: 4,
+                fails_after: 5,
+                throttled: 4,
+                sleeps: 4,
+                executors: 10,
+                machines: 5,
+                outages: 30,
+                unruly_forge: 80,
+                lost_webhooks: 30,
+                forge_behind_millis: random.between(0, 4_000),
+                ..crowd
+            },
+        };
+        if random.per_mille(500) {
+            weather.index_lag_millis = 5_000;
+        }
+        if random.per_mille(400) {
+            weather.skew_millis = *random.one(&[1_000, 20_000, 300_000]).unwrap_or(&1_000);
+        }
+        weather
+    }
+}

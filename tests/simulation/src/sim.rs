@@ -1,0 +1,709 @@
+//! What moves a site: one thread, one clock, and a seed that says who goes on next.
+//!
+//! Every look at a message, every claim and every end of a build is a future that is polled here and nowhere else. It stops
+//! where a call of a port *waits*, and others go on; so two functions stand in the middle of one cell as often as not.
+
+use crate::executors::{self, Executor};
+use crate::faults::Faults;
+use crate::oracle::Oracle;
+use crate::people::People;
+use crate::random::Random;
+use crate::shape::Shape;
+use crate::site::{HANDLED, START, Site, name_of};
+use crate::story::Story;
+use crate::task::{Done, Kind, Task};
+use crate::watch::{News, Watch};
+use crate::{Failure, Settings};
+use sluice_executor::claim::{self, Asked};
+use sluice_forge::Secret;
+use sluice_forge::webhook::sign;
+use sluice_gate::queue::Standing;
+use sluice_memory::Fate;
+use sluice_model::build::BuildResult;
+use sluice_model::poke::{Poke, Queue};
+use sluice_model::{SessionId, Timestamp};
+use sluice_runtime::Clock;
+use sluice_runtime::batch::{self, Look};
+use sluice_runtime::port::Incoming;
+use sluice_scenarios::forge::Webhook;
+use sluice_scenarios::site::WEBHOOK_SECRET;
+use sluice_timer::Timer;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// Turns after which a site is taken for stuck.
+const TURNS_MAX: u64 = 400_000;
+/// Times that a task is polled before it is taken for one that never ends.
+const POLLS_MAX: u32 = 100_000;
+/// Seconds for which a received message is hidden.
+const HIDDEN_SECONDS: u32 = 30;
+/// Seconds from one tick of the timer to the next.
+const TICK_SECONDS: u64 = 60;
+
+/// Calls that tell people something, which no fence guards. Whoever sleeps before one of them does so within the time that a
+/// function has, after which its process is ended.
+const TOLD: [&str; 5] =
+    ["forge.set_status", "forge.put_comment", "forge.put_check_run", "forge.put_line_comments", "forge.change_labels"];
+
+/// A site in motion.
+pub struct Sim {
+    /// What it is made of.
+    pub site: Site,
+    /// What the seed chose.
+    pub shape: Shape,
+    /// What must hold.
+    pub watch: Watch,
+    /// What should have come out.
+    pub oracle: Oracle,
+    /// What happened.
+    pub story: Story,
+    pub(crate) people: People,
+    pub(crate) faults: Arc<Mutex<Faults>>,
+    pub(crate) executors: Vec<Executor>,
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) webhooks: Vec<(Timestamp, Webhook)>,
+    pub(crate) dead: Vec<(Timestamp, Incoming)>,
+    random: Random,
+    hosts: BTreeMap<Queue, Vec<Arc<dyn Look>>>,
+    timer: Arc<Timer>,
+    webhook: Arc<sluice_webhook::Webhook>,
+    respawn_at: Vec<Timestamp>,
+    executors_started: usize,
+    next_tick: Timestamp,
+    last_beat: Timestamp,
+    merges_seen: usize,
+    silent_since: BTreeMap<SessionId, Timestamp>,
+    pub(crate) settings: Settings,
+    pub(crate) faults_are_on: bool,
+}
+
+impl Sim {
+    /// Makes the site of a seed.
+    pub fn new(seed: u64, settings: Settings) -> Self {
+        let shape = (settings.shape.clone()).unwrap_or_else(|| Shape::draw(seed));
+        let mut site = Site::new(seed, &shape, settings.mutation);
+        let faults = Arc::new(Mutex::new(Faults::new(seed, shape.weather.clone())));
+        let decides = faults.clone();
+        site.world.decide_fates(move |step| match step.caller {
+            "operator" => Fate::Works,
+            _ => decides.lock().map_or(Fate::Works, |mut faults| faults.decide(step)),
+        });
+        let mut hosts = BTreeMap::new();
+        for queue in HANDLED {
+            hosts.insert(queue, (0..2).map(|_| site.function(queue)).collect());
+        }
+        let (timer, webhook) = (site.timer(), site.webhook());
+        let mut oracle = Oracle::default();
+        oracle.nodes_fail = shape.weather.machines > 0 || shape.weather.outages > 0;
+        {
+            let store = site.store.lock().unwrap();
+            for (name, _) in shape.projects() {
+                let branch = crate::site::main_of(&name);
+                if let Some(tip) = store.tip(&branch) {
+                    oracle.moved(&branch.project, &tip, &store);
+                }
+            }
+        }
+        let watch = Watch::new(shape.instances as usize, shape.semaphore_max as usize);
+        site.world.take_journal();
+        let mut sim = Self {
+            people: People::new(seed, &shape, START.plus_millis(3_000)),
+            story: Story::new(START),
+            random: Random::new(seed, 5),
+            site,
+            watch,
+            oracle,
+            faults,
+            executors: Vec::new(),
+            tasks: Vec::new(),
+            webhooks: Vec::new(),
+            dead: Vec::new(),
+            hosts,
+            timer,
+            webhook,
+            respawn_at: Vec::new(),
+            executors_started: 0,
+            next_tick: START,
+            last_beat: START,
+            merges_seen: 0,
+            silent_since: BTreeMap::new(),
+            faults_are_on: false,
+            shape,
+            settings,
+        };
+        if sim.settings.mutation == Some(crate::Mutation::LyingForge) {
+            sim.site.forge.sabotage([("stray".to_owned(), String::new())].into());
+        }
+        for _ in 0..sim.shape.executors {
+            sim.start_executor();
+        }
+        sim
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.site.world.now()
+    }
+
+    pub(crate) fn tell(&mut self, line: impl AsRef<str>) {
+        let now = self.now();
+        self.story.tell(now, line);
+    }
+
+    /// Switches what goes wrong on or off.
+    pub(crate) fn set_faults(&mut self, is_on: bool) {
+        self.faults_are_on = is_on;
+        if let Ok(mut faults) = self.faults.lock() {
+            faults.set_on(is_on);
+        }
+        if !is_on {
+            self.site.forge.accept_merges();
+            self.site.forge.set_behind(0);
+            self.tell("nothing goes wrong from now on");
+        }
+    }
+
+    /// Moves on until `is_over`.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub(crate) fn run_until(&mut self, mut is_over: impl FnMut(&mut Self) -> bool) -> Result<(), Failure> {
+        for _ in 0..TURNS_MAX {
+            if is_over(self) {
+                return Ok(());
+            }
+            self.turn()?;
+        }
+        Err(self.failure("it does not come to an end"))
+    }
+
+    /// Returns a failure with the story so far.
+    pub(crate) fn failure(&self, why: impl Into<String>) -> Failure {
+        Failure { why: why.into(), story: self.story.text() }
+    }
+
+    /// Lets one thing happen.
+    fn turn(&mut self) -> Result<(), Failure> {
+        self.gather();
+        let now = self.now();
+        let mut choices: Vec<Choice> = Vec::new();
+        let ready = (self.tasks.iter().enumerate()).filter(|(_, task)| task.resume_at <= now);
+        choices.extend(ready.map(|(at, _)| Choice::Poll(at)));
+        if self.tasks.len() < self.shape.tasks_max {
+            let world = &self.site.world;
+            choices.extend(HANDLED.into_iter().filter(|queue| world.has_visible(*queue)).map(Choice::Handle));
+            for queue in [Queue::BuildsHigh, Queue::BuildsNormal, Queue::BuildsLow] {
+                let may =
+                    |e: &Executor| e.silent_until.is_none() && e.builds.len() + e.busy.len() < executors::BUILDS_MAX;
+                if world.has_visible(queue) && self.executors.iter().any(may) {
+                    choices.push(Choice::Claim(queue));
+                }
+            }
+            choices.extend((self.next_tick <= now).then_some(Choice::Tick));
+        }
+        choices.extend(self.webhooks.iter().position(|(at, _)| *at <= now).map(Choice::Webhook));
+        choices.extend(self.dead.iter().position(|(at, _)| *at <= now).map(Choice::Revive));
+        choices.extend(self.people.next_at.is_some_and(|at| at <= now).then_some(Choice::People));
+        for (at, executor) in self.executors.iter().enumerate() {
+            let is_over = |running: &executors::Running| running.ends_at <= now;
+            let may = executor.silent_until.is_none();
+            choices.extend(executor.builds.iter().position(is_over).filter(|_| may).map(|b| Choice::End(at, b)));
+            let fails = |running: &executors::Running| running.fails_at.is_some_and(|fails_at| fails_at <= now);
+            choices.extend(executor.builds.iter().position(fails).filter(|_| may).map(|b| Choice::WillFail(at, b)));
+        }
+        let Some(choice) = self.random.one(&choices).copied() else { return self.wait() };
+        match choice {
+            Choice::Poll(at) => self.poll(at)?,
+            Choice::Handle(queue) => self.handle(queue),
+            Choice::Claim(queue) => self.claim(queue),
+            Choice::Tick => self.tick(),
+            Choice::Webhook(at) => self.receive(at),
+            Choice::Revive(at) => self.revive(at),
+            Choice::People => self.people.act(&self.site, &mut self.oracle, &mut self.story),
+            Choice::End(executor, build) => self.end_build(executor, build),
+            Choice::WillFail(executor, build) => self.will_fail(executor, build),
+        }
+        let millis = self.random.between(0, 8);
+        self.pass(millis);
+        self.look()
+    }
+
+    /// Takes in what forge and queues put outside: webhooks on their way, messages that died.
+    fn gather(&mut self) {
+        let now = self.now();
+        while let Some(webhook) = self.site.forge.next_webhook() {
+            let weather = &self.shape.weather;
+            if self.faults_are_on && self.random.per_mille(weather.lost_webhooks) {
+                self.story.tell(now, format!("the webhook {} ({}) is lost", webhook.id, webhook.event));
+                continue;
+            }
+            let copies = if self.random.per_mille(weather.double_webhooks) { 2 } else { 1 };
+            let most = *self.random.one(&[10, 10, 200, 5_000]).unwrap_or(&10);
+            for _ in 0..copies {
+                self.webhooks.push((now.plus_millis(self.random.between(0, most)), webhook.clone()));
+            }
+        }
+        for (queue, body) in self.site.world.take_dead() {
+            self.story.tell(now, format!("a message of {queue:?} dies: {body}"));
+            let id = format!("dead-{}", self.random.between(0, u64::MAX / 2));
+            let message = Incoming { receipt: id.clone(), id, body, group: None, receive_count: 1 };
+            self.dead.push((now.plus_millis(1_000), message));
+        }
+    }
+
+    /// Lets time pass until something can be done.
+    fn wait(&mut self) -> Result<(), Failure> {
+        let now = self.now();
+        let world = &self.site.world;
+        let builds = self.executors.iter().flat_map(|executor| &executor.builds);
+        let builds = builds.flat_map(|running| [Some(running.ends_at), running.fails_at]).flatten();
+        let next = [Some(self.next_tick), world.next_message_at(), self.people.next_at]
+            .into_iter()
+            .flatten()
+            .chain(self.tasks.iter().map(|task| task.resume_at))
+            .chain(self.webhooks.iter().map(|(at, _)| *at))
+            .chain(self.dead.iter().map(|(at, _)| *at))
+            .chain(self.executors.iter().filter_map(|executor| executor.silent_until))
+            .chain(self.respawn_at.iter().copied())
+            .chain(builds)
+            .filter(|at| *at > now)
+            .min();
+        let millis = next.map_or(1_000, |next| next.since(now).clamp(1, TICK_SECONDS * 1_000));
+        self.pass(millis);
+        self.look()
+    }
+
+    /// Lets time pass, second by second where seconds count.
+    fn pass(&mut self, millis: u64) {
+        self.site.world.advance_millis(millis);
+        let now = self.now();
+        if let Ok(mut faults) = self.faults.lock() {
+            faults.set_now(now);
+        }
+        let seconds = now.since(self.last_beat) / 1_000;
+        if seconds == 0 {
+            return;
+        }
+        self.last_beat = self.last_beat.plus_seconds(seconds);
+        if self.faults_are_on {
+            for _ in 0..seconds {
+                self.accidents();
+            }
+        }
+        self.wake_executors();
+        for executor in &mut self.executors {
+            executor.renew(&self.site);
+            executor.hear_stops(&self.site, now);
+        }
+        let due = self.respawn_at.iter().filter(|at| **at <= now).count();
+        self.respawn_at.retain(|at| *at > now);
+        for _ in 0..due {
+            self.start_executor();
+        }
+    }
+
+    /// What may happen in a second.
+    fn accidents(&mut self) {
+        let weather = self.shape.weather.clone();
+        if self.random.per_mille(weather.executors) && !self.executors.is_empty() {
+            let at = self.random.below(self.executors.len());
+            if self.random.per_mille(400) {
+                self.kill_executor(at, "dies");
+            } else if self.executors[at].silent_until.is_none() {
+                let now = self.now();
+                let seconds = self.random.between(3, 60);
+                let executor = &mut self.executors[at];
+                executor.silent_until = Some(now.plus_seconds(seconds));
+                let session = executor.session.clone();
+                for task in self.tasks.iter_mut().filter(|task| task.kind.session() == Some(&session)) {
+                    task.resume_at = task.resume_at.max(now.plus_seconds(seconds));
+                }
+                self.tell(format!("{session} is cut off for {seconds} s"));
+                self.silent_since.insert(session, now);
+            }
+        }
+        if self.random.per_mille(weather.machines) {
+            let at = self.random.below(16);
+            if let Some(machine) = self.site.cloud.lose(at) {
+                self.tell(format!("the machine {machine} vanishes"));
+            }
+        }
+        if self.random.per_mille(weather.outages / 15 + u64::from(weather.outages > 0)) {
+            let begun = self.faults.lock().ok().map(|mut faults| faults.begin_outage());
+            if let Some((service, seconds)) = begun {
+                self.tell(format!("{service}* does not answer for {seconds} s"));
+            }
+        }
+    }
+
+    /// Executors that were cut off come back; those whose time was over have given their builds up, or know nothing of it.
+    fn wake_executors(&mut self) {
+        let now = self.now();
+        for at in 0..self.executors.len() {
+            let executor = &mut self.executors[at];
+            let session = executor.session.clone();
+            let Some(since) = self.silent_since.get(&session).copied() else { continue };
+            let is_over = executor.is_over(since, now);
+            if is_over {
+                let builds = executor.builds.iter().map(|running| running.claimed.run.build.clone());
+                self.oracle.unlucky.extend(builds.chain(executor.busy.iter().cloned()));
+            }
+            if executor.silent_until.is_none_or(|until| until > now) {
+                continue;
+            }
+            executor.silent_until = None;
+            self.silent_since.remove(&session);
+            let gives_up = is_over && self.random.per_mille(500);
+            if gives_up {
+                for running in &mut executor.builds {
+                    (running.ends_at, running.instead) = (now, Some(BuildResult::Retry));
+                }
+            }
+            let what = if gives_up { "is back, and gives its builds up" } else { "is back, and goes on" };
+            self.story.tell(now, format!("{session} {what}"));
+        }
+    }
+
+    fn start_executor(&mut self) {
+        self.executors_started += 1;
+        let executor = Executor::start(&mut self.site, self.executors_started);
+        let skew = executor.skew_millis();
+        let session = executor.session.clone();
+        self.executors.push(executor);
+        self.tell(format!("{session} starts; its clock is {skew} ms off"));
+    }
+
+    pub(crate) fn kill_executor(&mut self, at: usize, how: &str) {
+        let executor = self.executors.swap_remove(at);
+        let session = executor.session;
+        self.tasks.retain(|task| task.kind.session() != Some(&session));
+        self.silent_since.remove(&session);
+        let builds = executor.builds.iter().map(|running| running.claimed.run.build.clone());
+        self.oracle.unlucky.extend(builds.chain(executor.busy));
+        self.tell(format!("{session} {how}"));
+        let seconds = self.random.between(1, 30);
+        self.respawn_at.push(self.now().plus_seconds(seconds));
+    }
+
+    /// Looks at everything that was written and merged since the last look.
+    fn look(&mut self) -> Result<(), Failure> {
+        self.look_at_merges().map_err(|why| self.failure(why))?;
+        let written = self.site.world.take_journal();
+        if written.is_empty() {
+            return Ok(());
+        }
+        let news = self.watch.see(&written).map_err(|why| self.failure(why))?;
+        for news in news {
+            self.hear(news).map_err(|why| self.failure(why))?;
+        }
+        Ok(())
+    }
+
+    fn look_at_merges(&mut self) -> Result<(), String> {
+        if self.site.forge.merge_count() == self.merges_seen {
+            return Ok(());
+        }
+        for (key, commit) in self.site.forge.merges().into_iter().skip(self.merges_seen) {
+            self.merges_seen += 1;
+            let Some(kept) = self.site.forge.change(&key) else { continue };
+            let change = kept.facts.change;
+            let queue = self.watch.heads.values().find(|head| {
+                head.slots.first().is_some_and(|slot| slot.change == change && slot.standing == Standing::Landing)
+            });
+            let is_first = queue.is_some();
+            let landing = self.watch.landing.values().flat_map(BTreeMap::values).find(|l| l.change == change);
+            let needs = landing.and_then(|landing| self.watch.items.get(&landing.item));
+            let needs = needs.map(|item| item.candidate.needs.iter().map(|need| need.change.key.clone()).collect());
+            let said = landing.map(|l| (l.base.tree.clone(), l.tested.tree.clone(), needs.unwrap_or_default()));
+            let is_unruly = std::mem::take(&mut self.people.is_sabotaged);
+            if self.settings.mutation == Some(crate::Mutation::LyingForge) {
+                self.site.forge.sabotage([("stray".to_owned(), self.merges_seen.to_string())].into());
+            }
+            let now = self.site.world.now();
+            self.story.tell(now, format!("the forge merges {change}"));
+            let store = self.site.store.lock().unwrap();
+            self.oracle.landed(&change, &commit, said, is_first, is_unruly, &store)?;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, news: News) -> Result<(), String> {
+        match news {
+            News::Entered(item, queue, ahead) => {
+                self.tell(format!("{} enters {queue}", item.candidate.change));
+                self.oracle.entered(&item, &queue, &ahead)
+            }
+            News::Left(set) => {
+                let change = &set.item.candidate.change;
+                let why = set.why.lines().next().unwrap_or_default();
+                let now = self.site.world.now();
+                self.story.tell(now, format!("{change} leaves {}: {}: {why}", set.queue, set.result));
+                self.oracle.left(&set, &self.site.store.lock().unwrap())
+            }
+            News::Landing(landing) => {
+                self.tell(format!("the landing of {} is {:?}", landing.change, landing.state));
+                Ok(())
+            }
+            News::Line(line) => {
+                self.tell(line);
+                Ok(())
+            }
+        }
+    }
+
+    // --- What goes on ---------------------------------------------------------------------------------------------
+
+    fn begin(&mut self, kind: Kind, future: impl Future<Output = Done> + 'static) {
+        let resume_at = self.now();
+        self.tasks.push(Task { kind, future: Box::pin(future), resume_at, polls: 0 });
+    }
+
+    fn handle(&mut self, queue: Queue) {
+        let most = u32::try_from(self.random.between(1, 10)).unwrap_or(1);
+        let messages = self.site.world.take_messages(queue, most, HIDDEN_SECONDS);
+        if messages.is_empty() {
+            return;
+        }
+        let hosts = self.hosts.get(&queue).map(Vec::as_slice).unwrap_or_default();
+        let host = self.random.below(hosts.len());
+        let Some(function) = hosts.get(host).cloned() else { return };
+        let given = messages.clone();
+        self.begin(Kind::Handle { queue, host, messages }, async move {
+            Done::Handled(batch::handle(&*function, queue, given).await)
+        });
+    }
+
+    fn revive(&mut self, at: usize) {
+        let (_, message) = self.dead.swap_remove(at);
+        let host = self.random.below(2);
+        let Some(function) = self.hosts.get(&Queue::Wakes).and_then(|hosts| hosts.get(host)).cloned() else { return };
+        let given = vec![message.clone()];
+        self.begin(Kind::Revive { host, message }, async move {
+            Done::Handled(batch::handle(&*function, Queue::Wakes, given).await)
+        });
+    }
+
+    fn tick(&mut self) {
+        self.next_tick = self.next_tick.max(self.now()).plus_seconds(TICK_SECONDS);
+        let timer = self.timer.clone();
+        self.begin(Kind::Tick, async move {
+            // What failed is told in the log, and the next minute goes on.
+            let _ = timer.tick().await;
+            Done::Nothing
+        });
+    }
+
+    fn receive(&mut self, at: usize) {
+        let (_, webhook) = self.webhooks.swap_remove(at);
+        let mut headers = http::HeaderMap::new();
+        let signature = sign(&Secret::new(WEBHOOK_SECRET), &webhook.body);
+        for (name, value) in [
+            ("x-github-delivery", &webhook.id),
+            ("x-github-event", &webhook.event),
+            ("x-hub-signature-256", &signature),
+        ] {
+            let Ok(value) = value.parse() else { return };
+            headers.insert(name, value);
+        }
+        let (function, body) = (self.webhook.clone(), bytes::Bytes::from(webhook.body));
+        self.begin(Kind::Webhook { id: webhook.id }, async move {
+            function.receive(&"github".into(), &headers, &body).await;
+            Done::Nothing
+        });
+    }
+
+    fn claim(&mut self, queue: Queue) {
+        let may = |e: &Executor| e.silent_until.is_none() && e.builds.len() + e.busy.len() < executors::BUILDS_MAX;
+        let able: Vec<usize> = (0..self.executors.len()).filter(|at| may(&self.executors[*at])).collect();
+        let Some(at) = self.random.one(&able).copied() else { return };
+        let messages = self.site.world.take_messages(queue, 3, 60);
+        let executor = &mut self.executors[at];
+        let (mut asked, mut receipts): (Vec<Asked>, Vec<String>) = (Vec::new(), Vec::new());
+        for message in messages {
+            let Some(build) = serde_json::from_str::<Poke>(&message.body).ok().and_then(Asked::of) else { continue };
+            // As the real one: what runs is acknowledged; what is only asked for comes again.
+            if executor.builds.iter().any(|running| running.claimed.run.build == build.build) {
+                self.site.world.drop_message(queue, &message.receipt);
+                continue;
+            }
+            if !executor.busy.insert(build.build.clone()) {
+                continue;
+            }
+            asked.push(build);
+            receipts.push(message.receipt);
+        }
+        if asked.is_empty() {
+            return;
+        }
+        let (session, claims) = (executor.session.clone(), executor.claims.clone());
+        let builds = asked.iter().map(|asked| asked.build.clone()).collect();
+        self.begin(Kind::Claim { session, queue, receipts, builds }, async move {
+            Done::Claimed(claims.claim(&asked).await)
+        });
+    }
+
+    fn end_build(&mut self, executor: usize, build: usize) {
+        let executor = &mut self.executors[executor];
+        let running = executor.builds.swap_remove(build);
+        let mut claimed = running.claimed;
+        let truth = if self.settings.mutation == Some(crate::Mutation::LyingExecutor) {
+            BuildResult::Success
+        } else {
+            executors::judge(&self.site, &claimed)
+        };
+        let ended = executors::ended(running.instead.unwrap_or(truth), executor.ports.clock.now());
+        let (session, ports, id) = (executor.session.clone(), executor.ports.clone(), claimed.run.build.clone());
+        executor.busy.insert(id.clone());
+        if self.settings.mutation == Some(crate::Mutation::ForgottenEnds) && self.random.per_mille(300) {
+            return;
+        }
+        self.begin(Kind::End { session, build: id }, async move {
+            let told = claim::end(&ports, &mut claimed, ended).await;
+            Done::Ended(Box::new(claimed), told.is_ok())
+        });
+    }
+
+    fn will_fail(&mut self, executor: usize, build: usize) {
+        let executor = &mut self.executors[executor];
+        executor.builds[build].fails_at = None;
+        if executors::judge(&self.site, &executor.builds[build].claimed).passed() {
+            return;
+        }
+        let running = executor.builds.swap_remove(build);
+        let (session, ports) = (executor.session.clone(), executor.ports.clone());
+        let (mut claimed, ends_at) = (running.claimed, running.ends_at);
+        let build = claimed.run.build.clone();
+        executor.busy.insert(build.clone());
+        self.begin(Kind::WillFail { session, build, ends_at }, async move {
+            // Not told, it is a reset that comes later.
+            let _ = claim::will_fail(&ports, &mut claimed).await;
+            Done::Ended(Box::new(claimed), false)
+        });
+    }
+
+    fn poll(&mut self, at: usize) -> Result<(), Failure> {
+        let mut task = self.tasks.swap_remove(at);
+        task.polls += 1;
+        if task.polls > POLLS_MAX {
+            return Err(self.failure(format!("{} does not end", task.kind.name())));
+        }
+        let name = task.kind.name();
+        let done = task.poll();
+        let death = self.site.world.take_death();
+        let struck = self.faults.lock().map(|mut faults| faults.take_struck()).unwrap_or_default();
+        for what in struck {
+            self.tell(format!("{name}: {what}"));
+        }
+        match (done, death) {
+            (Some(done), _) => self.finished(task, done),
+            (None, Some(_)) => self.died(task),
+            (None, None) => {
+                let now = self.now();
+                let sleeps = self.faults_are_on && self.random.per_mille(self.shape.weather.sleeps);
+                let step = self.site.world.last_step();
+                let (least, most) = match (sleeps, TOLD.contains(&step)) {
+                    (false, _) => (0, 30),
+                    (true, false) => (20_000, 400_000),
+                    (true, true) => (5_000, 20_000),
+                };
+                task.resume_at = now.plus_millis(self.random.between(least, most));
+                if sleeps {
+                    let seconds = task.resume_at.since(now) / 1_000;
+                    self.tell(format!("{name} sleeps for {seconds} s before {step}"));
+                }
+                self.tasks.push(task);
+            }
+        }
+        Ok(())
+    }
+
+    fn finished(&mut self, task: Task, done: Done) {
+        match (task.kind, done) {
+            (Kind::Handle { queue, messages, .. }, Done::Handled(failed)) => {
+                let keeps = self.faults_are_on && self.random.per_mille(self.shape.weather.kept);
+                for message in messages.iter().filter(|message| !keeps && !failed.contains(&message.id)) {
+                    self.site.world.drop_message(queue, &message.receipt);
+                }
+            }
+            (Kind::Revive { message, .. }, Done::Handled(failed)) if !failed.is_empty() => self.revive_later(message),
+            (Kind::Claim { session, queue, receipts, builds }, Done::Claimed(claims)) => {
+                let now = self.now();
+                let Some(executor) = self.executors.iter_mut().find(|executor| executor.session == session) else {
+                    return;
+                };
+                for ((claim, receipt), build) in claims.into_iter().zip(receipts).zip(builds) {
+                    executor.busy.remove(&build);
+                    if let Ok(claimed) = claim {
+                        self.site.world.drop_message(queue, &receipt);
+                        if let Some(claimed) = claimed {
+                            executor.begin(claimed, now, &mut self.random);
+                        }
+                    }
+                }
+            }
+            (Kind::End { session, build } | Kind::WillFail { session, build, .. }, Done::Ended(_, true)) => {
+                let executor = self.executors.iter_mut().find(|executor| executor.session == session);
+                if let Some(executor) = executor {
+                    executor.busy.remove(&build);
+                }
+            }
+            (kind @ (Kind::End { .. } | Kind::WillFail { .. }), Done::Ended(claimed, false)) => {
+                let now = self.now();
+                let later = now.plus_millis(self.random.between(200, 5_000));
+                let Some(session) = kind.session() else { return };
+                let Some(executor) = self.executors.iter_mut().find(|executor| executor.session == *session) else {
+                    return;
+                };
+                executor.busy.remove(&claimed.run.build);
+                let ends_at = if let Kind::WillFail { ends_at, .. } = kind { ends_at.max(now) } else { later };
+                let claimed = *claimed;
+                executor.builds.push(executors::Running { claimed, ends_at, fails_at: None, instead: None });
+            }
+            _ => {}
+        }
+    }
+
+    fn died(&mut self, task: Task) {
+        match task.kind {
+            Kind::Handle { queue, host, .. } => self.start_again(queue, host),
+            Kind::Revive { host, message } => {
+                self.start_again(Queue::Wakes, host);
+                self.revive_later(message);
+            }
+            Kind::Tick => self.timer = self.site.timer(),
+            Kind::Webhook { .. } => self.webhook = self.site.webhook(),
+            kind => {
+                let at = self.executors.iter().position(|executor| kind.session() == Some(&executor.session));
+                if let Some(at) = at {
+                    self.kill_executor(at, "is dead");
+                }
+            }
+        }
+    }
+
+    fn start_again(&mut self, queue: Queue, host: usize) {
+        let function = self.site.function(queue);
+        if let Some(place) = self.hosts.get_mut(&queue).and_then(|hosts| hosts.get_mut(host)) {
+            *place = function;
+        }
+        let now = self.now();
+        self.story.tell(now, format!("a new instance of {} starts", name_of(queue)));
+    }
+
+    fn revive_later(&mut self, message: Incoming) {
+        let at = self.now().plus_seconds(30);
+        self.dead.push((at, Incoming { receive_count: message.receive_count + 1, ..message }));
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Choice {
+    Poll(usize),
+    Handle(Queue),
+    Claim(Queue),
+    Tick,
+    Webhook(usize),
+    Revive(usize),
+    People,
+    End(usize, usize),
+    WillFail(usize, usize),
+}

@@ -1,0 +1,180 @@
+//! What a seed's site is made of: the world, the outside that is played, and instances of the real functions, each with a
+//! clock of its own.
+
+use crate::broken::Mutation;
+use crate::random::Random;
+use crate::shape::Shape;
+use async_trait::async_trait;
+use sluice_cloud::Site as CloudSite;
+use sluice_forge::Forge;
+use sluice_gate_function::Gate;
+use sluice_intake::Intake;
+use sluice_launcher::{Cloud, Launcher};
+use sluice_memory::{World, poll_once};
+use sluice_merger::Merger;
+use sluice_model::git::BranchKey;
+use sluice_model::poke::{Poke, Queue};
+use sluice_model::{ProjectName, TenantName, Timestamp};
+use sluice_reporter::Reporter;
+use sluice_repos::Repos;
+use sluice_runtime::batch::{Look, LookError};
+use sluice_runtime::{Clock, Ports, cell};
+use sluice_scenarios::PlayedForge;
+use sluice_scenarios::cloud::{PlayedChecks, PlayedCloud};
+use sluice_scenarios::repos::{PlayedRepos, Store};
+use sluice_scenarios::site::configure;
+use sluice_tenant::Tenants;
+use sluice_timer::Timer;
+use sluice_webhook::Webhook;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// Where every story begins.
+pub const START: Timestamp = Timestamp(1_800_000_000_000);
+
+/// Minutes between two questions to the forge about open changes.
+const ASK_MINUTES: u64 = 10;
+
+/// The queues whose messages a function handles.
+pub const HANDLED: [Queue; 7] =
+    [Queue::Events, Queue::Gate, Queue::Tenants, Queue::Pool, Queue::Reports, Queue::Merges, Queue::Wakes];
+
+/// The outside and the inside, without what moves them.
+pub struct Site {
+    /// Its world.
+    pub world: World,
+    /// The forge.
+    pub forge: Arc<PlayedForge>,
+    /// The cloud.
+    pub cloud: Arc<PlayedCloud>,
+    /// Every repository.
+    pub store: Arc<Mutex<Store>>,
+    repos: Arc<dyn Repos>,
+    mutation: Option<Mutation>,
+    skew_millis: u64,
+    random: Random,
+}
+
+impl Site {
+    /// Makes a site that nothing has happened at.
+    pub fn new(seed: u64, shape: &Shape, mutation: Option<Mutation>) -> Self {
+        let world = World::new(seed, 60, START);
+        world.set_index_lag(shape.weather.index_lag_millis);
+        let store = Arc::new(Mutex::new(Store::default()));
+        let config = ("org/config".to_owned(), shape.config_yaml());
+        for (name, yaml) in shape.projects().into_iter().chain([config]) {
+            let path = if name == "org/config" { "zuul.yaml" } else { ".zuul.yaml" };
+            let mut store = store.lock().unwrap();
+            let commit = store.commit([(path.to_owned(), yaml)].into(), Vec::new(), "first");
+            store.set(&main_of(&name), &commit.id);
+        }
+        let forge = Arc::new(PlayedForge::new(world.clone(), store.clone()));
+        forge.set_behind(shape.weather.forge_behind_millis);
+        let cloud = Arc::new(PlayedCloud::new(world.clone()));
+        let repos = Arc::new(PlayedRepos::new(world.clone(), store.clone()));
+        poll_once(configure(&world.ports(), &shape.main_yaml())).expect("nothing dies here");
+        let pokes: Vec<Poke> =
+            shape.tenants.iter().map(|tenant| Poke::Tenant { tenant: TenantName(tenant.name.clone()) }).collect();
+        poll_once(cell::send(&world.ports(), &pokes)).expect("nothing dies here").expect("the queue takes it");
+        let (skew_millis, random) = (shape.weather.skew_millis, Random::new(seed, 3));
+        Self { world, forge, cloud, store, repos, mutation, skew_millis, random }
+    }
+
+    /// Returns ports whose calls are counted as `caller`'s, with a clock of their own, and how far that is from the right time.
+    pub fn ports(&mut self, caller: &'static str) -> (Ports, i64) {
+        let most = i64::try_from(self.skew_millis).unwrap_or(0);
+        let drawn = self.random.between(0, 2 * self.skew_millis);
+        let skew = match caller {
+            // Known and not mended: arrivals are taken in the order of the clocks of those who wrote them (README).
+            "intake" => 0,
+            _ => i64::try_from(drawn).unwrap_or(0) - most,
+        };
+        let clock = Arc::new(SkewedClock { world: self.world.clone(), skew_millis: skew });
+        let ports = Ports { clock, ..self.world.ports_of(caller) };
+        (self.mutation.map_or_else(|| ports.clone(), |mutation| mutation.ports(ports.clone())), skew)
+    }
+
+    /// Makes an instance of the function that handles a queue's messages.
+    pub fn function(&mut self, queue: Queue) -> Arc<dyn Look> {
+        let name = name_of(queue);
+        let (ports, _) = self.ports(name);
+        let forges = || BTreeMap::from([("github".into(), self.forge.clone() as Arc<dyn Forge>)]);
+        let function: Arc<dyn Look> = match queue {
+            Queue::Events => Arc::new(Intake::new(ports, forges())),
+            Queue::Gate => Arc::new(Gate::new(ports, "https://sluice.test/")),
+            Queue::Tenants => Arc::new(Tenants::new(ports, self.repos.clone())),
+            Queue::Pool => {
+                let cloud = Cloud { driver: self.cloud.clone(), site: CloudSite::default() };
+                let checks = Arc::new(PlayedChecks(self.world.clone()));
+                Arc::new(Launcher::new(ports, BTreeMap::from([("ec2".into(), cloud)]), checks))
+            }
+            Queue::Reports => Arc::new(Reporter::new(ports, forges())),
+            Queue::Merges => Arc::new(Merger::new(ports, self.repos.clone())),
+            _ => Arc::new(Timer::new(ports, ASK_MINUTES)),
+        };
+        match self.mutation {
+            Some(Mutation::AcknowledgedErrors) => Arc::new(Content(function)),
+            _ => function,
+        }
+    }
+
+    /// Makes a timer.
+    pub fn timer(&mut self) -> Arc<Timer> {
+        Arc::new(Timer::new(self.ports("timer").0, ASK_MINUTES))
+    }
+
+    /// Makes a webhook.
+    pub fn webhook(&mut self) -> Arc<Webhook> {
+        Arc::new(Webhook::new(self.ports("webhook").0))
+    }
+}
+
+/// Returns the main branch of a project of the played forge.
+pub fn main_of(project: &str) -> BranchKey {
+    BranchKey { project: ProjectName::new("forge.test", project), branch: "main".into() }
+}
+
+/// Returns what the function is called that handles a queue's messages.
+pub fn name_of(queue: Queue) -> &'static str {
+    match queue {
+        Queue::Events => "intake",
+        Queue::Gate => "gate",
+        Queue::Tenants => "tenant",
+        Queue::Pool => "launcher",
+        Queue::Reports => "reporter",
+        Queue::Merges => "merger",
+        _ => "timer",
+    }
+}
+
+/// A clock that is so far from the right time.
+struct SkewedClock {
+    world: World,
+    skew_millis: i64,
+}
+
+impl Clock for SkewedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.world.now().0.saturating_add_signed(self.skew_millis))
+    }
+}
+
+/// A function that takes every error for the end of the matter: what must never be.
+struct Content(Arc<dyn Look>);
+
+#[async_trait]
+impl Look for Content {
+    async fn look(&self, poke: &Poke) -> Result<(), LookError> {
+        let _ = self.0.look(poke).await;
+        Ok(())
+    }
+
+    async fn look_again(&self, poke: &Poke) -> Result<(), LookError> {
+        let _ = self.0.look_again(poke).await;
+        Ok(())
+    }
+
+    fn ports(&self) -> &Ports {
+        self.0.ports()
+    }
+}

@@ -1,0 +1,71 @@
+//! Which trees pass: a pure function of the files, known to everybody who needs it. What a played executor answers follows from
+//! it, and so does what the oracle expects.
+
+use sluice_scenarios::repos::Tree;
+
+/// Returns whether a job passes on these files of the change's own project.
+pub fn passes(job: &str, tree: &Tree) -> bool {
+    match job {
+        "unit" => tree.values().all(|text| {
+            let mut words = text.split_whitespace();
+            words.all(|word| {
+                let meets = |path: &str| tree.contains_key(path);
+                word != "broken" && word.strip_prefix("not-with:").is_none_or(|path| !meets(path))
+            })
+        }),
+        "quick" => tree.values().all(|text| !text.contains("sloppy")),
+        _ => true,
+    }
+}
+
+/// Returns whether every job passes.
+pub fn all_pass(tree: &Tree) -> bool {
+    ["unit", "quick"].into_iter().all(|job| passes(job, tree))
+}
+
+/// Merges file by file as a person would with a pencil: what only one side changed is taken, what both changed differently
+/// does not merge. Written apart from the played repositories'.
+pub fn merge(base: &Tree, ours: &Tree, theirs: &Tree) -> Option<Tree> {
+    let mut merged = Tree::new();
+    let paths = base.keys().chain(ours.keys()).chain(theirs.keys());
+    for path in paths.collect::<std::collections::BTreeSet<_>>() {
+        let (was, our, their) = (base.get(path), ours.get(path), theirs.get(path));
+        let text = match (our == was, their == was) {
+            (true, _) => their,
+            (_, true) => our,
+            _ if our == their => our,
+            _ => return None,
+        };
+        if let Some(text) = text {
+            merged.insert(path.clone(), text.clone());
+        }
+    }
+    Some(merged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> Tree {
+        files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
+    }
+
+    /// C2: what the oracle rests on.
+    #[test]
+    fn a_tree_passes_unless_it_is_broken_or_holds_what_does_not_go_together() {
+        assert!(all_pass(&tree(&[("a", "1 not-with:b"), ("c", "2")])));
+        assert!(!all_pass(&tree(&[("a", "1 not-with:b"), ("b", "2")])));
+        assert!(!all_pass(&tree(&[("a", "1 broken")])));
+        assert!(!passes("quick", &tree(&[("a", "sloppy")])) && passes("unit", &tree(&[("a", "sloppy")])));
+    }
+
+    /// S02: and so does the merging.
+    #[test]
+    fn what_both_sides_changed_differently_does_not_merge() {
+        let (base, ours) = (tree(&[("a", "0"), ("b", "0")]), tree(&[("a", "1"), ("b", "0")]));
+        assert_eq!(merge(&base, &ours, &tree(&[("a", "0"), ("b", "2")])), Some(tree(&[("a", "1"), ("b", "2")])));
+        assert_eq!(merge(&base, &ours, &tree(&[("a", "2"), ("b", "0")])), None);
+        assert_eq!(merge(&base, &ours, &tree(&[("a", "1")])), Some(tree(&[("a", "1")])));
+    }
+}

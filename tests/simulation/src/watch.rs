@@ -1,0 +1,507 @@
+//! What must hold after every write, whoever made it: each record against the one before, each transaction against the rest.
+
+use sluice_gate::queue::Standing;
+use sluice_gate::{Head, Item, Landing, LandingState, MergeOutcome, Semaphore};
+use sluice_memory::Written;
+use sluice_model::build::{Order, Phase, Run};
+use sluice_model::change::ChangeRef;
+use sluice_model::git::BranchKey;
+use sluice_model::{BuildId, ItemId, QueueKey, SessionId, Timestamp};
+use sluice_pool::{Launch, Node, NodeState, Request, RequestState};
+use sluice_records::codec::decode;
+use sluice_records::delivery::{Delivery, DeliveryState};
+use sluice_records::report::Buildset;
+use sluice_records::tenant::Tenant;
+use sluice_runtime::record::{Key, Record};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is known of the store from its writes.
+#[derive(Default)]
+pub struct Watch {
+    /// Queues as they stand.
+    pub heads: BTreeMap<QueueKey, Head>,
+    /// Items in queues.
+    pub items: BTreeMap<ItemId, Item>,
+    /// Landings under way, by branch.
+    pub landing: BTreeMap<BranchKey, BTreeMap<Key, Landing>>,
+    /// Deliveries that have not ended, with when they came.
+    pub open_deliveries: BTreeMap<Key, Timestamp>,
+    /// Deliveries that came.
+    pub deliveries: u64,
+    /// The machines that may exist at once.
+    instances_max: usize,
+    /// The builds that may hold a semaphore at once.
+    semaphore_max: usize,
+    gone: BTreeSet<Key>,
+    runs: BTreeMap<BuildId, (SessionId, bool)>,
+    stopped: BTreeSet<BuildId>,
+    semaphores: BTreeMap<Key, Semaphore>,
+    nodes: BTreeMap<Key, Option<BuildId>>,
+    machines: BTreeSet<Key>,
+}
+
+/// What a write shows that others want to know.
+#[derive(Debug)]
+pub enum News {
+    /// An item stands in a queue, behind these changes.
+    Entered(Box<Item>, QueueKey, Vec<ChangeRef>),
+    /// An item has left.
+    Left(Box<Buildset>),
+    /// A landing was ordered, moved on or ended.
+    Landing(Box<Landing>),
+    /// Worth a line.
+    Line(String),
+}
+
+impl Watch {
+    /// Returns a watch over a site where so many nodes may be there, and so many builds may hold a semaphore, at once.
+    pub fn new(instances_max: usize, semaphore_max: usize) -> Self {
+        Self { instances_max, semaphore_max, ..Self::default() }
+    }
+
+    /// Looks at writes in their order.
+    ///
+    /// # Errors
+    /// What must not be, in words.
+    pub fn see(&mut self, written: &[Written]) -> Result<Vec<News>, String> {
+        let mut news = Vec::new();
+        for transaction in written.chunk_by(|a, b| a.transaction == b.transaction) {
+            for write in transaction {
+                self.see_one(write, &mut news).map_err(|why| told(write, &why))?;
+            }
+            for write in transaction {
+                self.see_together(write, &mut news).map_err(|why| told(write, &why))?;
+            }
+        }
+        Ok(news)
+    }
+
+    fn see_one(&mut self, write: &Written, news: &mut Vec<News>) -> Result<(), String> {
+        let Some(key) = key_of(write) else { return Ok(()) };
+        let kind = kind(key);
+        self.follows(write, key, kind)?;
+        let (before, after) = (write.before.as_ref(), write.after.as_ref());
+        match kind {
+            Kind::Delivery => self.delivery(key, before, after, news),
+            Kind::Item => self.item(before, after),
+            Kind::Landing => self.landing(key, before, after, news),
+            Kind::Order => same(before, after, "an order is written once"),
+            Kind::Merge => same_outcome(before, after),
+            Kind::Run => self.run(before, after, news),
+            Kind::Stop => {
+                self.stopped.extend(build_of(key));
+                Ok(())
+            }
+            Kind::Buildset => self.buildset(before, after, news),
+            Kind::Tenant => tenant(before, after, news),
+            Kind::Node => self.node(key, after),
+            Kind::Request => request(before, after),
+            Kind::Semaphore => self.semaphore(key, after),
+            Kind::Quarantine => Err("nothing may go to quarantine".to_owned()),
+            Kind::Frozen => Err(format!("a cell was frozen: {}", after.map_or("", |record| record.body.as_str()))),
+            Kind::Queue | Kind::Provider | Kind::Other => Ok(()),
+        }
+    }
+
+    /// Revisions grow by one, what is gone stays gone.
+    fn follows(&mut self, write: &Written, key: &Key, kind: Kind) -> Result<(), String> {
+        match (&write.before, &write.after) {
+            (Some(before), Some(after)) => {
+                if after.revision < before.revision {
+                    return Err(format!("its revision falls from {} to {}", before.revision, after.revision));
+                }
+                if kind.is_ruled() {
+                    let is_strike = after.revision == before.revision && after.body == before.body;
+                    if !is_strike && after.revision != before.revision + 1 {
+                        return Err(format!(
+                            "somebody wrote revision {} over revision {} without having seen it",
+                            after.revision, before.revision
+                        ));
+                    }
+                }
+                Ok(())
+            }
+            (None, Some(_)) if kind.is_mortal() && self.gone.contains(key) => Err("it is brought back".to_owned()),
+            (Some(_), None) if kind.is_mortal() => {
+                self.gone.insert(key.clone());
+                Ok(())
+            }
+            (Some(_), None) if kind.is_for_good() => Err("it is removed, and must stay".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    fn delivery(
+        &mut self,
+        key: &Key,
+        before: Option<&Record>,
+        after: Option<&Record>,
+        news: &mut Vec<News>,
+    ) -> Result<(), String> {
+        let (before, after): (Option<Delivery>, Option<Delivery>) = (read(before)?, read(after)?);
+        let Some(after) = after else { return Ok(()) };
+        match before {
+            Some(before) if before.state.is_final() && before.state != after.state => {
+                return Err(format!("a delivery had ended as {:?} and is {:?} now", before.state, after.state));
+            }
+            None => self.deliveries += 1,
+            _ => {}
+        }
+        if after.state.is_final() {
+            self.open_deliveries.remove(key);
+            let effects = match &after.state {
+                DeliveryState::Handled { effects, .. } => effects.join("; "),
+                other => format!("{other:?}"),
+            };
+            news.push(News::Line(format!("{} ({}) has ended: {effects}", after.forge_id, after.event_name)));
+        } else {
+            self.open_deliveries.insert(key.clone(), after.received_at);
+        }
+        Ok(())
+    }
+
+    fn item(&mut self, before: Option<&Record>, after: Option<&Record>) -> Result<(), String> {
+        let (before, after): (Option<Item>, Option<Item>) = (read(before)?, read(after)?);
+        match (before, after) {
+            (Some(before), Some(after)) if after.generation < before.generation => {
+                Err(format!("its generation falls from {} to {}", before.generation, after.generation))
+            }
+            (_, Some(after)) => {
+                self.items.insert(after.id.clone(), after);
+                Ok(())
+            }
+            (Some(before), None) => {
+                self.items.remove(&before.id);
+                Ok(())
+            }
+            (None, None) => Ok(()),
+        }
+    }
+
+    fn landing(
+        &mut self,
+        key: &Key,
+        before: Option<&Record>,
+        after: Option<&Record>,
+        news: &mut Vec<News>,
+    ) -> Result<(), String> {
+        let (before, after): (Option<Landing>, Option<Landing>) = (read(before)?, read(after)?);
+        let Some(after) = after else { return Ok(()) };
+        if let Some(before) = before {
+            let may_follow = match (&before.state, &after.state) {
+                (LandingState::Ended { .. }, _) => before.state == after.state,
+                (LandingState::Attempting { .. }, LandingState::Wanted) => false,
+                _ => true,
+            };
+            if !may_follow {
+                return Err(format!("a landing was {:?} and is {:?} now", before.state, after.state));
+            }
+        }
+        let branch = BranchKey { project: after.change.key.project.clone(), branch: after.change.branch.clone() };
+        let under_way = self.landing.entry(branch).or_default();
+        match after.state {
+            LandingState::Ended { .. } => under_way.remove(key),
+            _ => under_way.insert(key.clone(), after.clone()),
+        };
+        if under_way.len() > 1 {
+            let changes: Vec<String> = under_way.values().map(|landing| landing.change.to_string()).collect();
+            return Err(format!("{} land on one branch at once", changes.join(" and ")));
+        }
+        news.push(News::Landing(Box::new(after)));
+        Ok(())
+    }
+
+    fn run(&mut self, before: Option<&Record>, after: Option<&Record>, news: &mut Vec<News>) -> Result<(), String> {
+        let (before, after): (Option<Run>, Option<Run>) = (read(before)?, read(after)?);
+        let Some(after) = after else { return Ok(()) };
+        match &before {
+            Some(before) if before.session != after.session => {
+                return Err(format!("{} takes it from {}", after.session, before.session));
+            }
+            Some(before) if matches!(before.phase, Phase::Ended(_)) && before.phase != after.phase => {
+                return Err("a run had ended and goes on".to_owned());
+            }
+            None if self.stopped.contains(&after.build) => {
+                return Err(format!("{} claims it though it was to stop", after.session));
+            }
+            _ => {}
+        }
+        let is_over = matches!(after.phase, Phase::Ended(_));
+        let line = match &after.phase {
+            Phase::Ended(ended) => format!("{} ends build {}: {}", after.session, after.build, ended.result),
+            _ if before.is_none() => format!("{} claims build {}", after.session, after.build),
+            phase => format!("{} says of build {}: {phase:?}", after.session, after.build),
+        };
+        news.push(News::Line(line));
+        self.runs.insert(after.build, (after.session, is_over));
+        Ok(())
+    }
+
+    fn buildset(
+        &mut self,
+        before: Option<&Record>,
+        after: Option<&Record>,
+        news: &mut Vec<News>,
+    ) -> Result<(), String> {
+        let (before, after): (Option<Buildset>, Option<Buildset>) = (read(before)?, read(after)?);
+        let Some(after) = after else { return Ok(()) };
+        match before {
+            Some(before) if before.result != after.result => {
+                Err(format!("an item left as {} and leaves as {}", before.result, after.result))
+            }
+            Some(_) => Ok(()),
+            None => {
+                news.push(News::Left(Box::new(after)));
+                Ok(())
+            }
+        }
+    }
+
+    fn node(&mut self, key: &Key, after: Option<&Record>) -> Result<(), String> {
+        let Some(after): Option<Node> = read(after)? else {
+            self.nodes.remove(key);
+            self.machines.remove(key);
+            return Ok(());
+        };
+        let owner = after.allocated_to.as_ref().map(|allocation| allocation.build.clone());
+        let former = self.nodes.insert(key.clone(), owner.clone()).flatten();
+        if let Some(former) = former.filter(|former| owner.as_ref().is_some_and(|owner| owner != former))
+            && !self.is_over(&former)
+        {
+            return Err(format!("it goes from {former}, which runs, to {owner:?}"));
+        }
+        // A place that is reserved takes no quota until its launch is intended.
+        if after.state == NodeState::Requested(Launch::Reserved) {
+            self.machines.remove(key);
+        } else {
+            self.machines.insert(key.clone());
+        }
+        Ok(())
+    }
+
+    fn is_over(&self, build: &BuildId) -> bool {
+        self.stopped.contains(build) || self.runs.get(build).is_none_or(|(_, is_over)| *is_over)
+    }
+
+    fn semaphore(&mut self, key: &Key, after: Option<&Record>) -> Result<(), String> {
+        let Some(after): Option<Semaphore> = read(after)? else { return Ok(()) };
+        let (count, most) = (after.holders.len(), self.semaphore_max);
+        let builds: BTreeSet<&BuildId> = after.holders.iter().map(|holder| &holder.build).collect();
+        if count > most || builds.len() < count {
+            return Err(format!("{count} builds hold it, and {most} may"));
+        }
+        self.semaphores.insert(key.clone(), after);
+        Ok(())
+    }
+
+    /// What is true of a transaction as a whole.
+    fn see_together(&mut self, write: &Written, news: &mut Vec<News>) -> Result<(), String> {
+        let Some(key) = key_of(write) else { return Ok(()) };
+        match (kind(key), &write.after) {
+            (Kind::Queue, Some(record)) => {
+                let head: Head = decode(record).map_err(|bad| bad.to_string())?;
+                let before: Option<Head> = read(write.before.as_ref())?;
+                self.queue(before, head, news)
+            }
+            (Kind::Node, Some(_)) if self.machines.len() > self.instances_max => {
+                Err(format!("{} machines may exist, and {} are allowed", self.machines.len(), self.instances_max))
+            }
+            (Kind::Order, Some(record)) if write.before.is_none() => {
+                let order: Order = decode(record).map_err(|bad| bad.to_string())?;
+                let holds = self.semaphores.values().any(|semaphore| semaphore.is_held_by(&order.build));
+                if order.job.as_str() == "locked" && !holds {
+                    return Err("it is ordered without the semaphore that its job needs".to_owned());
+                }
+                if order.job.as_str() != "locked" && holds {
+                    return Err("it holds a semaphore that its job does not name".to_owned());
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn queue(&mut self, before: Option<Head>, head: Head, news: &mut Vec<News>) -> Result<(), String> {
+        let mut changes = BTreeSet::new();
+        for (position, slot) in head.slots.iter().enumerate() {
+            if !changes.insert(&slot.change.key) {
+                return Err(format!("{} stands in it twice", slot.change.key));
+            }
+            let Some(item) = self.items.get(&slot.id) else {
+                return Err(format!("{} has no item", slot.change));
+            };
+            if slot.standing == Standing::Landing && position > 0 {
+                return Err(format!("{} lands before what is ahead of it", slot.change));
+            }
+            let old = before.iter().flat_map(|head| &head.slots).find(|old| old.id == slot.id);
+            match old {
+                None => {
+                    let ahead = head.slots[..position].iter().map(|slot| slot.change.clone()).collect();
+                    news.push(News::Entered(Box::new(item.clone()), head.key.clone(), ahead));
+                }
+                Some(old) if slot.generation < old.generation => {
+                    return Err(format!(
+                        "the generation of {} falls from {} to {}",
+                        slot.change, old.generation, slot.generation
+                    ));
+                }
+                Some(old) if slot.generation > old.generation => {
+                    news.push(News::Line(format!(
+                        "{} is tested anew in {} (state {})",
+                        slot.change, head.key, slot.generation
+                    )));
+                }
+                Some(_) => {}
+            }
+        }
+        if let Some(why) = head.frozen.as_ref().filter(|_| before.is_none_or(|head| head.frozen.is_none())) {
+            news.push(News::Line(format!("{} is frozen: {why}", head.key)));
+        }
+        self.heads.insert(head.key.clone(), head);
+        Ok(())
+    }
+}
+
+/// What a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Delivery,
+    Queue,
+    Item,
+    Landing,
+    Order,
+    Stop,
+    Run,
+    Merge,
+    Buildset,
+    Tenant,
+    Provider,
+    Node,
+    Request,
+    Semaphore,
+    Quarantine,
+    Frozen,
+    Other,
+}
+
+impl Kind {
+    /// Whether each write of it must show what was seen.
+    fn is_ruled(self) -> bool {
+        matches!(
+            self,
+            Self::Delivery
+                | Self::Queue
+                | Self::Item
+                | Self::Landing
+                | Self::Run
+                | Self::Tenant
+                | Self::Provider
+                | Self::Node
+                | Self::Request
+                | Self::Semaphore
+        )
+    }
+
+    /// Whether it is removed at its end, never to come back.
+    fn is_mortal(self) -> bool {
+        matches!(self, Self::Item | Self::Node | Self::Request)
+    }
+
+    /// Whether it stays for weeks.
+    fn is_for_good(self) -> bool {
+        matches!(
+            self,
+            Self::Delivery | Self::Queue | Self::Landing | Self::Order | Self::Run | Self::Merge | Self::Buildset
+        )
+    }
+}
+
+fn kind(key: &Key) -> Kind {
+    let (partition, _) = key.partition.split_once('#').unwrap_or((key.partition.as_str(), ""));
+    let (sort, _) = key.sort.split_once('#').unwrap_or((key.sort.as_str(), ""));
+    match (partition, sort) {
+        ("quarantine", _) => Kind::Quarantine,
+        (_, "frozen") => Kind::Frozen,
+        ("delivery", "head") => Kind::Delivery,
+        ("queue", "head") => Kind::Queue,
+        ("queue", "item") => Kind::Item,
+        ("landing", _) => Kind::Landing,
+        ("build", "order") => Kind::Order,
+        ("build", "stop") => Kind::Stop,
+        ("build", "run") => Kind::Run,
+        ("merge", _) => Kind::Merge,
+        ("buildset", "head") => Kind::Buildset,
+        ("tenant", "head") => Kind::Tenant,
+        ("provider", "head") => Kind::Provider,
+        ("provider", "node") => Kind::Node,
+        ("provider", "request") => Kind::Request,
+        ("semaphores", _) => Kind::Semaphore,
+        _ => Kind::Other,
+    }
+}
+
+fn key_of(write: &Written) -> Option<&Key> {
+    write.after.as_ref().or(write.before.as_ref()).map(|record| &record.key)
+}
+
+fn told(write: &Written, why: &str) -> String {
+    format!("{}: {why}", key_of(write).map(ToString::to_string).unwrap_or_default())
+}
+
+fn read<T: serde::de::DeserializeOwned>(record: Option<&Record>) -> Result<Option<T>, String> {
+    record.map(decode).transpose().map_err(|bad| bad.to_string())
+}
+
+fn build_of(key: &Key) -> Option<BuildId> {
+    key.partition.strip_prefix("build#").map(BuildId::from)
+}
+
+fn same(before: Option<&Record>, after: Option<&Record>, rule: &str) -> Result<(), String> {
+    match (before, after) {
+        (Some(before), Some(after)) if before.body != after.body => Err(format!("{rule}, and this is another one")),
+        _ => Ok(()),
+    }
+}
+
+fn same_outcome(before: Option<&Record>, after: Option<&Record>) -> Result<(), String> {
+    let (before, after): (Option<MergeOutcome>, Option<MergeOutcome>) = (read(before)?, read(after)?);
+    match (before, after) {
+        (Some(before), Some(after)) if before != after => {
+            Err("the first answer stands, and this is another".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn tenant(before: Option<&Record>, after: Option<&Record>, news: &mut Vec<News>) -> Result<(), String> {
+    let (before, after): (Option<Tenant>, Option<Tenant>) = (read(before)?, read(after)?);
+    let Some(after) = after else { return Err("a tenant's head is removed".to_owned()) };
+    let now = after.layout;
+    if now.live > now.wanted {
+        return Err(format!("layout {} is live, and {} is wanted", now.live, now.wanted));
+    }
+    let was = before.map(|before| before.layout);
+    if let Some(was) = was.filter(|was| now.live < was.live || now.wanted < was.wanted) {
+        return Err(format!("its layout numbers fall from {was:?} to {now:?}"));
+    }
+    if was.is_none_or(|was| was.live != now.live) {
+        news.push(News::Line(format!("layout {} of {} is live", now.live, after.name)));
+    } else if was.is_some_and(|was| was.wanted != now.wanted) {
+        news.push(News::Line(format!("layout {} of {} is wanted", now.wanted, after.name)));
+    }
+    Ok(())
+}
+
+/// An executor's half of a request's life is its own.
+fn request(before: Option<&Record>, after: Option<&Record>) -> Result<(), String> {
+    let (before, after): (Option<Request>, Option<Request>) = (read(before)?, read(after)?);
+    let (Some(before), Some(after)) = (before, after) else { return Ok(()) };
+    let may_follow = match (&before.state, &after.state) {
+        (RequestState::Ended(_) | RequestState::Failed { .. }, next) => before.state == *next,
+        (RequestState::Claimed(was), RequestState::Claimed(now) | RequestState::Ended(now)) => was == now,
+        (RequestState::Claimed(_), RequestState::Failed { .. }) => true,
+        (RequestState::Claimed(_), _) => false,
+        _ => true,
+    };
+    if may_follow { Ok(()) } else { Err(format!("a request was {:?} and is {:?} now", before.state, after.state)) }
+}

@@ -1,0 +1,118 @@
+//! That the simulator would notice: each rule is broken on purpose, and at least one seed of a few fails by it.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+use sluice_model::poke::Queue;
+use sluice_simulation::{Cell, Mutation, Settings, Shape, play};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Seeds that are tried with each broken rule.
+const SEEDS: u64 = 120;
+/// Crowded sites that are played with every rule kept.
+const KEPT_SEEDS: u64 = 60;
+
+/// Plays seeds until one fails by a broken rule; returns why. Every other one is of a crowded site, where many meet.
+fn caught(mutation: Mutation) -> String {
+    for seed in 1..=SEEDS {
+        let shape = seed.is_multiple_of(2).then(|| Shape::crowded(seed));
+        let settings = Settings { mutation: Some(mutation), shape };
+        match catch_unwind(AssertUnwindSafe(|| play(seed, settings))) {
+            Ok(Ok(_)) => {}
+            Ok(Err(failure)) => {
+                println!("{mutation:?} is caught by seed {seed}: {}", failure.why.lines().next().unwrap_or_default());
+                return failure.why;
+            }
+            Err(_) => return "a panic".to_owned(),
+        }
+    }
+    panic!("{mutation:?} is not noticed by {SEEDS} seeds");
+}
+
+/// C2: a head is written only by who has seen the one before.
+#[test]
+fn a_head_that_is_written_unseen_is_noticed() {
+    for cell in [Cell::Queue, Cell::Provider, Cell::Tenant, Cell::Landing, Cell::Delivery] {
+        let why = caught(Mutation::NoRevision(cell));
+        assert!(why.contains("without having seen it") || why.contains("revision falls"), "{cell:?}: {why}");
+    }
+}
+
+/// Z7.6: a build has one owner.
+#[test]
+fn a_build_that_is_claimed_twice_is_noticed() {
+    let why = caught(Mutation::ClaimedTwice);
+    let words = ["without having seen it", "revision falls", "takes it from"];
+    assert!(words.iter().any(|word| why.contains(word)), "{why}");
+}
+
+/// Z7.6, N05
+#[test]
+fn a_build_that_is_claimed_after_its_stop_is_noticed() {
+    assert!(caught(Mutation::ClaimedThoughStopped).contains("though it was to stop"));
+}
+
+/// C2: the same sites with every rule kept, so that it is the broken rule that fails.
+#[test]
+fn a_crowded_site_where_every_rule_is_kept_fails_nothing() {
+    for seed in 1..=KEPT_SEEDS {
+        let settings = Settings { mutation: None, shape: Some(Shape::crowded(seed)) };
+        if let Err(failure) = play(seed, settings) {
+            panic!("{failure}\n\nthe crowded site of seed {seed} fails");
+        }
+    }
+}
+
+/// N16
+#[test]
+fn a_semaphore_that_is_taken_unseen_is_noticed() {
+    caught(Mutation::UncheckedSemaphore);
+}
+
+/// C2: a decision is written whole or not at all.
+#[test]
+fn a_transaction_that_is_torn_is_noticed() {
+    caught(Mutation::TornTransactions);
+}
+
+/// C2: an unknown error means deliver again.
+#[test]
+fn an_error_that_acknowledges_its_message_is_noticed() {
+    let why = caught(Mutation::AcknowledgedErrors);
+    assert!(why.contains("at the end") || why.contains("does not come to rest"), "{why}");
+}
+
+/// C2: who dies between commit and sending has said what is to be sent.
+#[test]
+fn an_outbox_that_is_not_kept_is_noticed() {
+    let why = caught(Mutation::LostOutboxes);
+    assert!(why.contains("at the end") || why.contains("does not come to rest"), "{why}");
+}
+
+/// C2: who waits, looks.
+#[test]
+fn records_that_are_never_due_are_noticed() {
+    caught(Mutation::NothingDue);
+}
+
+/// C2: a queue that takes nothing is mended by nobody.
+#[test]
+fn a_queue_that_loses_everything_is_noticed() {
+    caught(Mutation::Mute(Queue::Merges));
+}
+
+/// Z6.4: the oracle knows what passes.
+#[test]
+fn an_executor_that_lies_is_noticed() {
+    assert!(caught(Mutation::LyingExecutor).contains("passes on that tree: false"));
+}
+
+/// Z6.4: what lands is what was tested.
+#[test]
+fn a_forge_that_merges_something_else_is_noticed() {
+    assert!(caught(Mutation::LyingForge).contains("something else than both together"));
+}
+
+/// C5: a build whose end is forgotten holds up its queue.
+#[test]
+fn an_end_that_is_never_written_is_noticed() {
+    caught(Mutation::ForgottenEnds);
+}
