@@ -28,7 +28,7 @@ pub struct Oracle {
     /// How often a forge refused a merge without a reason, or merged something else.
     pub unruly: u32,
     /// Whether machines or clouds may fail.
-    pub nodes_fail: bool,
+    nodes_fail: bool,
 }
 
 /// Where a branch was.
@@ -49,6 +49,8 @@ struct Known {
     /// What was done that takes it out of queues.
     withdrawn: Vec<&'static str>,
     merged: Option<Merged>,
+    /// Since which of its branch's states it is in it.
+    merged_at: Option<usize>,
     verdicts: Vec<Verdict>,
     /// Whether it ever depended on anything: then it may have been refused, and nothing but new news brings it back.
     is_entangled: bool,
@@ -78,6 +80,11 @@ struct Stands {
 }
 
 impl Oracle {
+    /// Returns an oracle that has heard nothing; `nodes_fail` says whether machines or clouds may fail.
+    pub fn new(nodes_fail: bool) -> Self {
+        Self { nodes_fail, ..Self::default() }
+    }
+
     /// Is told where a branch is: at the beginning, after a push, and after a merge by hand.
     pub fn moved(&mut self, project: &ProjectName, commit: &Commit, store: &Store) {
         let tip = Tip { tree_id: commit.tree.clone(), tree: store.tree(&commit.id).clone(), is_ours: false };
@@ -115,6 +122,7 @@ impl Oracle {
         let known = self.changes.entry(change.clone()).or_default();
         known.withdrawn.push("merged by hand");
         known.merged = Some(Merged::ByHand);
+        known.merged_at = Some(self.branches.get(&change.project).map_or(0, Vec::len));
         self.moved(&change.project, commit, store);
     }
 
@@ -191,6 +199,7 @@ impl Oracle {
             }
         }
         known.merged = Some(Merged::ByGate);
+        known.merged_at = Some(tips.len());
         tips.push(Tip { tree_id: commit.tree.clone(), tree: actual, is_ours: true });
         Ok(())
     }
@@ -314,17 +323,21 @@ impl Oracle {
             if is_gate && (tips[at].tree_id != *base || own_later > landed) {
                 return None;
             }
-            Some(self.put(item, &tips[at].tree, !is_gate))
+            Some(self.put(item, &tips[at].tree, at, !is_gate))
         })
     }
 
     /// Returns a tree with what an item needs of the same project, and itself.
-    fn put(&self, item: &Item, onto: &Tree, with_needs: bool) -> Option<Tree> {
+    fn put(&self, item: &Item, onto: &Tree, onto_at: usize, with_needs: bool) -> Option<Tree> {
         let own = &item.candidate.change;
         let needs = item.candidate.needs.iter().map(|need| &need.change);
         let below = needs.filter(|need| with_needs && need.key.project == own.key.project);
         let mut tree = onto.clone();
         for change in below.chain([own]) {
+            // What is in its branch already brings nothing more, whatever was done to its files since.
+            if self.changes.get(&change.key).is_some_and(|known| known.merged_at.is_some_and(|at| at <= onto_at)) {
+                continue;
+            }
             let revision = self.changes.get(&change.key)?.revisions.get(&change.head)?;
             tree = truth::merge(&revision.base, &tree, &revision.tree)?;
         }
@@ -343,9 +356,10 @@ impl Oracle {
                 candidate: sluice_gate::Candidate { change: change.clone(), ..item.candidate.clone() },
                 ..item.clone()
             };
-            let mut later = tips.iter().skip(first);
-            later.any(|tip| {
-                self.put(&of_project, &tip.tree, false).is_none() || self.put(&of_project, &tip.tree, true).is_none()
+            let mut later = tips.iter().enumerate().skip(first);
+            later.any(|(at, tip)| {
+                let put = |with_needs| self.put(&of_project, &tip.tree, at, with_needs);
+                put(false).is_none() || put(true).is_none()
             })
         })
     }

@@ -93,8 +93,7 @@ impl Sim {
             hosts.insert(queue, (0..2).map(|_| site.function(queue)).collect());
         }
         let (timer, webhook) = (site.timer(), site.webhook());
-        let mut oracle = Oracle::default();
-        oracle.nodes_fail = shape.weather.machines > 0 || shape.weather.outages > 0;
+        let mut oracle = Oracle::new(shape.weather.machines > 0 || shape.weather.outages > 0);
         {
             let store = site.store.lock().unwrap();
             for (name, _) in shape.projects() {
