@@ -12,7 +12,7 @@ use sluice_model::poke::{Poke, Precedence};
 use sluice_model::{ItemId, QueueKey, Timestamp};
 use sluice_pool::{Request, Row, Told};
 use sluice_records::build::{Resume, put_order, put_resume, put_stop};
-use sluice_records::codec::{encode, encode_first, expiry, with_body};
+use sluice_records::codec::{encode, expiry, with_body};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::layout::Live;
 use sluice_records::report::Buildset;
@@ -110,18 +110,13 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
         writes.push(list(key, !head.slots.is_empty(), changes(&after))?);
     }
     let more = plan.due.is_some_and(|due| due <= now);
-    let record = head_record(key, before, &head, now)?;
+    let record = head_record(before, &head, now)?;
     let commit = Commit { head: record, others: deduplicated(writes), pokes, due: due(key, plan.due) };
     Ok(Carried { commit, after, more })
 }
 
 /// Returns a head's record as it is written next.
-pub fn head_record(
-    key: &QueueKey,
-    before: &queue::Loaded,
-    head: &sluice_gate::Head,
-    now: Timestamp,
-) -> Result<Record, PortError> {
+pub fn head_record(before: &queue::Loaded, head: &sluice_gate::Head, now: Timestamp) -> Result<Record, PortError> {
     let mut record = match &before.head_record {
         Some(record) => with_body(record.clone(), &head.stored())?,
         None => queue::head_record(head)?,

@@ -177,7 +177,7 @@ impl Gate {
             // What arrived at a queue that was never used, and may not enter yet, is found again by a head that is due alone:
             // nobody pokes a queue that nothing stands in.
             None => match head(queue, &loaded.live, &loaded.queue).filter(|_| due.is_some()) {
-                Some(new) => carry_out::head_record(queue, &loaded.queue, &new, self.ports.clock.now())?,
+                Some(new) => carry_out::head_record(&loaded.queue, &new, self.ports.clock.now())?,
                 None => return Ok(()),
             },
         };

@@ -65,7 +65,8 @@ impl Intake {
         }
         let needs = if is_open { self.needs_of(facts, &live.layout, seen).await? } else { Needs::default() };
         let queue = queue_key(live, pipeline, change);
-        let candidates = self.candidates(facts, &needs, live, pipeline, &queue, seen).await?;
+        let refused = needs.refusal(change, &live.layout, pipeline);
+        let candidates = self.candidates(facts, &needs, refused, live, pipeline, &queue, seen).await?;
         let arrival = self.arrival(id, live, &queue, change, ArrivalKind::Enqueue { candidates });
         effects.write(change::put_facts(facts)?);
         effects.arrive(&queue, &arrival)?;

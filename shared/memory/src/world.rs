@@ -148,8 +148,8 @@ impl World {
     }
 
     /// Looks at every record, in the order of keys, until `look` returns false.
-    pub fn look_at_records(&self, mut look: impl FnMut(&Record) -> bool) {
-        let _ = self.lock().records.values().all(|record| look(record));
+    pub fn look_at_records(&self, look: impl FnMut(&Record) -> bool) {
+        let _ = self.lock().records.values().all(look);
     }
 
     /// Returns how many fates have not struck: their steps were not taken.

@@ -94,9 +94,10 @@ fn arrival(played: &Played, key: &ChangeKey) -> Arrival {
         needs: Vec::new(),
         cycle: Vec::new(),
         refused: None,
+        merged: None,
     };
     Arrival {
-        id: ArrivalId(format!("{:032x}", key.number)),
+        id: ArrivalId(format!("{:032x}", key.number().unwrap())),
         at: played.house.world.ports().clock.now(),
         event_id: "bench".to_owned(),
         layout: 0,

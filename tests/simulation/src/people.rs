@@ -142,7 +142,7 @@ impl People {
                 }
             }
             1 | 2 => {
-                let number = 1_000 + change.number * 100 + self.actions;
+                let number = 1_000 + change.number().unwrap_or_default() * 100 + self.actions;
                 let shared = self.shape.tenants[tenant]
                     .projects
                     .iter()
@@ -150,7 +150,7 @@ impl People {
                 let edits = self.edits(number, shared);
                 let edits: Vec<(&str, &str)> =
                     edits.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-                site.forge.revise(&change, &edits);
+                site.forge.revise_from_main(&change, &edits);
                 uploaded(site, oracle, &change);
                 story.tell(now, format!("ada uploads a new revision of {change}: {edits:?}"));
                 if !self.waiting.contains(&change) {
@@ -176,7 +176,7 @@ impl People {
             }
             _ => {
                 let mut others =
-                    self.proposed.iter().filter(|(other, of)| *of == tenant && other.number < change.number);
+                    self.proposed.iter().filter(|(other, of)| *of == tenant && other.number() < change.number());
                 let need = others.next().map(|(other, _)| other.clone()).filter(|_| self.random.per_mille(500));
                 let body = need.as_ref().map(depends_on).unwrap_or_default();
                 story.tell(now, format!("ada describes {change} anew: {body:?}"));
@@ -219,7 +219,7 @@ impl People {
 }
 
 fn depends_on(need: &ChangeKey) -> String {
-    format!("Depends-On: https://forge.test/{}/pull/{}", need.project.name(), need.number)
+    format!("Depends-On: https://forge.test/{}/pull/{}", need.project.name(), need.number().unwrap_or_default())
 }
 
 /// Returns the revision of a change that is open.

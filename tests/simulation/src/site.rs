@@ -102,7 +102,7 @@ impl Site {
         let function: Arc<dyn Look> = match queue {
             Queue::Events => Arc::new(Intake::new(ports, forges())),
             Queue::Gate => Arc::new(Gate::new(ports, "https://sluice.test/")),
-            Queue::Tenants => Arc::new(Tenants::new(ports, self.repos.clone())),
+            Queue::Tenants => Arc::new(Tenants::new(ports, self.repos.clone(), forges())),
             Queue::Pool => {
                 let cloud = Cloud { driver: self.cloud.clone(), site: CloudSite::default() };
                 let checks = Arc::new(PlayedChecks(self.world.clone()));

@@ -1,7 +1,7 @@
 //! What must hold after every write, whoever made it: each record against the one before, each transaction against the rest.
 
 use sluice_gate::queue::Standing;
-use sluice_gate::{Head, Item, Landing, LandingState, MergeOutcome, Semaphore};
+use sluice_gate::{Head, Item, Landing, LandingState, MergeOutcome, Semaphore, StoredHead};
 use sluice_memory::Written;
 use sluice_model::build::{Order, Phase, Run};
 use sluice_model::change::ChangeRef;
@@ -299,8 +299,9 @@ impl Watch {
         let Some(key) = key_of(write) else { return Ok(()) };
         match (kind(key), &write.after) {
             (Kind::Queue, Some(record)) => {
-                let head: Head = decode(record).map_err(|bad| bad.to_string())?;
-                let before: Option<Head> = read(write.before.as_ref())?;
+                let stored: StoredHead = decode(record).map_err(|bad| bad.to_string())?;
+                let head = stored.whole(|id| self.items.get(id)).map_err(|torn| torn.to_string())?;
+                let before = self.heads.get(&head.key).cloned();
                 self.queue(before, head, news)
             }
             (Kind::Node, Some(_)) if self.machines.len() > self.instances_max => {

@@ -56,7 +56,7 @@ impl Work<'_> {
         let needs = item.candidate.needs.iter().rev().map(|need| &need.change);
         Box::new(needs.filter_map(move |change| match here(change) {
             Some(other) => in_queue(other),
-            None => self.snapshot.provided.get(change).cloned().map(Ahead::Known),
+            None => self.snapshot.provided.get(change).cloned().map(|known| Ahead::Known(Box::new(known))),
         }))
     }
 }
@@ -66,12 +66,12 @@ enum Ahead {
     /// Its jobs are not known yet.
     Unknown,
     /// This.
-    Known(Provided),
+    Known(Box<Provided>),
 }
 
 fn in_queue(item: &Item) -> Option<Ahead> {
     match item.ask {
         Ask::No | Ask::Asked { .. } => Some(Ahead::Unknown),
-        Ask::Merged(_) | Ask::Unmergeable { .. } => Provided::of(item).map(Ahead::Known),
+        Ask::Merged(_) | Ask::Unmergeable { .. } => Provided::of(item).map(|known| Ahead::Known(Box::new(known))),
     }
 }

@@ -43,7 +43,7 @@ impl PlayedForge {
 
     /// Uploads a new revision that edits files of `main` as it is now, and says so. As where stale reviews are dismissed, its
     /// approval is gone.
-    pub fn revise(&self, change: &ChangeKey, edits: &[(&str, &str)]) {
+    pub fn revise_from_main(&self, change: &ChangeKey, edits: &[(&str, &str)]) {
         let main = BranchKey { project: change.project.clone(), branch: "main".into() };
         let mut store = self.store.lock().unwrap();
         let base = store.tip(&main).expect("the project has a main branch");
@@ -61,7 +61,7 @@ impl PlayedForge {
             facts.reviews.clear();
             facts.statuses.clear();
         });
-        self.tell("pull_request", change, json!({"action": "synchronize", "number": change.number}), "ada");
+        self.tell("pull_request", change, json!({"action": "synchronize", "number": change.number()}), "ada");
     }
 
     /// Merges a change by hand, as a person with the rights to may, and says so. Returns what the branch is then; `None` when it
@@ -84,7 +84,7 @@ impl PlayedForge {
             facts.status = ChangeStatus::Merged;
             facts.merge_commit = Some(commit.id.clone());
         });
-        self.tell("pull_request", change, json!({"action": "closed", "number": change.number}), "ada");
+        self.tell("pull_request", change, json!({"action": "closed", "number": change.number()}), "ada");
         let push = json!({"ref": format!("refs/heads/{}", branch.branch), "before": before.id.0, "after": commit.id.0});
         self.tell("push", change, push, "ada");
         Some(commit)

@@ -1,7 +1,7 @@
 //! Rows about the jobs of a change: their graph, attempts, nodes and semaphores, and what one change hands to the next.
 
 use super::{MAIN, approve, buildsets, comments, gate_builds, merged, propose};
-use sluice_gate::{Head, Item, Semaphore};
+use sluice_gate::{Item, Semaphore, StoredHead};
 use sluice_memory::Fate;
 use sluice_model::build::{BuildResult, Order};
 use sluice_model::change::ChangeKey;
@@ -529,7 +529,7 @@ fn nothing_is_left_of_a_queue_whose_jobs_paused() {
     assert_eq!(merged(&site), [1, 2, 3]);
     let records = site.world.records();
     let heads = records.iter().filter(|r| r.key.partition.starts_with("queue#") && r.key.sort == "head");
-    assert!(heads.map(|record| decode::<Head>(record).unwrap()).all(|head| head.slots.is_empty()));
+    assert!(heads.map(|record| decode::<StoredHead>(record).unwrap()).all(|head| head.slots.is_empty()));
 }
 
 /// Z4.3, C2: the same when functions die or are told lies, at whatever call.

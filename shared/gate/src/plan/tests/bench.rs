@@ -420,7 +420,7 @@ impl Bench {
         let own = self.project(name);
         let below = item.candidate.needs.iter().filter(|need| !item.candidate.cycle.contains(&need.change.key));
         let below = below.filter_map(|need| need.title.chars().next());
-        let letter = |key: &ChangeKey| char::from_u32(key.number as u32);
+        let letter = |key: &ChangeKey| char::from_u32(key.number()? as u32);
         let cycle: Vec<char> = item.candidate.cycle.iter().filter_map(letter).collect();
         let mates = if cycle.is_empty() { vec![name] } else { cycle };
         for change in below.chain(mates) {

@@ -157,7 +157,7 @@ fn a_limit_counts_the_changes_that_others_are_tested_on() {
     bench.approve_needing('C', "D");
     bench.approve("E");
     bench.run();
-    let here: Vec<u64> = bench.head.slots.iter().map(|slot| slot.change.key.number).collect();
+    let here: Vec<u64> = bench.head.slots.iter().filter_map(|slot| slot.change.key.number()).collect();
     assert_eq!(here, [u64::from(u32::from('A')), u64::from(u32::from('E'))]);
 }
 

@@ -7,7 +7,7 @@ use sluice_model::Timestamp;
 use sluice_model::change::ChangeRef;
 
 fn change(number: u64) -> ChangeRef {
-    let key = ChangeKey { connection: "github".into(), project: "github.com/org/app".into(), number };
+    let key = ChangeKey::change("github".into(), "github.com/org/app".into(), number);
     let head = format!("{number:040x}");
     ChangeRef { key, branch: "main".into(), head: head.as_str().into(), patchset: head }
 }
