@@ -104,9 +104,11 @@ impl Merger {
         proposed: &[BranchConfig],
         live: &Live,
     ) -> Result<Option<MergeResult>, Unmade> {
-        let Candidate { change, needs, .. } = &item.candidate;
+        let Candidate { change, needs, cycle, .. } = &item.candidate;
         let own = BranchKey { project: change.key.project.clone(), branch: change.branch.clone() };
-        let (false, Some(base)) = (needs.is_empty() || state.speculation.configured.is_empty(), &state.base) else {
+        // What needs each other is judged together: a part of it may make no sense by itself.
+        let is_plain = needs.is_empty() || !cycle.is_empty() || state.speculation.configured.is_empty();
+        let (false, Some(base)) = (is_plain, &state.base) else {
             return Ok(None);
         };
         let of_own = state.speculation.configured.contains(&own);

@@ -51,6 +51,8 @@ struct Known {
     merged: Option<Merged>,
     /// Since which of its branch's states it is in it.
     merged_at: Option<usize>,
+    /// Which revision is, where the gate landed it; whoever merges by hand takes the newest.
+    merged_head: Option<Oid>,
     verdicts: Vec<Verdict>,
     /// Whether it ever depended on anything: then it may have been refused, and nothing but new news brings it back.
     is_entangled: bool,
@@ -200,6 +202,7 @@ impl Oracle {
         }
         known.merged = Some(Merged::ByGate);
         known.merged_at = Some(tips.len());
+        known.merged_head = Some(change.head.clone());
         tips.push(Tip { tree_id: commit.tree.clone(), tree: actual, is_ours: true });
         Ok(())
     }
@@ -335,10 +338,13 @@ impl Oracle {
         let mut tree = onto.clone();
         for change in below.chain([own]) {
             // What is in its branch already brings nothing more, whatever was done to its files since.
-            if self.changes.get(&change.key).is_some_and(|known| known.merged_at.is_some_and(|at| at <= onto_at)) {
+            // An older revision than the one that landed may bring what that took out again.
+            let known = self.changes.get(&change.key)?;
+            let is_that = known.merged_head.as_ref().is_none_or(|head| *head == change.head);
+            if is_that && known.merged_at.is_some_and(|at| at <= onto_at) {
                 continue;
             }
-            let revision = self.changes.get(&change.key)?.revisions.get(&change.head)?;
+            let revision = known.revisions.get(&change.head)?;
             tree = truth::merge(&revision.base, &tree, &revision.tree)?;
         }
         Some(tree)
