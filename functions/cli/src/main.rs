@@ -1,9 +1,8 @@
 //! `sluice`: what people type.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sluice_cli::commands::{
-    check, connection, enqueue, executor, folder, freeze, quarantine, queue, secret, show, tenant, up,
-};
+use sluice_cli::commands::{check, connection, enqueue, executor, folder, freeze};
+use sluice_cli::commands::{quarantine, queue, secret, show, tenant, up};
 use sluice_cli::demo;
 use sluice_cli::local::Endpoint;
 use sluice_emulator::data::{Death, DeathError};

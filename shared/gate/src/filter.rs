@@ -188,7 +188,11 @@ fn unmet(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<S
         return Some(format!("the label {label}"));
     }
     if let Some(requirement) =
-        filter.review.iter().find(|r| !facts.reviews.iter().any(|review| review_fits(r, review, now)))
+        // What nobody knows of a review fulfils nothing: no forge tells its author's address.
+        filter
+            .review
+            .iter()
+            .find(|r| r.email.is_some() || !facts.reviews.iter().any(|review| review_fits(r, review, now)))
     {
         return Some(format!("a review: {}", described(requirement)));
     }
@@ -244,6 +248,9 @@ fn described(requirement: &ReviewRequirement) -> String {
     let mut words = vec![requirement.r#type.clone().unwrap_or_else(|| "any".to_owned())];
     if let Some(pattern) = &requirement.username {
         words.push(format!("by {}", pattern.as_str()));
+    }
+    if requirement.email.is_some() {
+        words.push("by an address, which is not known of reviews (say `username` instead of `email`)".to_owned());
     }
     if let Some(permission) = requirement.permission {
         words.push(format!("by somebody with {} permission", format!("{permission:?}").to_lowercase()));

@@ -225,6 +225,12 @@ fn a_review_counts_by_its_type_its_permission_its_author_and_its_age() {
         (older(), vec![review(yes, Permission::Write, 1)], false),
         (by("gra.*"), vec![review(yes, Permission::Write, 0)], true),
         (by("gra"), vec![review(yes, Permission::Write, 0)], false),
+        // Nobody knows the address, so nobody may be taken for its owner.
+        (
+            ReviewRequirement { email: Some(pattern(".*")), ..approved() },
+            vec![review(yes, Permission::Write, 0)],
+            false,
+        ),
     ] {
         let facts = ChangeFacts { reviews, ..facts() };
         let refused =

@@ -146,7 +146,7 @@ pub const ONLY: &[Only] = &[
     Only { package: "sluice-local-forge", rooms: &["functions/cli"], why: "`sluice up` runs it" },
     Only {
         package: "sluice-forge",
-        rooms: &["functions/webhook", "functions/intake", "functions/reporter", "functions/cli"],
+        rooms: &["functions/webhook", "functions/intake", "functions/tenant", "functions/reporter", "functions/cli"],
         why: "a queue's group never waits for a forge",
     },
     Only { package: "sluice-cloud", rooms: &["functions/launcher", "functions/cli"], why: "one function spends money" },

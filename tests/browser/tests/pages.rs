@@ -142,7 +142,7 @@ async fn the_configuration_page_shows_mistakes_and_what_there_is() {
         &[
             "Job no-such-job not defined",
             "Understood, and not carried out yet",
-            "is never started by this",
+            "no provider of the tenant offers small",
             "github.com/org/lib",
             "Runs the unit tests.",
             "periodic",

@@ -88,6 +88,11 @@ impl<'l> Found<'l> {
                 self.warn(&stanza, "reporters", source, place, message);
             }
         }
+        if !pipeline.supersedes.is_empty() {
+            let message =
+                "what is in the pipelines that it supersedes stays there yet, and is tested to its end".to_owned();
+            self.warn(&stanza, "supersedes", source, place, message);
+        }
         if pipeline.disable_after_consecutive_failures.is_some() {
             let message = "the pipeline is never disabled yet, however many failures follow each other".to_owned();
             self.warn(&stanza, "disable-after-consecutive-failures", source, place, message);
@@ -96,6 +101,10 @@ impl<'l> Found<'l> {
 
     fn job(&mut self, job: &'l JobStanza, source: &Source) {
         let stanza = format!("job {}", job.name);
+        if job.run_time.include_vars.as_ref().is_some_and(|list| !list.value.is_empty()) {
+            let message = "include-vars is not carried out yet: its files give no variables".to_owned();
+            self.warn(&stanza, "include-vars", source, job.place, message);
+        }
         if let Some(NodesetRef::Inline(body)) = &job.nodeset {
             self.nodeset(body, &stanza, source, job.place);
         }

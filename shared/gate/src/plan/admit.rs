@@ -81,15 +81,13 @@ impl Work<'_> {
     /// Enqueues candidates in their order, those that need each other together. Returns false when there was no room for what
     /// they replace.
     fn enqueue_all(&mut self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
-        let mut met: BTreeSet<&ChangeKey> = BTreeSet::new();
-        candidates.iter().all(|candidate| {
+        candidates.iter().enumerate().all(|(at, candidate)| {
             if !is_dependent(&self.head) || candidate.cycle.is_empty() || candidate.refused.is_some() {
                 return self.enqueue(arrival, candidate);
             }
-            if met.contains(&candidate.change.key) {
-                return true; // With the first of its cycle.
+            if candidates[at + 1..].iter().any(|behind| candidate.cycle.contains(&behind.change.key)) {
+                return true; // With the last of its cycle: what any of them needs besides stands before that one.
             }
-            met.extend(&candidate.cycle);
             self.enqueue_cycle(arrival, candidate, candidates)
         })
     }

@@ -177,6 +177,9 @@ impl Work<'_> {
         if !is_cut || self.items.get(id).is_none_or(Item::is_complete) {
             return;
         }
+        if self.items.get(id).is_some_and(|item| !item.candidate.cycle.is_empty()) {
+            return; // Its builds may be those of the changes beside it as well: of a bundle that fails every job is run to its end.
+        }
         let why = "another job of the change failed, and its project asks to fail fast";
         if !self.has_room(1) || !self.stop_builds(id, why) {
             return;

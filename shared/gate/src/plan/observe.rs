@@ -90,8 +90,9 @@ impl Work<'_> {
         let note = format!("merged: tree {} is to be tested", merged.tested.tree.short());
         let Some(item) = self.item(id) else { return };
         let is_other_tree = (item.tested_tree.as_ref()).is_some_and(|tree| *tree != merged.tested.tree);
-        if is_other_tree && item.jobs.iter().any(|job| job.build.is_some()) {
-            // Its branch moved while it was frozen again: what its builds tested is not what would land.
+        if is_other_tree {
+            // Its branch moved while it was frozen again: what was tested, by its own builds or by those of whatever stands on it or
+            // beside it in a bundle, is not what would land.
             self.note(id, "its branch moved: tested again".to_owned());
             self.next_generation(id);
             return;

@@ -8,7 +8,7 @@ use crate::queue::{Slot, Standing};
 use crate::report::Occasion;
 use sluice_config::pipeline::Manager;
 use sluice_model::ItemId;
-use sluice_model::change::ChangeKey;
+use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::Oid;
 use std::ops::Range;
 
@@ -117,9 +117,13 @@ impl Work<'_> {
             };
             let needs = self.items.get(&slot.id).map(|item| item.candidate.needs.as_slice()).unwrap_or_default();
             let own = needs.iter().map(|need| &need.change).chain([&slot.change]);
-            for change in own {
-                if let Some(position) = self.head.slots.iter().position(|slot| slot.change == *change) {
-                    with_bundle(&mut order, position);
+            let place = |change: &ChangeRef| self.head.slots.iter().position(|slot| slot.change == *change);
+            let own: Vec<usize> = own.filter_map(place).collect();
+            for (at, position) in own.iter().enumerate() {
+                // At the last of those that need each other: what any of them needs besides stands before that one.
+                let bundle = self.head.bundle(*position);
+                if !own[at + 1..].iter().any(|behind| bundle.contains(behind)) {
+                    with_bundle(&mut order, *position);
                 }
             }
         }

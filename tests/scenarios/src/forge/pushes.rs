@@ -1,0 +1,60 @@
+//! What people push to the played forge: branches that move, tags, branches that go.
+
+use super::*;
+
+impl PlayedForge {
+    /// Pushes to a branch behind everybody's back; nobody is told.
+    pub fn push_silently(&self, branch: &BranchKey, edits: &[(&str, &str)]) {
+        let mut store = self.store.lock().unwrap();
+        let tip = store.tip(branch).expect("the branch exists");
+        let mut tree = store.tree(&tip.id).clone();
+        for (path, text) in edits {
+            tree.insert((*path).to_owned(), (*text).to_owned());
+        }
+        let commit = store.commit(tree, vec![tip.id], "pushed");
+        store.set(branch, &commit.id);
+    }
+
+    /// Says that a ref moved, whether it did or not.
+    pub fn claim_push(&self, project: &str, git_ref: &str, before: &Oid, after: &Oid) {
+        self.tell_push(&ProjectName::new("forge.test", project), git_ref, before, after, "mallory");
+    }
+
+    /// Returns where a branch is.
+    pub fn tip(&self, branch: &BranchKey) -> Oid {
+        self.store.lock().unwrap().tip(branch).expect("the branch exists").id
+    }
+
+    /// Pushes to a branch, a new one if it is not there, and says so.
+    pub fn push(&self, branch: &BranchKey, edits: &[(&str, &str)]) {
+        let is_new = self.store.lock().unwrap().tip(branch).is_none();
+        if is_new {
+            self.branch_off(branch.project.name(), "main", branch.branch.as_str());
+        }
+        let before = self.store.lock().unwrap().tip(branch).map_or_else(Oid::zero, |tip| tip.id);
+        let before = if is_new { Oid::zero() } else { before };
+        self.push_silently(branch, edits);
+        let after = self.store.lock().unwrap().tip(branch).expect("it was pushed").id;
+        self.tell_push(&branch.project, &format!("refs/heads/{}", branch.branch), &before, &after, "ada");
+    }
+
+    /// Puts a tag on what a branch is, and says so.
+    pub fn tag(&self, branch: &BranchKey, tag: &str) {
+        let mut store = self.store.lock().unwrap();
+        let tip = store.tip(branch).expect("the branch exists").id;
+        store.set_tag(&branch.project, tag, &tip);
+        drop(store);
+        self.tell_push(&branch.project, &format!("refs/tags/{tag}"), &Oid::zero(), &tip, "ada");
+    }
+
+    /// Deletes a branch, and says so.
+    pub fn delete_branch(&self, branch: &BranchKey) {
+        let before = self.store.lock().unwrap().delete(branch).expect("the branch exists");
+        self.tell_push(&branch.project, &format!("refs/heads/{}", branch.branch), &before, &Oid::zero(), "ada");
+    }
+
+    pub(super) fn tell_push(&self, project: &ProjectName, git_ref: &str, before: &Oid, after: &Oid, sender: &str) {
+        let about = ChangeKey::change("github".into(), project.clone(), 0);
+        self.tell("push", &about, json!({"ref": git_ref, "before": before, "after": after}), sender);
+    }
+}

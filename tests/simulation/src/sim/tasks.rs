@@ -1,0 +1,247 @@
+//! What moves a site: looks, claims, ends and deliveries, each polled a step at a time until it is done or dies.
+
+use super::*;
+
+impl Sim {
+    pub(super) fn begin(&mut self, kind: Kind, future: impl Future<Output = Done> + 'static) {
+        let resume_at = self.now();
+        self.tasks.push(Task { kind, future: Box::pin(future), resume_at, polls: 0 });
+    }
+
+    pub(super) fn handle(&mut self, queue: Queue) {
+        let most = u32::try_from(self.random.between(1, 10)).unwrap_or(1);
+        let messages = self.site.world.take_messages(queue, most, HIDDEN_SECONDS);
+        if messages.is_empty() {
+            return;
+        }
+        let hosts = self.hosts.get(&queue).map(Vec::as_slice).unwrap_or_default();
+        let host = self.random.below(hosts.len());
+        let Some(function) = hosts.get(host).cloned() else { return };
+        let given = messages.clone();
+        self.begin(Kind::Handle { queue, host, messages }, async move {
+            Done::Handled(batch::handle(&*function, queue, given).await)
+        });
+    }
+
+    pub(super) fn revive(&mut self, at: usize) {
+        let (_, message) = self.dead.swap_remove(at);
+        let host = self.random.below(2);
+        let Some(function) = self.hosts.get(&Queue::Wakes).and_then(|hosts| hosts.get(host)).cloned() else { return };
+        let given = vec![message.clone()];
+        self.begin(Kind::Revive { host, message }, async move {
+            Done::Handled(batch::handle(&*function, Queue::Wakes, given).await)
+        });
+    }
+
+    pub(super) fn tick(&mut self) {
+        self.next_tick = self.next_tick.max(self.now()).plus_seconds(TICK_SECONDS);
+        let timer = self.timer.clone();
+        self.begin(Kind::Tick, async move {
+            // What failed is told in the log, and the next minute goes on.
+            let _ = timer.tick().await;
+            Done::Nothing
+        });
+    }
+
+    pub(super) fn receive(&mut self, at: usize) {
+        let (_, webhook) = self.webhooks.swap_remove(at);
+        let mut headers = http::HeaderMap::new();
+        let signature = sign(&Secret::new(WEBHOOK_SECRET), &webhook.body);
+        for (name, value) in [
+            ("x-github-delivery", &webhook.id),
+            ("x-github-event", &webhook.event),
+            ("x-hub-signature-256", &signature),
+        ] {
+            let Ok(value) = value.parse() else { return };
+            headers.insert(name, value);
+        }
+        let (function, body) = (self.webhook.clone(), bytes::Bytes::from(webhook.body));
+        self.begin(Kind::Webhook { id: webhook.id }, async move {
+            function.receive(&"github".into(), &headers, &body).await;
+            Done::Nothing
+        });
+    }
+
+    pub(super) fn claim(&mut self, queue: Queue) {
+        let may = |e: &Executor| e.silent_until.is_none() && e.builds.len() + e.busy.len() < executors::BUILDS_MAX;
+        let able: Vec<usize> = (0..self.executors.len()).filter(|at| may(&self.executors[*at])).collect();
+        let Some(at) = self.random.one(&able).copied() else { return };
+        let messages = self.site.world.take_messages(queue, 3, 60);
+        let executor = &mut self.executors[at];
+        let (mut asked, mut receipts): (Vec<Asked>, Vec<String>) = (Vec::new(), Vec::new());
+        for message in messages {
+            let Some(build) = serde_json::from_str::<Poke>(&message.body).ok().and_then(Asked::of) else { continue };
+            // As the real one: what runs is acknowledged; what is only asked for comes again.
+            if executor.builds.iter().any(|running| running.claimed.run.build == build.build) {
+                self.site.world.drop_message(queue, &message.receipt);
+                continue;
+            }
+            if !executor.busy.insert(build.build.clone()) {
+                continue;
+            }
+            asked.push(build);
+            receipts.push(message.receipt);
+        }
+        if asked.is_empty() {
+            return;
+        }
+        let (session, claims) = (executor.session.clone(), executor.claims.clone());
+        let builds = asked.iter().map(|asked| asked.build.clone()).collect();
+        self.begin(Kind::Claim { session, queue, receipts, builds }, async move {
+            Done::Claimed(claims.claim(&asked).await)
+        });
+    }
+
+    pub(super) fn end_build(&mut self, executor: usize, build: usize) {
+        let executor = &mut self.executors[executor];
+        let running = executor.builds.swap_remove(build);
+        let mut claimed = running.claimed;
+        let truth = if self.settings.mutation == Some(crate::Mutation::LyingExecutor) {
+            BuildResult::Success
+        } else {
+            executors::judge(&self.site, &claimed)
+        };
+        let ended = executors::ended(running.instead.unwrap_or(truth), executor.ports.clock.now());
+        let (session, ports, id) = (executor.session.clone(), executor.ports.clone(), claimed.run.build.clone());
+        executor.busy.insert(id.clone());
+        if self.settings.mutation == Some(crate::Mutation::ForgottenEnds) && self.random.per_mille(300) {
+            return;
+        }
+        self.begin(Kind::End { session, build: id }, async move {
+            let told = claim::end(&ports, &mut claimed, ended).await;
+            Done::Ended(Box::new(claimed), told.is_ok())
+        });
+    }
+
+    pub(super) fn will_fail(&mut self, executor: usize, build: usize) {
+        let executor = &mut self.executors[executor];
+        executor.builds[build].fails_at = None;
+        if executors::judge(&self.site, &executor.builds[build].claimed).passed() {
+            return;
+        }
+        let running = executor.builds.swap_remove(build);
+        let (session, ports) = (executor.session.clone(), executor.ports.clone());
+        let (mut claimed, ends_at) = (running.claimed, running.ends_at);
+        let build = claimed.run.build.clone();
+        executor.busy.insert(build.clone());
+        self.begin(Kind::WillFail { session, build, ends_at }, async move {
+            // Not told, it is a reset that comes later.
+            let _ = claim::will_fail(&ports, &mut claimed).await;
+            Done::Ended(Box::new(claimed), false)
+        });
+    }
+
+    pub(super) fn poll(&mut self, at: usize) -> Result<(), Failure> {
+        let mut task = self.tasks.swap_remove(at);
+        task.polls += 1;
+        if task.polls > POLLS_MAX {
+            return Err(self.failure(format!("{} does not end", task.kind.name())));
+        }
+        let name = task.kind.name();
+        let done = task.poll();
+        let death = self.site.world.take_death();
+        let struck = self.faults.lock().map(|mut faults| faults.take_struck()).unwrap_or_default();
+        for what in struck {
+            self.tell(format!("{name}: {what}"));
+        }
+        match (done, death) {
+            (Some(done), _) => self.finished(task, done),
+            (None, Some(_)) => self.died(task),
+            (None, None) => {
+                let now = self.now();
+                let sleeps = self.faults_are_on && self.random.per_mille(self.shape.weather.sleeps);
+                let step = self.site.world.last_step();
+                let (least, most) = match (sleeps, TOLD.contains(&step)) {
+                    (false, _) => (0, 30),
+                    (true, false) => (20_000, 400_000),
+                    (true, true) => (5_000, 20_000),
+                };
+                task.resume_at = now.plus_millis(self.random.between(least, most));
+                if sleeps {
+                    let seconds = task.resume_at.since(now) / 1_000;
+                    self.tell(format!("{name} sleeps for {seconds} s before {step}"));
+                }
+                self.tasks.push(task);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn finished(&mut self, task: Task, done: Done) {
+        match (task.kind, done) {
+            (Kind::Handle { queue, messages, .. }, Done::Handled(failed)) => {
+                let keeps = self.faults_are_on && self.random.per_mille(self.shape.weather.kept);
+                for message in messages.iter().filter(|message| !keeps && !failed.contains(&message.id)) {
+                    self.site.world.drop_message(queue, &message.receipt);
+                }
+            }
+            (Kind::Revive { message, .. }, Done::Handled(failed)) if !failed.is_empty() => self.revive_later(message),
+            (Kind::Claim { session, queue, receipts, builds }, Done::Claimed(claims)) => {
+                let now = self.now();
+                let Some(executor) = self.executors.iter_mut().find(|executor| executor.session == session) else {
+                    return;
+                };
+                for ((claim, receipt), build) in claims.into_iter().zip(receipts).zip(builds) {
+                    executor.busy.remove(&build);
+                    if let Ok(claimed) = claim {
+                        self.site.world.drop_message(queue, &receipt);
+                        if let Some(claimed) = claimed {
+                            executor.begin(claimed, now, &mut self.random);
+                        }
+                    }
+                }
+            }
+            (Kind::End { session, build } | Kind::WillFail { session, build, .. }, Done::Ended(_, true)) => {
+                let executor = self.executors.iter_mut().find(|executor| executor.session == session);
+                if let Some(executor) = executor {
+                    executor.busy.remove(&build);
+                }
+            }
+            (kind @ (Kind::End { .. } | Kind::WillFail { .. }), Done::Ended(claimed, false)) => {
+                let now = self.now();
+                let later = now.plus_millis(self.random.between(200, 5_000));
+                let Some(session) = kind.session() else { return };
+                let Some(executor) = self.executors.iter_mut().find(|executor| executor.session == *session) else {
+                    return;
+                };
+                executor.busy.remove(&claimed.run.build);
+                let ends_at = if let Kind::WillFail { ends_at, .. } = kind { ends_at.max(now) } else { later };
+                let claimed = *claimed;
+                executor.builds.push(executors::Running { claimed, ends_at, fails_at: None, instead: None });
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn died(&mut self, task: Task) {
+        match task.kind {
+            Kind::Handle { queue, host, .. } => self.start_again(queue, host),
+            Kind::Revive { host, message } => {
+                self.start_again(Queue::Wakes, host);
+                self.revive_later(message);
+            }
+            Kind::Tick => self.timer = self.site.timer(),
+            Kind::Webhook { .. } => self.webhook = self.site.webhook(),
+            kind => {
+                let at = self.executors.iter().position(|executor| kind.session() == Some(&executor.session));
+                if let Some(at) = at {
+                    self.kill_executor(at, "is dead");
+                }
+            }
+        }
+    }
+
+    pub(super) fn start_again(&mut self, queue: Queue, host: usize) {
+        let function = self.site.function(queue);
+        if let Some(place) = self.hosts.get_mut(&queue).and_then(|hosts| hosts.get_mut(host)) {
+            *place = function;
+        }
+        let now = self.now();
+        self.story.tell(now, format!("a new instance of {} starts", name_of(queue)));
+    }
+
+    pub(super) fn revive_later(&mut self, message: Incoming) {
+        let at = self.now().plus_seconds(30);
+        self.dead.push((at, Incoming { receive_count: message.receive_count + 1, ..message }));
+    }
+}
