@@ -36,9 +36,9 @@ fn triggers_that_never_fire_are_told() {
     assert_eq!(
         warnings(text),
         [
+            "job unit: include-vars is not carried out yet: its files give no variables",
             "pipeline images: Zuul's image events are not carried out yet: the pipeline images is never started by this",
             "pipeline urgent: what is in the pipelines that it supersedes stays there yet, and is tested to its end",
-            "job unit: include-vars is not carried out yet: its files give no variables",
         ]
     );
 }
