@@ -13,9 +13,11 @@ pub use route::{Found, Routes};
 
 use crate::lambda::{Invoke, InvokeError, SYNCHRONOUS_BYTES_MAX};
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Response, StatusCode};
+use bytes::BytesMut;
+use http_body_util::BodyExt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +27,9 @@ use tokio::task::JoinHandle;
 
 /// The largest body the front takes, in bytes: 10 MB.
 pub const BODY_BYTES_MAX: usize = 10 * 1024 * 1024;
+
+/// How much of a body that is too large is read before it is answered, in bytes: more than a forge ever sends.
+const DRAINED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// The most that all headers and the request line have together, in bytes.
 const HEADER_BYTES_MAX: usize = 10_240;
@@ -91,6 +96,23 @@ impl HttpFront {
     }
 }
 
+/// Reads a body of at most [`BODY_BYTES_MAX`]. What is larger is read to its end all the same and dropped, up to
+/// [`DRAINED_BYTES_MAX`]: whoever is still sending when the connection closes may lose the answer that tells why.
+async fn read(mut body: Body) -> Option<Bytes> {
+    let (mut kept, mut bytes) = (BytesMut::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.ok()?.into_data() else { continue };
+        bytes += data.len();
+        if bytes > DRAINED_BYTES_MAX {
+            return None;
+        }
+        if bytes <= BODY_BYTES_MAX {
+            kept.extend_from_slice(&data);
+        }
+    }
+    (bytes <= BODY_BYTES_MAX).then(|| kept.freeze())
+}
+
 async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
     let (parts, body) = request.into_parts();
     if header_bytes(&parts.headers) + parts.uri.to_string().len() > HEADER_BYTES_MAX {
@@ -99,7 +121,7 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
     let Some(found) = shared.routes.find(&parts.method, parts.uri.path()) else {
         return message(StatusCode::NOT_FOUND, "Not Found");
     };
-    let Ok(body) = axum::body::to_bytes(body, BODY_BYTES_MAX).await else {
+    let Some(body) = read(body).await else {
         return message(StatusCode::PAYLOAD_TOO_LARGE, "Request Entity Too Large");
     };
     let payload = event::of_request(&shared.front, &found, &parts, &body);

@@ -131,7 +131,10 @@ async fn a_body_that_is_too_large_is_answered_413() {
         request.header("Content-Type", kind).body(vec![b'x'; bytes]).send()
     };
     const MB: usize = 1024 * 1024;
-    assert_eq!(post(25 * MB, "application/json").await.unwrap().status().as_u16(), 413);
+    // Whoever is still sending reads the answer every time, so the rest is read before it.
+    for _ in 0..20 {
+        assert_eq!(post(25 * MB, "application/json").await.unwrap().status().as_u16(), 413);
+    }
     assert_eq!(post(6 * MB, "application/json").await.unwrap().status().as_u16(), 413, "with the rest of the event");
     assert_eq!(post(5 * MB, "application/octet-stream").await.unwrap().status().as_u16(), 413, "as base64");
     assert_eq!(post(2 * MB, "application/json").await.unwrap().status().as_u16(), 200);

@@ -35,6 +35,10 @@ pub struct Delivery {
     pub event: String,
     /// What it was answered.
     pub status: u64,
+    /// Whether the forge gave up before it was answered: its connection broke, or ten seconds went by.
+    pub failed: bool,
+    /// The path of the API that sends it once more.
+    again: String,
 }
 
 /// People's access to the forge.
@@ -236,8 +240,18 @@ impl Forge {
                 sent: Sent { what, guid: text(one, "guid").to_owned() },
                 event: text(one, "event").to_owned(),
                 status: one["status_code"].as_u64().unwrap_or(0),
+                failed: one["status_code"] == 0 && text(one, "status") != "PENDING",
+                again: format!("/repos/{repository}/hooks/{hook}/deliveries/{}/attempts", one["id"]),
             }
         };
         Ok(all.as_array().into_iter().flatten().map(of).collect())
+    }
+
+    /// Sends a webhook once more, with its id and its body.
+    ///
+    /// # Errors
+    /// When the forge does not answer, or refuses.
+    pub async fn redeliver(&self, delivery: &Delivery) -> anyhow::Result<()> {
+        self.ask(Method::POST, &delivery.again, &self.owner, None).await.map(drop)
     }
 }
