@@ -65,7 +65,7 @@ enum Command {
     /// Puts a branch or tag into a pipeline, as if it had been pushed.
     EnqueueRef(enqueue::EnqueueRefArguments),
     /// Takes a change out of a pipeline; its builds are stopped.
-    Dequeue(DequeueArguments),
+    Dequeue(queue::DequeueArguments),
     /// Moves changes to the front of their queue; what is behind is tested again.
     Promote(queue::PromoteArguments),
     /// Runs an executor against the services that the environment names (`SLUICE_TABLE`, …), as in its container.
@@ -402,27 +402,6 @@ enum QueueCommand {
 }
 
 #[derive(Args)]
-struct DequeueArguments {
-    #[command(flatten)]
-    data: Data,
-    /// The tenant. [default: the only one there is]
-    #[arg(long, value_name = "TENANT")]
-    tenant: Option<String>,
-    /// The pipeline.
-    #[arg(long, value_name = "PIPELINE")]
-    pipeline: String,
-    /// The project.
-    #[arg(long, value_name = "PROJECT")]
-    project: String,
-    /// The change: its number, or number,revision.
-    #[arg(long, value_name = "CHANGE")]
-    change: String,
-    /// Why: the forge is told it, and it is kept with the change, with your name.
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    reason: String,
-}
-
-#[derive(Args)]
 struct ExecutorArguments {
     /// Where build directories and repositories are kept.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/sluice")]
@@ -521,9 +500,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Enqueue(arguments) => enqueue::enqueue(arguments.into()).await?,
         Command::EnqueueRef(arguments) => enqueue::enqueue(arguments.into()).await?,
         Command::Promote(arguments) => queue::promote(arguments).await?,
-        Command::Dequeue(DequeueArguments { data, tenant, pipeline, project, change, reason }) => {
-            queue::dequeue(queue::Dequeued { data: data.data, tenant, pipeline, project, change, reason }).await?;
-        }
+        Command::Dequeue(arguments) => queue::dequeue(arguments).await?,
         Command::Executor(ExecutorArguments { state, slots, logs, allow_root, with_parent }) => {
             let lives = if with_parent { executor::Lives::WithItsParent } else { executor::Lives::Alone };
             executor::check_account(lives, allow_root)?;

@@ -1,14 +1,10 @@
 //! The whole system over data services that others wrote.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "../../conformance/tests/suite/foreign/mod.rs"]
-#[allow(dead_code, reason = "one of the endpoints is enough here")]
-mod foreign;
-
-use foreign::ministack;
 use serde_json::Value;
 use sluice_cli::commands::show::text;
 use sluice_cli::local::{ONE, TWO};
+use sluice_foreign::ministack;
 use sluice_local_tests::story::{GATE, approve, configure, decided};
 use sluice_local_tests::system::{System, Wishes};
 use sluice_local_tests::until;

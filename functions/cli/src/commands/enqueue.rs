@@ -3,6 +3,7 @@
 //! It is a delivery like a forge's: intake reads the change, asks what the pipeline requires, and says what came of it.
 
 use super::operator;
+use super::place::OfProject;
 use super::queue::{number_and_head, only_tenant, who};
 use crate::say::say;
 use anyhow::{Context as _, anyhow, bail};
@@ -17,7 +18,6 @@ use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::layout::Layouts;
 use sluice_runtime::record::Due;
 use sluice_runtime::{Commit, Entropy as _, Ports, cell};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Looks at what becomes of it, before it is left to itself.
@@ -26,29 +26,12 @@ const LOOKS_MAX: usize = 120;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Which pipeline of which tenant, and which of its projects, in zuul-client's words.
-#[derive(Debug, Clone, Args)]
-pub struct Where {
-    /// Directory of a local system's state. [default: ~/.local/share/sluice]
-    #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
-    pub data: Option<PathBuf>,
-    /// The tenant. [default: the only one there is]
-    #[arg(long, value_name = "TENANT")]
-    pub tenant: Option<String>,
-    /// The pipeline.
-    #[arg(long, value_name = "PIPELINE")]
-    pub pipeline: String,
-    /// The project.
-    #[arg(long, value_name = "PROJECT")]
-    pub project: String,
-}
-
 /// `sluice enqueue`.
 #[derive(Debug, Clone, Args)]
 pub struct EnqueueArguments {
     /// Where it goes.
     #[command(flatten)]
-    pub place: Where,
+    pub place: OfProject,
     /// The change: its number, or number,revision.
     #[arg(long, value_name = "CHANGE")]
     pub change: String,
@@ -59,7 +42,7 @@ pub struct EnqueueArguments {
 pub struct EnqueueRefArguments {
     /// Where it goes.
     #[command(flatten)]
-    pub place: Where,
+    pub place: OfProject,
     /// The branch, or a whole ref as in refs/tags/1.0.
     #[arg(long = "ref", value_name = "REF")]
     pub name: String,
@@ -75,7 +58,7 @@ pub struct EnqueueRefArguments {
 #[derive(Debug, Clone)]
 pub struct Enqueued {
     /// Where it goes.
-    pub place: Where,
+    pub place: OfProject,
     /// What of the project.
     pub what: What,
 }
@@ -113,11 +96,11 @@ pub enum What {
 /// # Errors
 /// When the pipeline does not take it, or the store does not answer.
 pub async fn enqueue(wanted: Enqueued) -> anyhow::Result<()> {
-    let Enqueued { place, what } = wanted;
-    let ports = operator(place.data).await?;
-    let tenant = only_tenant(&ports, place.tenant.as_deref()).await?;
-    let (connection, project) = project(&ports, &tenant, &place.project).await?;
-    let pipeline = PipelineName::from(place.pipeline);
+    let Enqueued { place: OfProject { within, project: named }, what } = wanted;
+    let ports = operator(within.data).await?;
+    let tenant = only_tenant(&ports, within.tenant.as_deref()).await?;
+    let (connection, project) = project(&ports, &tenant, &named).await?;
+    let pipeline = PipelineName::from(within.pipeline);
     let kind = match &what {
         What::Change(change) => {
             let (number, head) = number_and_head(change)?;

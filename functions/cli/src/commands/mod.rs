@@ -6,6 +6,7 @@ pub mod enqueue;
 pub mod executor;
 pub mod folder;
 pub mod freeze;
+pub mod place;
 pub mod quarantine;
 pub mod queue;
 pub mod secret;

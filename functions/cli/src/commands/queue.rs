@@ -1,6 +1,7 @@
 //! `sluice queue thaw`, `sluice dequeue` and `sluice promote`: what an operator asks of a queue.
 
 use super::operator;
+use super::place::{InPipeline, OfProject};
 use crate::say::say;
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -67,20 +68,17 @@ pub async fn thaw(data: Option<PathBuf>, key: QueueKey, reason: &str) -> anyhow:
     Ok(())
 }
 
-/// A change to take out, in zuul-client's words.
-#[derive(Debug, Clone)]
-pub struct Dequeued {
-    /// The local system; `None` takes the environment's stack or the usual place.
-    pub data: Option<PathBuf>,
-    /// The tenant; `None` takes the only one.
-    pub tenant: Option<String>,
-    /// The pipeline.
-    pub pipeline: String,
-    /// The project, by its short or canonical name.
-    pub project: String,
-    /// The change's number, with a revision after a comma or not.
+/// `sluice dequeue`.
+#[derive(Debug, Clone, Args)]
+pub struct DequeueArguments {
+    /// Where it stands.
+    #[command(flatten)]
+    pub place: OfProject,
+    /// The change: its number, or number,revision.
+    #[arg(long, value_name = "CHANGE")]
     pub change: String,
-    /// Why, for people; may be empty.
+    /// Why: the forge is told it, and it is kept with the change, with your name.
+    #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,
 }
 
@@ -88,38 +86,39 @@ pub struct Dequeued {
 ///
 /// # Errors
 /// When it is not there, or the store does not answer.
-pub async fn dequeue(wanted: Dequeued) -> anyhow::Result<()> {
-    let ports = operator(wanted.data.clone()).await?;
-    let tenant = only_tenant(&ports, wanted.tenant.as_deref()).await?;
-    let (number, head) = number_and_head(&wanted.change)?;
+pub async fn dequeue(wanted: DequeueArguments) -> anyhow::Result<()> {
+    let DequeueArguments { place: OfProject { within, project: named }, change, reason } = wanted;
+    let InPipeline { data, tenant, pipeline } = within;
+    let ports = operator(data).await?;
+    let tenant = only_tenant(&ports, tenant.as_deref()).await?;
+    let (number, head) = number_and_head(&change)?;
     let records = ports.records.query(&Query::prefix(tenant::partition(&tenant), tenant::QUEUES, QUEUES_MAX)).await?;
     let mut found: Vec<(QueueKey, ChangeKey)> = Vec::new();
     for record in &records {
         let key: QueueKey = decode(record)?;
-        if key.pipeline.as_str() != wanted.pipeline {
+        if key.pipeline.as_str() != pipeline {
             continue;
         }
         let loaded = queue::load(&ports, &key).await?;
         let slots = loaded.head.iter().flat_map(|head| &head.slots).filter(|slot| {
             let project = &slot.change.key.project;
             slot.change.key.number() == Some(number)
-                && [project.as_str(), project.name()].contains(&wanted.project.as_str())
+                && [project.as_str(), project.name()].contains(&named.as_str())
                 && head.is_none_or(|head| !head.is_empty() && slot.change.head.as_str().starts_with(head))
         });
         found.extend(slots.map(|slot| (key.clone(), slot.change.key.clone())));
     }
-    let Dequeued { pipeline, project, change, .. } = &wanted;
     match found.as_slice() {
         [] => bail!(
-            "the change {project} {change} is not in the pipeline {pipeline} of {tenant} (`sluice status` shows what is)"
+            "the change {named} {change} is not in the pipeline {pipeline} of {tenant} (`sluice status` shows what is)"
         ),
         [(queue, key)] => {
             let (key, head) = (key.clone(), head.map(Oid::from));
-            let kind = ArrivalKind::Dequeue { key, head, by: who(), reason: wanted.reason.trim().to_owned() };
+            let kind = ArrivalKind::Dequeue { key, head, by: who(), reason: reason.trim().to_owned() };
             let arrival = arrival(&ports, kind);
             ports.records.commit(vec![queue::put_arrival(queue, &arrival)?], &OsEntropy.token()).await?;
             cell::send(&ports, &[Poke::Queue { queue: queue.clone() }]).await?;
-            say!("{project} {change} is taken out of {pipeline}; a landing that is under way ends first.");
+            say!("{named} {change} is taken out of {pipeline}; a landing that is under way ends first.");
             Ok(())
         }
         many => {
@@ -143,15 +142,9 @@ pub(super) fn number_and_head(change: &str) -> anyhow::Result<(u64, Option<&str>
 /// `sluice promote`, in zuul-client's words.
 #[derive(Debug, Clone, Args)]
 pub struct PromoteArguments {
-    /// Directory of a local system's state. [default: ~/.local/share/sluice]
-    #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
-    pub data: Option<PathBuf>,
-    /// The tenant. [default: the only one there is]
-    #[arg(long, value_name = "TENANT")]
-    pub tenant: Option<String>,
-    /// The pipeline.
-    #[arg(long, value_name = "PIPELINE")]
-    pub pipeline: String,
+    /// Where they stand.
+    #[command(flatten)]
+    pub within: InPipeline,
     /// The changes, the first to stand first: each a number, or number,revision.
     #[arg(long, value_name = "CHANGE", num_args = 1.., required = true)]
     pub changes: Vec<String>,
@@ -162,14 +155,15 @@ pub struct PromoteArguments {
 /// # Errors
 /// When they are not in one queue, or the store does not answer.
 pub async fn promote(wanted: PromoteArguments) -> anyhow::Result<()> {
-    let ports = operator(wanted.data.clone()).await?;
-    let tenant = only_tenant(&ports, wanted.tenant.as_deref()).await?;
+    let InPipeline { data, tenant, pipeline } = wanted.within;
+    let ports = operator(data).await?;
+    let tenant = only_tenant(&ports, tenant.as_deref()).await?;
     let named: Vec<_> = wanted.changes.iter().map(|change| number_and_head(change)).collect::<Result<_, _>>()?;
     let records = ports.records.query(&Query::prefix(tenant::partition(&tenant), tenant::QUEUES, QUEUES_MAX)).await?;
     let mut found: Vec<(QueueKey, Vec<ChangeKey>)> = Vec::new();
     for record in &records {
         let key: QueueKey = decode(record)?;
-        if key.pipeline.as_str() != wanted.pipeline {
+        if key.pipeline.as_str() != pipeline {
             continue;
         }
         let slots = queue::load(&ports, &key).await?.head.map(|head| head.slots).unwrap_or_default();
@@ -185,7 +179,7 @@ pub async fn promote(wanted: PromoteArguments) -> anyhow::Result<()> {
             found.push((key, keys));
         }
     }
-    let (changes, pipeline) = (wanted.changes.join(" "), &wanted.pipeline);
+    let changes = wanted.changes.join(" ");
     match found.as_slice() {
         [(queue, keys)] => {
             let arrival = arrival(&ports, ArrivalKind::Promote { keys: keys.clone(), by: who() });

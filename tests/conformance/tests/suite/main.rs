@@ -6,12 +6,11 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod differences;
-mod foreign;
 
-use foreign::{Foreign, ministack, versitygw};
 use futures::future::BoxFuture;
 use sluice_conformance::{Check, Difference, Ground, Mismatch, Needs, Site, checks, run, sdk_config};
 use sluice_emulator::data::{Connector, ENDPOINT, Front, Options, Principal, Secret, serve};
+use sluice_foreign::{Foreign, ministack, versitygw};
 use sluice_memory::World;
 use sluice_model::Timestamp;
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,7 @@
 //! Endpoints that others wrote: installed once, started as children on a free port of 127.0.0.1, ended by their ids.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 pub mod ministack;
 pub mod versitygw;
 
@@ -37,12 +39,18 @@ impl Drop for Foreign {
     }
 }
 
+/// Returns cargo's target directory: a test runs in `deps` of one of its profiles, beside a `tmp` that cargo makes for tests.
+fn target() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.ancestors().nth(3).unwrap().to_owned()
+}
+
 /// Returns the directory of an installed endpoint; `install` fills it unless that was done before.
 ///
 /// Installed things stay in cargo's target directory, so that only the first run pays. A lock lets one test at a time
 /// install, and a mark tells a finished installation from an interrupted one.
 fn installed(name: &str, install: impl FnOnce(&Path)) -> PathBuf {
-    let foreign = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("foreign");
+    let foreign = target().join("foreign");
     std::fs::create_dir_all(&foreign).unwrap();
     let lock = File::create(foreign.join(format!("{name}.lock"))).unwrap();
     lock.lock().unwrap();
@@ -70,7 +78,7 @@ fn step(command: &mut Command, tool: &str) {
 /// directory for its data.
 async fn started(name: &str, command: impl Fn(u16, &Path) -> Command, ready: impl AsyncFn(&str) -> bool) -> Foreign {
     for _ in 0..PORTS_TRIED_MAX {
-        let data = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let data = tempfile::tempdir_in(target().join("tmp")).unwrap();
         let port = free_port();
         let log = File::create(data.path().join("log")).unwrap();
         let mut command = command(port, data.path());
