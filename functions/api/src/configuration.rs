@@ -4,7 +4,7 @@ use crate::Api;
 use crate::asked::{Asked, form_text};
 use crate::load;
 use crate::reply::{self, Refusal};
-use crate::status::trigger_word;
+use crate::status::triggers;
 use crate::variant;
 use bytes::Bytes;
 use http::Response;
@@ -24,9 +24,7 @@ const UNREADABLE: &str = "Project Not Found";
 pub(crate) async fn pipelines(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
     let live = load::live(api, tenant).await?;
     let list = live.layout.pipelines().iter().map(|pipeline| {
-        let triggers = pipeline.triggers.iter();
-        let triggers =
-            triggers.map(|trigger| json!({"name": trigger.connection, "driver": trigger_word(&trigger.kind)}));
+        let triggers = triggers(pipeline).into_iter().map(|(name, driver)| json!({"name": name, "driver": driver}));
         json!({"name": pipeline.name, "triggers": triggers.collect::<Vec<_>>()})
     });
     Ok(reply::json(&Value::Array(list.collect())))

@@ -136,8 +136,10 @@ pub(crate) async fn item(ports: &Ports, name: &TenantName, id: &ItemId) -> Resul
     let Some((_, key)) = found.iter().zip(&queues).find(|(record, _)| record.is_some()) else {
         return Ok(None);
     };
-    let loaded = queue::load(ports, key).await?;
-    Ok(Some(Found::Queued(Box::new(loaded), key.clone())))
+    let mut read = [(key.clone(), queue::load(ports, key).await?)];
+    claims(ports, &mut read).await?;
+    let [(key, loaded)] = read;
+    Ok(Some(Found::Queued(Box::new(loaded), key)))
 }
 
 /// Returns what is known of items by where their builds say they are: the item in its queue, or as it left.

@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 use sluice_config::Pipeline;
 use sluice_config::pipeline::{Manager, TriggerKind};
 use sluice_gate::{Ask, Head, Item, Job, JobStatus, Slot};
+use sluice_model::change::ChangeRef;
 use sluice_model::{QueueKey, TenantName, Timestamp};
 use sluice_records::queue::Loaded;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is needed to show an item besides itself.
 pub(crate) struct Scene<'a> {
@@ -72,10 +73,20 @@ pub(crate) async fn change(api: &Api, tenant: &TenantName, id: &str) -> Result<R
     Ok(reply::json_kept(&Value::Array(items), 1, scene.now))
 }
 
+/// Returns the connections that trigger a pipeline with their drivers, each once however many triggers it has.
+pub(crate) fn triggers(pipeline: &Pipeline) -> BTreeMap<&str, &'static str> {
+    pipeline.triggers.iter().map(|trigger| (trigger.connection.as_str(), trigger_word(&trigger.kind))).collect()
+}
+
+/// Returns Zuul's `number,patchset`, the commit that a ref is at, or nothing for a branch that is tested where it stands.
+fn id_of(change: &ChangeRef) -> Option<String> {
+    Some(change.id()).filter(|id| change.key.number().is_some() || *id != change.git_ref())
+}
+
 impl Scene<'_> {
     fn pipeline(&self, pipeline: &Pipeline, queues: &[(QueueKey, Loaded)]) -> Value {
         let own = || queues.iter().filter(|(key, _)| key.pipeline == pipeline.name);
-        let triggers = pipeline.triggers.iter().map(|trigger| json!({"driver": trigger_word(&trigger.kind)}));
+        let triggers = triggers(pipeline).into_iter().map(|(_, driver)| json!({"driver": driver}));
         json!({
             "name": pipeline.name,
             "description": pipeline.description,
@@ -128,12 +139,12 @@ impl Scene<'_> {
             "active": head.is_active(position),
             "live": true,
             "refs": [{
-                "id": change.id(),
+                "id": id_of(change),
                 "ref": change.git_ref(),
                 "url": item.candidate.url,
                 "project": change.key.project.name(),
                 "project_canonical": change.key.project,
-                "owner": item.candidate.author,
+                "owner": Some(&item.candidate.author).filter(|author| !author.is_empty()),
             }],
             "item_ahead": slot.ahead.as_ref().map(|ahead| &ahead.item),
             "items_behind": behind.map(|other| &other.id).collect::<Vec<_>>(),

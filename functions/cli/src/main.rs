@@ -101,9 +101,9 @@ struct CheckArguments {
     /// The project that the directory is. [default: the one of its name]
     #[arg(long)]
     project: Option<String>,
-    /// The branch that the directory is.
-    #[arg(long, default_value = "master")]
-    branch: String,
+    /// The branch that the directory is. [default: what is checked out, if the tenant knows it, else the default branch]
+    #[arg(long)]
+    branch: Option<String>,
     /// How findings are printed.
     #[arg(long, value_enum, default_value = "text")]
     format: FormatWord,
@@ -125,9 +125,9 @@ struct FreezeArguments {
     /// The project of the change.
     #[arg(long)]
     project: Option<String>,
-    /// The branch of the change.
-    #[arg(long, default_value = "master")]
-    branch: String,
+    /// The branch of the change. [default: what is checked out, if the tenant knows it, else the default branch]
+    #[arg(long)]
+    branch: Option<String>,
     /// A path that the change touches; can be given several times. [default: everything is taken for touched]
     #[arg(long = "file", value_name = "PATH")]
     files: Vec<String>,

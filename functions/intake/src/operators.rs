@@ -70,7 +70,7 @@ impl Intake {
         let arrival = self.arrival(id, live, &queue, change, ArrivalKind::Enqueue { candidates });
         effects.write(change::put_facts(facts)?);
         effects.arrive(&queue, &arrival)?;
-        effects.tell(format!("{change} may enter {queue}"));
+        effects.tell(format!("{change} may enter {}", pipeline.name));
         Ok(None)
     }
 
@@ -110,7 +110,7 @@ impl Intake {
         let candidates = vec![self.ref_candidate(&change, &event.sender)?];
         let arrival = self.arrival(id, live, &queue, &change, ArrivalKind::Enqueue { candidates });
         effects.arrive(&queue, &arrival)?;
-        effects.tell(format!("{change} may enter {queue}"));
+        effects.tell(format!("{change} may enter {}", pipeline.name));
         Ok(Outcome::Leads(effects))
     }
 }

@@ -1,11 +1,15 @@
 //! `sluice check`: a repository's configuration, checked on a laptop or before a commit, without asking anybody.
 
 use super::folder::{self, Opened, Wanted};
+use crate::say::say;
 use serde_json::{Value, json};
 use sluice_config::{ConfigError, ProblemKind, Severity};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::process::ExitCode;
+
+/// Files that are not read, told one by one.
+const NOTES_MAX: usize = 10;
 
 /// How findings are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,9 +39,9 @@ pub fn run(wanted: &Wanted, format: Format) -> anyhow::Result<ExitCode> {
     let opened = folder::open(wanted)?;
     let checked = check(&opened);
     match format {
-        Format::Text => print!("{}", text(&opened, &checked)),
-        Format::Json => println!("{:#}", json(&checked)),
-        Format::Sarif => println!("{:#}", sarif(&checked)),
+        Format::Text => say!("{}", text(&opened, &checked).trim_end()),
+        Format::Json => say!("{:#}", json(&checked)),
+        Format::Sarif => say!("{:#}", sarif(&checked)),
     }
     let has_errors = checked.found.iter().any(|error| error.problem.severity == Severity::Error);
     Ok(if has_errors { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -80,8 +84,12 @@ fn text(opened: &Opened, checked: &Checked) -> String {
     }
     let count = |severity| checked.found.iter().filter(|error| error.problem.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    let files = opened.texts.len();
-    let _ = writeln!(text, "{files} file(s): {errors} error(s), {warnings} warning(s)");
+    for note in unread(opened) {
+        let _ = writeln!(text, "note: {note}");
+    }
+    let (files, project, branch) = (opened.read.len(), &opened.project, &opened.branch);
+    let whose = opened.tenant.as_ref().map(|_| format!(" of {project}@{branch}")).unwrap_or_default();
+    let _ = writeln!(text, "{files} file(s){whose}: {errors} error(s), {warnings} warning(s)");
     if checked.unknown > 0 {
         let _ = writeln!(
             text,
@@ -90,6 +98,29 @@ fn text(opened: &Opened, checked: &Checked) -> String {
         );
     }
     text
+}
+
+/// Returns what lies where configuration may lie and is not read, with the reason.
+fn unread(opened: &Opened) -> Vec<String> {
+    let is_marker = |path: &str| path.ends_with(".zuul.ignore");
+    let left: Vec<&str> = opened
+        .texts
+        .keys()
+        .map(String::as_str)
+        .filter(|path| !opened.read.contains(*path) && !is_marker(path))
+        .collect();
+    let root = |path: &str| path.split_once('/').map_or_else(|| path.to_owned(), |(root, _)| format!("{root}/"));
+    let first = opened.read.first().map(|path| root(path)).unwrap_or_default();
+    let why = |path: &&str| match path.split_once('/') {
+        _ if root(path) != first => {
+            format!("{path} is not read: there is {first}, and only the first of these places counts")
+        }
+        Some(_) if !path.ends_with(".yaml") => format!("{path} is not read: its name does not end in .yaml"),
+        _ => format!("{path} is not read: a .zuul.ignore lies beside or above it"),
+    };
+    let mut notes: Vec<String> = left.iter().take(NOTES_MAX).map(why).collect();
+    notes.extend((left.len() > NOTES_MAX).then(|| format!("{} more are not read", left.len() - NOTES_MAX)));
+    notes
 }
 
 fn json(checked: &Checked) -> Value {

@@ -4,7 +4,7 @@
 
 use super::operator;
 use super::place::OfProject;
-use super::queue::{number_and_head, only_tenant, who};
+use super::queue::{number_and_head, only_tenant, who, whole_ref};
 use crate::say::say;
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
@@ -49,7 +49,7 @@ pub struct EnqueueRefArguments {
     /// The commit that it was at. [default: none, as for a new ref]
     #[arg(long, value_name = "COMMIT")]
     pub oldrev: Option<String>,
-    /// The commit that it is at. [default: where the branch is when its turn comes]
+    /// The commit that it is at; a tag needs it. [default: where the branch is when its turn comes]
     #[arg(long, value_name = "COMMIT")]
     pub newrev: Option<String>,
 }
@@ -109,7 +109,7 @@ pub async fn enqueue(wanted: Enqueued) -> anyhow::Result<()> {
         What::Ref { name, oldrev, newrev } => EventKind::EnqueueRef {
             tenant,
             pipeline,
-            git_ref: if name.starts_with("refs/") { name.clone() } else { format!("refs/heads/{name}") },
+            git_ref: whole_ref(name),
             oldrev: commit(oldrev.as_deref())?,
             newrev: commit(newrev.as_deref())?,
         },

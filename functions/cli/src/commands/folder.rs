@@ -7,7 +7,7 @@ use sluice_config::objects::{Parent, Stanza};
 use sluice_config::tenant::{TenantConfig, TenantProject};
 use sluice_config::{Connections, Driver, Fragment, Trust};
 use sluice_model::{BranchName, ProjectName};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ pub struct Wanted {
     pub tenant: Option<PathBuf>,
     /// The project, by its short or canonical name.
     pub project: Option<String>,
-    /// The branch.
-    pub branch: String,
+    /// The branch; `None` takes the one that is checked out where the tenant knows it, else the project's default branch.
+    pub branch: Option<String>,
 }
 
 /// Configuration put together.
@@ -40,8 +40,12 @@ pub struct Opened {
     pub layout: Layout,
     /// The project that the directory is.
     pub project: ProjectName,
-    /// The directory's files of configuration.
+    /// The branch that the directory was taken for.
+    pub branch: BranchName,
+    /// What lies where configuration may lie, read as configuration or not.
     pub texts: BTreeMap<String, String>,
+    /// Which of it is configuration.
+    pub read: BTreeSet<String>,
 }
 
 /// Puts a directory's configuration together with that of its tenant, if one is given.
@@ -68,10 +72,40 @@ pub fn snapshot(file: &Path) -> anyhow::Result<Layout> {
 fn in_tenant(wanted: &Wanted, tenant: Layout) -> anyhow::Result<Opened> {
     let config = project_of(wanted, &tenant)?.clone();
     let texts = read(&wanted.path, &config.extra_config_paths)?;
-    let fragments = fragments(&config, &wanted.branch, &texts);
-    let proposed = BranchConfig { project: config.name.clone(), branch: wanted.branch.as_str().into(), fragments };
+    let branch = branch_of(wanted, &tenant, &config.name);
+    let fragments = fragments(&config, branch.as_str(), &texts);
+    let read = paths_of(&fragments);
+    let proposed = BranchConfig { project: config.name.clone(), branch: branch.clone(), fragments };
     let layout = tenant.overlay(&[proposed], Scope::ToValidate);
-    Ok(Opened { tenant: Some(tenant), layout, project: config.name, texts })
+    Ok(Opened { tenant: Some(tenant), layout, project: config.name, branch, texts, read })
+}
+
+/// Finds the branch that a directory is: as it is told, else what is checked out there. Work on a change is mostly checked
+/// out under a name of its own; the tenant does not know that one, and it is meant for the default branch.
+fn branch_of(wanted: &Wanted, tenant: &Layout, project: &ProjectName) -> BranchName {
+    let known = tenant.branches(project);
+    let checked_out = || checked_out(&wanted.path).map(BranchName::from).filter(|branch| known.contains(branch));
+    match &wanted.branch {
+        Some(branch) => BranchName::from(branch.as_str()),
+        None => checked_out().unwrap_or_else(|| tenant.default_branch(project)),
+    }
+}
+
+/// Returns the branch that is checked out in a repository's directory, if it is one.
+fn checked_out(path: &Path) -> Option<String> {
+    let folder = std::fs::canonicalize(path).ok()?;
+    let git = folder.ancestors().map(|folder| folder.join(".git")).find(|git| git.exists())?;
+    // In a worktree or a submodule it is a file that names the directory.
+    let git = match std::fs::read_to_string(&git) {
+        Ok(text) => git.parent()?.join(text.strip_prefix("gitdir:")?.trim()),
+        Err(_) => git,
+    };
+    let head = std::fs::read_to_string(git.join("HEAD")).ok()?;
+    Some(head.strip_prefix("ref: refs/heads/")?.trim().to_owned())
+}
+
+fn paths_of(fragments: &[Arc<Fragment>]) -> BTreeSet<String> {
+    fragments.iter().map(|fragment| fragment.source.path.clone()).collect()
 }
 
 /// Finds the project that a directory is: as it is told, else by the directory's name.
@@ -106,8 +140,9 @@ fn alone(wanted: &Wanted) -> anyhow::Result<Opened> {
         .with("smtp", Driver::Smtp, "")
         .with("mqtt", Driver::Mqtt, "");
     let name = ProjectName::new("github.com", name.trim_start_matches("github.com/"));
+    let branch = wanted.branch.clone().or_else(|| checked_out(&wanted.path)).unwrap_or_else(|| "master".to_owned());
     let mut config = TenantProject::new("github", name.clone(), Trust::Untrusted);
-    let mut found = fragments(&config, &wanted.branch, &texts);
+    let mut found = fragments(&config, &branch, &texts);
     // Only a config project may define these, so it is one.
     let is_trusted = |stanza: &Stanza| match stanza {
         Stanza::Pipeline(_) => true,
@@ -116,12 +151,13 @@ fn alone(wanted: &Wanted) -> anyhow::Result<Opened> {
     };
     if found.iter().any(|fragment| fragment.stanzas().any(is_trusted)) {
         config = TenantProject::new("github", name.clone(), Trust::Config);
-        found = fragments(&config, &wanted.branch, &texts);
+        found = fragments(&config, &branch, &texts);
     }
     let mut tenant = TenantConfig::new("none");
     tenant.projects.push(config);
+    let read = paths_of(&found);
     let sources = LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments: found };
-    Ok(Opened { tenant: None, layout: Layout::build(sources), project: name, texts })
+    Ok(Opened { tenant: None, layout: Layout::build(sources), project: name, branch: branch.into(), texts, read })
 }
 
 fn fragments(config: &TenantProject, branch: &str, texts: &BTreeMap<String, String>) -> Vec<Arc<Fragment>> {

@@ -1,10 +1,12 @@
 //! `sluice freeze`: the jobs of a change as they would be frozen, and which definition said what.
 
 use super::folder::{self, Wanted};
+use crate::say::say;
 use anyhow::{Context as _, bail};
 use serde_json::json;
 use sluice_config::FreezeInput;
 use sluice_config::layout::Layout;
+use sluice_model::{BranchName, ProjectName};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -17,8 +19,8 @@ pub struct Asked {
     pub tenant: Option<PathBuf>,
     /// The project of the change.
     pub project: Option<String>,
-    /// The branch of the change.
-    pub branch: String,
+    /// The branch of the change; `None` takes the checked out one that the tenant knows, else the project's default branch.
+    pub branch: Option<String>,
     /// The pipeline.
     pub pipeline: String,
     /// Paths that the change touches; none runs everything.
@@ -34,18 +36,24 @@ pub struct Asked {
 /// # Errors
 /// When something cannot be read, or there is no such project, pipeline or job.
 pub fn run(asked: &Asked) -> anyhow::Result<ExitCode> {
-    let (layout, project) = open(asked)?;
+    let Found { layout, project, branch, is_alone } = open(asked)?;
     if layout.pipeline(&asked.pipeline).is_none() {
         let known: Vec<&str> = layout.pipelines().iter().map(|pipeline| pipeline.name.as_str()).collect();
-        bail!("there is no pipeline {}; there are: {}", asked.pipeline, known.join(", "));
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        // What is in the file and could not be used is not in the layout.
+        for error in layout.errors() {
+            eprintln!("{}", error.render(None));
+        }
+        let hint = if is_alone { "; pipelines of other repositories are known with --tenant SNAPSHOT" } else { "" };
+        bail!("there is no pipeline {}; there are: {known}{hint}", asked.pipeline);
     }
-    let input = FreezeInput::change(&asked.pipeline, &project, &asked.branch);
+    let input = FreezeInput::change(&asked.pipeline, &project, branch.as_str());
     let input = if asked.files.is_empty() { input } else { input.touching(&asked.files) };
     let (result, mut trace) = layout.freeze_with_trace(&input);
     if let Some(job) = &asked.job {
         trace.retain(|one| one.job == *job);
         if trace.is_empty() {
-            bail!("{project} does not list a job {job} in {} for the branch {}", asked.pipeline, asked.branch);
+            bail!("{project} does not list a job {job} in {} for the branch {branch}", asked.pipeline);
         }
     }
     let is_asked = |name: &str| asked.job.as_ref().is_none_or(|job| job == name);
@@ -54,13 +62,13 @@ pub fn run(asked: &Asked) -> anyhow::Result<ExitCode> {
         Err(errors) => (Vec::new(), errors),
     };
     if asked.json {
-        println!("{:#}", json!({"jobs": jobs, "trace": trace, "errors": errors}));
+        say!("{:#}", json!({"jobs": jobs, "trace": trace, "errors": errors}));
     } else {
         for one in &trace {
-            println!("{one}");
+            say!("{one}");
         }
         for job in jobs.iter().filter(|_| asked.job.is_some()) {
-            println!("{}", serde_json::to_string_pretty(job)?);
+            say!("{}", serde_json::to_string_pretty(job)?);
         }
         for error in &errors {
             eprintln!("{}", error.render(None));
@@ -69,14 +77,24 @@ pub fn run(asked: &Asked) -> anyhow::Result<ExitCode> {
     Ok(if errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn open(asked: &Asked) -> anyhow::Result<(Layout, sluice_model::ProjectName)> {
+/// What is frozen from.
+struct Found {
+    layout: Layout,
+    project: ProjectName,
+    branch: BranchName,
+    /// Whether nothing is known but the directory.
+    is_alone: bool,
+}
+
+fn open(asked: &Asked) -> anyhow::Result<Found> {
     match (&asked.path, &asked.tenant) {
         (None, Some(tenant)) => {
             let layout = folder::snapshot(tenant)?;
             let name = asked.project.as_deref().context("say which project with --project")?;
             let project = layout.project(name).with_context(|| format!("the tenant has no project {name}"))?;
             let project = project.name.clone();
-            Ok((layout, project))
+            let branch = asked.branch.as_deref().map_or_else(|| layout.default_branch(&project), BranchName::from);
+            Ok(Found { layout, project, branch, is_alone: false })
         }
         (path, tenant) => {
             let opened = folder::open(&Wanted {
@@ -85,7 +103,8 @@ fn open(asked: &Asked) -> anyhow::Result<(Layout, sluice_model::ProjectName)> {
                 project: asked.project.clone(),
                 branch: asked.branch.clone(),
             })?;
-            Ok((opened.layout, opened.project))
+            let is_alone = opened.tenant.is_none();
+            Ok(Found { layout: opened.layout, project: opened.project, branch: opened.branch, is_alone })
         }
     }
 }

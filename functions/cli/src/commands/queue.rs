@@ -7,15 +7,16 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use sluice_aws::OsEntropy;
 use sluice_gate::{Arrival, ArrivalKind, Slot};
-use sluice_model::change::ChangeKey;
+use sluice_model::change::{ChangeKey, What};
 use sluice_model::git::Oid;
 use sluice_model::poke::Poke;
-use sluice_model::{ArrivalId, QueueKey, TenantName};
+use sluice_model::{ArrivalId, ProjectName, QueueKey, TenantName};
 use sluice_records::codec::decode;
 use sluice_records::{queue, tenant};
 use sluice_runtime::quarantine::frozen_key;
 use sluice_runtime::record::{Expect, Query, Write};
 use sluice_runtime::{Entropy as _, Ports, cell};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Characters of somebody's name that are kept.
@@ -68,15 +69,27 @@ pub async fn thaw(data: Option<PathBuf>, key: QueueKey, reason: &str) -> anyhow:
     Ok(())
 }
 
+/// What of a project stands in a pipeline.
+#[derive(Debug, Clone, Args)]
+#[group(required = true, multiple = false)]
+pub struct Standing {
+    /// The change: its number, or number,revision.
+    #[arg(long, value_name = "CHANGE")]
+    pub change: Option<String>,
+    /// The branch, or a whole ref as in refs/tags/1.0.
+    #[arg(long = "ref", value_name = "REF")]
+    pub name: Option<String>,
+}
+
 /// `sluice dequeue`.
 #[derive(Debug, Clone, Args)]
 pub struct DequeueArguments {
     /// Where it stands.
     #[command(flatten)]
     pub place: OfProject,
-    /// The change: its number, or number,revision.
-    #[arg(long, value_name = "CHANGE")]
-    pub change: String,
+    /// What of the project.
+    #[command(flatten)]
+    pub what: Standing,
     /// Why: the forge is told it, and it is kept with the change, with your name.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,
@@ -87,11 +100,18 @@ pub struct DequeueArguments {
 /// # Errors
 /// When it is not there, or the store does not answer.
 pub async fn dequeue(wanted: DequeueArguments) -> anyhow::Result<()> {
-    let DequeueArguments { place: OfProject { within, project: named }, change, reason } = wanted;
+    let DequeueArguments { place: OfProject { within, project: named }, what, reason } = wanted;
     let InPipeline { data, tenant, pipeline } = within;
     let ports = operator(data).await?;
     let tenant = only_tenant(&ports, tenant.as_deref()).await?;
-    let (number, head) = number_and_head(&change)?;
+    let git_ref = what.name.as_deref().map(whole_ref);
+    let change = what.change.as_deref().or(git_ref.as_deref()).unwrap_or_default();
+    let (number, head) = what.change.as_deref().map(number_and_head).transpose()?.unzip();
+    let head = head.flatten();
+    let is_meant = |key: &ChangeKey| match &key.what {
+        What::Number(its) => number == Some(*its),
+        What::Ref(moved) => git_ref.as_ref() == Some(&moved.git_ref),
+    };
     let records = ports.records.query(&Query::prefix(tenant::partition(&tenant), tenant::QUEUES, QUEUES_MAX)).await?;
     let mut found: Vec<(QueueKey, ChangeKey)> = Vec::new();
     for record in &records {
@@ -102,30 +122,29 @@ pub async fn dequeue(wanted: DequeueArguments) -> anyhow::Result<()> {
         let loaded = queue::load(&ports, &key).await?;
         let slots = loaded.head.iter().flat_map(|head| &head.slots).filter(|slot| {
             let project = &slot.change.key.project;
-            slot.change.key.number() == Some(number)
+            is_meant(&slot.change.key)
                 && [project.as_str(), project.name()].contains(&named.as_str())
                 && head.is_none_or(|head| !head.is_empty() && slot.change.head.as_str().starts_with(head))
         });
         found.extend(slots.map(|slot| (key.clone(), slot.change.key.clone())));
     }
-    match found.as_slice() {
-        [] => bail!(
-            "the change {named} {change} is not in the pipeline {pipeline} of {tenant} (`sluice status` shows what is)"
-        ),
-        [(queue, key)] => {
-            let (key, head) = (key.clone(), head.map(Oid::from));
-            let kind = ArrivalKind::Dequeue { key, head, by: who(), reason: reason.trim().to_owned() };
-            let arrival = arrival(&ports, kind);
-            ports.records.commit(vec![queue::put_arrival(queue, &arrival)?], &OsEntropy.token()).await?;
-            cell::send(&ports, &[Poke::Queue { queue: queue.clone() }]).await?;
-            say!("{named} {change} is taken out of {pipeline}; a landing that is under way ends first.");
-            Ok(())
-        }
-        many => {
-            let names: Vec<_> = many.iter().map(|(_, key)| key.project.to_string()).collect();
-            bail!("several projects are named so ({}): give the canonical name", names.join(", "))
-        }
+    let projects: BTreeSet<&ProjectName> = found.iter().map(|(_, key)| &key.project).collect();
+    if found.is_empty() {
+        bail!("{named} {change} is not in the pipeline {pipeline} of {tenant} (`sluice status` shows what is)");
     }
+    if projects.len() > 1 {
+        let names: Vec<_> = projects.iter().map(ToString::to_string).collect();
+        bail!("several projects are named so ({}): give the canonical name", names.join(", "));
+    }
+    // A ref may have moved several times: all that stands there of it is meant.
+    for (queue, key) in found {
+        let kind = ArrivalKind::Dequeue { key, head: head.map(Oid::from), by: who(), reason: reason.trim().to_owned() };
+        let arrival = arrival(&ports, kind);
+        ports.records.commit(vec![queue::put_arrival(&queue, &arrival)?], &OsEntropy.token()).await?;
+        cell::send(&ports, &[Poke::Queue { queue }]).await?;
+    }
+    say!("{named} {change} is taken out of {pipeline}; a landing that is under way ends first.");
+    Ok(())
 }
 
 /// Reads a change as zuul-client writes it: its number, and after a comma how its revision begins.
@@ -137,6 +156,11 @@ pub(super) fn number_and_head(change: &str) -> anyhow::Result<(u64, Option<&str>
     let number =
         number.parse().with_context(|| format!("{change:?} is not a change: write its number, or number,revision"))?;
     Ok((number, head))
+}
+
+/// Returns the whole ref that a person means: a name without `refs/` is a branch.
+pub(super) fn whole_ref(name: &str) -> String {
+    if name.starts_with("refs/") { name.to_owned() } else { format!("refs/heads/{name}") }
 }
 
 /// `sluice promote`, in zuul-client's words.
