@@ -257,3 +257,40 @@ fn one_name_means_another_thing_in_another_tenant() {
     assert_eq!(told(&two), names("two", true));
     assert_eq!(one.providers()[0].labels[0].name, two.providers()[0].labels[0].name, "users write the short one");
 }
+
+/// L3.2: defaults that are final bind what stands below them, except where a label says otherwise of itself.
+#[test]
+fn final_defaults_of_a_section_bind_the_provider() {
+    let made = |is_final: &str, own: &str| {
+        let text = format!(
+            "
+- label: {{name: l{own}}}
+- section: {{name: s, connection: null, label-defaults: {{boot-timeout: 10{is_final}}}, labels: [{{name: l, max-age: 20}}]}}
+- provider: {{name: p, section: s, label-defaults: {{boot-timeout: 30}}, labels: [{{name: l, max-age: 40}}]}}
+"
+        );
+        let layout = tenant().file("org/config", &text).build();
+        let label = &layout.providers()[0].labels[0];
+        (label.boot_timeout_seconds, label.max_age_seconds, messages(&layout).len())
+    };
+    assert_eq!(made("", ""), (30, 40, 0));
+    assert_eq!(made(", final: allow-override", ""), (10, 40, 0));
+    assert_eq!(made(", final: true", ""), (10, 20, 1));
+    assert_eq!(made(", final: true", ", final: false"), (30, 40, 0), "the label says so of itself");
+}
+
+/// L3.6, Z2.2: a config project that leaves its provider objects out, and a group that takes them in but for one of its members.
+#[test]
+fn provider_objects_are_taken_in_and_left_out_by_one_word() {
+    let made = |list: &str, member: &str| {
+        let main = format!("- tenant: {{name: one, source: {{github: {{{list}: [{member}]}}}}}}\n");
+        let tenant = tenant_of(&main);
+        let project = tenant.config.projects[0].clone();
+        project.kinds.iter().filter(|kind| kind.is_provider_config()).count()
+    };
+    assert_eq!(made("config-projects", "org/a"), 5);
+    assert_eq!(made("config-projects", "org/a: {include-provider-config: false}"), 0);
+    assert_eq!(made("untrusted-projects", "org/a: {include-provider-config: true}"), 5);
+    let group = "{include-provider-config: true, projects: [org/a: {include-provider-config: false}]}";
+    assert_eq!(made("untrusted-projects", group), 0);
+}

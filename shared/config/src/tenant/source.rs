@@ -62,7 +62,7 @@ struct ListReader<'c> {
 struct GroupDefaults {
     include: Option<Vec<ObjectKind>>,
     exclude: Vec<ObjectKind>,
-    provider_config: bool,
+    provider_config: Option<bool>,
 }
 
 impl ListReader<'_> {
@@ -78,7 +78,7 @@ impl ListReader<'_> {
             let group = GroupDefaults {
                 include: f.take("include").map(|node| kinds("include", node, p)),
                 exclude: f.take("exclude").map(|node| kinds("exclude", node, p)).unwrap_or_default(),
-                provider_config: f.flag("include-provider-config", p).unwrap_or(false),
+                provider_config: f.flag("include-provider-config", p),
             };
             for inner in f.take("projects").map(members).unwrap_or_default() {
                 self.member("projects", inner, trust, &group, found, p);
@@ -112,23 +112,22 @@ impl ListReader<'_> {
         };
         let mut project = TenantProject::new(self.connection, canonical, trust);
         let mut defaults = project.kinds.clone();
-        let widen = |defaults: &mut Vec<ObjectKind>| {
-            defaults.extend(ObjectKind::WORDS.iter().map(|(_, kind)| *kind).filter(|kind| kind.is_provider_config()));
-        };
-        if group.provider_config {
-            widen(&mut defaults);
-        }
+        let mut provider_config = group.provider_config;
         let (mut include, mut exclude) = (group.include.clone(), group.exclude.clone());
         if let Some(attributes) = attributes
             && let Some(mut f) = Fields::of(attributes, name, p)
         {
             include = f.take("include").map(|node| kinds("include", node, p)).or(include);
             exclude.extend(f.take("exclude").map(|node| kinds("exclude", node, p)).unwrap_or_default());
-            if f.flag("include-provider-config", p).unwrap_or(false) {
-                widen(&mut defaults);
-            }
+            provider_config = f.flag("include-provider-config", p).or(provider_config);
             project_attributes(&mut f, &mut project, p);
             f.finish(p);
+        }
+        // Unset, config projects define what nodes are made of and others do not.
+        if let Some(is_included) = provider_config {
+            defaults.retain(|kind| !kind.is_provider_config());
+            let kinds = ObjectKind::WORDS.iter().map(|(_, kind)| *kind).filter(|kind| kind.is_provider_config());
+            defaults.extend(kinds.filter(|_| is_included));
         }
         project.kinds = include.unwrap_or(defaults);
         project.kinds.retain(|kind| !exclude.contains(kind));

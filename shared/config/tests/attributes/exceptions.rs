@@ -32,10 +32,11 @@ pub fn is_attribute(object: &str, name: &str) -> bool {
             || object.starts_with("system attributes")
             // Walked as "entry of a project" and "entry of a template".
             || name.contains("<job attribute>")
-            // The list names one of several attributes a second time.
+            // Says that one of two attributes, which have rows of their own, must be there. Of a flavor neither must: section and
+            // provider give it together (L3.8). For the other see `a_condition_without_project_and_ref_is_refused`.
             || name.contains("{instance_type|fleet}") || name.contains("{project|ref}")
-            || name.ends_with("<Required>") || name.ends_with("<object>")
-            // The list has the provider's own attributes a second time below its images.
+            // L3.8: an image in a section has a name and an image's attributes. These rows are the provider's own a second time,
+            // as `what_is_left_out_of_images_is_the_provider_itself` shows.
             || (of_provider && name.starts_with("images.") && name != "images.name")
     )
 }

@@ -29,6 +29,7 @@ pub fn read(text: &str, is_attribute: impl Fn(&str, &str) -> bool) -> Objects {
     for row in text.lines().skip(1) {
         let fields: Vec<&str> = row.split('\t').collect();
         let [area, object, name, kind, required, _] = fields[..] else { panic!("a row has not six fields: {row}") };
+        let name = &*named(name);
         if !matches!(area, "in-repo config" | "tenant config" | "driver" | "launcher driver") {
             continue;
         }
@@ -45,6 +46,16 @@ pub fn read(text: &str, is_attribute: impl Fn(&str, &str) -> bool) -> Objects {
         }
     }
     objects
+}
+
+/// Returns an attribute's name. Two of a flavor stand in the list as markers of their own schema: with the row that says that one
+/// of them must be there, they are its `instance_type` and `fleet`.
+fn named(name: &str) -> std::borrow::Cow<'_, str> {
+    match name {
+        "flavors.<Required>" => "flavors.instance-type".into(),
+        "flavors.<object>" => "flavors.fleet".into(),
+        other => other.into(),
+    }
 }
 
 /// Writes `{a|b}` out and puts names in the place of `<str>`.

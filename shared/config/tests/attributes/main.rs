@@ -1,120 +1,22 @@
 //! Walks the project's attribute list: each attribute is accepted where it belongs, in every way it may be written, and refused
 //! by name where it does not, with a value of another type, or missing where it is required.
 //!
-//! What we read otherwise than the list stands in `exceptions`, each with its reason.
+//! What we read otherwise than the list stands in `exceptions`, each with its reason; that each does its work, in `arrive`.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod arrive;
 #[path = "../common/mod.rs"]
 mod common;
 mod exceptions;
 mod list;
 mod places;
+mod walk;
 
-use exceptions::{NOT_REQUIRED, also_in, either_of, is_attribute, reads_more};
-use list::{Attribute, Objects, Type};
+use exceptions::{NOT_REQUIRED, also_in, either_of, reads_more};
+use list::{Attribute, Type};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeSet;
-
-fn objects() -> Objects {
-    let text = common::ATTRIBUTES;
-    let mut objects = list::read(text, is_attribute);
-    // An entry of a job list says of a job what the job itself may say, but for the name, which it is listed by.
-    for place in ["entry of a project", "entry of a template"] {
-        let job = list::read(text, |object, name| object == "job" && name != "name" && is_attribute(object, name));
-        objects.extend(job.into_values().map(|attributes| (place.to_owned(), attributes)));
-    }
-    objects
-}
-
-/// An attribute with what it stands in.
-struct At<'a> {
-    object: &'a str,
-    root: &'a Attribute,
-    path: Vec<String>,
-    attribute: &'a Attribute,
-}
-
-impl At<'_> {
-    fn name(&self) -> &str {
-        self.path.last().map_or("", String::as_str)
-    }
-
-    fn all<'a>(objects: &'a Objects) -> Vec<At<'a>> {
-        let mut found = Vec::new();
-        for (object, root) in objects {
-            below(object, root, root, &mut Vec::new(), &mut found);
-        }
-        found
-    }
-
-    /// Returns the object's attributes with this one at its place, or without it.
-    fn given(&self, value: Option<Json>) -> Map<String, Json> {
-        let mut above = vec![self.root];
-        for part in &self.path {
-            above.push(&above[above.len() - 1].children[part]);
-        }
-        let depth = self.path.len();
-        let mut inner = required(self.object, self.root, &self.path[..depth - 1], above[depth - 1], self.name());
-        if let Some(value) = value {
-            if let Some((name, value)) = places::beside(&self.path, &value) {
-                inner.insert(name.to_owned(), value);
-            }
-            inner.insert(self.name().to_owned(), value);
-        }
-        for at in (1..depth).rev() {
-            let mut outer = required(self.object, self.root, &self.path[..at - 1], above[at - 1], &self.path[at - 1]);
-            let inside = Json::Object(inner);
-            let wrap = above[at].kind.as_ref().is_some_and(|kind| !kind.accepts(&json!({})));
-            outer.insert(self.path[at - 1].clone(), if wrap { json!([inside]) } else { inside });
-            inner = outer;
-        }
-        inner
-    }
-
-    fn right(&self) -> Vec<Json> {
-        let map = full(self.object, self.root, &self.path, self.attribute);
-        self.attribute.kind.as_ref().map(|kind| kind.right(places::a_text(&self.path), &map)).unwrap_or_default()
-    }
-}
-
-fn below<'a>(
-    object: &'a str,
-    root: &'a Attribute,
-    here: &'a Attribute,
-    path: &mut Vec<String>,
-    found: &mut Vec<At<'a>>,
-) {
-    for (name, attribute) in &here.children {
-        path.push(name.clone());
-        if attribute.kind.is_some() {
-            found.push(At { object, root, path: path.clone(), attribute });
-        }
-        below(object, root, attribute, path, found);
-        path.pop();
-    }
-}
-
-/// Returns what has to stand beside an attribute.
-fn required(object: &str, root: &Attribute, path: &[String], here: &Attribute, beside: &str) -> Map<String, Json> {
-    let rivals = either_of(object, path);
-    let mut given = Map::new();
-    for (name, attribute) in here.children.iter().filter(|(name, attribute)| attribute.required && *name != beside) {
-        if rivals.contains(&name.as_str()) && (rivals.contains(&beside) || rivals[0] != name) {
-            continue;
-        }
-        let path = [path, std::slice::from_ref(name)].concat();
-        let map = full(object, root, &path, attribute);
-        let kind = attribute.kind.as_ref().unwrap();
-        given.insert(name.clone(), kind.right(places::a_text(&path), &map).remove(0));
-    }
-    given
-}
-
-/// Returns the mapping that an attribute may be: with all that is required, or one that suits it.
-fn full(object: &str, root: &Attribute, path: &[String], attribute: &Attribute) -> Json {
-    let with = required(object, root, path, attribute, "");
-    if with.is_empty() { places::a_map(object, path) } else { Json::Object(with) }
-}
+use walk::{At, full, objects, required};
 
 /// Returns the documents in which an object with these attributes is not told of as it should be.
 fn misjudged(object: &str, given: &Map<String, Json>, named: Option<&str>) -> Vec<String> {
@@ -300,6 +202,32 @@ fn only_attributes_that_combine_take_control_tags() {
         }
     }
     none(failures);
+}
+
+/// Z9.1: the list's `{project|ref}`: conditions of a permission name one of the two at least.
+#[test]
+fn a_condition_without_project_and_ref_is_refused() {
+    for permission in ["dequeue", "enqueue"] {
+        let given = json!({"name": "r", "permissions": {permission: {"conditions": {}}}});
+        none(misjudged("authorization-role", given.as_object().unwrap(), Some("conditions")));
+    }
+}
+
+/// L3.8: the rows below a provider's images that the walk leaves out say of images word for word what others say of the
+/// provider: nothing of an image.
+#[test]
+fn what_is_left_out_of_images_is_the_provider_itself() {
+    let rows: BTreeSet<Vec<&str>> = common::ATTRIBUTES.lines().map(|row| row.split('\t').collect()).collect();
+    let left_out: Vec<&Vec<&str>> = rows
+        .iter()
+        .filter(|row| row[0] == "launcher driver" && row[2].starts_with("images.") && row[2] != "images.name")
+        .collect();
+    assert!(left_out.len() > 20, "{left_out:?}");
+    for row in left_out {
+        let mut own = row.clone();
+        own[2] = row[2].trim_start_matches("images.");
+        assert!(rows.contains(&own), "{row:?} is no row of the provider itself");
+    }
 }
 
 /// L3.10: an attribute that the list has for one driver only is refused where nodes are the other's.

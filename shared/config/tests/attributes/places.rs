@@ -7,7 +7,7 @@ use sluice_config::objects::Stanza;
 use sluice_config::{Connections, Driver, Problem, ProblemKind, Severity, Source, SourceFile, Trust, parse_main};
 
 /// Returns the connections of the test: one for each driver of the list, under the driver's name.
-fn all_connections() -> Connections {
+pub fn all_connections() -> Connections {
     connections()
         .with("gerrit", Driver::Gerrit, "review.example.com")
         .with("gitlab", Driver::GitLab, "gitlab.com")
@@ -132,6 +132,7 @@ pub fn a_map(object: &str, path: &[String]) -> Json {
         (_, [.., "projects"]) => json!({"org/project": {}}),
         ("authorization-rule", ["conditions"]) => json!({"groups": "admins"}),
         (_, [.., "iam-instance-profile"]) => json!({"name": "profile"}),
+        (_, [.., "fleet"]) => json!({"instance-types": ["small"], "allocation-strategy": "diversified"}),
         (_, ["images" | "flavors" | "labels" | "nodes", ..]) => json!({"name": "a-name"}),
         ("authorization-role", [.., "conditions"]) => json!({"project": "^org/"}),
         ("tenant", ["source"]) => json!({"github": {"config-projects": ["org/config"]}}),

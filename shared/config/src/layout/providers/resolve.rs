@@ -321,18 +321,19 @@ impl<'o> Resolver<'o> {
             let mut merged = object.attributes.clone();
             let mut part = PartOfLabel::new("image", Some(&object.name), Some(object));
             for layer in layers {
-                if let (Final::No, Some(Json::Object(defaults))) = (part.is_final, layer.get(part.defaults)) {
+                if let Some(defaults) = part.defaults_in(layer) {
                     merge(&mut merged, of_label(defaults));
                 }
                 merge(&mut merged, of_label(layer));
                 for entry in entries(layer, part.list, &object.name) {
                     if part.is_final != Final::Yes {
+                        part.hear(entry);
                         let mut entry = entry.clone();
                         entry.remove("name");
-                        part.is_final = Final::of(&entry).unwrap_or(part.is_final);
                         merge(&mut merged, entry);
                     }
                 }
+                part.leave(layer);
             }
             image::typed(&object.name, canonical(defined, &object.name), &merged)
         });
@@ -366,16 +367,21 @@ impl<'o> Resolver<'o> {
             PartOfLabel::new("flavor", flavor_name.as_deref(), flavor.map(|(_, flavor)| flavor)),
             PartOfLabel::new("label", Some(&label.name), Some(label)),
         ];
+        // A label binds itself to a zone by what is said of it alone, and of labels; the zones of all nodes are the provider's
+        // affair.
+        let zone_in = |attributes: &Map<String, Json>| texts(attributes, "az").into_iter().next();
+        let mut zone = zone_in(&label.attributes);
         for layer in layers {
             for part in &parts {
-                // What is final is not what defaults are for.
-                if let (Final::No, Some(Json::Object(defaults))) = (part.is_final, layer.get(part.defaults)) {
+                if let Some(defaults) = part.defaults_in(layer) {
                     merge(&mut merged, of_label(defaults));
+                    zone = zone_in(defaults).filter(|_| part.word == "label").or(zone);
                 }
             }
             merge(&mut merged, of_label(layer));
             for part in &mut parts {
-                for entry in part.name.iter().flat_map(|name| entries(layer, part.list, name)) {
+                let (name, list) = (part.name, part.list);
+                for entry in name.into_iter().flat_map(|name| entries(layer, list, name)) {
                     if part.is_final == Final::Yes && entry.len() > 1 {
                         let name = part.name.unwrap_or_default();
                         let message = format!("The {} \"{name}\" is final and may not be given again here", part.word);
@@ -383,8 +389,10 @@ impl<'o> Resolver<'o> {
                         continue;
                     }
                     merge(&mut merged, of_label(entry));
-                    part.is_final = Final::of(entry).unwrap_or(part.is_final);
+                    zone = zone_in(entry).filter(|_| part.word == "label").or(zone);
+                    part.hear(entry);
                 }
+                part.leave(layer);
             }
         }
         let cloud = of_section.get("connection").is_some_and(Json::is_string)
@@ -400,13 +408,9 @@ impl<'o> Resolver<'o> {
             self.put(at, "provider", place, problem.about("labels").as_warning());
         }
         // What a section or provider says of this label comes after what the label says; the innermost last.
-        let of_label_alone = || {
-            let listed = layers.iter().flat_map(|layer| entries(layer, "labels", &label.name));
-            std::iter::once(&label.attributes).chain(listed)
-        };
-        let min_ready = of_label_alone().filter_map(|entry| count(entry, "min-ready")).next_back().unwrap_or(0);
-        // A label binds itself to a zone by what is said of it alone; the zones of all nodes are the provider's affair.
-        let zone = of_label_alone().filter_map(|entry| texts(entry, "az").into_iter().next()).next_back();
+        let listed = layers.iter().flat_map(|layer| entries(layer, "labels", &label.name));
+        let of_label_alone = std::iter::once(&label.attributes).chain(listed);
+        let min_ready = of_label_alone.filter_map(|entry| count(entry, "min-ready")).last().unwrap_or(0);
         typed(
             merged,
             LabelIdentity {
@@ -451,6 +455,8 @@ struct PartOfLabel<'a> {
     defaults: &'static str,
     name: Option<&'a str>,
     is_final: Final,
+    /// Whether somebody said so of it alone.
+    is_said: bool,
 }
 
 impl<'a> PartOfLabel<'a> {
@@ -460,7 +466,27 @@ impl<'a> PartOfLabel<'a> {
             "flavor" => ("flavors", "flavor-defaults"),
             _ => ("labels", "label-defaults"),
         };
-        let is_final = object.and_then(|object| Final::of(&object.attributes)).unwrap_or(Final::No);
-        Self { word, list, defaults, name, is_final }
+        let said = object.and_then(|object| Final::of(&object.attributes));
+        Self { word, list, defaults, name, is_final: said.unwrap_or(Final::No), is_said: said.is_some() }
+    }
+
+    /// Returns the defaults that a section or provider has for it: what is final is not what they are for.
+    fn defaults_in<'j>(&self, layer: &'j Map<String, Json>) -> Option<&'j Map<String, Json>> {
+        layer.get(self.defaults).and_then(Json::as_object).filter(|_| self.is_final == Final::No)
+    }
+
+    /// Takes in what an entry says of who may say more.
+    fn hear(&mut self, entry: &Map<String, Json>) {
+        if let Some(said) = Final::of(entry) {
+            (self.is_final, self.is_said) = (said, true);
+        }
+    }
+
+    /// Takes in what the defaults of a layer say of who may say more, where nobody said it of this one: those below may not.
+    fn leave(&mut self, layer: &Map<String, Json>) {
+        let by_default = layer.get(self.defaults).and_then(Json::as_object).and_then(Final::of);
+        if let Some(by_default) = by_default.filter(|_| !self.is_said) {
+            self.is_final = by_default;
+        }
     }
 }

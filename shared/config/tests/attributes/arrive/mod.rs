@@ -1,0 +1,159 @@
+//! Each attribute of the list does its work: with another value something else comes of the configuration, in the frozen jobs,
+//! the layout or the typed structure that what acts at run time reads. The cases are made from the list, so that an attribute
+//! that is new there and arrives nowhere fails.
+//!
+//! [`seen`] puts an object into a small tenant and tells what comes of it; [`values`] has the values that cannot be just any.
+
+mod provider;
+mod seen;
+mod values;
+
+use crate::list::Type;
+use crate::walk::{At, objects};
+use seen::Seen;
+use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
+
+/// Attributes that change nothing where the list has them, with the reason. The names of objects are left out besides: by them
+/// everything else is found.
+const NOT_SEEN: &[(&str, &str, &str)] = &[
+    ("job", "include-projects.type", "\"name\" is the only sort of selector"),
+    ("job", "exclude-projects.type", "\"name\" is the only sort of selector"),
+    ("entry", "include-projects.type", "\"name\" is the only sort of selector"),
+    ("entry", "exclude-projects.type", "\"name\" is the only sort of selector"),
+    ("git trigger", "event", "\"ref-updated\" is the only event"),
+    ("entry", "parent", "Z4.2: an entry is applied to a job with all it inherits, and inherits from nothing"),
+    ("entry", "protected", "Z4.1: it binds who inherits, and nobody inherits from an entry"),
+    ("entry", "intermediate", "Z4.1: it binds who inherits, and nobody inherits from an entry"),
+];
+
+/// Attributes of which one value is seen by what it forbids.
+const SEEN_BY_REFUSAL: &[(&str, &str)] = &[
+    ("job", "final"),
+    ("job", "abstract"),
+    ("job", "protected"),
+    ("job", "intermediate"),
+    ("job", "post-review"),
+    ("job", "allowed-projects"),
+    ("job", "attribute-control"),
+    ("entry", "final"),
+    ("entry", "abstract"),
+    ("entry", "post-review"),
+    ("entry", "allowed-projects"),
+    ("entry", "attribute-control"),
+    ("section", "abstract"),
+    ("aws section/provider", "abstract"),
+    ("static section/provider", "abstract"),
+    ("aws section/provider", "final"),
+    ("static section/provider", "final"),
+];
+
+fn short(object: &str) -> &str {
+    if object.starts_with("entry of") { "entry" } else { object }
+}
+
+/// Returns whether an attribute is one of a list; the list has whole paths, first parts or last parts.
+fn is_in<'l>(mut list: impl Iterator<Item = (&'l str, &'l str)>, at: &At<'_>) -> bool {
+    let whole = at.path.join(".");
+    let ends = [whole.as_str(), at.path[0].as_str(), at.name()];
+    list.any(|(object, name)| object == short(at.object) && ends.contains(&name))
+}
+
+/// Returns the values of a type of which there are few: each of them is to be told from the others.
+fn few(kind: &Type) -> Vec<Json> {
+    match kind {
+        Type::Bool => vec![json!(true), json!(false)],
+        Type::True => vec![json!(true)],
+        Type::Null => vec![Json::Null],
+        Type::Word(word) => vec![json!(word)],
+        Type::OneOf(kinds) => {
+            let mut found: Vec<Json> = Vec::new();
+            for value in kinds.iter().flat_map(few) {
+                if !found.contains(&value) {
+                    found.push(value);
+                }
+            }
+            found
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Returns groups of values: those of one group come to different things. `None` leaves the attribute out.
+fn groups(at: &At<'_>) -> Vec<Vec<Option<Json>>> {
+    let kind = at.attribute.kind.as_ref().unwrap();
+    let given = values::of(at.object, &at.path);
+    if given.len() > 1 {
+        return vec![given.into_iter().map(Some).collect()];
+    }
+    let few = few(kind);
+    let mut groups = Vec::new();
+    if few.len() > 1 {
+        groups.push(few.iter().cloned().map(Some).collect());
+    }
+    let any = given.into_iter().chain(at.right()).find(|value| !few.contains(value));
+    let any = any.or_else(|| few.first().filter(|_| few.len() == 1).cloned());
+    // Of what must be there and can be a few things only, each was tried.
+    if let Some(any) = any.filter(|_| groups.is_empty() || !at.attribute.required) {
+        let first = (!at.attribute.required).then_some(None);
+        groups.push(vec![first.unwrap_or_else(|| Some(any.clone())), Some(values::another(&any))]);
+    }
+    groups
+}
+
+fn is_object_name(at: &At<'_>) -> bool {
+    // A `project` is about the project that it names.
+    at.path.len() == 1 && at.name() == "name" && at.object != "project"
+}
+
+/// Z2, Z3, Z4.3, Z4.7, Z6.1, L3: whatever is said with another value comes to something else, where it is to.
+#[test]
+fn every_attribute_of_the_list_arrives() {
+    let objects = objects();
+    let (mut failures, mut count) = (Vec::new(), 0);
+    for at in At::all(&objects) {
+        if is_object_name(&at) || is_in(NOT_SEEN.iter().map(|(object, name, _)| (*object, *name)), &at) {
+            continue;
+        }
+        let place = format!("{} {}", at.object, at.path.join("."));
+        let groups = groups(&at);
+        assert!(!groups.is_empty(), "{place}: there is no value to try");
+        for group in groups {
+            count += 1;
+            let mut seen: Vec<(String, Vec<Seen>)> = Vec::new();
+            for value in group {
+                let said = value.as_ref().map_or_else(|| "nothing".to_owned(), Json::to_string);
+                // What is left out leaves out what it stands in, where that needs it.
+                seen.push((said, seen::of(&at, &at.given(value))));
+            }
+            for (said, found) in &seen {
+                let refused = found.iter().flat_map(|one| &one.refused).collect::<Vec<_>>();
+                if !refused.is_empty() && !is_in(SEEN_BY_REFUSAL.iter().copied(), &at) {
+                    failures.push(format!("{place}: {said} is refused: {refused:?}"));
+                }
+            }
+            for (number, (one, first)) in seen.iter().enumerate() {
+                for (other, second) in &seen[number + 1..] {
+                    // In each place where such an object may stand.
+                    if first.iter().zip(second).any(|(first, second)| first == second) {
+                        failures.push(format!("{place}: {one} and {other} come to the same"));
+                    }
+                }
+            }
+        }
+    }
+    println!("{count} cases");
+    assert!(failures.is_empty(), "{} of {count} do not arrive:\n{}", failures.len(), failures.join("\n"));
+    assert!(count > 1_000, "{count}");
+}
+
+/// What is said to be seen nowhere is in the list.
+#[test]
+fn the_reasons_are_for_attributes_that_there_are() {
+    let objects = objects();
+    let known: BTreeSet<(String, String)> =
+        At::all(&objects).iter().map(|at| (short(at.object).to_owned(), at.path.join("."))).collect();
+    for (object, name, reason) in NOT_SEEN {
+        assert!(known.contains(&((*object).to_owned(), (*name).to_owned())), "{object} {name}: {reason}");
+    }
+}

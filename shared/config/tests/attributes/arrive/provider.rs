@@ -1,0 +1,105 @@
+//! What comes of the five objects that nodes are made of: the provider with every layer applied, its untyped rest left out.
+
+use super::seen::{Seen, refused, with_name};
+use crate::common::{connections, tenant};
+use crate::walk::At;
+use serde_json::{Map, Value as Json, json};
+use sluice_config::Driver;
+
+/// Returns what comes of one of the five; what may stand in a section and in a provider, in both.
+pub fn of(at: &At<'_>, given: &Map<String, Json>) -> Vec<Seen> {
+    match at.object {
+        "section" => vec![in_section(at, given)],
+        "provider" => vec![in_provider(at, given)],
+        "aws section/provider" | "static section/provider" => {
+            let mut given = given.clone();
+            name_what_it_is_said_of(at, &mut given);
+            let mut found = Vec::new();
+            if at.path[0] != "section" {
+                found.push(in_section(at, &given));
+            }
+            // Below a provider there is nobody for whom something could be final.
+            if !matches!(at.path[0].as_str(), "parent" | "abstract") && at.name() != "final" {
+                found.push(in_provider(at, &given));
+            }
+            found
+        }
+        kind => vec![settled(at, kind, &with_name(given, "a-name"), &json!({"name": "a-name", "section": "a-name"}))],
+    }
+}
+
+/// An entry that says nothing of an image, a flavor or a label changes nothing: one of which only the name counts says something.
+fn name_what_it_is_said_of(at: &At<'_>, given: &mut Map<String, Json>) {
+    if at.path.len() > 1 && at.name() != "name" {
+        return;
+    }
+    for (list, name, value) in [
+        ("images", "shell-type", json!("sh")),
+        ("labels", "executor-zone", json!("z")),
+        ("flavors", "tags", json!({"a": "c"})),
+    ] {
+        for entry in given.get_mut(list).and_then(Json::as_array_mut).into_iter().flatten() {
+            entry[name] = value.clone();
+        }
+    }
+}
+
+fn in_section(at: &At<'_>, given: &Map<String, Json>) -> Seen {
+    let mut section = with_name(given, "a-name");
+    section.remove("section");
+    if at.object == "section" && at.path[0] != "connection" {
+        section.entry("connection").or_insert_with(|| json!("a-name"));
+    }
+    section.entry("labels").or_insert_with(|| json!(["a-name"]));
+    let mut provider = json!({"name": "a-name", "section": "a-name"});
+    if at.name() == "final" {
+        provider["label-defaults"] = json!({"max-ready-age": 71});
+        provider["image-defaults"] = json!({"username": "default"});
+        provider["flavor-defaults"] = json!({"tags": {"of": "defaults"}});
+        provider["labels"] = json!([{"name": "a-name", "max-age": 72}]);
+        provider["images"] = json!([{"name": "a-name", "python-path": "own"}]);
+        provider["flavors"] = json!([{"name": "a-name", "tags": {"own": "a"}}]);
+    }
+    settled(at, "section", &section, &provider)
+}
+
+fn in_provider(at: &At<'_>, given: &Map<String, Json>) -> Seen {
+    let mut provider = with_name(given, "a-name");
+    provider.entry("section").or_insert_with(|| json!("a-name"));
+    provider.entry("labels").or_insert_with(|| json!(["a-name"]));
+    let mut section = json!({"name": "a-name"});
+    if at.object == "provider" {
+        section["connection"] = json!("a-name");
+    }
+    settled(at, "section", section.as_object().unwrap(), &Json::Object(provider))
+}
+
+/// Puts an object in the place of the usual one of its kind, and returns the provider that comes of them all.
+fn settled(at: &At<'_>, kind: &str, object: &Map<String, Json>, provider: &Json) -> Seen {
+    let is_static = at.object == "static section/provider";
+    let mut stanzas: Vec<Json> = Vec::new();
+    for name in ["a-name", "b-name"] {
+        let usual = [
+            ("image", json!({"name": name, "type": "zuul"})),
+            ("flavor", json!({"name": name})),
+            ("label", json!({"name": name, "image": name, "flavor": name})),
+            ("section", json!({"name": name, "connection": "a-name", "labels": [name], "boot-timeout": 33})),
+        ];
+        for (usual_kind, body) in usual {
+            let is_given = usual_kind == kind && object.get("name") == Some(&json!(name));
+            stanzas.push(json!({usual_kind: if is_given { json!(object) } else { body }}));
+        }
+    }
+    stanzas.push(json!({"provider": provider}));
+    let driver = if is_static { Driver::Static } else { Driver::Aws };
+    let connections = connections().with("a-name", driver, "").with("b-name", driver, "");
+    let layout = tenant().file("org/config", &Json::Array(stanzas).to_string()).build_with(&connections);
+    let mut found = serde_json::to_value(layout.providers()).unwrap();
+    for provider in found.as_array_mut().unwrap() {
+        provider.as_object_mut().unwrap().remove("attributes");
+        for label in provider["labels"].as_array_mut().unwrap() {
+            label.as_object_mut().unwrap().remove("attributes");
+        }
+    }
+    Seen { text: found.to_string(), refused: refused(&layout) }
+}
