@@ -14,6 +14,13 @@ use sluice_model::{BranchName, PipelineName, ProjectName, QueueName};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// What a stanza or a template says of a project.
+struct Said<'l> {
+    stanza: &'l ProjectStanza,
+    /// Whether it is for the branch that is asked about.
+    is_meant: bool,
+}
+
 impl Layout {
     /// Returns the tenant it belongs to.
     pub fn tenant(&self) -> &TenantConfig {
@@ -88,22 +95,23 @@ impl Layout {
         self.stanzas_of(project).filter(is_meant).map(|defined| defined.object).collect()
     }
 
-    /// Returns every stanza of a project with its templates, templates first, and whether each is meant for a branch.
-    fn stanzas_with_templates(&self, project: &ProjectName, branch: Option<&str>) -> Vec<(&ProjectStanza, bool)> {
+    /// Returns every stanza of a project in order, and then their templates.
+    fn stanzas_with_templates(&self, project: &ProjectName, branch: Option<&str>) -> Vec<Said<'_>> {
         let is_meant = |defined: &Defined<'_, ProjectStanza>| match (&defined.object.branches, branch) {
             (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches(branch)),
             _ => defined.matches_implied(branch),
         };
-        let mut found = Vec::new();
+        let (mut found, mut of_templates) = (Vec::new(), Vec::new());
         // A template that is named again by stanzas of one sort says nothing new.
         let mut taken: BTreeSet<(&str, bool)> = BTreeSet::new();
         for defined in self.stanzas_of(project) {
-            let meant = is_meant(&defined);
-            for template in defined.object.templates.iter().filter(|name| taken.insert((name.as_str(), meant))) {
-                found.extend(self.templates(template).map(|template| (template.object, meant)));
+            let is_meant = is_meant(&defined);
+            for template in defined.object.templates.iter().filter(|name| taken.insert((name.as_str(), is_meant))) {
+                of_templates.extend(self.templates(template).map(|found| Said { stanza: found.object, is_meant }));
             }
-            found.push((defined.object, meant));
+            found.push(Said { stanza: defined.object, is_meant });
         }
+        found.extend(of_templates);
         found
     }
 
@@ -111,7 +119,7 @@ impl Layout {
     pub fn project_pipelines(&self, project: &ProjectName) -> Vec<PipelineName> {
         let stanzas = self.stanzas_with_templates(project, None);
         let takes_part = |pipeline: &&Pipeline| {
-            stanzas.iter().any(|(stanza, _)| stanza.pipelines.contains_key(pipeline.name.as_str()))
+            stanzas.iter().any(|said| said.stanza.pipelines.contains_key(pipeline.name.as_str()))
         };
         self.pipelines().iter().filter(takes_part).map(|pipeline| pipeline.name.clone()).collect()
     }
@@ -128,11 +136,11 @@ impl Layout {
         let kind =
             |name: &String| self.one::<QueueStanza>(ObjectKind::Queue, name).map(|defined| defined.object.queue_type);
         let counts = |name: &String, is_meant: bool| is_meant || kind(name) != Some(QueueType::BranchAssigned);
+        // As with all that a project has one of, its first word counts, and any of its own before its templates'.
         let chosen = |pick: &dyn Fn(&ProjectStanza) -> Option<&String>| {
-            let named = stanzas.iter().rev().filter_map(|(stanza, is_meant)| Some((pick(stanza)?, *is_meant)));
-            named.into_iter().find(|(name, is_meant)| counts(name, *is_meant)).map(|(name, _)| name.clone())
+            let mut named = stanzas.iter().filter_map(|said| Some((pick(said.stanza)?, said.is_meant)));
+            named.find(|(name, is_meant)| counts(name, *is_meant)).map(|(name, _)| name.clone())
         };
-        // A project's own word counts before its templates', which come first in the list.
         let of_project = chosen(&|stanza| stanza.queue.as_ref());
         let of_pipeline = || chosen(&|stanza| stanza.pipelines.get(pipeline)?.queue.as_ref());
         let name = of_project.or_else(of_pipeline);

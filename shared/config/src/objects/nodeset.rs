@@ -101,7 +101,15 @@ fn nodes_and_groups(fields: &mut Fields<'_>, name: &str, p: &mut Problems) -> Op
     name.clone_into(&mut set.name);
     if let Some(list) = fields.take("groups") {
         let known: BTreeSet<String> = set.nodes.iter().flat_map(|node| node.names.clone()).collect();
-        set.groups = members(list).iter().filter_map(|member| group(member, &known, p)).collect();
+        let mut seen = BTreeSet::new();
+        for member in members(list) {
+            let Some(found) = group(member, &known, p) else { continue };
+            if !seen.insert(found.name.clone()) {
+                let message = format!("Group named \"{}\" appears multiple times in nodeset", found.name);
+                p.syntax(member, "groups.name", message);
+            }
+            set.groups.push(found);
+        }
     }
     Some(set)
 }

@@ -187,7 +187,9 @@ fn job_list(node: &Node, after: Option<&str>, depth: usize, jobs: &mut Vec<JobSt
             continue;
         };
         if let Some(after) = after {
-            let waits = job.dependencies.get_or_insert_with(|| super::Combined { value: Vec::new(), combine: None });
+            // It waits besides for whatever its definition says.
+            let besides = || super::Combined { value: Vec::new(), combine: Some(super::Combine::Inherit) };
+            let waits = job.dependencies.get_or_insert_with(besides);
             waits.value.push(Dependency { name: after.into(), soft: false });
         }
         let name = job.name.clone();

@@ -420,8 +420,23 @@ pub(crate) fn variables(node: &Node, attribute: &str, p: &mut Problems) -> Optio
         } else if !is_variable_name(text) {
             p.syntax(name, attribute, format!("\"{text}\" is not a valid variable name for Ansible"));
         }
+        if let Some(tagged) = control_within(value) {
+            let message = format!("a control tag can only stand before all of \"{attribute}\", and not within it");
+            p.syntax(tagged, attribute, message);
+        }
     }
     Some(map)
+}
+
+/// Returns the first value within another that says how it is combined: nobody would do so.
+fn control_within(node: &Node) -> Option<&Node> {
+    match &node.value {
+        Value::Tagged(..) if untag(node).1.is_some() => Some(node),
+        Value::Tagged(_, inner) => control_within(inner),
+        Value::List(list) => list.iter().find_map(control_within),
+        Value::Map(map) => map.iter().find_map(|(_, value)| control_within(value)),
+        _ => None,
+    }
 }
 
 /// Reads the name of a variable.

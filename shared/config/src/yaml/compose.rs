@@ -232,12 +232,17 @@ fn pairs_to_merge(node: Node) -> Result<Vec<(Node, Node)>, YamlError> {
     let place = node.start;
     match node.value {
         Value::Map(pairs) => Ok(pairs),
+        // How a value joins what was there before is its own attribute's affair; its pairs are pairs.
+        Value::Tagged(tag, inner) if is_control_tag(&tag) => pairs_to_merge(*inner),
         Value::List(list) => {
             let mut merged = Vec::new();
             for member in list.into_iter().rev() {
                 let kind = member.kind();
                 match member.value {
                     Value::Map(pairs) => merged.extend(pairs),
+                    Value::Tagged(tag, inner) if is_control_tag(&tag) && inner.as_map().is_some() => {
+                        merged.extend(pairs_to_merge(*inner)?);
+                    }
                     _ => {
                         return Err(error(member.start, format!("expected a mapping for merging, but found {kind}")));
                     }

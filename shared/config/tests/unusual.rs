@@ -1,0 +1,303 @@
+//! The language as people who know Zuul write it: legal, and seldom seen.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::*;
+use serde_json::json;
+use sluice_config::{FreezeInput, Layout};
+use sluice_model::git::MergeMode;
+use sluice_model::job::FrozenJob;
+
+fn frozen_in(layout: &Layout, pipeline: &str, project_name: &str, branch: &str) -> Vec<FrozenJob> {
+    layout.freeze(&FreezeInput::change(pipeline, &project(project_name), branch)).unwrap().jobs
+}
+
+fn names_on(layout: &Layout, branch: &str) -> Vec<String> {
+    frozen_in(layout, "check", "org/project", branch).iter().map(|job| job.name.to_string()).collect()
+}
+
+fn one(layout: &Layout, name: &str) -> FrozenJob {
+    frozen_in(layout, "check", "org/project", "master").into_iter().find(|job| job.name.as_str() == name).unwrap()
+}
+
+fn sound(text: &str) -> Layout {
+    tenant().file("org/config", &format!("{BASE}{text}")).sound()
+}
+
+/// Z4.1, Z4.3: anchors of one stanza serve others of the file: whole mappings, some of a list, names, and what a control tag stands
+/// before; of several the first counts, and what is said beside them counts most.
+#[test]
+fn anchors_and_merge_keys_reach_across_stanzas() {
+    let layout = sound(
+        "
+- job:
+    name: &first first
+    run: first
+    timeout: 10
+    vars: &vars !override {a: 1, deep: {b: 2}}
+    files: &files [^src/, ^lib/]
+- job: &second
+    <<: {timeout: 20, attempts: 4}
+    name: second
+    run: second
+    files: *files
+    vars: {<<: *vars, a: 3}
+- job:
+    <<: [{attempts: 7}, *second]
+    name: third
+    vars: {<<: [{a: 4}, *vars], c: 5}
+- project:
+    name: org/project
+    check:
+      jobs: &jobs
+        - *first
+        - second: {voting: off}
+        - *first : {voting: no, timeout: 0x10}
+        - third
+    gate:
+      jobs: *jobs
+",
+    );
+    let first = one(&layout, "first");
+    assert_eq!((first.voting, first.timeout_seconds, first.attempts), (false, Some(16), 3));
+    let second = one(&layout, "second");
+    assert_eq!((second.voting, second.timeout_seconds, second.attempts), (false, Some(20), 4));
+    assert_eq!(json!(second.vars), json!({"a": 3, "deep": {"b": 2}}));
+    let third = one(&layout, "third");
+    assert_eq!((third.attempts, third.run[0].path.as_str()), (7, "second"), "the first of a list counts");
+    assert_eq!(json!(third.vars), json!({"a": 4, "deep": {"b": 2}, "c": 5}));
+    assert_eq!(frozen_in(&layout, "gate", "org/project", "master").len(), 3);
+}
+
+/// Z4.1, Z6.2: the tags work in entries of projects and of templates as in definitions.
+#[test]
+fn control_tags_work_in_entries_of_projects_and_templates() {
+    let layout = sound(
+        "
+- job: {name: setup, run: r}
+- job: {name: other, run: r}
+- job:
+    name: test
+    run: r
+    tags: [a]
+    vars: {x: {y: 1}, z: 2}
+    files: [^a/]
+    dependencies: [setup]
+    required-projects: [org/project1]
+- project-template:
+    name: t
+    check:
+      jobs:
+        - setup
+        - other
+        - test: {tags: [b], vars: {x: {w: 3}}, files: !inherit [^b/], dependencies: !inherit [{name: other, soft: true}]}
+- project:
+    name: org/project
+    templates: [t]
+    check:
+      jobs:
+        - test: {tags: !override [c], vars: !override {v: 4}, required-projects: !override []}
+",
+    );
+    let test = one(&layout, "test");
+    assert_eq!((test.tags.as_slice(), json!(test.vars)), (["c".to_owned()].as_slice(), json!({"v": 4})));
+    let waits: Vec<(&str, bool)> = test.dependencies.iter().map(|one| (one.name.as_str(), one.soft)).collect();
+    assert_eq!(waits, [("setup", false), ("other", true)]);
+    assert!(test.required_projects.is_empty());
+    let touching = |file: &str| {
+        let (name, files) = (project("org/project"), [file.to_owned()]);
+        let graph = layout.freeze(&FreezeInput::change("check", &name, "master").touching(&files)).unwrap();
+        graph.jobs.iter().any(|job| job.name.as_str() == "test")
+    };
+    assert_eq!([touching("a/1"), touching("b/1"), touching("c/1")], [true, true, false]);
+}
+
+/// Z4.1: within variables a tag would say nothing to anybody, and is refused at its place.
+#[test]
+fn a_control_tag_within_variables_is_refused() {
+    for vars in ["{a: !override [1]}", "{a: {b: [{c: !inherit {d: 1}}]}}"] {
+        let layout = tenant().file("org/config", &format!("{BASE}- job: {{name: test, vars: {vars}}}\n")).build();
+        let told = messages(&layout);
+        assert!(told.len() == 1 && told[0].contains("a control tag can only stand before all of \"vars\""), "{told:?}");
+    }
+    sound("- job: {name: test, vars: !override {a: !unsafe '{{ b }}'}}\n");
+}
+
+/// Z6.2: a job below another one in a list waits for it besides what its definition waits for.
+#[test]
+fn a_tree_of_jobs_adds_to_what_a_definition_waits_for() {
+    let list = |entry: &str| {
+        let layout = sound(&format!(
+            "- job: {{name: setup, run: r}}\n- job: {{name: top, run: r}}\n- job: {{name: below, run: r, dependencies: [setup]}}\n\
+             - project: {{name: org/project, check: {{jobs: [setup, {{top: {{jobs: [{entry}]}}}}]}}}}\n"
+        ));
+        one(&layout, "below").dependencies.iter().map(|one| one.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(list("below"), ["setup", "top"]);
+    assert_eq!(list("below: {dependencies: []}"), ["top"]);
+    assert_eq!(list("below: {dependencies: !inherit []}"), ["setup", "top"]);
+}
+
+/// Z4.1: what is final by `attribute-control` is so for children, variants and entries, with and without a tag, and for nothing else.
+#[test]
+fn attribute_control_binds_whoever_comes_after() {
+    let after = |more: &str| {
+        let control = "attribute-control: {vars: {final: true}, pre-run: {final: true}}";
+        let text = format!(
+            "{BASE}- job: {{name: top, run: r, vars: {{a: 1}}, pre-run: own, {control}}}\n- job: {{name: test, parent: top}}\n{more}"
+        );
+        let layout = tenant().file("org/config", &text).sound();
+        match layout.freeze(&FreezeInput::change("check", &project("org/project"), "master")) {
+            Ok(graph) => graph.jobs.len().to_string(),
+            Err(errors) => errors[0].short_text(),
+        }
+    };
+    let listed = |entry: &str| format!("- project: {{name: org/project, check: {{jobs: [{entry}]}}}}\n");
+    assert_eq!(after(&listed("test: {run: s, post-run: t, extra-vars: {a: 2}}")), "1");
+    assert!(
+        after(&listed("test: {vars: {b: 2}}")).contains("attribute vars"),
+        "{}",
+        after(&listed("test: {vars: {b: 2}}"))
+    );
+    assert!(after(&listed("test: {vars: !override {}}")).contains("attribute vars"));
+    assert!(after(&listed("test: {pre-run: p}")).contains("attribute pre-run"));
+    let variant =
+        |branches: &str| format!("- job: {{name: test, branches: {branches}, vars: {{b: 1}}}}\n{}", listed("test"));
+    assert!(after(&variant("master")).contains("attribute vars"));
+    assert_eq!(after(&variant("stable")), "1", "a variant that does not apply says nothing");
+}
+
+/// Z4.2: negated expressions, alone and in lists, of variants, of entries and of whole stanzas of projects.
+#[test]
+fn negated_branches_choose_variants_entries_and_stanzas() {
+    let layout = sound(
+        "
+- job: {name: test, run: r, vars: {at: all}}
+- job: {name: test, branches: {regex: ^stable/, negate: true}, vars: {at: new}}
+- job: {name: test, branches: [{regex: ^(stable|feature)/, negate: true}, ^feature/x$], vars: {more: true}}
+- job: {name: only-old, run: r}
+- project:
+    name: org/project
+    check:
+      jobs: [test, {only-old: {branches: {regex: ^master$, negate: true}}}]
+- project:
+    name: ^org/pro.*
+    branches: {regex: ^stable/, negate: true}
+    check: {jobs: [noop]}
+",
+    );
+    let vars = |branch: &str| json!(frozen_in(&layout, "check", "org/project", branch)[0].vars);
+    assert_eq!(vars("master"), json!({"at": "new", "more": true}));
+    assert_eq!(vars("stable/1"), json!({"at": "all"}));
+    assert_eq!(vars("feature/x"), json!({"at": "new", "more": true}));
+    assert_eq!(vars("feature/y"), json!({"at": "new"}));
+    assert_eq!(names_on(&layout, "master"), ["test", "noop"]);
+    assert_eq!(names_on(&layout, "stable/1"), ["test", "only-old"]);
+    assert_eq!(names_on(&layout, "feature/y"), ["test", "only-old", "noop"]);
+}
+
+/// Z4.2, J18: a pragma's expressions may be negated, and stand for projects and templates of the file as for jobs.
+#[test]
+fn a_pragma_may_imply_every_branch_but_some() {
+    let file = "
+- pragma: {implied-branches: [{regex: ^stable/, negate: true}]}
+- job: {name: new, run: r}
+- project: {check: {jobs: [new]}}
+";
+    let tenant = tenant().file("org/config", BASE).branches("org/project", &["master", "stable/1"]);
+    let layout = tenant.file("org/project", file).sound();
+    assert_eq!(names_on(&layout, "master"), ["new"]);
+    assert_eq!(names_on(&layout, "feature"), ["new"]);
+    assert_eq!(names_on(&layout, "stable/1"), Vec::<String>::new());
+}
+
+/// Z6.2, Z6.3: of what a project has one of (queue, merge mode, default branch) its first word counts, an expression's stanza
+/// included, and before that of any template; jobs and variables of all of them add up, the later ones with more weight.
+#[test]
+fn the_first_word_of_a_project_counts_and_jobs_add_up() {
+    let layout = sound(
+        "
+- job: {name: one, run: r}
+- job: {name: two, run: r}
+- project-template: {name: t, queue: of-template, vars: {x: template, t: 1}, check: {jobs: [one]}}
+- project: {name: org/project1, templates: [t]}
+- project: {name: '^org/project.*', vars: {x: all, a: 1}, templates: [t], check: {jobs: [two]}}
+- project: {name: org/project, queue: own, merge-mode: cherry-pick, vars: {x: own}, check: {jobs: [one: {voting: false}]}}
+- project: {name: github.com/org/project, queue: late, merge-mode: rebase, default-branch: trunk}
+",
+    );
+    let name = project("org/project");
+    assert_eq!(layout.queue(&name, "check").name.as_str(), "own");
+    assert_eq!(layout.queue(&project("org/project1"), "check").name.as_str(), "of-template");
+    assert_eq!(layout.merge_mode(&name, "master"), MergeMode::CherryPick);
+    assert_eq!(layout.default_branch(&name).as_str(), "trunk");
+    let jobs = frozen_in(&layout, "check", "org/project", "master");
+    let found: Vec<(&str, bool)> = jobs.iter().map(|job| (job.name.as_str(), job.voting)).collect();
+    assert_eq!(found, [("one", false), ("two", true)]);
+    assert_eq!(json!(jobs[0].vars), json!({"x": "own", "t": 1, "a": 1}));
+}
+
+/// Z3.1: nodes of several names, groups that share them, and groups of one name twice.
+#[test]
+fn groups_may_share_nodes_and_have_a_name_each() {
+    let nodes = "nodes: [{name: [db, cache], label: x}, {name: web, label: x}]";
+    let layout = sound(&format!(
+        "- nodeset: {{name: n, {nodes}, groups: [{{name: all-of-it, nodes: [db, cache, web]}}, {{name: stores, nodes: [cache, db]}}]}}\n\
+         - job: {{name: test, run: r, nodeset: n, group-vars: {{stores: {{a: 1}}}}, host-vars: {{cache: {{b: 2}}}}}}\n\
+         - project: {{name: org/project, check: {{jobs: [test]}}}}\n"
+    ));
+    let set = one(&layout, "test").nodesets.remove(0);
+    assert_eq!(set.nodes[0].names, ["db", "cache"]);
+    assert_eq!(set.groups.iter().map(|group| group.nodes.len()).collect::<Vec<_>>(), [3, 2]);
+    let twice = format!("- nodeset: {{name: n, {nodes}, groups: [{{name: g, nodes: db}}, {{name: g, nodes: web}}]}}\n");
+    let told = messages(&tenant().file("org/config", &twice).build());
+    assert!(told.len() == 1 && told[0].contains("Group named \"g\" appears multiple times in nodeset"), "{told:?}");
+}
+
+/// Z2.2, X08: a shadowing project's own variants go with the definition that is shadowed; what else it defines may use the other's.
+#[test]
+fn a_shadowed_jobs_variants_are_left_out_and_its_children_stay() {
+    let layout = tenant_of(
+        "- tenant: {name: one, source: {github: {config-projects: [org/config], untrusted-projects: [org/project1, org/project: {shadow: org/project1}]}}}\n",
+    )
+    .file("org/config", BASE)
+    .file("org/project1", "- job: {name: lint, run: theirs, timeout: 5}\n")
+    .file(
+        "org/project",
+        "- job: {name: lint, run: ours}\n- job: {name: lint, timeout: 9}\n- job: {name: mine, parent: lint}\n- project: {check: {jobs: [lint, mine]}}\n",
+    )
+    .sound();
+    for name in ["lint", "mine"] {
+        let job = one(&layout, name);
+        assert_eq!((job.timeout_seconds, job.run[0].project.name()), (Some(5), "org/project1"), "{name}");
+    }
+}
+
+/// Z2.2: of a group and its members each may let in and leave out, as words for one or several kinds.
+#[test]
+fn include_lists_of_groups_and_members_come_together() {
+    let layout = tenant_of(
+        "
+- tenant:
+    name: one
+    source:
+      github:
+        config-projects: [org/config]
+        untrusted-projects:
+          - include: [jobs, project]
+            exclude: secret
+            projects:
+              - org/project
+              - org/project1: {include: [], shadow: []}
+              - org/project2: {include: nodeset, exclude: [nodeset]}
+",
+    )
+    .file("org/config", BASE)
+    .file("org/project", "- job: {name: a, run: r}\n- nodeset: {name: n, nodes: []}\n- project: {check: {jobs: [a]}}\n")
+    .file("org/project1", "- job: {name: b, run: r}\n- project: {check: {jobs: [nothing]}}\n")
+    .file("org/project2", "- nodeset: {name: m, nodes: []}\n- job: {name: c, run: r}\n")
+    .sound();
+    assert_eq!(names_on(&layout, "master"), ["a"]);
+    assert_eq!(layout.job_names().collect::<Vec<_>>(), ["a", "base"]);
+}
