@@ -58,7 +58,70 @@ def count(data):
         for stanza in found:
             for kind, body in stanza.items():
                 names.setdefault(kind, set()).add(str((body or {}).get("name", "")))
-    return {"stanzas": counts, "names": {kind: sorted(found) for kind, found in names.items()}}
+    names = {kind: sorted(found) for kind, found in names.items()}
+    return {"stanzas": counts, "names": names, "absent-projects": absent_projects(data)}
+
+
+def members(value):
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def key(value):
+    """The name of what is a name, or a mapping of a name to more."""
+    return value if isinstance(value, str) else next(iter(value))
+
+
+def tenant_projects(data):
+    """Short and canonical names of the projects that the tenant lists, singly and in groups."""
+    hosts = {
+        "gerrit": "opendev.org",
+        "github": "github.com",
+        "googlesource": "gerrit.googlesource.com",
+        "opendaylight": "git.opendaylight.org",
+        "gitlab": "gitlab.com",
+    }
+    with open(pathlib.Path(data, "project-config/zuul/main.yaml"), encoding="utf-8") as file:
+        main = yaml.load(file, Loader)
+    tenant = next(one["tenant"] for one in main if one.get("tenant", {}).get("name") == "openstack")
+    names = set()
+    for connection, lists in tenant["source"].items():
+        for member in [one for found in lists.values() for one in found]:
+            group = member["projects"] if isinstance(member, dict) and "projects" in member else [member]
+            for name in map(key, group):
+                names |= {name, f"{hosts[connection]}/{name}"}
+    return names
+
+
+def named_projects(data):
+    """Every name of a project that a stanza, or an entry of a job list, asks for."""
+
+    def of_job(job):
+        for attribute in ("required-projects", "allowed-projects", "include-projects", "exclude-projects"):
+            for one in members(job.get(attribute)):
+                yield one if isinstance(one, str) else one["name"]
+        for one in members(job.get("roles")):
+            if "zuul" in one:
+                yield one["zuul"]
+        for one in members(job.get("include-vars")):
+            if isinstance(one, dict) and "project" in one:
+                yield one["project"]
+
+    for _, _, found in stanzas(data):
+        for stanza in found:
+            kind, body = next(iter(stanza.items()))
+            if kind == "job":
+                yield from of_job(body)
+            if kind in ("project", "project-template"):
+                if kind == "project" and not body.get("name", "^").startswith("^"):
+                    yield body["name"]
+                for pipeline in body.values():
+                    for job in pipeline.get("jobs", []) if isinstance(pipeline, dict) else []:
+                        if isinstance(job, dict):
+                            yield from of_job(next(iter(job.values())) or {})
+
+
+def absent_projects(data):
+    return sorted(set(named_projects(data)) - tenant_projects(data))
 
 
 def listed(jobs):
