@@ -1,8 +1,8 @@
-//! `sluice-bench-configuration`: measures and prints. A goal that is missed is printed, it is no failure; an overlay that grows with
-//! the tenant is one, whatever machine it is.
+//! `sluice-bench-configuration`: measures and prints. A goal that an optimised build misses is a failure that says which, and so is an
+//! overlay that grows with the tenant, whatever build it is.
 #![allow(clippy::unwrap_used, reason = "a measuring harness may panic")]
 
-use sluice_bench_configuration::report::Measured;
+use sluice_bench_configuration::report::{Measured, NOT_MEASURED};
 use sluice_bench_configuration::{measure, openstack, tenant};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,13 +24,14 @@ fn main() -> ExitCode {
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     std::fs::write(&file, format!("{:#}\n", measured.json())).unwrap();
     println!("\nThe numbers: {}", file.display());
-    match measured.grows() {
-        Some(why) => {
-            eprintln!("error: an overlay costs more than its edit: {why}");
-            ExitCode::FAILURE
-        }
-        None => ExitCode::SUCCESS,
+    let failures = measured.failures(!cfg!(debug_assertions));
+    if measured.real.is_none() {
+        eprintln!("{NOT_MEASURED}");
     }
+    for failure in &failures {
+        eprintln!("error: {failure}");
+    }
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Returns the greatest resident memory of this process, where the kernel tells.

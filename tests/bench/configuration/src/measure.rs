@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What one tenant costs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Figures {
     /// What was measured.
     pub name: String,

@@ -23,10 +23,12 @@ pub struct Real {
     pub errors: usize,
 }
 
-/// Returns where the data lie, if they do.
+/// Returns where the data lie, if they do: beside the checkout, or where `SLUICE_TEST_DATA` says.
 pub fn data() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/data/real-config/openstack");
-    beside.is_dir().then_some(beside)
+    let given = std::env::var_os("SLUICE_TEST_DATA").map(PathBuf::from);
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/data");
+    let folder = given.unwrap_or_else(beside).join("real-config/openstack");
+    folder.is_dir().then_some(folder)
 }
 
 /// Measures OpenStack's own tenant.
