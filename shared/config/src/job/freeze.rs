@@ -221,7 +221,8 @@ impl<'l> Freezer<'l, '_> {
         };
         let place = Place { layout: before, pipeline, input: self.input, budget: self.budget_before };
         match build(place, name, of_job, variables, None) {
-            Ok((old, _)) => content(&old) != content(job),
+            // The hash leaves out where a job was written: one that moved to another file is not changed.
+            Ok((old, _)) => old.hash() != job.hash(),
             Err(_) => true,
         }
     }
@@ -398,11 +399,6 @@ fn skipped_by_files(building: &Building<'_>, files: Option<&[String]>) -> Option
 fn skipped_by_image(job: &FrozenJob, image: Option<&str>) -> Option<String> {
     let image = image?;
     (job.image_build_name.as_deref() != Some(image)).then(|| format!("it does not build the image {image}"))
-}
-
-/// Returns the hash of a job without where it was written: a definition that moved to another file is not changed.
-fn content(job: &FrozenJob) -> String {
-    FrozenJob { inheritance: Vec::new(), ..job.clone() }.hash()
 }
 
 /// Returns a job that waits for itself, if there is one.
