@@ -109,6 +109,10 @@ enum StartError {
     NoKey,
     #[error("secret {secret} of {project} could not be opened: encrypt it again with the project's public key")]
     Secret { secret: String, project: String },
+    #[error(
+        "secret {secret} of {project} asks for a token (oidc), and this system issues none yet: give it data, or take it from the job"
+    )]
+    Token { secret: String, project: String },
     #[error("could not write what playbooks need")]
     Disk(#[from] std::io::Error),
 }
@@ -116,7 +120,9 @@ enum StartError {
 impl StartError {
     fn result(&self) -> BuildResult {
         match self {
-            Self::Prepare(PrepareError::NoPlaybook { .. }) | Self::Secret { .. } => BuildResult::ConfigError,
+            Self::Prepare(PrepareError::NoPlaybook { .. }) | Self::Secret { .. } | Self::Token { .. } => {
+                BuildResult::ConfigError
+            }
             Self::Workspace(error) | Self::Prepare(PrepareError::Workspace(error)) => match error {
                 WorkspaceError::NotPrepared { .. } => BuildResult::ConfigError,
                 WorkspaceError::Source(_) | WorkspaceError::Checkout { .. } => BuildResult::Retry,
@@ -175,11 +181,12 @@ impl<'a> Build<'a> {
         let frozen = self.job.job;
         for playbook in frozen.pre_run.iter().chain(&frozen.run).chain(&frozen.post_run) {
             for secret in playbook.secrets.values() {
+                let (name, project) = (secret.secret.clone(), secret.project.to_string());
+                if secret.oidc.is_some() {
+                    return Err(StartError::Token { secret: name, project });
+                }
                 if self.job.secrets.get(secret).is_none() {
-                    return Err(StartError::Secret {
-                        secret: secret.secret.clone(),
-                        project: secret.project.to_string(),
-                    });
+                    return Err(StartError::Secret { secret: name, project });
                 }
             }
         }

@@ -39,7 +39,8 @@ impl ProjectKeys {
         let mut opened = OpenedSecrets::default();
         for playbook in job.pre_run.iter().chain(&job.run).chain(&job.post_run) {
             for secret in playbook.secrets.values().filter(|secret| may_open(playbook, &secret.project)) {
-                if opened.get(secret).is_some() {
+                // A token is issued, not opened, and nobody issues any yet.
+                if secret.oidc.is_some() || opened.get(secret).is_some() {
                     continue;
                 }
                 let Some(key) = self.key(&playbook.connection, &secret.project).await? else { continue };
@@ -114,7 +115,7 @@ mod tests {
     use sluice_runtime::object::Stored;
 
     fn secret(project: &str, data: Value) -> SecretUse {
-        SecretUse { secret: "login".to_owned(), project: ProjectName::new("forge.test", project), data }
+        SecretUse { secret: "login".to_owned(), project: ProjectName::new("forge.test", project), data, oidc: None }
     }
 
     fn job(project: &str, secret: &SecretUse) -> FrozenJob {

@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use sluice_config::{FreezeInput, Layout};
 use sluice_model::job::{
-    Checkout, Choice, Fingerprint, FrozenJob, JobKind, RunTime, SecretExposure, VarsSource, WorkspaceScheme,
+    Checkout, Choice, Fingerprint, FrozenJob, JobKind, OidcToken, RunTime, SecretExposure, VarsSource, WorkspaceScheme,
 };
 
 /// Freezes the job `test` of `org/project`, which the config project defines by `text`.
@@ -102,6 +102,30 @@ fn run_time_lists_combine_as_each_says() {
     ));
     assert_eq!(turned.run_time.failure_output, ["a", "b"]);
     assert_eq!((turned.run_time.include_vars.len(), turned.run_time.exclude_projects.len()), (1, 0));
+}
+
+/// Z5.5: a secret that is a token reaches the playbook typed, with no values; one of no words is the system's usual token.
+#[test]
+fn a_token_is_typed_in_the_frozen_job() {
+    let secrets = "
+- secret: {name: usual, oidc: null}
+- secret:
+    name: special
+    oidc: {algorithm: ES256, ttl: 300, iss: 'https://issuer.example.com', claims: {aud: [a, b]}}
+- job: {name: test, run: r, secrets: [usual, special]}
+- project: {name: org/project, check: {jobs: [test]}}
+";
+    let tenant = tenant_of(
+        "- tenant: {name: one, allowed-oidc-issuers: 'https://issuer.example.com', source: {github: {config-projects: [org/config], untrusted-projects: [org/project]}}}\n",
+    );
+    let layout = tenant.file("org/config", &format!("{BASE}{secrets}")).sound();
+    let found = frozen_by(&layout).run[0].secrets.clone();
+    assert_eq!(found["usual"].oidc, Some(OidcToken::default()));
+    let special = found["special"].oidc.clone().unwrap();
+    assert_eq!((special.algorithm.as_deref(), special.ttl_seconds), (Some("ES256"), Some(300)));
+    assert_eq!(special.issuer.as_deref(), Some("https://issuer.example.com"));
+    assert_eq!(special.claims["aud"], serde_json::json!(["a", "b"]));
+    assert!(found.values().all(|secret| secret.data == serde_json::json!({})));
 }
 
 /// Z8.1: a host takes the place of nodes, and its fingerprint is checked for its form.

@@ -32,6 +32,8 @@ fn triggers_that_never_fire_are_told() {
 - pipeline: {name: urgent, manager: independent, supersedes: post, trigger: {github: [{event: push}]}}
 - job: {name: unit, run: r, include-vars: [vars.yaml]}
 - pipeline: {name: asked, manager: independent, trigger: {github: [{event: pull_request, action: comment, permission: write}]}}
+- secret: {name: token, oidc: null}
+- secret: {name: password, data: {a: b}}
 ";
     assert_eq!(
         warnings(text),
@@ -39,6 +41,7 @@ fn triggers_that_never_fire_are_told() {
             "job unit: include-vars is not carried out yet: its files give no variables",
             "pipeline images: Zuul's image events are not carried out yet: the pipeline images is never started by this",
             "pipeline urgent: what is in the pipelines that it supersedes stays there yet, and is tested to its end",
+            "secret token: tokens are not issued yet: jobs that use this secret end as CONFIG_ERROR",
         ]
     );
 }

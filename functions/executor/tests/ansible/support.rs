@@ -331,7 +331,8 @@ impl Story {
 
     /// Opens a secret for `playbook` under `name`.
     pub fn secret(&mut self, playbook: &mut Playbook, name: &str, plain: Value) {
-        let secret = SecretUse { secret: name.to_owned(), project: CONFIG.into(), data: json!({ "sealed": name }) };
+        let secret =
+            SecretUse { secret: name.to_owned(), project: CONFIG.into(), data: json!({ "sealed": name }), oidc: None };
         self.secrets.insert(&secret, plain);
         playbook.secrets.insert(name.to_owned(), secret);
     }

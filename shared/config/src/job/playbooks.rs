@@ -4,7 +4,7 @@ use super::apply::{Building, Form, Origin};
 use super::weight;
 use crate::fragment::Source;
 use crate::objects::{JobStanza, PlaybookRef};
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 use sluice_model::job::{Playbook, SecretUse};
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ type Secrets = BTreeMap<String, SecretUse>;
 
 /// Returns what secrets weigh.
 fn of_secrets(secrets: &Secrets) -> usize {
-    secrets.values().map(|secret| weight::of_members(1) + weight::of_value(&secret.data)).sum()
+    let token = |secret: &SecretUse| secret.oidc.as_ref().map_or(0, |token| weight::of_map(&token.claims));
+    secrets.values().map(|secret| weight::of_members(1) + weight::of_value(&secret.data) + token(secret)).sum()
 }
 
 impl Building<'_> {
@@ -90,11 +91,14 @@ impl Building<'_> {
                 return Err(format!("The secret \"{}\" was not found in {}.", wanted.secret, source.project));
             };
             let secret = found.object;
-            let data = match &secret.oidc {
-                Some(oidc) => serde_json::json!({ "!oidc": oidc }),
-                None => Json::Object(secret.data.clone()),
+            // A token stands in the place of values.
+            let data = if secret.oidc.is_some() { Map::new() } else { secret.data.clone() };
+            let use_of = SecretUse {
+                secret: secret.name.clone(),
+                project: found.source().project.clone(),
+                data: Json::Object(data),
+                oidc: secret.oidc.clone(),
             };
-            let use_of = SecretUse { secret: secret.name.clone(), project: found.source().project.clone(), data };
             if wanted.pass_to_parent {
                 passed.insert(wanted.name.clone(), use_of.clone());
             }

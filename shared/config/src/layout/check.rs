@@ -11,7 +11,6 @@ use crate::objects::{
     RoleSource, SecretStanza, Stanza,
 };
 use crate::yaml::Mark;
-use serde_json::Value as Json;
 use sluice_model::ProjectName;
 use sluice_model::job::NodeSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -249,16 +248,16 @@ impl Check<'_> {
     fn secret(&mut self, secret: &SecretStanza) {
         let at = At { places: &secret.places, whole: secret.place };
         let tenant = self.names.layout.tenant();
-        let asked = |key: &str| secret.oidc.as_ref().and_then(|oidc| oidc.get(key));
-        if let (Some(limit), Some(ttl)) = (tenant.max_oidc_ttl_seconds, asked("ttl").and_then(Json::as_i64))
-            && u64::try_from(ttl).is_ok_and(|ttl| ttl > limit)
+        let Some(token) = &secret.oidc else { return };
+        if let (Some(limit), Some(ttl)) = (tenant.max_oidc_ttl_seconds, token.ttl_seconds)
+            && ttl > limit
         {
             let message =
                 format!("The secret \"{}\" exceeds tenant max-oidc-ttl {limit}: it asks for {ttl}", secret.name);
             self.refuse(at.attribute("oidc.ttl"), "oidc.ttl", message);
         }
-        if let Some(issuer) = asked("iss").and_then(Json::as_str)
-            && !tenant.allowed_oidc_issuers.iter().any(|allowed| allowed == issuer)
+        if let Some(issuer) = &token.issuer
+            && !tenant.allowed_oidc_issuers.contains(issuer)
         {
             let message = format!(
                 "The secret \"{}\" names the issuer {issuer}, which is not one of allowed-oidc-issuers of tenant {}",

@@ -60,6 +60,10 @@ impl<'l> Found<'l> {
             Stanza::Nodeset(nodeset) => {
                 self.nodeset(&nodeset.body, &format!("nodeset {}", nodeset.name), source, nodeset.place);
             }
+            Stanza::Secret(secret) if secret.oidc.is_some() => {
+                let message = "tokens are not issued yet: jobs that use this secret end as CONFIG_ERROR".to_owned();
+                self.warn(&format!("secret {}", secret.name), "oidc", source, secret.place, message);
+            }
             _ => {}
         }
     }

@@ -4,8 +4,10 @@ use super::Place;
 use super::places::{self, Places};
 use super::read::{Fields, Problems};
 use crate::Pattern;
+use crate::yaml::Node;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
+use sluice_model::job::OidcToken;
 
 /// A `queue` stanza: what the shared queue of that name allows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,8 +47,8 @@ pub struct SecretStanza {
     pub places: Places,
     /// Its values.
     pub data: Map<String, Json>,
-    /// A token to issue in its place.
-    pub oidc: Option<Json>,
+    /// A token to issue in their place.
+    pub oidc: Option<OidcToken>,
 }
 
 /// A `semaphore` stanza.
@@ -90,24 +92,24 @@ pub(super) fn queue(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> 
 pub(super) fn secret(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<SecretStanza> {
     let places = places::of_secret(fields);
     let data = fields.mapping("data", p).unwrap_or_default();
-    let oidc = fields.take("oidc");
-    if let Some(node) = oidc
-        && !node.is_null()
-        && let Some(mut inner) = Fields::of(node, "oidc", p)
-    {
-        inner.text("algorithm", p);
-        inner.int("ttl", p);
-        inner.text("iss", p);
-        inner.mapping("claims", p);
-        inner.finish(p);
+    let oidc = fields.take("oidc").map(|node| token(node, p));
+    Some(SecretStanza { place, places, data, oidc, name: fields.required_text("name", p)? })
+}
+
+/// Reads what a token is to be; without a word it is the system's usual one.
+fn token(node: &Node, p: &mut Problems) -> OidcToken {
+    if node.is_null() {
+        return OidcToken::default();
     }
-    Some(SecretStanza {
-        place,
-        places,
-        data,
-        oidc: oidc.map(crate::yaml::Node::to_json),
-        name: fields.required_text("name", p)?,
-    })
+    let Some(mut fields) = Fields::of(node, "oidc", p) else { return OidcToken::default() };
+    let token = OidcToken {
+        algorithm: fields.text("algorithm", p),
+        ttl_seconds: fields.count("ttl", 1, p).map(u64::from),
+        issuer: fields.text("iss", p),
+        claims: fields.mapping("claims", p).unwrap_or_default(),
+    };
+    fields.finish(p);
+    token
 }
 
 pub(super) fn semaphore(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<SemaphoreStanza> {

@@ -3,7 +3,8 @@
 mod run_time;
 
 pub use run_time::{
-    Checkout, Choice, Fingerprint, GalaxyRole, Host, IncludeVars, JobKind, RunTime, SecretExposure, VarsSource,
+    Checkout, Choice, Fingerprint, GalaxyRole, Host, IncludeVars, JobKind, OidcToken, RunTime, SecretExposure,
+    VarsSource,
 };
 
 use crate::{BranchName, ConnectionName, JobName, LabelName, ProjectName, git::Oid, id::digest};
@@ -344,6 +345,9 @@ pub struct SecretUse {
     pub project: ProjectName,
     /// The mapping with `{"!encrypted/pkcs1-oaep": [..]}` in place of each ciphertext.
     pub data: Value,
+    /// The token to issue in the place of the mapping, which is empty then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oidc: Option<OidcToken>,
 }
 
 /// A repository that is put in place besides the item's own (Z4.3).

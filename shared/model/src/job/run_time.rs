@@ -3,6 +3,7 @@
 use super::RequiredProject;
 use crate::{ConnectionName, ProjectName};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::{Map, Value};
 
 /// What acts at run time only.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -217,6 +218,24 @@ pub struct GalaxyRole {
     pub target_name: Option<String>,
     /// The connection and project whose definition asked for it.
     pub asked_by: (ConnectionName, ProjectName),
+}
+
+/// A token that is issued to a job in the place of a secret's values: a secret's `oidc`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OidcToken {
+    /// What it is signed by; `None` for the system's own choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub algorithm: Option<String>,
+    /// How long it holds; `None` for the system's own choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds: Option<u64>,
+    /// The issuer it names (`iss`); `None` for the system's own address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<String>,
+    /// Claims besides those that every token has.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub claims: Map<String, Value>,
 }
 
 #[cfg(test)]
