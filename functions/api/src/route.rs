@@ -3,7 +3,9 @@
 use crate::asked::Asked;
 use crate::freeze::{self, Wanted};
 use crate::reply::{self, Refusal};
-use crate::{Api, board, builds, buildsets, configuration, item, load, logs, page, pool, semaphores, status, system};
+use crate::{
+    Api, board, builds, buildsets, configuration, explain, item, load, logs, page, pool, semaphores, status, system,
+};
 use bytes::Bytes;
 use http::Response;
 use serde_json::json;
@@ -72,6 +74,7 @@ async fn of_tenant(api: &Api, tenant: &TenantName, rest: &[&str], asked: &Asked)
         ["status", "change", id @ ..] if !id.is_empty() => status::change(api, tenant, &id.join("/")).await,
         ["board"] => board::board(api, tenant).await,
         ["item", id] => item::one(api, tenant, id).await,
+        ["item", id, "explain", name @ ..] if !name.is_empty() => explain::job(api, tenant, id, &name.join("/")).await,
         ["tenant-status"] => configuration::tenant_status(api, tenant).await,
         ["pipelines"] => configuration::pipelines(api, tenant).await,
         ["projects"] => configuration::projects(api, tenant).await,
@@ -86,8 +89,8 @@ async fn of_tenant(api: &Api, tenant: &TenantName, rest: &[&str], asked: &Asked)
         ["nodeset-requests"] => pool::requests(api, tenant).await,
         ["build", uuid] => builds::one(api, tenant, uuid).await,
         ["buildset", uuid] => buildsets::one(api, tenant, uuid).await,
-        // Nothing of these is kept yet, so there is none of them.
         ["semaphores"] => semaphores::all(api, tenant).await,
+        // Nothing of these is kept yet, so there is none of them.
         ["images" | "flavors" | "providers"] => nothing(api, tenant).await,
         ["promote"] => Err(Refusal::Method),
         _ => {

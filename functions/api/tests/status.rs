@@ -187,3 +187,21 @@ async fn an_item_explains_itself() {
     assert_eq!(item["end"]["result"], "MERGE_CONFLICT");
     assert_eq!(item["ask"]["state"], "conflict");
 }
+
+/// Z4.7, Z9.1: which definitions made a job of an item what it is, and where they stand; a job that nobody lists is not there.
+#[tokio::test]
+async fn a_job_of_an_item_says_which_definitions_made_it() {
+    let story = story().await;
+    let path = format!("/api/tenant/acme/item/{}/explain", item_id(&B));
+    let told = json(&story.api, &format!("{path}/integration")).await;
+    assert_eq!(keys(&told), ["applied", "item", "job", "notes", "pipeline", "text", "trace"]);
+    assert_eq!((&told["pipeline"], &told["trace"]["runs"]), (&value!("gate"), &value!(true)));
+    let steps = &told["trace"]["steps"];
+    assert_eq!(each(steps, "name"), ["base", "unit", "integration", "integration"]);
+    assert_eq!(each(steps, "kind"), ["definition", "definition", "definition", "entry"]);
+    assert!(steps[2]["sets"].as_array().unwrap().contains(&value!("branches")), "{steps}");
+    let text = told["text"].as_str().unwrap();
+    assert!(text.starts_with("job integration runs\n  + job base from org/config@main zuul.yaml:"), "{text}");
+    let missing = get(&story.api, &format!("{path}/nobody")).await;
+    assert_eq!(missing.status(), 404);
+}

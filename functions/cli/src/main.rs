@@ -250,6 +250,9 @@ struct ExplainArguments {
     /// Its tenant. [default: the only one there is]
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
+    /// Says of one job which definitions made it what it is, which were left out, and why.
+    #[arg(long, value_name = "NAME")]
+    job: Option<String>,
 }
 
 #[derive(Subcommand)]
@@ -462,8 +465,8 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             return Ok(freeze::run(&asked).unwrap_or_else(unchecked));
         }
         Command::Status(StatusArguments { asked, tenant }) => show::status(&asked.into(), tenant.as_deref()).await?,
-        Command::Explain(ExplainArguments { asked, change, tenant }) => {
-            show::explain(&asked.into(), &change, tenant.as_deref()).await?
+        Command::Explain(ExplainArguments { asked, change, tenant, job }) => {
+            show::explain(&asked.into(), &change, tenant.as_deref(), job.as_deref()).await?
         }
         Command::Tenant(command) => match command {
             TenantCommand::Show { asked, tenant: name } => show::tenant(&asked.into(), name.as_deref()).await?,

@@ -221,6 +221,8 @@ fn the_printed_first_steps_propose_a_change_that_is_followed() {
     let explained = (0..400).map(|_| out(&run(data.path(), &["explain", "one#1"])));
     let explained = explained.into_iter().find(|told| told.contains("in check")).expect("the change is taken in");
     assert!(explained.contains("enqueued in check"), "{explained}");
+    let of_job = run(data.path(), &["explain", "one#1", "--job", "no-such-job"]);
+    assert!(err(&of_job).contains("does not list a job no-such-job in check"), "{}", err(&of_job));
     let dequeue = ["dequeue", "--pipeline", "check", "--project", "org/one", "--change", "1", "--reason", "it hangs"];
     let taken = run(data.path(), &dequeue);
     assert!(taken.status.success(), "{}", err(&taken));

@@ -175,11 +175,11 @@ fn show_pipeline(tenant: &str, pipeline: &Value) {
     }
 }
 
-/// Says why a change is where it is.
+/// Says why a change is where it is; of one job, why it is as it is.
 ///
 /// # Errors
-/// When the API does not answer or does not know the change.
-pub async fn explain(asked: &Asked, change: &str, tenant: Option<&str>) -> anyhow::Result<()> {
+/// When the API does not answer or does not know the change, or nowhere the job.
+pub async fn explain(asked: &Asked, change: &str, tenant: Option<&str>, job: Option<&str>) -> anyhow::Result<()> {
     let client = Client::of(asked)?;
     let tenant = client.tenant(tenant).await?;
     let (project, number) = match change.rsplit_once('#') {
@@ -201,6 +201,9 @@ pub async fn explain(asked: &Asked, change: &str, tenant: Option<&str>) -> anyho
             "tenant {tenant} has not seen {change}: was its webhook sent, and is its project in the tenant? (`sluice tenant show {tenant}`)"
         );
     }
+    if let Some(job) = job {
+        return explain_job(&client, &tenant, &sets, job).await;
+    }
     for set in sets.iter().rev() {
         let item: Value = client.get(&format!("tenant/{tenant}/item/{}", text(set, "uuid"))).await?;
         say!("{} in {}{}", change_name(&item["change"]), text(&item, "pipeline"), place(&item));
@@ -215,6 +218,39 @@ pub async fn explain(asked: &Asked, change: &str, tenant: Option<&str>) -> anyho
         }
     }
     Ok(())
+}
+
+/// Says of one job, for each of a change's stays in pipelines, which definitions made it what it is.
+async fn explain_job(client: &Client, tenant: &str, sets: &[Value], job: &str) -> anyhow::Result<()> {
+    // As one part of a path.
+    let part: String = url::form_urlencoded::byte_serialize(job.as_bytes()).collect::<String>().replace('+', "%20");
+    let mut refused = Vec::new();
+    for set in sets.iter().rev() {
+        let id = text(set, "uuid");
+        let told: Value = match client.get(&format!("tenant/{tenant}/item/{id}/explain/{part}")).await {
+            Ok(told) => told,
+            Err(error) => {
+                refused.push(error);
+                continue;
+            }
+        };
+        say!("{job} in {}", text(&told, "pipeline"));
+        for note in list(&told, "notes") {
+            say!("  {}", note.as_str().unwrap_or_default());
+        }
+        say!("{}", text(&told, "text").trim_end());
+        if !list(&told, "applied").is_empty() {
+            say!("  as it was frozen, these were applied in this order:");
+        }
+        for applied in list(&told, "applied") {
+            say!("    {}", applied.as_str().unwrap_or_default());
+        }
+    }
+    match refused.pop() {
+        // A pipeline where the job is not listed says nothing of it, as long as another does.
+        Some(error) if refused.len() + 1 == sets.len() => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the project whose name ends like this: people know `org/one` as `one`.
