@@ -32,6 +32,7 @@ pub const SHARED: &[Room] = &[
     Room { path: "shared/git", may_use: &["shared/model"] },
     Room { path: "shared/cloud", may_use: &["shared/pool", "shared/model"] },
     Room { path: "shared/keys", may_use: &["shared/model"] },
+    Room { path: "shared/notify", may_use: &["shared/keys"] },
     Room {
         path: "shared/repos",
         may_use: &["shared/git", "shared/records", "shared/runtime", "shared/config", "shared/model"],
@@ -52,6 +53,7 @@ pub const FUNCTIONS_MAY_USE: &[&str] = &[
     "shared/git",
     "shared/cloud",
     "shared/keys",
+    "shared/notify",
     "shared/repos",
 ];
 
@@ -149,6 +151,13 @@ pub const ONLY: &[Only] = &[
         rooms: &["functions/webhook", "functions/intake", "functions/tenant", "functions/reporter", "functions/cli"],
         why: "a queue's group never waits for a forge",
     },
+    Only {
+        package: "sluice-notify",
+        rooms: &["functions/reporter", "functions/cli"],
+        why: "who is told, and of what, is decided before anybody speaks",
+    },
+    Only { package: "lettre", rooms: &["shared/notify"], why: "mail leaves through one room" },
+    Only { package: "rumqttc", rooms: &["shared/notify"], why: "so does MQTT" },
     Only { package: "sluice-cloud", rooms: &["functions/launcher", "functions/cli"], why: "one function spends money" },
     Only {
         package: "sluice-git",

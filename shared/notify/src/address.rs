@@ -1,0 +1,125 @@
+//! Where a mail server or a broker is, as an operator writes it: `smtps://mail.example.org?from=ci@example.org`.
+
+use std::net::IpAddr;
+use url::Url;
+
+/// Where messages are passed on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// What is spoken there.
+    pub scheme: Scheme,
+    /// The host.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The sender of mails that name none.
+    pub from: Option<String>,
+    /// The receivers of mails that name none.
+    pub to: Option<String>,
+}
+
+/// What is spoken, and how it is encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// `smtp`: mail; encrypted from STARTTLS on, which must be offered unless the server is this machine.
+    Smtp,
+    /// `smtps`: mail, encrypted from the beginning.
+    Smtps,
+    /// `mqtt`: a broker, in the clear.
+    Mqtt,
+    /// `mqtts`: a broker, encrypted.
+    Mqtts,
+}
+
+/// Why an address cannot be used. It does not repeat the address, which may hold a password.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum AddressError {
+    /// It is none.
+    #[error(
+        "an address like smtps://mail.example.org, smtp://mail.example.org, mqtts://broker.example.org or mqtt://broker.example.org is needed"
+    )]
+    NoAddress,
+    /// It holds a login.
+    #[error(
+        "an address without user and password is needed: give the user with --login and the password with --token-file"
+    )]
+    HoldsLogin,
+    /// It has a word that nobody knows.
+    #[error("{0:?} is no word of such an address: mail knows `from` and `to`, MQTT none")]
+    UnknownWord(String),
+}
+
+impl Address {
+    /// Reads an address.
+    pub fn parse(text: &str) -> Result<Self, AddressError> {
+        let url = Url::parse(text).map_err(|_| AddressError::NoAddress)?;
+        let (scheme, port) = match url.scheme() {
+            "smtp" => (Scheme::Smtp, 25),
+            "smtps" => (Scheme::Smtps, 465),
+            "mqtt" => (Scheme::Mqtt, 1883),
+            "mqtts" => (Scheme::Mqtts, 8883),
+            _ => return Err(AddressError::NoAddress),
+        };
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(AddressError::HoldsLogin);
+        }
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or(AddressError::NoAddress)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let mut address = Self { scheme, host, port: url.port().unwrap_or(port), from: None, to: None };
+        for (word, value) in url.query_pairs() {
+            match (address.is_mail(), &*word) {
+                (true, "from") => address.from = Some(value.into_owned()),
+                (true, "to") => address.to = Some(value.into_owned()),
+                _ => return Err(AddressError::UnknownWord(word.into_owned())),
+            }
+        }
+        Ok(address)
+    }
+
+    /// Returns whether mail is spoken there.
+    pub fn is_mail(&self) -> bool {
+        matches!(self.scheme, Scheme::Smtp | Scheme::Smtps)
+    }
+
+    /// Returns whether it is this machine, where nobody listens on the way.
+    pub fn is_here(&self) -> bool {
+        self.host == "localhost" || self.host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+    }
+
+    /// Returns whether a password may be sent there.
+    pub fn keeps_secrets(&self) -> bool {
+        self.scheme != Scheme::Mqtt || self.is_here()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// R04, Z5.4
+    #[test]
+    fn an_address_names_a_server_and_for_mail_who_writes_to_whom() {
+        let mail = Address::parse("smtps://mail.example.org?from=ci@example.org&to=a@x.org,b@x.org").unwrap();
+        assert_eq!((mail.scheme, mail.host.as_str(), mail.port), (Scheme::Smtps, "mail.example.org", 465));
+        assert_eq!((mail.from.as_deref(), mail.to.as_deref()), (Some("ci@example.org"), Some("a@x.org,b@x.org")));
+        let broker = Address::parse("mqtt://[::1]:2000").unwrap();
+        assert_eq!((broker.host.as_str(), broker.port, broker.is_here()), ("::1", 2000, true));
+        assert!(broker.keeps_secrets() && !Address::parse("mqtt://broker.example.org").unwrap().keeps_secrets());
+    }
+
+    /// Z5.4: what is refused may hold a password.
+    #[test]
+    fn what_is_no_such_address_is_refused_without_repeating_it() {
+        for (text, expected) in [
+            ("smtp://me:hush@mail.example.org", AddressError::HoldsLogin),
+            ("http://me:hush@mail.example.org", AddressError::NoAddress),
+            ("mail.example.org", AddressError::NoAddress),
+            ("mqtt://", AddressError::NoAddress),
+            ("mqtt://broker?from=x", AddressError::UnknownWord("from".to_owned())),
+        ] {
+            let refused = Address::parse(text).unwrap_err();
+            assert!(!refused.to_string().contains("hush"));
+            assert_eq!(refused, expected, "{text}");
+        }
+    }
+}

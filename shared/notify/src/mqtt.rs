@@ -1,0 +1,188 @@
+//! MQTT 3.1.1: one connection for each message, open until the broker has taken it as the quality of service asks.
+//!
+//! The packets are rumqttc's. Its own client is not used: it connects again and sends again by itself, which is what the
+//! report's record does here, and its TLS comes with an unmaintained reader of certificates.
+
+use crate::address::{Address, Scheme};
+use crate::{Message, Notify, NotifyError, Publication};
+use async_trait::async_trait;
+use bytes::BytesMut;
+use rumqttc::{Connect, ConnectReturnCode, Packet, PubRel, Publish, QoS};
+use rustls_platform_verifier::ConfigVerifierExt as _;
+use sluice_keys::Secret;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+/// Seconds that passing on one message may take.
+const TIMEOUT_SECONDS: u64 = 30;
+
+/// Seconds of silence after which a broker gives a connection up.
+const KEEP_ALIVE_SECONDS: u16 = 60;
+
+/// The largest packet that is read: brokers answer in a few bytes.
+const ANSWER_BYTES_MAX: usize = 4 << 10;
+
+/// The largest packet that is sent; MQTT itself takes 256 MiB.
+const PACKET_BYTES_MAX: usize = 16 << 20;
+
+/// The packet's number within a connection that has one.
+const PACKET_ID: u16 = 1;
+
+/// A broker.
+pub struct Mqtt {
+    address: Address,
+    login: Option<(String, Secret)>,
+    tls: Option<TlsConnector>,
+}
+
+trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
+
+impl Mqtt {
+    /// Makes a broker that messages can be passed on to.
+    ///
+    /// # Errors
+    /// When TLS cannot be set up, or the password would be sent in the clear.
+    pub fn new(address: Address, login: Option<(String, Secret)>) -> Result<Self, NotifyError> {
+        let refused = |why: String| NotifyError::Refused { attempted: format!("prepare for {}", address.host), why };
+        if login.is_some() && !address.keeps_secrets() {
+            return Err(refused("the password would be sent in the clear: use mqtts://".to_owned()));
+        }
+        let tls = match address.scheme {
+            Scheme::Mqtts => {
+                let config = ClientConfig::with_platform_verifier().map_err(|error| refused(error.to_string()))?;
+                Some(TlsConnector::from(Arc::new(config)))
+            }
+            _ => None,
+        };
+        Ok(Self { address, login, tls })
+    }
+
+    async fn connect(&self) -> std::io::Result<Box<dyn Wire>> {
+        let stream = TcpStream::connect((self.address.host.as_str(), self.address.port)).await?;
+        stream.set_nodelay(true)?;
+        let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
+        let name = ServerName::try_from(self.address.host.clone()).map_err(std::io::Error::other)?;
+        Ok(Box::new(tls.connect(name, stream).await?))
+    }
+
+    async fn pass_on(&self, publication: &Publication) -> Result<(), Failure> {
+        let mut talk = Talk { wire: self.connect().await?, read: BytesMut::new() };
+        let mut connect = Connect::new(client_id(&publication.id));
+        connect.keep_alive = KEEP_ALIVE_SECONDS;
+        connect.clean_session = true;
+        if let Some((user, password)) = &self.login {
+            connect.set_login(user.as_str(), password.expose_text().unwrap_or_default());
+        }
+        talk.send(Packet::Connect(connect)).await?;
+        match talk.answer().await? {
+            Packet::ConnAck(answer) if answer.code == ConnectReturnCode::Success => {}
+            // An operator mends a login, and a broker comes back: neither is final.
+            Packet::ConnAck(answer) => return Err(Failure::Later(format!("the broker says {:?}", answer.code))),
+            other => return Err(unexpected(&other)),
+        }
+        let qos = match publication.qos {
+            0 => QoS::AtMostOnce,
+            1 => QoS::AtLeastOnce,
+            _ => QoS::ExactlyOnce,
+        };
+        let mut publish = Publish::new(publication.topic.as_str(), qos, publication.payload.as_str());
+        publish.pkid = if qos == QoS::AtMostOnce { 0 } else { PACKET_ID };
+        talk.send(Packet::Publish(publish)).await?;
+        match qos {
+            QoS::AtMostOnce => {}
+            QoS::AtLeastOnce => match talk.answer().await? {
+                Packet::PubAck(answer) if answer.pkid == PACKET_ID => {}
+                other => return Err(unexpected(&other)),
+            },
+            QoS::ExactlyOnce => {
+                match talk.answer().await? {
+                    Packet::PubRec(answer) if answer.pkid == PACKET_ID => {}
+                    other => return Err(unexpected(&other)),
+                }
+                talk.send(Packet::PubRel(PubRel::new(PACKET_ID))).await?;
+                match talk.answer().await? {
+                    Packet::PubComp(answer) if answer.pkid == PACKET_ID => {}
+                    other => return Err(unexpected(&other)),
+                }
+            }
+        }
+        talk.send(Packet::Disconnect).await?;
+        // What was sent without an answer is there when the broker closes in turn.
+        talk.wire.shutdown().await?;
+        while talk.wire.read_buf(&mut talk.read).await? > 0 && talk.read.len() < ANSWER_BYTES_MAX {}
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Notify for Mqtt {
+    async fn notify(&self, message: &Message) -> Result<(), NotifyError> {
+        let attempted = || format!("publish through {}", self.address.host);
+        let Message::Publication(publication) = message else {
+            let why = "a broker sends no mail".to_owned();
+            return Err(NotifyError::Refused { attempted: attempted(), why });
+        };
+        let passed = tokio::time::timeout(Duration::from_secs(TIMEOUT_SECONDS), self.pass_on(publication)).await;
+        match passed {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(Failure::Never(why))) => Err(NotifyError::Refused { attempted: attempted(), why }),
+            Ok(Err(Failure::Later(why))) => Err(NotifyError::Unknown { attempted: attempted(), why }),
+            Err(_) => Err(NotifyError::Unknown { attempted: attempted(), why: "it took too long".to_owned() }),
+        }
+    }
+}
+
+enum Failure {
+    Never(String),
+    Later(String),
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Later(error.to_string())
+    }
+}
+
+struct Talk {
+    wire: Box<dyn Wire>,
+    read: BytesMut,
+}
+
+impl Talk {
+    async fn send(&mut self, packet: Packet) -> Result<(), Failure> {
+        let mut bytes = BytesMut::new();
+        packet.write(&mut bytes, PACKET_BYTES_MAX).map_err(|error| Failure::Never(error.to_string()))?;
+        self.wire.write_all(&bytes).await?;
+        Ok(self.wire.flush().await?)
+    }
+
+    async fn answer(&mut self) -> Result<Packet, Failure> {
+        loop {
+            match Packet::read(&mut self.read, ANSWER_BYTES_MAX) {
+                Ok(packet) => return Ok(packet),
+                Err(rumqttc::mqttbytes::Error::InsufficientBytes(_)) => {}
+                Err(error) => return Err(Failure::Later(format!("the broker answers with no packet: {error}"))),
+            }
+            if self.wire.read_buf(&mut self.read).await? == 0 {
+                return Err(Failure::Later("the broker closed the connection".to_owned()));
+            }
+        }
+    }
+}
+
+fn unexpected(packet: &Packet) -> Failure {
+    Failure::Later(format!("the broker answers with {packet:?}"))
+}
+
+/// A name of our own for each message: a broker closes the connection of whoever bears the name of one that comes. MQTT 3.1.1
+/// promises 23 letters and digits.
+fn client_id(id: &str) -> String {
+    let letters: String = id.chars().filter(char::is_ascii_alphanumeric).take(17).collect();
+    format!("sluice{letters}")
+}

@@ -1,0 +1,134 @@
+//! MQTT against a broker of the test's own: packets on a socket, with logins and all three qualities of service.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use bytes::BytesMut;
+use rumqttc::{ConnAck, ConnectReturnCode, Packet, PubAck, PubComp, PubRec, QoS};
+use sluice_keys::Secret;
+use sluice_notify::{Address, Message, Mqtt, Notify as _, NotifyError, Publication};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+/// What a broker does besides its duty.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whim {
+    None,
+    /// It closes the connection where it should say that it has a message.
+    Hangs,
+    /// It takes nobody without this password.
+    Wants(&'static str),
+}
+
+/// Hands on each message that it has taken as the quality of service asks: client, topic and payload; returns its port.
+async fn broker(whim: Whim) -> (u16, mpsc::UnboundedReceiver<(String, String, String)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (port, (messages, taken)) = (listener.local_addr().unwrap().port(), mpsc::unbounded_channel());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve(stream, whim, messages.clone()));
+        }
+    });
+    (port, taken)
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    whim: Whim,
+    messages: mpsc::UnboundedSender<(String, String, String)>,
+) -> Option<()> {
+    let mut read = BytesMut::new();
+    let Packet::Connect(connect) = next(&mut stream, &mut read).await? else { return None };
+    let is_known = match whim {
+        Whim::Wants(password) => connect.login.as_ref().is_some_and(|login| login.validate("ci", password)),
+        Whim::None | Whim::Hangs => connect.login.is_none(),
+    };
+    let code = if is_known { ConnectReturnCode::Success } else { ConnectReturnCode::BadUserNamePassword };
+    say(&mut stream, Packet::ConnAck(ConnAck::new(code, false))).await?;
+    let Packet::Publish(publish) = next(&mut stream, &mut read).await? else { return None };
+    if whim == Whim::Hangs {
+        return None;
+    }
+    match publish.qos {
+        QoS::AtMostOnce => {}
+        QoS::AtLeastOnce => say(&mut stream, Packet::PubAck(PubAck::new(publish.pkid))).await?,
+        QoS::ExactlyOnce => {
+            say(&mut stream, Packet::PubRec(PubRec::new(publish.pkid))).await?;
+            let Packet::PubRel(_) = next(&mut stream, &mut read).await? else { return None };
+            say(&mut stream, Packet::PubComp(PubComp::new(publish.pkid))).await?;
+        }
+    }
+    // A broker passes on what came before the word that a client leaves.
+    let Packet::Disconnect = next(&mut stream, &mut read).await? else { return None };
+    let payload = String::from_utf8(publish.payload.to_vec()).unwrap();
+    messages.send((connect.client_id, publish.topic, payload)).ok()
+}
+
+async fn next(stream: &mut TcpStream, read: &mut BytesMut) -> Option<Packet> {
+    loop {
+        if let Ok(packet) = Packet::read(read, 1 << 20) {
+            return Some(packet);
+        }
+        if stream.read_buf(read).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+async fn say(stream: &mut TcpStream, packet: Packet) -> Option<()> {
+    let mut bytes = BytesMut::new();
+    packet.write(&mut bytes, 1 << 20).ok()?;
+    stream.write_all(&bytes).await.ok()
+}
+
+fn mqtt(port: u16, password: Option<&str>) -> Mqtt {
+    let address = Address::parse(&format!("mqtt://127.0.0.1:{port}")).unwrap();
+    Mqtt::new(address, password.map(|text| ("ci".to_owned(), Secret::from(text.to_owned())))).unwrap()
+}
+
+fn publication(qos: u8) -> Message {
+    let id = "0123456789abcdef0123456789abcdef".to_owned();
+    Message::Publication(Publication {
+        id,
+        topic: "acme/gate".to_owned(),
+        qos,
+        payload: "{\"action\":\"success\"}".to_owned(),
+    })
+}
+
+/// Z6.1: a message counts as passed on when the broker has it, by each quality of service.
+#[tokio::test]
+async fn a_message_is_taken_by_the_broker_by_each_quality_of_service() {
+    let (port, mut taken) = broker(Whim::None).await;
+    for qos in 0..3 {
+        mqtt(port, None).notify(&publication(qos)).await.unwrap();
+        let (client, topic, payload) = taken.recv().await.unwrap();
+        assert_eq!((topic.as_str(), payload.as_str()), ("acme/gate", "{\"action\":\"success\"}"));
+        assert!(client.len() <= 23 && client.starts_with("sluice0123"), "{client}");
+    }
+}
+
+/// Z6.1: nobody knows whether it arrived, so it comes again.
+#[tokio::test]
+async fn a_broker_that_goes_away_is_asked_again() {
+    let (port, _taken) = broker(Whim::Hangs).await;
+    for qos in 1..3 {
+        let error = mqtt(port, None).notify(&publication(qos)).await.unwrap_err();
+        assert!(matches!(error, NotifyError::Unknown { .. }), "{error:?}");
+    }
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    assert!(matches!(mqtt(closed, None).notify(&publication(0)).await, Err(NotifyError::Unknown { .. })));
+}
+
+/// Z5.4
+#[tokio::test]
+async fn a_login_is_used_and_never_sent_in_the_clear_over_a_network() {
+    let (port, mut taken) = broker(Whim::Wants("hush")).await;
+    mqtt(port, Some("hush")).notify(&publication(1)).await.unwrap();
+    assert!(taken.recv().await.is_some());
+    let error = mqtt(port, Some("wrong")).notify(&publication(1)).await.unwrap_err();
+    assert!(matches!(error, NotifyError::Unknown { .. }), "an operator mends it: {error:?}");
+    assert!(error.to_string().contains("BadUserNamePassword") && !format!("{error:?}").contains("wrong"), "{error:?}");
+    let far = Address::parse("mqtt://broker.example.org").unwrap();
+    let refused = Mqtt::new(far, Some(("ci".to_owned(), Secret::from("hush".to_owned()))));
+    assert!(refused.is_err_and(|error| error.to_string().contains("mqtts://")));
+}
