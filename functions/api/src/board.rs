@@ -10,10 +10,15 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
 use sluice_config::Pipeline;
-use sluice_gate::{Arrival, ArrivalKind, Ask, Candidate, Item, Job, JobStatus, Slot};
+use sluice_gate::{Arrival, ArrivalKind, Ask, Candidate, Health, Item, Job, JobStatus, Slot};
 use sluice_model::change::ChangeKey;
-use sluice_model::{QueueKey, TenantName};
+use sluice_model::{PipelineName, QueueKey, TenantName};
+use sluice_records::codec::decode;
+use sluice_records::health;
+use sluice_records::layout::Live;
 use sluice_records::queue::Loaded;
+use sluice_runtime::Ports;
+use std::collections::BTreeMap;
 
 /// Items that left of late and are shown.
 const RECENT_MAX: usize = 12;
@@ -31,8 +36,13 @@ pub(crate) async fn board(api: &Api, tenant: &TenantName) -> Result<Response<Byt
     let scene = Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now };
     let mut pipelines: Vec<Value> = Vec::new();
     let known = live.layout.pipelines();
+    let disabled = disabled(&api.ports, tenant, &live).await?;
     for shown in known {
-        pipelines.push(pipeline(&scene, shown, &read.queues));
+        let mut body = pipeline(&scene, shown, &read.queues);
+        if let Some(map) = body.as_object_mut() {
+            map.insert("disabled".into(), json!(disabled.get(&shown.name)));
+        }
+        pipelines.push(body);
     }
     let mut gone: Vec<Pipeline> = Vec::new();
     for (key, loaded) in &read.queues {
@@ -52,6 +62,21 @@ pub(crate) async fn board(api: &Api, tenant: &TenantName) -> Result<Response<Byt
         "recent": recent.iter().map(left).collect::<Vec<_>>(),
     });
     Ok(reply::json_kept(&body, 1, scene.now))
+}
+
+/// Returns the pipelines that report to their `disabled` reporters alone, each with how many failures followed each other.
+async fn disabled(ports: &Ports, tenant: &TenantName, live: &Live) -> Result<BTreeMap<PipelineName, u32>, Refusal> {
+    let counts = |pipeline: &&Pipeline| pipeline.disable_after_consecutive_failures.is_some();
+    let counting = live.layout.pipelines().iter().filter(counts);
+    let keys: Vec<_> = counting.map(|pipeline| health::key(tenant, &pipeline.name)).collect();
+    let mut disabled = BTreeMap::new();
+    for record in load::many(ports, &keys).await?.iter().flatten() {
+        let health = decode::<Health>(record)?.under(live.number());
+        if health.disabled {
+            disabled.insert(health.pipeline, health.failures);
+        }
+    }
+    Ok(disabled)
 }
 
 fn pipeline(scene: &Scene<'_>, pipeline: &Pipeline, queues: &[(QueueKey, Loaded)]) -> Value {

@@ -242,7 +242,10 @@ impl Function {
         let ports = || place.ports.clone();
         Ok(match self.name {
             Name::Intake => Arc::new(Intake::new(ports(), outside::forges(place, connections).await?)),
-            Name::Reporter => Arc::new(Reporter::new(ports(), outside::forges(place, connections).await?)),
+            Name::Reporter => {
+                let reporter = Reporter::new(ports(), outside::forges(place, connections).await?);
+                Arc::new(reporter.with_notifiers(outside::notifiers(place, connections).await?))
+            }
             Name::Gate => Arc::new(Gate::new(ports(), place.web_root.clone().unwrap_or_default())),
             Name::Merger => Arc::new(Merger::new(ports(), self.repos(connections, generation).await?)),
             Name::Tenant => {

@@ -345,19 +345,19 @@ struct ConnectionAdd {
     /// The host in canonical project names. [default: the host of --git-url]
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
-    /// The API. [default for github: https://api.github.com]
+    /// The API, or the server of smtp (`smtps://HOST?from=A&to=B`) or mqtt. [default for github: https://api.github.com]
     #[arg(long, value_name = "URL")]
     api_url: Option<String>,
     /// Where repositories are; a project's path is appended. [default for github: https://github.com]
     #[arg(long, value_name = "URL")]
     git_url: Option<String>,
-    /// The login that the token acts as, so that its own comments are recognised. [default: the forge is asked]
+    /// The login that the token acts as, or that belongs to the password. [default for github: the forge is asked]
     #[arg(long)]
     login: Option<String>,
     /// The region, for aws.
     #[arg(long)]
     region: Option<String>,
-    /// A file with the API token; `-` is standard input.
+    /// A file with the API token or the password; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// A file with the webhook secret; `-` is standard input.
@@ -374,7 +374,7 @@ struct ConnectionRotate {
     data: Data,
     /// The connection.
     name: String,
-    /// A file with the new API token; `-` is standard input.
+    /// A file with the new API token or password; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// A file with the new webhook secret; `-` is standard input.

@@ -10,6 +10,7 @@ use sluice_forge::{Forge, GitHub, GitHubOptions, Secret};
 use sluice_git::Credential;
 use sluice_launcher::Cloud;
 use sluice_model::ConnectionName;
+use sluice_notify::{Address, Mqtt, Notify, Smtp};
 use sluice_records::connection::{self, Connection, ConnectionsFile};
 use sluice_repos::Remote;
 use sluice_runtime::PortError;
@@ -44,6 +45,37 @@ pub async fn forges(
         }
     }
     Ok(forges)
+}
+
+/// Returns what sends mail and publishes.
+///
+/// # Errors
+/// When a password cannot be opened: then the look is to be tried again.
+pub async fn notifiers(
+    place: &Place,
+    connections: &ConnectionsFile,
+) -> Result<BTreeMap<ConnectionName, Arc<dyn Notify>>, PortError> {
+    let mut notifiers: BTreeMap<ConnectionName, Arc<dyn Notify>> = BTreeMap::new();
+    for (name, connection) in of(connections, Driver::Smtp).chain(of(connections, Driver::Mqtt)) {
+        let password = token(place, name, connection).await?.map(sluice_keys::Secret::from);
+        match notifier(connection, password) {
+            Ok(notifier) => drop(notifiers.insert(name.clone(), notifier)),
+            Err(why) => tracing::error!(connection = %name, why, "the connection is left out"),
+        }
+    }
+    Ok(notifiers)
+}
+
+fn notifier(connection: &Connection, password: Option<sluice_keys::Secret>) -> Result<Arc<dyn Notify>, String> {
+    let address = connection.api_url.as_deref().ok_or("it has no address")?;
+    let address = Address::parse(address).map_err(|error| error.to_string())?;
+    if address.is_mail() {
+        let made = Smtp::new(address, connection.login.as_deref(), password.as_ref());
+        return made.map(|made| Arc::new(made) as Arc<dyn Notify>).map_err(|error| error.to_string());
+    }
+    let login = connection.login.clone().zip(password);
+    let made = Mqtt::new(address, login).map_err(|error| error.to_string())?;
+    Ok(Arc::new(made))
 }
 
 /// Returns where the repositories of each connection are.

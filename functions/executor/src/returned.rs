@@ -16,6 +16,9 @@ const BYTES_MAX: u64 = 4 << 20;
 /// Bytes of returned data that the record of a run holds.
 const RECORD_BYTES_MAX: usize = 24 << 10;
 
+/// Bytes of comments on files that are left in a record where everything is too much for it.
+const COMMENTS_BYTES_MAX: usize = 10 << 10;
+
 /// Moves returned data that is too much for a record into an object, and returns what the record holds of it with the object's
 /// key. The `zuul` part, which the gate and the pages look at, stays if it fits.
 ///
@@ -29,8 +32,28 @@ pub async fn keep(ports: &Ports, build: &BuildId, mut data: Map<String, Value>) 
     }
     let key = format!("returned/{build}/{}", digest(&[&text]));
     ports.objects.put(&key, Bytes::from(text), PutMode::Always, "application/json").await?;
-    data.retain(|name, value| name == "zuul" && value.to_string().len() <= RECORD_BYTES_MAX);
+    data.retain(|name, _| name == "zuul");
+    shorten_comments(&mut data);
+    data.retain(|_, value| value.to_string().len() <= RECORD_BYTES_MAX);
     Ok((data, Some(key)))
+}
+
+/// Leaves as many comments on files as a record has room for, so that a linter that says much does not take with it what the
+/// queue acts on (`child_jobs`, `artifacts`).
+fn shorten_comments(data: &mut Map<String, Value>) {
+    let files = data.get_mut("zuul").and_then(|zuul| zuul.get_mut("file_comments")).and_then(Value::as_object_mut);
+    let mut room = COMMENTS_BYTES_MAX;
+    for (path, comments) in files.into_iter().flatten() {
+        let Some(comments) = comments.as_array_mut() else { continue };
+        comments.retain(|comment| {
+            let left = room.checked_sub(path.len() + comment.to_string().len());
+            room = left.unwrap_or(room);
+            left.is_some()
+        });
+    }
+    if let Some(Value::Object(files)) = data.get_mut("zuul").and_then(|zuul| zuul.get_mut("file_comments")) {
+        files.retain(|_, comments| comments.as_array().is_some_and(|comments| !comments.is_empty()));
+    }
 }
 
 /// What a record holds of returned data, and the object with all of it where that is not all.
@@ -94,5 +117,26 @@ fn read_bounded(path: &Path) -> std::io::Result<String> {
     match beneath::read_text(directory, name.as_ref(), BYTES_MAX) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
         read => read,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Z7.4, J12: what the queue acts on stays, however many lines a linter comments on.
+    #[test]
+    fn comments_beyond_a_records_room_do_not_take_the_rest_with_them() {
+        let comments: Vec<Value> = (1..2_000).map(|line| json!({"line": line, "message": "too long"})).collect();
+        let zuul =
+            json!({"child_jobs": ["unit"], "file_comments": {"a.py": comments, "b.py": [{"line": 1, "message": "x"}]}});
+        let mut data = crate::vars::to_map(json!({"zuul": zuul}));
+        shorten_comments(&mut data);
+        let zuul = &data["zuul"];
+        assert_eq!(zuul["child_jobs"], json!(["unit"]));
+        let kept = zuul["file_comments"]["a.py"].as_array().unwrap();
+        assert!(kept.len() > 100 && kept[0]["line"] == 1, "{}", kept.len());
+        assert!(zuul.to_string().len() <= RECORD_BYTES_MAX);
     }
 }

@@ -3,8 +3,8 @@
 use crate::load::Loaded;
 use crate::provided;
 use sluice_config::pipeline::Manager;
-use sluice_gate::Landing;
 use sluice_gate::plan::{OrderDraft, Plan, Removed, Stop};
+use sluice_gate::{Landing, Report};
 use sluice_model::build::Order;
 use sluice_model::change::ChangeRef;
 use sluice_model::event::{EventKind, ForgeEvent, ZuulEvent};
@@ -80,9 +80,9 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
         writes.push(landing::put(wanted)?);
         pokes.push(landing::poke(wanted));
     }
-    for wanted in &plan.reports {
-        writes.push(report::put(wanted)?);
-        pokes.push(report::poke(wanted));
+    for wanted in plan.reports.iter().flat_map(Report::records) {
+        writes.push(report::put(&wanted)?);
+        pokes.push(report::poke(&wanted));
     }
     for (what, item, change) in &plan.happened {
         let (write, poke) = happened(key, *what, item, change, now)?;

@@ -14,15 +14,17 @@ use async_trait::async_trait;
 use sluice_config::layout::{Layout, ProviderConfig};
 use sluice_config::pipeline::Manager;
 use sluice_gate::plan::{Plan, Snapshot, plan};
-use sluice_gate::{Arrival, ArrivalKind, ChangesLimit, Head, Item, filter};
+use sluice_gate::{Arrival, ArrivalKind, ChangesLimit, Head, Health, Item, filter};
 use sluice_model::change::ChangeRef;
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::BranchKey;
 use sluice_model::poke::Poke;
 use sluice_model::{LabelName, PipelineName, ProviderName, QueueKey};
+use sluice_records::codec::{decode, get};
 use sluice_records::layout::{Layouts, Live};
-use sluice_records::{queue, tenant};
+use sluice_records::{health, queue, tenant};
 use sluice_runtime::batch::{Heard, Look, LookError};
+use sluice_runtime::record::Record;
 use sluice_runtime::{Commit, Ports, Saved, cell};
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -78,7 +80,9 @@ impl Gate {
                 return Ok(());
             }
             let changes = self.changes(queue, &loaded).await?;
-            let Some(plan) = self.plan(queue, &loaded, changes) else { return Ok(()) };
+            let failures = self.failures(queue, &loaded.live).await?;
+            let health = failures.as_ref().map(|(_, health)| health.clone());
+            let Some(mut plan) = self.plan(queue, &loaded, changes, health) else { return Ok(()) };
             for reason in &plan.reasons {
                 tracing::info!(%queue, "{reason}");
             }
@@ -89,7 +93,11 @@ impl Gate {
             }
             let moves_others = plan.wants_layout || plan.poke_tenant || !plan.semaphores.is_empty();
             let news = news(queue, &loaded, &plan);
-            let carried = carry_out::carry_out(queue, &loaded, plan, self.ports.clock.now())?;
+            let (counted, now) = (plan.health.take(), self.ports.clock.now());
+            let mut carried = carry_out::carry_out(queue, &loaded, plan, now)?;
+            if let (Some(counted), Some((seen, _))) = (counted, &failures) {
+                carried.commit.others.push(health::put(seen.as_ref(), &counted, now)?);
+            }
             match cell::commit_and_send(&self.ports, carried.commit).await? {
                 Saved::Stale => {
                     // Somebody else wrote the cell, and may not have sent what he wrote.
@@ -128,7 +136,28 @@ impl Gate {
         Ok(Some(ChangesLimit { max, elsewhere }))
     }
 
-    fn plan(&self, queue: &QueueKey, loaded: &Loaded, changes: Option<ChangesLimit>) -> Option<Plan> {
+    /// Reads how often items of the pipeline failed, where it is to be disabled after too many. Other queues count too, so it
+    /// is read before each plan.
+    async fn failures(&self, queue: &QueueKey, live: &Live) -> Result<Option<(Option<Record>, Health)>, LookError> {
+        let pipeline = live.layout.pipeline(queue.pipeline.as_str());
+        if pipeline.is_none_or(|pipeline| pipeline.disable_after_consecutive_failures.is_none()) {
+            return Ok(None);
+        }
+        let record = get(&self.ports, &health::key(&queue.tenant, &queue.pipeline)).await?;
+        let known = match &record {
+            Some(record) => decode(record)?,
+            None => Health::new(queue.tenant.clone(), queue.pipeline.clone(), live.number()),
+        };
+        Ok(Some((record, known.under(live.number()))))
+    }
+
+    fn plan(
+        &self,
+        queue: &QueueKey,
+        loaded: &Loaded,
+        changes: Option<ChangesLimit>,
+        health: Option<Health>,
+    ) -> Option<Plan> {
         let live = &loaded.live;
         let merge_mode = |branch: &BranchKey| live.layout.merge_mode(&branch.project, branch.branch.as_str());
         let provider = |labels: &[LabelName]| provider_for(&live.layout, labels);
@@ -147,6 +176,7 @@ impl Gate {
             merge_mode: &merge_mode,
             provider: &provider,
             changes,
+            health,
             tells: tells(&live.layout, &queue.pipeline),
             layout: live.tenant.layout,
             web_root: self.web_root.clone(),

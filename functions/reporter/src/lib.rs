@@ -2,12 +2,14 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod land;
+mod message;
 mod report;
 
 use async_trait::async_trait;
 use sluice_forge::Forge;
 use sluice_model::ConnectionName;
 use sluice_model::poke::Poke;
+use sluice_notify::Notify;
 use sluice_runtime::Ports;
 use sluice_runtime::batch::{Heard, Look, LookError};
 use std::collections::BTreeMap;
@@ -17,12 +19,19 @@ use std::sync::Arc;
 pub struct Reporter {
     ports: Ports,
     forges: BTreeMap<ConnectionName, Arc<dyn Forge>>,
+    notifiers: BTreeMap<ConnectionName, Arc<dyn Notify>>,
 }
 
 impl Reporter {
     /// Makes a reporter that speaks to these forges.
     pub fn new(ports: Ports, forges: BTreeMap<ConnectionName, Arc<dyn Forge>>) -> Self {
-        Self { ports, forges }
+        Self { ports, forges, notifiers: BTreeMap::new() }
+    }
+
+    /// Returns the same reporter, which sends mail and publishes by these connections.
+    #[must_use]
+    pub fn with_notifiers(self, notifiers: BTreeMap<ConnectionName, Arc<dyn Notify>>) -> Self {
+        Self { notifiers, ..self }
     }
 
     fn forge(&self, connection: &ConnectionName) -> Result<&Arc<dyn Forge>, LookError> {

@@ -10,7 +10,7 @@ use sluice_gate::{Action, Report, ReportState};
 use sluice_records::codec::{decode, with_body};
 use sluice_records::report;
 use sluice_runtime::batch::LookError;
-use sluice_runtime::record::Key;
+use sluice_runtime::record::{Key, Record};
 use sluice_runtime::{Commit, Saved, cell};
 
 impl Reporter {
@@ -21,9 +21,12 @@ impl Reporter {
         let mut found = self.ports.records.get(&keys).await?.into_iter();
         let Some(record) = found.next().flatten() else { return Ok(()) };
         let ended = found.next().flatten();
-        let mut wanted: Report = decode(&record)?;
+        let wanted: Report = decode(&record)?;
         if wanted.state != ReportState::Wanted {
             return Ok(());
+        }
+        if wanted.actions.iter().all(Action::is_message) {
+            return self.messages(record, wanted).await;
         }
         let mut refused = Vec::new();
         // Told late, that an item begins would take back what was told of its end: reports on a change are made in order.
@@ -37,11 +40,16 @@ impl Reporter {
                 Err(error) => return Err(crate::land::again(error)),
             }
         }
+        self.made(record, wanted, &refused).await
+    }
+
+    /// Ends a report with what was refused of it.
+    pub(crate) async fn made(&self, record: Record, mut wanted: Report, refused: &[String]) -> Result<(), LookError> {
         let at = self.ports.clock.now();
         wanted.state = if refused.is_empty() {
             ReportState::Made { at }
         } else {
-            tracing::warn!(report = id, change = %wanted.change, refusals = ?refused, "a forge refused a report");
+            tracing::warn!(report = wanted.id, change = %wanted.change, refusals = ?refused, "a report was refused");
             ReportState::Refused { why: refused.join("; "), at }
         };
         let head = with_body(record, &wanted)?;
@@ -52,14 +60,16 @@ impl Reporter {
     }
 }
 
-fn connection(action: &Action) -> &sluice_model::ConnectionName {
+pub(crate) fn connection(action: &Action) -> &sluice_model::ConnectionName {
     match action {
         Action::Status { connection, .. }
         | Action::Check { connection, .. }
         | Action::Comment { connection, .. }
         | Action::Lines { connection, .. }
         | Action::Review { connection, .. }
-        | Action::Labels { connection, .. } => connection,
+        | Action::Labels { connection, .. }
+        | Action::Mail { connection, .. }
+        | Action::Publish { connection, .. } => connection,
     }
 }
 
@@ -101,15 +111,21 @@ async fn act(forge: &dyn Forge, report: &Report, action: &Action) -> Result<(), 
                 )
                 .await
         }
-        Action::Lines { marker, body, notes, .. } => {
+        Action::Lines { marker, body, notes, or_comment, .. } => {
             let comment =
                 |note: &LineNote| LineComment { path: note.path.clone(), line: note.line, text: note.text.clone() };
             let comments: Vec<LineComment> = notes.iter().map(comment).collect();
             match forge.put_line_comments(&report.change, &Marker::new(marker), body, &comments).await {
-                // Lines that the change does not show cannot be commented on; the report's comment says the same.
+                // Lines that the change does not show cannot be commented on; a comment says the same, the report's or one more.
                 Err(error) if error.verdict() == Verdict::Final => {
                     tracing::info!(report = report.id, change = %report.change, %error, "the forge takes no comments on these lines");
-                    Ok(())
+                    if !or_comment {
+                        return Ok(());
+                    }
+                    let said =
+                        notes.iter().map(|note| format!("- `{}` line {}: {}\n", note.path, note.line, note.text));
+                    let text = format!("{body}\n\n{}", said.collect::<String>());
+                    forge.put_comment(&report.change.key, &Marker::new(&format!("{marker}/said")), &text).await
                 }
                 made => made,
             }
@@ -124,5 +140,7 @@ async fn act(forge: &dyn Forge, report: &Report, action: &Action) -> Result<(), 
         }
         Action::Labels { add, remove, .. } => forge.change_labels(&report.change.key, add, remove).await,
         Action::Comment { marker, body, .. } => forge.put_comment(&report.change.key, &Marker::new(marker), body).await,
+        // They have a report of their own, which names no forge.
+        Action::Mail { .. } | Action::Publish { .. } => Ok(()),
     }
 }

@@ -3,6 +3,7 @@
 use crate::arrival::Candidate;
 use crate::merge::{LineNote, Merged};
 use crate::queue::Slot;
+use crate::told::Told;
 use serde::{Deserialize, Serialize};
 use sluice_model::build::BuildResult;
 use sluice_model::git::Oid;
@@ -129,6 +130,9 @@ pub struct Job {
     /// Which of its nodesets is asked for, from 0: those before it cannot be had.
     #[serde(default, skip_serializing_if = "is_first")]
     pub alternative: u32,
+    /// What the build that ended told about the change.
+    #[serde(default, skip_serializing_if = "Told::is_empty")]
+    pub told: Told,
 }
 
 fn is_first(alternative: &u32) -> bool {
@@ -204,7 +208,17 @@ impl Job {
     /// Returns a job nobody has ordered.
     pub fn new(summary: JobSummary) -> Self {
         let status = JobStatus::Waiting;
-        Self { summary, attempt: 0, build: None, request: None, status, waits_for: None, sent_at: None, alternative: 0 }
+        Self {
+            summary,
+            attempt: 0,
+            build: None,
+            request: None,
+            status,
+            waits_for: None,
+            sent_at: None,
+            alternative: 0,
+            told: Told::default(),
+        }
     }
 
     /// Returns its result, once it has one.

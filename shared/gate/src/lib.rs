@@ -6,6 +6,7 @@
 
 pub mod arrival;
 pub mod filter;
+pub mod health;
 pub mod item;
 pub mod landing;
 pub mod merge;
@@ -15,8 +16,10 @@ pub mod queue;
 pub mod report;
 pub mod schedule;
 pub mod semaphore;
+pub mod told;
 
 pub use arrival::{Arrival, ArrivalKind, Candidate, InBranch};
+pub use health::Health;
 pub use item::{Ask, Item, Job, JobStatus, WaitsFor};
 pub use landing::{Landing, LandingEnd, LandingState};
 pub use merge::{MergeOutcome, MergeResult};
@@ -26,3 +29,4 @@ pub use queue::{Head, NotWhole, Slot, Standing, StoredHead};
 pub use report::{Action, Report, ReportState};
 pub use schedule::{Fired, Schedule};
 pub use semaphore::{Semaphore, SemaphoreKey};
+pub use told::Told;

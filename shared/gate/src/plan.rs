@@ -21,6 +21,7 @@ mod tests;
 pub use cycles::CYCLE_MAX;
 
 use crate::arrival::Arrival;
+use crate::health::Health;
 use crate::item::{Ask, Item};
 use crate::landing::Landing;
 use crate::merge::MergeOutcome;
@@ -72,6 +73,8 @@ pub struct Snapshot<'a> {
     pub provider: &'a dyn Fn(&[LabelName]) -> Option<ProviderName>,
     /// How many changes the pipeline may hold; `None` for any number.
     pub changes: Option<ChangesLimit>,
+    /// The failures of the pipeline, where it is to be disabled after too many.
+    pub health: Option<Health>,
     /// What of that which happens here starts other changes in some pipeline of the tenant.
     pub tells: Vec<ZuulEvent>,
     /// The numbers of the layout that is wanted and of the one that is live.
@@ -155,6 +158,8 @@ pub struct Plan {
     pub landings: Vec<Landing>,
     /// Semaphores to write, each on condition that it is as it was read.
     pub semaphores: Vec<Semaphore>,
+    /// The failures of the pipeline, on condition that they are as they were read.
+    pub health: Option<Health>,
     /// What happened that may start other changes, with the item that it happened to.
     pub happened: Vec<(ZuulEvent, ItemId, ChangeRef)>,
     /// Queues to be looked at, since a semaphore that they wait for has a place.
@@ -288,6 +293,8 @@ pub(crate) struct Work<'a> {
     left_over: bool,
     /// Semaphores as this plan leaves them, those it touches.
     semaphores: BTreeMap<SemaphoreKey, Semaphore>,
+    /// The failures of the pipeline as this plan leaves them.
+    pub(crate) health: Option<Health>,
     /// Semaphores that a job here waits for.
     waits: BTreeSet<SemaphoreKey>,
 }
@@ -298,6 +305,7 @@ impl<'a> Work<'a> {
         Self {
             before: snapshot.head.clone(),
             head: snapshot.head.clone(),
+            health: snapshot.health.clone(),
             snapshot,
             now,
             items,
@@ -325,10 +333,11 @@ impl<'a> Work<'a> {
             + plan.stops.len() * 2
             + plan.resumes.len()
             + plan.landings.len()
-            + plan.reports.len()
+            + plan.reports.iter().map(|report| report.records().len()).sum::<usize>()
             + plan.happened.len()
             + self.semaphores.len()
             + usize::from(plan.wants_layout)
+            + usize::from(self.health.is_some())
     }
 
     fn item(&mut self, id: &ItemId) -> Option<&mut Item> {
@@ -445,6 +454,7 @@ impl<'a> Work<'a> {
         plan.semaphores = (self.semaphores.into_values())
             .filter(|semaphore| known.get(&semaphore.key).map_or(!semaphore.is_unused(), |before| before != semaphore))
             .collect();
+        plan.health = self.health.filter(|health| self.snapshot.health.as_ref() != Some(health));
         let is_idle = head.slots.is_empty() && head.semaphores.is_empty();
         let waits = !is_idle || !self.snapshot.arrivals.is_empty();
         let seconds = if self.left_over { 0 } else { LOOK_SECONDS };

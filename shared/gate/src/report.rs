@@ -1,9 +1,16 @@
 //! What is told to whom: the texts of reports, and the actions that carry them to a forge.
+//!
+//! Names in messages are filled in by [`words`]; mail and MQTT are in [`notify`] and [`published`].
+
+mod notify;
+pub mod published;
+mod words;
 
 use crate::arrival::{Arrival, Candidate};
 use crate::item::{Ask, Item, Job, JobStatus};
 use crate::merge::LineNote;
 use crate::plan::Work;
+use notify::Told;
 use serde::{Deserialize, Serialize};
 use sluice_config::pipeline::{
     CheckConclusion, CommitStatus, GitHubReporter, Messages, Pipeline, Reporter, ReporterKind, ReviewVerdict,
@@ -11,6 +18,7 @@ use sluice_config::pipeline::{
 use sluice_model::change::ChangeRef;
 use sluice_model::id::digest;
 use sluice_model::{ConnectionName, ItemId, QueueKey, Timestamp};
+use words::Words;
 
 /// The longest comment; what is longer is cut with a note (GitHub takes 65,536 characters).
 pub const COMMENT_CHARS_MAX: usize = 30_000;
@@ -80,7 +88,7 @@ pub enum ReportState {
     },
 }
 
-/// One effect on a forge. Each has its effect once, however often it is tried.
+/// One effect. On a forge each has its effect once, however often it is tried; mail and MQTT are sent at least once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
@@ -121,7 +129,7 @@ pub enum Action {
         /// The text.
         body: String,
     },
-    /// Comments on lines of the change, once for this marker; a comment says the same for forges that refuse the lines.
+    /// Comments on lines of the change, once for this marker. A forge may refuse lines that the change does not touch.
     Lines {
         /// The connection.
         connection: ConnectionName,
@@ -131,6 +139,9 @@ pub enum Action {
         body: String,
         /// What is said beside which lines.
         notes: Vec<LineNote>,
+        /// Whether it is said in a comment of its own where the forge refuses the lines: no other comment says it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        or_comment: bool,
     },
     /// Leaves a review, once for this marker.
     Review {
@@ -151,6 +162,40 @@ pub enum Action {
         add: Vec<String>,
         /// To take off.
         remove: Vec<String>,
+    },
+    /// Sends a mail, at least once.
+    Mail {
+        /// The connection.
+        connection: ConnectionName,
+        /// The mail's id, the same for every attempt.
+        id: String,
+        /// The sender; `None` for the connection's.
+        from: Option<String>,
+        /// The receivers; `None` for the connection's.
+        to: Option<String>,
+        /// The subject.
+        subject: String,
+        /// The text.
+        text: String,
+    },
+    /// Publishes to an MQTT broker, at least once; whoever does it adds what is known of the builds by then.
+    Publish {
+        /// The connection.
+        connection: ConnectionName,
+        /// The message's id, the same for every attempt.
+        id: String,
+        /// The topic, filled in.
+        topic: String,
+        /// Quality of service.
+        qos: u8,
+        /// Whether what jobs returned goes along.
+        returned: bool,
+        /// The reporter's word: `start`, `success`, `failure` …
+        occasion: String,
+        /// The address of the pages.
+        web_root: String,
+        /// The text.
+        text: String,
     },
 }
 
@@ -193,9 +238,23 @@ impl Occasion {
         }
     }
 
+    /// Returns the word of the reporters that it is told by, as the configuration has them.
+    fn reporter(self) -> &'static str {
+        match self {
+            Self::MergeFailure | Self::NeedFailed | Self::CycleFailed | Self::Refused => "failure",
+            Self::Superseded => "dequeue",
+            other => other.word(),
+        }
+    }
+
     /// Whether it tells of something that goes on.
     fn is_beginning(self) -> bool {
         matches!(self, Self::Enqueue | Self::Start)
+    }
+
+    /// Whether it tells how it ended, rather than that it begins or was taken out.
+    fn is_result(self) -> bool {
+        !self.is_beginning() && !matches!(self, Self::Dequeue | Self::Superseded)
     }
 
     fn reporters(self, pipeline: &Pipeline) -> &[Reporter] {
@@ -220,10 +279,10 @@ impl Occasion {
         }
     }
 
-    fn headline(self, messages: &Messages, pipeline: &str, why: &str) -> String {
+    fn headline(self, messages: &Messages, words: &Words<'_>, why: &str) -> String {
         match self {
-            Self::Enqueue => messages.enqueue.replace("{pipeline.name}", pipeline),
-            Self::Start => messages.start.replace("{pipeline.name}", pipeline),
+            Self::Enqueue => words.fill(&messages.enqueue),
+            Self::Start => words.fill(&messages.start),
             Self::Success => messages.success.clone(),
             Self::Failure => messages.failure.clone(),
             Self::MergeConflict => format!("{}\n\n{why}", messages.merge_conflict),
@@ -232,7 +291,7 @@ impl Occasion {
             }
             Self::ConfigError => format!("{}\n\n{why}", messages.failure),
             Self::NeedFailed | Self::CycleFailed | Self::Refused => format!("{}\n\n{why}", messages.failure),
-            Self::NoJobs => messages.no_jobs.clone(),
+            Self::NoJobs => words.fill(&messages.no_jobs),
             Self::Dequeue => format!("{}\n\n{why}", messages.dequeue),
             Self::Superseded => String::new(),
         }
@@ -244,10 +303,13 @@ impl Work<'_> {
     pub(crate) fn report_item(&self, item: &Item, occasion: Occasion, why: &str) -> Option<Report> {
         let pipeline = self.snapshot.pipeline?;
         let page = self.page(item.id.as_str());
-        let mut text = occasion.headline(&pipeline.messages, pipeline.name.as_str(), why);
+        let (change, url) = (&item.candidate.change, item.candidate.url.as_str());
+        let words = Words { queue: &self.head.key, pipeline, change, url, page: &page };
+        let mut text = occasion.headline(&pipeline.messages, &words, why);
         if !occasion.is_beginning() && !item.jobs.is_empty() {
             text.push_str(&format!("\n{page}\n\n"));
             text.extend(item.jobs.iter().map(|job| job_line(job, self.now)));
+            text.push_str(&warnings(&item.jobs));
         }
         let debug = item.merged().map(|merged| merged.debug.as_slice()).unwrap_or_default();
         if occasion != Occasion::Start && !debug.is_empty() {
@@ -255,10 +317,13 @@ impl Work<'_> {
             text.push_str("\nHow the jobs were decided:\n\n");
             text.extend(debug.iter().map(|line| format!("    {line}\n")));
         }
-        let report = self.report(pipeline, occasion, &item.id, &item.candidate.change, &text, &page);
+        let report = self.report(&words, occasion, &item.id, &text);
         match &item.ask {
-            Ask::Unmergeable { notes, .. } if !notes.is_empty() => report.map(|report| with_notes(report, notes)),
-            _ => report,
+            Ask::Unmergeable { notes, .. } if !notes.is_empty() => {
+                report.map(|report| with_notes(report, "The configuration has errors.", notes.clone(), false))
+            }
+            _ if occasion.is_beginning() => report,
+            _ => report.map(|report| with_notes(report, "What jobs say of these lines.", notes_of(&item.jobs), true)),
         }
     }
 
@@ -266,23 +331,18 @@ impl Work<'_> {
     pub(crate) fn report_refusal(&self, candidate: &Candidate, arrival: &Arrival, why: &str) -> Option<Report> {
         let pipeline = self.snapshot.pipeline?;
         let id = crate::plan::item_id(&self.head, &candidate.change, arrival);
-        let text = Occasion::Refused.headline(&pipeline.messages, pipeline.name.as_str(), why);
-        self.report(pipeline, Occasion::Refused, &id, &candidate.change, &text, &self.snapshot.web_root)
+        let (change, url, page) = (&candidate.change, candidate.url.as_str(), self.snapshot.web_root.as_str());
+        let words = Words { queue: &self.head.key, pipeline, change, url, page };
+        let text = Occasion::Refused.headline(&pipeline.messages, &words, why);
+        self.report(&words, Occasion::Refused, &id, &text)
     }
 
     fn page(&self, item: &str) -> String {
         format!("{}t/{}/buildset/{item}", self.snapshot.web_root, self.head.key.tenant)
     }
 
-    fn report(
-        &self,
-        pipeline: &Pipeline,
-        occasion: Occasion,
-        item: &ItemId,
-        change: &ChangeRef,
-        text: &str,
-        page: &str,
-    ) -> Option<Report> {
+    fn report(&self, words: &Words<'_>, occasion: Occasion, item: &ItemId, text: &str) -> Option<Report> {
+        let Words { pipeline, change, page, .. } = *words;
         let mut text = text.trim_end().to_owned();
         if let Some(footer) = &pipeline.messages.footer {
             text.push_str(&format!("\n\n{footer}"));
@@ -290,14 +350,22 @@ impl Work<'_> {
         let context = format!("{}/{}", self.head.key.tenant, pipeline.name);
         let id = id_of(item, occasion);
         let mut actions = Vec::new();
-        for reporter in occasion.reporters(pipeline) {
-            if let ReporterKind::GitHub(github) = &reporter.kind
-                && reporter.connection == change.key.connection
-            {
-                github_actions(&mut actions, github, &reporter.connection, &context, occasion, &text, page, &id);
+        let (reporters, word) = match self.health.as_ref().is_some_and(|health| health.disabled) {
+            false => (occasion.reporters(pipeline), occasion.reporter()),
+            true if occasion.is_result() => (pipeline.reporters.disabled.as_slice(), "disabled"),
+            true => return None,
+        };
+        let told = Told { occasion: word, words, id: &id, web_root: &self.snapshot.web_root, text: &text };
+        for (at, reporter) in reporters.iter().enumerate() {
+            match &reporter.kind {
+                ReporterKind::GitHub(github) if reporter.connection == change.key.connection => {
+                    github_actions(&mut actions, github, &reporter.connection, &context, occasion, &text, page, &id);
+                }
+                _ => actions.extend(told.action(reporter, at)),
             }
         }
         actions.retain(|action| is_possible(action, change));
+        notify::fit(&mut actions);
         (!actions.is_empty()).then(|| Report {
             id,
             item: item.clone(),
@@ -314,23 +382,44 @@ impl Work<'_> {
 fn is_possible(action: &Action, change: &ChangeRef) -> bool {
     match change.key.moved() {
         None => true,
-        Some(moved) => moved.newrev.is_some() && matches!(action, Action::Status { .. }),
+        Some(moved) => action.is_message() || (moved.newrev.is_some() && matches!(action, Action::Status { .. })),
     }
 }
 
-/// Adds comments on lines for whoever is told by a comment.
-fn with_notes(mut report: Report, notes: &[LineNote]) -> Report {
+/// Adds comments on lines for whoever is told by a comment, or by a check run where they would be annotations.
+fn with_notes(mut report: Report, body: &str, notes: Vec<LineNote>, or_comment: bool) -> Report {
     let connection = report.actions.iter().find_map(|action| match action {
-        Action::Comment { connection, .. } => Some(connection.clone()),
+        Action::Comment { connection, .. } | Action::Check { connection, .. } => Some(connection.clone()),
         _ => None,
     });
-    report.actions.extend(connection.map(|connection| Action::Lines {
-        connection,
-        marker: format!("{}/lines", report.id),
-        body: "The configuration has errors.".to_owned(),
-        notes: notes.to_vec(),
-    }));
+    if let Some(connection) = connection.filter(|_| !notes.is_empty() && report.change.key.number().is_some()) {
+        let (marker, body) = (format!("{}/lines", report.id), body.to_owned());
+        report.actions.push(Action::Lines { connection, marker, body, notes, or_comment });
+    }
     report
+}
+
+/// Returns what jobs say beside lines, each with the job that says it.
+fn notes_of(jobs: &[Job]) -> Vec<LineNote> {
+    let of = |job: &Job| {
+        let name = job.summary.name.clone();
+        job.told.notes.clone().into_iter().map(move |note| LineNote { text: format!("{name}: {}", note.text), ..note })
+    };
+    jobs.iter().flat_map(of).collect()
+}
+
+/// Returns the warnings of jobs as a paragraph, or nothing.
+fn warnings(jobs: &[Job]) -> String {
+    let of = |job: &Job| {
+        let name = &job.summary.name;
+        let mut lines: Vec<String> = job.told.warnings.iter().map(|text| format!("- {name} : {text}\n")).collect();
+        if job.told.left_out > 0 {
+            lines.push(format!("- {name} : {} more, which it returned and nobody has room for\n", job.told.left_out));
+        }
+        lines
+    };
+    let lines: String = jobs.iter().flat_map(of).collect();
+    if lines.is_empty() { lines } else { format!("\nWarnings:\n\n{lines}") }
 }
 
 #[expect(clippy::too_many_arguments, reason = "one call, and each argument is a word of the report")]

@@ -31,6 +31,7 @@ pub mod codec;
 pub mod connection;
 pub mod dead;
 pub mod delivery;
+pub mod health;
 pub mod image;
 pub mod landing;
 pub mod layout;

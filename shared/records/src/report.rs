@@ -2,7 +2,7 @@
 
 use crate::codec::{encode_first, expiry};
 use serde::{Deserialize, Serialize};
-use sluice_gate::{Item, Report};
+use sluice_gate::{Action, Item, Report};
 use sluice_model::name::escape;
 use sluice_model::poke::Poke;
 use sluice_model::{ItemId, QueueKey, Timestamp};
@@ -14,11 +14,14 @@ pub fn key(id: &str) -> Key {
     Key::new(format!("report#{id}"), "head")
 }
 
-/// Returns the poke that has a report made. Reports on one change are made in order.
+/// Returns the poke that has a report made. What a forge is told of one change is told in order; mail and MQTT keep nobody waiting.
 ///
 /// One that tells that an item begins names the item, so that what ends it is read with the same call ([`parse`]).
 pub fn poke(report: &Report) -> Poke {
-    let group = format!("{}#{}", report.change.key.project, report.change.key.local());
+    let group = match report.actions.iter().all(Action::is_message) {
+        true => format!("message#{}", report.id),
+        false => format!("{}#{}", report.change.key.project, report.change.key.local()),
+    };
     let name = match (report.is_start(), report.is_enqueue()) {
         (true, _) => format!("{START}{}", report.item),
         (_, true) => format!("{ENQUEUE}{}", report.item),

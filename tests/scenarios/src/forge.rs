@@ -489,6 +489,12 @@ impl Forge for PlayedForge {
         self.step("forge.put_line_comments", || {
             let mut state = self.state();
             let kept = state.changes.get_mut(&change.key).ok_or_else(|| Self::not_found(change))?;
+            let is_shown = |path: &String| kept.facts.files.as_ref().is_some_and(|files| files.contains(path));
+            if !comments.iter().all(|comment| is_shown(&comment.path)) {
+                // As GitHub: the whole review is refused.
+                let (attempted, message) = ("comment on lines".to_owned(), "not part of the diff".to_owned());
+                return Err(ForgeError::Refused { attempted, status: 422, message });
+            }
             let lines = comments.iter().map(|comment| format!("{}:{}: {}", comment.path, comment.line, comment.text));
             // Once for a marker, as the driver does.
             kept.lines.entry(marker.as_str().to_owned()).or_insert_with(|| lines.collect());

@@ -7,6 +7,7 @@
 pub mod cloud;
 mod ending;
 pub mod forge;
+pub mod post;
 pub mod repos;
 pub mod sample;
 pub mod site;

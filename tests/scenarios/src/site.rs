@@ -4,6 +4,7 @@ mod executor;
 
 use crate::cloud::{PlayedChecks, PlayedCloud};
 use crate::forge::{OWN, PlayedForge, Webhook};
+use crate::post::PlayedPost;
 use crate::repos::{PlayedRepos, Store, Tree};
 use bytes::Bytes;
 use http::HeaderMap;
@@ -21,6 +22,7 @@ use sluice_model::build::{BuildResult, Order, Speculation};
 use sluice_model::git::BranchKey;
 use sluice_model::poke::{Poke, Queue};
 use sluice_model::{ProjectName, SessionId, TenantName, Timestamp};
+use sluice_notify::Notify;
 use sluice_records::codec::{decode, encode_first};
 use sluice_records::connection::{self, Connection, ConnectionsFile};
 use sluice_records::session::{self, Session};
@@ -55,6 +57,8 @@ pub struct Site {
     pub forge: Arc<PlayedForge>,
     /// The cloud.
     pub cloud: Arc<PlayedCloud>,
+    /// What was sent by mail and MQTT.
+    pub post: Arc<PlayedPost>,
     /// Every repository.
     pub store: Arc<Mutex<Store>>,
     /// Whether each message is delivered twice.
@@ -93,7 +97,9 @@ impl Site {
         let cloud = Arc::new(PlayedCloud::new(world.clone()));
         let repos: Arc<dyn Repos> = Arc::new(PlayedRepos::new(world.clone(), store.clone()));
         now(configure(&ports, main_yaml));
+        let post = Arc::new(PlayedPost::new(world.clone()));
         let forges = || BTreeMap::from([("github".into(), forge.clone() as Arc<dyn Forge>)]);
+        let notifiers = || BTreeMap::from(["mail", "mqtt"].map(|name| (name.into(), post.clone() as Arc<dyn Notify>)));
         let clouds = BTreeMap::from([("ec2".into(), Cloud { driver: cloud.clone(), site: CloudSite::default() })]);
         let functions = || -> BTreeMap<Queue, Box<dyn Look>> {
             let launcher = Launcher::new(ports.clone(), clouds.clone(), Arc::new(PlayedChecks(world.clone())));
@@ -102,7 +108,7 @@ impl Site {
                 (Queue::Gate, Box::new(Gate::new(ports.clone(), "https://sluice.test/"))),
                 (Queue::Tenants, Box::new(Tenants::new(ports.clone(), repos.clone(), forges()))),
                 (Queue::Pool, Box::new(launcher)),
-                (Queue::Reports, Box::new(Reporter::new(ports.clone(), forges()))),
+                (Queue::Reports, Box::new(Reporter::new(ports.clone(), forges()).with_notifiers(notifiers()))),
                 (Queue::Merges, Box::new(Merger::new(ports.clone(), repos.clone()))),
                 (Queue::Wakes, Box::new(Timer::new(ports.clone(), 10))),
             ])
@@ -114,6 +120,7 @@ impl Site {
             world,
             forge,
             cloud,
+            post,
             store,
             twice: false,
             returns: |_| serde_json::Map::new(),
@@ -442,7 +449,10 @@ pub async fn configure(ports: &Ports, main_yaml: &str) {
     };
     let ec2 = Connection { driver: Driver::Aws, webhook_secrets: Vec::new(), login: None, ..github.clone() };
     let ec2 = Connection { canonical_hostname: "ec2".to_owned(), ..ec2 };
-    let file = ConnectionsFile(BTreeMap::from([("github".into(), github), ("ec2".into(), ec2)]));
+    let post = |driver| Connection { driver, canonical_hostname: String::new(), ..ec2.clone() };
+    let (mail, mqtt) = (post(Driver::Smtp), post(Driver::Mqtt));
+    let all = [("github", github), ("mail", mail), ("mqtt", mqtt), ("ec2", ec2)];
+    let file = ConnectionsFile(all.map(|(name, connection)| (name.into(), connection)).into());
     let text = serde_json::to_string(&file).unwrap();
     ports.objects.put(connection::OBJECT, Bytes::from(text), PutMode::Always, "application/json").await.unwrap();
     let main = Bytes::from(main_yaml.to_owned());

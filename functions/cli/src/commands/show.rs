@@ -145,6 +145,12 @@ pub async fn status(asked: &Asked, tenant: Option<&str>) -> anyhow::Result<()> {
 
 fn show_pipeline(tenant: &str, pipeline: &Value) {
     say!("\n  {} ({})", text(pipeline, "name"), text(pipeline, "manager"));
+    if let Some(failures) = pipeline["disabled"].as_u64() {
+        say!(
+            "    is DISABLED: {failures} failures followed each other, and reports go to its disabled reporters alone"
+        );
+        say!("      once that is looked into: sluice tenant reload {tenant}");
+    }
     let mut empty = true;
     for queue in list(pipeline, "queues") {
         if let Some(frozen) = queue["frozen"].as_str() {

@@ -84,9 +84,14 @@ impl<'l> Found<'l> {
         }
         let reporters = &pipeline.reporters;
         let all = [&reporters.start, &reporters.success, &reporters.failure, &reporters.merge_conflict];
-        let more = [&reporters.enqueue, &reporters.no_jobs, &reporters.dequeue, &reporters.config_error];
+        let more =
+            [&reporters.enqueue, &reporters.no_jobs, &reporters.dequeue, &reporters.config_error, &reporters.disabled];
         for reporter in all.into_iter().chain(more).flatten() {
-            if !matches!(reporter.kind, ReporterKind::GitHub(_)) {
+            let is_served = matches!(
+                reporter.kind,
+                ReporterKind::GitHub(_) | ReporterKind::Smtp { .. } | ReporterKind::Mqtt { .. }
+            );
+            if !is_served {
                 let message =
                     format!("nothing is reported to {} yet: its driver only reads so far", reporter.connection);
                 self.warn(&stanza, "reporters", source, place, message);
@@ -96,10 +101,6 @@ impl<'l> Found<'l> {
             let message =
                 "what is in the pipelines that it supersedes stays there yet, and is tested to its end".to_owned();
             self.warn(&stanza, "supersedes", source, place, message);
-        }
-        if pipeline.disable_after_consecutive_failures.is_some() {
-            let message = "the pipeline is never disabled yet, however many failures follow each other".to_owned();
-            self.warn(&stanza, "disable-after-consecutive-failures", source, place, message);
         }
     }
 

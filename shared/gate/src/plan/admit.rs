@@ -12,7 +12,7 @@ use sluice_model::event::ZuulEvent;
 use std::collections::BTreeSet;
 
 /// Records that a change's leaving writes, besides those of its builds.
-pub(super) const LEAVING_RECORDS: usize = 5;
+pub(super) const LEAVING_RECORDS: usize = 6;
 
 impl Work<'_> {
     pub(super) fn admit(&mut self) {

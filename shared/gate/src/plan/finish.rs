@@ -233,6 +233,10 @@ impl Work<'_> {
         if let Some(report) = self.report_item(&item, occasion, why) {
             self.plan.reports.push(report);
         }
+        let most = self.snapshot.pipeline.and_then(|pipeline| pipeline.disable_after_consecutive_failures);
+        if let (Some(health), Some(most)) = (&mut self.health, most) {
+            health.count(occasion, most);
+        }
         self.plan.removed.push(Removed { item, result, why: cut(why, REASON_BYTES_MAX) });
         true
     }

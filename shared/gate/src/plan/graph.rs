@@ -2,6 +2,7 @@
 
 use super::{Stop, Work};
 use crate::item::{Item, Job, JobStatus};
+use crate::told::Told;
 use serde_json::{Map, Value};
 use sluice_model::build::BuildResult;
 use sluice_model::{BuildId, ItemId, JobName, Timestamp};
@@ -86,6 +87,7 @@ pub(super) fn begin_again_behind(item: &mut Item, at: usize, why: &str) -> Vec<S
             job.attempt = job.attempt.saturating_sub(1);
         }
         job.waits_for = None;
+        job.told = Told::default();
         job.status = JobStatus::Waiting;
     }
     stops

@@ -5,6 +5,7 @@ use super::{RECORDS_MAX, RunSeen, Stop, Work};
 use crate::item::{Ask, Item, Job, JobStatus, REASON_BYTES_MAX, WHY_BYTES_MAX, cut};
 use crate::merge::{LINE_NOTE_BYTES_MAX, LINE_NOTES_MAX, LineNote, MergeResult, Merged};
 use crate::queue::Standing;
+use crate::told::{self, Told};
 use sluice_model::build::{BuildResult, Ended};
 use sluice_model::{ItemId, Timestamp};
 
@@ -188,7 +189,7 @@ fn reconcile(mut old: Vec<Job>, merged: &Merged) -> (Vec<Job>, Vec<Job>) {
 }
 
 fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp, stops: &mut Vec<Stop>) -> bool {
-    let name = item.jobs[at].summary.name.clone();
+    let (name, room) = (item.jobs[at].summary.name.clone(), told::room(item, at));
     let job = &mut item.jobs[at];
     let was_paused = job.is_paused();
     match seen {
@@ -235,6 +236,7 @@ fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp, stops: &
         }
         RunSeen::Ended(end) => {
             job.status = ended_as(end);
+            job.told = Told::of(&end.data, room);
             if end.result.passed() {
                 choose_children(item, at, &end.data, now);
             }

@@ -9,6 +9,7 @@ mod limits;
 mod needs;
 mod news;
 mod operators;
+mod post;
 mod refs;
 mod reports;
 mod timers;

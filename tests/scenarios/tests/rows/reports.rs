@@ -157,3 +157,106 @@ fn a_review_is_left_and_an_entry_told_where_a_pipeline_says_so() {
     );
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }
+
+/// R04: the last failure that is one too many is still told as usual; a new configuration enables the pipeline again.
+#[test]
+fn a_pipeline_with_too_many_failures_in_a_row_tells_the_disabled_reporters_alone() {
+    for twice in [false, true] {
+        let config = CONFIG.replace(
+            "    success: {github: {status: success}}\n    failure: {github: {status: failure}}\n- pipeline:\n    name: gate",
+            "    success: {github: {status: success}}\n    failure: {github: {status: failure}}\n    disabled: {github: {label: disabled, comment: false}}\n    disable-after-consecutive-failures: 3\n- pipeline:\n    name: gate",
+        );
+        let mut site = site_with(&config, PROJECT);
+        site.twice = twice;
+        let change = |site: &mut Site, number: u64, text: &str| {
+            let key = propose(site, number, &[(&format!("f{number}"), text)]);
+            site.run();
+            let kept = site.forge.change(&key).unwrap().facts;
+            let statuses: Vec<String> = kept.statuses.iter().map(|status| status.state.clone()).collect();
+            (statuses.join(" "), kept.labels.join(" "))
+        };
+        let told = |status: &str, label: &str| (status.to_owned(), label.to_owned());
+        let outcomes: Vec<_> = [
+            (1, "broken unit"),
+            (2, "broken unit"),
+            (3, "x"),
+            (4, "broken unit"),
+            (5, "broken unit"),
+            (6, "broken unit"),
+        ]
+        .map(|(number, text)| change(&mut site, number, text))
+        .into();
+        let (failure, success) = (told("failure", ""), told("success", ""));
+        assert_eq!(
+            outcomes,
+            [&failure, &failure, &success, &failure, &failure, &failure].map(Clone::clone),
+            "a success between them"
+        );
+        assert_eq!(change(&mut site, 7, "broken unit"), told("", "disabled"));
+        assert_eq!(change(&mut site, 8, "x"), told("", "disabled"), "a success enables nothing");
+        let main = sluice_model::git::BranchKey {
+            project: sluice_model::ProjectName::new("forge.test", "org/config"),
+            branch: "main".into(),
+        };
+        site.forge.push(&main, &[("zuul.yaml", &format!("{config}- job: {{name: more, run: playbooks/more.yaml}}\n"))]);
+        site.run();
+        assert_eq!(change(&mut site, 9, "broken unit"), failure);
+    }
+}
+
+/// Z7.4, Z6.1: what a job says of lines stands beside them, once; its warnings are in the report.
+#[test]
+fn what_jobs_say_of_lines_and_their_warnings_are_told_with_the_result() {
+    for twice in [false, true] {
+        let mut site = site_with(CONFIG, PROJECT);
+        site.twice = twice;
+        site.returns = |job| match job {
+            "unit" => serde_json::from_value(serde_json::json!({"zuul": {
+                "warnings": ["the mirror was slow"],
+                "file_comments": {"a": [{"line": 1, "message": "no such word", "level": "error"}]},
+            }}))
+            .unwrap(),
+            _ => serde_json::Map::new(),
+        };
+        let a = propose(&site, 1, &[("a", "x")]);
+        approve(&mut site, &[&a]);
+        let told = comments(&site, &a);
+        assert!(told.contains("Warnings:\n\n- unit : the mirror was slow"), "{told}");
+        let lines: Vec<_> = site.forge.change(&a).unwrap().lines.into_values().collect();
+        assert_eq!(lines, [["a:1: unit: error: no such word"]; 2], "once by the check and once by the gate");
+        assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
+    }
+}
+
+/// Z7.4: a forge takes no comments on lines that a change does not touch, and all of them or none.
+#[test]
+fn what_a_forge_takes_on_no_line_is_said_in_a_comment() {
+    let mut site = site_with(CONFIG, PROJECT);
+    site.returns = |job| match job {
+        "unit" => serde_json::from_value(serde_json::json!({"zuul": {
+            "file_comments": {"elsewhere": [{"line": 9, "message": "it is broken there"}]},
+        }}))
+        .unwrap(),
+        _ => serde_json::Map::new(),
+    };
+    let a = propose(&site, 1, &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    let told = comments(&site, &a);
+    assert!(told.contains("- `elsewhere` line 9: unit: it is broken there"), "{told}");
+    assert!(site.forge.change(&a).unwrap().lines.is_empty());
+}
+
+/// R07, Z6.1
+#[test]
+fn messages_of_a_pipeline_name_what_the_report_is_about() {
+    let config = CONFIG.replace(
+        "    start: {github: {status: pending, comment: false}}",
+        "    start-message: \"{pipeline.name} begins with {change.number}: {status_url}\"\n    footer-message: Ask in {the} channel.\n    start: {github: {comment: true}}",
+    );
+    let mut site = site_with(&config, PROJECT);
+    let a = propose(&site, 1, &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    let told = comments(&site, &a);
+    assert!(told.contains("gate begins with 1: https://sluice.test/t/demo/buildset/"), "{told}");
+    assert_eq!(told.matches("Ask in {the} channel.").count(), 2, "{told}");
+}

@@ -28,6 +28,10 @@ pub enum DriverWord {
     Git,
     /// Amazon EC2, where nodes come from.
     Aws,
+    /// A mail server, for reports.
+    Smtp,
+    /// An MQTT broker, for reports.
+    Mqtt,
 }
 
 /// A connection to add or to change.
@@ -136,7 +140,8 @@ pub async fn rotate(data: Option<PathBuf>, name: &str, files: SecretFiles, check
     let (mut file, tag) = read(&ports).await?;
     let missing = missing(&file, &name);
     let entry = file.0.get_mut(&name).context(missing)?;
-    if entry.driver == Driver::Aws || (entry.driver == Driver::Git && webhook_secret.is_some()) {
+    let has_webhooks = !matches!(entry.driver, Driver::Git | Driver::Smtp | Driver::Mqtt);
+    if entry.driver == Driver::Aws || (!has_webhooks && webhook_secret.is_some()) {
         bail!("{name} has no such secret: its driver is {}", word(entry.driver));
     }
     let mut told = vec!["Stored.".to_owned()];
@@ -215,6 +220,11 @@ fn described(connection: &Connection, is_local: bool) -> String {
         Driver::Aws if is_local => "the nodes of this machine; nothing is launched at Amazon".to_owned(),
         Driver::Aws => format!("EC2 at {}", connection.api_url.as_ref().unwrap_or(host)),
         Driver::Git => format!("git at {host} ({}), {token}", connection.git_url),
+        driver @ (Driver::Smtp | Driver::Mqtt) => {
+            let address = connection.api_url.as_deref().unwrap_or_default();
+            let password = if connection.token.is_some() { "a password" } else { "no password" };
+            format!("{} at {address}, {password}{login}", word(driver))
+        }
         driver => {
             let address = connection.api_url.as_deref().unwrap_or(&connection.git_url);
             let secrets = connection.webhook_secrets.len();

@@ -6,6 +6,7 @@ use super::{Added, DriverWord};
 use crate::outside::{ec2_host, is_region};
 use anyhow::{Context as _, bail};
 use sluice_config::connection::Driver;
+use sluice_notify::Address;
 use sluice_records::connection::Connection;
 use url::Url;
 
@@ -36,6 +37,7 @@ pub(super) fn wanted(added: &Added, old: Option<&Connection>, given: Given) -> a
         Driver::GitHub => github(added, old)?,
         Driver::Git => git(added, old)?,
         Driver::Aws => ec2(added, old)?,
+        Driver::Smtp | Driver::Mqtt => post(driver, added, old)?,
         other => bail!("connections with the driver {} cannot be used yet", word(other)),
     };
     let has = Given {
@@ -46,6 +48,15 @@ pub(super) fn wanted(added: &Added, old: Option<&Connection>, given: Given) -> a
         Driver::GitHub if !(has.token && has.webhook_secret) => bail!(
             "a connection to GitHub needs --token-file and --webhook-secret-file (`-` reads one of them from standard input)"
         ),
+        Driver::Smtp | Driver::Mqtt if given.webhook_secret => {
+            bail!("nothing tells us anything there: leave out --webhook-secret-file")
+        }
+        Driver::Smtp | Driver::Mqtt if has.token != made.login.is_some() => {
+            bail!("user and password belong together: --login and --token-file, or neither")
+        }
+        Driver::Smtp | Driver::Mqtt if has.token && !is_safe(&made) => {
+            bail!("the password would be sent in the clear to whoever listens on the way: use an address with mqtts://")
+        }
         Driver::Git if given.webhook_secret => {
             bail!("a plain git server sends no webhooks: leave out --webhook-secret-file")
         }
@@ -68,6 +79,8 @@ fn driver_of(word: DriverWord) -> Driver {
         DriverWord::Github => Driver::GitHub,
         DriverWord::Git => Driver::Git,
         DriverWord::Aws => Driver::Aws,
+        DriverWord::Smtp => Driver::Smtp,
+        DriverWord::Mqtt => Driver::Mqtt,
     }
 }
 
@@ -129,6 +142,25 @@ fn ec2(added: &Added, old: Option<&Connection>) -> anyhow::Result<Connection> {
         .context("a connection to EC2 needs --region")?;
     let api_url = address(&added.api_url)?.or(old.and_then(|old| old.api_url.clone()));
     Ok(Connection { driver: Driver::Aws, canonical_hostname: host, api_url, ..kept(added, old) })
+}
+
+/// A mail server or a broker. It has no projects, so no canonical name begins with its host.
+fn post(driver: Driver, added: &Added, old: Option<&Connection>) -> anyhow::Result<Connection> {
+    let forms = "--api-url smtps://HOST?from=ADDRESS&to=ADDRESS, or mqtts://HOST";
+    let url = added.api_url.clone().or(old.and_then(|old| old.api_url.clone()));
+    let url = url.with_context(|| format!("a connection to a mail server or a broker needs its address: {forms}"))?;
+    let address = Address::parse(&url)?;
+    if address.is_mail() != (driver == Driver::Smtp) {
+        bail!("this is no address of a {} server: {forms}", word(driver));
+    }
+    if added.git_url.is_some() || added.host.is_some() || added.region.is_some() {
+        bail!("a mail server or a broker has no repositories and no region: leave out --git-url, --host and --region");
+    }
+    Ok(Connection { driver, api_url: Some(url), ..kept(added, old) })
+}
+
+fn is_safe(connection: &Connection) -> bool {
+    connection.api_url.as_deref().is_some_and(|url| Address::parse(url).is_ok_and(|address| address.keeps_secrets()))
 }
 
 /// What is the same for every driver: secrets as they were, and the login.
@@ -276,6 +308,16 @@ mod tests {
         assert!(refusal(&ec2, Some(&enterprise()), BOTH).contains("sluice connection remove hub"));
         let git = Added { driver: Some(DriverWord::Git), ..added() };
         assert!(refusal(&git, None, Given::default()).contains("needs --git-url"));
+        let mail = Added { driver: Some(DriverWord::Smtp), ..added() };
+        assert!(refusal(&mail, None, Given::default()).contains("needs its address"));
+        let mail = Added { api_url: Some("smtps://me:hush@mail.example.org".to_owned()), ..mail };
+        assert!(!refusal(&mail, None, Given::default()).contains("hush"));
+        let mail = Added { api_url: Some("smtps://mail.example.org?from=ci@example.org".to_owned()), ..mail };
+        assert!(refusal(&mail, None, Given { token: true, ..Given::default() }).contains("--login"));
+        assert_eq!(wanted(&mail, None, Given::default()).unwrap().canonical_hostname, "");
+        let broker = Added { driver: Some(DriverWord::Mqtt), login: Some("ci".to_owned()), ..added() };
+        let broker = Added { api_url: Some("mqtt://broker.example.org".to_owned()), ..broker };
+        assert!(refusal(&broker, None, Given { token: true, ..Given::default() }).contains("in the clear"));
         let with_password = Added { git_url: Some("https://me:hush@git.example.org".to_owned()), ..git };
         let told = refusal(&with_password, None, Given::default());
         assert!(told.contains("without user and password") && !told.contains("hush"), "{told}");

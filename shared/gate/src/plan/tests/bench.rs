@@ -285,6 +285,7 @@ impl Bench {
             merge_mode: &|_| MergeMode::Merge,
             provider: &provider,
             changes: self.changes,
+            health: None,
             tells: Vec::new(),
             layout: self.layout,
             web_root: "https://sluice.test/".to_owned(),
