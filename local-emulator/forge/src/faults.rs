@@ -9,6 +9,8 @@ use std::sync::{Mutex, PoisonError};
 pub enum Fault {
     /// A merge is refused (405), as by a rule of the branch.
     RefuseMerge,
+    /// Whether a change merges is not worked out yet: it shows neither yes nor no (`mergeable: null`), and a merge is refused (405).
+    MergeabilityUnknown,
     /// Another commit lands on the base just before the merge, so that more is merged than was tested.
     MergeSomethingElse,
     /// The request is answered this much later.

@@ -88,6 +88,17 @@ async fn a_conflict_and_a_refusal_are_final_and_differ() {
     }
 }
 
+/// Z6.4, Z6.5: right after another change of a bundle moved the branch, GitHub merges nothing until it has worked out whether it can.
+#[tokio::test]
+async fn a_merge_that_is_refused_while_nobody_knows_whether_it_can_be_made_is_asked_for_again() {
+    let scene = Scene::new().await;
+    let change = scene.propose("a.txt", "a\n", "").await;
+    scene.forge.fault(REPOSITORY, Fault::MergeabilityUnknown, Aim::Path("/pulls/".into()), Times::Next(2));
+    let refused = scene.github.merge(&change, MergeMode::Merge, &message()).await.unwrap_err();
+    assert_eq!(refused.verdict(), Verdict::Retry, "{refused:?}");
+    scene.github.merge(&change, MergeMode::Merge, &message()).await.unwrap();
+}
+
 /// Z6.4: the answer is lost, or the message comes twice.
 #[tokio::test]
 async fn a_merge_asked_for_twice_happens_once() {

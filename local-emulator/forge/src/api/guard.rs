@@ -93,8 +93,12 @@ pub(super) async fn misbehave(State(engine): State<Arc<Engine>>, request: Reques
     if engine.is_gone(&repository) {
         return ApiError::not_found().into_response();
     }
-    let in_passing =
-        |fault: &Fault| !matches!(fault, Fault::RefuseMerge | Fault::MergeSomethingElse | Fault::HugeBodies { .. });
+    let in_passing = |fault: &Fault| {
+        !matches!(
+            fault,
+            Fault::RefuseMerge | Fault::MergeabilityUnknown | Fault::MergeSomethingElse | Fault::HugeBodies { .. }
+        )
+    };
     let mut loses_answer = false;
     for fault in engine.faults.take(&repository, request.method().as_str(), &path, in_passing) {
         match fault {
@@ -109,7 +113,7 @@ pub(super) async fn misbehave(State(engine): State<Arc<Engine>>, request: Reques
                 let refusal = ApiError::refused(403, "You have exceeded a secondary rate limit.");
                 return ([(header::RETRY_AFTER, retry_after_seconds.to_string())], refusal).into_response();
             }
-            Fault::RefuseMerge | Fault::MergeSomethingElse | Fault::HugeBodies { .. } => {}
+            Fault::RefuseMerge | Fault::MergeabilityUnknown | Fault::MergeSomethingElse | Fault::HugeBodies { .. } => {}
         }
     }
     let response = next.run(request).await;

@@ -63,7 +63,9 @@ impl Engine {
     }
 
     async fn misbehave(&self, held: &Held, pull: &Pull) -> Result<(), ApiError> {
-        let wanted = |fault: &Fault| matches!(fault, Fault::RefuseMerge | Fault::MergeSomethingElse);
+        let wanted = |fault: &Fault| {
+            matches!(fault, Fault::RefuseMerge | Fault::MergeabilityUnknown | Fault::MergeSomethingElse)
+        };
         let path = format!("/pulls/{}/merge", pull.number);
         for fault in self.faults.take(&held.full_name, "PUT", &path, wanted) {
             if fault == Fault::RefuseMerge {
@@ -71,6 +73,9 @@ impl Engine {
                     405,
                     "At least 1 approving review is required by reviewers with write access.",
                 ));
+            }
+            if fault == Fault::MergeabilityUnknown {
+                return Err(ApiError::refused(405, NOT_MERGEABLE));
             }
             let tip = held.git.resolve(&format!("refs/heads/{}", pull.base)).await?;
             let edit = [Edit::write(format!("stowaway-{}.txt", pull.number), "nobody tested this\n")];

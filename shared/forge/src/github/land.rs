@@ -62,6 +62,11 @@ async fn after_refusal(github: &GitHub, change: &ChangeRef, error: ForgeError) -
         ForgeError::Refused { status: 405, message, .. } if message.contains("Base branch was modified") => {
             Err(ForgeError::unknown(&attempted, message))
         }
+        // The branch moved a moment ago, by the landing before this one above all, and GitHub has not worked out yet whether the
+        // change still merges; until then it refuses every merge.
+        ForgeError::Refused { status: 405, message, .. } if pull.mergeable.is_none() => {
+            Err(ForgeError::unknown(&attempted, message))
+        }
         ForgeError::Refused { status: 405, .. } if pull.mergeable == Some(false) => {
             Err(ForgeError::Conflict { attempted })
         }
