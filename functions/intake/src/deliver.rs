@@ -1,5 +1,6 @@
 //! One delivery, from what was stored to what it leads to, in one commit.
 
+use crate::fit::fit;
 use crate::sweep::Gap;
 use crate::told;
 use crate::zuul::What;
@@ -55,7 +56,16 @@ impl Effects {
     }
 
     pub(crate) fn arrive(&mut self, queue: &QueueKey, arrival: &Arrival) -> Result<(), LookError> {
-        self.write(queue::put_arrival(queue, arrival)?);
+        for part in fit(arrival) {
+            match queue::put_arrival(queue, &part) {
+                Ok(write) => self.write(write),
+                // It would be as large the next time, and the delivery come again for ever.
+                Err(error) => {
+                    tracing::error!(%queue, %error, "a queue cannot be told");
+                    self.tell(format!("failed: {queue} cannot be told: {error}"));
+                }
+            }
+        }
         self.pokes.push(Poke::Queue { queue: queue.clone() });
         Ok(())
     }

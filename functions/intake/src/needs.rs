@@ -25,6 +25,9 @@ const READS_MAX: usize = 30;
 /// Bytes of the paths of a merged change that go along with it; jobs of one with more run whatever they match.
 const FILES_BYTES_MAX: usize = 8_000;
 
+/// Characters of the description of a change that another one needs.
+const NEED_MESSAGE_CHARS: usize = 500;
+
 /// Characters of an address that a refusal repeats.
 const URL_CHARS_MAX: usize = 200;
 
@@ -248,9 +251,12 @@ fn is_inside(layout: &Layout, change: &ChangeKey) -> bool {
 pub(crate) fn candidate(facts: &ChangeFacts, needs: &Needs, refused: Option<String>, pipeline: &Pipeline) -> Candidate {
     let is_bundled = refused.is_none() && pipeline.manager == Manager::Dependent;
     let below = if refused.is_some() { &[] } else { needs.open.as_slice() };
+    let cycle = if is_bundled { needs.cycle_of(&facts.change.key) } else { Vec::new() };
+    // What stands ahead in the queue says of itself what is to be said; jobs are told of all changes of a cycle by its first.
+    let is_told = |need: &ChangeFacts| pipeline.manager != Manager::Dependent || cycle.contains(&need.change.key);
     Candidate {
-        needs: below.iter().map(|need| alone(need, 500)).collect(),
-        cycle: if is_bundled { needs.cycle_of(&facts.change.key) } else { Vec::new() },
+        needs: below.iter().map(|need| alone(need, if is_told(need) { NEED_MESSAGE_CHARS } else { 0 })).collect(),
+        cycle,
         refused,
         ..alone(facts, 4_000)
     }
