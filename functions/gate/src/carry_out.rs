@@ -16,7 +16,7 @@ use sluice_records::codec::{encode, expiry, with_body};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::layout::Live;
 use sluice_records::report::Buildset;
-use sluice_records::tenant::AwaitedLanding;
+use sluice_records::tenant::{AwaitedLanding, FirstLanding};
 use sluice_records::{landing, provider, queue, report, tenant};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Due, Expect, Record, Write};
@@ -259,15 +259,17 @@ fn stop_build(stop: &Stop, now: Timestamp, writes: &mut Vec<Write>, pokes: &mut 
 fn want_layout(live: &Live, landings: &[Landing], now: Timestamp) -> Result<Write, PortError> {
     let mut head = live.tenant.clone();
     head.layout.wanted += 1;
-    let await_end = |item: &ItemId, generation: u64, change: &ChangeRef| {
+    let await_end = |item: &ItemId, generation: u64, change: &ChangeRef, first: Option<FirstLanding>| {
         let project = change.key.project.clone();
-        AwaitedLanding { item: item.clone(), generation, project, ordered_at: now }
+        AwaitedLanding { item: item.clone(), generation, project, ordered_at: now, first }
     };
     for landing in landings {
-        head.landings.push(await_end(&landing.item, landing.generation, &landing.change));
+        head.landings.push(await_end(&landing.item, landing.generation, &landing.change, None));
         // Of a bundle the others are ordered one after the other; what they bring is waited for as well.
+        let first = FirstLanding { item: landing.item.clone(), generation: landing.generation };
         let others = landing.together.iter().filter(|other| other.configures);
-        head.landings.extend(others.map(|other| await_end(&other.item, other.generation, &other.change)));
+        let others = others.map(|other| await_end(&other.item, other.generation, &other.change, Some(first.clone())));
+        head.landings.extend(others);
     }
     let seen = live.record.revision;
     let mut record = with_body(live.record.clone(), &head)?;

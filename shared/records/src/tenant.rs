@@ -68,6 +68,19 @@ pub struct AwaitedLanding {
     pub project: ProjectName,
     /// When it was ordered.
     pub ordered_at: Timestamp,
+    /// The landing that comes first where changes land one after the other; `None` for one that stands alone, or is that first
+    /// one. What is behind is ordered when all before it have landed, and never where one of them does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<FirstLanding>,
+}
+
+/// The landing of the first of a bundle, which names those behind it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstLanding {
+    /// The item.
+    pub item: ItemId,
+    /// The speculative state it lands from.
+    pub generation: u64,
 }
 
 impl Tenant {

@@ -1,8 +1,11 @@
 //! Changes that depend on each other, where the queue allows it and where not.
 
 use super::{CONFIG, MAIN, PROJECT, approve, buildsets, comments, gate_builds, judge, merged};
+use sluice_model::ProjectName;
 use sluice_model::change::ChangeKey;
+use sluice_model::git::BranchKey;
 use sluice_records::codec::decode;
+use sluice_runtime::Clock;
 use sluice_scenarios::Site;
 
 /// A site whose queue allows cycles, each project with jobs of its own besides `common`.
@@ -127,6 +130,27 @@ fn a_cycle_may_bring_configuration_that_needs_both() {
     approve(&mut site, &[&c]);
     assert_eq!(gate_builds(&site, "fresh"), ["1 2", "3"]);
     assert_eq!(site.ending(&[], &[&c]).left_over, Vec::<String>::new());
+}
+
+/// C01, Z6.6: of a bundle whose first change did not land nobody waits for the others to.
+#[test]
+fn a_bundle_with_configuration_whose_branch_moved_holds_its_tenant_up_no_longer() {
+    let mut site = allowing(MAIN);
+    let with = |job: &str| format!("{PROJECT}\n- job: {{name: {job}, run: playbooks/{job}.yaml}}\n");
+    let (of_a, of_b) = (with("fresh"), with("fresher"));
+    let (a, b) = cycle(&site, &[(".zuul.yaml", &of_a)], &[(".zuul.yaml", &of_b)]);
+    site.run();
+    site.forge.approve(&a);
+    site.forge.approve(&b);
+    site.take_in();
+    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+    let main = BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "main".into() };
+    site.forge.push_silently(&main, &[("pushed", "x")]);
+    let before = site.world.now();
+    site.run_until(|site| merged(site) == [1, 2]);
+    assert!(site.world.now().since(before) < 300_000, "{} ms passed", site.world.now().since(before));
+    site.run();
+    assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
 /// D04, D11: where the queue forbids cycles, check and gate say so, to those that were asked for, and nothing merges.
