@@ -3,6 +3,7 @@
 //! It waits on nothing but the store: what must be asked of forges, clouds or git is somebody else's work, asked for by a poke.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
+mod aside;
 mod carry_out;
 mod load;
 mod provided;

@@ -4,11 +4,12 @@
 //! the head, read by its key, is the one that is kept, so are the items: an answer costs one read by keys, and no query. Of a long
 //! queue those items alone are read that were written since, which the head tells: a thousand that wait cost nothing.
 
+use crate::aside::{broken, readable, set_aside};
 use crate::provided;
 use crate::semaphores::{self, Semaphores};
 use crate::sessions::{self, Watch};
 use sluice_gate::plan::RunSeen;
-use sluice_gate::{Ask, Item, Landing, MergeOutcome, Provided, Standing};
+use sluice_gate::{Ask, Item, Landing, MergeOutcome, MergeResult, Provided, Standing};
 use sluice_model::build::{RequestRef, Run};
 use sluice_model::change::ChangeRef;
 use sluice_model::{BuildId, ItemId, QueueKey, Timestamp};
@@ -179,25 +180,41 @@ impl Reader<'_> {
             let Some(record) = found.records.get(&key) else { continue };
             match wanted {
                 Wanted::Outcome(item) => {
-                    loaded.outcomes.insert(item, decode(record)?);
+                    let outcome = match readable(self.ports, record).await? {
+                        Ok(outcome) => outcome,
+                        Err(why) => unmergeable(&loaded.queue, &item, loaded.live.number(), why)?,
+                    };
+                    loaded.outcomes.insert(item, outcome);
                 }
                 Wanted::Landing(item) => {
-                    loaded.landings.insert(item, decode(record)?);
+                    // Whether it is in its branch is nothing to guess: the queue waits for a person.
+                    let landing = decode(record).map_err(|bad| broken(self.key, &bad))?;
+                    loaded.landings.insert(item, landing);
                 }
-                Wanted::Run => running.push(decode(record)?),
+                Wanted::Run(build) => match readable(self.ports, record).await? {
+                    Ok(run) => running.push(run),
+                    Err(why) => {
+                        loaded.runs.insert(build, RunSeen::Lost { why });
+                    }
+                },
                 Wanted::Request(build) => {
-                    let request: Request = decode(record)?;
-                    let seen = match request.state {
-                        RequestState::Failed { reason } => Some(RunSeen::NoNodes(reason)),
-                        RequestState::Fulfilled(_) if request.told == Told::Queue => Some(RunSeen::NodesReady),
-                        _ => None,
+                    let seen = match readable::<Request>(self.ports, record).await? {
+                        Ok(request) => match request.state {
+                            RequestState::Failed { reason } => Some(RunSeen::NoNodes(reason)),
+                            RequestState::Fulfilled(_) if request.told == Told::Queue => Some(RunSeen::NodesReady),
+                            _ => None,
+                        },
+                        Err(why) => Some(RunSeen::NoNodes(why)),
                     };
-                    loaded.runs.extend(seen.map(|seen| (build, seen)));
+                    // What its run says is newer.
+                    if let Some(seen) = seen {
+                        loaded.runs.entry(build).or_insert(seen);
+                    }
                 }
             }
         }
         loaded.provided = provided::load(self.ports, self.key, &loaded).await?;
-        loaded.semaphores = semaphores::load(self.ports, name, &loaded).await?;
+        loaded.semaphores = semaphores::load(self.ports, self.key, &loaded).await?;
         for build in semaphores::leaving(self.ports, self.key, &loaded.semaphores, &mut running).await? {
             loaded.runs.insert(build, RunSeen::NeverBegun);
         }
@@ -205,7 +222,10 @@ impl Reader<'_> {
         let due = asked.iter().flat_map(sessions::keys);
         let missing = due.filter(|key| !found.records.contains_key(key));
         found.records.extend(get_all(self.ports, &missing.collect::<Vec<_>>()).await?);
-        let judged = watch.judge(self.name, running, &asked, &found.records, self.ports.clock.now())?;
+        let judged = watch.judge(self.name, running, &asked, &found.records, self.ports.clock.now());
+        for bad in &judged.unreadable {
+            set_aside(self.ports, bad).await?;
+        }
         for (id, doubt) in &judged.doubts {
             tracing::warn!(session = %id, "an executor may be dead: its session has run out");
             let write = session::put_doubt(id, doubt)?;
@@ -215,6 +235,15 @@ impl Reader<'_> {
         (loaded.watch, loaded.look_at) = (watch, judged.look_at);
         Ok(loaded)
     }
+}
+
+/// Returns the answer for an item whose own answer cannot be read: it was written once and is not written again.
+fn unmergeable(queue: &queue::Loaded, item: &ItemId, layout: u64, detail: String) -> Result<MergeOutcome, LookError> {
+    let Some((_, of)) = queue.items.get(item) else {
+        return Err(LookError::Again(format!("{item} is not in its queue: {detail}")));
+    };
+    let result = MergeResult::Conflict { change: of.candidate.change.clone(), detail };
+    Ok(MergeOutcome { item: item.clone(), generation: of.generation, layout, result })
 }
 
 struct Found {
@@ -228,7 +257,7 @@ struct Found {
 enum Wanted {
     Outcome(ItemId),
     Landing(ItemId),
-    Run,
+    Run(BuildId),
     Request(BuildId),
 }
 
@@ -251,7 +280,7 @@ fn wanted(queue: &queue::Loaded, layout: u64) -> BTreeMap<Key, Wanted> {
 fn wanted_of_jobs(item: &Item, wanted: &mut BTreeMap<Key, Wanted>) {
     for job in item.jobs.iter().filter(|job| job.is_under_way()) {
         let Some(build) = &job.build else { continue };
-        wanted.insert(build::run_key(build), Wanted::Run);
+        wanted.insert(build::run_key(build), Wanted::Run(build.clone()));
         if let Some(RequestRef { provider, row }) = &job.request {
             wanted.insert(provider::request_key(provider, &Row(row.clone())), Wanted::Request(build.clone()));
         }

@@ -1,5 +1,6 @@
 //! What changes provide to each other across queues of an independent pipeline: read before a decision, written with it.
 
+use crate::aside::broken;
 use crate::load::{Loaded, get_all};
 use sluice_config::pipeline::Manager;
 use sluice_gate::plan::Plan;
@@ -38,7 +39,7 @@ pub(crate) async fn load(
     let keys: Vec<Key> = needs.into_iter().map(|change| provided::key(key, change)).collect();
     let mut found = BTreeMap::new();
     for record in get_all(ports, &keys).await?.values() {
-        let provided: Provided = decode(record)?;
+        let provided: Provided = decode(record).map_err(|bad| broken(key, &bad))?;
         found.insert(provided.change.clone(), provided);
     }
     Ok(found)

@@ -1,5 +1,6 @@
 //! Semaphores that a queue's decision may need: which one a name means, their records, and builds that hold on to one.
 
+use crate::aside::{broken, readable};
 use crate::load::{Loaded, get_all};
 use sluice_config::layout::Layout;
 use sluice_gate::{MergeResult, Semaphore, SemaphoreKey};
@@ -22,7 +23,8 @@ pub(crate) fn named(layout: &Layout, tenant: &TenantName, name: &str) -> (Semaph
 }
 
 /// Reads the semaphores that the queue's builds hold, and those that its jobs name, the ones just frozen too.
-pub(crate) async fn load(ports: &Ports, tenant: &TenantName, loaded: &Loaded) -> Result<Semaphores, LookError> {
+pub(crate) async fn load(ports: &Ports, queue: &QueueKey, loaded: &Loaded) -> Result<Semaphores, LookError> {
+    let tenant = &queue.tenant;
     let frozen = loaded.queue.items.values().flat_map(|(_, item)| item.jobs.iter().map(|job| &job.summary));
     let just_frozen = loaded.outcomes.values().flat_map(|outcome| match &outcome.result {
         MergeResult::Merged(merged) => merged.jobs.as_slice(),
@@ -35,7 +37,7 @@ pub(crate) async fn load(ports: &Ports, tenant: &TenantName, loaded: &Loaded) ->
     let keys: Vec<Key> = wanted.iter().map(semaphore::key).collect();
     let mut semaphores = Semaphores::new();
     for (_, record) in get_all(ports, &keys).await? {
-        let found: Semaphore = decode(&record)?;
+        let found: Semaphore = decode(&record).map_err(|bad| broken(queue, &bad))?;
         semaphores.insert(found.key.clone(), (record, found));
     }
     Ok(semaphores)
@@ -60,7 +62,11 @@ pub(crate) async fn leaving(
     let mut never_begun = Vec::new();
     for build in leaving {
         match found.get(&build::run_key(build)) {
-            Some(record) => running.push(decode(record)?),
+            Some(record) => match readable(ports, record).await? {
+                Ok(run) => running.push(run),
+                // It was told to stop, and nobody can tell any more how it ends.
+                Err(_) => never_begun.push(build.clone()),
+            },
             None if found.contains_key(&build::stop_key(build)) => never_begun.push(build.clone()),
             None => {}
         }

@@ -1,11 +1,11 @@
 //! Executors' sessions: whether those that run builds still live. It is asked every now and then, not at each look.
 
+use serde::de::DeserializeOwned;
 use sluice_gate::plan::RunSeen;
 use sluice_model::build::{Phase, Run};
 use sluice_model::{BuildId, SessionId, Timestamp};
-use sluice_records::codec::decode;
+use sluice_records::codec::{BadRecord, decode};
 use sluice_records::session::{self, Doubt, LIFE_SECONDS, SEEN_MAX, Seen, Session};
-use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Key, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +27,8 @@ pub(crate) struct Judged {
     pub(crate) doubts: BTreeMap<SessionId, Doubt>,
     /// When a doubt is to be settled.
     pub(crate) look_at: Option<Timestamp>,
+    /// Records about sessions that cannot be read.
+    pub(crate) unreadable: Vec<BadRecord>,
 }
 
 /// How far two clocks may be apart. A session that ran out longer ago is gone by any of them.
@@ -62,12 +64,22 @@ impl Watch {
         asked: &BTreeSet<SessionId>,
         found: &BTreeMap<Key, Record>,
         now: Timestamp,
-    ) -> Result<Judged, LookError> {
+    ) -> Judged {
         let mut judged = Judged::default();
         for run in running {
             let record = found.get(&session::key(&run.session));
-            let session: Option<Session> = record.map(decode).transpose()?;
-            let doubt: Option<Doubt> = found.get(&session::doubt_key(&run.session)).map(decode).transpose()?;
+            // One that cannot be read tells nothing but whether it is renewed: if it is not, its executor is taken for dead.
+            let unknown = || Session {
+                id: run.session.clone(),
+                hostname: run.session.to_string(),
+                log_address: None,
+                started_at: run.claimed_at,
+                alive_until: now,
+                builds: Vec::new(),
+            };
+            let session = record.map(|record| read(record, &mut judged.unreadable).unwrap_or_else(unknown));
+            let doubt = found.get(&session::doubt_key(&run.session));
+            let doubt: Option<Doubt> = doubt.and_then(|record| read(record, &mut judged.unreadable));
             let is_over = match (record, &session) {
                 (Some(record), Some(session)) => match verdict(gate, session, record.revision, doubt, now) {
                     Verdict::Lives => false,
@@ -88,13 +100,17 @@ impl Watch {
             }
             judged.runs.insert(run.build, seen);
         }
-        Ok(judged)
+        judged
     }
 
     fn due(&self, now: Timestamp) -> BTreeSet<SessionId> {
         let is_due = |at: Timestamp| now.since(at) >= LIFE_SECONDS * 1_000;
         self.alive_at.iter().filter(|(_, at)| is_due(**at)).map(|(session, _)| session.clone()).collect()
     }
+}
+
+fn read<T: DeserializeOwned>(record: &Record, unreadable: &mut Vec<BadRecord>) -> Option<T> {
+    decode(record).map_err(|bad| unreadable.push(bad)).ok()
 }
 
 /// Returns the keys of all that is read about a session.
@@ -198,7 +214,7 @@ mod tests {
             self.0.insert(session::key(&id), record);
             let mut watch = Watch::default();
             let asked = watch.meet(&[run()], now);
-            let mut judged = watch.judge(gate, vec![run()], &asked, &self.0, now).unwrap();
+            let mut judged = watch.judge(gate, vec![run()], &asked, &self.0, now);
             for (id, doubt) in &judged.doubts {
                 let Write::Put { record, .. } = session::put_doubt(id, doubt).unwrap() else { unreachable!() };
                 self.0.insert(record.key.clone(), record);

@@ -14,6 +14,7 @@ mod refs;
 mod reports;
 mod timers;
 mod webhooks;
+mod unreadable;
 mod zuul;
 
 use bytes::Bytes;

@@ -1,0 +1,86 @@
+//! Records of others that a queue waits for and nobody can read: they hold up what they are about, and nothing else (Z7).
+
+use super::{approve, buildsets, comments, merged, propose, site};
+use sluice_records::{queue, session};
+use sluice_runtime::record::{Expect, Record, Write};
+use sluice_scenarios::Site;
+
+/// Has the first record of which this holds say nothing any more.
+fn spoil(site: &Site, is_it: impl Fn(&Record) -> bool) {
+    let record = site.world.records().into_iter().find(|record| is_it(record)).expect("there is one");
+    let body = "{\"nothing\": \"that anybody reads\"}".to_owned();
+    site.world.write_directly(Write::Put { record: Record { body, ..record }, expect: Expect::Anything });
+}
+
+fn quarantine(site: &Site) -> Vec<String> {
+    let kept = site.world.records().into_iter().filter(|record| record.key.partition == "quarantine");
+    kept.map(|record| record.key.sort.split(' ').next().unwrap().split("##").next().unwrap().to_owned()).collect()
+}
+
+/// Z7.3: a build whose run nobody can read is lost, and attempted again.
+#[test]
+fn a_run_that_cannot_be_read_is_a_lost_build() {
+    let mut site = site();
+    site.held.insert("unit".to_owned());
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run_until(|site| site.running() == ["unit"]);
+    spoil(&site, |record| record.key.partition.starts_with("build#") && record.key.sort == "run");
+    site.run_until(|site| site.builds().len() == 2);
+    site.held.clear();
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1]);
+    assert!(quarantine(&site).iter().all(|name| name.starts_with("record#build#")), "{:?}", quarantine(&site));
+    assert_eq!(quarantine(&site).len(), 1);
+}
+
+/// Z7.3: an executor of whose life nobody can read is dead when it does not renew it.
+#[test]
+fn a_session_that_cannot_be_read_and_is_not_renewed_is_over() {
+    let mut site = site();
+    site.held.insert("unit".to_owned());
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run_until(|site| site.running() == ["unit"]);
+    spoil(&site, |record| record.key == session::key(&"executor-1".into()));
+    site.die();
+    site.run_until(|site| site.builds().len() == 2);
+    site.held.clear();
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1]);
+    assert!(quarantine(&site).iter().all(|name| name.starts_with("record#session#")), "{:?}", quarantine(&site));
+}
+
+/// Z6.4: a tested state of which nobody can read is none; the change is told so, and the others go on.
+#[test]
+fn a_tested_state_that_cannot_be_read_keeps_its_change_out() {
+    let mut site = site();
+    let (a, b) = (propose(&site, 1, &[("a", "x")]), propose(&site, 2, &[("b", "x")]));
+    site.run();
+    for change in [&a, &b] {
+        site.forge.approve(change);
+        site.take_in();
+    }
+    let is_new = |record: &Record| record.key.partition.starts_with("merge#") && record.body.contains("speculation");
+    let before = site.world.records().iter().filter(|record| is_new(record)).count();
+    site.handle(sluice_model::poke::Queue::Gate);
+    site.handle(sluice_model::poke::Queue::Merges);
+    assert!(site.world.records().iter().filter(|record| is_new(record)).count() > before);
+    let gate = queue::partition(&sluice_model::QueueKey {
+        tenant: "demo".into(),
+        pipeline: "gate".into(),
+        queue: "integrated".into(),
+    });
+    let item = site.world.records().into_iter().find(|record| {
+        record.key.partition == gate
+            && record.key.sort.starts_with("item#")
+            && record.body.contains("\"title\":\"a change\"")
+            && record.body.contains("\"number\":1")
+    });
+    let item = item.unwrap().key.sort.strip_prefix("item#").unwrap().to_owned();
+    spoil(&site, |record| record.key.partition == format!("merge#{item}"));
+    site.run();
+    assert_eq!(
+        (buildsets(&site, &[]), merged(&site)),
+        (vec!["org/one#1 MERGE_CONFLICT".to_owned(), "org/one#2 SUCCESS".to_owned()], vec![2],)
+    );
+    assert!(comments(&site, &a).contains("cannot be read"), "{}", comments(&site, &a));
+}
