@@ -211,6 +211,7 @@ fn arrival(arrival: &Arrival) -> Value {
             ("enqueue", candidates.iter().map(|candidate| change_key(&candidate.change.key)).collect())
         }
         ArrivalKind::Seen { change, .. } => ("seen", vec![change_key(&change.key)]),
+        ArrivalKind::Superseded { change, .. } => ("superseded", vec![change_key(&change.key)]),
         ArrivalKind::Dequeue { key, .. } => ("dequeue", vec![change_key(key)]),
         ArrivalKind::Promote { keys, .. } => ("promote", keys.iter().map(change_key).collect()),
         ArrivalKind::Thaw { .. } => ("thaw", Vec::new()),

@@ -89,6 +89,10 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
         writes.push(write);
         pokes.push(poke);
     }
+    for (queue, arrival) in &plan.forwards {
+        writes.push(queue::put_arrival(queue, arrival)?);
+        pokes.push(Poke::Queue { queue: queue.clone() });
+    }
     for semaphore in &plan.semaphores {
         let seen = loaded.semaphores.get(&semaphore.key).map(|(record, _)| record);
         writes.push(sluice_records::semaphore::put(seen, semaphore)?);

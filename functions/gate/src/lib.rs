@@ -163,6 +163,10 @@ impl Gate {
         let merge_mode = |branch: &BranchKey| live.layout.merge_mode(&branch.project, branch.branch.as_str());
         let provider = |labels: &[LabelName]| provider_for(&live.layout, labels);
         let semaphore = |name: &str| semaphores::named(&live.layout, &queue.tenant, name);
+        let queue_of = |name: &PipelineName, change: &ChangeRef| {
+            let pipeline = live.layout.pipeline(name.as_str())?;
+            Some(sluice_gate::queue::queue_of(&live.layout, &queue.tenant, pipeline, change))
+        };
         let snapshot = Snapshot {
             head: head(queue, live, &loaded.queue)?,
             items: loaded.queue.items.values().map(|(_, item)| (item.id.clone(), item.clone())).collect(),
@@ -174,6 +178,7 @@ impl Gate {
             semaphores: loaded.semaphores.iter().map(|(key, (_, known))| (key.clone(), known.clone())).collect(),
             semaphore: &semaphore,
             pipeline: live.layout.pipeline(queue.pipeline.as_str()),
+            queue_of: &queue_of,
             merge_mode: &merge_mode,
             provider: &provider,
             changes,

@@ -6,10 +6,11 @@ use crate::deliver::Effects;
 use crate::needs::{Needs, Seen, candidate};
 use sluice_config::fragment::config_paths;
 use sluice_config::pipeline::{Manager, Pipeline};
+use sluice_gate::queue::queue_of;
 use sluice_gate::{Arrival, ArrivalKind, Candidate, filter};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
 use sluice_model::event::ForgeEvent;
-use sluice_model::{ArrivalId, BranchName, DeliveryId, QueueKey, QueueName};
+use sluice_model::{ArrivalId, BranchName, DeliveryId, QueueKey};
 use sluice_records::change::{self, NEEDED_BY};
 use sluice_records::codec::decode_foreign;
 use sluice_records::layout::Live;
@@ -289,18 +290,7 @@ pub(crate) fn former_queues(
     formerly.iter().map(of).collect()
 }
 
-/// Returns the queue that a change of a project belongs to in a pipeline: its own in an independent one, its branch's in a
-/// supercedent one, a shared one in others.
+/// Returns the queue that a change belongs to in a pipeline of a tenant as it is.
 pub(crate) fn queue_key(live: &Live, pipeline: &Pipeline, change: &ChangeRef) -> QueueKey {
-    let queue = match pipeline.manager {
-        Manager::Independent => QueueName(format!("{}#{}", change.key.project, change.key.local())),
-        // Whatever is newest of a branch, or of a tag, stands for all that came before.
-        Manager::Supercedent => QueueName(format!("{}@{}", change.key.project, change.branch)),
-        Manager::Dependent | Manager::Serial => {
-            let branch = change.on_branch().map(BranchName::as_str);
-            let settings = live.layout.queue_on(&change.key.project, pipeline.name.as_str(), branch);
-            if settings.per_branch { QueueName(format!("{}@{}", settings.name, change.branch)) } else { settings.name }
-        }
-    };
-    QueueKey { tenant: live.tenant.name.clone(), pipeline: pipeline.name.clone(), queue }
+    queue_of(&live.layout, &live.tenant.name, pipeline, change)
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::Oid;
-use sluice_model::{ArrivalId, Timestamp};
+use sluice_model::{ArrivalId, PipelineName, Timestamp};
 
 /// Something that waits in the cell to be decided on; it is removed by the decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +39,13 @@ pub enum ArrivalKind {
         /// The open changes that it depends on now, in order; `None` where nobody asked.
         #[serde(default)]
         needs: Option<Vec<ChangeRef>>,
+    },
+    /// A change entered a pipeline that supersedes this queue's.
+    Superseded {
+        /// The change, in the revision that entered there.
+        change: ChangeRef,
+        /// That pipeline.
+        by: PipelineName,
     },
     /// An operator takes a change out.
     Dequeue {

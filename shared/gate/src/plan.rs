@@ -9,6 +9,7 @@ mod advance;
 mod align;
 mod cycles;
 mod finish;
+mod forward;
 mod graph;
 mod observe;
 mod operators;
@@ -36,7 +37,7 @@ use sluice_model::build::{BuildResult, Ended, RequestRef};
 use sluice_model::change::ChangeRef;
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::{BranchKey, MergeMode};
-use sluice_model::{ArrivalId, BuildId, ItemId, JobName, LabelName, ProviderName, QueueKey, Timestamp};
+use sluice_model::{ArrivalId, BuildId, ItemId, JobName, LabelName, PipelineName, ProviderName, QueueKey, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Records that one plan may write besides the head; a transaction holds 100.
@@ -67,6 +68,8 @@ pub struct Snapshot<'a> {
     pub semaphores: BTreeMap<SemaphoreKey, Semaphore>,
     /// Which semaphore a job means by a name, and how many may hold it.
     pub semaphore: &'a dyn Fn(&str) -> (SemaphoreKey, u32),
+    /// Which queue of a pipeline a change belongs to by the live layout; none where that has no such pipeline.
+    pub queue_of: &'a dyn Fn(&PipelineName, &ChangeRef) -> Option<QueueKey>,
     /// How each project's changes are merged.
     pub merge_mode: &'a dyn Fn(&BranchKey) -> MergeMode,
     /// Which provider serves a set of labels, and none if no provider can.
@@ -162,6 +165,8 @@ pub struct Plan {
     pub health: Option<Health>,
     /// What happened that may start other changes, with the item that it happened to.
     pub happened: Vec<(ZuulEvent, ItemId, ChangeRef)>,
+    /// What other queues of the tenant are told, each as something that arrives there.
+    pub forwards: Vec<(QueueKey, Arrival)>,
     /// Queues to be looked at, since a semaphore that they wait for has a place.
     pub wake: Vec<QueueKey>,
     /// Reports to make.
@@ -190,6 +195,7 @@ impl Plan {
             && self.resumes.is_empty()
             && self.landings.is_empty()
             && self.semaphores.is_empty()
+            && self.forwards.is_empty()
             && self.reports.is_empty()
     }
 }
@@ -260,7 +266,9 @@ pub struct Stop {
 /// Decides what happens next in one queue.
 pub fn plan(snapshot: Snapshot<'_>, now: Timestamp) -> Plan {
     let mut work = Work::new(snapshot, now);
-    work.follow_layout();
+    if !work.follow_layout() {
+        return work.into_plan();
+    }
     work.freeze_again();
     work.carry_out_resets();
     work.observe();
@@ -335,6 +343,7 @@ impl<'a> Work<'a> {
             + plan.landings.len()
             + plan.reports.iter().map(|report| report.records().len()).sum::<usize>()
             + plan.happened.len()
+            + plan.forwards.len()
             + self.semaphores.len()
             + usize::from(plan.wants_layout)
             + usize::from(self.health.is_some())
@@ -402,10 +411,16 @@ impl<'a> Work<'a> {
         item.layout == self.head.layout
     }
 
-    /// Moves the queue to the live layout.
-    fn follow_layout(&mut self) {
+    /// Moves the queue to the live layout. Returns false while changes that belong to other queues by it are still to be sent there.
+    fn follow_layout(&mut self) -> bool {
         if self.is_settling() || self.head.layout == self.snapshot.layout.live {
-            return;
+            return true;
+        }
+        if self.head.frozen.is_some() && self.has_to_move() {
+            return true; // Nothing moves; when an operator has looked, it follows.
+        }
+        if !self.move_to_other_queues() {
+            return false;
         }
         self.head.layout = self.snapshot.layout.live;
         if let Some(pipeline) = self.snapshot.pipeline {
@@ -416,6 +431,7 @@ impl<'a> Work<'a> {
                 self.head.window = pipeline.window.initial;
             }
         }
+        true
     }
 
     /// Has items of an older layout frozen again; builds whose job and tested tree are unchanged live on (R01). A long queue

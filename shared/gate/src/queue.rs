@@ -6,9 +6,10 @@ pub mod stored;
 
 use crate::semaphore::SemaphoreKey;
 use serde::{Deserialize, Serialize};
-use sluice_config::pipeline::Manager;
+use sluice_config::layout::Layout;
+use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::{ItemId, QueueKey};
+use sluice_model::{BranchName, ItemId, QueueKey, QueueName, TenantName};
 use std::ops::Range;
 
 pub use stored::{NotWhole, StoredHead};
@@ -83,6 +84,22 @@ impl Head {
     pub fn is_active(&self, position: usize) -> bool {
         position < self.active()
     }
+}
+
+/// Returns the queue that a change of a project belongs to in a pipeline: its own in an independent one, its branch's in a
+/// supercedent one, a shared one in others.
+pub fn queue_of(layout: &Layout, tenant: &TenantName, pipeline: &Pipeline, change: &ChangeRef) -> QueueKey {
+    let queue = match pipeline.manager {
+        Manager::Independent => QueueName(format!("{}#{}", change.key.project, change.key.local())),
+        // Whatever is newest of a branch, or of a tag, stands for all that came before.
+        Manager::Supercedent => QueueName(format!("{}@{}", change.key.project, change.branch)),
+        Manager::Dependent | Manager::Serial => {
+            let branch = change.on_branch().map(BranchName::as_str);
+            let settings = layout.queue_on(&change.key.project, pipeline.name.as_str(), branch);
+            if settings.per_branch { QueueName(format!("{}@{}", settings.name, change.branch)) } else { settings.name }
+        }
+    };
+    QueueKey { tenant: tenant.clone(), pipeline: pipeline.name.clone(), queue }
 }
 
 /// One item's place in the queue.

@@ -75,7 +75,7 @@ pub fn put_arrival(queue: &QueueKey, arrival: &Arrival) -> Result<Write, PortErr
 fn arrival_key(queue: &QueueKey, arrival: &Arrival) -> Key {
     let first = match arrival.kind {
         ArrivalKind::Thaw { .. } | ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. } => "-",
-        ArrivalKind::Enqueue { .. } | ArrivalKind::Seen { .. } => "",
+        ArrivalKind::Enqueue { .. } | ArrivalKind::Seen { .. } | ArrivalKind::Superseded { .. } => "",
     };
     Key::new(partition(queue), format!("arrival#{first}{:015}-{}", arrival.at.0, arrival.id))
 }

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 mod pushes;
 mod random;
+mod votes;
 
 /// The login that Sluice acts under.
 pub const OWN: &str = "sluice[bot]";

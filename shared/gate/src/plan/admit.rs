@@ -11,8 +11,14 @@ use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use std::collections::BTreeSet;
 
+/// Why a change leaves that depends on other changes than it was admitted with.
+pub(super) const WHY_NEEDS: &str = "its dependencies changed";
+
 /// Records that a change's leaving writes, besides those of its builds.
-pub(super) const LEAVING_RECORDS: usize = 6;
+pub(super) const LEAVING_RECORDS: usize = 7;
+
+/// Records that a change's entry writes: its item, that it was enqueued, and what others are told of that.
+pub(super) const ENTRY_RECORDS: usize = 4;
 
 impl Work<'_> {
     pub(super) fn admit(&mut self) {
@@ -26,7 +32,10 @@ impl Work<'_> {
                 return;
             }
             let taken = match &arrival.kind {
-                ArrivalKind::Enqueue { candidates } => self.enqueue_all(&arrival, candidates),
+                ArrivalKind::Enqueue { candidates } => {
+                    self.is_sent_on(&arrival, candidates) || self.enqueue_all(&arrival, candidates)
+                }
+                ArrivalKind::Superseded { change, by } => self.is_superseded(change, by),
                 ArrivalKind::Seen { change, gone, needs } => {
                     self.seen(&arrival, change, gone.as_deref(), needs.as_deref())
                 }
@@ -74,7 +83,7 @@ impl Work<'_> {
             }
             ArrivalKind::Seen { change, .. } => is_landing(&change.key, Some(change)),
             ArrivalKind::Dequeue { key, .. } => is_landing(key, None),
-            ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => false,
+            ArrivalKind::Superseded { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => false,
         }
     }
 
@@ -105,6 +114,9 @@ impl Work<'_> {
                 return false;
             }
         }
+        if !self.has_room(self.entry_records()) {
+            return false;
+        }
         if let Some(reason) = self.refusal(candidate) {
             self.plan.reasons.push(format!("{change} is not enqueued in {}: {reason}", self.head.key));
             if candidate.refused.is_some()
@@ -117,7 +129,9 @@ impl Work<'_> {
         if let Some(reason) = self.over_limit(&[candidate]) {
             return self.tell_full(arrival, &[candidate], &reason);
         }
-        if self.head.manager == Manager::Supercedent && !self.drop_waiting_of_branch(change) {
+        if self.head.manager == Manager::Supercedent
+            && !(self.drop_waiting_of_branch(change) && self.has_room(self.entry_records()))
+        {
             return false;
         }
         self.enter(arrival, candidate, false);
@@ -170,6 +184,7 @@ impl Work<'_> {
         self.plan.reasons.push(format!("{change} enters {}", self.head.key));
         self.plan.reports.extend(self.report_item(&item, Occasion::Enqueue, ""));
         self.tell(ZuulEvent::ParentChangeEnqueued, &slot.id, change);
+        self.supersede(&slot.id, change, &arrival.event_id);
         self.touched.insert(slot.id.clone());
         self.items.insert(slot.id.clone(), item);
         self.head.slots.push(slot);
@@ -245,11 +260,16 @@ impl Work<'_> {
         let known = |need: &ChangeRef| {
             let queued = self.items.values().map(|item| &item.candidate).chain(&candidate.needs);
             let found = queued.into_iter().find(|known| known.change == *need).cloned();
-            Candidate { needs: Vec::new(), ..found.unwrap_or_else(|| Candidate::bare(need)) }
+            Candidate { needs: Vec::new(), cycle: Vec::new(), ..found.unwrap_or_else(|| Candidate::bare(need)) }
         };
+        let again = Candidate { needs: needs.iter().map(known).collect(), ..candidate.clone() };
+        let is_needed_still = |mate: &ChangeKey| *mate == change.key || now.contains(mate);
+        if !candidate.cycle.is_empty() && candidate.cycle.iter().all(is_needed_still) {
+            return self.bundle_follows_needs(position, &again);
+        }
         // Whether it is in a cycle still nobody says here; if it is, it comes in again with those that need it.
-        let again = Candidate { needs: needs.iter().map(known).collect(), cycle: Vec::new(), ..candidate.clone() };
-        self.leave(&change.key, "its dependencies changed", Occasion::Dequeue) && self.enqueue(arrival, &again)
+        let again = Candidate { cycle: Vec::new(), ..again };
+        self.leave(&change.key, WHY_NEEDS, Occasion::Dequeue) && self.enqueue(arrival, &again)
     }
 
     /// Takes everything out of a queue whose pipeline the live configuration no longer has; what is landing ends its landing (R03).
@@ -278,7 +298,8 @@ impl Work<'_> {
             return self.leave_with_mates(position, why, occasion);
         }
         let id = self.head.slots[position].id.clone();
-        if !self.stop_builds(&id, why) {
+        // Whoever takes it out may have it enter anew.
+        if !self.stop_builds(&id, why) || !self.has_room(LEAVING_RECORDS + self.entry_records()) {
             return false;
         }
         self.remove(position, "DEQUEUED", why, occasion)

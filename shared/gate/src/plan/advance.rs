@@ -115,8 +115,13 @@ impl Work<'_> {
         else {
             return;
         };
+        // What is noted of it without an order: the item, and that its jobs start.
+        if !self.has_room(3) {
+            return;
+        }
         let mut changed = settle_dependents(&mut item, self.now);
         for at in 0..item.jobs.len() {
+            changed |= self.follow_shared(&mut item, at);
             if item.jobs[at].status == JobStatus::Waiting && is_unblocked(&item, &item.jobs[at]) {
                 match self.shared_build(&item, at) {
                     Sharing::Own => {}
@@ -128,7 +133,7 @@ impl Work<'_> {
                     }
                 }
             }
-            let room = 4 + item.jobs[at].summary.semaphores.len();
+            let room = 5 + item.jobs[at].summary.semaphores.len();
             if matches!(item.jobs[at].status, JobStatus::Ordered { .. }) && self.has_room(room) {
                 changed |= self.send(&mut item, at);
             }
@@ -246,6 +251,9 @@ impl Work<'_> {
         let (Some(build), Some(request)) = (job.build.clone(), job.request.clone()) else { return false };
         let is_sent = job.sent_at.is_some_and(|sent| self.now.since(sent) < SENT_AGAIN_SECONDS * 1_000);
         if is_sent || !matches!(self.snapshot.runs.get(&build), Some(RunSeen::NodesReady)) {
+            return false;
+        }
+        if self.is_seen_to(item, &build) {
             return false;
         }
         if let Permit::Waits(semaphore) = self.acquire(item, at, &build) {

@@ -7,7 +7,7 @@
 //! nobody has tested that.
 
 use super::Work;
-use super::admit::LEAVING_RECORDS;
+use super::admit::{LEAVING_RECORDS, WHY_NEEDS};
 use super::finish::mismatch;
 use crate::arrival::{Arrival, Candidate};
 use crate::item::{Ask, Item};
@@ -15,6 +15,7 @@ use crate::landing::{LandingEnd, LandingState, Together};
 use crate::queue::{Slot, Standing};
 use crate::report::Occasion;
 use sluice_model::change::ChangeRef;
+use sluice_model::event::ZuulEvent;
 use std::ops::Range;
 
 /// The most changes that may need each other: what is decided about all of them goes into one transaction.
@@ -44,10 +45,13 @@ impl Work<'_> {
             let key = &member.change.key;
             let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == *key) else { continue };
             let is_same = slot.change == member.change;
-            let why = if is_same { "its dependencies changed" } else { "a new revision takes its place" };
+            let why = if is_same { WHY_NEEDS } else { "a new revision takes its place" };
             if !self.leave(key, why, Occasion::Superseded) {
                 return false;
             }
+        }
+        if !self.has_room(self.entry_records() * members.len()) {
+            return false;
         }
         for member in &members {
             let Some(reason) = self.refusal(member) else { continue };
@@ -93,6 +97,43 @@ impl Work<'_> {
         })
     }
 
+    /// Gives the bundle at `position` what one of its changes needs by now: those that need each other need the same. Where all of
+    /// that stands in the queue, so does the bundle, behind it; otherwise it leaves. Returns false when not all of it could be done yet.
+    pub(super) fn bundle_follows_needs(&mut self, position: usize, one: &Candidate) -> bool {
+        let bundle = self.head.bundle(position);
+        let own = Candidate { needs: Vec::new(), cycle: Vec::new(), ..one.clone() };
+        let mut place = bundle.start;
+        for need in one.needs.iter().filter(|need| !one.is_mate(&need.change.key)) {
+            if self.head.landed.contains(&need.change.key) {
+                continue;
+            }
+            let Some(at) = self.head.slots.iter().position(|slot| slot.change == need.change) else {
+                let why = format!(
+                    "{WHY_NEEDS}: it depends on {}, which is neither merged nor in this queue",
+                    need.change.key
+                );
+                return self.leave_with_mates(position, &why, Occasion::Dequeue);
+            };
+            place = place.max(at);
+        }
+        if !self.has_room(bundle.len()) {
+            return false;
+        }
+        for slot in self.head.slots[bundle.clone()].to_vec() {
+            let all = one.needs.iter().chain([&own]);
+            let needs = all.filter(|need| need.change.key != slot.change.key).cloned().collect();
+            if let Some(item) = self.item(&slot.id) {
+                item.candidate.needs = needs;
+                item.note(format!("the dependencies of {} changed", one.change));
+            }
+        }
+        if place >= bundle.end {
+            let moved: Vec<Slot> = self.head.slots.drain(bundle).collect();
+            self.head.slots.extend(moved);
+        }
+        true
+    }
+
     /// Takes a whole bundle out for one reason.
     pub(super) fn leave_together(
         &mut self,
@@ -117,7 +158,8 @@ impl Work<'_> {
                 return false;
             }
         }
-        if !self.has_room(LEAVING_RECORDS * bundle.len()) {
+        // Whoever takes a change out may have it enter anew.
+        if !self.has_room(LEAVING_RECORDS * bundle.len() + self.entry_records()) {
             return false;
         }
         let window = self.head.window;
@@ -258,12 +300,13 @@ impl Work<'_> {
             }
         }
         let all_landed = self.head.slots[bundle.clone()].iter().all(|slot| slot.standing == Standing::Landed);
-        if !all_landed || !self.has_room(LEAVING_RECORDS * bundle.len()) {
+        if !all_landed || !self.has_room(LEAVING_RECORDS * bundle.len() + self.entry_records()) {
             return false;
         }
         let landed = self.head.slots[bundle.clone()].to_vec();
         for slot in &landed {
             self.remember_landed(&slot.change.key);
+            self.tell(ZuulEvent::ProjectChangeMerged, &slot.id, &slot.change);
             for behind in &mut self.head.slots[bundle.end..] {
                 // What is behind was tested on exactly what the branches are now.
                 if behind.ahead.as_ref().is_some_and(|ahead| ahead.item == slot.id) {

@@ -1,5 +1,6 @@
 //! Lands, reports and removes what is over.
 
+use super::admit::LEAVING_RECORDS;
 use super::{Removed, Work, is_dependent};
 use crate::item::{Ask, REASON_BYTES_MAX, cut};
 use crate::landing::{Landing, LandingEnd, LandingState, Together};
@@ -24,7 +25,7 @@ impl Work<'_> {
             if position > 0 && is_dependent(&self.head) {
                 return self.finish_orphans();
             }
-            if !self.has_room(8) {
+            if !self.has_room(LEAVING_RECORDS + self.entry_records()) {
                 return false;
             }
             if self.finish_one(position) {
@@ -199,7 +200,7 @@ impl Work<'_> {
                 return self.leave_together(bundle, "FAILURE", NEED_FAILED, Occasion::NeedFailed);
             }
             let id = self.head.slots[position].id.clone();
-            if !self.stop_builds(&id, "a change it depends on failed to merge") || !self.has_room(8) {
+            if !self.stop_builds(&id, "a change it depends on failed to merge") || !self.has_room(LEAVING_RECORDS) {
                 return false;
             }
             return self.remove(position, "FAILURE", NEED_FAILED, Occasion::NeedFailed);

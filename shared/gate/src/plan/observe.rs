@@ -40,10 +40,9 @@ impl Work<'_> {
             if self.items.get(&id).is_none_or(|item| item.generation != generation) {
                 continue;
             }
-            let jobs = self.items.get(&id).map_or(0, |item| item.jobs.len());
             if self.has_news(&id) {
-                // An item with very many jobs is taken in alone; its transaction has the rest of the hundred.
-                if !self.has_room((1 + 2 * jobs).min(RECORDS_MAX / 2)) {
+                // An item with very many builds to stop is taken in alone; its transaction has the rest of the hundred.
+                if !self.has_room((1 + 2 * self.stops_of_news(&id)).min(RECORDS_MAX - 2)) {
                     return;
                 }
                 self.observe_merge(&id);
@@ -57,6 +56,17 @@ impl Work<'_> {
         let builds = self.items.get(id).map(|item| &item.jobs).into_iter().flatten();
         let mut builds = builds.filter(|job| job.is_under_way()).filter_map(|job| job.build.as_ref());
         self.snapshot.outcomes.contains_key(id) || builds.any(|build| self.snapshot.runs.contains_key(build))
+    }
+
+    /// Returns how many builds an item's news may stop at most.
+    fn stops_of_news(&self, id: &ItemId) -> usize {
+        let jobs = self.items.get(id).map(|item| item.jobs.as_slice()).unwrap_or_default();
+        let under_way = jobs.iter().filter(|job| job.is_under_way());
+        if self.snapshot.outcomes.contains_key(id) || jobs.iter().any(Job::is_paused) {
+            return under_way.count();
+        }
+        let seen = under_way.filter_map(|job| self.snapshot.runs.get(job.build.as_ref()?));
+        seen.filter(|seen| matches!(seen, RunSeen::Lost { .. } | RunSeen::NoNodes(_))).count()
     }
 
     fn observe_merge(&mut self, id: &ItemId) {

@@ -9,6 +9,7 @@ use crate::report::Occasion;
 use sluice_config::pipeline::Manager;
 use sluice_model::ItemId;
 use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_model::event::ZuulEvent;
 use sluice_model::git::Oid;
 use std::ops::Range;
 
@@ -33,7 +34,7 @@ impl Work<'_> {
                 ArrivalKind::Thaw { by, reason } => self.thaw(named(by), reason),
                 ArrivalKind::Dequeue { key, head, by, reason } => self.dequeue(key, head.as_ref(), named(by), reason),
                 ArrivalKind::Promote { keys, by } => self.promote(keys, named(by)),
-                ArrivalKind::Enqueue { .. } | ArrivalKind::Seen { .. } => false,
+                ArrivalKind::Enqueue { .. } | ArrivalKind::Seen { .. } | ArrivalKind::Superseded { .. } => false,
             };
             if !is_done {
                 return; // The transaction is full; what is done of it is found done by the next plan.
@@ -65,6 +66,7 @@ impl Work<'_> {
             let is_in_branch = slot.standing == Standing::Landed || (slot.standing == Standing::Landing && has_landed);
             if is_in_branch {
                 self.remember_landed(&slot.change.key);
+                self.tell(ZuulEvent::ProjectChangeMerged, &slot.id, &slot.change);
             }
             if slot.standing == Standing::Landed {
                 self.remove(bundle.start, "SUCCESS", "landed", Occasion::Success);

@@ -1,11 +1,12 @@
 //! One build for several changes of a bundle, where they run the same job (`deduplicate`, D15).
 //!
-//! The first of them in the queue orders it, and the others take it over as it is: same build, same result. Nothing of it is
-//! kept anywhere but in the jobs of the items that name it.
+//! The first of them in the queue orders it, and the others take it over as it is: same build, same request, same result. Nothing
+//! of it is kept anywhere but in the jobs of the items that name it. What became of its nodes is told by the request alone, which
+//! is gone when the first has read it: then the others learn it from the first.
 
 use super::Work;
 use crate::item::{Item, Job, JobStatus};
-use sluice_model::build::BuildResult;
+use sluice_model::build::{BuildResult, RequestRef};
 use sluice_model::job::{Dependency, Shared};
 use sluice_model::{BuildId, ItemId, JobName};
 
@@ -22,6 +23,10 @@ pub(super) enum Sharing {
 /// A build that another change ordered.
 pub(super) struct Taken {
     build: BuildId,
+    /// Where its nodes are asked for, so that each of them sees what became of that.
+    request: Option<RequestRef>,
+    /// Which of the job's nodesets that is.
+    alternative: u32,
     attempt: u32,
     status: JobStatus,
     /// Jobs behind it that it chose to leave out.
@@ -32,9 +37,10 @@ pub(super) struct Taken {
 impl Taken {
     /// Gives the build to a job of another item.
     pub(super) fn take(self, item: &mut Item, at: usize) {
-        let Self { build, attempt, status, left_out, of } = self;
+        let Self { build, request, alternative, attempt, status, left_out, of } = self;
         let job = &mut item.jobs[at];
         (job.build, job.attempt, job.status, job.waits_for) = (Some(build.clone()), attempt, status, None);
+        (job.request, job.alternative) = (request, alternative);
         let name = job.summary.name.clone();
         for job in item.jobs.iter_mut().filter(|job| job.status == JobStatus::Waiting) {
             if let Some((_, status)) = left_out.iter().find(|(left, _)| *left == job.summary.name) {
@@ -51,34 +57,74 @@ impl Taken {
 impl Work<'_> {
     /// Returns whose build a job is to be given that may be ordered now.
     pub(super) fn shared_build(&self, item: &Item, at: usize) -> Sharing {
-        let Some(position) = self.head.position(&item.id) else { return Sharing::Own };
-        let job = &item.jobs[at];
-        for slot in &self.head.slots[self.head.bundle(position).start..position] {
-            let other = self.items.get(&slot.id).filter(|other| other.generation == slot.generation);
-            let Some(other) = other.filter(|other| other.merged().is_some() && self.is_frozen_now(other)) else {
-                continue;
-            };
-            let Some(twin) = other.jobs.iter().find(|twin| are_one(item, job, other, twin)) else { continue };
-            return match &twin.build {
-                Some(build) if twin.attempt > job.attempt => Sharing::With(Taken {
-                    build: build.clone(),
-                    attempt: twin.attempt,
-                    status: twin.status.clone(),
-                    left_out: left_out(other, twin),
-                    of: other.candidate.change.key.to_string(),
-                }),
-                // It ended without a build, or ended for good: nothing of it is to be had.
-                _ if twin.status != JobStatus::Waiting => Sharing::Own,
-                _ => Sharing::NotYet,
-            };
+        let Some((other, twin)) = self.twin(item, at) else { return Sharing::Own };
+        match &twin.build {
+            Some(build) if twin.attempt > item.jobs[at].attempt => Sharing::With(taken(build, other, twin)),
+            // It ended without a build, or ended for good: nothing of it is to be had.
+            _ if twin.status != JobStatus::Waiting => Sharing::Own,
+            _ => Sharing::NotYet,
         }
-        Sharing::Own
+    }
+
+    /// Follows a shared build whose nodes cannot be had, which only the change that ordered it may have seen: its end, or that the
+    /// next nodeset is asked for. Returns whether that was news.
+    pub(super) fn follow_shared(&self, item: &mut Item, at: usize) -> bool {
+        if !matches!(item.jobs[at].status, JobStatus::Ordered { .. }) {
+            return false;
+        }
+        let Some((other, twin)) = self.twin(item, at) else { return false };
+        let job = &item.jobs[at];
+        match &twin.build {
+            Some(build) if job.build == twin.build && twin.result() == Some(BuildResult::NodeFailure) => {
+                taken(build, other, twin).take(item, at);
+                true
+            }
+            _ if twin.alternative > job.alternative => {
+                let job = &mut item.jobs[at];
+                (job.build, job.request, job.alternative) = (None, None, twin.alternative);
+                job.attempt = job.attempt.saturating_sub(1);
+                job.status = JobStatus::Waiting;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns the job of a change of the bundle, ahead in the queue, whose build can stand for this one, with its item.
+    fn twin<'w>(&'w self, item: &Item, at: usize) -> Option<(&'w Item, &'w Job)> {
+        let position = self.head.position(&item.id)?;
+        self.head.slots[self.head.bundle(position).start..position].iter().find_map(|slot| {
+            let other = self.items.get(&slot.id).filter(|other| other.generation == slot.generation)?;
+            let twins = other.jobs.iter().filter(|_| other.merged().is_some() && self.is_frozen_now(other));
+            let twin = twins.into_iter().find(|twin| are_one(item, &item.jobs[at], other, twin))?;
+            Some((other, twin))
+        })
+    }
+
+    /// Returns whether a change ahead sees to a build that this one shares.
+    pub(super) fn is_seen_to(&self, item: &Item, build: &BuildId) -> bool {
+        let Some(position) = self.head.position(&item.id) else { return false };
+        let ahead = self.head.slots[self.head.bundle(position).start..position].iter();
+        let jobs = ahead.filter_map(|slot| self.items.get(&slot.id)).flat_map(|item| &item.jobs);
+        jobs.into_iter().any(|job| job.is_under_way() && job.build.as_ref() == Some(build) && job.request.is_some())
     }
 
     /// Returns whether another item of the queue waits for a build too.
     pub(super) fn is_wanted_elsewhere(&self, id: &ItemId, build: &BuildId) -> bool {
         let mut others = self.items.values().filter(|item| item.id != *id).flat_map(|item| &item.jobs);
         others.any(|job| job.is_under_way() && job.build.as_ref() == Some(build))
+    }
+}
+
+fn taken(build: &BuildId, other: &Item, twin: &Job) -> Taken {
+    Taken {
+        build: build.clone(),
+        request: twin.request.clone(),
+        alternative: twin.alternative,
+        attempt: twin.attempt,
+        status: twin.status.clone(),
+        left_out: left_out(other, twin),
+        of: other.candidate.change.key.to_string(),
     }
 }
 

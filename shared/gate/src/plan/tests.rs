@@ -2,8 +2,10 @@
 
 mod bench;
 mod bounds;
+mod bundles;
 mod cycles;
 mod entry;
+mod forward;
 mod graph;
 mod jobs;
 mod landing;

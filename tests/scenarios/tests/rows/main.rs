@@ -3,6 +3,7 @@
 
 mod configuration;
 mod cycles;
+mod gating;
 mod graph;
 mod landing;
 mod limits;
@@ -13,8 +14,8 @@ mod post;
 mod refs;
 mod reports;
 mod timers;
-mod webhooks;
 mod unreadable;
+mod webhooks;
 mod zuul;
 
 use bytes::Bytes;

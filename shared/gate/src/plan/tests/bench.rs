@@ -2,11 +2,13 @@
 //!
 //! Trees are words: a branch starts as `0`, and with A and B landed it is `0AB`.
 
+mod ends;
+
 use crate::arrival::{Arrival, ArrivalKind, Candidate};
 use crate::item::{Ask, Item};
 use crate::landing::{Landing, LandingEnd, LandingState};
 use crate::merge::{LineNote, MergeOutcome, MergeResult, Merged};
-use crate::plan::{ChangesLimit, LayoutNumbers, OrderDraft, Plan, RECORDS_MAX, RunSeen, Snapshot, plan};
+use crate::plan::{ChangesLimit, LayoutNumbers, OrderDraft, Plan, RunSeen, Snapshot, plan};
 use crate::provided::Provided;
 use crate::queue::Head;
 use crate::report::{Action, Report};
@@ -14,6 +16,7 @@ use crate::semaphore::{Semaphore, SemaphoreKey};
 use sluice_config::pipeline::{GitHubReporter, Manager, Pipeline, Reporter, ReporterKind};
 use sluice_model::build::{BuildResult, Ended};
 use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_model::event::ZuulEvent;
 use sluice_model::git::{Commit, MergeMode};
 use sluice_model::job::{Dependency, JobSummary, Shared};
 use sluice_model::{ArrivalId, BuildId, ItemId, LabelName, ProjectName, ProviderName, QueueKey, Timestamp};
@@ -70,6 +73,13 @@ pub struct Bench {
     pub landed: Vec<String>,
     pub most_records: usize,
     pub plans: usize,
+    /// What of that which happens starts other changes, and what was told of it.
+    pub tells: Vec<ZuulEvent>,
+    pub happened: Vec<String>,
+    /// What other queues were told.
+    pub forwards: Vec<(QueueKey, Arrival)>,
+    /// Queues of changes that belong to another one.
+    pub queues: BTreeMap<char, String>,
     /// Jobs of changes that have others.
     pub own_jobs: BTreeMap<char, Vec<JobSummary>>,
     projects: BTreeMap<char, String>,
@@ -152,6 +162,10 @@ impl Bench {
             landed: Vec::new(),
             most_records: 0,
             plans: 0,
+            tells: Vec::new(),
+            happened: Vec::new(),
+            forwards: Vec::new(),
+            queues: BTreeMap::new(),
             own_jobs: BTreeMap::new(),
             projects: BTreeMap::new(),
             revisions: BTreeMap::new(),
@@ -282,11 +296,17 @@ impl Bench {
                 (key, self.semaphore_max)
             },
             pipeline: (!self.is_pipeline_gone).then_some(&self.pipeline),
+            queue_of: &|pipeline, change| {
+                let letter = char::from_u32(change.key.number()? as u32)?;
+                let own = || if *pipeline == self.head.key.pipeline { "integrated" } else { "another" };
+                let queue = self.queues.get(&letter).map_or_else(own, String::as_str).into();
+                Some(QueueKey { tenant: "t".into(), pipeline: pipeline.clone(), queue })
+            },
             merge_mode: &|_| MergeMode::Merge,
             provider: &provider,
             changes: self.changes,
             health: None,
-            tells: Vec::new(),
+            tells: self.tells.clone(),
             layout: self.layout,
             web_root: "https://sluice.test/".to_owned(),
         };
@@ -323,10 +343,19 @@ impl Bench {
             + plan.resumes.len()
             + plan.landings.len()
             + plan.reports.len()
+            + plan.happened.len()
+            + plan.forwards.len()
             + plan.semaphores.len()
             + usize::from(plan.wants_layout);
         self.most_records = self.most_records.max(records);
-        assert!(records <= RECORDS_MAX + 8, "{records} records in one plan");
+        // A stop is one write, and so is what leaves, its buildset, and what it provided; the head and the listing come to it.
+        let writes = records - plan.removed.len() - plan.stops.len() + 2;
+        assert!(writes <= 100, "{writes} writes in one plan");
+        for (what, item, _) in &plan.happened {
+            let title = plan.removed.iter().find(|removed| removed.item.id == *item);
+            let title = title.map_or_else(|| "?".to_owned(), |removed| removed.item.candidate.title.clone());
+            self.happened.push(format!("{title} {}", what.as_str()));
+        }
         if !plan.is_empty() {
             told.push(String::new());
         }
@@ -369,6 +398,7 @@ impl Bench {
             told.push("want a layout".to_owned());
         }
         self.reports.extend(plan.reports);
+        self.forwards.extend(plan.forwards);
         self.woken.extend(plan.wake);
         for semaphore in plan.semaphores {
             let holders: Vec<String> = semaphore.holders.iter().map(|holder| self.named(&holder.build)).collect();
@@ -509,73 +539,5 @@ impl Bench {
                 self.end(change, &job, BuildResult::Success);
             }
         }
-    }
-
-    /// Carries out the landing that is wanted, as a forge would. Returns whether there was one.
-    pub fn land(&mut self) -> bool {
-        let Some(landing) = self.landings.values_mut().find(|landing| landing.state == LandingState::Wanted) else {
-            return false;
-        };
-        let project = landing.change.key.project.short_name().to_owned();
-        let tip = self.tips.get(&project).cloned().unwrap_or_else(|| "0".to_owned());
-        let end = if tip == landing.base.tree.as_str() {
-            self.tips.insert(project, landing.tested.tree.to_string());
-            self.landed.push(landing.tested.tree.to_string());
-            LandingEnd::Landed { commit: landing.tested.clone() }
-        } else {
-            LandingEnd::BaseMoved { tip: Commit { id: "moved".into(), tree: tip.as_str().into() } }
-        };
-        landing.state = LandingState::Ended { end, at: self.now };
-        true
-    }
-
-    /// Ends the landing that is wanted in another way.
-    pub fn end_landing(&mut self, end: LandingEnd) {
-        let landing =
-            self.landings.values_mut().find(|landing| landing.state == LandingState::Wanted).expect("one is to land");
-        landing.state = LandingState::Ended { end, at: self.now };
-    }
-
-    /// Passes and lands whatever passes and lands, to the end.
-    pub fn finish(&mut self) -> String {
-        self.finish_rounds(100)
-    }
-
-    /// The same, for a queue that takes longer.
-    pub fn finish_rounds(&mut self, rounds: usize) -> String {
-        let mut told = Vec::new();
-        for _ in 0..rounds {
-            told.push(self.run());
-            let builds = self.under_way();
-            self.pass(&builds.iter().map(|(change, _, _)| *change).collect::<String>());
-            if !self.land() && builds.is_empty() {
-                break;
-            }
-        }
-        told.retain(|text| !text.is_empty());
-        told.join("\n")
-    }
-
-    /// Passes and lands this often what is first.
-    pub fn land_rounds(&mut self, rounds: usize) {
-        for _ in 0..rounds {
-            let first = self.head.slots[0].id.clone();
-            let first = self.items[&first].candidate.title.clone();
-            self.pass(&first);
-            self.run();
-            self.land();
-            self.run();
-        }
-    }
-
-    /// Returns the comments of all reports.
-    pub fn comments(&self) -> Vec<String> {
-        let actions = self.reports.iter().flat_map(|report| &report.actions);
-        actions
-            .filter_map(|action| match action {
-                Action::Comment { body, .. } => Some(body.clone()),
-                _ => None,
-            })
-            .collect()
     }
 }

@@ -1,9 +1,12 @@
 //! A plan is one transaction, however long the queue.
 
-use super::bench::Bench;
-use crate::plan::{ChangesLimit, RECORDS_MAX};
+use super::bench::{Bench, job};
+use crate::arrival::ArrivalKind;
+use crate::plan::{ChangesLimit, RECORDS_MAX, RunSeen};
 use sluice_config::pipeline::Manager;
-use sluice_model::build::BuildResult::Failure;
+use sluice_model::build::BuildResult::{Failure, Success};
+use sluice_model::event::ZuulEvent;
+use sluice_model::job::JobSummary;
 
 fn long(count: usize, window: u32, jobs: &[&str]) -> (Bench, String) {
     let mut bench = Bench::gate(jobs);
@@ -170,4 +173,48 @@ fn requests_for_nodes_go_by_the_place_in_the_queue() {
     let relative: Vec<String> = (0..14).map(|at| row(at)[4..8].to_owned()).collect();
     assert_eq!(relative[..3], ["0000", "0001", "0002"]);
     assert_eq!(relative[9..], ["0009", "0010", "0010", "0010", "0010"]);
+}
+
+/// Z6.7: a hundred changes are told in plans that fit that another job ahead holds them back now.
+#[test]
+fn very_many_that_wait_for_a_job_ahead_are_told_in_plans_that_fit() {
+    let (mut bench, changes) = long(120, 0, &["unit"]);
+    let holding = |name: &str| JobSummary { hold_following_changes: true, ..job(name) };
+    let first = changes.chars().next().unwrap();
+    bench.own_jobs.insert(first, vec![holding("first"), holding("second")]);
+    bench.run();
+    assert_eq!(bench.under_way().len(), 2);
+    bench.end(first, "first", Success);
+    bench.run();
+    let waits = bench.items.values().flat_map(|item| &item.jobs).filter_map(|job| job.waits_for.as_ref());
+    assert_eq!(waits.filter(|waits| waits.to_string().ends_with("second")).count(), 119);
+    assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
+}
+
+/// Z6.7: so many enter by one event that what is told of all of them does not fit into a transaction.
+#[test]
+fn very_many_changes_of_one_arrival_enter_in_plans_that_fit() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.pipeline.reporters.enqueue = bench.pipeline.reporters.failure.clone();
+    bench.tells = vec![ZuulEvent::ParentChangeEnqueued];
+    let changes: Vec<char> = ('\u{4e00}'..='\u{4e1e}').collect();
+    let candidates = changes.iter().map(|change| bench.candidate(*change, "")).collect();
+    bench.arrive(ArrivalKind::Enqueue { candidates });
+    bench.run();
+    assert_eq!((bench.head.slots.len(), bench.arrivals.len(), bench.happened.len()), (31, 0, 31));
+    assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
+}
+
+/// Z6.7, Z7.3: an executor dies with more builds of one item than half a transaction holds, and others have news as well.
+#[test]
+fn an_executor_that_dies_with_very_many_builds_is_observed_in_plans_that_fit() {
+    let names: Vec<String> = (0..60).map(|number| format!("job-{number:02}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (mut bench, _) = long(3, 20, &names);
+    bench.run();
+    for (_, _, build) in bench.under_way() {
+        bench.runs.insert(build, RunSeen::Lost { why: "silent".to_owned() });
+    }
+    bench.run();
+    assert_eq!((bench.orders.len(), bench.under_way().len()), (360, 180));
 }

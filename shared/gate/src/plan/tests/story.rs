@@ -23,6 +23,8 @@ enum Event {
     Fail(usize),
     Retry(usize),
     Lose(usize),
+    NoNodes(usize),
+    Depend(char, char),
     Land,
     Refuse,
     Push,
@@ -43,6 +45,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         2 => (0..20usize).prop_map(Event::Fail),
         1 => (0..20usize).prop_map(Event::Retry),
         1 => (0..20usize).prop_map(Event::Lose),
+        1 => (0..20usize).prop_map(Event::NoNodes),
+        2 => (change(), change()).prop_map(|(a, b)| Event::Depend(a, b)),
         6 => Just(Event::Land),
         1 => Just(Event::Refuse),
         1 => Just(Event::Push),
@@ -95,6 +99,23 @@ fn happen(bench: &mut Bench, event: &Event) {
                 bench.show(change, &job, RunSeen::Lost { why: "silent".to_owned() });
             }
         }
+        Event::NoNodes(at) => {
+            if let Some((change, job, _)) = build(*at) {
+                bench.show(change, &job, RunSeen::NoNodes("full".to_owned()));
+            }
+        }
+        // Besides those that it needs as it stands.
+        Event::Depend(change, need) if change != need => {
+            let key = bench.change(*change).key;
+            let own = bench.items.values().find(|item| item.candidate.change.key == key);
+            let needs = own.into_iter().flat_map(|item| &item.candidate.needs);
+            let mut all: String = needs.filter_map(|need| char::from_u32(need.change.key.number()? as u32)).collect();
+            if !all.contains(*need) {
+                all.push(*need);
+            }
+            bench.seen_needing(*change, &all);
+        }
+        Event::Depend(..) => {}
         Event::Land => {
             bench.land();
         }

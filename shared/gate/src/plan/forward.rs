@@ -1,0 +1,133 @@
+//! What is sent to other queues of the tenant: that a change entered a pipeline which supersedes theirs (G19), and changes that
+//! belong there since the configuration changed (G18).
+
+use super::Work;
+use super::admit::{ENTRY_RECORDS, LEAVING_RECORDS};
+use crate::arrival::{Arrival, ArrivalKind, Candidate};
+use crate::queue::Slot;
+use crate::report::Occasion;
+use sluice_config::pipeline::{Manager, SUPERSEDES_MAX};
+use sluice_model::change::ChangeRef;
+use sluice_model::{ArrivalId, ItemId, PipelineName, QueueKey};
+
+/// More than there are changes in a queue, or arrivals that one look reads.
+const MANY: usize = 2_000;
+
+impl Work<'_> {
+    /// Returns how many records the entry of one change writes.
+    pub(super) fn entry_records(&self) -> usize {
+        ENTRY_RECORDS + self.superseded().len()
+    }
+
+    fn superseded(&self) -> &[PipelineName] {
+        let all = self.snapshot.pipeline.map_or(&[][..], |pipeline| pipeline.supersedes.as_slice());
+        &all[..all.len().min(SUPERSEDES_MAX)]
+    }
+
+    /// Has a change that entered here leave the pipelines that this one supersedes, as the same revision. Whether it stands there
+    /// is known there alone, and by what arrived before.
+    pub(super) fn supersede(&mut self, item: &ItemId, change: &ChangeRef, event_id: &str) {
+        for pipeline in self.superseded().to_vec() {
+            let Some(queue) = (self.snapshot.queue_of)(&pipeline, change) else { continue };
+            if queue == self.head.key {
+                continue;
+            }
+            let kind = ArrivalKind::Superseded { change: change.clone(), by: self.head.key.pipeline.clone() };
+            let id = ArrivalId::derive(&[item.as_str(), &queue.to_string()]);
+            self.forward(queue, id, 0, event_id, kind);
+        }
+    }
+
+    /// Takes a change out that entered a pipeline which supersedes this one; what is being put into its branch stays. Returns
+    /// false when not all of it could be done yet.
+    pub(super) fn is_superseded(&mut self, change: &ChangeRef, by: &PipelineName) -> bool {
+        let is_here = self.head.slots.iter().any(|slot| slot.change == *change && !slot.standing.is_landing());
+        let why = format!("it entered the pipeline {by}, which supersedes this one");
+        !is_here || self.leave(&change.key, &why, Occasion::Dequeue)
+    }
+
+    /// Sends what arrived here, and belongs to another queue by now, to that one. Returns whether it did.
+    pub(super) fn is_sent_on(&mut self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
+        let Some(queue) = candidates.last().and_then(|last| self.other_queue_of(&last.change)) else { return false };
+        self.plan.reasons.push(format!("what arrived at {} belongs to {queue} now", self.head.key));
+        let kind = ArrivalKind::Enqueue { candidates: candidates.to_vec() };
+        let id = ArrivalId::derive(&[arrival.id.as_str(), &queue.to_string()]);
+        // Behind the changes that moved, and behind what was sent on before it.
+        let left = self.snapshot.arrivals.len() - self.plan.taken.len();
+        self.forward(queue, id, MANY + MANY.saturating_sub(left), &arrival.event_id, kind);
+        true
+    }
+
+    /// Returns whether changes are here that belong to other queues by the live layout.
+    pub(super) fn has_to_move(&self) -> bool {
+        (0..self.head.slots.len()).any(|position| self.queue_to_move_to(position).is_some())
+    }
+
+    /// Returns the queue that what stands at `position` has to move to, if any. What is being put into its branch stays until it
+    /// is there, and with it whatever needs it, which could not enter elsewhere before.
+    fn queue_to_move_to(&self, position: usize) -> Option<QueueKey> {
+        let slot = &self.head.slots[position];
+        let needs = self.items.get(&slot.id).map(|item| item.candidate.needs.as_slice()).unwrap_or_default();
+        let stays = |other: &Slot| {
+            other.standing.is_landing()
+                && (other.id == slot.id || needs.iter().any(|need| need.change.key == other.change.key))
+        };
+        if self.head.slots.iter().any(stays) { None } else { self.other_queue_of(&slot.change) }
+    }
+
+    /// Sends changes to the queues that they belong to by the live layout; those that need each other go together. Returns false
+    /// when some are left, since the transaction is full.
+    pub(super) fn move_to_other_queues(&mut self) -> bool {
+        let mut position = 0;
+        while position < self.head.slots.len() {
+            let bundle = self.head.bundle(position);
+            let slots = self.head.slots[bundle.clone()].to_vec();
+            let Some(queue) = self.queue_to_move_to(position) else {
+                position = bundle.end;
+                continue;
+            };
+            let why = format!("the configuration changed: it belongs to the queue {} now", queue.queue);
+            let is_stopped = slots.iter().all(|slot| self.stop_builds(&slot.id, &why));
+            if !is_stopped || !self.has_room(LEAVING_RECORDS * slots.len() + 1) {
+                return false;
+            }
+            let known: Vec<_> = slots.iter().filter_map(|slot| self.items.get(&slot.id)).cloned().collect();
+            let window = self.head.window;
+            for _ in &slots {
+                // It enters there as another item, and is told of again.
+                self.remove(bundle.start, "DEQUEUED", &why, Occasion::Superseded);
+            }
+            self.head.window = window;
+            if let Some(first) = known.first() {
+                let id = ArrivalId::derive(&[first.id.as_str(), &queue.to_string()]);
+                let event_id = first.event_id.clone();
+                // What landed here is merged, which nobody knows there.
+                let offered = |mut candidate: Candidate| {
+                    candidate.needs.retain(|need| !self.head.landed.contains(&need.change.key));
+                    candidate
+                };
+                let candidates = known.into_iter().map(|item| offered(item.candidate)).collect();
+                // It takes several plans, and fewer are left with each: so they enter there in the order that they had here.
+                let after = MANY.saturating_sub(self.head.slots.len());
+                self.forward(queue, id, after, &event_id, ArrivalKind::Enqueue { candidates });
+            }
+        }
+        true
+    }
+
+    /// Returns the queue that a change belongs to by the live layout, where it is another one than this.
+    fn other_queue_of(&self, change: &ChangeRef) -> Option<QueueKey> {
+        let is_shared = |manager: Manager| matches!(manager, Manager::Dependent | Manager::Serial);
+        if !is_shared(self.head.manager) && !self.snapshot.pipeline.is_some_and(|live| is_shared(live.manager)) {
+            return None; // The queues of others are their changes' and branches' own, whatever is configured.
+        }
+        (self.snapshot.queue_of)(&self.head.key.pipeline, change).filter(|queue| *queue != self.head.key)
+    }
+
+    /// Has something arrive at another queue, behind whatever is sent there with a lower `after`.
+    fn forward(&mut self, queue: QueueKey, id: ArrivalId, after: usize, event_id: &str, kind: ArrivalKind) {
+        let at = self.now.plus_millis(after as u64);
+        let layout = self.snapshot.layout.live;
+        self.plan.forwards.push((queue, Arrival { id, at, event_id: event_id.to_owned(), layout, kind }));
+    }
+}

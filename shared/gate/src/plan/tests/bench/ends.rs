@@ -1,0 +1,73 @@
+//! How what a queue does comes to its end on the bench: landings, whole runs, what people read of them.
+
+use super::*;
+
+impl Bench {
+    /// Carries out the landing that is wanted, as a forge would. Returns whether there was one.
+    pub fn land(&mut self) -> bool {
+        let Some(landing) = self.landings.values_mut().find(|landing| landing.state == LandingState::Wanted) else {
+            return false;
+        };
+        let project = landing.change.key.project.short_name().to_owned();
+        let tip = self.tips.get(&project).cloned().unwrap_or_else(|| "0".to_owned());
+        let end = if tip == landing.base.tree.as_str() {
+            self.tips.insert(project, landing.tested.tree.to_string());
+            self.landed.push(landing.tested.tree.to_string());
+            LandingEnd::Landed { commit: landing.tested.clone() }
+        } else {
+            LandingEnd::BaseMoved { tip: Commit { id: "moved".into(), tree: tip.as_str().into() } }
+        };
+        landing.state = LandingState::Ended { end, at: self.now };
+        true
+    }
+
+    /// Ends the landing that is wanted in another way.
+    pub fn end_landing(&mut self, end: LandingEnd) {
+        let landing =
+            self.landings.values_mut().find(|landing| landing.state == LandingState::Wanted).expect("one is to land");
+        landing.state = LandingState::Ended { end, at: self.now };
+    }
+
+    /// Passes and lands whatever passes and lands, to the end.
+    pub fn finish(&mut self) -> String {
+        self.finish_rounds(100)
+    }
+
+    /// The same, for a queue that takes longer.
+    pub fn finish_rounds(&mut self, rounds: usize) -> String {
+        let mut told = Vec::new();
+        for _ in 0..rounds {
+            told.push(self.run());
+            let builds = self.under_way();
+            self.pass(&builds.iter().map(|(change, _, _)| *change).collect::<String>());
+            if !self.land() && builds.is_empty() {
+                break;
+            }
+        }
+        told.retain(|text| !text.is_empty());
+        told.join("\n")
+    }
+
+    /// Passes and lands this often what is first.
+    pub fn land_rounds(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            let first = self.head.slots[0].id.clone();
+            let first = self.items[&first].candidate.title.clone();
+            self.pass(&first);
+            self.run();
+            self.land();
+            self.run();
+        }
+    }
+
+    /// Returns the comments of all reports.
+    pub fn comments(&self) -> Vec<String> {
+        let actions = self.reports.iter().flat_map(|report| &report.actions);
+        actions
+            .filter_map(|action| match action {
+                Action::Comment { body, .. } => Some(body.clone()),
+                _ => None,
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,171 @@
+//! What other queues of the tenant are told: changes that entered a superseding pipeline, and changes that belong there now.
+
+use super::bench::Bench;
+use crate::arrival::ArrivalKind;
+use crate::landing::LandingEnd;
+use crate::plan::{LayoutNumbers, RECORDS_MAX};
+use insta::assert_snapshot;
+use sluice_config::pipeline::{GitHubReporter, Manager, Reporter, ReporterKind};
+use sluice_model::git::Commit;
+
+fn told(bench: &Bench) -> Vec<String> {
+    let changes = |kind: &ArrivalKind| match kind {
+        ArrivalKind::Enqueue { candidates } => candidates.iter().map(|one| one.title.clone()).collect::<String>(),
+        ArrivalKind::Superseded { by, .. } => format!("superseded by {by}"),
+        other => format!("{other:?}"),
+    };
+    bench.forwards.iter().map(|(queue, arrival)| format!("{} {}", queue.queue, changes(&arrival.kind))).collect()
+}
+
+/// G19, Z6.1: whoever enters is told to the pipelines that this one supersedes; who may not enter is not.
+#[test]
+fn a_change_that_enters_is_told_to_the_pipelines_that_are_superseded() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.pipeline.supersedes = vec!["check".into()];
+    bench.approve("A");
+    bench.approve_needing('B', "X");
+    bench.approve_cycle("CD", "");
+    bench.run();
+    let queues: Vec<String> = bench.forwards.iter().map(|(queue, _)| queue.pipeline.to_string()).collect();
+    assert_eq!((queues, told(&bench)), (vec!["check".to_owned(); 3], vec!["another superseded by gate".to_owned(); 3]));
+    bench.finish();
+    assert_eq!(bench.landed.last().map(String::as_str), Some("0ACD"));
+}
+
+/// G19: it leaves the superseded pipeline in the revision that entered the other one, with the report of that.
+#[test]
+fn a_superseded_change_leaves_with_its_builds_stopped() {
+    let mut bench = Bench::new(Manager::Independent, &["unit"]);
+    let github = GitHubReporter { comment: Some(true), ..GitHubReporter::default() };
+    bench.pipeline.reporters.dequeue =
+        vec![Reporter { connection: "github".into(), kind: ReporterKind::GitHub(github) }];
+    bench.approve("A");
+    bench.run();
+    let superseded = |bench: &Bench| ArrivalKind::Superseded { change: bench.change('A'), by: "gate".into() };
+    bench.revise('A');
+    let other = superseded(&bench);
+    bench.arrive(other);
+    assert_snapshot!(bench.run(), @"");
+    let mut before = bench.change('A');
+    (before.head, before.patchset) = ("A1".into(), "A1".to_owned());
+    bench.arrive(ArrivalKind::Superseded { change: before, by: "gate".into() });
+    assert_snapshot!(bench.run(), @r"
+    stop A unit
+    A leaves: DEQUEUED
+    ");
+    assert!(
+        bench.comments().iter().any(|text| text.contains("it entered the pipeline gate")),
+        "{:?}",
+        bench.comments()
+    );
+}
+
+/// G19: what is being put into its branch is not taken out of it.
+#[test]
+fn a_change_that_lands_is_not_superseded() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("A");
+    bench.run();
+    bench.pass("A");
+    bench.run();
+    let change = bench.change('A');
+    bench.arrive(ArrivalKind::Superseded { change, by: "other".into() });
+    bench.run();
+    bench.land();
+    bench.run();
+    assert_eq!((bench.left.as_slice(), bench.arrivals.len()), (&["A SUCCESS".to_owned()][..], 0));
+}
+
+/// G18: what belongs to another queue by the new layout goes there, in its order, and what is landing ends here.
+#[test]
+fn changes_move_to_the_queue_that_they_belong_to_by_a_new_layout() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("XA");
+    bench.approve_cycle("BC", "");
+    bench.approve("D");
+    bench.run();
+    bench.pass("X");
+    bench.run();
+    for change in ['X', 'A', 'B', 'C'] {
+        bench.queues.insert(change, "other".to_owned());
+    }
+    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+    bench.run();
+    assert_eq!(told(&bench), ["other A", "other BC"]);
+    assert!(bench.forwards[0].1.at < bench.forwards[1].1.at && bench.forwards[0].1.layout == 2);
+    assert!(bench.comments().is_empty(), "they go on elsewhere: {:?}", bench.comments());
+    // What was on its way meanwhile follows.
+    bench.queues.insert('E', "other".to_owned());
+    bench.approve("E");
+    bench.finish();
+    assert_eq!(told(&bench), ["other A", "other BC", "other E"]);
+    assert_eq!(bench.landed, ["0X", "0XD"]);
+}
+
+/// G18: what needs a change that is landing here ends here; what needs one that has landed needs it no more.
+#[test]
+fn what_needs_a_change_that_is_landing_stays_with_it() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("W");
+    bench.finish();
+    bench.approve("X");
+    bench.approve_needing('A', "X");
+    bench.approve_needing('B', "W");
+    bench.run();
+    bench.pass("X");
+    bench.run();
+    bench.queues = "XAB".chars().map(|change| (change, "other".to_owned())).collect();
+    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+    bench.finish();
+    assert_eq!(told(&bench), ["other B"]);
+    let ArrivalKind::Enqueue { candidates } = &bench.forwards[0].1.kind else { panic!() };
+    assert!(candidates[0].needs.is_empty());
+    assert_eq!(bench.landed, ["0W", "0WX", "0WXA"]);
+}
+
+/// G18, Z6.4: nothing gets around a freeze by moving.
+#[test]
+fn a_frozen_queue_keeps_its_changes_until_an_operator_has_looked() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("AB");
+    bench.run();
+    bench.pass("A");
+    bench.run();
+    let strange = Commit { id: "abc".into(), tree: "strange".into() };
+    bench.end_landing(LandingEnd::Mismatch { landed: strange });
+    bench.run();
+    bench.queues = "AB".chars().map(|change| (change, "other".to_owned())).collect();
+    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+    bench.run();
+    assert_eq!((bench.head.slots.len(), bench.forwards.len()), (2, 0));
+    bench.thaw();
+    bench.run();
+    assert_eq!(
+        (bench.left.as_slice(), told(&bench)),
+        (&["A MERGE_FAILURE".to_owned(), "B DEQUEUED".to_owned()][..], vec!["other B".to_owned()],)
+    );
+}
+
+/// G18, Z6.7: however many they are.
+#[test]
+fn very_many_changes_move_in_plans_that_fit() {
+    let mut bench = Bench::gate(&["unit", "other"]);
+    let changes: String = ('\u{4e00}'..='\u{4e50}').collect();
+    bench.approve(&changes);
+    bench.run();
+    bench.queues = changes.chars().map(|change| (change, "other".to_owned())).collect();
+    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+    bench.run();
+    assert_eq!((bench.forwards.len(), bench.head.slots.len()), (81, 0));
+    bench.forwards.sort_by(|(_, one), (_, other)| (one.at, &one.id).cmp(&(other.at, &other.id)));
+    let sent: String = bench
+        .forwards
+        .iter()
+        .map(|(_, arrival)| match &arrival.kind {
+            ArrivalKind::Enqueue { candidates } => candidates[0].title.clone(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(sent, changes);
+    assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
+}

@@ -1,0 +1,289 @@
+//! Queues next to each other: which changes share one, which queue a change belongs to since the configuration changed, what a
+//! change leaves by entering another pipeline, and what may enter at all.
+
+use super::{CONFIG, PROJECT, approve, buildsets, comments, gate_builds, judge, merged, propose};
+use sluice_memory::poll_once;
+use sluice_model::ProjectName;
+use sluice_model::change::ChangeKey;
+use sluice_model::git::BranchKey;
+use sluice_model::poke::Poke;
+use sluice_records::tenant;
+use sluice_runtime::cell;
+use sluice_scenarios::Site;
+
+const MAIN: &str = "
+- tenant:
+    name: demo
+    source:
+      github:
+        config-projects: [org/config]
+        untrusted-projects: [org/alone, org/one, org/two]
+";
+
+/// A site with this configuration, where `org/alone` shares its queue with nobody.
+fn site(config: &str) -> Site {
+    let alone = PROJECT.replace("    queue: integrated\n", "");
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", config)]),
+        ("org/alone", &[(".zuul.yaml", &alone), ("shared", "0")]),
+        ("org/one", &[(".zuul.yaml", PROJECT), ("shared", "0")]),
+        ("org/two", &[(".zuul.yaml", PROJECT), ("shared", "0")]),
+    ];
+    Site::new(7, MAIN, repositories, judge)
+}
+
+fn per_branch() -> String {
+    CONFIG.replace("{name: integrated}", "{name: integrated, per-branch: true}")
+}
+
+fn main_of(project: &str) -> BranchKey {
+    BranchKey { project: ProjectName::new("forge.test", project), branch: "main".into() }
+}
+
+/// Proposes a change for a branch of org/one that is as main is.
+fn propose_for(site: &Site, branch: &str, number: u64, edits: &[(&str, &str)]) -> ChangeKey {
+    let change = propose(site, number, edits);
+    site.forge.retarget(&change, branch);
+    change
+}
+
+fn enqueue(site: &mut Site, changes: &[&ChangeKey]) {
+    for change in changes {
+        site.forge.approve(change);
+        site.take_in();
+    }
+}
+
+fn has_built(job: &'static str, changes: &'static str) -> impl Fn(&Site) -> bool {
+    move |site| gate_builds(site, job).iter().any(|built| built == changes)
+}
+
+fn all_sets(site: &Site) -> Vec<String> {
+    site.ending(&[], &[]).buildsets.iter().map(|set| set.split_once('#').unwrap().1.to_owned()).collect()
+}
+
+/// G04: one project has a queue of its own, two share one.
+#[test]
+fn changes_of_projects_that_share_a_queue_are_tested_together_and_others_by_themselves() {
+    let mut site = site(CONFIG);
+    site.held.extend(["unit", "other", "lint"].map(str::to_owned));
+    let a = site.forge.propose("org/alone", 1, "A", "", &[("a", "x")]);
+    let b = site.forge.propose("org/one", 2, "B", "", &[("b", "x")]);
+    let c = site.forge.propose("org/two", 3, "C", "", &[("c", "x")]);
+    site.held.clear();
+    site.run();
+    site.held.extend(["unit", "other", "lint"].map(str::to_owned));
+    enqueue(&mut site, &[&a, &b, &c]);
+    site.run_until(|site| site.running().len() == 9);
+    site.held.clear();
+    site.run();
+    for job in ["unit", "other", "lint"] {
+        assert_eq!(gate_builds(&site, job), ["1", "2", "2 3"]);
+    }
+    let mut landed = merged(&site);
+    assert!(landed.iter().position(|one| *one == 2) < landed.iter().position(|one| *one == 3), "{landed:?}");
+    landed.sort_unstable();
+    assert_eq!(landed, [1, 2, 3]);
+    assert_eq!(site.ending(&[], &[&a, &b, &c]).left_over, Vec::<String>::new());
+}
+
+/// G11: both votes are needed, in whatever order they come; work in progress is not merged.
+#[test]
+fn a_change_enters_with_all_its_votes_and_leaves_as_a_draft() {
+    let config = CONFIG
+        .replace("        open: true\n", "        open: true\n        label: [go]\n")
+        .replace("    start: {github: {status: pending, comment: false}}", "    reject: {github: {draft: true}}")
+        .replace("state: approved}]", "state: approved}, {event: pull_request, action: labeled, label: go}]");
+    let mut site = site(&config);
+    let a = propose(&site, 1, &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(gate_builds(&site, "unit"), Vec::<String>::new(), "it has one of two");
+    site.forge.draft(&a, true);
+    site.forge.label(&a, "go", true);
+    site.run();
+    assert_eq!(gate_builds(&site, "unit"), Vec::<String>::new(), "it is a draft");
+    site.forge.draft(&a, false);
+    site.run();
+    site.held.insert("unit".to_owned());
+    enqueue(&mut site, &[&a]);
+    site.run_until(has_built("unit", "1"));
+    site.forge.draft(&a, true);
+    site.held.clear();
+    site.run();
+    assert_eq!((buildsets(&site, &[&a]), merged(&site)), (vec!["org/one#1 DEQUEUED".to_owned()], Vec::new()));
+    assert!(
+        comments(&site, &a).contains("unable to merge due to a missing merge requirement"),
+        "{}",
+        comments(&site, &a)
+    );
+    site.forge.draft(&a, false);
+    site.run();
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1]);
+}
+
+fn superseding() -> String {
+    CONFIG.replace("    manager: dependent\n", "    manager: dependent\n    supersedes: check\n").replace(
+        "    success: {github: {status: success}}\n",
+        "    success: {github: {status: success}}\n    dequeue: {github: {comment: true}}\n",
+    )
+}
+
+/// G19: another revision is another change; and what check is asked for later it does.
+#[test]
+fn check_tests_what_comes_after_the_change_entered_the_gate() {
+    let mut site = site(&superseding());
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.held.extend(["unit".to_owned(), "other".to_owned()]);
+    enqueue(&mut site, &[&a]);
+    site.run_until(has_built("unit", "1"));
+    site.forge.revise(&a, "a", "y");
+    site.held.clear();
+    site.run();
+    assert_eq!(all_sets(&site), ["1 check SUCCESS", "1 check SUCCESS", "1 gate DEQUEUED"]);
+}
+
+/// G18: branches have queues of their own until a merged change gives them one together.
+#[test]
+fn a_queue_that_a_merged_change_makes_one_for_all_branches_is_one_for_what_comes_then() {
+    let mut site = site(&per_branch());
+    site.forge.branch_off("org/one", "main", "stable");
+    let a = propose(&site, 1, &[("a", "broken unit")]);
+    let b = propose_for(&site, "stable", 2, &[("b", "x")]);
+    approve(&mut site, &[&a, &b]);
+    assert_eq!((gate_builds(&site, "unit"), merged(&site)), (vec!["1".to_owned(), "2".to_owned()], vec![2]));
+    let c = site.forge.propose("org/config", 3, "C", "", &[("zuul.yaml", CONFIG)]);
+    site.forge.merge_outside(&c);
+    site.run();
+    let d = propose(&site, 4, &[("d", "broken other")]);
+    let e = propose_for(&site, "stable", 5, &[("e", "x")]);
+    site.run();
+    site.held.extend(["unit".to_owned(), "other".to_owned()]);
+    enqueue(&mut site, &[&d, &e]);
+    site.run_until(has_built("other", "4 5"));
+    site.release("other", Some(4));
+    site.run_until(has_built("other", "5"));
+    site.held.clear();
+    site.run();
+    assert_eq!(merged(&site), [2, 5]);
+    assert_eq!(site.ending(&[], &[&a, &b, &c, &d, &e]).left_over, Vec::<String>::new());
+}
+
+/// G18: what is tested meanwhile moves to the queue that it belongs to, and is tested there behind what came first.
+#[test]
+fn changes_in_the_queues_of_branches_move_when_those_become_one() {
+    let mut site = site(&per_branch());
+    site.forge.branch_off("org/one", "main", "stable");
+    let a = propose(&site, 1, &[("a", "x")]);
+    let b = propose_for(&site, "stable", 2, &[("b", "x")]);
+    let c = propose_for(&site, "stable", 3, &[("c", "x")]);
+    site.run();
+    site.held.extend(["unit".to_owned(), "other".to_owned()]);
+    enqueue(&mut site, &[&a, &b, &c]);
+    site.run_until(|site| gate_builds(site, "unit") == ["1", "2", "2 3"] && gate_builds(site, "other").len() == 3);
+    site.forge.push(&main_of("org/config"), &[("zuul.yaml", CONFIG)]);
+    site.run_until(|site| gate_builds(site, "unit").iter().any(|built| built.split(' ').count() == 3));
+    site.held.clear();
+    site.run();
+    let mut landed = merged(&site);
+    assert!(landed.iter().position(|one| *one == 2) < landed.iter().position(|one| *one == 3), "{landed:?}");
+    landed.sort_unstable();
+    assert_eq!(landed, [1, 2, 3]);
+    assert_eq!(site.ending(&[], &[&a, &b, &c]).left_over, Vec::<String>::new());
+}
+
+fn reload(site: &mut Site) {
+    let tenant = "demo".into();
+    for project in ["org/config", "org/alone", "org/one", "org/two"] {
+        let mark = tenant::put_dirty(&tenant, &ProjectName::new("forge.test", project), "operator").unwrap();
+        site.world.write_directly(mark);
+    }
+    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant }])).unwrap().unwrap();
+}
+
+/// R01, G01: whatever is read again, a build whose job is the same lives on; one of another job is run anew.
+#[test]
+fn of_a_reconfiguration_builds_feel_what_concerns_their_own_job() {
+    let mut site = site(CONFIG);
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.held.extend(["unit".to_owned(), "other".to_owned()]);
+    enqueue(&mut site, &[&a]);
+    site.run_until(|site| site.running().len() == 2);
+    // All of it is read again, and nothing is other than it was.
+    reload(&mut site);
+    site.run_now();
+    assert_eq!((gate_builds(&site, "unit"), gate_builds(&site, "other")), (vec!["1".to_owned()], vec!["1".to_owned()]));
+    // One job is.
+    let other = CONFIG.replace("run: playbooks/other.yaml", "run: playbooks/other.yaml, timeout: 77");
+    site.forge.push(&main_of("org/config"), &[("zuul.yaml", &other)]);
+    site.run_until(|site| gate_builds(site, "other").len() == 2);
+    site.held.clear();
+    site.run();
+    assert_eq!((gate_builds(&site, "unit").len(), gate_builds(&site, "other").len(), merged(&site)), (1, 2, vec![1]));
+}
+
+/// G20: the other job is stopped at once, and what is told of it is told once.
+#[test]
+fn a_failing_job_ends_the_others_of_its_change_where_the_project_fails_fast() {
+    let mut site = site(CONFIG);
+    let fast = PROJECT.replace("    gate: {jobs", "    gate: {fail-fast: true, jobs");
+    site.forge.push(&main_of("org/one"), &[(".zuul.yaml", &fast)]);
+    site.run();
+    let a = propose(&site, 1, &[("a", "broken other")]);
+    site.run();
+    site.held.insert("unit".to_owned());
+    enqueue(&mut site, &[&a]);
+    site.run_until(|site| all_sets(site) == ["1 check SUCCESS", "1 gate FAILURE"]);
+    site.run();
+    assert!(site.held.contains("unit"), "nobody let it go");
+    let told = comments(&site, &a);
+    assert_eq!(told.matches("Build failed.").count(), 1, "{told}");
+    assert!(told.contains("other : FAILURE"), "{told}");
+}
+
+/// G14: a new patchset takes its change out, and with it what needs it; the others merge.
+#[test]
+fn a_new_patchset_takes_out_its_change_and_what_needs_it() {
+    let mut site = site(CONFIG);
+    let a = propose(&site, 1, &[("a", "x")]);
+    let b = site.forge.propose("org/one", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "x")]);
+    let c = site.forge.propose("org/one", 3, "C", "Depends-On: https://forge.test/org/one/pull/2", &[("c", "x")]);
+    let d = propose(&site, 4, &[("d", "x")]);
+    site.run();
+    site.held.insert("unit".to_owned());
+    enqueue(&mut site, &[&a, &b, &c, &d]);
+    site.run_until(|site| gate_builds(site, "unit").len() == 4);
+    site.forge.revise(&b, "b", "y");
+    site.take_in();
+    site.held.clear();
+    site.run();
+    assert_eq!(merged(&site), [1, 4]);
+    let sets = buildsets(&site, &[]);
+    assert_eq!(sets, ["org/one#1 SUCCESS", "org/one#2 DEQUEUED", "org/one#3 FAILURE", "org/one#4 SUCCESS"]);
+    assert!(comments(&site, &c).contains("depends on a change that failed to merge"), "{}", comments(&site, &c));
+}
+
+/// S01: each is tested with the changes ahead of it, whichever repository they are of, and with nothing behind it.
+#[test]
+fn each_build_has_the_changes_ahead_of_it_in_both_repositories_and_nothing_later() {
+    let mut site = site(CONFIG);
+    let of = |site: &Site, project: &str, number: u64| {
+        site.forge.propose(project, number, "a change", "", &[(&format!("f{number}"), "x")])
+    };
+    let changes: Vec<ChangeKey> = [("org/one", 1), ("org/one", 2), ("org/two", 3), ("org/two", 4)]
+        .map(|(project, number)| of(&site, project, number))
+        .into();
+    site.run();
+    site.held.insert("unit".to_owned());
+    enqueue(&mut site, &changes.iter().collect::<Vec<_>>());
+    site.run_until(|site| gate_builds(site, "unit").len() == 4);
+    site.held.clear();
+    site.run();
+    assert_eq!(gate_builds(&site, "unit"), ["1", "1 2", "1 2 3", "1 2 3 4"]);
+    assert_eq!(merged(&site), [1, 2, 3, 4]);
+    let files = |project: &str| site.forge.files(project, "main").into_keys().collect::<Vec<_>>();
+    assert_eq!(files("org/one"), [".zuul.yaml", "f1", "f2", "shared"]);
+    assert_eq!(files("org/two"), [".zuul.yaml", "f3", "f4", "shared"]);
+}
