@@ -126,7 +126,8 @@ impl Reporter {
                     "it depends on something that is no change of a forge that is configured here".to_owned(),
                 ));
             };
-            if order.needs.contains(&key) {
+            // That it needs itself says nothing.
+            if key == order.change.key || order.needs.contains(&key) {
                 continue;
             }
             match self.forge(&key.connection)?.read_change(&key).await {

@@ -153,6 +153,20 @@ fn a_bundle_with_configuration_whose_branch_moved_holds_its_tenant_up_no_longer(
     assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
+/// Z6.5: however much is said of ten changes that need each other, they arrive.
+#[test]
+fn ten_changes_with_long_descriptions_that_need_each_other_merge_together() {
+    let mut site = allowing(MAIN);
+    let said = "so much is to be said of it, and more; ".repeat(200);
+    let needs: String = (1..=10).map(|n| format!("Depends-On: https://forge.test/org/one/pull/{n}\n")).collect();
+    let body = format!("{said}\n\n{needs}");
+    let all: Vec<ChangeKey> =
+        (1..=10).map(|n| site.forge.propose("org/one", n, "one of ten", &body, &[(&format!("f{n}"), "x")])).collect();
+    approve(&mut site, &all.iter().collect::<Vec<_>>());
+    assert_eq!(merged(&site).len(), 10, "{}", comments(&site, &all[0]));
+    assert_eq!(site.ending(&[], &[]).left_over, Vec::<String>::new());
+}
+
 /// D04, D11: where the queue forbids cycles, check and gate say so, to those that were asked for, and nothing merges.
 #[test]
 fn a_cycle_is_refused_with_its_text_where_the_queue_forbids_it() {

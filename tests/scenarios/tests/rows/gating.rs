@@ -9,6 +9,7 @@ use sluice_model::git::BranchKey;
 use sluice_model::poke::Poke;
 use sluice_records::tenant;
 use sluice_runtime::cell;
+use sluice_runtime::record::Record;
 use sluice_scenarios::Site;
 
 const MAIN: &str = "
@@ -127,6 +128,27 @@ fn superseding() -> String {
         "    success: {github: {status: success}}\n",
         "    success: {github: {status: success}}\n    dequeue: {github: {comment: true}}\n",
     )
+}
+
+/// G19: what check tests of a change ends when the gate takes that change.
+#[test]
+fn a_change_that_enters_the_gate_leaves_check() {
+    let mut site = site(&superseding());
+    site.held.insert("unit".to_owned());
+    let a = propose(&site, 1, &[("a", "x")]);
+    let b = site.forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/alone/pull/3", &[("b", "x")]);
+    let c = site.forge.propose("org/alone", 3, "C", "", &[("c", "x")]);
+    site.run_until(|site| site.running().len() == 3);
+    // B is approved too, and may not enter before C.
+    enqueue(&mut site, &[&a, &b]);
+    site.run_until(|site| all_sets(site) == ["1 check DEQUEUED"]);
+    site.held.clear();
+    site.run();
+    assert_eq!(merged(&site), [1]);
+    let told = comments(&site, &a);
+    assert!(told.contains("it entered the pipeline gate, which supersedes this one"), "{told}");
+    assert_eq!(all_sets(&site), ["3 check SUCCESS", "1 check DEQUEUED", "1 gate SUCCESS", "2 check SUCCESS"]);
+    assert_eq!(site.ending(&[], &[&a, &b, &c]).left_over, Vec::<String>::new());
 }
 
 /// G19: another revision is another change; and what check is asked for later it does.
@@ -263,6 +285,34 @@ fn a_new_patchset_takes_out_its_change_and_what_needs_it() {
     let sets = buildsets(&site, &[]);
     assert_eq!(sets, ["org/one#1 SUCCESS", "org/one#2 DEQUEUED", "org/one#3 FAILURE", "org/one#4 SUCCESS"]);
     assert!(comments(&site, &c).contains("depends on a change that failed to merge"), "{}", comments(&site, &c));
+}
+
+/// G16: the window shrinks with a failure and grows with a success, within its bounds.
+#[test]
+fn a_window_shrinks_with_a_failure_and_grows_up_to_its_ceiling() {
+    let window = "    manager: dependent\n    window: 2\n    window-floor: 1\n    window-ceiling: 2\n";
+    let mut site = site(&CONFIG.replace("    manager: dependent\n", window));
+    let a = propose(&site, 1, &[("a", "broken unit")]);
+    let b = propose(&site, 2, &[("b", "x")]);
+    let c = site.forge.propose("org/one", 3, "C", "Depends-On: https://forge.test/org/one/pull/2", &[("c", "x")]);
+    site.run();
+    site.held.extend(["unit".to_owned(), "other".to_owned()]);
+    enqueue(&mut site, &[&a, &b, &c]);
+    site.run_until(has_built("unit", "1 2"));
+    assert_eq!(gate_builds(&site, "unit"), ["1", "1 2"], "only two are active");
+    site.release("other", Some(1));
+    site.release("unit", Some(1));
+    site.run_until(has_built("unit", "2"));
+    site.run_now();
+    assert!(!gate_builds(&site, "unit").iter().any(|built| built == "2 3"), "the window is one");
+    site.held.clear();
+    site.run();
+    assert_eq!(merged(&site), [2, 3]);
+    let is_at_its_ceiling = |record: &Record| record.key.sort == "head" && record.body.contains("\"window\":2");
+    let records = site.world.records();
+    assert!(
+        records.iter().filter(|record| record.key.partition == "queue#demo/gate/integrated").any(is_at_its_ceiling)
+    );
 }
 
 /// S01: each is tested with the changes ahead of it, whichever repository they are of, and with nothing behind it.
