@@ -207,6 +207,10 @@ impl Intake {
             EventKind::Timer { tenant, pipeline, branches, dereference } => {
                 self.ticked(id, event, (tenant, pipeline), branches, *dereference, &mut effects).await?;
             }
+            // It was removed, or lost its token, since it was to be asked: the next sweep leaves it out.
+            EventKind::Sweep if !self.forges.contains_key(&event.connection) => {
+                return Ok(Outcome::Fails(format!("{} has no forge that could be asked", event.connection)));
+            }
             EventKind::Sweep => {
                 if let Err(why) = self.swept(event, delivery.received_at, &mut effects).await? {
                     return Ok(Outcome::Fails(why));

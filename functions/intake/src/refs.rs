@@ -200,13 +200,9 @@ impl Intake {
 
     /// Returns a ref as it is offered to a queue.
     pub(crate) fn ref_candidate(&self, change: &ChangeRef, author: &str) -> Result<Candidate, LookError> {
-        let forge = self.forge(&change.key.connection)?;
         let commit = Some(&change.head).filter(|head| !head.is_zero());
-        Ok(Candidate {
-            url: forge.page_of(&change.key.project, commit),
-            author: author.to_owned(),
-            ..Candidate::bare(change)
-        })
+        let page = self.forges.get(&change.key.connection).map(|forge| forge.page_of(&change.key.project, commit));
+        Ok(Candidate { url: page.unwrap_or_default(), author: author.to_owned(), ..Candidate::bare(change) })
     }
 
     /// Returns whether a commit has this tree; a forge that does not say so has not said it.

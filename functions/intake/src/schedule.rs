@@ -153,9 +153,9 @@ impl Intake {
         }
         for branch in branches {
             let mut moved = RefMove::standing(branch);
-            if dereference {
-                let tip =
-                    self.forge(&event.connection)?.ref_tip(&event.project, &moved.git_ref).await.map_err(again)?;
+            // Where nobody can be asked, it is what the branch is when its turn comes.
+            if dereference && let Some(forge) = self.forges.get(&event.connection) {
+                let tip = forge.ref_tip(&event.project, &moved.git_ref).await.map_err(again)?;
                 let Some(tip) = tip else { continue };
                 moved.newrev = Some(tip.id);
             }

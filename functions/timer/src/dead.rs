@@ -16,14 +16,16 @@ impl Timer {
     /// Gives a dead letter another life.
     ///
     /// Of each poke one copy at most is on its way: a cell that fails at each look is poked again and again, and each of those
-    /// messages dies. Where a record behind is due, the sweep pokes it each minute, and the dead letter is not needed at all.
+    /// messages dies. Where a record behind is due before that, the sweep pokes it each minute, and the dead letter is not needed at all.
     pub(crate) async fn revive(&self, dead: &Poke, heard: Heard) -> Result<(), LookError> {
         if let Some(key) = head_of(dead)
             && let Some(record) = get(&self.ports, &key).await?
         {
             // The looks that it led to may have died before they could send what they decided.
             cell::send(&self.ports, &record.outbox).await?;
-            if record.due.is_some() {
+            let soon = self.ports.clock.now().plus_seconds(REVIVE_SECONDS.into());
+            // What is due only in days (a schedule, a tenant to read again) would be left until then.
+            if record.due.as_ref().is_some_and(|due| due.at <= soon) {
                 tracing::error!(poke = ?dead, "a dead letter is left to the sweep, which looks there too; whatever kept it from being handled should be mended");
                 return Ok(());
             }

@@ -91,7 +91,10 @@ impl Timer {
             if failures.are_too_many() {
                 break;
             }
-            let Some((connection, _)) = connections.by_host(project.host()) else { continue };
+            // Only a forge whose API can be called tells what is open: a plain git server tells of no changes.
+            let Some((connection, _)) = connections.by_host(project.host()).filter(|(_, its)| its.is_asked()) else {
+                continue;
+            };
             let asked = Delivery {
                 connection: connection.clone(),
                 forge_id: format!("sweep:{project}:{slot}"),

@@ -199,3 +199,20 @@ fn a_dead_letter_about_a_cell_that_is_due_is_left_to_the_sweep() {
     world.advance_millis(900_000);
     assert_eq!((sent(&world, Queue::Wakes), sent(&world, Queue::Tenants)), (Vec::new(), vec![left_behind]));
 }
+
+/// Z3.3: a cell that is due in days only is not looked at until then, whatever its dead letter was about.
+#[test]
+fn a_dead_letter_about_a_cell_that_is_due_much_later_comes_to_life() {
+    let world = world();
+    let dead = Poke::Queue { queue: queue_of("q") };
+    let mut record = Record::new(queue::head_key(&queue_of("q")), "{}".to_owned());
+    record.revision = 1;
+    let at = START.plus_seconds(86_400);
+    record.due = Some(Due { at, poke: dead.clone() });
+    record.look_at = Some(at);
+    world.write_directly(Write::Put { record, expect: Expect::Anything });
+    poll_once(timer(&world).look(&dead)).unwrap().unwrap();
+    world.advance_millis(900_000);
+    let wake = Poke::Wake { then: Box::new(dead), delay_seconds: 300 };
+    assert_eq!(sent(&world, Queue::Wakes), [wake]);
+}

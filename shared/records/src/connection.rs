@@ -32,6 +32,13 @@ pub struct Connection {
     pub webhook_secrets: Vec<String>,
 }
 
+impl Connection {
+    /// Returns whether changes are read there: a plain git server tells of none.
+    pub fn is_asked(&self) -> bool {
+        self.driver == Driver::GitHub
+    }
+}
+
 /// Every connection by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]

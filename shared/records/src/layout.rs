@@ -90,9 +90,20 @@ impl Layouts {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
+    /// Returns a layout that is in memory anyway. One that is asked for stays longest; whoever goes round more tenants than are
+    /// kept finds each among those that were seen.
     fn kept(&self, key: &str) -> Option<Arc<Layout>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.iter().find(|(k, _)| k == key).map(|(_, layout)| layout.clone())
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = kept.iter().position(|(known, _)| known == key) {
+            let found = kept.remove(at)?;
+            let layout = found.1.clone();
+            kept.push_back(found);
+            return Some(layout);
+        }
+        drop(kept);
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = seen.values().find(|live| live.tenant.layout_object.as_deref() == Some(key))?;
+        Some(live.layout.clone())
     }
 }
 
