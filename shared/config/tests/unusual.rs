@@ -212,6 +212,41 @@ fn a_pragma_may_imply_every_branch_but_some() {
     assert_eq!(names_on(&layout, "stable/1"), Vec::<String>::new());
 }
 
+/// Z4.2: an empty list of branches binds to none of them: neither a definition, nor an entry, nor a stanza, nor a file.
+#[test]
+fn an_empty_list_of_branches_binds_nothing() {
+    let of_file = |pragma: &str, of_job: &str, of_entry: &str, of_project: &str| {
+        let file = format!(
+            "{pragma}- job: {{name: test, run: r{of_job}}}\n- project: {{{of_project}check: {{jobs: [{{test: {{{of_entry}}}}}]}}}}\n"
+        );
+        let tenant = tenant().file("org/config", BASE).branches("org/project", &["master", "stable"]);
+        let layout = tenant.at("org/project", "stable", ".zuul.yaml", &file).sound();
+        [names_on(&layout, "master").len(), names_on(&layout, "stable").len()]
+    };
+    assert_eq!(of_file("", "", "", ""), [0, 1], "both are the file's branch's");
+    assert_eq!(of_file("", ", branches: []", "", ""), [0, 1], "the project's stanza still is");
+    assert_eq!(of_file("", ", branches: []", "branches: []", "branches: [], "), [1, 1]);
+    assert_eq!(of_file("- pragma: {implied-branches: []}\n", "", "", ""), [1, 1]);
+}
+
+/// Z4.6, Z5.1: what is one thing or another is not both.
+#[test]
+fn two_words_that_exclude_each_other_are_told() {
+    for (text, told) in [
+        (
+            "- job: {name: test, roles: [{zuul: org/project, galaxy: a.b}]}\n",
+            "from \"zuul\" or \"galaxy\", but not from both",
+        ),
+        (
+            "- secret: {name: s, data: {a: b}, oidc: {ttl: 5}}\n",
+            "a secret has \"data\" or is a token (\"oidc\"), but not both",
+        ),
+    ] {
+        let found = messages(&tenant().file("org/config", &format!("{BASE}{text}")).build());
+        assert!(found.len() == 1 && found[0].contains(told), "{found:?}");
+    }
+}
+
 /// Z6.2, Z6.3: of what a project has one of (queue, merge mode, default branch) its first word counts, an expression's stanza
 /// included, and before that of any template; jobs and variables of all of them add up, the later ones with more weight.
 #[test]

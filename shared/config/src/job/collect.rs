@@ -36,9 +36,10 @@ pub(super) struct Variant<'l> {
     pub(super) depth: u32,
 }
 
-/// Returns whether a definition applies to a target.
+/// Returns whether a definition applies to a target. One that names no branch in its list is for all of them, wherever it stands.
 pub(super) fn applies(defined_branches: Option<&[crate::Pattern]>, implied: bool, target: Target<'_>) -> bool {
     match (defined_branches, target.branch) {
+        (Some([]), _) => true,
         (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches(branch)),
         (Some(patterns), None) => patterns.iter().any(|pattern| pattern.matches(target.git_ref)),
         (None, _) => implied,

@@ -21,6 +21,15 @@ struct Said<'l> {
     is_meant: bool,
 }
 
+/// Returns whether a project's stanza is for a branch; without one, whether it is for some.
+fn is_meant(defined: &Defined<'_, ProjectStanza>, branch: Option<&str>) -> bool {
+    match (defined.object.branches.as_deref(), branch) {
+        (Some([]), _) => true,
+        (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches(branch)),
+        _ => defined.matches_implied(branch),
+    }
+}
+
 impl Layout {
     /// Returns the tenant it belongs to.
     pub fn tenant(&self) -> &TenantConfig {
@@ -88,24 +97,16 @@ impl Layout {
 
     /// Returns the stanzas that apply to a project and branch, in order.
     fn project_stanzas(&self, project: &ProjectName, branch: Option<&str>) -> Vec<&ProjectStanza> {
-        let is_meant = |defined: &Defined<'_, ProjectStanza>| match (&defined.object.branches, branch) {
-            (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches(branch)),
-            _ => defined.matches_implied(branch),
-        };
-        self.stanzas_of(project).filter(is_meant).map(|defined| defined.object).collect()
+        self.stanzas_of(project).filter(|defined| is_meant(defined, branch)).map(|defined| defined.object).collect()
     }
 
     /// Returns every stanza of a project in order, and then their templates.
     fn stanzas_with_templates(&self, project: &ProjectName, branch: Option<&str>) -> Vec<Said<'_>> {
-        let is_meant = |defined: &Defined<'_, ProjectStanza>| match (&defined.object.branches, branch) {
-            (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches(branch)),
-            _ => defined.matches_implied(branch),
-        };
         let (mut found, mut of_templates) = (Vec::new(), Vec::new());
         // A template that is named again by stanzas of one sort says nothing new.
         let mut taken: BTreeSet<(&str, bool)> = BTreeSet::new();
         for defined in self.stanzas_of(project) {
-            let is_meant = is_meant(&defined);
+            let is_meant = is_meant(&defined, branch);
             for template in defined.object.templates.iter().filter(|name| taken.insert((name.as_str(), is_meant))) {
                 of_templates.extend(self.templates(template).map(|found| Said { stanza: found.object, is_meant }));
             }

@@ -228,6 +228,10 @@ fn implied(fragment: &Fragment, project: &TenantProject, branched: bool) -> Opti
         let branches = fragment.pragma.implied_branches.clone();
         branches.unwrap_or_else(|| vec![Pattern::exactly(fragment.source.branch.as_str())])
     };
+    // A pragma that implies no branch binds nothing.
+    if fragment.pragma.implied_branches.as_ref().is_some_and(Vec::is_empty) {
+        return None;
+    }
     match fragment.pragma.implied_branch_matchers.or(project.implied_branch_matchers) {
         Some(true) => return Some(own()),
         Some(false) => return None,

@@ -97,9 +97,12 @@ pub(super) fn roles(node: &Node, p: &mut Problems) -> Vec<RoleRef> {
         let name = fields.text("name", p);
         let zuul = fields.text("zuul", p).map(RoleSource::Zuul);
         let galaxy = fields.text("galaxy", p).map(RoleSource::Galaxy);
-        match zuul.or(galaxy) {
-            Some(source) => list.push(RoleRef { source, name }),
-            None => p.syntax(member, "roles", "required key not provided: a role needs \"zuul\" or \"galaxy\""),
+        match (zuul, galaxy) {
+            (Some(_), Some(_)) => {
+                p.syntax(member, "roles", "a role comes from \"zuul\" or \"galaxy\", but not from both")
+            }
+            (Some(source), None) | (None, Some(source)) => list.push(RoleRef { source, name }),
+            (None, None) => p.syntax(member, "roles", "required key not provided: a role needs \"zuul\" or \"galaxy\""),
         }
         fields.finish(p);
     }

@@ -91,8 +91,14 @@ pub(super) fn queue(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> 
 
 pub(super) fn secret(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<SecretStanza> {
     let places = places::of_secret(fields);
-    let data = fields.mapping("data", p).unwrap_or_default();
-    let oidc = fields.take("oidc").map(|node| token(node, p));
+    let data = fields.mapping("data", p);
+    let oidc = fields.take("oidc").map(|node| {
+        if data.is_some() {
+            p.syntax(node, "oidc", "a secret has \"data\" or is a token (\"oidc\"), but not both");
+        }
+        token(node, p)
+    });
+    let data = data.unwrap_or_default();
     Some(SecretStanza { place, places, data, oidc, name: fields.required_text("name", p)? })
 }
 
