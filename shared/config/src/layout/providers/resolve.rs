@@ -410,7 +410,7 @@ impl<'o> Resolver<'o> {
         // What a section or provider says of this label comes after what the label says; the innermost last.
         let listed = layers.iter().flat_map(|layer| entries(layer, "labels", &label.name));
         let of_label_alone = std::iter::once(&label.attributes).chain(listed);
-        let min_ready = of_label_alone.filter_map(|entry| count(entry, "min-ready")).last().unwrap_or(0);
+        let min_ready = of_label_alone.filter_map(|entry| count(entry, "min-ready")).next_back().unwrap_or(0);
         typed(
             merged,
             LabelIdentity {
