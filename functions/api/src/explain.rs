@@ -52,7 +52,8 @@ pub(crate) async fn job(api: &Api, tenant: &TenantName, id: &str, name: &str) ->
     let applied = graph.and_then(|graph| graph.jobs.iter().find(|job| job.name.as_str() == name));
     if trace.is_none() && applied.is_none() {
         let project = change.key.project.name();
-        return Err(Refusal::missing(format!("{project} does not list a job {name} in {pipeline}.")));
+        let branch = &change.branch;
+        return Err(Refusal::missing(format!("{project} does not list a job {name} in {pipeline} for {branch}.")));
     }
     let mut notes = Vec::new();
     match &frozen {
