@@ -86,7 +86,7 @@ fn id_of(change: &ChangeRef) -> Option<String> {
 impl Scene<'_> {
     fn pipeline(&self, pipeline: &Pipeline, queues: &[(QueueKey, Loaded)]) -> Value {
         let own = || queues.iter().filter(|(key, _)| key.pipeline == pipeline.name);
-        let triggers = triggers(pipeline).into_iter().map(|(_, driver)| json!({"driver": driver}));
+        let triggers = triggers(pipeline).into_values().map(|driver| json!({"driver": driver}));
         json!({
             "name": pipeline.name,
             "description": pipeline.description,

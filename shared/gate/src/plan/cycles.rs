@@ -119,10 +119,12 @@ impl Work<'_> {
         if !self.has_room(bundle.len()) {
             return false;
         }
-        for slot in self.head.slots[bundle.clone()].to_vec() {
+        let mates: Vec<_> =
+            self.head.slots[bundle.clone()].iter().map(|slot| (slot.id.clone(), slot.change.key.clone())).collect();
+        for (id, key) in mates {
             let all = one.needs.iter().chain([&own]);
-            let needs = all.filter(|need| need.change.key != slot.change.key).cloned().collect();
-            if let Some(item) = self.item(&slot.id) {
+            let needs = all.filter(|need| need.change.key != key).cloned().collect();
+            if let Some(item) = self.item(&id) {
                 item.candidate.needs = needs;
                 item.note(format!("the dependencies of {} changed", one.change));
             }

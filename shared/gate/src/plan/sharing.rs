@@ -17,7 +17,7 @@ pub(super) enum Sharing {
     /// That of another change of the bundle, which has not been ordered yet.
     NotYet,
     /// That of another change.
-    With(Taken),
+    With(Box<Taken>),
 }
 
 /// A build that another change ordered.
@@ -59,7 +59,7 @@ impl Work<'_> {
     pub(super) fn shared_build(&self, item: &Item, at: usize) -> Sharing {
         let Some((other, twin)) = self.twin(item, at) else { return Sharing::Own };
         match &twin.build {
-            Some(build) if twin.attempt > item.jobs[at].attempt => Sharing::With(taken(build, other, twin)),
+            Some(build) if twin.attempt > item.jobs[at].attempt => Sharing::With(Box::new(taken(build, other, twin))),
             // It ended without a build, or ended for good: nothing of it is to be had.
             _ if twin.status != JobStatus::Waiting => Sharing::Own,
             _ => Sharing::NotYet,
