@@ -2,7 +2,7 @@
 
 use crate::state::State;
 use crate::{Merger, Unmade, unmade};
-use sluice_config::fragment::{Source, SourceFile, config_paths};
+use sluice_config::fragment::source_files;
 use sluice_config::job::{FreezeInput, JobTrace};
 use sluice_config::layout::{BranchConfig, Layout, Scope};
 use sluice_config::tenant::TenantProject;
@@ -233,22 +233,12 @@ fn configuration(
     branch: &BranchName,
     files: Vec<(String, Vec<u8>)>,
 ) -> BranchConfig {
-    let paths = config_paths(files.iter().map(|(path, _)| path.as_str()), &project.extra_config_paths);
-    let fragment = |path: &str| {
-        let (_, bytes) = files.iter().find(|(known, _)| known == path)?;
-        let source = Source {
-            connection: project.connection.clone(),
-            project: project.name.clone(),
-            branch: branch.clone(),
-            path: path.to_owned(),
-            trust: project.trust,
-        };
-        Some(layout.parse(&SourceFile { source, text: String::from_utf8_lossy(bytes).into_owned() }))
-    };
+    let text = |(path, bytes): (String, Vec<u8>)| (path, String::from_utf8_lossy(&bytes).into_owned());
+    let files = source_files(project, branch, files.into_iter().map(text).collect());
     BranchConfig {
         project: project.name.clone(),
         branch: branch.clone(),
-        fragments: paths.into_iter().filter_map(fragment).collect(),
+        fragments: files.iter().map(|file| layout.parse(file)).collect(),
     }
 }
 
@@ -294,8 +284,8 @@ fn texts(errors: &[ConfigError]) -> Vec<String> {
 fn notes(errors: &[ConfigError], own: &BranchKey) -> Vec<LineNote> {
     let is_own = |error: &&ConfigError| error.project == own.project && error.branch == own.branch;
     let note = |error: &ConfigError| {
-        let ReviewComment { path, line, message, .. } = error.review_comment();
-        LineNote { path, line, text: message }
+        let ReviewComment { path, line, start_line, message, .. } = error.review_comment();
+        LineNote { path, line, start_line: Some(start_line).filter(|start| *start < line), text: message }
     };
     errors.iter().filter(is_own).take(LINE_NOTES_MAX).map(note).collect()
 }

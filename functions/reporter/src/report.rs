@@ -112,8 +112,10 @@ async fn act(forge: &dyn Forge, report: &Report, action: &Action) -> Result<(), 
                 .await
         }
         Action::Lines { marker, body, notes, or_comment, .. } => {
-            let comment =
-                |note: &LineNote| LineComment { path: note.path.clone(), line: note.line, text: note.text.clone() };
+            let comment = |note: &LineNote| {
+                let LineNote { path, line, start_line, text } = note.clone();
+                LineComment { path, line, start_line, text }
+            };
             let comments: Vec<LineComment> = notes.iter().map(comment).collect();
             match forge.put_line_comments(&report.change, &Marker::new(marker), body, &comments).await {
                 // Lines that the change does not show cannot be commented on; a comment says the same, the report's or one more.

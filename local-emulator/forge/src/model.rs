@@ -125,6 +125,9 @@ pub(crate) struct Review {
 pub(crate) struct LineComment {
     pub path: String,
     pub line: u64,
+    /// The first of several lines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_line: Option<u64>,
     pub body: String,
 }
 

@@ -3,10 +3,12 @@
 use crate::error::{ConfigError, Problem, ProblemKind};
 use crate::objects::{self, PragmaStanza, Stanza};
 use crate::pack;
+use crate::tenant::TenantProject;
 use crate::yaml;
 use serde::{Deserialize, Serialize};
 use sluice_model::id::digest;
 use sluice_model::{BranchName, ConnectionName, ProjectName};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -215,9 +217,47 @@ pub fn config_paths<'p>(paths: impl IntoIterator<Item = &'p str>, extra: &[Strin
     found
 }
 
+/// Returns those files of a branch that are configuration, in the order they are read ([`config_paths`]); `files` are all that
+/// were found of it, as path and text.
+pub fn source_files(project: &TenantProject, branch: &BranchName, files: Vec<(String, String)>) -> Vec<SourceFile> {
+    let paths = config_paths(files.iter().map(|(path, _)| path.as_str()), &project.extra_config_paths);
+    let paths: Vec<String> = paths.into_iter().map(str::to_owned).collect();
+    let mut texts: BTreeMap<String, String> = files.into_iter().collect();
+    let file = |path: String| {
+        let text = texts.remove(&path)?;
+        let source = Source {
+            connection: project.connection.clone(),
+            project: project.name.clone(),
+            branch: branch.clone(),
+            path,
+            trust: project.trust,
+        };
+        Some(SourceFile { source, text })
+    };
+    paths.into_iter().filter_map(file).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Z2.4, Z2.2: what is read for the layout and what a change proposes are chosen alike, each with its project's trust.
+    #[test]
+    fn the_files_of_a_branch_stand_in_order_and_say_where_they_are_from() {
+        let mut project = TenantProject::new("github", "github.com/org/p".into(), Trust::Config);
+        project.extra_config_paths = vec!["more/".to_owned()];
+        let files = [("more/x.yaml", "x"), ("zuul.d/b.yaml", "b"), (".zuul.yaml", "not read"), ("zuul.d/a.yaml", "a")];
+        let files = files.map(|(path, text)| (path.to_owned(), text.to_owned()));
+        let found = source_files(&project, &"stable".into(), files.into());
+        let told: Vec<(&str, &str)> =
+            found.iter().map(|file| (file.source.path.as_str(), file.text.as_str())).collect();
+        assert_eq!(told, [("zuul.d/a.yaml", "a"), ("zuul.d/b.yaml", "b"), ("more/x.yaml", "x")]);
+        let Source { connection, project, branch, trust, .. } = &found[0].source;
+        assert_eq!(
+            (connection.as_str(), project.as_str(), branch.as_str(), *trust),
+            ("github", "github.com/org/p", "stable", Trust::Config)
+        );
+    }
 
     /// Z2.4
     #[test]

@@ -245,8 +245,10 @@ impl ReviewVerdict {
 pub struct LineComment {
     /// The file's path.
     pub path: String,
-    /// The line, from 1.
+    /// The line, from 1; the last one where it is about several.
     pub line: u32,
+    /// The first of several lines.
+    pub start_line: Option<u32>,
     /// Markdown.
     pub text: String,
 }

@@ -69,18 +69,32 @@ async fn a_check_run_is_made_once_and_then_updated() {
     assert_eq!((facts.statuses[0].context.as_str(), facts.statuses[0].state.as_str()), ("one/check", "failure"));
 }
 
+/// C02: where the forge does not take all lines of a comment, it is put beside the last one.
+#[tokio::test]
+async fn a_comment_on_lines_that_are_not_shown_together_stands_beside_the_last() {
+    let scene = Scene::new().await;
+    let change = scene.propose("jobs.yaml", "- job:\n    nmae: x\n", "").await;
+    // The local forge refuses, as GitHub does, lines that end before they begin.
+    let wrong =
+        [LineComment { path: "jobs.yaml".into(), line: 2, start_line: Some(7), text: "no such attribute".into() }];
+    scene.github.put_line_comments(&change, &marker(), "The configuration has errors.", &wrong).await.unwrap();
+    assert_eq!(scene.github.read_change(&change.key).await.unwrap().reviews.len(), 1);
+}
+
 /// Z6.6: configuration errors are shown where they are.
 #[tokio::test]
 async fn line_comments_are_one_review() {
     let scene = Scene::new().await;
     let change = scene.propose("jobs.yaml", "- job:\n    nmae: x\n", "").await;
-    let comments = [LineComment { path: "jobs.yaml".into(), line: 2, text: "no such attribute".into() }];
+    let comments =
+        [LineComment { path: "jobs.yaml".into(), line: 2, start_line: Some(1), text: "no such attribute".into() }];
     for _ in 0..2 {
         scene.github.put_line_comments(&change, &marker(), "The configuration has errors.", &comments).await.unwrap();
     }
     let facts = scene.github.read_change(&change.key).await.unwrap();
     assert_eq!(facts.reviews.len(), 1);
-    let elsewhere = [LineComment { path: "README".into(), line: 1, text: "not in this change".into() }];
+    let elsewhere =
+        [LineComment { path: "README".into(), line: 1, start_line: None, text: "not in this change".into() }];
     let refused = scene.github.put_line_comments(&change, &Marker::new("other"), "x", &elsewhere).await.unwrap_err();
     assert!(matches!(refused, ForgeError::Refused { status: 422, .. }), "{refused:?}");
 }

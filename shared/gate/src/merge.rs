@@ -52,8 +52,11 @@ pub const LINE_NOTE_BYTES_MAX: usize = 500;
 pub struct LineNote {
     /// The file's path.
     pub path: String,
-    /// The line, from 1.
+    /// The line, from 1; the last one where there are several.
     pub line: u32,
+    /// The first line, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_line: Option<u32>,
     /// What is said.
     pub text: String,
 }

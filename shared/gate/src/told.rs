@@ -102,7 +102,7 @@ fn note(path: &str, comment: &Value) -> Option<LineNote> {
         Some(level @ ("warning" | "error")) => format!("{level}: {message}"),
         _ => message.to_owned(),
     };
-    Some(LineNote { path: path.to_owned(), line, text: cut(&text, LINE_NOTE_BYTES_MAX) })
+    Some(LineNote { path: path.to_owned(), line, start_line: None, text: cut(&text, LINE_NOTE_BYTES_MAX) })
 }
 
 #[cfg(test)]

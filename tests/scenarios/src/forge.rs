@@ -17,6 +17,7 @@ use sluice_runtime::{Clock, PortError};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+mod proposals;
 mod pushes;
 mod random;
 mod votes;
@@ -33,6 +34,8 @@ pub struct Kept {
     pub comments: BTreeMap<String, (String, u32)>,
     /// Comments beside lines by marker, as path, line and text.
     pub lines: BTreeMap<String, Vec<String>>,
+    /// The first and last lines of those that are about several, by marker.
+    pub ranges: BTreeMap<String, Vec<(u32, u32)>>,
     /// Reviews of ours by marker, as verdict, head and text.
     pub reviews: BTreeMap<String, String>,
 }
@@ -81,45 +84,6 @@ impl PlayedForge {
     /// Makes a forge with these repositories.
     pub fn new(world: World, store: Arc<Mutex<Store>>) -> Self {
         Self { world, store, state: Mutex::default() }
-    }
-
-    /// Opens a pull request that edits files of `main`, and says so.
-    pub fn propose(&self, project: &str, number: u64, title: &str, body: &str, edits: &[(&str, &str)]) -> ChangeKey {
-        let key = key(project, number);
-        let main = BranchKey { project: key.project.clone(), branch: "main".into() };
-        let mut store = self.store.lock().unwrap();
-        let base = store.tip(&main).expect("the project has a main branch");
-        let mut tree = store.tree(&base.id).clone();
-        for (path, text) in edits {
-            tree.insert((*path).to_owned(), (*text).to_owned());
-        }
-        let head = store.commit(tree, vec![base.id.clone()], title).id;
-        let files = store.touched(&base.id, &head);
-        drop(store);
-        let facts = ChangeFacts {
-            change: ChangeRef { key: key.clone(), branch: "main".into(), head: head.clone(), patchset: head.0 },
-            status: ChangeStatus::Open,
-            draft: false,
-            title: title.to_owned(),
-            message: body.to_owned(),
-            author: "ada".to_owned(),
-            url: format!("https://forge.test/{project}/pull/{number}"),
-            labels: Vec::new(),
-            reviews: Vec::new(),
-            statuses: Vec::new(),
-            files: Some(files),
-            depends_on: depends_on(body),
-            mergeable: Some(true),
-            merge_commit: None,
-            updated_at: self.world.now(),
-            seen_at: Timestamp(0),
-        };
-        self.state().changes.insert(
-            key.clone(),
-            Kept { facts, comments: BTreeMap::new(), lines: BTreeMap::new(), reviews: BTreeMap::new() },
-        );
-        self.tell("pull_request", &key, json!({"action": "opened", "number": number}), "ada");
-        key
     }
 
     /// Uploads another revision of a change, which edits one more file, and says so.
@@ -497,7 +461,9 @@ impl Forge for PlayedForge {
                 return Err(ForgeError::Refused { attempted, status: 422, message });
             }
             let lines = comments.iter().map(|comment| format!("{}:{}: {}", comment.path, comment.line, comment.text));
+            let ranges = comments.iter().filter_map(|comment| Some((comment.start_line?, comment.line)));
             // Once for a marker, as the driver does.
+            kept.ranges.entry(marker.as_str().to_owned()).or_insert_with(|| ranges.collect());
             kept.lines.entry(marker.as_str().to_owned()).or_insert_with(|| lines.collect());
             Ok(())
         })

@@ -227,7 +227,7 @@ pub(super) async fn line_comments(
     let shape = |(review, line): (&Review, &LineComment)| {
         let user = shapes::user(&engine.web, &review.author);
         json!({
-            "path": line.path, "line": line.line, "side": "RIGHT", "body": line.body, "user": user,
+            "path": line.path, "line": line.line, "start_line": line.start_line, "side": "RIGHT", "body": line.body, "user": user,
             "commit_id": review.commit, "pull_request_review_id": review.id,
         })
     };
@@ -258,6 +258,9 @@ pub(super) async fn review(
     let files = engine.git(&full_name).files_between(&base, &commit).await?;
     if verdict.comments.iter().any(|line| !files.iter().any(|file| file.path == line.path)) {
         return Err(ApiError::invalid("Unprocessable Entity: Path could not be resolved"));
+    }
+    if verdict.comments.iter().any(|comment| comment.start_line.is_some_and(|start| start >= comment.line)) {
+        return Err(ApiError::invalid("Unprocessable Entity: start_line must precede the end line"));
     }
     let review = crate::engine::NewReview {
         number,

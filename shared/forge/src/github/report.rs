@@ -112,17 +112,36 @@ pub(super) async fn put_line_comments(
     if reviews.all(&attempted)?.iter().any(|review| is_ours(&review.user, &review.body, me, marker)) {
         return Ok(());
     }
-    let comments: Vec<Value> = comments
-        .iter()
-        .map(|comment| json!({"path": comment.path, "line": comment.line, "side": "RIGHT", "body": comment.text}))
-        .collect();
-    let body = json!({
-        "commit_id": change.head.as_str(),
-        "event": "COMMENT",
-        "body": marker.attach(&cut(text, COMMENT_MAX_CHARACTERS)),
-        "comments": comments,
-    });
-    send(&github.api, Method::POST, &path, body, Repeat::Never, &attempted).await
+    let review = |comments: Vec<Value>| {
+        json!({
+            "commit_id": change.head.as_str(),
+            "event": "COMMENT",
+            "body": marker.attach(&cut(text, COMMENT_MAX_CHARACTERS)),
+            "comments": comments,
+        })
+    };
+    let whole = review(comments.iter().map(several_lines).collect());
+    match send(&github.api, Method::POST, &path, whole, Repeat::Never, &attempted).await {
+        // All lines of one comment must be lines that the change shows together; the last one alone may be.
+        Err(ForgeError::Refused { status: 422, .. }) if comments.iter().any(|comment| comment.start_line.is_some()) => {
+            let short = review(comments.iter().map(one_line).collect());
+            send(&github.api, Method::POST, &path, short, Repeat::Never, &attempted).await
+        }
+        made => made,
+    }
+}
+
+fn one_line(comment: &LineComment) -> Value {
+    json!({"path": comment.path, "line": comment.line, "side": "RIGHT", "body": comment.text})
+}
+
+fn several_lines(comment: &LineComment) -> Value {
+    let mut shape = one_line(comment);
+    if let (Some(start), Some(map)) = (comment.start_line, shape.as_object_mut()) {
+        map.insert("start_line".to_owned(), json!(start));
+        map.insert("start_side".to_owned(), json!("RIGHT"));
+    }
+    shape
 }
 
 pub(super) async fn put_review(

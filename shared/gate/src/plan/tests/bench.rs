@@ -444,7 +444,7 @@ impl Bench {
         let name = item.candidate.title.chars().next().unwrap();
         if self.misconfigured.contains(&name) {
             let text = "the job nosuch is not defined".to_owned();
-            let note = LineNote { path: "zuul.yaml".to_owned(), line: 4, text: text.clone() };
+            let note = LineNote { path: "zuul.yaml".to_owned(), line: 4, start_line: None, text: text.clone() };
             return MergeResult::Misconfigured { errors: vec![text], notes: vec![note] };
         }
         let mut trees: Trees = onto.map(|text| serde_json::from_str(text).unwrap()).unwrap_or_default();

@@ -1,0 +1,63 @@
+//! What people propose to the played forge.
+
+use super::*;
+
+impl PlayedForge {
+    /// Opens a pull request that edits files of `main`, and says so.
+    pub fn propose(&self, project: &str, number: u64, title: &str, body: &str, edits: &[(&str, &str)]) -> ChangeKey {
+        self.propose_on(project, "main", number, title, body, edits)
+    }
+
+    /// Opens a pull request that edits files of a branch, and says so.
+    pub fn propose_on(
+        &self,
+        project: &str,
+        branch: &str,
+        number: u64,
+        title: &str,
+        body: &str,
+        edits: &[(&str, &str)],
+    ) -> ChangeKey {
+        let key = key(project, number);
+        let branch = BranchKey { project: key.project.clone(), branch: branch.into() };
+        let mut store = self.store.lock().unwrap();
+        let base = store.tip(&branch).expect("the branch exists");
+        let mut tree = store.tree(&base.id).clone();
+        for (path, text) in edits {
+            tree.insert((*path).to_owned(), (*text).to_owned());
+        }
+        let head = store.commit(tree, vec![base.id.clone()], title).id;
+        let files = store.touched(&base.id, &head);
+        drop(store);
+        let facts = ChangeFacts {
+            change: ChangeRef { key: key.clone(), branch: branch.branch, head: head.clone(), patchset: head.0 },
+            status: ChangeStatus::Open,
+            draft: false,
+            title: title.to_owned(),
+            message: body.to_owned(),
+            author: "ada".to_owned(),
+            url: format!("https://forge.test/{project}/pull/{number}"),
+            labels: Vec::new(),
+            reviews: Vec::new(),
+            statuses: Vec::new(),
+            files: Some(files),
+            depends_on: depends_on(body),
+            mergeable: Some(true),
+            merge_commit: None,
+            updated_at: self.world.now(),
+            seen_at: Timestamp(0),
+        };
+        self.state().changes.insert(
+            key.clone(),
+            Kept {
+                facts,
+                comments: BTreeMap::new(),
+                lines: BTreeMap::new(),
+                ranges: BTreeMap::new(),
+                reviews: BTreeMap::new(),
+            },
+        );
+        self.tell("pull_request", &key, json!({"action": "opened", "number": number}), "ada");
+        key
+    }
+}
