@@ -15,6 +15,7 @@ mod builds;
 mod buildsets;
 mod configuration;
 mod estimate;
+mod events;
 mod explain;
 mod filter;
 mod freeze;

@@ -4,7 +4,8 @@ use crate::asked::Asked;
 use crate::freeze::{self, Wanted};
 use crate::reply::{self, Refusal};
 use crate::{
-    Api, board, builds, buildsets, configuration, explain, item, load, logs, page, pool, semaphores, status, system,
+    Api, board, builds, buildsets, configuration, events, explain, item, load, logs, page, pool, semaphores, status,
+    system,
 };
 use bytes::Bytes;
 use http::Response;
@@ -62,11 +63,7 @@ async fn of_tenant(api: &Api, tenant: &TenantName, rest: &[&str], asked: &Asked)
             asked.only(&["project"])?;
             return nothing(api, tenant).await;
         }
-        ["system-events"] => {
-            asked.only(&["event_type", "idx_min", "idx_max", "limit", "skip"])?;
-            asked.page()?;
-            return nothing(api, tenant).await;
-        }
+        ["system-events"] => return events::list(api, tenant, asked).await,
         _ => asked.only(&[])?,
     }
     match rest {

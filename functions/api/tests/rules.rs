@@ -110,7 +110,6 @@ async fn what_is_not_kept_yet_is_empty() {
         "images",
         "flavors",
         "providers",
-        "system-events",
         "nodes",
         "nodeset-requests",
         "labels",

@@ -5,7 +5,7 @@
 
 use crate::Tenants;
 use bytes::Bytes;
-use sluice_config::fragment::{self, Fragment, Source, SourceFile, config_paths};
+use sluice_config::fragment::{self, Fragment, SourceFile, source_files};
 use sluice_config::layout::Layout;
 use sluice_config::tenant::TenantProject;
 use sluice_model::BranchName;
@@ -67,7 +67,7 @@ impl Tenants {
             return Ok(None);
         }
         let text = serde_json::to_string(&files).map_err(|error| Unread::Port(LookError::Again(error.to_string())))?;
-        let hashes: Vec<String> = in_order(project, branch, files).iter().map(fragment::hash).collect();
+        let hashes: Vec<String> = source_files(project, branch, files).iter().map(fragment::hash).collect();
         let content = fragment::content(hashes.iter().map(String::as_str));
         Ok(Some((self.put_files(text).await.map_err(Unread::Port)?, content)))
     }
@@ -89,7 +89,11 @@ impl Tenants {
     ) -> Result<Vec<Arc<Fragment>>, LookError> {
         let Some(key) = &read.files else { return Ok(Vec::new()) };
         let kept = live.zip(read.content.as_ref());
-        if let Some(kept) = kept.and_then(|(live, content)| live.kept(&project.name, &read.branch, content)) {
+        let kept = kept.and_then(|(live, content)| live.kept(&project.name, &read.branch, content));
+        // What could not be read since is named as it was read then: a project that was trusted may be so no more.
+        let is_as_now =
+            |file: &Arc<Fragment>| file.source.trust == project.trust && file.source.connection == project.connection;
+        if let Some(kept) = kept.filter(|files| files.iter().all(is_as_now)) {
             work.kept += 1;
             return Ok(kept);
         }
@@ -100,7 +104,7 @@ impl Tenants {
             Some(live) => live.parse(file),
             None => Arc::new(fragment::parse(file)),
         };
-        Ok(in_order(project, &read.branch, files).iter().map(parse).collect())
+        Ok(source_files(project, &read.branch, files).iter().map(parse).collect())
     }
 
     async fn object<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<T, LookError> {
@@ -108,21 +112,4 @@ impl Tenants {
         let object = self.ports.objects.get(key).await?.ok_or_else(|| again("there is no such object".to_owned()))?;
         serde_json::from_slice(&object.bytes).map_err(|error| again(error.to_string()))
     }
-}
-
-/// Returns those of a branch's files that count, in the order in which they do.
-fn in_order(project: &TenantProject, branch: &BranchName, files: Vec<(String, String)>) -> Vec<SourceFile> {
-    let paths = config_paths(files.iter().map(|(path, _)| path.as_str()), &project.extra_config_paths);
-    let file = |path: &str| {
-        let (_, text) = files.iter().find(|(known, _)| known == path)?;
-        let source = Source {
-            connection: project.connection.clone(),
-            project: project.name.clone(),
-            branch: branch.clone(),
-            path: path.to_owned(),
-            trust: project.trust,
-        };
-        Some(SourceFile { source, text: text.clone() })
-    };
-    paths.into_iter().filter_map(file).collect()
 }

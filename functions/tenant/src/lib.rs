@@ -8,11 +8,14 @@
 
 mod files;
 mod guard;
+mod news;
 mod read;
 mod remove;
 mod settle;
+mod stand_in;
 
 use crate::files::Work;
+use crate::news::Before;
 use crate::read::{facts_of, retry_at};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -26,6 +29,7 @@ use sluice_model::{ConnectionName, ProjectName, QueueKey, TenantName};
 use sluice_records::codec::{decode, encode, get, with_body};
 use sluice_records::connection;
 use sluice_records::layout::Layouts;
+use sluice_records::system_event;
 use sluice_records::tenant::{
     self, Dirty, LOOK_SECONDS, PROBLEMS_MAX, Problem, ProjectSource, QUEUES, Tenant, Waiting,
 };
@@ -103,8 +107,9 @@ impl Tenants {
             return self.look_later(record, &head).await;
         };
         let marks = self.marks(name).await?;
+        let head = Tenant { is_reloading: head.is_reloading || marks.iter().any(|(mark, _)| mark.is_asked), ..head };
         let moved = marks.iter().map(|(mark, _)| &mark.project).chain(waited_for.all()).cloned().collect();
-        let sources = self.read(config, &connections, &moved, waited_for.patiently()).await?;
+        let sources = self.read(config, &connections, &head, &moved, waited_for.patiently()).await?;
         let mut writes = sources.writes;
         let done = || marks.iter().filter(|(mark, _)| !sources.unread.contains(&mark.project));
         writes.extend(done().map(|(_, key)| Write::Delete { key: key.clone(), expect: Expect::Anything }));
@@ -112,12 +117,14 @@ impl Tenants {
             // What was read is kept; the next look goes on from there.
             return self.go_on(record, head, writes).await;
         }
-        let (layout, work) = self.layout(config, &connections, &sources.kept, &head).await?;
+        let before = self.taken_over(&head).await;
+        let (layout, work) = self.layout(config, &connections, &sources.kept, before.as_deref()).await?;
         let object = format!("layouts/{}", layout.id());
         let has_timers = has_timers(&layout);
         let is_new = head.layout_object.as_ref() != Some(&object)
             || head.layout.live < head.layout.wanted
             || head.layout.live == 0
+            || head.is_reloading
             || head.is_removed;
         let problems = problems(&sources.kept);
         let mut next = Tenant {
@@ -128,16 +135,20 @@ impl Tenants {
             landings: Vec::new(),
             retry_at: retry_at(&sources.kept),
             is_reading: false,
+            is_reloading: false,
             ..head.clone()
         };
-        if !is_new && writes.is_empty() && next == head {
-            return self.look_later(record, &head).await;
-        }
-        if is_new {
+        // One that cannot be opened any more, or was parsed by another version, is stored again under its name.
+        if is_new || before.is_none() {
             self.ports
                 .objects
                 .put(&object, Bytes::from(layout.to_bytes()), PutMode::Always, "application/json")
                 .await?;
+        }
+        if !is_new && writes.is_empty() && next == head {
+            return self.look_later(record, &head).await;
+        }
+        if is_new {
             writes.push(tenant::put_listed(name)?);
             if head.layout.live == 0 || head.is_removed {
                 writes.push(tenant::put_listing(name, self.ports.clock.now())?);
@@ -145,9 +156,16 @@ impl Tenants {
             next.layout.wanted =
                 head.layout.wanted.max(if head.layout.live == head.layout.wanted { head.layout.live + 1 } else { 1 });
             next.layout.live = next.layout.wanted;
+            next.live_since = self.ports.clock.now();
+            let before = match &before {
+                _ if head.layout.live == 0 || head.is_removed => Before::Nothing,
+                None => Before::Unknown,
+                Some(before) => Before::Layout(before),
+            };
+            let told = news::of(&layout, &before, head.is_reloading, (next.layout.live, next.live_since));
+            writes.extend(told.map(|event| system_event::put(name, &event)).transpose()?);
             self.layouts.keep(&object, Arc::new(layout));
             next.layout_object = Some(object);
-            next.live_since = self.ports.clock.now();
             let projects = config.projects.iter().map(|project| project.name.clone()).collect();
             tenant::set_projects(&self.ports, &mut next, projects).await?;
             next.telling = true;
@@ -296,9 +314,8 @@ impl Tenants {
         config: &TenantConfig,
         connections: &Connections,
         sources: &[tenant::ProjectSource],
-        head: &Tenant,
+        live: Option<&Layout>,
     ) -> Result<(Layout, Work), LookError> {
-        let live = self.taken_over(head).await;
         let (mut fragments, mut branches, mut work) = (Vec::new(), BTreeMap::new(), Work::default());
         for source in sources {
             let Some(project) = config.project(&source.project) else { continue };
@@ -306,7 +323,7 @@ impl Tenants {
             let counted = source.branches.iter().filter(|read| config.counts_branch(project, &facts_of(read)));
             branches.insert(source.project.clone(), counted.map(|read| read.branch.clone()).collect());
             for read in &source.branches {
-                fragments.extend(self.fragments(live.as_deref(), project, read, &mut work).await?);
+                fragments.extend(self.fragments(live, project, read, &mut work).await?);
             }
         }
         let (tenant, connections) = (config.clone(), connections.clone());

@@ -12,7 +12,7 @@ use sluice_model::git::Oid;
 use sluice_model::id::digest;
 use sluice_model::{BranchName, ProjectName, Timestamp};
 use sluice_records::codec::{decode_foreign, encode_first};
-use sluice_records::tenant::{self, BranchSource, ProjectSource, SOURCES};
+use sluice_records::tenant::{self, BranchSource, ProjectSource, SOURCES, Tenant};
 use sluice_repos::{Branches, ProjectAt, ReposError};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Expect, Query, Write};
@@ -70,6 +70,16 @@ struct Wanted<'a> {
     before: Option<&'a ProjectSource>,
     /// Whether the tenant waits for it rather than go on without an answer.
     is_waited_for: bool,
+    /// Whether it was known before, and no more: then only its forge can say what it is.
+    is_lost: bool,
+}
+
+/// What is known of the projects of a tenant.
+#[derive(Default)]
+struct Known {
+    sources: BTreeMap<ProjectName, ProjectSource>,
+    /// Projects whose records cannot be read any more.
+    damaged: BTreeSet<ProjectName>,
 }
 
 impl Tenants {
@@ -79,15 +89,17 @@ impl Tenants {
         &self,
         config: &TenantConfig,
         connections: &Connections,
+        head: &Tenant,
         moved: &BTreeSet<ProjectName>,
         waited_for: &BTreeSet<ProjectName>,
     ) -> Result<Sources, LookError> {
         let mut known = self.known(config).await?;
+        let lost = self.stand_in(config, head, &mut known.sources, known.damaged).await;
         let now = self.ports.clock.now();
         let mut sources = Sources { kept: Vec::new(), writes: Vec::new(), unread: BTreeSet::new() };
         let mut budget = Budget(READ_MAX);
         for project in &config.projects {
-            let before = known.remove(&project.name);
+            let before = known.sources.remove(&project.name);
             let is_moved = moved.contains(&project.name) || before.as_ref().is_some_and(|before| before.is_unfinished);
             let rules = rules(config, project);
             let is_due =
@@ -102,7 +114,10 @@ impl Tenants {
                 continue;
             }
             let is_waited_for = waited_for.contains(&project.name);
-            let wanted = Wanted { config, connections, project, rules: &rules, before: before.as_ref(), is_waited_for };
+            let is_lost = lost.contains(&project.name);
+            let before_this = before.as_ref();
+            let wanted =
+                Wanted { config, connections, project, rules: &rules, before: before_this, is_waited_for, is_lost };
             let source = self.read_project(wanted, &mut budget).await?;
             if source.is_unfinished {
                 sources.unread.insert(project.name.clone());
@@ -115,21 +130,27 @@ impl Tenants {
         Ok(sources)
     }
 
-    async fn known(&self, config: &TenantConfig) -> Result<BTreeMap<ProjectName, ProjectSource>, LookError> {
-        let mut known = BTreeMap::new();
+    async fn known(&self, config: &TenantConfig) -> Result<Known, LookError> {
+        let mut known = Known::default();
         let mut after = None;
         // A page at a time, at most 20,000 projects.
         for _ in 0..20 {
             let query = Query { after: after.take(), ..Query::prefix(tenant::partition(&config.name), SOURCES, 1_000) };
             let records = self.ports.records.query(&query).await?;
             for record in &records {
-                // Whatever cannot be read any more is read anew from the project's forge.
-                let Some(mut source) = decode_foreign::<ProjectSource>(record) else { continue };
+                // Whatever cannot be read any more is read anew from the project's forge; until then the live layout stands in.
+                let Some(mut source) = decode_foreign::<ProjectSource>(record) else {
+                    known.damaged.extend(tenant::source_project(&record.key));
+                    continue;
+                };
                 if let Some(key) = source.branches_object.take() {
-                    let Some(branches) = self.kept_branches(&key).await? else { continue };
+                    let Some(branches) = self.kept_branches(&key).await? else {
+                        known.damaged.insert(source.project);
+                        continue;
+                    };
                     source.branches = branches;
                 }
-                known.insert(source.project.clone(), source);
+                known.sources.insert(source.project.clone(), source);
             }
             if records.len() < 1_000 {
                 break;
@@ -221,15 +242,23 @@ impl Tenants {
     }
 
     /// Returns what a project is taken for that cannot be read. Where its forge is only silent, nothing was ever read of the
-    /// project, or the tenant waits for it, an answer is waited for instead.
+    /// project, or the tenant waits for it, an answer is waited for instead; also where what was read is lost, for then nobody
+    /// could say what stays.
     fn unreadable(
         &self,
         wanted: Wanted<'_>,
         source: ProjectSource,
         error: ReposError,
     ) -> Result<ProjectSource, LookError> {
-        let Wanted { config, project, before, is_waited_for, .. } = wanted;
+        let Wanted { config, project, before, is_waited_for, is_lost, .. } = wanted;
         let (why, seconds) = match error {
+            error if is_lost => {
+                let name = &project.name;
+                tracing::error!(tenant = %config.name, project = %name, %error, "what was read of a project is lost, and its forge does not give it");
+                return Err(LookError::Again(format!(
+                    "what was read of {name} is lost, and it cannot be read again: {error}"
+                )));
+            }
             ReposError::Gone(why) | ReposError::Unreadable(why) => (why, GONE_RETRY_SECONDS),
             ReposError::Unreachable(why) | ReposError::Unknown(why) if is_waited_for || before.is_none() => {
                 return Err(LookError::Again(why));
@@ -260,7 +289,7 @@ pub(crate) fn retry_at(sources: &[ProjectSource]) -> Option<Timestamp> {
     sources.iter().filter_map(|source| source.retry_at).min()
 }
 
-fn nothing(project: &TenantProject) -> ProjectSource {
+pub(crate) fn nothing(project: &TenantProject) -> ProjectSource {
     ProjectSource {
         project: project.name.clone(),
         branches: Vec::new(),

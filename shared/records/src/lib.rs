@@ -7,6 +7,7 @@
 //! | who needs a change | the same | `needed-by#<change>` | intake |
 //! | tenant | `tenant#<tenant>` | `head` | tenant; `wanted` also by the gate |
 //! | queues of a tenant that are not empty | the same | `queue#<pipeline>/<queue>` | gate |
+//! | what happened to a tenant | `system-events#<tenant>` | the layout's number, counted down | tenant |
 //! | change queue | `queue#<tenant>/<pipeline>/<queue>` | `head`, `item#<id>` | gate |
 //! | what arrived there | the same | `arrival#<time>-<id>` | intake, operators; removed by the gate |
 //! | merge outcome | `merge#<item>` | `<generation>-<layout>` | merger |
@@ -45,6 +46,7 @@ pub mod repository;
 pub mod schedule;
 pub mod semaphore;
 pub mod session;
+pub mod system_event;
 pub mod tenant;
 
 pub use codec::{BadRecord, decode, encode};

@@ -43,6 +43,9 @@ pub struct Tenant {
     /// Whether projects are still to be read before what was pushed is live.
     #[serde(default)]
     pub is_reading: bool,
+    /// Whether an operator wants it configured anew, whatever was pushed, and that is still to be done.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_reloading: bool,
     /// The repositories it reads; see [`projects`] where they are many.
     #[serde(default)]
     pub projects: Vec<ProjectName>,
@@ -98,6 +101,7 @@ impl Tenant {
             is_removed: false,
             telling: false,
             is_reading: false,
+            is_reloading: false,
             projects: Vec::new(),
             projects_object: None,
             landings: Vec::new(),
@@ -222,7 +226,15 @@ pub const DIRTY: &str = "dirty#";
 /// # Errors
 /// When it is too large.
 pub fn put_dirty(tenant: &TenantName, project: &ProjectName, cause: &str) -> Result<Write, PortError> {
-    put_mark(dirty_key(tenant, project, cause), &Dirty { project: project.clone(), then: None })
+    put_mark(dirty_key(tenant, project, cause), &Dirty { project: project.clone(), then: None, is_asked: false })
+}
+
+/// Returns the write of such a mark by an operator's word: the tenant is configured anew even if nothing moved (R01).
+///
+/// # Errors
+/// When it is too large.
+pub fn put_dirty_asked(tenant: &TenantName, project: &ProjectName, cause: &str) -> Result<Write, PortError> {
+    put_mark(dirty_key(tenant, project, cause), &Dirty { project: project.clone(), then: None, is_asked: true })
 }
 
 /// Returns the write of such a mark, of which the delivery that waits for the reading is told when it was done.
@@ -231,7 +243,7 @@ pub fn put_dirty(tenant: &TenantName, project: &ProjectName, cause: &str) -> Res
 /// When it is too large.
 pub fn put_dirty_then(tenant: &TenantName, project: &ProjectName, waiting: Waiting) -> Result<Write, PortError> {
     let key = dirty_key(tenant, project, waiting.delivery.as_str());
-    put_mark(key, &Dirty { project: project.clone(), then: Some(waiting) })
+    put_mark(key, &Dirty { project: project.clone(), then: Some(waiting), is_asked: false })
 }
 
 fn put_mark(key: Key, mark: &Dirty) -> Result<Write, PortError> {
@@ -251,6 +263,9 @@ pub struct Dirty {
     /// Who waits for that, if anybody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<Waiting>,
+    /// Whether an operator asked for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_asked: bool,
 }
 
 /// A delivery that goes on when a project was read.
@@ -266,7 +281,7 @@ pub struct Waiting {
 pub fn dirty(mark: &Record) -> Option<Dirty> {
     let (escaped, _) = mark.key.sort.strip_prefix(DIRTY)?.rsplit_once('#')?;
     let project = || ProjectName::from(unescape(escaped).as_str());
-    decode_foreign(mark).or_else(|| Some(Dirty { project: project(), then: None }))
+    decode_foreign(mark).or_else(|| Some(Dirty { project: project(), then: None, is_asked: false }))
 }
 
 /// Returns the key of an operator's word that a tenant is to go.
@@ -385,4 +400,9 @@ pub struct BranchSource {
 /// Returns the key of what was read from a project.
 pub fn source_key(tenant: &TenantName, project: &ProjectName) -> Key {
     Key::new(partition(tenant), format!("{SOURCES}{}", escape(project.as_str())))
+}
+
+/// Returns the project that a record of [`SOURCES`] is of, by its key alone; `None` for another key.
+pub fn source_project(key: &Key) -> Option<ProjectName> {
+    key.sort.strip_prefix(SOURCES).map(|escaped| ProjectName::from(unescape(escaped).as_str()))
 }

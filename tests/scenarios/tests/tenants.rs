@@ -7,7 +7,7 @@ use sluice_memory::{Fate, poll_once};
 use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
 use sluice_model::poke::{Poke, Queue};
-use sluice_model::{ArrivalId, TenantName};
+use sluice_model::{ArrivalId, ProjectName, TenantName};
 use sluice_records::codec::decode;
 use sluice_records::tenant::Tenant;
 use sluice_records::{connection, queue, tenant};
@@ -15,7 +15,11 @@ use sluice_runtime::object::PutMode;
 use sluice_runtime::record::{Expect, Record, Write};
 use sluice_runtime::{Clock as _, cell};
 use sluice_scenarios::Site;
+use sluice_scenarios::repos::PlayedRepos;
 use sluice_scenarios::sample::{COMMON, cloud};
+use sluice_tenant::Tenants;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 const CONFIG: &str = r"
 - pipeline:
@@ -349,6 +353,72 @@ fn a_record_that_cannot_be_read_stops_nobody_else() {
     site.run_now();
     site.forge.approve(&change);
     site.run_until(|site| !site.forge.merges().is_empty());
+    assert_eq!(merged(&site), [change.to_string()]);
+}
+
+/// C2, C16: a record that nobody can read and a forge that does not give the project together take nothing away: what is live
+/// stands in for it, is told as a problem, and is read anew as soon as the forge gives it.
+#[test]
+fn a_damaged_record_and_a_refusing_forge_take_no_configuration_away() {
+    let config = ProjectName::new("forge.test", "org/config");
+    let refuse = |site: &Site, is_gone: bool, on: bool| {
+        let mut store = site.store.lock().unwrap();
+        match is_gone {
+            true => store.set_missing(&config, on),
+            false => store.set_unreadable(&config, on.then_some("it is too large")),
+        }
+    };
+    for is_gone in [true, false] {
+        let mut site = site();
+        let before = head(&site, "demo");
+        refuse(&site, is_gone, true);
+        damage(&site, |record| record.key == tenant::source_key(&"demo".into(), &config));
+        site.world.write_directly(tenant::put_dirty(&"demo".into(), &config, "a test").unwrap());
+        poke(&site, &["demo"]);
+        site.run();
+        let after = head(&site, "demo");
+        assert_eq!((&after.layout_object, after.errors), (&before.layout_object, before.errors + 1), "{after:?}");
+        assert!(after.problems.iter().any(|problem| problem.project == config), "{after:?}");
+        let first = approved(&mut site, 1);
+        site.run();
+        assert_eq!(merged(&site), [first.to_string()]);
+        refuse(&site, is_gone, false);
+        let main = sluice_model::git::BranchKey { project: config.clone(), branch: "main".into() };
+        let later = format!(
+            "{CONFIG}- job: {{name: later, run: playbooks/later.yaml}}\n- project: {{name: org/one, gate: {{jobs: [later]}}}}\n"
+        );
+        site.forge.push(&main, &[("zuul.yaml", &later)]);
+        site.run();
+        site.sweep();
+        let second = approved(&mut site, 2);
+        site.run();
+        assert_eq!(merged(&site), [first.to_string(), second.to_string()]);
+        assert!(site.builds().contains(&"gate later 2".to_owned()), "{:?}", site.builds());
+        assert_eq!(head(&site, "demo").problems, before.problems);
+    }
+}
+
+/// C2: where not even the live layout is left to stand in, the tenant's reading fails and is tried again; it does not go on
+/// without the project.
+#[test]
+fn what_nobody_has_any_more_stops_the_reading_rather_than_be_taken_for_nothing() {
+    let mut site = site();
+    let config = ProjectName::new("forge.test", "org/config");
+    let before = head(&site, "demo");
+    site.store.lock().unwrap().set_missing(&config, true);
+    damage(&site, |record| record.key == tenant::source_key(&"demo".into(), &config));
+    let layout = before.layout_object.clone().unwrap();
+    poll_once(site.ports().objects.delete(&layout)).unwrap().unwrap();
+    let repos = PlayedRepos::new(site.world.clone(), site.store.clone());
+    let cold = Tenants::new(site.ports(), Arc::new(repos), BTreeMap::new());
+    let refused = poll_once(cold.look_at(&"demo".into())).unwrap().unwrap_err().to_string();
+    assert!(refused.contains("org/config is lost"), "{refused}");
+    assert_eq!(head(&site, "demo"), before);
+    // Its forge is all that it takes.
+    site.store.lock().unwrap().set_missing(&config, false);
+    poll_once(cold.look_at(&"demo".into())).unwrap().unwrap();
+    let change = approved(&mut site, 1);
+    site.run();
     assert_eq!(merged(&site), [change.to_string()]);
 }
 

@@ -162,7 +162,7 @@ async fn read_again(ports: &Ports, main: &MainConfig, name: &TenantName) -> anyh
     let config =
         config.with_context(|| format!("there is no tenant {name}; the main configuration has: {}", names()))?;
     let cause = OsEntropy.token();
-    let marked = config.projects.iter().map(|project| tenant::put_dirty(name, &project.name, &cause));
+    let marked = config.projects.iter().map(|project| tenant::put_dirty_asked(name, &project.name, &cause));
     let writes: Vec<_> = marked.collect::<Result<_, _>>()?;
     // A transaction holds at most 100 writes; these need not be one.
     for some in writes.chunks(50) {

@@ -11,6 +11,7 @@ mod build;
 mod check;
 mod ground;
 mod kept;
+mod moved;
 mod overlay;
 pub mod providers;
 mod settle;
@@ -20,6 +21,7 @@ mod stored;
 mod unserved;
 
 pub(crate) use check::NOOP;
+pub use moved::Moved;
 pub use providers::{ImageConfig, LabelConfig, ProviderConfig, SectionQuota, StaticNode};
 pub use stored::LayoutDecodeError;
 

@@ -296,6 +296,28 @@ fn a_project_of_which_the_tenant_says_something_else_is_read_again() {
     assert!(!knows(&mut site, 7, "hidden") && knows(&mut site, 8, "ancient"));
 }
 
+/// Z2.2, C16: a project that the main configuration trusts no more loses its privileges at once, also while nobody can read it.
+#[test]
+fn a_project_that_is_trusted_no_more_has_no_privileges_left_although_it_cannot_be_read() {
+    let mut site = site();
+    let trusting = MAIN.replace("[org/config]", "[org/config, org/two]").replace("[org/one, org/two,", "[org/one,");
+    store_main(&site, &trusting);
+    let rooted = "- job: {name: rooted, parent: null, run: playbooks/rooted.yaml}\n";
+    site.forge.push(&branch("org/two", "main"), &[(".zuul.yaml", rooted)]);
+    site.run();
+    let uses = PROJECT.replace("check: {jobs: [unit]}", "check: {jobs: [rooted]}");
+    propose(&site, 1, &[(".zuul.yaml", &uses)]);
+    site.run();
+    assert_eq!(site.builds(), ["check rooted 1"]);
+    site.store.lock().unwrap().set_missing(&project("org/two"), true);
+    store_main(&site, MAIN);
+    site.run();
+    let refused = propose(&site, 2, &[(".zuul.yaml", &uses)]);
+    site.run();
+    assert_eq!(site.builds(), ["check rooted 1"]);
+    assert!(comments(&site, &refused).contains("Job rooted not defined"), "{}", comments(&site, &refused));
+}
+
 /// Z6.7: what one project brings has one project's files fetched and parsed, by a function that was there before and by a cold one.
 #[test]
 fn a_push_to_one_project_has_the_files_of_one_project_read_however_many_there_are() {

@@ -13,6 +13,7 @@ mod operators;
 mod post;
 mod refs;
 mod reports;
+mod system_events;
 mod timers;
 mod unreadable;
 mod webhooks;
