@@ -294,3 +294,61 @@ fn provider_objects_are_taken_in_and_left_out_by_one_word() {
     let group = "{include-provider-config: true, projects: [org/a: {include-provider-config: false}]}";
     assert_eq!(made("untrusted-projects", group), 0);
 }
+
+/// L3.6, Z2.2: what nodes are made of may be used by the tenants that include it, and by no others. Where operators let them, chosen
+/// projects define providers, images and labels of their own on a section that only a central repository may define.
+#[test]
+fn a_tenant_uses_what_it_includes_and_chosen_projects_define_what_they_may() {
+    let central = "
+- image: {name: debian, type: cloud}
+- flavor: {name: small}
+- label: {name: shared, image: debian, flavor: small}
+- section: {name: s, connection: ec2, flavors: [{name: small, instance-type: t3.small}]}
+- provider: {name: central, section: s, labels: [shared], images: [{name: debian, image-id: ami-1}]}
+";
+    let own = "
+- image: {name: mine, type: cloud}
+- label: {name: mine, image: mine, flavor: small}
+- section: {name: forbidden, connection: ec2}
+- provider: {name: own, section: s, labels: [mine], images: [{name: mine, image-id: ami-2}]}
+";
+    let uses =
+        |label: &str| format!("- job: {{name: test, run: r, nodeset: {{nodes: [{{name: n, label: {label}}}]}}}}\n");
+    let of = |projects: &str| {
+        let main = format!(
+            "- tenant:\n    name: one\n    use-nodepool: false\n    source:\n      github:\n        config-projects: [{projects}\n"
+        );
+        tenant_of(&main).file("org/config", BASE).file("org/infra", central)
+    };
+    let providers = |layout: &Layout| -> Vec<String> {
+        layout.providers().iter().map(|provider| provider.name.to_string()).collect()
+    };
+    let missing = |label: &str| vec![format!("The label \"{label}\" was not found.")];
+
+    let with = of("org/config, org/infra]\n        untrusted-projects: [org/project]")
+        .file("org/project", &uses("shared"))
+        .sound();
+    assert_eq!(providers(&with), ["central"]);
+    let without =
+        of("org/config]\n        untrusted-projects: [org/project]").file("org/project", &uses("shared")).build();
+    assert_eq!((providers(&without), messages(&without)), (Vec::new(), missing("shared")));
+
+    let chosen = "org/config, org/infra]\n        untrusted-projects: [org/project: {include: [job, image, label, provider]}, org/project1]";
+    let layout = of(chosen).file("org/project", own).file("org/project1", &uses("mine")).sound();
+    assert_eq!(providers(&layout), ["central", "own"], "and others of the tenant use them");
+    let on = |section: &str| {
+        of(chosen).file("org/project", &own.replace("section: s,", &format!("section: {section},"))).build()
+    };
+    assert_eq!(
+        providers(&on("forbidden")),
+        ["central"],
+        "a section of its own does not count: {:?}",
+        messages(&on("forbidden"))
+    );
+    let layout = of(chosen).file("org/project1", &format!("{own}{}", uses("mine"))).build();
+    assert_eq!(
+        (providers(&layout), messages(&layout)),
+        (vec!["central".to_owned()], missing("mine")),
+        "it was not chosen"
+    );
+}

@@ -1,7 +1,7 @@
 //! A cloud whose machines run at once, and checks that pass.
 
 use async_trait::async_trait;
-use sluice_cloud::{CloudError, Driver, ImageFact, ImageFilter, Instance, LaunchSpec, TagFilter};
+use sluice_cloud::{CloudError, Driver, ImageFact, ImageFilter, Instance, LaunchSpec, TagFilter, tags};
 use sluice_launcher::Checks;
 use sluice_memory::World;
 use sluice_model::Timestamp;
@@ -18,13 +18,14 @@ pub struct PlayedCloud {
     most: Mutex<usize>,
     refused: Mutex<BTreeSet<String>>,
     asked: Mutex<Vec<String>>,
+    quota: Mutex<Option<usize>>,
 }
 
 impl PlayedCloud {
     /// Makes a cloud without machines.
     pub fn new(world: World) -> Self {
         let (refused, asked) = (Mutex::default(), Mutex::default());
-        Self { world, machines: Mutex::default(), most: Mutex::new(0), refused, asked }
+        Self { world, machines: Mutex::default(), most: Mutex::new(0), refused, asked, quota: Mutex::default() }
     }
 
     /// Refuses every machine of this type from now on, for good.
@@ -37,9 +38,28 @@ impl PlayedCloud {
         self.asked.lock().unwrap().clone()
     }
 
-    /// Returns how many machines exist.
+    /// Lets no more machines than these be at once, whoever's they are.
+    pub fn allow(&self, machines: usize) {
+        *self.quota.lock().unwrap() = Some(machines);
+    }
+
+    /// Runs a machine of somebody else's, with a tag of theirs.
+    pub fn run_foreign(&self, id: &str, tag: (&str, &str)) {
+        let machine = machine(id, BTreeMap::from([(tag.0.to_owned(), tag.1.to_owned())]));
+        self.machines.lock().unwrap().insert(machine.id.clone(), machine);
+    }
+
+    /// Returns whether a machine runs.
+    pub fn runs(&self, id: &str) -> bool {
+        let machines = self.machines.lock().unwrap();
+        machines.get(&InstanceId(id.to_owned())).is_some_and(|machine| machine.state == InstanceState::Running)
+    }
+
+    /// Returns how many machines of ours exist.
     pub fn running(&self) -> usize {
-        self.machines.lock().unwrap().values().filter(|machine| machine.state == InstanceState::Running).count()
+        let machines = self.machines.lock().unwrap();
+        let ours = machines.values().filter(|machine| machine.tags.contains_key(tags::PROVIDER));
+        ours.filter(|machine| machine.state == InstanceState::Running).count()
     }
 
     /// Has the machine at this place among the running ones vanish, counted around. Returns which, unless there is none.
@@ -71,29 +91,24 @@ impl Driver for PlayedCloud {
             let attempt = format!("launch a {}", spec.instance_type);
             return Err(CloudError::Permanent { attempt, why: "there is no such machine".to_owned() });
         }
-        self.step("cloud.launch", || {
-            let id = InstanceId(format!("i-{}", digest(&[&spec.client_token])));
+        let launched = self.step("cloud.launch", || {
+            let machine = machine(&format!("i-{}", digest(&[&spec.client_token])), spec.tags.clone());
             let mut machines = self.machines.lock().unwrap();
-            let machine = Instance {
-                id: id.clone(),
-                state: InstanceState::Running,
-                private_ip: Some("127.0.0.9".to_owned()),
-                public_ip: None,
-                ipv6: None,
-                az: None,
-                tags: spec.tags.clone(),
-                launched_at: Timestamp(0),
-            };
+            let running = machines.values().filter(|machine| machine.state == InstanceState::Running).count();
+            if !machines.contains_key(&machine.id) && self.quota.lock().unwrap().is_some_and(|most| running >= most) {
+                let attempt = format!("launch a {}", spec.instance_type);
+                return Err(CloudError::Quota { attempt, why: format!("{running} machines run") });
+            }
             if !machines.contains_key(&machine.id) {
                 self.asked.lock().unwrap().push(spec.instance_type.clone());
             }
-            let machine = machines.entry(id).or_insert(machine).clone();
+            let machine = machines.entry(machine.id.clone()).or_insert(machine).clone();
             let running = machines.values().filter(|machine| machine.state == InstanceState::Running).count();
             let mut most = self.most.lock().unwrap();
             *most = running.max(*most);
-            machine
-        })
-        .await
+            Ok(machine)
+        });
+        launched.await?
     }
 
     async fn describe(&self, filter: &TagFilter) -> Result<Vec<Instance>, CloudError> {
@@ -118,6 +133,19 @@ impl Driver for PlayedCloud {
 
     async fn images(&self, _: &ImageFilter) -> Result<Vec<ImageFact>, CloudError> {
         Ok(Vec::new())
+    }
+}
+
+fn machine(id: &str, tags: BTreeMap<String, String>) -> Instance {
+    Instance {
+        id: InstanceId(id.to_owned()),
+        state: InstanceState::Running,
+        private_ip: Some("127.0.0.9".to_owned()),
+        public_ip: None,
+        ipv6: None,
+        az: None,
+        tags,
+        launched_at: Timestamp(0),
     }
 }
 

@@ -1,4 +1,46 @@
-//! Configuration that the story and the measurements share: check and gate, a base job, one kind of node.
+//! What stories and measurements share: a tenant of two projects with check and gate, a base job, one kind of node; and how such
+//! a story is told.
+
+use crate::site::Judge;
+use crate::{Ending, Site};
+use sluice_model::change::ChangeKey;
+
+/// A tenant of a config project and two others.
+pub const MAIN: &str = "
+- tenant:
+    name: demo
+    source:
+      github:
+        config-projects: [org/config]
+        untrusted-projects: [org/one, org/two]
+";
+
+/// Returns a site of [`MAIN`] with this central configuration and that of the two projects.
+pub fn site(seed: u64, config: &str, project: &str, judge: Judge) -> Site {
+    let project: &[(&str, &str)] = &[(".zuul.yaml", project), ("README", "hello")];
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", config)]), ("org/one", project), ("org/two", project)];
+    Site::new(seed, MAIN, repositories, judge)
+}
+
+/// Lets everything come to its end, approves changes in this order, and lets everything come to its end again.
+pub fn approve(site: &mut Site, changes: &[&ChangeKey]) {
+    site.run();
+    for change in changes {
+        site.forge.approve(change);
+        site.take_in();
+    }
+    site.run();
+}
+
+/// Tells a story of [`site`] to its end.
+pub fn tell(site: &mut Site, changes: &[&ChangeKey]) -> Ending {
+    approve(site, changes);
+    // Twice: what a lost webhook left undone is found by the first, what that one lost by the second.
+    site.sweep();
+    site.sweep();
+    site.ending(&["org/one", "org/two"], changes)
+}
 
 /// A pipeline that tests each change by itself, and one that merges what it has tested.
 pub const PIPELINES: &str = "

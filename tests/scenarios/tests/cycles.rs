@@ -3,20 +3,10 @@
 
 use sluice_memory::Fate;
 use sluice_model::build::BuildResult;
-use sluice_model::change::ChangeKey;
 use sluice_scenarios::repos::Tree;
-use sluice_scenarios::sample::PIPELINES;
+use sluice_scenarios::sample::{self, PIPELINES};
 use sluice_scenarios::{Ending, Site};
 use std::collections::BTreeMap;
-
-const MAIN: &str = "
-- tenant:
-    name: demo
-    source:
-      github:
-        config-projects: [org/config]
-        untrusted-projects: [org/one, org/two]
-";
 
 const JOBS: &str = "
 - job: {name: base, parent: null}
@@ -37,26 +27,13 @@ fn judge(_: &str, _: u32, _: &BTreeMap<String, Tree>) -> BuildResult {
 
 /// Tells of A and B, which need each other, and of C behind them, from the webhooks to the end.
 fn tell(seed: u64, prepare: impl FnOnce(&mut Site)) -> Ending {
-    let config = [PIPELINES, JOBS].concat();
-    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("README", "hello")];
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", config.as_str())]), ("org/one", project), ("org/two", project)];
-    let mut site = Site::new(seed, MAIN, repositories, judge);
+    let mut site = sample::site(seed, &[PIPELINES, JOBS].concat(), PROJECT, judge);
     prepare(&mut site);
     let forge = site.forge.clone();
     let a = forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "A")]);
     let b = forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "B")]);
     let c = forge.propose("org/one", 3, "C", "Depends-On: https://forge.test/org/two/pull/2", &[("c", "C")]);
-    site.run();
-    for change in [&a, &b, &c] {
-        site.forge.approve(change);
-        site.take_in();
-    }
-    site.run();
-    site.sweep();
-    site.sweep();
-    let changes: [&ChangeKey; 3] = [&a, &b, &c];
-    site.ending(&["org/one", "org/two"], &changes)
+    sample::tell(&mut site, &[&a, &b, &c])
 }
 
 fn whole() -> Ending {

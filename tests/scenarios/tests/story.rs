@@ -5,18 +5,9 @@ use sluice_memory::Fate;
 use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
 use sluice_scenarios::repos::Tree;
-use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
+use sluice_scenarios::sample::{self, BASE, COMMON, PIPELINES, cloud};
 use sluice_scenarios::{Ending, Site};
 use std::collections::BTreeMap;
-
-const MAIN: &str = "
-- tenant:
-    name: demo
-    source:
-      github:
-        config-projects: [org/config]
-        untrusted-projects: [org/one, org/two]
-";
 
 const JOBS: &str = "
 - job:
@@ -50,14 +41,7 @@ struct Story {
 }
 
 fn site(seed: u64) -> Site {
-    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("README", "hello")];
-    let config = [PIPELINES, BASE, JOBS, COMMON, &cloud(8)].concat();
-    Site::new(
-        seed,
-        MAIN,
-        &[("org/config", &[("zuul.yaml", config.as_str())]), ("org/one", project), ("org/two", project)],
-        judge,
-    )
+    sample::site(seed, &[PIPELINES, BASE, JOBS, COMMON, &cloud(8)].concat(), PROJECT, judge)
 }
 
 /// Proposes A, B (which needs A, in another repository), C (which breaks a test) and D, then approves them all.
@@ -72,23 +56,7 @@ fn begin(seed: u64) -> Story {
 }
 
 fn tell(mut story: Story) -> Ending {
-    story.site.run();
-    for change in &story.changes {
-        story.site.forge.approve(change);
-        story.site.take_in();
-    }
-    story.site.run();
-    story.end()
-}
-
-impl Story {
-    fn end(mut self) -> Ending {
-        // Twice: what a lost webhook left undone is found by the first, what that one lost by the second.
-        self.site.sweep();
-        self.site.sweep();
-        let changes: Vec<&ChangeKey> = self.changes.iter().collect();
-        self.site.ending(&["org/one", "org/two"], &changes)
-    }
+    sample::tell(&mut story.site, &story.changes.each_ref())
 }
 
 /// Z6.4, Z6.5, D01, G05

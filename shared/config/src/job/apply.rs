@@ -106,36 +106,38 @@ impl<'l> Building<'l> {
         self.apply(job, &Origin { source, depth, form: Form::Entry })
     }
 
-    /// Goes from a parent to its child.
+    /// Goes from a parent to its child. What holds for the parent alone is left behind also where that is refused, so that the
+    /// child is not told that it is what its parent is.
     fn descend(&mut self, child: &JobStanza, origin: &Origin<'_>) -> Result<(), String> {
         let parent = std::mem::replace(&mut self.current, child.name.clone());
-        if !parent.is_empty() {
-            if self.is_final {
-                return Err(format!(
-                    "Unable to inherit from final job {parent}: it is final and can not act as a parent"
-                ));
-            }
-            if self.intermediate && child.is_abstract != Some(true) {
-                return Err(format!("Job {} inherits from intermediate job {parent}, but is not abstract", child.name));
-            }
-            if let Some(project) = self.protected.as_ref().filter(|project| **project != origin.source.project) {
-                return Err(format!(
-                    "Job {} of {} can not inherit from {parent} of {project}, which is a protected job in a different project",
-                    child.name, origin.source.project
-                ));
-            }
-            if self.inherits_credentials == Some(false) {
-                return Err(format!(
-                    "Job {parent} keeps its credentials to itself and can not act as a parent of {}",
-                    child.name
-                ));
-            }
-        }
+        let refused = if parent.is_empty() { Ok(()) } else { self.may_descend(&parent, child, origin) };
         self.is_final = false;
         self.is_abstract = false;
         self.intermediate = false;
         self.protected = None;
         self.inherits_credentials = None;
+        refused
+    }
+
+    fn may_descend(&self, parent: &str, child: &JobStanza, origin: &Origin<'_>) -> Result<(), String> {
+        if self.is_final {
+            return Err(format!("Unable to inherit from final job {parent}: it is final and can not act as a parent"));
+        }
+        if self.intermediate && child.is_abstract != Some(true) {
+            return Err(format!("Job {} inherits from intermediate job {parent}, but is not abstract", child.name));
+        }
+        if let Some(project) = self.protected.as_ref().filter(|project| **project != origin.source.project) {
+            return Err(format!(
+                "Job {} of {} can not inherit from {parent} of {project}, which is a protected job in a different project",
+                child.name, origin.source.project
+            ));
+        }
+        if self.inherits_credentials == Some(false) {
+            return Err(format!(
+                "Job {parent} keeps its credentials to itself and can not act as a parent of {}",
+                child.name
+            ));
+        }
         Ok(())
     }
 

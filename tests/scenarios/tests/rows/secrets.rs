@@ -1,0 +1,124 @@
+//! Which playbooks of a build get which secrets, decrypted as an executor decrypts them.
+
+use super::{CONFIG, MAIN, judge, merged, ordered};
+use sluice_executor::secrets::ProjectKeys;
+use sluice_keys::ProjectKey;
+use sluice_memory::poll_once;
+use sluice_model::ProjectName;
+use sluice_model::change::ChangeKey;
+use sluice_model::git::BranchKey;
+use sluice_model::job::Playbook;
+use sluice_records::project_key;
+use sluice_scenarios::Site;
+use std::sync::OnceLock;
+
+/// A key pair takes seconds to make, so all tests have one.
+fn pair() -> &'static ProjectKey {
+    static PAIR: OnceLock<ProjectKey> = OnceLock::new();
+    PAIR.get_or_init(|| ProjectKey::generate().unwrap())
+}
+
+/// A secret whose one value, `word`, is encrypted for the pair.
+fn secret(name: &str, word: &str) -> String {
+    let hidden = pair().public().encrypt(word.as_bytes()).unwrap().to_string().replace('\n', "\n        ");
+    format!("- secret:\n    name: {name}\n    data:\n      word: {hidden}\n")
+}
+
+/// Gives projects the key pair.
+fn with_keys(site: &Site, projects: &[&str]) {
+    let pem = pair().to_pem().unwrap();
+    for project in projects {
+        let name = ProjectName::new("forge.test", project);
+        poll_once(project_key::store(&site.ports(), &"github".into(), &name, pem.expose())).unwrap().unwrap();
+    }
+}
+
+/// Returns each playbook of a build in the order they run, with the secrets that it sees as name and opened word.
+fn seen(site: &Site, job: &str, change: u64) -> Vec<String> {
+    let (_, frozen) = ordered(site, job, change);
+    let opened = poll_once(ProjectKeys::new(site.ports()).open(&frozen)).unwrap().unwrap();
+    let all = frozen.pre_run.iter().chain(&frozen.run).chain(&frozen.post_run);
+    let line = |playbook: &Playbook| {
+        let secrets = playbook.secrets.iter().map(|(name, secret)| {
+            let word = opened.get(secret).and_then(|plain| plain["word"].as_str());
+            format!(" {name}={}", word.unwrap_or("closed"))
+        });
+        format!("{}{}", playbook.path, secrets.collect::<String>())
+    };
+    all.map(line).collect()
+}
+
+fn enter(site: &mut Site, change: &ChangeKey) {
+    site.run();
+    site.forge.approve(change);
+    site.run();
+}
+
+/// X01, X03, Z5.3, Z5.5: three jobs for a change to a config project: a secret reaches the playbooks of the definition that
+/// lists it, opened; neither a child there nor one in an untrusted project gets it, and the base job's playbooks keep their own.
+#[test]
+fn a_secret_reaches_the_playbooks_of_its_own_definition_and_no_others() {
+    let jobs = "
+- job: {name: base, parent: null, secrets: of-base, pre-run: base-pre.yaml, post-run: base-post.yaml}
+- job: {name: top, secrets: [{name: login, secret: of-top}], pre-run: top-pre.yaml, run: top.yaml}
+- job: {name: trusted-child, parent: top, pre-run: child-pre.yaml, run: child.yaml}
+- project: {name: org/config, gate: {jobs: [top, trusted-child, untrusted-child]}}
+";
+    let pipelines = CONFIG.split("- job:").next().unwrap();
+    let config = format!("{pipelines}{}{}{jobs}", secret("of-base", "keep"), secret("of-top", "hush"));
+    let child = "- job: {name: untrusted-child, parent: top, run: own.yaml, post-run: own-post.yaml}\n";
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", child)])];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    with_keys(&site, &["org/config", "org/one"]);
+    let change = site.forge.propose("org/config", 1, "a change", "", &[("README", "x")]);
+    enter(&mut site, &change);
+    assert_eq!(site.builds(), ["gate top 1", "gate trusted-child 1", "gate untrusted-child 1"]);
+    assert_eq!(merged(&site), [1]);
+    let base = ["base-pre.yaml of-base=keep", "base-post.yaml of-base=keep"];
+    let of = |own: &[&str]| {
+        let own = own.iter().map(|line| (*line).to_owned());
+        std::iter::once(base[0].to_owned()).chain(own).chain([base[1].to_owned()]).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(&site, "top", 1), of(&["top-pre.yaml login=hush", "top.yaml login=hush"]));
+    assert_eq!(
+        seen(&site, "trusted-child", 1),
+        of(&["top-pre.yaml login=hush", "child-pre.yaml", "child.yaml"]),
+        "a parent's playbook keeps what it has; the child's get nothing"
+    );
+    assert_eq!(seen(&site, "untrusted-child", 1), of(&["top-pre.yaml login=hush", "own.yaml", "own-post.yaml"]));
+    // What is kept of all this holds no word of it.
+    let has_word = |text: &str| text.contains("hush") || text.contains("keep");
+    assert!(!site.world.records().iter().any(|record| has_word(&record.body)));
+}
+
+/// X05, Z5.3: a secret that is merged on one branch of a project serves a job of another one, decrypted; a copy of it in another
+/// project does not open.
+#[test]
+fn a_secret_of_one_branch_opens_for_a_job_of_another() {
+    let own = secret("key", "hush");
+    let job = "- job: {name: publish, run: publish.yaml, secrets: key}\n- project: {gate: {jobs: [publish]}}\n";
+    let pipelines = CONFIG.split("- job:").next().unwrap();
+    let config = format!("{pipelines}- job: {{name: base, parent: null}}\n");
+    let copy = own.replace("name: key", "name: taken") + &job.replace("publish", "copied").replace("key", "taken");
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &config)]),
+        ("org/one", &[(".zuul.yaml", &own)]),
+        ("org/two", &[(".zuul.yaml", &copy)]),
+    ];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    with_keys(&site, &["org/one"]);
+    let other = ProjectKey::generate().unwrap().to_pem().unwrap();
+    let two = ProjectName::new("forge.test", "org/two");
+    poll_once(project_key::store(&site.ports(), &"github".into(), &two, other.expose())).unwrap().unwrap();
+    let stable = BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "stable".into() };
+    site.forge.push(&stable, &[(".zuul.yaml", job)]);
+    site.run();
+    let change = site.forge.propose_on("org/one", "stable", 1, "a change", "", &[("a", "x")]);
+    enter(&mut site, &change);
+    assert_eq!((site.builds(), merged(&site)), (vec!["gate publish 1".to_owned()], vec![1]));
+    assert_eq!(seen(&site, "publish", 1), ["publish.yaml key=hush"]);
+    let copied = site.forge.propose("org/two", 2, "a change", "", &[("a", "x")]);
+    enter(&mut site, &copied);
+    assert_eq!(seen(&site, "copied", 2), ["copied.yaml taken=closed"]);
+}

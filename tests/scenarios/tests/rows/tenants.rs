@@ -1,0 +1,64 @@
+//! Several tenants beside each other.
+
+use super::{CONFIG, PROJECT, approve, judge};
+use sluice_memory::poll_once;
+use sluice_model::build::Order;
+use sluice_model::poke::Poke;
+use sluice_records::codec::decode;
+use sluice_records::report::Buildset;
+use sluice_runtime::cell;
+use sluice_scenarios::Site;
+
+const MAIN: &str = "
+- tenant: {name: demo, source: {github: {config-projects: [org/config], untrusted-projects: [org/one]}}}
+- tenant: {name: other, source: {github: {config-projects: [org/config2], untrusted-projects: [org/two]}}}
+";
+
+/// X14, Z2.1: two tenants have pipelines, a queue and jobs of the same names; a change goes through the gate of its own tenant
+/// and no other, with its own tenant's jobs.
+#[test]
+fn each_change_goes_through_its_own_tenants_gate() {
+    let theirs = CONFIG.replace("playbooks/unit.yaml", "playbooks/their-unit.yaml");
+    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", CONFIG)]),
+        ("org/config2", &[("zuul.yaml", &theirs)]),
+        ("org/one", project),
+        ("org/two", project),
+    ];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant: "other".into() }])).unwrap().unwrap();
+    site.run();
+    let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+    let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+    approve(&mut site, &[&a, &b]);
+    let records = site.world.records();
+    let mut sets: Vec<String> = records
+        .iter()
+        .filter(|record| record.key.partition.starts_with("buildset#"))
+        .map(|record| decode::<Buildset>(record).unwrap())
+        .map(|set| format!("{} {}: {}", set.queue.tenant, set.queue.pipeline, set.item.candidate.change.key))
+        .collect();
+    sets.sort();
+    assert_eq!(
+        sets,
+        ["demo check: org/one#1", "demo gate: org/one#1", "other check: org/two#2", "other gate: org/two#2",]
+    );
+    let merges: Vec<Option<u64>> = site.forge.merges().iter().map(|(key, _)| key.number()).collect();
+    assert!(merges.len() == 2 && merges.contains(&Some(1)) && merges.contains(&Some(2)), "{merges:?}");
+    // Each was tested alone: a queue of the same name in another tenant holds nothing that is ahead of it.
+    assert_eq!(site.builds().iter().filter(|build| build.contains("1 2") || build.contains("2 1")).count(), 0);
+    let orders =
+        records.iter().filter(|record| record.key.partition.starts_with("build#") && record.key.sort == "order");
+    for order in orders.map(|record| decode::<Order>(record).unwrap()) {
+        let tenant = if order.change.key.number() == Some(1) { "demo" } else { "other" };
+        assert_eq!(order.queue.tenant.as_str(), tenant);
+    }
+    let playbook = |number: u64| super::ordered(&site, "unit", number).1.run[0].path.clone();
+    assert_eq!((playbook(1).as_str(), playbook(2).as_str()), ("playbooks/unit.yaml", "playbooks/their-unit.yaml"));
+    for (change, context) in [(&a, "demo/gate"), (&b, "other/gate")] {
+        let statuses = site.forge.change(change).unwrap().facts.statuses;
+        assert!(statuses.iter().any(|status| status.context == context && status.state == "success"), "{statuses:?}");
+        assert_eq!(statuses.len(), 2, "the other tenant says nothing: {statuses:?}");
+    }
+}
