@@ -221,18 +221,17 @@ async fn a_playbook_that_hands_its_log_to_the_shared_connection_still_ends() {
         subprocess.Popen(["ssh"] + target + ["trap '' HUP; echo $$ > ~/held; exec sleep 600"], stdout=log, stderr=log)
         END
         until ssh -p {{ hostvars.one.ansible_port }} {{ hostvars.one.ansible_user }}@{{ hostvars.one.ansible_host }} 'test -s ~/held'; do sleep 0.1; done
-        sleep 1000
+    - debug: msg="it is held now"
+    - command: sleep 1000
 "#;
     let mut story = Story::new(&[(PROJECT, "hold.yaml", play)]).with_nodes(&["one"], &[]);
     story.job.run = vec![untrusted("hold")];
     story.job.timeout_seconds = Some(8);
     let held = story.nodes[0].home().join("held");
     let (told, holder) = tokio::sync::oneshot::channel();
-    let build = story.run_with(move |_| {
+    let build = story.run_with(move |meanwhile| {
         tokio::spawn(async move {
-            while !std::fs::read_to_string(&held).is_ok_and(|pid| pid.ends_with('\n')) {
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            }
+            meanwhile.seen.wait_for("it is held now").await;
             let _ = told.send(std::fs::read_to_string(&held).unwrap().trim().to_owned());
         });
     });

@@ -1,8 +1,7 @@
 //! How an executor lives with its session, on the ports in memory.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use crate::world::{Played, executor};
 use async_trait::async_trait;
-use sluice_executor::service::{Executor, Options};
 use sluice_executor::{Job, Observer, Runner, Sources, StopSignal};
 use sluice_memory::World;
 use sluice_model::build::Ended;
@@ -11,7 +10,7 @@ use sluice_model::{SessionId, Timestamp};
 use sluice_records::session;
 use sluice_runtime::port::{Incoming, Outgoing, Queues};
 use sluice_runtime::record::{Expect, Key, Record, Write};
-use sluice_runtime::{Clock, Entropy, PortError};
+use sluice_runtime::{Clock, Entropy, PortError, Ports};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -39,30 +38,8 @@ impl Entropy for Noted {
     }
 }
 
-/// Queues in which nothing ever comes.
-struct Silent;
-
-#[async_trait]
-impl Queues for Silent {
-    async fn send(&self, _: Queue, _: Vec<Outgoing>) -> Result<(), PortError> {
-        Ok(())
-    }
-    async fn receive(&self, _: Queue, _: u32, _: u32, _: u32) -> Result<Vec<Incoming>, PortError> {
-        std::future::pending().await
-    }
-    async fn acknowledge(&self, _: Queue, _: &str) -> Result<(), PortError> {
-        Ok(())
-    }
-    async fn acknowledge_all(&self, _: Queue, _: &[String]) -> Result<(), PortError> {
-        Ok(())
-    }
-    async fn postpone(&self, _: Queue, _: &str, _: u32) -> Result<(), PortError> {
-        Ok(())
-    }
-}
-
 struct Life {
-    world: World,
+    world: Played,
     key: Key,
     run: JoinHandle<Result<(), sluice_runtime::batch::LookError>>,
     _stop: watch::Sender<bool>,
@@ -71,39 +48,19 @@ struct Life {
 
 impl Life {
     fn begin() -> Self {
-        let world = World::new(1, 0, Timestamp(1_000_000));
-        let noted = Arc::new(Noted(world.clone(), Mutex::default()));
-        let mut ports = world.ports();
-        ports.entropy = noted.clone();
-        ports.queues = Arc::new(Silent);
+        let world = Played::new();
+        let noted = Arc::new(Noted(world.world.clone(), Mutex::default()));
+        let ports = Ports { entropy: noted.clone(), ..world.ports() };
         let state = tempfile::tempdir().unwrap();
-        let options = Options {
-            hostname: "here".to_owned(),
-            slots: 1,
-            state: state.path().to_owned(),
-            node_key: None,
-            log_address: None,
-            log_root: "https://sluice.test/logs/".to_owned(),
-        };
-        let executor = Executor::new(ports, Arc::new(Idle), options);
+        let executor = executor(ports, Arc::new(Idle), &state);
         let key = session::key(&SessionId(noted.1.lock().unwrap().clone().unwrap()));
         let (stop, stopped) = watch::channel(false);
         Self { world, key, run: tokio::spawn(executor.run(stopped)), _stop: stop, _state: state }
     }
 
-    async fn stored(&self) -> Option<Record> {
-        self.world.ports().records.get(std::slice::from_ref(&self.key)).await.unwrap().remove(0)
-    }
-
     /// Waits until the session is stored with a revision above `revision`.
     async fn renewed_after(&self, revision: u64) -> Record {
-        for _ in 0..600 {
-            if let Some(record) = self.stored().await.filter(|record| record.revision > revision) {
-                return record;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("the session was not renewed after revision {revision}");
+        self.world.until(&self.key, |record| record.revision > revision).await
     }
 }
 
@@ -116,7 +73,7 @@ async fn a_session_whose_own_write_was_not_known_to_be_stored_lives_on() {
     record.revision += 5;
     record.write_id = "nobody knows".to_owned();
     let revision = record.revision;
-    life.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    life.world.write(Write::Put { record, expect: Expect::Anything });
     life.renewed_after(revision).await;
     assert!(!life.run.is_finished());
 }
@@ -126,8 +83,8 @@ async fn a_session_whose_own_write_was_not_known_to_be_stored_lives_on() {
 async fn a_living_session_moves_its_own_expiry() {
     let life = Life::begin();
     let first = life.renewed_after(0).await;
-    life.world.advance_millis(40 * 86_400_000);
-    let now = life.world.now();
+    life.world.world.advance_millis(40 * 86_400_000);
+    let now = life.world.world.now();
     let mut renewed = life.renewed_after(first.revision).await;
     // One renewal may have been under way while the clock moved.
     for _ in 0..5 {
@@ -144,7 +101,7 @@ async fn a_living_session_moves_its_own_expiry() {
 async fn an_executor_whose_session_is_gone_ends() {
     let life = Life::begin();
     life.renewed_after(0).await;
-    life.world.write_directly(Write::Delete { key: life.key.clone(), expect: Expect::Anything });
+    life.world.write(Write::Delete { key: life.key.clone(), expect: Expect::Anything });
     let ended = tokio::time::timeout(Duration::from_secs(60), life.run).await.expect("it ends").unwrap();
     assert!(ended.unwrap_err().to_string().contains("is gone"));
 }
@@ -180,16 +137,8 @@ async fn a_message_that_comes_twice_is_not_removed_while_its_build_is_only_asked
     let world = World::new(1, 0, Timestamp(1_000_000));
     let queues = Arc::new(Noting::default());
     let state = tempfile::tempdir().unwrap();
-    let options = Options {
-        hostname: "here".to_owned(),
-        slots: 1,
-        state: state.path().to_owned(),
-        node_key: None,
-        log_address: None,
-        log_root: String::new(),
-    };
-    let ports = sluice_runtime::Ports { queues: queues.clone(), ..world.ports() };
-    let executor = Executor::new(ports, Arc::new(Idle), options);
+    let ports = Ports { queues: queues.clone(), ..world.ports() };
+    let executor = executor(ports, Arc::new(Idle), &state);
     let poke = sluice_model::poke::Poke::Build {
         build: "stopped".into(),
         precedence: sluice_model::poke::Precedence::Normal,

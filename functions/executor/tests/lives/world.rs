@@ -1,0 +1,128 @@
+//! A world that says when something in it changed, so that nobody looks again and again.
+
+use async_trait::async_trait;
+use sluice_executor::Runner;
+use sluice_executor::service::{Executor, Options};
+use sluice_memory::World;
+use sluice_model::Timestamp;
+use sluice_model::poke::Queue;
+use sluice_runtime::port::{Incoming, Outgoing, Queues, Records};
+use sluice_runtime::record::{Committed, Key, Query, Record, Write};
+use sluice_runtime::{PortError, Ports};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// A net only: whoever waits for longer waits for ever.
+const NET: Duration = Duration::from_secs(60);
+
+/// A world whose writes and messages are told.
+#[derive(Clone)]
+pub struct Played {
+    pub world: World,
+    /// Grows with each write.
+    written: watch::Sender<u64>,
+    /// Grows with each message.
+    sent: watch::Sender<u64>,
+}
+
+impl Played {
+    pub fn new() -> Self {
+        let world = World::new(1, 0, Timestamp(1_800_000_000_000));
+        Self { world, written: watch::channel(0).0, sent: watch::channel(0).0 }
+    }
+
+    /// Returns the world's ports; what is written and sent through them is told.
+    pub fn ports(&self) -> Ports {
+        Ports { records: Arc::new(self.clone()), queues: Arc::new(self.clone()), ..self.world.ports() }
+    }
+
+    /// Writes as somebody outside of the executor does.
+    pub fn write(&self, write: Write) {
+        self.world.write_directly(write);
+        self.written.send_modify(|count| *count += 1);
+    }
+
+    /// Returns a record as it is stored.
+    pub async fn stored(&self, key: &Key) -> Option<Record> {
+        self.world.ports().records.get(std::slice::from_ref(key)).await.unwrap().remove(0)
+    }
+
+    /// Waits until a record is there that is as it is wanted.
+    pub async fn until(&self, key: &Key, is_wanted: impl Fn(&Record) -> bool) -> Record {
+        // Listening begins before looking, so that no write is missed in between.
+        let mut written = self.written.subscribe();
+        let found = async {
+            loop {
+                if let Some(record) = self.stored(key).await.filter(|record| is_wanted(record)) {
+                    return record;
+                }
+                written.changed().await.expect("the world is there");
+            }
+        };
+        tokio::time::timeout(NET, found).await.unwrap_or_else(|_| panic!("{key} does not come to be as wanted"))
+    }
+}
+
+#[async_trait]
+impl Records for Played {
+    async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError> {
+        self.world.ports().records.get(keys).await
+    }
+    async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError> {
+        self.world.ports().records.query(query).await
+    }
+    async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError> {
+        self.world.ports().records.due(shard, until, limit).await
+    }
+    async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError> {
+        self.world.ports().records.find(partition, before, limit).await
+    }
+    async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
+        let committed = self.world.ports().records.commit(writes, write_id).await;
+        self.written.send_modify(|count| *count += 1);
+        committed
+    }
+}
+
+#[async_trait]
+impl Queues for Played {
+    async fn send(&self, queue: Queue, messages: Vec<Outgoing>) -> Result<(), PortError> {
+        let sent = self.world.ports().queues.send(queue, messages).await;
+        self.sent.send_modify(|count| *count += 1);
+        sent
+    }
+    /// Waits where there is nothing, until something is sent.
+    async fn receive(&self, queue: Queue, max: u32, wait: u32, hidden: u32) -> Result<Vec<Incoming>, PortError> {
+        let mut sent = self.sent.subscribe();
+        loop {
+            let messages = self.world.ports().queues.receive(queue, max, wait, hidden).await?;
+            if !messages.is_empty() {
+                return Ok(messages);
+            }
+            sent.changed().await.expect("the world is there");
+        }
+    }
+    async fn acknowledge(&self, queue: Queue, receipt: &str) -> Result<(), PortError> {
+        self.world.ports().queues.acknowledge(queue, receipt).await
+    }
+    async fn acknowledge_all(&self, queue: Queue, receipts: &[String]) -> Result<(), PortError> {
+        self.world.ports().queues.acknowledge_all(queue, receipts).await
+    }
+    async fn postpone(&self, queue: Queue, receipt: &str, seconds: u32) -> Result<(), PortError> {
+        self.world.ports().queues.postpone(queue, receipt, seconds).await
+    }
+}
+
+/// Makes an executor with one slot, whose builds lie in `state`.
+pub fn executor(ports: Ports, runner: Arc<dyn Runner>, state: &tempfile::TempDir) -> Arc<Executor> {
+    let options = Options {
+        hostname: "here".to_owned(),
+        slots: 1,
+        state: state.path().to_owned(),
+        node_key: None,
+        log_address: None,
+        log_root: "https://sluice.test/logs/".to_owned(),
+    };
+    Executor::new(ports, runner, options)
+}
