@@ -3,6 +3,7 @@
 use super::apply::{Building, Refused, deep_merge};
 use super::blank::blank;
 use super::collect::{Target, Unmatched, Variant, applies, collect};
+use super::kinds::begin_with_initializers;
 use super::listed::{ENTRIES_MAX, Entries, Entry, entries};
 use super::trace::{JobTrace, Step, StepKind};
 use super::weight::{self, Budget};
@@ -252,6 +253,7 @@ impl<'l> Freezer<'l, '_> {
                 None => self.refuse(of_job, message),
             }
         }
+        begin_with_initializers(jobs);
         if let Some(circle) = circle(jobs) {
             let of_job = entries.get(circle.as_str()).cloned().unwrap_or_default();
             self.refuse(&of_job, format!("Dependency cycle detected in job {circle}"));

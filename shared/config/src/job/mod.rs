@@ -4,6 +4,7 @@ mod apply;
 mod blank;
 mod collect;
 pub mod freeze;
+mod kinds;
 mod listed;
 mod missing;
 mod parameters;
