@@ -1,6 +1,7 @@
 //! What a build gets from the builds before it: the data their jobs returned, and the artifacts that they, and changes ahead, offer.
 
 use crate::job::Inherited;
+use crate::returned;
 use serde_json::{Map, Value, json};
 use sluice_model::BuildId;
 use sluice_model::build::{Order, Phase, Run};
@@ -17,11 +18,12 @@ use sluice_runtime::record::Key;
 /// When the store does not answer, or a record cannot be read.
 pub async fn inherited(ports: &Ports, order: &Order) -> Result<Inherited, LookError> {
     let mut inherited = Inherited::default();
-    for told in returned(ports, &order.providers).await? {
+    for told in told_by(ports, &order.providers).await? {
         inherited.artifacts.extend(artifacts(&told));
     }
-    for mut told in returned(ports, &order.parents).await? {
+    for mut told in told_by(ports, &order.parents).await? {
         inherited.artifacts.extend(artifacts(&told));
+        merge(&mut inherited.secret_data, returned::open_secrets(ports, &told.order.build, &told.data).await?);
         // What is below `zuul` is for Sluice itself.
         told.data.remove("zuul");
         merge(&mut inherited.data, told.data);
@@ -37,7 +39,7 @@ struct Told {
 }
 
 /// Returns what builds returned, in their order.
-async fn returned(ports: &Ports, builds: &[BuildId]) -> Result<Vec<Told>, LookError> {
+async fn told_by(ports: &Ports, builds: &[BuildId]) -> Result<Vec<Told>, LookError> {
     let keys: Vec<Key> = builds.iter().flat_map(|build| [build::run_key(build), build::order_key(build)]).collect();
     let mut told = Vec::new();
     // As many keys as one call may name.
@@ -165,6 +167,25 @@ mod tests {
         let inherited = inherited(&world.ports(), &later).await.unwrap();
         assert_eq!(Value::Object(inherited.data), json!({ "a": { "x": 1, "y": 2 }, "b": 1 }));
         assert!(inherited.artifacts.is_empty());
+    }
+
+    /// Z5.4, Z4.3: what a parent returned as secret reaches those that depend on it, and no change behind.
+    #[tokio::test]
+    async fn what_parents_returned_as_secret_is_opened_for_their_dependents_alone() {
+        let seed = World::new(2, 0, Timestamp(1_800_000_000_000));
+        let mut data = json!({ "a": 1 }).as_object().cloned().unwrap();
+        let secret = json!({ "token": "correct horse" }).as_object().cloned().unwrap();
+        returned::keep_secrets(&seed.ports(), &"one".into(), &mut data, &secret).await.unwrap();
+        seed.write_directly(build::put_order(&order("one", "build", 1)).unwrap());
+        let (session, claimed_at) = ("life".into(), Timestamp(0));
+        let phase = ended(Value::Object(data));
+        let run = Run { build: "one".into(), session, fence: 1, phase, claimed_at, log: None };
+        seed.write_directly(Write::Put { record: build::new_run(&run).unwrap(), expect: Expect::Anything });
+        let later = Order { parents: vec!["one".into()], ..order("b", "later", 1) };
+        let given = inherited(&seed.ports(), &later).await.unwrap();
+        assert_eq!((given.secret_data, Value::Object(given.data)), (secret, json!({ "a": 1 })));
+        let behind = Order { providers: vec!["one".into()], ..order("b", "later", 2) };
+        assert!(inherited(&seed.ports(), &behind).await.unwrap().secret_data.is_empty());
     }
 
     /// Z7.1: artifacts name the change and the job they come from; an address without a host lies in that job's logs.

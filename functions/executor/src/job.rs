@@ -52,11 +52,13 @@ pub struct Job<'a> {
     pub inherited: &'a Inherited,
 }
 
-/// What a build gets from the jobs it depends on.
+/// What a build gets from the jobs it depends on. It holds plaintext, so that it has no `Debug` (Z5.4).
 #[derive(Clone, Default)]
 pub struct Inherited {
     /// Their returned data, later parents winning; the lowest precedence of all variables.
     pub data: Map<String, Value>,
+    /// What they returned as secret: variables of its playbooks like secrets, before those of its own definition.
+    pub secret_data: Map<String, Value>,
     /// Artifacts they, and changes ahead, offer to this job (`zuul.artifacts`).
     pub artifacts: Vec<Value>,
 }
@@ -138,6 +140,8 @@ pub trait Observer: Send + Sync {
     /// The main playbooks passed and the job asks to wait for those behind it; what it returned so far is theirs. The build
     /// goes on when [`Stopper::resume`] says so.
     fn paused(&self, pause: Pause);
+    /// The job has returned this so far for the jobs behind it alone; told before a pause, and at the end.
+    fn returned_secrets(&self, secret_data: Map<String, Value>);
 }
 
 /// Asks a running build to stop, or a paused one to go on. Dropping it asks for nothing.

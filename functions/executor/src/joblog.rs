@@ -3,6 +3,7 @@
 use crate::job::Observer;
 use crate::jobdir::Jobdir;
 use crate::redact::Redactor;
+use crate::returned::Returned;
 use sluice_model::Timestamp;
 use sluice_model::build::Pause;
 use std::fs::File;
@@ -57,6 +58,14 @@ impl<'a> JobLog<'a> {
     /// Tells that the build is bound to fail.
     pub fn will_fail(&self) {
         self.observer.will_fail();
+    }
+
+    /// Passes on what the job returned for the jobs behind it alone; what is too much is told instead.
+    pub fn returned_secrets(&mut self, returned: &Returned) {
+        match returned.secret_data() {
+            Ok(secret_data) => self.observer.returned_secrets(secret_data),
+            Err(why) => self.say(&why),
+        }
     }
 
     /// Tells that the build waits for the jobs behind it.

@@ -72,7 +72,7 @@ impl Runner for Ansible {
                 return ended(disk_result(&error), Some(format!("The job directory could not be made: {error}")));
             }
         };
-        for value in job.secrets.values() {
+        for value in job.secrets.values().chain(job.inherited.secret_data.values()) {
             log.redactor.add(value);
         }
         log.say("Job console starting");
@@ -302,6 +302,7 @@ impl Stage<'_> {
         }
         log.say("Pausing until the jobs behind this one are over");
         let log_url = returned.log_url().filter(|url| url.len() <= DETAIL_BYTES_MAX);
+        log.returned_secrets(&returned);
         log.paused(Pause { since: now(), data: log.redactor.map(returned.data), data_object: None, log_url });
         stop.resumed().await;
         if stop.reason().is_none() {
@@ -405,11 +406,11 @@ impl Stage<'_> {
             Phase::Post => &job.job.post_run,
         };
         let Some(configured) = listed.get(playbook.index) else { return Map::new() };
-        let opened = configured
-            .secrets
-            .iter()
-            .filter(|(name, _)| is_allowed(name, Reach::Everywhere))
-            .filter_map(|(name, secret)| Some((name.clone(), job.secrets.get(secret)?.clone())));
+        // The definition's own secrets win over what another job says.
+        let inherited = job.inherited.secret_data.iter().map(|(name, value)| (name.clone(), value.clone()));
+        let own = configured.secrets.iter();
+        let own = own.filter_map(|(name, secret)| Some((name.clone(), job.secrets.get(secret)?.clone())));
+        let opened = inherited.chain(own).filter(|(name, _)| is_allowed(name, Reach::Everywhere));
         opened.map(|(name, value)| (name, unsafe_texts(value))).collect()
     }
 
@@ -462,6 +463,7 @@ impl Stage<'_> {
     fn conclude(self, verdict: &Verdict, started_at: Timestamp, log: &mut JobLog<'_>) -> Ended {
         let jobdir = self.build.jobdir;
         let (returned, _) = Returned::read(&jobdir.results);
+        log.returned_secrets(&returned);
         if let Err(error) = write_record(jobdir, &Value::Array(self.records)) {
             log.say(&format!("job-output.json could not be written: {error}"));
         }

@@ -131,7 +131,7 @@ impl Shelf<'_> {
             branch,
             file,
             roles_path: Vec::new(),
-            has_secrets: !playbook.secrets.is_empty(),
+            has_secrets: !playbook.secrets.is_empty() || !self.job.inherited.secret_data.is_empty(),
             nesting_level: playbook.nesting_level,
             cleanup: playbook.cleanup,
         };

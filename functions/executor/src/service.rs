@@ -4,8 +4,10 @@ use crate::archive;
 use crate::claim::{self, Asked, Claimed, Claims};
 use crate::job::{Job, Observer, OpenedSecrets, Runner, StopSignal, Stopper};
 use crate::live::{LiveLog, LiveLogs};
+use crate::returned;
 use crate::secrets::ProjectKeys;
 use crate::sources::ObjectSources;
+use serde_json::{Map, Value};
 use sluice_model::build::{BuildResult, Ended, Pause};
 use sluice_model::poke::Queue;
 use sluice_model::{BuildId, SessionId, Timestamp};
@@ -216,7 +218,11 @@ impl Executor {
         tracing::info!(%build, job = %claimed.order.job, change = %claimed.order.change, attempt = claimed.order.attempt, "a build starts");
         let jobdir = self.options.state.join("builds").join(build.as_str());
         let sources = ObjectSources::new(self.ports.clone(), self.options.state.join("repositories"));
-        let observer = Told { log: self.logs.open(&build, &jobdir), news: watch::channel(News::None).0 };
+        let observer = Told {
+            log: self.logs.open(&build, &jobdir),
+            news: watch::channel(News::None).0,
+            secrets: Mutex::default(),
+        };
         let (secrets, unopened) = match self.keys.open(&claimed.job).await {
             Ok(secrets) => (secrets, None),
             Err(error) => (OpenedSecrets::default(), Some(error)),
@@ -251,12 +257,13 @@ impl Executor {
             tokio::select! {
                 biased;
                 ended = &mut execution => break ended,
-                () = self.tell(&mut claimed, told, &mut slot) => {}
+                () = self.tell(&mut claimed, told, &observer, &mut slot) => {}
             }
         };
         let archived = archive::archive(&self.ports, &build, &jobdir, &self.options.log_root).await;
         // A job that put its logs somewhere itself knows best (`zuul.log_url`).
         ended.log_url = ended.log_url.or(archived);
+        self.keep_secrets(&build, &mut ended.data, &observer).await;
         let told = self.tell_end(&mut claimed, ended).await;
         self.running().remove(&build);
         self.paused().remove(&build);
@@ -269,7 +276,7 @@ impl Executor {
     }
 
     /// Tells what a running build showed.
-    async fn tell(&self, claimed: &mut Claimed, news: News, slot: &mut Option<OwnedSemaphorePermit>) {
+    async fn tell(&self, claimed: &mut Claimed, news: News, observer: &Told, slot: &mut Option<OwnedSemaphorePermit>) {
         let build = claimed.run.build.clone();
         match news {
             News::None => {}
@@ -279,7 +286,8 @@ impl Executor {
                     tracing::warn!(%build, %error, "that it will fail could not be told");
                 }
             }
-            News::Paused(pause) => {
+            News::Paused(mut pause) => {
+                self.keep_secrets(&build, &mut pause.data, observer).await;
                 let mut attempt = 0;
                 while let Err(error) = claim::pause(&self.ports, claimed, pause.clone()).await {
                     // Untold, nobody would ever let it go on.
@@ -294,6 +302,20 @@ impl Executor {
                     drop(slot.take());
                 }
             }
+        }
+    }
+
+    /// Seals what a job returned for the jobs behind it alone, again and again while the session lives.
+    async fn keep_secrets(&self, build: &BuildId, data: &mut Map<String, Value>, observer: &Told) {
+        let secret_data = observer.secrets.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut attempt = 0;
+        while let Err(error) = returned::keep_secrets(&self.ports, build, data, &secret_data).await {
+            if self.is_over.load(std::sync::atomic::Ordering::Acquire) {
+                return;
+            }
+            tracing::warn!(%build, %error, "what a job returned as secret could not be kept; trying again");
+            sleep(END_WAIT_MAX.min(Duration::from_millis(200 << attempt.min(10)))).await;
+            attempt += 1;
         }
     }
 
@@ -540,6 +562,8 @@ enum News {
 struct Told {
     log: LiveLog,
     news: watch::Sender<News>,
+    /// What the job returned for the jobs behind it alone.
+    secrets: Mutex<Map<String, Value>>,
 }
 
 impl Observer for Told {
@@ -555,5 +579,9 @@ impl Observer for Told {
 
     fn paused(&self, pause: Pause) {
         self.news.send_replace(News::Paused(pause));
+    }
+
+    fn returned_secrets(&self, secret_data: Map<String, Value>) {
+        *self.secrets.lock().unwrap_or_else(PoisonError::into_inner) = secret_data;
     }
 }

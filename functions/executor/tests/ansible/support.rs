@@ -222,6 +222,7 @@ pub struct Seen {
     pub log: watch::Sender<Vec<u8>>,
     pub will_fail: Mutex<bool>,
     pub pause: Mutex<Option<Pause>>,
+    pub secret_data: Mutex<serde_json::Map<String, serde_json::Value>>,
     live: LiveLog,
 }
 
@@ -239,6 +240,9 @@ impl Observer for Seen {
     }
     fn paused(&self, pause: Pause) {
         *self.pause.lock().unwrap() = Some(pause);
+    }
+    fn returned_secrets(&self, secret_data: serde_json::Map<String, serde_json::Value>) {
+        *self.secret_data.lock().unwrap() = secret_data;
     }
 }
 
@@ -351,6 +355,7 @@ impl Story {
             log: watch::channel(Vec::new()).0,
             will_fail: Mutex::new(false),
             pause: Mutex::new(None),
+            secret_data: Mutex::default(),
             live,
         });
         let (stopper, stop) = Stopper::new();
