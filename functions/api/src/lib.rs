@@ -20,6 +20,7 @@ mod explain;
 mod filter;
 mod freeze;
 mod item;
+mod ledger;
 mod live;
 mod load;
 mod logs;

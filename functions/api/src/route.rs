@@ -72,6 +72,7 @@ async fn of_tenant(api: &Api, tenant: &TenantName, rest: &[&str], asked: &Asked)
         ["board"] => board::board(api, tenant).await,
         ["item", id] => item::one(api, tenant, id).await,
         ["item", id, "explain", name @ ..] if !name.is_empty() => explain::job(api, tenant, id, &name.join("/")).await,
+        ["ledger"] => crate::ledger::ledger(api, tenant).await,
         ["tenant-status"] => configuration::tenant_status(api, tenant).await,
         ["pipelines"] => configuration::pipelines(api, tenant).await,
         ["projects"] => configuration::projects(api, tenant).await,

@@ -50,6 +50,7 @@ pub(crate) fn routes() -> Response<Bytes> {
         ("system_events", "system-events"),
         ("board", "board"),
         ("item", "item/{item}"),
+        ("ledger", "ledger"),
     ];
     let mut map = Map::new();
     for name in ["info", "connections", "components", "tenants"] {

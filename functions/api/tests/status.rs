@@ -205,3 +205,26 @@ async fn a_job_of_an_item_says_which_definitions_made_it() {
     let missing = get(&story.api, &format!("{path}/nobody")).await;
     assert_eq!(missing.status(), 404);
 }
+
+/// Z9.1: what nobody sees to any more is told to its own tenant, and to no other.
+#[tokio::test]
+async fn the_ledger_names_what_nobody_sees_to() {
+    let story = story().await;
+    let ledger = json(&story.api, "/api/tenant/acme/ledger").await;
+    assert_eq!(
+        (&ledger["unaccounted"], &ledger["bound_seconds"], &ledger["complete"]),
+        (&0.into(), &600.into(), &true.into())
+    );
+    // Its executor is silent from now on, and no gate runs that could give its builds up.
+    story.world.advance_millis(700_000);
+    let [ours, theirs] =
+        [json(&story.api, "/api/tenant/acme/ledger").await, json(&story.api, "/api/tenant/other/ledger").await];
+    let ids = |ledger: &Value| each(&ledger["things"], "id").into_iter().cloned().collect::<Vec<Value>>();
+    assert!(ids(&ours).contains(&value!(build_id(&B, "integration", 1))));
+    let builds = ours["things"].as_array().unwrap().iter().filter(|thing| thing["kind"] == "builds");
+    let whys: Vec<&str> = builds.map(|thing| thing["why"].as_str().unwrap()).collect();
+    assert_eq!((&ours["counts"]["builds"], &ours["counts"]["arrivals"]), (&value!(whys.len()), &value!(1)));
+    assert_eq!(theirs["counts"]["builds"], 1);
+    assert!(!ids(&ours).contains(&ids(&theirs)[0]), "nothing crosses tenants");
+    assert!(whys.iter().all(|why| why.contains("its executor is gone since 11 minutes")), "{whys:?}");
+}

@@ -313,7 +313,7 @@ type Ready = (usize, Claimed, Vec<Write>);
 /// When the store does not answer, the run is no longer ours, or the queue may not have been reached.
 pub async fn will_fail(ports: &Ports, claimed: &mut Claimed) -> Result<(), LookError> {
     let run = Run { phase: Phase::Failing, ..claimed.run.clone() };
-    let head = with_body(claimed.record.clone(), &run)?;
+    let head = build::next_run(&claimed.record, &run)?;
     match cell::commit(ports, Commit { head, others: Vec::new(), pokes: Vec::new(), due: None }).await? {
         Saved::Yes(record) => (claimed.record, claimed.run) = (record, run),
         Saved::Stale => {
@@ -331,7 +331,7 @@ pub async fn pause(ports: &Ports, claimed: &mut Claimed, pause: Pause) -> Result
     if matches!(claimed.run.phase, Phase::Running) {
         let (data, data_object) = returned::keep(ports, &claimed.run.build, pause.data).await?;
         let run = Run { phase: Phase::Paused(Pause { data, data_object, ..pause }), ..claimed.run.clone() };
-        let head = with_body(claimed.record.clone(), &run)?;
+        let head = build::next_run(&claimed.record, &run)?;
         match cell::commit(ports, Commit { head, others: Vec::new(), pokes: Vec::new(), due: None }).await? {
             Saved::Yes(record) => (claimed.record, claimed.run) = (record, run),
             Saved::Stale => {
@@ -365,7 +365,7 @@ pub async fn end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result<(
 
 async fn write_end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result<(), LookError> {
     let run = Run { phase: Phase::Ended(ended), ..claimed.run.clone() };
-    let head = with_body(claimed.record.clone(), &run)?;
+    let head = build::next_run(&claimed.record, &run)?;
     let request =
         claimed.request.clone().and_then(|(record, request)| Some((record, request.ended(ports.clock.now())?)));
     let mut others = Vec::new();

@@ -12,7 +12,7 @@ use sluice_model::poke::{Poke, Precedence};
 use sluice_model::{ItemId, QueueKey, Timestamp};
 use sluice_pool::{Request, Row, Told};
 use sluice_records::build::{Resume, put_order, put_resume, put_stop};
-use sluice_records::codec::{encode, expiry, with_body};
+use sluice_records::codec::{expiry, with_body};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::layout::Live;
 use sluice_records::report::Buildset;
@@ -44,7 +44,7 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
     let mut writes = Vec::new();
     let mut pokes = Vec::new();
     for item in plan.items.values() {
-        let record = item_record(key, before, item)?;
+        let record = queue::item_record(key, before.items.get(&item.id).map(|(record, _)| record), item)?;
         after.items.insert(item.id.clone(), (record.clone(), item.clone()));
         // The head's revision guards the whole cell: nobody writes its items without it.
         writes.push(Write::Put { record, expect: Expect::Anything });
@@ -133,14 +133,6 @@ pub fn head_record(before: &queue::Loaded, head: &sluice_gate::Head, now: Timest
 /// Returns when the sweep has to look at a queue.
 pub fn due(key: &QueueKey, at: Option<Timestamp>) -> Option<Due> {
     at.map(|at| Due { at, poke: Poke::Queue { queue: key.clone() } })
-}
-
-fn item_record(key: &QueueKey, before: &queue::Loaded, item: &sluice_gate::Item) -> Result<Record, PortError> {
-    let record = match before.items.get(&item.id) {
-        Some((record, _)) => with_body(record.clone(), item)?,
-        None => encode(queue::item_key(key, &item.id), item)?,
-    };
-    Ok(Record { revision: record.revision + 1, ..record })
 }
 
 fn remove(

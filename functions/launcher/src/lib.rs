@@ -351,7 +351,7 @@ fn write(name: &ProviderName, loaded: &Loaded, change: &Change) -> Result<Write,
     Ok(match change {
         Change::PutRequest(request) => {
             let found = loaded.requests.get(&request.row).map(|(record, _)| record);
-            put(found, encode(provider::request_key(name, &request.row), request)?)
+            put(found, provider::request_record(name, request)?)
         }
         Change::RemoveRequest(row) => {
             let revision = loaded.requests.get(row).map_or(0, |(record, _)| record.revision);

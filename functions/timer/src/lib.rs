@@ -1,6 +1,8 @@
-//! The timer: sends what is due, passes delayed pokes on, gives dead letters another life, and has forges asked for what they never told.
+//! The timer: sends what is due, counts what is past its bound, passes delayed pokes on, gives dead letters another life, and has
+//! forges asked for what they never told.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
+mod account;
 mod dead;
 mod sweep;
 
@@ -48,15 +50,8 @@ impl Timer {
         for shard in 0..DUE_SHARDS {
             self.send_due(shard, now, &mut failures).await;
         }
-        match self.unaccounted(now).await {
-            Ok(unaccounted) => {
-                // CloudWatch reads the metric out of this line (embedded metric format); it must be 0.
-                tracing::info!(unaccounted, "deliveries past their bound");
-                if std::env::var_os("AWS_LAMBDA_RUNTIME_API").is_some() {
-                    println!("{}", metric(unaccounted, now));
-                }
-            }
-            Err(error) => failures.note("count deliveries past their bound", error),
+        if let Err(error) = self.account(now, &mut failures).await {
+            failures.note("count what is past its bound", error);
         }
         if (now.seconds() / 60).is_multiple_of(self.ask_minutes)
             && let Err(error) = self.ask_forges(now, &mut failures).await
@@ -64,13 +59,6 @@ impl Timer {
             failures.note("ask forges", error);
         }
         failures.end()
-    }
-
-    /// Counts deliveries of the last day that did not end within their bound.
-    async fn unaccounted(&self, now: Timestamp) -> Result<usize, LookError> {
-        let before = format!("{:015}", now.0.saturating_sub(delivery::BOUND_SECONDS * 1_000));
-        let keys = self.ports.records.find("open-deliveries", Some(&before), SWEEP_MAX).await?;
-        Ok(keys.len())
     }
 
     /// Stores a sweep for every project of every tenant; the delivery's id holds the time's slot, so that two timers make one.
@@ -121,24 +109,6 @@ impl Timer {
         }
         Ok(())
     }
-}
-
-/// Returns the line that CloudWatch takes the metric `Sluice/UnaccountedDeliveries` from.
-fn metric(unaccounted: usize, now: Timestamp) -> String {
-    let stack = std::env::var("SLUICE_STACK").unwrap_or_else(|_| "sluice".to_owned());
-    serde_json::json!({
-        "_aws": {
-            "Timestamp": now.0,
-            "CloudWatchMetrics": [{
-                "Namespace": "Sluice",
-                "Dimensions": [["Stack"]],
-                "Metrics": [{"Name": "UnaccountedDeliveries", "Unit": "Count"}],
-            }],
-        },
-        "Stack": stack,
-        "UnaccountedDeliveries": unaccounted,
-    })
-    .to_string()
 }
 
 #[async_trait]

@@ -110,7 +110,7 @@ impl Timer {
     }
 
     /// Sends pokes queue by queue, and one by one where a queue does not take them together.
-    async fn send_each(&self, pokes: BTreeSet<Poke>, failures: &mut Failures) {
+    pub(crate) async fn send_each(&self, pokes: BTreeSet<Poke>, failures: &mut Failures) {
         let mut by_queue: BTreeMap<Queue, Vec<Poke>> = BTreeMap::new();
         for poke in pokes {
             by_queue.entry(poke.queue()).or_default().push(poke);

@@ -5,9 +5,10 @@ use async_trait::async_trait;
 use sluice_memory::{World, poll_once};
 use sluice_model::poke::{Poke, Queue};
 use sluice_model::{QueueKey, TenantName, Timestamp};
-use sluice_records::{queue, tenant};
+use sluice_records::{ledger, queue, tenant};
 use sluice_runtime::batch::Look;
 use sluice_runtime::port::{Incoming, Outgoing};
+use sluice_runtime::quarantine::frozen_key;
 use sluice_runtime::record::{Committed, Due, Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports, Queues, Records};
 use sluice_timer::Timer;
@@ -215,4 +216,31 @@ fn a_dead_letter_about_a_cell_that_is_due_much_later_comes_to_life() {
     world.advance_millis(900_000);
     let wake = Poke::Wake { then: Box::new(dead), delay_seconds: 300 };
     assert_eq!(sent(&world, Queue::Wakes), [wake]);
+}
+
+/// Z1.7, Z6.7: what nobody sees to any more is looked at again, as long as it is there; what is seen to is left alone.
+#[test]
+fn what_nobody_sees_to_has_its_cell_poked() {
+    let world = world();
+    let listed = |queue: &QueueKey, due: Option<Timestamp>| {
+        let mut head = Record::new(queue::head_key(queue), "{}".to_owned());
+        head.revision = 1;
+        head.look_at = due;
+        world.write_directly(Write::Put { record: head, expect: Expect::Anything });
+        let mut arrival = Record::new(Key::new(queue::partition(queue), "arrival#1"), "{}".to_owned());
+        arrival.revision = 1;
+        arrival.find = Some(ledger::listed(&arrival.key, START));
+        world.write_directly(Write::Put { record: arrival, expect: Expect::Anything });
+    };
+    listed(&queue_of("forgotten"), None);
+    listed(&queue_of("waiting"), Some(START.plus_seconds(10_000)));
+    let mut frozen = Record::new(frozen_key(&queue::partition(&queue_of("frozen"))), "{}".to_owned());
+    frozen.revision = 1;
+    world.write_directly(Write::Put { record: frozen, expect: Expect::Anything });
+    listed(&queue_of("frozen"), None);
+    poll_once(timer(&world).tick()).unwrap().unwrap();
+    assert_eq!(sent(&world, Queue::Gate), Vec::new(), "nothing is past its bound");
+    world.advance_millis(660_000);
+    poll_once(timer(&world).tick()).unwrap().unwrap();
+    assert_eq!(sent(&world, Queue::Gate), [Poke::Queue { queue: queue_of("forgotten") }]);
 }

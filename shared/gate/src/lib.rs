@@ -4,6 +4,7 @@
 //! changes a pipeline takes; [`report`] writes what is told. Everything is pure: a snapshot goes in, a plan with its reasons comes out.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
+pub mod account;
 pub mod arrival;
 pub mod filter;
 pub mod health;

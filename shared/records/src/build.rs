@@ -1,8 +1,9 @@
 //! A build: the gate's order, its words to stop or to go on, and the executor's run, each a record with one writer.
 
-use crate::codec::{encode, encode_first, expiry};
+use crate::codec::{encode, encode_first, expiry, with_body};
+use crate::ledger;
 use serde::{Deserialize, Serialize};
-use sluice_model::build::{Order, Run};
+use sluice_model::build::{Order, Phase, Run};
 use sluice_model::name::escape;
 use sluice_model::{BuildId, Timestamp};
 use sluice_runtime::PortError;
@@ -84,12 +85,29 @@ pub fn put_resume(build: &BuildId, resume: &Resume) -> Result<Write, PortError> 
     Ok(Write::Put { record, expect: Expect::Anything })
 }
 
-/// Returns the record of a run that was never stored.
+/// Returns the record of a run that was never stored; it is listed as open until it ends.
 ///
 /// # Errors
 /// When it is too large.
 pub fn new_run(run: &Run) -> Result<Record, PortError> {
     let mut record = encode(run_key(&run.build), run)?;
     record.fence = run.fence;
+    record.expires_at = Some(expiry(run.claimed_at));
+    list(&mut record, run);
     Ok(record)
+}
+
+/// Returns the record of a run as it is written next.
+///
+/// # Errors
+/// When it is too large.
+pub fn next_run(before: &Record, run: &Run) -> Result<Record, PortError> {
+    let mut record = with_body(before.clone(), run)?;
+    list(&mut record, run);
+    Ok(record)
+}
+
+fn list(record: &mut Record, run: &Run) {
+    let is_open = !matches!(run.phase, Phase::Ended(_));
+    record.find = is_open.then(|| ledger::listed(&record.key, run.claimed_at));
 }

@@ -36,6 +36,7 @@ pub mod health;
 pub mod image;
 pub mod landing;
 pub mod layout;
+pub mod ledger;
 pub mod merge;
 pub mod project_key;
 pub mod provided;

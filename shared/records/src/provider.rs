@@ -1,6 +1,7 @@
 //! A provider's cell: head, requests and nodes.
 
-use crate::codec::{decode, encode_first};
+use crate::codec::{decode, encode};
+use crate::ledger;
 use crate::queue::LoadError;
 use sluice_model::name::escape;
 use sluice_model::{NodeId, ProviderName};
@@ -52,7 +53,18 @@ pub fn node_key(provider: &ProviderName, node: &NodeId) -> Key {
 /// # Errors
 /// When it is too large.
 pub fn create_request(provider: &ProviderName, request: &Request) -> Result<Write, PortError> {
-    Ok(Write::Put { record: encode_first(request_key(provider, &request.row), request)?, expect: Expect::Absent })
+    let record = Record { revision: 1, ..request_record(provider, request)? };
+    Ok(Write::Put { record, expect: Expect::Absent })
+}
+
+/// Returns the record of a request, whose revision is the caller's; it is listed as open until it is removed.
+///
+/// # Errors
+/// When it is too large.
+pub fn request_record(provider: &ProviderName, request: &Request) -> Result<Record, PortError> {
+    let mut record = encode(request_key(provider, &request.row), request)?;
+    record.find = Some(ledger::listed(&record.key, request.created_at));
+    Ok(record)
 }
 
 /// Reads a whole provider.

@@ -3,7 +3,8 @@
 //! The head's record names each item with the version of its record ([`StoredHead`]). So whoever knows the items of an older
 //! head reads those alone that were written since, and head and items that were read while somebody wrote them are found out.
 
-use crate::codec::{BadRecord, decode, encode, encode_first};
+use crate::codec::{BadRecord, decode, encode, encode_first, with_body};
+use crate::ledger;
 use sluice_gate::{Arrival, ArrivalKind, Head, Item, NotWhole, StoredHead};
 use sluice_model::{ArrivalId, ItemId, QueueKey};
 use sluice_runtime::record::{Expect, Key, Query, Record, TRANSACTION_RECORDS_MAX, Write};
@@ -67,7 +68,22 @@ pub fn head_record(head: &Head) -> Result<Record, PortError> {
 /// # Errors
 /// When it is too large.
 pub fn put_arrival(queue: &QueueKey, arrival: &Arrival) -> Result<Write, PortError> {
-    Ok(Write::Put { record: encode_first(arrival_key(queue, arrival), arrival)?, expect: Expect::Absent })
+    let mut record = encode_first(arrival_key(queue, arrival), arrival)?;
+    record.find = Some(ledger::listed(&record.key, arrival.at));
+    Ok(Write::Put { record, expect: Expect::Absent })
+}
+
+/// Returns an item's record as it is written next; it is listed as open until it is removed.
+///
+/// # Errors
+/// When it is too large.
+pub fn item_record(queue: &QueueKey, before: Option<&Record>, item: &Item) -> Result<Record, PortError> {
+    let mut record = match before {
+        Some(record) => with_body(record.clone(), item)?,
+        None => encode(item_key(queue, &item.id), item)?,
+    };
+    record.find = Some(ledger::listed(&record.key, item.admitted_at));
+    Ok(Record { revision: record.revision + 1, ..record })
 }
 
 /// Operators' words come before everything that waits: of many arrivals the first are read, and those of a frozen queue wait

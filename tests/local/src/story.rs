@@ -162,6 +162,12 @@ pub async fn ends_right(system: &System, expected: Expected<'_>) -> anyhow::Resu
         Ok(Some(()))
     })
     .await?;
+    until("every item, build and request to end", async || {
+        let open = ledger::still_open(&ports).await?;
+        ensure!(open.is_empty(), "{open:?}");
+        Ok(Some(()))
+    })
+    .await?;
     until("every delivery to end", async || {
         let open = ledger::open_deliveries(&ports).await?;
         ensure!(open.is_empty(), "{open:?}");

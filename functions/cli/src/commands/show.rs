@@ -136,11 +136,25 @@ pub async fn status(asked: &Asked, tenant: Option<&str>) -> anyhow::Result<()> {
         for pipeline in list(&board, "pipelines") {
             show_pipeline(name, pipeline);
         }
+        show_ledger(&client.get(&format!("tenant/{name}/ledger")).await?);
     }
     if tenants.is_empty() {
         say!("There are no tenants; store a main configuration with `sluice tenant load FILE`.");
     }
     Ok(())
+}
+
+/// Says what nobody sees to any more; usually there is nothing, and nothing is said.
+fn show_ledger(ledger: &Value) {
+    let count = ledger["unaccounted"].as_u64().unwrap_or(0);
+    if count == 0 {
+        return;
+    }
+    let minutes = ledger["bound_seconds"].as_u64().unwrap_or(0) / 60;
+    say!("\n  UNACCOUNTED for, {count} in all: nobody has seen to these for {minutes} minutes or more");
+    for thing in list(ledger, "things") {
+        say!("    {:<11} {}: {}", text(thing, "kind"), text(thing, "id"), text(thing, "why"));
+    }
 }
 
 fn show_pipeline(tenant: &str, pipeline: &Value) {

@@ -31,7 +31,7 @@ pub(super) enum Expectation {
     IsThrownOut,
 }
 
-/// Seconds that the last deliveries may still take.
+/// Seconds that the last deliveries, builds and requests may still take to end.
 const DELIVERIES_SECONDS: u64 = 20;
 
 /// What came of one change.
@@ -86,6 +86,10 @@ pub(super) async fn show(
     tell!("  unaccounted deliveries: {}", unaccounted.len());
     unaccounted.iter().for_each(|one| tell!("    {one}"));
     good &= unaccounted.is_empty();
+    let open = still_open(local.operator()).await?;
+    tell!("  items, builds and requests without an end: {}", open.len());
+    open.iter().for_each(|one| tell!("    {one}"));
+    good &= open.is_empty();
     let ignored = local.ignored();
     tell!("  parts of the template that were ignored: {}", ignored.len());
     good &= ignored.is_empty();
@@ -267,6 +271,18 @@ async fn unaccounted(ports: &Ports, forge: &Forge) -> anyhow::Result<Vec<String>
             }
         }
         open.extend(ledger::unaccounted(ports, &sent).await?);
+        if open.is_empty() || begun.elapsed().as_secs() > DELIVERIES_SECONDS {
+            return Ok(open);
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}
+
+/// Returns what began and has no end once there was time for it.
+async fn still_open(ports: &Ports) -> anyhow::Result<Vec<String>> {
+    let begun = Instant::now();
+    loop {
+        let open = ledger::still_open(ports).await?;
         if open.is_empty() || begun.elapsed().as_secs() > DELIVERIES_SECONDS {
             return Ok(open);
         }

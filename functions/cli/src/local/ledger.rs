@@ -1,11 +1,12 @@
 //! What came of it, read anew from the records with an operator's rights: what was built and landed, and whether every
-//! delivery ended.
+//! delivery, item, build and request ended.
 
 use super::{CONNECTION, TENANT};
 use sluice_model::ConnectionName;
 use sluice_model::name::escape;
 use sluice_records::codec::decode;
 use sluice_records::delivery::{self, Delivery};
+use sluice_records::ledger;
 use sluice_records::report::Buildset;
 use sluice_runtime::Ports;
 
@@ -74,4 +75,21 @@ pub async fn open_deliveries(ports: &Ports) -> anyhow::Result<Vec<String>> {
         }
     }
     Ok(open)
+}
+
+/// Returns what has begun and not ended, a line each: arrivals, items, builds and requests for nodes.
+///
+/// # Errors
+/// When the store does not answer.
+pub async fn still_open(ports: &Ports) -> anyhow::Result<Vec<String>> {
+    let now = ports.clock.now();
+    // What began at this very moment too.
+    let ledger = ledger::read(ports, now.plus_millis(1), now).await?;
+    let open = ledger.open.iter().filter(|open| open.kind != ledger::Kind::Delivery);
+    Ok(open
+        .map(|open| {
+            let why = open.unaccounted.as_deref().unwrap_or("it is seen to");
+            format!("{} {}: {why}", open.kind.plural(), open.id)
+        })
+        .collect())
 }

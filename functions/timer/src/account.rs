@@ -1,0 +1,59 @@
+//! The ledger, each minute: what nobody sees to any more is counted, told, and has its cell poked.
+
+use crate::Timer;
+use crate::sweep::Failures;
+use serde_json::{Map, Value, json};
+use sluice_model::Timestamp;
+use sluice_model::poke::Poke;
+use sluice_records::ledger::{self, Kind, Ledger};
+use sluice_runtime::PortError;
+use std::collections::BTreeSet;
+
+/// Lines about single things that one sweep writes into the log.
+const TOLD_MAX: usize = 20;
+
+impl Timer {
+    /// Counts what is past its bound, and pokes whoever should have seen to it: a wake-up may have been lost.
+    pub(crate) async fn account(&self, now: Timestamp, failures: &mut Failures) -> Result<(), PortError> {
+        let ledger = ledger::read(&self.ports, ledger::past_bound(now), now).await?;
+        for open in ledger.unaccounted().take(TOLD_MAX) {
+            tracing::error!(kind = open.kind.plural(), id = open.id, why = open.unaccounted, "unaccounted for");
+        }
+        // CloudWatch reads the metrics out of this line (embedded metric format); each must be 0.
+        tracing::info!(counts = ?ledger.counts(), is_cut = ledger.is_cut, "past their bound");
+        if std::env::var_os("AWS_LAMBDA_RUNTIME_API").is_some() {
+            println!("{}", metrics(&ledger, now));
+        }
+        let pokes: BTreeSet<Poke> = ledger.unaccounted().filter_map(|open| open.poke.clone()).collect();
+        self.send_each(pokes, failures).await;
+        Ok(())
+    }
+}
+
+/// Returns the line that CloudWatch takes the metrics `Sluice/UnaccountedDeliveries` (`…Arrivals`, `…Items`, `…Builds`,
+/// `…Requests`) from.
+fn metrics(ledger: &Ledger, now: Timestamp) -> String {
+    let stack = std::env::var("SLUICE_STACK").unwrap_or_else(|_| "sluice".to_owned());
+    let names = Kind::ALL.map(|kind| json!({"Name": metric(kind), "Unit": "Count"}));
+    let mut line = Map::new();
+    line.insert(
+        "_aws".to_owned(),
+        json!({
+            "Timestamp": now.0,
+            "CloudWatchMetrics": [{"Namespace": "Sluice", "Dimensions": [["Stack"]], "Metrics": names}],
+        }),
+    );
+    line.insert("Stack".to_owned(), json!(stack));
+    line.extend(ledger.counts().into_iter().map(|(kind, count)| (metric(kind).to_owned(), json!(count))));
+    Value::Object(line).to_string()
+}
+
+fn metric(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Delivery => "UnaccountedDeliveries",
+        Kind::Arrival => "UnaccountedArrivals",
+        Kind::Item => "UnaccountedItems",
+        Kind::Build => "UnaccountedBuilds",
+        Kind::Request => "UnaccountedRequests",
+    }
+}
