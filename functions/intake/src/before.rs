@@ -85,15 +85,14 @@ impl Intake {
         Ok(Before { tenants: tenants.collect(), told, formerly, is_needed, is_partial })
     }
 
-    /// Returns the tenants whose live layout has the project, and one record more if one is named.
+    /// Returns the tenants whose live layout has the project, and the further records that are named, where they are there.
     pub(crate) async fn tenants_with(
         &self,
         project: &ProjectName,
-        more: Option<&Key>,
-    ) -> Result<(Vec<Live>, Option<Record>), LookError> {
-        let more: Vec<Key> = more.into_iter().cloned().collect();
-        let (lives, mut found, _) = self.known(project, &more, |_, _| Vec::new()).await?;
-        Ok((lives, more.first().and_then(|more| found.remove(more))))
+        more: &[Key],
+    ) -> Result<(Vec<Live>, Found), LookError> {
+        let (lives, found, _) = self.known(project, more, |_, _| Vec::new()).await?;
+        Ok((lives, found))
     }
 
     /// Reads the tenants that have a project, with further records and the lists' entries of queues. Also returns whether a
@@ -149,7 +148,7 @@ impl Intake {
 }
 
 /// Records that were found, by key.
-type Found = BTreeMap<Key, Record>;
+pub(crate) type Found = BTreeMap<Key, Record>;
 
 /// Records that were read, and which were asked for: what was not found is not asked for again.
 #[derive(Default)]

@@ -83,7 +83,7 @@ impl Intake {
         moved: &RefMove,
         mut effects: Effects,
     ) -> Result<Outcome, LookError> {
-        let (tenants, _) = self.tenants_with(&event.project, None).await?;
+        let (tenants, _) = self.tenants_with(&event.project, &[]).await?;
         let live = tenants.iter().find(|live| live.tenant.name == *tenant);
         let (live, pipeline) = match found(live, tenant, name, &event.project) {
             Ok(found) => found,

@@ -18,8 +18,10 @@ use sluice_records::codec::{decode_foreign, get};
 use sluice_records::delivery::{Delivery, DeliveryState};
 use sluice_records::landing::{self, Harmless};
 use sluice_records::layout::Live;
+use sluice_records::refs;
 use sluice_records::tenant::{self, Waiting};
 use sluice_runtime::batch::LookError;
+use sluice_runtime::record::Key;
 
 /// What the forge says of a ref that is said to have moved.
 pub(crate) enum Read {
@@ -44,11 +46,18 @@ impl Intake {
         let branch = moved.branch().map(|branch| BranchKey { project: event.project.clone(), branch });
         let name = |branch: &BranchKey| landing::harmless_key(branch, moved.oldrev.as_ref().unwrap_or(&Oid::zero()));
         let harmless = branch.as_ref().map(name);
-        let (tenants, harmless) = self.tenants_with(&event.project, harmless.as_ref()).await?;
+        let seen = refs::key(&event.project);
+        let keys: Vec<Key> = harmless.iter().chain([&seen]).cloned().collect();
+        let (tenants, found) = self.tenants_with(&event.project, &keys).await?;
         if tenants.is_empty() {
             effects.tell(format!("no tenant knows {}", event.project));
+            return Ok(());
         }
-        let harmless: Option<Harmless> = harmless.as_ref().and_then(decode_foreign);
+        if !self.is_new_push(event, moved, found.get(&seen).and_then(decode_foreign), effects).await? {
+            effects.tell(format!("{git_ref} is at {at}, as was told before"));
+            return Ok(());
+        }
+        let harmless: Option<Harmless> = harmless.and_then(|key| found.get(&key).and_then(decode_foreign));
         let landed = match (harmless, &moved.newrev) {
             (Some(harmless), Some(newrev)) => {
                 self.is_tree(event, newrev, &harmless.tree).await.then_some(harmless.tenant)
@@ -120,7 +129,7 @@ impl Intake {
         if get(&self.ports, &tenant::dirty_key(tenant, &event.project, id.as_str())).await?.is_some() {
             return Ok(Some(format!("tenant {tenant} has not read {} yet", event.project)));
         }
-        let (tenants, _) = self.tenants_with(&event.project, None).await?;
+        let (tenants, _) = self.tenants_with(&event.project, &[]).await?;
         let Some(live) = tenants.into_iter().find(|live| live.tenant.name == *tenant) else {
             effects.tell(format!("tenant {tenant} does not know {} any more", event.project));
             return Ok(None);

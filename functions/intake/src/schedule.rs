@@ -136,7 +136,7 @@ impl Intake {
         dereference: bool,
         effects: &mut Effects,
     ) -> Result<(), LookError> {
-        let (tenants, _) = self.tenants_with(&event.project, None).await?;
+        let (tenants, _) = self.tenants_with(&event.project, &[]).await?;
         let live = tenants.into_iter().find(|live| live.tenant.name == *tenant);
         let Some(live) = live else {
             effects.tell(format!("tenant {tenant} does not know {} any more", event.project));

@@ -1,4 +1,5 @@
-//! The sweep: open changes that no webhook told of, or told of too early, become deliveries of ours.
+//! The sweep: open changes that no webhook told of, or told of too early, become deliveries of ours. What else a forge may have
+//! failed to tell is in [`crate::lost`].
 
 use crate::deliver::Effects;
 use crate::told::{self, Told};
@@ -20,13 +21,15 @@ const READS_MAX: usize = 20;
 const GAPS_MAX: usize = 40;
 
 impl Intake {
-    /// Compares a project's open changes with what is known here. The inner error is final.
+    /// Compares a project's branches and open changes with what is known here. The inner error is final.
     pub(crate) async fn swept(
         &self,
         event: &ForgeEvent,
         at: Timestamp,
         effects: &mut Effects,
     ) -> Result<Result<(), String>, LookError> {
+        self.find_webhooks(event, self.ports.clock.now(), effects).await?;
+        self.find_pushes(event, at, effects).await?;
         let open = match self.forge(&event.connection)?.open_changes(&event.project).await {
             Ok(open) => open,
             Err(error) if error.verdict() == Verdict::Final => return Ok(Err(error.to_string())),

@@ -91,6 +91,9 @@ pub trait Forge: Send + Sync {
 
     /// Returns the newest webhook deliveries of a project, newest first, at most 100 per hook.
     async fn deliveries(&self, project: &ProjectName) -> Result<Vec<Delivery>, ForgeError>;
+
+    /// Has the forge send a webhook delivery again, under the same id; whoever took it before takes it for a repeat.
+    async fn redeliver(&self, project: &ProjectName, delivery: &Delivery) -> Result<(), ForgeError>;
 }
 
 /// A branch as listed.
@@ -267,6 +270,8 @@ pub struct MergeMessage {
 pub struct Delivery {
     /// The id that was in `X-GitHub-Delivery`.
     pub id: String,
+    /// What the forge calls this one time that it was sent.
+    pub attempt: String,
     /// The event's name.
     pub event: String,
     /// The action, where the event has one.

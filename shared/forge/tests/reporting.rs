@@ -169,6 +169,13 @@ async fn what_happens_on_the_forge_arrives_as_events() {
         "sluice sluice:one/check:success",
     ];
     assert_eq!(words, expected);
+
+    // What nobody took can be had again, under the same id.
+    let again = &deliveries[0];
+    scene.github.redeliver(&scene.project(), again).await.unwrap();
+    scene.forge.deliveries_tried(REPOSITORY).await.unwrap();
+    let listed = scene.github.deliveries(&scene.project()).await.unwrap();
+    assert_eq!(listed.iter().filter(|delivery| delivery.id == again.id).count(), 2);
 }
 
 /// R05: a review has its effect once, however often it is tried.

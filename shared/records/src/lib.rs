@@ -9,6 +9,7 @@
 //! | queues of a tenant that are not empty | the same | `queue#<pipeline>/<queue>` | gate |
 //! | what happened to a tenant | `system-events#<tenant>` | the layout's number, counted down | tenant |
 //! | change queue | `queue#<tenant>/<pipeline>/<queue>` | `head`, `item#<id>` | gate |
+//! | where a project's branches were when they were told of last | `refs#<project>` | `head` | intake |
 //! | what arrived there | the same | `arrival#<time>-<id>` | intake, operators; removed by the gate |
 //! | merge outcome | `merge#<item>` | `<generation>-<layout>` | merger |
 //! | build | `build#<id>` | `order`, `stop`, `resume` by the gate; `run` by the executor | |
@@ -42,6 +43,7 @@ pub mod project_key;
 pub mod provided;
 pub mod provider;
 pub mod queue;
+pub mod refs;
 pub mod report;
 pub mod repository;
 pub mod schedule;

@@ -163,6 +163,9 @@ impl Forge for ClockedForge {
     async fn deliveries(&self, project: &ProjectName) -> Result<Vec<Delivery>, ForgeError> {
         self.watch.time("forge.deliveries", self.inner.deliveries(project)).await
     }
+    async fn redeliver(&self, project: &ProjectName, delivery: &Delivery) -> Result<(), ForgeError> {
+        self.watch.time("forge.redeliver", self.inner.redeliver(project, delivery)).await
+    }
 }
 
 /// Repositories, timed.

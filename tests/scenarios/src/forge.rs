@@ -17,6 +17,7 @@ use sluice_runtime::{Clock, PortError};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+mod lost;
 mod proposals;
 mod pushes;
 mod random;
@@ -55,6 +56,7 @@ pub struct Webhook {
 struct State {
     changes: BTreeMap<ChangeKey, Kept>,
     outgoing: VecDeque<Webhook>,
+    lost: lost::Lost,
     sent: u64,
     merges: Vec<(ChangeKey, Commit)>,
     sabotage: Option<Tree>,
@@ -182,20 +184,6 @@ impl PlayedForge {
     pub fn retarget(&self, key: &ChangeKey, branch: &str) {
         self.edit(key, |facts| facts.change.branch = branch.into());
         self.tell("pull_request", key, json!({"action": "edited", "number": key.number()}), "ada");
-    }
-
-    /// Makes a branch that is where another one is; nobody is told.
-    pub fn branch_off(&self, project: &str, from: &str, name: &str) {
-        let at = |branch: &str| BranchKey { project: ProjectName::new("forge.test", project), branch: branch.into() };
-        let mut store = self.store.lock().unwrap();
-        let tip = store.tip(&at(from)).expect("the branch exists");
-        store.set(&at(name), &tip.id);
-    }
-
-    /// Guards a branch, and locks it if it is to be; nobody is told.
-    pub fn guard(&self, project: &str, branch: &str, is_locked: bool) {
-        let key = BranchKey { project: ProjectName::new("forge.test", project), branch: branch.into() };
-        self.state().guarded.insert(key, is_locked);
     }
 
     /// Has the next merge land these files besides what was asked.
@@ -552,7 +540,11 @@ impl Forge for PlayedForge {
         Err(ForgeError::Refused { attempted: "fast-forward".to_owned(), status: 422, message: "not played".to_owned() })
     }
 
-    async fn deliveries(&self, _: &ProjectName) -> Result<Vec<Delivery>, ForgeError> {
-        Ok(Vec::new())
+    async fn deliveries(&self, project: &ProjectName) -> Result<Vec<Delivery>, ForgeError> {
+        self.step("forge.deliveries", || Ok(self.state().lost.of(project))).await
+    }
+
+    async fn redeliver(&self, _: &ProjectName, delivery: &Delivery) -> Result<(), ForgeError> {
+        self.step("forge.redeliver", || self.send_again(&delivery.id)).await
     }
 }

@@ -227,4 +227,8 @@ impl Forge for GitHub {
     async fn deliveries(&self, project: &ProjectName) -> Result<Vec<Delivery>, ForgeError> {
         read::deliveries(self, project).await
     }
+
+    async fn redeliver(&self, project: &ProjectName, delivery: &Delivery) -> Result<(), ForgeError> {
+        read::redeliver(self, project, delivery).await
+    }
 }

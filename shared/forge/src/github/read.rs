@@ -1,10 +1,11 @@
 //! Reading changes, branches, commits and deliveries.
 
-use super::http::{Api, Listed, PAGE_SIZE, now_seconds};
+use super::http::{Api, Listed, PAGE_SIZE, Repeat, now_seconds};
 use super::{GitHub, escape_path, number, repository, shapes};
 use crate::depends_on::depends_on;
 use crate::error::ForgeError;
 use crate::forge::{Branch, CommitFacts, Delivery, Protection};
+use reqwest::Method;
 use sluice_model::change::{
     ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, OpenChange, Permission, Review, ReviewState,
 };
@@ -309,6 +310,7 @@ pub(super) async fn deliveries(github: &GitHub, project: &ProjectName) -> Result
         let path = repository(project, &format!("/hooks/{}/deliveries?per_page={PAGE_SIZE}", hook.id));
         let page: Vec<shapes::HookDelivery> = github.api.get(&path, &attempted).await?;
         deliveries.extend(page.into_iter().map(|delivery| Delivery {
+            attempt: format!("{}/deliveries/{}", hook.id, delivery.id),
             id: delivery.guid,
             event: delivery.event,
             action: delivery.action,
@@ -318,6 +320,12 @@ pub(super) async fn deliveries(github: &GitHub, project: &ProjectName) -> Result
     }
     deliveries.sort_by_key(|delivery| std::cmp::Reverse(delivery.delivered_at));
     Ok(deliveries)
+}
+
+pub(super) async fn redeliver(github: &GitHub, project: &ProjectName, delivery: &Delivery) -> Result<(), ForgeError> {
+    let attempted = format!("have the webhook delivery {} of {} sent again", delivery.id, project.name());
+    let path = repository(project, &format!("/hooks/{}/attempts", delivery.attempt));
+    github.api.send(Method::POST, &path, None, Repeat::Safe, &attempted).await.map(drop)
 }
 
 /// Returns the point in time that GitHub wrote as `2026-11-21T12:23:45Z`; the epoch when it cannot be read.

@@ -152,6 +152,7 @@ pub(super) struct Hook {
 
 #[derive(Deserialize)]
 pub(super) struct HookDelivery {
+    pub id: u64,
     pub guid: String,
     pub event: String,
     pub action: Option<String>,

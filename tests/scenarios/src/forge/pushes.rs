@@ -15,6 +15,20 @@ impl PlayedForge {
         store.set(branch, &commit.id);
     }
 
+    /// Makes a branch that is where another one is; nobody is told.
+    pub fn branch_off(&self, project: &str, from: &str, name: &str) {
+        let at = |branch: &str| BranchKey { project: ProjectName::new("forge.test", project), branch: branch.into() };
+        let mut store = self.store.lock().unwrap();
+        let tip = store.tip(&at(from)).expect("the branch exists");
+        store.set(&at(name), &tip.id);
+    }
+
+    /// Guards a branch, and locks it if it is to be; nobody is told.
+    pub fn guard(&self, project: &str, branch: &str, is_locked: bool) {
+        let key = BranchKey { project: ProjectName::new("forge.test", project), branch: branch.into() };
+        self.state().guarded.insert(key, is_locked);
+    }
+
     /// Says that a ref moved, whether it did or not.
     pub fn claim_push(&self, project: &str, git_ref: &str, before: &Oid, after: &Oid) {
         self.tell_push(&ProjectName::new("forge.test", project), git_ref, before, after, "mallory");

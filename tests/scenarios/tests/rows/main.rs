@@ -8,6 +8,7 @@ mod gating;
 mod graph;
 mod landing;
 mod limits;
+mod lost;
 mod mistakes;
 mod needs;
 mod news;

@@ -1,0 +1,159 @@
+//! What a forge did not manage to tell, and what it can still be asked: webhooks that nobody took, and branches that moved
+//! without a word.
+//!
+//! Open changes are compared in [`crate::sweep`]. Comments and tags leave nothing to compare: for those the forge is asked to
+//! send again what it could not deliver.
+
+use crate::deliver::Effects;
+use crate::{Intake, again};
+use sluice_forge::Verdict;
+use sluice_model::Timestamp;
+use sluice_model::change::RefMove;
+use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::git::Oid;
+use sluice_records::codec::{decode_foreign, get};
+use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::refs::{self, Refs};
+use sluice_runtime::batch::LookError;
+use sluice_runtime::record::Key;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Webhooks that one sweep has a forge send again.
+const AGAIN_MAX: usize = 20;
+
+/// Pushes that one sweep makes up for.
+const PUSHES_MAX: usize = 20;
+
+/// Milliseconds after which a webhook that nobody took is taken for lost; before, it may be on its way.
+const LOST_MILLIS: u64 = 120_000;
+
+/// Milliseconds for which forges send a webhook again: GitHub keeps them for three days.
+const KEPT_MILLIS: u64 = 3 * 86_400_000;
+
+/// The first status with which an answer says that it was not the webhook's fault.
+const FAILED: u16 = 500;
+
+impl Intake {
+    /// Compares a project's branches with where they were told to be, and stores a push of ours for each that moved.
+    pub(crate) async fn find_pushes(
+        &self,
+        event: &ForgeEvent,
+        at: Timestamp,
+        effects: &mut Effects,
+    ) -> Result<(), LookError> {
+        let listed = match self.forge(&event.connection)?.branches(&event.project).await {
+            Ok(listed) => listed,
+            Err(error) if error.verdict() == Verdict::Final => {
+                effects.tell(format!("its branches are not compared: {error}"));
+                return Ok(());
+            }
+            Err(error) => return Err(again(error)),
+        };
+        let listed = listed.into_iter().map(|branch| (format!("refs/heads/{}", branch.name), branch.tip)).collect();
+        let record = get(&self.ports, &refs::key(&event.project)).await?;
+        let known: Refs = record.as_ref().and_then(decode_foreign).unwrap_or_default();
+        let mut refs = known.clone();
+        let lost = refs.compare(&listed, PUSHES_MAX);
+        if refs != known {
+            effects.write(refs::put(&event.project, &refs)?);
+        }
+        for moved in lost {
+            let commit = |oid: &Option<Oid>| oid.clone().unwrap_or_else(Oid::zero);
+            let (oldrev, newrev) = (commit(&moved.oldrev), commit(&moved.newrev));
+            let found = Delivery {
+                connection: event.connection.clone(),
+                forge_id: format!("sweep:{}:{}:{oldrev}:{newrev}:{}", event.project, moved.git_ref, refs.moves),
+                event_name: "sweep".to_owned(),
+                received_at: at,
+                event: Some(ForgeEvent {
+                    kind: EventKind::Push { git_ref: moved.git_ref.clone(), oldrev, newrev },
+                    ..event.clone()
+                }),
+                state: DeliveryState::Accepted,
+            };
+            let key = delivery::key(&delivery::id(&found.connection, &found.forge_id));
+            // Events of one project are handled one at a time, so nobody stores it between this look and the commit.
+            if get(&self.ports, &key).await?.is_none() {
+                effects.tell(format!("its forge never told that {} moved", moved.git_ref));
+                effects.deliver(&found)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the forge send again what it could not deliver: nobody answered, or with an error of ours.
+    pub(crate) async fn find_webhooks(
+        &self,
+        event: &ForgeEvent,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) -> Result<(), LookError> {
+        let forge = self.forge(&event.connection)?;
+        let sent = match forge.deliveries(&event.project).await {
+            Ok(sent) => sent,
+            // A token need not have the right to read hooks; what can be compared is compared without it.
+            Err(error) if error.verdict() == Verdict::Final => {
+                effects.tell(format!("its webhooks are not looked at: {error}"));
+                return Ok(());
+            }
+            Err(error) => return Err(again(error)),
+        };
+        let mut seen = BTreeSet::new();
+        // Newest first: of one that was sent several times the last time counts.
+        let last = sent.into_iter().filter(|sent| seen.insert(sent.id.clone()));
+        let is_lost = |sent: &sluice_forge::Delivery| {
+            let age = now.since(sent.delivered_at);
+            sent.answered.is_none_or(|status| status >= FAILED) && age >= LOST_MILLIS && age < KEPT_MILLIS
+        };
+        let lost: BTreeMap<Key, sluice_forge::Delivery> = last
+            .filter(is_lost)
+            .map(|sent| (delivery::key(&delivery::id(&event.connection, &sent.id)), sent))
+            .take(AGAIN_MAX)
+            .collect();
+        let keys: Vec<Key> = lost.keys().cloned().collect();
+        // Stored is stored, whatever the forge was answered.
+        let stored = if keys.is_empty() { Vec::new() } else { self.ports.records.get(&keys).await? };
+        let stored: BTreeSet<Key> = stored.into_iter().flatten().map(|record| record.key).collect();
+        for (_, sent) in lost.iter().filter(|(key, _)| !stored.contains(*key)) {
+            match forge.redeliver(&event.project, sent).await {
+                Ok(()) => effects.tell(format!("its forge sends {} {} again", sent.event, sent.id)),
+                Err(error) if error.verdict() == Verdict::Final => {
+                    effects.tell(format!("its forge does not send {} {} again: {error}", sent.event, sent.id));
+                }
+                Err(error) => return Err(again(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that a push was told. Returns false for one that says nothing new: it was found by a sweep, and its webhook came
+    /// after all.
+    pub(crate) async fn is_new_push(
+        &self,
+        event: &ForgeEvent,
+        moved: &RefMove,
+        refs: Option<Refs>,
+        effects: &mut Effects,
+    ) -> Result<bool, LookError> {
+        let mut refs = refs.unwrap_or_default();
+        if moved.branch().is_none() {
+            return Ok(true);
+        }
+        if refs.was_told(moved) {
+            return Ok(false);
+        }
+        if !(refs.is_out_of_order(moved) && self.is_late(event, &refs, moved).await) {
+            refs.note(moved);
+            effects.write(refs::put(&event.project, &refs)?);
+        }
+        Ok(true)
+    }
+
+    /// Returns whether a branch is still where a later push said; a forge that does not say so has not said it.
+    async fn is_late(&self, event: &ForgeEvent, refs: &Refs, moved: &RefMove) -> bool {
+        let Ok(forge) = self.forge(&event.connection) else { return false };
+        let tip = forge.ref_tip(&event.project, &moved.git_ref).await;
+        let known = refs.branches.get(&moved.git_ref).map(|place| &place.at);
+        tip.is_ok_and(|tip| tip.is_some_and(|tip| Some(&tip.id) == known))
+    }
+}

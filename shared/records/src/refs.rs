@@ -1,0 +1,163 @@
+//! Where a project's branches were when intake heard of them last: what is elsewhere by now was pushed without a word.
+
+use crate::codec::encode_first;
+use serde::{Deserialize, Serialize};
+use sluice_model::ProjectName;
+use sluice_model::change::RefMove;
+use sluice_model::git::Oid;
+use sluice_model::name::escape;
+use sluice_runtime::PortError;
+use sluice_runtime::record::{Expect, Key, Write};
+use std::collections::BTreeMap;
+
+/// Branches of one project that are remembered; pushes to others are not missed when nobody tells of them.
+pub const REFS_MAX: usize = 400;
+
+/// The branches of a project as far as they are known. One delivery of a project is handled at a time, and writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Refs {
+    /// By the whole ref, `refs/heads/main`.
+    pub branches: BTreeMap<String, Place>,
+    /// Whether the forge was asked for all of them once, so that one that is missing here is new.
+    #[serde(default)]
+    pub is_whole: bool,
+    /// How often anything moved: what is so again is told anew.
+    #[serde(default)]
+    pub moves: u64,
+}
+
+/// Where a branch is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Its commit.
+    pub at: Oid,
+    /// Whether a push told so. Otherwise it was found there at the first look, and its push may still come.
+    #[serde(default)]
+    pub told: bool,
+}
+
+impl Refs {
+    /// Returns whether a push only says what an earlier one said.
+    pub fn was_told(&self, moved: &RefMove) -> bool {
+        let place = self.branches.get(&moved.git_ref);
+        place.is_some_and(|place| place.told && Some(&place.at) == moved.newrev.as_ref())
+    }
+
+    /// Returns whether a push does not begin where the branch is: it comes late, or one before it was lost.
+    pub fn is_out_of_order(&self, moved: &RefMove) -> bool {
+        let place = self.branches.get(&moved.git_ref);
+        place.is_some_and(|place| place.told && Some(&place.at) != moved.oldrev.as_ref())
+    }
+
+    /// Notes that a push was told of.
+    pub fn note(&mut self, moved: &RefMove) {
+        self.moves += 1;
+        match &moved.newrev {
+            None => drop(self.branches.remove(&moved.git_ref)),
+            Some(at) => self.put(&moved.git_ref, Place { at: at.clone(), told: true }),
+        }
+    }
+
+    /// Takes in where a forge says that branches are, and returns what moved without a word, at most `most`; nothing at the first
+    /// look.
+    pub fn compare(&mut self, listed: &BTreeMap<String, Oid>, most: usize) -> Vec<RefMove> {
+        if !self.is_whole {
+            self.is_whole = true;
+            for (git_ref, at) in listed {
+                if !self.branches.contains_key(git_ref) {
+                    self.put(git_ref, Place { at: at.clone(), told: false });
+                }
+            }
+        }
+        let is_full = self.branches.len() >= REFS_MAX;
+        let mut lost = Vec::new();
+        for (git_ref, at) in listed {
+            match self.branches.get(git_ref) {
+                Some(place) if place.at != *at => lost.push(RefMove::new(git_ref, place.at.clone(), at.clone())),
+                None if !is_full => lost.push(RefMove::new(git_ref, Oid::zero(), at.clone())),
+                Some(_) | None => {}
+            }
+        }
+        let gone = self.branches.iter().filter(|(git_ref, _)| !listed.contains_key(*git_ref));
+        lost.extend(gone.map(|(git_ref, place)| RefMove::new(git_ref, place.at.clone(), Oid::zero())));
+        lost.truncate(most);
+        lost
+    }
+
+    fn put(&mut self, git_ref: &str, place: Place) {
+        if self.branches.len() < REFS_MAX || self.branches.contains_key(git_ref) {
+            self.branches.insert(git_ref.to_owned(), place);
+        }
+    }
+}
+
+/// Returns the key of a project's branches.
+pub fn key(project: &ProjectName) -> Key {
+    Key::new(format!("refs#{}", escape(project.as_str())), "head")
+}
+
+/// Returns the write of a project's branches.
+///
+/// # Errors
+/// When they are too large.
+pub fn put(project: &ProjectName, refs: &Refs) -> Result<Write, PortError> {
+    Ok(Write::Put { record: encode_first(key(project), refs)?, expect: Expect::Anything })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(all: &[(&str, &str)]) -> BTreeMap<String, Oid> {
+        all.iter().map(|(name, at)| (format!("refs/heads/{name}"), Oid::from(*at))).collect()
+    }
+
+    fn moved(name: &str, from: &str, to: &str) -> RefMove {
+        RefMove::new(&format!("refs/heads/{name}"), Oid::from(from), Oid::from(to))
+    }
+
+    const NOWHERE: &str = "0000000000000000000000000000000000000000";
+
+    /// C5
+    #[test]
+    fn what_is_elsewhere_than_it_was_told_to_be_was_pushed_without_a_word() {
+        let mut refs = Refs::default();
+        let first = listed(&[("main", "a"), ("old", "o")]);
+        assert_eq!(refs.compare(&first, 9), [], "everything is new at the first look");
+        assert_eq!(refs.compare(&first, 9), []);
+        let now = listed(&[("main", "b"), ("new", "n")]);
+        let lost = [moved("main", "a", "b"), moved("new", NOWHERE, "n"), moved("old", "o", NOWHERE)];
+        assert_eq!(refs.compare(&now, 9), lost);
+        assert_eq!(refs.compare(&now, 1).len(), 1, "the rest at the next look");
+        lost.iter().for_each(|lost| refs.note(lost));
+        assert_eq!(refs.compare(&now, 9), []);
+    }
+
+    /// C5: a push that was found and one whose webhook comes late after all are one.
+    #[test]
+    fn a_push_is_told_once_unless_the_branch_was_elsewhere_meanwhile() {
+        let mut refs = Refs::default();
+        refs.compare(&listed(&[("main", "a")]), 9);
+        let push = moved("main", "x", "a");
+        assert!(!refs.was_told(&push), "it was found there, and its push is on its way");
+        refs.note(&push);
+        assert!(refs.was_told(&push) && refs.is_out_of_order(&push));
+        refs.note(&moved("main", "a", "b"));
+        assert!(!refs.was_told(&moved("main", "b", "a")));
+        refs.note(&moved("main", "b", NOWHERE));
+        assert!(!refs.was_told(&moved("main", NOWHERE, "b")));
+    }
+
+    /// Nothing unbounded in a record: a body holds 64 KB.
+    #[test]
+    fn as_many_branches_are_remembered_as_a_record_holds() {
+        let name = |number: usize| format!("refs/heads/{number:05}{}", "n".repeat(70));
+        let all = (0..2_000).map(|number| (name(number), Oid::from("0123456789012345678901234567890123456789")));
+        let mut refs = Refs::default();
+        let all: BTreeMap<String, Oid> = all.collect();
+        assert_eq!(refs.compare(&all, 9), []);
+        assert_eq!(refs.branches.len(), REFS_MAX);
+        assert!(put(&ProjectName::new("forge.test", "org/one"), &refs).is_ok());
+        assert_eq!(refs.compare(&all, 9), [], "what there is no room for is not new at each look");
+    }
+}

@@ -1,0 +1,111 @@
+//! What a forge failed to tell is found by the sweep, and told once.
+
+use super::refs::{CONFIG, branch, orders};
+use super::{MAIN, judge, propose};
+use sluice_model::git::Oid;
+use sluice_scenarios::Site;
+
+const PROJECT: &str = "
+- project: {post: {jobs: [publish]}, tag: {jobs: [publish]}}
+";
+
+fn pushed_to() -> Site {
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", CONFIG)]), ("org/one", &[(".zuul.yaml", PROJECT)])];
+    Site::new(7, MAIN, repositories, judge)
+}
+
+/// Returns the ref and the commit of each build.
+fn tested(site: &Site) -> Vec<(String, Oid)> {
+    let of = |change: &sluice_model::change::ChangeRef| change.key.moved().unwrap().git_ref.clone();
+    orders(site).into_iter().map(|(order, _)| (of(&order.change), order.change.head)).collect()
+}
+
+/// C5: a comment leaves nothing that could be compared, so the forge is asked to send it again.
+#[test]
+fn a_webhook_that_nobody_took_is_sent_again_and_counts() {
+    let comment = "github: [{event: pull_request, action: comment, comment: recheck}, {event: pull_request, ";
+    let config = super::CONFIG.replacen("github: [{event: pull_request, ", comment, 1);
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", super::PROJECT), ("shared", "0")])];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    let change = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.forge.comment(&change, "recheck");
+    site.forge.lose_webhooks();
+    site.run();
+    assert_eq!(site.builds(), ["check unit 1"]);
+    site.sweep();
+    assert_eq!(site.builds(), ["check unit 1"; 2]);
+    site.sweep();
+    assert_eq!(site.builds(), ["check unit 1"; 2], "it came, and is not asked for again");
+}
+
+/// C5, S06: a push is found by where the branch is, has its post job, and has configuration read again.
+#[test]
+fn a_push_that_nobody_told_of_is_found_and_told_once() {
+    let mut site = pushed_to();
+    site.sweep();
+    assert_eq!(tested(&site), [], "what was there at the first look is no news");
+    let main = branch("main");
+    let before = site.forge.tip(&main);
+    site.forge.push_silently(&main, &[(".zuul.yaml", "- project: {post: {jobs: [publish, docs]}}\n"), ("docs/a", "x")]);
+    let after = site.forge.tip(&main);
+    site.sweep();
+    let once = vec![("refs/heads/main".to_owned(), after.clone()); 2];
+    assert_eq!(tested(&site), once, "both jobs: its configuration was read first");
+    site.sweep();
+    // Its webhook comes after all, for whatever reason.
+    site.forge.claim_push("org/one", "refs/heads/main", &before, &after);
+    site.run();
+    assert_eq!(tested(&site), once);
+}
+
+/// C5, S06
+#[test]
+fn a_branch_that_came_without_a_word_is_found() {
+    let mut site = pushed_to();
+    site.sweep();
+    site.forge.branch_off("org/one", "main", "stable");
+    site.sweep();
+    let stable = site.forge.tip(&branch("stable"));
+    assert_eq!(tested(&site), [("refs/heads/stable".to_owned(), stable)]);
+}
+
+/// C5, S06: the first look sees the branch where a push put it whose webhook is still on its way.
+#[test]
+fn a_push_that_the_first_look_overtook_is_told() {
+    let mut site = pushed_to();
+    let main = branch("main");
+    let before = site.forge.tip(&main);
+    site.forge.push_silently(&main, &[("src/a", "x")]);
+    site.sweep();
+    assert_eq!(tested(&site), []);
+    let after = site.forge.tip(&main);
+    site.forge.claim_push("org/one", "refs/heads/main", &before, &after);
+    site.run();
+    assert_eq!(tested(&site), [("refs/heads/main".to_owned(), after)]);
+}
+
+/// C5: two pushes whose webhooks change places are two pushes, and the sweep does not tell the later one again.
+#[test]
+fn webhooks_of_pushes_that_change_places_are_told_once_each() {
+    let mut site = pushed_to();
+    let main = branch("main");
+    let mut tips = vec![site.forge.tip(&main)];
+    site.forge.push(&main, &[("src/a", "0")]);
+    site.run();
+    for text in ["1", "2"] {
+        site.forge.push_silently(&main, &[("src/a", text)]);
+        tips.push(site.forge.tip(&main));
+    }
+    let first = tested(&site).len();
+    let told = tested(&site)[0].1.clone();
+    site.forge.claim_push("org/one", "refs/heads/main", &tips[1], &tips[2]);
+    site.run();
+    site.forge.claim_push("org/one", "refs/heads/main", &told, &tips[1]);
+    site.run();
+    let both = tested(&site).len();
+    site.sweep();
+    assert_eq!((first, both, tested(&site).len()), (1, 3, 3));
+}
