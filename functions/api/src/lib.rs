@@ -33,6 +33,7 @@ mod status;
 mod system;
 mod variant;
 mod waits;
+mod why;
 
 pub use live::{HttpLiveLogs, LIVE_BYTES_MAX, LiveLogs, LogPiece};
 

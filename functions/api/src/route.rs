@@ -58,6 +58,7 @@ async fn of_tenant(api: &Api, tenant: &TenantName, rest: &[&str], asked: &Asked)
         ["build-times"] => return existing(api, tenant, builds::times(api, tenant, asked)).await,
         ["badge"] => return existing(api, tenant, buildsets::badge(api, tenant, asked)).await,
         ["config-errors"] => return configuration::errors(api, tenant, asked).await,
+        ["why"] => return crate::why::not_there(api, tenant, asked).await,
         ["build", uuid, "log"] => return logs::follow(api, tenant, uuid, asked).await,
         ["autohold"] => {
             asked.only(&["project"])?;

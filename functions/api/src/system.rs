@@ -51,6 +51,7 @@ pub(crate) fn routes() -> Response<Bytes> {
         ("board", "board"),
         ("item", "item/{item}"),
         ("ledger", "ledger"),
+        ("why", "why"),
     ];
     let mut map = Map::new();
     for name in ["info", "connections", "components", "tenants"] {

@@ -7,6 +7,7 @@
 use crate::Intake;
 use crate::route::{former_queues, may_configure, queue_key};
 use crate::told::{self, Told};
+use sluice_gate::explain::Verdicts;
 use sluice_model::change::ChangeFacts;
 use sluice_model::{BranchName, ProjectName, QueueKey, TenantName, Timestamp};
 use sluice_records::codec::decode_foreign;
@@ -33,6 +34,8 @@ pub(crate) struct Before {
     pub(crate) formerly: Vec<BranchName>,
     /// Whether any change is known to need it, or was.
     pub(crate) is_needed: bool,
+    /// What became of its events so far.
+    pub(crate) verdicts: Verdicts,
     /// The tenants that have its project, with those of its queues that are not empty.
     pub(crate) tenants: Vec<(Live, Vec<QueueKey>)>,
     /// Whether a tenant's record could not be read, so that nobody knows whether it has the project.
@@ -73,16 +76,18 @@ impl Intake {
         };
         let queues = |live: &Live, found: &Found| queues_of(live, facts, &formerly(&told(found)));
         let needed_key = change::needed_key(&facts.change.key);
-        let own = [told_key.clone(), needed_key.clone()];
+        let verdicts_key = change::verdicts_key(&facts.change.key);
+        let own = [told_key.clone(), needed_key.clone(), verdicts_key.clone()];
         let (lives, found, is_partial) = self.known(&facts.change.key.project, &own, queues).await?;
         let (told, is_needed) = (told(&found), found.contains_key(&needed_key));
+        let verdicts = found.get(&verdicts_key).and_then(decode_foreign).unwrap_or_default();
         let formerly = formerly(&told);
         let tenants = lives.into_iter().map(|live| {
             let listed = queues_of(&live, facts, &formerly);
             let listed = listed.into_iter().filter(|queue| found.contains_key(&tenant::queue_key(queue))).collect();
             (live, listed)
         });
-        Ok(Before { tenants: tenants.collect(), told, formerly, is_needed, is_partial })
+        Ok(Before { tenants: tenants.collect(), told, formerly, is_needed, verdicts, is_partial })
     }
 
     /// Returns the tenants whose live layout has the project, and the further records that are named, where they are there.

@@ -243,6 +243,9 @@ impl Intake {
         effects.write(change::put_facts(facts)?);
         told.note(facts);
         let needs = self.route(id, event, facts, &before, is_news, effects).await?;
+        if is_news {
+            self.judge(event, facts, before.verdicts.clone(), &before.tenants, effects)?;
+        }
         for need in told.needs.difference(&needs) {
             effects.write(change::forget_needed_by(need, &facts.change.key));
         }

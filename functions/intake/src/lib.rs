@@ -15,6 +15,7 @@ mod route;
 mod schedule;
 mod sweep;
 mod told;
+mod verdicts;
 mod zuul;
 
 use crate::before::Tenants;

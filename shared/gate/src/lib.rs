@@ -6,6 +6,7 @@
 
 pub mod account;
 pub mod arrival;
+pub mod explain;
 pub mod filter;
 pub mod health;
 pub mod item;

@@ -2,6 +2,7 @@
 
 use crate::codec::encode_first;
 use serde::Serialize;
+use sluice_gate::explain::Verdicts;
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeFacts, ChangeKey};
 use sluice_model::name::escape;
@@ -34,6 +35,19 @@ pub fn told_key(change: &ChangeKey) -> Key {
 /// When it is too large.
 pub fn put_told<T: Serialize>(change: &ChangeKey, told: &T) -> Result<Write, PortError> {
     Ok(Write::Put { record: encode_first(told_key(change), told)?, expect: Expect::Anything })
+}
+
+/// Returns the key of what became of a change's events in the pipelines that did not take it in.
+pub fn verdicts_key(change: &ChangeKey) -> Key {
+    Key::new(partition(change), "verdicts")
+}
+
+/// Returns the write of what became of a change's events.
+///
+/// # Errors
+/// When it is too large.
+pub fn put_verdicts(change: &ChangeKey, verdicts: &Verdicts) -> Result<Write, PortError> {
+    Ok(Write::Put { record: encode_first(verdicts_key(change), verdicts)?, expect: Expect::Anything })
 }
 
 /// The prefix of the records that say who needs a change.

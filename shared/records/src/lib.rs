@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | delivery | `delivery#<id>` | `head` | webhook, then intake |
 //! | change facts | `change#<connection>/<project>/<number>` | `facts` | intake |
+//! | what became of its events where it was not taken in | the same | `verdicts` | intake |
 //! | who needs a change | the same | `needed-by#<change>` | intake |
 //! | tenant | `tenant#<tenant>` | `head` | tenant; `wanted` also by the gate |
 //! | queues of a tenant that are not empty | the same | `queue#<pipeline>/<queue>` | gate |

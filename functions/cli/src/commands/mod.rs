@@ -13,6 +13,7 @@ pub mod secret;
 pub mod show;
 pub mod tenant;
 pub mod up;
+pub mod why;
 
 use crate::local::Desk;
 use anyhow::{Context as _, bail};

@@ -1,5 +1,6 @@
 //! `sluice status`, `sluice explain`, `sluice tenant show`: what the API tells, as text.
 
+use super::why;
 use crate::local::Desk;
 use crate::say::say;
 use anyhow::{Context as _, bail};
@@ -217,6 +218,10 @@ pub async fn explain(asked: &Asked, change: &str, tenant: Option<&str>, job: Opt
     let sets: Vec<Value> =
         client.get(&format!("tenant/{tenant}/buildsets?change={number}{project_part}&limit=10")).await?;
     if sets.is_empty() {
+        // What its queues never heard of is told by what became of its events.
+        if why::not_there(&client, &tenant, number, project.as_deref()).await? {
+            return Ok(());
+        }
         bail!(
             "tenant {tenant} has not seen {change}: was its webhook sent, and is its project in the tenant? (`sluice tenant show {tenant}`)"
         );
@@ -237,6 +242,7 @@ pub async fn explain(asked: &Asked, change: &str, tenant: Option<&str>, job: Opt
             }
         }
     }
+    why::not_there(&client, &tenant, number, project.as_deref()).await?;
     Ok(())
 }
 

@@ -1,0 +1,51 @@
+//! What became of an event in each pipeline, kept with the change: so that a change that was never enqueued can be explained.
+
+use crate::Intake;
+use crate::deliver::Effects;
+use crate::route::{may_configure, queue_key};
+use sluice_gate::explain::{self, Told, Verdicts};
+use sluice_model::QueueKey;
+use sluice_model::change::ChangeFacts;
+use sluice_model::event::ForgeEvent;
+use sluice_model::poke::Poke;
+use sluice_records::change;
+use sluice_records::layout::Live;
+use sluice_runtime::batch::LookError;
+
+impl Intake {
+    /// Notes what became of an event that was news, once it is known which queues are told of it. Nobody is asked anything.
+    pub(crate) fn judge(
+        &self,
+        event: &ForgeEvent,
+        facts: &ChangeFacts,
+        mut verdicts: Verdicts,
+        tenants: &[(Live, Vec<QueueKey>)],
+        effects: &mut Effects,
+    ) -> Result<(), LookError> {
+        let now = facts.seen_at;
+        let words = explain::words(event);
+        let project = &facts.change.key.project;
+        let mut nowhere = match tenants {
+            [] => Some(format!("no tenant has the project {project}")),
+            _ => Some(format!("{project} takes part in no pipeline, and the change edits no configuration")),
+        };
+        for (live, _) in tenants {
+            let takes_part = live.layout.project_pipelines(project);
+            let configures = may_configure(live, facts);
+            for pipeline in live.layout.pipelines() {
+                if !takes_part.contains(&pipeline.name) && !configures {
+                    continue;
+                }
+                nowhere = None;
+                let queue = queue_key(live, pipeline, &facts.change);
+                let is_told = effects.pokes.contains(&Poke::Queue { queue });
+                let told = if is_told { Told::Yes } else { Told::No };
+                let outcome = explain::outcome(pipeline, event, facts, told, now);
+                verdicts.note(&live.tenant.name, &pipeline.name, &outcome, &words, now);
+            }
+        }
+        verdicts.nowhere = nowhere;
+        effects.write(change::put_verdicts(&facts.change.key, &verdicts)?);
+        Ok(())
+    }
+}
