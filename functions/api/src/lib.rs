@@ -9,6 +9,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod asked;
+mod autohold;
 mod board;
 mod build_row;
 mod builds;

@@ -121,7 +121,10 @@ fn node_json(node: &Node, layout: &Layout) -> Value {
         "comment": comment,
         "max_ready_age": label.map(|label| label.max_ready_age_seconds),
         "max_age": label.map(|label| label.max_age_seconds),
-        "hold_expiration": null,
+        "hold_expiration": match &node.state {
+            NodeState::Hold { until, .. } => json!(until.since(node.updated_at) / 1_000),
+            _ => Value::Null,
+        },
         "slot": null,
         "interface_ip": machine.and_then(|machine| machine.public_ipv4.clone().or_else(|| machine.private_ipv4.clone())),
         "public_ipv4": machine.and_then(|machine| machine.public_ipv4.clone()),

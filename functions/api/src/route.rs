@@ -62,7 +62,7 @@ async fn of_tenant(api: &Api, tenant: &TenantName, rest: &[&str], asked: &Asked)
         ["build", uuid, "log"] => return logs::follow(api, tenant, uuid, asked).await,
         ["autohold"] => {
             asked.only(&["project"])?;
-            return nothing(api, tenant).await;
+            return crate::autohold::list(api, tenant, asked.one("project")).await;
         }
         ["system-events"] => return events::list(api, tenant, asked).await,
         _ => asked.only(&[])?,
@@ -77,7 +77,10 @@ async fn of_tenant(api: &Api, tenant: &TenantName, rest: &[&str], asked: &Asked)
         ["tenant-status"] => configuration::tenant_status(api, tenant).await,
         ["pipelines"] => configuration::pipelines(api, tenant).await,
         ["projects"] => configuration::projects(api, tenant).await,
-        ["project", _, .., "autohold"] => nothing(api, tenant).await,
+        ["autohold", id] => crate::autohold::one(api, tenant, id).await,
+        ["project", name @ .., "autohold"] if !name.is_empty() => {
+            crate::autohold::list(api, tenant, Some(&name.join("/"))).await
+        }
         ["project", _, .., "enqueue" | "dequeue" | "freeze-pipeline"] => Err(Refusal::Method),
         ["project", name @ ..] if !name.is_empty() => configuration::project(api, tenant, &name.join("/")).await,
         ["jobs"] => configuration::jobs(api, tenant).await,

@@ -1,7 +1,7 @@
 //! `sluice`: what people type.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sluice_cli::commands::{check, connection, enqueue, executor, folder, freeze};
+use sluice_cli::commands::{autohold, check, connection, enqueue, executor, folder, freeze};
 use sluice_cli::commands::{quarantine, queue, secret, show, tenant, up};
 use sluice_cli::demo;
 use sluice_cli::local::Endpoint;
@@ -68,6 +68,14 @@ enum Command {
     Dequeue(queue::DequeueArguments),
     /// Moves changes to the front of their queue; what is behind is tested again.
     Promote(queue::PromoteArguments),
+    /// Keeps the nodes of builds of a job that fail, for somebody to look at.
+    Autohold(autohold::AutoholdArguments),
+    /// Lists the requests that were made so.
+    AutoholdList(autohold::OfTenant),
+    /// Shows one of them, with the nodes that are kept.
+    AutoholdInfo(autohold::IdArguments),
+    /// Deletes one of them; nodes that are kept for it are let go.
+    AutoholdDelete(autohold::IdArguments),
     /// Runs an executor against the services that the environment names (`SLUICE_TABLE`, …), as in its container.
     Executor(ExecutorArguments),
 }
@@ -504,6 +512,10 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::EnqueueRef(arguments) => enqueue::enqueue(arguments.into()).await?,
         Command::Promote(arguments) => queue::promote(arguments).await?,
         Command::Dequeue(arguments) => queue::dequeue(arguments).await?,
+        Command::Autohold(arguments) => autohold::ask(arguments).await?,
+        Command::AutoholdList(within) => autohold::list(within).await?,
+        Command::AutoholdInfo(wanted) => autohold::info(wanted).await?,
+        Command::AutoholdDelete(wanted) => autohold::delete(wanted).await?,
         Command::Executor(ExecutorArguments { state, slots, logs, allow_root, with_parent }) => {
             let lives = if with_parent { executor::Lives::WithItsParent } else { executor::Lives::Alone };
             executor::check_account(lives, allow_root)?;

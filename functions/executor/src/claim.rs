@@ -12,7 +12,7 @@ use crate::job::Inherited;
 use crate::kept::Kept;
 use crate::returned;
 use futures::future::join_all;
-use sluice_model::build::{Ended, Order, Pause, Phase, RequestRef, Run, Speculation};
+use sluice_model::build::{BuildResult, Ended, Order, Pause, Phase, RequestRef, Run, Speculation};
 use sluice_model::job::{FrozenJob, JobGraph};
 use sluice_model::node::NodeAccess;
 use sluice_model::poke::Poke;
@@ -364,10 +364,15 @@ pub async fn end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result<(
 }
 
 async fn write_end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result<(), LookError> {
+    let is_last = claimed.order.attempt >= claimed.order.max_attempts;
+    let result = match ended.result {
+        BuildResult::Retry if is_last => BuildResult::RetryLimit,
+        result => result,
+    };
+    let now = ports.clock.now();
+    let request = claimed.request.clone().and_then(|(record, request)| Some((record, request.ended(result, now)?)));
     let run = Run { phase: Phase::Ended(ended), ..claimed.run.clone() };
     let head = build::next_run(&claimed.record, &run)?;
-    let request =
-        claimed.request.clone().and_then(|(record, request)| Some((record, request.ended(ports.clock.now())?)));
     let mut others = Vec::new();
     if let Some((record, request)) = request {
         others.push(next(record, &request)?.1);

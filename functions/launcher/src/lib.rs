@@ -4,11 +4,13 @@
 //! A check changes nothing outside, so it may go before.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
+mod holds;
 mod limits;
 mod outside;
 
 pub use outside::{Checks, SshChecks};
 
+use crate::holds::Holds;
 use crate::limits::{Configured, Found};
 use async_trait::async_trait;
 use sluice_cloud::{Driver, Site, TagFilter};
@@ -70,6 +72,8 @@ struct Held {
     loaded: Loaded,
     /// Where builds stood when the look began.
     builds: BTreeMap<BuildId, BuildFact>,
+    /// What operators want kept.
+    holds: Holds,
     /// Whether this look moved the time of the next one.
     is_due_moved: bool,
 }
@@ -144,7 +148,8 @@ impl Launcher {
             // Sent by now: whoever commits here is guarded by its message.
             head.outbox.clear();
         }
-        Ok(Some(Held { name: name.clone(), found, loaded, builds, is_due_moved: false }))
+        let holds = self.holds(name, &loaded).await?;
+        Ok(Some(Held { name: name.clone(), found, loaded, builds, holds, is_due_moved: false }))
     }
 
     /// Reads where builds stand, and with the same call the tenant that had the provider last.
@@ -173,7 +178,7 @@ impl Launcher {
     /// Puts the cell and what is seen outside together, and decides.
     async fn plan(&self, held: &Held, facts: Facts, cloud: Option<&Cloud>) -> Plan {
         let taken_at = self.ports.clock.now();
-        let mut snapshot = snapshot_of(held, Facts { builds: held.builds.clone(), ..facts });
+        let mut snapshot = snapshot_of(held, known(held, facts));
         if let Some(cloud) = cloud
             && snapshot.needs_listing(taken_at)
         {
@@ -205,13 +210,17 @@ impl Launcher {
         };
         let known = head.due.as_ref().map(|due| due.at);
         let writes = plan.changes.iter().map(|change| write(name, loaded, change)).collect::<Result<Vec<_>, _>>()?;
+        let counted = held.holds.writes(&plan.changes)?;
+        let Held { name, .. } = &*held;
         for change in &plan.changes {
             self.warn_of_waiting(name, change);
         }
         let due = plan.due.map(|at| Due { at, poke: Poke::Pool { provider: name.clone() } });
-        let commit = Commit { head, others: writes.clone(), pokes: plan.pokes, due };
+        let others = writes.iter().cloned().chain(counted).collect();
+        let commit = Commit { head, others, pokes: plan.pokes, due };
         let Saved::Yes(record) = cell::commit_and_send(&self.ports, commit).await? else { return Ok(Committed::Stale) };
         held.is_due_moved |= plan.due != known;
+        held.holds.written(&plan.changes);
         held.loaded.head = Some(plan.head);
         held.loaded.head_record = Some(record);
         for (change, write) in plan.changes.into_iter().zip(writes) {
@@ -279,6 +288,12 @@ enum Committed {
     Yes,
     /// Somebody else was first: everything is read again.
     Stale,
+}
+
+/// Adds what was read when the look began to what was seen since.
+fn known(held: &Held, facts: Facts) -> Facts {
+    let builds = held.builds.iter().chain(&held.holds.builds).map(|(id, fact)| (id.clone(), fact.clone()));
+    Facts { builds: builds.collect(), released: held.holds.released.clone(), ..facts }
 }
 
 fn snapshot_of(held: &Held, facts: Facts) -> Snapshot {

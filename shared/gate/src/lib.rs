@@ -6,6 +6,7 @@
 
 pub mod account;
 pub mod arrival;
+pub mod autohold;
 pub mod explain;
 pub mod filter;
 pub mod health;

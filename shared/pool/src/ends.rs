@@ -59,10 +59,10 @@ fn build(ledger: &mut Ledger<'_>, request: &Request, fact: &BuildFact) {
         }
         (
             S::Fulfilled(placement) | S::Claimed(placement) | S::Ended(placement),
-            BuildFact::EndedHeld { reason, until },
+            BuildFact::EndedHeld { reason, until, hold },
         ) => {
             for id in &placement.nodes {
-                ledger.advance(id, NodeEvent::Held { reason: reason.clone(), until: *until });
+                ledger.advance(id, NodeEvent::Held { reason: reason.clone(), until: *until, hold: hold.clone() });
             }
             close(ledger, request, "its build ended and its nodes are held");
         }
@@ -154,8 +154,11 @@ pub(crate) fn orphans(ledger: &mut Ledger<'_>) {
         match (&node.state, allocation.missing_since) {
             (NodeState::InUse { build, .. }, _) => match ledger.facts.builds.get(build) {
                 None | Some(BuildFact::Waiting | BuildFact::Claimed) => {}
-                Some(BuildFact::EndedHeld { reason, until }) => {
-                    ledger.advance(&node.id, NodeEvent::Held { reason: reason.clone(), until: *until });
+                Some(BuildFact::EndedHeld { reason, until, hold }) => {
+                    ledger.advance(
+                        &node.id,
+                        NodeEvent::Held { reason: reason.clone(), until: *until, hold: hold.clone() },
+                    );
                 }
                 Some(BuildFact::Ended | BuildFact::Withdrawn | BuildFact::Gone) => {
                     ledger.delete_node(&node.id, "its build is gone")

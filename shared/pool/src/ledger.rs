@@ -252,7 +252,8 @@ impl<'a> Ledger<'a> {
                 NodeState::Deleting { .. } => now.plus_seconds(GONE_SECONDS),
                 NodeState::Requested(Launch::Intended { retry_at, .. }) => (*retry_at).max(soon),
                 NodeState::Testing { next_check_at, .. } => (*next_check_at).max(soon),
-                NodeState::Hold { until, .. } => *until,
+                // A poke comes when it is let go before its time; this mends a lost one.
+                NodeState::Hold { until, .. } => (*until).min(now.plus_seconds(60)),
                 // A poke comes when a build ends; this mends a lost one.
                 NodeState::Ready { .. } | NodeState::InUse { .. } | NodeState::Used { .. } => now.plus_seconds(60),
             });

@@ -3,7 +3,7 @@
 use crate::limits::{Interface, Resources};
 use crate::request::Row;
 use serde::{Deserialize, Serialize};
-use sluice_model::{BuildId, LabelName, NodeId, ProviderName, Timestamp, node::NodeAccess};
+use sluice_model::{BuildId, LabelName, NodeId, ProviderName, TenantName, Timestamp, node::NodeAccess};
 use std::fmt;
 
 /// A node of the pool (Z1.8). It is removed only after its machine was seen to be gone.
@@ -106,6 +106,15 @@ pub struct Machine {
     pub launched_at: Timestamp,
 }
 
+/// An operator's request to keep nodes of failed builds (Zuul's `autohold`).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct HoldRef {
+    /// Its tenant.
+    pub tenant: TenantName,
+    /// Its id there.
+    pub id: String,
+}
+
 /// How far a launch is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -168,6 +177,9 @@ pub enum NodeState {
         reason: String,
         /// Until when.
         until: Timestamp,
+        /// Whose wish it is; without it they are let go at once.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hold: Option<HoldRef>,
     },
     /// To be gone. The record stays until the machine is.
     Deleting {
@@ -208,6 +220,8 @@ pub enum NodeEvent {
         reason: String,
         /// Until when.
         until: Timestamp,
+        /// Whose wish it is.
+        hold: Option<HoldRef>,
     },
     /// It is to go.
     Deleted {
@@ -256,9 +270,10 @@ impl NodeState {
             (S::InUse { machine, .. } | S::Ready { machine, .. } | S::Used { machine }, E::Finished) => {
                 Ok(S::Used { machine })
             }
-            (S::InUse { machine, .. } | S::Ready { machine, .. } | S::Used { machine }, E::Held { reason, until }) => {
-                Ok(S::Hold { machine, reason, until })
-            }
+            (
+                S::InUse { machine, .. } | S::Ready { machine, .. } | S::Used { machine },
+                E::Held { reason, until, hold },
+            ) => Ok(S::Hold { machine, reason, until, hold }),
             // A launch that learns of its machine only after it was given up: now it is known what to terminate.
             (S::Deleting { instance: None, reason, since, .. }, E::Launched(machine)) => {
                 Ok(S::Deleting { instance: Some(machine.instance), reason, since, retry_at: Timestamp(0) })

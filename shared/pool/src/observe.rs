@@ -89,7 +89,9 @@ fn step(ledger: &mut Ledger<'_>, node: &Node) {
         NodeState::InUse { .. } => {}
         NodeState::Used { .. } => ledger.delete_node(id, "it was used"),
         NodeState::Hold { until, .. } => {
-            if *until <= ledger.now {
+            if ledger.facts.released.contains(id) {
+                ledger.delete_node(id, "nobody wants it held any more");
+            } else if *until <= ledger.now {
                 ledger.delete_node(id, "it was held long enough");
             }
         }

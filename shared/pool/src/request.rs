@@ -1,6 +1,7 @@
 //! A request for nodes: one row of the provider's cell, served in the order of its key (Z1.1).
 
 use serde::{Deserialize, Serialize};
+use sluice_model::build::BuildResult;
 use sluice_model::{BuildId, LabelName, NodeId, QueueKey, Timestamp, poke::Precedence};
 use std::fmt;
 
@@ -34,6 +35,9 @@ pub struct Request {
     /// Not placed again before this.
     #[serde(default)]
     pub not_before: Timestamp,
+    /// How its build ended, once it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<BuildResult>,
     /// When it was made.
     pub created_at: Timestamp,
     /// When its state changed last.
@@ -63,6 +67,7 @@ impl Request {
             reason: String::new(),
             lost_placements: 0,
             not_before: Timestamp(0),
+            result: None,
             created_at: now,
             updated_at: now,
         }
@@ -92,12 +97,14 @@ impl Request {
         }
     }
 
-    /// Returns the request as the end of its build leaves it; `None` unless it was claimed.
-    pub fn ended(self, now: Timestamp) -> Option<Self> {
+    /// Returns the request as the end of its build leaves it; `None` unless it was claimed. `result` is [`BuildResult::RetryLimit`]
+    /// for a last attempt that does not count.
+    pub fn ended(self, result: BuildResult, now: Timestamp) -> Option<Self> {
         match self.state {
             RequestState::Claimed(placement) => Some(Self {
                 state: RequestState::Ended(placement),
                 reason: "its build ended".to_owned(),
+                result: Some(result),
                 updated_at: now,
                 ..self
             }),

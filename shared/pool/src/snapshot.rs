@@ -1,7 +1,7 @@
 //! What a plan reads: the whole cell and the facts just observed outside it.
 
 use crate::limits::{ProviderLimits, Resources};
-use crate::node::{InstanceId, Machine, Node, NodeState};
+use crate::node::{HoldRef, InstanceId, Machine, Node, NodeState};
 use crate::request::{Request, RequestState, Row};
 use serde::{Deserialize, Serialize};
 use sluice_model::{BuildId, ConnectionName, NodeId, ProviderName, Timestamp};
@@ -147,6 +147,8 @@ pub struct Facts {
     pub checks: BTreeMap<NodeId, CheckFact>,
     /// Builds that were looked at; one that is missing here was not.
     pub builds: BTreeMap<BuildId, BuildFact>,
+    /// Held nodes that nobody wants any more: the wish that they are held for was taken back.
+    pub released: BTreeSet<NodeId>,
 }
 
 /// Every machine at the provider that bears our tag.
@@ -233,6 +235,8 @@ pub enum BuildFact {
         reason: String,
         /// Until when.
         until: Timestamp,
+        /// Whose wish it is.
+        hold: Option<HoldRef>,
     },
     /// The gate wants no result any more and nobody had claimed it (Z1.7).
     Withdrawn,

@@ -309,12 +309,32 @@ fn a_held_node_stays_until_its_time_is_over() {
     world.cell.requests = vec![request(1, &["small"])];
     world.settle();
     let until = world.now.plus_seconds(3_600);
-    world.build(1, BuildFact::EndedHeld { reason: "to look at it".into(), until });
+    world.build(1, BuildFact::EndedHeld { reason: "to look at it".into(), until, hold: None });
     world.settle();
     assert_eq!((world.words(), world.state(1).as_str()), (vec!["hold"], "removed"));
     world.now = until;
     world.settle();
     assert_eq!(world.alive(), 0);
+}
+
+/// N15: nodes that somebody looks at take their place of the quota, and are looked after although nobody waits for them.
+#[test]
+fn a_held_node_is_let_go_when_nobody_wants_it_any_more_and_keeps_others_out_until_then() {
+    let mut world = World::new(limits(1));
+    world.cell.requests = vec![request(1, &["small"])];
+    world.settle();
+    let until = world.now.plus_seconds(360_000);
+    world.build(1, BuildFact::EndedHeld { reason: "to look at it".into(), until, hold: None });
+    world.settle();
+    world.cell.requests.push(request(2, &["small"]));
+    world.now = world.now.plus_seconds(3_600);
+    world.settle();
+    assert_eq!((world.words(), world.state(2).as_str()), (vec!["hold"], "requested"));
+    let plan = sluice_pool::plan(&world.cell, world.now);
+    assert!(plan.due.is_some_and(|due| due <= world.now.plus_seconds(60)), "a word that was lost is found soon");
+    world.cell.facts.released = world.cell.nodes.iter().map(|node| node.id.clone()).collect();
+    world.settle();
+    assert_eq!((world.words(), world.state(2).as_str()), (vec!["ready"], "fulfilled 1"));
 }
 
 /// N10, N4

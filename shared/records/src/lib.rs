@@ -19,6 +19,7 @@
 //! | report | `report#<id>` | `head` | gate, then reporter |
 //! | buildset | `buildset#<item>` | `head` | gate |
 //! | provider (requests, nodes, quota) | `provider#<name>` | `head`, `request#<row>`, `node#<id>` | launcher; a request is created by the gate, and its executor's from claim to end |
+//! | operators' requests to keep nodes of failed builds | `autohold#<tenant>` | `<id>` | operators; counted by the launcher |
 //! | image (wish for a build, builds, uploads) | `image#<tenant>/<image>` | `head` by images; `request-build` by whoever wants one | |
 //! | executor's life | `session#<id>` | `head` | executor |
 //! | a dead letter that was sent again | `dead-letter#<hash of its poke>` | `head` | timer |
@@ -28,6 +29,7 @@
 //! `deliveries/<id>`, `logs/<build>/…`, `returned/<build>/<hash>`, `keys/<source name>/<repo name>.pem` and `.pub`.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
+pub mod autohold;
 pub mod build;
 pub mod change;
 pub mod codec;

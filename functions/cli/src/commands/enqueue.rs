@@ -156,7 +156,11 @@ fn commit(text: Option<&str>) -> anyhow::Result<Oid> {
 }
 
 /// Returns the connection and the canonical name of a tenant's project.
-async fn project(ports: &Ports, tenant: &TenantName, name: &str) -> anyhow::Result<(ConnectionName, ProjectName)> {
+pub(super) async fn project(
+    ports: &Ports,
+    tenant: &TenantName,
+    name: &str,
+) -> anyhow::Result<(ConnectionName, ProjectName)> {
     let live = Layouts::default().live(ports, tenant).await.map_err(|error| anyhow!("{error}"))?;
     let live = live.with_context(|| format!("the configuration of {tenant} was never read (`sluice tenant show`)"))?;
     let project = live.layout.project(name);

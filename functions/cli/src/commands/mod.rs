@@ -1,5 +1,6 @@
 //! The commands of `sluice`, one file each, and how they find the system they are about.
 
+pub mod autohold;
 pub mod check;
 pub mod connection;
 pub mod enqueue;

@@ -1,5 +1,6 @@
 //! A provider to plan for, and a small cloud that does what a plan asks for.
 
+use sluice_model::build::BuildResult;
 use sluice_model::{NodeId, QueueKey, Timestamp, poke::Precedence};
 use sluice_pool::*;
 use std::collections::BTreeMap;
@@ -192,7 +193,7 @@ impl World {
         let row = Row::new(200, 0, sequence);
         let now = self.now;
         for request in self.cell.requests.iter_mut().filter(|request| request.row == row) {
-            let next = request.clone().claimed(now).or_else(|| request.clone().ended(now));
+            let next = request.clone().claimed(now).or_else(|| request.clone().ended(BuildResult::Success, now));
             *request = next.expect("a request that an executor may write");
         }
     }

@@ -1,0 +1,48 @@
+//! `T/autohold`, `T/project/{p}/autohold`, `T/autohold/{id}`: operators' requests to keep nodes of failed builds, as zuul-client
+//! and the dashboard read them. They are made and deleted with `sluice autohold`: this API only reads.
+
+use crate::Api;
+use crate::load;
+use crate::reply::{self, Refusal};
+use bytes::Bytes;
+use http::Response;
+use serde_json::{Value, json};
+use sluice_gate::autohold::Autohold;
+use sluice_model::{TenantName, Timestamp};
+use sluice_records::autohold;
+
+/// The requests of a tenant; those of one project where it is named, by its whole name or its end.
+pub(crate) async fn list(api: &Api, tenant: &TenantName, project: Option<&str>) -> Result<Response<Bytes>, Refusal> {
+    load::known(&api.ports, tenant).await?;
+    let now = api.ports.clock.now();
+    let known = autohold::of_tenant(&api.ports, tenant).await?;
+    let is_meant = |request: &Autohold| project.is_none_or(|project| request.project.as_str().ends_with(project));
+    let list = known.iter().map(|(_, request)| request).filter(|request| is_meant(request));
+    Ok(reply::json(&Value::Array(list.map(|request| shown(request, now)).collect())))
+}
+
+/// One request.
+pub(crate) async fn one(api: &Api, tenant: &TenantName, id: &str) -> Result<Response<Bytes>, Refusal> {
+    load::known(&api.ports, tenant).await?;
+    let known = autohold::of_tenant(&api.ports, tenant).await?;
+    let found = known.iter().map(|(_, request)| request).find(|request| request.id == id);
+    let request = found.ok_or_else(|| Refusal::missing(format!("There is no autohold request {id} in {tenant}.")))?;
+    Ok(reply::json(&shown(request, api.ports.clock.now())))
+}
+
+fn shown(request: &Autohold, now: Timestamp) -> Value {
+    let nodes = request.held.iter().map(|held| json!({"build": held.build, "nodes": held.nodes}));
+    json!({
+        "id": request.id,
+        "tenant": request.tenant,
+        "project": request.project,
+        "job": request.job,
+        "ref_filter": request.ref_filter,
+        "max_count": request.max_count,
+        "current_count": request.current_count(),
+        "reason": request.reason,
+        "node_expiration": request.node_expiration_seconds,
+        "expired": request.expired_at(now).map(|at| at.0 as f64 / 1_000.0),
+        "nodes": nodes.collect::<Vec<_>>(),
+    })
+}

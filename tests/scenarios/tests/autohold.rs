@@ -1,0 +1,171 @@
+//! Autohold: nodes of failed builds are kept for people, so many and so long as they asked.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+use sluice_gate::autohold::{ANY, Autohold};
+use sluice_memory::poll_once;
+use sluice_model::ProjectName;
+use sluice_model::build::BuildResult;
+use sluice_model::poke::Poke;
+use sluice_pool::{Node, NodeState};
+use sluice_records::autohold;
+use sluice_records::codec::decode;
+use sluice_runtime::Clock as _;
+use sluice_runtime::record::{Expect, Write};
+use sluice_scenarios::Site;
+use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
+
+const MAIN: &str = "
+- tenant:
+    name: demo
+    source:
+      github:
+        config-projects: [org/config]
+        untrusted-projects: [org/one]
+";
+
+const PROJECT: &str = "
+- job: {name: unit, run: playbooks/unit.yaml, attempts: 2}
+- project: {check: {jobs: [unit]}}
+";
+
+fn site() -> Site {
+    let config = [PIPELINES, BASE, COMMON, &cloud(2)].concat();
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", config.as_str())]), ("org/one", &[(".zuul.yaml", PROJECT)])];
+    Site::new(7, MAIN, repositories, |_, attempt, files| {
+        let says = |word: &str| files.values().flat_map(|tree| tree.values()).any(|text| text.contains(word));
+        match attempt {
+            _ if says("broken") => BuildResult::Failure,
+            1 if says("flaky") => BuildResult::Retry,
+            _ if says("lost") => BuildResult::Retry,
+            _ => BuildResult::Success,
+        }
+    })
+}
+
+fn ask(site: &Site, ref_filter: &str, max_count: u32, seconds: Option<u64>) {
+    let known = known(site);
+    let request = Autohold {
+        id: autohold::next_id(&known),
+        tenant: "demo".into(),
+        project: ProjectName::new("forge.test", "org/one"),
+        job: "unit".into(),
+        ref_filter: ref_filter.to_owned(),
+        reason: "to look at it".to_owned(),
+        by: "ada".to_owned(),
+        max_count,
+        node_expiration_seconds: seconds,
+        created_at: site.world.now(),
+        held: Vec::new(),
+    };
+    site.world.write_directly(autohold::create(&request).unwrap());
+}
+
+fn known(site: &Site) -> Vec<(sluice_runtime::Record, Autohold)> {
+    poll_once(autohold::of_tenant(&site.ports(), &"demo".into())).unwrap().unwrap()
+}
+
+/// Returns the nodes that are held.
+fn held(site: &Site) -> Vec<Node> {
+    let records = site.world.records().into_iter().filter(|record| record.key.sort.starts_with("node#"));
+    let nodes = records.map(|record| decode::<Node>(&record).unwrap());
+    nodes.filter(|node| matches!(node.state, NodeState::Hold { .. })).collect()
+}
+
+/// Runs until each build that began has ended and its request is over. A held node keeps a site from coming to rest.
+fn settle(site: &mut Site) {
+    site.run_until(|site| {
+        let records = site.world.records();
+        let is_open = |record: &sluice_runtime::Record| {
+            ["request#", "item#", "arrival#"].iter().any(|kind| record.key.sort.starts_with(kind))
+        };
+        let waits =
+            site.world.queued().iter().any(|(queue, count)| *count > 0 && *queue == sluice_model::poke::Queue::Events);
+        !site.is_building() && !waits && !records.iter().any(is_open) && records.iter().any(|r| r.key.sort == "run")
+    });
+}
+
+fn propose(site: &mut Site, number: u64, text: &str) {
+    site.forge.propose("org/one", number, "a change", "", &[("a", text)]);
+    site.take_in();
+    settle(site);
+}
+
+/// N15: a success is not held, the first failure is, the second is one too many.
+#[test]
+fn nodes_of_the_first_failed_build_are_held_and_counted() {
+    let mut site = site();
+    ask(&site, ANY, 1, None);
+    propose(&mut site, 1, "fine");
+    assert_eq!(held(&site).len(), 0);
+    propose(&mut site, 2, "broken");
+    propose(&mut site, 3, "broken");
+    let nodes = held(&site);
+    let [(_, request)] = &known(&site)[..] else { panic!("one request") };
+    assert_eq!((nodes.len(), request.current_count()), (1, 1));
+    assert_eq!(request.held[0].nodes, [nodes[0].id.clone()]);
+    assert_eq!(nodes[0].allocated_to.as_ref().map(|given| &given.build), Some(&request.held[0].build));
+    let NodeState::Hold { reason, .. } = &nodes[0].state else { panic!("it is held") };
+    assert_eq!(reason, "autohold 0000000001: to look at it");
+    assert_eq!(site.cloud.running(), 1, "its machine is no leak");
+}
+
+/// N15: as in Zuul, an attempt that does not count is none, and the last one is.
+#[test]
+fn an_attempt_that_is_made_again_is_not_held_and_the_last_one_is() {
+    let mut site = site();
+    ask(&site, ANY, 5, None);
+    propose(&mut site, 1, "flaky");
+    assert_eq!(held(&site).len(), 0);
+    propose(&mut site, 2, "lost");
+    assert_eq!(held(&site).len(), 1);
+}
+
+/// N15
+#[test]
+fn held_nodes_go_when_their_time_is_over() {
+    let mut site = site();
+    ask(&site, "refs/pull/2/head", 1, Some(600));
+    propose(&mut site, 1, "broken");
+    assert_eq!(held(&site).len(), 0, "another change is meant");
+    propose(&mut site, 2, "broken");
+    assert_eq!(held(&site).len(), 1);
+    let until = site.world.now().plus_seconds(700);
+    site.run();
+    assert!(site.world.now() <= until, "nothing is looked after for longer");
+    assert_eq!((held(&site).len(), site.cloud.running()), (0, 0));
+    let now = site.world.now();
+    assert!(known(&site)[0].1.expired_at(now).is_some());
+}
+
+/// N15: deleting a request lets its nodes go, whether anybody is told or not.
+#[test]
+fn held_nodes_go_when_the_request_is_deleted() {
+    for is_told in [true, false] {
+        let mut site = site();
+        ask(&site, ANY, 1, None);
+        propose(&mut site, 1, "broken");
+        let [(record, request)] = &known(&site)[..] else { panic!("one request") };
+        site.world.write_directly(Write::Delete { key: record.key.clone(), expect: Expect::Anything });
+        if is_told {
+            let poke = Poke::Pool { provider: request.held[0].provider.clone() };
+            poll_once(sluice_runtime::cell::send(&site.ports(), &[poke])).unwrap().unwrap();
+        }
+        site.run();
+        assert_eq!((held(&site).len(), site.cloud.running()), (0, 0), "told: {is_told}");
+    }
+}
+
+/// N15, Z1.5: a held node takes its place of the quota.
+#[test]
+fn a_held_node_takes_its_place_of_the_quota() {
+    let mut site = site();
+    ask(&site, ANY, 2, Some(3_600));
+    propose(&mut site, 1, "broken");
+    propose(&mut site, 2, "broken");
+    let begun = site.world.now();
+    site.forge.propose("org/one", 3, "a change", "", &[("a", "fine")]);
+    site.run();
+    assert_eq!(site.builds().len(), 3);
+    assert!(site.world.now().since(begun) > 3_000_000, "it waited for a place");
+}
