@@ -9,6 +9,15 @@ pub const GOAL_MILLISECONDS: f64 = 50.0;
 /// Changes that pass one gate queue in a second.
 pub const GOAL_CHANGES_PER_SECOND: f64 = 50.0;
 
+/// Changes of a burst over many projects that are checked in a second.
+pub const GOAL_BURST_PER_SECOND: f64 = 100.0;
+
+/// Milliseconds of processor time of one change, however many projects its tenant has.
+pub const GOAL_CHANGE_MILLISECONDS: f64 = 5.0;
+
+/// How many times as much a change may take in a tenant of a thousand projects as in one of ten: flat, but for noise.
+pub const GOAL_FLAT: f64 = 1.25;
+
 /// Milliseconds of processor time that a whole look at a queue of a thousand changes may take.
 pub const GOAL_LOOK_MILLISECONDS: f64 = 10.0;
 

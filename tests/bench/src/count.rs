@@ -27,11 +27,17 @@ pub struct Played {
 impl Played {
     /// Builds it.
     pub async fn new(nodes: Nodes) -> Self {
+        let repositories = sample::repositories(nodes).map(|(project, path, text)| (project.to_owned(), path, text));
+        Self::of(sample::MAIN, &repositories).await
+    }
+
+    /// Builds one with this main configuration and these repositories: project, path, text.
+    pub async fn of(main_yaml: &str, repositories: &[(String, &str, String)]) -> Self {
         let world = House::world();
         let store = Arc::new(Mutex::new(Store::default()));
-        for (project, path, text) in sample::repositories(nodes) {
+        for (project, path, text) in repositories {
             let mut store = store.lock().unwrap();
-            let commit = store.commit(BTreeMap::from([(path.to_owned(), text)]), Vec::new(), "first");
+            let commit = store.commit(BTreeMap::from([((*path).to_owned(), text.clone())]), Vec::new(), "first");
             store.set(
                 &BranchKey { project: ProjectName::new("forge.test", project), branch: "main".into() },
                 &commit.id,
@@ -46,7 +52,7 @@ impl Played {
         let inbox =
             Box::new(move || telling.next_webhook().map(|webhook| signed(&webhook.id, &webhook.event, webhook.body)));
         let parts = Parts { world, forge: clocked_forge, repos, git_url: "https://forge.test".to_owned(), inbox };
-        Self { house: House::new(parts, sample::MAIN).await, forge, outside }
+        Self { house: House::new(parts, main_yaml).await, forge, outside }
     }
 
     /// Proposes a change of a file of its own.

@@ -1,11 +1,12 @@
 //! What a change costs and how fast changes pass: measured on the real functions, against the plan's budget.
 //!
 //! [`count`] counts the calls of one change by function, [`latency`] times an event until its builds are asked for,
-//! [`long`] looks at a queue of a thousand changes, [`throughput`] sends many changes through one gate queue, [`money`] prices what was counted, [`report`] prints it all.
+//! [`long`] looks at a queue of a thousand changes, [`burst`] lets many changes of many projects come at once, [`throughput`] sends many changes through one gate queue, [`money`] prices what was counted, [`report`] prints it all.
 //! [`house`] is the system that is measured: every function in one thread, on ports in memory that count who called.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a measuring harness may panic")]
 
 pub mod budget;
+pub mod burst;
 pub mod clocked;
 pub mod count;
 pub mod house;

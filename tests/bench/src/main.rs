@@ -4,13 +4,13 @@
 use sluice_bench::count::count;
 use sluice_bench::report::Measured;
 use sluice_bench::sample::Nodes;
-use sluice_bench::{latency, long, throughput};
+use sluice_bench::{burst, latency, long, throughput};
 use std::path::PathBuf;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
     // What is not optimised is slow: fewer changes then, so that it all ends within three minutes.
-    let (own, real) = if cfg!(debug_assertions) { (60, 20) } else { (200, 60) };
+    let (own, real, changes) = if cfg!(debug_assertions) { (60, 20, 100) } else { (200, 60, 500) };
     if cfg!(debug_assertions) {
         println!(
             "This build is not optimised: counts are exact, times are longer than with `cargo run --release -p sluice-bench`.\n"
@@ -23,6 +23,9 @@ async fn main() {
         long: long::measure(1_000).await,
         own: throughput::own(own).await,
         real: throughput::real(real).await,
+        burst: burst::measure(changes, 100).await,
+        few: burst::measure(changes / 5, 10).await,
+        many: burst::measure(changes / 5, 1_000).await,
     };
     print!("{}", measured.text());
     let file = target().join("bench/latest.json");

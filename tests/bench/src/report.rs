@@ -1,9 +1,10 @@
 //! Prints what was measured, against the goals, and keeps the numbers as JSON.
 
 use crate::budget::{
-    COLD_NODES, GOAL_CALLS, GOAL_CHANGES_PER_SECOND, GOAL_LOOK_MILLISECONDS, GOAL_LOOK_WRITES, GOAL_MILLISECONDS,
-    STEPS, planned,
+    COLD_NODES, GOAL_BURST_PER_SECOND, GOAL_CALLS, GOAL_CHANGE_MILLISECONDS, GOAL_CHANGES_PER_SECOND, GOAL_FLAT,
+    GOAL_LOOK_MILLISECONDS, GOAL_LOOK_WRITES, GOAL_MILLISECONDS, STEPS, planned,
 };
+use crate::burst::Burst;
 use crate::count::{Counted, Stage};
 use crate::latency::{Latency, Spread};
 use crate::long::Long;
@@ -30,6 +31,12 @@ pub struct Measured {
     pub own: Rate,
     /// Throughput with real repositories and a forge on this machine.
     pub real: Rate,
+    /// Many changes of a hundred projects at once.
+    pub burst: Burst,
+    /// Fewer of them, of ten projects.
+    pub few: Burst,
+    /// As many as that, of a thousand projects.
+    pub many: Burst,
 }
 
 impl Measured {
@@ -42,7 +49,46 @@ impl Measured {
         rate(&mut text, "4a", "our own work alone (forge and git played in memory)", &self.own);
         rate(&mut text, "4b", "real git merges and a forge on this machine", &self.real);
         long(&mut text, &self.long);
+        self.bursts(&mut text);
         text
+    }
+
+    fn bursts(&self, text: &mut String) {
+        let Burst { changes, projects, .. } = self.burst;
+        let (rate, calls) = (self.burst.per_second(), self.burst.calls as f64 / changes.max(1) as f64);
+        let words = if rate >= GOAL_BURST_PER_SECOND { "met" } else { "MISSED" };
+        line(
+            text,
+            format_args!("\n6. A burst of {changes} changes over {projects} projects, one job each, in one thread"),
+        );
+        line(
+            text,
+            format_args!(
+                "   {rate:.0} changes a second, goal {GOAL_BURST_PER_SECOND}: {words} ({:.2} of it); {calls:.1} own calls each",
+                rate / GOAL_BURST_PER_SECOND
+            ),
+        );
+        let (few, many) = (self.few.processor_milliseconds(), self.many.processor_milliseconds());
+        for (burst, is) in [(&self.few, few), (&self.many, many)] {
+            line(
+                text,
+                format_args!(
+                    "   processor time of a change at {} projects: {is:.2} ms, goal {GOAL_CHANGE_MILLISECONDS} ms: {}; {:.1} own calls",
+                    burst.projects,
+                    verdict(is, GOAL_CHANGE_MILLISECONDS),
+                    burst.calls as f64 / burst.changes.max(1) as f64
+                ),
+            );
+        }
+        let ratio = many / few.max(f64::EPSILON);
+        line(
+            text,
+            format_args!(
+                "   {ratio:.2} times as much at {} projects, goal at most {GOAL_FLAT}: {}",
+                self.many.projects,
+                if ratio <= GOAL_FLAT { "met" } else { "MISSED" }
+            ),
+        );
     }
 
     fn calls(&self, text: &mut String) {
@@ -123,7 +169,7 @@ impl Measured {
             text,
             format_args!(
                 "      the sweep {} queries; an event source's idle polls 3 for each connection that it keeps. Live logs: none, they are read from the executor.",
-                DUE_SHARDS + 1
+                2 * DUE_SHARDS + 1
             ),
         );
     }
@@ -190,6 +236,7 @@ impl Measured {
             "latency": {"node_request": spread(&self.latency.node_request), "build_request": spread(&self.latency.build_request)},
             "long_queue": long_json(&self.long),
             "throughput": {"own": rate_json(&self.own), "real": rate_json(&self.real)},
+            "bursts": [burst_json(&self.burst), burst_json(&self.few), burst_json(&self.many)],
         })
     }
 }
@@ -214,6 +261,16 @@ fn long(text: &mut String, long: &Long) {
             ),
         );
     }
+}
+
+fn burst_json(burst: &Burst) -> Value {
+    json!({
+        "projects": burst.projects,
+        "changes": burst.changes,
+        "changes_per_second": burst.per_second(),
+        "processor_milliseconds_per_change": burst.processor_milliseconds(),
+        "own_calls": burst.calls,
+    })
 }
 
 fn long_json(long: &Long) -> Value {

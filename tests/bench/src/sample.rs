@@ -42,6 +42,25 @@ fn supplied(supply: &str) -> [(&'static str, &'static str, String); 2] {
     ]
 }
 
+/// Returns the name of one of many projects.
+pub fn project(number: usize) -> String {
+    format!("org/p{number:04}")
+}
+
+/// Returns the main configuration of a tenant of many projects.
+pub fn main_of(projects: usize) -> String {
+    let names: Vec<String> = (0..projects).map(project).collect();
+    MAIN.replace("[org/one]", &format!("[{}]", names.join(", ")))
+}
+
+/// Returns the files of its repositories: each project has one job of one node in check.
+pub fn repositories_of(projects: usize) -> Vec<(String, &'static str, String)> {
+    let config = [PIPELINES, BASE, JOBS, COMMON, &cloud(1_000)].concat();
+    let own =
+        (0..projects).map(|number| (project(number), ".zuul.yaml", "- project: {check: {jobs: [one]}}\n".to_owned()));
+    [("org/config".to_owned(), "zuul.yaml", config)].into_iter().chain(own).collect()
+}
+
 const PROJECT: &str = "
 - project:
     queue: integrated

@@ -207,7 +207,7 @@ async fn listen() -> (String, mpsc::Receiver<Signed>) {
 }
 
 /// Returns the processor time that this process has used, its children left out. Linux counts it in hundredths of a second.
-fn processor_time() -> Duration {
+pub fn processor_time() -> Duration {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The name in parentheses may hold spaces; user and system time are the 12th and 13th fields behind it.
     let behind = text.rsplit_once(')').map_or("", |(_, rest)| rest);

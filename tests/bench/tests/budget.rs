@@ -3,8 +3,8 @@
 
 use sluice_bench::budget::{GOAL_CALLS, GOAL_LOOK_WRITES};
 use sluice_bench::count::count;
-use sluice_bench::long;
 use sluice_bench::sample::Nodes;
+use sluice_bench::{burst, long};
 
 /// The plan's budget: a change with three jobs on warm nodes, goal 60. Calls are counted in one thread and by a clock of its
 /// own, so they are always the same.
@@ -31,4 +31,20 @@ async fn a_look_at_a_long_queue_reads_and_writes_what_changed() {
     // Three hundred items more are 300 units at least; their ids in the head are two or three.
     assert!(long.idle_read_units < short.idle_read_units + 10.0, "{short:?} {long:?}");
     assert!(long.changed_read_units < short.changed_read_units + 10.0, "{short:?} {long:?}");
+}
+
+/// C1, C2: what a change costs does not grow with the projects of its tenant, and many that come at once all pass.
+#[tokio::test]
+async fn a_change_makes_the_same_calls_in_a_tenant_of_few_projects_and_of_many() {
+    let (few, many) = (burst::measure(20, 5).await, burst::measure(20, 150).await);
+    assert_eq!((few.changes, many.changes), (20, 20));
+    let most = few.calls + few.calls / 10;
+    assert!(
+        many.calls <= most,
+        "{} calls at {} projects, {} at {}",
+        few.calls,
+        few.projects,
+        many.calls,
+        many.projects
+    );
 }
