@@ -103,7 +103,7 @@ impl Intake {
         let last = sent.into_iter().filter(|sent| seen.insert(sent.id.clone()));
         let is_lost = |sent: &sluice_forge::Delivery| {
             let age = now.since(sent.delivered_at);
-            sent.answered.is_none_or(|status| status >= FAILED) && age >= LOST_MILLIS && age < KEPT_MILLIS
+            sent.answered.is_none_or(|status| status >= FAILED) && (LOST_MILLIS..KEPT_MILLIS).contains(&age)
         };
         let lost: BTreeMap<Key, sluice_forge::Delivery> = last
             .filter(is_lost)

@@ -113,7 +113,7 @@ mod tests {
     }
 
     fn moved(name: &str, from: &str, to: &str) -> RefMove {
-        RefMove::new(&format!("refs/heads/{name}"), Oid::from(from), Oid::from(to))
+        RefMove::new(format!("refs/heads/{name}"), Oid::from(from), Oid::from(to))
     }
 
     const NOWHERE: &str = "0000000000000000000000000000000000000000";

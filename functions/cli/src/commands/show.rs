@@ -214,7 +214,7 @@ pub async fn explain(asked: &Asked, change: &str, tenant: Option<&str>, job: Opt
         Some(project) if !project.contains('/') => Some(full_name(&client, &tenant, project).await?),
         other => other.map(str::to_owned),
     };
-    let project_part = project.map(|project| format!("&project={project}")).unwrap_or_default();
+    let project_part = project.as_ref().map(|project| format!("&project={project}")).unwrap_or_default();
     let sets: Vec<Value> =
         client.get(&format!("tenant/{tenant}/buildsets?change={number}{project_part}&limit=10")).await?;
     if sets.is_empty() {
