@@ -112,9 +112,8 @@ impl Claims {
         let mut claims: Vec<_> = Vec::new();
         for prepared in join_all(asked.iter().map(|asked| self.prepare(&asked.build, &seen))).await {
             claims.push(match prepared {
-                Ok(Some(Prepared { claimed, new: None })) => Ok(Some(claimed)),
-                Ok(Some(Prepared { claimed, new: Some(new) })) => {
-                    ready.push((claims.len(), claimed, new));
+                Ok(Some(Prepared { claimed, others })) => {
+                    ready.push((claims.len(), claimed, others));
                     Ok(None)
                 }
                 Ok(None) => Ok(None),
@@ -174,15 +173,13 @@ impl Claims {
         let speculation = self.states.open(&self.ports, &order.speculation).await?;
         let nodes = access(&job, nodes)?;
         let inherited = inherited(&self.ports, &order).await?;
-        let (record, run, request, new) = match mine {
-            Some((record, run)) => (record, run, request, None),
-            None => {
-                let NewRun { record, run, request, others } = self.new_run(id, request)?;
-                (record, run, request, Some(others))
-            }
+        let NewRun { record, run, request, others } = match mine {
+            // It is written once more: its queue may have given it up meanwhile, since nobody ran it.
+            Some((record, run)) => NewRun { record, run, request, others: vec![not_stopped(id)] },
+            None => self.new_run(id, request)?,
         };
         let claimed = Claimed { record, run, order, job, child_jobs, speculation, inherited, nodes, request };
-        Ok(Some(Prepared { claimed, new }))
+        Ok(Some(Prepared { claimed, others }))
     }
 
     /// Returns the job of an order, and the jobs that wait for it.
@@ -211,7 +208,7 @@ impl Claims {
             log: self.log_root.as_ref().map(|root| format!("{root}{id}")),
         };
         // Whoever stopped it meanwhile may have given its nodes away.
-        let mut others = vec![Write::Check { key: build::stop_key(id), expect: Expect::Absent }];
+        let mut others = vec![not_stopped(id)];
         let claimed = match request {
             None => None,
             Some((record, request)) => {
@@ -227,7 +224,10 @@ impl Claims {
     /// Writes the runs of builds that came together, and their requests as claimed.
     async fn write(&self, ready: Vec<Ready>) -> Vec<(usize, Result<Option<Claimed>, LookError>)> {
         let mut written = Vec::with_capacity(ready.len());
-        let mut ready = ready.into_iter();
+        let (stored, new): (Vec<Ready>, Vec<Ready>) =
+            ready.into_iter().partition(|(_, claimed, _)| claimed.record.revision > 0);
+        written.extend(join_all(stored.into_iter().map(|ready| self.write_one(ready))).await);
+        let mut ready = new.into_iter();
         loop {
             // Each writes up to three records.
             let mut some: Vec<Ready> = ready.by_ref().take(TRANSACTION_RECORDS_MAX / 3).collect();
@@ -287,7 +287,7 @@ impl Claims {
     }
 }
 
-/// A run that was never stored.
+/// A run as it is to be stored.
 struct NewRun {
     record: Record,
     run: Run,
@@ -300,8 +300,8 @@ struct NewRun {
 /// A build that may be run as soon as its claim is written.
 struct Prepared {
     claimed: Claimed,
-    /// What is written beside its run; `None` where the run is written already.
-    new: Option<Vec<Write>>,
+    /// What is written beside its run.
+    others: Vec<Write>,
 }
 
 /// The place of a build among those asked for, what is known of it, and what is written beside its run.
@@ -473,6 +473,11 @@ fn access(job: &FrozenJob, nodes: Vec<Node>) -> Result<Vec<NodeAccess>, LookErro
         node.access(names).ok_or_else(|| LookError::Again(format!("node {} is not ready", node.id)))
     });
     named.collect()
+}
+
+/// Returns the condition that nobody wants a build stopped.
+fn not_stopped(id: &BuildId) -> Write {
+    Write::Check { key: build::stop_key(id), expect: Expect::Absent }
 }
 
 /// Returns a record with a new body as it is stored next, and the write that stores it on condition of what was read.

@@ -73,6 +73,10 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
         let (build, request, nodes) = (build.clone(), Some(request.clone()), Vec::new());
         pokes.push(Poke::Build { build, precedence, tenant: key.tenant.clone(), request, nodes });
     }
+    for build in &plan.again {
+        let (build, tenant) = (build.clone(), key.tenant.clone());
+        pokes.push(Poke::Build { build, precedence, tenant, request: None, nodes: Vec::new() });
+    }
     for build in &plan.resumes {
         writes.push(put_resume(build, &Resume { at: now })?);
     }

@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watch {
     alive_at: BTreeMap<SessionId, Timestamp>,
+    /// Builds that their executors did not list when they were looked at last.
+    unlisted: BTreeSet<BuildId>,
 }
 
 /// What runs were judged to be.
@@ -31,8 +33,11 @@ pub(crate) struct Judged {
     pub(crate) unreadable: Vec<BadRecord>,
 }
 
-/// How far two clocks may be apart. A session that ran out longer ago is gone by any of them.
-const SKEW_SECONDS: u64 = 600;
+/// How far two clocks may be apart, each being up to ten minutes off. A session that ran out longer ago is gone by any of them.
+const SKEW_SECONDS: u64 = 1_200;
+
+/// Seconds after its claim within which an executor that knows of a build lists it.
+const LISTED_SECONDS: u64 = 60;
 
 impl Watch {
     /// Returns the keys of sessions that are to be read again by now.
@@ -66,6 +71,7 @@ impl Watch {
         now: Timestamp,
     ) -> Judged {
         let mut judged = Judged::default();
+        let mut unlisted = BTreeSet::new();
         for run in running {
             let record = found.get(&session::key(&run.session));
             // One that cannot be read tells nothing but whether it is renewed: if it is not, its executor is taken for dead.
@@ -75,7 +81,7 @@ impl Watch {
                 log_address: None,
                 started_at: run.claimed_at,
                 alive_until: now,
-                builds: Vec::new(),
+                builds: vec![run.build.clone()],
             };
             let session = record.map(|record| read(record, &mut judged.unreadable).unwrap_or_else(unknown));
             let doubt = found.get(&session::doubt_key(&run.session));
@@ -93,13 +99,22 @@ impl Watch {
                 },
                 _ => false,
             };
-            let seen = seen(&run, asked.contains(&run.session).then_some(session.as_ref()), is_over);
+            let mut seen = seen(&run, asked.contains(&run.session).then_some(session.as_ref()), is_over);
             let is_at_work = matches!(seen, RunSeen::Running { .. } | RunSeen::Paused { .. });
-            if session.is_some_and(|session| session.alive_until > now) && is_at_work {
+            let lives = session.as_ref().is_some_and(|session| session.alive_until > now);
+            if let Some(session) = session.filter(|session| is_at_work && !knows(session, &run)) {
+                // Its end may have been written since its run was read: the next look, which reads both again, decides.
+                if self.unlisted.contains(&run.build) {
+                    let why = format!("the executor {} lives and knows nothing of it", session.hostname);
+                    seen = RunSeen::Lost { why };
+                }
+                unlisted.insert(run.build.clone());
+            } else if lives && is_at_work {
                 self.alive_at.insert(run.session, now);
             }
             judged.runs.insert(run.build, seen);
         }
+        self.unlisted = unlisted;
         judged
     }
 
@@ -111,6 +126,14 @@ impl Watch {
 
 fn read<T: DeserializeOwned>(record: &Record, unreadable: &mut Vec<BadRecord>) -> Option<T> {
     decode(record).map_err(|bad| unreadable.push(bad)).ok()
+}
+
+/// Returns whether an executor lists a build, or had no time yet to do so. Its claim may be written and its answer lost, so that
+/// the message goes to another one, who finds it claimed: then nobody runs it.
+fn knows(session: &Session, run: &Run) -> bool {
+    // Both by the executor's own clock.
+    let renewed_at = Timestamp(session.alive_until.0.saturating_sub(LIFE_SECONDS * 1_000));
+    session.builds.contains(&run.build) || renewed_at <= run.claimed_at.plus_seconds(LISTED_SECONDS)
 }
 
 /// Returns the keys of all that is read about a session.
@@ -246,7 +269,39 @@ mod tests {
         let (seen, _) = kept.judge(30, 100_000, 116_000);
         assert!(matches!(seen, RunSeen::Lost { .. }));
         // Beyond what two clocks may be apart, no second look is needed.
-        assert!(matches!(Kept::default().judge(30, 100_000, 701_000).0, RunSeen::Lost { .. }));
+        assert!(matches!(Kept::default().judge(30, 100_000, 1_301_000).0, RunSeen::Lost { .. }));
+    }
+
+    /// Z7.6: its claim was written and the answer lost, and its message went to an executor that found it claimed.
+    #[test]
+    fn a_build_that_its_living_executor_does_not_know_of_is_lost_when_it_was_looked_at_twice() {
+        let session = |builds: Vec<BuildId>, renewed_at: u64| {
+            let session = Session {
+                id: SessionId("life".to_owned()),
+                hostname: "executor".to_owned(),
+                log_address: None,
+                started_at: Timestamp(0),
+                alive_until: Timestamp(renewed_at).plus_seconds(LIFE_SECONDS),
+                builds,
+            };
+            let record = encode_first(session::key(&session.id), &session).unwrap();
+            BTreeMap::from([(record.key.clone(), record)])
+        };
+        let mut watch = Watch::default();
+        let mut look = |builds: &[BuildId], at: u64| {
+            let asked = watch.meet(&[run()], Timestamp(at));
+            let mut judged =
+                watch.judge("gate", vec![run()], &asked, &session(builds.to_vec(), at), Timestamp(at)).unwrap();
+            (asked.len(), judged.runs.remove(&run().build).unwrap())
+        };
+        let lives = |seen: &(usize, RunSeen)| seen.0 == 1 && matches!(seen.1, RunSeen::Running { .. });
+        assert!(lives(&look(&[], 59_000)), "it may be about to run it");
+        assert!(lives(&look(&[run().build], 80_000)));
+        assert!(lives(&look(&[], 100_000)), "its end may be written by now");
+        assert!(lives(&look(&[run().build], 101_000)), "it was given it once more");
+        assert!(lives(&look(&[], 120_000)));
+        let (_, seen) = look(&[], 121_000);
+        assert!(matches!(&seen, RunSeen::Lost { why } if why.contains("knows nothing of it")), "{seen:?}");
     }
 
     /// Z7.3: two gates whose clocks are five minutes apart look a second after each other, twice; the executor was silent for two.

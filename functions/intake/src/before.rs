@@ -42,6 +42,13 @@ pub(crate) struct Before {
     pub(crate) is_partial: bool,
 }
 
+impl Before {
+    /// Returns as of which moment of their forge's clock facts are known that no news of the change brought.
+    pub(crate) fn moment(&self, facts: &ChangeFacts) -> Timestamp {
+        self.told.as_ref().map_or(facts.updated_at, |told| told.moment(facts))
+    }
+}
+
 /// The list of tenants as it was read last.
 #[derive(Debug, Default)]
 pub(crate) struct Tenants(Mutex<Option<List>>);

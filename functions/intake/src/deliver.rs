@@ -242,7 +242,8 @@ impl Intake {
         let is_news = mark.is_none_or(|mark| told.insert(mark));
         effects.write(change::put_facts(facts)?);
         told.note(facts);
-        let needs = self.route(id, event, facts, &before, is_news, effects).await?;
+        let as_of = told.next_moment(facts);
+        let needs = self.route(id, event, facts, &before, (is_news, as_of), effects).await?;
         if is_news {
             self.judge(event, facts, before.verdicts.clone(), &before.tenants, effects)?;
         }
@@ -276,9 +277,10 @@ impl Intake {
         let mut head = with_body(record, &delivery)?;
         head.expires_at = Some(expiry(now));
         delivery::listed(&mut head, id, &delivery);
-        // An arrival that is there already came by an earlier delivery of the same fact; it must not fail the commit.
+        // An arrival that is there already came by an earlier delivery of the same fact; it must not fail the commit. A delivery of
+        // ours that is there may have ended, and stays as it is.
         let others = effects.writes.into_values().map(|write| match write {
-            Write::Put { record, .. } => Write::Put { record, expect: Expect::Anything },
+            Write::Put { record, .. } if !is_delivery(&record.key) => Write::Put { record, expect: Expect::Anything },
             other => other,
         });
         let mut others: Vec<Write> = others.collect();
@@ -291,12 +293,25 @@ impl Intake {
             }
             others = rest;
         }
-        let plan = Commit { head, others, pokes: effects.pokes, due: None };
-        match cell::commit_and_send(&self.ports, plan).await? {
+        let mut without = others.clone();
+        without.retain(|write| !is_delivery(write.key()));
+        let stores_any = without.len() < others.len();
+        let plan = Commit { head: head.clone(), others, pokes: effects.pokes.clone(), due: None };
+        let mut saved = cell::commit_and_send(&self.ports, plan).await?;
+        if saved == Saved::Stale && stores_any {
+            // Somebody else may have stored one of them since it was looked for; they are poked all the same.
+            let plan = Commit { head, others: without, pokes: effects.pokes, due: None };
+            saved = cell::commit_and_send(&self.ports, plan).await?;
+        }
+        match saved {
             Saved::Yes(_) => Ok(()),
             Saved::Stale => Err(LookError::Again("somebody else handles the same delivery".to_owned())),
         }
     }
+}
+
+fn is_delivery(key: &Key) -> bool {
+    key.partition.starts_with("delivery#")
 }
 
 /// A final refusal ends the delivery with its reason; anything else comes again.

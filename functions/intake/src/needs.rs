@@ -11,6 +11,7 @@ use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_forge::Verdict;
 use sluice_gate::plan::CYCLE_MAX;
 use sluice_gate::{Candidate, InBranch};
+use sluice_model::Timestamp;
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, Permission};
 use sluice_model::event::ForgeEvent;
 use sluice_runtime::batch::LookError;
@@ -106,12 +107,20 @@ pub(crate) struct Seen {
     is_needed: bool,
     /// What the event's sender may do, once that was asked.
     may: Option<Permission>,
+    /// As of which moment of its forge's clock the event's own change is known.
+    as_of: Timestamp,
 }
 
 impl Seen {
     /// Remembers the change of the event, and whether any may need it.
-    pub(crate) fn knowing(facts: &ChangeFacts, is_needed: bool) -> Self {
-        Self { changes: BTreeMap::from([(facts.change.key.clone(), Some(facts.clone()))]), is_needed, may: None }
+    pub(crate) fn knowing(facts: &ChangeFacts, is_needed: bool, as_of: Timestamp) -> Self {
+        let changes = BTreeMap::from([(facts.change.key.clone(), Some(facts.clone()))]);
+        Self { changes, is_needed, may: None, as_of }
+    }
+
+    /// Returns as of which moment of its forge's clock the event's own change is known.
+    pub(crate) fn as_of(&self) -> Timestamp {
+        self.as_of
     }
 
     /// Returns whether any change may need the event's own.
@@ -279,5 +288,6 @@ fn alone(facts: &ChangeFacts, message_chars: usize) -> Candidate {
         cycle: Vec::new(),
         refused: None,
         merged: (facts.status == ChangeStatus::Merged).then(|| InBranch { files: few_files(facts) }),
+        as_of: facts.updated_at,
     }
 }

@@ -37,7 +37,7 @@ impl Intake {
             Ok(found) => found,
             Err(why) => return Ok(Outcome::Fails(why)),
         };
-        let mut seen = Seen::knowing(facts, before.is_needed);
+        let mut seen = Seen::knowing(facts, before.is_needed, before.moment(facts));
         match self.offer(id, facts, live, pipeline, &mut seen, &mut effects).await? {
             Some(why) => Ok(Outcome::Fails(why)),
             None => Ok(Outcome::Leads(effects)),

@@ -10,7 +10,7 @@ use sluice_gate::queue::queue_of;
 use sluice_gate::{Arrival, ArrivalKind, Candidate, filter};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
 use sluice_model::event::ForgeEvent;
-use sluice_model::{ArrivalId, BranchName, DeliveryId, QueueKey};
+use sluice_model::{ArrivalId, BranchName, DeliveryId, QueueKey, QueueName, Timestamp};
 use sluice_records::change::{self, NEEDED_BY};
 use sluice_records::codec::decode_foreign;
 use sluice_records::layout::Live;
@@ -26,21 +26,22 @@ const NEEDED_BY_MAX: usize = 1_000;
 
 impl Intake {
     /// Tells every queue that is concerned: the change may enter, or it may have to leave. A queue of a branch that the change
-    /// was for formerly is told as well. Returns the changes that it needs itself.
+    /// was for formerly is told as well. `as_of` is the moment of the forge's clock as of which all that is known. Returns the
+    /// changes that it needs itself.
     pub(crate) async fn route(
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
         facts: &ChangeFacts,
         before: &Before,
-        is_news: bool,
+        (is_news, as_of): (bool, Timestamp),
         effects: &mut Effects,
     ) -> Result<BTreeSet<ChangeKey>, LookError> {
         let mut direct = BTreeSet::new();
         if before.tenants.is_empty() {
             effects.tell(format!("no tenant knows {}", event.project));
         }
-        let mut seen = Seen::knowing(facts, before.is_needed);
+        let mut seen = Seen::knowing(facts, before.is_needed, as_of);
         for (live, listed) in &before.tenants {
             let needs = match facts.status {
                 ChangeStatus::Open => self.needs_of(facts, &live.layout, &mut seen).await?,
@@ -62,7 +63,7 @@ impl Intake {
                 }
                 for old in former_queues(live, pipeline, &facts.change, &before.formerly) {
                     if old != queue && listed.contains(&old) {
-                        let kind = ArrivalKind::Seen { change: facts.change.clone(), gone: None, needs: None };
+                        let kind = ArrivalKind::Seen { change: facts.change.clone(), gone: None, needs: None, as_of };
                         effects.arrive(&old, &self.arrival(id, live, &old, &facts.change, kind))?;
                         effects.tell(format!("{old} is told that {} is for {} now", facts.change, facts.change.branch));
                     }
@@ -123,7 +124,8 @@ impl Intake {
         };
         let effect = format!("{queue} is told that {} is {}", facts.change, gone.as_deref().unwrap_or("as it is now"));
         let needs = open.then(|| needs.open.iter().map(|need| need.change.clone()).collect());
-        Ok(Some((arrival(ArrivalKind::Seen { change: facts.change.clone(), gone, needs }), effect)))
+        let kind = ArrivalKind::Seen { change: facts.change.clone(), gone, needs, as_of: seen.as_of() };
+        Ok(Some((arrival(kind), effect)))
     }
 
     /// Returns whether a trigger of the pipeline takes the event. What its sender may do is asked only where that decides.
@@ -176,6 +178,7 @@ impl Intake {
         } else {
             candidate(facts, needs, refused, pipeline)
         };
+        let own = Candidate { as_of: seen.as_of(), ..own };
         if pipeline.manager != Manager::Dependent {
             return Ok(vec![own]);
         }

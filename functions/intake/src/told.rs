@@ -20,10 +20,19 @@ pub(crate) struct Told {
     /// The time of the change's last move, if everything that it showed then was told: nothing is missing while that is the same.
     #[serde(default)]
     pub(crate) whole_at: Option<Timestamp>,
+    /// The time of the newest move that the forge showed.
+    #[serde(default)]
+    moved_at: Timestamp,
+    /// News that came since then and show no other time.
+    #[serde(default)]
+    since: u64,
 }
 
-/// Milliseconds within which a forge's clock gives two moves of a change one time.
-const SAME_MOVE_MILLIS: u64 = 2_000;
+/// Milliseconds within which a forge's clock gives two moves of a change one time, or its answers are behind the times.
+const SAME_MOVE_MILLIS: u64 = 30_000;
+
+/// News of one moment that are told apart; a forge's next second is never taken for older.
+const SINCE_MAX: u64 = 999;
 
 impl Told {
     pub(crate) fn contains(&self, mark: &str) -> bool {
@@ -49,6 +58,23 @@ impl Told {
         self.marks.retain(|mark| now.contains(mark) && gone.as_ref() != Some(mark));
         self.taken_back += u64::from(self.marks.len() < before);
         self
+    }
+
+    /// Returns as of which moment of the forge's clock facts are known, and counts them as news of it. A forge tells the time to
+    /// the second, and of some things, such as statuses, no time at all: news that show the same one follow each other.
+    pub(crate) fn next_moment(&mut self, facts: &ChangeFacts) -> Timestamp {
+        if facts.updated_at > self.moved_at {
+            (self.moved_at, self.since) = (facts.updated_at, 0);
+        } else if facts.updated_at == self.moved_at {
+            self.since += 1;
+        }
+        self.moment(facts)
+    }
+
+    /// Returns as of which moment of the forge's clock facts are known; 0 for a forge that tells no time.
+    pub(crate) fn moment(&self, facts: &ChangeFacts) -> Timestamp {
+        let is_newest = facts.updated_at == self.moved_at && facts.updated_at.0 > 0;
+        facts.updated_at.plus_millis(if is_newest { self.since.min(SINCE_MAX) } else { 0 })
     }
 
     /// Remembers until when everything was told, if it was.
@@ -199,17 +225,33 @@ mod tests {
     #[test]
     fn a_change_is_whole_only_when_all_it_shows_was_told_and_its_forge_is_done_moving_it() {
         let mut facts = facts();
-        (facts.updated_at, facts.seen_at) = (Timestamp(10_000), Timestamp(20_000));
+        (facts.updated_at, facts.seen_at) = (Timestamp(10_000), Timestamp(50_000));
         let mut told = Told { marks: shown(&facts), ..Told::default() };
         told.note(&facts);
         assert_eq!(told.whole_at, Some(Timestamp(10_000)));
         facts.seen_at = Timestamp(11_000);
         told.note(&facts);
         assert_eq!(told.whole_at, None, "another move in the same second would have the same time");
-        facts.seen_at = Timestamp(20_000);
+        facts.seen_at = Timestamp(50_000);
         facts.labels.push("gate".to_owned());
         told.note(&facts);
         assert_eq!(told.whole_at, None);
+    }
+
+    /// Z6.3: what an older answer of a forge shows is older, whenever it is read.
+    #[test]
+    fn news_follow_each_other_by_the_forges_clock_and_within_one_moment_of_it_as_they_come() {
+        let (mut told, mut facts) = (Told::default(), facts());
+        let mut next = |at: u64, told: &mut Told| {
+            facts.updated_at = Timestamp(at);
+            told.next_moment(&facts).0
+        };
+        assert_eq!((next(5_000, &mut told), next(5_000, &mut told), next(5_000, &mut told)), (5_000, 5_001, 5_002));
+        assert_eq!((next(6_000, &mut told), next(5_000, &mut told), next(6_000, &mut told)), (6_000, 5_000, 6_001));
+        let mut silent = Told::default();
+        assert_eq!((next(0, &mut silent), next(0, &mut silent)), (0, 0), "a forge that tells no time says nothing");
+        let last = (0..2_000).map(|_| next(6_000, &mut told)).last();
+        assert_eq!(last, Some(6_999));
     }
 
     /// C5: a webhook and the sweep that makes up for it tell one thing.

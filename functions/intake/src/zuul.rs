@@ -87,7 +87,7 @@ impl Intake {
             effects.tell(format!("tenant {} does not know {}", happened.tenant, event.project));
             return Ok(Outcome::Leads(effects));
         };
-        let mut seen = Seen::knowing(&facts, before.is_needed);
+        let mut seen = Seen::knowing(&facts, before.is_needed, before.moment(&facts));
         let takes_part = live.layout.project_pipelines(&event.project);
         for pipeline in live.layout.pipelines().iter().filter(|pipeline| takes_part.contains(&pipeline.name)) {
             if facts.status == ChangeStatus::Open

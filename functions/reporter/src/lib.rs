@@ -48,7 +48,7 @@ impl Reporter {
         match poke {
             Poke::Report { report, .. } => match sluice_records::landing::parse(report) {
                 Some((item, generation)) => self.land(&item, generation, heard).await,
-                None => self.report(report).await,
+                None => self.report(report, heard).await,
             },
             other => Err(LookError::Again(format!("the reporter was poked with {other:?}"))),
         }

@@ -1,4 +1,7 @@
 //! A report: its actions in order, each of which a forge takes once.
+//!
+//! No forge takes a status on a condition, and a function may sleep between its last look and its call. So whoever told that an
+//! item begins shows, as he writes that it was told, that the item had not ended; where it had, the end is told once more.
 
 use crate::Reporter;
 use sluice_forge::{
@@ -7,15 +10,24 @@ use sluice_forge::{
 };
 use sluice_gate::merge::LineNote;
 use sluice_gate::{Action, Report, ReportState};
+use sluice_model::ItemId;
+use sluice_model::change::{ChangeRef, CommitStatus};
 use sluice_records::codec::{decode, with_body};
 use sluice_records::report;
-use sluice_runtime::batch::LookError;
-use sluice_runtime::record::{Key, Record};
+use sluice_runtime::batch::{Heard, LookError};
+use sluice_runtime::record::{Due, Expect, Key, Record, Write};
 use sluice_runtime::{Commit, Saved, cell};
+
+/// Seconds after which nobody any more tells what he was given before: a function has less for all it does.
+const LOOK_BACK_SECONDS: u64 = 120;
+
+/// The states of statuses and check runs that are over.
+const ENDED: [&str; 8] =
+    ["success", "failure", "error", "cancelled", "skipped", "neutral", "timed_out", "action_required"];
 
 impl Reporter {
     /// Makes one report. Safe to run twice: statuses and check runs are set, comments found by their marker.
-    pub(crate) async fn report(&self, named: &str) -> Result<(), LookError> {
+    pub(crate) async fn report(&self, named: &str, heard: Heard) -> Result<(), LookError> {
         let (id, begun) = report::parse(named);
         let keys: Vec<Key> = [report::key(&id)].into_iter().chain(begun.as_ref().map(report::buildset_key)).collect();
         let mut found = self.ports.records.get(&keys).await?.into_iter();
@@ -23,16 +35,25 @@ impl Reporter {
         let ended = found.next().flatten();
         let wanted: Report = decode(&record)?;
         if wanted.state != ReportState::Wanted {
-            return Ok(());
+            return match begun {
+                Some(item) if record.due.is_some() => self.look_back(record, &item, ended.is_some()).await,
+                _ => Ok(()),
+            };
         }
         if wanted.actions.iter().all(Action::is_message) {
             return self.messages(record, wanted).await;
         }
+        // Whoever had the message before may be about to tell it, and die before he could look once more.
+        let is_told_twice = begun.is_some() && heard == Heard::Again;
+        let look_at = self.ports.clock.now().plus_seconds(LOOK_BACK_SECONDS);
+        let due = is_told_twice.then(|| Due { at: look_at, poke: report::poke(&wanted) });
+        if ended.is_some() {
+            // Told late, that an item begins would take back what was told of its end: reports on a change are made in order.
+            let (why, at) = ("the item had ended, of which is told".to_owned(), self.ports.clock.now());
+            return self.write(record, Report { state: ReportState::Dropped { why, at }, ..wanted }, None, due).await;
+        }
         let mut refused = Vec::new();
-        // Told late, that an item begins would take back what was told of its end: reports on a change are made in order.
-        let is_late = ended.is_some();
-        let actions = if is_late { &[] } else { wanted.actions.as_slice() };
-        for action in actions {
+        for action in &wanted.actions {
             let forge = self.forge(connection(action))?;
             match act(&**forge, &wanted, action).await {
                 Ok(()) => {}
@@ -40,24 +61,94 @@ impl Reporter {
                 Err(error) => return Err(crate::land::again(error)),
             }
         }
-        self.made(record, wanted, &refused).await
+        let wanted = Report { state: self.state(&wanted, &refused), ..wanted };
+        self.write(record, wanted, begun.as_ref(), due).await
     }
 
     /// Ends a report with what was refused of it.
-    pub(crate) async fn made(&self, record: Record, mut wanted: Report, refused: &[String]) -> Result<(), LookError> {
+    pub(crate) async fn made(&self, record: Record, wanted: Report, refused: &[String]) -> Result<(), LookError> {
+        let wanted = Report { state: self.state(&wanted, refused), ..wanted };
+        self.write(record, wanted, None, None).await
+    }
+
+    fn state(&self, wanted: &Report, refused: &[String]) -> ReportState {
         let at = self.ports.clock.now();
-        wanted.state = if refused.is_empty() {
-            ReportState::Made { at }
-        } else {
-            tracing::warn!(report = wanted.id, change = %wanted.change, refusals = ?refused, "a report was refused");
-            ReportState::Refused { why: refused.join("; "), at }
-        };
-        let head = with_body(record, &wanted)?;
-        match cell::commit(&self.ports, Commit { head, others: Vec::new(), pokes: Vec::new(), due: None }).await? {
+        if refused.is_empty() {
+            return ReportState::Made { at };
+        }
+        tracing::warn!(report = wanted.id, change = %wanted.change, refusals = ?refused, "a report was refused");
+        ReportState::Refused { why: refused.join("; "), at }
+    }
+
+    /// Writes a report's end: of one that told that an item begins, on condition that the item has not ended.
+    async fn write(
+        &self,
+        record: Record,
+        told: Report,
+        begun: Option<&ItemId>,
+        due: Option<Due>,
+    ) -> Result<(), LookError> {
+        let mut head = with_body(record, &told)?;
+        head.outbox.clear();
+        let not_ended = begun.map(|item| Write::Check { key: report::buildset_key(item), expect: Expect::Absent });
+        let others = not_ended.into_iter().collect();
+        match cell::commit(&self.ports, Commit { head, others, pokes: Vec::new(), due }).await? {
             Saved::Yes(_) => Ok(()),
-            Saved::Stale => Err(LookError::Again("somebody else makes the same report".to_owned())),
+            Saved::Stale => {
+                if let Some(item) = begun {
+                    self.tell_end_again(item).await?;
+                }
+                Err(LookError::Again("somebody else makes the same report, or its item ended".to_owned()))
+            }
         }
     }
+
+    /// Looks once more at what tells that an item begins and was given to several: one of them may have told it after the end.
+    async fn look_back(&self, record: Record, item: &ItemId, has_ended: bool) -> Result<(), LookError> {
+        if record.due.as_ref().is_some_and(|due| due.at > self.ports.clock.now()) {
+            return Ok(());
+        }
+        if has_ended {
+            self.tell_end_again(item).await?;
+        }
+        // Losing means that somebody else has looked.
+        cell::commit(&self.ports, Commit { head: record, others: Vec::new(), pokes: Vec::new(), due: None }).await?;
+        Ok(())
+    }
+
+    /// Tells of an item's end what the forge shows as begun. Comments bear their marks and stay as they are; labels are not looked
+    /// at, for people move them too.
+    async fn tell_end_again(&self, item: &ItemId) -> Result<(), LookError> {
+        let keys: Vec<Key> = Report::end_ids(item).iter().map(|id| report::key(id)).collect();
+        for record in self.ports.records.get(&keys).await?.into_iter().flatten() {
+            let end: Report = decode(&record)?;
+            for action in &end.actions {
+                let (Action::Status { context: name, .. } | Action::Check { name, .. }) = action else { continue };
+                let forge = self.forge(connection(action))?;
+                let told = match shows_begun(&**forge, &end.change, name).await {
+                    Ok(true) => act(&**forge, &end, action).await,
+                    Ok(false) => Ok(()),
+                    Err(error) => Err(error),
+                };
+                match told {
+                    Err(error) if error.verdict() != Verdict::Final => return Err(crate::land::again(error)),
+                    _ => tracing::info!(report = end.id, change = %end.change, "the end was looked at once more"),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether a forge shows what goes by a name as under way. Of a ref no forge is asked for it: what is told of its end
+/// is true in any case.
+async fn shows_begun(forge: &dyn Forge, change: &ChangeRef, name: &str) -> Result<bool, ForgeError> {
+    if change.key.number().is_none() {
+        return Ok(true);
+    }
+    let facts = forge.read_change(&change.key).await?;
+    let is_begun = |status: &CommitStatus| status.context == name && !ENDED.contains(&status.state.as_str());
+    Ok(facts.change.head == change.head && facts.statuses.iter().any(is_begun))
 }
 
 pub(crate) fn connection(action: &Action) -> &sluice_model::ConnectionName {

@@ -39,6 +39,9 @@ pub enum ArrivalKind {
         /// The open changes that it depends on now, in order; `None` where nobody asked.
         #[serde(default)]
         needs: Option<Vec<ChangeRef>>,
+        /// See [`Candidate::as_of`].
+        #[serde(default)]
+        as_of: Timestamp,
     },
     /// A change entered a pipeline that supersedes this queue's.
     Superseded {
@@ -92,6 +95,7 @@ impl Candidate {
             cycle: Vec::new(),
             refused: None,
             merged: None,
+            as_of: Timestamp::default(),
         }
     }
 
@@ -127,6 +131,10 @@ pub struct Candidate {
     /// What is known of a change that is in its branch already, which is tested as that is; `None` for any other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<InBranch>,
+    /// The moment of its forge's clock as of which it is known so; news of one moment count on from it, a millisecond each. By it
+    /// news of a change are ordered, for the clocks of those who bring them differ. 0 where nobody says.
+    #[serde(default)]
+    pub as_of: Timestamp,
 }
 
 /// A change that is in its branch already.

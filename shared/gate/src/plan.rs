@@ -155,6 +155,8 @@ pub struct Plan {
     pub stops: Vec<Stop>,
     /// Builds to send to the executors: they have their nodes, and their semaphores by this plan.
     pub sends: Vec<(BuildId, RequestRef)>,
+    /// Builds without nodes that are sent to the executors once more: nobody has claimed them for long.
+    pub again: Vec<BuildId>,
     /// Paused builds that go on: the jobs behind them are over.
     pub resumes: Vec<BuildId>,
     /// Landings to order.

@@ -58,6 +58,11 @@ impl Report {
         id_of(item, Occasion::Enqueue)
     }
 
+    /// Returns the ids that reports on an item's end may have; few of them are ever made.
+    pub fn end_ids(item: &ItemId) -> Vec<String> {
+        Occasion::ENDS.into_iter().map(|end| id_of(item, end)).collect()
+    }
+
     /// Returns the id of the report that tells that the work on an item begins.
     pub fn start_id(item: &ItemId) -> String {
         id_of(item, Occasion::Start)
@@ -76,6 +81,13 @@ pub enum ReportState {
     Wanted,
     /// Made.
     Made {
+        /// When.
+        at: Timestamp,
+    },
+    /// Not made: it was no longer true when its turn came.
+    Dropped {
+        /// What had happened by then.
+        why: String,
         /// When.
         at: Timestamp,
     },
@@ -220,6 +232,19 @@ pub(crate) enum Occasion {
 }
 
 impl Occasion {
+    /// Those that tell that an item which stood in a queue has left it.
+    const ENDS: [Self; 9] = [
+        Self::Success,
+        Self::Failure,
+        Self::MergeConflict,
+        Self::MergeFailure,
+        Self::ConfigError,
+        Self::NeedFailed,
+        Self::CycleFailed,
+        Self::NoJobs,
+        Self::Dequeue,
+    ];
+
     fn word(self) -> &'static str {
         match self {
             Self::Enqueue => "enqueue",

@@ -5,7 +5,7 @@ use crate::sample::Nodes;
 use sluice_gate::{Arrival, ArrivalKind, Candidate};
 use sluice_model::change::ChangeKey;
 use sluice_model::poke::{Poke, Queue};
-use sluice_model::{ArrivalId, QueueKey};
+use sluice_model::{ArrivalId, QueueKey, Timestamp};
 use sluice_records::queue;
 use sluice_runtime::cell;
 use std::time::{Duration, Instant};
@@ -95,6 +95,7 @@ fn arrival(played: &Played, key: &ChangeKey) -> Arrival {
         cycle: Vec::new(),
         refused: None,
         merged: None,
+        as_of: Timestamp(0),
     };
     Arrival {
         id: ArrivalId(format!("{:032x}", key.number().unwrap())),

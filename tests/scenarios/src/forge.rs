@@ -276,7 +276,7 @@ impl PlayedForge {
         if let Some(kept) = changes.get_mut(key) {
             past.note(&kept.facts, now);
             edit(&mut kept.facts);
-            kept.facts.updated_at = now;
+            kept.facts.updated_at = past.moment(now);
         }
     }
 
@@ -411,10 +411,11 @@ impl Forge for PlayedForge {
     async fn put_comment(&self, change: &ChangeKey, marker: &Marker, text: &str) -> Result<(), ForgeError> {
         self.step("forge.put_comment", || {
             let mut state = self.state();
+            let moment = state.past.moment(self.world.now());
             let kept = state.changes.get_mut(change).ok_or_else(|| Self::not_found(change))?;
             let entry = kept.comments.entry(marker.as_str().to_owned()).or_insert((String::new(), 0));
             *entry = (text.to_owned(), entry.1 + 1);
-            kept.facts.updated_at = self.world.now();
+            kept.facts.updated_at = moment;
             Ok(())
         })
         .await
@@ -522,6 +523,7 @@ impl Forge for PlayedForge {
             state.past.note(&kept.facts, self.world.now());
             kept.facts.status = ChangeStatus::Merged;
             kept.facts.merge_commit = Some(commit.id.clone());
+            kept.facts.updated_at = state.past.moment(self.world.now());
             state.merges.push((change.key.clone(), commit.clone()));
             if let Some(seconds) = state.merges_unseen.take() {
                 state.unseen = Some((change.key.clone(), self.world.now().plus_seconds(seconds)));

@@ -35,6 +35,14 @@ pub enum Mutation {
     LyingForge,
     /// An executor's end is never written.
     ForgottenEnds,
+    /// What arrives at a queue says nothing of its forge's clock.
+    NoForgeClock,
+    /// A function takes an operator to speak of another change than the one that was named.
+    MisheardOperators,
+    /// Who tells that an item begins does not show that it had not ended.
+    UncheckedEnd,
+    /// Changes that nobody reviewed are tested in a pipeline for those that somebody did.
+    LeakyPipeline,
 }
 
 /// Whose head.
@@ -79,8 +87,20 @@ impl Mutation {
             Self::ClaimedTwice => key.partition.starts_with("build#") && key.sort == "run",
             Self::ClaimedThoughStopped => key.partition.starts_with("build#") && key.sort == "stop",
             Self::UncheckedSemaphore => key.partition.starts_with("semaphores#"),
+            Self::UncheckedEnd => key.partition.starts_with("buildset#"),
             _ => false,
         }
+    }
+
+    fn misread(self, mut record: Record) -> Record {
+        let is_arrival = record.key.sort.starts_with("arrival#");
+        let is_word = is_arrival && (record.body.contains("\"dequeue\"") || record.body.contains("\"promote\""));
+        match self {
+            Self::NoForgeClock if is_arrival => record.body = with_number(&record.body, "\"as_of\":", "0"),
+            Self::MisheardOperators if is_word => record.body = with_number(&record.body, "\"number\":", "4711"),
+            _ => {}
+        }
+        record
     }
 
     fn broken(self, write: Write) -> Write {
@@ -105,6 +125,18 @@ impl Mutation {
     }
 }
 
+/// Returns a text with the digits after each of these words replaced.
+fn with_number(text: &str, word: &str, number: &str) -> String {
+    let mut parts = text.split(word);
+    let mut changed = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        changed.push_str(word);
+        changed.push_str(number);
+        changed.push_str(part.trim_start_matches(|c: char| c.is_ascii_digit()));
+    }
+    changed
+}
+
 struct Broken {
     inner: Arc<dyn Records>,
     mutation: Mutation,
@@ -117,7 +149,8 @@ impl Records for Broken {
     }
 
     async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError> {
-        self.inner.query(query).await
+        let records = self.inner.query(query).await?;
+        Ok(records.into_iter().map(|record| self.mutation.misread(record)).collect())
     }
 
     async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError> {

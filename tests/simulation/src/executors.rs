@@ -5,7 +5,8 @@ use crate::site::Site;
 use crate::truth;
 use sluice_executor::claim::{Claimed, Claims};
 use sluice_model::build::{BuildResult, Ended, Phase};
-use sluice_model::{BuildId, SessionId, Timestamp};
+use sluice_model::git::BranchKey;
+use sluice_model::{BuildId, ProjectName, SessionId, Timestamp};
 use sluice_records::codec::encode_first;
 use sluice_records::session::{self, LIFE_SECONDS, Session};
 use sluice_runtime::Ports;
@@ -15,6 +16,9 @@ use std::sync::Arc;
 
 /// Builds that one executor runs at once.
 pub const BUILDS_MAX: usize = 4;
+
+/// The project that nobody changes without review.
+const CONFIG: &str = "org/config";
 
 /// An executor's life.
 pub struct Executor {
@@ -74,7 +78,7 @@ impl Executor {
             log_address: None,
             started_at: self.started_at,
             alive_until: now.plus_seconds(LIFE_SECONDS),
-            builds: self.builds.iter().map(|running| running.claimed.run.build.clone()).collect(),
+            builds: self.builds.iter().map(|running| &running.claimed.run.build).chain(&self.busy).cloned().collect(),
         };
         self.revision += 1;
         let Ok(mut record) = encode_first(session::key(&self.session), &session) else { return };
@@ -119,11 +123,25 @@ impl Executor {
 
 /// Returns what the truth says about a build: whether its job passes on the tree of its change's project.
 pub fn judge(site: &Site, claimed: &Claimed) -> BuildResult {
-    let project = &claimed.order.change.key.project;
-    let own = claimed.speculation.branches.iter().find(|state| state.branch.project == *project);
+    let change = &claimed.order.change;
+    let is_own = |branch: &BranchKey| branch.project == change.key.project && branch.branch == change.branch;
+    let own = claimed.speculation.branches.iter().find(|state| is_own(&state.branch));
     let store = site.store.lock().unwrap();
     let passes = own.is_some_and(|state| truth::passes(claimed.order.job.as_str(), store.tree(&state.result.id)));
     if passes { BuildResult::Success } else { BuildResult::Failure }
+}
+
+/// Returns which secret a build was given that it may not have, if any: what a project keeps secret is for its own playbooks, and
+/// for one that anybody may change only where somebody has reviewed the change, which is in the gate.
+pub fn leak(claimed: &Claimed) -> Option<String> {
+    let is_reviewed = claimed.order.queue.pipeline.as_str() == "gate";
+    let job = &claimed.job;
+    job.pre_run.iter().chain(&job.run).chain(&job.post_run).find_map(|playbook| {
+        let may = |project: &ProjectName| *project == playbook.project && (is_reviewed || project.name() == CONFIG);
+        let secret = playbook.secrets.values().find(|secret| !may(&secret.project))?;
+        let (change, queue) = (&claimed.order.change, &claimed.order.queue);
+        Some(format!("{} of {change} in {queue} is given {} of {}", job.name, secret.secret, secret.project))
+    })
 }
 
 /// Returns an end.

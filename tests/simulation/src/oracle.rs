@@ -8,8 +8,8 @@ use crate::truth;
 use sluice_gate::{Item, JobStatus};
 use sluice_model::build::BuildResult;
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::git::{Commit, Oid};
-use sluice_model::{BuildId, ItemId, ProjectName, QueueKey, Timestamp};
+use sluice_model::git::{BranchKey, Commit, Oid};
+use sluice_model::{BuildId, ItemId, QueueKey, Timestamp};
 use sluice_records::report::Buildset;
 use sluice_scenarios::repos::{Store, Tree};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Default)]
 pub struct Oracle {
     /// Branches: every commit that one was at, oldest first.
-    branches: BTreeMap<ProjectName, Vec<Tip>>,
+    branches: BTreeMap<BranchKey, Vec<Tip>>,
     /// Changes.
     changes: BTreeMap<ChangeKey, Known>,
     /// Items that stand in some queue, with where their branch and those of what they need were when they came.
@@ -51,10 +51,10 @@ struct Known {
     merged: Option<Merged>,
     /// Since which of its branch's states it is in it.
     merged_at: Option<usize>,
-    /// Which revision is, where the gate landed it; whoever merges by hand takes the newest.
+    /// Which revision is.
     merged_head: Option<Oid>,
     verdicts: Vec<Verdict>,
-    /// Whether it ever depended on anything: then it may have been refused, and nothing but new news brings it back.
+    /// Whether it ever depended on anything, or an operator named it: then it may be out, and nothing but new news brings it back.
     is_entangled: bool,
 }
 
@@ -78,7 +78,9 @@ struct Verdict {
 }
 
 struct Stands {
-    first_tips: BTreeMap<ProjectName, usize>,
+    change: ChangeRef,
+    queue: Option<QueueKey>,
+    first_tips: BTreeMap<BranchKey, usize>,
 }
 
 impl Oracle {
@@ -88,9 +90,9 @@ impl Oracle {
     }
 
     /// Is told where a branch is: at the beginning, after a push, and after a merge by hand.
-    pub fn moved(&mut self, project: &ProjectName, commit: &Commit, store: &Store) {
+    pub fn moved(&mut self, branch: &BranchKey, commit: &Commit, store: &Store) {
         let tip = Tip { tree_id: commit.tree.clone(), tree: store.tree(&commit.id).clone(), is_ours: false };
-        self.branches.entry(project.clone()).or_default().push(tip);
+        self.branches.entry(branch.clone()).or_default().push(tip);
     }
 
     /// Is told of a revision that was uploaded.
@@ -102,9 +104,15 @@ impl Oracle {
         known.revisions.insert(change.head.clone(), Revision { base, tree });
     }
 
-    /// Is told that a change depends on another one.
+    /// Is told of something after which nothing but news brings a change back into a queue: it depends on another one, or an operator
+    /// may have taken it out.
     pub fn entangled(&mut self, change: &ChangeKey) {
         self.changes.entry(change.clone()).or_default().is_entangled = true;
+    }
+
+    /// Returns whether [`Self::entangled`] was told of a change.
+    pub fn is_entangled(&self, change: &ChangeKey) -> bool {
+        self.changes.get(change).is_some_and(|known| known.is_entangled)
     }
 
     /// Is told that a revision was approved.
@@ -120,17 +128,24 @@ impl Oracle {
     }
 
     /// Is told that a person merged a change.
-    pub fn merged_by_hand(&mut self, change: &ChangeKey, commit: &Commit, store: &Store) {
-        let known = self.changes.entry(change.clone()).or_default();
+    pub fn merged_by_hand(&mut self, change: &ChangeRef, commit: &Commit, store: &Store) {
+        let branch = branch_of(change);
+        let known = self.changes.entry(change.key.clone()).or_default();
+        known.merged_head = Some(change.head.clone());
         known.withdrawn.push("merged by hand");
         known.merged = Some(Merged::ByHand);
-        known.merged_at = Some(self.branches.get(&change.project).map_or(0, Vec::len));
-        self.moved(&change.project, commit, store);
+        known.merged_at = Some(self.branches.get(&branch).map_or(0, Vec::len));
+        self.moved(&branch, commit, store);
     }
 
     /// Returns whether a change is merged.
     pub fn is_merged(&self, change: &ChangeKey) -> bool {
         self.changes.get(change).is_some_and(|known| known.merged.is_some())
+    }
+
+    /// Returns whether the gate landed a change.
+    fn has_landed(&self, change: &ChangeKey) -> bool {
+        self.changes.get(change).is_some_and(|known| known.merged == Some(Merged::ByGate))
     }
 
     /// Hears that an item stands in a queue.
@@ -140,7 +155,15 @@ impl Oracle {
     pub fn entered(&mut self, item: &Item, queue: &QueueKey, ahead: &[ChangeRef]) -> Result<(), String> {
         let change = &item.candidate.change;
         let mut needs = item.candidate.needs.iter().map(|need| &need.change);
-        self.standing.insert(item.id.clone(), self.stands_now(item));
+        // What it is tested on may be what those ahead of it were tested on.
+        let mut stands = Stands { queue: Some(queue.clone()), ..self.stands_now(item) };
+        let is_ahead = |other: &&Stands| other.queue.as_ref() == Some(queue) && ahead.contains(&other.change);
+        for other in self.standing.values().filter(is_ahead) {
+            for (branch, first) in &mut stands.first_tips {
+                *first = (*first).min(other.first_tips.get(branch).copied().unwrap_or(*first));
+            }
+        }
+        self.standing.insert(item.id.clone(), stands);
         if queue.pipeline.as_str() != "gate" {
             return Ok(());
         }
@@ -176,8 +199,9 @@ impl Oracle {
             return Err(format!("{change} was merged before {need}, which it depends on"));
         }
         let actual = store.tree(&commit.id).clone();
-        let tips = self.branches.entry(change.key.project.clone()).or_default();
-        let Some(tip) = tips.last() else { return Err(format!("{} has no branch", change.key.project)) };
+        let branch = branch_of(change);
+        let tips = self.branches.entry(branch.clone()).or_default();
+        let Some(tip) = tips.last() else { return Err(format!("there is no {branch}")) };
         let known = self.changes.entry(change.key.clone()).or_default();
         let Some(revision) = known.revisions.get(&change.head) else {
             return Err(format!("{change} was merged, and nobody uploaded that revision"));
@@ -236,7 +260,8 @@ impl Oracle {
             // By hand too, if that made the branch what was tested.
             "SUCCESS" if is_gate && merged.is_none() => wrong("it did not land".to_owned()),
             "FAILURE" if is_orphan => {
-                let lost = item.candidate.needs.iter().any(|need| !self.is_merged(&need.change.key));
+                // The gate may not have heard yet of what somebody else merged.
+                let lost = item.candidate.needs.iter().any(|need| !self.has_landed(&need.change.key));
                 if lost { Ok(()) } else { wrong("all that it depends on is merged".to_owned()) }
             }
             "SUCCESS" | "FAILURE" => self.judged(set, &stood, store).or_else(wrong),
@@ -249,6 +274,8 @@ impl Oracle {
             }
             "MERGE_FAILURE" if self.unruly > 0 || self.is_withdrawn(item) => Ok(()),
             "MERGE_FAILURE" => wrong("nothing keeps the forge from merging it".to_owned()),
+            "CONFIG_ERROR" if self.is_greedy(item) => Ok(()),
+            "CONFIG_ERROR" => wrong("nothing is wrong with its configuration".to_owned()),
             "DEQUEUED" if self.is_withdrawn(item) => Ok(()),
             "DEQUEUED" => wrong("nobody took it out".to_owned()),
             _ => wrong("nothing here ends so".to_owned()),
@@ -256,13 +283,18 @@ impl Oracle {
     }
 
     fn stands_now(&self, item: &Item) -> Stands {
-        let needs = item.candidate.needs.iter().map(|need| &need.change);
-        let projects = needs.chain([&item.candidate.change]).map(|change| change.key.project.clone());
-        let first_tips = projects.map(|project| {
-            let count = self.branches.get(&project).map_or(0, Vec::len);
-            (project, count.saturating_sub(1))
-        });
-        Stands { first_tips: first_tips.collect() }
+        let first_tips = self.branches.iter().map(|(branch, tips)| (branch.clone(), tips.len().saturating_sub(1)));
+        Stands { change: item.candidate.change.clone(), queue: None, first_tips: first_tips.collect() }
+    }
+
+    /// Returns whether an item's configuration may ask for a secret before anybody has reviewed it: its own does, or what it is
+    /// tested on did at any time.
+    fn is_greedy(&self, item: &Item) -> bool {
+        let project = &item.candidate.change.key.project;
+        let tips = self.branches.iter().filter(|(branch, _)| branch.project == *project).flat_map(|(_, tips)| tips);
+        let proposed = self.changes.iter().filter(|(key, _)| key.project == *project);
+        let proposed = proposed.flat_map(|(_, known)| known.revisions.values().map(|revision| &revision.tree));
+        tips.map(|tip| &tip.tree).chain(proposed).any(truth::is_greedy)
     }
 
     fn is_withdrawn(&self, item: &Item) -> bool {
@@ -315,9 +347,9 @@ impl Oracle {
         base: &'a Oid,
         set: &'a Buildset,
     ) -> impl Iterator<Item = Option<Tree>> + 'a {
-        let project = &item.candidate.change.key.project;
-        let tips = self.branches.get(project).map(Vec::as_slice).unwrap_or_default();
-        let first = stood.first_tips.get(project).copied().unwrap_or_default();
+        let branch = branch_of(&item.candidate.change);
+        let tips = self.branches.get(&branch).map(Vec::as_slice).unwrap_or_default();
+        let first = stood.first_tips.get(&branch).copied().unwrap_or_default();
         let is_gate = set.queue.pipeline.as_str() == "gate";
         (first..tips.len()).rev().filter_map(move |at| {
             let own_later = tips[at + 1..].iter().filter(|tip| tip.is_ours).count();
@@ -330,11 +362,11 @@ impl Oracle {
         })
     }
 
-    /// Returns a tree with what an item needs of the same project, and itself.
+    /// Returns a tree with what an item needs of the same branch, and itself.
     fn put(&self, item: &Item, onto: &Tree, onto_at: usize, with_needs: bool) -> Option<Tree> {
         let own = &item.candidate.change;
         let needs = item.candidate.needs.iter().map(|need| &need.change);
-        let below = needs.filter(|need| with_needs && need.key.project == own.key.project);
+        let below = needs.filter(|need| with_needs && branch_of(need) == branch_of(own));
         let mut tree = onto.clone();
         for change in below.chain([own]) {
             // What is in its branch already brings nothing more, whatever was done to its files since.
@@ -355,16 +387,16 @@ impl Oracle {
         let own = &item.candidate.change;
         let needs = item.candidate.needs.iter().map(|need| &need.change);
         needs.chain([own]).any(|change| {
-            let project = &change.key.project;
-            let first = stood.first_tips.get(project).copied().unwrap_or_default();
-            let tips = self.branches.get(project).map(Vec::as_slice).unwrap_or_default();
-            let of_project = Item {
+            let branch = branch_of(change);
+            let first = stood.first_tips.get(&branch).copied().unwrap_or_default();
+            let tips = self.branches.get(&branch).map(Vec::as_slice).unwrap_or_default();
+            let of_branch = Item {
                 candidate: sluice_gate::Candidate { change: change.clone(), ..item.candidate.clone() },
                 ..item.clone()
             };
             let mut later = tips.iter().enumerate().skip(first);
             later.any(|(at, tip)| {
-                let put = |with_needs| self.put(&of_project, &tip.tree, at, with_needs);
+                let put = |with_needs| self.put(&of_branch, &tip.tree, at, with_needs);
                 put(false).is_none() || put(true).is_none()
             })
         })
@@ -398,4 +430,8 @@ impl Oracle {
         let mut own = verdicts.filter(|verdict| verdict.pipeline == pipeline && verdict.head == change.head);
         own.next().map(|verdict| verdict.result.as_str())
     }
+}
+
+fn branch_of(change: &ChangeRef) -> BranchKey {
+    BranchKey { project: change.key.project.clone(), branch: change.branch.clone() }
 }

@@ -3,17 +3,25 @@
 use crate::oracle::Oracle;
 use crate::random::Random;
 use crate::shape::{Shape, project_yaml};
-use crate::site::{Site, main_of};
+use crate::site::{Site, branch_of};
 use crate::story::Story;
-use sluice_model::Timestamp;
+use sluice_gate::{ArrivalKind, Head};
 use sluice_model::change::{ChangeKey, ChangeRef, ChangeStatus};
+use sluice_model::{QueueKey, Timestamp};
 use sluice_runtime::Clock as _;
+use std::collections::BTreeMap;
 
 /// Files that changes edit; few, so that they meet.
 const PATHS: [&str; 5] = ["f0", "f1", "f2", "f3", "f4"];
 
 /// Changes out of 100 that are approved in the end.
 const APPROVED_PERCENT: u64 = 88;
+
+/// Things out of 1000 that people do to changes that an operator does to queues.
+const OPERATORS_PER_MILLE: u64 = 200;
+
+/// Queues as they stand.
+type Heads = BTreeMap<QueueKey, Head>;
 
 /// The people of a site.
 pub struct People {
@@ -47,7 +55,7 @@ impl People {
     }
 
     /// Does one thing.
-    pub fn act(&mut self, site: &Site, oracle: &mut Oracle, story: &mut Story) {
+    pub fn act(&mut self, site: &Site, heads: &Heads, oracle: &mut Oracle, story: &mut Story) {
         let now = site.world.now();
         let (proposes, approves) = (self.to_propose > 0, !self.waiting.is_empty());
         let acts = self.actions > 0 && !self.proposed.is_empty();
@@ -60,7 +68,7 @@ impl People {
             Some(1) => self.approve(site, oracle, story),
             Some(_) => {
                 self.actions -= 1;
-                self.change_minds(site, oracle, story);
+                self.change_minds(site, heads, oracle, story);
             }
             None => {
                 self.next_at = None;
@@ -80,15 +88,16 @@ impl People {
             self.proposed.iter().filter(|(_, of)| *of == tenant).map(|(change, _)| change.clone()).collect();
         let need = self.random.one(&others).cloned().filter(|_| self.random.per_mille(300));
         let body = need.as_ref().map(depends_on).unwrap_or_default();
-        let edits = self.edits(number, shared);
+        let edits = self.edits(number, &project, shared);
         let edits: Vec<(&str, &str)> = edits.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-        let change = site.forge.propose(&project, number, &format!("change {number}"), &body, &edits);
+        let branch = *self.random.one(&self.shape.branches).unwrap_or(&"main");
+        let change = site.forge.propose_on(&project, branch, number, &format!("change {number}"), &body, &edits);
         uploaded(site, oracle, &change);
         if need.is_some() {
             oracle.entangled(&change);
         }
         let needs = need.map(|need| format!(", which depends on {need}")).unwrap_or_default();
-        story.tell(site.world.now(), format!("ada proposes {change}{needs}: {edits:?}"));
+        story.tell(site.world.now(), format!("ada proposes {change} for {branch}{needs}: {edits:?}"));
         if self.random.between(1, 100) <= APPROVED_PERCENT {
             self.waiting.push(change.clone());
         }
@@ -96,10 +105,10 @@ impl People {
     }
 
     /// Draws what a change edits.
-    fn edits(&mut self, number: u64, shared: bool) -> Vec<(String, String)> {
+    fn edits(&mut self, number: u64, project: &str, shared: bool) -> Vec<(String, String)> {
         if self.random.per_mille(100) {
             self.editions += 1;
-            return vec![(".zuul.yaml".to_owned(), project_yaml(shared, self.editions))];
+            return vec![(".zuul.yaml".to_owned(), project_yaml(project, shared, self.editions))];
         }
         let count = self.random.between(1, 2);
         let edit = |_| {
@@ -125,11 +134,14 @@ impl People {
         story.tell(site.world.now(), format!("grace approves {now}"));
     }
 
-    fn change_minds(&mut self, site: &Site, oracle: &mut Oracle, story: &mut Story) {
+    fn change_minds(&mut self, site: &Site, heads: &Heads, oracle: &mut Oracle, story: &mut Story) {
         let now = site.world.now();
         let (change, tenant) = self.proposed[self.random.below(self.proposed.len())].clone();
         if self.random.per_mille(self.shape.weather.unruly_forge) {
             return self.unruly(site, oracle, story);
+        }
+        if self.random.per_mille(OPERATORS_PER_MILLE) {
+            return self.operate(site, heads, oracle, story);
         }
         let Some(revision) = open(site, &change) else { return };
         match self.random.below(7) {
@@ -147,10 +159,10 @@ impl People {
                     .projects
                     .iter()
                     .any(|(name, shared)| name == change.project.name() && *shared);
-                let edits = self.edits(number, shared);
+                let edits = self.edits(number, change.project.name(), shared);
                 let edits: Vec<(&str, &str)> =
                     edits.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-                site.forge.revise_from_main(&change, &edits);
+                site.forge.revise_from_tip(&change, &edits);
                 uploaded(site, oracle, &change);
                 story.tell(now, format!("ada uploads a new revision of {change}: {edits:?}"));
                 if !self.waiting.contains(&change) {
@@ -164,14 +176,14 @@ impl People {
                 self.waiting.retain(|waiting| *waiting != change);
             }
             4 | 5 => {
-                let project = change.project.name();
+                let branch = branch_of(change.project.name(), self.random.one(&self.shape.branches).unwrap_or(&"main"));
                 let path = *self.random.one(&PATHS).unwrap_or(&"f0");
                 let text = format!("pushed {}", self.actions);
-                story.tell(now, format!("somebody pushes {path} to {project}"));
-                site.forge.push(&main_of(project), &[(path, &text)]);
+                story.tell(now, format!("somebody pushes {path} to {branch}"));
+                site.forge.push(&branch, &[(path, &text)]);
                 let store = site.store.lock().unwrap();
-                if let Some(tip) = store.tip(&main_of(project)) {
-                    oracle.moved(&change.project, &tip, &store);
+                if let Some(tip) = store.tip(&branch) {
+                    oracle.moved(&branch, &tip, &store);
                 }
             }
             _ => {
@@ -183,6 +195,41 @@ impl People {
                 site.forge.describe(&change, &body, true);
                 oracle.entangled(&change);
                 oracle.withdrawn(&change, "it depends on something else");
+            }
+        }
+    }
+
+    /// An operator takes a change out of a queue, or has some come first, or offers one to a pipeline.
+    fn operate(&mut self, site: &Site, heads: &Heads, oracle: &mut Oracle, story: &mut Story) {
+        let now = site.world.now();
+        let (change, tenant) = self.proposed[self.random.below(self.proposed.len())].clone();
+        let queues: Vec<&Head> = heads.values().filter(|head| !head.slots.is_empty()).collect();
+        let (Some(head), word) = (self.random.one(&queues), self.random.below(3)) else {
+            return;
+        };
+        let slots: Vec<ChangeRef> = head.slots.iter().map(|slot| slot.change.clone()).collect();
+        let Some(named) = self.random.one(&slots).cloned() else { return };
+        match word {
+            0 => {
+                story.tell(now, format!("jo takes {named} out of {}", head.key));
+                oracle.entangled(&named.key);
+                oracle.withdrawn(&named.key, "an operator took it out");
+                let (by, reason) = ("jo".to_owned(), "enough".to_owned());
+                let kind = ArrivalKind::Dequeue { key: named.key, head: Some(named.head), by, reason };
+                site.say(&head.key, kind);
+            }
+            1 => {
+                let keys: Vec<ChangeKey> =
+                    [Some(&named), self.random.one(&slots)].into_iter().flatten().map(|c| c.key.clone()).collect();
+                let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
+                story.tell(now, format!("jo has {} come first in {}", names.join(", "), head.key));
+                site.say(&head.key, ArrivalKind::Promote { keys, by: "jo".to_owned() });
+            }
+            _ => {
+                let pipeline = *self.random.one(&["check", "gate"]).unwrap_or(&"check");
+                let name = self.shape.tenants[tenant].name.clone();
+                story.tell(now, format!("jo offers {change} to {name}/{pipeline}"));
+                site.offer(&change, &name, pipeline);
             }
         }
     }
@@ -202,9 +249,10 @@ impl People {
             }
             2 => {
                 let (change, _) = self.proposed[self.random.below(self.proposed.len())].clone();
+                let Some(revision) = open(site, &change) else { return };
                 if let Some(commit) = site.forge.merge_by_hand(&change) {
-                    story.tell(now, format!("somebody merges {change} by hand"));
-                    oracle.merged_by_hand(&change, &commit, &site.store.lock().unwrap());
+                    story.tell(now, format!("somebody merges {revision} by hand"));
+                    oracle.merged_by_hand(&revision, &commit, &site.store.lock().unwrap());
                     oracle.unruly += 1;
                 }
             }
@@ -229,10 +277,11 @@ fn open(site: &Site, change: &ChangeKey) -> Option<ChangeRef> {
 }
 
 /// Tells the oracle of the revision that a change has now, which is made on the branch as it is.
-fn uploaded(site: &Site, oracle: &mut Oracle, change: &ChangeKey) {
+pub(crate) fn uploaded(site: &Site, oracle: &mut Oracle, change: &ChangeKey) {
     let Some(revision) = open(site, change) else { return };
     let store = site.store.lock().unwrap();
-    let Some(tip) = store.tip(&main_of(change.project.name())) else { return };
+    let branch = branch_of(change.project.name(), revision.branch.as_str());
+    let Some(tip) = store.tip(&branch) else { return };
     let (base, tree) = (store.tree(&tip.id).clone(), store.tree(&revision.head).clone());
     oracle.uploaded(&revision, base, tree);
 }

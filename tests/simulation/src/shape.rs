@@ -1,6 +1,7 @@
 //! What a seed chooses before anything happens: how large the site is, what people do, and what goes wrong how often.
 
 use crate::random::Random;
+use crate::truth;
 use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
 
 /// A site as a seed has it.
@@ -20,6 +21,8 @@ pub struct Shape {
     pub semaphore_max: u32,
     /// Executors.
     pub executors: usize,
+    /// The branches of each project.
+    pub branches: Vec<&'static str>,
     /// Functions at work at once, those that sleep included.
     pub tasks_max: usize,
     /// What goes wrong.
@@ -90,9 +93,17 @@ impl Shape {
             instances: *random.one(&[2, 3, 8]).unwrap_or(&8),
             semaphore_max: u32::try_from(random.between(1, 2)).unwrap_or(1),
             executors: random.below(3) + 1,
+            branches: if Random::new(seed, 7).per_mille(350) { vec!["main", "stable"] } else { vec!["main"] },
             tasks_max: 8,
             weather: Weather::draw(&mut random),
         }
+    }
+
+    /// Draws a site whose clocks are far apart and whose queues wait for layouts, so that much arrives before anything is taken in.
+    pub fn skewed(seed: u64) -> Self {
+        let crowded = Self::crowded(seed);
+        let weather = Weather { name: "skewed", skew_millis: 600_000, sleeps: 20, waits: 400, ..crowded.weather };
+        Self { actions: 30, pause_millis_max: 2_000, weather, ..crowded }
     }
 
     /// Draws a site where much is done to few things at once, and where many sleep in the middle of it.
@@ -117,6 +128,7 @@ impl Shape {
             instances: 8,
             semaphore_max: 1,
             executors: 3,
+            branches: vec!["main"],
             tasks_max: 60,
             weather,
         }
@@ -136,7 +148,11 @@ impl Shape {
     }
 
     /// Returns what the config project holds.
-    pub fn config_yaml(&self) -> String {
+    pub fn config_yaml(&self, is_leaky: bool) -> String {
+        let pipelines = match is_leaky {
+            true => PIPELINES.replacen("manager: independent", "manager: independent\n    post-review: true", 1),
+            false => PIPELINES.to_owned(),
+        };
         let jobs = format!(
             "
 - semaphore: {{name: one, max: {}}}
@@ -147,26 +163,36 @@ impl Shape {
     run: playbooks/cluster.yaml
     nodeset: {{nodes: [{{name: one, label: small}}, {{name: two, label: small}}]}}
 - job: {{name: locked, run: playbooks/locked.yaml, semaphores: [one], nodeset: {{nodes: []}}, dependencies: [quick]}}
-- job: {{name: extra, run: playbooks/extra.yaml, nodeset: {{nodes: []}}}}
+- secret: {{name: key, data: {{password: !encrypted/pkcs1-oaep [c2VjcmV0]}}}}
+- job: {{name: extra, run: playbooks/extra.yaml, secrets: [key], nodeset: {{nodes: []}}}}
 ",
             self.semaphore_max
         );
-        [PIPELINES, BASE, &jobs, COMMON, &cloud(self.instances)].concat()
+        [&pipelines, BASE, &jobs, COMMON, &cloud(self.instances)].concat()
     }
 
     /// Returns the projects with the configuration that each begins with.
     pub fn projects(&self) -> Vec<(String, String)> {
         let all = self.tenants.iter().flat_map(|tenant| &tenant.projects);
-        all.map(|(name, shared)| (name.clone(), project_yaml(*shared, 0))).collect()
+        all.map(|(name, shared)| (name.clone(), project_yaml(name, *shared, 0))).collect()
     }
 }
 
-/// Returns a project's configuration; each `edition` is another text and brings other jobs.
-pub fn project_yaml(shared: bool, edition: u64) -> String {
+/// Returns a project's configuration; each `edition` is another text and brings other jobs. One in four asks for the project's
+/// secret in check, where nobody has reviewed anything yet.
+pub fn project_yaml(name: &str, shared: bool, edition: u64) -> String {
+    let own = name.replace('/', "-");
     let queue = if shared { "    queue: integrated\n" } else { "" };
     let extra = if edition % 2 == 1 { ", extra" } else { "" };
+    let (greed, mark) = if edition % 4 == 3 { (format!(", deploy-{own}"), truth::GREEDY) } else { Default::default() };
     format!(
-        "# edition {edition}\n- project:\n{queue}    check: {{jobs: [unit, quick{extra}]}}\n    gate: {{jobs: [unit, quick, cluster, locked{extra}]}}\n"
+        "# edition {edition} {mark}
+- secret: {{name: secret-{own}, data: {{password: !encrypted/pkcs1-oaep [c2VjcmV0]}}}}
+- job: {{name: deploy-{own}, run: playbooks/deploy.yaml, secrets: [secret-{own}], nodeset: {{nodes: []}}}}
+- project:
+{queue}    check: {{jobs: [unit, quick{extra}{greed}]}}
+    gate: {{jobs: [unit, quick, cluster, locked, deploy-{own}{extra}]}}
+"
     )
 }
 
@@ -218,7 +244,7 @@ impl Weather {
             weather.index_lag_millis = 5_000;
         }
         if random.per_mille(400) {
-            weather.skew_millis = *random.one(&[1_000, 20_000, 300_000]).unwrap_or(&1_000);
+            weather.skew_millis = *random.one(&[1_000, 20_000, 600_000]).unwrap_or(&1_000);
         }
         weather
     }

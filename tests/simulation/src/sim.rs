@@ -3,6 +3,8 @@
 //! Every look at a message, every claim and every end of a build is a future that is polled here and nowhere else. It stops
 //! where a call of a port *waits*, and others go on; so two functions stand in the middle of one cell as often as not.
 
+#[cfg(test)]
+mod exhaustive;
 mod tasks;
 
 use crate::executors::{self, Executor};
@@ -42,10 +44,16 @@ const HIDDEN_SECONDS: u32 = 30;
 /// Seconds from one tick of the timer to the next.
 const TICK_SECONDS: u64 = 60;
 
-/// Calls that tell people something, which no fence guards. Whoever sleeps before one of them does so within the time that a
+/// Calls that do something outside, which no fence guards. Whoever sleeps before one of them does so within the time that a
 /// function has, after which its process is ended.
-const TOLD: [&str; 5] =
-    ["forge.set_status", "forge.put_comment", "forge.put_check_run", "forge.put_line_comments", "forge.change_labels"];
+const OUTSIDE: [&str; 6] = [
+    "forge.merge",
+    "forge.set_status",
+    "forge.put_comment",
+    "forge.put_check_run",
+    "forge.put_line_comments",
+    "forge.change_labels",
+];
 
 /// A site in motion.
 pub struct Sim {
@@ -75,6 +83,7 @@ pub struct Sim {
     last_beat: Timestamp,
     merges_seen: usize,
     silent_since: BTreeMap<SessionId, Timestamp>,
+    tasks_begun: u64,
     pub(crate) settings: Settings,
     pub(crate) faults_are_on: bool,
 }
@@ -99,9 +108,10 @@ impl Sim {
         {
             let store = site.store.lock().unwrap();
             for (name, _) in shape.projects() {
-                let branch = crate::site::main_of(&name);
-                if let Some(tip) = store.tip(&branch) {
-                    oracle.moved(&branch.project, &tip, &store);
+                for branch in shape.branches.iter().map(|branch| crate::site::branch_of(&name, branch)) {
+                    if let Some(tip) = store.tip(&branch) {
+                        oracle.moved(&branch, &tip, &store);
+                    }
                 }
             }
         }
@@ -128,6 +138,7 @@ impl Sim {
             last_beat: START,
             merges_seen: 0,
             silent_since: BTreeMap::new(),
+            tasks_begun: 0,
             faults_are_on: false,
             shape,
             settings,
@@ -219,7 +230,7 @@ impl Sim {
             Choice::Tick => self.tick(),
             Choice::Webhook(at) => self.receive(at),
             Choice::Revive(at) => self.revive(at),
-            Choice::People => self.people.act(&self.site, &mut self.oracle, &mut self.story),
+            Choice::People => self.people.act(&self.site, &self.watch.heads, &mut self.oracle, &mut self.story),
             Choice::End(executor, build) => self.end_build(executor, build),
             Choice::WillFail(executor, build) => self.will_fail(executor, build),
         }

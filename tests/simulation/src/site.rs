@@ -7,18 +7,23 @@ use crate::shape::Shape;
 use async_trait::async_trait;
 use sluice_cloud::Site as CloudSite;
 use sluice_forge::Forge;
+use sluice_gate::{Arrival, ArrivalKind};
 use sluice_gate_function::Gate;
 use sluice_intake::Intake;
 use sluice_launcher::{Cloud, Launcher};
 use sluice_memory::{World, poll_once};
 use sluice_merger::Merger;
+use sluice_model::change::ChangeKey;
+use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::git::BranchKey;
 use sluice_model::poke::{Poke, Queue};
-use sluice_model::{ProjectName, TenantName, Timestamp};
+use sluice_model::{ArrivalId, ProjectName, QueueKey, TenantName, Timestamp};
+use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_reporter::Reporter;
 use sluice_repos::Repos;
 use sluice_runtime::batch::{Look, LookError};
-use sluice_runtime::{Clock, Ports, cell};
+use sluice_runtime::record::Due;
+use sluice_runtime::{Clock, Commit, Ports, cell};
 use sluice_scenarios::PlayedForge;
 use sluice_scenarios::cloud::{PlayedChecks, PlayedCloud};
 use sluice_scenarios::repos::{PlayedRepos, Store};
@@ -61,15 +66,18 @@ impl Site {
         let world = World::new(seed, 60, START);
         world.set_index_lag(shape.weather.index_lag_millis);
         let store = Arc::new(Mutex::new(Store::default()));
-        let config = ("org/config".to_owned(), shape.config_yaml());
+        let config = ("org/config".to_owned(), shape.config_yaml(mutation == Some(Mutation::LeakyPipeline)));
         for (name, yaml) in shape.projects().into_iter().chain([config]) {
             let path = if name == "org/config" { "zuul.yaml" } else { ".zuul.yaml" };
             let mut store = store.lock().unwrap();
             let commit = store.commit([(path.to_owned(), yaml)].into(), Vec::new(), "first");
-            store.set(&main_of(&name), &commit.id);
+            for branch in shape.branches.iter().filter(|branch| **branch == "main" || name != "org/config") {
+                store.set(&branch_of(&name, branch), &commit.id);
+            }
         }
         let forge = Arc::new(PlayedForge::new(world.clone(), store.clone()));
         forge.set_behind(shape.weather.forge_behind_millis);
+        forge.tell_whole_seconds();
         let cloud = Arc::new(PlayedCloud::new(world.clone()));
         let repos = Arc::new(PlayedRepos::new(world.clone(), store.clone()));
         poll_once(configure(&world.ports(), &shape.main_yaml())).expect("nothing dies here");
@@ -84,11 +92,7 @@ impl Site {
     pub fn ports(&mut self, caller: &'static str) -> (Ports, i64) {
         let most = i64::try_from(self.skew_millis).unwrap_or(0);
         let drawn = self.random.between(0, 2 * self.skew_millis);
-        let skew = match caller {
-            // Known and not mended: arrivals are taken in the order of the clocks of those who wrote them (README).
-            "intake" => 0,
-            _ => i64::try_from(drawn).unwrap_or(0) - most,
-        };
+        let skew = i64::try_from(drawn).unwrap_or(0) - most;
         let clock = Arc::new(SkewedClock { world: self.world.clone(), skew_millis: skew });
         let ports = Ports { clock, ..self.world.ports_of(caller) };
         (self.mutation.map_or_else(|| ports.clone(), |mutation| mutation.ports(ports.clone())), skew)
@@ -118,6 +122,43 @@ impl Site {
         }
     }
 
+    /// Has an operator say something to a queue.
+    pub fn say(&self, queue: &QueueKey, kind: ArrivalKind) {
+        let now = self.world.now();
+        let id = ArrivalId(format!("said-{}-{}", now.0, self.world.ports_of("operator").entropy.token()));
+        let word = Arrival { id, at: now, event_id: "operator".to_owned(), layout: 0, kind };
+        let Ok(write) = sluice_records::queue::put_arrival(queue, &word) else { return };
+        self.world.write_directly(write);
+        let _ = poll_once(cell::send(&self.world.ports_of("operator"), &[Poke::Queue { queue: queue.clone() }]));
+    }
+
+    /// Has an operator offer a change to a pipeline, as `sluice enqueue` does.
+    pub fn offer(&self, change: &ChangeKey, tenant: &str, pipeline: &str) {
+        let ports = self.world.ports_of("operator");
+        let kind = EventKind::Enqueue {
+            tenant: tenant.into(),
+            pipeline: pipeline.into(),
+            number: change.number().unwrap_or_default(),
+            head: None,
+        };
+        let (connection, project) = (change.connection.clone(), change.project.clone());
+        let event = ForgeEvent { connection: connection.clone(), project: project.clone(), sender: "jo".into(), kind };
+        let asked = Delivery {
+            connection: connection.clone(),
+            forge_id: format!("operator:{}", ports.entropy.token()),
+            event_name: "enqueue".to_owned(),
+            received_at: self.world.now(),
+            event: Some(event),
+            state: DeliveryState::Accepted,
+        };
+        let id = delivery::id(&connection, &asked.forge_id);
+        let poke = Poke::Delivery { delivery: id.clone(), project };
+        let due = Some(Due { at: asked.received_at.plus_seconds(60), poke: poke.clone() });
+        let Ok(head) = delivery::record(&id, &asked) else { return };
+        let plan = Commit { head, others: Vec::new(), pokes: vec![poke], due };
+        let _ = poll_once(cell::commit_and_send(&ports, plan));
+    }
+
     /// Makes a timer.
     pub fn timer(&mut self) -> Arc<Timer> {
         Arc::new(Timer::new(self.ports("timer").0, ASK_MINUTES))
@@ -131,7 +172,12 @@ impl Site {
 
 /// Returns the main branch of a project of the played forge.
 pub fn main_of(project: &str) -> BranchKey {
-    BranchKey { project: ProjectName::new("forge.test", project), branch: "main".into() }
+    branch_of(project, "main")
+}
+
+/// Returns a branch of a project of the played forge.
+pub fn branch_of(project: &str, branch: &str) -> BranchKey {
+    BranchKey { project: ProjectName::new("forge.test", project), branch: branch.into() }
 }
 
 /// Returns what the function is called that handles a queue's messages.

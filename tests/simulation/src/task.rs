@@ -11,6 +11,8 @@ use std::task::{Context, Poll, Waker};
 
 /// Something under way.
 pub struct Task {
+    /// Its number, in the order in which they were begun.
+    pub id: u64,
     /// What it is about.
     pub kind: Kind,
     /// The function at work.

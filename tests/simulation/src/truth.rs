@@ -23,6 +23,14 @@ pub fn all_pass(tree: &Tree) -> bool {
     ["unit", "quick"].into_iter().all(|job| passes(job, tree))
 }
 
+/// What a project's configuration names that asks for its secret where nobody has reviewed anything.
+pub const GREEDY: &str = "# greedy";
+
+/// Returns whether these files hold configuration that asks for a secret before anybody has reviewed it.
+pub fn is_greedy(tree: &Tree) -> bool {
+    tree.get(".zuul.yaml").is_some_and(|text| text.contains(GREEDY))
+}
+
 /// Merges file by file as a person would with a pencil: what only one side changed is taken, what both changed differently
 /// does not merge. Written apart from the played repositories'.
 pub fn merge(base: &Tree, ours: &Tree, theirs: &Tree) -> Option<Tree> {

@@ -1,10 +1,11 @@
 //! What must hold after every write, whoever made it: each record against the one before, each transaction against the rest.
 
-use sluice_gate::queue::Standing;
-use sluice_gate::{Head, Item, Landing, LandingState, MergeOutcome, Semaphore, StoredHead};
+use sluice_config::pipeline::Manager;
+use sluice_gate::queue::{Slot, Standing};
+use sluice_gate::{Arrival, ArrivalKind, Head, Item, Landing, LandingState, MergeOutcome, Semaphore, StoredHead};
 use sluice_memory::Written;
 use sluice_model::build::{Order, Phase, Run};
-use sluice_model::change::ChangeRef;
+use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::BranchKey;
 use sluice_model::{BuildId, ItemId, QueueKey, SessionId, Timestamp};
 use sluice_pool::{Launch, Node, NodeState, Request, RequestState};
@@ -20,6 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Watch {
     /// Queues as they stand.
     pub heads: BTreeMap<QueueKey, Head>,
+    /// Items that the queue which was written last held before that.
+    former: BTreeSet<ItemId>,
     /// Items in queues.
     pub items: BTreeMap<ItemId, Item>,
     /// Landings under way, by branch.
@@ -99,7 +102,7 @@ impl Watch {
             Kind::Semaphore => self.semaphore(key, after),
             Kind::Quarantine => Err("nothing may go to quarantine".to_owned()),
             Kind::Frozen => Err(format!("a cell was frozen: {}", after.map_or("", |record| record.body.as_str()))),
-            Kind::Queue | Kind::Provider | Kind::Other => Ok(()),
+            Kind::Queue | Kind::Arrival | Kind::Provider | Kind::Other => Ok(()),
         }
     }
 
@@ -138,7 +141,7 @@ impl Watch {
         after: Option<&Record>,
         news: &mut Vec<News>,
     ) -> Result<(), String> {
-        let (before, after): (Option<Delivery>, Option<Delivery>) = (read(before)?, read(after)?);
+        let (before, after) = both::<Delivery>(before, after)?;
         let Some(after) = after else { return Ok(()) };
         match before {
             Some(before) if before.state.is_final() && before.state != after.state => {
@@ -161,7 +164,7 @@ impl Watch {
     }
 
     fn item(&mut self, before: Option<&Record>, after: Option<&Record>) -> Result<(), String> {
-        let (before, after): (Option<Item>, Option<Item>) = (read(before)?, read(after)?);
+        let (before, after) = both::<Item>(before, after)?;
         match (before, after) {
             (Some(before), Some(after)) if after.generation < before.generation => {
                 Err(format!("its generation falls from {} to {}", before.generation, after.generation))
@@ -185,7 +188,7 @@ impl Watch {
         after: Option<&Record>,
         news: &mut Vec<News>,
     ) -> Result<(), String> {
-        let (before, after): (Option<Landing>, Option<Landing>) = (read(before)?, read(after)?);
+        let (before, after) = both::<Landing>(before, after)?;
         let Some(after) = after else { return Ok(()) };
         if let Some(before) = before {
             let may_follow = match (&before.state, &after.state) {
@@ -212,7 +215,7 @@ impl Watch {
     }
 
     fn run(&mut self, before: Option<&Record>, after: Option<&Record>, news: &mut Vec<News>) -> Result<(), String> {
-        let (before, after): (Option<Run>, Option<Run>) = (read(before)?, read(after)?);
+        let (before, after) = both::<Run>(before, after)?;
         let Some(after) = after else { return Ok(()) };
         match &before {
             Some(before) if before.session != after.session => {
@@ -243,7 +246,7 @@ impl Watch {
         after: Option<&Record>,
         news: &mut Vec<News>,
     ) -> Result<(), String> {
-        let (before, after): (Option<Buildset>, Option<Buildset>) = (read(before)?, read(after)?);
+        let (before, after) = both::<Buildset>(before, after)?;
         let Some(after) = after else { return Ok(()) };
         match before {
             Some(before) if before.result != after.result => {
@@ -304,6 +307,7 @@ impl Watch {
                 let before = self.heads.get(&head.key).cloned();
                 self.queue(before, head, news)
             }
+            (Kind::Arrival, None) => self.word(write),
             (Kind::Node, Some(_)) if self.machines.len() > self.instances_max => {
                 Err(format!("{} machines may exist, and {} are allowed", self.machines.len(), self.instances_max))
             }
@@ -322,6 +326,49 @@ impl Watch {
         }
     }
 
+    /// What an operator said is done in the transaction that takes it in.
+    fn word(&self, write: &Written) -> Result<(), String> {
+        let Some(said): Option<Arrival> = read(write.before.as_ref())? else { return Ok(()) };
+        let key = key_of(write).map(|key| key.partition.clone()).unwrap_or_default();
+        let Some(head) = self.heads.values().find(|head| sluice_records::queue::partition(&head.key) == key) else {
+            return Ok(());
+        };
+        match &said.kind {
+            ArrivalKind::Dequeue { key, head: revision, .. } => {
+                let is_meant = |change: &ChangeRef| {
+                    change.key == *key && revision.as_ref().is_none_or(|revision| change.head == *revision)
+                };
+                // Another one of it may have entered in the same decision.
+                match head.slots.iter().find(|slot| is_meant(&slot.change) && self.former.contains(&slot.id)) {
+                    Some(slot) => Err(format!("an operator took {} out, and it is still there", slot.change)),
+                    None => Ok(()),
+                }
+            }
+            ArrivalKind::Promote { keys, .. } => {
+                let place = |key: &ChangeKey| head.slots.iter().position(|slot| slot.change.key == *key);
+                let Some((first, at)) = keys.iter().find_map(|key| Some((key, place(key)?))) else { return Ok(()) };
+                // One that entered in the same decision came after the word.
+                if !self.former.contains(&head.slots[at].id) {
+                    return Ok(());
+                }
+                let needs = |slot: &Slot| self.items.get(&slot.id).map(|item| item.candidate.needs.as_slice());
+                let needed = head.slots[at..].first().and_then(needs).unwrap_or_default();
+                let may_be_before = |slot: &Slot| {
+                    let is_begun = head.manager != Manager::Dependent && head.manager != Manager::Independent;
+                    slot.standing.is_landing()
+                        || is_begun
+                        || slot.joined
+                        || needed.iter().any(|need| need.change.key == slot.change.key)
+                };
+                match head.slots[..at].iter().find(|slot| !may_be_before(slot)) {
+                    Some(slot) => Err(format!("an operator had {first} come first, and {} is before it", slot.change)),
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn queue(&mut self, before: Option<Head>, head: Head, news: &mut Vec<News>) -> Result<(), String> {
         let mut changes = BTreeSet::new();
         for (position, slot) in head.slots.iter().enumerate() {
@@ -333,6 +380,12 @@ impl Watch {
             };
             if slot.standing == Standing::Landing && position > 0 {
                 return Err(format!("{} lands before what is ahead of it", slot.change));
+            }
+            let is_behind = |key: &ChangeKey| head.slots[position + 1..].iter().any(|slot| slot.change.key == *key);
+            let needs = item.candidate.needs.iter().map(|need| &need.change.key);
+            let mut needs = needs.filter(|key| !item.candidate.cycle.contains(key));
+            if let Some(need) = needs.find(|key| head.manager == Manager::Dependent && is_behind(key)) {
+                return Err(format!("{} stands before {need}, which it depends on", slot.change));
             }
             let old = before.iter().flat_map(|head| &head.slots).find(|old| old.id == slot.id);
             match old {
@@ -358,7 +411,8 @@ impl Watch {
         if let Some(why) = head.frozen.as_ref().filter(|_| before.is_none_or(|head| head.frozen.is_none())) {
             news.push(News::Line(format!("{} is frozen: {why}", head.key)));
         }
-        self.heads.insert(head.key.clone(), head);
+        let former = self.heads.insert(head.key.clone(), head);
+        self.former = former.into_iter().flat_map(|head| head.slots).map(|slot| slot.id).collect();
         Ok(())
     }
 }
@@ -369,6 +423,7 @@ enum Kind {
     Delivery,
     Queue,
     Item,
+    Arrival,
     Landing,
     Order,
     Stop,
@@ -426,6 +481,7 @@ fn kind(key: &Key) -> Kind {
         ("delivery", "head") => Kind::Delivery,
         ("queue", "head") => Kind::Queue,
         ("queue", "item") => Kind::Item,
+        ("queue", "arrival") => Kind::Arrival,
         ("landing", _) => Kind::Landing,
         ("build", "order") => Kind::Order,
         ("build", "stop") => Kind::Stop,
@@ -453,6 +509,13 @@ fn read<T: serde::de::DeserializeOwned>(record: Option<&Record>) -> Result<Optio
     record.map(decode).transpose().map_err(|bad| bad.to_string())
 }
 
+fn both<T: serde::de::DeserializeOwned>(
+    before: Option<&Record>,
+    after: Option<&Record>,
+) -> Result<(Option<T>, Option<T>), String> {
+    Ok((read(before)?, read(after)?))
+}
+
 fn build_of(key: &Key) -> Option<BuildId> {
     key.partition.strip_prefix("build#").map(BuildId::from)
 }
@@ -465,7 +528,7 @@ fn same(before: Option<&Record>, after: Option<&Record>, rule: &str) -> Result<(
 }
 
 fn same_outcome(before: Option<&Record>, after: Option<&Record>) -> Result<(), String> {
-    let (before, after): (Option<MergeOutcome>, Option<MergeOutcome>) = (read(before)?, read(after)?);
+    let (before, after) = both::<MergeOutcome>(before, after)?;
     match (before, after) {
         (Some(before), Some(after)) if before != after => {
             Err("the first answer stands, and this is another".to_owned())
@@ -475,7 +538,7 @@ fn same_outcome(before: Option<&Record>, after: Option<&Record>) -> Result<(), S
 }
 
 fn tenant(before: Option<&Record>, after: Option<&Record>, news: &mut Vec<News>) -> Result<(), String> {
-    let (before, after): (Option<Tenant>, Option<Tenant>) = (read(before)?, read(after)?);
+    let (before, after) = both::<Tenant>(before, after)?;
     let Some(after) = after else { return Err("a tenant's head is removed".to_owned()) };
     let now = after.layout;
     if now.live > now.wanted {
@@ -495,7 +558,7 @@ fn tenant(before: Option<&Record>, after: Option<&Record>, news: &mut Vec<News>)
 
 /// An executor's half of a request's life is its own.
 fn request(before: Option<&Record>, after: Option<&Record>) -> Result<(), String> {
-    let (before, after): (Option<Request>, Option<Request>) = (read(before)?, read(after)?);
+    let (before, after) = both::<Request>(before, after)?;
     let (Some(before), Some(after)) = (before, after) else { return Ok(()) };
     let may_follow = match (&before.state, &after.state) {
         (RequestState::Ended(_) | RequestState::Failed { .. }, next) => before.state == *next,

@@ -7,6 +7,7 @@ use crate::item::Item;
 use crate::queue::{HEAD_BYTES_MAX, Slot};
 use crate::report::Occasion;
 use sluice_config::pipeline::Manager;
+use sluice_model::Timestamp;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use std::collections::BTreeSet;
@@ -27,7 +28,7 @@ impl Work<'_> {
             return;
         }
         let others = self.snapshot.arrivals.iter().filter(|arrival| !is_operators(arrival));
-        for arrival in others.cloned().collect::<Vec<_>>() {
+        for arrival in in_forges_order(others.cloned().collect()) {
             if self.waits_for_landing(&arrival) || !self.has_place(&arrival) || !self.has_room(room(&arrival)) {
                 return;
             }
@@ -36,8 +37,8 @@ impl Work<'_> {
                     self.is_sent_on(&arrival, candidates) || self.enqueue_all(&arrival, candidates)
                 }
                 ArrivalKind::Superseded { change, by } => self.is_superseded(change, by),
-                ArrivalKind::Seen { change, gone, needs } => {
-                    self.seen(&arrival, change, gone.as_deref(), needs.as_deref())
+                ArrivalKind::Seen { change, gone, needs, as_of } => {
+                    self.is_older(change, *as_of) || self.seen(&arrival, change, gone.as_deref(), needs.as_deref())
                 }
                 // Taken before all others.
                 ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => continue,
@@ -104,6 +105,9 @@ impl Work<'_> {
     /// Enqueues a candidate if it may enter. Returns false when there was no room for what it replaces.
     fn enqueue(&mut self, arrival: &Arrival, candidate: &Candidate) -> bool {
         let change = &candidate.change;
+        if self.is_older(change, candidate.as_of) {
+            return true;
+        }
         if let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == change.key) {
             if slot.change == *change {
                 self.plan.reasons.push(format!("{change} is in {} already", self.head.key));
@@ -213,6 +217,26 @@ impl Work<'_> {
         Some(format!("it depends on {}, which is neither merged nor ahead of it in this queue", missing.change.key))
     }
 
+    /// Returns whether something newer is known of a change that stands here than what was told of it, which is told in vain then.
+    /// Otherwise it is known as of that moment from now on.
+    fn is_older(&mut self, change: &ChangeRef, as_of: Timestamp) -> bool {
+        let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == change.key) else { return false };
+        let id = slot.id.clone();
+        let known = self.items.get(&id).map_or(as_of, |item| item.candidate.as_of);
+        if as_of == Timestamp::default() || known == as_of {
+            return false;
+        }
+        if as_of < known {
+            let reason = format!("{change}, as it was at {}, is older than what is known of it", as_of.to_iso());
+            self.plan.reasons.push(reason);
+            return true;
+        }
+        if let Some(item) = self.item(&id) {
+            item.candidate.as_of = as_of;
+        }
+        false
+    }
+
     fn seen(&mut self, arrival: &Arrival, change: &ChangeRef, gone: Option<&str>, needs: Option<&[ChangeRef]>) -> bool {
         let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == change.key) else {
             return true;
@@ -253,7 +277,9 @@ impl Work<'_> {
         let now: BTreeSet<&ChangeKey> = needs.iter().map(|need| &need.key).filter(|key| is_open(key)).collect();
         // One that is no longer open and did not land here left its queue, or will; that takes this one out.
         let ahead = &self.head.slots[..self.head.bundle(position).end];
-        let is_ahead = |key: &ChangeKey| ahead.iter().any(|slot| slot.change.key == *key);
+        // One that is on its way into its branch may be there by now, as its forge says; the end of its landing tells.
+        let is_ahead =
+            |key: &ChangeKey| ahead.iter().any(|slot| slot.change.key == *key && !slot.standing.is_landing());
         if now.is_subset(&before) && before.difference(&now).all(|key| !is_ahead(key)) {
             return true;
         }
@@ -318,6 +344,28 @@ impl Work<'_> {
         let why = "a newer one of its branch takes its place";
         self.leave(&key, why, Occasion::Superseded)
     }
+}
+
+/// Puts what is told of a change behind what was true of it before. Arrivals are kept in the order of the clocks of those who
+/// wrote them, which differ; of one change its forge's clock says what came first.
+fn in_forges_order(mut arrivals: Vec<Arrival>) -> Vec<Arrival> {
+    let mut at = 0;
+    while at < arrivals.len() {
+        let later = match &arrivals[at].kind {
+            ArrivalKind::Seen { change, as_of, .. } => arrivals[at + 1..].iter().rposition(|behind| {
+                let ArrivalKind::Enqueue { candidates } = &behind.kind else { return false };
+                let is_older =
+                    |c: &Candidate| c.change.key == change.key && Timestamp::default() < c.as_of && c.as_of < *as_of;
+                candidates.iter().any(is_older)
+            }),
+            _ => None,
+        };
+        match later {
+            Some(behind) => arrivals[at..=at + 1 + behind].rotate_left(1),
+            None => at += 1,
+        }
+    }
+    arrivals
 }
 
 /// Returns the records that taking an arrival in may write, besides builds to stop, which are counted one by one.

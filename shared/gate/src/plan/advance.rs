@@ -248,6 +248,11 @@ impl Work<'_> {
     /// whether anything about its job changed.
     fn send(&mut self, item: &mut Item, at: usize) -> bool {
         let job = &item.jobs[at];
+        if self.is_forgotten(job) {
+            self.plan.again.extend(job.build.clone());
+            item.jobs[at].sent_at = Some(self.now);
+            return true;
+        }
         let (Some(build), Some(request)) = (job.build.clone(), job.request.clone()) else { return false };
         let is_sent = job.sent_at.is_some_and(|sent| self.now.since(sent) < SENT_AGAIN_SECONDS * 1_000);
         if is_sent || !matches!(self.snapshot.runs.get(&build), Some(RunSeen::NodesReady)) {
@@ -263,6 +268,17 @@ impl Work<'_> {
         item.jobs[at].sent_at = Some(self.now);
         self.plan.sends.push((build, request));
         true
+    }
+}
+
+impl Work<'_> {
+    /// Returns whether a build that needs no nodes was sent to the executors long ago and nobody has claimed it: its message may be
+    /// lost. One that waits for nodes is sent by their provider, which looks after it.
+    fn is_forgotten(&self, job: &Job) -> bool {
+        let JobStatus::Ordered { at } = job.status else { return false };
+        let is_claimed = job.build.as_ref().is_none_or(|build| self.snapshot.runs.contains_key(build));
+        let sent_at = job.sent_at.unwrap_or(at);
+        job.request.is_none() && !is_claimed && self.now.since(sent_at) >= SENT_AGAIN_SECONDS * 1_000
     }
 }
 

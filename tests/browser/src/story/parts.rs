@@ -80,6 +80,7 @@ pub(super) fn candidate(of: &Change) -> Candidate {
         cycle: Vec::new(),
         refused: None,
         merged: None,
+        as_of: Timestamp(0),
     }
 }
 

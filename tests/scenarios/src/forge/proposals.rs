@@ -44,7 +44,7 @@ impl PlayedForge {
             depends_on: depends_on(body),
             mergeable: Some(true),
             merge_commit: None,
-            updated_at: self.world.now(),
+            updated_at: self.state().past.moment(self.world.now()),
             seen_at: Timestamp(0),
         };
         self.state().changes.insert(

@@ -2,10 +2,11 @@
 
 use super::{Kept, PlayedForge, key};
 use serde_json::json;
-use sluice_forge::ForgeError;
+use sluice_forge::{ForgeError, depends_on};
 use sluice_model::Timestamp;
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
 use sluice_model::git::{BranchKey, Commit};
+use sluice_runtime::Clock as _;
 use std::collections::BTreeMap;
 
 /// What changes were, for a forge whose answers are behind the times.
@@ -14,12 +15,18 @@ pub(super) struct Past {
     /// Per change: what it was, until when.
     was: BTreeMap<ChangeKey, Vec<(Timestamp, ChangeFacts)>>,
     behind_millis: u64,
+    tells_whole_seconds: bool,
 }
 
 impl Past {
     /// Notes what a change is until now; of no use to a forge that was never behind.
     pub(super) fn note(&mut self, facts: &ChangeFacts, now: Timestamp) {
         self.was.entry(facts.change.key.clone()).or_default().push((now, facts.clone()));
+    }
+
+    /// Returns what the forge calls the time of a move.
+    pub(super) fn moment(&self, now: Timestamp) -> Timestamp {
+        if self.tells_whole_seconds { Timestamp(now.0 / 1_000 * 1_000) } else { now }
     }
 
     /// Returns what the forge shows of a change that is `facts` now.
@@ -36,17 +43,23 @@ impl PlayedForge {
         self.state().past.behind_millis = millis;
     }
 
+    /// Has times be told to the second, as GitHub does.
+    pub fn tell_whole_seconds(&self) {
+        self.state().past.tells_whole_seconds = true;
+    }
+
     /// Has merges be carried out again.
     pub fn accept_merges(&self) {
         self.state().refusal = None;
     }
 
-    /// Uploads a new revision that edits files of `main` as it is now, and says so. As where stale reviews are dismissed, its
+    /// Uploads a new revision that edits files of its branch as that is now, and says so. As where stale reviews are dismissed, its
     /// approval is gone.
-    pub fn revise_from_main(&self, change: &ChangeKey, edits: &[(&str, &str)]) {
-        let main = BranchKey { project: change.project.clone(), branch: "main".into() };
+    pub fn revise_from_tip(&self, change: &ChangeKey, edits: &[(&str, &str)]) {
+        let Some(branch) = self.change(change).map(|kept| kept.facts.change.branch) else { return };
+        let branch = BranchKey { project: change.project.clone(), branch };
         let mut store = self.store.lock().unwrap();
-        let base = store.tip(&main).expect("the project has a main branch");
+        let base = store.tip(&branch).expect("the branch exists");
         let mut tree = store.tree(&base.id).clone();
         for (path, text) in edits {
             tree.insert((*path).to_owned(), (*text).to_owned());

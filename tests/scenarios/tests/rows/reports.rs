@@ -1,7 +1,9 @@
 //! What is told of a change, and in which order.
 
 use super::{CONFIG, MAIN, PROJECT, approve, comments, judge, propose, site};
+use sluice_forge::{Forge, StatusReport, StatusState};
 use sluice_gate::{Report, ReportState};
+use sluice_memory::poll_once;
 use sluice_model::poke::Queue;
 use sluice_records::{codec::decode, report};
 use sluice_scenarios::Site;
@@ -22,6 +24,25 @@ fn the_word_that_work_begins_is_not_told_after_the_word_that_it_ended() {
         reports.map(|record| decode::<Report>(&record).unwrap()).find(Report::is_start).expect("it was told");
     start.state = ReportState::Wanted;
     site.world.write_directly(report::put(&start).unwrap());
+    site.run();
+    assert_eq!(state(&site), "success");
+    let of = |site: &sluice_scenarios::Site| {
+        let record = site.world.record(&report::key(&start.id)).unwrap();
+        decode::<Report>(&record).unwrap()
+    };
+    assert!(matches!(of(&site).state, ReportState::Dropped { .. }), "{:?}", of(&site).state);
+    // Whoever was given it before told it all the same, and died before he could look: the look that was left finds it.
+    let head = site.forge.change(&a).unwrap().facts.change.head;
+    let pending = StatusReport {
+        context: "demo/gate".to_owned(),
+        state: StatusState::Pending,
+        description: String::new(),
+        url: None,
+    };
+    poll_once(site.forge.set_status(&start.change.key.project, &head, &pending)).unwrap().unwrap();
+    assert_eq!(state(&site), "pending");
+    site.world
+        .write_directly(report::put(&Report { state: ReportState::Made { at: start.wanted_at }, ..start }).unwrap());
     site.run();
     assert_eq!(state(&site), "success");
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());

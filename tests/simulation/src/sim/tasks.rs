@@ -5,7 +5,8 @@ use super::*;
 impl Sim {
     pub(super) fn begin(&mut self, kind: Kind, future: impl Future<Output = Done> + 'static) {
         let resume_at = self.now();
-        self.tasks.push(Task { kind, future: Box::pin(future), resume_at, polls: 0 });
+        self.tasks_begun += 1;
+        self.tasks.push(Task { id: self.tasks_begun, kind, future: Box::pin(future), resume_at, polls: 0 });
     }
 
     pub(super) fn handle(&mut self, queue: Queue) {
@@ -67,6 +68,10 @@ impl Sim {
         let able: Vec<usize> = (0..self.executors.len()).filter(|at| may(&self.executors[*at])).collect();
         let Some(at) = self.random.one(&able).copied() else { return };
         let messages = self.site.world.take_messages(queue, 3, 60);
+        self.claim_by(at, queue, messages);
+    }
+
+    pub(super) fn claim_by(&mut self, at: usize, queue: Queue, messages: Vec<Incoming>) {
         let executor = &mut self.executors[at];
         let (mut asked, mut receipts): (Vec<Asked>, Vec<String>) = (Vec::new(), Vec::new());
         for message in messages {
@@ -145,13 +150,13 @@ impl Sim {
             self.tell(format!("{name}: {what}"));
         }
         match (done, death) {
-            (Some(done), _) => self.finished(task, done),
+            (Some(done), _) => self.finished(task, done)?,
             (None, Some(_)) => self.died(task),
             (None, None) => {
                 let now = self.now();
                 let sleeps = self.faults_are_on && self.random.per_mille(self.shape.weather.sleeps);
                 let step = self.site.world.last_step();
-                let (least, most) = match (sleeps, TOLD.contains(&step)) {
+                let (least, most) = match (sleeps, OUTSIDE.contains(&step)) {
                     (false, _) => (0, 30),
                     (true, false) => (20_000, 400_000),
                     (true, true) => (5_000, 20_000),
@@ -167,7 +172,7 @@ impl Sim {
         Ok(())
     }
 
-    pub(super) fn finished(&mut self, task: Task, done: Done) {
+    pub(super) fn finished(&mut self, task: Task, done: Done) -> Result<(), Failure> {
         match (task.kind, done) {
             (Kind::Handle { queue, messages, .. }, Done::Handled(failed)) => {
                 let keeps = self.faults_are_on && self.random.per_mille(self.shape.weather.kept);
@@ -179,16 +184,21 @@ impl Sim {
             (Kind::Claim { session, queue, receipts, builds }, Done::Claimed(claims)) => {
                 let now = self.now();
                 let Some(executor) = self.executors.iter_mut().find(|executor| executor.session == session) else {
-                    return;
+                    return Ok(());
                 };
+                let mut leaked = None;
                 for ((claim, receipt), build) in claims.into_iter().zip(receipts).zip(builds) {
                     executor.busy.remove(&build);
                     if let Ok(claimed) = claim {
                         self.site.world.drop_message(queue, &receipt);
                         if let Some(claimed) = claimed {
+                            leaked = leaked.or(executors::leak(&claimed));
                             executor.begin(claimed, now, &mut self.random);
                         }
                     }
+                }
+                if let Some(leak) = leaked {
+                    return Err(self.failure(leak));
                 }
             }
             (Kind::End { session, build } | Kind::WillFail { session, build, .. }, Done::Ended(_, true)) => {
@@ -200,9 +210,9 @@ impl Sim {
             (kind @ (Kind::End { .. } | Kind::WillFail { .. }), Done::Ended(claimed, false)) => {
                 let now = self.now();
                 let later = now.plus_millis(self.random.between(200, 5_000));
-                let Some(session) = kind.session() else { return };
+                let Some(session) = kind.session() else { return Ok(()) };
                 let Some(executor) = self.executors.iter_mut().find(|executor| executor.session == *session) else {
-                    return;
+                    return Ok(());
                 };
                 executor.busy.remove(&claimed.run.build);
                 let ends_at = if let Kind::WillFail { ends_at, .. } = kind { ends_at.max(now) } else { later };
@@ -211,6 +221,7 @@ impl Sim {
             }
             _ => {}
         }
+        Ok(())
     }
 
     pub(super) fn died(&mut self, task: Task) {

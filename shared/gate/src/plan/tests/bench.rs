@@ -216,6 +216,7 @@ impl Bench {
             cycle: Vec::new(),
             refused: None,
             merged: None,
+            as_of: Timestamp::default(),
         }
     }
 
@@ -266,14 +267,19 @@ impl Bench {
 
     /// Tells of a change as it is now.
     pub fn seen(&mut self, change: char, gone: Option<&str>) {
-        let kind = ArrivalKind::Seen { change: self.change(change), gone: gone.map(str::to_owned), needs: None };
+        let kind = ArrivalKind::Seen {
+            change: self.change(change),
+            gone: gone.map(str::to_owned),
+            needs: None,
+            as_of: Timestamp(0),
+        };
         self.arrive(kind);
     }
 
     /// Tells of a change that depends on these by now.
     pub fn seen_needing(&mut self, change: char, needs: &str) {
         let needs = Some(needs.chars().map(|need| self.change(need)).collect());
-        self.arrive(ArrivalKind::Seen { change: self.change(change), gone: None, needs });
+        self.arrive(ArrivalKind::Seen { change: self.change(change), gone: None, needs, as_of: Timestamp(0) });
     }
 
     /// Makes one plan and carries it out. Returns what it decided, a line each, and whether it wants to be asked again at once.
@@ -366,6 +372,9 @@ impl Bench {
         }
         for (build, _) in &plan.sends {
             told.push(format!("send {}", self.named(build)));
+        }
+        for build in &plan.again {
+            told.push(format!("send {} again", self.named(build)));
         }
         for build in &plan.resumes {
             told.push(format!("resume {}", self.named(build)));

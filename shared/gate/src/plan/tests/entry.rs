@@ -1,10 +1,11 @@
 //! Who enters a queue, and who leaves it before its end.
 
 use super::bench::Bench;
-use crate::arrival::ArrivalKind;
+use crate::arrival::{ArrivalKind, Candidate};
 use crate::report::Action;
 use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
+use sluice_model::Timestamp;
 use sluice_model::build::BuildResult::Failure;
 
 /// D01
@@ -61,6 +62,63 @@ fn a_change_whose_needs_are_the_same_or_have_landed_stays() {
     bench.seen_needing('A', "B");
     assert_snapshot!(bench.run(), @"");
     assert_eq!(bench.left, ["B SUCCESS"]);
+}
+
+/// Z6.5: its forge calls a change merged before its queue has heard so.
+#[test]
+fn a_change_stays_whose_need_is_being_put_into_its_branch() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("B");
+    bench.approve_needing('A', "B");
+    bench.run();
+    bench.pass("B");
+    bench.run();
+    bench.seen_needing('A', "");
+    assert_snapshot!(bench.run(), @"");
+    bench.finish();
+    assert_eq!(bench.left, ["B SUCCESS", "A SUCCESS"]);
+}
+
+/// Z6.3: what intakes tell is in the order of their clocks; of one change its forge's clock says what came first.
+#[test]
+fn news_of_a_change_are_taken_in_by_the_clock_of_its_forge() {
+    let mut bench = Bench::gate(&["unit"]);
+    let gone = |bench: &Bench, at: u64| ArrivalKind::Seen {
+        change: bench.change('A'),
+        gone: Some("it is not approved".to_owned()),
+        needs: None,
+        as_of: Timestamp(at),
+    };
+    let enqueue = |bench: &Bench, at: u64| ArrivalKind::Enqueue {
+        candidates: vec![Candidate { as_of: Timestamp(at), ..bench.candidate('A', "") }],
+    };
+    for (first, second) in
+        [(gone(&bench, 2_001), enqueue(&bench, 2_000)), (enqueue(&bench, 2_000), gone(&bench, 2_001))]
+    {
+        bench.arrive(first);
+        bench.arrive(second);
+        bench.run();
+        assert!(bench.head.slots.is_empty(), "what took it out is the newer of both");
+    }
+    for (first, second) in
+        [(gone(&bench, 1_000), enqueue(&bench, 3_000)), (enqueue(&bench, 3_001), gone(&bench, 2_500))]
+    {
+        bench.arrive(first);
+        bench.arrive(second);
+        bench.run();
+        assert_eq!(bench.head.slots.len(), 1, "what let it in is");
+    }
+    let again = enqueue(&bench, 5_000);
+    bench.arrive(again);
+    bench.run();
+    let late = gone(&bench, 4_000);
+    bench.arrive(late);
+    bench.run();
+    assert_eq!(bench.head.slots.len(), 1, "it was approved again since");
+    let last = gone(&bench, 5_001);
+    bench.arrive(last);
+    bench.run();
+    assert!(bench.head.slots.is_empty());
 }
 
 /// D01: what landed a moment ago is not refused by older news.

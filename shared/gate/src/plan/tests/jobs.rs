@@ -143,6 +143,27 @@ fn a_job_without_nodes_is_ordered_without_a_request() {
     assert_eq!(bench.orders[0].request, None);
 }
 
+/// C2: who waits, looks: a message about a build may be lost like any other.
+#[test]
+fn a_build_without_nodes_that_nobody_claims_is_sent_again_each_quarter_of_an_hour() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.jobs[0].labels = vec![Vec::new()];
+    bench.approve("A");
+    bench.run();
+    bench.now = bench.now.plus_seconds(899);
+    assert_snapshot!(bench.run(), @"");
+    bench.now = bench.now.plus_seconds(1);
+    assert_snapshot!(bench.run(), @"send A unit again");
+    bench.now = bench.now.plus_seconds(899);
+    assert_snapshot!(bench.run(), @"");
+    bench.now = bench.now.plus_seconds(1);
+    assert_snapshot!(bench.run(), @"send A unit again");
+    bench.show('A', "unit", RunSeen::Running { started_at: None, pre_fail: false });
+    bench.run();
+    bench.now = bench.now.plus_seconds(9_000);
+    assert_snapshot!(bench.run(), @"");
+}
+
 /// G20: the first failure ends the rest where the project asks for it, with one report.
 #[test]
 fn a_project_that_fails_fast_stops_the_other_jobs_of_the_change() {
