@@ -290,8 +290,7 @@ mod tests {
         let mut watch = Watch::default();
         let mut look = |builds: &[BuildId], at: u64| {
             let asked = watch.meet(&[run()], Timestamp(at));
-            let mut judged =
-                watch.judge("gate", vec![run()], &asked, &session(builds.to_vec(), at), Timestamp(at)).unwrap();
+            let mut judged = watch.judge("gate", vec![run()], &asked, &session(builds.to_vec(), at), Timestamp(at));
             (asked.len(), judged.runs.remove(&run().build).unwrap())
         };
         let lives = |seen: &(usize, RunSeen)| seen.0 == 1 && matches!(seen.1, RunSeen::Running { .. });

@@ -10,7 +10,7 @@ use sluice_gate::queue::queue_of;
 use sluice_gate::{Arrival, ArrivalKind, Candidate, filter};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
 use sluice_model::event::ForgeEvent;
-use sluice_model::{ArrivalId, BranchName, DeliveryId, QueueKey, QueueName, Timestamp};
+use sluice_model::{ArrivalId, BranchName, DeliveryId, QueueKey, Timestamp};
 use sluice_records::change::{self, NEEDED_BY};
 use sluice_records::codec::decode_foreign;
 use sluice_records::layout::Live;
