@@ -2,11 +2,10 @@
 
 use super::{Kept, PlayedForge, key};
 use serde_json::json;
-use sluice_forge::{ForgeError, depends_on};
+use sluice_forge::ForgeError;
 use sluice_model::Timestamp;
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
 use sluice_model::git::{BranchKey, Commit};
-use sluice_runtime::Clock as _;
 use std::collections::BTreeMap;
 
 /// What changes were, for a forge whose answers are behind the times.
