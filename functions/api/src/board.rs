@@ -57,6 +57,7 @@ pub(crate) async fn board(api: &Api, tenant: &TenantName) -> Result<Response<Byt
         "at": scene.now,
         "layout": {"wanted": live.tenant.layout.wanted, "live": live.tenant.layout.live, "since": live.tenant.live_since},
         "errors": live.tenant.errors,
+        "held": live.tenant.events.holds().then(|| live.tenant.events.described()),
         "troubles": read.troubles,
         "pipelines": pipelines,
         "recent": recent.iter().map(left).collect::<Vec<_>>(),

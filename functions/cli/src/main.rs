@@ -1,7 +1,7 @@
 //! `sluice`: what people type.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sluice_cli::commands::{autohold, check, connection, enqueue, executor, folder, freeze};
+use sluice_cli::commands::{autohold, check, connection, enqueue, events, executor, folder, freeze};
 use sluice_cli::commands::{quarantine, queue, secret, show, tenant, up};
 use sluice_cli::demo;
 use sluice_cli::local::Endpoint;
@@ -76,6 +76,8 @@ enum Command {
     AutoholdInfo(autohold::IdArguments),
     /// Deletes one of them; nodes that are kept for it are let go.
     AutoholdDelete(autohold::IdArguments),
+    /// Holds events of a tenant back, or lets them go on: what is not named goes on.
+    ManageEvents(events::ManageEventsArguments),
     /// Runs an executor against the services that the environment names (`SLUICE_TABLE`, …), as in its container.
     Executor(ExecutorArguments),
 }
@@ -511,6 +513,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Enqueue(arguments) => enqueue::enqueue(arguments.into()).await?,
         Command::EnqueueRef(arguments) => enqueue::enqueue(arguments.into()).await?,
         Command::Promote(arguments) => queue::promote(arguments).await?,
+        Command::ManageEvents(arguments) => events::manage(arguments).await?,
         Command::Dequeue(arguments) => queue::dequeue(arguments).await?,
         Command::Autohold(arguments) => autohold::ask(arguments).await?,
         Command::AutoholdList(within) => autohold::list(within).await?,

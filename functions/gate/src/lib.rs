@@ -14,11 +14,12 @@ use crate::load::{Kept, Loaded, Reader};
 use async_trait::async_trait;
 use sluice_config::layout::{Layout, ProviderConfig};
 use sluice_config::pipeline::Manager;
-use sluice_gate::plan::{Plan, Snapshot, plan};
+use sluice_gate::plan::{Hold, Plan, Snapshot, plan};
 use sluice_gate::{Arrival, ArrivalKind, ChangesLimit, Head, Health, Item, filter};
 use sluice_model::change::ChangeRef;
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::BranchKey;
+use sluice_model::hold::EventsHold;
 use sluice_model::poke::Poke;
 use sluice_model::{LabelName, PipelineName, ProviderName, QueueKey};
 use sluice_records::codec::{decode, get};
@@ -183,6 +184,7 @@ impl Gate {
             provider: &provider,
             changes,
             health,
+            hold: hold(&live.tenant.events),
             tells: tells(&live.layout, &queue.pipeline),
             layout: live.tenant.layout,
             web_root: self.web_root.clone(),
@@ -281,6 +283,15 @@ fn tells(layout: &Layout, pipeline: &PipelineName) -> Vec<ZuulEvent> {
     let starts =
         |what: &ZuulEvent| layout.pipelines().iter().any(|other| filter::is_triggered_by_zuul(other, *what, pipeline));
     all.into_iter().filter(starts).collect()
+}
+
+/// Returns what of that which operators hold back a queue has to do with.
+fn hold(events: &EventsHold) -> Hold {
+    Hold {
+        discards: events.trigger_queue_discarding,
+        pauses: events.trigger_queue_paused,
+        results: events.result_queue_paused,
+    }
 }
 
 /// Returns the head as it was read, or a new one when something arrived at a queue that was never used.

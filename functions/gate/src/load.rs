@@ -138,7 +138,8 @@ impl Reader<'_> {
     fn seen(&self, queue: &queue::Loaded) -> Option<Live> {
         let is_idle = queue.items.is_empty()
             && queue.head.as_ref().is_none_or(|head| head.slots.is_empty() && head.semaphores.is_empty());
-        let live = self.layouts.seen(&self.key.tenant).filter(|_| is_idle)?;
+        // What is held back is asked anew: whoever lets it go on is obeyed at once.
+        let live = self.layouts.seen(&self.key.tenant).filter(|live| is_idle && !live.tenant.events.holds())?;
         let knows = |layout: u64| layout > 0 && layout <= live.number();
         let is_fresh = self.ports.clock.now().since(live.read_at) < TENANT_MILLIS;
         (is_fresh && queue.arrivals.iter().all(|arrival| knows(arrival.layout))).then_some(live)

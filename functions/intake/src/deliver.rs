@@ -9,6 +9,7 @@ use sluice_forge::{ForgeError, Verdict};
 use sluice_gate::Arrival;
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus, RefMove};
 use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::gerrit::GerritEvent;
 use sluice_model::poke::Poke;
 use sluice_model::{DeliveryId, ProjectName, QueueKey, TenantName};
 use sluice_records::codec::{decode, expiry, get, with_body};
@@ -147,7 +148,7 @@ impl Intake {
         let Some(event) = &delivery.event else { return Ok(Outcome::Leads(Effects::default())) };
         let mut effects = Effects::default();
         match &event.kind {
-            EventKind::Change { number, .. } => {
+            EventKind::Change { number, .. } | EventKind::Gerrit(GerritEvent { number, .. }) => {
                 let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
                 match self.forge(&event.connection)?.read_change(&key).await {
                     Ok(facts) => self.changed(id, event, &facts, &mut effects).await?,

@@ -11,9 +11,9 @@ use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_forge::Verdict;
 use sluice_gate::plan::CYCLE_MAX;
 use sluice_gate::{Candidate, InBranch};
-use sluice_model::Timestamp;
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, Permission};
 use sluice_model::event::ForgeEvent;
+use sluice_model::{PipelineName, Timestamp};
 use sluice_runtime::batch::LookError;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -179,6 +179,35 @@ impl Intake {
         Ok(facts)
     }
 
+    /// Returns what a change needs by its commits, its message, and its topic where a queue of its project wants that, in this
+    /// order; an address that is no change's as it is.
+    async fn named_by(
+        &self,
+        facts: &ChangeFacts,
+        layout: &Layout,
+    ) -> Result<Vec<Result<ChangeKey, String>>, LookError> {
+        let at = |url: &String| {
+            let found = self.forges.values().find_map(|forge| forge.change_at(url));
+            found.ok_or_else(|| url.chars().take(URL_CHARS_MAX).collect::<String>())
+        };
+        let mut named: Vec<_> = facts.parents.iter().cloned().map(Ok).collect();
+        named.extend(facts.depends_on.iter().map(at));
+        let (key, branch) = (&facts.change.key, facts.change.branch.as_str());
+        let pipelines = layout.project_pipelines(&key.project);
+        let by_topic = |pipeline: &PipelineName| {
+            layout.queue_on(&key.project, pipeline.as_str(), Some(branch)).dependencies_by_topic
+        };
+        if let Some(topic) = &facts.topic
+            && pipelines.iter().any(by_topic)
+        {
+            // What it names itself is told by that; the forge that cannot be asked now is asked again.
+            let forge = self.forge(&key.connection)?;
+            let mates = forge.open_changes_of_topic(topic).await.map_err(again)?;
+            named.extend(mates.into_iter().filter(|mate| mate != key).map(Ok));
+        }
+        Ok(named)
+    }
+
     async fn follow(
         &self,
         facts: &ChangeFacts,
@@ -188,12 +217,14 @@ impl Intake {
         needs: &mut Needs,
     ) -> Result<(), LookError> {
         path.push(facts.change.key.clone());
-        for url in &facts.depends_on {
-            let Some(key) = self.forges.values().find_map(|forge| forge.change_at(url)) else {
-                let url: String = url.chars().take(URL_CHARS_MAX).collect();
-                needs.refused =
-                    Some(format!("it depends on {url}, which is no change of a forge that is configured here"));
-                break;
+        for key in self.named_by(facts, layout).await? {
+            let key = match key {
+                Ok(key) => key,
+                Err(url) => {
+                    needs.refused =
+                        Some(format!("it depends on {url}, which is no change of a forge that is configured here"));
+                    break;
+                }
             };
             if key == facts.change.key {
                 continue; // That it needs itself says nothing.

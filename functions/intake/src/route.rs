@@ -16,7 +16,7 @@ use sluice_records::codec::decode_foreign;
 use sluice_records::layout::Live;
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Key, Query};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 /// The most changes that are pulled in behind the one they need.
 const BEHIND_MAX: usize = 10;
@@ -94,6 +94,9 @@ impl Intake {
         // Only what lands has to be open; other pipelines say themselves what they require.
         let refusal = match pipeline.manager {
             Manager::Dependent if !open => Some("the change is no longer open".to_owned()),
+            Manager::Dependent if facts.submittable == Some(false) => {
+                Some("its forge would not let it land, by its own requirements".to_owned())
+            }
             _ => filter::refusal(pipeline, facts, now),
         };
         if is_news && self.is_triggered(pipeline, event, Some(facts), seen).await? {
@@ -186,6 +189,7 @@ impl Intake {
         let may_enter = |facts: &ChangeFacts| {
             queue_key(live, pipeline, &facts.change) == *queue
                 && facts.status == ChangeStatus::Open
+                && facts.submittable != Some(false)
                 && filter::refusal(pipeline, facts, now).is_none()
         };
         let mut candidates = Vec::new();
@@ -193,18 +197,18 @@ impl Intake {
             candidates.extend(self.offered(need, live, pipeline, seen).await?);
         }
         // Whoever needs one of a cycle comes in behind all of it.
-        let ahead = if own.cycle.is_empty() { vec![facts.change.key.clone()] } else { own.cycle.clone() };
+        let mut ahead = if own.cycle.is_empty() { vec![facts.change.key.clone()] } else { own.cycle.clone() };
         candidates.push(own);
         if !seen.is_needed() {
             return Ok(candidates);
         }
-        let follows = |behind: &ChangeFacts| may_enter(behind) && ahead.iter().any(|key| self.names(behind, key));
         let mut followers = 0;
-        let mut known = Vec::new();
+        let mut known = VecDeque::new();
         for key in &ahead {
+            let follows = |behind: &ChangeFacts| may_enter(behind) && self.names(behind, key);
             known.extend(self.needed_by(key, &follows).await?);
         }
-        for behind in known {
+        while let Some(behind) = known.pop_front() {
             if seen.is_full() || followers == BEHIND_MAX {
                 break; // Their own news enqueues them.
             }
@@ -212,7 +216,8 @@ impl Intake {
             let is_offered = |facts: &ChangeFacts, candidates: &[Candidate]| {
                 candidates.iter().any(|offered| offered.change.key == facts.change.key)
             };
-            if !follows(&behind) || is_offered(&behind, &candidates) {
+            let follows = may_enter(&behind) && ahead.iter().any(|key| self.names(&behind, key));
+            if !follows || is_offered(&behind, &candidates) {
                 continue;
             }
             followers += 1;
@@ -225,6 +230,11 @@ impl Intake {
                 }
             }
             candidates.push(follower);
+            // Whoever waits for it alone comes in behind it (G09).
+            let key = behind.change.key;
+            let follows = |facts: &ChangeFacts| may_enter(facts) && self.names(facts, &key);
+            known.extend(self.needed_by(&key, &follows).await?);
+            ahead.push(key);
         }
         Ok(candidates)
     }
@@ -266,7 +276,7 @@ impl Intake {
     /// Returns whether a change names another one as what it depends on.
     pub(crate) fn names(&self, facts: &ChangeFacts, key: &ChangeKey) -> bool {
         let mut named = facts.depends_on.iter().filter_map(|url| self.forges.values().find_map(|f| f.change_at(url)));
-        named.any(|named| named == *key)
+        facts.parents.contains(key) || named.any(|named| named == *key)
     }
 }
 

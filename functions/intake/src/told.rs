@@ -147,6 +147,9 @@ pub(crate) fn word(state: ReviewState) -> &'static str {
 /// Returns the mark of what an event tells, when it tells one of the things that are told once. `None` for all else, such as
 /// comments, which are news each time.
 pub(crate) fn mark(event: &ForgeEvent, facts: &ChangeFacts) -> Option<String> {
+    if let EventKind::Gerrit(told) = &event.kind {
+        return (told.r#type == "patchset-created").then(|| revision(facts));
+    }
     let EventKind::Change { event: name, action, label: labelled, state, .. } = &event.kind else { return None };
     match (name.as_str(), action.as_str()) {
         ("pull_request", "opened" | "changed") => Some(revision(facts)),
@@ -187,6 +190,10 @@ mod tests {
             statuses: Vec::new(),
             files: None,
             depends_on: Vec::new(),
+            parents: Vec::new(),
+            topic: None,
+            votes: Vec::new(),
+            submittable: None,
             mergeable: None,
             merge_commit: None,
             updated_at: Timestamp(0),

@@ -120,8 +120,10 @@ impl Reporter {
 
     /// Returns why a change may not land yet: it depends, by now, on something that is not merged (Z6.5).
     async fn unmet_need(&self, order: &Landing, facts: &ChangeFacts) -> Result<Option<String>, LookError> {
-        for url in facts.depends_on.iter().take(NEEDS_MAX) {
-            let Some(key) = self.forges.values().find_map(|forge| forge.change_at(url)) else {
+        let parents = facts.parents.iter().cloned().map(Some);
+        let named = facts.depends_on.iter().map(|url| self.forges.values().find_map(|forge| forge.change_at(url)));
+        for key in parents.chain(named).take(NEEDS_MAX) {
+            let Some(key) = key else {
                 return Ok(Some(
                     "it depends on something that is no change of a forge that is configured here".to_owned(),
                 ));

@@ -40,9 +40,6 @@ impl Reporter {
                 _ => Ok(()),
             };
         }
-        if wanted.actions.iter().all(Action::is_message) {
-            return self.messages(record, wanted).await;
-        }
         // Whoever had the message before may be about to tell it, and die before he could look once more.
         let is_told_twice = begun.is_some() && heard == Heard::Again;
         let look_at = self.ports.clock.now().plus_seconds(LOOK_BACK_SECONDS);
@@ -51,6 +48,9 @@ impl Reporter {
             // Told late, that an item begins would take back what was told of its end: reports on a change are made in order.
             let (why, at) = ("the item had ended, of which is told".to_owned(), self.ports.clock.now());
             return self.write(record, Report { state: ReportState::Dropped { why, at }, ..wanted }, None, due).await;
+        }
+        if wanted.actions.iter().all(Action::is_message) {
+            return self.messages(record, wanted).await;
         }
         let mut refused = Vec::new();
         for action in &wanted.actions {

@@ -25,6 +25,11 @@ pub trait Forge: Send + Sync {
     /// Returns the open changes of a project whose head a commit is, by number: what an event about a commit is about.
     async fn changes_with_head(&self, project: &ProjectName, head: &Oid) -> Result<Vec<ChangeRef>, ForgeError>;
 
+    /// Returns the open changes of a topic, by project and number, at most 100; none on a forge that has no topics.
+    async fn open_changes_of_topic(&self, _topic: &str) -> Result<Vec<ChangeKey>, ForgeError> {
+        Ok(Vec::new())
+    }
+
     /// Returns the branches of a project, by name.
     async fn branches(&self, project: &ProjectName) -> Result<Vec<Branch>, ForgeError>;
 

@@ -1,8 +1,13 @@
 //! Which events and changes a pipeline takes: triggers, requirements and rejects, each answer with its reason.
+//!
+//! GitHub's are here, those of Gerrit and of plain git in [`gerrit`].
+
+mod gerrit;
 
 use sluice_config::pattern::Pattern;
 use sluice_config::pipeline::{
-    Filter, FilterKind, GitHubFilter, GitHubTrigger, Permission as Needed, Pipeline, ReviewRequirement, TriggerKind,
+    Filter, FilterKind, GerritFilter, GitHubFilter, GitHubTrigger, Permission as Needed, Pipeline, ReviewRequirement,
+    TriggerKind,
 };
 use sluice_model::change::{ChangeFacts, ChangeStatus, Permission, Review, ReviewState};
 use sluice_model::event::{EventKind, ForgeEvent, ZuulEvent};
@@ -16,13 +21,28 @@ pub fn is_triggered(
     facts: Option<&ChangeFacts>,
     may: Option<Permission>,
 ) -> bool {
-    triggers_of(pipeline, event).any(|trigger| takes(trigger, event, facts) && is_permitted(trigger, may))
+    triggers_of(pipeline, event).any(|trigger| match trigger {
+        TriggerKind::GitHub(github) => takes(github, event, facts) && is_permitted(github, may),
+        other => takes_otherwise(other, event, facts),
+    })
+}
+
+fn takes_otherwise(trigger: &TriggerKind, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
+    match trigger {
+        TriggerKind::Gerrit(gerrit) => gerrit::takes(gerrit, event, facts),
+        TriggerKind::Git(git) => gerrit::takes_ref(git, event),
+        _ => false,
+    }
 }
 
 /// Returns whether what the event's sender may do decides whether the pipeline takes it.
 pub fn asks_who(pipeline: &Pipeline, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
-    let mut taking = triggers_of(pipeline, event).filter(|trigger| takes(trigger, event, facts)).peekable();
-    taking.peek().is_some() && taking.all(|trigger| trigger.permission.is_some())
+    let asks = |trigger: &TriggerKind| match trigger {
+        TriggerKind::GitHub(github) => takes(github, event, facts).then_some(github.permission.is_some()),
+        other => takes_otherwise(other, event, facts).then_some(false),
+    };
+    let mut taking = triggers_of(pipeline, event).filter_map(asks).peekable();
+    taking.peek().is_some() && taking.all(|asks| asks)
 }
 
 /// Returns whether a pipeline is started by what happened in `parent`, a pipeline of the same tenant.
@@ -37,13 +57,8 @@ pub fn is_triggered_by_zuul(pipeline: &Pipeline, what: ZuulEvent, parent: &Pipel
     })
 }
 
-fn triggers_of<'a>(pipeline: &'a Pipeline, event: &'a ForgeEvent) -> impl Iterator<Item = &'a GitHubTrigger> {
-    pipeline.triggers.iter().filter(|trigger| trigger.connection == event.connection).filter_map(|trigger| {
-        match &trigger.kind {
-            TriggerKind::GitHub(github) => Some(github),
-            _ => None,
-        }
-    })
+fn triggers_of<'a>(pipeline: &'a Pipeline, event: &'a ForgeEvent) -> impl Iterator<Item = &'a TriggerKind> {
+    pipeline.triggers.iter().filter(|trigger| trigger.connection == event.connection).map(|trigger| &trigger.kind)
 }
 
 /// Whether the sender may do what the trigger asks for. Nobody knows it of whom nobody asked, so such a trigger does not fire.
@@ -116,7 +131,8 @@ pub fn refusal_of_refs(pipeline: &Pipeline, connection: &ConnectionName) -> Opti
         let own = filters.iter().filter(|filter| filter.connection == *connection);
         own.into_iter().any(|filter| match &filter.kind {
             FilterKind::GitHub(github) => *github != GitHubFilter::default(),
-            _ => false,
+            FilterKind::Gerrit(gerrit) => *gerrit != GerritFilter::default(),
+            FilterKind::GitLab(_) | FilterKind::Other(_) => false,
         })
     };
     let word = match (asks(&pipeline.require), asks(&pipeline.reject)) {
@@ -151,16 +167,22 @@ fn named(names: &[String], name: Option<&str>) -> bool {
 pub fn refusal(pipeline: &Pipeline, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
     let own = |filter: &&Filter| filter.connection == facts.change.key.connection;
     for filter in pipeline.require.iter().filter(own) {
-        if let FilterKind::GitHub(github) = &filter.kind
-            && let Some(missing) = unmet(github, facts, now)
-        {
+        let missing = match &filter.kind {
+            FilterKind::GitHub(github) => unmet(github, facts, now),
+            FilterKind::Gerrit(gerrit) => gerrit::unmet(gerrit, facts, now),
+            FilterKind::GitLab(_) | FilterKind::Other(_) => None,
+        };
+        if let Some(missing) = missing {
             return Some(format!("pipeline {} requires {missing}", pipeline.name));
         }
     }
     for filter in pipeline.reject.iter().filter(own) {
-        if let FilterKind::GitHub(github) = &filter.kind
-            && let Some(met) = met(github, facts, now)
-        {
+        let met = match &filter.kind {
+            FilterKind::GitHub(github) => met(github, facts, now),
+            FilterKind::Gerrit(gerrit) => gerrit::met(gerrit, facts, now),
+            FilterKind::GitLab(_) | FilterKind::Other(_) => None,
+        };
+        if let Some(met) = met {
             return Some(format!("pipeline {} rejects changes with {met}", pipeline.name));
         }
     }
@@ -178,6 +200,10 @@ fn unmet(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<S
         && merged != (facts.status == ChangeStatus::Merged)
     {
         return Some(if merged { "a merged change" } else { "a change that is not merged" }.to_owned());
+    }
+    // A change is read as it is, so its commit is always the newest one.
+    if filter.current_patchset == Some(false) {
+        return Some("a revision that is not the newest".to_owned());
     }
     if let Some(draft) = filter.draft
         && draft != facts.draft
@@ -210,6 +236,9 @@ fn met(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<Str
     }
     if filter.merged.is_some_and(|merged| merged == (facts.status == ChangeStatus::Merged)) {
         return Some("this merged state".to_owned());
+    }
+    if filter.current_patchset == Some(true) {
+        return Some("the newest revision".to_owned());
     }
     if filter.draft.is_some_and(|draft| draft == facts.draft) {
         return Some(if facts.draft { "a draft's state" } else { "no draft's state" }.to_owned());

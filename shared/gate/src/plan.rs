@@ -78,6 +78,8 @@ pub struct Snapshot<'a> {
     pub changes: Option<ChangesLimit>,
     /// The failures of the pipeline, where it is to be disabled after too many.
     pub health: Option<Health>,
+    /// What operators hold back.
+    pub hold: Hold,
     /// What of that which happens here starts other changes in some pipeline of the tenant.
     pub tells: Vec<ZuulEvent>,
     /// The numbers of the layout that is wanted and of the one that is live.
@@ -102,6 +104,17 @@ pub struct ChangesLimit {
     pub max: u32,
     /// Those in the pipeline's other queues, as they said last: what enters several queues at the same moment may exceed it.
     pub elsewhere: u32,
+}
+
+/// What operators hold back of a tenant's events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hold {
+    /// What would enter is dropped.
+    pub discards: bool,
+    /// What arrives waits, operators' words excepted.
+    pub pauses: bool,
+    /// What merger and executors answer waits.
+    pub results: bool,
 }
 
 /// What is known of a build under way.
@@ -273,7 +286,9 @@ pub fn plan(snapshot: Snapshot<'_>, now: Timestamp) -> Plan {
     }
     work.freeze_again();
     work.carry_out_resets();
-    work.observe();
+    if !work.snapshot.hold.results {
+        work.observe();
+    }
     work.hear_operators();
     work.admit();
     work.leave_without_pipeline();

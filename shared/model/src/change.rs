@@ -1,6 +1,6 @@
 //! What an item is about: a change as its forge showed it, a fact with one writer (intake), or a ref that moved.
 
-use crate::{BranchName, ConnectionName, ProjectName, Timestamp, git::Oid};
+use crate::{BranchName, ConnectionName, ProjectName, Timestamp, gerrit::Vote, git::Oid};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -300,8 +300,20 @@ pub struct ChangeFacts {
     pub files: Option<Vec<String>>,
     /// URLs after `Depends-On:` in the message, in order (Z6.5).
     pub depends_on: Vec<String>,
+    /// Changes whose commits it is built on, as far as the forge shows them, the nearest one or several of a merge (Gerrit).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parents: Vec<ChangeKey>,
+    /// The topic that it belongs to with other changes, where the forge has topics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topic: Option<String>,
+    /// Votes on the newest patchset, where the forge has votes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub votes: Vec<Vote>,
     /// Whether the forge says it can be merged; `None` while it has not decided.
     pub mergeable: Option<bool>,
+    /// Whether the forge's own rules would let it land (Gerrit's submit requirements); `None` where it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submittable: Option<bool>,
     /// The commit that put it into its branch, once merged.
     pub merge_commit: Option<Oid>,
     /// When it changed last, by the forge's clock: its description, head, labels, comments, reviews; not its statuses.
@@ -309,6 +321,34 @@ pub struct ChangeFacts {
     pub updated_at: Timestamp,
     /// When the forge was asked.
     pub seen_at: Timestamp,
+}
+
+impl ChangeFacts {
+    /// Returns an open change of which nothing is known but its revision.
+    pub fn bare(change: ChangeRef, seen_at: Timestamp) -> Self {
+        Self {
+            change,
+            status: ChangeStatus::Open,
+            draft: false,
+            title: String::new(),
+            message: String::new(),
+            author: String::new(),
+            url: String::new(),
+            labels: Vec::new(),
+            reviews: Vec::new(),
+            statuses: Vec::new(),
+            files: None,
+            depends_on: Vec::new(),
+            parents: Vec::new(),
+            topic: None,
+            votes: Vec::new(),
+            mergeable: None,
+            submittable: None,
+            merge_commit: None,
+            updated_at: Timestamp(0),
+            seen_at,
+        }
+    }
 }
 
 /// An open change as a forge lists it.

@@ -1,5 +1,6 @@
 //! Events of forges, in the vocabulary that Zuul's GitHub triggers use. A hint: the change is read again before anything is decided.
 
+use crate::gerrit::GerritEvent;
 use crate::{BranchName, ConnectionName, PipelineName, ProjectName, TenantName, git::Oid};
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +38,8 @@ pub enum EventKind {
         /// A status as `login:context:state`.
         status: Option<String>,
     },
+    /// A change, in Gerrit's words.
+    Gerrit(GerritEvent),
     /// A status or check run on a commit: it concerns each open change whose head is that commit.
     Commit {
         /// The commit.

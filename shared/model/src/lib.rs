@@ -6,7 +6,9 @@
 pub mod build;
 pub mod change;
 pub mod event;
+pub mod gerrit;
 pub mod git;
+pub mod hold;
 pub mod id;
 pub mod job;
 pub mod name;

@@ -2,6 +2,8 @@
 //!
 //! Neither can be asked whether a message is there already, so each arrives at least once, always under the same message id.
 
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
+
 pub mod address;
 mod mqtt;
 mod smtp;

@@ -112,11 +112,11 @@ impl Mqtt {
                 }
             }
         }
-        talk.send(Packet::Disconnect).await?;
-        // What was sent without an answer is there when the broker closes in turn.
-        talk.wire.shutdown().await?;
-        while talk.wire.read_buf(&mut talk.read).await? > 0 && talk.read.len() < ANSWER_BYTES_MAX {}
-        Ok(())
+        match (talk.leave().await, qos) {
+            // Nobody says that it has the message, so it has to be sent whole at least.
+            (Err(failure), QoS::AtMostOnce) => Err(failure),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -160,6 +160,11 @@ impl Talk {
         packet.write(&mut bytes, PACKET_BYTES_MAX).map_err(|error| Failure::Never(error.to_string()))?;
         self.wire.write_all(&bytes).await?;
         Ok(self.wire.flush().await?)
+    }
+
+    async fn leave(&mut self) -> Result<(), Failure> {
+        self.send(Packet::Disconnect).await?;
+        Ok(self.wire.shutdown().await?)
     }
 
     async fn answer(&mut self) -> Result<Packet, Failure> {

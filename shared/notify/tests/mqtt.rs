@@ -132,3 +132,32 @@ async fn a_login_is_used_and_never_sent_in_the_clear_over_a_network() {
     let refused = Mqtt::new(far, Some(("ci".to_owned(), Secret::from("hush".to_owned()))));
     assert!(refused.is_err_and(|error| error.to_string().contains("mqtts://")));
 }
+
+/// Z6.1: the same against mosquitto, which is no part of what CI installs: `MOSQUITTO` names the program.
+#[tokio::test]
+#[ignore = "needs mosquitto, by its path in MOSQUITTO"]
+async fn mosquitto_takes_messages_by_each_quality_of_service() {
+    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let program = std::env::var_os("MOSQUITTO").expect("MOSQUITTO names the program");
+    let mut running =
+        tokio::process::Command::new(program).args(["-p", &port.to_string()]).kill_on_drop(true).spawn().unwrap();
+    let mut stream = loop {
+        match TcpStream::connect(("127.0.0.1", port)).await {
+            Ok(stream) => break stream,
+            Err(_) => assert!(running.try_wait().unwrap().is_none(), "mosquitto ended"),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    };
+    let mut read = BytesMut::new();
+    say(&mut stream, Packet::Connect(rumqttc::Connect::new("listener"))).await.unwrap();
+    assert!(matches!(next(&mut stream, &mut read).await, Some(Packet::ConnAck(_))));
+    let mut subscribe = rumqttc::Subscribe::new("acme/#", QoS::AtMostOnce);
+    subscribe.pkid = 1;
+    say(&mut stream, Packet::Subscribe(subscribe)).await.unwrap();
+    assert!(matches!(next(&mut stream, &mut read).await, Some(Packet::SubAck(_))));
+    for qos in 0..3 {
+        mqtt(port, None).notify(&publication(qos)).await.unwrap();
+        let Some(Packet::Publish(taken)) = next(&mut stream, &mut read).await else { panic!("nothing was published") };
+        assert_eq!((taken.topic.as_str(), &taken.payload[..]), ("acme/gate", &b"{\"action\":\"success\"}"[..]));
+    }
+}

@@ -5,6 +5,7 @@ use crate::queue::LoadError;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sluice_gate::plan::LayoutNumbers;
+use sluice_model::hold::EventsHold;
 use sluice_model::id::digest;
 use sluice_model::name::{escape, unescape};
 use sluice_model::{DeliveryId, ItemId, PipelineName, ProjectName, QueueKey, QueueName, TenantName, Timestamp};
@@ -58,6 +59,9 @@ pub struct Tenant {
     /// When a project that could not be read is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
+    /// What operators hold back of its events.
+    #[serde(default, skip_serializing_if = "EventsHold::is_blank")]
+    pub events: EventsHold,
 }
 
 /// A landing after which configuration is to be read again.
@@ -106,6 +110,7 @@ impl Tenant {
             projects_object: None,
             landings: Vec::new(),
             retry_at: None,
+            events: EventsHold::default(),
         }
     }
 }

@@ -11,12 +11,14 @@ use sluice_memory::World;
 use sluice_model::change::{
     ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, OpenChange, Permission, Review, ReviewState,
 };
+use sluice_model::event::ForgeEvent;
 use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
 use sluice_model::{BranchName, ProjectName, Timestamp};
 use sluice_runtime::{Clock, PortError};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+pub mod gerrit;
 mod lost;
 mod proposals;
 mod pushes;
@@ -57,6 +59,10 @@ struct State {
     changes: BTreeMap<ChangeKey, Kept>,
     outgoing: VecDeque<Webhook>,
     lost: lost::Lost,
+    /// What was told as a Gerrit tells it.
+    told: VecDeque<ForgeEvent>,
+    /// Changes that were read.
+    read_keys: Vec<ChangeKey>,
     sent: u64,
     merges: Vec<(ChangeKey, Commit)>,
     sabotage: Option<Tree>,
@@ -318,14 +324,14 @@ pub fn key(project: &str, number: u64) -> ChangeKey {
 #[async_trait]
 impl Forge for PlayedForge {
     fn change_at(&self, url: &str) -> Option<ChangeKey> {
-        let (project, number) = url.strip_prefix("https://forge.test/")?.split_once("/pull/")?;
-        Some(key(project, number.parse().ok()?))
+        gerrit::change_at(url)
     }
 
     async fn read_change(&self, change: &ChangeKey) -> Result<ChangeFacts, ForgeError> {
         self.step("forge.read_change", || {
             let mut state = self.state();
             state.reads += 1;
+            state.read_keys.push(change.clone());
             let now = self.world.now();
             let kept = state.changes.get(change).ok_or_else(|| Self::not_found(change))?;
             let mut facts = ChangeFacts { seen_at: now, ..state.past.shown(&kept.facts, now) };
@@ -345,6 +351,10 @@ impl Forge for PlayedForge {
             Ok(open.map(|facts| OpenChange { change: facts.change.clone(), updated_at: facts.updated_at }).collect())
         })
         .await
+    }
+
+    async fn open_changes_of_topic(&self, topic: &str) -> Result<Vec<ChangeKey>, ForgeError> {
+        self.step("forge.open_changes_of_topic", || Ok(self.of_topic(topic))).await
     }
 
     async fn changes_with_head(&self, project: &ProjectName, head: &Oid) -> Result<Vec<ChangeRef>, ForgeError> {
@@ -532,6 +542,10 @@ impl Forge for PlayedForge {
             Ok((commit.id, branch.branch, tip.id))
         });
         let (merged, branch, before) = merged.await?;
+        if change.key.connection.as_str() == "gerrit" {
+            self.say_merged(&change.key, &branch, &before, &merged);
+            return Ok(merged);
+        }
         self.tell("pull_request", &change.key, json!({"action": "closed", "number": change.key.number()}), OWN);
         let push = json!({"ref": format!("refs/heads/{branch}"), "before": before.0, "after": merged.0});
         self.tell("push", &change.key, push, OWN);

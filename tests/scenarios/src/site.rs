@@ -1,8 +1,10 @@
 //! The site: functions, queues and time, moved one message at a time in an order drawn from the seed.
 
 mod executor;
+mod stream;
 
 use crate::cloud::{PlayedChecks, PlayedCloud};
+use crate::forge::gerrit::REVIEW;
 use crate::forge::{OWN, PlayedForge, Webhook};
 use crate::post::PlayedPost;
 use crate::repos::{PlayedRepos, Store, Tree};
@@ -79,6 +81,8 @@ pub struct Site {
     random: u64,
     next_tick: Timestamp,
     deaths: u64,
+    /// Events of a stream that were stored.
+    told: u64,
 }
 
 impl Site {
@@ -91,14 +95,18 @@ impl Site {
             let tree = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
             let mut store = store.lock().unwrap();
             let commit = store.commit(tree, Vec::new(), "first");
-            store.set(&BranchKey { project: ProjectName::new("forge.test", name), branch: "main".into() }, &commit.id);
+            let project = match name.split_once('/') {
+                Some((host @ REVIEW, name)) => ProjectName::new(host, name),
+                _ => ProjectName::new("forge.test", name),
+            };
+            store.set(&BranchKey { project, branch: "main".into() }, &commit.id);
         }
         let forge = Arc::new(PlayedForge::new(world.clone(), store.clone()));
         let cloud = Arc::new(PlayedCloud::new(world.clone()));
         let repos: Arc<dyn Repos> = Arc::new(PlayedRepos::new(world.clone(), store.clone()));
         now(configure(&ports, main_yaml));
         let post = Arc::new(PlayedPost::new(world.clone()));
-        let forges = || BTreeMap::from([("github".into(), forge.clone() as Arc<dyn Forge>)]);
+        let forges = || BTreeMap::from(["github", "gerrit"].map(|name| (name.into(), forge.clone() as Arc<dyn Forge>)));
         let notifiers = || BTreeMap::from(["mail", "mqtt"].map(|name| (name.into(), post.clone() as Arc<dyn Notify>)));
         let clouds = BTreeMap::from([("ec2".into(), Cloud { driver: cloud.clone(), site: CloudSite::default() })]);
         let functions = || -> BTreeMap<Queue, Box<dyn Look>> {
@@ -134,6 +142,7 @@ impl Site {
             random: seed | 1,
             next_tick: START,
             deaths: 0,
+            told: 0,
         };
         site.renew_session();
         let poke = Poke::Tenant { tenant: TenantName::from("demo") };
@@ -247,6 +256,8 @@ impl Site {
         for _ in 0..ROUNDS_MAX {
             if let Some(webhook) = self.forge.next_webhook() {
                 self.receive(&webhook);
+            } else if let Some(told) = self.forge.next_told() {
+                self.store_told(told);
             } else if self.has_visible(Queue::Events) {
                 self.deliver(Queue::Events);
             } else {
@@ -273,6 +284,10 @@ impl Site {
         choices.extend(self.building.iter().any(|claimed| self.may_end(claimed)).then_some(Choice::EndBuild));
         if let Some(webhook) = self.forge.next_webhook() {
             self.receive(&webhook);
+            return true;
+        }
+        if let Some(told) = self.forge.next_told() {
+            self.store_told(told);
             return true;
         }
         if choices.is_empty() {
@@ -451,7 +466,8 @@ pub async fn configure(ports: &Ports, main_yaml: &str) {
     let ec2 = Connection { canonical_hostname: "ec2".to_owned(), ..ec2 };
     let post = |driver| Connection { driver, canonical_hostname: String::new(), ..ec2.clone() };
     let (mail, mqtt) = (post(Driver::Smtp), post(Driver::Mqtt));
-    let all = [("github", github), ("mail", mail), ("mqtt", mqtt), ("ec2", ec2)];
+    let gerrit = Connection { driver: Driver::Gerrit, canonical_hostname: REVIEW.to_owned(), ..ec2.clone() };
+    let all = [("github", github), ("gerrit", gerrit), ("mail", mail), ("mqtt", mqtt), ("ec2", ec2)];
     let file = ConnectionsFile(all.map(|(name, connection)| (name.into(), connection)).into());
     let text = serde_json::to_string(&file).unwrap();
     ports.objects.put(connection::OBJECT, Bytes::from(text), PutMode::Always, "application/json").await.unwrap();

@@ -4,6 +4,7 @@ pub mod autohold;
 pub mod check;
 pub mod connection;
 pub mod enqueue;
+pub mod events;
 pub mod executor;
 pub mod folder;
 pub mod freeze;

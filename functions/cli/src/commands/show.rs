@@ -134,6 +134,9 @@ pub async fn status(asked: &Asked, tenant: Option<&str>) -> anyhow::Result<()> {
             board["layout"]["live"],
             if errors > 0 { format!(", {errors} configuration error(s)") } else { String::new() }
         );
+        if let Some(held) = board["held"].as_str() {
+            say!("  HELD BACK: {held} (`sluice manage-events`)");
+        }
         for pipeline in list(&board, "pipelines") {
             show_pipeline(name, pipeline);
         }

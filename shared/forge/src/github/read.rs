@@ -67,6 +67,11 @@ pub(super) async fn change(github: &GitHub, key: &ChangeKey) -> Result<ChangeFac
         statuses: newest_per_context(statuses, check_runs),
         files,
         depends_on: depends_on(&message),
+        // GitHub shows neither stacks of changes nor topics, and its reviews are no votes.
+        parents: Vec::new(),
+        topic: None,
+        votes: Vec::new(),
+        submittable: None,
         message,
         mergeable: pull.mergeable,
         // While it is open, GitHub shows its own test merge here.

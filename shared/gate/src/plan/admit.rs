@@ -27,8 +27,21 @@ impl Work<'_> {
             // Requirements were judged under a layout that is about to go; intake's answer is taken when the next one is live.
             return;
         }
+        if self.snapshot.hold.pauses {
+            return; // It waits in its order until an operator lets it go on.
+        }
         let others = self.snapshot.arrivals.iter().filter(|arrival| !is_operators(arrival));
         for arrival in in_forges_order(others.cloned().collect()) {
+            if self.snapshot.hold.discards
+                && let ArrivalKind::Enqueue { candidates } = &arrival.kind
+            {
+                // News of what stands here is heard all the same, or it would land what its author took back.
+                let changes: Vec<String> = candidates.iter().map(|candidate| candidate.change.to_string()).collect();
+                let why = format!("{} dropped: an operator has trigger events discarded", changes.join(", "));
+                self.plan.reasons.push(why);
+                self.plan.taken.push(arrival.id);
+                continue;
+            }
             if self.waits_for_landing(&arrival) || !self.has_place(&arrival) || !self.has_room(room(&arrival)) {
                 return;
             }
@@ -55,7 +68,7 @@ impl Work<'_> {
         let left = self.snapshot.arrivals.iter().filter(|arrival| !self.plan.taken.contains(&arrival.id));
         let (words, others): (Vec<_>, Vec<_>) = left.partition(|arrival| is_operators(arrival));
         let may_enter = |arrival: &&Arrival| !self.waits_for_landing(arrival) && self.has_place(arrival);
-        (!self.is_settling() && others.first().is_some_and(may_enter))
+        (!self.is_settling() && !self.snapshot.hold.pauses && others.first().is_some_and(may_enter))
             || words.iter().any(|word| !self.waits_for_landing(word))
     }
 

@@ -74,7 +74,9 @@ impl Work<'_> {
 
     /// Returns whether a success in this pipeline puts the change into its branch.
     pub(super) fn lands(&self) -> bool {
-        self.snapshot.pipeline.is_some_and(|pipeline| {
+        // To merge is what a reporter of success does, and a disabled pipeline has none.
+        let is_disabled = self.health.as_ref().is_some_and(|health| health.disabled);
+        self.snapshot.pipeline.filter(|_| !is_disabled).is_some_and(|pipeline| {
             pipeline.reporters.success.iter().any(|reporter| match &reporter.kind {
                 ReporterKind::GitHub(github) => github.merge,
                 ReporterKind::Gerrit(gerrit) => gerrit.submit,

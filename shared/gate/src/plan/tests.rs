@@ -7,6 +7,7 @@ mod cycles;
 mod entry;
 mod forward;
 mod graph;
+mod hold;
 mod jobs;
 mod landing;
 mod operators;

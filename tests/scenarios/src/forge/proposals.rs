@@ -29,23 +29,17 @@ impl PlayedForge {
         let head = store.commit(tree, vec![base.id.clone()], title).id;
         let files = store.touched(&base.id, &head);
         drop(store);
+        let change = ChangeRef { key: key.clone(), branch: branch.branch, head: head.clone(), patchset: head.0 };
         let facts = ChangeFacts {
-            change: ChangeRef { key: key.clone(), branch: branch.branch, head: head.clone(), patchset: head.0 },
-            status: ChangeStatus::Open,
-            draft: false,
             title: title.to_owned(),
             message: body.to_owned(),
             author: "ada".to_owned(),
-            url: format!("https://forge.test/{project}/pull/{number}"),
-            labels: Vec::new(),
-            reviews: Vec::new(),
-            statuses: Vec::new(),
+            url: self.page(&key),
             files: Some(files),
             depends_on: depends_on(body),
             mergeable: Some(true),
-            merge_commit: None,
             updated_at: self.state().past.moment(self.world.now()),
-            seen_at: Timestamp(0),
+            ..ChangeFacts::bare(change, Timestamp(0))
         };
         self.state().changes.insert(
             key.clone(),

@@ -5,6 +5,7 @@ mod configuration;
 mod cycles;
 mod environment;
 mod gating;
+mod gerrit;
 mod graph;
 mod landing;
 mod limits;

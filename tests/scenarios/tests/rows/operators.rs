@@ -9,7 +9,7 @@ use sluice_model::git::Oid;
 use sluice_model::poke::Poke;
 use sluice_records::codec::decode;
 use sluice_records::delivery::{self, Delivery, DeliveryState};
-use sluice_runtime::record::Due;
+use sluice_runtime::record::{Due, Expect, Record, Write};
 use sluice_runtime::{Clock, Commit, cell};
 use sluice_scenarios::Site;
 
@@ -121,4 +121,43 @@ fn an_enqueued_ref_is_tested_as_a_push_or_as_it_stands() {
         assert!(refused.contains(word), "{refused}");
     }
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
+}
+
+/// Returns what an operator makes of the tenant's events, as `sluice manage-events` does.
+fn hold_back(site: &Site, discard: bool, pause: bool, results: bool) {
+    let key = sluice_records::tenant::key(&"demo".into());
+    let seen = site.world.records().into_iter().find(|record| record.key == key).unwrap();
+    let mut tenant: sluice_records::tenant::Tenant = decode(&seen).unwrap();
+    tenant.events = tenant.events.said(discard, pause, results, "jo", "an upgrade", site.world.now());
+    let record = sluice_records::codec::with_body(seen.clone(), &tenant).unwrap();
+    let record = Record { revision: seen.revision + 1, ..record };
+    site.world.write_directly(Write::Put { record, expect: Expect::Revision(seen.revision) });
+}
+
+/// Z6.1: events that were paused are all there afterwards, those that were discarded are not.
+#[test]
+fn events_that_an_operator_pauses_wait_and_those_that_are_discarded_are_gone() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.world.advance_millis(60_000);
+    hold_back(&site, false, true, false);
+    site.forge.approve(&a);
+    site.take_in();
+    site.run_now();
+    assert_eq!((merged(&site), gate_builds(&site, "unit")), (vec![], vec![]));
+    hold_back(&site, false, false, false);
+    site.run();
+    assert_eq!(merged(&site), [1]);
+    site.world.advance_millis(60_000);
+    hold_back(&site, true, false, false);
+    let b = propose(&site, 2, &[("b", "x")]);
+    approve(&mut site, &[&b]);
+    assert_eq!(merged(&site), [1]);
+    hold_back(&site, false, false, false);
+    site.run();
+    assert_eq!(merged(&site), [1], "nobody remembers it");
+    ask(&mut site, enqueue("gate", 2, None)).unwrap();
+    assert_eq!(merged(&site), [1, 2]);
+    assert_eq!(site.ending(&["org/one"], &[&a, &b]).left_over, Vec::<String>::new());
 }

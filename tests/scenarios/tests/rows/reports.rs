@@ -281,3 +281,29 @@ fn messages_of_a_pipeline_name_what_the_report_is_about() {
     assert!(told.contains("gate begins with 1: https://sluice.test/t/demo/buildset/"), "{told}");
     assert_eq!(told.matches("Ask in {the} channel.").count(), 2, "{told}");
 }
+
+/// R04: to merge is what a reporter of success does.
+#[test]
+fn a_disabled_gate_merges_nothing_until_its_tenant_is_reconfigured() {
+    let config = CONFIG.replace(
+        "    dequeue: {github: {comment: true}}\n",
+        "    dequeue: {github: {comment: true}}\n    disabled: {github: {label: disabled, comment: false}}\n    disable-after-consecutive-failures: 1\n",
+    );
+    let mut site = site_with(&config, PROJECT);
+    let a = propose(&site, 1, &[("a", "broken other")]);
+    let b = propose(&site, 2, &[("b", "x")]);
+    approve(&mut site, &[&a]);
+    assert!(comments(&site, &a).contains("other : FAILURE"), "the last failure is told as usual");
+    approve(&mut site, &[&b]);
+    let labels = site.forge.change(&b).unwrap().facts.labels;
+    assert_eq!((site.forge.merges().len(), labels), (0, vec!["disabled".to_owned()]));
+    let main = sluice_model::git::BranchKey {
+        project: sluice_model::ProjectName::new("forge.test", "org/config"),
+        branch: "main".into(),
+    };
+    site.forge.push(&main, &[("zuul.yaml", &format!("{config}- job: {{name: more, run: playbooks/more.yaml}}\n"))]);
+    site.run();
+    approve(&mut site, &[&b]);
+    assert_eq!(site.forge.merges().len(), 1);
+    assert_eq!(site.ending(&["org/one"], &[&a, &b]).left_over, Vec::<String>::new());
+}

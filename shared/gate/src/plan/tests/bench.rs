@@ -8,7 +8,7 @@ use crate::arrival::{Arrival, ArrivalKind, Candidate};
 use crate::item::{Ask, Item};
 use crate::landing::{Landing, LandingEnd, LandingState};
 use crate::merge::{LineNote, MergeOutcome, MergeResult, Merged};
-use crate::plan::{ChangesLimit, LayoutNumbers, OrderDraft, Plan, RunSeen, Snapshot, plan};
+use crate::plan::{ChangesLimit, Hold, LayoutNumbers, OrderDraft, Plan, RunSeen, Snapshot, plan};
 use crate::provided::Provided;
 use crate::queue::Head;
 use crate::report::{Action, Report};
@@ -40,6 +40,8 @@ pub struct Bench {
     pub layout: LayoutNumbers,
     /// How many changes the pipeline may hold.
     pub changes: Option<ChangesLimit>,
+    /// What operators hold back.
+    pub hold: Hold,
     pub now: Timestamp,
     /// Where the branches are.
     pub tips: Trees,
@@ -141,6 +143,7 @@ impl Bench {
             is_pipeline_gone: false,
             layout: LayoutNumbers { wanted: 1, live: 1 },
             changes: None,
+            hold: Hold::default(),
             now: Timestamp(1_000_000),
             tips: Trees::new(),
             jobs: jobs.iter().map(|name| job(name)).collect(),
@@ -312,6 +315,7 @@ impl Bench {
             provider: &provider,
             changes: self.changes,
             health: None,
+            hold: self.hold,
             tells: self.tells.clone(),
             layout: self.layout,
             web_root: "https://sluice.test/".to_owned(),

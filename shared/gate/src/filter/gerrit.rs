@@ -1,0 +1,205 @@
+//! Gerrit's triggers, requirements and rejects; and refs that moved, as Gerrit and plain git tell of them.
+
+use super::{listed, matches_any, text_fits};
+use sluice_config::Pattern;
+use sluice_config::pipeline::{Approval, FilterKind, GerritFilter, GerritTrigger, GitTrigger};
+use sluice_model::Timestamp;
+use sluice_model::change::{ChangeFacts, ChangeStatus};
+use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::gerrit::{CastVote, GerritEvent, Vote};
+
+/// Gerrit's and git's word for a ref that moved.
+const REF_UPDATED: &str = "ref-updated";
+
+/// Returns whether a trigger takes an event; `facts` are those of the change that it is about.
+pub(super) fn takes(trigger: &GerritTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
+    let told = match &event.kind {
+        EventKind::Gerrit(told) => told.clone(),
+        // A revision that nobody told of: whoever found it says so in the words that all forges share.
+        EventKind::Change { number, event: name, action, .. }
+            if name == "pull_request" && matches!(action.as_str(), "opened" | "changed") =>
+        {
+            let (number, r#type) = (*number, "patchset-created".to_owned());
+            GerritEvent { number, r#type, username: event.sender.clone(), ..GerritEvent::default() }
+        }
+        EventKind::Push { .. } => {
+            return takes_push(trigger, &event.kind) && fits_no_change(trigger);
+        }
+        _ => return false,
+    };
+    let branch_fits = facts.is_none_or(|facts| matches_any(&trigger.branch, facts.change.branch.as_str()));
+    listed(&trigger.event, &told.r#type)
+        && branch_fits
+        && trigger.r#ref.is_empty()
+        && text_fits(&trigger.comment, told.comment.as_deref(), Pattern::finds)
+        && text_fits(&trigger.email, told.email.as_deref(), Pattern::matches)
+        && text_fits(&trigger.username, Some(told.username.as_str()), Pattern::matches)
+        && cast(&trigger.approval, &told.votes, |_| true)
+        && cast(&trigger.approval_change, &told.votes, |vote| vote.before.is_some_and(|before| before != vote.value))
+        && any_fits(&trigger.added, &told.added)
+        && any_fits(&trigger.removed, &told.removed)
+        && checker_fits(trigger, &told)
+        && own_terms_fit(trigger, facts)
+}
+
+/// Returns whether a trigger of plain git takes an event.
+pub(super) fn takes_ref(trigger: &GitTrigger, event: &ForgeEvent) -> bool {
+    ref_fits(&trigger.event, &trigger.r#ref, trigger.ignore_deletes, &event.kind)
+}
+
+fn takes_push(trigger: &GerritTrigger, kind: &EventKind) -> bool {
+    let branch = kind.pushed_branch();
+    let branch_fits =
+        trigger.branch.is_empty() || branch.is_some_and(|branch| matches_any(&trigger.branch, branch.as_str()));
+    branch_fits && ref_fits(&trigger.event, &trigger.r#ref, trigger.ignore_deletes, kind)
+}
+
+/// A ref that was deleted is no event unless somebody says that it is.
+fn ref_fits(events: &[String], refs: &[Pattern], ignore_deletes: Option<bool>, kind: &EventKind) -> bool {
+    let EventKind::Push { git_ref, newrev, .. } = kind else { return false };
+    listed(events, REF_UPDATED) && matches_any(refs, git_ref) && !(newrev.is_zero() && ignore_deletes.unwrap_or(true))
+}
+
+/// Whether a trigger asks for nothing that only an event about a change tells.
+fn fits_no_change(trigger: &GerritTrigger) -> bool {
+    trigger.comment.is_empty()
+        && trigger.approval.is_empty()
+        && trigger.approval_change.is_empty()
+        && trigger.email.is_empty()
+        && trigger.added.is_empty()
+        && trigger.removed.is_empty()
+        && trigger.scheme.is_none()
+        && trigger.uuid.is_none()
+        && own_terms_fit(trigger, None)
+}
+
+/// Whether every vote that a trigger names came with the event.
+fn cast(wanted: &[Approval], votes: &[CastVote], counts: impl Fn(&CastVote) -> bool) -> bool {
+    let mut labels = wanted.iter().flat_map(|approval| &approval.labels);
+    labels.all(|(label, values)| {
+        votes.iter().any(|vote| is_label(&vote.label, label) && values.contains(&vote.value) && counts(vote))
+    })
+}
+
+fn any_fits(patterns: &[Pattern], tags: &[String]) -> bool {
+    patterns.is_empty() || tags.iter().any(|tag| matches_any(patterns, tag))
+}
+
+/// A checker is named by its whole id, or by the part before the colon.
+fn checker_fits(trigger: &GerritTrigger, told: &GerritEvent) -> bool {
+    let scheme = told.checker.as_deref().map(|checker| checker.split_once(':').map_or(checker, |(scheme, _)| scheme));
+    trigger.uuid.as_deref().is_none_or(|uuid| told.checker.as_deref() == Some(uuid))
+        && trigger.scheme.as_deref().is_none_or(|wanted| scheme == Some(wanted))
+}
+
+fn own_terms_fit(trigger: &GerritTrigger, facts: Option<&ChangeFacts>) -> bool {
+    let asks = |filter: &Option<FilterKind>| match filter {
+        Some(FilterKind::Gerrit(gerrit)) => Some(gerrit.clone()),
+        _ => None,
+    };
+    let (require, reject) = (asks(&trigger.require), asks(&trigger.reject));
+    let Some(facts) = facts else { return require.is_none() && reject.is_none() };
+    require.is_none_or(|filter| unmet(&filter, facts, facts.seen_at).is_none())
+        && reject.is_none_or(|filter| met(&filter, facts, facts.seen_at).is_none())
+}
+
+/// Returns the first requirement that the change does not meet.
+pub(super) fn unmet(filter: &GerritFilter, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
+    if let Some(open) = filter.open
+        && open != (facts.status == ChangeStatus::Open)
+    {
+        return Some(if open { "an open change" } else { "a change that is not open" }.to_owned());
+    }
+    // A change is read as it is, so its patchset is always the newest one.
+    if filter.current_patchset == Some(false) {
+        return Some("a patchset that is not the newest".to_owned());
+    }
+    if let Some(wip) = filter.wip
+        && wip != facts.draft
+    {
+        return Some(if wip { "work in progress" } else { "a change that is no work in progress" }.to_owned());
+    }
+    if !filter.status.is_empty() && !filter.status.iter().any(|word| is_status(word, facts.status)) {
+        return Some(format!("the status {}", filter.status.join(" or ")));
+    }
+    if let Some(missing) = filter.hashtags.iter().find(|pattern| !has_hashtag(pattern, facts)) {
+        return Some(format!("a hashtag {}", missing.as_str()));
+    }
+    let missing = filter.approval.iter().find(|approval| !is_given(approval, facts, now))?;
+    Some(described(missing))
+}
+
+/// Returns the first part of a reject filter that the change meets.
+pub(super) fn met(filter: &GerritFilter, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
+    if filter.open.is_some_and(|open| open == (facts.status == ChangeStatus::Open)) {
+        return Some("this open state".to_owned());
+    }
+    if filter.current_patchset == Some(true) {
+        return Some("the newest patchset".to_owned());
+    }
+    if filter.wip.is_some_and(|wip| wip == facts.draft) {
+        return Some(if facts.draft { "work in progress" } else { "no work in progress" }.to_owned());
+    }
+    if let Some(word) = filter.status.iter().find(|word| is_status(word, facts.status)) {
+        return Some(format!("the status {word}"));
+    }
+    if let Some(pattern) = filter.hashtags.iter().find(|pattern| has_hashtag(pattern, facts)) {
+        return Some(format!("a hashtag {}", pattern.as_str()));
+    }
+    filter.approval.iter().find(|approval| is_given(approval, facts, now)).map(described)
+}
+
+fn has_hashtag(pattern: &Pattern, facts: &ChangeFacts) -> bool {
+    facts.labels.iter().any(|tag| pattern.matches(tag))
+}
+
+/// Whether the votes of an entry are there, each by somebody and of an age that it asks for. One without a label asks for any vote
+/// of such a person.
+fn is_given(approval: &Approval, facts: &ChangeFacts, now: Timestamp) -> bool {
+    let fits = |vote: &Vote| {
+        let age_seconds = now.since(vote.cast_at) / 1_000;
+        approval.username.as_ref().is_none_or(|pattern| pattern.matches(&vote.username))
+            && approval.email.as_ref().is_none_or(|p| vote.email.as_ref().is_some_and(|email| p.matches(email)))
+            && approval.older_than_seconds.is_none_or(|seconds| age_seconds >= seconds)
+            && approval.newer_than_seconds.is_none_or(|seconds| age_seconds < seconds)
+    };
+    if approval.labels.is_empty() {
+        return facts.votes.iter().any(fits);
+    }
+    approval.labels.iter().all(|(label, values)| {
+        facts.votes.iter().any(|vote| is_label(&vote.label, label) && values.contains(&vote.value) && fits(vote))
+    })
+}
+
+/// People write labels in small letters and with spaces as well.
+fn is_label(one: &str, other: &str) -> bool {
+    let plain = |label: &str| label.to_lowercase().replace(' ', "-");
+    plain(one) == plain(other)
+}
+
+/// Gerrit's words for a change's status.
+fn is_status(word: &str, status: ChangeStatus) -> bool {
+    let own = match status {
+        ChangeStatus::Open => "NEW",
+        ChangeStatus::Merged => "MERGED",
+        ChangeStatus::Closed => "ABANDONED",
+    };
+    word.eq_ignore_ascii_case(own)
+}
+
+fn described(approval: &Approval) -> String {
+    let votes = approval.labels.iter().map(|(label, values)| {
+        let values: Vec<String> = values.iter().map(|value| format!("{value:+}")).collect();
+        format!("{label} {}", values.join(" or "))
+    });
+    let mut words = vec![votes.collect::<Vec<_>>().join(" and ")];
+    if approval.labels.is_empty() {
+        words = vec!["any".to_owned()];
+    }
+    for (word, pattern) in [("by", &approval.username), ("by", &approval.email)] {
+        words.extend(pattern.as_ref().map(|pattern| format!("{word} {}", pattern.as_str())));
+    }
+    words.extend(approval.older_than_seconds.map(|seconds| format!("older than {seconds} s")));
+    words.extend(approval.newer_than_seconds.map(|seconds| format!("newer than {seconds} s")));
+    format!("a vote: {}", words.join(" "))
+}

@@ -1,0 +1,187 @@
+//! Changes as a Gerrit has them: chains, votes, topics and hashtags.
+
+use super::{judge, merged};
+use sluice_model::change::ChangeKey;
+use sluice_scenarios::Site;
+
+const MAIN: &str = "
+- tenant:
+    name: demo
+    source:
+      github:
+        config-projects: [org/config]
+      gerrit:
+        untrusted-projects: [org/one, org/two]
+";
+
+const CONFIG: &str = r"
+- pipeline:
+    name: check
+    manager: independent
+    trigger:
+      gerrit:
+        - {event: patchset-created}
+        - {event: hashtags-changed, added: run-.*}
+    success: {gerrit: {Verified: 1}}
+- pipeline:
+    name: gate
+    manager: dependent
+    post-review: true
+    require:
+      gerrit:
+        open: true
+        wip: false
+        approval: [{Code-Review: 2}, {Approved: 1}]
+    trigger:
+      gerrit: [{event: comment-added, approval: [{Approved: 1}]}]
+    success: {gerrit: {Verified: 2, submit: true}}
+    failure: {gerrit: {Verified: -2}}
+- job: {name: base, parent: null}
+- job: {name: unit, run: playbooks/unit.yaml}
+- job: {name: other, run: playbooks/other.yaml}
+- job: {name: lint, run: playbooks/lint.yaml}
+- queue: {name: integrated, allow-circular-dependencies: true, dependencies-by-topic: true}
+";
+
+const PROJECT: &str = "
+- project:
+    queue: integrated
+    check: {jobs: [unit]}
+    gate: {jobs: [unit, other, lint]}
+";
+
+fn site() -> Site {
+    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", CONFIG)]), ("review.test/org/one", project), ("review.test/org/two", project)];
+    Site::new(7, MAIN, repositories, judge)
+}
+
+fn upload(site: &Site, number: u64, parent: Option<&ChangeKey>) -> ChangeKey {
+    site.forge.upload("org/one", number, parent, &[(&format!("f{number}"), "x")])
+}
+
+fn approve(site: &mut Site, change: &ChangeKey) {
+    site.forge.vote(change, "Code-Review", 2);
+    site.forge.vote(change, "Approved", 1);
+    site.take_in();
+    site.run();
+}
+
+fn gate_builds(site: &Site) -> Vec<String> {
+    site.builds().into_iter().filter_map(|build| build.strip_prefix("gate ").map(str::to_owned)).collect()
+}
+
+/// G09: a chain of commits lands in its order once all of it may; what is below a merged change is not even read.
+#[test]
+fn a_chain_of_commits_waits_until_all_below_are_approved_and_lands_in_order() {
+    for twice in [false, true] {
+        let mut site = site();
+        let m2 = upload(&site, 102, None);
+        let m1 = upload(&site, 101, Some(&m2));
+        let a = upload(&site, 1, Some(&m1));
+        for merged in [&m2, &m1] {
+            site.forge.merge_silently(merged);
+            while site.forge.next_told().is_some() {}
+        }
+        site.twice = twice;
+        let b = upload(&site, 2, Some(&a));
+        let c = upload(&site, 3, Some(&b));
+        site.run();
+        for change in [&c, &b] {
+            approve(&mut site, change);
+            assert_eq!((merged(&site), gate_builds(&site)), (vec![], vec![]));
+        }
+        approve(&mut site, &a);
+        assert_eq!(merged(&site), [1, 2, 3]);
+        assert_eq!(gate_builds(&site).iter().filter(|build| build.starts_with("unit ")).count(), 3);
+        assert!(gate_builds(&site).contains(&"unit 1 2 3".to_owned()), "{:?}", gate_builds(&site));
+        assert!(!site.forge.read_numbers().contains(&102), "already merged M2 is never queried");
+        assert_eq!(site.ending(&[], &[&a, &b, &c]).left_over, Vec::<String>::new());
+    }
+}
+
+/// S04: what was between two changes formerly is left behind by a rebase, and is in nobody's way.
+#[test]
+fn a_chain_that_was_rebased_past_one_of_its_changes_is_walked_without_it() {
+    let mut site = site();
+    let a = upload(&site, 1, None);
+    let b = upload(&site, 2, Some(&a));
+    let c = upload(&site, 3, Some(&b));
+    site.run();
+    site.forge.rebase(&c, Some(&a), &[("f3", "y")]);
+    let d = upload(&site, 4, Some(&c));
+    site.run();
+    approve(&mut site, &a);
+    assert_eq!((gate_builds(&site).len(), merged(&site)), (3, vec![1]));
+    approve(&mut site, &d);
+    assert_eq!(gate_builds(&site).len(), 3, "D waits for C");
+    approve(&mut site, &c);
+    assert_eq!(merged(&site), [1, 3, 4]);
+    let of_d = gate_builds(&site).into_iter().filter(|build| build.ends_with('4')).collect::<Vec<_>>();
+    assert_eq!(of_d, ["lint 3 4", "other 3 4", "unit 3 4"], "without B");
+    assert_eq!(site.ending(&[], &[&a, &c, &d]).left_over, Vec::<String>::new());
+    drop(b);
+}
+
+/// G11, G12: both votes, no work in progress, and what the forge itself requires.
+#[test]
+fn a_change_enters_with_both_votes_and_leaves_when_it_is_work_in_progress() {
+    let mut site = site();
+    let a = upload(&site, 1, None);
+    site.forge.vote(&a, "Approved", 1);
+    site.run();
+    assert_eq!(gate_builds(&site), Vec::<String>::new(), "one vote of two");
+    site.held = ["unit".to_owned()].into();
+    site.forge.vote(&a, "Code-Review", 2);
+    site.forge.vote(&a, "Approved", 1);
+    site.run_until(|site| !gate_builds(site).is_empty());
+    site.forge.work_in_progress(&a, true);
+    site.take_in();
+    site.held.clear();
+    site.run();
+    assert_eq!(merged(&site), Vec::<u64>::new());
+    site.forge.work_in_progress(&a, false);
+    site.forge.submit_requirements(&a, false);
+    site.forge.vote(&a, "Approved", 1);
+    site.run();
+    assert_eq!(merged(&site), Vec::<u64>::new(), "the forge would refuse it");
+    site.forge.submit_requirements(&a, true);
+    site.forge.vote(&a, "Approved", 1);
+    site.run();
+    assert_eq!(merged(&site), [1]);
+    assert_eq!(site.ending(&[], &[&a]).left_over, Vec::<String>::new());
+}
+
+/// Z6.5, D11: changes of one topic are tested on one state and land together, across projects.
+#[test]
+fn changes_of_one_topic_go_through_the_gate_together() {
+    let mut site = site();
+    let a = upload(&site, 1, None);
+    let b = site.forge.upload("org/two", 2, None, &[("b", "x")]);
+    let alone = upload(&site, 3, None);
+    site.forge.topic(&[&a, &b], "feature");
+    site.forge.topic(&[&alone], "another");
+    site.run();
+    approve(&mut site, &b);
+    assert_eq!(merged(&site), Vec::<u64>::new(), "the other one of the topic is not approved");
+    approve(&mut site, &alone);
+    assert_eq!(merged(&site), [3]);
+    approve(&mut site, &a);
+    assert_eq!(merged(&site), [3, 1, 2]);
+    assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
+}
+
+/// Z6.1: a hashtag starts what asks for it.
+#[test]
+fn a_hashtag_that_a_trigger_names_starts_a_pipeline() {
+    let mut site = site();
+    let a = upload(&site, 1, None);
+    site.run();
+    assert_eq!(site.builds(), ["check unit 1"]);
+    for (tag, builds) in [("other", 1), ("run-long", 2)] {
+        site.forge.hashtag(&a, tag);
+        site.run();
+        assert_eq!(site.builds().len(), builds, "{tag}");
+    }
+}
