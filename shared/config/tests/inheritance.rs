@@ -331,3 +331,26 @@ fn a_trace_tells_what_each_definition_said_and_why_others_were_left_out() {
         ]
     );
 }
+
+/// Z4.7: what a project says for other branches is told as left out, of jobs that run and of jobs that it lists there only.
+#[test]
+fn a_trace_tells_of_stanzas_that_are_for_other_branches() {
+    let text = "
+- job: {name: both, run: r}
+- job: {name: old, run: r}
+- project: {name: org/project, check: {jobs: [both]}}
+- project: {name: org/project, branches: ^stable, check: {jobs: [{both: {voting: false}}, old]}}
+";
+    let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
+    let name = project("org/project");
+    let (_, trace) = layout.freeze_with_trace(&FreezeInput::change("check", &name, "master"));
+    let told: Vec<(&str, bool, Vec<bool>)> = trace
+        .iter()
+        .map(|one| (one.job.as_str(), one.runs, one.steps.iter().map(|step| step.left_out.is_none()).collect()))
+        .collect();
+    assert_eq!(told, [("both", true, vec![true, true, true, false]), ("old", false, vec![false])]);
+    assert_eq!(trace[1].reason.as_deref(), Some("the branches of its stanza do not match master"));
+    assert_eq!(trace[0].steps[3].left_out, trace[1].reason);
+    let (_, trace) = layout.freeze_with_trace(&FreezeInput::change("check", &name, "stable"));
+    assert!(trace.iter().all(|one| one.runs && one.steps.iter().all(|step| step.left_out.is_none())), "{trace:#?}");
+}

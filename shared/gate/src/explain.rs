@@ -255,23 +255,11 @@ mod tests {
     fn facts() -> ChangeFacts {
         let key = ChangeKey::change("github".into(), "forge.test/org/one".into(), 1);
         let head = sluice_model::git::Oid::from("abc");
+        let change = ChangeRef { key, branch: "main".into(), patchset: head.0.clone(), head };
         ChangeFacts {
-            change: ChangeRef { key, branch: "main".into(), patchset: head.0.clone(), head },
-            status: ChangeStatus::Open,
-            draft: false,
-            title: String::new(),
-            message: String::new(),
             author: "ada".to_owned(),
-            url: String::new(),
             labels: vec!["go".to_owned()],
-            reviews: Vec::new(),
-            statuses: Vec::new(),
-            files: None,
-            depends_on: Vec::new(),
-            mergeable: None,
-            merge_commit: None,
-            updated_at: Timestamp(0),
-            seen_at: Timestamp(8),
+            ..ChangeFacts::bare(change, Timestamp(8))
         }
     }
 

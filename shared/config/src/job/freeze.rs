@@ -143,7 +143,10 @@ impl Blame {
 
 impl<'l> Freezer<'l, '_> {
     fn jobs(&mut self) -> Vec<FrozenJob> {
-        let Entries { order, by_name: entries, variables, over } = entries(self.layout, self.input);
+        let found = entries(self.layout, self.input);
+        // Nobody else wants to know.
+        let elsewhere = if self.trace.is_some() { found.left_out(self.input) } else { Vec::new() };
+        let Entries { order, by_name: entries, variables, over, .. } = found;
         if let Some(entry) = over {
             let message = format!("More than {ENTRIES_MAX} jobs are listed for the project in the pipeline");
             self.refuse(&[entry], message);
@@ -160,6 +163,7 @@ impl<'l> Freezer<'l, '_> {
             };
             let mut steps = self.trace.as_ref().map(|_| Vec::new());
             let outcome = self.job(name, of_job, &variables, steps.as_mut());
+            steps.iter_mut().for_each(|steps| steps.extend(steps_elsewhere(&elsewhere, name)));
             let (runs, reason) = match outcome {
                 Outcome::Runs(job) => {
                     jobs.push(*job);
@@ -177,8 +181,22 @@ impl<'l> Freezer<'l, '_> {
                 trace.push(JobTrace { job: name.to_owned(), runs, reason, steps });
             }
         }
+        self.trace_elsewhere(&elsewhere, &entries);
         self.dependencies(&mut jobs, &entries);
         jobs
+    }
+
+    /// Tells of jobs that only stanzas for other branches list.
+    fn trace_elsewhere(&mut self, elsewhere: &[(Entry<'l>, String)], entries: &BTreeMap<&str, Vec<Entry<'l>>>) {
+        let Some(trace) = self.trace.as_deref_mut() else { return };
+        let mut told: BTreeSet<&str> = BTreeSet::new();
+        for (entry, why) in elsewhere {
+            let name = entry.job.name.as_str();
+            if !entries.contains_key(name) && told.insert(name) {
+                let steps = steps_elsewhere(elsewhere, name);
+                trace.push(JobTrace { job: name.to_owned(), runs: false, reason: Some(why.clone()), steps });
+            }
+        }
     }
 
     fn refuse(&mut self, entries: &[Entry<'_>], message: String) {
@@ -259,6 +277,15 @@ impl<'l> Freezer<'l, '_> {
             self.refuse(&of_job, format!("Dependency cycle detected in job {circle}"));
         }
     }
+}
+
+/// Returns what stanzas for other branches say of a job.
+fn steps_elsewhere(elsewhere: &[(Entry<'_>, String)], name: &str) -> Vec<Step> {
+    let of_job = elsewhere.iter().filter(|(entry, _)| entry.job.name == name);
+    let step = |(entry, why): &(Entry<'_>, String)| {
+        Step::left_out(StepKind::Entry, entry.job, entry.source, Some(why.clone()))
+    };
+    of_job.map(step).collect()
 }
 
 /// Where a job is built: in which layout, for what, and how much it may come to.

@@ -44,22 +44,28 @@ impl Layout {
 /// What a project's stanzas and templates say of one pipeline.
 struct Listed<'l> {
     stanzas: Vec<(&'l Source, &'l ProjectStanza)>,
+    /// Those that are for other branches.
+    left_out: Vec<(&'l Source, &'l ProjectStanza)>,
     variables: Map<String, Json>,
 }
 
 /// Returns the stanzas that apply, each project's templates before itself. A template that is named again counts where it is
 /// named first.
 fn listed<'l>(layout: &'l Layout, project: &ProjectName, pipeline: &str, target: Target<'_>) -> Listed<'l> {
-    let mut found = Listed { stanzas: Vec::new(), variables: Map::new() };
+    let mut found = Listed { stanzas: Vec::new(), left_out: Vec::new(), variables: Map::new() };
     let mut taken: BTreeSet<&str> = BTreeSet::new();
     for defined in layout.stanzas_of(project) {
         let stanza = defined.object;
         if !applies(stanza.branches.as_deref(), defined.matches_implied(target.branch), target) {
+            found.leave_out(defined.source(), stanza, pipeline);
             continue;
         }
         for template in stanza.templates.iter().filter(|name| taken.insert(name.as_str())) {
-            for defined in layout.templates(template).filter(|defined| defined.matches_implied(target.branch)) {
-                found.add(defined.source(), defined.object, pipeline);
+            for defined in layout.templates(template) {
+                match defined.matches_implied(target.branch) {
+                    true => found.add(defined.source(), defined.object, pipeline),
+                    false => found.leave_out(defined.source(), defined.object, pipeline),
+                }
             }
         }
         found.add(defined.source(), stanza, pipeline);
@@ -72,6 +78,12 @@ impl<'l> Listed<'l> {
         deep_merge(&mut self.variables, &stanza.vars);
         if stanza.pipelines.contains_key(pipeline) {
             self.stanzas.push((source, stanza));
+        }
+    }
+
+    fn leave_out(&mut self, source: &'l Source, stanza: &'l ProjectStanza, pipeline: &str) {
+        if stanza.pipelines.contains_key(pipeline) {
+            self.left_out.push((source, stanza));
         }
     }
 }
@@ -94,6 +106,26 @@ pub(super) struct Entries<'l> {
     pub(super) variables: Map<String, Json>,
     /// The first entry that is too many.
     pub(super) over: Option<Entry<'l>>,
+    /// Stanzas that list jobs for the pipeline and are for other branches.
+    left_out: Vec<(&'l Source, &'l ProjectStanza)>,
+}
+
+impl<'l> Entries<'l> {
+    /// Returns the entries of stanzas that are for other branches, each with why it counts for nothing here.
+    pub(super) fn left_out(&self, input: &FreezeInput<'_>) -> Vec<(Entry<'l>, String)> {
+        let here = input.branch.unwrap_or(input.git_ref);
+        let mut found = Vec::new();
+        for &(source, stanza) in &self.left_out {
+            let why = match stanza.branches {
+                Some(_) => format!("the branches of its stanza do not match {here}"),
+                None => format!("its stanza is of {} and that is not {here}", source.branch),
+            };
+            let jobs = stanza.pipelines.get(input.pipeline).into_iter().flat_map(|jobs| &jobs.jobs);
+            found.extend(jobs.map(|job| (Entry { source, stanza, job }, why.clone())));
+        }
+        found.truncate(ENTRIES_MAX);
+        found
+    }
 }
 
 /// Returns the job lists of a project in a pipeline.
@@ -101,7 +133,7 @@ pub(super) fn entries<'l>(layout: &'l Layout, input: &FreezeInput<'_>) -> Entrie
     let mut order: Vec<&str> = Vec::new();
     let mut entries: BTreeMap<&str, Vec<Entry<'_>>> = BTreeMap::new();
     let (mut count, mut over) = (0, None);
-    let Listed { stanzas, variables } =
+    let Listed { stanzas, left_out, variables } =
         listed(layout, input.project, input.pipeline, Target { branch: input.branch, git_ref: input.git_ref });
     for (source, stanza) in stanzas {
         for job in stanza.pipelines.get(input.pipeline).into_iter().flat_map(|jobs| &jobs.jobs) {
@@ -118,5 +150,5 @@ pub(super) fn entries<'l>(layout: &'l Layout, input: &FreezeInput<'_>) -> Entrie
             list.push(entry);
         }
     }
-    Entries { order, by_name: entries, variables, over }
+    Entries { order, by_name: entries, variables, over, left_out }
 }

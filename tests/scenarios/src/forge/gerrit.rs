@@ -38,7 +38,13 @@ impl PlayedForge {
             updated_at: self.world.now(),
             ..ChangeFacts::bare(change, Timestamp(0))
         };
-        let kept = Kept { facts, comments: BTreeMap::new(), lines: BTreeMap::new(), reviews: BTreeMap::new() };
+        let kept = Kept {
+            facts,
+            comments: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            ranges: BTreeMap::new(),
+            reviews: BTreeMap::new(),
+        };
         self.state().changes.insert(key.clone(), kept);
         self.say(&key, GerritEvent { r#type: "patchset-created".to_owned(), ..GerritEvent::default() });
         key
