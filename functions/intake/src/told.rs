@@ -64,7 +64,9 @@ impl Told {
     /// the second, and of some things, such as statuses, no time at all: news that show the same one follow each other.
     pub(crate) fn next_moment(&mut self, facts: &ChangeFacts) -> Timestamp {
         if facts.updated_at > self.moved_at {
-            (self.moved_at, self.since) = (facts.updated_at, 0);
+            // A forge that tells parts of a second may move on by less than was counted.
+            let last = self.moved_at.plus_millis(self.since.min(SINCE_MAX));
+            (self.moved_at, self.since) = (facts.updated_at, (last.0 + 1).saturating_sub(facts.updated_at.0));
         } else if facts.updated_at == self.moved_at {
             self.since += 1;
         }

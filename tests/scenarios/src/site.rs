@@ -415,7 +415,7 @@ impl Site {
             log_address: None,
             started_at: now,
             alive_until: now.plus_seconds(30),
-            builds: Vec::new(),
+            builds: self.building.iter().map(|claimed| claimed.order.build.clone()).collect(),
         };
         let record = encode_first(session::key(&self.session), &session).unwrap();
         self.world.write_directly(Write::Put { record, expect: Expect::Anything });

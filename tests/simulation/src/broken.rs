@@ -23,7 +23,7 @@ pub enum Mutation {
     TornTransactions,
     /// Every error acknowledges the message that led to it.
     AcknowledgedErrors,
-    /// No outbox is kept, so that only what was sent at once is sent.
+    /// No outbox is kept, so that only what was sent at once is sent, and the ledger lists nothing that waits for it.
     LostOutboxes,
     /// Messages of this queue are not sent.
     Mute(Queue),
@@ -39,8 +39,6 @@ pub enum Mutation {
     NoForgeClock,
     /// A function takes an operator to speak of another change than the one that was named.
     MisheardOperators,
-    /// Who tells that an item begins does not show that it had not ended.
-    UncheckedEnd,
     /// Changes that nobody reviewed are tested in a pipeline for those that somebody did.
     LeakyPipeline,
 }
@@ -87,7 +85,6 @@ impl Mutation {
             Self::ClaimedTwice => key.partition.starts_with("build#") && key.sort == "run",
             Self::ClaimedThoughStopped => key.partition.starts_with("build#") && key.sort == "stop",
             Self::UncheckedSemaphore => key.partition.starts_with("semaphores#"),
-            Self::UncheckedEnd => key.partition.starts_with("buildset#"),
             _ => false,
         }
     }
@@ -158,7 +155,11 @@ impl Records for Broken {
     }
 
     async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError> {
-        self.inner.find(partition, before, limit).await
+        match self.mutation {
+            // It would have whatever was not sent poked.
+            Mutation::LostOutboxes if partition.starts_with("open") => Ok(Vec::new()),
+            _ => self.inner.find(partition, before, limit).await,
+        }
     }
 
     async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
