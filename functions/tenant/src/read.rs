@@ -237,7 +237,7 @@ impl Tenants {
             Some(error) if before.is_some() && before_by_these.is_none() => {
                 self.unreadable(wanted, before_or_none(wanted), error)
             }
-            Some(error) => self.unreadable(wanted, ProjectSource { is_unfinished: false, ..source }, error),
+            Some(error) => self.unreadable(wanted, source, error),
         }
     }
 
@@ -269,6 +269,8 @@ impl Tenants {
         Ok(ProjectSource {
             problem: Some(why.chars().take(PROBLEM_CHARS_MAX).collect()),
             retry_at: Some(self.ports.clock.now().plus_seconds(seconds)),
+            // Begun or not, it goes on then: a look that went on at once would find the same, for ever.
+            is_unfinished: false,
             ..source
         })
     }

@@ -9,7 +9,7 @@ use sluice_model::change::ChangeKey;
 use sluice_model::poke::{Poke, Queue};
 use sluice_model::{ArrivalId, ProjectName, TenantName};
 use sluice_records::codec::decode;
-use sluice_records::tenant::Tenant;
+use sluice_records::tenant::{ProjectSource, Tenant};
 use sluice_records::{connection, queue, tenant};
 use sluice_runtime::object::PutMode;
 use sluice_runtime::record::{Expect, Record, Write};
@@ -396,6 +396,27 @@ fn a_damaged_record_and_a_refusing_forge_take_no_configuration_away() {
         assert!(site.builds().contains(&"gate later 2".to_owned()), "{:?}", site.builds());
         assert_eq!(head(&site, "demo").problems, before.problems);
     }
+}
+
+/// C2, C16: a project that was read by half when its forge refused it is tried again later, and the tenant goes live without
+/// waiting for it.
+#[test]
+fn a_project_that_is_gone_before_all_of_it_was_read_keeps_no_tenant_busy() {
+    let mut site = site();
+    let one = ProjectName::new("forge.test", "org/one");
+    let key = tenant::source_key(&"demo".into(), &one);
+    let record = site.world.record(&key).unwrap();
+    let half = ProjectSource { is_unfinished: true, ..decode(&record).unwrap() };
+    let record = Record { body: serde_json::to_string(&half).unwrap(), ..record };
+    site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    site.store.lock().unwrap().set_missing(&one, true);
+    site.world.write_directly(tenant::put_dirty(&"demo".into(), &one, "a test").unwrap());
+    poke(&site, &["demo"]);
+    site.run();
+    let after = head(&site, "demo");
+    assert_eq!((after.is_reading, after.layout.wanted), (false, after.layout.live), "{after:?}");
+    let source: ProjectSource = decode(&site.world.record(&key).unwrap()).unwrap();
+    assert!(!source.is_unfinished && source.problem.is_some() && source.retry_at.is_some(), "{source:?}");
 }
 
 /// C2: where not even the live layout is left to stand in, the tenant's reading fails and is tried again; it does not go on
