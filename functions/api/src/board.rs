@@ -31,7 +31,7 @@ pub(crate) async fn board(api: &Api, tenant: &TenantName) -> Result<Response<Byt
     let read = load::queues(&api.ports, tenant).await?;
     let durations = api.estimates.of(&api.ports, tenant).await?;
     let recent = buildsets::newest(&api.ports, tenant, RECENT_MAX).await?;
-    let open = waits::open(read.queues.iter().flat_map(|(_, loaded)| loaded.items.values().map(|(_, item)| item)));
+    let open = waits::open(read.queues.iter().flat_map(|(_, loaded)| loaded.items.values().map(|(_, item)| &**item)));
     let (waits, now) = (waits::read(&api.ports, &open).await?, api.ports.clock.now());
     let scene = Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now };
     let mut pipelines: Vec<Value> = Vec::new();

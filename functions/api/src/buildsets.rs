@@ -16,6 +16,7 @@ use sluice_model::{BuildId, ItemId, QueueKey, TenantName, Timestamp};
 use sluice_records::codec::decode;
 use sluice_records::report::Buildset;
 use sluice_runtime::Ports;
+use std::sync::Arc;
 
 /// Entries of the index that one answer looks through.
 const SEARCHED_MAX: usize = 5_000;
@@ -99,7 +100,7 @@ pub(crate) async fn one(api: &Api, tenant: &TenantName, uuid: &str) -> Result<Re
         Found::Left(buildset) => Row::from(*buildset),
         Found::Queued(loaded, queue) => {
             let (_, item) = loaded.items.get(&id).ok_or_else(missing)?;
-            Row { queue, item: item.clone(), end: None }
+            Row { queue, item: Item::clone(item), end: None }
         }
     };
     let mut body = row.to_json();
@@ -165,7 +166,11 @@ async fn in_queues(ports: &Ports, tenant: &TenantName) -> Result<Vec<Row>, Refus
     let read = load::queues(ports, tenant).await?;
     let mut rows: Vec<Row> = Vec::new();
     for (queue, loaded) in read.queues {
-        rows.extend(loaded.items.into_values().map(|(_, item)| Row { queue: queue.clone(), item, end: None }));
+        rows.extend(loaded.items.into_values().map(|(_, item)| Row {
+            queue: queue.clone(),
+            item: Arc::unwrap_or_clone(item),
+            end: None,
+        }));
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.number()));
     Ok(rows)

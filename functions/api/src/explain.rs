@@ -25,7 +25,7 @@ pub(crate) async fn job(api: &Api, tenant: &TenantName, id: &str, name: &str) ->
     let found = load::item(&api.ports, tenant, &id_wanted).await?.ok_or_else(missing)?;
     let (item, pipeline) = match &found {
         Found::Queued(loaded, queue) => {
-            (loaded.items.get(&id_wanted).map(|(_, item)| item).ok_or_else(missing)?, &queue.pipeline)
+            (loaded.items.get(&id_wanted).map(|(_, item)| &**item).ok_or_else(missing)?, &queue.pipeline)
         }
         Found::Left(buildset) => (&buildset.item, &buildset.queue.pipeline),
     };

@@ -18,7 +18,7 @@ pub(crate) async fn one(api: &Api, tenant: &TenantName, id: &str) -> Result<Resp
     let found = load::item(&api.ports, tenant, &id_wanted).await?.ok_or_else(missing)?;
     let durations = api.estimates.of(&api.ports, tenant).await?;
     let open = match &found {
-        Found::Queued(loaded, _) => waits::open(loaded.items.get(&id_wanted).map(|(_, item)| item).into_iter()),
+        Found::Queued(loaded, _) => waits::open(loaded.items.get(&id_wanted).map(|(_, item)| &**item).into_iter()),
         Found::Left(_) => Vec::new(),
     };
     let waits = waits::read(&api.ports, &open).await?;

@@ -17,6 +17,7 @@ use sluice_records::{build, change, queue, tenant};
 use sluice_runtime::record::{Key, Query, Record};
 use sluice_runtime::{PortError, Ports};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The partition that lists the tenants.
 const TENANTS: &str = "tenants";
@@ -108,7 +109,7 @@ async fn claims(ports: &Ports, queues: &mut [(QueueKey, Loaded)]) -> Result<(), 
     let mut ordered: Vec<&mut Job> = queues
         .iter_mut()
         .flat_map(|(_, loaded)| loaded.items.values_mut())
-        .flat_map(|(_, item)| &mut item.jobs)
+        .flat_map(|(_, item)| &mut Arc::make_mut(item).jobs)
         .filter(|job| job.build.is_some() && matches!(job.status, JobStatus::Ordered { .. }))
         .collect();
     let keys: Vec<Key> = ordered.iter().filter_map(|job| job.build.as_ref().map(build::run_key)).collect();

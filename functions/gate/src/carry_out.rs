@@ -21,6 +21,7 @@ use sluice_records::{landing, provider, queue, report, tenant};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Due, Expect, Record, Write};
 use sluice_runtime::{Commit, PortError};
+use std::sync::Arc;
 
 /// A commit, what the cell is once it is written, and whether the queue has to be looked at again right away.
 pub struct Carried {
@@ -44,8 +45,8 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
     let mut writes = Vec::new();
     let mut pokes = Vec::new();
     for item in plan.items.values() {
-        let record = queue::item_record(key, before.items.get(&item.id).map(|(record, _)| record), item)?;
-        after.items.insert(item.id.clone(), (record.clone(), item.clone()));
+        let record = queue::item_record(key, before.items.get(&item.id).map(|(record, _)| &**record), item)?;
+        after.items.insert(item.id.clone(), (Arc::new(record.clone()), Arc::new(item.clone())));
         // The head's revision guards the whole cell: nobody writes its items without it.
         writes.push(Write::Put { record, expect: Expect::Anything });
     }

@@ -170,7 +170,7 @@ impl Gate {
         };
         let snapshot = Snapshot {
             head: head(queue, live, &loaded.queue)?,
-            items: loaded.queue.items.values().map(|(_, item)| (item.id.clone(), item.clone())).collect(),
+            items: loaded.queue.items.values().map(|(_, item)| item.clone()).collect(),
             arrivals: loaded.queue.arrivals.clone(),
             outcomes: loaded.outcomes.clone(),
             runs: loaded.runs.clone(),

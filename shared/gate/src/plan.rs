@@ -24,6 +24,7 @@ pub use cycles::CYCLE_MAX;
 use crate::arrival::Arrival;
 use crate::health::Health;
 use crate::item::{Ask, Item};
+use crate::items::Items;
 use crate::landing::Landing;
 use crate::merge::MergeOutcome;
 use crate::provided::Provided;
@@ -51,7 +52,7 @@ pub struct Snapshot<'a> {
     /// The head.
     pub head: Head,
     /// The items' records.
-    pub items: BTreeMap<ItemId, Item>,
+    pub items: Items,
     /// What waits to be taken in, oldest first.
     pub arrivals: Vec<Arrival>,
     /// The merger's answers to open questions.
@@ -312,7 +313,7 @@ pub(crate) struct Work<'a> {
     pub(crate) now: Timestamp,
     before: Head,
     pub(crate) head: Head,
-    items: BTreeMap<ItemId, Item>,
+    items: Items,
     touched: BTreeSet<ItemId>,
     plan: Plan,
     left_over: bool,

@@ -10,6 +10,7 @@ use sluice_model::{ArrivalId, ItemId, QueueKey};
 use sluice_runtime::record::{Expect, Key, Query, Record, TRANSACTION_RECORDS_MAX, Write};
 use sluice_runtime::{PortError, Ports};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The most records of one queue that are read at once; what is beyond waits for the next look.
 pub const LOAD_MAX: usize = 2_000;
@@ -30,8 +31,8 @@ pub struct Loaded {
     pub head_record: Option<Record>,
     /// The head.
     pub head: Option<Head>,
-    /// Items with their records.
-    pub items: BTreeMap<ItemId, (Record, Item)>,
+    /// Items with their records. Shared, since each look hands a long queue on several times and changes few of them.
+    pub items: BTreeMap<ItemId, (Arc<Record>, Arc<Item>)>,
     /// Arrivals, oldest first.
     pub arrivals: Vec<Arrival>,
     /// Keys of the arrivals by id.
@@ -108,7 +109,7 @@ pub async fn load(ports: &Ports, queue: &QueueKey) -> Result<Loaded, LoadError> 
         let Some(stored) = stored else { return Ok(loaded) };
         let items = std::mem::take(&mut loaded.items);
         let revision = loaded.head_record.as_ref().map_or(0, |record| record.revision);
-        match stored.whole(|id| items.get(id).map(|(_, item)| item)) {
+        match stored.whole(|id| items.get(id).map(|(_, item)| &**item)) {
             Ok(head) => return Ok(Loaded { head: Some(head), items, ..loaded }),
             // The head was the same both times: nobody is writing.
             Err(why) if torn.as_ref().is_some_and(|(before, _)| *before == revision) => return Err(bad(queue, &why)),
@@ -145,12 +146,12 @@ pub async fn refresh(
     for keys in changed.chunks(KEYS_MAX) {
         for record in ports.records.get(keys).await?.into_iter().flatten() {
             let item: Item = decode(&record)?;
-            items.insert(item.id.clone(), (record, item));
+            items.insert(item.id.clone(), (Arc::new(record), Arc::new(item)));
         }
     }
     // After the head: what arrived and was taken in by a newer head must not be found by this one.
     let arrived = ports.records.query(&Query::prefix(partition(queue), ARRIVAL, LOAD_MAX)).await?;
-    let Ok(head) = stored.whole(|id| items.get(id).map(|(_, item)| item)) else { return Ok(None) };
+    let Ok(head) = stored.whole(|id| items.get(id).map(|(_, item)| &**item)) else { return Ok(None) };
     let mut loaded = Loaded { head_record: Some(head_record), head: Some(head), items, ..Loaded::empty() };
     for record in arrived {
         loaded.arrived(record)?;
@@ -193,7 +194,7 @@ async fn read(ports: &Ports, queue: &QueueKey) -> Result<(Loaded, Option<StoredH
             }
             "item" => {
                 let item: Item = decode(&record)?;
-                loaded.items.insert(item.id.clone(), (record, item));
+                loaded.items.insert(item.id.clone(), (Arc::new(record), Arc::new(item)));
             }
             "arrival" => loaded.arrived(record)?,
             "frozen" => loaded.is_frozen = true,

@@ -21,6 +21,7 @@ use sluice_model::git::{Commit, MergeMode};
 use sluice_model::job::{Dependency, JobSummary, Shared};
 use sluice_model::{ArrivalId, BuildId, ItemId, LabelName, ProjectName, ProviderName, QueueKey, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 type Trees = BTreeMap<String, String>;
 
@@ -293,7 +294,7 @@ impl Bench {
         };
         let snapshot = Snapshot {
             head: self.head.clone(),
-            items: self.items.clone(),
+            items: self.items.values().cloned().map(Arc::new).collect(),
             arrivals: self.arrivals.clone(),
             outcomes: self.outcomes.clone(),
             runs: self.runs.clone(),
