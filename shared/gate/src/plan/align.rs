@@ -18,10 +18,10 @@ impl Work<'_> {
                 nearest = Some(ahead_of(&self.head.slots[last]));
                 continue;
             }
-            let wanted = if is_dependent(&self.head) { nearest.clone() } else { None };
+            let wanted = if is_dependent(&self.head) { nearest.as_ref() } else { None };
             for at in bundle.clone() {
-                if self.head.slots[at].ahead != wanted {
-                    self.reset(at, wanted.clone());
+                if self.head.slots[at].ahead.as_ref() != wanted {
+                    self.reset(at, wanted.cloned());
                 }
             }
             let failing = bundle.clone().any(|at| self.is_failing(at, bundle.start));

@@ -172,15 +172,22 @@ impl Work<'_> {
         )
     }
 
-    /// Ends the rest of an item that is known to fail where its project asks for that (`fail-fast`, G20).
+    /// Returns whether an item is known to fail whose project asks to end the rest then (`fail-fast`). Builds of a change in a cycle
+    /// may be those of the changes beside it as well: of a bundle that fails every job is run to its end.
+    pub(super) fn is_to_cut_short(&self, id: &ItemId) -> bool {
+        let is_cut = |item: &Item| {
+            item.merged().is_some_and(|merged| merged.fail_fast)
+                && item.is_failing()
+                && !item.is_complete()
+                && item.candidate.cycle.is_empty()
+        };
+        self.items.get(id).is_some_and(is_cut)
+    }
+
+    /// Ends the rest of an item that is known to fail where its project asks for that (G20).
     pub(super) fn cut_short(&mut self, id: &ItemId) {
-        let is_cut = (self.items.get(id))
-            .is_some_and(|item| item.merged().is_some_and(|merged| merged.fail_fast) && item.is_failing());
-        if !is_cut || self.items.get(id).is_none_or(Item::is_complete) {
+        if !self.is_to_cut_short(id) {
             return;
-        }
-        if self.items.get(id).is_some_and(|item| !item.candidate.cycle.is_empty()) {
-            return; // Its builds may be those of the changes beside it as well: of a bundle that fails every job is run to its end.
         }
         let why = "another job of the change failed, and its project asks to fail fast";
         if !self.has_room(1) || !self.stop_builds(id, why) {

@@ -4,7 +4,7 @@ use super::graph::{begin_again_behind, choose_children, ended};
 use super::{RECORDS_MAX, RunSeen, Stop, Work};
 use crate::item::{Ask, Item, Job, JobStatus, REASON_BYTES_MAX, WHY_BYTES_MAX, cut};
 use crate::merge::{LINE_NOTE_BYTES_MAX, LINE_NOTES_MAX, LineNote, MergeResult, Merged};
-use crate::queue::Standing;
+use crate::queue::{Slot, Standing};
 use crate::told::{self, Told};
 use sluice_model::build::{BuildResult, Ended};
 use sluice_model::{ItemId, Timestamp};
@@ -15,11 +15,12 @@ const WHY_MAX: usize = 300;
 impl Work<'_> {
     /// Brings items up to the generation that the head gave them: their builds stop, their questions are open again.
     pub(super) fn carry_out_resets(&mut self) {
-        let slots: Vec<(ItemId, u64)> = self.head.slots.iter().map(|slot| (slot.id.clone(), slot.generation)).collect();
-        for (id, generation) in slots {
-            if (self.items.get(&id)).is_none_or(|item| item.generation >= generation) {
+        for at in 0..self.head.slots.len() {
+            let Slot { id, generation, .. } = &self.head.slots[at];
+            if self.items.get(id).is_none_or(|item| item.generation >= *generation) {
                 continue;
             }
+            let (id, generation) = (id.clone(), *generation);
             if !self.has_room(1) || !self.stop_builds(&id, "what it is tested on changed") {
                 return;
             }
@@ -35,12 +36,17 @@ impl Work<'_> {
 
     /// Takes in answers to open questions.
     pub(super) fn observe(&mut self) {
-        let slots: Vec<(ItemId, u64)> = self.head.slots.iter().map(|slot| (slot.id.clone(), slot.generation)).collect();
-        for (id, generation) in slots {
-            if self.items.get(&id).is_none_or(|item| item.generation != generation) {
+        for at in 0..self.head.slots.len() {
+            let Slot { id, generation, .. } = &self.head.slots[at];
+            if self.items.get(id).is_none_or(|item| item.generation != *generation) {
                 continue;
             }
-            if self.has_news(&id) {
+            let has_news = self.has_news(id);
+            if !has_news && !self.is_to_cut_short(id) {
+                continue;
+            }
+            let id = id.clone();
+            if has_news {
                 // An item with very many builds to stop is taken in alone; its transaction has the rest of the hundred.
                 if !self.has_room((1 + 2 * self.stops_of_news(&id)).min(RECORDS_MAX - 2)) {
                     return;
