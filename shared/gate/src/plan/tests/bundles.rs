@@ -206,9 +206,8 @@ fn a_bundle_is_not_cut_short_where_its_project_asks_to_fail_fast() {
     assert_eq!(bench.left, ["A FAILURE", "B FAILURE"]);
 }
 
-/// Z5: each change of a bundle that landed starts what waits for it to be merged, and none does before all have.
-#[test]
-fn a_bundle_that_landed_is_told_to_those_that_wait_for_merged_changes() {
+/// Returns a gate in which the first of two changes that need each other has landed, and what was told of it.
+fn half_landed() -> Bench {
     let mut bench = gate();
     bench.tells = vec![ZuulEvent::ProjectChangeMerged];
     bench.approve_cycle("AB", "");
@@ -217,6 +216,13 @@ fn a_bundle_that_landed_is_told_to_those_that_wait_for_merged_changes() {
     bench.run();
     bench.land();
     bench.run();
+    bench
+}
+
+/// Z5: each change of a bundle that landed starts what waits for it to be merged, and none does before all have.
+#[test]
+fn a_bundle_that_landed_is_told_to_those_that_wait_for_merged_changes() {
+    let mut bench = half_landed();
     assert_eq!(bench.happened, Vec::<String>::new());
     bench.land();
     bench.run();
@@ -226,14 +232,7 @@ fn a_bundle_that_landed_is_told_to_those_that_wait_for_merged_changes() {
 /// Z5: half a bundle that an operator lets go is in its branch all the same.
 #[test]
 fn half_a_bundle_is_told_as_merged_when_an_operator_has_looked() {
-    let mut bench = gate();
-    bench.tells = vec![ZuulEvent::ProjectChangeMerged];
-    bench.approve_cycle("AB", "");
-    bench.run();
-    bench.pass("AB");
-    bench.run();
-    bench.land();
-    bench.run();
+    let mut bench = half_landed();
     bench.end_landing(crate::landing::LandingEnd::Refused { why: "no".to_owned() });
     bench.run();
     bench.thaw();
