@@ -23,6 +23,22 @@ pub fn site(seed: u64, config: &str, project: &str, judge: Judge) -> Site {
     Site::new(seed, MAIN, repositories, judge)
 }
 
+/// Returns what the config project holds in most small stories: [`PIPELINES`], [`BASE`], [`COMMON`] and so many nodes at once.
+pub fn central(instances: u32) -> String {
+    [PIPELINES, BASE, COMMON, &cloud(instances)].concat()
+}
+
+/// Returns a site of [`central`] where one project has configuration of its own; the other one holds nothing but a file.
+pub fn small(instances: u32, project: &str, judge: Judge) -> Site {
+    let config = central(instances);
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", config.as_str())]),
+        ("org/one", &[(".zuul.yaml", project)]),
+        ("org/two", &[("README", "nothing")]),
+    ];
+    Site::new(7, MAIN, repositories, judge)
+}
+
 /// Lets everything come to its end, approves changes in this order, and lets everything come to its end again.
 pub fn approve(site: &mut Site, changes: &[&ChangeKey]) {
     site.run();

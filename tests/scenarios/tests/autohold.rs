@@ -12,16 +12,7 @@ use sluice_records::codec::decode;
 use sluice_runtime::Clock as _;
 use sluice_runtime::record::{Expect, Write};
 use sluice_scenarios::Site;
-use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
-
-const MAIN: &str = "
-- tenant:
-    name: demo
-    source:
-      github:
-        config-projects: [org/config]
-        untrusted-projects: [org/one]
-";
+use sluice_scenarios::sample;
 
 const PROJECT: &str = "
 - job: {name: unit, run: playbooks/unit.yaml, attempts: 2}
@@ -29,10 +20,7 @@ const PROJECT: &str = "
 ";
 
 fn site() -> Site {
-    let config = [PIPELINES, BASE, COMMON, &cloud(2)].concat();
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", config.as_str())]), ("org/one", &[(".zuul.yaml", PROJECT)])];
-    Site::new(7, MAIN, repositories, |_, attempt, files| {
+    sample::small(2, PROJECT, |_, attempt, files| {
         let says = |word: &str| files.values().flat_map(|tree| tree.values()).any(|text| text.contains(word));
         match attempt {
             _ if says("broken") => BuildResult::Failure,

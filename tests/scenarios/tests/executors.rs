@@ -4,17 +4,8 @@
 use sluice_model::build::BuildResult;
 use sluice_runtime::Clock as _;
 use sluice_scenarios::Site;
-use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
+use sluice_scenarios::sample;
 use std::cell::Cell;
-
-const MAIN: &str = "
-- tenant:
-    name: demo
-    source:
-      github:
-        config-projects: [org/config]
-        untrusted-projects: [org/one]
-";
 
 const PROJECT: &str = "
 - job: {name: unit, run: playbooks/unit.yaml}
@@ -24,10 +15,7 @@ const PROJECT: &str = "
 /// Z7.3, Z1.7: whose executor is dead is known when its build is lost: its nodes are let go then, and not when they might be.
 #[test]
 fn nodes_of_a_build_whose_executor_died_are_free_as_soon_as_it_is_lost() {
-    let config = [PIPELINES, BASE, COMMON, &cloud(8)].concat();
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", config.as_str())]), ("org/one", &[(".zuul.yaml", PROJECT)])];
-    let mut site = Site::new(7, MAIN, repositories, |_, _, _| BuildResult::Success);
+    let mut site = sample::small(8, PROJECT, |_, _, _| BuildResult::Success);
     site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     let running = |site: &Site| {
         let records = site.world.records();

@@ -11,16 +11,7 @@ use sluice_records::codec::{decode, get};
 use sluice_records::layout::Layouts;
 use sluice_runtime::Clock as _;
 use sluice_scenarios::Site;
-use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
-
-const MAIN: &str = "
-- tenant:
-    name: demo
-    source:
-      github:
-        config-projects: [org/config]
-        untrusted-projects: [org/one, org/bare]
-";
+use sluice_scenarios::sample;
 
 const PROJECT: &str = "
 - job: {name: unit, run: playbooks/unit.yaml}
@@ -28,13 +19,7 @@ const PROJECT: &str = "
 ";
 
 fn site() -> Site {
-    let config = [PIPELINES, BASE, COMMON, &cloud(8)].concat();
-    let repositories: &[(&str, &[(&str, &str)])] = &[
-        ("org/config", &[("zuul.yaml", config.as_str())]),
-        ("org/one", &[(".zuul.yaml", PROJECT)]),
-        ("org/bare", &[("README", "nothing")]),
-    ];
-    Site::new(7, MAIN, repositories, |_, _, _| BuildResult::Success)
+    sample::small(8, PROJECT, |_, _, _| BuildResult::Success)
 }
 
 fn verdicts(site: &Site, key: &ChangeKey) -> Verdicts {
@@ -82,7 +67,7 @@ fn a_change_that_was_never_enqueued_is_explained_by_its_last_event_and_by_what_i
 #[test]
 fn a_change_of_a_project_that_takes_part_nowhere_says_so() {
     let mut site = site();
-    let bare = site.forge.propose("org/bare", 2, "B", "", &[("a", "x")]);
+    let bare = site.forge.propose("org/two", 2, "B", "", &[("a", "x")]);
     site.run();
     let verdicts = verdicts(&site, &bare);
     assert_eq!(verdicts.pipelines, []);

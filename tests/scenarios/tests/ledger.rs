@@ -7,18 +7,9 @@ use sluice_model::poke::Queue;
 use sluice_records::ledger::{self, Kind, Ledger};
 use sluice_runtime::Clock as _;
 use sluice_scenarios::Site;
-use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
+use sluice_scenarios::sample;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-
-const MAIN: &str = "
-- tenant:
-    name: demo
-    source:
-      github:
-        config-projects: [org/config]
-        untrusted-projects: [org/one]
-";
 
 const PROJECT: &str = "
 - job: {name: unit, run: playbooks/unit.yaml}
@@ -26,10 +17,7 @@ const PROJECT: &str = "
 ";
 
 fn site() -> Site {
-    let config = [PIPELINES, BASE, COMMON, &cloud(8)].concat();
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", config.as_str())]), ("org/one", &[(".zuul.yaml", PROJECT)])];
-    Site::new(7, MAIN, repositories, |_, _, _| BuildResult::Success)
+    sample::small(8, PROJECT, |_, _, _| BuildResult::Success)
 }
 
 /// Returns everything that is open at this moment.

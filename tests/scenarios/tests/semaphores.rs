@@ -9,16 +9,8 @@ use sluice_model::change::ChangeKey;
 use sluice_records::codec::decode;
 use sluice_scenarios::Site;
 use sluice_scenarios::repos::Tree;
+use sluice_scenarios::sample;
 use std::collections::BTreeMap;
-
-const MAIN: &str = "
-- tenant:
-    name: demo
-    source:
-      github:
-        config-projects: [org/config]
-        untrusted-projects: [org/one, org/two]
-";
 
 const CONFIG: &str = r"
 - pipeline:
@@ -45,13 +37,7 @@ fn judge(_: &str, _: u32, _: &BTreeMap<String, Tree>) -> BuildResult {
 }
 
 fn site(seed: u64) -> Site {
-    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT)];
-    Site::new(
-        seed,
-        MAIN,
-        &[("org/config", &[("zuul.yaml", CONFIG)]), ("org/one", project), ("org/two", project)],
-        judge,
-    )
+    sample::site(seed, CONFIG, PROJECT, judge)
 }
 
 fn semaphores(site: &Site) -> Vec<Semaphore> {
