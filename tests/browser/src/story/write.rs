@@ -9,7 +9,7 @@ use sluice_gate::item::Onto;
 use sluice_gate::plan::LayoutNumbers;
 use sluice_gate::{Arrival, ArrivalKind, Ask, Candidate, Head, Item, Job, JobStatus};
 use sluice_model::build::{BuildResult, Order, Phase, RequestRef, Run};
-use sluice_model::change::{ChangeFacts, ChangeStatus};
+use sluice_model::change::ChangeFacts;
 use sluice_model::id::digest;
 use sluice_model::job::JobGraph;
 use sluice_model::name::escape;
@@ -125,26 +125,11 @@ impl Writer {
         let change = change(of);
         let needs = if of.number == 12 { vec![candidate(&super::A)] } else { Vec::new() };
         let facts = ChangeFacts {
-            change: change.clone(),
-            status: ChangeStatus::Open,
-            draft: false,
             title: of.title.into(),
-            message: String::new(),
             author: of.author.into(),
             url: url(of),
-            labels: Vec::new(),
-            reviews: Vec::new(),
-            statuses: Vec::new(),
-            files: None,
-            depends_on: Vec::new(),
-            parents: Vec::new(),
-            topic: None,
-            votes: Vec::new(),
-            submittable: None,
             mergeable: Some(true),
-            merge_commit: None,
-            updated_at: Timestamp(0),
-            seen_at: before(400),
+            ..ChangeFacts::bare(change.clone(), before(400))
         };
         self.commit(vec![change_records::put_facts(&facts)?]).await?;
         let slot = sluice_gate::Slot {
