@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs what only the tests need: a browser that looks at the status page, and Go, in which one of the endpoints is
-# written that the conformance suite judges itself by. Running it again changes nothing and is quick.
+# Installs what only the tests need: a browser that looks at the status page, an MQTT broker that takes messages (its program,
+# without a service that runs), and Go, in which one of the endpoints is written that the conformance suite judges itself by.
+# Running it again changes nothing and is quick.
 #
 #   test-tools.sh DIRECTORY    where Go goes when the machine has none that is new enough (DIRECTORY/bin/go)
 #
@@ -44,6 +45,20 @@ if ! browser_is_there; then
     as_root apt-get -qq -o DPkg::Lock::Timeout=300 update
     # The page asks for no font of its own: one is enough for letters to be seen.
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 install --no-install-recommends chromium fonts-dejavu-core >/dev/null
+fi
+
+if [ ! -x /usr/sbin/mosquitto ] && ! command -v mosquitto >/dev/null; then
+    echo "test-tools.sh: installing mosquitto"
+    as_root apt-get -qq -o DPkg::Lock::Timeout=300 update
+    # The package has a service run; tests start brokers of their own, on ports of their own.
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        trap 'as_root rm -f "$policy"' EXIT
+        printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+        as_root chmod 755 "$policy"
+    fi
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 install --no-install-recommends mosquitto >/dev/null
+    as_root update-rc.d mosquitto disable
 fi
 
 if ! go_is_there; then

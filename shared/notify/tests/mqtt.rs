@@ -5,8 +5,10 @@ use bytes::BytesMut;
 use rumqttc::{ConnAck, ConnectReturnCode, Packet, PubAck, PubComp, PubRec, QoS};
 use sluice_keys::Secret;
 use sluice_notify::{Address, Message, Mqtt, Notify as _, NotifyError, Publication};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use std::process::Stdio;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
 /// What a broker does besides its duty.
@@ -133,21 +135,31 @@ async fn a_login_is_used_and_never_sent_in_the_clear_over_a_network() {
     assert!(refused.is_err_and(|error| error.to_string().contains("mqtts://")));
 }
 
-/// Z6.1: the same against mosquitto, which is no part of what CI installs: `MOSQUITTO` names the program.
-#[tokio::test]
-#[ignore = "needs mosquitto, by its path in MOSQUITTO"]
-async fn mosquitto_takes_messages_by_each_quality_of_service() {
+/// Starts a real broker on a port of its own and waits for its word that it listens.
+async fn mosquitto() -> (Child, u16) {
     let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
-    let program = std::env::var_os("MOSQUITTO").expect("MOSQUITTO names the program");
-    let mut running =
-        tokio::process::Command::new(program).args(["-p", &port.to_string()]).kill_on_drop(true).spawn().unwrap();
-    let mut stream = loop {
-        match TcpStream::connect(("127.0.0.1", port)).await {
-            Ok(stream) => break stream,
-            Err(_) => assert!(running.try_wait().unwrap().is_none(), "mosquitto ended"),
+    // Debian has it where only root's path leads.
+    let path = format!("{}:/usr/sbin:/usr/local/sbin", std::env::var("PATH").unwrap_or_default());
+    let mut command = Command::new("mosquitto");
+    command.args(["-p", &port.to_string()]).env("PATH", path).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut running = command.spawn().expect("mosquitto starts; infra/test-tools.sh installs it");
+    let mut said = BufReader::new(running.stderr.take().unwrap()).lines();
+    let mut all = String::new();
+    while let Some(line) = said.next_line().await.unwrap() {
+        if line.ends_with(" running") {
+            tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
+            return (running, port);
         }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    };
+        all += &(line + "\n");
+    }
+    panic!("mosquitto ended:\n{all}");
+}
+
+/// Z6.1: the same against a broker that others wrote.
+#[tokio::test]
+async fn mosquitto_takes_messages_by_each_quality_of_service() {
+    let (_running, port) = mosquitto().await;
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let mut read = BytesMut::new();
     say(&mut stream, Packet::Connect(rumqttc::Connect::new("listener"))).await.unwrap();
     assert!(matches!(next(&mut stream, &mut read).await, Some(Packet::ConnAck(_))));
