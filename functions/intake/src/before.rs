@@ -30,6 +30,8 @@ const LISTED_MILLIS: u64 = 60_000;
 pub(crate) struct Before {
     /// What was told of the change; `None` for one that was never seen.
     pub(crate) told: Option<Told>,
+    /// The revision of the record of that; `None` where there is none.
+    pub(crate) told_revision: Option<u64>,
     /// The branches that it was for before.
     pub(crate) formerly: Vec<BranchName>,
     /// Whether any change is known to need it, or was.
@@ -87,6 +89,7 @@ impl Intake {
         let own = [told_key.clone(), needed_key.clone(), verdicts_key.clone()];
         let (lives, found, is_partial) = self.known(&facts.change.key.project, &own, queues).await?;
         let (told, is_needed) = (told(&found), found.contains_key(&needed_key));
+        let told_revision = found.get(&told_key).map(|record| record.revision);
         let verdicts = found.get(&verdicts_key).and_then(decode_foreign).unwrap_or_default();
         let formerly = formerly(&told);
         let tenants = lives.into_iter().map(|live| {
@@ -94,7 +97,7 @@ impl Intake {
             let listed = listed.into_iter().filter(|queue| found.contains_key(&tenant::queue_key(queue))).collect();
             (live, listed)
         });
-        Ok(Before { tenants: tenants.collect(), told, formerly, is_needed, verdicts, is_partial })
+        Ok(Before { tenants: tenants.collect(), told, told_revision, formerly, is_needed, verdicts, is_partial })
     }
 
     /// Returns the tenants whose live layout has the project, and the further records that are named, where they are there.

@@ -151,7 +151,11 @@ impl Intake {
             EventKind::Change { number, .. } | EventKind::Gerrit(GerritEvent { number, .. }) => {
                 let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
                 match self.forge(&event.connection)?.read_change(&key).await {
-                    Ok(facts) => self.changed(id, event, &facts, &mut effects).await?,
+                    Ok(facts) => {
+                        if let Some(why) = self.changed(id, event, &facts, &mut effects).await? {
+                            return Ok(Outcome::Waits(why));
+                        }
+                    }
                     Err(error) => return final_or_again(error),
                 }
             }
@@ -172,7 +176,10 @@ impl Intake {
                         status: Some(status.clone()),
                     };
                     let facts = self.forge(&event.connection)?.read_change(&open.key).await.map_err(again)?;
-                    self.changed(id, &ForgeEvent { kind, ..event.clone() }, &facts, &mut effects).await?;
+                    let event = ForgeEvent { kind, ..event.clone() };
+                    if let Some(why) = self.changed(id, &event, &facts, &mut effects).await? {
+                        return Ok(Outcome::Waits(why));
+                    }
                 }
             }
             EventKind::Push { git_ref, oldrev, newrev } => {
@@ -221,7 +228,8 @@ impl Intake {
         Ok(Outcome::Leads(effects))
     }
 
-    /// A change moved: its facts are kept, and every queue that is concerned is told.
+    /// A change moved: its facts are kept, and every queue that is concerned is told. Returns why it is too early for that, if so:
+    /// the forge's answer may be of before what is known, and is asked for again by the next sweep of what is due.
     ///
     /// A first word that was lost is made up for: news of a revision nobody told of brings the word that it came. Told late,
     /// or twice, it is no news any more.
@@ -231,9 +239,13 @@ impl Intake {
         event: &ForgeEvent,
         facts: &ChangeFacts,
         effects: &mut Effects,
-    ) -> Result<(), LookError> {
+    ) -> Result<Option<String>, LookError> {
         let before = self.before(facts).await?;
-        let mut told = before.told.clone().unwrap_or_default().still_true(event, facts);
+        let told = before.told.clone().unwrap_or_default();
+        if told.is_ahead_of(event, facts) {
+            return Ok(Some(format!("the forge shows {} as it was before what is known of it", facts.change)));
+        }
+        let mut told = told.still_true(event, facts);
         let mark = told::mark(event, facts);
         let revision = told::revision(facts);
         if !told.contains(&revision) && mark.as_ref() != Some(&revision) && facts.status == ChangeStatus::Open {
@@ -259,9 +271,9 @@ impl Intake {
         told.needs = needs;
         if !before.is_partial {
             // Otherwise it stays news, which the forge's next sweep finds: it is told again until every tenant could hear it.
-            effects.write(change::put_told(&facts.change.key, &told)?);
+            effects.write(change::put_told(&facts.change.key, &told, before.told_revision)?);
         }
-        Ok(())
+        Ok(None)
     }
 
     async fn end(
@@ -279,9 +291,10 @@ impl Intake {
         head.expires_at = Some(expiry(now));
         delivery::listed(&mut head, id, &delivery);
         // An arrival that is there already came by an earlier delivery of the same fact; it must not fail the commit. A delivery of
-        // ours that is there may have ended, and stays as it is.
+        // ours that is there may have ended, and stays as it is. Who read a change while somebody else told of it reads it again.
+        let is_proven = |key: &Key| is_delivery(key) || change::is_told(key);
         let others = effects.writes.into_values().map(|write| match write {
-            Write::Put { record, .. } if !is_delivery(&record.key) => Write::Put { record, expect: Expect::Anything },
+            Write::Put { record, .. } if !is_proven(&record.key) => Write::Put { record, expect: Expect::Anything },
             other => other,
         });
         let mut others: Vec<Write> = others.collect();
@@ -306,7 +319,9 @@ impl Intake {
         }
         match saved {
             Saved::Yes(_) => Ok(()),
-            Saved::Stale => Err(LookError::Again("somebody else handles the same delivery".to_owned())),
+            Saved::Stale => {
+                Err(LookError::Again("somebody else handles the same delivery, or news of the same change".to_owned()))
+            }
         }
     }
 }

@@ -42,8 +42,8 @@ impl Intake {
         }
         let (mut gaps, mut reads) = (0, 0);
         for (open, record) in open.iter().zip(known) {
-            let told = record.as_ref().and_then(decode_foreign::<Told>);
-            let taken_back = told.as_ref().map_or(0, Told::taken_back);
+            let told = record.as_ref().and_then(|record| Some((decode_foreign::<Told>(record)?, record.revision)));
+            let taken_back = told.as_ref().map_or(0, |(told, _)| told.taken_back());
             for gap in self.gaps(open, told, &mut reads, effects).await? {
                 if gaps == GAPS_MAX {
                     return Ok(Ok(()));
@@ -58,16 +58,16 @@ impl Intake {
     /// Returns what was never told of a change: its revision, or reviews and labels of the known one.
     ///
     /// The listing alone tells of a new revision, and that a change did not move since all of it was told; only another one is
-    /// read. That it was, and is whole, is noted.
+    /// read. That it was, and is whole, is noted; `told` is with the revision of its record.
     async fn gaps(
         &self,
         open: &OpenChange,
-        told: Option<Told>,
+        told: Option<(Told, u64)>,
         reads: &mut usize,
         effects: &mut Effects,
     ) -> Result<Vec<Gap>, LookError> {
         let change = &open.change;
-        let Some(mut told) = told else { return Ok(vec![Gap::revision("opened")]) };
+        let Some((mut told, revision)) = told else { return Ok(vec![Gap::revision("opened")]) };
         if !told.contains(&told::revision_of(change)) {
             return Ok(vec![Gap::revision("changed")]);
         }
@@ -85,7 +85,7 @@ impl Intake {
         }
         told.note(&now);
         if told.whole_at.is_some() {
-            effects.write(change::put_told(&change.key, &told)?);
+            effects.write(change::put_told(&change.key, &told, Some(revision))?);
             return Ok(Vec::new());
         }
         let reviews = now.reviews.iter().filter(|review| !told.contains(&told::review(review))).map(Gap::review);

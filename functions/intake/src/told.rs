@@ -26,6 +26,9 @@ pub(crate) struct Told {
     /// News that came since then and show no other time.
     #[serde(default)]
     since: u64,
+    /// Marks of what was so at that time and was gone by its next news: an answer that shows one may be from before those.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    gone: BTreeSet<String>,
 }
 
 /// Milliseconds within which a forge's clock gives two moves of a change one time, or its answers are behind the times.
@@ -33,6 +36,9 @@ const SAME_MOVE_MILLIS: u64 = 30_000;
 
 /// News of one moment that are told apart; a forge's next second is never taken for older.
 const SINCE_MAX: u64 = 999;
+
+/// Marks that are kept of what was so for a part of one second.
+const GONE_MAX: usize = 32;
 
 impl Told {
     pub(crate) fn contains(&self, mark: &str) -> bool {
@@ -54,10 +60,35 @@ impl Told {
     pub(crate) fn still_true(mut self, event: &ForgeEvent, facts: &ChangeFacts) -> Self {
         let gone = taken_back(event);
         let now = shown(facts);
-        let before = self.marks.len();
-        self.marks.retain(|mark| now.contains(mark) && gone.as_ref() != Some(mark));
-        self.taken_back += u64::from(self.marks.len() < before);
+        if facts.updated_at > self.moved_at {
+            self.gone.clear();
+        }
+        let is_true = |mark: &String| now.contains(mark) && gone.as_ref() != Some(mark);
+        let (kept, dropped): (BTreeSet<String>, BTreeSet<String>) = self.marks.into_iter().partition(is_true);
+        self.taken_back += u64::from(!dropped.is_empty());
+        self.gone.retain(|mark| !now.contains(mark));
+        let gone = dropped.into_iter().filter(|mark| !now.contains(mark));
+        self.gone.extend(gone.take(GONE_MAX.saturating_sub(self.gone.len())));
+        self.marks = kept;
         self
+    }
+
+    /// Returns whether an answer of the forge may be of before what was told already: of an earlier time, or of the same second
+    /// and without what was so in it. Only while answers may be late; what is still so afterwards is so. What this very event
+    /// takes back, another revision and another word of a reviewer are no sign of it.
+    pub(crate) fn is_ahead_of(&self, event: &ForgeEvent, facts: &ChangeFacts) -> bool {
+        let may_be_late = self.moved_at.0 > 0 && facts.seen_at.since(self.moved_at) <= SAME_MOVE_MILLIS;
+        if !may_be_late || facts.updated_at != self.moved_at {
+            return may_be_late && facts.updated_at < self.moved_at;
+        }
+        let (now, taken_back) = (shown(facts), taken_back(event));
+        let is_replaced = |mark: &String| {
+            let others = facts.reviews.iter().filter(|other| !self.marks.contains(&review(other)));
+            mark.starts_with(REVISION)
+                || others.into_iter().any(|other| mark.contains(&format!(" by {} at ", other.by)))
+        };
+        let mut missing = self.marks.difference(&now).filter(|mark| taken_back.as_ref() != Some(*mark));
+        missing.any(|mark| !is_replaced(mark)) || self.gone.iter().any(|mark| now.contains(mark))
     }
 
     /// Returns as of which moment of the forge's clock facts are known, and counts them as news of it. A forge tells the time to
@@ -105,6 +136,9 @@ fn taken_back(event: &ForgeEvent) -> Option<String> {
     }
 }
 
+/// How a revision's mark begins.
+const REVISION: &str = "revision ";
+
 /// What separates head and branch in a revision's mark; no branch's name holds a space.
 const FOR: &str = " for ";
 
@@ -116,12 +150,12 @@ pub(crate) fn revision(facts: &ChangeFacts) -> String {
 
 /// Returns the mark of a revision.
 pub(crate) fn revision_of(change: &ChangeRef) -> String {
-    format!("revision {}{FOR}{}", change.head, change.branch)
+    format!("{REVISION}{}{FOR}{}", change.head, change.branch)
 }
 
 /// Returns the branches that the change was for when it was told of, other than the one it is for now.
 pub(crate) fn former_branches(told: &Told, facts: &ChangeFacts) -> Vec<BranchName> {
-    let marks = told.marks.iter().filter(|mark| mark.starts_with("revision "));
+    let marks = told.marks.iter().filter(|mark| mark.starts_with(REVISION));
     let branches = marks.filter_map(|mark| mark.split_once(FOR)).map(|(_, branch)| BranchName::from(branch));
     branches.filter(|branch| *branch != facts.change.branch).collect()
 }
@@ -158,7 +192,7 @@ pub(crate) fn mark(event: &ForgeEvent, facts: &ChangeFacts) -> Option<String> {
         ("pull_request", "labeled") => {
             labelled.as_ref().filter(|name| facts.labels.contains(name)).map(|name| label(name))
         }
-        ("pull_request_review", "submitted") => {
+        ("pull_request_review", "submitted" | "dismissed") => {
             let is_meant = |review: &&Review| review.by == event.sender && state.as_deref() == Some(word(review.state));
             facts.reviews.iter().find(is_meant).map(review)
         }
@@ -169,38 +203,19 @@ pub(crate) fn mark(event: &ForgeEvent, facts: &ChangeFacts) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_model::change::{ChangeStatus, Permission};
+    use sluice_model::change::Permission;
 
     fn facts() -> ChangeFacts {
         let key = ChangeKey::change("github".into(), "forge.test/org/one".into(), 1);
         let head = sluice_model::git::Oid::from("abc");
-        ChangeFacts {
-            change: ChangeRef { key, branch: "main".into(), patchset: head.0.clone(), head },
-            status: ChangeStatus::Open,
-            draft: false,
-            title: String::new(),
-            message: String::new(),
-            author: "ada".to_owned(),
-            url: String::new(),
-            labels: vec!["go".to_owned()],
-            reviews: vec![Review {
-                by: "grace".to_owned(),
-                state: ReviewState::Approved,
-                permission: Permission::Write,
-                submitted_at: Timestamp(7),
-            }],
-            statuses: Vec::new(),
-            files: None,
-            depends_on: Vec::new(),
-            parents: Vec::new(),
-            topic: None,
-            votes: Vec::new(),
-            submittable: None,
-            mergeable: None,
-            merge_commit: None,
-            updated_at: Timestamp(0),
-            seen_at: Timestamp(8),
-        }
+        let change = ChangeRef { key, branch: "main".into(), patchset: head.0.clone(), head };
+        let labels = vec!["go".to_owned()];
+        let reviews = vec![said(ReviewState::Approved, 7)];
+        ChangeFacts { labels, reviews, ..ChangeFacts::bare(change, Timestamp(8)) }
+    }
+
+    fn said(state: ReviewState, at: u64) -> Review {
+        Review { by: "grace".to_owned(), state, permission: Permission::Write, submitted_at: Timestamp(at) }
     }
 
     fn event(action: &str) -> ForgeEvent {
@@ -261,6 +276,52 @@ mod tests {
         assert_eq!((next(0, &mut silent), next(0, &mut silent)), (0, 0), "a forge that tells no time says nothing");
         let last = (0..2_000).map(|_| next(6_000, &mut told)).last();
         assert_eq!(last, Some(6_999));
+    }
+
+    /// Z6.3, C5: a second of a forge's clock holds more than one move of a change, and its answers come late.
+    #[test]
+    fn an_answer_of_the_same_second_without_what_was_told_in_it_is_not_taken_for_newer() {
+        let at = |mut facts: ChangeFacts| {
+            (facts.updated_at, facts.seen_at) = (Timestamp(5_000), Timestamp(6_500));
+            facts
+        };
+        let (edited, approved) = (event("edited"), at(facts()));
+        let mut told = Told::default().still_true(&edited, &approved);
+        told.marks = shown(&approved);
+        told.next_moment(&approved);
+        let is_behind = |facts: &ChangeFacts| told.is_ahead_of(&edited, facts);
+        assert!(!is_behind(&approved));
+        let before = ChangeFacts { reviews: Vec::new(), ..approved.clone() };
+        assert!(is_behind(&before), "its approval came in the same second");
+        assert!(!is_behind(&ChangeFacts { seen_at: Timestamp(36_000), ..before.clone() }), "so late it is so");
+        assert!(!is_behind(&ChangeFacts { updated_at: Timestamp(6_000), ..before }), "it moved since");
+        assert!(is_behind(&ChangeFacts { updated_at: Timestamp(4_000), ..approved.clone() }), "it is of before");
+        let dismissed = ChangeFacts { reviews: vec![said(ReviewState::Dismissed, 7)], ..approved.clone() };
+        assert!(!is_behind(&dismissed), "a review that was dismissed shows as dismissed");
+        let unlabelled = ChangeFacts { labels: Vec::new(), ..approved.clone() };
+        assert!(is_behind(&unlabelled) && !told.is_ahead_of(&event("unlabeled"), &unlabelled));
+    }
+
+    /// Z6.3: of two revisions of one second the one that was replaced is the older, whichever is read last.
+    #[test]
+    fn a_revision_that_was_replaced_in_the_same_second_is_not_taken_for_newer() {
+        let edited = event("edited");
+        let mut first = facts();
+        (first.updated_at, first.seen_at) = (Timestamp(5_000), Timestamp(6_500));
+        let mut second = first.clone();
+        second.change.head = sluice_model::git::Oid::from("def");
+        let tell = |told: Told, facts: &ChangeFacts| {
+            assert!(!told.is_ahead_of(&edited, facts));
+            let mut told = told.still_true(&edited, facts);
+            told.marks = shown(facts);
+            told.next_moment(facts);
+            told
+        };
+        let told = tell(tell(Told::default(), &first), &second);
+        assert!(told.is_ahead_of(&edited, &first) && !told.is_ahead_of(&edited, &second));
+        second.updated_at = Timestamp(6_000);
+        first.updated_at = Timestamp(7_000);
+        tell(tell(told, &second), &first);
     }
 
     /// C5: a webhook and the sweep that makes up for it tell one thing.

@@ -29,12 +29,20 @@ pub fn told_key(change: &ChangeKey) -> Key {
     Key::new(partition(change), "told")
 }
 
-/// Returns the write of what was told of a change.
+/// Returns the write of what was told of a change, on condition that nobody told of it since `seen`, the revision that was read
+/// (`None` where there was none): what is told next follows from it.
 ///
 /// # Errors
 /// When it is too large.
-pub fn put_told<T: Serialize>(change: &ChangeKey, told: &T) -> Result<Write, PortError> {
-    Ok(Write::Put { record: encode_first(told_key(change), told)?, expect: Expect::Anything })
+pub fn put_told<T: Serialize>(change: &ChangeKey, told: &T, seen: Option<u64>) -> Result<Write, PortError> {
+    let mut record = encode_first(told_key(change), told)?;
+    record.revision = seen.unwrap_or(0) + 1;
+    Ok(Write::Put { record, expect: seen.map_or(Expect::Absent, Expect::Revision) })
+}
+
+/// Returns whether a record holds what was told of a change.
+pub fn is_told(key: &Key) -> bool {
+    key.partition.starts_with("change#") && key.sort == "told"
 }
 
 /// Returns the key of what became of a change's events in the pipelines that did not take it in.

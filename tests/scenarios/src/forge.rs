@@ -116,9 +116,9 @@ impl PlayedForge {
         self.tell("pull_request_review", key, body, "grace");
     }
 
-    /// Takes a review back, and says so.
+    /// Takes a review back, and says so. As at GitHub, it is shown as dismissed from then on.
     pub fn dismiss(&self, key: &ChangeKey) {
-        self.edit(key, |facts| facts.reviews.clear());
+        self.edit(key, dismissed);
         let body = json!({"action": "dismissed", "pull_request": {"number": key.number()}, "review": {"state": "dismissed", "body": ""}});
         self.tell("pull_request_review", key, body, "grace");
     }
@@ -313,6 +313,13 @@ impl PlayedForge {
 
     fn not_found(what: impl std::fmt::Display) -> ForgeError {
         ForgeError::NotFound { attempted: format!("find {what}") }
+    }
+}
+
+/// Has every review of a change shown as dismissed.
+fn dismissed(facts: &mut ChangeFacts) {
+    for review in &mut facts.reviews {
+        review.state = ReviewState::Dismissed;
     }
 }
 

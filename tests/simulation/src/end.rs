@@ -5,7 +5,7 @@ use crate::sim::Sim;
 use crate::site::branch_of;
 use crate::{Failure, Told};
 use sluice_gate::ArrivalKind;
-use sluice_model::change::{ChangeKey, ChangeStatus};
+use sluice_model::change::{ChangeKey, ChangeStatus, ReviewState};
 use sluice_model::poke::Queue;
 use sluice_model::{QueueKey, Timestamp};
 use sluice_runtime::{Key, Record};
@@ -210,7 +210,8 @@ impl Sim {
             if facts.status != ChangeStatus::Open {
                 continue;
             }
-            let (is_approved, skew) = (!facts.reviews.is_empty(), self.shape.weather.skew_millis);
+            let is_approved = facts.reviews.iter().any(|review| review.state == ReviewState::Approved);
+            let skew = self.shape.weather.skew_millis;
             wrong.extend(self.oracle.undone(&facts.change, is_approved, skew));
         }
         wrong

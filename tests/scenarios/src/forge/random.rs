@@ -1,6 +1,6 @@
 //! What the simulator has people and the forge do besides: new revisions, merges by hand, answers that are behind the times.
 
-use super::{Kept, PlayedForge, key};
+use super::{Kept, PlayedForge, dismissed, key};
 use serde_json::json;
 use sluice_forge::ForgeError;
 use sluice_model::Timestamp;
@@ -70,7 +70,7 @@ impl PlayedForge {
             facts.change.head = head.clone();
             facts.change.patchset = head.0.clone();
             facts.files = Some(files);
-            facts.reviews.clear();
+            dismissed(facts);
             facts.statuses.clear();
         });
         self.tell("pull_request", change, json!({"action": "synchronize", "number": change.number()}), "ada");

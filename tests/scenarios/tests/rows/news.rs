@@ -1,6 +1,7 @@
 //! What counts as news of a change, and what it costs to find out that there is none.
 
 use super::{CONFIG, MAIN, PROJECT, approve, gate_builds, judge, merged, propose, site};
+use sluice_runtime::Clock as _;
 use sluice_scenarios::Site;
 
 /// A site whose gate takes changes that bear a label.
@@ -78,4 +79,27 @@ fn a_sweep_reads_only_what_moved_and_so_much_and_no_more() {
     let before = site.forge.reads();
     site.sweep();
     assert_eq!(site.forge.reads(), before, "nothing moved");
+}
+
+/// Z6.3, C5: a forge tells the time to the second, and shows for a while what was before.
+#[test]
+fn an_approved_change_stays_though_an_answer_of_the_same_second_shows_no_approval() {
+    let mut site = site();
+    site.forge.tell_whole_seconds();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.world.advance_millis(1_000 - site.world.now().0 % 1_000);
+    site.forge.describe(&a, "better words", false);
+    site.world.advance_millis(50);
+    let before = site.world.now();
+    site.world.advance_millis(50);
+    site.forge.approve(&a);
+    site.run_now();
+    site.forge.set_behind(site.world.now().since(before));
+    site.forge.tell_again("org/one", 1).unwrap();
+    site.run_now();
+    site.forge.set_behind(0);
+    site.run();
+    assert_eq!(gate_builds(&site, "unit"), ["1"], "it was tested once, and never left");
+    assert_eq!(merged(&site), [1]);
 }
