@@ -65,6 +65,56 @@ fn each_layer_beats_the_one_before() {
     }
 }
 
+/// L3.2: lists concatenate, those of labels too: a provider offers what it lists besides what its section and the section's parent
+/// list, each once, the outermost first; what is said of a label within a provider comes after what is said within its section.
+#[test]
+fn a_provider_offers_its_sections_labels_and_its_own() {
+    let with = |labels: &str| {
+        let text = format!(
+            "
+- label: {{name: a}}
+- label: {{name: b}}
+- label: {{name: c}}
+- section: {{name: top, connection: null, labels: [a]}}
+- section: {{name: s, parent: top, labels: [{{name: b, max-age: 20}}]}}
+- provider: {{name: p, section: s{labels}}}
+"
+        );
+        let layout = tenant().file("org/config", &text).sound();
+        let labels = layout.providers()[0].labels.iter();
+        labels.map(|label| (label.name.to_string(), label.max_age_seconds)).collect::<Vec<_>>()
+    };
+    let named = |list: &[(&str, u64)]| list.iter().map(|(name, age)| ((*name).to_owned(), *age)).collect::<Vec<_>>();
+    assert_eq!(with(""), named(&[("a", 0), ("b", 20)]));
+    assert_eq!(with(", labels: [c]"), named(&[("a", 0), ("b", 20), ("c", 0)]));
+    assert_eq!(with(", labels: [c, {name: b, max-age: 40}]"), named(&[("a", 0), ("b", 40), ("c", 0)]));
+    // One that there is none of is told where it is listed, and not by each provider again.
+    let unknown = "
+- section: {name: s, connection: null, labels: [nosuch]}
+- provider: {name: p, section: s}
+- provider: {name: q, section: s, labels: [nor-such]}
+";
+    let told = messages(&tenant().file("org/config", unknown).build());
+    assert_eq!(told, ["The label \"nosuch\" was not found.", "The label \"nor-such\" was not found."]);
+}
+
+/// L3.2: of sections that inherit from each other the innermost counts, also where it says again what the outermost said.
+#[test]
+fn what_an_inner_section_says_again_counts_again() {
+    let text = "
+- image: {name: i, type: cloud}
+- flavor: {name: f}
+- label: {name: l, image: i, flavor: f}
+- section: {name: outer, connection: ec2, images: [{name: i, userdata: usual}]}
+- section: {name: middle, parent: outer, images: [{name: i, userdata: other}]}
+- section: {name: inner, parent: middle, images: [{name: i, userdata: usual}]}
+- provider: {name: p, section: inner, labels: [l]}
+";
+    let layout = tenant().file("org/config", text).sound();
+    assert_eq!(layout.providers()[0].labels[0].userdata.as_deref(), Some("usual"));
+    assert_eq!(layout.providers()[0].images.len(), 1);
+}
+
 /// L3.2: image and flavor within a provider come between the provider and its label.
 #[test]
 fn what_a_provider_says_of_images_and_flavors_comes_before_its_labels() {

@@ -125,9 +125,13 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Tells of images and flavors that a section or provider lists and that there are none of.
+    /// Tells of images, flavors and labels that a section or provider lists and that there are none of.
     fn lists(&mut self, at: Found<'o>, word: &str) {
-        for (kind, list, one) in [(ObjectKind::Image, "images", "image"), (ObjectKind::Flavor, "flavors", "flavor")] {
+        for (kind, list, one) in [
+            (ObjectKind::Image, "images", "image"),
+            (ObjectKind::Flavor, "flavors", "flavor"),
+            (ObjectKind::Label, "labels", "label"),
+        ] {
             for name in names_in(&at.1.attributes, list) {
                 if self.find(kind, &name).is_none() {
                     let message = format!("The {one} \"{name}\" was not found.");
@@ -199,7 +203,7 @@ impl<'o> Resolver<'o> {
         let mut whole = of_section.clone();
         merge(&mut whole, provider.attributes.clone());
         self.kind_of_nodes(at, &whole);
-        let labels = self.labels(at, &chain, &of_section);
+        let labels = self.labels(at, &of_section);
         let text = |name: &str| whole.get(name).and_then(Json::as_str).map(str::to_owned);
         Some(ProviderConfig {
             name: provider.name.as_str().into(),
@@ -260,14 +264,12 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    fn labels(&mut self, at: Found<'o>, chain: &[Found<'o>], of_section: &Map<String, Json>) -> Vec<LabelConfig> {
+    fn labels(&mut self, at: Found<'o>, of_section: &Map<String, Json>) -> Vec<LabelConfig> {
         let provider = &at.1.attributes;
-        let lists =
-            |object: &ProviderObject, name: &str| names_in(&object.attributes, "labels").iter().any(|one| one == name);
-        let mut names = names_in(provider, "labels");
-        if names.is_empty() {
-            names = names_in(of_section, "labels");
-        }
+        // Lists concatenate (L3.2): what a section offers, all of its providers do.
+        let mut names = names_in(of_section, "labels");
+        names.extend(names_in(provider, "labels"));
+        let listed: BTreeSet<String> = names.iter().cloned().collect();
         if provider.get("include-all-node-labels") == Some(&Json::Bool(true)) {
             names.extend(
                 static_nodes(of_section).into_iter().chain(static_nodes(provider)).flat_map(|node| node.labels),
@@ -297,13 +299,12 @@ impl<'o> Resolver<'o> {
                         self.error(at, "provider", "labels", ProblemKind::Conflict, message);
                     }
                 }
+                // Told where it is listed.
+                None if listed.contains(&name) => {}
                 None => {
                     let message = format!("The label \"{name}\" was not found.");
                     let known = self.layout.names(ObjectKind::Label);
-                    // Where it is listed: by the provider, or by a section that it inherits from.
-                    let section = chain.iter().find(|section| !lists(at.1, &name) && lists(section.1, &name));
-                    let (from, word) = section.map_or((at, "provider"), |section| (*section, "section"));
-                    self.unknown(from, word, "labels", (&name, message), known);
+                    self.unknown(at, "provider", "labels", (&name, message), known);
                 }
             }
         }

@@ -37,8 +37,10 @@ pub(super) fn merge(into: &mut Map<String, Json>, from: Map<String, Json>) {
         match (into.get_mut(&name), value) {
             (Some(Json::Object(old)), Json::Object(new)) => merge(old, new),
             (Some(Json::Array(old)), Json::Array(new)) => {
+                // What is said of one thing a second time is said after what came between.
+                let is_in_order = matches!(name.as_str(), "images" | "flavors" | "labels");
                 for member in new {
-                    if !old.contains(&member) {
+                    if is_in_order || !old.contains(&member) {
                         old.push(member);
                     }
                 }
