@@ -333,6 +333,21 @@ fn debug_and_parameters_are_asked_of_the_layout() {
     assert!(!layout.debug(&name, "gate", Some("stable")));
 }
 
+/// Z6.2, G20: of a project's stanzas and templates the first that says whether to fail fast has said it for all, so that a config
+/// project can force it either way.
+#[test]
+fn fail_fast_is_not_taken_back_by_a_later_stanza() {
+    let with = |config: &str, own: &str| {
+        let stanza = |said: &str| format!("- project: {{name: org/project, check: {{{said}}}}}\n");
+        let text = format!("{BASE}{}", stanza(config));
+        let layout = tenant().file("org/config", &text).file("org/project", &stanza(own)).sound();
+        layout.fail_fast(&project("org/project"), "check", Some("master"))
+    };
+    let [yes, no, nothing] = ["fail-fast: true", "fail-fast: false", "jobs: [noop]"];
+    assert!(with(yes, no) && !with(no, yes), "the config project's word stands");
+    assert!(with(nothing, yes) && with(yes, nothing) && !with(nothing, no) && !with(nothing, nothing));
+}
+
 /// Z7.1: a job that asks for an Ansible that is not there is told so, and is not run with another one unsaid.
 #[test]
 fn an_ansible_version_that_is_not_there_is_refused() {

@@ -14,11 +14,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) const ENTRIES_MAX: usize = 2_000;
 
 impl Layout {
-    /// Returns whether the first failure of a project's job in a pipeline ends the others.
+    /// Returns whether the first failure of a project's job in a pipeline ends the others. What the first stanza says that says
+    /// anything cannot be taken back by a later one, so that a config project may force it.
     pub fn fail_fast(&self, project: &ProjectName, pipeline: &str, branch: Option<&str>) -> bool {
         let target = Target { branch, git_ref: branch.unwrap_or_default() };
         let listed = listed(self, project, pipeline, target);
-        listed.stanzas.iter().rev().find_map(|(_, stanza)| stanza.pipelines.get(pipeline)?.fail_fast).unwrap_or(false)
+        listed.stanzas.iter().find_map(|(_, stanza)| stanza.pipelines.get(pipeline)?.fail_fast).unwrap_or(false)
     }
 
     /// Returns whether what is decided about a project's changes in a pipeline is told in reports (`debug`): where any stanza
