@@ -180,7 +180,7 @@ fn sarif_is_as_its_specification_says() {
     let zuul = folder.path().join("zuul.d");
     std::fs::create_dir(&zuul).unwrap();
     let texts = [
-        ("a b.yaml", "- job: {name: unit, include-vars: [vars.yaml]}\n- job: {nam: x}\n"),
+        ("a b.yaml", "- secret: {name: token, oidc: null}\n- job: {nam: x}\n"),
         ("broken.yaml", "- job: [\n"),
         ("empty.yaml", ""),
         ("ä.yaml", "- nodeset:\n    name: n\n    alternatives: [n]\n"),
@@ -212,11 +212,11 @@ fn what_is_not_carried_out_is_told() {
     snapshot(&tenant);
     let own = folder.path().join("own");
     std::fs::create_dir(&own).unwrap();
-    let text = "- nodeset: {name: n, nodes: [{name: a, label: nowhere}]}\n- job: {name: mine, run: r, include-vars: [vars.yaml]}\n";
+    let text = "- nodeset: {name: n, nodes: [{name: a, label: nowhere}]}\n- secret: {name: token, oidc: null}\n";
     std::fs::write(own.join(".zuul.yaml"), text).unwrap();
     let alone = sluice(&["check", own.to_str().unwrap()]);
     assert_eq!(alone.status.code(), Some(0), "warnings are no errors: {}", said(&alone));
-    assert!(said(&alone).contains("include-vars is not carried out yet"), "{}", said(&alone));
+    assert!(said(&alone).contains("tokens are not issued yet"), "{}", said(&alone));
     assert!(!said(&alone).contains("no provider of the tenant"), "nobody knows the tenant's: {}", said(&alone));
     let within = sluice(&["check", own.to_str().unwrap(), "--tenant", tenant.to_str().unwrap()]);
     assert!(said(&within).contains("no provider of the tenant offers nowhere"), "{}", said(&within));

@@ -1,7 +1,7 @@
 //! The executor: claims builds, runs their playbooks over SSH, confined, and reports how they ended (Z7).
 //!
 //! What executes is behind [`Runner`]; [`Ansible`] is its implementation. The flow of one build, in reading order:
-//! [`job`] (what is asked) → [`phases`] (pre, run, post and the result) → [`jobdir`], [`workspace`], [`vars`],
+//! [`job`] (what is asked) → [`include`] (files of variables) → [`phases`] (pre, run, post and the result) → [`jobdir`], [`workspace`], [`vars`],
 //! [`inventory`] (what playbooks find around them) → [`playbook`] (one `ansible-playbook`) in a [`sandbox`], its
 //! output through [`joblog`] to whoever reads it [`live`].
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
@@ -14,6 +14,7 @@ pub mod content;
 pub mod disk;
 pub mod freeze;
 pub mod gateway;
+pub mod include;
 pub mod inherited;
 pub mod inventory;
 pub mod job;

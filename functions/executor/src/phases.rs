@@ -5,6 +5,7 @@ use crate::content::Content;
 use crate::disk::DiskWatch;
 use crate::freeze::{self, Frozen};
 use crate::gateway::Gateway;
+use crate::include::{self, IncludeError};
 use crate::inventory::{self, JobVars};
 use crate::job::{Job, Observer, Runner, Sources, StopSignal};
 use crate::jobdir::Jobdir;
@@ -25,6 +26,7 @@ use serde_json::{Map, Value, json};
 use sluice_config::pattern::Pattern;
 use sluice_model::build::{BuildResult, Ended, Pause};
 use sluice_model::{BranchName, Timestamp};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
@@ -76,10 +78,23 @@ impl Runner for Ansible {
             log.redactor.add(value);
         }
         log.say("Job console starting");
-        let build = Build { settings: &self.settings, job, sources, jobdir: &jobdir, observer };
-        let prepared = tokio::select! {
-            prepared = build.prepare(&mut log) => Some(prepared),
+        let read = tokio::select! {
+            read = include::with_files(job, sources, &jobdir) => Some(read),
             _ = stop.stopped() => None,
+        };
+        let (frozen, refused) = match read {
+            Some(Ok(frozen)) => (frozen, None),
+            Some(Err(error)) => (Cow::Borrowed(job.job), Some(Some(Err(StartError::Include(error))))),
+            None => (Cow::Borrowed(job.job), Some(None)),
+        };
+        let job = &Job { job: &frozen, ..*job };
+        let build = Build { settings: &self.settings, job, sources, jobdir: &jobdir, observer };
+        let prepared = match refused {
+            Some(refused) => refused,
+            None => tokio::select! {
+                prepared = build.prepare(&mut log) => Some(prepared),
+                _ = stop.stopped() => None,
+            },
         };
         let result = match prepared {
             Some(Ok(stage)) => stage.perform(&mut log, &mut stop).await,
@@ -102,6 +117,8 @@ enum StartError {
     #[error(transparent)]
     Prepare(#[from] PrepareError),
     #[error(transparent)]
+    Include(IncludeError),
+    #[error(transparent)]
     Workspace(#[from] WorkspaceError),
     #[error(transparent)]
     Agent(#[from] ssh::AgentError),
@@ -120,10 +137,13 @@ enum StartError {
 impl StartError {
     fn result(&self) -> BuildResult {
         match self {
-            Self::Prepare(PrepareError::NoPlaybook { .. }) | Self::Secret { .. } | Self::Token { .. } => {
-                BuildResult::ConfigError
-            }
-            Self::Workspace(error) | Self::Prepare(PrepareError::Workspace(error)) => match error {
+            Self::Prepare(PrepareError::NoPlaybook { .. })
+            | Self::Include(IncludeError::Missing { .. } | IncludeError::Unreadable { .. })
+            | Self::Secret { .. }
+            | Self::Token { .. } => BuildResult::ConfigError,
+            Self::Workspace(error)
+            | Self::Include(IncludeError::Workspace(error))
+            | Self::Prepare(PrepareError::Workspace(error)) => match error {
                 WorkspaceError::NotPrepared { .. } => BuildResult::ConfigError,
                 WorkspaceError::Source(_) | WorkspaceError::Checkout { .. } => BuildResult::Retry,
             },

@@ -9,8 +9,9 @@ use sluice_config::tenant::TenantProject;
 use sluice_config::{ConfigError, ReviewComment};
 use sluice_gate::merge::{DEBUG_BYTES_MAX, LINE_NOTES_MAX, LineNote, Merged};
 use sluice_gate::{Candidate, Item, MergeResult};
+use sluice_model::change::ChangeRef;
 use sluice_model::git::{BranchKey, BranchState, Commit};
-use sluice_model::job::{FrozenJob, JobGraph, Playbook};
+use sluice_model::job::{FrozenJob, IncludeVars, JobGraph, Playbook};
 use sluice_model::{BranchName, ConnectionName, ProjectName, QueueKey};
 use sluice_records::layout::Live;
 use sluice_repos::{ProjectAt, ReposError};
@@ -69,7 +70,7 @@ impl Merger {
             Err(errors) if waits => return Ok(not_before_it_is_merged(misconfigured(&errors, &branch))),
             Err(errors) => return Ok(misconfigured(&errors, &branch)),
         };
-        self.put_needed(state, &mut graph, layout, &branch.branch).await?;
+        self.put_needed(state, &mut graph, layout, change).await?;
         let errors = self.missing_playbooks(state, &graph, layout).await?;
         if !errors.is_empty() {
             return Ok(misconfigured(&errors, &branch));
@@ -158,13 +159,13 @@ impl Merger {
         Ok(proposed)
     }
 
-    /// Puts the branches in place that jobs need: required projects, playbooks, roles.
+    /// Puts the branches in place that jobs need: required projects, playbooks, roles, files of variables.
     async fn put_needed(
         &self,
         state: &mut State,
         graph: &mut JobGraph,
         layout: &Layout,
-        branch: &BranchName,
+        change: &ChangeRef,
     ) -> Result<(), Unmade> {
         let mut wanted: BTreeSet<(ConnectionName, ProjectName, Option<BranchName>)> = BTreeSet::new();
         for job in &graph.jobs {
@@ -181,12 +182,21 @@ impl Merger {
                     wanted.insert((role.connection.clone(), role.project.clone(), None));
                 }
             }
+            for file in &job.run_time.include_vars {
+                let (connection, project) = file.source.project(&change.key);
+                // Of a tag it is read as the tag has it, or as a branch has it.
+                let is_of_tag = change.on_branch().is_none() && *project == change.key.project;
+                let fallback = || (is_of_tag && !file.use_ref).then(|| layout.default_branch(project));
+                let asked = file.source.branch().cloned().or_else(fallback);
+                wanted.insert((connection.clone(), project.clone(), asked));
+            }
         }
         for (connection, project, asked) in wanted {
             let at = ProjectAt { connection, project: project.clone() };
             let fallback = layout.default_branch(&project);
             // As Zuul: the branch asked for, else the change's own, else the project's default.
-            for candidate in [asked.as_ref(), Some(branch), Some(&fallback), Some(&"main".into())].into_iter().flatten()
+            for candidate in
+                [asked.as_ref(), Some(&change.branch), Some(&fallback), Some(&"main".into())].into_iter().flatten()
             {
                 let key = BranchKey { project: project.clone(), branch: candidate.clone() };
                 if state.branch(&key).is_some() {
@@ -206,6 +216,9 @@ impl Merger {
             for playbook in job.pre_run.iter_mut().chain(&mut job.run).chain(&mut job.post_run) {
                 pin(playbook, &state.speculation.branches);
             }
+            for file in &mut job.run_time.include_vars {
+                pin_vars(file, change, layout, &state.speculation.branches);
+            }
         }
         Ok(())
     }
@@ -220,6 +233,20 @@ fn pin(playbook: &mut Playbook, branches: &[BranchState]) {
     let exact = branches.iter().filter(of_project).find(|state| state.branch.branch == playbook.branch);
     let state = exact.or_else(|| branches.iter().find(of_project));
     playbook.commit = state.map(|state| state.base.id.clone());
+}
+
+/// Pins a file of variables of a config project to what is merged: trusted playbooks see what it says.
+fn pin_vars(file: &mut IncludeVars, change: &ChangeRef, layout: &Layout, branches: &[BranchState]) {
+    let (_, project) = file.source.project(&change.key);
+    if !layout.tenant().project(project).is_some_and(|known| known.trust.is_trusted()) {
+        return;
+    }
+    let default = layout.default_branch(project);
+    let wanted = [file.source.branch(), Some(&default)].into_iter().flatten();
+    let of_project = || branches.iter().filter(|state| state.branch.project == *project);
+    let mut named = wanted.filter_map(|branch| of_project().find(|state| state.branch.branch == *branch));
+    let state = named.next().or_else(|| of_project().next());
+    file.commit = state.map(|state| state.base.id.clone());
 }
 
 fn playbooks(job: &FrozenJob) -> impl Iterator<Item = &Playbook> {

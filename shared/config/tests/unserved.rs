@@ -30,7 +30,6 @@ fn triggers_that_never_fire_are_told() {
 - pipeline: {name: merged, manager: independent, trigger: {zuul: [{event: project-change-merged}]}}
 - pipeline: {name: post, manager: supercedent, trigger: {github: [{event: push}]}}
 - pipeline: {name: urgent, manager: independent, supersedes: [periodic, images, merged, post, asked], trigger: {github: [{event: push}]}}
-- job: {name: unit, run: r, include-vars: [vars.yaml]}
 - pipeline: {name: asked, manager: independent, trigger: {github: [{event: pull_request, action: comment, permission: write}]}}
 - secret: {name: token, oidc: null}
 - secret: {name: password, data: {a: b}}
@@ -38,7 +37,6 @@ fn triggers_that_never_fire_are_told() {
     assert_eq!(
         warnings(text),
         [
-            "job unit: include-vars is not carried out yet: its files give no variables",
             "pipeline images: Zuul's image events are not carried out yet: the pipeline images is never started by this",
             "pipeline urgent: only the first 4 of the pipelines that it supersedes lose what enters it",
             "secret token: tokens are not issued yet: jobs that use this secret end as CONFIG_ERROR",

@@ -8,3 +8,4 @@ mod results;
 mod rights;
 mod secrets;
 mod support;
+mod variables;

@@ -41,8 +41,11 @@ impl Building<'_> {
                 self.job.run_time.include_vars.clear();
             }
             for file in &given.value {
-                let found = self.vars_file(file, origin);
-                self.job.run_time.include_vars.extend(found);
+                let Some(found) = self.vars_file(file, origin) else { continue };
+                let known = &mut self.job.run_time.include_vars;
+                if !known.contains(&found) {
+                    known.push(found);
+                }
             }
         }
     }
@@ -75,6 +78,7 @@ impl Building<'_> {
                 override_checkout: Some(BranchName(origin.source.branch.as_str().to_owned())),
             }),
         };
-        Some(IncludeVars { name: file.name.clone(), source, required: file.required, use_ref: file.use_ref })
+        let (name, required, use_ref) = (file.name.clone(), file.required, file.use_ref);
+        Some(IncludeVars { name, source, required, use_ref, commit: None })
     }
 }

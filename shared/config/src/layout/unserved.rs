@@ -106,10 +106,6 @@ impl<'l> Found<'l> {
 
     fn job(&mut self, job: &'l JobStanza, source: &Source) {
         let stanza = format!("job {}", job.name);
-        if job.run_time.include_vars.as_ref().is_some_and(|list| !list.value.is_empty()) {
-            let message = "include-vars is not carried out yet: its files give no variables".to_owned();
-            self.warn(&stanza, "include-vars", source, job.place, message);
-        }
         if let Some(NodesetRef::Inline(body)) = &job.nodeset {
             self.nodeset(body, &stanza, source, job.place);
         }

@@ -1,7 +1,9 @@
 //! Attributes of a job that act while it is scheduled, runs or is reported, and decide nothing before.
 
 use super::RequiredProject;
-use crate::{ConnectionName, ProjectName};
+use crate::change::ChangeKey;
+use crate::git::Oid;
+use crate::{BranchName, ConnectionName, ProjectName};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Map, Value};
 
@@ -162,8 +164,11 @@ pub struct IncludeVars {
     pub source: VarsSource,
     /// Whether a missing file fails the build.
     pub required: bool,
-    /// Whether it is read as the tested state has it, and not from the default branch.
+    /// Whether a build of a ref of that repository reads it as the ref has it, and not as a branch has it.
     pub use_ref: bool,
+    /// The commit it is read from, of a config project alone: what is merged. Of others it is read as the tested state has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<Oid>,
 }
 
 /// Where a file of variables lies.
@@ -174,6 +179,24 @@ pub enum VarsSource {
     Project(RequiredProject),
     /// In the project of the change.
     OfChange,
+}
+
+impl VarsSource {
+    /// Returns the connection and the project, for a build of `own`.
+    pub fn project<'a>(&'a self, own: &'a ChangeKey) -> (&'a ConnectionName, &'a ProjectName) {
+        match self {
+            Self::Project(found) => (&found.connection, &found.project),
+            Self::OfChange => (&own.connection, &own.project),
+        }
+    }
+
+    /// Returns the branch of the definition that asks for the file, where the file lies beside it.
+    pub fn branch(&self) -> Option<&BranchName> {
+        match self {
+            Self::Project(found) => found.override_checkout.as_ref(),
+            Self::OfChange => None,
+        }
+    }
 }
 
 /// A host that is no node of the pool (Z8.1).

@@ -1,6 +1,6 @@
 //! What jobs are told of the build that they are of, in an executor's own words.
 
-use super::{approve, merged, ordered, propose, site};
+use super::{CONFIG, MAIN, PROJECT, approve, judge, merged, ordered, propose, site};
 use serde_json::{Value, json};
 use sluice_executor::jobdir::{Jobdir, Runtime};
 use sluice_executor::{Inherited, Job, OpenedSecrets, Settings, vars};
@@ -42,6 +42,34 @@ fn zuul(site: &Site, job: &str, change: u64) -> Value {
         runtime: Runtime { root: at("runtime"), control: at("runtime/control") },
     };
     Value::Object(vars::zuul(&job, &[], &jobdir, &Settings::new(Path::new("/nowhere")), json!({})))
+}
+
+/// Z4.3, X07: the repositories of a job's files of variables are part of its tested state though the job asks for nothing else of
+/// them, and a config project's file is pinned to what is merged.
+#[test]
+fn a_job_has_the_repositories_of_its_files_of_variables() {
+    let files = "include-vars: [own.yaml, {name: all.yaml, project: org/bare}, {name: here.yaml, zuul-project: true}]";
+    let config = CONFIG.replace("run: playbooks/unit.yaml", &format!("run: playbooks/unit.yaml, {files}"));
+    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT)];
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &config), ("own.yaml", "a: 1")]),
+        ("org/one", project),
+        ("org/bare", &[("all.yaml", "b: 2")]),
+    ];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    propose(&site, 1, &[("a", "x")]);
+    site.run();
+    let (order, frozen) = ordered(&site, "unit", 1);
+    let state = poll_once(site.ports().objects.get(&order.speculation)).unwrap().unwrap().expect("the state is kept");
+    let state: Speculation = serde_json::from_slice(&state.bytes).unwrap();
+    let of = |name: &str| {
+        let found = state.branches.iter().find(|known| known.branch.project.name() == name);
+        found.unwrap_or_else(|| panic!("{name} is not among {:?}", state.branches)).clone()
+    };
+    let pinned: Vec<_> = frozen.run_time.include_vars.iter().map(|file| file.commit.clone()).collect();
+    assert_eq!(pinned, [Some(of("org/config").base.id), None, None]);
+    assert_ne!(of("org/one").base, of("org/one").result, "the change's own file is read as it proposes it");
+    assert_eq!(of("org/bare").branch.branch.as_str(), "main");
 }
 
 /// J14: a non-voting job that fails in the gate keeps nothing out, and is told that it does not vote; the others are told that

@@ -1,0 +1,80 @@
+//! Files of variables that a job names (`include-vars`).
+
+use crate::support::*;
+use serde_json::{Value, json};
+use sluice_model::build::BuildResult;
+use sluice_model::job::IncludeVars;
+
+const SAY: &str = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - debug:\n        msg: \"{{ who | default('nobody') }} {{ level | default('none') }} {{ own | default('none') }} {{ parent | default('none') }}\"\n";
+
+fn of_project(name: &str, project: &str) -> IncludeVars {
+    let source = json!({ "project": { "connection": "forge", "project": project, "override_checkout": null } });
+    file(name, source)
+}
+
+fn file(name: &str, source: Value) -> IncludeVars {
+    serde_json::from_value(json!({ "name": name, "source": source, "required": true, "use_ref": true })).unwrap()
+}
+
+/// Z4.3: files are read in order from the tested state, a later one overrides an earlier one, the job's own variables override
+/// them all, and they override what parents returned; trusted playbooks see the same.
+#[tokio::test]
+async fn files_of_variables_stand_between_the_jobs_own_and_what_parents_returned() {
+    let files = [
+        (PROJECT, "say.yaml", SAY),
+        (CONFIG, "say.yaml", SAY),
+        (PROJECT, "vars/first.yaml", "who: first\nlevel: first\nown: first\nparent: first\nzuul: {change: stolen}\n"),
+        (CONFIG, "all.json", "{\"who\": \"{{ level }}-expanded\"}"),
+    ];
+    let mut story = Story::new(&files);
+    story.put(&[(
+        "vars/first.yaml",
+        "who: tested\nlevel: tested\nown: tested\nparent: tested\nzuul: {change: stolen}\n",
+    )]);
+    story.job.run_time.include_vars = vec![file("vars/first.yaml", json!("of-change")), of_project("all.json", CONFIG)];
+    story.job.vars = vars(json!({ "own": "job" }));
+    story.inherited.data = vars(json!({ "parent": "returned", "own": "returned" }));
+    story.job.run = vec![untrusted("say"), story.trusted("say")];
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, BuildResult::Success, "{}", outcome.log);
+    assert_eq!(outcome.log.matches("tested-expanded tested job tested").count(), 2, "{}", outcome.log);
+    assert!(!outcome.read("work/logs/zuul-info/inventory.yaml").contains("stolen"));
+}
+
+/// Z4.3, X07: of a config project the merged file is read, whatever is proposed for it.
+#[tokio::test]
+async fn a_config_projects_file_is_read_as_it_is_merged() {
+    let mut story = Story::new(&[(PROJECT, "say.yaml", SAY), (PROJECT, "vars.yaml", "who: merged\n")]);
+    let merged = story.project.1.clone();
+    story.put(&[("vars.yaml", "who: proposed\n")]);
+    let mut pinned = file("vars.yaml", json!("of-change"));
+    pinned.commit = Some(merged.id);
+    story.job.run_time.include_vars = vec![pinned];
+    story.job.run = vec![untrusted("say")];
+    let outcome = story.run().await;
+    assert!(outcome.log.contains("merged none") && !outcome.log.contains("proposed"), "{}", outcome.log);
+}
+
+/// Z4.3: a file that is not there ends the build with its name before anything runs, unless it is not required.
+#[tokio::test]
+async fn a_missing_file_of_variables_is_told_unless_it_is_not_required() {
+    let with = async |required: bool, text: &str| {
+        let mut story = Story::new(&[(PROJECT, "say.yaml", SAY), (PROJECT, "wrong.yaml", text)]);
+        let mut missing = file("nosuch.yaml", json!("of-change"));
+        missing.required = required;
+        story.job.run_time.include_vars = vec![missing, file("wrong.yaml", json!("of-change"))];
+        story.job.run = vec![untrusted("say")];
+        let outcome = story.run().await;
+        (outcome.ended.result, outcome.ended.detail.clone().unwrap_or_default(), outcome.log.clone())
+    };
+    let (result, detail, log) = with(true, "who: me\n").await;
+    assert_eq!(result, BuildResult::ConfigError, "{log}");
+    assert!(detail.contains("forge.test/org/project@main has no file nosuch.yaml of variables"), "{detail}");
+    assert!(!log.contains("RUN START"), "{log}");
+    let (result, _, log) = with(false, "who: me\n").await;
+    assert_eq!(result, BuildResult::Success, "{log}");
+    assert!(log.contains("me none"), "{log}");
+    let (result, detail, log) = with(false, "- no mapping\n").await;
+    assert_eq!(result, BuildResult::ConfigError, "{log}");
+    assert!(detail.contains("wrong.yaml of forge.test/org/project@main cannot be read"), "{detail}");
+}
