@@ -62,7 +62,8 @@ pub enum WorkspaceError {
 /// Places every repository of the job into `work/src` and returns them in order.
 pub async fn place_all(job: &Job<'_>, sources: &dyn Sources, jobdir: &Jobdir) -> Result<Vec<Placed>, WorkspaceError> {
     let mut wanted: BTreeMap<&ProjectName, (bool, Option<&BranchName>, Option<&ConnectionName>)> = BTreeMap::new();
-    for change in &job.speculation.changes {
+    let tested = job.speculation.changes.iter().filter(|change| is_put_in_place(job, &change.change.key.project));
+    for change in tested {
         wanted.insert(&change.change.key.project, (false, None, Some(&change.change.key.connection)));
     }
     let own = &job.order.change.key;
@@ -85,6 +86,14 @@ pub async fn place_all(job: &Job<'_>, sources: &dyn Sources, jobdir: &Jobdir) ->
         placed.push(Placed { project: project.clone(), src_dir, required, checkout, checkout_description, commit });
     }
     Ok(placed)
+}
+
+/// Returns whether a repository that the job does not require is put in place: what is tested with the change is, where the job
+/// says nothing of it (`include-projects`, `exclude-projects`).
+fn is_put_in_place(job: &Job<'_>, project: &ProjectName) -> bool {
+    let said = &job.job.run_time;
+    let is_included = said.include_projects.as_ref().is_none_or(|projects| projects.contains(project));
+    is_included && !said.exclude_projects.contains(project)
 }
 
 /// Returns a ref's name as jobs are told it: a branch's own, a tag's.

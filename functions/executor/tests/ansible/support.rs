@@ -199,6 +199,7 @@ pub struct Story {
     pub config: Commit,
     repos: BTreeMap<ProjectName, Repo>,
     extra: Vec<BranchState>,
+    ahead: Vec<SpeculativeChange>,
     pub settings: fn(&mut Settings),
 }
 
@@ -300,6 +301,7 @@ impl Story {
             config: commits[1].1.clone(),
             repos,
             extra: Vec::new(),
+            ahead: Vec::new(),
             settings: |_| {},
         }
     }
@@ -326,6 +328,16 @@ impl Story {
         self.repos.insert(project.into(), repo);
         let target_name = project.rsplit('/').next().unwrap().to_owned();
         Role { connection: "forge".into(), project: project.into(), target_name, implicit: false }
+    }
+
+    /// Puts a change of another project ahead of the one under test.
+    pub fn ahead(&mut self, project: &str) {
+        let role = self.role(project, &[("README", "ahead")]);
+        let key = ChangeKey::change("forge".into(), role.project, 6);
+        let head = self.extra.last().unwrap().result.id.clone();
+        let change = ChangeRef { key, branch: "main".into(), patchset: head.0.clone(), head };
+        let (url, title, message) = Default::default();
+        self.ahead.push(SpeculativeChange { change, url, title, message, merge_commit: None });
     }
 
     /// Commits `files` as the state under test of the project.
@@ -377,7 +389,8 @@ impl Story {
             message: String::new(),
             merge_commit: None,
         };
-        let speculation = Speculation { changes: vec![change], branches, configured: Vec::new(), placed: Vec::new() };
+        let changes = self.ahead.into_iter().chain([change]).collect();
+        let speculation = Speculation { changes, branches, configured: Vec::new(), placed: Vec::new() };
         let nodes: Vec<NodeAccess> = self.nodes.iter().map(|node| node.access.clone()).collect();
         let job = Job {
             order: &self.order,

@@ -1,4 +1,4 @@
-//! Files of variables that a job names (`include-vars`).
+//! What a job says of its surroundings: files of variables (`include-vars`), and which repositories are put in place.
 
 use crate::support::*;
 use serde_json::{Value, json};
@@ -77,4 +77,34 @@ async fn a_missing_file_of_variables_is_told_unless_it_is_not_required() {
     let (result, detail, log) = with(false, "- no mapping\n").await;
     assert_eq!(result, BuildResult::ConfigError, "{log}");
     assert!(detail.contains("wrong.yaml of forge.test/org/project@main cannot be read"), "{detail}");
+}
+
+/// S01, Z4.3: repositories of changes ahead are in the workspace, unless the job does without; those that it requires, and the
+/// change's own, are there whatever it says.
+#[tokio::test]
+async fn repositories_that_a_job_does_without_are_not_put_in_place() {
+    const LIBRARY: &str = "forge.test/org/library";
+    let placed = async |change: &dyn Fn(&mut Story)| {
+        let mut story = Story::new(&[(PROJECT, "say.yaml", SAY)]);
+        story.ahead(LIBRARY);
+        story.job.run = vec![untrusted("say")];
+        change(&mut story);
+        let outcome = story.run().await;
+        assert_eq!(outcome.ended.result, BuildResult::Success, "{}", outcome.log);
+        let is_there = |project: &str| outcome.jobdir.join("work/src").join(project).is_dir();
+        assert!(is_there(PROJECT));
+        is_there(LIBRARY)
+    };
+    assert!(placed(&|_| {}).await);
+    assert!(!placed(&|story| story.job.run_time.exclude_projects = vec![LIBRARY.into(), PROJECT.into()]).await);
+    assert!(!placed(&|story| story.job.run_time.include_projects = Some(vec![CONFIG.into()])).await);
+    assert!(placed(&|story| story.job.run_time.include_projects = Some(vec![LIBRARY.into()])).await);
+    let required = json!([{ "connection": "forge", "project": LIBRARY, "override_checkout": null }]);
+    assert!(
+        placed(&|story| {
+            story.job.run_time.exclude_projects = vec![LIBRARY.into()];
+            story.job.required_projects = serde_json::from_value(required.clone()).unwrap();
+        })
+        .await
+    );
 }
