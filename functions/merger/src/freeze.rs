@@ -38,7 +38,8 @@ impl Merger {
         }
         if state.touches_configuration {
             let checked = live.layout.overlay(&proposed, Scope::ToValidate);
-            let errors = checked.errors_since(&live.layout);
+            let mut errors = checked.errors_since(&live.layout);
+            errors.extend(self.lost_playbooks(state, &branch, &proposed, &checked, &live.layout).await?);
             if !errors.is_empty() {
                 return Ok(misconfigured(&errors, &branch));
             }

@@ -25,6 +25,8 @@ mod pushes;
 mod random;
 mod votes;
 
+pub use proposals::REMOVED;
+
 /// The login that Sluice acts under.
 pub const OWN: &str = "sluice[bot]";
 

@@ -34,6 +34,8 @@ pub struct Store {
     broken: BTreeMap<ProjectName, String>,
     /// Repositories in which every merge fails, and why.
     pub unmergeable: BTreeMap<ProjectName, String>,
+    /// Whether a playbook is there only where its file is; otherwise whatever jobs name is there.
+    pub lists_playbooks: bool,
     /// Repositories whose forge does not answer a merge.
     pub silent: BTreeSet<ProjectName>,
     missing: BTreeSet<ProjectName>,
@@ -316,7 +318,8 @@ impl Repos for PlayedRepos {
     ) -> Result<Vec<String>, ReposError> {
         self.step("repos.present", |store| {
             let tree = store.tree(commit);
-            Ok(paths.iter().filter(|path| tree.contains_key(*path)).cloned().collect())
+            let is_there = |path: &&String| !store.lists_playbooks || tree.contains_key(*path);
+            Ok(paths.iter().filter(is_there).cloned().collect())
         })
         .await
     }

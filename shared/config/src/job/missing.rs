@@ -1,11 +1,68 @@
-//! A job that would run the playbook of its name, and there is none (Z4.9).
+//! Playbooks that are not there: the one of a job's name, and those that a change has jobs name (Z4.9).
 
 use crate::error::{ConfigError, Problem, ProblemKind};
-use crate::layout::{Defined, Layout};
-use crate::objects::JobStanza;
+use crate::layout::{BranchConfig, Defined, Layout};
+use crate::objects::{JobStanza, PlaybookRef, Stanza};
 use sluice_model::job::{FrozenJob, playbook_files};
+use std::collections::BTreeSet;
+
+/// A playbook that a job of a branch names; it lies in the same branch.
+#[derive(Debug, Clone)]
+pub struct NamedPlaybook<'l> {
+    /// What the job calls it.
+    pub name: &'l str,
+    /// Whether the job did not name it before.
+    pub is_new: bool,
+    defined: Defined<'l, JobStanza>,
+    attribute: &'static str,
+}
+
+impl NamedPlaybook<'_> {
+    /// Returns what is told where there is none; at the definition that names it.
+    pub fn missing(&self) -> ConfigError {
+        let (source, job) = (self.defined.source(), self.defined.object);
+        let message = format!(
+            "There is no playbook \"{}\" in {}@{}: looked for it with .yaml and .yml too, at the root and below playbooks/",
+            self.name,
+            source.project.name(),
+            source.branch
+        );
+        let problem = Problem::new(ProblemKind::UnknownName, job.place.start, job.place.end, message);
+        source.error(problem.in_stanza(&format!("job {}", job.name)).about(self.attribute))
+    }
+}
 
 impl Layout {
+    /// Returns the playbooks that the jobs of a branch name, each once, as this layout has the branch. `before` is the layout in
+    /// which nothing of it was proposed.
+    pub fn named_playbooks<'l>(&'l self, config: &BranchConfig, before: &Layout) -> Vec<NamedPlaybook<'l>> {
+        let names: BTreeSet<&str> = config
+            .fragments
+            .iter()
+            .flat_map(|fragment| fragment.stanzas())
+            .filter_map(|stanza| match stanza {
+                Stanza::Job(job) => Some(job.name.as_str()),
+                _ => None,
+            })
+            .collect();
+        let mut found: Vec<NamedPlaybook<'l>> = Vec::new();
+        let mut known = BTreeSet::new();
+        for name in names {
+            let already: BTreeSet<&str> = defined_in(before, name, config)
+                .flat_map(|defined| named(defined.object))
+                .map(|(_, path)| path)
+                .collect();
+            for defined in defined_in(self, name, config) {
+                for (attribute, path) in named(defined.object) {
+                    if known.insert(path) {
+                        found.push(NamedPlaybook { name: path, is_new: !already.contains(path), defined, attribute });
+                    }
+                }
+            }
+        }
+        found
+    }
+
     /// Returns what is told of a job without `run` for which no playbook is where one could be; at the definition that is nearest.
     /// `None` where the layout has no definition of it, as for what is built in.
     pub fn without_playbook(&self, job: &FrozenJob) -> Option<ConfigError> {
@@ -31,4 +88,25 @@ impl Layout {
         let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
         Some(defined.source().error(problem.in_stanza(&format!("job {}", job.name)).about("run")))
     }
+}
+
+/// Returns the definitions of a job in a branch that count there.
+fn defined_in<'l>(
+    layout: &'l Layout,
+    name: &str,
+    config: &BranchConfig,
+) -> impl Iterator<Item = Defined<'l, JobStanza>> {
+    let is_own = |defined: &Defined<'l, JobStanza>| {
+        let source = defined.source();
+        (&source.project, &source.branch) == (&config.project, &config.branch)
+    };
+    layout.jobs(name).filter(is_own)
+}
+
+/// Returns the playbooks that a definition names, with the attribute that does.
+fn named(job: &JobStanza) -> impl Iterator<Item = (&'static str, &str)> {
+    let lists = [("pre-run", &job.pre_run), ("run", &job.run), ("post-run", &job.post_run)];
+    lists.into_iter().flat_map(|(attribute, list)| {
+        list.iter().flatten().map(move |playbook: &PlaybookRef| (attribute, playbook.path.as_str()))
+    })
 }

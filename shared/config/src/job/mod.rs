@@ -14,4 +14,5 @@ pub mod trace;
 pub(crate) mod weight;
 
 pub use freeze::FreezeInput;
+pub use missing::NamedPlaybook;
 pub use trace::{JobTrace, Step, StepKind};

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// In the place of a file's text: the file goes.
+pub const REMOVED: &str = "\0removed";
+
 impl PlayedForge {
     /// Opens a pull request that edits files of `main`, and says so.
     pub fn propose(&self, project: &str, number: u64, title: &str, body: &str, edits: &[(&str, &str)]) -> ChangeKey {
@@ -24,7 +27,10 @@ impl PlayedForge {
         let base = store.tip(&branch).expect("the branch exists");
         let mut tree = store.tree(&base.id).clone();
         for (path, text) in edits {
-            tree.insert((*path).to_owned(), (*text).to_owned());
+            match *text {
+                REMOVED => tree.remove(*path),
+                text => tree.insert((*path).to_owned(), text.to_owned()),
+            };
         }
         let head = store.commit(tree, vec![base.id.clone()], title).id;
         let files = store.touched(&base.id, &head);

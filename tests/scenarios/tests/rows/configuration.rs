@@ -12,6 +12,7 @@ use sluice_records::tenant::{self, Tenant};
 use sluice_runtime::cell;
 use sluice_runtime::object::PutMode;
 use sluice_scenarios::Site;
+use sluice_scenarios::forge::REMOVED;
 use sluice_scenarios::repos::PlayedRepos;
 use sluice_tenant::Tenants;
 use std::collections::BTreeMap;
@@ -358,6 +359,7 @@ fn a_push_to_one_project_has_the_files_of_one_project_read_however_many_there_ar
 #[test]
 fn a_job_without_run_needs_a_playbook_of_its_name() {
     let mut site = site();
+    site.store.lock().unwrap().lists_playbooks = true;
     let uses = "- job: {name: shaped, timeout: 60}\n- project: {check: {jobs: [shaped]}}\n";
     let lacking = site.forge.propose("org/two", 1, "a change", "", &[(".zuul.yaml", uses)]);
     let brings = [(".zuul.yaml", uses), ("playbooks/shaped.yml", "- hosts: all")];
@@ -386,6 +388,53 @@ fn a_job_without_run_needs_a_playbook_of_its_name() {
     site.forge.propose("org/config", 5, "anything", "", &[("README", "x")]);
     site.run();
     assert!(site.builds().contains(&"check x 5".to_owned()), "{:?}", site.builds());
+}
+
+/// Z4.9: a playbook that a job names and that is not there is told at the job's definition to the change that brings it, also to
+/// one of a config project, whose jobs are not tried before they are merged; nobody else is told of a mistake that is not theirs.
+#[test]
+fn a_playbook_that_a_change_has_a_job_name_must_be_there() {
+    let mut site = site();
+    site.store.lock().unwrap().lists_playbooks = true;
+    let job = |run: &str| {
+        format!(
+            "- job: {{name: shaped, timeout: 60, pre-run: prepare, run: {run}}}\n- project: {{check: {{jobs: [shaped]}}}}\n"
+        )
+    };
+    let lacking = site.forge.propose(
+        "org/two",
+        1,
+        "a change",
+        "",
+        &[(".zuul.yaml", &job("playbooks/nosuch.yaml")), ("playbooks/prepare.yml", "- hosts: all")],
+    );
+    let brings =
+        [(".zuul.yaml", job("shaped")), ("playbooks/prepare.yml", "x".to_owned()), ("shaped.yaml", "x".to_owned())];
+    let brings: Vec<(&str, &str)> = brings.iter().map(|(path, text)| (*path, text.as_str())).collect();
+    site.forge.propose("org/two", 2, "another", "", &brings);
+    let of_config = with_job(CONFIG, "x");
+    let trusted = site.forge.propose("org/config", 3, "a trusted one", "", &[("zuul.yaml", &of_config)]);
+    // The playbooks of the jobs that are live are not there either, and that is nobody's mistake here.
+    let beside = site.forge.propose("org/one", 4, "anything", "", &[("README", "x")]);
+    site.run();
+    let told = comments(&site, &lacking);
+    assert!(told.contains("There is no playbook \"playbooks/nosuch.yaml\" in org/two@main"), "{told}");
+    assert!(!told.contains("\"prepare\""), "{told}");
+    let lines = site.forge.change(&lacking).unwrap().lines;
+    assert!(lines.values().flatten().any(|line| line.starts_with(".zuul.yaml:1: ")), "{lines:?}");
+    let told = comments(&site, &trusted);
+    assert!(told.contains("There is no playbook \"playbooks/x.yaml\" in org/config@main"), "{told}");
+    assert!(!told.contains("unit.yaml"), "those that were named before are not told: {told}");
+    assert!(comments(&site, &beside).starts_with("Build succeeded"), "{}", comments(&site, &beside));
+    assert_eq!(site.builds(), ["check shaped 2", "check unit 4"]);
+    // To take away what a job names is a mistake of who takes it, where the job's definition is touched with it.
+    site.forge.push(&branch("org/two", "main"), &brings);
+    site.run();
+    let other = job("shaped").replace("timeout: 60", "timeout: 90");
+    let takes = site.forge.propose("org/two", 5, "a third", "", &[(".zuul.yaml", &other), ("shaped.yaml", REMOVED)]);
+    site.run();
+    let told = comments(&site, &takes);
+    assert!(told.contains("There is no playbook \"shaped\" in org/two@main"), "{told}");
 }
 
 /// C12: a change above changes whose configuration is wrong is told that it depends on one, and what is wrong there; its own is
