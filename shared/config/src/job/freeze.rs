@@ -12,7 +12,7 @@ use crate::layout::{Layout, NOOP};
 use crate::objects::{self, JobStanza};
 use crate::pipeline::Pipeline;
 use serde_json::{Map, Value as Json};
-use sluice_model::job::{FrozenJob, JobGraph, NodeSet};
+use sluice_model::job::{FrozenJob, JobGraph, JobKind, NodeSet};
 use sluice_model::{JobName, ProjectName};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -165,6 +165,11 @@ impl<'l> Freezer<'l, '_> {
             let outcome = self.job(name, of_job, &variables, steps.as_mut());
             steps.iter_mut().for_each(|steps| steps.extend(steps_elsewhere(&elsewhere, name)));
             let (runs, reason) = match outcome {
+                // Its place is after the reports: a job that publishes what was merged must not run before it is.
+                Outcome::Runs(job) if job.run_time.kind == JobKind::Reporter => (
+                    false,
+                    Some("it is a reporter, to be run after the reports, which is not carried out yet".to_owned()),
+                ),
                 Outcome::Runs(job) => {
                     jobs.push(*job);
                     (true, None)

@@ -8,7 +8,7 @@ use crate::error::{ConfigError, Problem, ProblemKind};
 use crate::fragment::Source;
 use crate::objects::{JobStanza, NodesetBody, NodesetRef, Place, Stanza};
 use crate::pipeline::{Pipeline, ReporterKind, SUPERSEDES_MAX, TriggerKind};
-use sluice_model::job::NodeSet;
+use sluice_model::job::{JobKind, NodeSet};
 use std::collections::BTreeSet;
 
 impl Layout {
@@ -106,6 +106,10 @@ impl<'l> Found<'l> {
 
     fn job(&mut self, job: &'l JobStanza, source: &Source) {
         let stanza = format!("job {}", job.name);
+        if job.run_time.kind == Some(JobKind::Reporter) {
+            let message = "jobs that run after the reports are not carried out yet: this one is not run".to_owned();
+            self.warn(&stanza, "type", source, job.place, message);
+        }
         if let Some(NodesetRef::Inline(body)) = &job.nodeset {
             self.nodeset(body, &stanza, source, job.place);
         }
