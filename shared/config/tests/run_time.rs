@@ -92,15 +92,15 @@ fn run_time_lists_combine_as_each_says() {
     let top =
         "- job: {name: top, run: r, failure-output: [a], include-vars: [a.yaml], exclude-projects: [org/project1]}\n";
     let child = frozen(&format!(
-        "{top}- job: {{name: test, parent: top, failure-output: [b], include-vars: [b.yaml], exclude-projects: [org/project2]}}\n"
+        "{top}- job: {{name: test, parent: top, failure-output: [b, a], include-vars: [b.yaml, a.yaml], exclude-projects: [org/project2]}}\n"
     ));
-    assert_eq!(child.run_time.failure_output, ["b"]);
+    assert_eq!(child.run_time.failure_output, ["a", "b"], "each once");
     assert_eq!(child.run_time.include_vars.len(), 2);
     assert_eq!(child.run_time.exclude_projects, [project("org/project1"), project("org/project2")]);
     let turned = frozen(&format!(
-        "{top}- job: {{name: test, parent: top, failure-output: !inherit [b], include-vars: !override [b.yaml], exclude-projects: !override []}}\n"
+        "{top}- job: {{name: test, parent: top, failure-output: !override [b], include-vars: !override [b.yaml], exclude-projects: !override []}}\n"
     ));
-    assert_eq!(turned.run_time.failure_output, ["a", "b"]);
+    assert_eq!(turned.run_time.failure_output, ["b"]);
     assert_eq!((turned.run_time.include_vars.len(), turned.run_time.exclude_projects.len()), (1, 0));
 }
 

@@ -23,10 +23,14 @@ impl Building<'_> {
         // Credentials for storage are those of the nearest definition that asks for some.
         job.containers = from.containers.clone().unwrap_or_else(|| std::mem::take(&mut job.containers));
         if let Some(given) = &from.failure_output {
-            if !given.adds(Combine::Override) {
+            if !given.adds(Combine::Inherit) {
                 job.failure_output.clear();
             }
-            job.failure_output.extend(given.value.iter().cloned());
+            for expression in &given.value {
+                if !job.failure_output.contains(expression) {
+                    job.failure_output.push(expression.clone());
+                }
+            }
         }
         if let Some(given) = &from.include_projects {
             let before = self.job.run_time.include_projects.take().unwrap_or_default();
