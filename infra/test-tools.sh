@@ -47,6 +47,12 @@ if ! browser_is_there; then
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 install --no-install-recommends chromium fonts-dejavu-core >/dev/null
 fi
 
+if ! command -v c++ >/dev/null; then
+    echo "test-tools.sh: installing g++, for the fuzzer"
+    as_root apt-get -qq -o DPkg::Lock::Timeout=300 update
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 install --no-install-recommends g++ >/dev/null
+fi
+
 if [ ! -x /usr/sbin/mosquitto ] && ! command -v mosquitto >/dev/null; then
     echo "test-tools.sh: installing mosquitto"
     as_root apt-get -qq -o DPkg::Lock::Timeout=300 update

@@ -173,14 +173,14 @@ pub struct SpeculativeChange {
     pub merge_commit: Option<crate::git::Oid>,
 }
 
-/// What an executor does with a build. Each write shows `fence`.
+/// What an executor does with a build. The record's revision and the session prove each write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// The build.
     pub build: BuildId,
     /// The executor's life that owns it.
     pub session: SessionId,
-    /// Grows at every claim of this build.
+    /// Counts the claims of this build: 1, since nobody takes one over. What is lost is ordered anew under an id of its own.
     pub fence: u64,
     /// What it is doing.
     pub phase: Phase,

@@ -167,6 +167,51 @@ impl Forge {
         self.ask(Method::POST, &path, &self.reviewer, Some(json!({"event": "APPROVE"}))).await.map(drop)
     }
 
+    /// Takes every approval of a change back.
+    ///
+    /// # Errors
+    /// When the forge does not answer, or refuses.
+    pub async fn dismiss(&self, change: &Change) -> anyhow::Result<()> {
+        let path = format!("/repos/{}/pulls/{}/reviews", change.repository, change.number);
+        let reviews = self.ask(Method::GET, &path, &self.reviewer, None).await?;
+        for review in reviews.as_array().into_iter().flatten().filter(|review| text(review, "state") == "APPROVED") {
+            let path = format!("{path}/{}/dismissals", review["id"]);
+            self.ask(Method::PUT, &path, &self.owner, Some(json!({"message": "not yet"}))).await?;
+        }
+        Ok(())
+    }
+
+    /// Closes a change that is not to be merged.
+    ///
+    /// # Errors
+    /// When the forge does not answer, or refuses.
+    pub async fn close(&self, change: &Change) -> anyhow::Result<()> {
+        self.edit(change, json!({"state": "closed"})).await
+    }
+
+    /// Says in a change's description that it depends on another one.
+    ///
+    /// # Errors
+    /// When the forge does not answer, or refuses.
+    pub async fn depend(&self, change: &Change, on: &Change) -> anyhow::Result<()> {
+        let pull = self.get(&format!("{}/pulls/{}", on.repository, on.number)).await?;
+        self.edit(change, json!({"body": format!("Depends-On: {}", text(&pull, "html_url"))})).await
+    }
+
+    async fn edit(&self, change: &Change, new: Value) -> anyhow::Result<()> {
+        let path = format!("/repos/{}/pulls/{}", change.repository, change.number);
+        self.ask(Method::PATCH, &path, &self.owner, Some(new)).await.map(drop)
+    }
+
+    /// Pushes one more commit to a change, which writes this file.
+    ///
+    /// # Errors
+    /// When the forge does not answer, or refuses.
+    pub async fn push(&self, change: &Change, path: &str, content: &str) -> anyhow::Result<()> {
+        let pull = self.get(&format!("{}/pulls/{}", change.repository, change.number)).await?;
+        self.write(&change.repository, text(&pull["head"], "ref"), path, content).await
+    }
+
     /// Switches a fault of a repository on, so many times.
     ///
     /// # Errors

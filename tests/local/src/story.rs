@@ -18,28 +18,57 @@ const PLAYBOOKS: [(&str, &str); 2] = [
     ("playbooks/quick.yaml", include_str!("../configuration/playbooks/quick.yaml")),
     ("playbooks/hanging.yaml", include_str!("../configuration/playbooks/hanging.yaml")),
 ];
+const ROWS: &str = include_str!("../configuration/rows.yaml");
+const ROWS_PLAYBOOKS: [(&str, &str); 2] = [
+    ("playbooks/held.yaml", include_str!("../configuration/playbooks/held.yaml")),
+    ("playbooks/failing.yaml", include_str!("../configuration/playbooks/failing.yaml")),
+];
 
 /// Has the tests' configuration read, with these jobs in the gate of both projects; returns when it is live.
 ///
 /// # Errors
 /// When it does not become live.
 pub async fn configure(system: &System, jobs: [&str; 2]) -> anyhow::Result<()> {
+    let project = |jobs: &str| format!("- project:\n    queue: integrated\n    gate:\n      jobs: [{jobs}]\n");
+    let projects = [(ONE, project(jobs[0]), jobs[0]), (TWO, project(jobs[1]), jobs[1])];
+    make_live(system, ZUUL, &PLAYBOOKS, &projects).await
+}
+
+/// Has the configuration read that rows of behaviour are played with: `held` in check and gate of both projects, which have a queue
+/// in common, and `after` when something was pushed to the first; returns when it is live.
+///
+/// # Errors
+/// When it does not become live.
+pub async fn configure_rows(system: &System) -> anyhow::Result<()> {
+    let project = |more: &str| {
+        format!("- project:\n    queue: integrated\n    check: {{jobs: [held]}}\n    gate: {{jobs: [held]}}\n{more}")
+    };
+    let projects = [(ONE, project("    post: {jobs: [after]}\n"), "held, after"), (TWO, project(""), "held")];
+    make_live(system, ROWS, &ROWS_PLAYBOOKS, &projects).await
+}
+
+/// Writes a configuration over the sample's: central files, and for each project its own file with the jobs that it must show.
+async fn make_live(
+    system: &System,
+    zuul: &str,
+    playbooks: &[(&str, &str)],
+    projects: &[(&str, String, &str)],
+) -> anyhow::Result<()> {
     let (forge, client) = (system.forge()?, system.client()?);
     until("the sample's configuration to be live", async || {
         let board: Value = client.get(&format!("tenant/{TENANT}/board")).await?;
         Ok((board["layout"]["live"].as_u64() > Some(0)).then_some(()))
     })
     .await?;
-    for (path, content) in PLAYBOOKS {
+    for (path, content) in playbooks {
         forge.write(CONFIG, "main", path, content).await?;
     }
-    for (repository, jobs) in [ONE, TWO].into_iter().zip(jobs) {
-        let project = format!("- project:\n    queue: integrated\n    gate:\n      jobs: [{jobs}]\n");
-        forge.write(repository, "main", ".zuul.yaml", &project).await?;
+    for (repository, project, _) in projects {
+        forge.write(repository, "main", ".zuul.yaml", project).await?;
     }
-    forge.write(CONFIG, "main", "zuul.yaml", ZUUL).await?;
+    forge.write(CONFIG, "main", "zuul.yaml", zuul).await?;
     until("the tests' configuration to be live", async || {
-        for (repository, jobs) in [ONE, TWO].into_iter().zip(jobs) {
+        for (repository, _, jobs) in projects {
             let project: Value = client.get(&format!("tenant/{TENANT}/project/{repository}")).await?;
             let text = project.to_string();
             if !jobs.split(", ").all(|job| text.contains(&format!("\"{job}\""))) || text.contains("\"pair\"") {

@@ -27,6 +27,17 @@ pub struct Wishes {
     pub endpoint: Option<String>,
 }
 
+/// Who dies of what is tried with `--kill`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Death {
+    /// The program itself; that it ended by SIGKILL is seen by [`System::dies`], and this is its last line.
+    OfTheMachine,
+    /// Processes of a function.
+    OfAFunction,
+    /// The executor's process, which its watcher starts again.
+    OfTheExecutor,
+}
+
 /// A system with its directory. Dropped, everything of it is killed and removed.
 pub struct System {
     data: TempDir,
@@ -89,14 +100,19 @@ impl System {
         Ok(())
     }
 
-    /// Waits until so many deaths were tried since the directory was made, this program's own among them.
+    /// Waits until so many deaths of this kind happened since the directory was made.
     ///
     /// # Errors
-    /// When they are not.
-    pub async fn deaths(&self, count: usize) -> anyhow::Result<()> {
+    /// When they do not.
+    pub async fn deaths(&self, count: usize, kind: Death) -> anyhow::Result<()> {
+        let is_one = |line: &str| match kind {
+            Death::OfTheMachine => line.contains("killing, as asked"),
+            Death::OfAFunction => line.contains("killed every process of a function") && !line.contains("processes=0"),
+            Death::OfTheExecutor => line.contains("the executor died; another one is started"),
+        };
         until(&format!("death number {count}"), async || {
-            let tried = self.log()?.lines().filter(|line| line.contains("killing, as asked")).count();
-            Ok((tried >= count).then_some(()))
+            let happened = self.log()?.lines().filter(|line| is_one(line)).count();
+            Ok((happened >= count).then_some(()))
         })
         .await
     }

@@ -112,7 +112,15 @@ fn print_addresses(local: &Local, data: &Path, log: &Path) {
     let ignored = local.ignored();
     match ignored.as_slice() {
         [] => {
-            tell!("  template       every part of it is provided or without a meaning on one machine; ignored: nothing")
+            let otherwise = data.join("template-otherwise.txt");
+            let parts = local.elsewhere();
+            std::fs::write(&otherwise, parts.join("\n") + "\n")
+                .with_context(|| format!("could not write {}", otherwise.display()))?;
+            tell!(
+                "  template       ignored: nothing; {} parts are as it is on one machine: {}",
+                parts.len(),
+                otherwise.display()
+            )
         }
         parts => {
             tell!("  template       IGNORED on this machine:");

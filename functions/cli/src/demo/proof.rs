@@ -11,7 +11,7 @@ use sluice_emulator::data::prices::DYNAMODB_WRITE_UNIT;
 use sluice_emulator::data::{Meter, Report, Row};
 use sluice_gate::JobStatus;
 use sluice_local_forge::{Forge, PullState};
-use sluice_model::build::{Order, Phase, Run, Speculation};
+use sluice_model::build::{Order, Speculation};
 use sluice_model::change::ChangeKey;
 use sluice_model::{DeliveryId, Timestamp};
 use sluice_records::build;
@@ -220,27 +220,31 @@ fn all_builds(set: &Buildset) -> Vec<sluice_model::BuildId> {
     ids
 }
 
-/// Returns the seconds from the delivery that enqueued an item to the start of its first playbook.
+/// Returns the seconds from the delivery that enqueued an item to the first task that Ansible began for it, as the logs of its builds
+/// tell it.
 async fn first_task_seconds(
     ports: &Ports,
     set: &Buildset,
     ids: &[sluice_model::BuildId],
 ) -> anyhow::Result<Option<f64>> {
-    let event = delivery::key(&DeliveryId::from(set.item.event_id.as_str()));
-    let keys: Vec<_> = std::iter::once(event).chain(ids.iter().take(90).map(build::run_key)).collect();
-    let records = ports.records.get(&keys).await?;
-    let mut records = records.iter();
-    let Some(Some(event)) = records.next() else { return Ok(None) };
-    let received_at = decode::<Delivery>(event)?.received_at;
+    let event = get(ports, &delivery::key(&DeliveryId::from(set.item.event_id.as_str()))).await?;
+    let Some(event) = event else { return Ok(None) };
+    let received_at = decode::<Delivery>(&event)?.received_at;
     let mut first: Option<Timestamp> = None;
-    for run in records.flatten() {
-        let started_at = match decode::<Run>(run)?.phase {
-            Phase::Ended(ended) => ended.started_at,
-            Phase::Running | Phase::Failing | Phase::Paused(_) => None,
-        };
-        first = [first, started_at].into_iter().flatten().min();
+    for id in ids {
+        // A build that was stopped before it began has none.
+        let Some(log) = ports.objects.get(&format!("logs/{id}/job-output.txt")).await? else { continue };
+        first = [first, first_task(&String::from_utf8_lossy(&log.bytes))].into_iter().flatten().min();
     }
     Ok(first.map(|first| first.since(received_at) as f64 / 1_000.0))
+}
+
+/// Returns when a log's first task began.
+fn first_task(log: &str) -> Option<Timestamp> {
+    let line = log.lines().find(|line| line.contains("| TASK ["))?;
+    let began_at: jiff::civil::DateTime = line.split_once(" |")?.0.parse().ok()?;
+    let began_at = began_at.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp();
+    Some(Timestamp(u64::try_from(began_at.as_millisecond()).ok()?))
 }
 
 /// Returns the letters of what landed, in that order.

@@ -156,6 +156,11 @@ impl Local {
         self.services.plan().ignored()
     }
 
+    /// Returns what of the template this machine provides in another way, a line each.
+    pub fn elsewhere(&self) -> &[String] {
+        self.services.plan().elsewhere()
+    }
+
     /// Returns where the data services answer.
     pub fn endpoint(&self) -> String {
         self.services.endpoint()

@@ -3,6 +3,10 @@
 use super::{headers, propose, site};
 use bytes::Bytes;
 use serde_json::json;
+use sluice_forge::Marker;
+use sluice_records::codec::decode;
+use sluice_records::delivery::{Delivery, DeliveryState};
+use sluice_scenarios::forge::OWN;
 use sluice_scenarios::site::WEBHOOK_SECRET;
 
 /// Z5: whoever cannot even make up a signature costs nothing.
@@ -44,4 +48,56 @@ fn the_longest_comment_is_taken_in() {
         .into_iter()
         .filter(|record| record.key.partition.starts_with("delivery#") && record.body.contains("recheck"));
     assert_eq!(kept.count(), 2, "both commands arrived");
+}
+
+/// C2.2, Z5: what we wrote ourselves comes back and is dropped, an event that nobody knows is ignored with its reason, and one that comes
+/// twice is one. Each is stored, and none of them leads to a build.
+#[test]
+fn echoes_strangers_and_repeats_are_stored_once_and_lead_to_nothing() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    let built = site.builds().len();
+    let head = site.forge.change(&a).unwrap().facts.change.head;
+    let about = |rest: serde_json::Value, sender: &str| {
+        let mut all = json!({"repository": {"full_name": "org/one"}, "sender": {"login": sender}});
+        all.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        Bytes::from(all.to_string())
+    };
+    let comment = |text: &str, sender: &str| {
+        let issue = json!({"number": 1, "pull_request": {}});
+        about(json!({"action": "created", "issue": issue, "comment": {"body": text}}), sender)
+    };
+    let ours = Marker::new("check/1").attach("recheck");
+    let status = json!({"sha": head, "context": "demo/check", "state": "success", "branches": []});
+    let cases = [
+        ("own-comment", "issue_comment", comment(&ours, OWN)),
+        ("own-status", "status", about(status, OWN)),
+        ("unknown", "sponsorship", about(json!({"action": "created"}), "ada")),
+        ("repeated", "issue_comment", comment("hello", "ada")),
+        ("repeated", "issue_comment", comment("hello", "ada")),
+        ("quoted", "issue_comment", comment(&Marker::new("check/1").attach("hello"), "mallory")),
+    ];
+    for (id, event, body) in cases {
+        let mut headers = headers(&body, WEBHOOK_SECRET);
+        headers.insert("x-github-event", event.parse().unwrap());
+        headers.insert("x-github-delivery", id.parse().unwrap());
+        assert_eq!(site.hand_in(&headers, &body), 202, "{id}");
+    }
+    site.run();
+    let stored = |forge_id: &str| {
+        let records = site.world.records();
+        let of_id = records.iter().filter(|record| record.key.partition.starts_with("delivery#"));
+        let all = of_id.map(|record| decode::<Delivery>(record).unwrap()).filter(|kept| kept.forge_id == forge_id);
+        let [only] = <[Delivery; 1]>::try_from(all.collect::<Vec<_>>()).unwrap();
+        only.state
+    };
+    assert_eq!(stored("own-comment"), DeliveryState::Own);
+    assert_eq!(stored("own-status"), DeliveryState::Own);
+    let DeliveryState::Ignored { why } = stored("unknown") else { panic!("{:?}", stored("unknown")) };
+    assert!(why.contains("sponsorship"), "{why}");
+    assert!(matches!(stored("repeated"), DeliveryState::Handled { .. }), "{:?}", stored("repeated"));
+    // Whoever copies our mark into a comment of his own does not make it ours.
+    assert!(matches!(stored("quoted"), DeliveryState::Handled { .. }), "{:?}", stored("quoted"));
+    assert_eq!(site.builds().len(), built);
 }
