@@ -45,8 +45,30 @@ impl Work<'_> {
                 holding.insert(slot.id, job);
             }
         }
+        // The window may have closed before builds that were ordered within it. Nodes that one of them holds are those that what is
+        // ahead may wait for.
+        for position in self.head.active()..self.head.slots.len() {
+            self.send_ordered(self.head.slots[position].id.clone());
+        }
         // Last: what was skipped just now is over too.
         self.resume_paused();
+    }
+
+    /// Sends the builds of an item that have their nodes and could not be sent before they had their semaphores.
+    fn send_ordered(&mut self, id: ItemId) {
+        let has_nodes = |job: &Job| matches!(job.status, JobStatus::Ordered { .. }) && job.takes_nodes_first();
+        let Some(mut item) = self.items.get(&id).filter(|item| item.jobs.iter().any(has_nodes)).cloned() else {
+            return;
+        };
+        let mut changed = false;
+        for at in 0..item.jobs.len() {
+            let room = 5 + item.jobs[at].summary.semaphores.len();
+            changed |= has_nodes(&item.jobs[at]) && self.has_room(room) && self.send(&mut item, at);
+        }
+        if changed {
+            self.touched.insert(id.clone());
+            self.items.insert(id, item);
+        }
     }
 
     fn remind_if_late(&mut self, slot: &Slot) {

@@ -173,6 +173,29 @@ fn a_semaphore_with_resources_first_is_taken_after_the_nodes() {
     assert!(bench.semaphores.values().all(|semaphore| semaphore.is_unused()));
 }
 
+/// Z4.3, Z1.8: nodes that are kept for a build which nobody sends are kept from those that the first change waits for.
+#[test]
+fn a_build_that_has_its_nodes_is_sent_though_the_window_closed_before_it() {
+    let mut bench = bench(&["lock"]);
+    bench.jobs[0].semaphores[0].resources_first = true;
+    bench.approve("AB");
+    bench.run();
+    bench.head.window = 1;
+    bench.show('B', "deploy", RunSeen::NodesReady);
+    assert_snapshot!(bench.run(), @r"
+    send B deploy
+    lock held by [B deploy]
+    ");
+    bench.show('A', "deploy", RunSeen::NodesReady);
+    assert_snapshot!(bench.run(), @"");
+    bench.end('B', "deploy", Success);
+    assert_snapshot!(bench.run(), @r"
+    lock held by []
+    send A deploy
+    lock held by [A deploy]
+    ");
+}
+
 /// Z4.3: a job without nodes has nothing to wait for first.
 #[test]
 fn without_nodes_a_semaphore_is_taken_before_the_build_is_ordered() {
