@@ -136,12 +136,16 @@ fn left_out(other: &Item, twin: &Job) -> Vec<(JobName, JobStatus)> {
 }
 
 /// Returns whether one build can stand for the jobs of two changes of a bundle: the jobs are frozen alike, what comes before them was
-/// one build as well, and their projects do not matter, or are the same.
+/// one build as well, and their projects and branches do not matter, or are the same.
 fn are_one(item: &Item, job: &Job, other: &Item, twin: &Job) -> bool {
     let (own, its) = (&job.summary, &twin.summary);
     let may = match own.shared {
         Shared::Never => false,
-        Shared::InProject => item.candidate.change.key.project == other.candidate.change.key.project,
+        // Of another branch its sources are others, and what passes there may fail here.
+        Shared::InProject => {
+            let (change, its) = (&item.candidate.change, &other.candidate.change);
+            change.key.project == its.key.project && change.branch == its.branch
+        }
         Shared::InCycle => true,
     };
     let build = |item: &Item, name: &JobName| {

@@ -223,7 +223,7 @@ pub enum Shared {
     /// With none.
     #[default]
     Never,
-    /// With those of the same project.
+    /// With those of the same project and branch.
     InProject,
     /// With all of them.
     InCycle,

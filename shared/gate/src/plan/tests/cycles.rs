@@ -199,6 +199,21 @@ fn a_job_is_not_shared_across_projects_or_behind_other_builds() {
     assert_eq!(bench.landed, ["0A", "0B", "0AC"]);
 }
 
+/// D15, Z6.4: a build for one branch of a project says nothing of another branch.
+#[test]
+fn a_job_is_shared_within_a_project_only_where_the_branch_is_the_same() {
+    for (branch, builds) in [("main", 1), ("stable", 2)] {
+        let mut bench = gate();
+        for change in ['A', 'C'] {
+            bench.own_jobs.insert(change, vec![JobSummary { shared: Shared::InProject, ..job("build") }]);
+        }
+        bench.retarget('C', branch);
+        bench.approve_cycle("AC", "");
+        bench.run();
+        assert_eq!(bench.orders.len(), builds, "{branch}");
+    }
+}
+
 /// Z6.5: nothing landed yet, so nothing is lost: the forge refuses the first.
 #[test]
 fn a_bundle_whose_first_is_refused_leaves_without_anything_in_its_branches() {
