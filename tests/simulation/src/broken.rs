@@ -39,6 +39,10 @@ pub enum Mutation {
     NoForgeClock,
     /// A function takes an operator to speak of another change than the one that was named.
     MisheardOperators,
+    /// A queue takes another change for the one that entered a pipeline which supersedes its own.
+    MisheardSuperseding,
+    /// What tells of an item is written as told whoever told of it meanwhile, and whether or not the item has ended.
+    UnseenReports,
     /// Changes that nobody reviewed are tested in a pipeline for those that somebody did.
     LeakyPipeline,
 }
@@ -56,6 +60,8 @@ pub enum Cell {
     Landing,
     /// A delivery's record.
     Delivery,
+    /// What was told of a change.
+    Told,
 }
 
 impl Cell {
@@ -66,6 +72,7 @@ impl Cell {
             Self::Tenant => "tenant#",
             Self::Landing => "landing#",
             Self::Delivery => "delivery#",
+            Self::Told => return key.partition.starts_with("change#") && key.sort == "told",
         };
         key.partition.starts_with(prefix) && (self == Self::Landing || key.sort == "head")
     }
@@ -85,6 +92,7 @@ impl Mutation {
             Self::ClaimedTwice => key.partition.starts_with("build#") && key.sort == "run",
             Self::ClaimedThoughStopped => key.partition.starts_with("build#") && key.sort == "stop",
             Self::UncheckedSemaphore => key.partition.starts_with("semaphores#"),
+            Self::UnseenReports => key.partition.starts_with("report#") || key.partition.starts_with("buildset#"),
             _ => false,
         }
     }
@@ -94,6 +102,9 @@ impl Mutation {
         let is_word = is_arrival && (record.body.contains("\"dequeue\"") || record.body.contains("\"promote\""));
         match self {
             Self::NoForgeClock if is_arrival => record.body = with_number(&record.body, "\"as_of\":", "0"),
+            Self::MisheardSuperseding if is_arrival && record.body.contains("\"superseded\"") => {
+                record.body = with_number(&record.body, "\"number\":", "4711");
+            }
             Self::MisheardOperators if is_word => record.body = with_number(&record.body, "\"number\":", "4711"),
             _ => {}
         }

@@ -1,5 +1,6 @@
 //! The end of a story: everything comes to rest within its bound, and then it is judged.
 
+use crate::plays::AUDIT;
 use crate::shape::TenantShape;
 use crate::sim::Sim;
 use crate::site::branch_of;
@@ -192,7 +193,7 @@ impl Sim {
         };
         for kept in self.site.forge.changes() {
             let facts = &kept.facts;
-            for pipeline in ["check", "gate"] {
+            for pipeline in ["check", "gate", AUDIT] {
                 let state = match self.oracle.newest(&facts.change, pipeline) {
                     Some("SUCCESS") => "success",
                     Some("FAILURE" | "MERGE_CONFLICT" | "MERGE_FAILURE" | "CONFIG_ERROR") => "failure",

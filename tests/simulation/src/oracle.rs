@@ -4,6 +4,10 @@
 //! heads' revisions. From that it works out by itself what had to become of each: a change lands only when, merged onto the
 //! branch as it is by a merging of the oracle's own, all jobs pass; one that passes may not fail; who leaves needs a reason.
 
+mod bundles;
+
+use crate::plays::{AUDIT, Play};
+use crate::shape::Shape;
 use crate::truth;
 use sluice_gate::{Item, JobStatus};
 use sluice_model::build::BuildResult;
@@ -29,6 +33,10 @@ pub struct Oracle {
     pub unruly: u32,
     /// Whether machines or clouds may fail.
     nodes_fail: bool,
+    /// Whether what enters gate leaves check.
+    supersedes: bool,
+    /// Whether the pipeline that comes and goes has ever gone.
+    is_reconfigured: bool,
 }
 
 /// Where a branch was.
@@ -44,6 +52,8 @@ struct Tip {
 struct Known {
     revisions: BTreeMap<Oid, Revision>,
     approved: BTreeSet<Oid>,
+    /// Revisions that entered gate.
+    gated: BTreeSet<Oid>,
     /// When it was approved last.
     approved_at: Option<Timestamp>,
     /// What was done that takes it out of queues.
@@ -77,6 +87,18 @@ struct Verdict {
     admitted_at: Timestamp,
 }
 
+/// What a landing under way says.
+pub struct Said {
+    /// What the branch was to be before.
+    pub base: Oid,
+    /// And after it.
+    pub tested: Oid,
+    /// What it depends on, but for those that need it as well.
+    pub needs: Vec<ChangeKey>,
+    /// Those.
+    pub mates: Vec<ChangeRef>,
+}
+
 struct Stands {
     change: ChangeRef,
     queue: Option<QueueKey>,
@@ -84,9 +106,15 @@ struct Stands {
 }
 
 impl Oracle {
-    /// Returns an oracle that has heard nothing; `nodes_fail` says whether machines or clouds may fail.
-    pub fn new(nodes_fail: bool) -> Self {
-        Self { nodes_fail, ..Self::default() }
+    /// Returns an oracle of a site that has heard nothing.
+    pub fn new(shape: &Shape) -> Self {
+        let nodes_fail = shape.weather.machines > 0 || shape.weather.outages > 0;
+        Self { nodes_fail, supersedes: shape.has(Play::Supersedes), ..Self::default() }
+    }
+
+    /// Is told that the pipeline that comes and goes is taken away, or comes back.
+    pub fn reconfigured(&mut self) {
+        self.is_reconfigured = true;
     }
 
     /// Is told where a branch is: at the beginning, after a push, and after a merge by hand.
@@ -167,16 +195,19 @@ impl Oracle {
         if queue.pipeline.as_str() != "gate" {
             return Ok(());
         }
-        let known = self.changes.get(&change.key).ok_or("nobody proposed it")?;
+        let known = self.changes.get_mut(&change.key).ok_or("nobody proposed it")?;
+        known.gated.insert(change.head.clone());
         if !known.approved.contains(&change.head) {
             return Err(format!("{change} enters {queue}, and nobody approved it"));
         }
-        let missing = needs.find(|need| !ahead.contains(need) && !self.is_merged(&need.key));
+        // Those that need each other come in together; that all of them are there is looked at where the queue is.
+        let is_mate = |key: &ChangeKey| item.candidate.cycle.contains(key);
+        let missing = needs.find(|need| !ahead.contains(need) && !self.is_merged(&need.key) && !is_mate(&need.key));
         missing.map_or(Ok(()), |need| Err(format!("{change} enters {queue} without {need}, which it depends on")))
     }
 
-    /// Hears what the forge merged at the gate's word. `said` is what the landing under way says: what the branch was to be
-    /// before, and after it. `is_first` is whether the change is the first of a queue.
+    /// Hears what the forge merged at the gate's word. `said` is what the landing under way says. `is_first` is whether the change
+    /// is the first of a queue, or of the bundle that is.
     ///
     /// # Errors
     /// When that must not have landed.
@@ -184,12 +215,12 @@ impl Oracle {
         &mut self,
         change: &ChangeRef,
         commit: &Commit,
-        said: Option<(Oid, Oid, Vec<ChangeKey>)>,
+        said: Option<Said>,
         is_first: bool,
         is_unruly: bool,
         store: &Store,
     ) -> Result<(), String> {
-        let Some((base, tested, needs)) = said else {
+        let Some(Said { base, tested, needs, mates }) = said else {
             return Err(format!("{change} was merged, and no landing says that it should be"));
         };
         if !is_first {
@@ -200,6 +231,8 @@ impl Oracle {
         }
         let actual = store.tree(&commit.id).clone();
         let branch = branch_of(change);
+        // Of a bundle the whole was tested: what its branch is in between nobody asks.
+        let is_whole = mates.iter().all(|mate| branch_of(mate) != branch || self.is_merged(&mate.key));
         let tips = self.branches.entry(branch.clone()).or_default();
         let Some(tip) = tips.last() else { return Err(format!("there is no {branch}")) };
         let known = self.changes.entry(change.key.clone()).or_default();
@@ -219,7 +252,7 @@ impl Oracle {
                 if tested != commit.tree {
                     return Err(format!("{change} landed as another tree than the tested one"));
                 }
-                if !truth::all_pass(&expected) {
+                if is_whole && !truth::all_pass(&expected) {
                     return Err(format!("{change} landed, and what the branch is now fails its jobs"));
                 }
             }
@@ -246,6 +279,9 @@ impl Oracle {
             Err(format!("{change} left {queue} as {result} ({}), but {why}\njobs: {}", set.why, jobs.join(", ")))
         };
         let known = self.changes.entry(change.key.clone()).or_default();
+        if is_gate {
+            known.gated.insert(change.head.clone());
+        }
         known.verdicts.push(Verdict {
             pipeline: set.queue.pipeline.to_string(),
             head: change.head.clone(),
@@ -264,6 +300,9 @@ impl Oracle {
                 let lost = item.candidate.needs.iter().any(|need| !self.has_landed(&need.change.key));
                 if lost { Ok(()) } else { wrong("all that it depends on is merged".to_owned()) }
             }
+            "SUCCESS" | "FAILURE" if !item.candidate.cycle.is_empty() => {
+                self.judged_in_bundle(set, &stood, store).or_else(wrong)
+            }
             "SUCCESS" | "FAILURE" => self.judged(set, &stood, store).or_else(wrong),
             "MERGE_CONFLICT" => {
                 if self.conflicts(item, &stood) {
@@ -273,10 +312,11 @@ impl Oracle {
                 }
             }
             "MERGE_FAILURE" if self.unruly > 0 || self.is_withdrawn(item) => Ok(()),
+            "MERGE_FAILURE" if self.was_overtaken(item, &stood) => Ok(()),
             "MERGE_FAILURE" => wrong("nothing keeps the forge from merging it".to_owned()),
             "CONFIG_ERROR" if self.is_greedy(item) => Ok(()),
             "CONFIG_ERROR" => wrong("nothing is wrong with its configuration".to_owned()),
-            "DEQUEUED" if self.is_withdrawn(item) => Ok(()),
+            "DEQUEUED" if self.is_withdrawn(item) || self.has_gone(item, &set.queue) => Ok(()),
             "DEQUEUED" => wrong("nobody took it out".to_owned()),
             _ => wrong("nothing here ends so".to_owned()),
         }
@@ -290,11 +330,32 @@ impl Oracle {
     /// Returns whether an item's configuration may ask for a secret before anybody has reviewed it: its own does, or what it is
     /// tested on did at any time.
     fn is_greedy(&self, item: &Item) -> bool {
+        // In a bundle that of its mates is proposed as well.
+        if !item.candidate.cycle.is_empty() {
+            return self.is_any_greedy();
+        }
         let project = &item.candidate.change.key.project;
         let tips = self.branches.iter().filter(|(branch, _)| branch.project == *project).flat_map(|(_, tips)| tips);
         let proposed = self.changes.iter().filter(|(key, _)| key.project == *project);
         let proposed = proposed.flat_map(|(_, known)| known.revisions.values().map(|revision| &revision.tree));
         tips.map(|tip| &tip.tree).chain(proposed).any(truth::is_greedy)
+    }
+
+    fn is_any_greedy(&self) -> bool {
+        let tips = self.branches.values().flatten().map(|tip| &tip.tree);
+        let proposed = self.changes.values().flat_map(|known| known.revisions.values().map(|revision| &revision.tree));
+        tips.chain(proposed).any(truth::is_greedy)
+    }
+
+    /// Returns whether an item's pipeline may have gone under it, or a better one have taken its change.
+    fn has_gone(&self, item: &Item, queue: &QueueKey) -> bool {
+        let change = &item.candidate.change;
+        let is_gated = self.changes.get(&change.key).is_some_and(|known| known.gated.contains(&change.head));
+        match queue.pipeline.as_str() {
+            "check" => self.supersedes && is_gated,
+            AUDIT => self.is_reconfigured,
+            _ => false,
+        }
     }
 
     fn is_withdrawn(&self, item: &Item) -> bool {
@@ -311,6 +372,15 @@ impl Oracle {
         if !self.states(item, stood, &merged.base.tree, set).any(|tree| tree.as_ref() == Some(tested)) {
             return Err("what was tested is not its branch with what it needs and itself".to_owned());
         }
+        match (set.result.as_str(), self.judged_jobs(item, tested)?) {
+            ("SUCCESS", true) => Err("a job failed".to_owned()),
+            ("FAILURE", false) => Err("every job passed".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Judges how an item's jobs ended on a tree; returns whether any failed.
+    fn judged_jobs(&self, item: &Item, tested: &Tree) -> Result<bool, String> {
         let mut fails = false;
         for job in &item.jobs {
             let JobStatus::Ended { result, .. } = &job.status else { return Err("a job has not ended".to_owned()) };
@@ -331,11 +401,7 @@ impl Oracle {
             }
             fails |= !matches!(result, BuildResult::Success);
         }
-        match (set.result.as_str(), fails) {
-            ("SUCCESS", true) => Err("a job failed".to_owned()),
-            ("FAILURE", false) => Err("every job passed".to_owned()),
-            _ => Ok(()),
-        }
+        Ok(fails)
     }
 
     /// Returns what an item may have been tested as. In the gate it is the first by the time it leaves: then it is the branch
@@ -410,7 +476,8 @@ impl Oracle {
             let verdicts = known.verdicts.iter().filter(|verdict| verdict.head == change.head);
             verdicts.filter(|verdict| verdict.pipeline == pipeline && verdict.result != "DEQUEUED").collect::<Vec<_>>()
         };
-        if !known.is_entangled && of("check").is_empty() {
+        let is_superseded = self.supersedes && known.gated.contains(&change.head);
+        if !known.is_entangled && !is_superseded && of("check").is_empty() {
             return Some(format!("{change} was never checked"));
         }
         let is_due = is_approved && !known.is_entangled;

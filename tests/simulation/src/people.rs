@@ -1,8 +1,9 @@
 //! What people do: propose, approve, change their minds, push behind everybody's back; drawn from the seed.
 
 use crate::oracle::Oracle;
+use crate::plays::{AUDIT, Play};
 use crate::random::Random;
-use crate::shape::{Shape, project_yaml};
+use crate::shape::{Edition, Shape, project_yaml};
 use crate::site::{Site, branch_of};
 use crate::story::Story;
 use sluice_gate::{ArrivalKind, Head};
@@ -20,6 +21,15 @@ const APPROVED_PERCENT: u64 = 88;
 /// Things out of 1000 that people do to changes that an operator does to queues.
 const OPERATORS_PER_MILLE: u64 = 200;
 
+/// Revisions that somebody uploads within a moment, at most.
+const BURST_MAX: u64 = 5;
+
+/// Things out of 1000 that people do where a pipeline comes and goes that have it come or go.
+const AUDIT_PER_MILLE: u64 = 200;
+
+/// Things out of 1000 that people do where changes may need each other that have two do so.
+const CYCLES_PER_MILLE: u64 = 400;
+
 /// Queues as they stand.
 type Heads = BTreeMap<QueueKey, Head>;
 
@@ -32,6 +42,7 @@ pub struct People {
     waiting: Vec<ChangeKey>,
     proposed: Vec<(ChangeKey, usize)>,
     editions: u64,
+    has_audit: bool,
     /// When somebody does something next; `None` when all is done.
     pub next_at: Option<Timestamp>,
     /// Whether the next merge brings more than it should, as the oracle knows.
@@ -49,6 +60,7 @@ impl People {
             waiting: Vec::new(),
             proposed: Vec::new(),
             editions: 0,
+            has_audit: true,
             next_at: Some(now),
             is_sabotaged: false,
         }
@@ -140,6 +152,12 @@ impl People {
         if self.random.per_mille(self.shape.weather.unruly_forge) {
             return self.unruly(site, oracle, story);
         }
+        if self.shape.has(Play::Audit) && self.random.per_mille(AUDIT_PER_MILLE) {
+            return self.reconfigure(site, oracle, story);
+        }
+        if self.shape.has(Play::Cycles) && self.random.per_mille(CYCLES_PER_MILLE) {
+            return self.tie(&change, tenant, site, oracle, story);
+        }
         if self.random.per_mille(OPERATORS_PER_MILLE) {
             return self.operate(site, heads, oracle, story);
         }
@@ -154,17 +172,18 @@ impl People {
                 }
             }
             1 | 2 => {
-                let number = 1_000 + change.number().unwrap_or_default() * 100 + self.actions;
-                let shared = self.shape.tenants[tenant]
-                    .projects
-                    .iter()
-                    .any(|(name, shared)| name == change.project.name() && *shared);
-                let edits = self.edits(number, change.project.name(), shared);
-                let edits: Vec<(&str, &str)> =
-                    edits.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-                site.forge.revise_from_tip(&change, &edits);
-                uploaded(site, oracle, &change);
-                story.tell(now, format!("ada uploads a new revision of {change}: {edits:?}"));
+                let times = if self.shape.has(Play::Bursts) { self.random.between(1, BURST_MAX) } else { 1 };
+                let approved = (times > 1 && self.random.per_mille(500)).then(|| self.random.between(1, times - 1));
+                for time in 0..times {
+                    if approved == Some(time)
+                        && let Some(revision) = open(site, &change)
+                    {
+                        site.forge.approve(&change);
+                        oracle.approved(&revision, now);
+                        story.tell(now, format!("grace approves {revision} at once"));
+                    }
+                    self.upload(&change, tenant, time, site, oracle, story);
+                }
                 if !self.waiting.contains(&change) {
                     self.waiting.push(change);
                 }
@@ -197,6 +216,54 @@ impl People {
                 oracle.withdrawn(&change, "it depends on something else");
             }
         }
+    }
+
+    /// Uploads a new revision, the `time`th of this moment.
+    fn upload(
+        &mut self,
+        change: &ChangeKey,
+        tenant: usize,
+        time: u64,
+        site: &Site,
+        oracle: &mut Oracle,
+        story: &mut Story,
+    ) {
+        let number = 1_000 + change.number().unwrap_or_default() * 100 + self.actions + time * 10_000;
+        let projects = &self.shape.tenants[tenant].projects;
+        let shared = projects.iter().any(|(name, shared)| name == change.project.name() && *shared);
+        let edits = self.edits(number, change.project.name(), shared);
+        let edits: Vec<(&str, &str)> = edits.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        site.forge.revise_from_tip(change, &edits);
+        uploaded(site, oracle, change);
+        story.tell(site.world.now(), format!("ada uploads a new revision of {change}: {edits:?}"));
+    }
+
+    /// Has a change and another one of its tenant need each other.
+    fn tie(&mut self, change: &ChangeKey, tenant: usize, site: &Site, oracle: &mut Oracle, story: &mut Story) {
+        let others = self.proposed.iter().filter(|(other, of)| *of == tenant && other != change);
+        let others: Vec<ChangeKey> = others.map(|(other, _)| other.clone()).collect();
+        let Some(other) = self.random.one(&others).cloned() else { return };
+        if open(site, change).is_none() || open(site, &other).is_none() {
+            return;
+        }
+        story.tell(site.world.now(), format!("ada has {change} and {other} need each other"));
+        for (one, need) in [(change, &other), (&other, change)] {
+            site.forge.describe(one, &depends_on(need), true);
+            oracle.entangled(one);
+            oracle.withdrawn(one, "it depends on something else");
+        }
+    }
+
+    /// An operator takes the pipeline away that comes and goes, or brings it back.
+    fn reconfigure(&mut self, site: &Site, oracle: &mut Oracle, story: &mut Story) {
+        self.has_audit = !self.has_audit;
+        let (edition, does) = match self.has_audit {
+            true => (Edition::AsDrawn, "brings back"),
+            false => (Edition::WithoutAudit, "takes away"),
+        };
+        story.tell(site.world.now(), format!("jo {does} the pipeline {AUDIT}"));
+        oracle.reconfigured();
+        site.forge.push(&branch_of("org/config", "main"), &[("zuul.yaml", &self.shape.config_yaml(edition))]);
     }
 
     /// An operator takes a change out of a queue, or has some come first, or offers one to a pipeline.

@@ -1,8 +1,10 @@
 //! What a seed chooses before anything happens: how large the site is, what people do, and what goes wrong how often.
 
+use crate::plays::{self, AUDIT_YAML, LOCKS_YAML, Play};
 use crate::random::Random;
 use crate::truth;
 use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
+use std::collections::BTreeSet;
 
 /// A site as a seed has it.
 #[derive(Debug, Clone)]
@@ -25,8 +27,21 @@ pub struct Shape {
     pub branches: Vec<&'static str>,
     /// Functions at work at once, those that sleep included.
     pub tasks_max: usize,
+    /// What it plays besides.
+    pub plays: BTreeSet<Play>,
     /// What goes wrong.
     pub weather: Weather,
+}
+
+/// Which text the config project holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edition {
+    /// What the seed drew.
+    AsDrawn,
+    /// The same without the pipeline that comes and goes.
+    WithoutAudit,
+    /// Broken on purpose: check tests what nobody reviewed as if somebody had.
+    Leaky,
 }
 
 /// A tenant.
@@ -95,6 +110,7 @@ impl Shape {
             executors: random.below(3) + 1,
             branches: if Random::new(seed, 7).per_mille(350) { vec!["main", "stable"] } else { vec!["main"] },
             tasks_max: 8,
+            plays: plays::draw(seed),
             weather: Weather::draw(&mut random),
         }
     }
@@ -130,29 +146,48 @@ impl Shape {
             executors: 3,
             branches: vec!["main"],
             tasks_max: 60,
+            plays: BTreeSet::new(),
             weather,
         }
     }
 
+    /// Returns whether the site plays something that not every site does.
+    pub fn has(&self, play: Play) -> bool {
+        self.plays.contains(&play)
+    }
+
     /// Returns the main configuration.
     pub fn main_yaml(&self) -> String {
+        let (shared, semaphores) = match self.has(Play::Locks) {
+            true => (
+                format!("- global-semaphore: {{name: shared, max: {}}}\n", self.semaphore_max),
+                "semaphores: [shared], ",
+            ),
+            false => Default::default(),
+        };
         let tenant = |tenant: &TenantShape| {
             let projects: Vec<&str> = tenant.projects.iter().map(|(name, _)| name.as_str()).collect();
             format!(
-                "- tenant: {{name: {}, source: {{github: {{config-projects: [org/config], untrusted-projects: [{}]}}}}}}\n",
+                "- tenant: {{name: {}, {semaphores}source: {{github: {{config-projects: [org/config], untrusted-projects: [{}]}}}}}}\n",
                 tenant.name,
                 projects.join(", ")
             )
         };
-        self.tenants.iter().map(tenant).collect()
+        shared + &self.tenants.iter().map(tenant).collect::<String>()
     }
 
     /// Returns what the config project holds.
-    pub fn config_yaml(&self, is_leaky: bool) -> String {
-        let pipelines = match is_leaky {
-            true => PIPELINES.replacen("manager: independent", "manager: independent\n    post-review: true", 1),
-            false => PIPELINES.to_owned(),
-        };
+    pub fn config_yaml(&self, edition: Edition) -> String {
+        let mut pipelines = PIPELINES.to_owned();
+        if edition == Edition::Leaky {
+            pipelines = pipelines.replacen("manager: independent", "manager: independent\n    post-review: true", 1);
+        }
+        if self.has(Play::Supersedes) {
+            pipelines = pipelines.replacen("precedence: high", "precedence: high\n    supercedes: check", 1);
+        }
+        let locks = if self.has(Play::Locks) { LOCKS_YAML } else { "" };
+        let has_audit = self.has(Play::Audit) && edition != Edition::WithoutAudit;
+        let audit = if has_audit { AUDIT_YAML } else { "" };
         let jobs = format!(
             "
 - semaphore: {{name: one, max: {}}}
@@ -168,7 +203,11 @@ impl Shape {
 ",
             self.semaphore_max
         );
-        [&pipelines, BASE, &jobs, COMMON, &cloud(self.instances)].concat()
+        let common = match self.has(Play::Cycles) {
+            true => COMMON.replacen("{name: integrated}", "{name: integrated, allow-circular-dependencies: true}", 1),
+            false => COMMON.to_owned(),
+        };
+        [&pipelines, BASE, &jobs, &common, &cloud(self.instances), locks, audit].concat()
     }
 
     /// Returns the projects with the configuration that each begins with.

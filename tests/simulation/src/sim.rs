@@ -9,7 +9,7 @@ mod tasks;
 
 use crate::executors::{self, Executor};
 use crate::faults::Faults;
-use crate::oracle::Oracle;
+use crate::oracle::{Oracle, Said};
 use crate::people::People;
 use crate::random::Random;
 use crate::shape::Shape;
@@ -24,6 +24,7 @@ use sluice_forge::webhook::sign;
 use sluice_gate::queue::Standing;
 use sluice_memory::Fate;
 use sluice_model::build::BuildResult;
+use sluice_model::change::ChangeRef;
 use sluice_model::poke::{Poke, Queue};
 use sluice_model::{SessionId, Timestamp};
 use sluice_runtime::Clock;
@@ -104,7 +105,7 @@ impl Sim {
             hosts.insert(queue, (0..2).map(|_| site.function(queue)).collect());
         }
         let (timer, webhook) = (site.timer(), site.webhook());
-        let mut oracle = Oracle::new(shape.weather.machines > 0 || shape.weather.outages > 0);
+        let mut oracle = Oracle::new(&shape);
         {
             let store = site.store.lock().unwrap();
             for (name, _) in shape.projects() {
@@ -418,14 +419,20 @@ impl Sim {
             self.merges_seen += 1;
             let Some(kept) = self.site.forge.change(&key) else { continue };
             let change = kept.facts.change;
-            let queue = self.watch.heads.values().find(|head| {
-                head.slots.first().is_some_and(|slot| slot.change == change && slot.standing == Standing::Landing)
+            let is_first = self.watch.heads.values().filter(|head| !head.slots.is_empty()).any(|head| {
+                let mut first = head.slots[head.bundle(0)].iter();
+                first.any(|slot| slot.change == change && slot.standing == Standing::Landing)
             });
-            let is_first = queue.is_some();
             let landing = self.watch.landing.values().flat_map(BTreeMap::values).find(|l| l.change == change);
-            let needs = landing.and_then(|landing| self.watch.items.get(&landing.item));
-            let needs = needs.map(|item| item.candidate.needs.iter().map(|need| need.change.key.clone()).collect());
-            let said = landing.map(|l| (l.base.tree.clone(), l.tested.tree.clone(), needs.unwrap_or_default()));
+            let said = landing.map(|landing| {
+                let candidate = self.watch.items.get(&landing.item).map(|item| &item.candidate);
+                let needs =
+                    candidate.into_iter().flat_map(|candidate| &candidate.needs).map(|need| need.change.clone());
+                let is_mate = |need: &ChangeRef| candidate.is_some_and(|own| own.cycle.contains(&need.key));
+                let (mates, needs): (Vec<ChangeRef>, Vec<ChangeRef>) = needs.partition(is_mate);
+                let needs = needs.into_iter().map(|need| need.key).collect();
+                Said { base: landing.base.tree.clone(), tested: landing.tested.tree.clone(), needs, mates }
+            });
             let is_unruly = std::mem::take(&mut self.people.is_sabotaged);
             if self.settings.mutation == Some(crate::Mutation::LyingForge) {
                 self.site.forge.sabotage([("stray".to_owned(), self.merges_seen.to_string())].into());

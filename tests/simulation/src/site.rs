@@ -3,7 +3,7 @@
 
 use crate::broken::Mutation;
 use crate::random::Random;
-use crate::shape::Shape;
+use crate::shape::{Edition, Shape};
 use async_trait::async_trait;
 use sluice_cloud::Site as CloudSite;
 use sluice_forge::Forge;
@@ -66,7 +66,8 @@ impl Site {
         let world = World::new(seed, 60, START);
         world.set_index_lag(shape.weather.index_lag_millis);
         let store = Arc::new(Mutex::new(Store::default()));
-        let config = ("org/config".to_owned(), shape.config_yaml(mutation == Some(Mutation::LeakyPipeline)));
+        let edition = if mutation == Some(Mutation::LeakyPipeline) { Edition::Leaky } else { Edition::AsDrawn };
+        let config = ("org/config".to_owned(), shape.config_yaml(edition));
         for (name, yaml) in shape.projects().into_iter().chain([config]) {
             let path = if name == "org/config" { "zuul.yaml" } else { ".zuul.yaml" };
             let mut store = store.lock().unwrap();

@@ -1,8 +1,9 @@
 //! What must hold after every write, whoever made it: each record against the one before, each transaction against the rest.
 
+use crate::locks::Locks;
 use sluice_config::pipeline::Manager;
 use sluice_gate::queue::{Slot, Standing};
-use sluice_gate::{Arrival, ArrivalKind, Head, Item, Landing, LandingState, MergeOutcome, Semaphore, StoredHead};
+use sluice_gate::{Arrival, ArrivalKind, Head, Item, Landing, LandingState, MergeOutcome, StoredHead};
 use sluice_memory::Written;
 use sluice_model::build::{Order, Phase, Run};
 use sluice_model::change::{ChangeKey, ChangeRef};
@@ -33,12 +34,10 @@ pub struct Watch {
     pub deliveries: u64,
     /// The machines that may exist at once.
     instances_max: usize,
-    /// The builds that may hold a semaphore at once.
-    semaphore_max: usize,
+    locks: Locks,
     gone: BTreeSet<Key>,
     runs: BTreeMap<BuildId, (SessionId, bool)>,
     stopped: BTreeSet<BuildId>,
-    semaphores: BTreeMap<Key, Semaphore>,
     nodes: BTreeMap<Key, Option<BuildId>>,
     machines: BTreeSet<Key>,
 }
@@ -59,7 +58,7 @@ pub enum News {
 impl Watch {
     /// Returns a watch over a site where so many nodes may be there, and so many builds may hold a semaphore, at once.
     pub fn new(instances_max: usize, semaphore_max: usize) -> Self {
-        Self { instances_max, semaphore_max, ..Self::default() }
+        Self { instances_max, locks: Locks::new(semaphore_max), ..Self::default() }
     }
 
     /// Looks at writes in their order.
@@ -99,10 +98,10 @@ impl Watch {
             Kind::Tenant => tenant(before, after, news),
             Kind::Node => self.node(key, after),
             Kind::Request => request(before, after),
-            Kind::Semaphore => self.semaphore(key, after),
+            Kind::Semaphore => read(after)?.map_or(Ok(()), |semaphore| self.locks.written(key, semaphore)),
             Kind::Quarantine => Err("nothing may go to quarantine".to_owned()),
             Kind::Frozen => Err(format!("a cell was frozen: {}", after.map_or("", |record| record.body.as_str()))),
-            Kind::Queue | Kind::Arrival | Kind::Provider | Kind::Other => Ok(()),
+            Kind::Queue | Kind::Arrival | Kind::Provider | Kind::Told | Kind::Other => Ok(()),
         }
     }
 
@@ -227,7 +226,8 @@ impl Watch {
             None if self.stopped.contains(&after.build) => {
                 return Err(format!("{} claims it though it was to stop", after.session));
             }
-            _ => {}
+            None => self.locks.claimed(&after.build)?,
+            Some(_) => {}
         }
         let is_over = matches!(after.phase, Phase::Ended(_));
         let line = match &after.phase {
@@ -286,17 +286,6 @@ impl Watch {
         self.stopped.contains(build) || self.runs.get(build).is_none_or(|(_, is_over)| *is_over)
     }
 
-    fn semaphore(&mut self, key: &Key, after: Option<&Record>) -> Result<(), String> {
-        let Some(after): Option<Semaphore> = read(after)? else { return Ok(()) };
-        let (count, most) = (after.holders.len(), self.semaphore_max);
-        let builds: BTreeSet<&BuildId> = after.holders.iter().map(|holder| &holder.build).collect();
-        if count > most || builds.len() < count {
-            return Err(format!("{count} builds hold it, and {most} may"));
-        }
-        self.semaphores.insert(key.clone(), after);
-        Ok(())
-    }
-
     /// What is true of a transaction as a whole.
     fn see_together(&mut self, write: &Written, news: &mut Vec<News>) -> Result<(), String> {
         let Some(key) = key_of(write) else { return Ok(()) };
@@ -313,14 +302,7 @@ impl Watch {
             }
             (Kind::Order, Some(record)) if write.before.is_none() => {
                 let order: Order = decode(record).map_err(|bad| bad.to_string())?;
-                let holds = self.semaphores.values().any(|semaphore| semaphore.is_held_by(&order.build));
-                if order.job.as_str() == "locked" && !holds {
-                    return Err("it is ordered without the semaphore that its job needs".to_owned());
-                }
-                if order.job.as_str() != "locked" && holds {
-                    return Err("it holds a semaphore that its job does not name".to_owned());
-                }
-                Ok(())
+                self.locks.ordered(&order)
             }
             _ => Ok(()),
         }
@@ -344,6 +326,15 @@ impl Watch {
                     None => Ok(()),
                 }
             }
+            ArrivalKind::Superseded { change, by } => {
+                let stays = |slot: &&Slot| {
+                    slot.change == *change && self.former.contains(&slot.id) && !slot.standing.is_landing()
+                };
+                match head.slots.iter().find(stays) {
+                    Some(slot) => Err(format!("{} entered {by}, and it is still here", slot.change)),
+                    None => Ok(()),
+                }
+            }
             ArrivalKind::Promote { keys, .. } => {
                 let place = |key: &ChangeKey| head.slots.iter().position(|slot| slot.change.key == *key);
                 let Some((first, at)) = keys.iter().find_map(|key| Some((key, place(key)?))) else { return Ok(()) };
@@ -360,7 +351,8 @@ impl Watch {
                         || slot.joined
                         || needed.iter().any(|need| need.change.key == slot.change.key)
                 };
-                match head.slots[..at].iter().find(|slot| !may_be_before(slot)) {
+                // Those that need each other keep their order.
+                match head.slots[..head.bundle(at).start].iter().find(|slot| !may_be_before(slot)) {
                     Some(slot) => Err(format!("an operator had {first} come first, and {} is before it", slot.change)),
                     None => Ok(()),
                 }
@@ -378,8 +370,14 @@ impl Watch {
             let Some(item) = self.items.get(&slot.id) else {
                 return Err(format!("{} has no item", slot.change));
             };
-            if slot.standing == Standing::Landing && position > 0 {
+            let bundle = head.bundle(position);
+            if slot.standing == Standing::Landing && bundle.start > 0 {
                 return Err(format!("{} lands before what is ahead of it", slot.change));
+            }
+            let is_mate_here =
+                |key: &&ChangeKey| head.slots[bundle.clone()].iter().any(|slot| slot.change.key == **key);
+            if let Some(mate) = item.candidate.cycle.iter().find(|key| !is_mate_here(key)) {
+                return Err(format!("{} stands in it without {mate}, and they need each other", slot.change));
             }
             let is_behind = |key: &ChangeKey| head.slots[position + 1..].iter().any(|slot| slot.change.key == *key);
             let needs = item.candidate.needs.iter().map(|need| &need.change.key);
@@ -435,6 +433,7 @@ enum Kind {
     Node,
     Request,
     Semaphore,
+    Told,
     Quarantine,
     Frozen,
     Other,
@@ -455,6 +454,7 @@ impl Kind {
                 | Self::Node
                 | Self::Request
                 | Self::Semaphore
+                | Self::Told
         )
     }
 
@@ -493,6 +493,7 @@ fn kind(key: &Key) -> Kind {
         ("provider", "node") => Kind::Node,
         ("provider", "request") => Kind::Request,
         ("semaphores", _) => Kind::Semaphore,
+        ("change", "told") => Kind::Told,
         _ => Kind::Other,
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_model::poke::Queue;
+use sluice_simulation::plays::Play;
 use sluice_simulation::{Cell, Mutation, Settings, Shape, play};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -35,7 +36,7 @@ fn caught_at(mutation: Mutation, shape: impl Fn(u64) -> Option<Shape>) -> String
 /// C2: a head is written only by who has seen the one before.
 #[test]
 fn a_head_that_is_written_unseen_is_noticed() {
-    for cell in [Cell::Queue, Cell::Provider, Cell::Tenant, Cell::Landing, Cell::Delivery] {
+    for cell in [Cell::Queue, Cell::Provider, Cell::Tenant, Cell::Landing, Cell::Delivery, Cell::Told] {
         let why = caught(Mutation::NoRevision(cell));
         assert!(why.contains("without having seen it") || why.contains("revision falls"), "{cell:?}: {why}");
     }
@@ -145,6 +146,35 @@ fn news_that_are_taken_in_by_the_clocks_of_intakes_are_noticed() {
 fn an_operator_who_is_misheard_is_noticed() {
     let why = caught(Mutation::MisheardOperators);
     assert!(why.contains("an operator "), "{why}");
+}
+
+/// A site that plays these besides what it draws.
+fn with(plays: &[Play], seed: u64) -> Shape {
+    Shape { plays: plays.iter().copied().collect(), ..Shape::draw(seed) }
+}
+
+/// C2, Z6.5, N16: sites that play whatever can be played, with every rule kept.
+#[test]
+fn a_site_that_plays_everything_fails_nothing() {
+    for seed in 1..=KEPT_SEEDS {
+        let settings = Settings { mutation: None, shape: Some(with(&Play::ALL, seed)) };
+        if let Err(failure) = play(seed, settings) {
+            panic!("{failure}\n\nthe site of seed {seed} that plays everything fails");
+        }
+    }
+}
+
+/// N16: those of several semaphores, and of such as are taken with nodes in hand, as well.
+#[test]
+fn any_semaphore_that_is_taken_unseen_is_noticed() {
+    caught_at(Mutation::UncheckedSemaphore, |seed| Some(with(&[Play::Locks], seed)));
+}
+
+/// Z6.5: what enters a pipeline that supersedes another one leaves that.
+#[test]
+fn a_change_that_stays_where_it_was_superseded_is_noticed() {
+    let why = caught_at(Mutation::MisheardSuperseding, |seed| Some(with(&[Play::Supersedes], seed)));
+    assert!(why.contains("and it is still here"), "{why}");
 }
 
 /// Z5.3: a project's secret is for changes that somebody has reviewed.

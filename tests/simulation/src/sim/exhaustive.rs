@@ -12,6 +12,7 @@ use sluice_model::QueueKey;
 use sluice_model::change::ChangeKey;
 use sluice_records::tenant::{self, Tenant};
 use sluice_runtime::cell;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Calls after which a schedule is taken for one without an end.
@@ -273,6 +274,7 @@ fn shape() -> Shape {
         executors: 2,
         branches: vec!["main"],
         tasks_max: 8,
+        plays: BTreeSet::new(),
         weather: Weather { name: "exhaustive", ..Weather::default() },
     }
 }
@@ -329,4 +331,5 @@ fn a_layout_becomes_live_once_in_whatever_order_tenants_and_gates_look() {
 #[test]
 fn a_beginning_is_never_the_last_word_in_whatever_order_it_is_told() {
     all_hold(Scene::Report, 2);
+    is_noticed(Scene::Report, Mutation::UnseenReports);
 }

@@ -1,0 +1,85 @@
+//! What only some sites play besides: drawn from a seed by itself, so that what the others play stays as it is.
+
+use crate::random::Random;
+use std::collections::BTreeSet;
+
+/// How many sites of 1000 play each.
+const PLAYS_PER_MILLE: u64 = 300;
+
+/// The pipeline that comes and goes.
+pub const AUDIT: &str = "audit";
+
+/// Something that not every site plays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Play {
+    /// People upload several revisions within a moment, and may approve one between.
+    Bursts,
+    /// Jobs hold a tenant's semaphore that they take with their nodes in hand, or several that they take before, one of them global.
+    Locks,
+    /// What enters gate leaves check.
+    Supersedes,
+    /// A third pipeline, which an operator takes away and brings back while changes are in it.
+    Audit,
+    /// Changes of the shared queue may need each other, and some do.
+    Cycles,
+}
+
+impl Play {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Bursts, Self::Locks, Self::Supersedes, Self::Audit, Self::Cycles];
+}
+
+/// Returns what a seed's site plays.
+pub fn draw(seed: u64) -> BTreeSet<Play> {
+    let mut random = Random::new(seed, 8);
+    Play::ALL.into_iter().filter(|_| random.per_mille(PLAYS_PER_MILLE)).collect()
+}
+
+/// When a job has its semaphores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// When it is ordered: nodes are asked for afterwards.
+    BeforeNodes,
+    /// When an executor takes it: with its nodes in hand.
+    WithNodes,
+}
+
+/// Jobs with the semaphores that they name. None waits for a semaphore with nodes in hand while another one waits for nodes with
+/// that semaphore: nobody could let go first.
+pub const LOCKS: [(&str, &[&str], Taken); 3] = [
+    ("locked", &["one"], Taken::BeforeNodes),
+    ("turns", &["shared", "one"], Taken::BeforeNodes),
+    ("guarded", &["two"], Taken::WithNodes),
+];
+
+/// Returns how many builds may hold a semaphore, where `one` has room for so many.
+pub fn most(semaphore: &str, one: usize) -> usize {
+    if semaphore == "two" { 1 } else { one }
+}
+
+/// The jobs of [`Play::Locks`], and where they run.
+pub const LOCKS_YAML: &str = "
+- semaphore: {name: two, max: 1}
+- job: {name: turns, run: playbooks/turns.yaml, semaphores: [shared, one]}
+- job: {name: guarded, run: playbooks/guarded.yaml, semaphores: [{name: two, resources-first: true}]}
+- project: {name: ^org/t.*, check: {jobs: [turns]}, gate: {jobs: [turns, guarded]}}
+";
+
+/// The pipeline of [`Play::Audit`], and what runs in it.
+pub const AUDIT_YAML: &str = "
+- pipeline:
+    name: audit
+    manager: independent
+    precedence: low
+    trigger:
+      github:
+        - event: pull_request
+          action: [opened, changed, reopened]
+    start:
+      github: {status: pending, comment: false}
+    success:
+      github: {status: success}
+    failure:
+      github: {status: failure}
+- project: {name: ^org/t.*, audit: {jobs: [quick, unit]}}
+";
