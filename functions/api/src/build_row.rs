@@ -16,10 +16,12 @@ pub(crate) struct BuildRow {
     pub(crate) run: Option<Run>,
     /// Why it was to stop.
     pub(crate) stop: Option<Stop>,
-    /// Its item; read only where the run does not tell the end.
+    /// Its item; read only where the run does not tell the end, and of refs, whose address it alone knows.
     pub(crate) item: Option<Item>,
-    /// Where people look at its change.
+    /// Where people look at its change or ref.
     pub(crate) change_url: Option<String>,
+    /// When the event came that led to it, where that is remembered.
+    pub(crate) event_at: Option<Timestamp>,
     /// The name of its nodeset, where its frozen job was read.
     pub(crate) nodeset: Option<String>,
     /// What its frozen job provides, where it was read.
@@ -39,7 +41,16 @@ pub(crate) struct End {
 impl BuildRow {
     /// Returns the row of an order that nothing else is known of.
     pub(crate) fn new(order: Order) -> Self {
-        Self { order, run: None, stop: None, item: None, change_url: None, nodeset: None, provides: Vec::new() }
+        Self {
+            order,
+            run: None,
+            stop: None,
+            item: None,
+            change_url: None,
+            event_at: None,
+            nodeset: None,
+            provides: Vec::new(),
+        }
     }
 
     /// Returns how it ended, if it did: the run's word, then the item's, then that nobody will run it any more.
@@ -81,7 +92,7 @@ impl BuildRow {
         let mut build = self.core();
         build.insert("pipeline".into(), json!(self.order.queue.pipeline));
         build.insert("event_id".into(), json!(self.order.event_id));
-        build.insert("event_timestamp".into(), Value::Null);
+        build.insert("event_timestamp".into(), json!(self.event_at.map(Timestamp::to_iso)));
         build.insert("queue_item_uuid".into(), json!(self.order.item));
         build.insert("buildset".into(), json!({"uuid": self.order.item}));
         Value::Object(build)
@@ -142,7 +153,7 @@ pub(crate) fn change_json(change: &ChangeRef, url: Option<&str>) -> Value {
         "ref": change.git_ref(),
         "oldrev": moved.and_then(|moved| moved.oldrev.as_ref()),
         "newrev": moved.and_then(|moved| moved.newrev.as_ref()),
-        "ref_url": url,
+        "ref_url": url.filter(|url| !url.is_empty()),
     })
 }
 

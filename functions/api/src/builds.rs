@@ -202,15 +202,21 @@ async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, Re
         row.run = pair.first().and_then(Option::as_ref).map(decode).transpose()?;
         row.stop = pair.get(1).and_then(Option::as_ref).map(decode).transpose()?;
     }
-    let is_open = |row: &&BuildRow| !matches!(row.run, Some(Run { phase: Phase::Ended(_), .. }));
-    let open: BTreeSet<_> =
-        rows.iter().filter(is_open).map(|row| (row.order.queue.clone(), row.order.item.clone())).collect();
-    let items = load::items(ports, &open).await?;
+    // A change's address is among its facts, a ref's with its item.
+    let needs_item = |row: &&BuildRow| {
+        !matches!(row.run, Some(Run { phase: Phase::Ended(_), .. })) || row.order.change.key.moved().is_some()
+    };
+    let wanted: BTreeSet<_> =
+        rows.iter().filter(needs_item).map(|row| (row.order.queue.clone(), row.order.item.clone())).collect();
+    let items = load::items(ports, &wanted).await?;
     let changes: BTreeSet<_> = rows.iter().map(|row| row.order.change.key.clone()).collect();
     let facts = load::facts(ports, &changes).await?;
+    let received = load::received(ports, rows.iter().map(|row| row.order.event_id.as_str())).await?;
     for row in &mut rows {
         row.item = items.get(&row.order.item).cloned();
-        row.change_url = url_of(facts.get(&row.order.change.key));
+        let told = row.item.as_ref().map(|item| item.candidate.url.clone());
+        row.change_url = url_of(facts.get(&row.order.change.key)).or(told);
+        row.event_at = received.get(&row.order.event_id).copied();
     }
     Ok(rows)
 }

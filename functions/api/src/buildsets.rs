@@ -32,16 +32,23 @@ pub(crate) struct Row {
     pub(crate) item: Item,
     /// How it ended, why and when; `None` while it is in its queue.
     pub(crate) end: Option<(String, String, Timestamp)>,
+    /// When the event came that led to it, where that was asked for and is remembered.
+    event_at: Option<Timestamp>,
 }
 
 impl From<Buildset> for Row {
     fn from(buildset: Buildset) -> Self {
         let end = Some((buildset.result, buildset.why, buildset.ended_at));
-        Self { queue: buildset.queue, item: buildset.item, end }
+        Self { end, ..Self::open(buildset.queue, buildset.item) }
     }
 }
 
 impl Row {
+    /// Returns an item that is in its queue.
+    fn open(queue: QueueKey, item: Item) -> Self {
+        Self { queue, item, end: None, event_at: None }
+    }
+
     fn result(&self) -> Option<&str> {
         self.end.as_ref().map(|(result, _, _)| result.as_str())
     }
@@ -74,7 +81,7 @@ impl Row {
             "message": self.end.as_ref().map(|(_, why, _)| why),
             "pipeline": self.queue.pipeline,
             "event_id": self.item.event_id,
-            "event_timestamp": null,
+            "event_timestamp": self.event_at.map(Timestamp::to_iso),
             "queue_item_uuid": self.item.id,
             "first_build_start_time": first.map(Timestamp::to_iso),
             "last_build_end_time": last.map(Timestamp::to_iso),
@@ -88,7 +95,8 @@ impl Row {
 /// `T/buildsets`.
 pub(crate) async fn list(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
     asked.only(filter::BUILDSETS)?;
-    let rows = search(api, tenant, asked).await?;
+    let mut rows = search(api, tenant, asked).await?;
+    read_events(&api.ports, &mut rows).await?;
     Ok(reply::json(&Value::Array(rows.iter().map(Row::to_json).collect())))
 }
 
@@ -96,13 +104,15 @@ pub(crate) async fn list(api: &Api, tenant: &TenantName, asked: &Asked) -> Resul
 pub(crate) async fn one(api: &Api, tenant: &TenantName, uuid: &str) -> Result<Response<Bytes>, Refusal> {
     let missing = || Refusal::missing(format!("There is no buildset {uuid} in the tenant {tenant}."));
     let id = ItemId::from(uuid);
-    let row = match load::item(&api.ports, tenant, &id).await?.ok_or_else(missing)? {
+    let mut rows = [match load::item(&api.ports, tenant, &id).await?.ok_or_else(missing)? {
         Found::Left(buildset) => Row::from(*buildset),
         Found::Queued(loaded, queue) => {
             let (_, item) = loaded.items.get(&id).ok_or_else(missing)?;
-            Row { queue, item: Item::clone(item), end: None }
+            Row::open(queue, Item::clone(item))
         }
-    };
+    }];
+    read_events(&api.ports, &mut rows).await?;
+    let [row] = rows;
     let mut body = row.to_json();
     let builds = builds_of(&api.ports, tenant, &row.item).await?;
     if let Some(map) = body.as_object_mut().filter(|_| !builds.is_empty()) {
@@ -166,11 +176,7 @@ async fn in_queues(ports: &Ports, tenant: &TenantName) -> Result<Vec<Row>, Refus
     let read = load::queues(ports, tenant).await?;
     let mut rows: Vec<Row> = Vec::new();
     for (queue, loaded) in read.queues {
-        rows.extend(loaded.items.into_values().map(|(_, item)| Row {
-            queue: queue.clone(),
-            item: Arc::unwrap_or_clone(item),
-            end: None,
-        }));
+        rows.extend(loaded.items.into_values().map(|(_, item)| Row::open(queue.clone(), Arc::unwrap_or_clone(item))));
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.number()));
     Ok(rows)
@@ -180,6 +186,15 @@ async fn read(ports: &Ports, tenant: &TenantName, keys: &[sluice_runtime::Key]) 
     let records = load::many(ports, keys).await?;
     let found = records.iter().flatten().map(decode).collect::<Result<Vec<Buildset>, _>>()?;
     Ok(found.into_iter().filter(|buildset| buildset.queue.tenant == *tenant).map(Row::from).collect())
+}
+
+/// Reads when the events came that led to these.
+async fn read_events(ports: &Ports, rows: &mut [Row]) -> Result<(), Refusal> {
+    let received = load::received(ports, rows.iter().map(|row| row.item.event_id.as_str())).await?;
+    for row in rows {
+        row.event_at = received.get(&row.item.event_id).copied();
+    }
+    Ok(())
 }
 
 /// Returns every build an item had, in order, then the jobs that were skipped.

@@ -7,8 +7,9 @@ use sluice_gate::{Item, Job, JobStatus};
 use sluice_model::build::{Phase, Run};
 use sluice_model::change::{ChangeFacts, ChangeKey};
 use sluice_model::name::escape;
-use sluice_model::{ItemId, QueueKey, TenantName};
-use sluice_records::codec::{decode, get};
+use sluice_model::{DeliveryId, ItemId, QueueKey, TenantName, Timestamp};
+use sluice_records::codec::{decode, decode_foreign, get};
+use sluice_records::delivery::{self, Delivery};
 use sluice_records::layout::Live;
 use sluice_records::queue::Loaded;
 use sluice_records::report::{Buildset, buildset_key};
@@ -175,6 +176,22 @@ pub(crate) async fn facts(
         found.insert(facts.change.key.clone(), facts);
     }
     Ok(found)
+}
+
+/// Returns when the events of these ids came, as far as their deliveries are remembered.
+pub(crate) async fn received(
+    ports: &Ports,
+    events: impl IntoIterator<Item = &str>,
+) -> Result<BTreeMap<String, Timestamp>, Refusal> {
+    let ids: BTreeSet<DeliveryId> = events.into_iter().map(DeliveryId::from).collect();
+    let keys: Vec<Key> = ids.iter().map(delivery::key).collect();
+    let records = many(ports, &keys).await?;
+    let known = ids.into_iter().zip(records).filter_map(|(id, record)| {
+        // The time is an extra: a delivery that cannot be read must not hide the builds it led to.
+        let delivery: Delivery = decode_foreign(&record?)?;
+        Some((id.0, delivery.received_at))
+    });
+    Ok(known.collect())
 }
 
 /// Returns the records under `keys`, in their order.

@@ -141,7 +141,7 @@ impl Scene<'_> {
             "refs": [{
                 "id": id_of(change),
                 "ref": change.git_ref(),
-                "url": item.candidate.url,
+                "url": Some(&item.candidate.url).filter(|url| !url.is_empty()),
                 "project": change.key.project.name(),
                 "project_canonical": change.key.project,
                 "owner": Some(&item.candidate.author).filter(|author| !author.is_empty()),
