@@ -21,6 +21,7 @@ mod explain;
 mod filter;
 mod freeze;
 mod item;
+mod keys;
 mod ledger;
 mod live;
 mod load;

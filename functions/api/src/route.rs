@@ -4,8 +4,8 @@ use crate::asked::Asked;
 use crate::freeze::{self, Wanted};
 use crate::reply::{self, Refusal};
 use crate::{
-    Api, board, builds, buildsets, configuration, events, explain, item, load, logs, page, pool, semaphores, status,
-    system,
+    Api, board, builds, buildsets, configuration, events, explain, item, keys, load, logs, page, pool, semaphores,
+    status, system,
 };
 use bytes::Bytes;
 use http::Response;
@@ -86,6 +86,8 @@ async fn of_tenant(api: &Api, tenant: &TenantName, rest: &[&str], asked: &Asked)
         ["jobs"] => configuration::jobs(api, tenant).await,
         ["job", name @ ..] if !name.is_empty() => configuration::job(api, tenant, &name.join("/")).await,
         ["pipeline", pipeline, "project", rest @ ..] => frozen(api, tenant, pipeline, rest).await,
+        ["key", name @ ..] if !name.is_empty() => keys::public(api, tenant, &name.join("/")).await,
+        ["project-ssh-key" | "tenant-ssh-key", ..] => keys::no_ssh(api, tenant).await,
         ["labels"] => pool::labels(api, tenant).await,
         ["nodes"] => pool::nodes(api, tenant).await,
         ["nodeset-requests"] => pool::requests(api, tenant).await,

@@ -1,0 +1,48 @@
+//! Public keys of projects.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::{get, story};
+use serde_json::Value;
+use sluice_memory::World;
+use sluice_records::project_key;
+
+const PEM: &str = "-----BEGIN PUBLIC KEY-----\nMIIC\n-----END PUBLIC KEY-----\n";
+
+async fn publish(world: &World, project: &str) {
+    project_key::publish(&world.ports(), &"github".into(), &project.into(), PEM).await.unwrap();
+}
+
+/// Z5.2, Z9.1: `zuul-client encrypt` is given the key that opens the secret, by the project's short and its canonical name.
+#[tokio::test]
+async fn the_public_key_of_a_project_is_served_as_text() {
+    let story = story().await;
+    publish(&story.world, "github.com/org/app").await;
+    for name in ["org/app", "github.com/org/app"] {
+        let response = get(&story.api, &format!("/api/tenant/acme/key/{name}.pub")).await;
+        assert_eq!((response.status().as_u16(), &response.body()[..]), (200, PEM.as_bytes()), "{name}");
+        assert!(response.headers()["content-type"].to_str().unwrap().starts_with("text/plain"));
+    }
+}
+
+/// Z5.2, Z2.1: a key that is not there, or not of this tenant, is not served, and who asks is told what to do.
+#[tokio::test]
+async fn a_key_that_is_not_there_is_told_with_what_to_do() {
+    let story = story().await;
+    publish(&story.world, "github.com/org/elsewhere").await;
+    let cases = [
+        ("acme/key/org/app.pub", "sluice secret key github.com/org/app"),
+        ("acme/key/org/elsewhere.pub", "no project org/elsewhere"),
+        ("acme/key/org/app.pem", "key/PROJECT.pub"),
+        ("nobody/key/org/app.pub", "no tenant nobody"),
+        ("acme/project-ssh-key/org/app.pub", "no SSH keys"),
+        ("acme/tenant-ssh-key/ssh.pub", "no SSH keys"),
+    ];
+    for (path, told) in cases {
+        let response = get(&story.api, &format!("/api/tenant/{path}")).await;
+        let body: Value = serde_json::from_slice(response.body()).unwrap();
+        assert_eq!(response.status(), 404, "{path}");
+        assert!(body["description"].as_str().unwrap().contains(told), "{path}: {body}");
+    }
+}
