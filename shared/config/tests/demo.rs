@@ -76,8 +76,8 @@ const CONFIG: &str = r#"
     name: logs
     data:
       password: !encrypted/pkcs1-oaep
-        - abc
-        - def
+        - YWJj
+        - ZGVm
 
 - nodeset:
     name: pair

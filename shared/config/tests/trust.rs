@@ -21,7 +21,7 @@ fn one_mistake(layout: &Layout, words: &str) {
     assert!(messages[0].contains(words), "{messages:#?}");
 }
 
-const SECRET: &str = "- secret: {name: key, data: {value: !encrypted/pkcs1-oaep abc}}\n";
+const SECRET: &str = "- secret: {name: key, data: {value: !encrypted/pkcs1-oaep YWJj}}\n";
 
 /// X01: a secret reaches the playbooks of the definition that lists it, and no others.
 #[test]
@@ -44,7 +44,7 @@ fn secrets_stay_with_their_definition() {
     let secret = &child.post_run.iter().find(|playbook| playbook.path == "top-post").unwrap().secrets["key"];
     assert_eq!(
         (secret.project.as_str(), secret.data["value"]["!encrypted/pkcs1-oaep"].as_str()),
-        ("github.com/org/config", Some("abc"))
+        ("github.com/org/config", Some("YWJj"))
     );
 }
 
@@ -303,6 +303,52 @@ fn static_nodes_bring_their_labels() {
         (provider.connection.clone(), provider.nodes[0].username.as_str(), provider.labels[0].name.as_str()),
         (None, "me", "big")
     );
+}
+
+/// Z5.1: what no key can open is a mistake when it is written, not when the job fails; it is told where it stands.
+#[test]
+fn an_encrypted_value_is_base64() {
+    let with = |value: &str| {
+        let text =
+            format!("- secret:\n    name: key\n    data:\n      plain: as it is\n      deep: {{a: [{value}]}}\n");
+        tenant().file("org/config", &text).build()
+    };
+    for sound in ["!encrypted/pkcs1-oaep YWJj", "!encrypted/pkcs1-oaep [YWI=, 'YW Jj']", "!encrypted/pkcs1 YQ=="] {
+        assert_eq!(with(sound).errors(), [], "{sound}");
+    }
+    for wrong in ["hunter2", "YWJ", "YW=j", "'===='", "[]", "[YWJj, 7]", "{a: YWJj}"] {
+        let layout = with(&format!("!encrypted/pkcs1-oaep {wrong}"));
+        one_mistake(&layout, "an encrypted value must be base64");
+        assert_eq!(layout.errors()[0].problem.start.line(), 5, "{wrong}");
+    }
+}
+
+/// Z6.1: a pipeline whose reporter's connection is not there goes on with its others; the mistake is told at its place.
+#[test]
+fn an_unknown_connection_of_a_reporter_leaves_the_pipeline() {
+    let text = "- pipeline:
+    name: p
+    manager: independent
+    success:
+      github: {comment: true}
+      smpt: {to: a@example.org}
+    failure:
+      smpt: {to: a@example.org}
+";
+    let layout = tenant().file("org/config", text).build();
+    let told: Vec<(&str, u32, Option<&str>)> = layout
+        .errors()
+        .iter()
+        .map(|error| (error.problem.message.as_str(), error.problem.start.line(), error.problem.attribute.as_deref()))
+        .collect();
+    let message = "Unknown connection named \"smpt\"";
+    assert_eq!(told, [(message, 6, Some("success")), (message, 8, Some("failure"))]);
+    let pipeline = layout.pipeline("p").unwrap();
+    let connections: Vec<&str> = pipeline.reporters.all().map(|reporter| reporter.connection.as_str()).collect();
+    assert_eq!(connections, ["github"]);
+    // What decides whether a change may enter is another matter.
+    let required = text.replace("success:", "require:").replace("{comment: true}", "{open: true}");
+    assert!(tenant().file("org/config", &required).build().pipeline("p").is_none());
 }
 
 /// Z6.1: a trigger's key is a connection; a wrong one is named.

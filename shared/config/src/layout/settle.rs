@@ -103,7 +103,7 @@ fn may_define(ground: &Ground, file: &File, project: &TenantProject, job: &JobSt
     if (job.parent == Parent::Base || is_default_parent) && !project.allow_base_jobs {
         return refuse(
             "parent",
-            "Base jobs may only be defined in config-projects that the tenant allows to".to_owned(),
+            "Base jobs may only be defined in config-projects, and not where the tenant says \"allow-base-jobs: false\": name a parent".to_owned(),
         );
     }
     if file.source().trust == Trust::Untrusted && job.run_time.containers.is_some() {

@@ -29,10 +29,14 @@ pub(super) fn stanza(node: &Node, place: Place, p: &mut Problems) -> Option<Pipe
 impl PipelineStanza {
     /// Returns the pipeline, its names resolved to connections, and every mistake in it.
     pub fn resolve(&self, connections: &Connections) -> (Option<Pipeline>, Vec<Problem>) {
-        let mut p =
-            Problems { list: Vec::new(), stanza: format!("pipeline {}", self.name), start: Some(self.place.start) };
-        let pipeline = Fields::of(&self.node, "", &mut p).map(|fields| read(&self.name, fields, connections, &mut p));
-        let broken = p.list.iter().any(|problem| problem.severity == crate::error::Severity::Error);
+        let none =
+            || Problems { list: Vec::new(), stanza: format!("pipeline {}", self.name), start: Some(self.place.start) };
+        let (mut p, mut spared) = (none(), none());
+        let fields = Fields::of(&self.node, "", &mut p);
+        let pipeline = fields.map(|fields| read(&self.name, fields, connections, &mut p, &mut spared));
+        let broken = p.any_error();
+        spared.list.sort_by_key(|problem| problem.start);
+        p.list.append(&mut spared.list);
         (pipeline.filter(|_| !broken), p.list)
     }
 }
@@ -44,7 +48,9 @@ const MANAGERS: [(&str, Manager); 4] = [
     ("supercedent", Manager::Supercedent),
 ];
 
-fn read(name: &str, mut f: Fields<'_>, connections: &Connections, p: &mut Problems) -> Pipeline {
+/// `spared` gets the mistakes that the pipeline survives: a reporter that tells nobody keeps no change from being tested, and a
+/// pipeline that is gone would drop all that is in it.
+fn read(name: &str, mut f: Fields<'_>, connections: &Connections, p: &mut Problems, spared: &mut Problems) -> Pipeline {
     f.take("name");
     // The seeds' image pipelines name no manager: each of their items stands for itself.
     let manager = f.word("manager", &MANAGERS, p).unwrap_or(Manager::Independent);
@@ -67,7 +73,7 @@ fn read(name: &str, mut f: Fields<'_>, connections: &Connections, p: &mut Proble
     pipeline.require = filters(&mut f, "require", connections, p);
     pipeline.reject = filters(&mut f, "reject", connections, p);
     pipeline.triggers = triggers(&mut f, connections, p);
-    pipeline.reporters = reporters(&mut f, connections, p);
+    pipeline.reporters = reporters(&mut f, connections, p, spared);
     f.finish(p);
     pipeline
 }
@@ -120,41 +126,36 @@ fn messages(f: &mut Fields<'_>, messages: &mut Messages, p: &mut Problems) {
     messages.footer = f.text("footer-message", p);
 }
 
-/// Returns the entries of a mapping of connections, each with its driver.
+/// Returns the entries of a mapping of connections, each with its driver, and what is wrong with those that name none.
 fn by_connection<'n>(
     f: &mut Fields<'n>,
     name: &'static str,
     connections: &Connections,
     p: &mut Problems,
-) -> Vec<(&'n str, Driver, &'n Node)> {
-    let Some(node) = f.take(name) else {
-        return Vec::new();
-    };
-    let Some(mut fields) = Fields::of(node, name, p) else {
-        return Vec::new();
-    };
-    let mut found = Vec::new();
-    for (connection, node) in fields.rest() {
+) -> (Vec<(&'n str, Driver, &'n Node)>, Vec<Problem>) {
+    let (mut found, mut unknown) = (Vec::new(), Vec::new());
+    let Some(node) = f.take(name) else { return (found, unknown) };
+    let Some(mut fields) = Fields::of(node, name, p) else { return (found, unknown) };
+    let keys: Vec<&Node> = fields.keys().collect();
+    for ((connection, node), key) in fields.rest().into_iter().zip(keys) {
         match connections.driver(connection) {
             Some(driver) => found.push((connection, driver, node)),
-            None => p.add(
-                Problem::new(
-                    ProblemKind::UnknownName,
-                    node.start,
-                    node.end,
-                    format!("Unknown connection named \"{connection}\""),
-                )
-                .about(name)
-                .suggesting(connection, connections.0.keys().map(|name| name.as_str()).chain(["timer", "zuul"])),
-            ),
+            None => {
+                let message = format!("Unknown connection named \"{connection}\"");
+                let problem = Problem::new(ProblemKind::UnknownName, key.start, key.end, message).about(name);
+                let known = connections.0.keys().map(|name| name.as_str()).chain(["timer", "zuul"]);
+                unknown.push(problem.suggesting(connection, known));
+            }
         }
     }
-    found
+    (found, unknown)
 }
 
 fn triggers(f: &mut Fields<'_>, connections: &Connections, p: &mut Problems) -> Vec<Trigger> {
     let mut triggers = Vec::new();
-    for (connection, driver, node) in by_connection(f, "trigger", connections, p) {
+    let (found, unknown) = by_connection(f, "trigger", connections, p);
+    unknown.into_iter().for_each(|problem| p.add(problem));
+    for (connection, driver, node) in found {
         for member in members(node) {
             if let Some((kind, debug)) = drivers::trigger(driver, member, p) {
                 triggers.push(Trigger { connection: connection.into(), kind, debug });
@@ -165,7 +166,9 @@ fn triggers(f: &mut Fields<'_>, connections: &Connections, p: &mut Problems) -> 
 }
 
 fn filters(f: &mut Fields<'_>, name: &'static str, connections: &Connections, p: &mut Problems) -> Vec<Filter> {
-    by_connection(f, name, connections, p)
+    let (found, unknown) = by_connection(f, name, connections, p);
+    unknown.into_iter().for_each(|problem| p.add(problem));
+    found
         .into_iter()
         .filter_map(|(connection, driver, node)| {
             drivers::filter(driver, node, name, p).map(|kind| Filter { connection: connection.into(), kind })
@@ -173,11 +176,13 @@ fn filters(f: &mut Fields<'_>, name: &'static str, connections: &Connections, p:
         .collect()
 }
 
-fn reporters(f: &mut Fields<'_>, connections: &Connections, p: &mut Problems) -> Reporters {
+fn reporters(f: &mut Fields<'_>, connections: &Connections, p: &mut Problems, spared: &mut Problems) -> Reporters {
     let mut given = |name: &'static str| -> Option<Vec<Reporter>> {
         let is_given = f.has(name);
         let mut list = Vec::new();
-        for (connection, driver, node) in by_connection(f, name, connections, p) {
+        let (found, unknown) = by_connection(f, name, connections, p);
+        unknown.into_iter().for_each(|problem| spared.add(problem));
+        for (connection, driver, node) in found {
             for member in members(node) {
                 if let Some(kind) = drivers::reporter(driver, member, name, p) {
                     list.push(Reporter { connection: connection.into(), kind });

@@ -2,9 +2,9 @@
 
 use super::Place;
 use super::places::{self, Places};
-use super::read::{Fields, Problems};
+use super::read::{Fields, Problems, members};
 use crate::Pattern;
-use crate::yaml::Node;
+use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use sluice_model::job::OidcToken;
@@ -91,6 +91,9 @@ pub(super) fn queue(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> 
 
 pub(super) fn secret(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<SecretStanza> {
     let places = places::of_secret(fields);
+    if let Some(data) = fields.peek("data") {
+        ciphertexts(data, p);
+    }
     let data = fields.mapping("data", p);
     let oidc = fields.take("oidc").map(|node| {
         if data.is_some() {
@@ -100,6 +103,34 @@ pub(super) fn secret(fields: &mut Fields<'_>, place: Place, p: &mut Problems) ->
     });
     let data = data.unwrap_or_default();
     Some(SecretStanza { place, places, data, oidc, name: fields.required_text("name", p)? })
+}
+
+/// Tells of encrypted values that no key can open, for they are no ciphertexts.
+fn ciphertexts(node: &Node, p: &mut Problems) {
+    match &node.value {
+        Value::Tagged(tag, inner) if tag.starts_with("!encrypted/") => {
+            let texts = members(inner);
+            let is_wrong = |one: &&Node| !one.as_text().is_some_and(is_base64);
+            if let Some(wrong) = texts.iter().find(is_wrong).or(texts.is_empty().then_some(&**inner)) {
+                let message =
+                    "an encrypted value must be base64, or a list of such texts, as `sluice secret encrypt` prints it";
+                p.syntax(wrong, "data", message);
+            }
+        }
+        Value::Tagged(_, inner) => ciphertexts(inner, p),
+        Value::List(list) => list.iter().for_each(|one| ciphertexts(one, p)),
+        Value::Map(map) => map.iter().for_each(|(_, value)| ciphertexts(value, p)),
+        _ => {}
+    }
+}
+
+/// Returns whether a text is base64 with its padding; white space does not count.
+fn is_base64(text: &str) -> bool {
+    let packed: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    let padding = packed.iter().rev().take_while(|byte| **byte == b'=').count();
+    let body = packed.get(..packed.len() - padding).unwrap_or_default();
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/".contains(byte);
+    !body.is_empty() && padding <= 2 && packed.len().is_multiple_of(4) && body.iter().all(is_digit)
 }
 
 /// Reads what a token is to be; without a word it is the system's usual one.
