@@ -33,6 +33,27 @@ fn a_change_is_tested_with_its_own_configuration() {
     assert_eq!(jobs_of(&second, "check", "org/project", "master"), ["one"]);
 }
 
+/// C02: a job that is there and has a mistake is not called undefined where it is used, also by a change elsewhere.
+#[test]
+fn a_job_whose_definition_has_a_mistake_is_told_so_where_it_is_used() {
+    let broken = format!("{BASE}- job: {{name: unit, run: r, vottng: true}}\n");
+    let users = "- project: {check: {jobs: [unit, units]}}\n";
+    let tenant = tenant().file("org/config", &broken).file("org/project", users);
+    let layout = tenant.build();
+    let told = messages(&layout);
+    assert_eq!(told.len(), 3, "{told:#?}");
+    assert!(told[0].contains("\"vottng\" is not known here"), "{told:#?}");
+    let why = "The job unit could not be read: its definition has a mistake (github.com/org/config@master: .zuul.yaml)";
+    assert_eq!((told[1].as_str(), told[2].as_str()), (why, "Job units not defined"));
+    let more = format!("{users}- job: {{name: mine, parent: unit, run: r}}\n");
+    let proposed = layout.overlay(&[tenant.proposal("org/project", "master", &more)], Scope::UntrustedOnly);
+    let new = proposed.errors_since(&layout);
+    assert!(!new.is_empty() && new.iter().all(|error| error.problem.message == why), "{new:#?}");
+    let mended = tenant.proposal("org/config", "master", &broken.replace("vottng", "voting"));
+    let mended = layout.overlay(&[mended], Scope::ToValidate);
+    assert_eq!(messages(&mended), ["Job units not defined (did you mean \"unit\"?)"]);
+}
+
 /// C02: an unknown job is told in Zuul's words at its line, and the comment's range begins with its stanza.
 #[test]
 fn an_unknown_job_is_commented_on_at_its_line() {

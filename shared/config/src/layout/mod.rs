@@ -18,6 +18,7 @@ mod settle;
 mod shapes;
 mod shelf;
 mod stored;
+mod unread;
 mod unserved;
 
 pub(crate) use check::NOOP;
@@ -253,7 +254,12 @@ impl Layout {
                 found.sort_by(|(one, _), (other, _)| (place(*one), one.stanza).cmp(&(place(*other), other.stanza)));
             }
             let found = found.into_iter().map(|(_, error)| error);
-            found.chain(self.provider_errors().iter().cloned()).collect()
+            let mut errors: Vec<ConfigError> = found.chain(self.provider_errors().iter().cloned()).collect();
+            if unread::concerns(&errors) {
+                let all = errors.clone();
+                unread::reword(&mut errors, &all);
+            }
+            errors
         })
     }
 
@@ -267,10 +273,14 @@ impl Layout {
             _ => (before.errors().to_vec(), self.errors().to_vec()),
         };
         let known: BTreeSet<_> = old.iter().map(sameness).collect();
-        new.iter()
-            .filter(|error| error.problem.severity == Severity::Error && !known.contains(&sameness(error)))
-            .cloned()
-            .collect()
+        let is_new =
+            |error: &&ConfigError| error.problem.severity == Severity::Error && !known.contains(&sameness(error));
+        let mut found: Vec<ConfigError> = new.iter().filter(is_new).cloned().collect();
+        // Where the definition is, nothing may have changed: then its mistake is among all there are.
+        if unread::concerns(&found) {
+            unread::reword(&mut found, self.errors());
+        }
+        found
     }
 
     /// Returns the mistakes of the files that an overlay touched, before and after.
