@@ -6,6 +6,7 @@ use crate::build_row::{BuildRow, change_json, url_of};
 use crate::filter::{self, Filter, Subject};
 use crate::load;
 use crate::reply::{self, Refusal};
+use crate::unbuilt;
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -29,9 +30,21 @@ const SEARCHED: &str = "x-sluice-searched-until";
 /// `T/builds`.
 pub(crate) async fn list(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
     asked.only(filter::BUILDS)?;
-    let found = search(api, tenant, asked).await?;
-    let body = Value::Array(found.rows.iter().map(BuildRow::to_json).collect());
-    Ok(found.note(reply::json(&body)))
+    let (filter, page) = (Filter::read(asked)?, asked.page()?);
+    let wanted = page.skip + page.limit;
+    let mut found = search(api, tenant, &filter, wanted).await?;
+    let mut shown: Vec<(u64, Value)> = found.rows.iter().map(|row| (row.number(), row.to_json())).collect();
+    if filter.may_be_unbuilt() {
+        // What is older than the last of a full page is not on it.
+        let last = wanted.checked_sub(1).and_then(|last| found.rows.get(last)).map(BuildRow::number);
+        let unbuilt = unbuilt::newest(api, tenant, &filter, wanted, last.or(found.searched_until)).await?;
+        shown.extend(unbuilt::to_json(api, unbuilt.found).await?);
+        shown.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+        found.searched_until = found.searched_until.max(unbuilt.searched_until);
+        shown.retain(|(number, _)| found.searched_until.is_none_or(|until| *number >= until));
+    }
+    let body = shown.into_iter().skip(page.skip).take(page.limit).map(|(_, build)| build).collect();
+    Ok(found.note(reply::json(&Value::Array(body))))
 }
 
 /// `T/build-times`.
@@ -50,9 +63,10 @@ pub(crate) async fn times(api: &Api, tenant: &TenantName, asked: &Asked) -> Resu
         "skip",
     ];
     asked.only(&known)?;
-    let found = search(api, tenant, asked).await?;
+    let (filter, page) = (Filter::read(asked)?, asked.page()?);
+    let found = search(api, tenant, &filter, page.skip + page.limit).await?;
     let (from, to) = (asked.one("start_time"), asked.one("end_time"));
-    let rows = found.rows.iter().filter_map(|row| {
+    let rows = found.rows.iter().skip(page.skip).take(page.limit).filter_map(|row| {
         let end = row.end()?;
         let ended_at = end.ended_at.to_iso();
         let wanted = from.is_none_or(|from| ended_at.as_str() >= from) && to.is_none_or(|to| ended_at.as_str() <= to);
@@ -140,10 +154,8 @@ impl Search {
     }
 }
 
-/// Looks through the builds of a tenant, newest first. It ends when the page is full, or after a bound.
-async fn search(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Search, Refusal> {
-    let (filter, page) = (Filter::read(asked)?, asked.page()?);
-    let wanted = page.skip + page.limit;
+/// Looks through the builds of a tenant, newest first. It ends when as many as are wanted are found, or after a bound.
+async fn search(api: &Api, tenant: &TenantName, filter: &Filter<'_>, wanted: usize) -> Result<Search, Refusal> {
     let mut found = Search { rows: Vec::new(), searched_until: None };
     let mut before = filter.before();
     let mut searched = 0;
@@ -168,7 +180,6 @@ async fn search(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Search,
             break;
         }
     }
-    found.rows = found.rows.into_iter().skip(page.skip).take(page.limit).collect();
     Ok(found)
 }
 

@@ -7,6 +7,7 @@ use crate::builds;
 use crate::filter::{self, Filter, Subject};
 use crate::load::{self, Found};
 use crate::reply::{self, Refusal};
+use crate::unbuilt;
 use bytes::Bytes;
 use http::{Response, header};
 use serde_json::{Value, json};
@@ -53,7 +54,8 @@ impl Row {
         self.end.as_ref().map(|(result, _, _)| result.as_str())
     }
 
-    fn number(&self) -> u64 {
+    /// Returns the number that orders it: newer ones have greater numbers.
+    pub(crate) fn number(&self) -> u64 {
         let at = self.end.as_ref().map_or(self.item.admitted_at, |(_, _, at)| *at);
         number(at, self.item.id.as_str())
     }
@@ -146,29 +148,39 @@ pub(crate) async fn newest(ports: &Ports, tenant: &TenantName, limit: usize) -> 
 }
 
 async fn search(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Vec<Row>, Refusal> {
-    let (filter, page) = (Filter::read(asked)?, asked.page()?);
+    let (filter, bounds) = (Filter::read(asked)?, asked.page()?);
     let fits = |row: &Row| {
         filter.takes_number(row.number()) && filter.takes_subject(&row.subject()) && filter.takes_result(row.result())
     };
-    let wanted = page.skip + page.limit;
+    let wanted = bounds.skip + bounds.limit;
     let mut rows: Vec<Row> = in_queues(&api.ports, tenant).await?.into_iter().filter(fits).collect();
     let mut before = filter.before();
     let mut searched = 0;
     while rows.len() < wanted && searched < SEARCHED_MAX {
-        let keys = api.ports.records.find(&partition(tenant), before.as_deref(), STEP).await?;
+        let (found, next) = page(&api.ports, tenant, before.as_deref(), STEP).await?;
         searched += STEP;
-        let found = read(&api.ports, tenant, &keys).await?;
-        let oldest = found.last().and_then(|row| Some((row.end.as_ref()?.2, row.item.id.clone())));
+        let oldest = found.last().map(Row::number);
         rows.extend(found.into_iter().filter(fits));
-        let Some((ended_at, id)) = oldest.filter(|_| keys.len() == STEP) else {
-            break;
-        };
-        before = Some(format!("{:015}#{id}", ended_at.0));
-        if filter.ends_before(ended_at) {
+        if next.is_none() || oldest.is_some_and(|oldest| filter.ends_before_number(oldest)) {
             break;
         }
+        before = next;
     }
-    Ok(rows.into_iter().skip(page.skip).take(page.limit).collect())
+    Ok(rows.into_iter().skip(bounds.skip).take(bounds.limit).collect())
+}
+
+/// Returns at most `step` buildsets that are over, the newest of those `before` a place of the index first, and the place before
+/// which those behind them are; `None` when there are no more.
+pub(crate) async fn page(
+    ports: &Ports,
+    tenant: &TenantName,
+    before: Option<&str>,
+    step: usize,
+) -> Result<(Vec<Row>, Option<String>), Refusal> {
+    let keys = ports.records.find(&partition(tenant), before, step).await?;
+    let found = read(ports, tenant, &keys).await?;
+    let oldest = found.last().and_then(|row| Some(format!("{:015}#{}", row.end.as_ref()?.2.0, row.item.id)));
+    Ok((found, oldest.filter(|_| keys.len() == step)))
 }
 
 /// Returns the items that are in queues, the newest first.
@@ -204,36 +216,8 @@ async fn builds_of(ports: &Ports, tenant: &TenantName, item: &Item) -> Result<Ve
     ids.extend(current.filter(|build| !item.builds.contains(build)).collect::<Vec<_>>());
     let rows = builds::rows(ports, tenant, &ids).await?;
     let mut builds: Vec<Value> = rows.iter().map(|row| Value::Object(row.core())).collect();
-    let skipped = item.jobs.iter().filter(|job| job.build.is_none() && job.result().is_some());
-    builds.extend(skipped.map(|job| without_build(job, item)));
+    builds.extend(unbuilt::of_item(item));
     Ok(builds)
-}
-
-/// Returns a job that ended without ever being built.
-fn without_build(job: &Job, item: &Item) -> Value {
-    let (_, ended_at) = times(job);
-    json!({
-        "_id": number(ended_at.unwrap_or(item.admitted_at), item.id.as_str()),
-        "uuid": null,
-        "job_name": job.summary.name,
-        "result": job.result().map(|result| result.as_str()),
-        "held": false,
-        "execute_time": null,
-        "start_time": null,
-        "end_time": ended_at.map(Timestamp::to_iso),
-        "duration": null,
-        "voting": job.summary.voting,
-        "log_url": null,
-        "nodeset": null,
-        "error_detail": match &job.status {
-            JobStatus::Ended { detail, .. } => detail.clone(),
-            _ => None,
-        },
-        "final": true,
-        "artifacts": [],
-        "provides": [],
-        "ref": change_json(&item.candidate.change, Some(&item.candidate.url)),
-    })
 }
 
 fn times(job: &Job) -> (Option<Timestamp>, Option<Timestamp>) {

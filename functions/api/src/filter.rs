@@ -88,6 +88,11 @@ impl<'a> Filter<'a> {
         self.idx_min.is_some_and(|number| at.0 < number / NUMBERS_PER_MS)
     }
 
+    /// Returns whether everything of earlier milliseconds than this number's is too old.
+    pub(crate) fn ends_before_number(&self, number: u64) -> bool {
+        self.ends_before(Timestamp(number / NUMBERS_PER_MS))
+    }
+
     /// Returns whether a number is wanted.
     pub(crate) fn takes_number(&self, number: u64) -> bool {
         self.idx_min.is_none_or(|min| number >= min) && self.idx_max.is_none_or(|max| number <= max)
@@ -115,13 +120,22 @@ impl<'a> Filter<'a> {
     /// Returns whether a build is wanted whose subject is.
     pub(crate) fn takes_build(&self, row: &BuildRow) -> bool {
         let end = row.end();
-        let result = end.as_ref().map(|end| end.result.as_str());
+        self.takes_end(end.as_ref().map(|end| end.result.as_str()), row.order.voting, row.nodeset.as_deref())
+    }
+
+    /// Returns whether a job is wanted that came to this, and whose subject is.
+    pub(crate) fn takes_end(&self, result: Option<&str>, voting: bool, nodeset: Option<&str>) -> bool {
         let is_final = result.map(|result| result != "RETRY");
         self.takes_result(result)
-            && self.any("voting", |value| truth(value) == Some(row.order.voting))
+            && self.any("voting", |value| truth(value) == Some(voting))
             && self.any("held", |value| truth(value) == Some(false))
-            && self.any("nodeset", |value| row.nodeset.as_deref() == Some(value))
+            && self.any("nodeset", |value| nodeset == Some(value))
             && self.any("final", |value| truth(value) == is_final)
+    }
+
+    /// Returns whether jobs that ended without a build may be wanted: they have no id, and are over.
+    pub(crate) fn may_be_unbuilt(&self) -> bool {
+        self.asked.one("uuid").is_none() && self.any("complete", |value| truth(value) == Some(true))
     }
 
     /// Returns whether a result is wanted; `None` is that of something that is not over.

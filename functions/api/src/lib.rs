@@ -33,6 +33,7 @@ mod route;
 mod semaphores;
 mod status;
 mod system;
+mod unbuilt;
 mod variant;
 mod waits;
 mod why;

@@ -179,9 +179,9 @@ pub(crate) async fn facts(
 }
 
 /// Returns when the events of these ids came, as far as their deliveries are remembered.
-pub(crate) async fn received(
+pub(crate) async fn received<'e>(
     ports: &Ports,
-    events: impl IntoIterator<Item = &str>,
+    events: impl IntoIterator<Item = &'e str>,
 ) -> Result<BTreeMap<String, Timestamp>, Refusal> {
     let ids: BTreeSet<DeliveryId> = events.into_iter().map(DeliveryId::from).collect();
     let keys: Vec<Key> = ids.iter().map(delivery::key).collect();

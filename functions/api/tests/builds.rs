@@ -39,7 +39,7 @@ async fn builds_are_listed_newest_first() {
     let builds = json(&story.api, "/api/tenant/acme/builds").await;
     let numbers: Vec<u64> = each(&builds, "_id").into_iter().map(|id| id.as_u64().unwrap()).collect();
     assert!(numbers.is_sorted_by(|newer, older| newer >= older), "{numbers:?}");
-    assert_eq!(numbers.len(), 14);
+    assert_eq!(numbers.len(), 15, "with the job that was skipped");
     for build in builds.as_array().unwrap() {
         assert_eq!(keys(build), BUILD);
         assert_eq!(
@@ -89,9 +89,9 @@ async fn builds_are_filtered() {
     };
     assert_eq!(count("project=org/lib&job_name=unit").await, 3);
     assert_eq!(count("project=github.com%2Forg%2Flib&job_name=un*").await, 3);
-    assert_eq!(count("job_name=docs&job_name=integration").await, 6);
+    assert_eq!(count("job_name=docs&job_name=integration").await, 7);
     assert_eq!(count("result=FAILURE").await, 3);
-    assert_eq!(count("exclude_result=FAILURE&complete=true").await, 6);
+    assert_eq!(count("exclude_result=FAILURE&complete=true").await, 7);
     assert_eq!(count("complete=false").await, 5);
     assert_eq!(count("voting=False").await, count("job_name=docs").await);
     assert_eq!(count("change=12&pipeline=gate").await, 2);
@@ -109,7 +109,7 @@ async fn pages_join_without_gap_or_repeat() {
     let all = json(&story.api, "/api/tenant/acme/builds").await;
     let all = each(&all, "uuid");
     let mut by_skip = Vec::new();
-    for skip in (0..15).step_by(4) {
+    for skip in (0..16).step_by(4) {
         let page = json(&story.api, &format!("/api/tenant/acme/builds?limit=4&skip={skip}")).await;
         by_skip.extend(page.as_array().unwrap().iter().map(|build| build["uuid"].clone()));
     }
@@ -152,6 +152,39 @@ async fn a_buildset_has_its_builds_and_the_jobs_that_were_skipped() {
     assert_eq!(each(&one["builds"], "result"), ["FAILURE", "SKIPPED"]);
     assert_eq!(one["builds"][1]["uuid"], Value::Null);
     assert_eq!(one["message"], "unit failed");
+}
+
+/// Z9.1: a job that was skipped is listed among the builds once its item left, in its place by time, and by its filters.
+#[tokio::test]
+async fn skipped_jobs_are_listed_among_the_builds() {
+    let story = story().await;
+    let list = async |query: &str| json(&story.api, &format!("/api/tenant/acme/builds?{query}")).await;
+    let skipped = list("result=SKIPPED").await;
+    assert_eq!((skipped.as_array().unwrap().len(), keys(&skipped[0])), (1, BUILD.to_vec()));
+    let one = &skipped[0];
+    assert_eq!(
+        (&one["uuid"], &one["job_name"], &one["start_time"]),
+        (&Value::Null, &value!("integration"), &Value::Null)
+    );
+    assert_eq!((&one["final"], &one["pipeline"], &one["ref"]["change"]), (&value!(true), &value!("gate"), &value!(8)));
+    let number = one["_id"].as_u64().unwrap();
+    let beyond = number + 1;
+    for query in [
+        "exclude_result=SKIPPED".to_owned(),
+        "complete=false".to_owned(),
+        "final=false".to_owned(),
+        "job_name=unit".to_owned(),
+        "change=9".to_owned(),
+        format!("idx_max={}", number - 1),
+        format!("idx_min={beyond}"),
+    ] {
+        assert!(!each(&list(&query).await, "result").contains(&&value!("SKIPPED")), "{query}");
+    }
+    let at = list(&format!("idx_min={number}&idx_max={number}")).await;
+    assert_eq!(each(&at, "result"), ["SKIPPED"]);
+    let all = list("").await;
+    let place = each(&all, "uuid").iter().position(|uuid| uuid.is_null()).unwrap();
+    assert!(all[place - 1]["_id"].as_u64() > Some(number) && all[place + 1]["_id"].as_u64() < Some(number));
 }
 
 /// Z9.1: what is in a queue is a buildset that is not over.

@@ -1,7 +1,7 @@
 // Builds with filters, buildsets, tenants.
 
 const FILTERS = [["project", "Project"], ["pipeline", "Pipeline"], ["job_name", "Job"], ["branch", "Branch"], ["change", "Change"]];
-const RESULTS = ["SUCCESS", "FAILURE", "TIMED_OUT", "POST_FAILURE", "RETRY_LIMIT", "RETRY", "NODE_FAILURE", "ABORTED", "MERGE_CONFLICT", "CONFIG_ERROR", "DISK_FULL"];
+const RESULTS = ["SUCCESS", "FAILURE", "TIMED_OUT", "POST_FAILURE", "RETRY_LIMIT", "RETRY", "NODE_FAILURE", "SKIPPED", "ABORTED", "MERGE_CONFLICT", "CONFIG_ERROR", "DISK_FULL"];
 const PAGE = 50;
 
 const refName = (ref) => (ref.change ? `${ref.project} #${ref.change}` : `${ref.project} ${ref.ref}`);
@@ -9,7 +9,7 @@ const refName = (ref) => (ref.change ? `${ref.project} #${ref.change}` : `${ref.
 const buildRow = (build) => {
   const took = build.duration === null ? "–" : duration(build.duration * 1000);
   const cell = (label, ...content) => el("td", { "data-label": label }, ...content);
-  return el("tr", { "data-key": build.uuid || build.job_name },
+  return el("tr", { "data-key": build.uuid || `${build._id}-${build.job_name}` },
     cell("Result", chip(build.result, !build.start_time), build.final === false ? el("small", {}, " not final") : null),
     cell("Job", build.uuid ? el("a", { href: pageOf("build", build.uuid) }, build.job_name) : build.job_name, build.voting ? null : el("small", {}, " non-voting")),
     cell("Change", link(build.ref.ref_url, refName(build.ref)), el("small", {}, ` ${build.ref.branch || ""}`)),
@@ -42,6 +42,8 @@ const showBuilds = async () => {
   for (const [name, value] of [...query]) if (!value) query.delete(name);
   const asked = new URLSearchParams(query);
   asked.set("limit", String(PAGE));
+  // Jobs that never ran are many and say little; who asks for them by their result sees them.
+  if (!asked.has("result")) asked.set("exclude_result", "SKIPPED");
   const builds = await ask(api(`builds?${asked}`));
   const older = new URLSearchParams(query);
   if (builds.length) older.set("idx_max", String(builds[builds.length - 1]._id - 1));
