@@ -13,6 +13,9 @@ pub(crate) const PAGE_MAX: usize = 1_000;
 /// The most records that may be passed over before a page begins.
 pub(crate) const SKIP_MAX: usize = 10_000;
 
+/// The end of the one path that is read by POST, since the question does not fit into it.
+const QUESTION: &str = "freeze-pipeline";
+
 /// A request to read something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Asked {
@@ -24,6 +27,8 @@ pub(crate) struct Asked {
     pub(crate) range: Option<(u64, Option<u64>)>,
     /// Whether whoever asks would rather have a page than JSON.
     pub(crate) by_browser: bool,
+    /// What was sent along to a question that is asked by POST; `None` for one that is not.
+    pub(crate) sent: Option<Bytes>,
 }
 
 /// Which records of a list are wanted.
@@ -41,10 +46,15 @@ impl Asked {
     /// # Errors
     /// When it is no reading one, or has too many parameters.
     pub(crate) fn read(request: &Request<Bytes>) -> Result<Self, Refusal> {
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return Err(Refusal::Method);
-        }
-        let parts = request.uri().path().split('/').filter(|part| !part.is_empty()).map(path_part).collect();
+        let parts: Vec<String> =
+            request.uri().path().split('/').filter(|part| !part.is_empty()).map(path_part).collect();
+        let is_question = parts.last().is_some_and(|last| last == QUESTION);
+        let sent = match *request.method() {
+            Method::POST if is_question => Some(request.body().clone()),
+            Method::GET if is_question => return Err(Refusal::PostOnly),
+            Method::GET | Method::HEAD => None,
+            _ => return Err(Refusal::Method),
+        };
         let query = request.uri().query().unwrap_or_default();
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
         let parameters: Vec<_> = pairs
@@ -58,7 +68,7 @@ impl Asked {
         let range = request.headers().get(header::RANGE).and_then(|value| value.to_str().ok()).and_then(range);
         let accepted = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
         let by_browser = accepted.is_some_and(|accepted| accepted.contains("text/html"));
-        Ok(Self { parts, parameters, range, by_browser })
+        Ok(Self { parts, parameters, range, by_browser, sent })
     }
 
     /// Refuses parameters that the route does not know, as Zuul does.
@@ -170,6 +180,15 @@ mod tests {
         assert_eq!(asked("/x?limit=99999").unwrap().page().unwrap().limit, PAGE_MAX);
         assert!(asked("/x?limit=many").unwrap().page().is_err());
         assert!(asked("/x?skip=10001").unwrap().page().is_err());
+    }
+
+    /// Z9.1: what may be sent is a question, nothing that changes anything.
+    #[test]
+    fn one_question_is_sent_and_all_others_are_read() {
+        let send = |uri: &str| Asked::read(&Request::post(uri).body(Bytes::from_static(b"{}")).unwrap());
+        assert_eq!(send("/api/tenant/one/project/a/freeze-pipeline").unwrap().sent.unwrap(), "{}");
+        assert_eq!(send("/api/tenant/one/project/a/enqueue"), Err(Refusal::Method));
+        assert_eq!(asked("/api/tenant/one/project/a/freeze-pipeline"), Err(Refusal::PostOnly));
     }
 
     /// Z7.4

@@ -1,4 +1,5 @@
-//! `freeze-jobs` and `freeze-job`: what would run for a branch, and how. No secret's ciphertext is part of the answer (Z5.4).
+//! `freeze-jobs` and `freeze-job`: what would run for a branch, and how; `freeze-pipeline`: what somebody who enqueues by hand may
+//! give along. No secret's ciphertext is part of the answer (Z5.4).
 
 use crate::Api;
 use crate::configuration::known_project;
@@ -7,6 +8,7 @@ use crate::reply::{self, Refusal};
 use crate::variant::nodeset;
 use bytes::Bytes;
 use http::Response;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use sluice_config::FreezeInput;
 use sluice_config::layout::Layout;
@@ -42,6 +44,51 @@ pub(crate) async fn job(
     let missing = || Refusal::missing(format!("The job {name} would not run there."));
     let job = graph.jobs.iter().find(|job| job.name.as_str() == name).ok_or_else(missing)?;
     Ok(reply::json(&frozen_json(layout, tenant, project, wanted, job)))
+}
+
+/// What `freeze-pipeline` is asked with.
+#[derive(Deserialize)]
+struct Question {
+    pipeline: String,
+    #[serde(rename = "ref")]
+    git_ref: String,
+}
+
+/// `T/project/{p}/freeze-pipeline`: the parameters of a pipeline for a ref of a project; none where the pipeline takes none.
+pub(crate) async fn pipeline(
+    api: &Api,
+    tenant: &TenantName,
+    project: &str,
+    sent: &[u8],
+) -> Result<Response<Bytes>, Refusal> {
+    let live = load::live(api, tenant).await?;
+    let asked: Question = serde_json::from_slice(sent).map_err(|error| {
+        Refusal::bad(format!(
+            "The question is {{\"pipeline\": NAME, \"ref\": \"refs/heads/BRANCH\"}}, and this is none: {error}."
+        ))
+    })?;
+    let project = known_project(&live.layout, project)?;
+    let missing = || Refusal::missing(format!("There is no pipeline {} in the tenant {tenant}.", asked.pipeline));
+    let pipeline = live.layout.pipeline(&asked.pipeline).ok_or_else(missing)?;
+    let branch = asked.git_ref.strip_prefix("refs/heads/");
+    let known = match pipeline.allow_parameters {
+        true => live.layout.parameters(&project.name, &asked.pipeline, branch),
+        false => Vec::new(),
+    };
+    let shown = known.into_iter().map(|parameter| {
+        let mut shown = Map::new();
+        shown.insert("name".into(), json!(parameter.name));
+        shown.insert("type".into(), json!(parameter.r#type));
+        shown.insert("required".into(), json!(parameter.required));
+        let more = [
+            ("description", parameter.description.as_ref().map(|text| json!(text))),
+            ("values", Some(&parameter.values).filter(|values| !values.is_empty()).map(|values| json!(values))),
+            ("default", parameter.default.clone()),
+        ];
+        shown.extend(more.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+        Value::Object(shown)
+    });
+    Ok(reply::json(&json!({"parameters": shown.collect::<Vec<_>>()})))
 }
 
 fn freeze<'l>(layout: &'l Layout, wanted: &Wanted<'_>) -> Result<(&'l TenantProject, JobGraph), Refusal> {

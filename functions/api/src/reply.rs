@@ -37,6 +37,9 @@ pub(crate) enum Refusal {
     /// Something other than reading.
     #[error("only reading is offered here: no authenticator is configured, so nothing can be changed through this API")]
     Method,
+    /// Reading what is asked for by sending the question.
+    #[error("this is asked by POST, with {{\"pipeline\": \"NAME\", \"ref\": \"refs/heads/BRANCH\"}}")]
+    PostOnly,
     /// The answer would be larger than what can be carried at once.
     #[error("{why}")]
     TooLarge {
@@ -67,7 +70,7 @@ impl Refusal {
             Self::Missing { .. } => StatusCode::NOT_FOUND,
             Self::NotLoaded { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Bad { .. } => StatusCode::BAD_REQUEST,
-            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Method | Self::PostOnly => StatusCode::METHOD_NOT_ALLOWED,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -81,8 +84,13 @@ impl Refusal {
             "description": self.to_string(),
         });
         let mut builder = open().status(status).header(header::CONTENT_TYPE, JSON);
-        if *self == Self::Method {
-            builder = builder.header(header::ALLOW, "GET, HEAD, OPTIONS");
+        let allowed = match self {
+            Self::Method => Some("GET, HEAD, OPTIONS"),
+            Self::PostOnly => Some("POST, OPTIONS"),
+            _ => None,
+        };
+        if let Some(allowed) = allowed {
+            builder = builder.header(header::ALLOW, allowed);
         }
         finish(builder, body.to_string().into())
     }
@@ -147,7 +155,7 @@ pub(crate) fn options() -> Response<Bytes> {
     let builder = open()
         .status(StatusCode::NO_CONTENT)
         .header(header::ACCESS_CONTROL_ALLOW_HEADERS, "Authorization, Content-Type, Range")
-        .header(header::ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, OPTIONS")
+        .header(header::ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, POST, OPTIONS")
         .header(header::ACCESS_CONTROL_MAX_AGE, "86400");
     finish(builder, Bytes::new())
 }

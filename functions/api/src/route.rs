@@ -19,6 +19,11 @@ pub(crate) async fn answer(api: &Api, asked: &Asked) -> Result<Response<Bytes>, 
         [] | ["t", _] | ["t", _, "status" | "builds" | "configuration"] | ["t", _, "build" | "buildset", _] => {
             Ok(page::page())
         }
+        // Where links to Zuul's own pages lead, as far as there is something like them; the page knows them, too.
+        ["t", _, "stream", _]
+        | ["t", _, "buildsets" | "projects" | "jobs" | "config-errors"]
+        | ["t", _, "project" | "job", _, ..]
+        | ["t", _, "status", "change" | "pipeline", _, ..] => Ok(page::page()),
         ["favicon.ico" | "favicon.svg"] => Ok(page::icon()),
         ["logs", build, path @ ..] => logs::file(api, build, path, asked).await,
         ["api"] => alone(asked, system::routes()),
@@ -81,7 +86,11 @@ async fn of_tenant(api: &Api, tenant: &TenantName, rest: &[&str], asked: &Asked)
         ["project", name @ .., "autohold"] if !name.is_empty() => {
             crate::autohold::list(api, tenant, Some(&name.join("/"))).await
         }
-        ["project", _, .., "enqueue" | "dequeue" | "freeze-pipeline"] => Err(Refusal::Method),
+        ["project", name @ .., "freeze-pipeline"] if !name.is_empty() => {
+            freeze::pipeline(api, tenant, &name.join("/"), asked.sent.as_deref().unwrap_or_default()).await
+        }
+        ["project", _, .., "enqueue" | "dequeue"] => Err(Refusal::Method),
+        ["console-stream"] => no_socket(api, tenant).await,
         ["project", name @ ..] if !name.is_empty() => configuration::project(api, tenant, &name.join("/")).await,
         ["jobs"] => configuration::jobs(api, tenant).await,
         ["job", name @ ..] if !name.is_empty() => configuration::job(api, tenant, &name.join("/")).await,
@@ -112,6 +121,13 @@ async fn existing(
 ) -> Result<Response<Bytes>, Refusal> {
     load::known(&api.ports, tenant).await?;
     answer.await
+}
+
+/// What comes over the dashboard's WebSocket is read piece by piece here.
+async fn no_socket(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+    load::known(&api.ports, tenant).await?;
+    let log = format!("/api/tenant/{tenant}/build/UUID/log");
+    Err(Refusal::missing(format!("There is no WebSocket here: a build's log, as it grows, is at {log}?offset=N.")))
 }
 
 async fn nothing(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {

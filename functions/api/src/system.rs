@@ -32,6 +32,7 @@ pub(crate) fn routes() -> Response<Bytes> {
         ("job", "job/{job_name}"),
         ("project_freeze_jobs", "pipeline/{pipeline}/project/{project:.*}/branch/{branch:.*}/freeze-jobs"),
         ("project_freeze_job", "pipeline/{pipeline}/project/{project:.*}/branch/{branch:.*}/freeze-job/{job}"),
+        ("project_freeze_pipeline", "project/{project:.*}/freeze-pipeline"),
         ("key", "key/{project:.*}.pub"),
         ("labels", "labels"),
         ("nodes", "nodes"),

@@ -3,8 +3,9 @@
 
 mod common;
 
+use bytes::Bytes;
 use common::{ask, each, get, json, keys, story};
-use http::Method;
+use http::{Method, Request};
 use serde_json::{Value, json as value};
 
 /// Z9.1: what clients ask first.
@@ -166,9 +167,68 @@ async fn a_project_lists_its_jobs_by_pipeline() {
         assert_eq!(keys(&project), ["canonical_name", "configs", "connection_name", "metadata", "name"]);
         assert_eq!(project["metadata"]["queue_name"], "integrated");
         let pipelines = &project["configs"][0]["pipelines"];
-        assert_eq!(each(pipelines, "name"), ["check", "gate"]);
+        assert_eq!(each(pipelines, "name"), ["check", "gate", "manual"]);
         assert_eq!(pipelines[1]["jobs"][1][0]["name"], "integration");
     }
+}
+
+/// Z9.1: what the dashboard's form for enqueuing asks people for.
+#[tokio::test]
+async fn the_parameters_of_a_pipeline_are_told_to_whoever_asks_by_post() {
+    let story = story().await;
+    let ask = async |path: &str, body: Value| {
+        let path = format!("/api/tenant/acme/project/{path}/freeze-pipeline");
+        let request = Request::post(path).body(Bytes::from(body.to_string())).unwrap();
+        let response = story.api.answer(request).await;
+        let answer: Value = serde_json::from_slice(response.body()).unwrap();
+        (response.status().as_u16(), answer)
+    };
+    let expected = value!({"parameters": [
+        {"name": "kind", "type": "selection", "values": ["small", "large"], "default": "small", "description": "How much of it.", "required": false},
+        {"name": "loud", "type": "bool", "required": true},
+    ]});
+    let manual = value!({"pipeline": "manual", "ref": "refs/heads/main"});
+    for name in ["org/app", "github.com/org/app"] {
+        assert_eq!(ask(name, manual.clone()).await, (200, expected.clone()));
+    }
+    let check = value!({"pipeline": "check", "ref": "refs/heads/main"});
+    assert_eq!(ask("org/app", check).await, (200, value!({"parameters": []})), "it takes none");
+    let none = value!({"pipeline": "none", "ref": "refs/heads/main"});
+    for (name, body, status, told) in [
+        ("org/none", manual.clone(), 404, "no project org/none"),
+        ("org/app", none, 404, "no pipeline none"),
+        ("org/app", value!({"pipeline": "manual"}), 400, "refs/heads/BRANCH"),
+        ("org/app", value!("manual"), 400, "refs/heads/BRANCH"),
+    ] {
+        let (answered, body) = ask(name, body).await;
+        assert!(answered == status && body["description"].as_str().unwrap().contains(told), "{name}: {body}");
+    }
+    let read = get(&story.api, "/api/tenant/acme/project/org/app/freeze-pipeline").await;
+    assert_eq!((read.status().as_u16(), &read.headers()["allow"]), (405, &"POST, OPTIONS".parse().unwrap()));
+}
+
+/// Z9.1: links that were written for Zuul's pages lead to what comes nearest, and its WebSocket to words about the log.
+#[tokio::test]
+async fn addresses_of_zuuls_pages_lead_somewhere() {
+    let story = story().await;
+    for path in [
+        "stream/b1?logfile=console.log",
+        "status/change/12,4",
+        "status/pipeline/gate",
+        "buildsets",
+        "projects",
+        "project/github.com/org/app",
+        "jobs",
+        "job/unit",
+        "config-errors",
+    ] {
+        let response = get(&story.api, &format!("/t/acme/{path}")).await;
+        let kind = response.headers()["content-type"].to_str().unwrap();
+        assert_eq!((response.status().as_u16(), kind), (200, "text/html; charset=utf-8"), "{path}");
+    }
+    let socket = get(&story.api, "/api/tenant/acme/console-stream").await;
+    assert_eq!(socket.status(), 404);
+    assert!(String::from_utf8_lossy(socket.body()).contains("/api/tenant/acme/build/UUID/log"));
 }
 
 /// Z9.1

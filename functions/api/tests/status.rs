@@ -26,7 +26,7 @@ async fn status_lists_pipelines_in_order_with_their_queues_and_items() {
         keys(&status["state"]),
         ["info", "reason", "result_queue_paused", "trigger_queue_discarding", "trigger_queue_paused"]
     );
-    assert_eq!(each(&status["pipelines"], "name"), ["check", "gate", "periodic"]);
+    assert_eq!(each(&status["pipelines"], "name"), ["check", "gate", "periodic", "manual"]);
     let gate = &status["pipelines"][1];
     let of_pipeline = [
         "change_queues",

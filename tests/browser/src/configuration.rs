@@ -37,6 +37,11 @@ const CONFIG: &str = r#"
     trigger:
       timer:
         - time: "0 3 * * *"
+- pipeline:
+    name: manual
+    description: What people start themselves.
+    manager: independent
+    allow-parameters: true
 - nodeset:
     name: pair
     nodes:
@@ -55,8 +60,12 @@ const CONFIG: &str = r#"
 - project:
     name: org/app
     queue: integrated
-    check: {jobs: [unit, integration]}
+    check: {jobs: [unit, integration], parameters: [{name: unused, type: string}]}
     gate: {jobs: [unit, integration]}
+    manual:
+      parameters:
+        - {name: kind, type: selection, values: [small, large], default: small, description: How much of it.}
+        - {name: loud, type: bool, required: true}
 - project:
     name: org/lib
     queue: integrated

@@ -156,6 +156,9 @@ async fn addresses_that_people_type_lead_somewhere() {
     let page = Page::open().await;
     let bare = page.browser.document(&page.served.url("/t/acme")).await.unwrap();
     has(&bare, &["org/lib #11"]);
+    let build = build_id(&B, "integration", 1);
+    let stream = page.served.url(&format!("/t/acme/stream/{build}?logfile=console.log"));
+    has(&page.browser.document(&stream).await.unwrap(), &["imported 31,882 of 40,000"]);
     let nowhere = page.browser.document(&page.served.url("/staus")).await.unwrap();
     has(&nowhere, &["There is nothing at /staus."]);
 }

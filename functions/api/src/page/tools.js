@@ -114,9 +114,12 @@ const link = (address, text, attributes) => {
   return safe ? el("a", { href: address, ...attributes }, text) : el("span", attributes, text);
 };
 
+// Zuul's names of pages that are others here: links that were written for it lead to what comes nearest.
+const ALSO = { stream: "build", buildsets: "builds", projects: "configuration", project: "configuration", jobs: "configuration", job: "configuration", "config-errors": "configuration" };
+
 const place = (() => {
   const parts = location.pathname.split("/").filter(Boolean).map(decodeURIComponent);
-  if (parts[0] === "t" && parts[1]) return { tenant: parts[1], view: parts[2] || "status", id: parts[3] };
+  if (parts[0] === "t" && parts[1]) return { tenant: parts[1], view: ALSO[parts[2]] || parts[2] || "status", id: parts[3] };
   return { tenant: null, view: parts.length ? "nowhere" : "tenants", id: null };
 })();
 const api = (path) => `/api/tenant/${encodeURIComponent(place.tenant)}/${path}`;
