@@ -10,10 +10,11 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
 use sluice_config::Pipeline;
+use sluice_config::layout::Layout;
 use sluice_config::pipeline::{Manager, TriggerKind};
 use sluice_gate::{Ask, Head, Item, Job, JobStatus, Slot};
 use sluice_model::change::ChangeRef;
-use sluice_model::{QueueKey, TenantName, Timestamp};
+use sluice_model::{BranchName, QueueKey, TenantName, Timestamp};
 use sluice_records::queue::Loaded;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,9 +36,10 @@ pub(crate) async fn status(api: &Api, tenant: &TenantName) -> Result<Response<By
     // Zuul tells the request alone, and so does this answer; why it waits is on the board.
     let waits = Waits::new();
     let scene = Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now };
-    let known = live.layout.pipelines();
-    let mut pipelines: Vec<Value> = known.iter().map(|pipeline| scene.pipeline(pipeline, &read.queues)).collect();
-    pipelines.extend(scene.pipelines_without_layout(known, &read.queues));
+    let layout = &*live.layout;
+    let known = layout.pipelines().iter();
+    let mut pipelines: Vec<Value> = known.map(|pipeline| scene.pipeline(layout, pipeline, &read.queues)).collect();
+    pipelines.extend(scene.pipelines_without_layout(layout, &read.queues));
     let body = json!({
         "zuul_version": concat!("sluice ", env!("CARGO_PKG_VERSION")),
         "last_reconfigured": live.tenant.live_since.0,
@@ -83,8 +85,27 @@ fn id_of(change: &ChangeRef) -> Option<String> {
     Some(change.id()).filter(|id| change.key.number().is_some() || *id != change.git_ref())
 }
 
+/// Returns a queue's name and branch as people know them: a queue of one project bears its name, and only one that branches do
+/// not share has a branch.
+fn queue_name<'h>(layout: &Layout, head: &'h Head) -> (&'h str, Option<&'h BranchName>) {
+    let whole = head.key.queue.0.as_str();
+    let Some(change) = head.slots.first().map(|slot| &slot.change) else { return (whole, None) };
+    let project = &change.key.project;
+    let shared = |name: &'h str| if name == project.as_str() { project.name() } else { name };
+    match head.manager {
+        Manager::Independent => (project.name(), None),
+        Manager::Supercedent => (project.name(), Some(&change.branch)),
+        Manager::Dependent | Manager::Serial => {
+            let branch = change.on_branch().map(BranchName::as_str);
+            let own = whole.strip_suffix(change.branch.as_str()).and_then(|name| name.strip_suffix('@'));
+            let own = own.filter(|_| layout.queue_on(project, head.key.pipeline.as_str(), branch).per_branch);
+            own.map_or((shared(whole), None), |name| (shared(name), Some(&change.branch)))
+        }
+    }
+}
+
 impl Scene<'_> {
-    fn pipeline(&self, pipeline: &Pipeline, queues: &[(QueueKey, Loaded)]) -> Value {
+    fn pipeline(&self, layout: &Layout, pipeline: &Pipeline, queues: &[(QueueKey, Loaded)]) -> Value {
         let own = || queues.iter().filter(|(key, _)| key.pipeline == pipeline.name);
         let triggers = triggers(pipeline).into_values().map(|driver| json!({"driver": driver}));
         json!({
@@ -96,13 +117,13 @@ impl Scene<'_> {
             "trigger_events": own().map(|(_, loaded)| loaded.arrivals.len()).sum::<usize>(),
             "result_events": 0,
             "management_events": 0,
-            "change_queues": own().filter_map(|(key, loaded)| self.queue(key, loaded)).collect::<Vec<_>>(),
+            "change_queues": own().filter_map(|(key, loaded)| self.queue(layout, key, loaded)).collect::<Vec<_>>(),
         })
     }
 
     /// Pipelines that a newer configuration no longer has, as long as something is left in them.
-    fn pipelines_without_layout(&self, known: &[Pipeline], queues: &[(QueueKey, Loaded)]) -> Vec<Value> {
-        let is_known = |key: &&QueueKey| known.iter().any(|pipeline| pipeline.name == key.pipeline);
+    fn pipelines_without_layout(&self, layout: &Layout, queues: &[(QueueKey, Loaded)]) -> Vec<Value> {
+        let is_known = |key: &&QueueKey| layout.pipelines().iter().any(|pipeline| pipeline.name == key.pipeline);
         let gone: BTreeSet<_> =
             queues.iter().map(|(key, _)| key).filter(|key| !is_known(key)).map(|key| &key.pipeline).collect();
         gone.into_iter()
@@ -110,12 +131,12 @@ impl Scene<'_> {
                 let mut own = queues.iter().filter(|(key, _)| key.pipeline == *name);
                 let manager =
                     own.find_map(|(_, loaded)| Some(loaded.head.as_ref()?.manager)).unwrap_or(Manager::Independent);
-                self.pipeline(&Pipeline::new(name.as_str(), manager), queues)
+                self.pipeline(layout, &Pipeline::new(name.as_str(), manager), queues)
             })
             .collect()
     }
 
-    fn queue(&self, key: &QueueKey, loaded: &Loaded) -> Option<Value> {
+    fn queue(&self, layout: &Layout, key: &QueueKey, loaded: &Loaded) -> Option<Value> {
         let head = loaded.head.as_ref().filter(|head| !head.slots.is_empty())?;
         let mut heads: Vec<Vec<Value>> = Vec::new();
         for (position, slot) in head.slots.iter().enumerate() {
@@ -127,7 +148,8 @@ impl Scene<'_> {
                 None => heads.push(vec![item]),
             }
         }
-        Some(json!({"name": key.queue, "branch": null, "window": head.window, "heads": heads}))
+        let (name, branch) = queue_name(layout, head);
+        Some(json!({"name": name, "branch": branch, "window": head.window, "heads": heads}))
     }
 
     fn item(&self, key: &QueueKey, head: &Head, loaded: &Loaded, position: usize, slot: &Slot) -> Option<Value> {
@@ -273,4 +295,80 @@ fn info(is_settling: bool, troubles: &[String]) -> Option<String> {
         is_settling.then(|| "A new configuration is being read; nothing enters or lands until it is live.".to_owned());
     let words: Vec<String> = settling.into_iter().chain(troubles.iter().cloned()).collect();
     (!words.is_empty()).then(|| words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_config::fragment::{Source, SourceFile, Trust, parse};
+    use sluice_config::layout::LayoutSources;
+    use sluice_config::{Connections, Driver, TenantConfig, TenantProject};
+    use sluice_gate::queue::queue_of;
+    use sluice_model::ProjectName;
+    use sluice_model::change::{ChangeKey, RefMove};
+    use sluice_model::git::Oid;
+    use std::sync::Arc;
+
+    const TEXT: &str = "
+- pipeline: {name: check, manager: independent}
+- pipeline: {name: gate, manager: dependent}
+- pipeline: {name: post, manager: supercedent}
+- queue: {name: integrated, per-branch: true}
+- project: {name: org/app, queue: integrated}
+";
+
+    fn layout() -> Layout {
+        let mut tenant = TenantConfig::new("acme");
+        let name = |name: &str| ProjectName::new("github.com", name);
+        for project in ["org/config", "org/app", "org/lib"] {
+            tenant.projects.push(TenantProject::new("github", name(project), Trust::Config));
+        }
+        let source = Source {
+            connection: "github".into(),
+            project: name("org/config"),
+            branch: "main".into(),
+            path: "zuul.yaml".to_owned(),
+            trust: Trust::Config,
+        };
+        let file = SourceFile { source, text: TEXT.to_owned() };
+        let connections = Connections::new().with("github", Driver::GitHub, "github.com");
+        let fragments = vec![Arc::new(parse(&file))];
+        Layout::build(LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments })
+    }
+
+    /// Z9.1, Z6.3: nobody is shown the text by which a queue is stored.
+    #[test]
+    fn a_queue_is_named_as_people_know_it() {
+        let layout = layout();
+        assert_eq!(layout.errors(), []);
+        let change = |project: &str| ChangeRef {
+            key: ChangeKey::change("github".into(), ProjectName::new("github.com", project), 7),
+            branch: "stable/1".into(),
+            head: Oid("5".repeat(40)),
+            patchset: "5".repeat(40),
+        };
+        let moved = RefMove::standing(&"stable/1".into());
+        let pushed = ChangeRef::of_ref("github".into(), "github.com/org/app".into(), moved);
+        let named = |pipeline: &str, change: &ChangeRef| {
+            let pipeline = layout.pipeline(pipeline).unwrap();
+            let key = queue_of(&layout, &"acme".into(), pipeline, change);
+            let mut head = Head::new(key, pipeline.manager, 20, 1);
+            head.slots.push(Slot {
+                id: "item".into(),
+                change: change.clone(),
+                generation: 1,
+                ahead: None,
+                standing: sluice_gate::Standing::Testing,
+                joined: false,
+                version: 0,
+            });
+            let (name, branch) = queue_name(&layout, &head);
+            (name.to_owned(), branch.map(ToString::to_string))
+        };
+        let branch = Some("stable/1".to_owned());
+        assert_eq!(named("check", &change("org/app")), ("org/app".to_owned(), None));
+        assert_eq!(named("gate", &change("org/app")), ("integrated".to_owned(), branch.clone()));
+        assert_eq!(named("gate", &change("org/lib")), ("org/lib".to_owned(), None));
+        assert_eq!(named("post", &pushed), ("org/app".to_owned(), branch));
+    }
 }
