@@ -1,7 +1,7 @@
 //! `sluice`: what people type.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sluice_cli::commands::{autohold, check, connection, enqueue, events, executor, folder, freeze};
+use sluice_cli::commands::{autohold, check, connection, enqueue, events, executor, explain, folder, freeze};
 use sluice_cli::commands::{quarantine, queue, secret, show, tenant, up};
 use sluice_cli::demo;
 use sluice_cli::local::Endpoint;
@@ -31,7 +31,7 @@ enum Command {
     Demo(DemoArguments),
     /// Shows what is in the queues.
     Status(StatusArguments),
-    /// Says what was decided about a change, and why.
+    /// Says what was decided about a change, or about a branch or tag, and why.
     Explain(ExplainArguments),
     /// Checks a repository's configuration where it lies, without asking anybody.
     ///
@@ -255,8 +255,11 @@ struct StatusArguments {
 struct ExplainArguments {
     #[command(flatten)]
     asked: Asked,
-    /// The change: `org/project#7`, or its number alone.
+    /// The change: `org/project#7`, or its number alone; with --ref the project.
     change: String,
+    /// The branch of that project, or a whole ref as in refs/tags/1.0: what became of its pushes.
+    #[arg(long = "ref", value_name = "REF")]
+    git_ref: Option<String>,
     /// Its tenant. [default: the only one there is]
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
@@ -475,8 +478,9 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             return Ok(freeze::run(&asked).unwrap_or_else(unchecked));
         }
         Command::Status(StatusArguments { asked, tenant }) => show::status(&asked.into(), tenant.as_deref()).await?,
-        Command::Explain(ExplainArguments { asked, change, tenant, job }) => {
-            show::explain(&asked.into(), &change, tenant.as_deref(), job.as_deref()).await?
+        Command::Explain(ExplainArguments { asked, change, git_ref, tenant, job }) => {
+            let about = explain::About::read(&change, git_ref.as_deref())?;
+            explain::explain(&asked.into(), &about, tenant.as_deref(), job.as_deref()).await?
         }
         Command::Tenant(command) => match command {
             TenantCommand::Show { asked, tenant: name } => show::tenant(&asked.into(), name.as_deref()).await?,

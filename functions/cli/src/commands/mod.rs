@@ -6,6 +6,7 @@ pub mod connection;
 pub mod enqueue;
 pub mod events;
 pub mod executor;
+pub mod explain;
 pub mod folder;
 pub mod freeze;
 pub mod place;

@@ -1,6 +1,5 @@
-//! `sluice status`, `sluice explain`, `sluice tenant show`: what the API tells, as text.
+//! `sluice status` and `sluice tenant show`: what the API tells, as text.
 
-use super::why;
 use crate::local::Desk;
 use crate::say::say;
 use anyhow::{Context as _, bail};
@@ -39,7 +38,7 @@ impl Client {
         Ok(Self { root: root.trim_end_matches('/').to_owned(), http })
     }
 
-    fn of(asked: &Asked) -> anyhow::Result<Self> {
+    pub(super) fn of(asked: &Asked) -> anyhow::Result<Self> {
         if let Some(api) = &asked.api {
             let is_address = url::Url::parse(api).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
             if !is_address {
@@ -98,7 +97,7 @@ impl Client {
         Ok(Some(answer.text().await.with_context(|| format!("the answer of {url} broke off"))?))
     }
 
-    async fn tenant(&self, wanted: Option<&str>) -> anyhow::Result<String> {
+    pub(super) async fn tenant(&self, wanted: Option<&str>) -> anyhow::Result<String> {
         if let Some(name) = wanted {
             return Ok(name.to_owned());
         }
@@ -199,110 +198,6 @@ fn show_pipeline(tenant: &str, pipeline: &Value) {
     }
 }
 
-/// Says why a change is where it is; of one job, why it is as it is.
-///
-/// # Errors
-/// When the API does not answer or does not know the change, or nowhere the job.
-pub async fn explain(asked: &Asked, change: &str, tenant: Option<&str>, job: Option<&str>) -> anyhow::Result<()> {
-    let client = Client::of(asked)?;
-    let tenant = client.tenant(tenant).await?;
-    let (project, number) = match change.rsplit_once('#') {
-        Some((project, number)) => (Some(project), number),
-        None => (None, change),
-    };
-    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-        bail!("{change:?} is not a change: write `org/project#7`, or its number alone");
-    }
-    let project = match project {
-        Some(project) if !project.contains('/') => Some(full_name(&client, &tenant, project).await?),
-        other => other.map(str::to_owned),
-    };
-    let project_part = project.as_ref().map(|project| format!("&project={project}")).unwrap_or_default();
-    let sets: Vec<Value> =
-        client.get(&format!("tenant/{tenant}/buildsets?change={number}{project_part}&limit=10")).await?;
-    if sets.is_empty() {
-        // What its queues never heard of is told by what became of its events.
-        if why::not_there(&client, &tenant, number, project.as_deref()).await? {
-            return Ok(());
-        }
-        bail!(
-            "tenant {tenant} has not seen {change}: was its webhook sent, and is its project in the tenant? (`sluice tenant show {tenant}`)"
-        );
-    }
-    if let Some(job) = job {
-        return explain_job(&client, &tenant, &sets, job).await;
-    }
-    for set in sets.iter().rev() {
-        let item: Value = client.get(&format!("tenant/{tenant}/item/{}", text(set, "uuid"))).await?;
-        say!("{} in {}{}", change_name(&item["change"]), text(&item, "pipeline"), place(&item));
-        for reason in list(&item, "reasons") {
-            say!("  - {}", reason.as_str().unwrap_or_default());
-        }
-        for job in list(&item, "jobs") {
-            say!("  {:<14} {:<10} {}", text(job, "name"), job_word(job), job["log_url"].as_str().unwrap_or_default());
-            if let Some(why) = told(job) {
-                say!("  {:<14} {why}", "");
-            }
-        }
-    }
-    why::not_there(&client, &tenant, number, project.as_deref()).await?;
-    Ok(())
-}
-
-/// Says of one job, for each of a change's stays in pipelines, which definitions made it what it is.
-async fn explain_job(client: &Client, tenant: &str, sets: &[Value], job: &str) -> anyhow::Result<()> {
-    // As one part of a path.
-    let part: String = url::form_urlencoded::byte_serialize(job.as_bytes()).collect::<String>().replace('+', "%20");
-    let mut refused = Vec::new();
-    for set in sets.iter().rev() {
-        let id = text(set, "uuid");
-        let told: Value = match client.get(&format!("tenant/{tenant}/item/{id}/explain/{part}")).await {
-            Ok(told) => told,
-            Err(error) => {
-                refused.push(error);
-                continue;
-            }
-        };
-        say!("{job} in {}", text(&told, "pipeline"));
-        for note in list(&told, "notes") {
-            say!("  {}", note.as_str().unwrap_or_default());
-        }
-        say!("{}", text(&told, "text").trim_end());
-        if !list(&told, "applied").is_empty() {
-            say!("  as it was frozen, these were applied in this order:");
-        }
-        for applied in list(&told, "applied") {
-            say!("    {}", applied.as_str().unwrap_or_default());
-        }
-    }
-    match refused.pop() {
-        // A pipeline where the job is not listed says nothing of it, as long as another does.
-        Some(error) if refused.len() + 1 == sets.len() => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// Returns the project whose name ends like this: people know `org/one` as `one`.
-async fn full_name(client: &Client, tenant: &str, last: &str) -> anyhow::Result<String> {
-    let projects: Vec<Value> = client.get(&format!("tenant/{tenant}/projects")).await?;
-    let names: Vec<&str> = projects.iter().map(|project| text(project, "name")).collect();
-    let found: Vec<&str> =
-        names.iter().copied().filter(|name| *name == last || name.ends_with(&format!("/{last}"))).collect();
-    match found.as_slice() {
-        [one] => Ok((*one).to_owned()),
-        [] => bail!("tenant {tenant} has no project {last}; it has: {}", names.join(", ")),
-        many => bail!("several projects are named {last}: {}", many.join(", ")),
-    }
-}
-
-fn place(item: &Value) -> String {
-    match (item["end"]["result"].as_str(), item["position"].as_u64()) {
-        (Some(result), _) => format!(": {result}"),
-        (None, Some(position)) => format!(", position {} of {}", position + 1, text(item, "queue")),
-        (None, None) => String::new(),
-    }
-}
-
 /// Shows what a tenant consists of.
 ///
 /// # Errors
@@ -363,9 +258,12 @@ pub fn told(job: &Value) -> Option<String> {
     }
 }
 
-/// Returns a change as people write it.
+/// Returns a change as people write it; a ref with its whole name.
 pub fn change_name(change: &Value) -> String {
-    format!("{}#{}", text(change, "project"), change["number"])
+    match change["number"].as_u64() {
+        Some(number) => format!("{}#{number}", text(change, "project")),
+        None => format!("{} {}", text(change, "project"), text(change, "ref")),
+    }
 }
 
 /// Returns a field's text; empty when there is none.

@@ -8,7 +8,7 @@ use serde_json::Value;
 ///
 /// # Errors
 /// When the API does not answer.
-pub async fn not_there(client: &Client, tenant: &str, number: &str, project: Option<&str>) -> anyhow::Result<bool> {
+pub async fn not_there(client: &Client, tenant: &str, number: u64, project: Option<&str>) -> anyhow::Result<bool> {
     let project_part = project.map(|project| format!("&project={project}")).unwrap_or_default();
     let changes: Vec<Value> = client.get(&format!("tenant/{tenant}/why?change={number}{project_part}")).await?;
     let mut is_known = false;
