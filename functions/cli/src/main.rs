@@ -33,7 +33,7 @@ enum Command {
     Status(StatusArguments),
     /// Says what was decided about a change, or about a branch or tag, and why.
     Explain(ExplainArguments),
-    /// Checks a repository's configuration where it lies, without asking anybody.
+    /// Checks a repository's configuration, or the tenants' file, where it lies, without asking anybody.
     ///
     /// Exit status 0 without errors, 1 with some, 2 if it could not be checked. Without a snapshot of the tenant, names of
     /// other repositories are not checked.
@@ -102,7 +102,7 @@ enum FormatWord {
 
 #[derive(Args)]
 struct CheckArguments {
-    /// The repository's directory, or one file of configuration.
+    /// The repository's directory, one file of configuration, or the tenants' file (`main.yaml`).
     #[arg(default_value = ".")]
     path: PathBuf,
     /// A snapshot of the tenant, as `sluice tenant snapshot` writes it.

@@ -222,6 +222,32 @@ fn what_is_not_carried_out_is_told() {
     assert!(said(&within).contains("no provider of the tenant offers nowhere"), "{}", said(&within));
 }
 
+/// Z2.2, Z6.6: the tenants' file is checked before it is loaded, by its own words; which connections there are only the system knows.
+#[test]
+fn a_tenants_file_is_checked_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let main = folder.path().join("main.yaml");
+    let path = main.to_str().unwrap();
+    let sound = "- tenant:\n    name: one\n    source:\n      hub:\n        config-projects: [org/config]\n        untrusted-projects: [org/own]\n";
+    std::fs::write(&main, sound).unwrap();
+    let checked = sluice(&["check", path]);
+    assert_eq!(checked.status.code(), Some(0), "{}", said(&checked));
+    assert!(said(&checked).contains("1 tenant(s), 2 project(s): 0 error(s)"), "{}", said(&checked));
+    assert!(said(&checked).contains("the connection(s) hub"), "{}", said(&checked));
+    std::fs::write(&main, sound.replace("untrusted-projects", "untrusted-project")).unwrap();
+    let wrong = sluice(&["check", path]);
+    assert_eq!(wrong.status.code(), Some(1), "{}", said(&wrong));
+    assert!(said(&wrong).contains("main.yaml:6"), "{}", said(&wrong));
+    assert!(said(&wrong).contains("did you mean \"untrusted-projects\"?"), "{}", said(&wrong));
+    let json: Value = serde_json::from_slice(&sluice(&["check", path, "--format", "json"]).stdout).unwrap();
+    assert_eq!((&json["findings"][0]["line"], &json["findings"][0]["path"]), (&6.into(), &"main.yaml".into()));
+    let with_tenant = sluice(&["check", path, "--tenant", "x"]);
+    assert!(said(&with_tenant).contains("leave --tenant out"), "{}", said(&with_tenant));
+    let nothing = sluice(&["check", folder.path().to_str().unwrap()]);
+    assert_eq!(nothing.status.code(), Some(2));
+    assert!(said(&nothing).contains("is the tenants' file, name it"), "{}", said(&nothing));
+}
+
 /// The hook for pre-commit looks at the files that are read for configuration, and at no others.
 #[test]
 fn the_hook_runs_for_the_files_that_are_read() {

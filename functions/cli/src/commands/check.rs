@@ -1,7 +1,9 @@
-//! `sluice check`: a repository's configuration, checked on a laptop or before a commit, without asking anybody.
+//! `sluice check`: a repository's configuration, or the tenants' file, checked on a laptop or before a commit, without asking anybody.
 
 use super::folder::{self, Opened, Wanted};
+use super::main_file::MainFile;
 use crate::say::say;
+use anyhow::bail;
 use serde_json::{Value, json};
 use sluice_config::{ConfigError, ProblemKind, Severity};
 use std::collections::BTreeSet;
@@ -36,10 +38,23 @@ pub struct Checked {
 /// # Errors
 /// When something cannot be read.
 pub fn run(wanted: &Wanted, format: Format) -> anyhow::Result<ExitCode> {
-    let opened = folder::open(wanted)?;
-    let checked = check(&opened);
+    let (checked, told) = match MainFile::read(&wanted.path)? {
+        Some(_) if wanted.tenant.is_some() => {
+            bail!("{} is the tenants' file, which is of no tenant: leave --tenant out", wanted.path.display())
+        }
+        Some(main) => {
+            let told = main.told();
+            (Checked { found: main.found, unknown: 0 }, told)
+        }
+        None => {
+            let opened = folder::open(wanted)?;
+            let checked = check(&opened);
+            let told = text(&opened, &checked);
+            (checked, told)
+        }
+    };
     match format {
-        Format::Text => say!("{}", text(&opened, &checked).trim_end()),
+        Format::Text => say!("{}", told.trim_end()),
         Format::Json => say!("{:#}", json(&checked)),
         Format::Sarif => say!("{:#}", sarif(&checked)),
     }

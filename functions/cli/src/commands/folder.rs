@@ -192,7 +192,12 @@ fn read(path: &Path, extra: &[String]) -> anyhow::Result<BTreeMap<String, String
         gather(path, &path.join(root), 0, &mut found)?;
     }
     if found.is_empty() {
-        bail!("{} has no configuration: none of {} is there", path.display(), ROOTS.join(", "));
+        let main = path.join("main.yaml");
+        let advice = match main.is_file() {
+            true => format!("; if {} is the tenants' file, name it", main.display()),
+            false => String::new(),
+        };
+        bail!("{} has no configuration: none of {} is there{advice}", path.display(), ROOTS.join(", "));
     }
     Ok(found)
 }

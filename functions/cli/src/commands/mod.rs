@@ -9,6 +9,7 @@ pub mod executor;
 pub mod explain;
 pub mod folder;
 pub mod freeze;
+pub mod main_file;
 pub mod place;
 pub mod quarantine;
 pub mod queue;

@@ -1,0 +1,80 @@
+//! The tenants' file (`main.yaml`), checked where it lies: it is no repository's configuration, and has words of its own.
+
+use anyhow::Context as _;
+use serde_json::Value;
+use sluice_config::{ConfigError, Connections, Driver, Severity, parse_main, yaml};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Stanzas by which a tenants' file is known: no repository's configuration has them.
+const WORDS: [&str; 6] =
+    ["tenant", "authorization-rule", "admin-rule", "authorization-role", "global-semaphore", "api-root"];
+
+/// A tenants' file that was checked.
+#[derive(Debug)]
+pub struct MainFile {
+    /// Every mistake in it.
+    pub found: Vec<ConfigError>,
+    text: String,
+    tenants: usize,
+    projects: usize,
+    /// Connections that it names, which only a system knows.
+    connections: BTreeSet<String>,
+}
+
+impl MainFile {
+    /// Checks a file if it is a tenants' file; `None` for anything else.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn read(path: &Path) -> anyhow::Result<Option<Self>> {
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let bytes = std::fs::read(path).with_context(|| format!("could not read {}", path.display()))?;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let Ok(root) = yaml::compose(&text).map(|root| root.to_json()) else { return Ok(None) };
+        let stanzas = root.as_array().map(Vec::as_slice).unwrap_or_default();
+        if !stanzas.iter().any(|stanza| WORDS.iter().any(|word| stanza.get(word).is_some())) {
+            return Ok(None);
+        }
+        // Which connections there are is for a system to say; here any name is one.
+        let connections: BTreeSet<String> = stanzas.iter().flat_map(connections_of).map(str::to_owned).collect();
+        let known = connections.iter().fold(Connections::new(), |known, name| known.with(name, Driver::Git, ""));
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let (main, found) = parse_main(&name, &text, &known);
+        let projects = main.tenants.iter().map(|tenant| tenant.projects.len()).sum();
+        Ok(Some(Self { found, text, tenants: main.tenants.len(), projects, connections }))
+    }
+
+    /// Returns the findings for people.
+    pub fn told(&self) -> String {
+        let mut told = String::new();
+        for error in &self.found {
+            let _ = writeln!(told, "{}", error.render(Some(&self.text)));
+        }
+        let count = |severity| self.found.iter().filter(|error| error.problem.severity == severity).count();
+        let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+        let (tenants, projects) = (self.tenants, self.projects);
+        let _ = writeln!(
+            told,
+            "tenants' file: {tenants} tenant(s), {projects} project(s): {errors} error(s), {warnings} warning(s)"
+        );
+        if !self.connections.is_empty() {
+            let names: Vec<&str> = self.connections.iter().map(String::as_str).collect();
+            let _ = writeln!(
+                told,
+                "whether the system has the connection(s) {}, and these the projects, `sluice tenant load` finds out",
+                names.join(", ")
+            );
+        }
+        told
+    }
+}
+
+/// Returns the connections of a tenant's `source`; the founding documents write it beside the word, too.
+fn connections_of(stanza: &Value) -> impl Iterator<Item = &str> {
+    let sources = [stanza.get("tenant").and_then(|tenant| tenant.get("source")), stanza.get("source")];
+    sources.into_iter().flatten().filter_map(Value::as_object).flat_map(|source| source.keys().map(String::as_str))
+}
