@@ -331,7 +331,7 @@ enum SecretCommand {
     Encrypt {
         #[command(flatten)]
         data: Data,
-        /// The project with its host, as in `github.com/org/project`.
+        /// The project, by its short or canonical name.
         project: String,
         /// A file with the value, taken as it is; `-` is standard input.
         #[arg(value_name = "FILE", default_value = "-")]
@@ -341,7 +341,7 @@ enum SecretCommand {
     Key {
         #[command(flatten)]
         data: Data,
-        /// The project with its host, as in `github.com/org/project`.
+        /// The project, by its short or canonical name.
         project: String,
     },
 }

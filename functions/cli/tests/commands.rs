@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use std::io::{BufRead, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
@@ -82,6 +82,15 @@ fn sluice(data: &Path, arguments: &[&str]) -> Command {
 
 fn run(data: &Path, arguments: &[&str]) -> Output {
     sluice(data, arguments).output().unwrap()
+}
+
+/// Reads a path of the system's pages, with the head of the answer.
+fn get(port: u16, path: &str) -> String {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }
 
 fn run_with_input(data: &Path, arguments: &[&str], input: &str) -> Output {
@@ -248,7 +257,7 @@ fn a_reader_that_goes_away_ends_a_command_quietly() {
     assert!(up.stop().0.success());
 }
 
-/// C4: functions run as processes answer as those in this one do; the sample repositories are a tenant at once.
+/// C4, Z5.2: functions run as processes answer as those in this one do; the sample repositories are a tenant at once.
 #[test]
 fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_processes() {
     let data = TempDir::new().unwrap();
@@ -269,6 +278,13 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
     std::fs::write(&nobody, "[]\n").unwrap();
     let refused = run(data.path(), &["tenant", "load", nobody.to_str().unwrap()]);
     assert!(err(&refused).contains("names no tenant; nothing was stored"), "{}", err(&refused));
+    // A project's key is at hand by the name that people know, and the API serves the same one.
+    let key = out(&run(data.path(), &["secret", "key", "org/one"]));
+    assert!(key.starts_with("-----BEGIN PUBLIC KEY-----"), "{key}");
+    let served = get(up.port, "/api/tenant/demo/key/org/one.pub");
+    assert!(served.starts_with("HTTP/1.1 200") && served.ends_with(&key), "{served}");
+    let nobody = run(data.path(), &["secret", "key", "org/nobody"]);
+    assert!(err(&nobody).contains("no tenant has a project org/nobody"), "{}", err(&nobody));
     let reloaded = run(data.path(), &["tenant", "reload", "demo"]);
     assert!(reloaded.status.success(), "{}", err(&reloaded));
     let second = run(data.path(), &["up", "--listen", &format!("127.0.0.1:{}", up.port + 5)]);
@@ -305,7 +321,9 @@ fn another_main_configuration_says_what_goes_and_what_cannot_be_read() {
         "{shown}"
     );
     let gone = run(data.path(), &["tenant", "show", "demo"]);
-    assert!(err(&gone).contains("There is no tenant demo"), "{}", err(&gone));
+    assert!(err(&gone).contains("sluice: there is no tenant demo; there are: mine"), "{}", err(&gone));
+    let status = run(data.path(), &["status", "--tenant", "demo"]);
+    assert!(err(&status).contains("sluice: there is no tenant demo; there are: mine"), "{}", err(&status));
     let nowhere = ["dequeue", "--pipeline", "gate", "--project", "org/one", "--change", "7"];
     assert!(err(&run(data.path(), &nowhere)).contains("is not in the pipeline gate of mine"));
     let thaw = ["queue", "thaw", "mine", "gate", "integrated", "--reason", "looked"];

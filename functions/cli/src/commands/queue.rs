@@ -238,6 +238,7 @@ pub(super) async fn only_tenant(ports: &Ports, wanted: Option<&str>) -> anyhow::
     let known = tenant::listed(ports).await?;
     let names = || known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     match (wanted, known.as_slice()) {
+        (_, []) => bail!("there are no tenants; store a main configuration with `sluice tenant load FILE`"),
         (Some(name), _) => known
             .iter()
             .find(|tenant| tenant.as_str() == name)

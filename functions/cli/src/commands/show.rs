@@ -74,13 +74,11 @@ impl Client {
         let text = answer.text().await.with_context(|| format!("the answer of {url} broke off"))?;
         if !status.is_success() {
             let told: Value = serde_json::from_str(&text).unwrap_or_default();
-            let said = told
-                .get("description")
-                .or_else(|| told.get("error"))
-                .and_then(Value::as_str)
-                .unwrap_or(&text)
-                .to_owned();
-            bail!("{url} answered {status}: {said}");
+            match told.get("description").and_then(Value::as_str) {
+                // What was asked for is at fault, and the answer says how; its address would say nothing more.
+                Some(said) if status.is_client_error() => bail!("{said}"),
+                said => bail!("{url} answered {status}: {}", said.unwrap_or(&text)),
+            }
         }
         serde_json::from_str(&text).with_context(|| format!("the answer of {url} cannot be read"))
     }
@@ -98,14 +96,13 @@ impl Client {
     }
 
     pub(super) async fn tenant(&self, wanted: Option<&str>) -> anyhow::Result<String> {
-        if let Some(name) = wanted {
-            return Ok(name.to_owned());
-        }
         let names = self.tenants().await?;
-        match names.as_slice() {
-            [one] => Ok(one.clone()),
-            [] => bail!("there are no tenants; store a main configuration with `sluice tenant load FILE`"),
-            many => bail!("there are several tenants ({}); name one", many.join(", ")),
+        match (wanted, names.as_slice()) {
+            (_, []) => bail!("there are no tenants; store a main configuration with `sluice tenant load FILE`"),
+            (Some(name), names) if names.iter().any(|known| known == name) => Ok(name.to_owned()),
+            (Some(name), names) => bail!("there is no tenant {name}; there are: {}", names.join(", ")),
+            (None, [one]) => Ok(one.clone()),
+            (None, many) => bail!("there are several tenants ({}); name one", many.join(", ")),
         }
     }
 
@@ -122,7 +119,7 @@ impl Client {
 pub async fn status(asked: &Asked, tenant: Option<&str>) -> anyhow::Result<()> {
     let client = Client::of(asked)?;
     let tenants = match tenant {
-        Some(name) => vec![name.to_owned()],
+        Some(_) => vec![client.tenant(tenant).await?],
         None => client.tenants().await?,
     };
     for name in &tenants {
