@@ -133,6 +133,9 @@ pub async fn status(asked: &Asked, tenant: Option<&str>) -> anyhow::Result<()> {
         if let Some(held) = board["held"].as_str() {
             say!("  HELD BACK: {held} (`sluice manage-events`)");
         }
+        for trouble in list(&board, "troubles") {
+            say!("  NOT SHOWN: {}", trouble.as_str().unwrap_or_default());
+        }
         for pipeline in list(&board, "pipelines") {
             show_pipeline(name, pipeline);
         }
@@ -179,8 +182,9 @@ fn show_pipeline(tenant: &str, pipeline: &Value) {
             empty = false;
             let jobs: Vec<String> =
                 list(item, "jobs").iter().map(|job| format!("{} {}", text(job, "name"), job_word(job))).collect();
-            // In an independent pipeline each change is a queue of its own: its name says nothing more.
-            let name = if text(pipeline, "manager") == "independent" { "" } else { text(queue, "name") };
+            // Where each change, or each branch, is a queue of its own, its name says nothing more.
+            let is_own = ["independent", "supercedent"].contains(&text(pipeline, "manager"));
+            let name = if is_own { "" } else { text(queue, "name") };
             say!("    {:<18} {name:<14} {}", change_name(&item["change"]), jobs.join(", "));
             for (job, why) in list(item, "jobs").iter().filter_map(|job| Some((job, told(job)?))) {
                 say!("    {:<18} {}: {why}", "", text(job, "name"));
