@@ -226,6 +226,7 @@ fn happened(
         pipeline: key.pipeline.clone(),
         number: change.key.number().unwrap_or_default(),
         after: 0,
+        after_change: None,
     };
     let told = Delivery {
         connection: connection.clone(),

@@ -3,15 +3,20 @@
 //! All of it is read by keys in one call. Which keys those are follows from what is remembered: the list of tenants, as long
 //! as its mark is the same, and each tenant's layout as it was read last. Where the remembered turns out to be old, the
 //! rest is read by a second call, so an old memory costs a call and no more.
+//!
+//! A tenant that cannot be read is told later ([`crate::early`]), and so is one whose configuration is on its way.
 
 use crate::Intake;
+use crate::early::WAIT_MILLIS;
 use crate::route::{former_queues, may_configure, queue_key};
 use crate::told::{self, Told};
 use sluice_gate::explain::Verdicts;
 use sluice_model::change::ChangeFacts;
+use sluice_model::event::Awaited;
 use sluice_model::{BranchName, ProjectName, QueueKey, TenantName, Timestamp};
-use sluice_records::codec::decode_foreign;
+use sluice_records::codec::{decode, decode_foreign};
 use sluice_records::layout::Live;
+use sluice_records::tenant::Tenant;
 use sluice_records::{change, tenant};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Key, Record};
@@ -26,6 +31,15 @@ const KEYS_MAX: usize = 100;
 /// all at once, so that a reader may see the mark a moment before the tenant.
 const LISTED_MILLIS: u64 = 60_000;
 
+/// Readings of tenants that one event may take: a mark that was there a moment ago and is gone says that the head is old.
+const READINGS_MAX: usize = 3;
+
+/// Central projects of a tenant whose pushes an event of another project waits for.
+const CENTRAL_MAX: usize = 10;
+
+/// Marks that are remembered to be gone.
+const GONE_MAX: usize = 4_096;
+
 /// What was known before an event on a change.
 pub(crate) struct Before {
     /// What was told of the change; `None` for one that was never seen.
@@ -38,16 +52,46 @@ pub(crate) struct Before {
     pub(crate) is_needed: bool,
     /// What became of its events so far.
     pub(crate) verdicts: Verdicts,
-    /// The tenants that have its project, with those of its queues that are not empty.
-    pub(crate) tenants: Vec<(Live, Vec<QueueKey>)>,
-    /// Whether a tenant's record could not be read, so that nobody knows whether it has the project.
-    pub(crate) is_partial: bool,
+    /// The tenants that have its project.
+    pub(crate) tenants: Vec<Concerned>,
+    /// Tenants that have its project, or may have it, and cannot be read.
+    pub(crate) damaged: Vec<TenantName>,
+}
+
+/// A tenant that an event concerns.
+pub(crate) struct Concerned {
+    pub(crate) live: Live,
+    /// What of its configuration is on its way; `None` where nothing is.
+    pub(crate) awaited: Option<Awaited>,
+    /// Those queues that the event's change may stand in and that are not empty.
+    pub(crate) listed: Vec<QueueKey>,
+}
+
+/// The tenants that have a project.
+pub(crate) struct Known {
+    pub(crate) tenants: Vec<Concerned>,
+    /// Tenants that have it, or may have it, and cannot be read: the record of the tenant, or what is stored of its layout.
+    pub(crate) damaged: Vec<TenantName>,
+    /// Records that were found, by key.
+    pub(crate) found: Found,
+}
+
+impl Known {
+    /// Returns one of the tenants.
+    pub(crate) fn tenant(&self, name: &TenantName) -> Option<&Concerned> {
+        self.tenants.iter().find(|concerned| concerned.live.tenant.name == *name)
+    }
 }
 
 impl Before {
     /// Returns as of which moment of their forge's clock facts are known that no news of the change brought.
     pub(crate) fn moment(&self, facts: &ChangeFacts) -> Timestamp {
         self.told.as_ref().map_or(facts.updated_at, |told| told.moment(facts))
+    }
+
+    /// Returns one of the tenants.
+    pub(crate) fn tenant(&self, name: &TenantName) -> Option<&Concerned> {
+        self.tenants.iter().find(|concerned| concerned.live.tenant.name == *name)
     }
 }
 
@@ -61,6 +105,24 @@ struct List {
     /// The text of the mark when it was read; `None` where there was none.
     mark: Option<String>,
     names: Vec<TenantName>,
+}
+
+/// Marks of pushes that were found gone, by the record that names them: a mark never comes back under its name.
+#[derive(Debug, Default)]
+pub(crate) struct Gone(Mutex<BTreeMap<Key, String>>);
+
+impl Gone {
+    fn is_known(&self, pushed: &Key, mark: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(pushed).is_some_and(|gone| gone == mark)
+    }
+
+    fn remember(&self, pushed: Key, mark: String) {
+        let mut gone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if gone.len() >= GONE_MAX {
+            gone.clear();
+        }
+        gone.insert(pushed, mark);
+    }
 }
 
 impl Tenants {
@@ -87,37 +149,47 @@ impl Intake {
         let needed_key = change::needed_key(&facts.change.key);
         let verdicts_key = change::verdicts_key(&facts.change.key);
         let own = [told_key.clone(), needed_key.clone(), verdicts_key.clone()];
-        let (lives, found, is_partial) = self.known(&facts.change.key.project, &own, queues).await?;
+        let known = self.known(&facts.change.key.project, &own, queues).await?;
+        let Known { mut tenants, damaged, found } = known;
         let (told, is_needed) = (told(&found), found.contains_key(&needed_key));
         let told_revision = found.get(&told_key).map(|record| record.revision);
         let verdicts = found.get(&verdicts_key).and_then(decode_foreign).unwrap_or_default();
         let formerly = formerly(&told);
-        let tenants = lives.into_iter().map(|live| {
-            let listed = queues_of(&live, facts, &formerly);
-            let listed = listed.into_iter().filter(|queue| found.contains_key(&tenant::queue_key(queue))).collect();
-            (live, listed)
-        });
-        Ok(Before { tenants: tenants.collect(), told, told_revision, formerly, is_needed, verdicts, is_partial })
+        for Concerned { live, listed, .. } in &mut tenants {
+            let of_it = queues_of(live, facts, &formerly).into_iter();
+            *listed = of_it.filter(|queue| found.contains_key(&tenant::queue_key(queue))).collect();
+        }
+        Ok(Before { tenants, told, told_revision, formerly, is_needed, verdicts, damaged })
     }
 
     /// Returns the tenants whose live layout has the project, and the further records that are named, where they are there.
-    pub(crate) async fn tenants_with(
-        &self,
-        project: &ProjectName,
-        more: &[Key],
-    ) -> Result<(Vec<Live>, Found), LookError> {
-        let (lives, found, _) = self.known(project, more, |_, _| Vec::new()).await?;
-        Ok((lives, found))
+    pub(crate) async fn tenants_with(&self, project: &ProjectName, more: &[Key]) -> Result<Known, LookError> {
+        self.known(project, more, |_, _| Vec::new()).await
     }
 
-    /// Reads the tenants that have a project, with further records and the lists' entries of queues. Also returns whether a
-    /// tenant's record could not be read.
+    /// Reads the tenants that have a project, with further records and the lists' entries of queues.
     async fn known(
         &self,
         project: &ProjectName,
         more: &[Key],
         queues: impl Fn(&Live, &Found) -> Vec<QueueKey>,
-    ) -> Result<(Vec<Live>, Found, bool), LookError> {
+    ) -> Result<Known, LookError> {
+        for _ in 1..READINGS_MAX {
+            let (known, is_old) = self.known_now(project, more, &queues).await?;
+            if !is_old {
+                return Ok(known);
+            }
+        }
+        Ok(self.known_now(project, more, &queues).await?.0)
+    }
+
+    /// Also returns whether a mark went away since, so that a head may have been read before that.
+    async fn known_now(
+        &self,
+        project: &ProjectName,
+        more: &[Key],
+        queues: &impl Fn(&Live, &Found) -> Vec<QueueKey>,
+    ) -> Result<(Known, bool), LookError> {
         let now = self.ports.clock.now();
         let remembered = self.tenants.recent(now);
         let names = remembered.as_ref().map(|list| list.names.clone()).unwrap_or_default();
@@ -127,6 +199,7 @@ impl Intake {
         keys.extend(names.iter().map(tenant::key));
         for live in seen {
             keys.extend(queues(&live, &Found::new()).iter().map(tenant::queue_key));
+            keys.extend(pushed_keys(&live, project));
         }
         let mut read = Read::default();
         read.get(&self.ports, keys).await?;
@@ -140,26 +213,107 @@ impl Intake {
                 names
             }
         };
-        let (mut lives, mut is_partial) = (Vec::new(), false);
+        let (mut lives, mut damaged) = (Vec::new(), Vec::new());
         for name in &names {
-            let record = read.found.get(&tenant::key(name)).cloned();
-            match self.layouts.live_of(&self.ports, name, record, now).await {
-                Ok(live) => lives.extend(live.filter(|live| has(live, project))),
-                // A person has to mend it; the other tenants' events go on meanwhile.
-                Err(LookError::Broken { reason, .. }) => {
-                    is_partial = true;
-                    tracing::error!(tenant = %name, reason, "a tenant is told of nothing: its record cannot be read");
+            let Some(record) = read.found.get(&tenant::key(name)).cloned() else { continue };
+            match self.live_with(record, project, now).await? {
+                Ok(live) => lives.extend(live),
+                // A person has to mend it, or the tenant itself; the other tenants' events go on meanwhile.
+                Err(why) => {
+                    tracing::error!(tenant = %name, why, "a tenant cannot be read: it is told later");
+                    damaged.push(name.clone());
                 }
-                Err(error) => return Err(error),
             }
         }
         let mut keys = Vec::new();
         for live in &lives {
             keys.extend(queues(live, &read.found).iter().map(tenant::queue_key));
+            keys.extend(pushed_keys(live, project));
         }
         read.get(&self.ports, keys).await?;
-        Ok((lives, read.found, is_partial))
+        let mut is_old = false;
+        let mut tenants = Vec::with_capacity(lives.len());
+        for live in lives {
+            let (marks, went) = self.marks(&live, project, &mut read).await?;
+            is_old |= went;
+            tenants.push(Concerned { awaited: awaited(&live, marks, now), live, listed: Vec::new() });
+        }
+        Ok((Known { tenants, damaged, found: read.found }, is_old))
     }
+
+    /// Returns a tenant of this record if it has the project, or why nobody can tell.
+    async fn live_with(
+        &self,
+        record: Record,
+        project: &ProjectName,
+        now: Timestamp,
+    ) -> Result<Result<Option<Live>, String>, LookError> {
+        let tenant: Tenant = match decode(&record) {
+            Ok(tenant) => tenant,
+            Err(bad) => return Ok(Err(bad.to_string())),
+        };
+        // Where the head names the projects no layout is opened for others.
+        let names_all = tenant.projects_object.is_none() && !tenant.projects.is_empty();
+        if tenant.layout_object.is_none() || (names_all && !tenant.projects.contains(project)) {
+            return Ok(Ok(None));
+        }
+        let live = self.layouts.live_or_damaged(&self.ports, record, tenant, now).await?;
+        Ok(live.map(|live| Some(live).filter(|live| has(live, project))))
+    }
+
+    /// Returns the marks of pushes to a project, and to the central ones, that a tenant has still to read, and whether one went away
+    /// since the tenant's head was read.
+    async fn marks(
+        &self,
+        live: &Live,
+        project: &ProjectName,
+        read: &mut Read,
+    ) -> Result<(Vec<String>, bool), LookError> {
+        let named = pushed_keys(live, project).into_iter().filter_map(|pushed| {
+            let mark: String = decode_foreign(read.found.get(&pushed)?)?;
+            (!self.gone.is_known(&pushed, &mark)).then_some((pushed, mark))
+        });
+        let named: Vec<(Key, String)> = named.collect();
+        let key = |mark: &str| Key::new(tenant::partition(&live.tenant.name), mark);
+        read.get(&self.ports, named.iter().map(|(_, mark)| key(mark)).collect()).await?;
+        let (mut marks, mut went) = (Vec::new(), false);
+        for (pushed, mark) in named {
+            match read.found.get(&key(&mark)) {
+                Some(record) => marks.extend(is_awaited(record, live.read_at).then_some(mark)),
+                None => {
+                    self.gone.remember(pushed, mark);
+                    went = true;
+                }
+            }
+        }
+        Ok((marks, went))
+    }
+}
+
+/// Returns what of a tenant's configuration is on its way, if anything is. What has been on its way for as long as any event waits
+/// is waited for no more: one forge that is silent, or one landing that does not end, must not hold up all that comes.
+fn awaited(live: &Live, marks: Vec<String>, now: Timestamp) -> Option<Awaited> {
+    let head = &live.tenant;
+    let is_recent = |since: Timestamp| now.since(since) < WAIT_MILLIS;
+    let lands = head.landings.is_empty() || head.landings.iter().any(|landing| is_recent(landing.ordered_at));
+    let is_wanted = head.layout.wanted > head.layout.live && lands;
+    let reads_on = head.is_reading && head.reading_since.is_none_or(is_recent);
+    let layout = if is_wanted { head.layout.wanted } else { 0 };
+    (is_wanted || reads_on || !marks.is_empty()).then_some(Awaited { layout, marks })
+}
+
+/// Whether a mark is still waited for.
+fn is_awaited(mark: &Record, now: Timestamp) -> bool {
+    let since = tenant::dirty(mark).and_then(|dirty| dirty.then).map(|waiting| waiting.since);
+    since.is_none_or(|since| now.since(since) < WAIT_MILLIS)
+}
+
+/// Returns the keys of what names the newest pushes to a project, and to the projects that pipelines come from.
+fn pushed_keys(live: &Live, project: &ProjectName) -> Vec<Key> {
+    let name = &live.tenant.name;
+    let central = live.layout.tenant().projects.iter().filter(|central| central.trust.is_trusted());
+    let central = central.map(|central| &central.name).filter(|central| *central != project).take(CENTRAL_MAX);
+    std::iter::once(project).chain(central).map(|project| tenant::pushed_key(name, project)).collect()
 }
 
 /// Records that were found, by key.

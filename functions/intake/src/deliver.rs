@@ -1,6 +1,8 @@
 //! One delivery, from what was stored to what it leads to, in one commit.
 
+use crate::commits::OnCommit;
 use crate::fit::fit;
+use crate::needs::Seen;
 use crate::sweep::Gap;
 use crate::told;
 use crate::zuul::What;
@@ -33,8 +35,13 @@ pub(crate) enum Outcome {
     Leads(Effects),
     /// It can never lead to anything, for this reason.
     Fails(String),
-    /// It is too early, for this reason.
-    Waits(String),
+    /// It is too early for a tenant, for this reason.
+    Waits {
+        /// Why.
+        why: String,
+        /// The tenant, which pokes it when its next layout is live; none for what the sweep of what is due brings again.
+        tenant: Option<TenantName>,
+    },
 }
 
 /// What a delivery leads to; committed with its end.
@@ -63,7 +70,10 @@ impl Effects {
                 // It would be as large the next time, and the delivery come again for ever.
                 Err(error) => {
                     tracing::error!(%queue, %error, "a queue cannot be told");
-                    self.tell(format!("failed: {queue} cannot be told: {error}"));
+                    let QueueKey { tenant, pipeline, .. } = queue;
+                    self.tell(format!(
+                        "failed: pipeline {pipeline} of tenant {tenant} cannot be told: it is too large"
+                    ));
                 }
             }
         }
@@ -92,19 +102,9 @@ impl Effects {
         project: &ProjectName,
         waiting: Waiting,
     ) -> Result<(), LookError> {
-        self.write(tenant::put_dirty_then(tenant, project, waiting)?);
-        self.pokes.push(Poke::Tenant { tenant: tenant.clone() });
-        Ok(())
-    }
-
-    /// Has a tenant read a project's configuration again.
-    pub(crate) fn read_again(
-        &mut self,
-        tenant: &TenantName,
-        project: &ProjectName,
-        id: &DeliveryId,
-    ) -> Result<(), LookError> {
-        self.write(tenant::put_dirty(tenant, project, id.as_str())?);
+        let mark = tenant::put_dirty_then(tenant, project, waiting)?;
+        self.write(tenant::put_pushed(tenant, project, mark.key())?);
+        self.write(mark);
         self.pokes.push(Poke::Tenant { tenant: tenant.clone() });
         Ok(())
     }
@@ -134,10 +134,12 @@ impl Intake {
                 (effects, handled)
             }
             Outcome::Fails(why) => (Effects::default(), DeliveryState::Failed { why, at }),
-            // Whoever it waits for pokes it, and the sweep does.
-            Outcome::Waits(why) => {
+            Outcome::Waits { why, tenant } => {
                 tracing::info!(delivery = delivery.forge_id, why, "a delivery waits");
-                return Ok(());
+                return match tenant {
+                    Some(tenant) => self.wait(id, record, &delivery, &tenant).await,
+                    None => Ok(()),
+                };
             }
         };
         self.end(id, record, delivery, effects, state).await
@@ -150,55 +152,34 @@ impl Intake {
         match &event.kind {
             EventKind::Change { number, .. } | EventKind::Gerrit(GerritEvent { number, .. }) => {
                 let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
-                match self.forge(&event.connection)?.read_change(&key).await {
-                    Ok(facts) => {
-                        if let Some(why) = self.changed(id, event, &facts, &mut effects).await? {
-                            return Ok(Outcome::Waits(why));
-                        }
-                    }
-                    Err(error) => return final_or_again(error),
-                }
+                return self.about_change(id, event, &key, effects).await;
             }
-            EventKind::Commit { head, event: name, action, status } => {
-                let changes = match self.forge(&event.connection)?.changes_with_head(&event.project, head).await {
-                    Ok(changes) => changes,
-                    Err(error) => return final_or_again(error),
-                };
-                for open in changes {
-                    let Some(number) = open.key.number() else { continue };
-                    let kind = EventKind::Change {
-                        number,
-                        event: name.clone(),
-                        action: action.clone(),
-                        comment: None,
-                        label: None,
-                        state: None,
-                        status: Some(status.clone()),
-                    };
-                    let facts = self.forge(&event.connection)?.read_change(&open.key).await.map_err(again)?;
-                    let event = ForgeEvent { kind, ..event.clone() };
-                    if let Some(why) = self.changed(id, &event, &facts, &mut effects).await? {
-                        return Ok(Outcome::Waits(why));
-                    }
-                }
+            EventKind::Commit { head, event: name, action, status, after } => {
+                let told = OnCommit { head, event: name, action, status, after: *after };
+                return self.on_commit(id, event, told, delivery.received_at, effects).await;
             }
             EventKind::Push { git_ref, oldrev, newrev } => {
                 let moved = RefMove::new(git_ref, oldrev.clone(), newrev.clone());
-                self.pushed(id, event, &moved, delivery.received_at, &mut effects).await?;
+                self.pushed(id, event, &moved, &mut effects).await?;
             }
-            EventKind::Read { tenant, git_ref, oldrev, newrev } => {
+            EventKind::Read { tenant, git_ref, oldrev, newrev, awaited } => {
                 let moved = RefMove::new(git_ref, oldrev.clone(), newrev.clone());
-                if let Some(why) = self.after_reading(id, event, tenant, &moved, &mut effects).await? {
-                    return Ok(Outcome::Waits(why));
-                }
+                let waits = (tenant, awaited, delivery.received_at);
+                return self.after_reading(id, event, waits, &moved, effects).await;
             }
-            EventKind::Happened { tenant, what, pipeline, number, after } => {
-                let what = What { tenant, what: *what, pipeline, number: *number, after: *after };
+            EventKind::Later { tenant, awaited, kind } => {
+                let waits = (tenant, awaited, delivery.received_at);
+                let event = ForgeEvent { kind: (**kind).clone(), ..event.clone() };
+                return self.kept(id, &event, waits, effects).await;
+            }
+            EventKind::Happened { tenant, what, pipeline, number, after, after_change } => {
+                let after = (*after, after_change.as_ref());
+                let what = What { tenant, what: *what, pipeline, number: *number, after };
                 return self.happened(id, event, what, delivery.received_at, effects).await;
             }
             EventKind::Zuul { tenant, what, pipeline, number } => {
-                let what = What { tenant, what: *what, pipeline, number: *number, after: 0 };
-                return self.started(id, event, what, effects).await;
+                let what = What { tenant, what: *what, pipeline, number: *number, after: (0, None) };
+                return self.started(id, event, what, delivery.received_at, effects).await;
             }
             EventKind::Enqueue { tenant, pipeline, number, head } => {
                 let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
@@ -206,14 +187,17 @@ impl Intake {
                     Ok(facts) => facts,
                     Err(error) => return final_or_again(error),
                 };
-                return self.enqueue(id, &facts, (tenant, pipeline), head.as_ref(), effects).await;
+                let into = (tenant, pipeline, delivery.received_at);
+                return self.enqueue(id, &facts, into, head.as_ref(), effects).await;
             }
             EventKind::EnqueueRef { tenant, pipeline, git_ref, oldrev, newrev } => {
                 let moved = RefMove::new(git_ref, oldrev.clone(), newrev.clone());
-                return self.enqueue_ref(id, event, (tenant, pipeline), &moved, effects).await;
+                let into = (tenant, pipeline, delivery.received_at);
+                return self.enqueue_ref(id, event, into, &moved, effects).await;
             }
             EventKind::Timer { tenant, pipeline, branches, dereference } => {
-                self.ticked(id, event, (tenant, pipeline), branches, *dereference, &mut effects).await?;
+                let of = (tenant, pipeline, delivery.received_at);
+                return self.ticked(id, event, of, branches, *dereference, effects).await;
             }
             // It was removed, or lost its token, since it was to be asked: the next sweep leaves it out.
             EventKind::Sweep if !self.forges.contains_key(&event.connection) => {
@@ -226,6 +210,23 @@ impl Intake {
             }
         }
         Ok(Outcome::Leads(effects))
+    }
+
+    /// Something came about a change: it is read, and told.
+    pub(crate) async fn about_change(
+        &self,
+        id: &DeliveryId,
+        event: &ForgeEvent,
+        key: &ChangeKey,
+        mut effects: Effects,
+    ) -> Result<Outcome, LookError> {
+        match self.forge(&event.connection)?.read_change(key).await {
+            Ok(facts) => Ok(match self.changed(id, event, &facts, &mut effects).await? {
+                None => Outcome::Leads(effects),
+                Some(why) => Outcome::Waits { why, tenant: None },
+            }),
+            Err(error) => final_or_again(error),
+        }
     }
 
     /// A change moved: its facts are kept, and every queue that is concerned is told. Returns why it is too early for that, if so:
@@ -246,17 +247,17 @@ impl Intake {
             return Ok(Some(format!("the forge shows {} as it was before what is known of it", facts.change)));
         }
         let mut told = told.still_true(event, facts);
-        let mark = told::mark(event, facts);
+        let marks = told::marks(event, facts);
         let revision = told::revision(facts);
-        if !told.contains(&revision) && mark.as_ref() != Some(&revision) && facts.status == ChangeStatus::Open {
+        if !told.contains(&revision) && !marks.contains(&revision) && facts.status == ChangeStatus::Open {
             let action = if before.told.is_some() { "changed" } else { "opened" };
             self.mend(event, &facts.change, Gap::revision(action), told.taken_back(), facts.seen_at, effects).await?;
         }
-        let is_news = mark.is_none_or(|mark| told.insert(mark));
+        let is_news = told.tell(marks);
         effects.write(change::put_facts(facts)?);
         told.note(facts);
-        let as_of = told.next_moment(facts);
-        let needs = self.route(id, event, facts, &before, (is_news, as_of), effects).await?;
+        let mut seen = Seen::knowing(facts, before.is_needed, told.next_moment(facts));
+        let needs = self.route(id, event, facts, &before, is_news, &mut seen, effects).await?;
         if is_news {
             self.judge(event, facts, before.verdicts.clone(), &before.tenants, effects)?;
         }
@@ -269,10 +270,7 @@ impl Intake {
             }
         }
         told.needs = needs;
-        if !before.is_partial {
-            // Otherwise it stays news, which the forge's next sweep finds: it is told again until every tenant could hear it.
-            effects.write(change::put_told(&facts.change.key, &told, before.told_revision)?);
-        }
+        effects.write(change::put_told(&facts.change.key, &told, before.told_revision)?);
         Ok(None)
     }
 

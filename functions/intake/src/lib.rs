@@ -1,11 +1,13 @@
 //! Intake: a delivery becomes the change as it is now, and the change reaches the queues that it concerns.
 //!
 //! [`deliver`] is the story; [`before`] reads what was known before, in one call where it can; [`route`] says which pipelines of which tenants are concerned; [`needs`] resolves what a change
-//! depends on, [`fit`] has it fit into records; [`refs`] is the same for branches and tags that moved; [`schedule`] looks at timers; [`operators`] and [`zuul`] bring what people and other queues started; [`sweep`] and [`lost`] mend what no webhook told.
+//! depends on, [`fit`] has it fit into records; [`commits`] finds the changes that a status is about; [`refs`] is the same for branches and tags that moved; [`early`] keeps what came before the configuration that it belongs to; [`schedule`] looks at timers; [`operators`] and [`zuul`] bring what people and other queues started; [`sweep`] and [`lost`] mend what no webhook told.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod before;
+mod commits;
 mod deliver;
+mod early;
 mod fit;
 mod lost;
 mod needs;
@@ -18,7 +20,7 @@ mod told;
 mod verdicts;
 mod zuul;
 
-use crate::before::Tenants;
+use crate::before::{Gone, Tenants};
 use async_trait::async_trait;
 use sluice_forge::{Forge, ForgeError, Verdict};
 use sluice_model::ConnectionName;
@@ -34,13 +36,14 @@ pub struct Intake {
     ports: Ports,
     layouts: Layouts,
     tenants: Tenants,
+    gone: Gone,
     forges: BTreeMap<ConnectionName, Arc<dyn Forge>>,
 }
 
 impl Intake {
     /// Makes an intake that reads these forges.
     pub fn new(ports: Ports, forges: BTreeMap<ConnectionName, Arc<dyn Forge>>) -> Self {
-        Self { ports, layouts: Layouts::default(), tenants: Tenants::default(), forges }
+        Self { ports, layouts: Layouts::default(), tenants: Tenants::default(), gone: Gone::default(), forges }
     }
 
     fn forge(&self, connection: &ConnectionName) -> Result<&Arc<dyn Forge>, LookError> {

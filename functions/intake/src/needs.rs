@@ -239,23 +239,24 @@ impl Intake {
                 needs.refused = Some(format!("finding out what it depends on takes reading over {READS_MAX} changes"));
                 break;
             }
-            let Some(needed) = self.read(&key, seen).await? else {
+            let needed = self.read(&key, seen).await?;
+            if needed.as_ref().is_some_and(|needed| needed.status == ChangeStatus::Merged) {
+                continue;
+            }
+            // Said before anything else: whether there is such a change is the business of those who may see its project.
+            if !is_inside(layout, &key) {
+                needs.refused = Some(format!(
+                    "it depends on {key}, a change of a project outside of this tenant, and waits until that is merged"
+                ));
+                break;
+            }
+            let Some(needed) = needed else {
                 needs.refused = Some(format!("it depends on {key}, which its forge does not know"));
                 break;
             };
-            match needed.status {
-                ChangeStatus::Merged => continue,
-                _ if !is_inside(layout, &key) => {
-                    needs.refused = Some(format!(
-                        "it depends on {key}, a change of a project outside of this tenant, and waits until that is merged"
-                    ));
-                    break;
-                }
-                ChangeStatus::Closed => {
-                    needs.refused = Some(format!("it depends on {key}, which was closed without being merged"));
-                    break;
-                }
-                ChangeStatus::Open => {}
+            if needed.status == ChangeStatus::Closed {
+                needs.refused = Some(format!("it depends on {key}, which was closed without being merged"));
+                break;
             }
             needs.named.push((facts.change.key.clone(), key.clone()));
             needs.direct.extend((path.len() == 1).then_some(key));

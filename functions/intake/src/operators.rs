@@ -4,15 +4,16 @@
 
 use crate::Intake;
 use crate::deliver::{Effects, Outcome};
+use crate::early::Turn;
 use crate::needs::{Needs, Seen};
 use crate::refs::Read;
-use crate::route::queue_key;
+use crate::route::{in_words, queue_key};
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::{ArrivalKind, filter};
 use sluice_model::change::{ChangeFacts, ChangeRef, ChangeStatus, RefMove};
 use sluice_model::event::ForgeEvent;
 use sluice_model::git::Oid;
-use sluice_model::{DeliveryId, PipelineName, ProjectName, TenantName};
+use sluice_model::{DeliveryId, PipelineName, ProjectName, TenantName, Timestamp};
 use sluice_records::change;
 use sluice_records::layout::Live;
 use sluice_runtime::batch::LookError;
@@ -23,7 +24,7 @@ impl Intake {
         &self,
         id: &DeliveryId,
         facts: &ChangeFacts,
-        (tenant, name): (&TenantName, &PipelineName),
+        (tenant, name, since): (&TenantName, &PipelineName, Timestamp),
         head: Option<&Oid>,
         mut effects: Effects,
     ) -> Result<Outcome, LookError> {
@@ -32,7 +33,12 @@ impl Intake {
             return Ok(Outcome::Fails(format!("{} is at {} by now", change.key, change.head.short())));
         }
         let before = self.before(facts).await?;
-        let live = before.tenants.iter().map(|(live, _)| live).find(|live| live.tenant.name == *tenant);
+        match self.turn(&before.tenants, &before.damaged, tenant, &change.key.project, since) {
+            Turn::Now => {}
+            Turn::Later(why) => return Ok(Outcome::Waits { why, tenant: Some(tenant.clone()) }),
+            Turn::Never(why) => return Ok(Outcome::Fails(why)),
+        }
+        let live = before.tenant(tenant).map(|concerned| &concerned.live);
         let (live, pipeline) = match found(live, tenant, name, &change.key.project) {
             Ok(found) => found,
             Err(why) => return Ok(Outcome::Fails(why)),
@@ -70,7 +76,7 @@ impl Intake {
         let arrival = self.arrival(id, live, &queue, change, ArrivalKind::Enqueue { candidates });
         effects.write(change::put_facts(facts)?);
         effects.arrive(&queue, &arrival)?;
-        effects.tell(format!("{change} may enter {}", pipeline.name));
+        effects.tell(format!("{change} may enter {}", in_words(live, pipeline, change)));
         Ok(None)
     }
 
@@ -79,12 +85,17 @@ impl Intake {
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
-        (tenant, name): (&TenantName, &PipelineName),
+        (tenant, name, since): (&TenantName, &PipelineName, Timestamp),
         moved: &RefMove,
         mut effects: Effects,
     ) -> Result<Outcome, LookError> {
-        let (tenants, _) = self.tenants_with(&event.project, &[]).await?;
-        let live = tenants.iter().find(|live| live.tenant.name == *tenant);
+        let known = self.tenants_with(&event.project, &[]).await?;
+        match self.turn(&known.tenants, &known.damaged, tenant, &event.project, since) {
+            Turn::Now => {}
+            Turn::Later(why) => return Ok(Outcome::Waits { why, tenant: Some(tenant.clone()) }),
+            Turn::Never(why) => return Ok(Outcome::Fails(why)),
+        }
+        let live = known.tenant(tenant).map(|concerned| &concerned.live);
         let (live, pipeline) = match found(live, tenant, name, &event.project) {
             Ok(found) => found,
             Err(why) => return Ok(Outcome::Fails(why)),
@@ -110,7 +121,7 @@ impl Intake {
         let candidates = vec![self.ref_candidate(&change, &event.sender)?];
         let arrival = self.arrival(id, live, &queue, &change, ArrivalKind::Enqueue { candidates });
         effects.arrive(&queue, &arrival)?;
-        effects.tell(format!("{change} may enter {}", pipeline.name));
+        effects.tell(format!("{change} may enter {}", in_words(live, pipeline, &change)));
         Ok(Outcome::Leads(effects))
     }
 }

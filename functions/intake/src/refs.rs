@@ -1,20 +1,22 @@
 //! Pushes: a branch or tag that moved has configuration read again, and reaches the queues of pipelines that ask for it.
 //!
 //! A tenant that reads its configuration again is asked afterwards, by a delivery of ours that waits for the reading: what a
-//! push brings counts for its own jobs.
+//! push brings counts for its own jobs. So is one whose configuration is on its way for another reason, of a tag as well.
 
 use crate::Intake;
 use crate::again;
-use crate::deliver::Effects;
+use crate::before::{Concerned, Known};
+use crate::deliver::{Effects, Outcome};
+use crate::early::Turn;
 use crate::needs::Seen;
-use crate::route::queue_key;
+use crate::route::{in_words, queue_key};
 use sluice_forge::Verdict;
 use sluice_gate::{ArrivalKind, Candidate, filter};
-use sluice_model::change::{ChangeRef, Permission, RefMove};
-use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::change::{ChangeRef, RefMove};
+use sluice_model::event::{Awaited, EventKind, ForgeEvent};
 use sluice_model::git::{BranchKey, Oid};
 use sluice_model::{DeliveryId, TenantName, Timestamp};
-use sluice_records::codec::{decode_foreign, get};
+use sluice_records::codec::decode_foreign;
 use sluice_records::delivery::{Delivery, DeliveryState};
 use sluice_records::landing::{self, Harmless};
 use sluice_records::layout::Live;
@@ -39,17 +41,17 @@ impl Intake {
         id: &DeliveryId,
         event: &ForgeEvent,
         moved: &RefMove,
-        received_at: Timestamp,
         effects: &mut Effects,
     ) -> Result<(), LookError> {
+        let since = self.ports.clock.now();
         let (at, git_ref) = (moved.newrev.as_ref().map_or("nothing", Oid::short), &moved.git_ref);
         let branch = moved.branch().map(|branch| BranchKey { project: event.project.clone(), branch });
         let name = |branch: &BranchKey| landing::harmless_key(branch, moved.oldrev.as_ref().unwrap_or(&Oid::zero()));
         let harmless = branch.as_ref().map(name);
         let seen = refs::key(&event.project);
         let keys: Vec<Key> = harmless.iter().chain([&seen]).cloned().collect();
-        let (tenants, found) = self.tenants_with(&event.project, &keys).await?;
-        if tenants.is_empty() {
+        let Known { tenants, damaged, found } = self.tenants_with(&event.project, &keys).await?;
+        if tenants.is_empty() && damaged.is_empty() {
             effects.tell(format!("no tenant knows {}", event.project));
             return Ok(());
         }
@@ -64,21 +66,27 @@ impl Intake {
             }
             _ => None,
         };
-        for live in tenants {
-            let name = live.tenant.name.clone();
-            // Whoever pushed may do anything here: that is asked of those that are to be enqueued.
-            let takes = |pipeline| filter::is_triggered(pipeline, event, None, Some(Permission::Admin));
-            let is_taken = live.layout.pipelines().iter().any(takes);
-            let reads = branch.is_some() && landed.as_ref() != Some(&name);
-            match (reads, is_taken) {
-                (true, true) => {
-                    let after = self.after(id, event, &name, moved, received_at);
-                    let delivery = effects.deliver(&after)?;
-                    effects.read_then(&name, &event.project, Waiting { since: received_at, delivery })?;
+        for name in &damaged {
+            let delivery = effects.deliver(&self.after(id, event, name, moved, Awaited::default()))?;
+            if branch.is_some() {
+                effects.read_then(name, &event.project, Waiting { since, delivery })?;
+            }
+            effects.tell(format!("tenant {name} cannot be read; it is told later that {git_ref} is at {at}"));
+        }
+        for Concerned { live, awaited, .. } in &tenants {
+            let name = &live.tenant.name;
+            let reads = branch.is_some() && landed.as_ref() != Some(name);
+            match (reads, awaited) {
+                // What it brings counts for its own jobs, and for the pipelines that it enters.
+                (true, _) => {
+                    let awaited = awaited.clone().unwrap_or_default();
+                    let delivery = effects.deliver(&self.after(id, event, name, moved, awaited))?;
+                    effects.read_then(name, &event.project, Waiting { since, delivery })?;
                 }
-                (true, false) => effects.read_again(&name, &event.project, id)?,
-                (false, true) => self.route_ref(id, event, &live, moved, effects).await?,
-                (false, false) => {}
+                (false, Some(awaited)) => {
+                    effects.deliver(&self.after(id, event, name, moved, awaited.clone()))?;
+                }
+                (false, None) => self.route_ref(id, event, live, moved, effects).await?,
             }
             match (reads, branch.is_some()) {
                 (true, _) => effects.tell(format!("{git_ref} is at {at}: tenant {name} reads its configuration again")),
@@ -90,14 +98,14 @@ impl Intake {
         Ok(())
     }
 
-    /// Returns the delivery that goes on with a push once a tenant has read it.
+    /// Returns the delivery that goes on with a push once what it belongs to is live for a tenant.
     fn after(
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
         tenant: &TenantName,
         moved: &RefMove,
-        at: Timestamp,
+        awaited: Awaited,
     ) -> Delivery {
         let commit = |oid: &Option<Oid>| oid.clone().unwrap_or_else(Oid::zero);
         let kind = EventKind::Read {
@@ -105,45 +113,49 @@ impl Intake {
             git_ref: moved.git_ref.clone(),
             oldrev: commit(&moved.oldrev),
             newrev: commit(&moved.newrev),
+            awaited,
         };
         Delivery {
             connection: event.connection.clone(),
             forge_id: format!("read:{tenant}:{id}"),
             event_name: "push".to_owned(),
-            received_at: at,
+            // It waits from now on, however late the push was handled.
+            received_at: self.ports.clock.now(),
             event: Some(ForgeEvent { kind, ..event.clone() }),
             state: DeliveryState::Accepted,
         }
     }
 
-    /// Goes on with a push that a tenant has read. Returns why it is too early, if so.
+    /// Goes on with a push once the tenant has read it, and what came before it.
     pub(crate) async fn after_reading(
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
-        tenant: &TenantName,
+        (tenant, awaited, since): (&TenantName, &Awaited, Timestamp),
         moved: &RefMove,
-        effects: &mut Effects,
-    ) -> Result<Option<String>, LookError> {
-        // The mark first: once it is gone, the tenant's head that is read now is one of after the reading.
-        if get(&self.ports, &tenant::dirty_key(tenant, &event.project, id.as_str())).await?.is_some() {
-            return Ok(Some(format!("tenant {tenant} has not read {} yet", event.project)));
+        mut effects: Effects,
+    ) -> Result<Outcome, LookError> {
+        let mut awaited = awaited.clone();
+        awaited.marks.push(tenant::dirty_key(tenant, &event.project, id.as_str()).sort);
+        match self.turn_of(&event.project, tenant, &awaited, since).await? {
+            Turn::Now => {}
+            Turn::Later(why) => return Ok(Outcome::Waits { why, tenant: Some(tenant.clone()) }),
+            Turn::Never(why) => {
+                effects.tell(why);
+                return Ok(Outcome::Leads(effects));
+            }
         }
-        let (tenants, _) = self.tenants_with(&event.project, &[]).await?;
-        let Some(live) = tenants.into_iter().find(|live| live.tenant.name == *tenant) else {
-            effects.tell(format!("tenant {tenant} does not know {} any more", event.project));
-            return Ok(None);
-        };
-        if live.tenant.is_reading {
-            return Ok(Some(format!("tenant {tenant} reads on")));
+        let known = self.tenants_with(&event.project, &[]).await?;
+        if let Some(concerned) = known.tenant(tenant) {
+            let kind = EventKind::Push {
+                git_ref: moved.git_ref.clone(),
+                oldrev: moved.oldrev.clone().unwrap_or_else(Oid::zero),
+                newrev: moved.newrev.clone().unwrap_or_else(Oid::zero),
+            };
+            let event = ForgeEvent { kind, ..event.clone() };
+            self.route_ref(id, &event, &concerned.live, moved, &mut effects).await?;
         }
-        let kind = EventKind::Push {
-            git_ref: moved.git_ref.clone(),
-            oldrev: moved.oldrev.clone().unwrap_or_else(Oid::zero),
-            newrev: moved.newrev.clone().unwrap_or_else(Oid::zero),
-        };
-        self.route_ref(id, &ForgeEvent { kind, ..event.clone() }, &live, moved, effects).await?;
-        Ok(None)
+        Ok(Outcome::Leads(effects))
     }
 
     /// Offers a ref to the pipelines of one tenant whose triggers take its push.
@@ -180,7 +192,7 @@ impl Intake {
             let candidates = vec![self.ref_candidate(&change, &event.sender)?];
             let arrival = self.arrival(id, live, &queue, &change, ArrivalKind::Enqueue { candidates });
             effects.arrive(&queue, &arrival)?;
-            effects.tell(format!("{change} may enter {queue}"));
+            effects.tell(format!("{change} may enter {}", in_words(live, pipeline, &change)));
         }
         Ok(())
     }

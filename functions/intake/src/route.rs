@@ -1,7 +1,7 @@
 //! Which queues of which tenants a change concerns, and what they are told.
 
 use crate::Intake;
-use crate::before::Before;
+use crate::before::{Before, Concerned};
 use crate::deliver::Effects;
 use crate::needs::{Needs, Seen, candidate};
 use sluice_config::fragment::config_paths;
@@ -9,8 +9,9 @@ use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::queue::queue_of;
 use sluice_gate::{Arrival, ArrivalKind, Candidate, filter};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
-use sluice_model::event::ForgeEvent;
-use sluice_model::{ArrivalId, BranchName, DeliveryId, QueueKey, Timestamp};
+use sluice_model::event::{Awaited, ForgeEvent};
+use sluice_model::poke::Poke;
+use sluice_model::{ArrivalId, BranchName, DeliveryId, QueueKey};
 use sluice_records::change::{self, NEEDED_BY};
 use sluice_records::codec::decode_foreign;
 use sluice_records::layout::Live;
@@ -25,26 +26,36 @@ const BEHIND_MAX: usize = 10;
 const NEEDED_BY_MAX: usize = 1_000;
 
 impl Intake {
+    #[expect(clippy::too_many_arguments, reason = "an event, what was known before it, and what it leads to")]
     /// Tells every queue that is concerned: the change may enter, or it may have to leave. A queue of a branch that the change
-    /// was for formerly is told as well. `as_of` is the moment of the forge's clock as of which all that is known. Returns the
-    /// changes that it needs itself.
+    /// was for formerly is told as well. For a tenant whose configuration is on its way, and one that cannot be read, news are kept.
+    /// Returns the changes that it needs itself.
     pub(crate) async fn route(
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
         facts: &ChangeFacts,
         before: &Before,
-        (is_news, as_of): (bool, Timestamp),
+        is_news: bool,
+        seen: &mut Seen,
         effects: &mut Effects,
     ) -> Result<BTreeSet<ChangeKey>, LookError> {
         let mut direct = BTreeSet::new();
-        if before.tenants.is_empty() {
+        if before.tenants.is_empty() && before.damaged.is_empty() {
             effects.tell(format!("no tenant knows {}", event.project));
         }
-        let mut seen = Seen::knowing(facts, before.is_needed, as_of);
-        for (live, listed) in &before.tenants {
+        for name in before.damaged.iter().filter(|_| is_news) {
+            self.keep_for(id, event, name, Awaited::default(), effects)?;
+            effects.pokes.push(Poke::Tenant { tenant: name.clone() });
+        }
+        for Concerned { live, awaited, listed } in &before.tenants {
+            if let Some(awaited) = awaited.as_ref().filter(|_| is_news) {
+                self.keep_for(id, event, &live.tenant.name, awaited.clone(), effects)?;
+            }
+            // Where it stands already that is heard at once: nothing of it depends on what triggers ask for.
+            let is_news = is_news && awaited.is_none();
             let needs = match facts.status {
-                ChangeStatus::Open => self.needs_of(facts, &live.layout, &mut seen).await?,
+                ChangeStatus::Open => self.needs_of(facts, &live.layout, seen).await?,
                 ChangeStatus::Merged | ChangeStatus::Closed => Needs::default(),
             };
             direct.extend(needs.direct().iter().cloned());
@@ -54,18 +65,24 @@ impl Intake {
                     continue;
                 }
                 let queue = queue_key(live, pipeline, &facts.change);
-                let told = self
-                    .tell_queue(id, event, facts, &needs, is_news, live, pipeline, &queue, listed, &mut seen)
-                    .await?;
+                let told =
+                    self.tell_queue(id, event, facts, &needs, is_news, live, pipeline, &queue, listed, seen).await?;
                 if let Some((arrival, effect)) = told {
                     effects.arrive(&queue, &arrival)?;
                     effects.tell(effect);
                 }
                 for old in former_queues(live, pipeline, &facts.change, &before.formerly) {
                     if old != queue && listed.contains(&old) {
-                        let kind = ArrivalKind::Seen { change: facts.change.clone(), gone: None, needs: None, as_of };
+                        let kind = ArrivalKind::Seen {
+                            change: facts.change.clone(),
+                            gone: None,
+                            needs: None,
+                            as_of: seen.as_of(),
+                        };
                         effects.arrive(&old, &self.arrival(id, live, &old, &facts.change, kind))?;
-                        effects.tell(format!("{old} is told that {} is for {} now", facts.change, facts.change.branch));
+                        let pipeline = &pipeline.name;
+                        let (change, branch) = (&facts.change, &facts.change.branch);
+                        effects.tell(format!("a queue of {pipeline} is told that {change} is for {branch} now"));
                     }
                 }
             }
@@ -110,7 +127,7 @@ impl Intake {
                 tracing::info!(change = %facts.change, pipeline = %pipeline.name, "not enqueued: it needs too many");
             } else {
                 let candidates = self.candidates(facts, needs, refused, live, pipeline, queue, seen).await?;
-                let effect = format!("{} may enter {queue}", facts.change);
+                let effect = format!("{} may enter {}", facts.change, in_words(live, pipeline, &facts.change));
                 return Ok(Some((arrival(ArrivalKind::Enqueue { candidates }), effect)));
             }
         }
@@ -125,7 +142,8 @@ impl Intake {
                 .or(refused),
             _ => None,
         };
-        let effect = format!("{queue} is told that {} is {}", facts.change, gone.as_deref().unwrap_or("as it is now"));
+        let told = in_words(live, pipeline, &facts.change);
+        let effect = format!("{told} is told that {} is {}", facts.change, gone.as_deref().unwrap_or("as it is now"));
         let needs = open.then(|| needs.open.iter().map(|need| need.change.clone()).collect());
         let kind = ArrivalKind::Seen { change: facts.change.clone(), gone, needs, as_of: seen.as_of() };
         Ok(Some((arrival(kind), effect)))
@@ -205,7 +223,9 @@ impl Intake {
         let mut followers = 0;
         let mut known = VecDeque::new();
         for key in &ahead {
-            let follows = |behind: &ChangeFacts| may_enter(behind) && self.names(behind, key);
+            // Of one that was not kept whole only its forge can say whether it may.
+            let may = |behind: &ChangeFacts| !behind.cut.is_nothing() || may_enter(behind);
+            let follows = |behind: &ChangeFacts| may(behind) && self.names(behind, key);
             known.extend(self.needed_by(key, &follows).await?);
         }
         while let Some(behind) = known.pop_front() {
@@ -306,4 +326,21 @@ pub(crate) fn former_queues(
 /// Returns the queue that a change belongs to in a pipeline of a tenant as it is.
 pub(crate) fn queue_key(live: &Live, pipeline: &Pipeline, change: &ChangeRef) -> QueueKey {
     queue_of(&live.layout, &live.tenant.name, pipeline, change)
+}
+
+/// Returns the queue of [`queue_key`] as people know it: its pipeline and tenant, and its name and branch where it has any.
+pub(crate) fn in_words(live: &Live, pipeline: &Pipeline, change: &ChangeRef) -> String {
+    let branch = change.on_branch().map(|branch| branch.as_str());
+    let (name, branch) = match pipeline.manager {
+        Manager::Independent => (None, None),
+        Manager::Supercedent => (None, Some(change.branch.as_str())),
+        Manager::Dependent | Manager::Serial => {
+            let settings = live.layout.queue_on(&change.key.project, pipeline.name.as_str(), branch);
+            (Some(settings.name), branch.filter(|_| settings.per_branch))
+        }
+    };
+    let mut words = format!("pipeline {} of tenant {}", pipeline.name, live.tenant.name);
+    words.extend(name.map(|name| format!(", queue {name}")));
+    words.extend(branch.map(|branch| format!(", branch {branch}")));
+    words
 }

@@ -4,14 +4,15 @@
 
 use crate::Intake;
 use crate::again;
-use crate::deliver::Effects;
-use crate::route::queue_key;
+use crate::deliver::{Effects, Outcome};
+use crate::early::{Turn, turn_at_damaged};
+use crate::route::{in_words, queue_key};
 use sluice_config::tenant::TenantProject;
 use sluice_gate::{ArrivalKind, Fired, Schedule, filter};
 use sluice_model::change::{ChangeRef, RefMove};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::poke::Poke;
-use sluice_model::{BranchName, DeliveryId, PipelineName, TenantName};
+use sluice_model::{BranchName, DeliveryId, PipelineName, TenantName, Timestamp};
 use sluice_records::codec::{decode, get};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::layout::Live;
@@ -131,25 +132,30 @@ impl Intake {
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
-        (tenant, pipeline): (&TenantName, &PipelineName),
+        (tenant, pipeline, since): (&TenantName, &PipelineName, Timestamp),
         branches: &[BranchName],
         dereference: bool,
-        effects: &mut Effects,
-    ) -> Result<(), LookError> {
-        let (tenants, _) = self.tenants_with(&event.project, &[]).await?;
-        let live = tenants.into_iter().find(|live| live.tenant.name == *tenant);
-        let Some(live) = live else {
+        mut effects: Effects,
+    ) -> Result<Outcome, LookError> {
+        let known = self.tenants_with(&event.project, &[]).await?;
+        if known.damaged.contains(tenant)
+            && let Turn::Later(why) = turn_at_damaged(tenant, self.ports.clock.now().since(since))
+        {
+            return Ok(Outcome::Waits { why, tenant: Some(tenant.clone()) });
+        }
+        // While configuration is on its way it is the tick of what was live; the queue takes it in under what will be.
+        let Some(live) = known.tenant(tenant).map(|concerned| &concerned.live) else {
             effects.tell(format!("tenant {tenant} does not know {} any more", event.project));
-            return Ok(());
+            return Ok(Outcome::Leads(effects));
         };
         let takes_part = live.layout.project_pipelines(&event.project).contains(pipeline);
         let Some(pipeline) = live.layout.pipeline(pipeline.as_str()).filter(|_| takes_part) else {
             effects.tell(format!("{} is not in {pipeline} any more", event.project));
-            return Ok(());
+            return Ok(Outcome::Leads(effects));
         };
         if let Some(why) = filter::refusal_of_refs(pipeline, &event.connection) {
             effects.tell(why);
-            return Ok(());
+            return Ok(Outcome::Leads(effects));
         }
         for branch in branches {
             let mut moved = RefMove::standing(branch);
@@ -160,12 +166,12 @@ impl Intake {
                 moved.newrev = Some(tip.id);
             }
             let change = ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved);
-            let queue = queue_key(&live, pipeline, &change);
+            let queue = queue_key(live, pipeline, &change);
             let candidates = vec![self.ref_candidate(&change, "")?];
-            let arrival = self.arrival(id, &live, &queue, &change, ArrivalKind::Enqueue { candidates });
+            let arrival = self.arrival(id, live, &queue, &change, ArrivalKind::Enqueue { candidates });
             effects.arrive(&queue, &arrival)?;
-            effects.tell(format!("{change} may enter {queue}"));
+            effects.tell(format!("{change} may enter {}", in_words(live, pipeline, &change)));
         }
-        Ok(())
+        Ok(Outcome::Leads(effects))
     }
 }

@@ -8,6 +8,7 @@ use sluice_forge::Verdict;
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeRef, OpenChange, Review, ReviewState};
 use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::id::digest;
 use sluice_records::change;
 use sluice_records::codec::{decode_foreign, get};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
@@ -30,11 +31,14 @@ impl Intake {
     ) -> Result<Result<(), String>, LookError> {
         self.find_webhooks(event, self.ports.clock.now(), effects).await?;
         self.find_pushes(event, at, effects).await?;
-        let open = match self.forge(&event.connection)?.open_changes(&event.project).await {
+        let mut open = match self.forge(&event.connection)?.open_changes(&event.project).await {
             Ok(open) => open,
             Err(error) if error.verdict() == Verdict::Final => return Ok(Err(error.to_string())),
             Err(error) => return Err(again(error)),
         };
+        // Each sweep begins elsewhere: what is read again and again, for whatever reason, keeps no other from being read.
+        let first = first_of(open.len(), at);
+        open.rotate_left(first);
         let keys: Vec<Key> = open.iter().map(|open| change::told_key(&open.change.key)).collect();
         let mut known = Vec::with_capacity(keys.len());
         for page in keys.chunks(100) {
@@ -133,6 +137,13 @@ impl Intake {
     }
 }
 
+/// Returns with which of so many changes a sweep of this time begins.
+fn first_of(count: usize, at: Timestamp) -> usize {
+    let name = digest(&["sweep", &at.0.to_string()]);
+    let number = name.get(..8).and_then(|digits| usize::from_str_radix(digits, 16).ok()).unwrap_or_default();
+    number.checked_rem(count).unwrap_or_default()
+}
+
 /// Something that a forge did not tell.
 pub(crate) struct Gap {
     event: &'static str,
@@ -171,5 +182,20 @@ impl Gap {
             label: Some(label.to_owned()),
             mark: told::label(label),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// C5: whichever changes a sweep gets to, later ones get to the others.
+    #[test]
+    fn sweeps_begin_at_different_changes() {
+        let at = |number: u64| Timestamp(1_800_000_000_000 + number * 600_000);
+        let firsts: BTreeSet<usize> = (0..400).map(|number| first_of(50, at(number))).collect();
+        assert_eq!(firsts.len(), 50);
+        assert_eq!((first_of(0, at(1)), first_of(1, at(1))), (0, 0));
     }
 }

@@ -45,9 +45,11 @@ impl Told {
         self.marks.contains(mark)
     }
 
-    /// Adds a mark and returns whether it is new.
-    pub(crate) fn insert(&mut self, mark: String) -> bool {
-        self.marks.insert(mark)
+    /// Adds marks and returns whether they are news: one of them is new, or there is none of what is told.
+    pub(crate) fn tell(&mut self, marks: Vec<String>) -> bool {
+        let is_unmarked = marks.is_empty();
+        let new = marks.into_iter().filter(|mark| self.marks.insert(mark.clone())).count();
+        is_unmarked || new > 0
     }
 
     /// Returns how often something was taken back.
@@ -180,23 +182,28 @@ pub(crate) fn word(state: ReviewState) -> &'static str {
     }
 }
 
-/// Returns the mark of what an event tells, when it tells one of the things that are told once. `None` for all else, such as
-/// comments, which are news each time.
-pub(crate) fn mark(event: &ForgeEvent, facts: &ChangeFacts) -> Option<String> {
+/// Returns the marks of what an event tells, when it tells something that is told once. None for all else, such as comments,
+/// which are news each time.
+pub(crate) fn marks(event: &ForgeEvent, facts: &ChangeFacts) -> Vec<String> {
     if let EventKind::Gerrit(told) = &event.kind {
-        return (told.r#type == "patchset-created").then(|| revision(facts));
+        return (told.r#type == "patchset-created").then(|| revision(facts)).into_iter().collect();
     }
-    let EventKind::Change { event: name, action, label: labelled, state, .. } = &event.kind else { return None };
+    let EventKind::Change { event: name, action, label: labelled, state, .. } = &event.kind else { return Vec::new() };
     match (name.as_str(), action.as_str()) {
-        ("pull_request", "opened" | "changed") => Some(revision(facts)),
+        ("pull_request", "opened" | "changed") => vec![revision(facts)],
         ("pull_request", "labeled") => {
-            labelled.as_ref().filter(|name| facts.labels.contains(name)).map(|name| label(name))
+            let shown = labelled.iter().filter(|name| facts.labels.contains(name));
+            shown.map(|name| label(name)).collect()
         }
-        ("pull_request_review", "submitted" | "dismissed") => {
+        ("pull_request_review", "submitted") => {
             let is_meant = |review: &&Review| review.by == event.sender && state.as_deref() == Some(word(review.state));
-            facts.reviews.iter().find(is_meant).map(review)
+            facts.reviews.iter().find(is_meant).map(review).into_iter().collect()
         }
-        _ => None,
+        // Who dismissed is told, and not whose review it was: all that are dismissed by now are.
+        ("pull_request_review", "dismissed") => {
+            facts.reviews.iter().filter(|review| review.state == ReviewState::Dismissed).map(review).collect()
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -241,8 +248,8 @@ mod tests {
         let facts = facts();
         let mut told = Told { marks: shown(&facts), ..Told::default() }.still_true(&event("unlabeled"), &facts);
         assert!(!told.contains(&label("go")));
-        let mark = mark(&event("labeled"), &facts).unwrap();
-        assert!(told.insert(mark.clone()) && !told.insert(mark));
+        let marks = marks(&event("labeled"), &facts);
+        assert_eq!((marks.len(), told.tell(marks.clone()), told.tell(marks)), (1, true, false));
     }
 
     /// C5: what is missing is looked for until it is told.
@@ -343,9 +350,33 @@ mod tests {
             sender: sender.to_owned(),
             kind: kind(state),
         };
-        assert_eq!(mark(&event("grace", "approved"), &facts), Some(review(&facts.reviews[0])));
-        assert_eq!(mark(&event("ada", "approved"), &facts), None, "another's review is not known to be told");
-        assert_eq!(mark(&event("grace", "comment"), &facts), None);
+        let none = Vec::<String>::new();
+        assert_eq!(marks(&event("grace", "approved"), &facts), [review(&facts.reviews[0])]);
+        assert_eq!(marks(&event("ada", "approved"), &facts), none, "another's review is not known to be told");
+        assert_eq!(marks(&event("grace", "comment"), &facts), none);
+    }
+
+    /// C5: a dismissal is told by whoever dismissed, who need not be the reviewer; and it counts as told, or each sweep would look
+    /// for it.
+    #[test]
+    fn a_dismissed_review_is_told_once_whoever_dismissed_it() {
+        let mut facts = facts();
+        facts.reviews[0].state = ReviewState::Dismissed;
+        let mut told = Told { marks: [revision(&facts), label("go")].into(), ..Told::default() };
+        let kind = EventKind::Change {
+            number: 1,
+            event: "pull_request_review".to_owned(),
+            action: "dismissed".to_owned(),
+            comment: None,
+            label: None,
+            state: Some("dismissed".to_owned()),
+            status: None,
+        };
+        let event = ForgeEvent { kind, ..event("edited") };
+        assert!(told.tell(marks(&event, &facts)) && !told.tell(marks(&event, &facts)));
+        assert!(shown(&facts).is_subset(&told.marks));
+        facts.reviews.clear();
+        assert!(told.tell(marks(&event, &facts)), "a forge that shows nothing of it tells news each time");
     }
 
     /// C5

@@ -1,15 +1,14 @@
 //! What became of an event in each pipeline, kept with the change: so that a change that was never enqueued can be explained.
 
 use crate::Intake;
+use crate::before::Concerned;
 use crate::deliver::Effects;
 use crate::route::{may_configure, queue_key};
 use sluice_gate::explain::{self, Told, Verdicts};
-use sluice_model::QueueKey;
 use sluice_model::change::ChangeFacts;
 use sluice_model::event::ForgeEvent;
 use sluice_model::poke::Poke;
 use sluice_records::change;
-use sluice_records::layout::Live;
 use sluice_runtime::batch::LookError;
 
 impl Intake {
@@ -19,7 +18,7 @@ impl Intake {
         event: &ForgeEvent,
         facts: &ChangeFacts,
         mut verdicts: Verdicts,
-        tenants: &[(Live, Vec<QueueKey>)],
+        tenants: &[Concerned],
         effects: &mut Effects,
     ) -> Result<(), LookError> {
         let now = facts.seen_at;
@@ -29,7 +28,12 @@ impl Intake {
             [] => Some(format!("no tenant has the project {project}")),
             _ => Some(format!("{project} takes part in no pipeline, and the change edits no configuration")),
         };
-        for (live, _) in tenants {
+        for Concerned { live, awaited, .. } in tenants {
+            if awaited.is_some() {
+                // Nobody knows yet; it is noted when its turn comes.
+                nowhere = None;
+                continue;
+            }
             let takes_part = live.layout.project_pipelines(project);
             let configures = may_configure(live, facts);
             for pipeline in live.layout.pipelines() {

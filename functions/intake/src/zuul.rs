@@ -3,7 +3,9 @@
 //! A queue tells once (`Happened`); here that becomes a delivery for each change that it may start, in the order of that
 //! change's own project.
 
+use crate::before::Concerned;
 use crate::deliver::{Effects, Outcome, final_or_again};
+use crate::early::Turn;
 use crate::needs::Seen;
 use crate::{Intake, again};
 use sluice_forge::Verdict;
@@ -24,8 +26,18 @@ pub(crate) struct What<'a> {
     pub(crate) pipeline: &'a PipelineName,
     /// The change that it happened to.
     pub(crate) number: u64,
-    /// Changes up to this number were told already.
-    pub(crate) after: u64,
+    /// Changes up to this number were told already, and where a change is named those up to that one of it.
+    pub(crate) after: (u64, Option<&'a ChangeKey>),
+}
+
+impl What<'_> {
+    /// Whether a change was told by an earlier delivery; they come by number and then by project.
+    fn was_told(&self, key: &ChangeKey) -> bool {
+        match self.after {
+            (_, Some(last)) => (key.number(), key) <= (last.number(), last),
+            (number, None) => key.number() <= Some(number),
+        }
+    }
 }
 
 impl Intake {
@@ -50,8 +62,7 @@ impl Intake {
             },
         };
         keys.sort_by_key(|key| (key.number(), key.clone()));
-        keys.retain(|key| *key != parent && key.number() > Some(happened.after));
-        // Children of many projects may share a number; there are never so many of those that a page could not hold them.
+        keys.retain(|key| *key != parent && !happened.was_told(key));
         for key in keys.iter().take(TOLD_MAX) {
             let Some(number) = key.number() else { continue };
             let (tenant, pipeline) = (happened.tenant.clone(), happened.pipeline.clone());
@@ -59,10 +70,17 @@ impl Intake {
             effects.deliver(&told(key, format!("zuul:{id}:{key}"), happened.what, kind, at))?;
         }
         if keys.len() > TOLD_MAX {
-            let after = keys[TOLD_MAX - 1].number().unwrap_or_default();
-            let (tenant, pipeline) = (happened.tenant.clone(), happened.pipeline.clone());
-            let kind = EventKind::Happened { tenant, what: happened.what, pipeline, number: happened.number, after };
-            effects.deliver(&told(&parent, format!("zuul:{id}:after:{after}"), happened.what, kind, at))?;
+            let last = &keys[TOLD_MAX - 1];
+            let forge_id = format!("zuul:{id}:after:{last}");
+            let kind = EventKind::Happened {
+                tenant: happened.tenant.clone(),
+                what: happened.what,
+                pipeline: happened.pipeline.clone(),
+                number: happened.number,
+                after: last.number().unwrap_or_default(),
+                after_change: Some(last.clone()),
+            };
+            effects.deliver(&told(&parent, forge_id, happened.what, kind, at))?;
         }
         effects.tell(format!("{} changes are told of {}", keys.len().min(TOLD_MAX), happened.what.as_str()));
         Ok(Outcome::Leads(effects))
@@ -74,6 +92,7 @@ impl Intake {
         id: &DeliveryId,
         event: &ForgeEvent,
         happened: What<'_>,
+        since: Timestamp,
         mut effects: Effects,
     ) -> Result<Outcome, LookError> {
         let key = ChangeKey::change(event.connection.clone(), event.project.clone(), happened.number);
@@ -83,8 +102,15 @@ impl Intake {
             Err(error) => return Err(again(error)),
         };
         let before = self.before(&facts).await?;
-        let Some((live, _)) = before.tenants.iter().find(|(live, _)| live.tenant.name == *happened.tenant) else {
-            effects.tell(format!("tenant {} does not know {}", happened.tenant, event.project));
+        match self.turn(&before.tenants, &before.damaged, happened.tenant, &event.project, since) {
+            Turn::Now => {}
+            Turn::Later(why) => return Ok(Outcome::Waits { why, tenant: Some(happened.tenant.clone()) }),
+            Turn::Never(why) => {
+                effects.tell(why);
+                return Ok(Outcome::Leads(effects));
+            }
+        }
+        let Some(Concerned { live, .. }) = before.tenant(happened.tenant) else {
             return Ok(Outcome::Leads(effects));
         };
         let mut seen = Seen::knowing(&facts, before.is_needed, before.moment(&facts));

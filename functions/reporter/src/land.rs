@@ -134,11 +134,9 @@ impl Reporter {
             }
             match self.forge(&key.connection)?.read_change(&key).await {
                 Ok(need) if need.status == ChangeStatus::Merged => {}
-                Ok(_) => return Ok(Some(format!("it depends on {key} now, which is not merged"))),
-                Err(error) if error.verdict() == Verdict::Final => {
-                    return Ok(Some(format!("it depends on {key} now, which its forge does not know")));
-                }
-                Err(error) => return Err(again(error)),
+                // One text: whether there is such a change is the business of those who may see its project.
+                Err(error) if error.verdict() != Verdict::Final => return Err(again(error)),
+                Ok(_) | Err(_) => return Ok(Some(format!("it depends on {key} now, which is not known to be merged"))),
             }
         }
         Ok(None)

@@ -13,6 +13,7 @@ mod read;
 mod remove;
 mod settle;
 mod stand_in;
+mod wake;
 
 use crate::files::Work;
 use crate::news::Before;
@@ -135,6 +136,7 @@ impl Tenants {
             landings: Vec::new(),
             retry_at: retry_at(&sources.kept),
             is_reading: false,
+            reading_since: None,
             is_reloading: false,
             ..head.clone()
         };
@@ -146,7 +148,8 @@ impl Tenants {
                 .await?;
         }
         if !is_new && writes.is_empty() && next == head {
-            return self.look_later(record, &head).await;
+            self.look_later(record, &head).await?;
+            return self.wake(name).await;
         }
         if is_new {
             writes.push(tenant::put_listed(name)?);
@@ -179,10 +182,11 @@ impl Tenants {
             pokes.push(Poke::Schedule { tenant: name.clone() });
         }
         match cell::commit_and_deliver(&self.ports, Commit { head: record, others: writes, pokes, due }).await? {
-            Saved::Yes(record) if next.telling => self.tell(record, next).await.map(drop),
-            Saved::Yes(_) => Ok(()),
-            Saved::Stale => Err(LookError::Again(format!("tenant {name} moved while it was read"))),
+            Saved::Yes(record) if next.telling => drop(self.tell(record, next).await?),
+            Saved::Yes(_) => {}
+            Saved::Stale => return Err(LookError::Again(format!("tenant {name} moved while it was read"))),
         }
+        self.wake(name).await
     }
 
     /// Returns when a tenant has to be looked at without being poked.
@@ -212,7 +216,8 @@ impl Tenants {
         let due = Some(Due { at: self.ports.clock.now().plus_seconds(LOOK_SECONDS), poke: poke.clone() });
         let name = head.name.clone();
         // Who waits for a reading that is done waits for the whole.
-        let head = record_of(record, &Tenant { is_reading: true, ..head })?;
+        let reading_since = head.reading_since.or(Some(self.ports.clock.now()));
+        let head = record_of(record, &Tenant { is_reading: true, reading_since, ..head })?;
         match cell::commit_and_deliver(&self.ports, Commit { head, others: writes, pokes: vec![poke], due }).await? {
             Saved::Yes(_) => Ok(()),
             Saved::Stale => Err(LookError::Again(format!("tenant {name} moved while it was read"))),

@@ -113,9 +113,9 @@ impl Tenants {
         }
     }
 
-    /// Deletes what was read of its projects, and the marks of those to read again.
+    /// Deletes what was read of its projects, the marks of those to read again, and who waits for that.
     async fn forget_all(&self, name: &TenantName) -> Result<(), LookError> {
-        for kind in [tenant::DIRTY, tenant::SOURCES] {
+        for kind in [tenant::DIRTY, tenant::PUSHED, tenant::WAITING, tenant::SOURCES] {
             if !self.forget(name, kind).await? {
                 // More than one look forgets.
                 return Ok(cell::send(&self.ports, &[Poke::Tenant { tenant: name.clone() }]).await?);

@@ -2,11 +2,18 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use async_trait::async_trait;
+use bytes::Bytes;
+use sluice_config::connection::Driver;
 use sluice_memory::{World, poll_once};
 use sluice_model::poke::{Poke, Queue};
-use sluice_model::{QueueKey, TenantName, Timestamp};
+use sluice_model::{ProjectName, QueueKey, TenantName, Timestamp};
+use sluice_records::codec::{decode, encode_first};
+use sluice_records::connection::{self, Connection, ConnectionsFile};
+use sluice_records::delivery::{self, Delivery};
+use sluice_records::tenant::Tenant;
 use sluice_records::{ledger, queue, tenant};
 use sluice_runtime::batch::Look;
+use sluice_runtime::object::PutMode;
 use sluice_runtime::port::{Incoming, Outgoing};
 use sluice_runtime::quarantine::frozen_key;
 use sluice_runtime::record::{Committed, Due, Expect, Key, Query, Record, Write};
@@ -243,4 +250,60 @@ fn what_nobody_sees_to_has_its_cell_poked() {
     world.advance_millis(660_000);
     poll_once(timer(&world).tick()).unwrap().unwrap();
     assert_eq!(sent(&world, Queue::Gate), [Poke::Queue { queue: queue_of("forgotten") }]);
+}
+
+/// C5: only a forge whose API can be called is asked for what it never told, once for each project however many tenants have it.
+#[test]
+fn the_projects_of_forges_are_asked_after_and_no_others() {
+    let world = world();
+    let of = |driver: Driver, host: &str| Connection {
+        driver,
+        canonical_hostname: host.to_owned(),
+        api_url: None,
+        git_url: format!("https://{host}"),
+        login: None,
+        token: None,
+        webhook_secrets: Vec::new(),
+    };
+    let file = ConnectionsFile(
+        [
+            ("hub", of(Driver::GitHub, "forge.test")),
+            ("plain", of(Driver::Git, "git.test")),
+            ("review", of(Driver::Gerrit, "review.test")),
+        ]
+        .map(|(name, connection)| (name.into(), connection))
+        .into(),
+    );
+    let text = Bytes::from(serde_json::to_string(&file).unwrap());
+    let put = world.ports();
+    poll_once(put.objects.put(connection::OBJECT, text, PutMode::Always, "application/json")).unwrap().unwrap();
+    let projects = ["forge.test/org/one", "git.test/org/one", "review.test/one", "gone.test/one", "forge.test/org/two"];
+    for name in ["demo", "mine"] {
+        let name = TenantName::from(name);
+        let projects = projects.iter().map(|project| ProjectName::from(*project)).collect();
+        let record = encode_first(tenant::key(&name), &Tenant { projects, ..Tenant::new(name.clone()) }).unwrap();
+        world.write_directly(Write::Put { record, expect: Expect::Anything });
+        world.write_directly(tenant::put_listed(&name).unwrap());
+    }
+    let timer = Timer::new(world.ports(), 1);
+    for _ in 0..2 {
+        // Twice in one minute is once.
+        poll_once(timer.tick()).unwrap().unwrap();
+    }
+    let mut asked: Vec<String> = sent(&world, Queue::Events)
+        .into_iter()
+        .map(|poke| match poke {
+            Poke::Delivery { project, delivery } => {
+                let record = world.record(&delivery::key(&delivery)).unwrap();
+                let stored: Delivery = decode(&record).unwrap();
+                format!("{} {project}", stored.connection)
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    asked.sort();
+    asked.dedup();
+    assert_eq!(asked, ["hub forge.test/org/one", "hub forge.test/org/two"]);
+    let stored = world.records().into_iter().filter(|record| record.key.partition.starts_with("delivery#"));
+    assert_eq!(stored.count(), 2);
 }

@@ -160,6 +160,7 @@ fn judge(parsed: Parsed, own_login: Option<&str>) -> (Option<ForgeEvent>, Delive
                 event: event.event.to_owned(),
                 action: event.action.to_owned(),
                 status: event.status.clone(),
+                after: 0,
             };
             let (connection, project, sender) = (event.connection, event.project, event.sender);
             (Some(ForgeEvent { connection, project, sender, kind }), DeliveryState::Accepted)

@@ -36,6 +36,14 @@ pub enum ForgeError {
         /// What was asked, on what.
         attempted: String,
     },
+    /// There is more of it than is ever read, and a part would be wrong. It would be as much the next time.
+    #[error("could not {attempted}: there are over {most} of them, and no more are read")]
+    TooMany {
+        /// What was asked, on what.
+        attempted: String,
+        /// How many are read.
+        most: usize,
+    },
     /// Too many requests; the forge names the wait.
     #[error("could not {attempted}: the forge limits our requests; ask again in {retry_after_seconds} s")]
     RateLimited {
@@ -83,9 +91,11 @@ impl ForgeError {
     /// Returns whether asking again can help.
     pub fn verdict(&self) -> Verdict {
         match self {
-            Self::NotFound { .. } | Self::Refused { .. } | Self::HeadMoved { .. } | Self::Conflict { .. } => {
-                Verdict::Final
-            }
+            Self::NotFound { .. }
+            | Self::Refused { .. }
+            | Self::HeadMoved { .. }
+            | Self::Conflict { .. }
+            | Self::TooMany { .. } => Verdict::Final,
             Self::RateLimited { retry_after_seconds, .. } => Verdict::After { seconds: *retry_after_seconds },
             Self::Unauthorised { .. } | Self::Unknown { .. } => Verdict::Retry,
         }
@@ -109,6 +119,7 @@ mod tests {
             (ForgeError::Refused { attempted: attempted(), status: 405, message: "no".into() }, Verdict::Final),
             (ForgeError::HeadMoved { attempted: attempted() }, Verdict::Final),
             (ForgeError::Conflict { attempted: attempted() }, Verdict::Final),
+            (ForgeError::TooMany { attempted: attempted(), most: 9 }, Verdict::Final),
             (ForgeError::RateLimited { attempted: attempted(), retry_after_seconds: 7 }, Verdict::After { seconds: 7 }),
             (ForgeError::Unauthorised { attempted: attempted(), connection: "hub".into() }, Verdict::Retry),
             (ForgeError::unknown(attempted(), "connection reset"), Verdict::Retry),

@@ -1,6 +1,6 @@
 //! Why a change is not in a pipeline: which event came last, and what of each trigger did not fit it.
 
-use crate::filter::{is_triggered, refusal};
+use crate::filter::{is_action, is_triggered, refusal};
 use serde::{Deserialize, Serialize};
 use sluice_config::pattern::Pattern;
 use sluice_config::pipeline::{GitHubTrigger, Manager, Pipeline, Trigger, TriggerKind};
@@ -193,7 +193,7 @@ fn misfit(trigger: &GitHubTrigger, event: &ForgeEvent, facts: &ChangeFacts) -> S
     if !trigger.event.iter().any(|wanted| wanted == name) {
         return format!("it wants the event {}, not {name}", trigger.event.join(" or "));
     }
-    if !trigger.action.is_empty() && !trigger.action.iter().any(|wanted| wanted == action) {
+    if !trigger.action.is_empty() && !trigger.action.iter().any(|wanted| is_action(wanted, action)) {
         return format!("it wants the action {}, not {action}", trigger.action.join(" or "));
     }
     let branch = facts.change.branch.as_str();

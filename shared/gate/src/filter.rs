@@ -45,6 +45,20 @@ pub fn asks_who(pipeline: &Pipeline, event: &ForgeEvent, facts: Option<&ChangeFa
     taking.peek().is_some() && taking.all(|asks| asks)
 }
 
+/// Returns whether a status or check run on a change's head may be anything to the pipeline: a trigger is for it, or the pipeline
+/// asks for statuses of changes, those in its queue as well. What it is on need not be known.
+pub fn heeds_status(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
+    let asks = |filter: &Filter| {
+        filter.connection == event.connection
+            && matches!(&filter.kind, FilterKind::GitHub(github) if !github.status.is_empty())
+    };
+    let is_for = |trigger: &TriggerKind| match trigger {
+        TriggerKind::GitHub(github) => fits(github, event, None),
+        other => takes_otherwise(other, event, None),
+    };
+    pipeline.require.iter().chain(&pipeline.reject).any(asks) || triggers_of(pipeline, event).any(is_for)
+}
+
 /// Returns whether a pipeline is started by what happened in `parent`, a pipeline of the same tenant.
 pub fn is_triggered_by_zuul(pipeline: &Pipeline, what: ZuulEvent, parent: &PipelineName) -> bool {
     pipeline.triggers.iter().any(|trigger| match &trigger.kind {
@@ -76,7 +90,14 @@ fn as_needed(permission: Permission) -> Option<Needed> {
 }
 
 fn takes(trigger: &GitHubTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
+    fits(trigger, event, facts) && own_terms_fit(trigger, facts)
+}
+
+/// Whether an event is one that a trigger is for, whatever it asks of the change besides.
+fn fits(trigger: &GitHubTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
     match &event.kind {
+        // As in Zuul, whose triggers for Gerrit and plain git alone have a word for deletions (`ignore-deletes`).
+        EventKind::Push { newrev, .. } if newrev.is_zero() => false,
         EventKind::Push { git_ref, .. } => {
             let branch = event.kind.pushed_branch();
             let asks_of_a_change = !trigger.action.is_empty()
@@ -88,16 +109,12 @@ fn takes(trigger: &GitHubTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts
                 || !trigger.check.is_empty();
             let branch_fits =
                 trigger.branch.is_empty() || branch.is_some_and(|branch| matches_any(&trigger.branch, branch.as_str()));
-            listed(&trigger.event, "push")
-                && matches_any(&trigger.r#ref, git_ref)
-                && branch_fits
-                && !asks_of_a_change
-                && own_terms_fit(trigger, None)
+            listed(&trigger.event, "push") && matches_any(&trigger.r#ref, git_ref) && branch_fits && !asks_of_a_change
         }
         EventKind::Change { event: name, action, comment, label, state, status, .. } => {
             let facts_fit = facts.is_none_or(|facts| matches_any(&trigger.branch, facts.change.branch.as_str()));
             listed(&trigger.event, name)
-                && (trigger.action.is_empty() || listed(&trigger.action, action))
+                && (trigger.action.is_empty() || trigger.action.iter().any(|wanted| is_action(wanted, action)))
                 && facts_fit
                 && text_fits(&trigger.comment, comment.as_deref(), Pattern::finds)
                 && text_fits(&trigger.status, status.as_deref(), Pattern::matches_whole)
@@ -105,11 +122,17 @@ fn takes(trigger: &GitHubTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts
                 && named(&trigger.unlabel, label.as_deref().filter(|_| action == "unlabeled"))
                 && named(&trigger.state, state.as_deref())
                 && text_fits(&trigger.check, status.as_deref().filter(|_| name == "check_run"), Pattern::matches_whole)
-                && own_terms_fit(trigger, facts)
         }
         // Intake turns the others into events of changes or refs.
         _ => false,
     }
+}
+
+/// Whether an action is the one that a trigger names. A check run that is asked for again is `rerequested`, by its older name
+/// `requested`; deliveries that were stored before bear that one.
+pub(crate) fn is_action(wanted: &str, action: &str) -> bool {
+    let newest = |word: &str| if word == "requested" { "rerequested".to_owned() } else { word.to_owned() };
+    newest(wanted) == newest(action)
 }
 
 /// Whether the change meets what the trigger asks for besides the event. A ref has nothing of what can be asked for.
@@ -251,8 +274,15 @@ fn met(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<Str
     {
         return Some(format!("a review: {}", described(requirement)));
     }
-    let status = filter.status.iter().find(|pattern| status_fits(pattern, facts))?;
-    Some(format!("a commit status {}", status.as_str()))
+    if let Some(status) = filter.status.iter().find(|pattern| status_fits(pattern, facts)) {
+        return Some(format!("a commit status {}", status.as_str()));
+    }
+    // What is refused may be among those that were not read.
+    if facts.cut.reviews && !filter.review.is_empty() {
+        return Some("more reviews than are read, of which it rejects some".to_owned());
+    }
+    (facts.cut.statuses && !filter.status.is_empty())
+        .then(|| "more statuses than are read, of which it rejects some".to_owned())
 }
 
 fn review_fits(requirement: &ReviewRequirement, review: &Review, now: Timestamp) -> bool {

@@ -6,9 +6,9 @@ use sluice_config::pipeline::{
     Filter, FilterKind, GitHubFilter, GitHubTrigger, Manager, Permission as Needed, Pipeline, ReviewRequirement,
     Trigger, TriggerKind,
 };
-use sluice_gate::filter::{asks_who, is_triggered, refusal, refusal_of_refs};
+use sluice_gate::filter::{asks_who, heeds_status, is_triggered, refusal, refusal_of_refs};
 use sluice_model::change::{
-    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Permission, Review, ReviewState,
+    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Cut, Permission, Review, ReviewState,
 };
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::{ProjectName, Timestamp};
@@ -37,6 +37,7 @@ fn facts() -> ChangeFacts {
             context: "demo/check".to_owned(),
             state: "success".to_owned(),
         }],
+        cut: Cut::default(),
         files: None,
         depends_on: Vec::new(),
         parents: Vec::new(),
@@ -103,6 +104,12 @@ fn a_trigger_takes_its_events_with_its_actions() {
         (GitHubTrigger { branch: vec![pattern("main")], ..on("pull_request", &[]) }, opened(), true),
         (GitHubTrigger { branch: vec![pattern("stable")], ..on("pull_request", &[]) }, opened(), false),
         (on("pull_request", &[]), EventKind::Sweep, false),
+        // A check run that is asked for again, by its name and by the older one; also as it was stored by that.
+        (on("check_run", &["rerequested"]), event("check_run", "rerequested"), true),
+        (on("check_run", &["requested"]), event("check_run", "rerequested"), true),
+        (on("check_run", &["rerequested"]), event("check_run", "requested"), true),
+        (on("check_run", &["completed"]), event("check_run", "rerequested"), false),
+        (on("pull_request", &["comment"]), event("pull_request", "comment"), true),
     ] {
         assert_eq!(triggered(trigger.clone(), kind), taken, "{trigger:?}");
     }
@@ -290,6 +297,80 @@ fn a_push_is_taken_by_its_ref_and_by_nothing_that_a_change_has() {
             kind: pushed(git_ref),
         };
         assert_eq!(is_triggered(&with(trigger.clone()), &event, None, None), taken, "{trigger:?} {git_ref}");
+    }
+}
+
+/// Z6.1: of a change with more reviews or statuses than are read, what was not read grants nothing and may be what is rejected.
+#[test]
+fn what_was_not_read_of_a_change_never_lets_it_through() {
+    let review =
+        || vec![ReviewRequirement { r#type: Some("changes_requested".to_owned()), ..ReviewRequirement::default() }];
+    let status = || vec![pattern("ci:unit:failure")];
+    let cut = |reviews, statuses| ChangeFacts {
+        reviews: Vec::new(),
+        statuses: Vec::new(),
+        cut: Cut { reviews, statuses },
+        ..facts()
+    };
+    for (filter, cut_short) in [
+        (GitHubFilter { review: review(), ..GitHubFilter::default() }, cut(true, false)),
+        (GitHubFilter { status: status(), ..GitHubFilter::default() }, cut(false, true)),
+    ] {
+        let whole = cut(false, false);
+        let required = |facts| asked(Some(filter.clone()), None, facts);
+        let rejected = |facts| asked(None, Some(filter.clone()), facts);
+        assert!(required(&whole).is_some() && required(&cut_short).is_some());
+        assert_eq!(rejected(&whole), None);
+        let told = rejected(&cut_short).unwrap();
+        assert!(told.contains("than are read"), "{told}");
+        assert_eq!(asked(None, Some(GitHubFilter { open: Some(false), ..GitHubFilter::default() }), &cut_short), None);
+    }
+}
+
+/// Z6.7: a status is looked at where a trigger is for it, or where changes are asked for statuses, and nowhere else.
+#[test]
+fn a_pipeline_heeds_statuses_only_if_it_says_a_word_of_them() {
+    let on_status = |status: &str| GitHubTrigger { status: vec![pattern(status)], ..on("pull_request", &["status"]) };
+    let require = Some(FilterKind::GitHub(GitHubFilter { label: vec!["go".to_owned()], ..GitHubFilter::default() }));
+    let kind = || {
+        let mut kind = event("pull_request", "status");
+        let EventKind::Change { status, .. } = &mut kind else { unreachable!() };
+        *status = Some("ci:unit:success".to_owned());
+        kind
+    };
+    let about = ForgeEvent {
+        connection: "github".into(),
+        project: ProjectName::new("github.com", "org/one"),
+        sender: "ci".to_owned(),
+        kind: kind(),
+    };
+    for (trigger, heeded) in [
+        (on_status("ci:unit:success"), true),
+        // What it asks of the change nobody knows yet.
+        (GitHubTrigger { require, branch: vec![pattern("stable")], ..on_status("ci:unit:success") }, true),
+        (on_status("ci:unit:failure"), false),
+        (on("pull_request", &[]), true),
+        (on("pull_request", &["opened", "changed"]), false),
+        (on("check_run", &[]), false),
+    ] {
+        assert_eq!(heeds_status(&with(trigger.clone()), &about), heeded, "{trigger:?}");
+    }
+    let mut gate = with(on("pull_request", &["opened"]));
+    for (connection, heeded) in [("another", false), ("github", true)] {
+        let kind = FilterKind::GitHub(GitHubFilter { status: vec![pattern("ci:.*")], ..GitHubFilter::default() });
+        gate.reject = vec![Filter { connection: connection.into(), kind }];
+        assert_eq!(heeds_status(&gate, &about), heeded, "{connection}");
+    }
+}
+
+/// S06: no pipeline of GitHub's is started by a ref that is gone; its triggers have no `ignore-deletes` that could say otherwise.
+#[test]
+fn a_deleted_ref_starts_nothing() {
+    for git_ref in ["refs/heads/main", "refs/tags/1.0"] {
+        let kind =
+            |newrev: &str| EventKind::Push { git_ref: git_ref.to_owned(), oldrev: "a".into(), newrev: newrev.into() };
+        assert!(triggered(on("push", &[]), kind("b")));
+        assert!(!triggered(on("push", &[]), kind("0000000000000000000000000000000000000000")));
     }
 }
 

@@ -273,6 +273,25 @@ pub struct CommitStatus {
     pub state: String,
 }
 
+/// Of what a change has more than is read. What is asked for of it counts only where it was read; what is refused because of it
+/// counts as being there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Cut {
+    /// Reviews, or reviewers.
+    #[serde(default)]
+    pub reviews: bool,
+    /// Statuses and check runs.
+    #[serde(default)]
+    pub statuses: bool,
+}
+
+impl Cut {
+    /// Returns whether everything was read.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Everything a decision may ask about a change, as the forge showed it at `seen_at`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeFacts {
@@ -296,6 +315,9 @@ pub struct ChangeFacts {
     pub reviews: Vec<Review>,
     /// The newest status per context, sorted by context.
     pub statuses: Vec<CommitStatus>,
+    /// What of [`Self::reviews`] and [`Self::statuses`] is not whole.
+    #[serde(default, skip_serializing_if = "Cut::is_nothing")]
+    pub cut: Cut,
     /// Paths the change touches, sorted; `None` when the forge could not tell them all.
     pub files: Option<Vec<String>>,
     /// URLs after `Depends-On:` in the message, in order (Z6.5).
@@ -337,6 +359,7 @@ impl ChangeFacts {
             labels: Vec::new(),
             reviews: Vec::new(),
             statuses: Vec::new(),
+            cut: Cut::default(),
             files: None,
             depends_on: Vec::new(),
             parents: Vec::new(),

@@ -1,5 +1,6 @@
 //! Events of forges, in the vocabulary that Zuul's GitHub triggers use. A hint: the change is read again before anything is decided.
 
+use crate::change::ChangeKey;
 use crate::gerrit::GerritEvent;
 use crate::{BranchName, ConnectionName, PipelineName, ProjectName, TenantName, git::Oid};
 use serde::{Deserialize, Serialize};
@@ -27,7 +28,7 @@ pub enum EventKind {
         number: u64,
         /// `pull_request`, `pull_request_review` or `check_run`.
         event: String,
-        /// `opened`, `changed`, `closed`, `reopened`, `comment`, `labeled`, `unlabeled`, `status`, `submitted`, `dismissed`, `edited`, `requested`.
+        /// `opened`, `changed`, `closed`, `reopened`, `comment`, `labeled`, `unlabeled`, `status`, `submitted`, `dismissed`, `edited`, `rerequested`, `completed`.
         action: String,
         /// A comment's text.
         comment: Option<String>,
@@ -46,10 +47,13 @@ pub enum EventKind {
         head: Oid,
         /// `pull_request` (a status) or `check_run`.
         event: String,
-        /// `status`, `requested` or `completed`.
+        /// `status`, `rerequested` or `completed`.
         action: String,
         /// `login:context:state`.
         status: String,
+        /// Changes up to this number were told already.
+        #[serde(default)]
+        after: u64,
     },
     /// Nobody told anything: the project's open changes are to be compared with what is known here, and gaps mended.
     Sweep,
@@ -75,6 +79,9 @@ pub enum EventKind {
         /// Changes up to this number were told already.
         #[serde(default)]
         after: u64,
+        /// The last change that was told; of several projects some may have that number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after_change: Option<ChangeKey>,
     },
     /// The same, to one change that it may start.
     Zuul {
@@ -132,7 +139,31 @@ pub enum EventKind {
         oldrev: Oid,
         /// Where it is; all zeros for a deleted ref.
         newrev: Oid,
+        /// What else of its configuration was on its way when the push came.
+        #[serde(default)]
+        awaited: Awaited,
     },
+    /// Something came about a change while a tenant's configuration was on its way, or could not be read: only once it is live the
+    /// tenant's pipelines are asked.
+    Later {
+        /// The tenant.
+        tenant: TenantName,
+        /// What was on its way.
+        awaited: Awaited,
+        /// What came.
+        kind: Box<EventKind>,
+    },
+}
+
+/// What of a tenant's configuration was on its way when something came: whatever comes after it belongs to what it makes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Awaited {
+    /// The number of the layout that was wanted; 0 where that is not known.
+    #[serde(default)]
+    pub layout: u64,
+    /// Marks of pushes that the tenant had still to read, by their sort keys; one of a project at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub marks: Vec<String>,
 }
 
 /// What a queue tells of, in the words of Zuul's own triggers.

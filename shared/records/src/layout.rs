@@ -30,15 +30,25 @@ impl Layouts {
     /// # Errors
     /// When it cannot be read, or is not there (it is written before any record names it).
     pub async fn open(&self, ports: &Ports, key: &str) -> Result<Arc<Layout>, PortError> {
+        self.try_open(ports, key).await?.map_err(|why| PortError::unknown(format!("open the layout {key}"), why))
+    }
+
+    /// Returns the layout stored under `key`, or why what is stored there is none: it would be none the next time.
+    async fn try_open(&self, ports: &Ports, key: &str) -> Result<Result<Arc<Layout>, String>, PortError> {
         if let Some(layout) = self.kept(key) {
-            return Ok(layout);
+            return Ok(Ok(layout));
         }
-        let attempt = || format!("open the layout {key}");
-        let object =
-            ports.objects.get(key).await?.ok_or_else(|| PortError::unknown(attempt(), "there is no such object"))?;
-        let layout = Arc::new(Layout::from_bytes(&object.bytes).map_err(|error| PortError::unknown(attempt(), error))?);
-        self.keep(key, layout.clone());
-        Ok(layout)
+        let Some(object) = ports.objects.get(key).await? else {
+            return Ok(Err("there is no such object".to_owned()));
+        };
+        match Layout::from_bytes(&object.bytes) {
+            Ok(layout) => {
+                let layout = Arc::new(layout);
+                self.keep(key, layout.clone());
+                Ok(Ok(layout))
+            }
+            Err(error) => Ok(Err(error.to_string())),
+        }
     }
 
     /// Remembers a layout that was stored under `key`.
@@ -75,14 +85,39 @@ impl Layouts {
         let Some(record) = record else { return Ok(None) };
         let tenant: Tenant = decode(&record)?;
         let Some(key) = tenant.layout_object.clone() else { return Ok(None) };
-        let layout = self.open(ports, &key).await?;
+        let live = self.live_or_damaged(ports, record, tenant, read_at).await?;
+        let live =
+            live.map_err(|why| PortError::unknown(format!("open the layout {key} of the tenant {name}"), why))?;
+        Ok(Some(live))
+    }
+
+    /// Returns a tenant that has a layout with that, or why what is stored of the layout is none. For whoever goes on with other
+    /// tenants where that is so.
+    ///
+    /// # Errors
+    /// When the store cannot answer.
+    pub async fn live_or_damaged(
+        &self,
+        ports: &Ports,
+        record: Record,
+        tenant: Tenant,
+        read_at: Timestamp,
+    ) -> Result<Result<Live, String>, PortError> {
+        let Some(key) = tenant.layout_object.clone() else {
+            return Ok(Err("it has no layout yet".to_owned()));
+        };
+        let layout = match self.try_open(ports, &key).await? {
+            Ok(layout) => layout,
+            Err(why) => return Ok(Err(format!("its layout {key} cannot be opened: {why}"))),
+        };
+        let name = tenant.name.clone();
         let live = Live { record, tenant, layout, read_at };
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.len() >= TENANTS_MAX && !seen.contains_key(name) {
+        if seen.len() >= TENANTS_MAX && !seen.contains_key(&name) {
             seen.pop_first();
         }
-        seen.insert(name.clone(), live.clone());
-        Ok(Some(live))
+        seen.insert(name, live.clone());
+        Ok(Ok(live))
     }
 
     /// Returns a tenant as it was read last, however long ago.

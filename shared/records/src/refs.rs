@@ -13,6 +13,12 @@ use std::collections::BTreeMap;
 /// Branches of one project that are remembered; pushes to others are not missed when nobody tells of them.
 pub const REFS_MAX: usize = 400;
 
+/// Bytes of them; a record holds 64 KB, and anybody who may push gives branches long names.
+const REFS_BYTES_MAX: usize = 62 << 10;
+
+/// Bytes that a branch takes besides its name and its commit: what JSON puts around them.
+const PLACE_BYTES: usize = 32;
+
 /// The branches of a project as far as they are known. One delivery of a project is handled at a time, and writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Refs {
@@ -69,12 +75,11 @@ impl Refs {
                 }
             }
         }
-        let is_full = self.branches.len() >= REFS_MAX;
         let mut lost = Vec::new();
         for (git_ref, at) in listed {
             match self.branches.get(git_ref) {
                 Some(place) if place.at != *at => lost.push(RefMove::new(git_ref, place.at.clone(), at.clone())),
-                None if !is_full => lost.push(RefMove::new(git_ref, Oid::zero(), at.clone())),
+                None if self.has_room(git_ref, at) => lost.push(RefMove::new(git_ref, Oid::zero(), at.clone())),
                 Some(_) | None => {}
             }
         }
@@ -85,9 +90,17 @@ impl Refs {
     }
 
     fn put(&mut self, git_ref: &str, place: Place) {
-        if self.branches.len() < REFS_MAX || self.branches.contains_key(git_ref) {
+        if self.branches.contains_key(git_ref) || self.has_room(git_ref, &place.at) {
             self.branches.insert(git_ref.to_owned(), place);
         }
+    }
+
+    fn has_room(&self, git_ref: &str, at: &Oid) -> bool {
+        // A quotation mark, which a name may hold, is written as two characters.
+        let name = |git_ref: &str| git_ref.len() + git_ref.matches('"').count();
+        let bytes = |git_ref: &str, at: &Oid| name(git_ref) + at.as_str().len() + PLACE_BYTES;
+        let taken: usize = self.branches.iter().map(|(known, place)| bytes(known, &place.at)).sum();
+        self.branches.len() < REFS_MAX && taken + bytes(git_ref, at) <= REFS_BYTES_MAX
     }
 }
 
@@ -159,5 +172,13 @@ mod tests {
         assert_eq!(refs.branches.len(), REFS_MAX);
         assert!(put(&ProjectName::new("forge.test", "org/one"), &refs).is_ok());
         assert_eq!(refs.compare(&all, 9), [], "what there is no room for is not new at each look");
+        // GitHub takes names of 255 bytes.
+        let long = (0..2_000)
+            .map(|number| (format!("{}{}", name(number), "\"".repeat(160)), Oid::from("0".repeat(40).as_str())));
+        let (mut refs, long): (Refs, BTreeMap<String, Oid>) = (Refs::default(), long.collect());
+        refs.compare(&long, 9);
+        assert!((100..REFS_MAX).contains(&refs.branches.len()), "{}", refs.branches.len());
+        assert!(put(&ProjectName::new("forge.test", "org/one"), &refs).is_ok());
+        assert_eq!(refs.compare(&long, 9), []);
     }
 }

@@ -44,6 +44,9 @@ pub struct Tenant {
     /// Whether projects are still to be read before what was pushed is live.
     #[serde(default)]
     pub is_reading: bool,
+    /// Since when it reads on, while it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reading_since: Option<Timestamp>,
     /// Whether an operator wants it configured anew, whatever was pushed, and that is still to be done.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_reloading: bool,
@@ -105,6 +108,7 @@ impl Tenant {
             is_removed: false,
             telling: false,
             is_reading: false,
+            reading_since: None,
             is_reloading: false,
             projects: Vec::new(),
             projects_object: None,
@@ -280,6 +284,45 @@ pub struct Waiting {
     pub since: Timestamp,
     /// Which one.
     pub delivery: DeliveryId,
+}
+
+/// The prefix of the records that name the newest mark of a project, so that an event of the project finds it by a key.
+pub const PUSHED: &str = "pushed#";
+
+/// Returns the key of the record that names a project's newest mark by a push. It stays when the mark is gone.
+pub fn pushed_key(tenant: &TenantName, project: &ProjectName) -> Key {
+    Key::new(partition(tenant), format!("{PUSHED}{}", escape(project.as_str())))
+}
+
+/// Returns the write that names a project's newest mark, for the commit that makes the mark.
+///
+/// # Errors
+/// When it is too large.
+pub fn put_pushed(tenant: &TenantName, project: &ProjectName, mark: &Key) -> Result<Write, PortError> {
+    let record = encode_first(pushed_key(tenant, project), &mark.sort)?;
+    Ok(Write::Put { record, expect: Expect::Anything })
+}
+
+/// The prefix of the records that name deliveries which wait for what is live next.
+pub const WAITING: &str = "waiting#";
+
+/// A delivery to poke when the tenant's next layout is live.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Early {
+    /// The delivery, and since when it waits.
+    pub waiting: Waiting,
+    /// The project in whose order it is handled.
+    pub project: ProjectName,
+}
+
+/// Returns the write that has a delivery poked when the tenant's next layout is live; the tenant removes it then.
+///
+/// # Errors
+/// When it is too large.
+pub fn put_waiting(tenant: &TenantName, early: &Early) -> Result<Write, PortError> {
+    let Waiting { since, delivery } = &early.waiting;
+    let key = Key::new(partition(tenant), format!("{WAITING}{:015}#{delivery}", since.0));
+    Ok(Write::Put { record: encode_first(key, early)?, expect: Expect::Anything })
 }
 
 /// Returns what a mark says, as its body or at least its key tells; `None` for what is no mark.

@@ -125,6 +125,13 @@ impl PlayedForge {
         self.tell("pull_request_review", key, body, "grace");
     }
 
+    /// Takes a review back as somebody else than the reviewer, with the forge still showing it as taken back, and says so.
+    pub fn dismiss_visibly(&self, key: &ChangeKey) {
+        self.edit(key, |facts| facts.reviews.iter_mut().for_each(|review| review.state = ReviewState::Dismissed));
+        let body = json!({"action": "dismissed", "pull_request": {"number": key.number()}, "review": {"state": "dismissed", "body": ""}});
+        self.tell("pull_request_review", key, body, "ada");
+    }
+
     /// Puts a label on, and says so if it is to be told.
     pub fn label(&self, key: &ChangeKey, label: &str, tell: bool) {
         self.edit(key, |facts| facts.labels = vec![label.to_owned()]);

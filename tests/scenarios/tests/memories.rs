@@ -3,20 +3,26 @@
 
 use bytes::Bytes;
 use http::HeaderMap;
+use sluice_config::Connections;
+use sluice_config::layout::{Layout, LayoutSources};
+use sluice_config::tenant::TenantConfig;
 use sluice_forge::Secret;
 use sluice_forge::webhook::sign;
-use sluice_memory::poll_once;
+use sluice_memory::{World, poll_once};
 use sluice_model::build::BuildResult;
 use sluice_model::poke::Poke;
-use sluice_model::{ProjectName, TenantName};
+use sluice_model::{ProjectName, TenantName, Timestamp};
+use sluice_records::codec::encode_first;
 use sluice_records::connection::{self, ConnectionsFile};
 use sluice_records::delivery::{Delivery, DeliveryState};
-use sluice_records::tenant;
+use sluice_records::layout::Layouts;
+use sluice_records::tenant::{self, Tenant};
 use sluice_runtime::object::PutMode;
-use sluice_runtime::record::Write;
+use sluice_runtime::record::{Expect, Write};
 use sluice_scenarios::Site;
 use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
 use sluice_scenarios::site::WEBHOOK_SECRET;
+use std::collections::BTreeMap;
 
 const TENANT: &str = "
 - tenant:
@@ -181,4 +187,35 @@ fn a_push_that_is_a_landing_without_configuration_has_nothing_read_again() {
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told.iter().any(|effect| effect.contains("as tenant demo landed it")), "{told:?}");
     assert!(told.iter().any(|effect| effect.contains("reads its configuration again")), "{told:?}");
+}
+
+/// Z6.7: whoever goes round more tenants than layouts are kept finds each in memory all the same.
+#[test]
+fn the_layouts_of_more_tenants_than_are_kept_are_opened_once_each() {
+    let world = World::new(1, 0, Timestamp(1_800_000_000_000));
+    let ports = world.ports();
+    let names: Vec<TenantName> = (0..20).map(|number| TenantName(format!("tenant-{number}"))).collect();
+    for name in &names {
+        let layout = Layout::build(LayoutSources {
+            tenant: TenantConfig::new(name.as_str()),
+            connections: Connections::new(),
+            branches: BTreeMap::new(),
+            fragments: Vec::new(),
+        });
+        let object = format!("layouts/{}", layout.id());
+        let put = ports.objects.put(&object, Bytes::from(layout.to_bytes()), PutMode::Always, "application/json");
+        poll_once(put).unwrap().unwrap();
+        let mut head = Tenant { layout_object: Some(object), ..Tenant::new(name.clone()) };
+        (head.layout.wanted, head.layout.live) = (1, 1);
+        let record = encode_first(tenant::key(name), &head).unwrap();
+        world.write_directly(Write::Put { record, expect: Expect::Anything });
+    }
+    let layouts = Layouts::default();
+    world.take_calls();
+    for _ in 0..3 {
+        for name in &names {
+            assert!(poll_once(layouts.live(&ports, name)).unwrap().unwrap().is_some());
+        }
+    }
+    assert_eq!(world.take_calls().by_operation.get("objects.get"), Some(&20));
 }

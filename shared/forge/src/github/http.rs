@@ -177,9 +177,15 @@ impl<T> Listed<T> {
     pub fn all(self, attempted: &str) -> Result<Vec<T>, ForgeError> {
         match self {
             Self::All(items) => Ok(items),
-            Self::Cut(items) => {
-                Err(ForgeError::unknown(attempted, format!("the list goes on after {} entries", items.len())))
-            }
+            Self::Cut(items) => Err(ForgeError::TooMany { attempted: attempted.to_owned(), most: items.len() }),
+        }
+    }
+
+    /// Returns the list, and whether it goes on.
+    pub fn part(self) -> (Vec<T>, bool) {
+        match self {
+            Self::All(items) => (items, false),
+            Self::Cut(items) => (items, true),
         }
     }
 }

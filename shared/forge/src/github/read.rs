@@ -7,7 +7,7 @@ use crate::error::ForgeError;
 use crate::forge::{Branch, CommitFacts, Delivery, Protection};
 use reqwest::Method;
 use sluice_model::change::{
-    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, OpenChange, Permission, Review, ReviewState,
+    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Cut, OpenChange, Permission, Review, ReviewState,
 };
 use sluice_model::git::{BranchKey, Commit, Oid};
 use sluice_model::{ProjectName, Timestamp};
@@ -21,9 +21,10 @@ const STATUS_PAGES_MAX: usize = 10;
 const CHECK_RUN_PAGES_MAX: usize = 10;
 const REVIEW_PAGES_MAX: usize = 30;
 const CHANGE_PAGES_MAX: usize = 50;
-const COMMIT_PULL_PAGES_MAX: usize = 3;
+const COMMIT_PULL_PAGES_MAX: usize = 10;
 const BRANCH_PAGES_MAX: usize = 50;
 const TAGS_DEEP_MAX: usize = 5;
+/// What each reviewer may do is a question of its own.
 const REVIEWERS_MAX: usize = 100;
 const HOOKS_MAX: usize = 20;
 
@@ -47,7 +48,7 @@ pub(super) async fn change(github: &GitHub, key: &ChangeKey) -> Result<ChangeFac
     let seen_at = Timestamp(now_seconds() * 1_000);
     let pull: shapes::Pull = github.api.get(&path(&format!("/pulls/{number}")), &attempted).await?;
     let head = escape_path(&pull.head.sha);
-    let (files, reviews, statuses, check_runs) = tokio::try_join!(
+    let (files, (reviews, reviews_cut), (statuses, statuses_cut), (check_runs, runs_cut)) = tokio::try_join!(
         files(&github.api, path(&format!("/pulls/{number}/files")), pull.changed_files, &attempted),
         reviews(&github.api, key, &attempted),
         statuses(&github.api, path(&format!("/commits/{head}/statuses")), &attempted),
@@ -65,6 +66,7 @@ pub(super) async fn change(github: &GitHub, key: &ChangeKey) -> Result<ChangeFac
         labels: pull.labels.into_iter().map(|label| label.name).collect::<BTreeSet<_>>().into_iter().collect(),
         reviews,
         statuses: newest_per_context(statuses, check_runs),
+        cut: Cut { reviews: reviews_cut, statuses: statuses_cut || runs_cut },
         files,
         depends_on: depends_on(&message),
         // GitHub shows neither stacks of changes nor topics, and its reviews are no votes.
@@ -107,24 +109,47 @@ async fn files(api: &Api, path: String, changed: usize, attempted: &str) -> Resu
     Ok(Some(names.collect::<BTreeSet<_>>().into_iter().collect()))
 }
 
-async fn reviews(api: &Api, key: &ChangeKey, attempted: &str) -> Result<Vec<Review>, ForgeError> {
+/// Returns the newest reviews of a change's reviewers, and whether there are more of them than are read.
+async fn reviews(api: &Api, key: &ChangeKey, attempted: &str) -> Result<(Vec<Review>, bool), ForgeError> {
     let path = repository(&key.project, &format!("/pulls/{}/reviews", number(key, attempted)?));
     let listed = api.pages(&path, REVIEW_PAGES_MAX, attempted, |reviews: Vec<shapes::Review>| reviews).await?;
-    let latest = latest_per_reviewer(listed.all(attempted)?);
-    if latest.len() > REVIEWERS_MAX {
-        return Err(ForgeError::unknown(attempted, format!("it has over {REVIEWERS_MAX} reviewers")));
-    }
-    let mut reviews = Vec::with_capacity(latest.len());
-    for (by, (state, submitted_at)) in latest {
+    // They come oldest first: of those of a list that goes on any may have been taken back, so none counts.
+    let Listed::All(listed) = listed else { return Ok((Vec::new(), true)) };
+    let (asked, is_cut) = first_asked(latest_per_reviewer(listed));
+    let mut reviews = Vec::with_capacity(asked.len());
+    for (by, Latest { state, at, .. }) in asked {
         let permission = permission(api, &key.project, &by, attempted).await?;
-        reviews.push(Review { by, state, permission, submitted_at });
+        reviews.push(Review { by, state, permission, submitted_at: at });
     }
-    Ok(reviews)
+    Ok((reviews, is_cut))
+}
+
+/// Returns the reviewers who are asked after, by name, and whether there are more: first whoever belongs to the repository, then
+/// whoever gave a verdict, then the newest. So nobody crowds out those who count by having many review.
+fn first_asked(latest: BTreeMap<String, Latest>) -> (Vec<(String, Latest)>, bool) {
+    let is_cut = latest.len() > REVIEWERS_MAX;
+    let mut asked: Vec<(String, Latest)> = latest.into_iter().collect();
+    if is_cut {
+        let has_verdict = |state| matches!(state, ReviewState::Approved | ReviewState::ChangesRequested);
+        asked.sort_by_key(|(_, latest)| (!latest.is_insider, !has_verdict(latest.state), std::cmp::Reverse(latest.at)));
+        asked.truncate(REVIEWERS_MAX);
+        asked.sort_by(|(one, _), (other, _)| one.cmp(other));
+    }
+    (asked, is_cut)
+}
+
+/// A reviewer's newest verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Latest {
+    state: ReviewState,
+    at: Timestamp,
+    /// Whether the forge says that the reviewer belongs to the repository.
+    is_insider: bool,
 }
 
 /// Returns each reviewer's newest verdict. A mere comment does not take an earlier verdict back; a dismissal does.
-fn latest_per_reviewer(reviews: Vec<shapes::Review>) -> BTreeMap<String, (ReviewState, Timestamp)> {
-    let mut latest = BTreeMap::new();
+fn latest_per_reviewer(reviews: Vec<shapes::Review>) -> BTreeMap<String, Latest> {
+    let mut latest: BTreeMap<String, Latest> = BTreeMap::new();
     for review in reviews {
         let state = match review.state.as_str() {
             "APPROVED" => ReviewState::Approved,
@@ -136,11 +161,12 @@ fn latest_per_reviewer(reviews: Vec<shapes::Review>) -> BTreeMap<String, (Review
         };
         let Some(user) = review.user else { continue };
         let at = timestamp(review.submitted_at.as_deref());
+        let is_insider = matches!(review.author_association.as_deref(), Some("OWNER" | "MEMBER" | "COLLABORATOR"));
         match latest.get(&user.login) {
-            Some((_, seen)) if *seen > at => {}
+            Some(seen) if seen.at > at => {}
             Some(_) if state == ReviewState::Commented => {}
             _ => {
-                latest.insert(user.login, (state, at));
+                latest.insert(user.login, Latest { state, at, is_insider });
             }
         }
     }
@@ -167,22 +193,37 @@ pub(super) async fn permission(
     }
 }
 
-async fn statuses(api: &Api, path: String, attempted: &str) -> Result<Vec<shapes::Status>, ForgeError> {
-    // They come newest first, so what a cut list lacks is superseded or very old.
-    match api.pages(&path, STATUS_PAGES_MAX, attempted, |statuses: Vec<shapes::Status>| statuses).await? {
-        Listed::All(statuses) | Listed::Cut(statuses) => Ok(statuses),
-    }
+/// Returns a commit's statuses, newest first, and whether there are older ones.
+async fn statuses(api: &Api, path: String, attempted: &str) -> Result<(Vec<shapes::Status>, bool), ForgeError> {
+    let listed = api.pages(&path, STATUS_PAGES_MAX, attempted, |statuses: Vec<shapes::Status>| statuses).await?;
+    Ok(listed.part())
 }
 
-pub(super) async fn check_runs(
+/// Returns the newest check runs of a commit, and whether there are more.
+async fn check_runs(
     api: &Api,
     project: &ProjectName,
     head: &str,
     attempted: &str,
-) -> Result<Vec<shapes::CheckRun>, ForgeError> {
+) -> Result<(Vec<shapes::CheckRun>, bool), ForgeError> {
     let path = repository(project, &format!("/commits/{}/check-runs", escape_path(head)));
     let listed = api.pages(&path, CHECK_RUN_PAGES_MAX, attempted, |page: shapes::CheckRuns| page.check_runs).await?;
-    listed.all(attempted)
+    Ok(listed.part())
+}
+
+/// Returns the newest check runs of a commit that have this name; a forge that does not part them by name tells of all.
+pub(super) async fn check_runs_named(
+    api: &Api,
+    project: &ProjectName,
+    head: &str,
+    name: &str,
+    attempted: &str,
+) -> Result<Vec<shapes::CheckRun>, ForgeError> {
+    let (head, name) = (escape_path(head), escape_path(name));
+    let path = repository(project, &format!("/commits/{head}/check-runs?check_name={name}"));
+    let listed = api.pages(&path, CHECK_RUN_PAGES_MAX, attempted, |page: shapes::CheckRuns| page.check_runs).await?;
+    // Ours is found among them or made anew: its marker tells which is which.
+    Ok(listed.part().0)
 }
 
 /// Joins statuses (newest first) and check runs; a check run is a status by its application.
@@ -214,8 +255,12 @@ pub(super) async fn open_changes(github: &GitHub, project: &ProjectName) -> Resu
         change: change_ref(key(pull.number), &pull.base, &pull.head),
         updated_at: timestamp(pull.updated_at.as_deref()),
     };
-    let by_number: BTreeMap<u64, OpenChange> =
-        listed.all(&attempted)?.iter().map(|pull| (pull.number, open(pull))).collect();
+    let (pulls, is_cut) = listed.part();
+    if is_cut {
+        // Oldest first: those beyond are told by webhooks, and by no sweep.
+        tracing::warn!(project = %project, listed = pulls.len(), "it has more open changes than are listed");
+    }
+    let by_number: BTreeMap<u64, OpenChange> = pulls.iter().map(|pull| (pull.number, open(pull))).collect();
     Ok(by_number.into_values().collect())
 }
 
@@ -228,9 +273,8 @@ pub(super) async fn changes_with_head(
     let path = repository(project, &format!("/commits/{}/pulls", escape_path(head.as_str())));
     let listed = github.api.pages(&path, COMMIT_PULL_PAGES_MAX, &attempted, |pulls: Vec<shapes::Pull>| pulls).await?;
     let key = |number| ChangeKey::change(github.connection.clone(), project.clone(), number);
-    // GitHub lists those that hold the commit anywhere, and merged ones.
-    let meant =
-        listed.all(&attempted)?.into_iter().filter(|pull| pull.state == "open" && pull.head.sha == head.as_str());
+    // GitHub lists those that hold the commit anywhere, and merged ones. Those beyond what is read hear of it with their next news.
+    let meant = listed.part().0.into_iter().filter(|pull| pull.state == "open" && pull.head.sha == head.as_str());
     let by_number: BTreeMap<u64, ChangeRef> =
         meant.map(|pull| (pull.number, change_ref(key(pull.number), &pull.base, &pull.head))).collect();
     Ok(by_number.into_values().collect())
@@ -396,7 +440,8 @@ mod tests {
             said("eve", "PENDING", 1),
         ]);
         let latest = latest_per_reviewer(serde_json::from_value(reviews).unwrap());
-        let states: Vec<(&str, ReviewState)> = latest.iter().map(|(who, (state, _))| (who.as_str(), *state)).collect();
+        let states: Vec<(&str, ReviewState)> =
+            latest.iter().map(|(who, latest)| (who.as_str(), latest.state)).collect();
         let expected = [
             ("ann", ReviewState::Approved),
             ("bob", ReviewState::ChangesRequested),
@@ -404,5 +449,22 @@ mod tests {
             ("dan", ReviewState::Commented),
         ];
         assert_eq!(states, expected);
+    }
+
+    /// Z6.1, Z5: whoever has a hundred strangers review crowds out nobody who counts, and it is known that there are more.
+    #[test]
+    fn of_very_many_reviewers_those_are_asked_after_who_belong_there_and_gave_a_verdict() {
+        let latest = |state, at, is_insider| Latest { state, at: Timestamp(at), is_insider };
+        let mut all: BTreeMap<String, Latest> =
+            (0..150).map(|n| (format!("stranger-{n:03}"), latest(ReviewState::Commented, 1_000 + n, false))).collect();
+        let (asked, is_cut) = first_asked(all.iter().take(100).map(|(by, of)| (by.clone(), *of)).collect());
+        assert_eq!((asked.len(), is_cut), (100, false));
+        all.insert("ann".to_owned(), latest(ReviewState::ChangesRequested, 1, false));
+        all.insert("maintainer".to_owned(), latest(ReviewState::Commented, 1, true));
+        let (asked, is_cut) = first_asked(all);
+        let names: Vec<&str> = asked.iter().map(|(by, _)| by.as_str()).collect();
+        assert_eq!((names.len(), is_cut), (100, true));
+        assert!(names.contains(&"ann") && names.contains(&"maintainer"));
+        assert!(names.contains(&"stranger-149") && !names.contains(&"stranger-000") && names.is_sorted());
     }
 }

@@ -44,7 +44,7 @@ pub(super) async fn put_check_run(
 ) -> Result<(), ForgeError> {
     let attempted = format!("report check run {} on {} of {}", run.name, head.short(), project.name());
     let external_id = run.marker.external_id();
-    let runs = read::check_runs(&github.api, project, head.as_str(), &attempted).await?;
+    let runs = read::check_runs_named(&github.api, project, head.as_str(), &run.name, &attempted).await?;
     let ours = runs.iter().find(|there| there.external_id.as_deref() == Some(external_id.as_str()));
     let (status, conclusion) = match run.state {
         CheckState::Queued => ("queued", None),

@@ -54,6 +54,8 @@ pub(super) struct Review {
     pub body: Option<String>,
     pub state: String,
     pub submitted_at: Option<String>,
+    /// What its author is to the repository: `MEMBER`, `NONE`.
+    pub author_association: Option<String>,
 }
 
 #[derive(Deserialize)]

@@ -49,7 +49,7 @@ pub struct CommitEvent {
     pub head: Oid,
     /// `pull_request` (a status) or `check_run`.
     pub event: &'static str,
-    /// `status`, `requested` or `completed`.
+    /// `status`, `rerequested` or `completed`.
     pub action: &'static str,
     /// `login:context:state`, for a check run `application:name:conclusion`.
     pub status: String,
@@ -183,7 +183,7 @@ fn status(origin: Origin, payload: StatusEvent) -> Result<Parsed, Nothing> {
 
 fn check_run(origin: Origin, payload: CheckRunEvent) -> Result<Parsed, Nothing> {
     let action = match payload.action.as_str() {
-        "rerequested" => "requested",
+        "rerequested" => "rerequested",
         "completed" => "completed",
         other => return Err(ignored(format!("nothing follows from a check run being {}", shown(other)))),
     };

@@ -107,6 +107,18 @@ fn statuses_and_check_runs_are_about_a_commit() {
     assert_eq!(text, "ann:one/check:success");
 }
 
+/// Z6.1: somebody asks for a check once more, in the word that triggers use.
+#[test]
+fn a_check_run_that_is_asked_for_again_is_rerequested() {
+    let run = json!({"name": "one/gate", "head_sha": HEAD, "conclusion": null, "app": {"slug": "ci"}});
+    let Parsed::OnCommit { event, marker: None } =
+        parsed("check_run", json!({"action": "rerequested", "check_run": run}))
+    else {
+        panic!("it is about a commit")
+    };
+    assert_eq!((event.event, event.action, event.status.as_str()), ("check_run", "rerequested", "ci:one/gate:"));
+}
+
 /// Our own comment, coming back, is recognised by its marker.
 #[test]
 fn our_own_comment_is_recognised() {

@@ -1,8 +1,10 @@
 //! Rows of the behaviour scenarios, each on a whole Sluice in memory: what a user of the gate relies on.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+mod commits;
 mod configuration;
 mod cycles;
+mod early;
 mod environment;
 mod gating;
 mod gerrit;

@@ -23,6 +23,26 @@ fn a_need_outside_the_tenant_is_waited_for_and_never_tested_or_reported_on() {
     assert!(site.forge.change(&outside).unwrap().comments.is_empty());
 }
 
+/// Z2.1, Z2.3: whoever may write a `Depends-On` does not learn by it which changes there are where he may not look.
+#[test]
+fn of_a_need_outside_the_tenant_nothing_is_told_by_which_it_could_be_known() {
+    let mut site = site();
+    site.forge.propose("org/outside", 91, "Hidden", "", &[("b", "x")]);
+    let closed = site.forge.propose("org/outside", 92, "Hidden", "", &[("b", "x")]);
+    site.forge.close(&closed);
+    let told = [(1, 91), (2, 92), (3, 93)].map(|(number, needed)| {
+        let body = format!("Depends-On: https://forge.test/org/outside/pull/{needed}");
+        let change = site.forge.propose("org/one", number, "A", &body, &[("a", "x")]);
+        approve(&mut site, &[&change]);
+        let plain = comments(&site, &change).replace(&format!("outside#{needed}"), "outside#N");
+        let mut plain: Vec<String> = plain.lines().filter(|line| line.contains("outside#N")).map(Into::into).collect();
+        plain.dedup();
+        plain
+    });
+    assert!(!told[0].is_empty(), "it is told that it waits");
+    assert_eq!((&told[1], &told[2]), (&told[0], &told[0]));
+}
+
 /// Z2.1: the chain ends at the tenant's border, also two steps away.
 #[test]
 fn a_need_of_a_need_outside_the_tenant_is_not_tested_either() {
@@ -98,10 +118,10 @@ fn a_change_does_not_land_without_what_it_came_to_depend_on_in_the_gate() {
     }
 }
 
-/// Z6.5: one status that speaks of three changes at once, each of which needs twenty, is one delivery that ends.
+/// Z6.5: one status that speaks of three changes at once, each of which needs twenty, is told to each, and ends.
 #[test]
 fn a_status_of_three_changes_with_twenty_needs_each_is_taken_in() {
-    let mut site = site();
+    let mut site = super::commits::site_that_heeds_statuses();
     let mut heads = Vec::new();
     for top in 1..=3_u64 {
         let needed = (1..=19).map(|n| top * 100 + n);
@@ -115,7 +135,7 @@ fn a_status_of_three_changes_with_twenty_needs_each_is_taken_in() {
     // Nobody was told of any of it.
     while site.forge.next_webhook().is_some() {}
     site.forge.share_head(&heads);
-    site.forge.tell_status(&heads[0], "somebody/else", "bot");
+    site.forge.tell_status(&heads[0], "ci", "bot");
     site.take_in();
     let records = site.world.records();
     let needed = records.iter().filter(|record| record.key.sort.starts_with("needed-by#")).count();

@@ -81,6 +81,27 @@ fn a_sweep_reads_only_what_moved_and_so_much_and_no_more() {
     assert_eq!(site.forge.reads(), before, "nothing moved");
 }
 
+/// C5, Z5: reviews that somebody dismissed are told of and done with; they do not take every sweep's reads from other changes.
+#[test]
+fn dismissed_reviews_are_not_looked_for_by_each_sweep() {
+    let mut site = site();
+    let changes: Vec<_> =
+        (1..=25).map(|number| propose(&site, number, &[(&format!("f{number}"), "broken other")])).collect();
+    site.run();
+    for change in &changes {
+        site.forge.approve(change);
+        site.run();
+        site.forge.dismiss_visibly(change);
+        site.run();
+    }
+    for _ in 0..3 {
+        site.sweep();
+    }
+    let before = site.forge.reads();
+    site.sweep();
+    assert_eq!(site.forge.reads(), before, "nothing moved");
+}
+
 /// Z6.3, C5: a forge tells the time to the second, and shows for a while what was before.
 #[test]
 fn an_approved_change_stays_though_an_answer_of_the_same_second_shows_no_approval() {

@@ -16,9 +16,14 @@ use sluice_scenarios::Site;
 /// Asks for something as the command does, lets everything come to its end, and returns what was said.
 fn ask(site: &mut Site, kind: EventKind) -> Result<Vec<String>, String> {
     let project = ProjectName::new("forge.test", "org/one");
-    let event = ForgeEvent { connection: "github".into(), project: project.clone(), sender: "jo".to_owned(), kind };
+    ask_as(site, ForgeEvent { connection: "github".into(), project, sender: "jo".to_owned(), kind })
+}
+
+/// The same of any event.
+fn ask_as(site: &mut Site, event: ForgeEvent) -> Result<Vec<String>, String> {
+    let project = event.project.clone();
     let asked = Delivery {
-        connection: "github".into(),
+        connection: event.connection.clone(),
         forge_id: format!("operator:{}", site.world.steps()),
         event_name: "enqueue".to_owned(),
         received_at: site.world.now(),
@@ -107,6 +112,7 @@ fn an_enqueued_ref_is_tested_as_a_push_or_as_it_stands() {
     let mut site = site();
     let (tip, zero) = (site.forge.tip(&branch("main")), Oid::zero());
     ask(&mut site, enqueue_ref("check", "refs/heads/main", zero.clone(), tip.clone())).unwrap();
+    site.world.advance_millis(1);
     ask(&mut site, enqueue_ref("check", "refs/heads/main", zero.clone(), zero.clone())).unwrap();
     let newrevs: Vec<Option<Oid>> =
         orders(&site).iter().map(|(order, _)| order.change.key.moved().unwrap().newrev.clone()).collect();
@@ -120,6 +126,36 @@ fn an_enqueued_ref_is_tested_as_a_push_or_as_it_stands() {
         let refused = ask(&mut site, kind).unwrap_err();
         assert!(refused.contains(word), "{refused}");
     }
+    assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
+}
+
+/// C5: a sweep of a connection that was removed, or that is no forge, since it was asked for ends with its reason.
+#[test]
+fn a_sweep_of_what_is_no_forge_ends() {
+    let mut site = site();
+    let project = ProjectName::new("forge.test", "org/one");
+    let event = ForgeEvent { connection: "ec2".into(), project, sender: String::new(), kind: EventKind::Sweep };
+    let why = ask_as(&mut site, event).unwrap_err();
+    assert!(why.contains("ec2 has no forge that could be asked"), "{why}");
+    assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
+}
+
+/// S06: of a branch that is gone jobs find the default branch, and hear what it was.
+#[test]
+fn an_enqueued_branch_that_is_gone_has_its_jobs_run_on_the_default_branch() {
+    let mut site = site();
+    site.forge.push(&branch("stable"), &[("src/b", "x")]);
+    site.run();
+    let was = site.forge.tip(&branch("stable"));
+    site.forge.delete_branch(&branch("stable"));
+    site.run();
+    assert_eq!(orders(&site).len(), 0);
+    ask(&mut site, enqueue_ref("check", "refs/heads/stable", was.clone(), Oid::zero())).unwrap();
+    let (order, state) = &orders(&site)[0];
+    let moved = order.change.key.moved().unwrap();
+    assert!(moved.is_deleted() && moved.oldrev == Some(was));
+    assert!(state.branches.iter().any(|state| state.branch == branch("main")));
+    assert!(!state.branches.iter().any(|state| state.branch == branch("stable")));
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
 }
 

@@ -67,3 +67,38 @@ fn nothing_is_told_where_no_pipeline_asks_for_it() {
     };
     assert!(!site.world.records().iter().any(told));
 }
+
+/// Z6.1, Z6.7: children of several projects may have one number; none is left out where one delivery ends and the next begins.
+#[test]
+fn children_of_one_number_are_all_told_however_many_there_are_before_them() {
+    let config = r"
+- pipeline: {name: check, manager: independent, trigger: {github: [{event: pull_request, action: [opened, changed]}]}}
+- pipeline: {name: again, manager: independent, trigger: {zuul: [{event: parent-change-enqueued, pipeline: check}]}}
+- job: {name: base, parent: null}
+";
+    let only = |pipelines: &str| format!("- project: {{{pipelines}}}\n");
+    let (parent, child) = (only("check: {jobs: [noop]}"), only("again: {jobs: [noop]}"));
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", config)]),
+        ("org/bare", &[(".zuul.yaml", &parent)]),
+        ("org/one", &[(".zuul.yaml", &child)]),
+        ("org/two", &[(".zuul.yaml", &child)]),
+    ];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    let a = site.forge.propose("org/bare", 1, "A", "", &[("a", "x")]);
+    site.run();
+    let body = "Depends-On: https://forge.test/org/bare/pull/1";
+    for number in 101..180 {
+        site.forge.propose("org/one", number, "child", body, &[("b", "x")]);
+    }
+    for project in ["org/one", "org/two"] {
+        site.forge.propose(project, 200, "child", body, &[("b", "x")]);
+    }
+    site.run();
+    site.forge.revise(&a, "a", "y");
+    site.run();
+    let sets = site.ending(&[], &[]).buildsets;
+    let mut again: Vec<&String> = sets.iter().filter(|set| set.contains(" again ")).collect();
+    again.dedup();
+    assert_eq!(again.len(), 81, "{again:?}");
+}

@@ -1,0 +1,104 @@
+//! Statuses and check runs: what is told of a commit concerns the open changes whose head it is, each by itself.
+
+use crate::Intake;
+use crate::before::{Concerned, Known};
+use crate::deliver::{Effects, Outcome, final_or_again};
+use sluice_gate::filter;
+use sluice_model::change::ChangeKey;
+use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::git::Oid;
+use sluice_model::{DeliveryId, Timestamp};
+use sluice_records::delivery::{Delivery, DeliveryState};
+use sluice_runtime::batch::LookError;
+
+/// Changes that one delivery has told; further ones are told by the next.
+const TOLD_MAX: usize = 80;
+
+/// What is told of a commit.
+pub(crate) struct OnCommit<'a> {
+    pub(crate) head: &'a Oid,
+    pub(crate) event: &'a str,
+    pub(crate) action: &'a str,
+    pub(crate) status: &'a str,
+    /// Changes up to this number were told already.
+    pub(crate) after: u64,
+}
+
+impl OnCommit<'_> {
+    /// Returns the same of a change.
+    fn of(&self, event: &ForgeEvent, number: u64) -> ForgeEvent {
+        let kind = EventKind::Change {
+            number,
+            event: self.event.to_owned(),
+            action: self.action.to_owned(),
+            comment: None,
+            label: None,
+            state: None,
+            status: Some(self.status.to_owned()),
+        };
+        ForgeEvent { kind, ..event.clone() }
+    }
+}
+
+impl Intake {
+    /// Tells each open change at a commit of a status or check run; of several each has a delivery of its own. Where no pipeline
+    /// says a word of such things nobody is asked which changes those are.
+    pub(crate) async fn on_commit(
+        &self,
+        id: &DeliveryId,
+        event: &ForgeEvent,
+        told: OnCommit<'_>,
+        at: Timestamp,
+        mut effects: Effects,
+    ) -> Result<Outcome, LookError> {
+        let known = self.tenants_with(&event.project, &[]).await?;
+        if !is_heeded(&known, &told.of(event, 0)) {
+            effects.tell(format!("no pipeline heeds {} {} ({})", told.event, told.action, told.status));
+            return Ok(Outcome::Leads(effects));
+        }
+        let mut numbers: Vec<u64> =
+            match self.forge(&event.connection)?.changes_with_head(&event.project, told.head).await {
+                Ok(open) => open.iter().filter_map(|change| change.key.number()).collect(),
+                Err(error) => return final_or_again(error),
+            };
+        numbers.retain(|number| *number > told.after);
+        numbers.sort_unstable();
+        if let ([number], 0) = (numbers.as_slice(), told.after) {
+            let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
+            return self.about_change(id, &told.of(event, *number), &key, effects).await;
+        }
+        let delivery = |forge_id: String, event: ForgeEvent| Delivery {
+            connection: event.connection.clone(),
+            forge_id,
+            event_name: told.event.to_owned(),
+            received_at: at,
+            event: Some(event),
+            state: DeliveryState::Accepted,
+        };
+        for number in numbers.iter().take(TOLD_MAX) {
+            effects.deliver(&delivery(format!("commit:{id}:{number}"), told.of(event, *number)))?;
+        }
+        if let (Some(_), Some(after)) = (numbers.get(TOLD_MAX), numbers.get(TOLD_MAX - 1)) {
+            let kind = EventKind::Commit {
+                head: told.head.clone(),
+                event: told.event.to_owned(),
+                action: told.action.to_owned(),
+                status: told.status.to_owned(),
+                after: *after,
+            };
+            effects.deliver(&delivery(format!("commit:{id}:after:{after}"), ForgeEvent { kind, ..event.clone() }))?;
+        }
+        effects.tell(format!("{} changes are at {}", numbers.len().min(TOLD_MAX), told.head.short()));
+        Ok(Outcome::Leads(effects))
+    }
+}
+
+/// Whether a status or check run may be anything to some tenant: one whose configuration is on its way, or that cannot be read, may
+/// have a word for it.
+fn is_heeded(known: &Known, event: &ForgeEvent) -> bool {
+    let heeds = |concerned: &Concerned| {
+        let mut pipelines = concerned.live.layout.pipelines().iter();
+        concerned.awaited.is_some() || pipelines.any(|pipeline| filter::heeds_status(pipeline, event))
+    };
+    !known.damaged.is_empty() || known.tenants.iter().any(heeds)
+}

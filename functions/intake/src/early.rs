@@ -1,0 +1,198 @@
+//! Events that came too early: a tenant's configuration was on its way, or could not be read at all.
+//!
+//! Whatever comes after a push, or after a landing that touches configuration, belongs to what these make: a comment may be for a
+//! trigger that has just landed, a tag for a pipeline that was pushed with it. Such an event is kept for that tenant as a delivery
+//! of ours; other tenants are told at once. It waits for what was on its way when it came, not for what comes after it, and only so
+//! long. The tenant pokes it when its next layout is live; the sweep does, should that be lost.
+
+use crate::before::Concerned;
+use crate::deliver::{Effects, Outcome, final_or_again};
+use crate::needs::Seen;
+use crate::{Intake, again};
+use sluice_forge::Verdict;
+use sluice_model::change::ChangeKey;
+use sluice_model::event::{Awaited, EventKind, ForgeEvent};
+use sluice_model::gerrit::GerritEvent;
+use sluice_model::poke::Poke;
+use sluice_model::{DeliveryId, ProjectName, TenantName, Timestamp};
+use sluice_records::change;
+use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::tenant::{self, Early, Waiting};
+use sluice_runtime::batch::LookError;
+use sluice_runtime::record::{Due, Key, Record};
+use sluice_runtime::{Commit, Saved, cell};
+
+/// Milliseconds after which an event is told whatever is live: short of the time after which a delivery counts as unaccounted.
+pub(crate) const WAIT_MILLIS: u64 = 480_000;
+
+/// Milliseconds after which nobody waits any more for a tenant that cannot be read.
+const DAMAGED_MILLIS: u64 = 86_400_000;
+
+/// Seconds after which an event that waits is looked at again by itself, at first and at most.
+const LOOK_SECONDS: (u64, u64) = (60, 600);
+
+/// What an event is to a tenant by now.
+pub(crate) enum Turn {
+    /// It is its turn.
+    Now,
+    /// It is too early, for this reason.
+    Later(String),
+    /// It will never be its turn, for this reason.
+    Never(String),
+}
+
+impl Intake {
+    /// Returns what an event that waits for a tenant since this time is to it by now.
+    pub(crate) async fn turn_of(
+        &self,
+        project: &ProjectName,
+        name: &TenantName,
+        awaited: &Awaited,
+        since: Timestamp,
+    ) -> Result<Turn, LookError> {
+        // The marks first: once they are gone, the tenant's head that is read now is one of after the reading.
+        let keys: Vec<Key> = awaited.marks.iter().map(|mark| Key::new(tenant::partition(name), mark)).collect();
+        let marks = if keys.is_empty() { Vec::new() } else { self.ports.records.get(&keys).await? };
+        let is_unread = marks.iter().flatten().next().is_some();
+        let known = self.tenants_with(project, &[]).await?;
+        let waited = self.ports.clock.now().since(since);
+        if known.damaged.contains(name) {
+            return Ok(turn_at_damaged(name, waited));
+        }
+        let Some(concerned) = known.tenant(name) else {
+            return Ok(Turn::Never(format!("tenant {name} does not know {project} any more")));
+        };
+        let head = &concerned.live.tenant;
+        Ok(match () {
+            () if waited >= WAIT_MILLIS => Turn::Now,
+            () if is_unread => Turn::Later(format!("tenant {name} has not read what was pushed before")),
+            () if head.is_reading => Turn::Later(format!("tenant {name} reads on")),
+            () if head.layout.live < awaited.layout => {
+                Turn::Later(format!("layout {} of tenant {name} is not live yet", awaited.layout))
+            }
+            () => Turn::Now,
+        })
+    }
+
+    /// Returns the same of a delivery that is for one tenant from the beginning, by what is known of the tenants that have its project.
+    pub(crate) fn turn(
+        &self,
+        tenants: &[Concerned],
+        damaged: &[TenantName],
+        name: &TenantName,
+        project: &ProjectName,
+        since: Timestamp,
+    ) -> Turn {
+        let waited = self.ports.clock.now().since(since);
+        if damaged.contains(name) {
+            return turn_at_damaged(name, waited);
+        }
+        match tenants.iter().find(|concerned| concerned.live.tenant.name == *name) {
+            None => Turn::Never(format!("tenant {name} does not know {project}")),
+            Some(Concerned { awaited: Some(_), .. }) if waited < WAIT_MILLIS => {
+                Turn::Later(format!("what tenant {name} reads is not live yet"))
+            }
+            Some(_) => Turn::Now,
+        }
+    }
+
+    /// Keeps an event about a change for a tenant whose configuration is on its way.
+    pub(crate) fn keep_for(
+        &self,
+        id: &DeliveryId,
+        event: &ForgeEvent,
+        tenant: &TenantName,
+        awaited: Awaited,
+        effects: &mut Effects,
+    ) -> Result<(), LookError> {
+        let kind = EventKind::Later { tenant: tenant.clone(), awaited, kind: Box::new(event.kind.clone()) };
+        effects.deliver(&Delivery {
+            connection: event.connection.clone(),
+            forge_id: format!("later:{tenant}:{id}"),
+            event_name: "later".to_owned(),
+            received_at: self.ports.clock.now(),
+            event: Some(ForgeEvent { kind, ..event.clone() }),
+            state: DeliveryState::Accepted,
+        })?;
+        effects.tell(format!("tenant {tenant} is told when what it reads is live"));
+        Ok(())
+    }
+
+    /// Goes on with an event about a change that was kept for a tenant.
+    pub(crate) async fn kept(
+        &self,
+        id: &DeliveryId,
+        event: &ForgeEvent,
+        (tenant, awaited, since): (&TenantName, &Awaited, Timestamp),
+        mut effects: Effects,
+    ) -> Result<Outcome, LookError> {
+        match self.turn_of(&event.project, tenant, awaited, since).await? {
+            Turn::Now => {}
+            Turn::Later(why) => return Ok(Outcome::Waits { why, tenant: Some(tenant.clone()) }),
+            Turn::Never(why) => return Ok(Outcome::Fails(why)),
+        }
+        let (EventKind::Change { number, .. } | EventKind::Gerrit(GerritEvent { number, .. })) = &event.kind else {
+            return Ok(Outcome::Fails("it is about no change".to_owned()));
+        };
+        let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
+        let facts = match self.forge(&event.connection)?.read_change(&key).await {
+            Ok(facts) => facts,
+            Err(error) if error.verdict() == Verdict::Final => return final_or_again(error),
+            Err(error) => return Err(again(error)),
+        };
+        let mut before = self.before(&facts).await?;
+        before.tenants.retain(|concerned| concerned.live.tenant.name == *tenant);
+        for concerned in &mut before.tenants {
+            // It has waited for what it belongs to; what came after it is nothing to it.
+            concerned.awaited = None;
+        }
+        before.damaged.clear();
+        let as_of = before.moment(&facts);
+        let mut seen = Seen::knowing(&facts, before.is_needed, as_of);
+        let needs = self.route(id, event, &facts, &before, true, &mut seen, &mut effects).await?;
+        self.judge(event, &facts, before.verdicts.clone(), &before.tenants, &mut effects)?;
+        effects.write(change::put_facts(&facts)?);
+        if let Some(mut told) = before.told.filter(|told| !needs.is_subset(&told.needs)) {
+            for need in &needs {
+                for write in change::put_needed_by(need, &key, facts.seen_at)? {
+                    effects.write(write);
+                }
+            }
+            told.needs.extend(needs);
+            effects.write(change::put_told(&key, &told, before.told_revision)?);
+        }
+        Ok(Outcome::Leads(effects))
+    }
+
+    /// Leaves a delivery for later: the tenant pokes it when its next layout is live, and it is due by itself.
+    pub(crate) async fn wait(
+        &self,
+        id: &DeliveryId,
+        record: Record,
+        delivery: &Delivery,
+        tenant: &TenantName,
+    ) -> Result<(), LookError> {
+        let now = self.ports.clock.now();
+        let project = delivery::group(delivery);
+        let waiting = Waiting { since: delivery.received_at, delivery: id.clone() };
+        let early = tenant::put_waiting(tenant, &Early { waiting, project: project.clone() })?;
+        let waited_seconds = now.since(delivery.received_at) / 1_000;
+        let due = Due {
+            at: now.plus_seconds(waited_seconds.clamp(LOOK_SECONDS.0, LOOK_SECONDS.1)),
+            poke: Poke::Delivery { delivery: id.clone(), project },
+        };
+        let plan = Commit { head: record, others: vec![early], pokes: Vec::new(), due: Some(due) };
+        match cell::commit(&self.ports, plan).await? {
+            Saved::Yes(_) => Ok(()),
+            Saved::Stale => Err(LookError::Again("somebody else handles the same delivery".to_owned())),
+        }
+    }
+}
+
+/// Returns what an event is to a tenant that cannot be read.
+pub(crate) fn turn_at_damaged(name: &TenantName, waited: u64) -> Turn {
+    match waited < DAMAGED_MILLIS {
+        true => Turn::Later(format!("tenant {name} cannot be read")),
+        false => Turn::Never(format!("tenant {name} could not be read for a day")),
+    }
+}
