@@ -3,7 +3,7 @@
 //! Triggers are not asked; what the pipeline requires counts as always.
 
 use crate::Intake;
-use crate::deliver::{Effects, Outcome};
+use crate::deliver::{Effects, Outcome, final_or_again};
 use crate::early::Turn;
 use crate::needs::{Needs, Seen};
 use crate::refs::Read;
@@ -103,6 +103,13 @@ impl Intake {
         if let Some(why) = filter::refusal_of_refs(pipeline, &event.connection) {
             return Ok(Outcome::Fails(format!("{} is not enqueued: {why}", moved.git_ref)));
         }
+        if let Some(forge) = self.forges.get(&event.connection).filter(|_| !moved.is_deleted()) {
+            match forge.ref_tip(&event.project, &moved.git_ref).await {
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(Outcome::Fails(no_such_ref(&event.project, moved))),
+                Err(error) => return final_or_again(error),
+            }
+        }
         // Without any commit it is tested where it is when its turn comes; nobody can tell that of a tag.
         let read = match (&moved.newrev, &moved.oldrev, moved.branch()) {
             (None, None, Some(_)) => {
@@ -124,6 +131,16 @@ impl Intake {
         effects.tell(format!("{change} may enter {}", in_words(live, pipeline, &change)));
         Ok(Outcome::Leads(effects))
     }
+}
+
+/// Says that a ref is not there, and how to find one that is.
+fn no_such_ref(project: &ProjectName, moved: &RefMove) -> String {
+    let (what, list) = match (moved.branch(), moved.tag()) {
+        (Some(branch), _) => (format!("branch {branch}"), "git ls-remote --heads"),
+        (None, Some(tag)) => (format!("tag {tag}"), "git ls-remote --tags"),
+        (None, None) => (format!("ref {}", moved.git_ref), "git ls-remote"),
+    };
+    format!("{} has no {what}; `{list}` lists what is there (a tag is written refs/tags/NAME)", project.name())
 }
 
 /// Returns the pipeline that is named, if the tenant has it and knows the project.

@@ -106,7 +106,8 @@ fn an_enqueued_change_goes_through_the_gate_with_what_needs_it() {
     assert_eq!(gate_builds(&site, "unit"), ["1", "1 2"]);
 }
 
-/// S06, R09: a ref as it was pushed, or as it stands when its turn comes; the forge is asked as for a push.
+/// S06, R09: a ref as it was pushed, or as it stands when its turn comes; the forge is asked as for a push, and one that is not
+/// there is not taken.
 #[test]
 fn an_enqueued_ref_is_tested_as_a_push_or_as_it_stands() {
     let mut site = site();
@@ -116,9 +117,13 @@ fn an_enqueued_ref_is_tested_as_a_push_or_as_it_stands() {
     ask(&mut site, enqueue_ref("check", "refs/heads/main", zero.clone(), zero.clone())).unwrap();
     let newrevs: Vec<Option<Oid>> =
         orders(&site).iter().map(|(order, _)| order.change.key.moved().unwrap().newrev.clone()).collect();
-    assert_eq!(newrevs, [Some(tip), None]);
+    assert_eq!(newrevs, [Some(tip.clone()), None]);
     let unknown = Oid("5".repeat(40));
+    site.forge.tag(&branch("main"), "9");
     for (kind, word) in [
+        (enqueue_ref("check", "refs/heads/mian", zero.clone(), zero.clone()), "org/one has no branch mian"),
+        (enqueue_ref("check", "refs/heads/mian", zero.clone(), tip), "org/one has no branch mian"),
+        (enqueue_ref("check", "refs/tags/8", zero.clone(), zero.clone()), "org/one has no tag 8"),
         (enqueue_ref("check", "refs/heads/main", zero.clone(), unknown), "find"),
         (enqueue_ref("check", "refs/tags/9", zero.clone(), zero.clone()), "--newrev"),
         (enqueue_ref("gate", "refs/heads/main", zero.clone(), zero), "requires what only a change has"),
