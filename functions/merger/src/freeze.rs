@@ -2,7 +2,7 @@
 
 use crate::state::State;
 use crate::{Merger, Unmade, unmade};
-use sluice_config::fragment::source_files;
+use sluice_config::fragment::{passed_over, source_files};
 use sluice_config::job::{FreezeInput, JobTrace};
 use sluice_config::layout::{BranchConfig, Layout, Scope};
 use sluice_config::tenant::TenantProject;
@@ -262,11 +262,13 @@ fn configuration(
     files: Vec<(String, Vec<u8>)>,
 ) -> BranchConfig {
     let text = |(path, bytes): (String, Vec<u8>)| (path, String::from_utf8_lossy(&bytes).into_owned());
-    let files = source_files(project, branch, files.into_iter().map(text).collect());
+    let files: Vec<(String, String)> = files.into_iter().map(text).collect();
+    let passed_over = passed_over(project, branch, &files);
+    let read = source_files(project, branch, files);
     BranchConfig {
         project: project.name.clone(),
         branch: branch.clone(),
-        fragments: files.iter().map(|file| layout.parse(file)).collect(),
+        fragments: read.iter().map(|file| layout.parse(file)).chain(passed_over).collect(),
     }
 }
 

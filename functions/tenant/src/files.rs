@@ -5,7 +5,7 @@
 
 use crate::Tenants;
 use bytes::Bytes;
-use sluice_config::fragment::{self, Fragment, SourceFile, source_files};
+use sluice_config::fragment::{self, Fragment, SourceFile, passed_over, source_files};
 use sluice_config::layout::Layout;
 use sluice_config::tenant::TenantProject;
 use sluice_model::BranchName;
@@ -67,7 +67,8 @@ impl Tenants {
             return Ok(None);
         }
         let text = serde_json::to_string(&files).map_err(|error| Unread::Port(LookError::Again(error.to_string())))?;
-        let hashes: Vec<String> = source_files(project, branch, files).iter().map(fragment::hash).collect();
+        let mut hashes: Vec<String> = passed_over(project, branch, &files).iter().map(|one| one.hash.clone()).collect();
+        hashes.extend(source_files(project, branch, files).iter().map(fragment::hash));
         let content = fragment::content(hashes.iter().map(String::as_str));
         Ok(Some((self.put_files(text).await.map_err(Unread::Port)?, content)))
     }
@@ -104,7 +105,8 @@ impl Tenants {
             Some(live) => live.parse(file),
             None => Arc::new(fragment::parse(file)),
         };
-        Ok(source_files(project, &read.branch, files).iter().map(parse).collect())
+        let passed_over = passed_over(project, &read.branch, &files);
+        Ok(source_files(project, &read.branch, files).iter().map(parse).chain(passed_over).collect())
     }
 
     async fn object<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<T, LookError> {

@@ -4,7 +4,7 @@ use crate::error::{ConfigError, Problem, ProblemKind};
 use crate::objects::{self, PragmaStanza, Stanza};
 use crate::pack;
 use crate::tenant::TenantProject;
-use crate::yaml;
+use crate::yaml::{self, Mark};
 use serde::{Deserialize, Serialize};
 use sluice_model::id::digest;
 use sluice_model::{BranchName, ConnectionName, ProjectName};
@@ -237,6 +237,40 @@ pub fn source_files(project: &TenantProject, branch: &BranchName, files: Vec<(St
     paths.into_iter().filter_map(file).collect()
 }
 
+/// Returns what stands for each place of a branch where configuration may lie and is not read, since an earlier place is there:
+/// a fragment with nothing but a warning. `files` are all that were found of the branch, as path and text.
+pub fn passed_over(project: &TenantProject, branch: &BranchName, files: &[(String, String)]) -> Vec<Arc<Fragment>> {
+    let paths = || files.iter().map(|(path, _)| path.as_str());
+    let read = config_paths(paths(), &project.extra_config_paths);
+    let lies_in = |path: &str, root: &str| path == root || (root.ends_with('/') && path.starts_with(root));
+    let Some(first) = ROOTS.iter().position(|root| read.iter().any(|path| lies_in(path, root))) else {
+        return Vec::new();
+    };
+    let later = ROOTS.get(first + 1..).unwrap_or_default().iter();
+    let passed = later.filter_map(|root| {
+        let of_root = config_paths(paths().filter(|path| lies_in(path, root)), &[]);
+        let path = of_root.into_iter().find(|path| !read.contains(path))?;
+        let message = format!(
+            "Configuration in {path} ignored because project-branch is already configured: there is {}, and only the first of {} is read",
+            ROOTS.get(first)?,
+            ROOTS.join(", ")
+        );
+        let problem = Problem::new(ProblemKind::Conflict, Mark(1, 1), Mark(1, 1), message).as_warning();
+        let source = Source {
+            connection: project.connection.clone(),
+            project: project.name.clone(),
+            branch: branch.clone(),
+            path: path.to_owned(),
+            trust: project.trust,
+        };
+        // Its text says nothing: whatever is written there, it is not read.
+        let hash = digest(&["passed-over-1", &hash(&SourceFile { source: source.clone(), text: problem.message.clone() })]);
+        let stanzas = Stanzas::Parsed(Vec::new());
+        Some(Arc::new(Fragment { source, hash, pragma: PragmaStanza::default(), stanzas, problems: vec![problem] }))
+    });
+    passed.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,6 +291,30 @@ mod tests {
             (connection.as_str(), project.as_str(), branch.as_str(), *trust),
             ("github", "github.com/org/p", "stable", Trust::Config)
         );
+    }
+
+    /// Z2.4, Z6.6: who adds a second place of configuration is told that it is not read.
+    #[test]
+    fn a_place_that_is_not_read_is_told_once() {
+        let mut project = TenantProject::new("github", "github.com/org/p".into(), Trust::Untrusted);
+        let told = |project: &TenantProject, paths: &[&str]| {
+            let files: Vec<_> = paths.iter().map(|path| ((*path).to_owned(), String::new())).collect();
+            let found = passed_over(project, &"main".into(), &files);
+            found
+                .iter()
+                .flat_map(|one| one.errors())
+                .map(|error| (error.path, error.problem.message))
+                .collect::<Vec<_>>()
+        };
+        let found = told(&project, &["zuul.d/b.yaml", ".zuul.yaml", ".zuul.d/x.yaml", ".zuul.d/y.yaml", ".zuul.d/z"]);
+        let paths: Vec<&str> = found.iter().map(|(path, _)| path.as_str()).collect();
+        assert_eq!(paths, [".zuul.yaml", ".zuul.d/x.yaml"]);
+        assert!(found[0].1.contains("there is zuul.d/, and only the first of zuul.yaml, zuul.d/"), "{found:?}");
+        assert_eq!(told(&project, &["zuul.yaml", ".zuul.d/x", "README.yaml"]), []);
+        assert_eq!(told(&project, &["zuul.yaml", "zuul.d/x.yaml", "zuul.d/.zuul.ignore"]), []);
+        assert_eq!(told(&project, &[".zuul.d/x.yaml"]), []);
+        project.extra_config_paths = vec![".zuul.yaml".to_owned()];
+        assert_eq!(told(&project, &["zuul.yaml", ".zuul.yaml"]), [], "the tenant reads it besides");
     }
 
     /// Z2.4

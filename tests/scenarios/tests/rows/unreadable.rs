@@ -1,6 +1,11 @@
 //! Records of others that a queue waits for and nobody can read: they hold up what they are about, and nothing else (Z7).
 
 use super::{approve, buildsets, comments, merged, propose, site};
+use sluice_config::Severity;
+use sluice_memory::poll_once;
+use sluice_model::ProjectName;
+use sluice_model::git::BranchKey;
+use sluice_records::layout::Layouts;
 use sluice_records::{queue, session};
 use sluice_runtime::record::{Expect, Record, Write};
 use sluice_scenarios::Site;
@@ -10,6 +15,29 @@ fn spoil(site: &Site, is_it: impl Fn(&Record) -> bool) {
     let record = site.world.records().into_iter().find(|record| is_it(record)).expect("there is one");
     let body = "{\"nothing\": \"that anybody reads\"}".to_owned();
     site.world.write_directly(Write::Put { record: Record { body, ..record }, expect: Expect::Anything });
+}
+
+/// Z2.4, C16: a second place of configuration counts as nothing, and whoever looks at the tenant's mistakes is told so; once it
+/// is gone, so is the warning.
+#[test]
+fn a_second_place_of_configuration_is_not_read_and_told() {
+    let mut site = site();
+    let main = BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "main".into() };
+    let warnings = |site: &Site| {
+        let live = poll_once(Layouts::default().live(&site.ports(), &"demo".into())).unwrap().unwrap().unwrap();
+        let told = live.layout.errors().iter();
+        told.map(|error| (error.path.clone(), error.problem.severity)).collect::<Vec<_>>()
+    };
+    site.forge.push(&main, &[(".zuul.d/more.yaml", "- job: {name: more, run: playbooks/more.yaml}\n")]);
+    site.run();
+    assert_eq!(warnings(&site), [(".zuul.d/more.yaml".to_owned(), Severity::Warning)]);
+    let a = propose(&site, 1, &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1], "a warning keeps nobody from landing");
+    site.forge.push(&main, &[(".zuul.d/more.yaml", ""), (".zuul.d/.zuul.ignore", "")]);
+    site.run();
+    assert_eq!(warnings(&site), []);
+    assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }
 
 fn quarantine(site: &Site) -> Vec<String> {
