@@ -79,7 +79,8 @@ impl Work<'_> {
     }
 
     /// Returns whether an arrival would replace or take out a change that is being put into its branch: only the end of its
-    /// landing tells what becomes of it.
+    /// landing tells what becomes of it. Until then the arrival is not taken: what lost its approval meanwhile and does not land
+    /// is not to be tested again and landed (G12).
     pub(super) fn waits_for_landing(&self, arrival: &Arrival) -> bool {
         let is_landing = |key: &ChangeKey, now: Option<&ChangeRef>| {
             (self.head.slots.iter()).any(|slot| {
@@ -95,7 +96,7 @@ impl Work<'_> {
                 };
                 candidates.iter().any(is_awaited)
             }
-            ArrivalKind::Seen { change, .. } => is_landing(&change.key, Some(change)),
+            ArrivalKind::Seen { change, gone, .. } => is_landing(&change.key, Some(change).filter(|_| gone.is_none())),
             ArrivalKind::Dequeue { key, .. } => is_landing(key, None),
             ArrivalKind::Superseded { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => false,
         }

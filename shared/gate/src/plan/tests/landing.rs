@@ -91,6 +91,46 @@ fn nothing_takes_a_change_out_while_it_lands() {
     assert_eq!((bench.left[0].as_str(), bench.arrivals.len()), ("A SUCCESS", 0));
 }
 
+/// G12, Z6.4: what took a change out while it was landing is heard where it does not land.
+#[test]
+fn a_change_that_loses_its_approval_while_it_lands_leaves_if_its_branch_has_moved() {
+    let mut bench = passed("AB");
+    bench.seen('A', Some("This change is unable to merge due to a missing merge requirement: a review."));
+    assert_snapshot!(bench.run(), @"");
+    assert_eq!(bench.arrivals.len(), 1, "it waits for the landing's end");
+    bench.tips.insert("one".to_owned(), "0x".to_owned());
+    bench.finish();
+    assert_eq!(bench.left, ["A DEQUEUED", "B SUCCESS"]);
+    assert_eq!(bench.landed, ["0xB"], "nothing unapproved landed");
+    assert!(bench.arrivals.is_empty());
+}
+
+/// G12, Z6.5: so does a bundle one of which lost its approval before any of it was in its branch.
+#[test]
+fn a_bundle_leaves_that_loses_an_approval_while_it_lands_and_is_not_merged() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve_cycle("AB", "");
+    bench.run();
+    bench.pass("AB");
+    bench.run();
+    bench.seen('B', Some("it is not approved"));
+    bench.tips.insert("one".to_owned(), "0x".to_owned());
+    bench.finish();
+    assert_eq!((bench.left.len(), bench.landed.len()), (2, 0), "{:?}", bench.left);
+    assert!(bench.head.slots.is_empty() && bench.arrivals.is_empty());
+}
+
+/// Z6.4: a forge tells of a change that its own landing merged as of one that somebody else merged.
+#[test]
+fn what_a_forge_tells_of_a_landing_itself_is_heard_in_vain() {
+    let mut bench = passed("AB");
+    bench.seen('A', Some("the change was merged by somebody else"));
+    assert_snapshot!(bench.run(), @"");
+    bench.finish();
+    assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"]);
+    assert!(bench.arrivals.is_empty());
+}
+
 /// C01: while a layout is settling nothing enters and nothing lands.
 #[test]
 fn a_landed_configuration_holds_everything_until_it_is_live() {
