@@ -31,6 +31,7 @@ impl Work<'_> {
             return; // It waits in its order until an operator lets it go on.
         }
         let others = self.snapshot.arrivals.iter().filter(|arrival| !is_operators(arrival));
+        let mut waiting = Waiting::default();
         for arrival in in_forges_order(others.cloned().collect()) {
             if self.snapshot.hold.discards
                 && let ArrivalKind::Enqueue { candidates } = &arrival.kind
@@ -42,7 +43,15 @@ impl Work<'_> {
                 self.plan.taken.push(arrival.id);
                 continue;
             }
-            if self.waits_for_landing(&arrival) || !self.has_place(&arrival) || !self.has_room(room(&arrival)) {
+            let must_wait = waiting.keeps_back(&arrival);
+            if must_wait || self.waits_for_landing(&arrival) || !self.has_place(&arrival) {
+                if must_wait && !self.leaves_already(&arrival) {
+                    return;
+                }
+                waiting.add(&arrival);
+                continue;
+            }
+            if !self.has_room(room(&arrival)) {
                 return;
             }
             let taken = match &arrival.kind {
@@ -65,17 +74,74 @@ impl Work<'_> {
 
     /// Returns whether an arrival that was left may be taken in now: a landing that it waited for is over.
     pub(super) fn may_admit_more(&self) -> bool {
-        let left = self.snapshot.arrivals.iter().filter(|arrival| !self.plan.taken.contains(&arrival.id));
-        let (words, others): (Vec<_>, Vec<_>) = left.partition(|arrival| is_operators(arrival));
-        let may_enter = |arrival: &&Arrival| !self.waits_for_landing(arrival) && self.has_place(arrival);
-        (!self.is_settling() && !self.snapshot.hold.pauses && others.first().is_some_and(may_enter))
+        let left: Vec<Arrival> = self.left().cloned().collect();
+        let (words, others): (Vec<_>, Vec<_>) = left.into_iter().partition(is_operators);
+        let mut waiting = Waiting::default();
+        let may_enter = |arrival: &Arrival| {
+            let waits = waiting.keeps_back(arrival) || self.waits_for_landing(arrival) || !self.has_place(arrival);
+            if waits {
+                waiting.add(arrival);
+            }
+            !waits
+        };
+        (!self.is_settling() && !self.snapshot.hold.pauses && in_forges_order(others).iter().any(may_enter))
             || words.iter().any(|word| !self.waits_for_landing(word))
     }
 
-    /// Returns whether the head's record has a place for what an arrival enqueues.
+    /// Returns the arrivals that were not taken in.
+    fn left(&self) -> impl Iterator<Item = &Arrival> {
+        self.snapshot.arrivals.iter().filter(|arrival| !self.plan.taken.contains(&arrival.id))
+    }
+
+    /// Returns whether the head's record has a place for what an arrival enqueues. What stands here has its place.
     fn has_place(&self, arrival: &Arrival) -> bool {
         let ArrivalKind::Enqueue { candidates } = &arrival.kind else { return true };
-        self.head.bytes_with(candidates.len()) <= HEAD_BYTES_MAX
+        let is_here = |c: &Candidate| self.head.slots.iter().any(|slot| slot.change.key == c.change.key);
+        let more = candidates.iter().filter(|candidate| !is_here(candidate)).count();
+        more == 0 || self.head.bytes_with(more) <= HEAD_BYTES_MAX
+    }
+
+    /// Takes out what an arrival takes out that waits behind another one of the same change. It is not taken in by that: it is
+    /// heard again when what it waits for has let the change in once more. Otherwise the change might be the very one whose
+    /// leaving makes place for what waits. Returns false when not all of it could be done yet.
+    fn leaves_already(&mut self, arrival: &Arrival) -> bool {
+        let ArrivalKind::Seen { change, gone, needs, as_of } = &arrival.kind else { return true };
+        let takes_out = self.head.slots.iter().any(|slot| !slot.standing.is_landing() && self.takes_out(arrival, slot));
+        !takes_out
+            || (self.has_room(room(arrival))
+                && (self.is_older(change, *as_of) || self.seen(arrival, change, gone.as_deref(), needs.as_deref())))
+    }
+
+    /// Returns whether an arrival is news by which what stands in a slot has to leave.
+    fn takes_out(&self, arrival: &Arrival, slot: &Slot) -> bool {
+        let ArrivalKind::Seen { change, gone, as_of, .. } = &arrival.kind else { return false };
+        if change.key != slot.change.key {
+            return false;
+        }
+        let known = self.items.get(&slot.id).map_or(*as_of, |item| item.candidate.as_of);
+        let is_older = *as_of != Timestamp::default() && *as_of < known;
+        let is_another =
+            slot.change.branch != change.branch || (slot.change.head != change.head && self.leaves_as_older());
+        !is_older && (gone.is_some() || is_another)
+    }
+
+    /// Returns whether an arrival that is not taken in yet says that a change is to leave, or to be replaced: then it does not
+    /// land. Where news wait, as for a place or by an operator's word, they say so all the same.
+    pub(super) fn is_withheld(&self, slot: &Slot) -> bool {
+        // What waits for a place may wait for this very change to leave; no forge merges another revision than the tested one.
+        let is_full = || self.left().any(|arrival| !self.has_place(arrival));
+        self.left().any(|arrival| match &arrival.kind {
+            ArrivalKind::Enqueue { candidates } => {
+                let replaces = |c: &Candidate| c.change.key == slot.change.key && c.change != slot.change;
+                candidates.iter().any(replaces) && !is_full()
+            }
+            _ => self.takes_out(arrival, slot),
+        })
+    }
+
+    /// Returns whether an older revision leaves when a new one is uploaded.
+    fn leaves_as_older(&self) -> bool {
+        (self.snapshot.pipeline).is_none_or(|pipeline| pipeline.dequeue_on_new_patchset)
     }
 
     /// Returns whether an arrival would replace or take out a change that is being put into its branch: only the end of its
@@ -255,14 +321,13 @@ impl Work<'_> {
         let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == change.key) else {
             return true;
         };
-        let leaves_as_older = (self.snapshot.pipeline).is_none_or(|pipeline| pipeline.dequeue_on_new_patchset);
         match gone {
             // Its tests were on another branch, which the forge no longer merges it into.
             _ if slot.change.branch != change.branch => {
                 let why = format!("it is to be merged into {} now", change.branch);
                 self.leave(&change.key, &why, Occasion::Superseded)
             }
-            _ if slot.change.head != change.head && leaves_as_older => {
+            _ if slot.change.head != change.head && self.leaves_as_older() => {
                 self.leave(&change.key, "a new revision was uploaded", Occasion::Superseded)
             }
             // A change that its own landing merged is no longer open either; its landing's outcome decides about it.
@@ -357,6 +422,35 @@ impl Work<'_> {
         };
         let why = "a newer one of its branch takes its place";
         self.leave(&key, why, Occasion::Superseded)
+    }
+}
+
+/// What arrived and has to wait. It keeps back what comes later and concerns the same changes, and what would enter later than
+/// something that waits to enter; news of other changes are heard meanwhile.
+#[derive(Default)]
+struct Waiting {
+    changes: BTreeSet<ChangeKey>,
+    has_entry: bool,
+}
+
+impl Waiting {
+    fn keeps_back(&self, arrival: &Arrival) -> bool {
+        let is_entry = matches!(arrival.kind, ArrivalKind::Enqueue { .. });
+        (is_entry && self.has_entry) || concerned(arrival).iter().any(|key| self.changes.contains(*key))
+    }
+
+    fn add(&mut self, arrival: &Arrival) {
+        self.has_entry |= matches!(arrival.kind, ArrivalKind::Enqueue { .. });
+        self.changes.extend(concerned(arrival).into_iter().cloned());
+    }
+}
+
+/// Returns the changes that an arrival is about.
+fn concerned(arrival: &Arrival) -> Vec<&ChangeKey> {
+    match &arrival.kind {
+        ArrivalKind::Enqueue { candidates } => candidates.iter().map(|candidate| &candidate.change.key).collect(),
+        ArrivalKind::Seen { change, .. } | ArrivalKind::Superseded { change, .. } => vec![&change.key],
+        ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => Vec::new(),
     }
 }
 

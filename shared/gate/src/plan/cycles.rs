@@ -223,6 +223,9 @@ impl Work<'_> {
         if self.is_settling() || !self.has_room(2 + bundle.len()) {
             return false;
         }
+        if self.head.slots[bundle.clone()].iter().any(|slot| self.is_withheld(slot)) {
+            return false; // Whoever takes that news in looks again.
+        }
         let orders: Option<Vec<_>> = bundle.clone().map(|at| self.landing_of(at, Vec::new())).collect();
         let Some(mut orders) = orders.filter(|orders| !orders.is_empty()) else { return false };
         let mut first = orders.remove(0);

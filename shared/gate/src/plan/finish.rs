@@ -89,6 +89,9 @@ impl Work<'_> {
         if self.is_settling() {
             return false; // The layout it was tested under is about to go.
         }
+        if self.is_withheld(&self.head.slots[position]) {
+            return false; // Whoever takes that news in looks again.
+        }
         let Some(landing) = self.landing_of(position, Vec::new()) else {
             return false;
         };

@@ -81,6 +81,27 @@ fn a_head_that_is_full_lets_arrivals_wait_until_something_leaves() {
     assert!(bench.arrivals.iter().all(|arrival| arrival.id > next.id), "the oldest entered first");
 }
 
+/// G12, Z6.7: news are heard while others wait for a place, even of a change that is to enter once more; its leaving makes place.
+#[test]
+fn a_change_of_a_full_queue_that_loses_its_approval_leaves_and_does_not_land() {
+    let (mut bench, changes) = long(1_300, 3, &["unit"]);
+    bench.run();
+    let waiting = bench.arrivals.len();
+    let named: Vec<char> = changes.chars().take(2).collect();
+    bench.approve(&named[0].to_string());
+    bench.pass(&changes);
+    for change in named {
+        bench.seen(change, Some("it is not approved"));
+    }
+    bench.run();
+    assert_eq!(bench.left, ["a DEQUEUED", "b DEQUEUED"]);
+    assert!(bench.landings.is_empty());
+    // The one that is to enter once more, and what takes it out again, wait behind the others.
+    assert_eq!(bench.arrivals.len(), waiting - 2 + 2);
+    bench.land_rounds(1);
+    assert_eq!(bench.landed, ["0c"], "the queue goes on");
+}
+
 /// Z6.7: what nobody has asked about yet is not written when what is ahead of it changes.
 #[test]
 fn a_failure_ahead_of_hundreds_that_wait_writes_only_what_was_being_tested() {

@@ -120,6 +120,32 @@ fn a_bundle_leaves_that_loses_an_approval_while_it_lands_and_is_not_merged() {
     assert!(bench.head.slots.is_empty() && bench.arrivals.is_empty());
 }
 
+/// G12, C03: what has to wait for a landing holds up no news of other changes, or they would land meanwhile.
+#[test]
+fn a_change_that_loses_its_approval_does_not_land_because_news_of_another_one_waits() {
+    let mut bench = passed("AB");
+    bench.revise('A');
+    bench.approve("A");
+    bench.seen('B', Some("it is not approved"));
+    bench.land();
+    bench.run();
+    assert_eq!(bench.left, ["B DEQUEUED", "A SUCCESS"]);
+    assert_eq!((bench.landings.len(), bench.arrivals.len()), (1, 0));
+}
+
+/// Z6.4: what enters keeps its order: nothing passes by what has to wait for a landing.
+#[test]
+fn what_is_enqueued_behind_a_revision_that_waits_for_a_landing_waits_with_it() {
+    let mut bench = passed("A");
+    bench.revise('A');
+    bench.approve("AC");
+    assert_snapshot!(bench.run(), @"");
+    assert_eq!((bench.head.slots.len(), bench.arrivals.len()), (1, 2));
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0AC"]);
+    assert!(bench.arrivals.is_empty());
+}
+
 /// Z6.4: a forge tells of a change that its own landing merged as of one that somebody else merged.
 #[test]
 fn what_a_forge_tells_of_a_landing_itself_is_heard_in_vain() {
