@@ -109,12 +109,14 @@ impl Work<'_> {
         let item = self.items.get(&slot.id)?;
         let merged = item.merged()?;
         let branch = BranchKey { project: slot.change.key.project.clone(), branch: slot.change.branch.clone() };
+        // Where nothing that it depends on stands ahead of it, none of that has landed before it.
+        let ahead = item.candidate.needs.iter().filter(|_| is_dependent(&self.head));
         Some(Landing {
             item: slot.id.clone(),
             generation: slot.generation,
             queue: self.head.key.clone(),
             change: slot.change.clone(),
-            needs: item.candidate.needs.iter().map(|need| need.change.key.clone()).collect(),
+            needs: ahead.map(|need| need.change.key.clone()).collect(),
             mode: (self.snapshot.merge_mode)(&branch),
             base: merged.base.clone(),
             tested: merged.tested.clone(),
@@ -138,6 +140,7 @@ impl Work<'_> {
         let touched =
             self.items.get(&slot.id).and_then(|item| item.merged()).is_some_and(|merged| merged.touches_configuration);
         self.plan.poke_tenant |= touched;
+        let is_below = !is_dependent(&self.head) && landing.needs.is_empty();
         match end {
             LandingEnd::Landed { commit } => {
                 self.note(
@@ -165,6 +168,10 @@ impl Work<'_> {
                 );
                 self.head.slots[position].generation += 1;
                 self.head.slots[position].standing = Standing::Waiting;
+                if is_below && let Some(item) = self.item(&slot.id) {
+                    // Whoever wanted to land it saw that all that it depends on is merged: it is tested on its branch alone.
+                    item.candidate.needs.clear();
+                }
                 true
             }
             LandingEnd::Refused { why } => self.remove(position, "MERGE_FAILURE", &why, Occasion::MergeFailure),

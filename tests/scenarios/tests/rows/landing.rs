@@ -39,6 +39,24 @@ fn a_change_that_is_for_another_branch_now_does_not_land_there() {
     assert!(!frozen(&site));
 }
 
+/// Z6.5: where changes do not stand behind what they need, what they need has to be merged before they are.
+#[test]
+fn outside_a_dependent_pipeline_a_change_does_not_land_before_what_it_needs() {
+    let config = CONFIG.replace("manager: dependent", "manager: independent");
+    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", project), ("org/two", project)];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+    let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), Vec::<u64>::new());
+    assert!(comments(&site, &a).contains("it depends on"), "{}", comments(&site, &a));
+    approve(&mut site, &[&b]);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [2, 1]);
+}
+
 /// Z6.4: what was merged elsewhere by somebody else says nothing about this queue's branch.
 #[test]
 fn a_change_that_was_merged_into_another_branch_does_not_freeze_the_queue() {

@@ -5,6 +5,7 @@ use crate::landing::LandingEnd;
 use crate::plan::LayoutNumbers;
 use crate::queue::Standing;
 use insta::assert_snapshot;
+use sluice_config::pipeline::Manager;
 use sluice_model::git::Commit;
 
 fn passed(changes: &str) -> Bench {
@@ -144,6 +145,35 @@ fn what_is_enqueued_behind_a_revision_that_waits_for_a_landing_waits_with_it() {
     bench.finish();
     assert_eq!(bench.landed, ["0A", "0AC"]);
     assert!(bench.arrivals.is_empty());
+}
+
+/// Z6.5: where changes do not stand behind what they need, whoever lands them has to see that it is merged; then they are tested
+/// on their branch alone.
+#[test]
+fn outside_a_dependent_pipeline_nothing_that_a_change_needs_counts_as_landed() {
+    for (manager, needs) in [(Manager::Dependent, 1), (Manager::Independent, 0), (Manager::Serial, 0)] {
+        let mut bench = Bench::new(manager, &["unit"]);
+        bench.pipeline.reporters.success = Bench::gate(&[]).pipeline.reporters.success;
+        if manager == Manager::Dependent {
+            bench.approve("B");
+        }
+        bench.approve_needing('A', "B");
+        bench.run();
+        bench.pass("AB");
+        bench.run();
+        if manager == Manager::Dependent {
+            bench.land();
+            bench.run();
+        }
+        let landing = bench.landings.values().find(|landing| landing.change == bench.change('A')).unwrap();
+        assert_eq!(landing.needs.len(), needs, "{manager:?}");
+        if needs == 0 {
+            // B was merged into something that was changed before, so that A's tests say nothing of it.
+            bench.tips.insert("one".to_owned(), "0yB".to_owned());
+            bench.finish();
+            assert_eq!(bench.landed, ["0yBA"], "{manager:?}");
+        }
+    }
 }
 
 /// Z6.4: a forge tells of a change that its own landing merged as of one that somebody else merged.
