@@ -76,6 +76,7 @@ impl Intake {
                         let kind = ArrivalKind::Seen {
                             change: facts.change.clone(),
                             gone: None,
+                            merged: false,
                             needs: None,
                             as_of: seen.as_of(),
                         };
@@ -145,7 +146,8 @@ impl Intake {
         let told = in_words(live, pipeline, &facts.change);
         let effect = format!("{told} is told that {} is {}", facts.change, gone.as_deref().unwrap_or("as it is now"));
         let needs = open.then(|| needs.open.iter().map(|need| need.change.clone()).collect());
-        let kind = ArrivalKind::Seen { change: facts.change.clone(), gone, needs, as_of: seen.as_of() };
+        let merged = facts.status == ChangeStatus::Merged;
+        let kind = ArrivalKind::Seen { change: facts.change.clone(), gone, merged, needs, as_of: seen.as_of() };
         Ok(Some((arrival(kind), effect)))
     }
 

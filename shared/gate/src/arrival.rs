@@ -36,6 +36,9 @@ pub enum ArrivalKind {
         change: ChangeRef,
         /// Why it may no longer be here, if so.
         gone: Option<String>,
+        /// Whether it is merged into the branch that it is for: what needs it needs to wait for nothing any more.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        merged: bool,
         /// The open changes that it depends on now, in order; `None` where nobody asked.
         #[serde(default)]
         needs: Option<Vec<ChangeRef>>,

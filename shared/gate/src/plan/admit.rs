@@ -59,8 +59,9 @@ impl Work<'_> {
                     self.is_sent_on(&arrival, candidates) || self.enqueue_all(&arrival, candidates)
                 }
                 ArrivalKind::Superseded { change, by } => self.is_superseded(change, by),
-                ArrivalKind::Seen { change, gone, needs, as_of } => {
-                    self.is_older(change, *as_of) || self.seen(&arrival, change, gone.as_deref(), needs.as_deref())
+                ArrivalKind::Seen { change, gone, merged, needs, as_of } => {
+                    self.is_older(change, *as_of)
+                        || self.seen(&arrival, change, (gone.as_deref(), *merged), needs.as_deref())
                 }
                 // Taken before all others.
                 ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => continue,
@@ -105,11 +106,12 @@ impl Work<'_> {
     /// heard again when what it waits for has let the change in once more. Otherwise the change might be the very one whose
     /// leaving makes place for what waits. Returns false when not all of it could be done yet.
     fn leaves_already(&mut self, arrival: &Arrival) -> bool {
-        let ArrivalKind::Seen { change, gone, needs, as_of } = &arrival.kind else { return true };
+        let ArrivalKind::Seen { change, gone, merged, needs, as_of } = &arrival.kind else { return true };
         let takes_out = self.head.slots.iter().any(|slot| !slot.standing.is_landing() && self.takes_out(arrival, slot));
         !takes_out
             || (self.has_room(room(arrival))
-                && (self.is_older(change, *as_of) || self.seen(arrival, change, gone.as_deref(), needs.as_deref())))
+                && (self.is_older(change, *as_of)
+                    || self.seen(arrival, change, (gone.as_deref(), *merged), needs.as_deref())))
     }
 
     /// Returns whether an arrival is news by which what stands in a slot has to leave.
@@ -317,7 +319,13 @@ impl Work<'_> {
         false
     }
 
-    fn seen(&mut self, arrival: &Arrival, change: &ChangeRef, gone: Option<&str>, needs: Option<&[ChangeRef]>) -> bool {
+    fn seen(
+        &mut self,
+        arrival: &Arrival,
+        change: &ChangeRef,
+        (gone, merged): (Option<&str>, bool),
+        needs: Option<&[ChangeRef]>,
+    ) -> bool {
         let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == change.key) else {
             return true;
         };
@@ -326,6 +334,14 @@ impl Work<'_> {
             _ if slot.change.branch != change.branch => {
                 let why = format!("it is to be merged into {} now", change.branch);
                 self.leave(&change.key, &why, Occasion::Superseded)
+            }
+            // What needs it stays, and is tested on what the branch is now (Z6.5).
+            Some(why) if merged && !slot.standing.is_landing() => {
+                if !self.leave(&change.key, why, Occasion::Dequeue) {
+                    return false;
+                }
+                self.remember_landed(&change.key);
+                true
             }
             _ if slot.change.head != change.head && self.leaves_as_older() => {
                 self.leave(&change.key, "a new revision was uploaded", Occasion::Superseded)

@@ -57,6 +57,25 @@ fn outside_a_dependent_pipeline_a_change_does_not_land_before_what_it_needs() {
     assert_eq!(merged(&site), [2, 1]);
 }
 
+/// Z6.5, D08: what a person merged is merged: what needs it goes on, on what the branch is now.
+#[test]
+fn a_change_whose_need_is_merged_by_hand_is_tested_again_and_lands() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    let b = site.forge.propose("org/one", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "x")]);
+    site.run();
+    site.forge.approve(&a);
+    site.forge.approve(&b);
+    site.run_until(|site| site.is_building() && !gate_builds(site, "unit").is_empty());
+    site.forge.merge_outside(&a);
+    site.take_in();
+    site.run();
+    assert_eq!(merged(&site), [2]);
+    assert_eq!(buildsets(&site, &[&b]), ["org/one#1 DEQUEUED", "org/one#2 SUCCESS"]);
+    assert!(!comments(&site, &b).contains("failed to merge"), "{}", comments(&site, &b));
+    assert!(!frozen(&site));
+}
+
 /// Z6.4: what was merged elsewhere by somebody else says nothing about this queue's branch.
 #[test]
 fn a_change_that_was_merged_into_another_branch_does_not_freeze_the_queue() {

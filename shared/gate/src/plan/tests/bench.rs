@@ -274,6 +274,7 @@ impl Bench {
         let kind = ArrivalKind::Seen {
             change: self.change(change),
             gone: gone.map(str::to_owned),
+            merged: false,
             needs: None,
             as_of: Timestamp(0),
         };
@@ -283,7 +284,8 @@ impl Bench {
     /// Tells of a change that depends on these by now.
     pub fn seen_needing(&mut self, change: char, needs: &str) {
         let needs = Some(needs.chars().map(|need| self.change(need)).collect());
-        self.arrive(ArrivalKind::Seen { change: self.change(change), gone: None, needs, as_of: Timestamp(0) });
+        let change = self.change(change);
+        self.arrive(ArrivalKind::Seen { change, gone: None, merged: false, needs, as_of: Timestamp(0) });
     }
 
     /// Makes one plan and carries it out. Returns what it decided, a line each, and whether it wants to be asked again at once.

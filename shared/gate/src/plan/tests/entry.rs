@@ -86,6 +86,7 @@ fn news_of_a_change_are_taken_in_by_the_clock_of_its_forge() {
     let gone = |bench: &Bench, at: u64| ArrivalKind::Seen {
         change: bench.change('A'),
         gone: Some("it is not approved".to_owned()),
+        merged: false,
         needs: None,
         as_of: Timestamp(at),
     };
@@ -220,6 +221,41 @@ fn a_change_that_may_no_longer_be_here_leaves_and_its_builds_stop() {
     bench.run();
     assert_eq!(bench.left, ["C DEQUEUED", "A DEQUEUED", "B DEQUEUED"]);
     assert!(bench.under_way().is_empty() && bench.head.slots.is_empty());
+}
+
+/// Z6.5, D08: what somebody merged by hand is merged, so what needs it stays and is tested on what the branch is now.
+#[test]
+fn a_change_stays_whose_need_was_merged_by_somebody_else() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.run();
+    let of_nobody = bench.tips.insert("one".to_owned(), "0A".to_owned());
+    assert_eq!(of_nobody, None);
+    bench.merged_outside('A');
+    assert_snapshot!(bench.run(), @r"
+    stop A unit
+    stop B unit
+    A leaves: DEQUEUED
+    run B unit on 0AB
+    ");
+    bench.finish();
+    assert_eq!(bench.left, ["A DEQUEUED", "B SUCCESS"]);
+    assert_eq!(bench.landed, ["0AB"]);
+    assert!(bench.comments().iter().all(|comment| !comment.contains("failed to merge")));
+}
+
+/// Z6.5: so does what comes later and needs it, told by somebody who has not heard yet.
+#[test]
+fn a_change_enters_after_what_it_needs_was_merged_by_somebody_else() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("A");
+    bench.run();
+    bench.merged_outside('A');
+    bench.tips.insert("one".to_owned(), "0A".to_owned());
+    bench.approve_needing('B', "A");
+    bench.finish();
+    assert_eq!(bench.landed, ["0AB"]);
 }
 
 /// Z6.1: the same revision is in a queue once.

@@ -21,6 +21,12 @@ impl Bench {
         true
     }
 
+    /// Tells of a change that somebody else merged.
+    pub fn merged_outside(&mut self, change: char) {
+        let (change, gone) = (self.change(change), Some("the change was merged by somebody else".to_owned()));
+        self.arrive(ArrivalKind::Seen { change, gone, merged: true, needs: None, as_of: Timestamp(0) });
+    }
+
     /// Ends the landing that is wanted in another way.
     pub fn end_landing(&mut self, end: LandingEnd) {
         let landing =
