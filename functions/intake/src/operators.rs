@@ -64,6 +64,8 @@ impl Intake {
         let is_open = facts.status == ChangeStatus::Open;
         let refusal = match pipeline.manager {
             Manager::Dependent if !is_open => Some("the change is no longer open".to_owned()),
+            // Whatever entered is asked the same before it lands.
+            Manager::Dependent if facts.submittable == Some(false) => Some(filter::NOT_SUBMITTABLE.to_owned()),
             _ => filter::refusal(pipeline, facts, self.ports.clock.now()),
         };
         if let Some(why) = refusal {

@@ -112,9 +112,7 @@ impl Intake {
         // Only what lands has to be open; other pipelines say themselves what they require.
         let refusal = match pipeline.manager {
             Manager::Dependent if !open => Some("the change is no longer open".to_owned()),
-            Manager::Dependent if facts.submittable == Some(false) => {
-                Some("its forge would not let it land, by its own requirements".to_owned())
-            }
+            Manager::Dependent if facts.submittable == Some(false) => Some(filter::NOT_SUBMITTABLE.to_owned()),
             _ => filter::refusal(pipeline, facts, now),
         };
         if is_news && self.is_triggered(pipeline, event, Some(facts), seen).await? {
@@ -138,9 +136,7 @@ impl Intake {
         let gone = match (facts.status, pipeline.manager) {
             (ChangeStatus::Closed, _) => Some("the change was closed".to_owned()),
             (ChangeStatus::Merged, Manager::Dependent) => Some("the change was merged by somebody else".to_owned()),
-            (ChangeStatus::Open, Manager::Dependent) => refusal
-                .map(|why| format!("This change is unable to merge due to a missing merge requirement: {why}."))
-                .or(refused),
+            (ChangeStatus::Open, Manager::Dependent) => refusal.map(|why| filter::unable_to_merge(&why)).or(refused),
             _ => None,
         };
         let told = in_words(live, pipeline, &facts.change);

@@ -2,7 +2,7 @@
 
 use crate::Reporter;
 use sluice_forge::{Forge, ForgeError, MergeMessage, Verdict};
-use sluice_gate::{Landing, LandingEnd, LandingState};
+use sluice_gate::{Landing, LandingEnd, LandingState, filter};
 use sluice_model::change::{ChangeFacts, ChangeRef, ChangeStatus};
 use sluice_model::git::{BranchKey, Commit, Oid};
 use sluice_model::{ItemId, Timestamp};
@@ -60,6 +60,16 @@ impl Reporter {
         if let Some(why) = self.unmet_need(&order, &facts).await? {
             return self.end(record, order, LandingEnd::Refused { why }).await;
         }
+        let own_until = self.own_merge_until(&record, &order);
+        if let Some(why) = self.missing(&order, &facts) {
+            if own_until.is_some() {
+                return Err(LookError::Later {
+                    why: format!("{why}; a merge of {} may be under way", order.change),
+                    seconds: OWN_MERGE_LOOK_SECONDS,
+                });
+            }
+            return self.end(record, order, LandingEnd::Refused { why: filter::unable_to_merge(&why) }).await;
+        }
         let tip = match forge.branch_tip(&branch).await {
             Ok(tip) => tip,
             Err(error) => return self.refused_or_again(record, order, error).await,
@@ -69,7 +79,6 @@ impl Reporter {
         {
             return self.end(record, order, end).await;
         }
-        let own_until = self.own_merge_until(&record, &order);
         if tip.tree != order.base.tree {
             if own_until.is_some()
                 && !matches!(&order.state, LandingState::Attempting { tip: before } if before.id == tip.id)
@@ -116,6 +125,11 @@ impl Reporter {
         // The intent is due when the forge must have come to an end.
         let due = record.due.as_ref().filter(|due| due.at > self.ports.clock.now())?;
         matches!(order.state, LandingState::Attempting { .. }).then_some(due.at)
+    }
+
+    /// Returns what a change no longer meets of what its pipeline asks: news of that may still be on their way (G12).
+    fn missing(&self, order: &Landing, facts: &ChangeFacts) -> Option<String> {
+        order.asks.as_ref()?.refusal(&order.queue.pipeline, facts, self.ports.clock.now())
     }
 
     /// Returns why a change may not land yet: it depends, by now, on something that is not merged (Z6.5).
@@ -168,6 +182,9 @@ impl Reporter {
                     facts.change.head.short(),
                     facts.change.branch
                 )));
+            }
+            if let Some(why) = self.missing(order, &facts) {
+                return Ok(refused(format!("is unable to merge due to a missing merge requirement: {why}")));
             }
             let branch = branch_of(change);
             // What a branch is that another one of them moves first, the next one's landing compares.

@@ -186,27 +186,46 @@ fn named(names: &[String], name: Option<&str>) -> bool {
         })
 }
 
+/// Says why a forge itself would not let a change land ([`ChangeFacts::submittable`]).
+pub const NOT_SUBMITTABLE: &str = "its forge would not let it land, by its own requirements";
+
 /// Returns why the pipeline does not take the change as it is now, or `None` when it does.
 pub fn refusal(pipeline: &Pipeline, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
+    refusal_by(&pipeline.name, &pipeline.require, &pipeline.reject, facts, now)
+}
+
+/// Returns what is told of a change that may not merge for that reason. The text is Zuul's.
+pub fn unable_to_merge(why: &str) -> String {
+    format!("This change is unable to merge due to a missing merge requirement: {why}.")
+}
+
+/// Returns what [`refusal`] does, for a pipeline of which only what it requires and rejects is known.
+pub(crate) fn refusal_by(
+    pipeline: &PipelineName,
+    require: &[Filter],
+    reject: &[Filter],
+    facts: &ChangeFacts,
+    now: Timestamp,
+) -> Option<String> {
     let own = |filter: &&Filter| filter.connection == facts.change.key.connection;
-    for filter in pipeline.require.iter().filter(own) {
+    for filter in require.iter().filter(own) {
         let missing = match &filter.kind {
             FilterKind::GitHub(github) => unmet(github, facts, now),
             FilterKind::Gerrit(gerrit) => gerrit::unmet(gerrit, facts, now),
             FilterKind::GitLab(_) | FilterKind::Other(_) => None,
         };
         if let Some(missing) = missing {
-            return Some(format!("pipeline {} requires {missing}", pipeline.name));
+            return Some(format!("pipeline {pipeline} requires {missing}"));
         }
     }
-    for filter in pipeline.reject.iter().filter(own) {
+    for filter in reject.iter().filter(own) {
         let met = match &filter.kind {
             FilterKind::GitHub(github) => met(github, facts, now),
             FilterKind::Gerrit(gerrit) => gerrit::met(gerrit, facts, now),
             FilterKind::GitLab(_) | FilterKind::Other(_) => None,
         };
         if let Some(met) = met {
-            return Some(format!("pipeline {} rejects changes with {met}", pipeline.name));
+            return Some(format!("pipeline {pipeline} rejects changes with {met}"));
         }
     }
     None

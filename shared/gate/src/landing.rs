@@ -1,9 +1,14 @@
 //! A landing: the intent, what was seen on the way, and the proof that what landed is what was tested.
 
+use crate::filter::{NOT_SUBMITTABLE, refusal_by};
 use serde::{Deserialize, Serialize};
-use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_config::pipeline::{Filter, Pipeline};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef};
 use sluice_model::git::{Commit, MergeMode};
-use sluice_model::{ItemId, QueueKey, Timestamp};
+use sluice_model::{ItemId, PipelineName, QueueKey, Timestamp};
+
+/// Bytes of what a landing carries of its pipeline's requirements; a record holds 64 KB.
+pub const ASKS_BYTES_MAX: usize = 16 << 10;
 
 /// The order to put one item into its branch. The gate writes it once; whoever lands it finishes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +37,10 @@ pub struct Landing {
     /// Changes of its bundle that land after it, in that order. Nothing of a bundle lands where one of them cannot.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub together: Vec<Together>,
+    /// What its pipeline asks of it and of those that land after it, which is looked at once more before anything is merged;
+    /// `None` where nobody says, and for what lands after another one of its bundle: of that, the first one's landing asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asks: Option<Asks>,
     /// When it was wanted.
     pub wanted_at: Timestamp,
     /// How far it is.
@@ -51,6 +60,47 @@ pub struct Together {
     pub base: Commit,
     /// Whether it changes what the tenant reads as configuration.
     pub configures: bool,
+}
+
+/// What a pipeline asks of a change that is to land: what it asked of it when it entered, whoever enqueued it (G12).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Asks {
+    /// What it requires.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub require: Vec<Filter>,
+    /// What it rejects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reject: Vec<Filter>,
+    /// When the change entered.
+    #[serde(default)]
+    pub entered_at: Timestamp,
+}
+
+impl Asks {
+    /// Returns what a pipeline asks of changes that entered then, as far as [`ASKS_BYTES_MAX`] reaches: what is beyond was asked
+    /// when they entered and is asked of all news of them, and of these alone.
+    pub fn of(pipeline: &Pipeline, entered_at: Timestamp) -> Self {
+        let mut left = ASKS_BYTES_MAX;
+        let mut fits = |filter: &&Filter| {
+            let bytes = serde_json::to_string(filter).map_or(usize::MAX, |text| text.len());
+            let fits = bytes <= left;
+            left -= if fits { bytes } else { 0 };
+            fits
+        };
+        let require = pipeline.require.iter().filter(&mut fits).cloned().collect();
+        let reject = pipeline.reject.iter().filter(&mut fits).cloned().collect();
+        Self { require, reject, entered_at }
+    }
+
+    /// Returns why a change may no longer land, by what its forge knows of it now. A review that was young enough when the change
+    /// entered does not stop it for having grown old meanwhile: time alone takes nothing back.
+    pub fn refusal(&self, pipeline: &PipelineName, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
+        if facts.submittable == Some(false) {
+            return Some(NOT_SUBMITTABLE.to_owned());
+        }
+        let as_of = |at: Timestamp| refusal_by(pipeline, &self.require, &self.reject, facts, at);
+        as_of(now).filter(|_| as_of(self.entered_at).is_some())
+    }
 }
 
 fn unknown_is_yes() -> bool {
@@ -101,4 +151,30 @@ pub enum LandingEnd {
         /// What landed.
         landed: Commit,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_config::Pattern;
+    use sluice_config::pipeline::{FilterKind, GitHubFilter, Manager};
+
+    /// G12, Z6.4: a record has a limit, whatever somebody writes into a pipeline.
+    #[test]
+    fn what_a_landing_asks_fits_into_its_record() {
+        let mut pipeline = Pipeline::new("gate", Manager::Dependent);
+        let of = |length: usize| Filter {
+            connection: "github".into(),
+            kind: FilterKind::GitHub(GitHubFilter {
+                status: vec![Pattern::new(&"x".repeat(length)).unwrap()],
+                ..GitHubFilter::default()
+            }),
+        };
+        pipeline.require = vec![of(20), of(ASKS_BYTES_MAX), of(30)];
+        pipeline.reject = (0..200).map(|_| of(200)).collect();
+        let asks = Asks::of(&pipeline, Timestamp(1));
+        assert_eq!(asks.require, [of(20), of(30)]);
+        assert!(!asks.reject.is_empty());
+        assert!(serde_json::to_string(&asks).unwrap().len() < ASKS_BYTES_MAX + 1_000);
+    }
 }

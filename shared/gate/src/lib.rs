@@ -26,7 +26,7 @@ pub use arrival::{Arrival, ArrivalKind, Candidate, InBranch};
 pub use health::Health;
 pub use item::{Ask, Item, Job, JobStatus, WaitsFor};
 pub use items::Items;
-pub use landing::{Landing, LandingEnd, LandingState};
+pub use landing::{Asks, Landing, LandingEnd, LandingState};
 pub use merge::{MergeOutcome, MergeResult};
 pub use plan::{ChangesLimit, Plan, RunSeen, Snapshot, plan};
 pub use provided::{Offer, OfferState, Provided};

@@ -11,7 +11,7 @@ use super::admit::{LEAVING_RECORDS, WHY_NEEDS};
 use super::finish::mismatch;
 use crate::arrival::{Arrival, Candidate};
 use crate::item::{Ask, Item};
-use crate::landing::{LandingEnd, LandingState, Together};
+use crate::landing::{Landing, LandingEnd, LandingState, Together};
 use crate::queue::{Slot, Standing};
 use crate::report::Occasion;
 use sluice_model::change::ChangeRef;
@@ -326,7 +326,8 @@ impl Work<'_> {
     fn order_next(&mut self, at: usize) -> bool {
         let Some(landing) = self.landing_of(at, Vec::new()) else { return false };
         self.head.slots[at].standing = Standing::Landing;
-        self.plan.landings.push(landing);
+        // That all of them may land was seen before the first was merged.
+        self.plan.landings.push(Landing { asks: None, ..landing });
         false
     }
 

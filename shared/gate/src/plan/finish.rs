@@ -3,7 +3,7 @@
 use super::admit::LEAVING_RECORDS;
 use super::{Removed, Work, is_dependent};
 use crate::item::{Ask, REASON_BYTES_MAX, cut};
-use crate::landing::{Landing, LandingEnd, LandingState, Together};
+use crate::landing::{Asks, Landing, LandingEnd, LandingState, Together};
 use crate::queue::{LANDED_MAX, Slot, Standing};
 use crate::report::Occasion;
 use sluice_config::pipeline::ReporterKind;
@@ -122,6 +122,7 @@ impl Work<'_> {
             tested: merged.tested.clone(),
             configures: merged.touches_configuration,
             together,
+            asks: self.snapshot.pipeline.map(|pipeline| Asks::of(pipeline, item.admitted_at)),
             wanted_at: self.now,
             state: LandingState::Wanted,
         })

@@ -39,6 +39,29 @@ fn a_change_that_is_for_another_branch_now_does_not_land_there() {
     assert!(!frozen(&site));
 }
 
+/// G12, Z6.4: what was taken back is not merged, though nobody has heard of it yet.
+#[test]
+fn a_change_whose_approval_is_taken_back_before_it_is_merged_does_not_land() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    let b = propose(&site, 2, &[("b", "x")]);
+    site.run();
+    site.forge.approve(&a);
+    site.forge.approve(&b);
+    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+    site.forge.dismiss(&a);
+    assert!(site.forge.next_webhook().is_some(), "its news are lost");
+    site.run();
+    assert_eq!(merged(&site), [2]);
+    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 MERGE_FAILURE", "org/one#2 SUCCESS"]);
+    let told = comments(&site, &a);
+    assert!(
+        told.contains("unable to merge due to a missing merge requirement: pipeline gate requires a review"),
+        "{told}"
+    );
+    assert!(!frozen(&site));
+}
+
 /// Z6.5: where changes do not stand behind what they need, what they need has to be merged before they are.
 #[test]
 fn outside_a_dependent_pipeline_a_change_does_not_land_before_what_it_needs() {
