@@ -118,6 +118,65 @@ fn jobs_with_secrets_run_only_where_they_may() {
     assert!(refusals(&layout, "none", "org/project").contains("does not allow jobs with secrets"));
 }
 
+/// Z5.3, X06: a secret that is passed to parents makes the job wait for review where a parent's playbook can be changed by anybody,
+/// in a definition and in a config project's list; among trusted playbooks it runs at once.
+#[test]
+fn a_secret_that_reaches_an_untrusted_parent_needs_review() {
+    let passing = "[{name: key, secret: key, pass-to-parent: true}]";
+    let lib = "- job: {name: lib, run: lib.yaml}\n";
+    let with = |config: &str, own: &str| {
+        tenant().file("org/config", &format!("{BASE}{SECRET}{config}")).file("org/project", own).sound()
+    };
+    let list = "- project: {check: {jobs: [publish]}, gate: {jobs: [publish]}}\n";
+    let publish = format!("- job: {{name: publish, parent: lib, secrets: {passing}}}\n");
+    let layout = with(&publish, &format!("{lib}{list}"));
+    assert!(refusals(&layout, "check", "org/project").contains("does not allow post-review job publish"));
+    assert_eq!(refusals(&layout, "gate", "org/project"), "runs publish");
+    // The playbook of the job's name is one that nobody wrote down.
+    let layout = with(&publish, &format!("- job: {{name: lib}}\n{list}"));
+    assert!(refusals(&layout, "check", "org/project").contains("does not allow post-review job publish"));
+    let entry = format!("- project: {{name: org/project, check: {{jobs: [lib: {{secrets: {passing}}}]}}}}\n");
+    let layout = with(&entry, lib);
+    assert!(refusals(&layout, "check", "org/project").contains("does not allow post-review job lib"));
+    let trusted = with(&format!("{lib}{publish}"), list);
+    assert_eq!(refusals(&trusted, "check", "org/project"), "runs publish");
+}
+
+/// Z4.4, Z5.3: a child that inherits credentials and brings a playbook of its own waits for review where anybody can change that
+/// playbook, in a definition, by the job's name and in a list; one that brings none runs at once, for it shows them to nobody.
+#[test]
+fn inherited_credentials_reach_untrusted_playbooks_only_after_review() {
+    let config = format!(
+        "{BASE}- pipeline: {{name: none, manager: independent, post-review: true, allow-secrets: false}}\n{SECRET}\
+         - job: {{name: top, auth: {{inherit: true, secrets: [key]}}, run: top.yaml}}\n\
+         - job: {{name: bare, auth: {{inherit: true, secrets: [key]}}, abstract: true, parent: nothing}}\n\
+         - job: {{name: nothing, parent: null}}\n"
+    );
+    let with = |job: &str, entry: &str| {
+        let lists: Vec<String> =
+            ["check", "gate", "none"].iter().map(|pipeline| format!("{pipeline}: {{jobs: [{entry}]}}")).collect();
+        let own = format!("{job}- project: {{{}}}\n", lists.join(", "));
+        tenant().file("org/config", &config).file("org/project", &own).sound()
+    };
+    let bringing = [
+        ("- job: {name: child, parent: top, run: own.yaml}\n", "child"),
+        ("- job: {name: child, parent: top, post-run: own.yaml}\n", "child"),
+        ("- job: {name: child, parent: top, cleanup-run: own.yaml}\n", "child"),
+        ("- job: {name: child, parent: bare}\n", "child"),
+        ("", "top: {pre-run: own.yaml}"),
+    ];
+    for (job, entry) in bringing {
+        let layout = with(job, entry);
+        let name = entry.split(':').next().unwrap();
+        let refused = refusals(&layout, "check", "org/project");
+        assert!(refused.contains(&format!("does not allow post-review job {name}")), "{job}{entry}: {refused}");
+        assert_eq!(refusals(&layout, "gate", "org/project"), format!("runs {name}"), "{job}{entry}");
+        assert!(refusals(&layout, "none", "org/project").contains("does not allow jobs with secrets"), "{job}{entry}");
+    }
+    let layout = with("- job: {name: child, parent: top, timeout: 10}\n", "child");
+    assert_eq!(refusals(&layout, "check", "org/project"), "runs child");
+}
+
 /// X05: a secret of one branch serves a job of another branch of the same project.
 #[test]
 fn a_secret_serves_all_branches_of_its_project() {

@@ -352,13 +352,15 @@ fn build<'l>(
             format!("Job {name} asks for Ansible version {version}, which is not supported; there are {known}");
         blames.push(by_entry(last, message.into()));
     }
+    // Who may run it depends on which playbooks it comes to.
+    building.imply_run();
+    building.guard_secrets();
     blames.extend(check(&building, pipeline, input, name).into_iter().map(|message| by_entry(last, message.into())));
     if !blames.is_empty() {
         // Of what is too much, once is enough.
         blames.truncate(if budget.is_spent() { 1 } else { BLAMES_MAX });
         return Err(Outcome::Broken(blames));
     }
-    building.imply_run();
     let why_not =
         skipped_by_files(&building, input.files).or_else(|| skipped_by_image(&building.job, input.image_name));
     let mut job = building.job;

@@ -24,6 +24,8 @@ impl Building<'_> {
             // Whoever can change an untrusted repository could otherwise print its secrets before anybody looks.
             self.job.post_review |= !origin.source.trust.is_trusted();
         }
+        // A playbook of a parent that anybody may change is given a secret: that needs review, whoever gives it.
+        self.job.post_review |= !passed.is_empty() && self.settled_playbooks().any(|playbook| !playbook.trusted);
         let seen = self.job.pre_run.len() + self.job.run.len() + self.job.post_run.len() + self.implied_run.len();
         self.budget.take(seen.saturating_mul(of_secrets(&passed)))?;
         for playbook in self
@@ -105,6 +107,20 @@ impl Building<'_> {
             own.insert(wanted.name.clone(), use_of);
         }
         Ok((own, passed))
+    }
+
+    /// Returns the playbooks that definitions named so far, in no order.
+    fn settled_playbooks(&self) -> impl Iterator<Item = &Playbook> {
+        self.job.pre_run.iter().chain(&self.job.run).chain(&self.job.post_run)
+    }
+
+    /// Has a job be reviewed first of which an untrusted playbook sees a secret, in whatever way it came to it (Z5.3): from its own
+    /// definition, from a child that passes its secrets on, or from a parent that lets its children have them (Z4.4).
+    ///
+    /// Call it when all definitions are applied and [`Building::imply_run`] has said which playbooks there are.
+    pub(super) fn guard_secrets(&mut self) {
+        let is_open = self.settled_playbooks().any(|playbook| !playbook.trusted && !playbook.secrets.is_empty());
+        self.job.post_review |= is_open;
     }
 
     /// Puts the playbook of the job's name where nothing is said of `run` (Z4.9).
