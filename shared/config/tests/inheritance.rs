@@ -158,6 +158,23 @@ fn a_protected_job_has_children_in_its_own_project_only() {
     assert!(refusal(&layout).contains("is a protected job in a different project"), "{}", refusal(&layout));
 }
 
+/// X10, Z4.1: a job that names itself as its parent inherits from nothing, as a base job would: it is told at load, and does not run,
+/// also where an earlier definition of its name is sound.
+#[test]
+fn a_job_is_not_its_own_parent() {
+    let list = "- project: {check: {jobs: [loop]}}\n";
+    let own = "- job: {name: loop, parent: loop, run: evil}\n";
+    for before in ["", "- job: {name: loop, run: r}\n"] {
+        let layout = tenant().file("org/config", BASE).file("org/project", &format!("{before}{own}{list}")).build();
+        let told = "Dependency cycle detected in the parents of job loop: loop → loop";
+        assert_eq!(messages(&layout), [told]);
+        assert_eq!(refusal(&layout), told);
+    }
+    let circle = "- job: {name: loop, parent: back, run: r}\n- job: {name: back, parent: loop}\n";
+    let layout = tenant().file("org/config", BASE).file("org/project", &format!("{circle}{list}")).build();
+    assert_eq!(refusal(&layout), "Dependency cycle detected in the parents of job loop: loop → back → loop");
+}
+
 /// J13
 #[test]
 fn a_soft_dependency_is_dropped_and_a_hard_one_refused() {

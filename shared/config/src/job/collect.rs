@@ -112,13 +112,15 @@ impl<'l> Walk<'l, '_> {
             let parent = match &job.parent {
                 Parent::Base => None,
                 Parent::Named(parent) => Some(parent.as_str()),
-                Parent::Unset if !matched => Some(self.layout.tenant().default_parent.as_str()),
+                // A base job that says nothing of its parent is the default parent itself: a further variant of it.
+                Parent::Unset if !matched => {
+                    Some(self.layout.tenant().default_parent.as_str()).filter(|parent| *parent != name)
+                }
                 Parent::Unset => None,
             };
-            // A base job that says nothing of its parent is the default parent itself: a further variant of it.
-            let parent = parent.filter(|parent| *parent != name);
+            // Whoever names itself would run without a base job, or, where another definition came before, only seem to inherit.
             if let Some(parent) = parent
-                && !self.found.iter().any(|variant| variant.job.name == parent)
+                && (parent == name || !self.found.iter().any(|variant| variant.job.name == parent))
             {
                 // What a job checks out is also what its parents are chosen by.
                 let branch = job.override_checkout.as_deref().or(target.branch);

@@ -353,6 +353,10 @@ impl Check<'_> {
             return;
         };
         let place = at.attribute("parent");
+        if *parent == job.name {
+            let message = format!("Dependency cycle detected in the parents of job {parent}: {parent} → {parent}");
+            return self.conflict(place, "parent", message);
+        }
         let Facts::Job { is_final, keeps_credentials } = self.names.facts(ObjectKind::Job, parent) else {
             let message = format!("Job {parent} not defined");
             let known = self.names.known(ObjectKind::Job);
