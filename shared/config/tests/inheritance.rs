@@ -138,6 +138,20 @@ fn an_abstract_job_is_not_run() {
     assert_eq!(names(&freeze(&tenant().file("org/config", &child).sound(), "master")), ["test"]);
 }
 
+/// J08: neither a variant nor an entry of a list makes an abstract job one that runs; only a child is one.
+#[test]
+fn an_abstract_job_stays_abstract_until_something_inherits_from_it() {
+    let with = |more: &str, entry: &str| {
+        let text = format!(
+            "{BASE}- job: {{name: test, abstract: true, run: r}}\n{more}- project: {{name: org/project, check: {{jobs: [{entry}]}}}}\n"
+        );
+        refusal(&tenant().file("org/config", &text).sound())
+    };
+    for (more, entry) in [("- job: {name: test, abstract: false}\n", "test"), ("", "test: {abstract: false}")] {
+        assert_eq!(with(more, entry), "Job test is abstract and may not be directly run", "{more}{entry}");
+    }
+}
+
 /// J09
 #[test]
 fn a_child_of_an_intermediate_job_is_abstract() {

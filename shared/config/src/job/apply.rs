@@ -203,7 +203,8 @@ impl<'l> Building<'l> {
         self.job.inheritance.push(format!("{kind} {} from {}@{branch} {path}", from.name, project.name()));
         self.is_final |= from.is_final == Some(true);
         self.intermediate |= from.intermediate == Some(true);
-        self.is_abstract = from.is_abstract.unwrap_or(self.is_abstract);
+        // Only a child clears it: whoever may say `false` in a list would run what only serves as a parent.
+        self.is_abstract |= from.is_abstract == Some(true);
         if from.protected == Some(true) {
             self.protected = Some(project.clone());
         }
