@@ -172,6 +172,46 @@ fn a_protected_job_has_children_in_its_own_project_only() {
     assert!(refusal(&layout).contains("is a protected job in a different project"), "{}", refusal(&layout));
 }
 
+/// J10: no way leads around it: not through a job between that is not protected, not through a list of another project, and what is
+/// protected once stays so. What does not decide how the job runs may still be said in a list.
+#[test]
+fn a_protected_job_is_changed_in_its_own_project_only() {
+    let guarded = "- job: {name: guarded, protected: true, run: r}\n- job: {name: middle, parent: guarded}\n";
+    let with = |more: &str, own: &str| {
+        tenant()
+            .file("org/config", BASE)
+            .file("org/project1", &format!("{guarded}{more}"))
+            .file("org/project", own)
+            .sound()
+    };
+    let list = |entry: &str| format!("- project: {{check: {{jobs: [{entry}]}}}}\n");
+    let different = "guarded of github.com/org/project1 is a protected job in a different project";
+    let child = format!("- job: {{name: test, parent: middle, run: own}}\n{}", list("test"));
+    let rows = [
+        (child, format!("Job test of github.com/org/project can not inherit from middle: {different}")),
+        (list("guarded: {vars: {a: 1}}"), format!("Unable to modify job guarded attribute vars: {different}")),
+        (list("middle: {run: own}"), format!("Unable to modify job middle attribute run: {different}")),
+        (list("{guarded: {protected: true}}, {guarded: {run: own}}"), String::new()),
+        (
+            list("guarded: {protected: false}"),
+            "Unable to reset protected attribute of job guarded: guarded of github.com/org/project1 is protected and stays so"
+                .to_owned(),
+        ),
+    ];
+    for (own, told) in rows {
+        let refused = refusal(&with("", &own));
+        match told.is_empty() {
+            // Who says that it is protected as well does not take it over.
+            true => assert!(refused.contains(&format!("attribute run: {different}")), "{own}: {refused}"),
+            false => assert_eq!(refused, told, "{own}"),
+        }
+    }
+    let reset = with("- job: {name: open, parent: guarded, protected: false}\n", &list("open"));
+    assert!(refusal(&reset).contains("Unable to reset protected attribute of job open"), "{}", refusal(&reset));
+    let harmless = freeze(&with("", &list("guarded: {voting: false, files: [^src/]}")), "master");
+    assert!(!harmless.jobs[0].voting);
+}
+
 /// X10, Z4.1: a job that names itself as its parent inherits from nothing, as a base job would: it is told at load, and does not run,
 /// also where an earlier definition of its name is sound.
 #[test]

@@ -28,7 +28,8 @@ pub(super) struct Building<'l> {
     current: String,
     is_final: bool,
     intermediate: bool,
-    protected: Option<ProjectName>,
+    /// The protected job that this is or inherits from, and the project that alone may change it or inherit from it.
+    protected: Option<(String, ProjectName)>,
     inherits_credentials: Option<bool>,
     final_attributes: BTreeSet<String>,
     pub(super) roles: Vec<Role>,
@@ -114,8 +115,11 @@ impl<'l> Building<'l> {
         self.is_final = false;
         self.is_abstract = false;
         self.intermediate = false;
-        self.protected = None;
         self.inherits_credentials = None;
+        // What is protected stays so in all that inherits from it; whoever may not inherit is told that once.
+        if refused.is_err() {
+            self.protected = None;
+        }
         refused
     }
 
@@ -126,9 +130,9 @@ impl<'l> Building<'l> {
         if self.intermediate && child.is_abstract != Some(true) {
             return Err(format!("Job {} inherits from intermediate job {parent}, but is not abstract", child.name));
         }
-        if let Some(project) = self.protected.as_ref().filter(|project| **project != origin.source.project) {
+        if let Some(guarded) = self.guarded_from(origin.source) {
             return Err(format!(
-                "Job {} of {} can not inherit from {parent} of {project}, which is a protected job in a different project",
+                "Job {} of {} can not inherit from {parent}: {guarded}",
                 child.name, origin.source.project
             ));
         }
@@ -141,12 +145,33 @@ impl<'l> Building<'l> {
         Ok(())
     }
 
+    /// Returns why a definition of `source` may change nothing of how the job runs, where it is or comes from a protected one.
+    fn guarded_from(&self, source: &Source) -> Option<String> {
+        let (job, project) = self.protected.as_ref().filter(|(_, project)| *project != source.project)?;
+        Some(format!("{job} of {project} is a protected job in a different project"))
+    }
+
     fn apply(&mut self, from: &JobStanza, origin: &Origin<'_>) -> Result<(), Refused> {
         if self.is_final
             && let Some(attribute) = from.changes_execution()
         {
             let message = format!("Unable to modify final job {} attribute {attribute}", self.job.name);
             return Err(Refused { attribute, message });
+        }
+        if let Some(attribute) = from.changes_execution()
+            && let Some(guarded) = self.guarded_from(origin.source)
+        {
+            let message = format!("Unable to modify job {} attribute {attribute}: {guarded}", self.job.name);
+            return Err(Refused { attribute, message });
+        }
+        if from.protected == Some(false)
+            && let Some((job, project)) = &self.protected
+        {
+            let message = format!(
+                "Unable to reset protected attribute of job {}: {job} of {project} is protected and stays so",
+                self.job.name
+            );
+            return Err(Refused { attribute: "protected", message });
         }
         if let Some(attribute) = controlled(from).into_iter().find(|name| self.final_attributes.contains(*name)) {
             let message = format!(
@@ -206,7 +231,7 @@ impl<'l> Building<'l> {
         // Only a child clears it: whoever may say `false` in a list would run what only serves as a parent.
         self.is_abstract |= from.is_abstract == Some(true);
         if from.protected == Some(true) {
-            self.protected = Some(project.clone());
+            self.protected.get_or_insert_with(|| (from.name.clone(), project.clone()));
         }
         self.inherits_credentials = from.auth_inherit.or(self.inherits_credentials);
         self.match_on_config_updates = from.match_on_config_updates.unwrap_or(self.match_on_config_updates);
