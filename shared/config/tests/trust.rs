@@ -235,6 +235,25 @@ fn untrusted_projects_lack_the_privileged_features() {
     assert!(messages(&with("- project: {name: github.com/org/project, check: {jobs: [noop]}}")).is_empty());
 }
 
+/// Z4.8: only config projects hand out credentials for storage, in whatever form something is said of a job.
+#[test]
+fn untrusted_projects_ask_for_no_storage_credentials() {
+    let asking = "auth: {swift: [{container: logs}]}";
+    let forms = [
+        format!("- job: {{name: own, run: r, {asking}}}"),
+        format!("- project: {{check: {{jobs: [noop, lib: {{{asking}}}]}}}}"),
+        format!("- project-template: {{name: all, check: {{jobs: [lib: {{{asking}}}]}}}}"),
+    ];
+    for text in forms {
+        let config = format!("{BASE}- job: {{name: lib, run: r}}\n");
+        let layout = tenant().file("org/config", &config).file("org/project", &text).build();
+        assert_eq!(messages(&layout), ["Swift credentials may only be asked for in config repositories"], "{text}");
+        // What a config project says may have them.
+        let text = text.replace("- project: {", "- project: {name: org/project, ");
+        tenant().file("org/config", &format!("{config}{text}\n")).sound();
+    }
+}
+
 /// X13
 #[test]
 fn labels_that_the_tenant_disallows_are_refused() {

@@ -81,12 +81,12 @@ pub(super) fn claims<'f>(
         Stanza::Job(job) => may_define(ground, file, project, job)?,
         Stanza::Project(stanza) => {
             let name = stanza.name.as_deref().unwrap_or(file.source().project.name());
-            entries_may_report(file, project, stanza, &format!("project {name}"))?;
+            entries_may_ask(file, project, stanza, &format!("project {name}"))?;
             let targets = targets(ground, file, project, stanza, hints)?;
             return Ok(targets.into_iter().map(|name| (ObjectKind::Project, name)).collect());
         }
         Stanza::ProjectTemplate(template) => {
-            entries_may_report(file, project, template, &format!("project-template {name}"))?;
+            entries_may_ask(file, project, template, &format!("project-template {name}"))?;
         }
         _ => {}
     }
@@ -106,20 +106,20 @@ fn may_define(ground: &Ground, file: &File, project: &TenantProject, job: &JobSt
             "Base jobs may only be defined in config-projects, and not where the tenant says \"allow-base-jobs: false\": name a parent".to_owned(),
         );
     }
+    may_ask(file, project, job, &format!("job {}", job.name), job.place)
+}
+
+/// Refuses what a repository may not ask for, as a definition and as an entry of a project's list: credentials for storage (Z4.8),
+/// and jobs that are reporters.
+fn may_ask(file: &File, project: &TenantProject, job: &JobStanza, stanza: &str, start: Place) -> Result<(), Problem> {
+    let refuse = |attribute: &str, message: String| {
+        let place = job.places.of(attribute).unwrap_or(job.place);
+        let problem = File::problem(ProblemKind::NotPermitted, stanza, place, message);
+        Err(problem.about(attribute).from_stanza_at(start.start))
+    };
     if file.source().trust == Trust::Untrusted && job.run_time.containers.is_some() {
         return refuse("auth", "Swift credentials may only be asked for in config repositories".to_owned());
     }
-    may_report(file, project, job, &format!("job {}", job.name), job.place)
-}
-
-/// Refuses jobs that are reporters, in repositories that may not have any: as a definition and as an entry of a project's list.
-fn may_report(
-    file: &File,
-    project: &TenantProject,
-    job: &JobStanza,
-    stanza: &str,
-    start: Place,
-) -> Result<(), Problem> {
     let is_reporter = job.run_time.kind == Some(JobKind::Reporter);
     if !is_reporter || file.source().trust.is_trusted() || project.allow_reporter_jobs {
         return Ok(());
@@ -128,14 +128,12 @@ fn may_report(
         "Reporter jobs may be defined in config-projects and where the tenant says allow-reporter-jobs, and {} is neither",
         project.name
     );
-    let place = job.places.of("type").unwrap_or(job.place);
-    let problem = File::problem(ProblemKind::NotPermitted, stanza, place, message);
-    Err(problem.about("type").from_stanza_at(start.start))
+    refuse("type", message)
 }
 
-fn entries_may_report(file: &File, project: &TenantProject, list: &ProjectStanza, stanza: &str) -> Result<(), Problem> {
+fn entries_may_ask(file: &File, project: &TenantProject, list: &ProjectStanza, stanza: &str) -> Result<(), Problem> {
     let mut entries = list.pipelines.values().flat_map(|jobs| &jobs.jobs);
-    entries.try_for_each(|job| may_report(file, project, job, stanza, list.place))
+    entries.try_for_each(|job| may_ask(file, project, job, stanza, list.place))
 }
 
 /// Returns the projects that a project's stanza is about.
