@@ -225,7 +225,8 @@ fn letters(word: &str) -> (usize, u64) {
     word.chars().fold((0, 0), |(length, set), letter| (length + 1, set | 1 << (u32::from(letter) % 64)))
 }
 
-/// Returns the number of single edits between two words; more than `limit` may be reported as `limit + 1`.
+/// Returns the number of single edits between two words, of which one is that two letters changed places; more than `limit` may be
+/// reported as `limit + 1`.
 fn distance(one: &str, other: &str, limit: usize) -> usize {
     let (one, other) = unlike(one, other);
     let one: Vec<char> = one.chars().collect();
@@ -236,24 +237,22 @@ fn distance(one: &str, other: &str, limit: usize) -> usize {
     if one.len().abs_diff(other.len()) > limit {
         return limit + 1;
     }
-    let mut row: Vec<usize> = (0..=other.len()).collect();
+    // A row for each letter of the one: how far its beginning is from each beginning of the other.
+    let (mut before, mut above) = (Vec::new(), (0..=other.len()).collect::<Vec<usize>>());
+    let at = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(limit + 1);
     for (i, a) in one.iter().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
+        let mut row = vec![i + 1];
         for (j, b) in other.iter().enumerate() {
-            let above = row.get(j + 1).copied().unwrap_or(limit + 1);
-            let here = (diagonal + usize::from(a != b)).min(above + 1).min(left + 1);
-            diagonal = above;
-            if let Some(slot) = row.get_mut(j) {
-                *slot = left;
+            let mut here = (at(&above, j) + usize::from(a != b)).min(at(&above, j + 1) + 1).min(at(&row, j) + 1);
+            let swapped = i > 0 && j > 0 && one.get(i - 1) == Some(b) && other.get(j - 1) == Some(a);
+            if swapped {
+                here = here.min(at(&before, j - 1) + 1);
             }
-            left = here;
+            row.push(here);
         }
-        if let Some(slot) = row.get_mut(other.len()) {
-            *slot = left;
-        }
+        before = std::mem::replace(&mut above, row);
     }
-    row.last().copied().unwrap_or(limit + 1)
+    at(&above, other.len())
 }
 
 /// Returns two words without the beginning and the end that they share: names of one family differ in a few letters only.
@@ -277,6 +276,13 @@ mod tests {
         assert_eq!(nearest("primar-controller", ["primary-controller", "controller"]), Some("primary-controller"));
         assert_eq!(nearest("timeuot", ["timeout", "attempts"]), Some("timeout"));
         assert_eq!(nearest("x", ["voting", "vars"]), None);
+        // Letters that changed places are one slip, also in words too short for two.
+        for (wrong, meant) in [("jbo", "job"), ("nmae", "name"), ("chekc", "check"), ("urn", "run"), ("ejbo", "jobe")] {
+            let found = nearest(wrong, [meant]);
+            assert_eq!(found, (wrong != "ejbo").then_some(meant), "{wrong}");
+        }
+        assert_eq!(distance("abcdef", "badcfe", 6), 3);
+        assert_eq!(distance("kitten", "sitting", 6), 3);
     }
 
     /// Z6.7: a file of a megabyte can hold a hundred thousand wrong names, and a tenant as many right ones.
