@@ -436,7 +436,8 @@ impl Check<'_> {
         self.add(Problem::new(ProblemKind::Conflict, place.start, place.end, message).about(attribute));
     }
 
-    /// Labels without an object go the older way, where the tenant still has one (L4.1). `first` is the number of the first
+    /// Labels without an object are for the older way, which is not carried out (L4.1): a mistake where the tenant does without it
+    /// altogether, else told where others of the nodeset have objects. `first` is the number of the first
     /// label among all of the nodeset's.
     fn known_labels(&mut self, set: &NodeSet, first: usize, at: At<'_>) {
         let mut labels: BTreeMap<&str, usize> = BTreeMap::new();
@@ -455,7 +456,8 @@ impl Check<'_> {
         } else if !known.is_empty() {
             let known: Vec<&str> = known.into_iter().map(|(label, _)| label).collect();
             let message = format!(
-                "There is no label object \"{label}\", so all of this nodeset is asked for by the older protocol, also {}",
+                "There is no label object \"{label}\", and the older protocol that asked for labels without one is not carried out: \
+                 unless a provider's own nodes bear the label, jobs with this nodeset end as NODE_FAILURE, whoever offers {}",
                 known.join(", ")
             );
             let place = at.member("label", *number);
