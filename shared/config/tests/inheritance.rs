@@ -158,7 +158,9 @@ fn a_child_of_an_intermediate_job_is_abstract() {
     let text = format!(
         "{BASE}- job: {{name: top, intermediate: true, abstract: true}}\n- job: {{name: test, parent: top, run: r}}\n{CHECK}"
     );
-    assert!(refusal(&tenant().file("org/config", &text).sound()).contains("is not abstract"));
+    let layout = tenant().file("org/config", &text).build();
+    assert_eq!(messages(&layout), ["The job \"top\" is intermediate, and \"test\" is not abstract"]);
+    assert!(refusal(&layout).contains("is not abstract"));
 }
 
 /// J10
@@ -168,7 +170,9 @@ fn a_protected_job_has_children_in_its_own_project_only() {
         .file("org/config", BASE)
         .file("org/project1", "- job: {name: guarded, protected: true, run: r}")
         .file("org/project", "- job: {name: test, parent: guarded}\n- project: {check: {jobs: [test]}}")
-        .sound();
+        .build();
+    let told = "The job \"guarded\" of github.com/org/project1 is a protected job in a different project and can not act as a parent";
+    assert_eq!(messages(&layout), [told]);
     assert!(refusal(&layout).contains("is a protected job in a different project"), "{}", refusal(&layout));
 }
 
@@ -210,6 +214,33 @@ fn a_protected_job_is_changed_in_its_own_project_only() {
     assert!(refusal(&reset).contains("Unable to reset protected attribute of job open"), "{}", refusal(&reset));
     let harmless = freeze(&with("", &list("guarded: {voting: false, files: [^src/]}")), "master");
     assert!(!harmless.jobs[0].voting);
+}
+
+/// Z4.2, C11, J09, J10: which definitions of a parent apply is known when a job is frozen, so a child is refused at load only where no
+/// definition of its parent lets it be.
+#[test]
+fn one_definition_of_a_parent_that_lets_children_be_is_enough_at_load() {
+    let child = "- job: {name: test, parent: top, run: own}\n- project: {check: {jobs: [test]}}\n";
+    let rows = [
+        ("final: true", "is final and can not act as a parent"),
+        ("intermediate: true, abstract: true", "is not abstract"),
+        ("protected: true", "is a protected job in a different project"),
+        ("auth: {secrets: []}", "keeps its credentials to itself"),
+    ];
+    for (barrier, told) in rows {
+        let with = |first: &str| {
+            let text =
+                format!("- job: {{name: top, run: r{first}}}\n- job: {{name: top, branches: stable, {barrier}}}\n");
+            tenant().file("org/config", &format!("{BASE}{text}")).file("org/project", child).build()
+        };
+        let some = with("");
+        assert_eq!((messages(&some), names(&freeze(&some, "master"))), (Vec::new(), vec!["test"]), "{barrier}");
+        let name = project("org/project");
+        let refused = some.freeze(&FreezeInput::change("check", &name, "stable")).unwrap_err();
+        assert!(refused[0].short_text().contains(told), "{barrier}: {refused:?}");
+        let all = messages(&with(&format!(", {barrier}")));
+        assert!(all.len() == 1 && all[0].contains(told), "{barrier}: {all:?}");
+    }
 }
 
 /// X10, Z4.1: a job that names itself as its parent inherits from nothing, as a base job would: it is told at load, and does not run,

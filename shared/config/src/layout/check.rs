@@ -2,6 +2,7 @@
 
 use super::Layout;
 use super::alternatives::in_line;
+use super::barriers::Barriers;
 use super::shelf::{Unit, short_hash};
 use crate::error::{Hints, Problem, ProblemKind};
 use crate::fragment::Source;
@@ -24,13 +25,8 @@ pub(crate) const NOOP: &str = "noop";
 pub(super) enum Facts {
     /// Nothing bears the name.
     Absent,
-    /// A job.
-    Job {
-        /// Whether a definition of it is final.
-        is_final: bool,
-        /// Whether it keeps its credentials to itself (Z4.4).
-        keeps_credentials: bool,
-    },
+    /// A job, and what keeps others from inheriting from it.
+    Job(Barriers),
     /// A secret, and the project it belongs to.
     Secret(ProjectName),
     /// A nodeset: the nodesets that it names, and how many it gives itself.
@@ -42,18 +38,7 @@ pub(super) enum Facts {
 /// Returns what a check can see of a name.
 pub(super) fn facts(layout: &Layout, kind: ObjectKind, name: &str) -> Facts {
     match kind {
-        ObjectKind::Job => {
-            let mut definitions = layout.jobs(name).map(|defined| defined.object).peekable();
-            if definitions.peek().is_none() {
-                return Facts::Absent;
-            }
-            let (mut is_final, mut keeps_credentials) = (false, false);
-            for job in definitions {
-                is_final |= job.is_final == Some(true);
-                keeps_credentials |= job.auth_inherit == Some(false);
-            }
-            Facts::Job { is_final, keeps_credentials }
-        }
+        ObjectKind::Job => Barriers::of(layout, name).map_or(Facts::Absent, Facts::Job),
         ObjectKind::Secret => match layout.one::<SecretStanza>(kind, name) {
             Some(found) => Facts::Secret(found.source().project.clone()),
             None => Facts::Absent,
@@ -357,16 +342,26 @@ impl Check<'_> {
             let message = format!("Dependency cycle detected in the parents of job {parent}: {parent} → {parent}");
             return self.conflict(place, "parent", message);
         }
-        let Facts::Job { is_final, keeps_credentials } = self.names.facts(ObjectKind::Job, parent) else {
+        let Facts::Job(barriers) = self.names.facts(ObjectKind::Job, parent) else {
             let message = format!("Job {parent} not defined");
             let known = self.names.known(ObjectKind::Job);
             return self.unknown(place, "parent", message, parent, known);
         };
-        if is_final {
+        if barriers.is_final {
             let message = format!("The job \"{parent}\" is final and can not act as a parent");
             self.refuse(place, "parent", message);
         }
-        if keeps_credentials {
+        if barriers.intermediate && job.is_abstract != Some(true) {
+            let message = format!("The job \"{parent}\" is intermediate, and \"{}\" is not abstract", job.name);
+            self.refuse(place, "parent", message);
+        }
+        if let Some(project) = barriers.protected_in.filter(|project| *project != self.source.project) {
+            let message = format!(
+                "The job \"{parent}\" of {project} is a protected job in a different project and can not act as a parent"
+            );
+            self.refuse(place, "parent", message);
+        }
+        if barriers.keeps_credentials {
             let message = format!(
                 "The job \"{parent}\" keeps its credentials to itself (no \"inherit\" in \"auth\") and can not act as a parent"
             );

@@ -7,6 +7,7 @@
 
 pub(crate) mod alternatives;
 mod ask;
+mod barriers;
 mod build;
 mod check;
 mod ground;
