@@ -137,6 +137,8 @@ fn the_second_designs_pipelines_load() {
         image-built: true
         image-validated: true
 - job: {name: base, parent: null, run: r}
+- image: {name: debian, type: zuul}
+- image: {name: centos, type: zuul}
 - job: {name: build-debian, image-build-name: debian}
 - job: {name: build-centos, image-build-name: centos}
 - project: {name: org/project, image: {jobs: [build-debian, build-centos]}}

@@ -355,9 +355,11 @@ fn an_ansible_version_that_is_not_there_is_refused() {
         let text = format!(
             "{BASE}- job: {{name: test, run: r, ansible-version: {version}}}\n- project: {{name: org/project, check: {{jobs: [test]}}}}\n"
         );
-        let layout = tenant().file("org/config", &text).sound();
+        let layout = tenant().file("org/config", &text).build();
         let name = project("org/project");
         let frozen = layout.freeze(&FreezeInput::change("check", &name, "master"));
+        // Whoever proposes it is told, whether or not the job runs for that change.
+        assert_eq!(messages(&layout).len(), usize::from(frozen.is_err()), "{:?}", messages(&layout));
         frozen.map(|frozen| frozen.jobs.len()).map_err(|errors| format!("{errors:?}"))
     };
     assert_eq!(with("9"), Ok(1));

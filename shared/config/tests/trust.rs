@@ -291,6 +291,56 @@ fn missing_names_are_told_with_their_line() {
     one_mistake(&with("- project: {chekc: {jobs: []}}"), "pipeline \"chekc\" was not found");
 }
 
+/// C02, N16: jobs that a job waits for must be there, also softly and in a list, and a semaphore is the job's or its playbook's.
+#[test]
+fn what_a_job_waits_for_is_looked_up_when_it_is_read() {
+    let with = |text: &str| {
+        let config = format!("{BASE}- job: {{name: unit, run: r}}\n");
+        tenant().file("org/config", &config).file("org/project", text).build()
+    };
+    one_mistake(
+        &with("- job: {name: a, run: r, dependencies: [unti]}"),
+        "Job unti not defined (did you mean \"unit\"?)",
+    );
+    one_mistake(
+        &with("- job: {name: a, run: r, dependencies: [{name: nosuch, soft: true}]}"),
+        "Job nosuch not defined",
+    );
+    let layout = with(
+        "- project:\n    check:\n      jobs:\n        - unit:\n            dependencies:\n              - nosuch\n",
+    );
+    one_mistake(&layout, "Job nosuch not defined");
+    assert_eq!(layout.errors()[0].problem.start.line(), 6);
+    // What is listed and unknown is told once, not again by what hangs from it.
+    one_mistake(&with("- project: {check: {jobs: [nosuch: {jobs: [unit]}]}}"), "Job nosuch not defined");
+    for fine in [
+        "- job: {name: a, run: r, dependencies: [noop, b]}\n- job: {name: b, run: r}",
+        "- job: {name: a, run: [{name: r, semaphores: [two]}], semaphores: [one]}",
+    ] {
+        assert_eq!(messages(&with(fine)), Vec::<String>::new(), "{fine}");
+    }
+    let twice = "The semaphore one is asked for by job a and by a playbook of it";
+    one_mistake(&with("- job: {name: a, run: [{name: r, semaphores: [one, two]}], semaphores: [one]}"), twice);
+    let inherited = "- job: {name: top, run: [{name: r, semaphores: [one]}]}\n- job: {name: a, parent: top, semaphores: [one]}\n- project: {check: {jobs: [a]}}\n";
+    assert!(refusals(&with(inherited), "check", "org/project").contains(twice));
+}
+
+/// L1.1, L3.3: a job that builds an image nobody defines is not run; one that comes with its image is no mistake.
+#[test]
+fn a_job_builds_images_that_there_are() {
+    let image = "- image: {name: debian, type: zuul}\n";
+    let list = "- job: {name: build, run: r, image-build-name: debian}\n- project: {check: {jobs: [build]}}\n";
+    let main = "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [{org/project: {include-provider-config: true}}]\n";
+    let tenant = tenant_of(main).file("org/config", BASE).file("org/project", list);
+    let before = tenant.sound();
+    let told = "Job build builds the image \"debian\", which was not found";
+    assert_eq!(refusals(&before, "check", "org/project"), told);
+    let proposed = tenant.proposal("org/project", "master", &format!("{image}{list}"));
+    assert_eq!(refusals(&before.overlay(&[proposed], Scope::UntrustedOnly), "check", "org/project"), "runs build");
+    let merged = tenant_of(main).file("org/config", BASE).file("org/project", &format!("{image}{list}")).sound();
+    assert_eq!(refusals(&merged, "check", "org/project"), "runs build");
+}
+
 /// C05, C07: shape and YAML are "syntax error"; all mistakes are told at once, and the rest of the file still loads.
 #[test]
 fn mistakes_of_shape_are_syntax_errors_all_at_once() {

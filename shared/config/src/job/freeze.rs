@@ -8,7 +8,7 @@ use super::listed::{ENTRIES_MAX, Entries, Entry, entries};
 use super::trace::{JobTrace, Step, StepKind};
 use super::weight::{self, Budget};
 use crate::error::{ConfigError, Problem, ProblemKind};
-use crate::layout::{Layout, NOOP};
+use crate::layout::{Layout, NOOP, held_twice};
 use crate::objects::{self, JobStanza};
 use crate::pipeline::Pipeline;
 use serde_json::{Map, Value as Json};
@@ -346,11 +346,13 @@ fn build<'l>(
         blames.extend(building.entry(entry.job, entry.source).err().map(|why| by_entry(entry, why)));
     }
     let version = building.job.ansible_version.as_ref().or(layout.tenant().default_ansible_version.as_ref());
-    if let Some(version) = version.filter(|version| !ANSIBLE_VERSIONS.contains(&version.as_str())) {
-        let known = ANSIBLE_VERSIONS.join(" and ");
-        let message =
-            format!("Job {name} asks for Ansible version {version}, which is not supported; there are {known}");
-        blames.push(by_entry(last, message.into()));
+    if let Some(version) = version.filter(|version| !is_ansible_version(version)) {
+        blames.push(by_entry(last, unknown_ansible(name, version).into()));
+    }
+    let image = building.job.image_build_name.as_ref();
+    if let Some(image) = image.filter(|image| !layout.has_image(image)) {
+        let message = format!("Job {name} builds the image \"{image}\", which was not found");
+        blames.push(by_entry(last, Refused { attribute: "image-build-name", message }));
     }
     // Who may run it depends on which playbooks it comes to.
     building.imply_run();
@@ -395,6 +397,17 @@ fn build<'l>(
 /// Ansible's versions that a job may ask for, as Zuul counts them.
 const ANSIBLE_VERSIONS: [&str; 2] = ["9", "11"];
 
+/// Returns whether a job may ask for a version of Ansible.
+pub(crate) fn is_ansible_version(version: &str) -> bool {
+    ANSIBLE_VERSIONS.contains(&version)
+}
+
+/// Says that a job asks for a version that is not there.
+pub(crate) fn unknown_ansible(job: &str, version: &str) -> String {
+    let known = ANSIBLE_VERSIONS.join(" and ");
+    format!("Job {job} asks for Ansible version {version}, which is not supported; there are {known}")
+}
+
 /// Returns every reason why a job may not run in a pipeline.
 fn check(building: &Building<'_>, pipeline: &Pipeline, input: &FreezeInput<'_>, name: &str) -> Vec<String> {
     let project = input.project;
@@ -408,6 +421,11 @@ fn check(building: &Building<'_>, pipeline: &Pipeline, input: &FreezeInput<'_>, 
     if building.job.post_review && !pipeline.post_review {
         found.push(format!("Pre-review pipeline {} does not allow post-review job {name}", pipeline.name));
     }
+    let job = &building.job;
+    let playbooks = job.pre_run.iter().chain(&job.run).chain(&job.post_run);
+    let of_playbooks: BTreeSet<&String> = playbooks.flat_map(|playbook| &playbook.semaphores).collect();
+    let twice = job.semaphores.iter().find(|held| of_playbooks.contains(&held.name));
+    found.extend(twice.map(|held| held_twice(name, &held.name)));
     if building.uses_secrets && pipeline.allow_secrets == Some(false) {
         found.push(format!("Pipeline {} does not allow jobs with secrets, but {name} has some", pipeline.name));
     }

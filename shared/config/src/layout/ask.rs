@@ -5,7 +5,7 @@ use crate::connection::Connections;
 use crate::fragment::{self, Fragment, SourceFile};
 use crate::layout::ProviderConfig;
 use crate::objects::{
-    JobStanza, NodesetStanza, ObjectKind, ProjectStanza, QueueStanza, QueueType, SecretStanza, SemaphoreStanza,
+    JobStanza, NodesetStanza, ObjectKind, ProjectStanza, QueueStanza, QueueType, SecretStanza, SemaphoreStanza, Stanza,
 };
 use crate::pipeline::Pipeline;
 use crate::tenant::{TenantConfig, TenantProject};
@@ -205,6 +205,14 @@ impl Layout {
         let formats: BTreeSet<&str> =
             images.filter(|one| one.is_built && one.name == image).map(|one| one.format.as_str()).collect();
         formats.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Returns whether there is an image of a name, or will be with what is proposed: images count only when they are merged (L3.3),
+    /// but the job that builds one may come with it.
+    pub(crate) fn has_image(&self, name: &str) -> bool {
+        let stands = self.entry(ObjectKind::Image, name).is_some_and(|entry| !entry.accepted.is_empty());
+        let mut proposed = self.over.iter().flat_map(|over| &over.files).flat_map(|file| file.fragment.stanzas());
+        stands || proposed.any(|stanza| matches!(stanza, Stanza::Image(image) if image.name == name))
     }
 
     /// Returns the definitions of a job, in order.

@@ -1,5 +1,9 @@
 //! References between objects: what names something that is not there, or may not be used.
 
+mod job;
+
+pub(crate) use job::held_twice;
+
 use super::Layout;
 use super::alternatives::in_line;
 use super::barriers::Barriers;
@@ -127,6 +131,7 @@ pub(super) fn some(layout: &Layout, units: impl IntoIterator<Item = Unit>) -> Fo
             Stanza::Job(job) => {
                 check.default_parent(job);
                 check.job(job);
+                check.parts(job, &BTreeSet::new());
             }
             Stanza::Nodeset(nodeset) => {
                 let at = At { places: &nodeset.places, whole: nodeset.place };
@@ -185,6 +190,7 @@ impl Check<'_> {
                 let known = self.names.known(ObjectKind::Pipeline);
                 self.unknown(at.attribute(pipeline), pipeline, message, pipeline, known);
             }
+            let listed: BTreeSet<&str> = jobs.jobs.iter().map(|job| job.name.as_str()).collect();
             for job in &jobs.jobs {
                 if !self.names.has(ObjectKind::Job, &job.name) && job.name != NOOP {
                     let message = format!("Job {} not defined", job.name);
@@ -192,6 +198,7 @@ impl Check<'_> {
                     self.unknown(job.place, pipeline, message, &job.name, known);
                 }
                 self.job(job);
+                self.parts(job, &listed);
             }
         }
     }

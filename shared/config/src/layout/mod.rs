@@ -22,7 +22,7 @@ mod stored;
 mod unread;
 mod unserved;
 
-pub(crate) use check::NOOP;
+pub(crate) use check::{NOOP, held_twice};
 pub use moved::Moved;
 pub use providers::{ImageConfig, LabelConfig, ProviderConfig, SectionQuota, StaticNode};
 pub use stored::LayoutDecodeError;

@@ -100,6 +100,8 @@ const NAMED: &str = "
 - nodeset: {name: b-name, nodes: [{name: b, label: x}]}
 - secret: {name: a-name, data: {a: b}}
 - secret: {name: b-name, data: {a: c}}
+- image: {name: a-name, type: zuul}
+- image: {name: b-name, type: zuul}
 - pipeline: {name: probe, manager: independent}
 ";
 

@@ -1,0 +1,45 @@
+//! What else is told of a job's definition, or of an entry of a list, before it is frozen: jobs that it waits for, its Ansible, its
+//! semaphores.
+
+use super::{At, Check, NOOP};
+use crate::error::{Problem, ProblemKind};
+use crate::job::freeze::{is_ansible_version, unknown_ansible};
+use crate::objects::{JobStanza, ObjectKind};
+use std::collections::BTreeSet;
+
+impl Check<'_> {
+    /// Checks these of a job. Jobs in `listed` are told of where they are listed.
+    pub(super) fn parts(&mut self, job: &JobStanza, listed: &BTreeSet<&str>) {
+        let at = At { places: &job.places, whole: job.place };
+        for (number, dependency) in job.dependencies.iter().flat_map(|list| &list.value).enumerate() {
+            let name = dependency.name.as_str();
+            // Also one that is waited for only where it runs must be there: where it is not, its name is wrong.
+            if name != NOOP && !listed.contains(name) && !self.names.has(ObjectKind::Job, name) {
+                let known = self.names.known(ObjectKind::Job);
+                let message = format!("Job {name} not defined");
+                self.unknown(at.member("dependencies", number), "dependencies", message, name, known);
+            }
+        }
+        if let Some(version) = job.ansible_version.as_deref().filter(|version| !is_ansible_version(version)) {
+            let place = at.attribute("ansible-version");
+            let problem =
+                Problem::new(ProblemKind::UnknownName, place.start, place.end, unknown_ansible(&job.name, version));
+            self.add(problem.about("ansible-version"));
+        }
+        let lists = [&job.pre_run, &job.run, &job.post_run];
+        let playbooks = lists.into_iter().flatten().flatten();
+        let held: BTreeSet<&str> = job.semaphores.iter().flatten().map(|one| one.name.as_str()).collect();
+        let asked = playbooks.flat_map(|playbook| &playbook.semaphores).map(String::as_str);
+        let twice: BTreeSet<&str> = asked.filter(|name| held.contains(name)).collect();
+        for name in twice {
+            self.conflict(at.attribute("semaphores"), "semaphores", held_twice(&job.name, name));
+        }
+    }
+}
+
+/// Says that a job and one of its playbooks ask for one semaphore: the playbook would wait for its own job.
+pub(crate) fn held_twice(job: &str, semaphore: &str) -> String {
+    format!(
+        "The semaphore {semaphore} is asked for by job {job} and by a playbook of it, but may only be used for one of them"
+    )
+}
