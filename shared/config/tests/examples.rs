@@ -120,7 +120,7 @@ fn the_first_designs_forms_load() {
     assert_eq!((graph.jobs[0].nodesets[0].nodes.len(), graph.jobs[0].required_projects.len()), (2, 2));
 }
 
-/// E1, L1.1: the image pipelines of the second design.
+/// E1, L1.1, in part: the image pipelines of the second design; an event that names an image runs that image's jobs only.
 #[test]
 fn the_second_designs_pipelines_load() {
     let text = "

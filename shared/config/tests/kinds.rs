@@ -14,7 +14,7 @@ fn needs(graph: &JobGraph, name: &str) -> Vec<String> {
     job(graph, name).dependencies.iter().map(|one| format!("{}{}", one.name, of(one.soft))).collect()
 }
 
-/// Z4.3, J12: nothing of an item runs before its initializers have succeeded, whatever the jobs say themselves.
+/// Z4.3: nothing of an item runs before its initializers have succeeded, whatever the jobs say themselves.
 #[test]
 fn every_other_job_waits_for_the_initializers() {
     let jobs = "

@@ -262,7 +262,7 @@ fn refusals(layout: &Layout) -> Vec<ConfigError> {
     layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap_err()
 }
 
-/// Z4.7, J07–J13: what cannot be frozen is marked at the entry, or the variant, that makes it so, and every reason is told.
+/// Z4.7, J07, J08, J13, C11: what cannot be frozen is marked at the entry, or the variant, that makes it so, and every reason is told.
 #[test]
 fn what_cannot_be_frozen_is_marked_where_it_is_said() {
     /// What is marked, and the message.

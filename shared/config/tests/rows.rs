@@ -194,7 +194,7 @@ fn a_queue_may_be_assigned_to_branches() {
     );
 }
 
-/// L1.1: the formats of an image are those of the providers that use it.
+/// L1.1, in part: the formats of an image are those of the providers that use it.
 #[test]
 fn an_image_is_needed_in_its_providers_formats() {
     let provider = |name: &str, format: &str| {
@@ -266,7 +266,7 @@ fn an_intermediate_job_must_be_abstract() {
     assert_eq!(messages(&layout), ["syntax error: An intermediate job must also be abstract"]);
 }
 
-/// Z2.1, Z2.3: what tenants name of the rest of the main file must be there; connections may be kept from them.
+/// Z2.1, N16: what tenants name of the rest of the main file must be there; connections may be kept from them.
 #[test]
 fn the_main_file_is_checked_as_a_whole() {
     let main = "

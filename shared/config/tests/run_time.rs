@@ -75,7 +75,7 @@ fn every_run_time_attribute_reaches_the_frozen_job() {
     assert!(found.pre_run[0].preserve_home_paths.is_empty(), "they are of the definition that lists them");
 }
 
-/// J16, Z4.3: what nobody says is Zuul's default.
+/// Z4.3: what nobody says is Zuul's default.
 #[test]
 fn what_nobody_says_is_the_default() {
     let found = frozen("- job: {name: test, run: r}\n");

@@ -166,7 +166,7 @@ fn layout_of(tenant: &str, of_projects: &[(&str, &str)]) -> Layout {
     Layout::build(LayoutSources { tenant, connections: with_gerrit(), branches: BTreeMap::new(), fragments })
 }
 
-/// E1, Z2.5: the included files together are the tenant's configuration; what is told is what no example shows.
+/// E1: the included files together are the tenant's configuration; what is told is what no example shows.
 #[test]
 fn the_first_documents_openstack_tenant_loads() {
     let Some(_) = founding_material() else { return };

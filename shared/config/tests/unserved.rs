@@ -14,14 +14,14 @@ fn warnings(text: &str) -> Vec<String> {
     unserved.iter().map(|warning| format!("{}: {}", warning.problem.stanza, warning.problem.message)).collect()
 }
 
-/// C10: what is carried out is not warned of.
+/// Z6.6: what is carried out is not warned of.
 #[test]
 fn a_configuration_that_is_carried_out_has_no_warnings() {
     let text = "- label: {name: big}\n- section: {name: s, connection: null, nodes: [{name: a.example.com, labels: [big]}]}\n- provider: {name: p, section: s, include-all-node-labels: true}\n- job: {name: unit, run: r, nodeset: {nodes: [{name: n, label: big}]}}\n";
     assert_eq!(warnings(text), Vec::<String>::new());
 }
 
-/// C10: a pipeline that nothing will ever start says so.
+/// Z6.6: a pipeline that nothing will ever start says so.
 #[test]
 fn triggers_that_never_fire_are_told() {
     let text = "
@@ -46,7 +46,7 @@ fn triggers_that_never_fire_are_told() {
     );
 }
 
-/// C10, L3.3
+/// Z6.6: labels that no provider offers, of named nodesets and of a job's own.
 #[test]
 fn a_label_that_nobody_offers_is_told_before_a_job_fails_for_it() {
     let text = "

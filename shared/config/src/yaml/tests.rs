@@ -134,7 +134,7 @@ fn ciphertexts_that_nothing_can_open_are_refused() {
     assert!(compose("a: !encrypted/pkcs1-oaep [hush, hush]").is_ok());
 }
 
-/// Z2.3: a text cannot make us spend without bound.
+/// C07: a text cannot make us spend without bound.
 #[test]
 fn bombs_are_refused() {
     let deep = "[".repeat(5_000) + &"]".repeat(5_000);
