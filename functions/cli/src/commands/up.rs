@@ -114,13 +114,12 @@ fn print_addresses(local: &Local, data: &Path, log: &Path) {
         [] => {
             let otherwise = data.join("template-otherwise.txt");
             let parts = local.elsewhere();
-            std::fs::write(&otherwise, parts.join("\n") + "\n")
-                .with_context(|| format!("could not write {}", otherwise.display()))?;
-            tell!(
-                "  template       ignored: nothing; {} parts are as it is on one machine: {}",
-                parts.len(),
-                otherwise.display()
-            )
+            let is_written = std::fs::write(&otherwise, parts.join("\n") + "\n");
+            let told = match is_written {
+                Ok(()) => otherwise.display().to_string(),
+                Err(error) => format!("(could not be written to {}: {error})", otherwise.display()),
+            };
+            tell!("  template       ignored: nothing; {} parts are as it is on one machine: {told}", parts.len())
         }
         parts => {
             tell!("  template       IGNORED on this machine:");
