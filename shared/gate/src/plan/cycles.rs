@@ -223,8 +223,10 @@ impl Work<'_> {
         if self.is_settling() || !self.has_room(2 + bundle.len()) {
             return false;
         }
-        if self.head.slots[bundle.clone()].iter().any(|slot| self.is_withheld(slot)) {
-            return false; // Whoever takes that news in looks again.
+        if let Some(slot) = self.head.slots[bundle.clone()].iter().find(|slot| self.is_withheld(slot)) {
+            let (id, change) = (slot.id.clone(), slot.change.clone());
+            self.note(&id, format!("its cycle passed, and does not land while news wait by which {change} leaves"));
+            return false; // Whoever takes them in looks again.
         }
         let orders: Option<Vec<_>> = bundle.clone().map(|at| self.landing_of(at, Vec::new())).collect();
         let Some(mut orders) = orders.filter(|orders| !orders.is_empty()) else { return false };

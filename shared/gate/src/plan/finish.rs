@@ -90,7 +90,12 @@ impl Work<'_> {
             return false; // The layout it was tested under is about to go.
         }
         if self.is_withheld(&self.head.slots[position]) {
-            return false; // Whoever takes that news in looks again.
+            let (id, change) = (self.head.slots[position].id.clone(), self.head.slots[position].change.clone());
+            self.note(
+                &id,
+                format!("every voting job passed; {change} does not land while news wait by which it leaves"),
+            );
+            return false; // Whoever takes them in looks again.
         }
         let Some(landing) = self.landing_of(position, Vec::new()) else {
             return false;
