@@ -21,8 +21,8 @@ pub struct Landing {
     pub queue: QueueKey,
     /// The change and the head that was tested.
     pub change: ChangeRef,
-    /// Changes that it depends on and that landed before it, in a dependent pipeline; whatever else it depends on by now must be
-    /// merged too.
+    /// Changes that it depends on and that landed before it, as its queue knows; whatever else it depends on by now must be merged
+    /// too.
     #[serde(default)]
     pub needs: Vec<ChangeKey>,
     /// How the forge merges it.

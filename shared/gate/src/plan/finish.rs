@@ -114,14 +114,15 @@ impl Work<'_> {
         let item = self.items.get(&slot.id)?;
         let merged = item.merged()?;
         let branch = BranchKey { project: slot.change.key.project.clone(), branch: slot.change.branch.clone() };
-        // Where nothing that it depends on stands ahead of it, none of that has landed before it.
-        let ahead = item.candidate.needs.iter().filter(|_| is_dependent(&self.head));
+        // Elsewhere what it depends on need not stand ahead of it, so that it has landed only where the queue knows it.
+        let has_landed = |key: &ChangeKey| is_dependent(&self.head) || self.head.landed.contains(key);
+        let landed = item.candidate.needs.iter().map(|need| &need.change.key).filter(|key| has_landed(key));
         Some(Landing {
             item: slot.id.clone(),
             generation: slot.generation,
             queue: self.head.key.clone(),
             change: slot.change.clone(),
-            needs: ahead.map(|need| need.change.key.clone()).collect(),
+            needs: landed.cloned().collect(),
             mode: (self.snapshot.merge_mode)(&branch),
             base: merged.base.clone(),
             tested: merged.tested.clone(),
@@ -146,7 +147,8 @@ impl Work<'_> {
         let touched =
             self.items.get(&slot.id).and_then(|item| item.merged()).is_some_and(|merged| merged.touches_configuration);
         self.plan.poke_tenant |= touched;
-        let is_below = !is_dependent(&self.head) && landing.needs.is_empty();
+        let has_landed = |key: &ChangeKey| self.head.landed.contains(key);
+        let is_below = !is_dependent(&self.head) && landing.needs.iter().all(has_landed);
         match end {
             LandingEnd::Landed { commit } => {
                 self.note(

@@ -176,6 +176,19 @@ fn outside_a_dependent_pipeline_nothing_that_a_change_needs_counts_as_landed() {
     }
 }
 
+/// Z6.5: a forge that is read a moment later need not show yet what landed here.
+#[test]
+fn what_a_change_needs_and_what_landed_before_it_in_a_serial_pipeline_counts_as_landed() {
+    let mut bench = Bench::new(Manager::Serial, &["unit"]);
+    bench.pipeline.reporters.success = Bench::gate(&[]).pipeline.reporters.success;
+    bench.approve("B");
+    bench.approve_needing('A', "B");
+    bench.finish();
+    let landing = bench.landings.values().find(|landing| landing.change == bench.change('A')).unwrap();
+    assert_eq!(landing.needs, [bench.change('B').key]);
+    assert_eq!(bench.landed, ["0B", "0BA"]);
+}
+
 /// Z6.4: a forge tells of a change that its own landing merged as of one that somebody else merged.
 #[test]
 fn what_a_forge_tells_of_a_landing_itself_is_heard_in_vain() {
