@@ -74,7 +74,7 @@ impl Reporter {
             Ok(tip) => tip,
             Err(error) => return self.refused_or_again(record, order, error).await,
         };
-        if order.state == LandingState::Wanted
+        if own_until.is_none()
             && let Some(end) = self.cannot_follow(&order).await?
         {
             return self.end(record, order, end).await;

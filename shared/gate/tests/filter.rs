@@ -6,6 +6,7 @@ use sluice_config::pipeline::{
     Filter, FilterKind, GitHubFilter, GitHubTrigger, Manager, Permission as Needed, Pipeline, ReviewRequirement,
     Trigger, TriggerKind,
 };
+use sluice_gate::Asks;
 use sluice_gate::filter::{asks_who, heeds_status, is_triggered, refusal, refusal_of_refs};
 use sluice_model::change::{
     ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Cut, Permission, Review, ReviewState,
@@ -419,4 +420,29 @@ fn what_is_required_of_changes_keeps_refs_out() {
     pipeline.require.clear();
     pipeline.reject = github(GitHubFilter { draft: Some(true), ..GitHubFilter::default() });
     assert!(refusal_of_refs(&pipeline, &"github".into()).unwrap().contains("rejects"));
+}
+
+/// G12, Z6.4: before a change lands it is asked what it was asked when it entered. That a review has grown old meanwhile takes
+/// nothing back; that it was dismissed, or that the forge itself would refuse the change, does.
+#[test]
+fn a_landing_is_refused_for_what_was_taken_back_and_not_for_time_alone() {
+    let mut pipeline = Pipeline::new("gate", Manager::Dependent);
+    let young = ReviewRequirement {
+        r#type: Some("approved".to_owned()),
+        newer_than_seconds: Some(2 * DAY_SECONDS),
+        ..ReviewRequirement::default()
+    };
+    let github = GitHubFilter { review: vec![young], ..GitHubFilter::default() };
+    pipeline.require = vec![Filter { connection: "github".into(), kind: FilterKind::GitHub(github) }];
+    let asks = Asks::of(&pipeline, Timestamp(NOW.0 - 2 * DAY_SECONDS * 1_000));
+    let of = |state, days_ago| ChangeFacts { reviews: vec![review(state, Permission::Write, days_ago)], ..facts() };
+    let asked = |facts: &ChangeFacts| asks.refusal(&pipeline.name, facts, NOW);
+    assert!(refusal(&pipeline, &of(ReviewState::Approved, 3), NOW).is_some(), "it would not enter any more");
+    assert_eq!(asked(&of(ReviewState::Approved, 3)), None);
+    assert_eq!(asked(&of(ReviewState::Approved, 1)), None, "given after it entered");
+    for lost in [of(ReviewState::Dismissed, 3), of(ReviewState::Approved, 5), facts()] {
+        assert!(asked(&lost).unwrap().contains("pipeline gate requires a review"));
+    }
+    let refused = ChangeFacts { submittable: Some(false), ..of(ReviewState::Approved, 1) };
+    assert!(asked(&refused).unwrap().contains("by its own requirements"));
 }

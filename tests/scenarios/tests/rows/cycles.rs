@@ -104,6 +104,25 @@ fn a_job_of_one_that_fails_keeps_both_out() {
     }
 }
 
+/// G12, Z6.5: one that is no longer approved keeps both out, though nobody has heard of it before the first is to be merged.
+#[test]
+fn an_approval_of_one_that_is_taken_back_before_the_first_is_merged_keeps_both_out() {
+    let mut site = allowing(MAIN);
+    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    site.run();
+    site.forge.approve(&a);
+    site.forge.approve(&b);
+    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+    site.forge.dismiss(&b);
+    assert!(site.forge.next_webhook().is_some(), "its news are lost");
+    site.run();
+    assert_eq!(merged(&site), Vec::<u64>::new());
+    for change in [&a, &b] {
+        let told = comments(&site, change);
+        assert!(told.contains("unable to merge due to a missing merge requirement"), "{told}");
+    }
+}
+
 /// Z6.5: who depends on one of them comes in behind both.
 #[test]
 fn a_change_behind_a_cycle_is_tested_and_merged_on_all_of_it() {
