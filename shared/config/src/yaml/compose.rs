@@ -334,11 +334,6 @@ fn tagged(tag: Option<String>, own_kind: &str, node: Node) -> Result<Composed, Y
         Some(tag) if tag.strip_prefix(STANDARD) == Some(own_kind) => node,
         Some(tag) if is_own_tag(&tag) => {
             let (start, end) = (node.start, node.end);
-            if is_ciphertext_tag(&tag) && !is_chunks(&node.value) {
-                let message =
-                    format!("expected base64 text or a list of it after \"{tag}\", but found {}", node.kind());
-                return Err(error(start, message));
-            }
             Node { value: Value::Tagged(tag, Box::new(node)), start, end }
         }
         Some(tag) => return Err(unknown_tag(&tag, node.start)),
@@ -354,11 +349,6 @@ fn is_own_tag(tag: &str) -> bool {
 /// Tags of values that a project's key opens (Z5.1); what another scheme encrypted, nothing could open when a job needs it.
 fn is_ciphertext_tag(tag: &str) -> bool {
     matches!(tag, "!encrypted/pkcs1" | "!encrypted/pkcs1-oaep")
-}
-
-/// Returns whether a value is the list form of a ciphertext: its chunks, as texts.
-fn is_chunks(value: &Value) -> bool {
-    matches!(value, Value::List(chunks) if chunks.iter().all(|chunk| chunk.as_text().is_some()))
 }
 
 fn is_control_tag(tag: &str) -> bool {

@@ -116,22 +116,21 @@ fn mistakes_name_their_place() {
     assert_eq!(place("&a [*a]"), (1, 5));
 }
 
-/// Z5.1: a ciphertext of another scheme, or of another form than a text and a list of texts, is told when it is read and not by a job
-/// that cannot have it; what it holds is not repeated.
+/// Z5.1: a ciphertext of a scheme that nothing here can open is told when it is read, and not by a job that cannot have it; what it
+/// holds is not repeated.
 #[test]
-fn ciphertexts_that_nothing_can_open_are_refused() {
-    for (text, told) in [
-        ("a: !encrypted/rot13 hush", "could not determine a constructor for the tag \"!encrypted/rot13\""),
-        ("a: !encrypted/ hush", "could not determine a constructor"),
-        ("a: !encrypted/pkcs1-oaep {b: hush}", "expected base64 text or a list of it"),
-        ("a: !encrypted/pkcs1-oaep [hush, {b: c}]", "expected base64 text or a list of it"),
-        ("a: !encrypted/pkcs1 [[hush]]", "expected base64 text or a list of it"),
-    ] {
-        let refused = compose(text).unwrap_err();
-        assert!(refused.message.contains(told) && !refused.message.contains("hush"), "{text}: {}", refused.message);
+fn ciphertexts_of_unknown_schemes_are_refused() {
+    for value in
+        ["!encrypted/rot13 hush", "!encrypted/ hush", "!encrypted/pkcs1-v2 [hush]", "!encrypted/rot13 {b: hush}"]
+    {
+        let refused = compose(&format!("a: {value}")).unwrap_err();
+        let told = "could not determine a constructor for the tag \"!encrypted/";
+        assert!(refused.message.starts_with(told) && !refused.message.contains("hush"), "{value}: {}", refused.message);
         assert_eq!(refused.mark.line(), 1);
     }
-    assert!(compose("a: !encrypted/pkcs1-oaep [hush, hush]").is_ok());
+    for value in ["!encrypted/pkcs1 aHVzaA==", "!encrypted/pkcs1-oaep [aHVz, aA==]"] {
+        assert!(compose(&format!("a: {value}")).is_ok(), "{value}");
+    }
 }
 
 /// C07: a text cannot make us spend without bound.
