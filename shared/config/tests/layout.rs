@@ -243,6 +243,21 @@ proptest! {
     }
 }
 
+/// Z6.6: a job that was missing and now has a definition with a mistake is one mistake of the change, however it is compared.
+#[test]
+fn what_missed_a_job_before_is_not_told_again_for_a_definition_that_cannot_be_read() {
+    let list: Short = ("org/a", "master", "zuul.d/a.yaml", "- project: {check: {jobs: [j3]}}".to_owned());
+    let wrong: Short = ("org/b", "master", "zuul.d/a.yaml", "- job: {name: j3, vottng: true}".to_owned());
+    let before = build(std::slice::from_ref(&list), &branches());
+    let overlay = before.overlay(&proposals(std::slice::from_ref(&wrong), &[]), Scope::ToValidate);
+    let anew = build(&[list, wrong], &branches());
+    for layout in [&overlay, &anew] {
+        let fresh: Vec<String> = layout.errors_since(&before).iter().map(|error| error.short_text()).collect();
+        assert!(fresh.len() == 1 && fresh[0].contains("vottng"), "{fresh:?}");
+        assert!(layout.errors().iter().any(|error| error.short_text().contains("could not be read")));
+    }
+}
+
 /// A file is parsed once for each content: what a layout has is taken from it.
 #[test]
 fn a_file_that_a_layout_has_is_not_parsed_again() {

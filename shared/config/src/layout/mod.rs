@@ -248,20 +248,25 @@ impl Layout {
     /// Returns the mistakes, in the order of configuration; those of providers last.
     pub fn errors(&self) -> &[ConfigError] {
         self.errors.get_or_init(|| {
-            let files = self.numbered();
-            let mut found: Vec<(Spot, ConfigError)> = self.problems().collect();
-            if self.over.is_some() {
-                let place = |spot: Spot| files.get(spot.file).map(|file| &file.place);
-                found.sort_by(|(one, _), (other, _)| (place(*one), one.stanza).cmp(&(place(*other), other.stanza)));
-            }
-            let found = found.into_iter().map(|(_, error)| error);
-            let mut errors: Vec<ConfigError> = found.chain(self.provider_errors().iter().cloned()).collect();
+            let mut errors = self.found_errors();
             if unread::concerns(&errors) {
                 let all = errors.clone();
                 unread::reword(&mut errors, &all);
             }
             errors
         })
+    }
+
+    /// Returns them as each was found, whatever others say of its cause.
+    fn found_errors(&self) -> Vec<ConfigError> {
+        let files = self.numbered();
+        let mut found: Vec<(Spot, ConfigError)> = self.problems().collect();
+        if self.over.is_some() {
+            let place = |spot: Spot| files.get(spot.file).map(|file| &file.place);
+            found.sort_by(|(one, _), (other, _)| (place(*one), one.stanza).cmp(&(place(*other), other.stanza)));
+        }
+        let found = found.into_iter().map(|(_, error)| error);
+        found.chain(self.provider_errors().iter().cloned()).collect()
     }
 
     /// Returns the mistakes that `before` did not have: those that a change brings in. Warnings are left out.
@@ -271,7 +276,8 @@ impl Layout {
     pub fn errors_since(&self, before: &Layout) -> Vec<ConfigError> {
         let (old, new) = match &self.over {
             Some(over) if before.over.is_none() && Arc::ptr_eq(&self.base, &before.base) => self.touched_errors(over),
-            _ => (before.errors().to_vec(), self.errors().to_vec()),
+            // A name that was missing before is no other mistake for a definition that cannot be read.
+            _ => (before.found_errors(), self.found_errors()),
         };
         let known: BTreeSet<_> = old.iter().map(sameness).collect();
         let is_new =
