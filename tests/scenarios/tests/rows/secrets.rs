@@ -1,6 +1,6 @@
 //! Which playbooks of a build get which secrets, decrypted as an executor decrypts them.
 
-use super::{CONFIG, MAIN, judge, merged, ordered};
+use super::{CONFIG, MAIN, comments, judge, merged, ordered, propose};
 use sluice_executor::secrets::ProjectKeys;
 use sluice_keys::ProjectKey;
 use sluice_memory::poll_once;
@@ -90,6 +90,37 @@ fn a_secret_reaches_the_playbooks_of_its_own_definition_and_no_others() {
     // What is kept of all this holds no word of it.
     let has_word = |text: &str| text.contains("hush") || text.contains("keep");
     assert!(!site.world.records().iter().any(|record| has_word(&record.body)));
+}
+
+/// X01, X10, Z4.4, Z5.3: what anybody may propose shows a secret to nobody before review: not in a parent that a config project's job
+/// passes it to, not in a child that inherits it, not in a job that goes around the base job.
+#[test]
+fn a_proposed_playbook_sees_no_secret_before_review() {
+    let jobs = "
+- job: {name: base, parent: null}
+- job: {name: top, auth: {inherit: true, secrets: [key]}, run: top.yaml}
+- job: {name: publish, parent: lib, secrets: [{name: key, secret: key, pass-to-parent: true}]}
+";
+    let pipelines = CONFIG.split("- job:").next().unwrap();
+    let config = format!("{pipelines}{}{jobs}", secret("key", "hush"));
+    let lib = "- job: {name: lib, run: lib.yaml}\n";
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", lib)])];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    with_keys(&site, &["org/config", "org/one"]);
+    let rows = [
+        ("publish", "", "does not allow post-review job publish"),
+        ("child", "- job: {name: child, parent: top, run: own.yaml}\n", "does not allow post-review job child"),
+        ("top: {post-run: own.yaml}", "", "does not allow post-review job top"),
+        ("loop", "- job: {name: loop, parent: loop, run: own.yaml}\n", "Dependency cycle detected"),
+    ];
+    for (number, (entry, job, told)) in (1..).zip(rows) {
+        let text = format!("{lib}{job}- project: {{check: {{jobs: [{entry}]}}}}\n");
+        let change = propose(&site, number, &[(".zuul.yaml", &text), ("own.yaml", "mine")]);
+        site.run();
+        assert!(comments(&site, &change).contains(told), "{entry}: {}", comments(&site, &change));
+    }
+    assert_eq!(site.builds(), Vec::<String>::new());
 }
 
 /// X05, Z5.3: a secret that is merged on one branch of a project serves a job of another one, decrypted; a copy of it in another
