@@ -1,22 +1,54 @@
 //! Rows of behaviour on the whole local system: real git, real merges on a real forge, real Ansible on nodes that were launched.
 //!
-//! Builds wait for a file that the test makes, so that what happens while they run happens while they run.
+//! Builds ask the test whether they may go on, so that what happens while they run happens while they run.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use serde_json::{Value, json};
 use sluice_cli::commands::show::text;
-use sluice_cli::local::{ONE, TENANT, TWO};
+use sluice_cli::local::{ONE, TENANT, TWO, ledger};
 use sluice_local_tests::forge::{Change, Forge};
 use sluice_local_tests::story::{Expected, GATE, approve, configure_rows, decided, ends_right, entered};
 use sluice_local_tests::system::{System, Wishes};
 use sluice_local_tests::until;
-use tempfile::TempDir;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpListener;
+
+/// Tells builds whether they may go on: they name what they wait for, and are told `go` or `wait`. Nodes reach this machine's network
+/// and see none of its temporary files.
+struct Gatekeeper {
+    port: u16,
+    released: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Gatekeeper {
+    async fn open() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let released: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+        let known = released.clone();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let known = known.clone();
+                tokio::spawn(async move {
+                    let (read, mut write) = stream.split();
+                    let mut asked = String::new();
+                    BufReader::new(read).read_line(&mut asked).await?;
+                    let may_go = known.lock().unwrap().contains(asked.trim());
+                    write.write_all(if may_go { b"go\n" } else { b"wait\n" }).await
+                });
+            }
+        });
+        Self { port, released }
+    }
+}
 
 /// A system on which rows are played one after the other.
 struct Play {
     system: System,
     forge: Forge,
-    holds: TempDir,
+    gatekeeper: Gatekeeper,
     landed: Vec<Change>,
     refused: Vec<Change>,
 }
@@ -26,8 +58,8 @@ impl Play {
         let system = System::start(Wishes::default()).await.unwrap();
         configure_rows(&system).await.unwrap();
         let forge = system.forge().unwrap();
-        let holds = tempfile::tempdir().unwrap();
-        Self { system, forge, holds, landed: Vec::new(), refused: Vec::new() }
+        let gatekeeper = Gatekeeper::open().await;
+        Self { system, forge, gatekeeper, landed: Vec::new(), refused: Vec::new() }
     }
 
     /// Proposes a change of one file of its own.
@@ -37,15 +69,15 @@ impl Play {
 
     /// Proposes a change whose builds wait until [`Self::release`].
     async fn propose_held(&self, repository: &str, title: &str, hold: &str, more: &[(&str, &str)]) -> Change {
-        let path = format!("{}\n", self.holds.path().join(hold).display());
+        let hold = format!("{} {hold}\n", self.gatekeeper.port);
         let file = format!("hold/{title}");
         let files: Vec<(&str, &str)> =
-            [(file.as_str(), path.as_str())].into_iter().chain(more.iter().copied()).collect();
+            [(file.as_str(), hold.as_str())].into_iter().chain(more.iter().copied()).collect();
         self.forge.propose(repository, title, &files).await.unwrap()
     }
 
     fn release(&self, hold: &str) {
-        std::fs::write(self.holds.path().join(hold), "").unwrap();
+        self.gatekeeper.released.lock().unwrap().insert(hold.to_owned());
     }
 
     async fn gate(&self, changes: &[&Change]) {
@@ -256,8 +288,17 @@ async fn a_cycle_lands_together(play: &mut Play) {
     approve(&play.system, &a).await.unwrap();
     play.gate(&[&b]).await;
     play.release("round");
-    play.lands(a).await;
-    play.lands(b).await;
+    assert_eq!((play.result(&a).await, play.result(&b).await), ("SUCCESS".to_owned(), "SUCCESS".to_owned()));
+    // They leave the queue at one moment, so that the order in which they are listed says nothing.
+    let sets = ledger::buildsets(&play.system.operator().await.unwrap()).await.unwrap();
+    let names = |change: &Change| {
+        ledger::landed(&sets).iter().position(|set| {
+            let key = &set.item.candidate.change.key;
+            key.project.name() == change.repository && key.number() == Some(change.number)
+        })
+    };
+    let in_order = if names(&a) < names(&b) { [a, b] } else { [b, a] };
+    play.landed.extend(in_order);
 }
 
 /// D13: of a cycle in which one fails nothing lands, and both are told.
