@@ -103,6 +103,7 @@ pub async fn entered(system: &System, change: &Change) -> anyhow::Result<()> {
         let board: Value = client.get(&format!("tenant/{TENANT}/board")).await?;
         let waits = list(&board, "pipelines")
             .iter()
+            .filter(|pipeline| pipeline["name"] == "gate")
             .flat_map(|pipeline| list(pipeline, "queues"))
             .flat_map(|queue| list(queue, "items"))
             .any(|item| text(&item["change"], "project") == repository && item["change"]["number"] == *number);
