@@ -7,7 +7,7 @@ use sluice_simulation::{Cell, Mutation, Settings, Shape, play};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Seeds that are tried with each broken rule.
-const SEEDS: u64 = 120;
+const SEEDS: u64 = 480;
 /// Crowded sites that are played with every rule kept.
 const KEPT_SEEDS: u64 = 60;
 
