@@ -1,5 +1,7 @@
 //! The executor as it lives: a session that is renewed, queues that are asked in order of urgency, builds side by side.
 
+mod slots;
+
 use crate::archive;
 use crate::claim::{self, Asked, Claimed, Claims};
 use crate::job::{Job, Observer, OpenedSecrets, Runner, StopSignal, Stopper};
@@ -26,14 +28,8 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-/// Seconds a received build is hidden from other executors until it is claimed.
-const CLAIM_SECONDS: u32 = 60;
 /// Looks at a build before its message is left to come again.
 const CLAIM_TRIES: u32 = 3;
-/// Builds that one question to a queue may bring.
-const RECEIVE_MAX: u32 = 10;
-/// Seconds of one question to a queue that has nothing.
-const WAIT_SECONDS: u32 = 20;
 /// How often an ended build tries to say all of it before it says its result alone.
 const WHOLE_END_TRIES: u32 = 8;
 /// Paused builds that keep no slot.
@@ -431,68 +427,6 @@ impl Executor {
             }
         }
         Ok(true)
-    }
-
-    /// Asks one queue for builds while there is a slot. The more urgent queue gets a head start at each free slot.
-    async fn ask(self: Arc<Self>, queue: Queue, head_start_millis: u64, mut shutdown: watch::Receiver<bool>) {
-        while !*shutdown.borrow() {
-            sleep(Duration::from_millis(head_start_millis)).await;
-            // Known to be free now; whether it still is shows when the message is there.
-            let free = tokio::select! {
-                free = self.slots.acquire() => free.map(drop),
-                _ = shutdown.wait_for(|stop| *stop) => break,
-            };
-            if free.is_err() {
-                break;
-            }
-            let received = tokio::select! {
-                received = self.ports.queues.receive(queue, self.free_slots(), WAIT_SECONDS, CLAIM_SECONDS) => received,
-                _ = shutdown.wait_for(|stop| *stop) => break,
-            };
-            match received {
-                Ok(messages) => self.clone().start(queue, messages).await,
-                Err(error) => {
-                    tracing::warn!(?queue, %error, "a queue could not be asked");
-                    sleep(Duration::from_secs(1)).await;
-                }
-            }
-        }
-    }
-
-    fn free_slots(&self) -> u32 {
-        u32::try_from(self.slots.available_permits()).unwrap_or(u32::MAX).clamp(1, RECEIVE_MAX)
-    }
-
-    /// Starts received builds as far as there are still slots; gives the others back at once.
-    async fn start(self: Arc<Self>, queue: Queue, messages: Vec<Incoming>) {
-        let (mut slots, mut kept) = (Vec::new(), Vec::new());
-        for message in messages {
-            match self.slots.clone().try_acquire_owned() {
-                Ok(slot) => {
-                    slots.push(slot);
-                    kept.push(message);
-                }
-                Err(_) => {
-                    if let Err(error) = self.ports.queues.postpone(queue, &message.receipt, 0).await {
-                        tracing::debug!(%error, "a build could not be given back; it shows again by itself");
-                    }
-                }
-            }
-        }
-        if kept.is_empty() {
-            return;
-        }
-        tokio::spawn(async move {
-            for (taken, slot) in self.take(queue, kept).await.into_iter().zip(slots) {
-                let executor = self.clone();
-                let taken = Taken { slot: Some(slot), ..taken };
-                tokio::spawn(async move {
-                    if let Err(error) = executor.execute(taken).await {
-                        tracing::warn!(%error, "a build could not be brought to its end");
-                    }
-                });
-            }
-        });
     }
 
     fn stop_all(&self, why: &str) {
