@@ -170,6 +170,34 @@ async fn a_queue_is_tested_at_once(play: &mut Play) {
     }
 }
 
+/// Z7.4: the log of a build is read through the API while it is written; what was read then is the beginning of what is kept.
+async fn a_log_is_read_while_it_is_written(play: &mut Play) {
+    let a = play.propose_held(ONE, "logged", "log", &[]).await;
+    play.gate(&[&a]).await;
+    play.all_run(&[&a]).await;
+    let query = format!("tenant/{TENANT}/builds?project={ONE}&change={}&pipeline=gate", a.number);
+    let builds: Vec<Value> = play.system.client().unwrap().get(&query).await.unwrap();
+    let address = format!("{}api/tenant/{TENANT}/build/{}/log", play.system.web_root(), text(&builds[0], "uuid"));
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let read = async || {
+        let answer = client.get(&address).send().await?.error_for_status()?;
+        let is_over = answer.headers().get("x-log-ended").is_some_and(|ended| ended == "1");
+        anyhow::Ok((is_over, answer.text().await?))
+    };
+    let begun = until("the task that waits to be in the log", async || {
+        let (is_over, log) = read().await?;
+        anyhow::ensure!(!is_over, "the build ended without leave: {log}");
+        Ok(log.contains("TASK [Wait for what the tested tree waits for]").then_some(log))
+    })
+    .await
+    .unwrap();
+    play.release("log");
+    play.lands(a).await;
+    let (is_over, whole) = read().await.unwrap();
+    assert!(is_over && whole.starts_with(&begun), "{begun} is not the beginning of {whole}");
+    assert!(whole.contains("TASK [See that the tested tree is not broken]"), "{whole}");
+}
+
 /// G05: a change fails at the head: the builds behind it are aborted and run again without it.
 async fn those_behind_a_failure_are_tested_again(play: &mut Play) {
     let a = play.propose_held(ONE, "fails", "head", &[("broken", "yes\n")]).await;
@@ -312,11 +340,12 @@ async fn a_cycle_fails_together(play: &mut Play) {
     play.is_refused(b, "FAILURE", "cycle that failed").await;
 }
 
-/// G01, G02, G05, G12 to G15, G19, S01, S02: what happens to changes in a queue.
+/// G01, G02, G05, G12 to G15, G19, S01, S02, Z7.4: what happens to changes in a queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_are_gated_as_on_memory() {
     let mut play = Play::begin().await;
     one_change_lands(&mut play).await;
+    a_log_is_read_while_it_is_written(&mut play).await;
     a_queue_is_tested_at_once(&mut play).await;
     those_behind_a_failure_are_tested_again(&mut play).await;
     a_change_leaves_with_its_approval(&mut play).await;

@@ -13,7 +13,7 @@ use sluice_gate::JobStatus;
 use sluice_local_forge::{Forge, PullState};
 use sluice_model::build::{Order, Speculation};
 use sluice_model::change::ChangeKey;
-use sluice_model::{DeliveryId, Timestamp};
+use sluice_model::{BuildId, DeliveryId, Timestamp};
 use sluice_records::build;
 use sluice_records::codec::{decode, get};
 use sluice_records::delivery::{self, Delivery};
@@ -80,6 +80,9 @@ pub(super) async fn show(
     let order = landing_order(&sets, changes);
     tell!("\n  landed in the order {order}");
     good &= order == "A, B, D";
+    let on_top = tested_on_top(local.operator(), changes, &sets).await?;
+    tell!("  gate tested B on top of A, which it depends on: {}", if on_top { "yes" } else { "NO" });
+    good &= on_top;
     let retested = retested(local.operator(), changes, &sets).await?;
     tell!("  gate tested D behind C, and again without it: {}", if retested { "yes" } else { "NO" });
     good &= retested;
@@ -93,7 +96,7 @@ pub(super) async fn show(
     let ignored = local.ignored();
     tell!("  parts of the template that were ignored: {}", ignored.len());
     good &= ignored.is_empty();
-    print_costs(&report, changes.len(), builds, renewals(local.operator()).await?);
+    print_costs(&report, changes.len(), builds, renewals(local.operator()).await?, teller.seconds() / 60.0);
     tell!("  every kind of call, by function: {}", meter.display());
     tell!("  {:.0} s in all\n", teller.seconds());
     tell!(
@@ -129,12 +132,7 @@ fn print_row(change: &Change, outcome: &Outcome) {
 
 async fn outcome(ports: &Ports, forge: &Forge, change: &Change, sets: &[Buildset]) -> anyhow::Result<Outcome> {
     let of = |pipeline: &str| {
-        sets.iter().find(|set| {
-            let key = &set.item.candidate.change.key;
-            key.project.name() == change.repository
-                && key.number() == Some(change.number)
-                && set.queue.pipeline.as_str() == pipeline
-        })
+        sets.iter().find(|set| is(&set.item.candidate.change.key, change) && set.queue.pipeline.as_str() == pipeline)
     };
     let (check, gate) = (of("check"), of("gate"));
     let word = |set: Option<&Buildset>| set.map_or_else(|| "none".to_owned(), |set| set.result.clone());
@@ -185,27 +183,30 @@ fn is_told_why(forge: &Forge, change: &Change, sets: [Option<&Buildset>; 2]) -> 
     }))
 }
 
+/// Returns whether the builds of the second change's gate that counted ran on top of the first, which it depends on.
+async fn tested_on_top(ports: &Ports, changes: &[Change], sets: &[Buildset]) -> anyhow::Result<bool> {
+    let [needed, needing, ..] = changes else { return Ok(false) };
+    let set = in_gate(needing, sets).context("the second change was not in the gate")?;
+    let counted: Vec<_> = set.item.jobs.iter().filter_map(|job| job.build.clone()).collect();
+    for build in &counted {
+        if !ran_behind(ports, build, needed).await? {
+            return Ok(false);
+        }
+    }
+    Ok(!counted.is_empty())
+}
+
 /// Returns whether builds of the last change's gate ran behind the one that was thrown out, and the ones that counted did not.
 async fn retested(ports: &Ports, changes: &[Change], sets: &[Buildset]) -> anyhow::Result<bool> {
-    let is = |key: &ChangeKey, change: &Change| {
-        key.project.name() == change.repository && key.number() == Some(change.number)
-    };
     let Some(thrown_out) = changes.iter().find(|change| change.expected == Expectation::IsThrownOut) else {
         return Ok(false);
     };
     let behind = changes.last().context("the story has changes")?;
-    let set = sets
-        .iter()
-        .find(|set| set.queue.pipeline.as_str() == "gate" && is(&set.item.candidate.change.key, behind))
-        .context("the last change was not in the gate")?;
+    let set = in_gate(behind, sets).context("the last change was not in the gate")?;
     let last: Vec<_> = set.item.jobs.iter().filter_map(|job| job.build.clone()).collect();
     let (mut with, mut without) = (0, 0);
     for id in all_builds(set) {
-        let order = get(ports, &build::order_key(&id)).await?.context("a build has no order")?;
-        let state =
-            ports.objects.get(&decode::<Order>(&order)?.speculation).await?.context("a tested state is gone")?;
-        let state: Speculation = serde_json::from_slice(&state.bytes)?;
-        let is_behind = state.changes.iter().any(|ahead| is(&ahead.change.key, thrown_out));
+        let is_behind = ran_behind(ports, &id, thrown_out).await?;
         if last.contains(&id) && is_behind {
             return Ok(false);
         }
@@ -214,7 +215,23 @@ async fn retested(ports: &Ports, changes: &[Change], sets: &[Buildset]) -> anyho
     Ok(with > 0 && without > 0)
 }
 
-fn all_builds(set: &Buildset) -> Vec<sluice_model::BuildId> {
+/// Returns whether the state that a build tested has this change in it.
+async fn ran_behind(ports: &Ports, build: &BuildId, change: &Change) -> anyhow::Result<bool> {
+    let order = get(ports, &build::order_key(build)).await?.context("a build has no order")?;
+    let state = ports.objects.get(&decode::<Order>(&order)?.speculation).await?.context("a tested state is gone")?;
+    let state: Speculation = serde_json::from_slice(&state.bytes)?;
+    Ok(state.changes.iter().any(|ahead| is(&ahead.change.key, change)))
+}
+
+fn in_gate<'a>(change: &Change, sets: &'a [Buildset]) -> Option<&'a Buildset> {
+    sets.iter().find(|set| set.queue.pipeline.as_str() == "gate" && is(&set.item.candidate.change.key, change))
+}
+
+fn is(key: &ChangeKey, change: &Change) -> bool {
+    key.project.name() == change.repository && key.number() == Some(change.number)
+}
+
+fn all_builds(set: &Buildset) -> Vec<BuildId> {
     let mut ids = set.item.builds.clone();
     ids.extend(set.item.jobs.iter().filter_map(|job| job.build.clone()).filter(|id| !set.item.builds.contains(id)));
     ids
@@ -222,11 +239,7 @@ fn all_builds(set: &Buildset) -> Vec<sluice_model::BuildId> {
 
 /// Returns the seconds from the delivery that enqueued an item to the first task that Ansible began for it, as the logs of its builds
 /// tell it.
-async fn first_task_seconds(
-    ports: &Ports,
-    set: &Buildset,
-    ids: &[sluice_model::BuildId],
-) -> anyhow::Result<Option<f64>> {
+async fn first_task_seconds(ports: &Ports, set: &Buildset, ids: &[BuildId]) -> anyhow::Result<Option<f64>> {
     let event = get(ports, &delivery::key(&DeliveryId::from(set.item.event_id.as_str()))).await?;
     let Some(event) = event else { return Ok(None) };
     let received_at = decode::<Delivery>(&event)?.received_at;
@@ -251,10 +264,7 @@ fn first_task(log: &str) -> Option<Timestamp> {
 fn landing_order(sets: &[Buildset], changes: &[Change]) -> String {
     let letter = |set: &Buildset| {
         let key = &set.item.candidate.change.key;
-        changes
-            .iter()
-            .find(|change| change.repository == key.project.name() && key.number() == Some(change.number))
-            .map(|change| change.letter)
+        changes.iter().find(|change| is(key, change)).map(|change| change.letter)
     };
     ledger::landed(sets).into_iter().filter_map(letter).map(String::from).collect::<Vec<_>>().join(", ")
 }
@@ -295,7 +305,7 @@ async fn still_open(ports: &Ports) -> anyhow::Result<Vec<String>> {
 }
 
 /// Says what the changes cost. Apart: what goes on without any change (polls, sweeps, sessions), and what watching costs.
-fn print_costs(report: &Report, changes: usize, builds: usize, renewals: u64) {
+fn print_costs(report: &Report, changes: usize, builds: usize, renewals: u64, minutes: f64) {
     let (work, idle) = (report.total(is_work), report.total(is_idle));
     let watching = report.total(is_watching);
     let per = |total: f64| total / changes.max(1) as f64;
@@ -312,12 +322,14 @@ fn print_costs(report: &Report, changes: usize, builds: usize, renewals: u64) {
         per(work.dollars - renewing),
     );
     tell!(
-        "  apart from that, in all: {} polls and sweeps (${:.5}), {renewals} renewals of the executor's session (${renewing:.5}), \
-         {} calls for watching (${:.5})",
-        idle.calls,
-        idle.dollars,
-        watching.calls,
-        watching.dollars
+        "  apart from that, a minute: {:.0} polls and sweeps (${:.5}), {:.0} renewals of the executor's session (${:.5}), \
+         {:.0} calls for watching (${:.5})",
+        idle.calls as f64 / minutes,
+        idle.dollars / minutes,
+        renewals as f64 / minutes,
+        renewing / minutes,
+        watching.calls as f64 / minutes,
+        watching.dollars / minutes
     );
 }
 
