@@ -187,7 +187,8 @@ async fn a_log_is_read_while_it_is_written(play: &mut Play) {
     let begun = until("the task that waits to be in the log", async || {
         let (is_over, log) = read().await?;
         anyhow::ensure!(!is_over, "the build ended without leave: {log}");
-        Ok(log.contains("TASK [Wait for what the tested tree waits for]").then_some(log))
+        anyhow::ensure!(log.contains("LOOP [Wait for what the tested tree waits for]"), "the log so far: {log}");
+        Ok(Some(log))
     })
     .await
     .unwrap();
