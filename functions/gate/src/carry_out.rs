@@ -9,7 +9,7 @@ use sluice_model::build::Order;
 use sluice_model::change::ChangeRef;
 use sluice_model::event::{EventKind, ForgeEvent, ZuulEvent};
 use sluice_model::poke::{Poke, Precedence};
-use sluice_model::{ItemId, QueueKey, Timestamp};
+use sluice_model::{BranchName, ItemId, QueueKey, Timestamp};
 use sluice_pool::{Request, Row, Told};
 use sluice_records::build::{Resume, put_order, put_resume, put_stop};
 use sluice_records::codec::{expiry, with_body};
@@ -65,7 +65,8 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
         live.layout.pipeline(key.pipeline.as_str()).map_or(Precedence::Normal, |pipeline| pipeline.precedence);
     let post_review = live.layout.pipeline(key.pipeline.as_str()).is_some_and(|pipeline| pipeline.post_review);
     for draft in &plan.orders {
-        order(key, draft, precedence, post_review, now, &mut writes, &mut pokes)?;
+        let of_pipeline = OfPipeline { precedence, post_review, group: group(live, key, &draft.change) };
+        order(key, draft, of_pipeline, now, &mut writes, &mut pokes)?;
     }
     for stop in &plan.stops {
         stop_build(stop, now, &mut writes, &mut pokes)?;
@@ -161,11 +162,25 @@ fn remove(
     Ok(())
 }
 
+/// What a build's pipeline says of it.
+struct OfPipeline {
+    precedence: Precedence,
+    post_review: bool,
+    group: Option<String>,
+}
+
+/// Returns what a change takes turns with where each change is a queue of its own: all of its project, or of those that share a queue.
+fn group(live: &Live, key: &QueueKey, change: &ChangeRef) -> Option<String> {
+    let pipeline = live.layout.pipeline(key.pipeline.as_str())?;
+    let branch = change.on_branch().map(BranchName::as_str);
+    let queue = || live.layout.queue_on(&change.key.project, key.pipeline.as_str(), branch).name;
+    (pipeline.manager == Manager::Independent).then(|| format!("{}/{}/{}", key.tenant, key.pipeline, queue()))
+}
+
 fn order(
     key: &QueueKey,
     draft: &OrderDraft,
-    precedence: Precedence,
-    post_review: bool,
+    OfPipeline { precedence, post_review, group }: OfPipeline,
     now: Timestamp,
     writes: &mut Vec<Write>,
     pokes: &mut Vec<Poke>,
@@ -197,7 +212,7 @@ fn order(
             let request =
                 Request::new(row, draft.build.clone(), key.clone(), requestor, precedence, draft.labels.clone(), now);
             let told = if draft.nodes_first { Told::Queue } else { Told::Executors };
-            writes.push(provider::create_request(&at.provider, &Request { told, ..request })?);
+            writes.push(provider::create_request(&at.provider, &Request { told, group, ..request })?);
             pokes.push(Poke::Pool { provider: at.provider.clone() });
         }
         None => pokes.push(Poke::Build {

@@ -15,6 +15,7 @@ pub mod plan;
 pub mod request;
 pub mod snapshot;
 mod supply;
+mod turns;
 
 pub use limits::{Image, Interface, Label, Pace, ProviderLimits, Resources, StaticHost};
 pub use node::{Allocation, IllegalEvent, InstanceId, Launch, Machine, Node, NodeEvent, NodeState, Origin};

@@ -1,4 +1,4 @@
-//! Placement: requests in the order of their rows, each with one zone and all its nodes, or not at all (Z1.3, Z1.5).
+//! Placement: requests in their order ([`turns`]), each with one zone and all its nodes, or not at all (Z1.3, Z1.5).
 
 use crate::demand;
 use crate::ledger::Ledger;
@@ -7,6 +7,7 @@ use crate::node::{Allocation, InstanceId, Launch, Machine, Node, NodeState, Orig
 use crate::plan::NODES_PER_REQUEST_MAX;
 use crate::request::{Placement, Request, RequestState};
 use crate::snapshot::Paused;
+use crate::turns;
 use sluice_model::{LabelName, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +27,7 @@ pub(crate) fn requests(ledger: &mut Ledger<'_>) -> Waiting {
         ledger.say(reason);
         return Waiting::ForRoom;
     }
-    for request in ledger.requests.values().cloned().collect::<Vec<_>>() {
+    for request in turns::in_order(&ledger.requests) {
         if request.state != RequestState::Requested || request.not_before > ledger.now {
             continue;
         }

@@ -24,6 +24,10 @@ pub struct Request {
     /// Whom its nodes are told to once they are ready.
     #[serde(default, skip_serializing_if = "Told::is_executors")]
     pub told: Told,
+    /// What its change takes turns with: changes of one project, or of projects that share a queue, in an independent pipeline. `None`
+    /// where the row tells its place already ([`crate::turns`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
     /// Where it stands.
     pub state: RequestState,
     /// Why it stands there, for people.
@@ -63,6 +67,7 @@ impl Request {
             precedence,
             labels,
             told: Told::Executors,
+            group: None,
             state: RequestState::Requested,
             reason: String::new(),
             lost_placements: 0,
@@ -171,6 +176,14 @@ impl Row {
     /// Returns the row; numbers too large for their place are cut to the largest that fits, so that they sort last.
     pub fn new(priority: u32, relative: u32, sequence: u64) -> Self {
         Self(format!("{:03}-{:04}-{:012}", priority.min(999), relative.min(9_999), sequence.min(999_999_999_999)))
+    }
+
+    /// Returns its priority, how far back its change stands, and what is left of it; whatever else it may be counts as first.
+    pub(crate) fn parts(&self) -> (u32, u32, &str) {
+        let mut parts = self.0.splitn(3, '-');
+        let mut number = || parts.next().and_then(|part| part.parse().ok()).unwrap_or_default();
+        let (priority, relative) = (number(), number());
+        (priority, relative, parts.next().unwrap_or_default())
     }
 
     /// Returns the row as text.

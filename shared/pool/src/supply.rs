@@ -8,6 +8,7 @@ use crate::place::{self, Waiting};
 use crate::plan::Action;
 use crate::request::RequestState;
 use crate::snapshot::Paused;
+use crate::turns;
 use sluice_model::{LabelName, NodeId};
 
 /// Seconds between two calls to terminate one machine.
@@ -19,7 +20,7 @@ pub(crate) fn launch(ledger: &mut Ledger<'_>) {
         return;
     }
     // One that waits for quota holds back those behind it, but not the repeats of launches that were called.
-    'requests: for request in ledger.requests.values().cloned().collect::<Vec<_>>() {
+    'requests: for request in turns::in_order(&ledger.requests) {
         let RequestState::Placed(placement) = &request.state else {
             continue;
         };

@@ -98,6 +98,72 @@ fn a_lower_priority_number_is_served_first() {
     assert!(matches!(world.cell.requests[1].state, RequestState::Placed(_)));
 }
 
+/// A request of a job of a change in an independent pipeline, where each change is a queue of its own.
+fn of_change(sequence: u64, project: &str, change: u64, asked_at: u64) -> Request {
+    let mut request = request(sequence, &["small"]);
+    request.queue.queue = format!("{project}#{change}").as_str().into();
+    (request.group, request.created_at) = (Some(project.to_owned()), Timestamp(asked_at));
+    request
+}
+
+/// Returns the builds in the order in which one machine after the other is theirs.
+fn served(world: &mut World) -> Vec<u64> {
+    let mut served = Vec::new();
+    while !world.cell.requests.is_empty() {
+        world.settle();
+        let now = world.cell.requests.iter().find(|request| !request.nodes().is_empty()).expect("one is served");
+        let sequence = now.row.as_str().rsplit('-').next().unwrap().parse().unwrap();
+        served.push(sequence);
+        world.executor_writes(sequence);
+        world.executor_writes(sequence);
+        world.settle();
+    }
+    served
+}
+
+/// Z6.1: relative priority. A project with many changes in a pipeline does not keep those of others waiting behind all of them.
+#[test]
+fn changes_of_projects_in_an_independent_pipeline_take_turns() {
+    let mut world = World::new(limits(1));
+    world.cell.requests = vec![
+        of_change(1, "many", 1, 1),
+        of_change(2, "many", 2, 2),
+        of_change(3, "many", 3, 3),
+        of_change(4, "few", 7, 4),
+        of_change(5, "few", 7, 5),
+        of_change(6, "few", 8, 6),
+        of_change(7, "one", 9, 7),
+    ];
+    // The first changes of all projects in the order they asked; then what has become first meanwhile.
+    assert_eq!(served(&mut world), [1, 2, 3, 4, 5, 6, 7], "who came first has nobody before it when its turn comes");
+
+    let mut world = World::new(limits(2));
+    world.cell.requests = (1..=8).map(|n| of_change(n, "many", n, n)).collect();
+    world.cell.requests.push(of_change(9, "few", 7, 9));
+    world.step();
+    let is_served = |world: &World, sequence| world.state(sequence).starts_with("placed");
+    assert!(is_served(&world, 1) && is_served(&world, 9), "{:?}", world.state(2));
+    assert_eq!(world.state(2), "requested", "its project has one before it");
+}
+
+/// Z1.1, Z6.1: a more urgent pipeline is served first whatever stands before a change there, and a place in a shared queue counts as one
+/// in an independent pipeline.
+#[test]
+fn turns_are_taken_within_one_priority() {
+    let mut world = World::new(limits(2));
+    let mut urgent = of_change(9, "many", 9, 9);
+    urgent.row = Row::new(100, 0, 9);
+    let mut second_in_queue = request(1, &["small"]);
+    second_in_queue.row = Row::new(200, 1, 1);
+    world.cell.requests = vec![second_in_queue, of_change(2, "many", 2, 2), of_change(3, "few", 3, 3), urgent];
+    world.step();
+    let waits: Vec<&str> = (world.cell.requests.iter())
+        .filter(|request| request.state == RequestState::Requested)
+        .map(|request| request.row.as_str())
+        .collect();
+    assert_eq!(waits, ["200-0001-000000000001", "200-0000-000000000003"]);
+}
+
 /// Z1.7
 #[test]
 fn a_withdrawn_request_gives_its_unused_nodes_to_the_next_one() {
