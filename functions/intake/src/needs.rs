@@ -320,6 +320,7 @@ fn alone(facts: &ChangeFacts, message_chars: usize) -> Candidate {
         cycle: Vec::new(),
         refused: None,
         merged: (facts.status == ChangeStatus::Merged).then(|| InBranch { files: few_files(facts) }),
+        moved_from: None,
         as_of: facts.updated_at,
     }
 }

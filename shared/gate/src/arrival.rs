@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::Oid;
-use sluice_model::{ArrivalId, PipelineName, Timestamp};
+use sluice_model::{ArrivalId, PipelineName, QueueName, Timestamp};
 
 /// Something that waits in the cell to be decided on; it is removed by the decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +98,7 @@ impl Candidate {
             cycle: Vec::new(),
             refused: None,
             merged: None,
+            moved_from: None,
             as_of: Timestamp::default(),
         }
     }
@@ -134,6 +135,9 @@ pub struct Candidate {
     /// What is known of a change that is in its branch already, which is tested as that is; `None` for any other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<InBranch>,
+    /// The queue in which it stood until the configuration had it belong to this one: it may be refused here, and does not vanish.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_from: Option<QueueName>,
     /// The moment of its forge's clock as of which it is known so; news of one moment count on from it, a millisecond each. By it
     /// news of a change are ordered, for the clocks of those who bring them differ. 0 where nobody says.
     #[serde(default)]

@@ -95,6 +95,7 @@ fn arrival(played: &Played, key: &ChangeKey) -> Arrival {
         cycle: Vec::new(),
         refused: None,
         merged: None,
+        moved_from: None,
         as_of: Timestamp(0),
     };
     Arrival {

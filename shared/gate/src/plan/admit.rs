@@ -35,6 +35,7 @@ impl Work<'_> {
         for arrival in in_forges_order(others.cloned().collect()) {
             if self.snapshot.hold.discards
                 && let ArrivalKind::Enqueue { candidates } = &arrival.kind
+                && candidates.iter().all(|candidate| candidate.moved_from.is_none())
             {
                 // News of what stands here is heard all the same, or it would land what its author took back.
                 let changes: Vec<String> = candidates.iter().map(|candidate| candidate.change.to_string()).collect();
@@ -200,11 +201,12 @@ impl Work<'_> {
                 return false;
             }
         }
-        if !self.has_room(self.entry_records()) {
+        if !self.has_room(LEAVING_RECORDS + self.entry_records()) {
             return false;
         }
         if let Some(reason) = self.refusal(candidate) {
             self.plan.reasons.push(format!("{change} is not enqueued in {}: {reason}", self.head.key));
+            self.refuse_moved(arrival, &[candidate], &reason);
             if candidate.refused.is_some()
                 && let Some(report) = self.report_refusal(candidate, arrival, &reason)
             {
@@ -256,8 +258,9 @@ impl Work<'_> {
         for candidate in candidates {
             self.plan.reasons.push(format!("{} is not enqueued in {}: {reason}", candidate.change, self.head.key));
             let report = self.report_refusal(candidate, arrival, reason);
-            self.plan.reports.extend(report);
+            self.plan.reports.extend(report.filter(|_| candidate.moved_from.is_none()));
         }
+        self.refuse_moved(arrival, candidates, reason);
         true
     }
 
@@ -265,7 +268,8 @@ impl Work<'_> {
     pub(super) fn enter(&mut self, arrival: &Arrival, candidate: &Candidate, joined: bool) {
         let change = &candidate.change;
         let slot = Slot { joined, ..new_slot(item_id(&self.head, change, arrival), change.clone()) };
-        let mut item = Item::admitted(&slot, candidate.clone(), &arrival.event_id, arrival.at);
+        let admitted = Candidate { moved_from: None, ..candidate.clone() };
+        let mut item = Item::admitted(&slot, admitted, &arrival.event_id, arrival.at);
         item.note(format!("enqueued in {} by event {}", self.head.key.pipeline, arrival.event_id));
         self.plan.reasons.push(format!("{change} enters {}", self.head.key));
         self.plan.reports.extend(self.report_item(&item, Occasion::Enqueue, ""));

@@ -31,12 +31,18 @@ impl Work<'_> {
         let mut members: Vec<&Candidate> = Vec::new();
         for key in &one.cycle {
             let Some(member) = offered.iter().find(|candidate| candidate.change.key == *key) else {
-                return self.keep_out(&one.change, &format!("it and {key} need each other, which may not enter"));
+                let reason = format!("it and {key} need each other, which may not enter");
+                let of_cycle = |candidate: &&Candidate| one.cycle.contains(&candidate.change.key);
+                let offered: Vec<&Candidate> = offered.iter().filter(of_cycle).collect();
+                self.refuse_moved(arrival, &offered, &reason);
+                return self.keep_out(&one.change, &reason);
             };
             members.push(member);
         }
         if members.len() > CYCLE_MAX {
-            return self.keep_out(&one.change, &format!("more than {CYCLE_MAX} changes need each other"));
+            let reason = format!("more than {CYCLE_MAX} changes need each other");
+            self.refuse_moved(arrival, &members, &reason);
+            return self.keep_out(&one.change, &reason);
         }
         if self.is_bundle_here(&members) {
             return self.keep_out(&one.change, "it is there already, with all that need it");
@@ -50,7 +56,7 @@ impl Work<'_> {
                 return false;
             }
         }
-        if !self.has_room(self.entry_records() * members.len()) {
+        if !self.has_room((self.entry_records() * members.len()).max(LEAVING_RECORDS * members.len())) {
             return false;
         }
         for member in &members {
@@ -58,6 +64,7 @@ impl Work<'_> {
             if let Some(report) = self.report_refusal(member, arrival, &reason).filter(|_| member.refused.is_some()) {
                 self.plan.reports.push(report);
             }
+            self.refuse_moved(arrival, &members, &reason);
             return self.keep_out(&member.change, &reason);
         }
         if let Some(reason) = self.over_limit(&members) {

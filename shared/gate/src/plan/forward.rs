@@ -1,9 +1,10 @@
 //! What is sent to other queues of the tenant: that a change entered a pipeline which supersedes theirs (G19), and changes that
 //! belong there since the configuration changed (G18).
 
-use super::Work;
 use super::admit::{ENTRY_RECORDS, LEAVING_RECORDS};
+use super::{Removed, Work, item_id, new_slot};
 use crate::arrival::{Arrival, ArrivalKind, Candidate};
+use crate::item::{Item, REASON_BYTES_MAX, cut};
 use crate::queue::Slot;
 use crate::report::Occasion;
 use sluice_config::pipeline::{Manager, SUPERSEDES_MAX};
@@ -102,7 +103,9 @@ impl Work<'_> {
                 let id = ArrivalId::derive(&[first.id.as_str(), &queue.to_string()]);
                 let event_id = first.event_id.clone();
                 // What landed here is merged, which nobody knows there.
+                let from = &self.head.key.queue;
                 let offered = |mut candidate: Candidate| {
+                    candidate.moved_from = Some(from.clone());
                     candidate.needs.retain(|need| !self.head.landed.contains(&need.change.key));
                     candidate
                 };
@@ -113,6 +116,30 @@ impl Work<'_> {
             }
         }
         true
+    }
+
+    /// Tells of changes that the configuration took out of another queue, and that may not enter this one: they stood there, so they
+    /// leave as whatever is taken out does, with a report and a buildset that says why. Of others the reason is in the log alone, and
+    /// whoever offered them has said what there is to say.
+    pub(super) fn refuse_moved(&mut self, arrival: &Arrival, candidates: &[&Candidate], reason: &str) {
+        for candidate in candidates {
+            let change = &candidate.change;
+            let Some(from) = &candidate.moved_from else { continue };
+            // One that is merged has had its report, or has it from whoever merged it.
+            if self.head.landed.contains(&change.key) || self.head.slots.iter().any(|slot| slot.change == *change) {
+                continue;
+            }
+            let queue = &self.head.key;
+            let why = format!(
+                "the configuration changed: it belongs to the queue {} now, not to {from} where it stood, and may not enter it: {reason}",
+                queue.queue
+            );
+            let slot = new_slot(item_id(&self.head, change, arrival), change.clone());
+            let mut item = Item::admitted(&slot, (*candidate).clone(), &arrival.event_id, arrival.at);
+            item.note(format!("left {}: DEQUEUED: {why}", queue.pipeline));
+            self.plan.reports.extend(self.report_item(&item, Occasion::Dequeue, &why));
+            self.plan.removed.push(Removed { item, result: "DEQUEUED", why: cut(&why, REASON_BYTES_MAX) });
+        }
     }
 
     /// Returns the queue that a change belongs to by the live layout, where it is another one than this.

@@ -80,6 +80,7 @@ pub(super) fn candidate(of: &Change) -> Candidate {
         cycle: Vec::new(),
         refused: None,
         merged: None,
+        moved_from: None,
         as_of: Timestamp(0),
     }
 }

@@ -220,6 +220,7 @@ impl Bench {
             cycle: Vec::new(),
             refused: None,
             merged: None,
+            moved_from: None,
             as_of: Timestamp::default(),
         }
     }

@@ -123,6 +123,79 @@ fn what_needs_a_change_that_is_landing_stays_with_it() {
     assert_eq!(bench.landed, ["0W", "0WX", "0WXA"]);
 }
 
+/// Returns what moves of a queue of these changes to another one, as that one finds it.
+fn moved(changes: &[(char, &str)]) -> Bench {
+    let mut other = Bench::gate(&["unit"]);
+    let github = GitHubReporter { comment: Some(true), ..GitHubReporter::default() };
+    other.pipeline.reporters.dequeue =
+        vec![Reporter { connection: "github".into(), kind: ReporterKind::GitHub(github) }];
+    let mut bench = Bench::gate(&["unit"]);
+    bench.head.key.queue = "older".into();
+    bench.queues = changes.iter().map(|(change, _)| (*change, "older".to_owned())).collect();
+    for (change, needs) in changes {
+        bench.approve_needing(*change, needs);
+    }
+    bench.run();
+    let (stays, _) = changes[0];
+    bench.queues = changes[1..].iter().map(|(change, _)| (*change, "integrated".to_owned())).collect();
+    bench.queues.insert(stays, "older".to_owned());
+    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+    bench.run();
+    other.layout = bench.layout;
+    other.head.layout = 2;
+    other.arrivals = bench.forwards.iter().map(|(_, arrival)| arrival.clone()).collect();
+    other
+}
+
+/// G18: a change that the configuration took out of its queue, and that may not enter the other one, leaves as one that is taken
+/// out: it is reported, and its buildset says why.
+#[test]
+fn a_change_that_moved_and_is_refused_there_is_told_of() {
+    let mut other = moved(&[('X', ""), ('A', "X"), ('B', "")]);
+    assert_snapshot!(other.run(), @r"
+    A leaves: DEQUEUED
+    run B unit on 0B
+    ");
+    let why = "it belongs to the queue integrated now, not to older where it stood, and may not enter it: it depends on org/one#88, which is neither merged nor ahead of it in this queue";
+    assert!(other.comments().iter().any(|text| text.contains(why)), "{:?}", other.comments());
+    assert!(other.removed_reasons.iter().any(|reason| reason.contains(why)), "{:?}", other.removed_reasons);
+    assert_eq!((other.arrivals.len(), other.left.as_slice()), (0, &["A DEQUEUED".to_owned()][..]));
+    // What never stood in a queue is refused as ever, by a line in the log.
+    other.approve_needing('C', "X");
+    other.run();
+    assert_eq!((other.left.len(), other.comments().len()), (1, 1));
+}
+
+/// G18: the same of one for which a pipeline is too full, and of changes that need each other.
+#[test]
+fn whatever_keeps_a_moved_change_out_is_told_once() {
+    let mut other = moved(&[('X', ""), ('A', ""), ('B', "")]);
+    other.changes = Some(crate::plan::ChangesLimit { max: 1, elsewhere: 0 });
+    other.run();
+    assert_eq!(other.left, ["B DEQUEUED"]);
+    assert_eq!(other.comments().iter().filter(|text| text.contains("pipeline max of 1")).count(), 1);
+
+    let mut other = moved(&[('X', ""), ('A', "")]);
+    let from = Some("older".into());
+    let pair = other.cycle("BC", "X").into_iter().map(|one| crate::Candidate { moved_from: from.clone(), ..one });
+    let candidates = pair.collect();
+    other.arrive(ArrivalKind::Enqueue { candidates });
+    other.run();
+    let mut left = other.left.clone();
+    left.sort();
+    assert_eq!(left, ["B DEQUEUED", "C DEQUEUED"]);
+    assert_eq!(other.head.slots.len(), 1, "A is there");
+}
+
+/// G18: an operator who has what would enter dropped means news, not what stood in a queue.
+#[test]
+fn a_moved_change_is_not_dropped_with_what_would_enter() {
+    let mut other = moved(&[('X', ""), ('A', "")]);
+    other.hold = crate::plan::Hold { discards: true, ..crate::plan::Hold::default() };
+    other.approve("B");
+    assert_snapshot!(other.run(), @"run A unit on 0A");
+}
+
 /// G18, Z6.4: nothing gets around a freeze by moving.
 #[test]
 fn a_frozen_queue_keeps_its_changes_until_an_operator_has_looked() {
