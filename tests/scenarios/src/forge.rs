@@ -26,6 +26,7 @@ mod random;
 mod votes;
 
 pub use proposals::REMOVED;
+pub use random::Shown;
 
 /// The login that Sluice acts under.
 pub const OWN: &str = "sluice[bot]";
@@ -74,6 +75,7 @@ struct State {
     /// A change that shows as it was before its merge, until then.
     unseen: Option<(ChangeKey, Timestamp)>,
     past: random::Past,
+    readings: random::Readings,
     reads: u64,
     limited_until: Option<Timestamp>,
     refused_for_now: u64,
@@ -354,6 +356,7 @@ impl Forge for PlayedForge {
             if state.unseen.as_ref().is_some_and(|(unseen, until)| unseen == change && now < *until) {
                 (facts.status, facts.merge_commit) = (ChangeStatus::Open, None);
             }
+            state.readings.note(&facts);
             Ok(facts)
         })
         .await
@@ -436,9 +439,11 @@ impl Forge for PlayedForge {
 
     async fn put_comment(&self, change: &ChangeKey, marker: &Marker, text: &str) -> Result<(), ForgeError> {
         self.step("forge.put_comment", || {
-            let mut state = self.state();
-            let moment = state.past.moment(self.world.now());
-            let kept = state.changes.get_mut(change).ok_or_else(|| Self::not_found(change))?;
+            let (now, mut state) = (self.world.now(), self.state());
+            let State { changes, past, .. } = &mut *state;
+            let moment = past.moment(now);
+            let kept = changes.get_mut(change).ok_or_else(|| Self::not_found(change))?;
+            past.note(&kept.facts, now);
             let entry = kept.comments.entry(marker.as_str().to_owned()).or_insert((String::new(), 0));
             *entry = (text.to_owned(), entry.1 + 1);
             kept.facts.updated_at = moment;
@@ -551,6 +556,7 @@ impl Forge for PlayedForge {
             kept.facts.merge_commit = Some(commit.id.clone());
             kept.facts.updated_at = state.past.moment(self.world.now());
             state.merges.push((change.key.clone(), commit.clone()));
+            state.readings.merged();
             if let Some(seconds) = state.merges_unseen.take() {
                 state.unseen = Some((change.key.clone(), self.world.now().plus_seconds(seconds)));
                 return Err(ForgeError::unknown(attempted(), "no answer"));

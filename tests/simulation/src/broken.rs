@@ -43,6 +43,8 @@ pub enum Mutation {
     MisheardSuperseding,
     /// What tells of an item is written as told whoever told of it meanwhile, and whether or not the item has ended.
     UnseenReports,
+    /// A landing does not say what its pipeline asks.
+    ForgottenAsks,
     /// Changes that nobody reviewed are tested in a pipeline for those that somebody did.
     LeakyPipeline,
 }
@@ -118,6 +120,9 @@ impl Mutation {
                     match self {
                         Self::LostOutboxes => record.outbox.clear(),
                         Self::NothingDue => record.look_at = None,
+                        Self::ForgottenAsks if record.key.partition.starts_with("landing#") => {
+                            record.body = without(&record.body, "asks");
+                        }
                         _ => {}
                     }
                     Write::Put { record, expect }
@@ -143,6 +148,15 @@ fn with_number(text: &str, word: &str, number: &str) -> String {
         changed.push_str(part.trim_start_matches(|c: char| c.is_ascii_digit()));
     }
     changed
+}
+
+/// Returns an object's text without one of its fields.
+fn without(text: &str, field: &str) -> String {
+    let mut value: serde_json::Value = serde_json::from_str(text).expect("a record is JSON");
+    if let Some(object) = value.as_object_mut() {
+        object.remove(field);
+    }
+    value.to_string()
 }
 
 struct Broken {

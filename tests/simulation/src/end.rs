@@ -1,12 +1,13 @@
 //! The end of a story: everything comes to rest within its bound, and then it is judged.
 
+use crate::oracle::is_approved;
 use crate::plays::AUDIT;
 use crate::shape::TenantShape;
 use crate::sim::Sim;
 use crate::site::branch_of;
 use crate::{Failure, Told};
 use sluice_gate::ArrivalKind;
-use sluice_model::change::{ChangeKey, ChangeStatus, ReviewState};
+use sluice_model::change::{ChangeKey, ChangeStatus};
 use sluice_model::poke::Queue;
 use sluice_model::{QueueKey, Timestamp};
 use sluice_runtime::{Key, Record};
@@ -211,9 +212,7 @@ impl Sim {
             if facts.status != ChangeStatus::Open {
                 continue;
             }
-            let is_approved = facts.reviews.iter().any(|review| review.state == ReviewState::Approved);
-            let skew = self.shape.weather.skew_millis;
-            wrong.extend(self.oracle.undone(&facts.change, is_approved, skew));
+            wrong.extend(self.oracle.undone(&facts.change, is_approved(facts)));
         }
         wrong
     }

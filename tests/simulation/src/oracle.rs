@@ -4,17 +4,22 @@
 //! heads' revisions. From that it works out by itself what had to become of each: a change lands only when, merged onto the
 //! branch as it is by a merging of the oracle's own, all jobs pass; one that passes may not fail; who leaves needs a reason.
 
+mod approvals;
 mod bundles;
+
+pub(crate) use approvals::is_approved;
 
 use crate::plays::{AUDIT, Play};
 use crate::shape::Shape;
 use crate::truth;
+use approvals::Approval;
 use sluice_gate::{Item, JobStatus};
 use sluice_model::build::BuildResult;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::{BranchKey, Commit, Oid};
 use sluice_model::{BuildId, ItemId, QueueKey, Timestamp};
 use sluice_records::report::Buildset;
+use sluice_scenarios::forge::Shown;
 use sluice_scenarios::repos::{Store, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,13 +56,12 @@ struct Tip {
 #[derive(Default)]
 struct Known {
     revisions: BTreeMap<Oid, Revision>,
-    approved: BTreeSet<Oid>,
+    /// When it was approved, oldest first.
+    approvals: Vec<Approval>,
     /// Revisions that entered gate.
     gated: BTreeSet<Oid>,
-    /// When it was approved last.
-    approved_at: Option<Timestamp>,
-    /// What was done that takes it out of queues.
-    withdrawn: Vec<&'static str>,
+    /// When something was done that takes it out of queues.
+    withdrawn: Vec<Timestamp>,
     merged: Option<Merged>,
     /// Since which of its branch's states it is in it.
     merged_at: Option<usize>,
@@ -84,7 +88,7 @@ struct Verdict {
     pipeline: String,
     head: Oid,
     result: String,
-    admitted_at: Timestamp,
+    left_at: Timestamp,
 }
 
 /// What a landing under way says.
@@ -97,12 +101,16 @@ pub struct Said {
     pub needs: Vec<ChangeKey>,
     /// Those.
     pub mates: Vec<ChangeRef>,
+    /// What whoever merged it had been shown of changes last.
+    pub shown: Shown,
 }
 
 struct Stands {
     change: ChangeRef,
     queue: Option<QueueKey>,
     first_tips: BTreeMap<BranchKey, usize>,
+    /// As of when it and what it needs were known when it came.
+    known_as_of: BTreeMap<ChangeKey, Timestamp>,
 }
 
 impl Oracle {
@@ -123,12 +131,13 @@ impl Oracle {
         self.branches.entry(branch.clone()).or_default().push(tip);
     }
 
-    /// Is told of a revision that was uploaded.
-    pub fn uploaded(&mut self, change: &ChangeRef, base: Tree, tree: Tree) {
+    /// Is told of a revision that was uploaded, which takes back what was said of the one before.
+    pub fn uploaded(&mut self, change: &ChangeRef, base: Tree, tree: Tree, now: Timestamp) {
         let known = self.changes.entry(change.key.clone()).or_default();
         if !known.revisions.is_empty() {
-            known.withdrawn.push("a new revision");
+            self.taken_back(&change.key, now);
         }
+        let known = self.changes.entry(change.key.clone()).or_default();
         known.revisions.insert(change.head.clone(), Revision { base, tree });
     }
 
@@ -143,24 +152,17 @@ impl Oracle {
         self.changes.get(change).is_some_and(|known| known.is_entangled)
     }
 
-    /// Is told that a revision was approved.
-    pub fn approved(&mut self, change: &ChangeRef, now: Timestamp) {
-        let known = self.changes.entry(change.key.clone()).or_default();
-        known.approved.insert(change.head.clone());
-        known.approved_at = Some(now);
-    }
-
     /// Is told that something was done that takes a change out of queues.
-    pub fn withdrawn(&mut self, change: &ChangeKey, what: &'static str) {
-        self.changes.entry(change.clone()).or_default().withdrawn.push(what);
+    pub fn withdrawn(&mut self, change: &ChangeKey, now: Timestamp) {
+        self.changes.entry(change.clone()).or_default().withdrawn.push(now);
     }
 
     /// Is told that a person merged a change.
-    pub fn merged_by_hand(&mut self, change: &ChangeRef, commit: &Commit, store: &Store) {
+    pub fn merged_by_hand(&mut self, change: &ChangeRef, commit: &Commit, store: &Store, now: Timestamp) {
         let branch = branch_of(change);
         let known = self.changes.entry(change.key.clone()).or_default();
         known.merged_head = Some(change.head.clone());
-        known.withdrawn.push("merged by hand");
+        known.withdrawn.push(now);
         known.merged = Some(Merged::ByHand);
         known.merged_at = Some(self.branches.get(&branch).map_or(0, Vec::len));
         self.moved(&branch, commit, store);
@@ -197,8 +199,9 @@ impl Oracle {
         }
         let known = self.changes.get_mut(&change.key).ok_or("nobody proposed it")?;
         known.gated.insert(change.head.clone());
-        if !known.approved.contains(&change.head) {
-            return Err(format!("{change} enters {queue}, and nobody approved it"));
+        if !known.was_approved(&change.head, item.candidate.as_of) {
+            let as_of = item.candidate.as_of.to_iso();
+            return Err(format!("{change} enters {queue} as it was at {as_of}, when nobody approved it"));
         }
         // Those that need each other come in together; that all of them are there is looked at where the queue is.
         let is_mate = |key: &ChangeKey| item.candidate.cycle.contains(key);
@@ -220,7 +223,7 @@ impl Oracle {
         is_unruly: bool,
         store: &Store,
     ) -> Result<(), String> {
-        let Some(Said { base, tested, needs, mates }) = said else {
+        let Some(Said { base, tested, needs, mates, shown }) = said else {
             return Err(format!("{change} was merged, and no landing says that it should be"));
         };
         if !is_first {
@@ -229,6 +232,7 @@ impl Oracle {
         if let Some(need) = needs.iter().find(|need| !self.is_merged(need)) {
             return Err(format!("{change} was merged before {need}, which it depends on"));
         }
+        self.was_asked(change, &mates, &shown)?;
         let actual = store.tree(&commit.id).clone();
         let branch = branch_of(change);
         // Of a bundle the whole was tested: what its branch is in between nobody asks.
@@ -268,7 +272,7 @@ impl Oracle {
     ///
     /// # Errors
     /// When it had to leave otherwise.
-    pub fn left(&mut self, set: &Buildset, store: &Store) -> Result<(), String> {
+    pub fn left(&mut self, set: &Buildset, store: &Store, now: Timestamp) -> Result<(), String> {
         let item = &set.item;
         let change = &item.candidate.change;
         let is_gate = set.queue.pipeline.as_str() == "gate";
@@ -286,11 +290,12 @@ impl Oracle {
             pipeline: set.queue.pipeline.to_string(),
             head: change.head.clone(),
             result: set.result.clone(),
-            admitted_at: item.admitted_at,
+            left_at: now,
         });
         let merged = known.merged;
         // One that entered and left in one step never stood anywhere.
-        let stood = self.standing.remove(&item.id).unwrap_or_else(|| self.stands_now(item));
+        let stood = self.standing.remove(&item.id);
+        let stood = stood.unwrap_or_else(|| Stands { known_as_of: BTreeMap::new(), ..self.stands_now(item) });
         let is_orphan = is_gate && set.result == "FAILURE" && set.why.starts_with("This change depends on");
         match set.result.as_str() {
             // By hand too, if that made the branch what was tested.
@@ -311,12 +316,12 @@ impl Oracle {
                     wrong("it merges".to_owned())
                 }
             }
-            "MERGE_FAILURE" if self.unruly > 0 || self.is_withdrawn(item) => Ok(()),
+            "MERGE_FAILURE" if self.unruly > 0 || self.is_withdrawn(item, &stood) => Ok(()),
             "MERGE_FAILURE" if self.was_overtaken(item, &stood) => Ok(()),
             "MERGE_FAILURE" => wrong("nothing keeps the forge from merging it".to_owned()),
             "CONFIG_ERROR" if self.is_greedy(item) => Ok(()),
             "CONFIG_ERROR" => wrong("nothing is wrong with its configuration".to_owned()),
-            "DEQUEUED" if self.is_withdrawn(item) || self.has_gone(item, &set.queue) => Ok(()),
+            "DEQUEUED" if self.is_withdrawn(item, &stood) || self.has_gone(item, &set.queue) => Ok(()),
             "DEQUEUED" => wrong("nobody took it out".to_owned()),
             _ => wrong("nothing here ends so".to_owned()),
         }
@@ -324,7 +329,9 @@ impl Oracle {
 
     fn stands_now(&self, item: &Item) -> Stands {
         let first_tips = self.branches.iter().map(|(branch, tips)| (branch.clone(), tips.len().saturating_sub(1)));
-        Stands { change: item.candidate.change.clone(), queue: None, first_tips: first_tips.collect() }
+        let candidates = item.candidate.needs.iter().chain([&item.candidate]);
+        let known_as_of = candidates.map(|known| (known.change.key.clone(), known.as_of)).collect();
+        Stands { change: item.candidate.change.clone(), queue: None, first_tips: first_tips.collect(), known_as_of }
     }
 
     /// Returns whether an item's configuration may ask for a secret before anybody has reviewed it: its own does, or what it is
@@ -356,12 +363,6 @@ impl Oracle {
             AUDIT => self.is_reconfigured,
             _ => false,
         }
-    }
-
-    fn is_withdrawn(&self, item: &Item) -> bool {
-        let needs = item.candidate.needs.iter().map(|need| &need.change.key);
-        let mut concerned = needs.chain([&item.candidate.change.key]);
-        concerned.any(|key| self.changes.get(key).is_some_and(|known| !known.withdrawn.is_empty()))
     }
 
     /// Judges an item that was tested.
@@ -468,9 +469,8 @@ impl Oracle {
         })
     }
 
-    /// Returns what was left undone of a change that is open at the end, with this revision, approved or not. `skew_millis` is how
-    /// far any clock may be off.
-    pub fn undone(&self, change: &ChangeRef, is_approved: bool, skew_millis: u64) -> Option<String> {
+    /// Returns what was left undone of a change that is open at the end, with this revision, approved or not.
+    pub fn undone(&self, change: &ChangeRef, is_approved: bool) -> Option<String> {
         let known = self.changes.get(&change.key)?;
         let of = |pipeline: &str| {
             let verdicts = known.verdicts.iter().filter(|verdict| verdict.head == change.head);
@@ -484,10 +484,9 @@ impl Oracle {
         if is_due && of("gate").is_empty() {
             return Some(format!("{change} is approved and was never gated"));
         }
-        // By whatever clock.
-        let since = Timestamp(known.approved_at?.0.saturating_sub(skew_millis));
-        let is_late = of("gate").iter().all(|verdict| verdict.admitted_at < since);
-        (is_due && is_late && known.withdrawn.is_empty())
+        // One that stood in the gate when it was approved again is not enqueued twice.
+        let since = known.approvals.last()?.from;
+        (is_due && of("gate").iter().all(|verdict| verdict.left_at < since))
             .then(|| format!("{change} was approved again and was not gated again"))
     }
 

@@ -1,5 +1,7 @@
 //! What people do: propose, approve, change their minds, push behind everybody's back; drawn from the seed.
 
+mod thoughts;
+
 use crate::oracle::Oracle;
 use crate::plays::{AUDIT, Play};
 use crate::random::Random;
@@ -11,6 +13,7 @@ use sluice_model::change::{ChangeKey, ChangeRef, ChangeStatus};
 use sluice_model::{QueueKey, Timestamp};
 use sluice_runtime::Clock as _;
 use std::collections::BTreeMap;
+use thoughts::Thoughts;
 
 /// Files that changes edit; few, so that they meet.
 const PATHS: [&str; 5] = ["f0", "f1", "f2", "f3", "f4"];
@@ -43,6 +46,7 @@ pub struct People {
     proposed: Vec<(ChangeKey, usize)>,
     editions: u64,
     has_audit: bool,
+    thoughts: Thoughts,
     /// When somebody does something next; `None` when all is done.
     pub next_at: Option<Timestamp>,
     /// Whether the next merge brings more than it should, as the oracle knows.
@@ -61,6 +65,7 @@ impl People {
             proposed: Vec::new(),
             editions: 0,
             has_audit: true,
+            thoughts: Thoughts::new(seed),
             next_at: Some(now),
             is_sabotaged: false,
         }
@@ -166,7 +171,7 @@ impl People {
             0 => {
                 story.tell(now, format!("grace takes her approval of {revision} back"));
                 site.forge.dismiss(&change);
-                oracle.withdrawn(&change, "its approval was taken back");
+                oracle.taken_back(&change, now);
                 if !self.waiting.contains(&change) && self.random.per_mille(500) {
                     self.waiting.push(change);
                 }
@@ -191,7 +196,7 @@ impl People {
             3 => {
                 story.tell(now, format!("ada closes {change}"));
                 site.forge.close(&change);
-                oracle.withdrawn(&change, "it was closed");
+                oracle.withdrawn(&change, now);
                 self.waiting.retain(|waiting| *waiting != change);
             }
             4 | 5 => {
@@ -213,7 +218,7 @@ impl People {
                 story.tell(now, format!("ada describes {change} anew: {body:?}"));
                 site.forge.describe(&change, &body, true);
                 oracle.entangled(&change);
-                oracle.withdrawn(&change, "it depends on something else");
+                oracle.withdrawn(&change, now);
             }
         }
     }
@@ -250,7 +255,7 @@ impl People {
         for (one, need) in [(change, &other), (&other, change)] {
             site.forge.describe(one, &depends_on(need), true);
             oracle.entangled(one);
-            oracle.withdrawn(one, "it depends on something else");
+            oracle.withdrawn(one, site.world.now());
         }
     }
 
@@ -280,7 +285,7 @@ impl People {
             0 => {
                 story.tell(now, format!("jo takes {named} out of {}", head.key));
                 oracle.entangled(&named.key);
-                oracle.withdrawn(&named.key, "an operator took it out");
+                oracle.withdrawn(&named.key, Timestamp(u64::MAX)); // Whenever it is heard.
                 let (by, reason) = ("jo".to_owned(), "enough".to_owned());
                 let kind = ArrivalKind::Dequeue { key: named.key, head: Some(named.head), by, reason };
                 site.say(&head.key, kind);
@@ -319,7 +324,7 @@ impl People {
                 let Some(revision) = open(site, &change) else { return };
                 if let Some(commit) = site.forge.merge_by_hand(&change) {
                     story.tell(now, format!("somebody merges {revision} by hand"));
-                    oracle.merged_by_hand(&revision, &commit, &site.store.lock().unwrap());
+                    oracle.merged_by_hand(&revision, &commit, &site.store.lock().unwrap(), now);
                     oracle.unruly += 1;
                 }
             }
@@ -350,5 +355,5 @@ pub(crate) fn uploaded(site: &Site, oracle: &mut Oracle, change: &ChangeKey) {
     let branch = branch_of(change.project.name(), revision.branch.as_str());
     let Some(tip) = store.tip(&branch) else { return };
     let (base, tree) = (store.tree(&tip.id).clone(), store.tree(&revision.head).clone());
-    oracle.uploaded(&revision, base, tree);
+    oracle.uploaded(&revision, base, tree, site.world.now());
 }

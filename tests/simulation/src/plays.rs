@@ -22,11 +22,14 @@ pub enum Play {
     Audit,
     /// Changes of the shared queue may need each other, and some do.
     Cycles,
+    /// People take approvals back of what stands in the gate, is tested or lands, and may give them again.
+    SecondThoughts,
 }
 
 impl Play {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Bursts, Self::Locks, Self::Supersedes, Self::Audit, Self::Cycles];
+    pub const ALL: [Self; 6] =
+        [Self::Bursts, Self::Locks, Self::Supersedes, Self::Audit, Self::Cycles, Self::SecondThoughts];
 }
 
 /// Returns what a seed's site plays.

@@ -21,6 +21,7 @@ use crate::{Failure, Settings};
 use sluice_executor::claim::{self, Asked};
 use sluice_forge::Secret;
 use sluice_forge::webhook::sign;
+use sluice_gate::LandingState;
 use sluice_gate::queue::Standing;
 use sluice_memory::Fate;
 use sluice_model::build::BuildResult;
@@ -42,6 +43,9 @@ const TURNS_MAX: u64 = 400_000;
 const POLLS_MAX: u32 = 100_000;
 /// Seconds for which a received message is hidden.
 const HIDDEN_SECONDS: u32 = 30;
+/// Milliseconds after a change's entry into the gate, or its landing's beginning, within which somebody changes their mind.
+const GATE_MILLIS: u64 = 60_000;
+const LANDING_MILLIS: u64 = 200;
 /// Seconds from one tick of the timer to the next.
 const TICK_SECONDS: u64 = 60;
 
@@ -216,6 +220,7 @@ impl Sim {
         choices.extend(self.webhooks.iter().position(|(at, _)| *at <= now).map(Choice::Webhook));
         choices.extend(self.dead.iter().position(|(at, _)| *at <= now).map(Choice::Revive));
         choices.extend(self.people.next_at.is_some_and(|at| at <= now).then_some(Choice::People));
+        choices.extend(self.people.next_thought().is_some_and(|at| at <= now).then_some(Choice::Thought));
         for (at, executor) in self.executors.iter().enumerate() {
             let is_over = |running: &executors::Running| running.ends_at <= now;
             let may = executor.silent_until.is_none();
@@ -232,6 +237,7 @@ impl Sim {
             Choice::Webhook(at) => self.receive(at),
             Choice::Revive(at) => self.revive(at),
             Choice::People => self.people.act(&self.site, &self.watch.heads, &mut self.oracle, &mut self.story),
+            Choice::Thought => self.people.think_again(&self.site, &mut self.oracle, &mut self.story),
             Choice::End(executor, build) => self.end_build(executor, build),
             Choice::WillFail(executor, build) => self.will_fail(executor, build),
         }
@@ -269,7 +275,7 @@ impl Sim {
         let world = &self.site.world;
         let builds = self.executors.iter().flat_map(|executor| &executor.builds);
         let builds = builds.flat_map(|running| [Some(running.ends_at), running.fails_at]).flatten();
-        let next = [Some(self.next_tick), world.next_message_at(), self.people.next_at]
+        let next = [Some(self.next_tick), world.next_message_at(), self.people.next_at, self.people.next_thought()]
             .into_iter()
             .flatten()
             .chain(self.tasks.iter().map(|task| task.resume_at))
@@ -431,7 +437,8 @@ impl Sim {
                 let is_mate = |need: &ChangeRef| candidate.is_some_and(|own| own.cycle.contains(&need.key));
                 let (mates, needs): (Vec<ChangeRef>, Vec<ChangeRef>) = needs.partition(is_mate);
                 let needs = needs.into_iter().map(|need| need.key).collect();
-                Said { base: landing.base.tree.clone(), tested: landing.tested.tree.clone(), needs, mates }
+                let shown = self.site.forge.shown_before_merge(self.merges_seen - 1);
+                Said { base: landing.base.tree.clone(), tested: landing.tested.tree.clone(), needs, mates, shown }
             });
             let is_unruly = std::mem::take(&mut self.people.is_sabotaged);
             if self.settings.mutation == Some(crate::Mutation::LyingForge) {
@@ -449,6 +456,9 @@ impl Sim {
         match news {
             News::Entered(item, queue, ahead) => {
                 self.tell(format!("{} enters {queue}", item.candidate.change));
+                if self.faults_are_on && queue.pipeline.as_str() == "gate" {
+                    self.people.is_tempted(&item.candidate.change.key, GATE_MILLIS, self.site.world.now());
+                }
                 self.oracle.entered(&item, &queue, &ahead)
             }
             News::Left(set) => {
@@ -456,10 +466,13 @@ impl Sim {
                 let why = set.why.lines().next().unwrap_or_default();
                 let now = self.site.world.now();
                 self.story.tell(now, format!("{change} leaves {}: {}: {why}", set.queue, set.result));
-                self.oracle.left(&set, &self.site.store.lock().unwrap())
+                self.oracle.left(&set, &self.site.store.lock().unwrap(), now)
             }
             News::Landing(landing) => {
                 self.tell(format!("the landing of {} is {:?}", landing.change, landing.state));
+                if self.faults_are_on && landing.state == LandingState::Wanted {
+                    self.people.is_tempted(&landing.change.key, LANDING_MILLIS, self.site.world.now());
+                }
                 Ok(())
             }
             News::Line(line) => {
@@ -479,6 +492,7 @@ enum Choice {
     Webhook(usize),
     Revive(usize),
     People,
+    Thought,
     End(usize, usize),
     WillFail(usize, usize),
 }

@@ -1,5 +1,7 @@
 //! What must hold after every write, whoever made it: each record against the one before, each transaction against the rest.
 
+mod words;
+
 use crate::locks::Locks;
 use sluice_config::pipeline::Manager;
 use sluice_gate::queue::{Slot, Standing};
@@ -24,6 +26,8 @@ pub struct Watch {
     pub heads: BTreeMap<QueueKey, Head>,
     /// Items that the queue which was written last held before that.
     former: BTreeSet<ItemId>,
+    /// Items that the transaction which is looked at removes.
+    left: Vec<Item>,
     /// Items in queues.
     pub items: BTreeMap<ItemId, Item>,
     /// Landings under way, by branch.
@@ -68,11 +72,12 @@ impl Watch {
     pub fn see(&mut self, written: &[Written]) -> Result<Vec<News>, String> {
         let mut news = Vec::new();
         for transaction in written.chunk_by(|a, b| a.transaction == b.transaction) {
+            self.left.clear();
             for write in transaction {
                 self.see_one(write, &mut news).map_err(|why| told(write, &why))?;
             }
             for write in transaction {
-                self.see_together(write, &mut news).map_err(|why| told(write, &why))?;
+                self.see_together(write, transaction, &mut news).map_err(|why| told(write, &why))?;
             }
         }
         Ok(news)
@@ -173,7 +178,7 @@ impl Watch {
                 Ok(())
             }
             (Some(before), None) => {
-                self.items.remove(&before.id);
+                self.left.extend(self.items.remove(&before.id));
                 Ok(())
             }
             (None, None) => Ok(()),
@@ -287,7 +292,7 @@ impl Watch {
     }
 
     /// What is true of a transaction as a whole.
-    fn see_together(&mut self, write: &Written, news: &mut Vec<News>) -> Result<(), String> {
+    fn see_together(&mut self, write: &Written, transaction: &[Written], news: &mut Vec<News>) -> Result<(), String> {
         let Some(key) = key_of(write) else { return Ok(()) };
         match (kind(key), &write.after) {
             (Kind::Queue, Some(record)) => {
@@ -296,66 +301,13 @@ impl Watch {
                 let before = self.heads.get(&head.key).cloned();
                 self.queue(before, head, news)
             }
-            (Kind::Arrival, None) => self.word(write),
+            (Kind::Arrival, None) => self.word(write, transaction),
             (Kind::Node, Some(_)) if self.machines.len() > self.instances_max => {
                 Err(format!("{} machines may exist, and {} are allowed", self.machines.len(), self.instances_max))
             }
             (Kind::Order, Some(record)) if write.before.is_none() => {
                 let order: Order = decode(record).map_err(|bad| bad.to_string())?;
                 self.locks.ordered(&order)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// What an operator said is done in the transaction that takes it in.
-    fn word(&self, write: &Written) -> Result<(), String> {
-        let Some(said): Option<Arrival> = read(write.before.as_ref())? else { return Ok(()) };
-        let key = key_of(write).map(|key| key.partition.clone()).unwrap_or_default();
-        let Some(head) = self.heads.values().find(|head| sluice_records::queue::partition(&head.key) == key) else {
-            return Ok(());
-        };
-        match &said.kind {
-            ArrivalKind::Dequeue { key, head: revision, .. } => {
-                let is_meant = |change: &ChangeRef| {
-                    change.key == *key && revision.as_ref().is_none_or(|revision| change.head == *revision)
-                };
-                // Another one of it may have entered in the same decision.
-                match head.slots.iter().find(|slot| is_meant(&slot.change) && self.former.contains(&slot.id)) {
-                    Some(slot) => Err(format!("an operator took {} out, and it is still there", slot.change)),
-                    None => Ok(()),
-                }
-            }
-            ArrivalKind::Superseded { change, by } => {
-                let stays = |slot: &&Slot| {
-                    slot.change == *change && self.former.contains(&slot.id) && !slot.standing.is_landing()
-                };
-                match head.slots.iter().find(stays) {
-                    Some(slot) => Err(format!("{} entered {by}, and it is still here", slot.change)),
-                    None => Ok(()),
-                }
-            }
-            ArrivalKind::Promote { keys, .. } => {
-                let place = |key: &ChangeKey| head.slots.iter().position(|slot| slot.change.key == *key);
-                let Some((first, at)) = keys.iter().find_map(|key| Some((key, place(key)?))) else { return Ok(()) };
-                // One that entered in the same decision came after the word.
-                if !self.former.contains(&head.slots[at].id) {
-                    return Ok(());
-                }
-                let needs = |slot: &Slot| self.items.get(&slot.id).map(|item| item.candidate.needs.as_slice());
-                let needed = head.slots[at..].first().and_then(needs).unwrap_or_default();
-                let may_be_before = |slot: &Slot| {
-                    let is_begun = head.manager != Manager::Dependent && head.manager != Manager::Independent;
-                    slot.standing.is_landing()
-                        || is_begun
-                        || slot.joined
-                        || needed.iter().any(|need| need.change.key == slot.change.key)
-                };
-                // Those that need each other keep their order.
-                match head.slots[..head.bundle(at).start].iter().find(|slot| !may_be_before(slot)) {
-                    Some(slot) => Err(format!("an operator had {first} come first, and {} is before it", slot.change)),
-                    None => Ok(()),
-                }
             }
             _ => Ok(()),
         }

@@ -183,3 +183,11 @@ fn a_secret_in_a_build_of_what_nobody_reviewed_is_noticed() {
     let why = caught(Mutation::LeakyPipeline);
     assert!(why.contains("is given secret-"), "{why}");
 }
+
+/// G12, Z6.4: what a pipeline requires is asked once more before anything is merged, for who took an approval back may not have
+/// been heard yet.
+#[test]
+fn a_landing_that_asks_for_no_approval_is_noticed() {
+    let why = caught_at(Mutation::ForgottenAsks, |seed| Some(with(&[Play::SecondThoughts], seed)));
+    assert!(why.contains("not approved"), "{why}");
+}

@@ -36,7 +36,49 @@ impl Past {
     }
 }
 
+/// What readers were shown, where it is kept who reads.
+#[derive(Default)]
+pub(super) struct Readings {
+    reader: Option<u64>,
+    shown: BTreeMap<u64, Shown>,
+    /// With each merge what the one who asked for it had been shown.
+    merges: Vec<Shown>,
+}
+
+/// Changes as somebody was shown them last.
+pub type Shown = BTreeMap<ChangeKey, ChangeFacts>;
+
+impl Readings {
+    /// Notes that somebody is shown a change.
+    pub(super) fn note(&mut self, facts: &ChangeFacts) {
+        if let Some(reader) = self.reader {
+            self.shown.entry(reader).or_default().insert(facts.change.key.clone(), facts.clone());
+        }
+    }
+
+    /// Notes that somebody had a change merged.
+    pub(super) fn merged(&mut self) {
+        let shown = self.reader.and_then(|reader| self.shown.get(&reader));
+        self.merges.push(shown.cloned().unwrap_or_default());
+    }
+}
+
 impl PlayedForge {
+    /// Says who asks from now on, so that [`Self::shown_before_merge`] tells what they knew.
+    pub fn set_reader(&self, reader: u64) {
+        self.state().readings.reader = Some(reader);
+    }
+
+    /// Says that somebody asks no more.
+    pub fn forget_reader(&self, reader: u64) {
+        self.state().readings.shown.remove(&reader);
+    }
+
+    /// Returns what the one who asked for a merge had been shown of changes last, by the merge's number.
+    pub fn shown_before_merge(&self, merge: usize) -> Shown {
+        self.state().readings.merges.get(merge).cloned().unwrap_or_default()
+    }
+
     /// Has changes be shown as they were so many milliseconds ago.
     pub fn set_behind(&self, millis: u64) {
         self.state().past.behind_millis = millis;

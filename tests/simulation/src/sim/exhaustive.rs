@@ -129,7 +129,7 @@ impl Scene {
                 let change = sim.propose(PROJECTS[0], 1, &[("f0".to_owned(), "1".to_owned())]);
                 sim.until_builds_wait()?;
                 sim.site.forge.close(&change);
-                sim.oracle.withdrawn(&change, "it was closed");
+                sim.oracle.withdrawn(&change, sim.now());
                 sim.run_until(|sim| sim.site.world.has_visible(Queue::Gate) && sim.tasks.is_empty())?;
                 sim.handle(Queue::Gate);
                 let messages = sim.site.world.take_messages(Queue::BuildsNormal, 10, 60);

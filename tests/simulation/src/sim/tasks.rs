@@ -143,11 +143,15 @@ impl Sim {
             return Err(self.failure(format!("{} does not end", task.kind.name())));
         }
         let name = task.kind.name();
+        self.site.forge.set_reader(task.id);
         let done = task.poll();
         let death = self.site.world.take_death();
         let struck = self.faults.lock().map(|mut faults| faults.take_struck()).unwrap_or_default();
         for what in struck {
             self.tell(format!("{name}: {what}"));
+        }
+        if done.is_some() || death.is_some() {
+            self.site.forge.forget_reader(task.id);
         }
         match (done, death) {
             (Some(done), _) => self.finished(task, done)?,

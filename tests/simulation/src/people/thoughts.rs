@@ -1,0 +1,88 @@
+//! People who think again about what stands in the gate, is tested or lands: they take approvals back, and may give them again.
+
+use super::{People, open};
+use crate::oracle::Oracle;
+use crate::plays::Play;
+use crate::random::Random;
+use crate::site::Site;
+use crate::story::Story;
+use sluice_model::Timestamp;
+use sluice_model::change::ChangeKey;
+use sluice_runtime::Clock as _;
+
+/// Times that somebody thinks again at one site.
+const THOUGHTS_MAX: u64 = 8;
+/// Occasions out of 1000 at which somebody does.
+const TEMPTED_PER_MILLE: u64 = 350;
+/// Approvals out of 1000 that are taken back by a new revision.
+const REVISED_PER_MILLE: u64 = 200;
+/// Approvals out of 1000 that are given again.
+const AGAIN_PER_MILLE: u64 = 700;
+
+/// What people will think of, and when.
+pub(super) struct Thoughts {
+    random: Random,
+    count: u64,
+    to_come: Vec<(Timestamp, ChangeKey, Thought)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Thought {
+    No,
+    YesAfterAll,
+}
+
+impl Thoughts {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { random: Random::new(seed, 9), count: 0, to_come: Vec::new() }
+    }
+}
+
+impl People {
+    /// Returns when somebody thinks again.
+    pub fn next_thought(&self) -> Option<Timestamp> {
+        self.thoughts.to_come.iter().map(|(at, ..)| *at).min()
+    }
+
+    /// Gives somebody a reason to take a change's approval back within so many milliseconds.
+    pub fn is_tempted(&mut self, change: &ChangeKey, millis_max: u64, now: Timestamp) {
+        let thoughts = &mut self.thoughts;
+        let may = self.shape.has(Play::SecondThoughts) && thoughts.count < THOUGHTS_MAX;
+        if may && thoughts.random.per_mille(TEMPTED_PER_MILLE) {
+            thoughts.count += 1;
+            let at = now.plus_millis(thoughts.random.between(0, millis_max));
+            thoughts.to_come.push((at, change.clone(), Thought::No));
+        }
+    }
+
+    /// Thinks again of the change whose turn it is.
+    pub fn think_again(&mut self, site: &Site, oracle: &mut Oracle, story: &mut Story) {
+        let now = site.world.now();
+        let Some(at) = self.thoughts.to_come.iter().position(|(at, ..)| *at <= now) else { return };
+        let (_, change, thought) = self.thoughts.to_come.swap_remove(at);
+        let Some(revision) = open(site, &change) else { return };
+        match thought {
+            Thought::No if self.thoughts.random.per_mille(REVISED_PER_MILLE) => {
+                let tenant = self.proposed.iter().find(|(proposed, _)| *proposed == change).map_or(0, |(_, of)| *of);
+                self.upload(&change, tenant, 10 + self.thoughts.count, site, oracle, story);
+            }
+            Thought::No => {
+                story.tell(now, format!("grace thinks again and takes her approval of {revision} back"));
+                site.forge.dismiss(&change);
+                oracle.taken_back(&change, now);
+            }
+            Thought::YesAfterAll => {
+                story.tell(now, format!("grace approves {revision} after all"));
+                site.forge.approve(&change);
+                oracle.approved(&revision, now);
+                return;
+            }
+        }
+        let thoughts = &mut self.thoughts;
+        if thoughts.random.per_mille(AGAIN_PER_MILLE) {
+            let most = *thoughts.random.one(&[50, 3_000, 60_000]).unwrap_or(&50);
+            let at = now.plus_millis(thoughts.random.between(0, most));
+            thoughts.to_come.push((at, change, Thought::YesAfterAll));
+        }
+    }
+}
