@@ -2,9 +2,10 @@
 
 use crate::load::Loaded;
 use crate::provided;
+use crate::turns::Turns;
 use sluice_config::pipeline::Manager;
 use sluice_gate::plan::{OrderDraft, Plan, Removed, Stop};
-use sluice_gate::{Landing, Report};
+use sluice_gate::{Landing, Report, TurnSeen};
 use sluice_model::build::Order;
 use sluice_model::change::ChangeRef;
 use sluice_model::event::{EventKind, ForgeEvent, ZuulEvent};
@@ -17,7 +18,7 @@ use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::layout::Live;
 use sluice_records::report::Buildset;
 use sluice_records::tenant::{AwaitedLanding, FirstLanding};
-use sluice_records::{landing, provider, queue, report, tenant};
+use sluice_records::{landing, provider, queue, report, tenant, turn};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Due, Expect, Record, Write};
 use sluice_runtime::{Commit, PortError};
@@ -29,6 +30,8 @@ pub struct Carried {
     pub commit: Commit,
     /// The cell as the commit leaves it, but for the head's record.
     pub after: queue::Loaded,
+    /// The branches that the commit writes, as it leaves them.
+    pub(crate) turns: Turns,
     /// Whether a further plan may find more to do without any news.
     pub more: bool,
 }
@@ -103,6 +106,15 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
         let seen = loaded.semaphores.get(&semaphore.key).map(|(record, _)| record);
         writes.push(sluice_records::semaphore::put(seen, semaphore)?);
     }
+    let mut turns = Turns::new();
+    for wanted in plan.turns {
+        let seen = loaded.turns.get(&wanted.branch).map(|(record, _)| record);
+        let write = turn::put(seen, &wanted, now)?;
+        if let Write::Put { record, .. } = &write {
+            turns.insert(wanted.branch.clone(), (record.clone(), TurnSeen { turn: wanted, is_over: false }));
+        }
+        writes.push(write);
+    }
     pokes.extend(plan.wake.iter().map(|queue| Poke::Queue { queue: queue.clone() }));
     for (item, generation) in &plan.asks {
         pokes.push(Poke::Merge { queue: key.clone(), item: item.clone(), generation: *generation });
@@ -122,7 +134,7 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
     let more = plan.due.is_some_and(|due| due <= now);
     let record = head_record(before, &head, now)?;
     let commit = Commit { head: record, others: deduplicated(writes), pokes, due: due(key, plan.due) };
-    Ok(Carried { commit, after, more })
+    Ok(Carried { commit, after, turns, more })
 }
 
 /// Returns a head's record as it is written next.

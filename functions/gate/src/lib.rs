@@ -9,6 +9,7 @@ mod load;
 mod provided;
 mod semaphores;
 mod sessions;
+mod turns;
 
 use crate::load::{Kept, Loaded, Reader};
 use async_trait::async_trait;
@@ -112,6 +113,7 @@ impl Gate {
                     }
                     // The next move goes on from what is written; what was read besides is as true as it was.
                     loaded.queue = queue::Loaded { head_record: Some(head), ..carried.after };
+                    loaded.turns.extend(carried.turns);
                     if !carried.more {
                         self.keep(queue, loaded);
                         return Ok(());
@@ -177,6 +179,7 @@ impl Gate {
             landings: loaded.landings.clone(),
             provided: loaded.provided.clone(),
             semaphores: loaded.semaphores.iter().map(|(key, (_, known))| (key.clone(), known.clone())).collect(),
+            turns: loaded.turns.iter().map(|(branch, (_, seen))| (branch.clone(), seen.clone())).collect(),
             semaphore: &semaphore,
             pipeline: live.layout.pipeline(queue.pipeline.as_str()),
             queue_of: &queue_of,

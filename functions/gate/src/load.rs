@@ -8,15 +8,20 @@ use crate::aside::{broken, readable, set_aside};
 use crate::provided;
 use crate::semaphores::{self, Semaphores};
 use crate::sessions::{self, Watch};
+use crate::turns::{self, Turns};
+use sluice_config::layout::Layout;
+use sluice_config::pipeline::Manager;
+use sluice_gate::landing::lands_in;
 use sluice_gate::plan::RunSeen;
 use sluice_gate::{Ask, Item, Landing, MergeOutcome, MergeResult, Provided, Standing};
 use sluice_model::build::{RequestRef, Run};
 use sluice_model::change::ChangeRef;
+use sluice_model::git::BranchKey;
 use sluice_model::{BuildId, ItemId, QueueKey, Timestamp};
 use sluice_pool::{Request, RequestState, Row, Told};
 use sluice_records::codec::decode;
 use sluice_records::layout::{Layouts, Live};
-use sluice_records::{build, landing, merge, provider, queue, session, tenant};
+use sluice_records::{build, landing, merge, provider, queue, session, tenant, turn};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::quarantine::frozen_key;
 use sluice_runtime::record::{Key, Record};
@@ -48,6 +53,8 @@ pub(crate) struct Loaded {
     pub(crate) provided: BTreeMap<ChangeRef, Provided>,
     /// Semaphores that its builds hold or its jobs may take, with their records.
     pub(crate) semaphores: Semaphores,
+    /// Branches that its next landings need, with their records.
+    pub(crate) turns: Turns,
     /// What is known of executors.
     pub(crate) watch: Watch,
     /// When a doubt about one of them is to be settled.
@@ -93,8 +100,9 @@ impl Reader<'_> {
     async fn all(&self, watch: Watch) -> Result<Loaded, LookError> {
         let queue = queue::load(self.ports, self.key).await?;
         if let Some(live) = self.seen(&queue) {
-            let (outcomes, runs, landings, provided, semaphores) = Default::default();
-            return Ok(Loaded { live, queue, outcomes, runs, landings, provided, semaphores, watch, look_at: None });
+            let (outcomes, runs, landings, provided, semaphores, turns) = Default::default();
+            let look_at = None;
+            return Ok(Loaded { live, queue, outcomes, runs, landings, provided, semaphores, turns, watch, look_at });
         }
         let guess = self.layouts.seen(&self.key.tenant).map(|live| live.number());
         let guess = guess.or(queue.head.as_ref().map(|head| head.layout)).unwrap_or_default();
@@ -155,7 +163,7 @@ impl Reader<'_> {
         let at = self.ports.clock.now();
         let mut keys = vec![tenant::key(&self.key.tenant)];
         keys.extend(more);
-        keys.extend(wanted(queue, layout).into_keys());
+        keys.extend(wanted(queue, layout, lands(queue, None)).into_keys());
         keys.extend(watch.keys_due(at));
         Ok(Found { records: get_all(self.ports, &keys).await?, asked: keys.into_iter().collect(), at })
     }
@@ -167,15 +175,15 @@ impl Reader<'_> {
         let record = found.records.remove(&tenant::key(name));
         let live = self.layouts.live_of(self.ports, name, record, found.at).await?;
         let live = live.ok_or_else(|| LookError::Again(format!("tenant {name} has no layout yet")))?;
-        let wanted = wanted(&queue, live.number());
+        let wanted = wanted(&queue, live.number(), lands(&queue, Some((&live.layout, self.key))));
         let keys: Vec<Key> = wanted.keys().filter(|key| !found.asked.contains(key)).cloned().collect();
         if !keys.is_empty() {
             found.records.extend(get_all(self.ports, &keys).await?);
         }
-        let (outcomes, runs, landings, provided, semaphores) = Default::default();
-        let none = Watch::default();
+        let (outcomes, runs, landings, provided, semaphores, turns) = Default::default();
+        let (none, look_at) = (Watch::default(), None);
         let mut loaded =
-            Loaded { live, queue, outcomes, runs, landings, provided, semaphores, watch: none, look_at: None };
+            Loaded { live, queue, outcomes, runs, landings, provided, semaphores, turns, watch: none, look_at };
         let mut running: Vec<Run> = Vec::new();
         for (key, wanted) in wanted {
             let Some(record) = found.records.get(&key) else { continue };
@@ -192,6 +200,7 @@ impl Reader<'_> {
                     let landing = decode(record).map_err(|bad| broken(self.key, &bad))?;
                     loaded.landings.insert(item, landing);
                 }
+                Wanted::Turn(branch) => turns::take(&mut loaded.turns, self.key, branch, record)?,
                 Wanted::Run(build) => match readable(self.ports, record).await? {
                     Ok(run) => running.push(run),
                     Err(why) => {
@@ -214,6 +223,7 @@ impl Reader<'_> {
                 }
             }
         }
+        turns::judge(self.ports, self.key, &mut loaded.turns).await?;
         loaded.provided = provided::load(self.ports, self.key, &loaded).await?;
         loaded.semaphores = semaphores::load(self.ports, self.key, &loaded).await?;
         for build in semaphores::leaving(self.ports, self.key, &loaded.semaphores, &mut running).await? {
@@ -258,12 +268,24 @@ struct Found {
 enum Wanted {
     Outcome(ItemId),
     Landing(ItemId),
+    Turn(BranchKey),
     Run(BuildId),
     Request(BuildId),
 }
 
-fn wanted(queue: &queue::Loaded, layout: u64) -> BTreeMap<Key, Wanted> {
+/// Returns whether a queue may put changes into their branches, by its pipeline where that is known.
+fn lands(queue: &queue::Loaded, live: Option<(&Layout, &QueueKey)>) -> bool {
+    let Some(head) = &queue.head else { return false };
+    let is_dependent = head.manager == Manager::Dependent;
+    let pipeline = live.and_then(|(layout, key)| layout.pipeline(key.pipeline.as_str()));
+    is_dependent || head.slots.iter().any(|slot| slot.standing.is_landing()) || pipeline.is_some_and(lands_in)
+}
+
+fn wanted(queue: &queue::Loaded, layout: u64, lands: bool) -> BTreeMap<Key, Wanted> {
     let mut wanted = BTreeMap::new();
+    if lands {
+        wanted.extend(turns::needed(queue).into_iter().map(|branch| (turn::key(&branch), Wanted::Turn(branch))));
+    }
     let landing_slots =
         queue.head.iter().flat_map(|head| &head.slots).filter(|slot| slot.standing == Standing::Landing);
     for slot in landing_slots {

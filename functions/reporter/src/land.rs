@@ -7,7 +7,7 @@ use sluice_model::change::{ChangeFacts, ChangeRef, ChangeStatus};
 use sluice_model::git::{BranchKey, Commit, Oid};
 use sluice_model::{ItemId, Timestamp};
 use sluice_records::codec::{decode, get, with_body};
-use sluice_records::landing;
+use sluice_records::{landing, turn};
 use sluice_runtime::batch::{Heard, LookError};
 use sluice_runtime::record::{Due, Record, Write as RecordWrite};
 use sluice_runtime::{Commit as Write, Saved, cell};
@@ -93,8 +93,14 @@ impl Reporter {
         // The intent first: whoever finds it after a crash reads the forge before asking again. With it goes what tells intake
         // that the push to come brings no configuration.
         let harmless = landing::put_harmless(&order, &tip, self.ports.clock.now())?;
-        order.state = LandingState::Attempting { tip };
-        let Some(record) = self.save(record, &order, harmless, own_until).await? else {
+        order.state = LandingState::Attempting { tip: tip.clone() };
+        let with = harmless.into_iter().chain(turn::check(&order)).collect();
+        let seen = record.clone();
+        let Some(record) = self.save(record, &order, with, own_until).await? else {
+            if own_until.is_none() && self.is_overtaken(&order).await? {
+                // Nothing was done, and its queue, should it still want that, has it tested on what the branch becomes.
+                return self.end(seen, order, LandingEnd::BaseMoved { tip }).await;
+            }
             return Err(LookError::Again("somebody else carries out the same landing".to_owned()));
         };
         match forge.merge(&order.change, order.mode, &message(&order, &facts.title)).await {
@@ -117,6 +123,13 @@ impl Reporter {
             }),
             Err(error) => self.refused_or_again(record, order, error).await,
         }
+    }
+
+    /// Returns whether another queue has taken the branch since the landing was ordered: it was passed by, its queue having forgotten it.
+    async fn is_overtaken(&self, order: &Landing) -> Result<bool, LookError> {
+        let Some(fence) = order.fence else { return Ok(false) };
+        let record = get(&self.ports, &turn::key(&sluice_gate::turn::branch_of(&order.change))).await?;
+        Ok(record.is_some_and(|record| record.fence > fence))
     }
 
     /// Returns until when a merge may be under way that an earlier look asked for and did not live to see the end of. A forge
@@ -234,19 +247,19 @@ impl Reporter {
     async fn end(&self, record: Record, mut order: Landing, end: LandingEnd) -> Result<(), LookError> {
         tracing::info!(change = %order.change, end = ?end, "a landing ends");
         order.state = LandingState::Ended { end, at: self.ports.clock.now() };
-        match self.save(record, &order, None, None).await? {
+        match self.save(record, &order, Vec::new(), None).await? {
             Some(_) => Ok(()),
             None => Err(LookError::Again("somebody else carries out the same landing".to_owned())),
         }
     }
 
-    /// Writes how far a landing is, with one more record; `None` when somebody else was faster. An attempt that is made again
+    /// Writes how far a landing is, with what goes with that; `None` when somebody else was faster. An attempt that is made again
     /// is due when the first one was.
     async fn save(
         &self,
         record: Record,
         order: &Landing,
-        with: Option<RecordWrite>,
+        with: Vec<RecordWrite>,
         due_at: Option<Timestamp>,
     ) -> Result<Option<Record>, LookError> {
         let ended = matches!(order.state, LandingState::Ended { .. });
@@ -254,8 +267,7 @@ impl Reporter {
         let due = (!ended).then(|| Due { at, poke: landing::poke(order) });
         let pokes = if ended { vec![landing::tell(&order.queue)] } else { Vec::new() };
         let head = with_body(record, order)?;
-        match cell::commit_and_send(&self.ports, Write { head, others: with.into_iter().collect(), pokes, due }).await?
-        {
+        match cell::commit_and_send(&self.ports, Write { head, others: with, pokes, due }).await? {
             Saved::Yes(record) => Ok(Some(record)),
             Saved::Stale => Ok(None),
         }

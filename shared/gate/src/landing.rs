@@ -2,7 +2,7 @@
 
 use crate::filter::{NOT_SUBMITTABLE, refusal_by};
 use serde::{Deserialize, Serialize};
-use sluice_config::pipeline::{Filter, Pipeline};
+use sluice_config::pipeline::{Filter, Pipeline, ReporterKind};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef};
 use sluice_model::git::{Commit, MergeMode};
 use sluice_model::{ItemId, PipelineName, QueueKey, Timestamp};
@@ -41,6 +41,10 @@ pub struct Landing {
     /// `None` where nobody says, and for what lands after another one of its bundle: of that, the first one's landing asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asks: Option<Asks>,
+    /// The fence under which its branch is its queue's ([`crate::turn`]): nothing is merged once somebody else has taken the branch.
+    /// `None` for one that was ordered before branches were taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<u64>,
     /// When it was wanted.
     pub wanted_at: Timestamp,
     /// How far it is.
@@ -101,6 +105,15 @@ impl Asks {
         let as_of = |at: Timestamp| refusal_by(pipeline, &self.require, &self.reject, facts, at);
         as_of(now).filter(|_| as_of(self.entered_at).is_some())
     }
+}
+
+/// Returns whether a success in a pipeline puts the change into its branch.
+pub fn lands_in(pipeline: &Pipeline) -> bool {
+    pipeline.reporters.success.iter().any(|reporter| match &reporter.kind {
+        ReporterKind::GitHub(github) => github.merge,
+        ReporterKind::Gerrit(gerrit) => gerrit.submit,
+        _ => false,
+    })
 }
 
 fn unknown_is_yes() -> bool {

@@ -21,6 +21,7 @@ pub mod report;
 pub mod schedule;
 pub mod semaphore;
 pub mod told;
+pub mod turn;
 
 pub use arrival::{Arrival, ArrivalKind, Candidate, InBranch};
 pub use health::Health;
@@ -35,3 +36,4 @@ pub use report::{Action, Report, ReportState};
 pub use schedule::{Fired, Schedule};
 pub use semaphore::{Semaphore, SemaphoreKey};
 pub use told::Told;
+pub use turn::{Turn, TurnHolder, TurnSeen};

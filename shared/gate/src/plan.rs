@@ -18,6 +18,7 @@ mod semaphores;
 mod sharing;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 pub use cycles::CYCLE_MAX;
 
@@ -31,6 +32,7 @@ use crate::provided::Provided;
 use crate::queue::{Head, Slot, Standing};
 use crate::report::Report;
 use crate::semaphore::{Semaphore, SemaphoreKey};
+use crate::turn::{Turn, TurnSeen};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sluice_config::pipeline::{Manager, Pipeline};
@@ -67,6 +69,8 @@ pub struct Snapshot<'a> {
     pub pipeline: Option<&'a Pipeline>,
     /// Semaphores that the head lists or that waiting jobs name, where they were ever used.
     pub semaphores: BTreeMap<SemaphoreKey, Semaphore>,
+    /// Whose turn it is on the branches that the next landings need, where anything ever landed there.
+    pub turns: BTreeMap<BranchKey, TurnSeen>,
     /// Which semaphore a job means by a name, and how many may hold it.
     pub semaphore: &'a dyn Fn(&str) -> (SemaphoreKey, u32),
     /// Which queue of a pipeline a change belongs to by the live layout; none where that has no such pipeline.
@@ -177,13 +181,15 @@ pub struct Plan {
     pub landings: Vec<Landing>,
     /// Semaphores to write, each on condition that it is as it was read.
     pub semaphores: Vec<Semaphore>,
+    /// Branches that are taken, let go or waited for, each on condition that it is as it was read.
+    pub turns: Vec<Turn>,
     /// The failures of the pipeline, on condition that they are as they were read.
     pub health: Option<Health>,
     /// What happened that may start other changes, with the item that it happened to.
     pub happened: Vec<(ZuulEvent, ItemId, ChangeRef)>,
     /// What other queues of the tenant are told, each as something that arrives there.
     pub forwards: Vec<(QueueKey, Arrival)>,
-    /// Queues to be looked at, since a semaphore that they wait for has a place.
+    /// Queues to be looked at, since a semaphore that they wait for has a place, or a branch is free.
     pub wake: Vec<QueueKey>,
     /// Reports to make.
     pub reports: Vec<Report>,
@@ -211,6 +217,7 @@ impl Plan {
             && self.resumes.is_empty()
             && self.landings.is_empty()
             && self.semaphores.is_empty()
+            && self.turns.is_empty()
             && self.forwards.is_empty()
             && self.reports.is_empty()
     }
@@ -303,6 +310,7 @@ pub fn plan(snapshot: Snapshot<'_>, now: Timestamp) -> Plan {
     work.carry_out_resets();
     work.advance();
     work.settle_semaphores();
+    work.settle_turns();
     work.left_over |= work.may_admit_more();
     work.into_plan()
 }
@@ -323,6 +331,10 @@ pub(crate) struct Work<'a> {
     pub(crate) health: Option<Health>,
     /// Semaphores that a job here waits for.
     waits: BTreeSet<SemaphoreKey>,
+    /// Branches as this plan leaves them, those it touches.
+    turns: BTreeMap<BranchKey, Turn>,
+    /// Branches that something here waits to land on and another queue has or is to have first.
+    awaited: BTreeSet<BranchKey>,
 }
 
 impl<'a> Work<'a> {
@@ -340,6 +352,8 @@ impl<'a> Work<'a> {
             left_over: false,
             semaphores: BTreeMap::new(),
             waits: BTreeSet::new(),
+            turns: BTreeMap::new(),
+            awaited: BTreeSet::new(),
         }
     }
 
@@ -363,6 +377,7 @@ impl<'a> Work<'a> {
             + plan.happened.len()
             + plan.forwards.len()
             + self.semaphores.len()
+            + self.turns.len()
             + usize::from(plan.wants_layout)
             + usize::from(self.health.is_some())
     }
@@ -487,6 +502,10 @@ impl<'a> Work<'a> {
         let known = &self.snapshot.semaphores;
         plan.semaphores = (self.semaphores.into_values())
             .filter(|semaphore| known.get(&semaphore.key).map_or(!semaphore.is_unused(), |before| before != semaphore))
+            .collect();
+        let before = |turn: &Turn| self.snapshot.turns.get(&turn.branch).map(|seen| &seen.turn);
+        plan.turns = (self.turns.into_values())
+            .filter(|turn| before(turn).map_or(!turn.is_unused(), |before| before != turn))
             .collect();
         plan.health = self.health.filter(|health| self.snapshot.health.as_ref() != Some(health));
         let is_idle = head.slots.is_empty() && head.semaphores.is_empty();

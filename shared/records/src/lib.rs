@@ -54,5 +54,6 @@ pub mod semaphore;
 pub mod session;
 pub mod system_event;
 pub mod tenant;
+pub mod turn;
 
 pub use codec::{BadRecord, decode, encode};

@@ -227,13 +227,18 @@ impl Work<'_> {
 
     /// Writes down that a bundle is to land, all of it, and orders the landing of the first.
     fn order_bundle(&mut self, bundle: Range<usize>) -> bool {
-        if self.is_settling() || !self.has_room(2 + bundle.len()) {
+        // Each may be for a branch of its own.
+        if self.is_settling() || !self.has_room(2 + 2 * bundle.len()) {
             return false;
         }
         if let Some(slot) = self.head.slots[bundle.clone()].iter().find(|slot| self.is_withheld(slot)) {
             let (id, change) = (slot.id.clone(), slot.change.clone());
             self.note(&id, format!("its cycle passed, and does not land while news wait by which {change} leaves"));
             return false; // Whoever takes them in looks again.
+        }
+        let orders: Option<Vec<_>> = bundle.clone().map(|at| self.landing_of(at, Vec::new())).collect();
+        if orders.is_none() || !self.take_branches(bundle.clone()) {
+            return false; // Whoever lets go of a branch has this queue looked at again.
         }
         let orders: Option<Vec<_>> = bundle.clone().map(|at| self.landing_of(at, Vec::new())).collect();
         let Some(mut orders) = orders.filter(|orders| !orders.is_empty()) else { return false };

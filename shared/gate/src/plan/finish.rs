@@ -3,14 +3,14 @@
 use super::admit::LEAVING_RECORDS;
 use super::{Removed, Work, is_dependent};
 use crate::item::{Ask, REASON_BYTES_MAX, cut};
-use crate::landing::{Asks, Landing, LandingEnd, LandingState, Together};
+use crate::landing::{Asks, Landing, LandingEnd, LandingState, Together, lands_in};
 use crate::queue::{LANDED_MAX, Slot, Standing};
 use crate::report::Occasion;
-use sluice_config::pipeline::ReporterKind;
+use crate::turn::branch_of;
 use sluice_model::ItemId;
 use sluice_model::change::ChangeKey;
 use sluice_model::event::ZuulEvent;
-use sluice_model::git::{BranchKey, Commit};
+use sluice_model::git::Commit;
 
 /// What is told of a change that needs one which left without landing.
 const NEED_FAILED: &str = "This change depends on a change that failed to merge.";
@@ -76,13 +76,7 @@ impl Work<'_> {
     pub(super) fn lands(&self) -> bool {
         // To merge is what a reporter of success does, and a disabled pipeline has none.
         let is_disabled = self.health.as_ref().is_some_and(|health| health.disabled);
-        self.snapshot.pipeline.filter(|_| !is_disabled).is_some_and(|pipeline| {
-            pipeline.reporters.success.iter().any(|reporter| match &reporter.kind {
-                ReporterKind::GitHub(github) => github.merge,
-                ReporterKind::Gerrit(gerrit) => gerrit.submit,
-                _ => false,
-            })
-        })
+        self.snapshot.pipeline.filter(|_| !is_disabled).is_some_and(lands_in)
     }
 
     fn order_landing(&mut self, position: usize) -> bool {
@@ -96,6 +90,9 @@ impl Work<'_> {
                 format!("every voting job passed; {change} does not land while news wait by which it leaves"),
             );
             return false; // Whoever takes them in looks again.
+        }
+        if self.landing_of(position, Vec::new()).is_none() || !self.take_branches(position..position + 1) {
+            return false; // Whoever lets go of the branch has this queue looked at again.
         }
         let Some(landing) = self.landing_of(position, Vec::new()) else {
             return false;
@@ -113,7 +110,7 @@ impl Work<'_> {
         let slot = &self.head.slots[position];
         let item = self.items.get(&slot.id)?;
         let merged = item.merged()?;
-        let branch = BranchKey { project: slot.change.key.project.clone(), branch: slot.change.branch.clone() };
+        let branch = branch_of(&slot.change);
         // Elsewhere what it depends on need not stand ahead of it, so that it has landed only where the queue knows it.
         let has_landed = |key: &ChangeKey| is_dependent(&self.head) || self.head.landed.contains(key);
         let landed = item.candidate.needs.iter().map(|need| &need.change.key).filter(|key| has_landed(key));
@@ -129,6 +126,7 @@ impl Work<'_> {
             configures: merged.touches_configuration,
             together,
             asks: self.snapshot.pipeline.map(|pipeline| Asks::of(pipeline, item.admitted_at)),
+            fence: self.fence_of(&branch),
             wanted_at: self.now,
             state: LandingState::Wanted,
         })

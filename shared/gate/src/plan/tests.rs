@@ -14,3 +14,4 @@ mod operators;
 mod semaphores;
 mod speculation;
 mod story;
+mod turns;

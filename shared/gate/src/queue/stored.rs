@@ -147,6 +147,11 @@ impl StoredHead {
         self.slots.iter().map(|text| read(text).ok_or_else(|| NotWhole::Bad { slot: text.clone() })).collect()
     }
 
+    /// Returns whether an item stands in the queue; what makes no sense may be about any.
+    pub fn names(&self, item: &ItemId) -> bool {
+        self.versions().map_or(true, |items| items.iter().any(|(id, _)| id == item))
+    }
+
     /// Puts head and items together.
     ///
     /// # Errors

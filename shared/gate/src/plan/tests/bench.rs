@@ -13,11 +13,12 @@ use crate::provided::Provided;
 use crate::queue::Head;
 use crate::report::{Action, Report};
 use crate::semaphore::{Semaphore, SemaphoreKey};
+use crate::turn::TurnSeen;
 use sluice_config::pipeline::{GitHubReporter, Manager, Pipeline, Reporter, ReporterKind};
 use sluice_model::build::{BuildResult, Ended};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
-use sluice_model::git::{Commit, MergeMode};
+use sluice_model::git::{BranchKey, Commit, MergeMode};
 use sluice_model::job::{Dependency, JobSummary, Shared};
 use sluice_model::{ArrivalId, BuildId, ItemId, LabelName, ProjectName, ProviderName, QueueKey, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,6 +69,8 @@ pub struct Bench {
     /// Semaphores that were ever used, and how many may hold each.
     pub semaphores: BTreeMap<SemaphoreKey, Semaphore>,
     pub semaphore_max: u32,
+    /// Branches on which anything ever landed.
+    pub turns: BTreeMap<BranchKey, TurnSeen>,
     /// Queues that plans wanted looked at.
     pub woken: Vec<QueueKey>,
     pub orders: Vec<OrderDraft>,
@@ -159,6 +162,7 @@ impl Bench {
             removed_reasons: Vec::new(),
             semaphores: BTreeMap::new(),
             semaphore_max: 1,
+            turns: BTreeMap::new(),
             woken: Vec::new(),
             orders: Vec::new(),
             reports: Vec::new(),
@@ -304,6 +308,7 @@ impl Bench {
             landings: self.landings.clone(),
             provided: self.provided.clone(),
             semaphores: self.semaphores.clone(),
+            turns: self.turns.clone(),
             semaphore: &|name| {
                 let key = SemaphoreKey { tenant: Some("t".into()), name: name.to_owned() };
                 (key, self.semaphore_max)
@@ -360,6 +365,7 @@ impl Bench {
             + plan.happened.len()
             + plan.forwards.len()
             + plan.semaphores.len()
+            + plan.turns.len()
             + usize::from(plan.wants_layout);
         self.most_records = self.most_records.max(records);
         // A stop is one write, and so is what leaves, its buildset, and what it provided; the head and the listing come to it.
@@ -417,6 +423,9 @@ impl Bench {
         self.reports.extend(plan.reports);
         self.forwards.extend(plan.forwards);
         self.woken.extend(plan.wake);
+        for turn in plan.turns {
+            self.turns.insert(turn.branch.clone(), TurnSeen { turn, is_over: false });
+        }
         for semaphore in plan.semaphores {
             let holders: Vec<String> = semaphore.holders.iter().map(|holder| self.named(&holder.build)).collect();
             told.push(format!("{} held by [{}]", semaphore.key.name, holders.join(", ")));

@@ -1,0 +1,253 @@
+//! Whose turn it is to land on a branch: no two landings at once, whichever queues they come from, and nobody waits for the dead.
+
+use super::bench::Bench;
+use crate::landing::{LandingEnd, LandingState};
+use crate::queue::Standing;
+use crate::turn::{COURTESY_SECONDS, TurnSeen};
+use insta::assert_snapshot;
+use sluice_config::pipeline::Manager;
+use sluice_model::QueueKey;
+use sluice_model::git::{BranchKey, Commit};
+
+/// Returns a gate of this name in which these changes have passed, and have not been looked at since.
+fn passed(queue: &str, changes: &str) -> Bench {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.head.key.queue = queue.into();
+    bench.queues = changes.chars().map(|change| (change, queue.to_owned())).collect();
+    bench.approve(changes);
+    bench.run();
+    bench.pass(changes);
+    bench
+}
+
+/// Lets one queue look at the branches as another one left them.
+fn look_after(bench: &mut Bench, other: &Bench) -> String {
+    bench.turns.clone_from(&other.turns);
+    bench.run()
+}
+
+fn main_of(bench: &Bench, change: char) -> BranchKey {
+    crate::turn::branch_of(&bench.change(change))
+}
+
+fn holder(bench: &Bench) -> Option<(String, String)> {
+    let turn = &bench.turns.values().next()?.turn;
+    turn.holder.as_ref().map(|holder| (holder.queue.queue.to_string(), holder.change.to_string()))
+}
+
+fn line(bench: &Bench) -> Vec<String> {
+    bench.turns.values().flat_map(|seen| &seen.turn.waiting).map(|queue| queue.queue.to_string()).collect()
+}
+
+fn reasons(bench: &Bench) -> String {
+    bench.items.values().flat_map(|item| item.reasons.clone()).collect::<Vec<_>>().join("\n")
+}
+
+/// Z6.4, C2: what passed in one queue waits while another one lands on its branch, says so, and stands in line; then it is tested
+/// on what the branch is now, and lands.
+#[test]
+fn two_queues_over_one_branch_never_land_on_it_at_once() {
+    let mut first = passed("first", "A");
+    assert_snapshot!(first.run(), @"land A as 0A");
+    let mut second = passed("second", "B");
+    assert_snapshot!(look_after(&mut second, &first), @"");
+    assert_eq!((second.landings.len(), line(&second)), (0, vec!["second".to_owned()]));
+    assert_eq!(second.head.slots[0].standing, Standing::Passed);
+    let told = reasons(&second);
+    let why = "its turn to land on org/one@main comes when the queue first of gate has landed org/one#65";
+    assert!(told.contains(why), "{told}");
+
+    first.land();
+    assert_snapshot!(look_after(&mut first, &second), @"A leaves: SUCCESS");
+    assert_eq!(first.woken, [second.head.key.clone()]);
+    assert_eq!(holder(&first), None);
+    second.tips = first.tips.clone();
+    assert_snapshot!(look_after(&mut second, &first), @"land B as 0B");
+    assert_eq!((holder(&second).unwrap().0, line(&second)), ("second".to_owned(), Vec::new()));
+    second.land();
+    assert_snapshot!(second.run(), @"run B unit on 0AB");
+    assert_eq!(holder(&second), None, "what is tested again holds no branch");
+    second.finish();
+    assert_eq!(second.landed, ["0AB"]);
+    let turn = &second.turns.values().next().unwrap().turn;
+    assert_eq!((turn.fence, turn.is_unused()), (3, true));
+}
+
+/// C2: the landing names the fence that nobody else has had.
+#[test]
+fn each_landing_bears_a_fence_of_its_own() {
+    let mut bench = passed("first", "AB");
+    bench.finish();
+    let mut fences: Vec<_> = bench.landings.values().map(|landing| landing.fence).collect();
+    fences.sort();
+    assert_eq!(fences, [Some(1), Some(2)]);
+}
+
+/// Z6.4: one transaction ends one landing and orders the next where nobody else wants the branch.
+#[test]
+fn a_run_of_passed_changes_keeps_the_branch() {
+    let mut bench = passed("first", "AB");
+    bench.run();
+    bench.land();
+    assert_snapshot!(bench.run(), @r"
+    A leaves: SUCCESS
+    land B as 0AB
+    ");
+    assert_eq!(holder(&bench), Some(("first".to_owned(), bench.change('B').key.to_string())));
+}
+
+/// Z6.4: a queue with many changes lets others have their turn; where they do not come in time it goes on.
+#[test]
+fn a_queue_lets_one_that_waits_land_before_its_own_next_and_not_for_ever() {
+    let mut first = passed("first", "AB");
+    first.run();
+    let mut second = passed("second", "C");
+    look_after(&mut second, &first);
+    first.land();
+    assert_snapshot!(look_after(&mut first, &second), @"A leaves: SUCCESS");
+    assert_eq!((holder(&first), line(&first)), (None, vec!["second".to_owned(), "first".to_owned()]));
+    assert!(reasons(&first).contains("comes when the queue second of gate has had its own"));
+    // It is the other one's turn.
+    assert_snapshot!(first.run(), @"");
+
+    // It comes:
+    let mut alive = first.turns.clone();
+    second.now = first.now;
+    assert_snapshot!(look_after(&mut second, &first), @"land C as 0C");
+    assert_eq!(line(&second), ["first"]);
+    // It does not come:
+    std::mem::swap(&mut alive, &mut first.turns);
+    first.now = first.now.plus_seconds(COURTESY_SECONDS);
+    assert_snapshot!(first.run(), @"land B as 0AB");
+    assert_eq!(line(&first), Vec::<String>::new(), "whoever did not come has to come again");
+}
+
+/// C2: who stands in line and has nothing to land any more lets the next one go on.
+#[test]
+fn a_queue_whose_change_leaves_stands_in_line_no_more() {
+    let mut first = passed("first", "AD");
+    first.run();
+    let mut second = passed("second", "BC");
+    look_after(&mut second, &first);
+    first.land();
+    look_after(&mut first, &second);
+    second.now = first.now;
+    second.layout.wanted = 2;
+    look_after(&mut second, &first);
+    assert_eq!((line(&second), second.woken.as_slice()), (vec!["first".to_owned()], &[first.head.key.clone()][..]));
+    assert_snapshot!(look_after(&mut first, &second), @"land D as 0AD");
+}
+
+/// C2: a holder whose landing is over, by its own record, holds up nobody, however it came to stay.
+#[test]
+fn a_holder_that_is_over_is_passed_by_and_finds_another_fence() {
+    let mut first = passed("first", "A");
+    first.run();
+    let mut second = passed("second", "B");
+    look_after(&mut second, &first);
+    for seen in second.turns.values_mut() {
+        *seen = TurnSeen { is_over: true, ..seen.clone() };
+    }
+    assert_snapshot!(second.run(), @"land B as 0B");
+    let landing = second.landings.values().next().unwrap();
+    assert_eq!((landing.fence, line(&second)), (Some(2), Vec::new()));
+    // Whoever comes back late lets go of nothing that is another one's.
+    first.land();
+    look_after(&mut first, &second);
+    assert_eq!(holder(&first).unwrap().0, "second");
+}
+
+/// C2: by facts alone, never by time: the landing's record, and its queue's.
+#[test]
+fn a_holder_is_over_when_its_landing_is_and_none_of_its_bundle_follows() {
+    let mut bench = passed("first", "A");
+    bench.run();
+    let landing = bench.landings.values().next().unwrap().clone();
+    let holder = bench.turns.values().next().unwrap().turn.holder.clone().unwrap();
+    let of_bundle = crate::TurnHolder { more: true, ..holder.clone() };
+    let commit = Commit { id: "c".into(), tree: "t".into() };
+    let in_state = |state: LandingState| crate::Landing { state, ..landing.clone() };
+    let ended = |end: LandingEnd| in_state(LandingState::Ended { end, at: bench.now });
+    let landed = ended(LandingEnd::Landed { commit: commit.clone() });
+    let moved = ended(LandingEnd::BaseMoved { tip: commit.clone() });
+    let attempting = in_state(LandingState::Attempting { tip: commit });
+    for stands in [true, false] {
+        assert!(holder.is_over(None, stands) && holder.is_over(Some(&landed), stands));
+        assert!(!holder.is_over(Some(&attempting), stands), "it may be merging");
+        assert_eq!(holder.is_over(Some(&landing), stands), !stands, "its fence keeps it from merging");
+        assert_eq!(of_bundle.is_over(Some(&landed), stands), !stands);
+        assert!(of_bundle.is_over(Some(&moved), stands));
+    }
+}
+
+/// Z6.5: changes that need each other take all their branches at once, keep them until the last one has landed, or wait.
+#[test]
+fn a_bundle_takes_all_its_branches_or_none() {
+    let mut first = passed("first", "A");
+    first.run();
+    let mut second = Bench::gate(&["unit"]);
+    second.head.key.queue = "second".into();
+    second.queues = [('B', "second".to_owned()), ('C', "second".to_owned())].into();
+    second.in_project('B', "two");
+    second.approve_cycle("BC", "");
+    second.run();
+    second.pass("BC");
+    assert_snapshot!(look_after(&mut second, &first), @"");
+    let (one, two) = (main_of(&second, 'C'), main_of(&second, 'B'));
+    assert!(!second.turns.contains_key(&two), "it takes no branch while it waits for the other");
+    second.turns.get_mut(&one).unwrap().turn.holder = None;
+    second.turns.get_mut(&one).unwrap().turn.waiting.clear();
+    assert_snapshot!(second.run(), @"land B as 0B");
+    let holders = |bench: &Bench| {
+        let holder = |branch| bench.turns.get(branch).and_then(|seen| seen.turn.holder.clone());
+        (holder(&one).map(|holder| holder.change), holder(&two).map(|holder| (holder.change, holder.more)))
+    };
+    let (b, c) = (second.change('B').key, second.change('C').key);
+    assert_eq!(holders(&second), (Some(b.clone()), Some((b, true))));
+    second.land();
+    assert_snapshot!(second.run(), @"land C as 0C");
+    assert_eq!(holders(&second), (Some(c), None), "what has landed is let go");
+    second.finish();
+    assert!(second.turns.values().all(|seen| seen.turn.is_unused()));
+}
+
+/// Z6.4: a queue that an operator has to look at keeps no other one from its branch.
+#[test]
+fn a_frozen_queue_lets_its_branch_go() {
+    let mut bench = passed("first", "A");
+    bench.run();
+    bench.end_landing(LandingEnd::Mismatch { landed: Commit { id: "abc".into(), tree: "strange".into() } });
+    bench.run();
+    assert!(bench.head.frozen.is_some() && holder(&bench).is_none());
+}
+
+/// C2: where a queue's changes do not stand behind each other they land one after the other all the same.
+#[test]
+fn one_queue_never_lands_two_at_once_on_a_branch() {
+    let mut bench = Bench::new(Manager::Independent, &["unit"]);
+    bench.pipeline.reporters.success = Bench::gate(&[]).pipeline.reporters.success;
+    bench.in_project('C', "two");
+    bench.approve("ABC");
+    bench.run();
+    bench.pass("ABC");
+    assert_snapshot!(bench.run(), @r"
+    land A as 0A
+    land C as 0C
+    ");
+    assert!(reasons(&bench).contains("comes when org/one#65 has landed"), "{}", reasons(&bench));
+    bench.finish();
+    assert_eq!(bench.landed.iter().filter(|tree| tree.contains('B')).count(), 1);
+}
+
+/// Z6.7: what another tenant calls its queue is not told.
+#[test]
+fn a_queue_of_another_tenant_is_not_named() {
+    let mut first = passed("first", "A");
+    first.head.key = QueueKey { tenant: "secret".into(), ..first.head.key.clone() };
+    first.run();
+    let mut second = passed("second", "B");
+    look_after(&mut second, &first);
+    let told = reasons(&second);
+    assert!(told.contains("comes when a queue of another tenant has landed"), "{told}");
+    assert!(!told.contains("secret") && !told.contains("first"), "{told}");
+}

@@ -1,0 +1,160 @@
+//! Whose turn it is to land on a branch: taken with the order to land, let go with its end ([`crate::turn`]).
+//!
+//! Foreign to the queue's cell as semaphores are, a branch is reserved: its record is written with the plan, on condition that nobody
+//! wrote it since it was read. A bundle takes all its branches or none, so that two of them never wait for each other.
+
+use super::Work;
+use crate::queue::{Slot, Standing};
+use crate::turn::{COURTESY_SECONDS, Turn, TurnHolder, WAITING_MAX, branch_of};
+use sluice_model::QueueKey;
+use sluice_model::git::BranchKey;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// Why a branch cannot be taken now.
+struct Blocked {
+    branch: BranchKey,
+    /// What it waits for, for people.
+    until: String,
+    /// Whether it waits for another queue, and so stands in line.
+    in_line: bool,
+}
+
+impl Work<'_> {
+    /// Takes the branches on which the slots of a bundle land, all or none. Where it has to wait the first item says for what.
+    pub(super) fn take_branches(&mut self, bundle: Range<usize>) -> bool {
+        let Slot { id, change, .. } = self.head.slots[bundle.start].clone();
+        let branches: BTreeSet<BranchKey> =
+            self.head.slots[bundle].iter().map(|slot| branch_of(&slot.change)).collect();
+        let blocked: Vec<Blocked> = branches.iter().filter_map(|branch| self.blocked(branch)).collect();
+        if let Some(Blocked { branch, until, .. }) = blocked.first() {
+            let why = format!("every voting job passed; its turn to land on {branch} comes when {until}");
+            self.note(&id, why);
+            self.awaited.extend(blocked.into_iter().filter(|one| one.in_line).map(|one| one.branch));
+            return false;
+        }
+        for branch in branches {
+            let mut turn = self.turn(&branch);
+            let is_held = turn.holder.is_some();
+            match turn.waiting.iter().position(|queue| *queue == self.head.key) {
+                Some(at) => drop(turn.waiting.drain(if is_held { at..=at } else { 0..=at })),
+                // Its time is over for whoever was in line; those that still want it come again.
+                None if !is_held => turn.waiting.clear(),
+                None => {}
+            }
+            turn.fence += 1;
+            // Who it is stands in the queue, once the landing is ordered.
+            turn.holder = Some(TurnHolder {
+                queue: self.head.key.clone(),
+                item: id.clone(),
+                generation: 0,
+                change: change.key.clone(),
+                more: false,
+                since: self.now,
+            });
+            self.turns.insert(branch, turn);
+        }
+        true
+    }
+
+    /// Returns the fence under which a branch is this queue's.
+    pub(super) fn fence_of(&self, branch: &BranchKey) -> Option<u64> {
+        let turn = self.turn(branch);
+        turn.holder.filter(|holder| holder.queue == self.head.key).map(|_| turn.fence)
+    }
+
+    fn blocked(&self, branch: &BranchKey) -> Option<Blocked> {
+        let turn = self.turn(branch);
+        let me = &self.head.key;
+        let blocked = |until: String, in_line: bool| Some(Blocked { branch: branch.clone(), until, in_line });
+        let others_are_first = turn.waiting.first().filter(|first| *first != me);
+        let after_them = |first: &QueueKey| blocked(format!("{} has had its own", self.named_queue(first)), true);
+        match &turn.holder {
+            Some(holder) if holder.queue == *me => {
+                let is_landing = |slot: &Slot| slot.id == holder.item && slot.standing.is_landing();
+                if self.head.slots.iter().any(is_landing) {
+                    return blocked(format!("{} has landed", holder.change), false);
+                }
+                others_are_first.and_then(after_them)
+            }
+            Some(holder) if !self.is_passed_by(branch, holder) => {
+                blocked(format!("{} has landed {}", self.named_queue(&holder.queue), holder.change), true)
+            }
+            Some(_) => None,
+            None => {
+                let is_kept = self.now < turn.free_since.plus_seconds(COURTESY_SECONDS);
+                others_are_first.filter(|_| is_kept).and_then(after_them)
+            }
+        }
+    }
+
+    fn is_passed_by(&self, branch: &BranchKey, holder: &TurnHolder) -> bool {
+        let seen = self.snapshot.turns.get(branch);
+        seen.is_some_and(|seen| seen.is_over && seen.turn.holder.as_ref() == Some(holder))
+    }
+
+    /// Lets go of branches whose landings are over, and keeps the line: who waits here stands in it, and nobody else of this queue.
+    pub(super) fn settle_turns(&mut self) {
+        let me = self.head.key.clone();
+        let known = self.snapshot.turns.keys().chain(self.turns.keys()).chain(&self.awaited);
+        for branch in known.cloned().collect::<BTreeSet<BranchKey>>() {
+            let before = self.turn(&branch);
+            let mut turn = before.clone();
+            if turn.holder.as_ref().is_some_and(|holder| holder.queue == me) {
+                turn.holder = self.lands_on(&branch, &turn);
+                if turn.holder.is_none() {
+                    turn.free_since = self.now;
+                }
+            }
+            let awaits = self.awaited.contains(&branch);
+            let is_in_line = turn.waiting.contains(&me);
+            if awaits && !is_in_line && turn.waiting.len() < WAITING_MAX {
+                turn.waiting.push(me.clone());
+            } else if !awaits && is_in_line && !self.left_over {
+                turn.waiting.retain(|queue| *queue != me);
+            }
+            let has_changed = self.turns.contains_key(&branch) || turn != before;
+            if !has_changed || (!self.turns.contains_key(&branch) && !self.has_room(1)) {
+                continue;
+            }
+            let has_lost_one = before.holder.is_some() || (is_in_line && !awaits);
+            if turn.holder.is_none() && has_lost_one {
+                self.plan.wake.extend(turn.waiting.iter().filter(|queue| **queue != me).cloned());
+            }
+            self.turns.insert(branch, turn);
+        }
+    }
+
+    /// Returns who of this queue holds a branch: whatever is being put into it, or is to be after its mates.
+    fn lands_on(&self, branch: &BranchKey, turn: &Turn) -> Option<TurnHolder> {
+        if self.head.frozen.is_some() {
+            return None; // Its landing is over, and what becomes of it is up to an operator.
+        }
+        let is_to_land = |slot: &Slot| matches!(slot.standing, Standing::Landing | Standing::Pledged);
+        let at = self.head.slots.iter().position(|slot| is_to_land(slot) && branch_of(&slot.change) == *branch)?;
+        let bundle = &self.head.slots[self.head.bundle(at)];
+        let now = bundle.iter().find(|slot| slot.standing == Standing::Landing)?;
+        Some(TurnHolder {
+            queue: self.head.key.clone(),
+            item: now.id.clone(),
+            generation: now.generation,
+            change: now.change.key.clone(),
+            more: bundle.iter().any(|slot| slot.standing == Standing::Pledged),
+            since: turn.holder.as_ref().map_or(self.now, |holder| holder.since),
+        })
+    }
+
+    fn turn(&self, branch: &BranchKey) -> Turn {
+        let known = self.turns.get(branch).or_else(|| self.snapshot.turns.get(branch).map(|seen| &seen.turn));
+        known.cloned().unwrap_or_else(|| Turn::new(branch.clone()))
+    }
+
+    /// Returns what a queue is called here; what another tenant calls its own is that one's business.
+    fn named_queue(&self, queue: &QueueKey) -> String {
+        if queue.tenant == self.head.key.tenant {
+            format!("the queue {} of {}", queue.queue, queue.pipeline)
+        } else {
+            "a queue of another tenant".to_owned()
+        }
+    }
+}

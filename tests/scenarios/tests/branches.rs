@@ -1,0 +1,127 @@
+//! Two gates over the same branches on a whole Sluice in memory: however it is disturbed, no two landings are under way at once on a
+//! branch, everything lands as it was tested, and nobody holds a branch at the end.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+use sluice_gate::{Landing, LandingState, Turn};
+use sluice_memory::Fate;
+use sluice_model::build::BuildResult;
+use sluice_model::change::ChangeKey;
+use sluice_records::codec::decode;
+use sluice_records::report::Buildset;
+use sluice_runtime::record::Record;
+use sluice_scenarios::repos::Tree;
+use sluice_scenarios::sample::{self, BASE, COMMON, PIPELINES};
+use sluice_scenarios::{Ending, Site};
+use std::collections::BTreeMap;
+
+/// A second gate, which takes what bears a label.
+const EXPRESS: &str = "
+- pipeline:
+    name: express
+    manager: dependent
+    trigger:
+      github: [{event: pull_request, action: labeled, label: express}]
+    success:
+      github: {status: success, merge: true}
+    failure:
+      github: {status: failure}
+";
+
+const PROJECT: &str = "
+- job: {name: unit, run: playbooks/unit.yaml}
+- project:
+    queue: integrated
+    gate: {jobs: [unit]}
+    express: {jobs: [unit]}
+";
+
+fn judge(_: &str, _: u32, _: &BTreeMap<String, Tree>) -> BuildResult {
+    BuildResult::Success
+}
+
+fn site(seed: u64) -> Site {
+    let config = [PIPELINES, EXPRESS, BASE, COMMON, &sample::cloud(8)].concat();
+    let job_once: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("README", "hello")];
+    let other: &[(&str, &str)] = &[("README", "nothing")];
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", job_once), ("org/two", other)];
+    Site::new(seed, sample::MAIN, repositories, judge)
+}
+
+fn records(site: &Site, prefix: &str) -> Vec<Record> {
+    let records = site.world.records().into_iter();
+    records.filter(|record| record.key.partition.starts_with(prefix)).collect()
+}
+
+/// Looks that no branch has two landings that are ordered and not over.
+fn look(site: &Site) {
+    let mut open = BTreeMap::new();
+    for record in records(site, "landing#") {
+        let landing: Landing = decode(&record).unwrap();
+        if !matches!(landing.state, LandingState::Ended { .. }) {
+            let branch = sluice_gate::turn::branch_of(&landing.change);
+            let other = open.insert(branch, landing.change.clone());
+            assert!(other.is_none(), "{other:?} and {} land at once", landing.change);
+        }
+    }
+}
+
+/// Puts two changes into either gate and lets everything come to its end.
+fn tell(site: &mut Site) -> Ending {
+    let propose = |(number, name): (u64, &str)| site.forge.propose("org/one", number, name, "", &[(name, "x")]);
+    let changes: Vec<ChangeKey> = [(1, "a"), (2, "b"), (3, "c"), (4, "d")].map(propose).into();
+    site.run_checked(look);
+    for pair in changes.chunks(2) {
+        site.forge.approve(&pair[0]);
+        site.forge.label(&pair[1], "express", true);
+    }
+    site.run_checked(look);
+    site.sweep();
+    site.sweep();
+    site.run_checked(look);
+    let turns: Vec<Turn> = records(site, "branch#").iter().map(|record| decode(record).unwrap()).collect();
+    assert!(turns.len() == 1 && turns[0].is_unused(), "{turns:?}");
+    site.ending(&["org/one"], &changes.iter().collect::<Vec<_>>())
+}
+
+/// Z6.4, C2: two gates of one branch land one after the other, and all that passes lands.
+#[test]
+fn two_gates_over_one_branch_never_land_on_it_at_once() {
+    for seed in 0..6 {
+        let mut site = site(seed);
+        site.twice = seed % 2 == 1;
+        let ending = tell(&mut site);
+        assert_eq!(ending.merged.len(), 4, "{:?}", ending.merged);
+        assert_eq!(ending.left_over, Vec::<String>::new());
+        let files: Vec<&String> = ending.branches["org/one"].keys().collect();
+        assert!(["a", "b", "c", "d"].iter().all(|name| files.iter().any(|file| file == name)), "{files:?}");
+    }
+}
+
+/// Z6.4: what has to wait for another queue's landing says so to whoever asks.
+#[test]
+fn what_waits_for_another_queues_landing_says_so() {
+    let mut told = 0;
+    for seed in 0..6 {
+        let mut site = site(seed);
+        tell(&mut site);
+        let sets = records(&site, "buildset#");
+        let sets = sets.iter().map(|record| decode::<Buildset>(record).unwrap());
+        let reasons = sets.flat_map(|set| set.item.reasons);
+        told += reasons.filter(|reason| reason.contains("its turn to land on org/one@main comes when")).count();
+    }
+    assert!(told > 0, "in none of the stories did one queue wait for the other");
+}
+
+/// C2: the same when functions die or are told lies, at each of many calls.
+#[test]
+fn branches_are_let_go_whoever_dies() {
+    for step in (0..1_400).step_by(37) {
+        for fate in [Fate::DiesBefore, Fate::DiesAfter, Fate::FailsAfter] {
+            let mut site = site(step + 1);
+            site.set_fate(step, fate);
+            let ending = tell(&mut site);
+            assert_eq!(ending.merged.len(), 4, "{fate:?} at call {step}: {:?}", ending.merged);
+        }
+    }
+}
