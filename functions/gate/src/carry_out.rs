@@ -290,7 +290,7 @@ fn want_layout(live: &Live, landings: &[Landing], now: Timestamp) -> Result<Writ
     head.layout.wanted += 1;
     let await_end = |item: &ItemId, generation: u64, change: &ChangeRef, first: Option<FirstLanding>| {
         let project = change.key.project.clone();
-        AwaitedLanding { item: item.clone(), generation, project, ordered_at: now, first }
+        AwaitedLanding { item: item.clone(), generation, project, ordered_at: now, first, given_up: None }
     };
     for landing in landings {
         head.landings.push(await_end(&landing.item, landing.generation, &landing.change, None));

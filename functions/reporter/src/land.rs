@@ -2,7 +2,9 @@
 
 use crate::Reporter;
 use sluice_forge::{Forge, ForgeError, MergeMessage, Verdict};
-use sluice_gate::{Landing, LandingEnd, LandingState, filter};
+use sluice_gate::item::cut;
+use sluice_gate::landing::TROUBLE_BYTES_MAX;
+use sluice_gate::{Landing, LandingEnd, LandingState, Trouble, filter};
 use sluice_model::change::{ChangeFacts, ChangeRef, ChangeStatus};
 use sluice_model::git::{BranchKey, Commit, Oid};
 use sluice_model::{ItemId, Timestamp};
@@ -16,12 +18,43 @@ use std::collections::BTreeSet;
 /// Seconds between two looks at a merge that may be under way without us.
 const OWN_MERGE_LOOK_SECONDS: u64 = 2;
 
+/// Seconds after which those who wait for a landing are told what keeps it.
+const TROUBLE_AFTER_SECONDS: u64 = 60;
+
 /// Dependencies of one change that are looked at before it lands; whoever admitted it refused more.
 const NEEDS_MAX: usize = 30;
 
 impl Reporter {
-    /// Lands one item from one speculative state. Safe to run twice: after the intent is written the forge is read before it is asked.
+    /// Lands one item from one speculative state; what keeps it from that for long is written down for those who wait for its end.
     pub(crate) async fn land(&self, item: &ItemId, generation: u64, heard: Heard) -> Result<(), LookError> {
+        let done = self.carry_out(item, generation, heard).await;
+        if let Err(error) = &done {
+            let seconds = if let LookError::Later { seconds, .. } = error { *seconds } else { 0 };
+            self.tell_trouble(item, generation, &error.to_string(), seconds).await?;
+        }
+        done
+    }
+
+    /// Writes why a landing cannot be carried out, once, if that lasts for a while: it has, or it will for `seconds` more.
+    async fn tell_trouble(&self, item: &ItemId, generation: u64, why: &str, seconds: u64) -> Result<(), LookError> {
+        let Some(head) = get(&self.ports, &landing::key(item, generation)).await? else { return Ok(()) };
+        let order: Landing = decode(&head)?;
+        let now = self.ports.clock.now();
+        let is_young = now.since(order.wanted_at) + seconds * 1_000 < TROUBLE_AFTER_SECONDS * 1_000;
+        if is_young || order.trouble.is_some() || matches!(order.state, LandingState::Ended { .. }) {
+            return Ok(());
+        }
+        tracing::warn!(change = %order.change, queue = %order.queue, why, "a landing cannot be carried out");
+        let trouble = Some(Trouble { since: now, why: cut(why, TROUBLE_BYTES_MAX) });
+        let due = head.due.clone();
+        let head = with_body(head, &Landing { trouble, ..order })?;
+        // Losing means that somebody else carries it on.
+        cell::commit(&self.ports, Write { head, others: Vec::new(), pokes: Vec::new(), due }).await?;
+        Ok(())
+    }
+
+    /// Safe to run twice: after the intent is written the forge is read before it is asked.
+    async fn carry_out(&self, item: &ItemId, generation: u64, heard: Heard) -> Result<(), LookError> {
         let Some(record) = get(&self.ports, &landing::key(item, generation)).await? else { return Ok(()) };
         let mut order: Landing = decode(&record)?;
         if let LandingState::Ended { .. } = order.state {

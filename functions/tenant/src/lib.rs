@@ -32,7 +32,7 @@ use sluice_records::connection;
 use sluice_records::layout::Layouts;
 use sluice_records::system_event;
 use sluice_records::tenant::{
-    self, Dirty, LOOK_SECONDS, PROBLEMS_MAX, Problem, ProjectSource, QUEUES, Tenant, Waiting,
+    self, AwaitedLanding, Dirty, LOOK_SECONDS, PROBLEMS_MAX, Problem, ProjectSource, QUEUES, Tenant, Waiting,
 };
 use sluice_repos::Repos;
 use sluice_runtime::batch::{Look, LookError};
@@ -127,13 +127,13 @@ impl Tenants {
             || head.layout.live == 0
             || head.is_reloading
             || head.is_removed;
-        let problems = problems(&sources.kept);
+        let problems = problems(&sources.kept, waited_for.given_up());
         let mut next = Tenant {
             errors: u32::try_from(layout.errors().len() + problems.len()).unwrap_or(u32::MAX),
             problems: problems.into_iter().take(PROBLEMS_MAX).collect(),
             left_out_at: None,
             is_removed: false,
-            landings: Vec::new(),
+            landings: waited_for.given_up().to_vec(),
             retry_at: retry_at(&sources.kept),
             is_reading: false,
             reading_since: None,
@@ -358,12 +358,17 @@ fn record_of(record: Option<Record>, head: &Tenant) -> Result<Record, PortError>
 }
 
 /// Returns the projects that could not be read, with the reasons.
-fn problems(sources: &[ProjectSource]) -> Vec<Problem> {
+fn problems(sources: &[ProjectSource], given_up: &[AwaitedLanding]) -> Vec<Problem> {
+    let of_landing = |awaited: &AwaitedLanding| {
+        let why = awaited.given_up.as_ref()?;
+        let why = format!("a landing of its configuration does not end, so that it is known as it was before: {why}");
+        Some(Problem { project: awaited.project.clone(), why: why.chars().take(WHY_MAX).collect() })
+    };
     let of = |source: &ProjectSource| {
         let why = source.problem.as_ref()?.chars().take(WHY_MAX).collect();
         Some(Problem { project: source.project.clone(), why })
     };
-    sources.iter().filter_map(of).collect()
+    given_up.iter().filter_map(of_landing).chain(sources.iter().filter_map(of)).collect()
 }
 
 #[async_trait]

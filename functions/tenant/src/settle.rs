@@ -2,6 +2,10 @@
 //!
 //! From the intent to land until its end nobody knows which configuration is right, so nothing else lands, and `live` is not
 //! raised: not by a push to another branch or repository either. The landing's own record says when it is over.
+//!
+//! A landing that nobody can carry out would stop its whole tenant. Its record says since when that is so, as whoever tried wrote; after
+//! a while the tenant goes on with the configuration that it has, tells so among its problems, and keeps the landing in mind: what it
+//! brings is read when it ends, whenever that is.
 
 use crate::Tenants;
 use sluice_gate::{Landing, LandingEnd, LandingState};
@@ -17,6 +21,9 @@ use std::collections::BTreeSet;
 /// on with what it has, or one forge would hold up the others for good.
 const PATIENCE_SECONDS: u64 = 600;
 
+/// Seconds after which the same is done of a landing of which nobody says anything: whoever would say so is not there himself.
+const SILENCE_SECONDS: u64 = 1_800;
+
 /// Records that one call reads.
 const KEYS_MAX: usize = 100;
 
@@ -25,6 +32,7 @@ const KEYS_MAX: usize = 100;
 pub(crate) struct WaitedFor {
     projects: BTreeSet<ProjectName>,
     patiently: BTreeSet<ProjectName>,
+    given_up: Vec<AwaitedLanding>,
 }
 
 impl WaitedFor {
@@ -36,6 +44,11 @@ impl WaitedFor {
     /// Returns those for which a silent forge is waited.
     pub(crate) fn patiently(&self) -> &BTreeSet<ProjectName> {
         &self.patiently
+    }
+
+    /// Returns the landings that are not over and are waited for no more.
+    pub(crate) fn given_up(&self) -> &[AwaitedLanding] {
+        &self.given_up
     }
 }
 
@@ -52,7 +65,15 @@ impl Tenants {
                 if let (None, None, Some(first)) = (ended_at, &order, &awaited.first) {
                     ended_at = self.will_never_land(awaited, first).await?;
                 }
-                let Some(ended_at) = ended_at else { return Ok(None) };
+                let Some(ended_at) = ended_at else {
+                    let Some(why) = given_up(awaited, order.as_ref(), now) else { return Ok(None) };
+                    if awaited.given_up.is_none() {
+                        let project = &awaited.project;
+                        tracing::error!(tenant = %head.name, item = %awaited.item, %project, why, "a landing of configuration does not end, and its tenant goes on");
+                    }
+                    waited_for.given_up.push(AwaitedLanding { given_up: Some(why), ..awaited.clone() });
+                    continue;
+                };
                 waited_for.projects.insert(awaited.project.clone());
                 if ended_at.plus_seconds(PATIENCE_SECONDS) > now {
                     waited_for.patiently.insert(awaited.project.clone());
@@ -85,6 +106,24 @@ impl Tenants {
         }
         Ok(ends.into_iter().flatten().next())
     }
+}
+
+/// Returns why a landing that is not over is waited for no more, if so: its record says for long that it cannot be carried out, or
+/// for very long nothing at all. Once given up it stays so, lest the tenant stop again with each sign of life.
+fn given_up(awaited: &AwaitedLanding, order: Option<&Landing>, now: Timestamp) -> Option<String> {
+    let known = awaited.given_up.clone();
+    let trouble = order.and_then(|order| order.trouble.as_ref());
+    let lasting = trouble.filter(|trouble| trouble.since.plus_seconds(PATIENCE_SECONDS) <= now);
+    let troubled = || {
+        let change = order.map(|order| order.change.to_string()).unwrap_or_default();
+        lasting.map(|trouble| format!("{change} cannot be landed since {}: {}", trouble.since.to_iso(), trouble.why))
+    };
+    let is_silent = order.is_some() && awaited.ordered_at.plus_seconds(SILENCE_SECONDS) <= now;
+    let silent = || {
+        let change = &order.filter(|_| is_silent)?.change;
+        Some(format!("{change} is to land since {}, and nobody says what keeps it", awaited.ordered_at.to_iso()))
+    };
+    known.or_else(troubled).or_else(silent)
 }
 
 /// Returns when a landing ended without having landed what was tested.

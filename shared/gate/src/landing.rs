@@ -45,11 +45,26 @@ pub struct Landing {
     /// `None` for one that was ordered before branches were taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
+    /// What keeps it from being carried out, once it has been kept for a while.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<Trouble>,
     /// When it was wanted.
     pub wanted_at: Timestamp,
     /// How far it is.
     pub state: LandingState,
 }
+
+/// What keeps a landing from being carried out: whoever tries writes so, once, and it stays until the landing's end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// Since when that is so.
+    pub since: Timestamp,
+    /// What happened, for people; at most [`TROUBLE_BYTES_MAX`].
+    pub why: String,
+}
+
+/// Bytes that are kept of what keeps a landing from being carried out.
+pub const TROUBLE_BYTES_MAX: usize = 500;
 
 /// A change that is to land after another one of its bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

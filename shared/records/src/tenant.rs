@@ -82,6 +82,9 @@ pub struct AwaitedLanding {
     /// one. What is behind is ordered when all before it have landed, and never where one of them does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<FirstLanding>,
+    /// Why the tenant went on without its end, if it did: what it brings is read when it ends all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_up: Option<String>,
 }
 
 /// The landing of the first of a bundle, which names those behind it.

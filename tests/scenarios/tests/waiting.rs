@@ -1,10 +1,16 @@
 //! What arrives while a tenant's configuration settles waits, and is not forgotten.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+use sluice_memory::{Fate, Step};
 use sluice_model::build::BuildResult;
 use sluice_model::poke::Queue;
+use sluice_records::codec::decode;
+use sluice_records::tenant::{self, Tenant};
+use sluice_runtime::Clock as _;
 use sluice_scenarios::Site;
 use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const MAIN: &str = "- tenant: {name: demo, source: {github: {config-projects: [org/config], untrusted-projects: [org/one, org/two]}}}\n";
 const JOBS: &str = "- job: {name: unit, run: playbooks/unit.yaml}\n";
@@ -55,4 +61,45 @@ fn a_change_that_is_approved_while_a_layout_settles_is_gated() {
         assert!(ending.buildsets.contains(&format!("{change} gate SUCCESS")), "{ending:?}");
         assert_eq!(ending.left_over, Vec::<String>::new());
     }
+}
+
+fn tenant(site: &Site) -> Tenant {
+    let record = site.world.records().into_iter().find(|record| record.key == tenant::key(&"demo".into()));
+    decode(&record.expect("the tenant is there")).unwrap()
+}
+
+/// C01, C5: a landing that nobody can carry out stops its tenant for minutes and not for good: the tenant says so, goes on with what it
+/// has, and reads what the landing brings when it ends.
+#[test]
+fn a_tenant_goes_on_while_a_landing_of_its_configuration_cannot_be_carried_out() {
+    let mut site = settling();
+    let (began, before) = (site.world.now(), tenant(&site));
+    assert!(before.layout.wanted > before.layout.live);
+    let is_silent = Arc::new(AtomicBool::new(true));
+    let silent = Arc::clone(&is_silent);
+    let fails = move |step: Step| step.name == "forge.merge" && silent.load(Ordering::SeqCst);
+    site.world.decide_fates(move |step| if fails(step) { Fate::FailsBefore } else { Fate::Works });
+    site.run_until(|site| tenant(site).layout.live == before.layout.wanted);
+    let waited_seconds = site.world.now().since(began) / 1_000;
+    assert!((600..1_200).contains(&waited_seconds), "{waited_seconds}");
+    let told = tenant(&site);
+    assert_eq!((told.landings.len(), told.layout_object.as_ref()), (1, before.layout_object.as_ref()));
+    let [problem] = told.problems.as_slice() else { panic!("{:?}", told.problems) };
+    assert!(problem.why.contains("org/one#1") && problem.why.contains("cannot be landed since"), "{}", problem.why);
+    assert_eq!(told.errors, before.errors + 1);
+    site.run_until(|site| {
+        let items = site.world.records().into_iter().filter(|record| record.key.sort.starts_with("item#"));
+        items.into_iter().any(|record| record.body.contains("its landing cannot be carried out since"))
+    });
+
+    is_silent.store(false, Ordering::SeqCst);
+    site.run();
+    site.sweep();
+    let after = tenant(&site);
+    assert_eq!((after.landings.len(), after.problems.as_slice(), after.errors), (0, &[][..], before.errors));
+    assert_eq!(after.layout.live, before.layout.wanted + 1, "what landed in the end is read");
+    assert_ne!(after.layout_object, before.layout_object);
+    assert_eq!(site.forge.merges().len(), 1);
+    let ending = site.ending(&[], &[]);
+    assert!(ending.buildsets.contains(&"org/one#1 gate SUCCESS".to_owned()), "{ending:?}");
 }

@@ -72,13 +72,17 @@ impl Work<'_> {
     }
 
     fn remind_if_late(&mut self, slot: &Slot) {
-        let landing = self.snapshot.landings.get(&slot.id);
-        let late = landing.is_some_and(|landing| {
+        let landing = self.snapshot.landings.get(&slot.id).cloned();
+        let late = landing.as_ref().is_some_and(|landing| {
             !matches!(landing.state, crate::landing::LandingState::Ended { .. })
                 && self.now.since(landing.wanted_at) >= LOOK_SECONDS * 1_000
         });
         if late {
             self.remind_landing(&slot.id);
+            if let Some(trouble) = landing.and_then(|landing| landing.trouble) {
+                let since = trouble.since.to_iso();
+                self.note(&slot.id, format!("its landing cannot be carried out since {since}: {}", trouble.why));
+            }
         }
     }
 

@@ -127,6 +127,7 @@ impl Work<'_> {
             together,
             asks: self.snapshot.pipeline.map(|pipeline| Asks::of(pipeline, item.admitted_at)),
             fence: self.fence_of(&branch),
+            trouble: None,
             wanted_at: self.now,
             state: LandingState::Wanted,
         })

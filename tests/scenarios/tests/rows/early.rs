@@ -163,6 +163,7 @@ fn an_event_waits_for_a_layout_for_eight_minutes_and_no_longer() {
             project: ProjectName::new("forge.test", "org/one"),
             ordered_at: began,
             first: None,
+            given_up: None,
         });
     });
     site.forge.revise(&change, "b", "y");
