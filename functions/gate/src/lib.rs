@@ -179,6 +179,7 @@ impl Gate {
             landings: loaded.landings.clone(),
             provided: loaded.provided.clone(),
             semaphores: loaded.semaphores.iter().map(|(key, (_, known))| (key.clone(), known.clone())).collect(),
+            gone: loaded.gone.clone(),
             turns: loaded.turns.iter().map(|(branch, (_, seen))| (branch.clone(), seen.clone())).collect(),
             semaphore: &semaphore,
             pipeline: live.layout.pipeline(queue.pipeline.as_str()),

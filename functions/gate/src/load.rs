@@ -53,6 +53,8 @@ pub(crate) struct Loaded {
     pub(crate) provided: BTreeMap<ChangeRef, Provided>,
     /// Semaphores that its builds hold or its jobs may take, with their records.
     pub(crate) semaphores: Semaphores,
+    /// Queues in line for those that cannot come.
+    pub(crate) gone: BTreeSet<QueueKey>,
     /// Branches that its next landings need, with their records.
     pub(crate) turns: Turns,
     /// What is known of executors.
@@ -100,9 +102,21 @@ impl Reader<'_> {
     async fn all(&self, watch: Watch) -> Result<Loaded, LookError> {
         let queue = queue::load(self.ports, self.key).await?;
         if let Some(live) = self.seen(&queue) {
-            let (outcomes, runs, landings, provided, semaphores, turns) = Default::default();
+            let (outcomes, runs, landings, provided, semaphores, gone, turns) = Default::default();
             let look_at = None;
-            return Ok(Loaded { live, queue, outcomes, runs, landings, provided, semaphores, turns, watch, look_at });
+            return Ok(Loaded {
+                live,
+                queue,
+                outcomes,
+                runs,
+                landings,
+                provided,
+                semaphores,
+                gone,
+                turns,
+                watch,
+                look_at,
+            });
         }
         let guess = self.layouts.seen(&self.key.tenant).map(|live| live.number());
         let guess = guess.or(queue.head.as_ref().map(|head| head.layout)).unwrap_or_default();
@@ -180,10 +194,10 @@ impl Reader<'_> {
         if !keys.is_empty() {
             found.records.extend(get_all(self.ports, &keys).await?);
         }
-        let (outcomes, runs, landings, provided, semaphores, turns) = Default::default();
+        let (outcomes, runs, landings, provided, semaphores, gone, turns) = Default::default();
         let (none, look_at) = (Watch::default(), None);
         let mut loaded =
-            Loaded { live, queue, outcomes, runs, landings, provided, semaphores, turns, watch: none, look_at };
+            Loaded { live, queue, outcomes, runs, landings, provided, semaphores, gone, turns, watch: none, look_at };
         let mut running: Vec<Run> = Vec::new();
         for (key, wanted) in wanted {
             let Some(record) = found.records.get(&key) else { continue };
@@ -226,6 +240,7 @@ impl Reader<'_> {
         turns::judge(self.ports, self.key, &mut loaded.turns).await?;
         loaded.provided = provided::load(self.ports, self.key, &loaded).await?;
         loaded.semaphores = semaphores::load(self.ports, self.key, &loaded).await?;
+        loaded.gone = semaphores::gone(self.ports, self.key, &loaded.semaphores).await?;
         for build in semaphores::leaving(self.ports, self.key, &loaded.semaphores, &mut running).await? {
             loaded.runs.insert(build, RunSeen::NeverBegun);
         }

@@ -3,15 +3,19 @@
 use crate::aside::{broken, readable};
 use crate::load::{Loaded, get_all};
 use sluice_config::layout::Layout;
-use sluice_gate::{MergeResult, Semaphore, SemaphoreKey};
+use sluice_gate::{MergeResult, Semaphore, SemaphoreKey, StoredHead, Waiter};
 use sluice_model::build::Run;
 use sluice_model::{BuildId, QueueKey, TenantName};
-use sluice_records::codec::decode;
-use sluice_records::{build, semaphore};
-use sluice_runtime::Ports;
+use sluice_records::codec::{decode, decode_foreign};
+use sluice_records::{build, queue, semaphore};
 use sluice_runtime::batch::LookError;
+use sluice_runtime::quarantine::frozen_key;
 use sluice_runtime::record::{Key, Record};
+use sluice_runtime::{PortError, Ports};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Queues in a line that are looked at: whoever is behind them gets no place before they are gone.
+const LOOKED_AT_MAX: usize = 8;
 
 /// Semaphores with their records, whose revisions guard what is written.
 pub(crate) type Semaphores = BTreeMap<SemaphoreKey, (Record, Semaphore)>;
@@ -41,6 +45,31 @@ pub(crate) async fn load(ports: &Ports, queue: &QueueKey, loaded: &Loaded) -> Re
         semaphores.insert(found.key.clone(), (record, found));
     }
     Ok(semaphores)
+}
+
+/// Returns which of the queues that stand before the others in line cannot come, so that nothing is kept for them: nothing stands in
+/// them any more, or they wait for an operator.
+pub(crate) async fn gone(
+    ports: &Ports,
+    queue: &QueueKey,
+    semaphores: &Semaphores,
+) -> Result<BTreeSet<QueueKey>, PortError> {
+    let first = semaphores.values().flat_map(|(_, semaphore)| semaphore.waiting.iter().take(LOOKED_AT_MAX));
+    let others: BTreeSet<QueueKey> = first.map(Waiter::key).filter(|other| other != queue).collect();
+    if others.is_empty() {
+        return Ok(others);
+    }
+    let keys_of = |other: &QueueKey| [queue::head_key(other), frozen_key(&queue::partition(other))];
+    let found = get_all(ports, &others.iter().flat_map(keys_of).collect::<Vec<_>>()).await?;
+    let is_gone = |other: &QueueKey| {
+        let [head, frozen] = keys_of(other);
+        // Whose head cannot be read is frozen sooner or later, and that by its own mark.
+        let can_come = found.get(&head).is_some_and(|record| {
+            decode_foreign::<StoredHead>(record).is_none_or(|head| head.frozen.is_none() && !head.slots.is_empty())
+        });
+        !can_come || found.contains_key(&frozen)
+    };
+    Ok(others.into_iter().filter(is_gone).collect())
 }
 
 /// Finds what became of builds of this queue that hold a semaphore and are not wanted any more: their runs are added to

@@ -124,6 +124,9 @@ pub struct Job {
     /// What it waits for besides the jobs before it and its nodes, while it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<WaitsFor>,
+    /// When it asked first for the semaphores that it waits for: its place in line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_at: Option<Timestamp>,
     /// When its build was sent to the executors by its queue, which waited for its nodes and took its semaphores then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<Timestamp>,
@@ -215,6 +218,7 @@ impl Job {
             request: None,
             status,
             waits_for: None,
+            asked_at: None,
             sent_at: None,
             alternative: 0,
             told: Told::default(),

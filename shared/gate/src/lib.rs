@@ -34,6 +34,6 @@ pub use provided::{Offer, OfferState, Provided};
 pub use queue::{Head, NotWhole, Slot, Standing, StoredHead};
 pub use report::{Action, Report, ReportState};
 pub use schedule::{Fired, Schedule};
-pub use semaphore::{Semaphore, SemaphoreKey};
+pub use semaphore::{Semaphore, SemaphoreKey, Waiter};
 pub use told::Told;
 pub use turn::{Turn, TurnHolder, TurnSeen};

@@ -71,6 +71,8 @@ pub struct Snapshot<'a> {
     pub semaphores: BTreeMap<SemaphoreKey, Semaphore>,
     /// Whose turn it is on the branches that the next landings need, where anything ever landed there.
     pub turns: BTreeMap<BranchKey, TurnSeen>,
+    /// Queues in line for a semaphore that cannot come: nothing stands in them, or they are frozen.
+    pub gone: BTreeSet<QueueKey>,
     /// Which semaphore a job means by a name, and how many may hold it.
     pub semaphore: &'a dyn Fn(&str) -> (SemaphoreKey, u32),
     /// Which queue of a pipeline a change belongs to by the live layout; none where that has no such pipeline.
@@ -329,8 +331,10 @@ pub(crate) struct Work<'a> {
     semaphores: BTreeMap<SemaphoreKey, Semaphore>,
     /// The failures of the pipeline as this plan leaves them.
     pub(crate) health: Option<Health>,
-    /// Semaphores that a job here waits for.
-    waits: BTreeSet<SemaphoreKey>,
+    /// Semaphores that jobs here wait for, each with when the one asked that waits longest.
+    waits: BTreeMap<SemaphoreKey, Timestamp>,
+    /// The jobs that wait, in the order of the queue: what they wait for, and since when.
+    line: Vec<(SemaphoreKey, Timestamp)>,
     /// Branches as this plan leaves them, those it touches.
     turns: BTreeMap<BranchKey, Turn>,
     /// Branches that something here waits to land on and another queue has or is to have first.
@@ -351,7 +355,8 @@ impl<'a> Work<'a> {
             plan: Plan::default(),
             left_over: false,
             semaphores: BTreeMap::new(),
-            waits: BTreeSet::new(),
+            waits: BTreeMap::new(),
+            line: Vec::new(),
             turns: BTreeMap::new(),
             awaited: BTreeSet::new(),
         }

@@ -1,12 +1,15 @@
-//! A semaphore: how many builds hold it, and which queues want to hear when one lets go.
+//! A semaphore: how many builds hold it, and which queues stand in line for it.
 
 use serde::{Deserialize, Serialize};
 use sluice_model::name::escape;
-use sluice_model::{BuildId, ItemId, JobName, QueueKey, TenantName, Timestamp};
+use sluice_model::{BuildId, ItemId, JobName, PipelineName, QueueKey, QueueName, TenantName, Timestamp};
 use std::fmt;
 
-/// Queues that are told at once when a holder leaves; one that finds no place here looks again by itself.
+/// Queues that stand in line; one that finds no place here looks again by itself.
 pub const WAITING_MAX: usize = 100;
+
+/// How urgent a queue is of which nobody says.
+const PRIORITY: u32 = 200;
 
 /// Which semaphore: a tenant's own, or one that tenants share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -35,9 +38,50 @@ pub struct Semaphore {
     /// Who holds it; there are as many as its `max`, seldom more (when it was lowered).
     #[serde(default)]
     pub holders: Vec<Holder>,
-    /// Queues with a job that waits for it, oldest first, at most [`WAITING_MAX`].
+    /// Queues with a job that waits for it, in the order in which they are served, at most [`WAITING_MAX`].
     #[serde(default)]
-    pub waiting: Vec<QueueKey>,
+    pub waiting: Vec<Waiter>,
+}
+
+/// A queue that stands in line. Each place that is free is kept for whoever is before the others: first asked, first served, the more
+/// urgent pipeline before that. All lines have this one order, so that of those who need several semaphores one is always first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiter {
+    /// The queue's tenant.
+    pub tenant: TenantName,
+    /// Its pipeline.
+    pub pipeline: PipelineName,
+    /// Its name there.
+    pub queue: QueueName,
+    /// How urgent its pipeline is; the lowest number is served first.
+    #[serde(default = "usual")]
+    pub priority: u32,
+    /// When the job asked that waits longest there.
+    #[serde(default)]
+    pub since: Timestamp,
+}
+
+fn usual() -> u32 {
+    PRIORITY
+}
+
+impl Waiter {
+    /// Returns a queue's place in line.
+    pub fn new(queue: &QueueKey, priority: u32, since: Timestamp) -> Self {
+        let QueueKey { tenant, pipeline, queue } = queue.clone();
+        Self { tenant, pipeline, queue, priority, since }
+    }
+
+    /// Returns the queue.
+    pub fn key(&self) -> QueueKey {
+        let Self { tenant, pipeline, queue, .. } = self.clone();
+        QueueKey { tenant, pipeline, queue }
+    }
+
+    /// Returns what it is ordered by.
+    pub fn place(&self) -> (u32, Timestamp, QueueKey) {
+        (self.priority, self.since, self.key())
+    }
 }
 
 /// A build that holds a semaphore.

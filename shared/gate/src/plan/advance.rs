@@ -232,8 +232,10 @@ impl Work<'_> {
         item.jobs[at].alternative = alternative;
         let nodes_first = item.jobs[at].takes_nodes_first();
         if !nodes_first && let Permit::Waits(semaphore) = self.acquire(item, at, &build) {
+            item.jobs[at].asked_at.get_or_insert(self.now);
             return waits(&mut item.jobs[at], WaitsFor::Semaphore(semaphore.name));
         }
+        item.jobs[at].asked_at = None;
         item.jobs[at].waits_for = None;
         item.jobs[at].sent_at = None;
         item.jobs[at].attempt = attempt;
@@ -288,8 +290,10 @@ impl Work<'_> {
             return false;
         }
         if let Permit::Waits(semaphore) = self.acquire(item, at, &build) {
+            item.jobs[at].asked_at.get_or_insert(self.now);
             return waits(&mut item.jobs[at], WaitsFor::Semaphore(semaphore.name));
         }
+        item.jobs[at].asked_at = None;
         item.jobs[at].waits_for = None;
         item.jobs[at].sent_at = Some(self.now);
         self.plan.sends.push((build, request));

@@ -2,11 +2,16 @@
 //!
 //! Foreign to the queue's cell, a semaphore is reserved: its record is written with the plan, on condition that nobody wrote it
 //! since it was read. A build that was told to stop may still run for a while; it holds on until its run is over.
+//!
+//! Whoever waits stands in the line of everything that he waits for, and a place that is free is kept for those before him: a job that
+//! needs several semaphores is not passed by for ever by those that need one, nor a queue by one that has many jobs. All lines go by one
+//! order, and what runs ends, so whoever is first of all gets what he needs. Two stand in no line and take what is free, for others may wait
+//! for what they have: a job beside a paused build, and one that has its nodes already.
 
 use super::{RunSeen, Work};
 use crate::item::{Item, Job};
-use crate::semaphore::{Holder, Semaphore, SemaphoreKey, WAITING_MAX};
-use sluice_model::BuildId;
+use crate::semaphore::{Holder, Semaphore, SemaphoreKey, WAITING_MAX, Waiter};
+use sluice_model::{BuildId, Timestamp};
 use std::collections::BTreeSet;
 
 /// What a job may do now as far as semaphores go.
@@ -22,12 +27,18 @@ impl Work<'_> {
     pub(super) fn acquire(&mut self, item: &Item, at: usize, build: &BuildId) -> Permit {
         let wanted: Vec<(SemaphoreKey, u32)> =
             item.jobs[at].summary.semaphores.iter().map(|used| (self.snapshot.semaphore)(&used.name)).collect();
-        for (key, max) in &wanted {
+        let since = item.jobs[at].asked_at.unwrap_or(self.now);
+        let is_first_served = item.jobs.iter().any(Job::is_paused) || item.jobs[at].takes_nodes_first();
+        let blocked = wanted.iter().find(|(key, max)| {
             let semaphore = self.semaphore(key);
-            if !semaphore.is_held_by(build) && semaphore.holders.len() >= *max as usize {
-                self.wait_for(key);
-                return Permit::Waits(key.clone());
+            let before = if is_first_served { 0 } else { self.before(&semaphore, since) };
+            !semaphore.is_held_by(build) && semaphore.holders.len() + before >= *max as usize
+        });
+        if let Some((key, _)) = blocked {
+            for (wanted, _) in &wanted {
+                self.wait_for(wanted, since);
             }
+            return Permit::Waits(key.clone());
         }
         let holder = Holder {
             build: build.clone(),
@@ -47,6 +58,22 @@ impl Work<'_> {
         Permit::Granted
     }
 
+    /// Returns how many places are kept for others than a job that asked at this time: one for each queue before it in line that can
+    /// come, and one for each job of this queue that was looked at before it and asked no later.
+    fn before(&self, semaphore: &Semaphore, since: Timestamp) -> usize {
+        let own = Waiter::new(&self.head.key, self.priority(), since).place();
+        let is_before = |waiter: &&Waiter| {
+            let place = waiter.place();
+            place.2 != self.head.key && place < own && !self.snapshot.gone.contains(&place.2)
+        };
+        let of_queue = self.line.iter().filter(|(key, asked_at)| *key == semaphore.key && *asked_at <= since);
+        semaphore.waiting.iter().filter(is_before).count() + of_queue.count()
+    }
+
+    fn priority(&self) -> u32 {
+        self.snapshot.pipeline.map_or(200, |pipeline| pipeline.precedence.priority())
+    }
+
     /// Gives back what builds of this queue hold that are over, and leaves the line where nothing waits any more (N17).
     pub(super) fn settle_semaphores(&mut self) {
         let live = self.live_builds();
@@ -56,7 +83,7 @@ impl Work<'_> {
         let mut used = Vec::new();
         for key in known {
             let mut semaphore = self.semaphore(&key);
-            let before = semaphore.holders.len();
+            let before = semaphore.clone();
             let mut begins_to_leave = false;
             semaphore.holders.retain_mut(|holder| {
                 if holder.queue != queue || live.contains(&holder.build) {
@@ -69,22 +96,21 @@ impl Work<'_> {
                 holder.leaving = true;
                 true
             });
-            if semaphore.holders.len() < before {
-                self.plan.wake.extend(semaphore.waiting.drain(..).filter(|waiting| *waiting != queue));
-                // Its own jobs had their turn before the place was free.
-                self.left_over |= self.waits.contains(&key);
-            }
+            let waits = self.waits.get(&key).copied();
+            let is_given_back = semaphore.holders.len() < before.holders.len();
+            // Its own jobs had their turn before the place was free.
+            self.left_over |= is_given_back && waits.is_some();
             // What was stopped before anybody began it is over as soon as the stop is written.
             self.left_over |= begins_to_leave;
-            let waits = self.waits.contains(&key);
-            // What its own builds give back it sees by itself.
-            let others_hold = semaphore.holders.iter().any(|holder| holder.queue != queue);
-            let is_listed = semaphore.waiting.contains(&queue);
-            if waits && others_hold && !is_listed && semaphore.waiting.len() < WAITING_MAX {
-                semaphore.waiting.push(queue.clone());
-            } else if !waits {
-                semaphore.waiting.retain(|waiting| *waiting != queue);
+            self.stand_in_line(&mut semaphore, waits);
+            let has_left = before.waiting.iter().any(|waiter| waiter.key() == queue) && waits.is_none();
+            if is_given_back || has_left {
+                // Whoever is before the others; those behind are told by those.
+                let others = semaphore.waiting.iter().map(Waiter::key).filter(|other| *other != queue);
+                let given_back = before.holders.len().saturating_sub(semaphore.holders.len()).max(1);
+                self.plan.wake.extend(others.take(given_back));
             }
+            let waits = waits.is_some();
             if waits || semaphore.holders.iter().any(|holder| holder.queue == queue) {
                 used.push(key.clone());
             }
@@ -97,13 +123,40 @@ impl Work<'_> {
         self.head.semaphores = used;
     }
 
+    /// Has this queue stand in line since then, or not at all; and nobody who cannot come.
+    fn stand_in_line(&self, semaphore: &mut Semaphore, since: Option<Timestamp>) {
+        let queue = &self.head.key;
+        let is_sure = !self.left_over;
+        match since {
+            Some(since) => {
+                let place = semaphore.waiting.iter().position(|waiter| waiter.key() == *queue);
+                match place {
+                    Some(at) if is_sure => semaphore.waiting[at] = Waiter::new(queue, self.priority(), since),
+                    None if semaphore.waiting.len() < WAITING_MAX => {
+                        semaphore.waiting.push(Waiter::new(queue, self.priority(), since));
+                    }
+                    _ => {}
+                }
+            }
+            // The transaction may have been full before its jobs were looked at.
+            None if is_sure => semaphore.waiting.retain(|waiter| waiter.key() != *queue),
+            None => {}
+        }
+        if since.is_some() {
+            semaphore.waiting.retain(|waiter| !self.snapshot.gone.contains(&waiter.key()));
+        }
+        semaphore.waiting.sort_by_cached_key(Waiter::place);
+    }
+
     fn semaphore(&self, key: &SemaphoreKey) -> Semaphore {
         let known = self.semaphores.get(key).or_else(|| self.snapshot.semaphores.get(key));
         known.cloned().unwrap_or_else(|| Semaphore::new(key.clone()))
     }
 
-    fn wait_for(&mut self, key: &SemaphoreKey) {
-        self.waits.insert(key.clone());
+    fn wait_for(&mut self, key: &SemaphoreKey, since: Timestamp) {
+        let longest = self.waits.entry(key.clone()).or_insert(since);
+        *longest = since.min(*longest);
+        self.line.push((key.clone(), since));
         let semaphore = self.semaphore(key);
         self.semaphores.entry(key.clone()).or_insert(semaphore);
     }

@@ -69,6 +69,8 @@ pub struct Bench {
     /// Semaphores that were ever used, and how many may hold each.
     pub semaphores: BTreeMap<SemaphoreKey, Semaphore>,
     pub semaphore_max: u32,
+    /// Queues in line that cannot come.
+    pub gone: BTreeSet<QueueKey>,
     /// Branches on which anything ever landed.
     pub turns: BTreeMap<BranchKey, TurnSeen>,
     /// Queues that plans wanted looked at.
@@ -162,6 +164,7 @@ impl Bench {
             removed_reasons: Vec::new(),
             semaphores: BTreeMap::new(),
             semaphore_max: 1,
+            gone: BTreeSet::new(),
             turns: BTreeMap::new(),
             woken: Vec::new(),
             orders: Vec::new(),
@@ -309,6 +312,7 @@ impl Bench {
             provided: self.provided.clone(),
             semaphores: self.semaphores.clone(),
             turns: self.turns.clone(),
+            gone: self.gone.clone(),
             semaphore: &|name| {
                 let key = SemaphoreKey { tenant: Some("t".into()), name: name.to_owned() };
                 (key, self.semaphore_max)
@@ -427,7 +431,8 @@ impl Bench {
             self.turns.insert(turn.branch.clone(), TurnSeen { turn, is_over: false });
         }
         for semaphore in plan.semaphores {
-            let holders: Vec<String> = semaphore.holders.iter().map(|holder| self.named(&holder.build)).collect();
+            let holders = semaphore.holders.iter().filter(|holder| holder.queue == self.head.key);
+            let holders: Vec<String> = holders.map(|holder| self.named(&holder.build)).collect();
             told.push(format!("{} held by [{}]", semaphore.key.name, holders.join(", ")));
             self.semaphores.insert(semaphore.key.clone(), semaphore);
         }

@@ -1,7 +1,8 @@
 //! Semaphores: never more holders than allowed, all or none, given back when a build is known to be over.
 
-use super::bench::{Bench, job};
+use super::bench::{Bench, after, job};
 use crate::plan::RunSeen;
+use crate::semaphore::{Semaphore, SemaphoreKey, Waiter};
 use insta::assert_snapshot;
 use sluice_model::build::BuildResult::{Aborted, Success};
 use sluice_model::job::{JobSummary, SemaphoreUse};
@@ -30,6 +31,7 @@ fn a_semaphore_of_one_is_held_by_one_build_at_a_time() {
     bench.approve("AB");
     assert_snapshot!(bench.run(), @r"
     run A deploy on 0A
+    lock held by [A deploy]
     lock held by [A deploy]
     ");
     assert_eq!(waits(&bench), ["B waits for semaphores: lock"]);
@@ -66,19 +68,173 @@ fn a_job_takes_all_its_semaphores_or_none() {
     bench.approve("A");
     assert_snapshot!(bench.run(), @r"
     run A one on 0A
-    run A other on 0A
     left held by [A one]
-    right held by [A other]
-    ");
-    bench.end('A', "one", Success);
-    assert_snapshot!(bench.run(), @"left held by []");
-    bench.end('A', "other", Success);
-    assert_snapshot!(bench.run(), @r"
     right held by []
+    ");
+    assert_eq!(waits(&bench), ["A waits for semaphores: left", "A waits for semaphores: right"]);
+    bench.end('A', "one", Success);
+    assert_snapshot!(bench.run(), @r"
+    left held by []
     run A both on 0A
     left held by [A both]
     right held by [A both]
     ");
+    bench.end('A', "both", Success);
+    assert_snapshot!(bench.run(), @r"
+    left held by []
+    right held by []
+    run A other on 0A
+    right held by [A other]
+    ");
+    bench.finish();
+    assert!(bench.semaphores.values().all(|semaphore| semaphore.is_unused()) && bench.head.semaphores.is_empty());
+}
+
+fn of_queue(queue: &str, semaphores: &[&str]) -> Bench {
+    let mut bench = bench(semaphores);
+    bench.head.key.queue = queue.into();
+    bench.queues = "ABCDE".chars().map(|change| (change, queue.to_owned())).collect();
+    bench
+}
+
+/// Lets one queue look at the semaphores as another one left them, a moment later.
+fn look_after(bench: &mut Bench, other: &Bench) -> String {
+    bench.semaphores.clone_from(&other.semaphores);
+    bench.now = bench.now.max(other.now).plus_millis(1);
+    bench.run()
+}
+
+/// Z4.3, N16: a queue with many jobs that want a semaphore gives it to one that asked before them.
+#[test]
+fn a_queue_that_asked_first_is_served_first() {
+    let mut many = of_queue("many", &["lock"]);
+    many.approve("AB");
+    many.run();
+    let mut one = of_queue("one", &["lock"]);
+    one.now = many.now;
+    one.approve("E");
+    look_after(&mut one, &many);
+    many.semaphores.clone_from(&one.semaphores);
+    many.now = one.now;
+    many.approve("C");
+    many.run();
+    // A's build ends: B asked before E, E before C.
+    many.end('A', "deploy", Success);
+    assert!(many.run().contains("run B deploy"));
+    look_after(&mut one, &many);
+    assert_eq!(one.orders.len(), 0);
+    many.semaphores.clone_from(&one.semaphores);
+    many.end('B', "deploy", Success);
+    many.woken.clear();
+    assert!(!many.run().contains("run C"), "the other queue's turn has come");
+    assert_eq!(many.woken, [one.head.key.clone()]);
+    assert!(look_after(&mut one, &many).contains("run E deploy"));
+    look_after(&mut many, &one);
+    one.semaphores.clone_from(&many.semaphores);
+    one.end('E', "deploy", Success);
+    one.woken.clear();
+    one.run();
+    assert_eq!(one.woken, [many.head.key.clone()]);
+    assert!(look_after(&mut many, &one).contains("run C deploy"));
+}
+
+/// Z4.3: what needs two semaphores gets them, however many come later that need one of them.
+#[test]
+fn a_job_that_needs_several_semaphores_is_not_passed_by_for_ever() {
+    let mut left = of_queue("left", &["left"]);
+    left.approve("A");
+    left.run();
+    let mut both = of_queue("both", &["left", "right"]);
+    both.now = left.now;
+    both.approve("E");
+    look_after(&mut both, &left);
+    let mut right = of_queue("right", &["right"]);
+    right.now = both.now;
+    right.approve("B");
+    look_after(&mut right, &both);
+    assert_eq!(right.orders.len(), 0, "what is free is kept for who asked before");
+    left.semaphores.clone_from(&right.semaphores);
+    left.end('A', "deploy", Success);
+    left.woken.clear();
+    left.run();
+    assert_eq!(left.woken, [both.head.key.clone()]);
+    assert!(look_after(&mut both, &left).contains("run E deploy"));
+    look_after(&mut right, &both);
+    both.semaphores.clone_from(&right.semaphores);
+    both.end('E', "deploy", Success);
+    both.woken.clear();
+    both.run();
+    assert_eq!(both.woken, [right.head.key.clone()]);
+    assert!(look_after(&mut right, &both).contains("run B deploy"));
+}
+
+/// Z4.3: the more urgent pipeline first, whoever asked first.
+#[test]
+fn a_more_urgent_queue_is_served_before_one_that_asked_earlier() {
+    let mut holder = of_queue("holder", &["lock"]);
+    holder.approve("A");
+    holder.run();
+    let mut usual = of_queue("usual", &["lock"]);
+    usual.now = holder.now;
+    usual.approve("B");
+    look_after(&mut usual, &holder);
+    let mut urgent = of_queue("urgent", &["lock"]);
+    urgent.pipeline.precedence = sluice_model::poke::Precedence::High;
+    urgent.now = usual.now;
+    urgent.approve("C");
+    look_after(&mut urgent, &usual);
+    holder.semaphores.clone_from(&urgent.semaphores);
+    holder.end('A', "deploy", Success);
+    holder.run();
+    assert_eq!(holder.woken, [urgent.head.key.clone()]);
+    look_after(&mut usual, &holder);
+    assert_eq!(usual.orders.len(), 0);
+    assert!(look_after(&mut urgent, &usual).contains("run C deploy"));
+}
+
+/// C2: nothing is kept for a queue that cannot come, by its own records.
+#[test]
+fn a_queue_that_cannot_come_keeps_nobody_waiting() {
+    let mut bench = of_queue("one", &["lock"]);
+    let frozen = sluice_model::QueueKey { queue: "frozen".into(), ..bench.head.key.clone() };
+    let key = SemaphoreKey { tenant: Some("t".into()), name: "lock".to_owned() };
+    let waiting = vec![Waiter::new(&frozen, 200, sluice_model::Timestamp(1))];
+    bench.semaphores.insert(key.clone(), Semaphore { waiting, ..Semaphore::new(key) });
+    bench.approve("A");
+    bench.run();
+    assert_eq!(waits(&bench), ["A waits for semaphores: lock"]);
+    bench.gone.insert(frozen);
+    assert_snapshot!(bench.run(), @r"
+    run A deploy on 0A
+    lock held by [A deploy]
+    ");
+}
+
+/// Z4.3, J19: what a paused build waits for takes what is free: those in line may wait for what that build holds.
+#[test]
+fn a_job_beside_a_paused_build_is_not_kept_waiting_by_the_line() {
+    let mut bench = Bench::gate(&[]);
+    let registry = holding("registry", &["left"]);
+    let beside = JobSummary { dependencies: after("x", &["registry"]).dependencies, ..holding("beside", &["right"]) };
+    bench.jobs = vec![registry, holding("both", &["left", "right"]), beside];
+    bench.approve("A");
+    bench.run();
+    bench.show('A', "registry", RunSeen::Paused { started_at: None, data: serde_json::Map::new() });
+    assert!(bench.run().contains("run A beside"));
+    bench.end('A', "beside", Success);
+    bench.run();
+    bench.end('A', "registry", Success);
+    assert!(bench.run().contains("run A both"));
+}
+
+/// N16: records of an earlier version name queues alone.
+#[test]
+fn a_line_of_an_earlier_version_is_read() {
+    let text =
+        r#"{"key":{"tenant":"t","name":"lock"},"holders":[],"waiting":[{"tenant":"t","pipeline":"gate","queue":"q"}]}"#;
+    let read: Semaphore = serde_json::from_str(text).unwrap();
+    assert_eq!((read.waiting[0].key().queue.as_str(), read.waiting[0].priority), ("q", 200));
+    assert!(serde_json::to_string(&read).unwrap().contains("\"queue\":\"q\""));
 }
 
 /// N17: a new revision gets it once the older one's build, which was told to stop, is known to be over.
@@ -95,6 +251,7 @@ fn a_build_that_still_runs_holds_on_after_it_was_told_to_stop() {
     assert_snapshot!(bench.run(), @r"
     stop A deploy
     A leaves: DEQUEUED
+    lock held by [A deploy]
     lock held by [A deploy]
     ");
     assert_eq!(waits(&bench), ["A waits for semaphores: lock"]);
@@ -127,7 +284,7 @@ fn queues_that_wait_for_it_are_looked_at_when_it_is_given_back() {
     bench.run();
     let other = sluice_model::QueueKey { pipeline: "post".into(), ..bench.head.key.clone() };
     for semaphore in bench.semaphores.values_mut() {
-        semaphore.waiting.push(other.clone());
+        semaphore.waiting.push(Waiter::new(&other, 200, bench.now));
     }
     bench.end('A', "deploy", Success);
     bench.run();
@@ -153,7 +310,10 @@ fn a_semaphore_with_resources_first_is_taken_after_the_nodes() {
     other held by [B deploy]
     ");
     bench.show('A', "deploy", RunSeen::NodesReady);
-    assert_snapshot!(bench.run(), @"");
+    assert_snapshot!(bench.run(), @r"
+    lock held by [B deploy]
+    other held by [B deploy]
+    ");
     assert_eq!(waits(&bench), ["A waits for semaphores: lock"]);
     // Nobody claims what was sent: it is sent again, and holds what it held.
     bench.now = bench.now.plus_seconds(1_000);
@@ -187,7 +347,7 @@ fn a_build_that_has_its_nodes_is_sent_though_the_window_closed_before_it() {
     lock held by [B deploy]
     ");
     bench.show('A', "deploy", RunSeen::NodesReady);
-    assert_snapshot!(bench.run(), @"");
+    assert_snapshot!(bench.run(), @"lock held by [B deploy]");
     bench.end('B', "deploy", Success);
     assert_snapshot!(bench.run(), @r"
     lock held by []
@@ -205,6 +365,7 @@ fn without_nodes_a_semaphore_is_taken_before_the_build_is_ordered() {
     bench.approve("AB");
     assert_snapshot!(bench.run(), @r"
     run A deploy on 0A
+    lock held by [A deploy]
     lock held by [A deploy]
     ");
 }
