@@ -257,6 +257,11 @@ impl PlayedForge {
         self.state().merges.clone()
     }
 
+    /// Returns a branch's commits along first parents, the newest first, each with how many parents it has.
+    pub fn history(&self, branch: &BranchKey) -> Vec<(Commit, usize)> {
+        self.store.lock().unwrap().history(branch)
+    }
+
     /// Sets no status for so many seconds, and says for how long.
     pub fn limit(&self, seconds: u64) {
         self.state().limited_until = Some(self.world.now().plus_seconds(seconds));
@@ -523,7 +528,7 @@ impl Forge for PlayedForge {
         .await
     }
 
-    async fn merge(&self, change: &ChangeRef, _: MergeMode, message: &MergeMessage) -> Result<Oid, ForgeError> {
+    async fn merge(&self, change: &ChangeRef, mode: MergeMode, message: &MergeMessage) -> Result<Oid, ForgeError> {
         let attempted = || format!("merge {}", change.key);
         let merged = self.step("forge.merge", || {
             let mut state = self.state();
@@ -545,6 +550,11 @@ impl Forge for PlayedForge {
             let tip = store.tip(&branch).ok_or_else(|| Self::not_found(&branch))?;
             let merged = store.merge(&tip.id, &change.head, &message.title);
             let mut commit = merged.map_err(|_| ForgeError::Conflict { attempted: attempted() })?;
+            if !matches!(mode, MergeMode::Merge | MergeMode::MergeResolve) {
+                // What is put on the tip anew, whether as one commit or as several, has no second parent.
+                let tree = store.tree(&commit.id).clone();
+                commit = store.commit(tree, vec![tip.id.clone()], &message.title);
+            }
             if let Some(extra) = sabotage {
                 let mut tree = store.tree(&commit.id).clone();
                 tree.extend(extra);

@@ -57,6 +57,13 @@ impl Store {
         Some(Commit { id: id.clone(), tree: tree_id(&self.commits.get(id)?.tree) })
     }
 
+    /// Returns a branch's commits along first parents, the newest first, each with how many parents it has.
+    pub fn history(&self, branch: &BranchKey) -> Vec<(Commit, usize)> {
+        let parents = |id: &Oid| self.commits.get(id).map(|made| made.parents.as_slice()).unwrap_or_default();
+        let line = std::iter::successors(self.tip(branch), |commit| self.find(parents(&commit.id).first()?));
+        line.map(|commit| (commit.clone(), parents(&commit.id).len())).collect()
+    }
+
     /// Returns a commit's files.
     pub fn tree(&self, id: &Oid) -> &Tree {
         &self.commits[id].tree
