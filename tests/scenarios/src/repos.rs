@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use sluice_memory::World;
-use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
+use sluice_model::git::{BranchKey, BranchState, Commit, MergeMode, Oid};
 use sluice_model::id::digest;
 use sluice_model::{BranchName, ProjectName};
 use sluice_repos::{Branches, Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError, is_configuration};
@@ -133,7 +133,13 @@ impl Store {
     /// Merges `head` into `onto`; the error is the path in conflict.
     pub fn merge(&mut self, onto: &Oid, head: &Oid, message: &str) -> Result<Commit, String> {
         let base = self.base(onto, head);
-        let (old, ours, theirs) = (self.tree_of(base.as_ref()), self.tree(onto).clone(), self.tree(head).clone());
+        let merged = self.merged_trees(base.as_ref(), onto, head)?;
+        Ok(self.commit(merged, vec![onto.clone(), head.clone()], message))
+    }
+
+    /// Returns the files of `onto` with what was done between `base` and `head`.
+    fn merged_trees(&self, base: Option<&Oid>, onto: &Oid, head: &Oid) -> Result<Tree, String> {
+        let (old, ours, theirs) = (self.tree_of(base), self.tree(onto).clone(), self.tree(head).clone());
         let mut merged = ours.clone();
         for path in theirs.keys().chain(old.keys()) {
             let (was, mine, other) = (old.get(path), ours.get(path), theirs.get(path));
@@ -148,7 +154,37 @@ impl Store {
                 None => merged.remove(path),
             };
         }
-        Ok(self.commit(merged, vec![onto.clone(), head.clone()], message))
+        Ok(merged)
+    }
+
+    /// Puts `head` onto `onto` in that way; the error is the path in conflict.
+    pub fn put(&mut self, mode: MergeMode, onto: &Oid, head: &Oid, message: &str) -> Result<Commit, String> {
+        match mode {
+            MergeMode::Merge | MergeMode::MergeResolve => self.merge(onto, head, message),
+            MergeMode::SquashMerge => {
+                let whole = self.merge(onto, head, message)?;
+                Ok(self.commit(self.tree(&whole.id).clone(), vec![onto.clone()], message))
+            }
+            MergeMode::CherryPick | MergeMode::Rebase | MergeMode::RebaseFirstParent => {
+                let mut at = onto.clone();
+                for commit in self.line(onto, head) {
+                    let before = self.commits[&commit].parents.first().cloned();
+                    let tree = self.merged_trees(before.as_ref(), &at, &commit)?;
+                    at = self.commit(tree, vec![at.clone()], message).id;
+                }
+                Ok(self.find(&at).expect("it was made or was there"))
+            }
+        }
+    }
+
+    /// Returns the commits that `head` has along first parents and `onto` does not, oldest first.
+    pub fn line(&self, onto: &Oid, head: &Oid) -> Vec<Oid> {
+        let known = self.ancestors(onto);
+        let parent = |id: &Oid| self.commits[id].parents.first().cloned();
+        let line = std::iter::successors(Some(head.clone()), parent).take_while(|id| !known.contains(id));
+        let mut line: Vec<Oid> = line.collect();
+        line.reverse();
+        line
     }
 
     /// Returns the paths that a change touches.
@@ -286,7 +322,7 @@ impl Repos for PlayedRepos {
                 }
             };
             let files = Some(store.touched(&state.result.id, &ask.head));
-            Ok(match store.merge(&state.result.id, &ask.head, &ask.message) {
+            Ok(match store.put(ask.mode, &state.result.id, &ask.head, &ask.message) {
                 Ok(result) => MergeAnswer::Merged { state: BranchState { result, ..state }, files },
                 Err(path) => MergeAnswer::Conflict { detail: path },
             })

@@ -1,7 +1,7 @@
 //! The end of a story: everything comes to rest within its bound, and then it is judged.
 
 use crate::oracle::is_approved;
-use crate::plays::AUDIT;
+use crate::plays::{Play, TELLING};
 use crate::shape::TenantShape;
 use crate::sim::Sim;
 use crate::site::branch_of;
@@ -194,7 +194,7 @@ impl Sim {
         };
         for kept in self.site.forge.changes() {
             let facts = &kept.facts;
-            for pipeline in ["check", "gate", AUDIT] {
+            for pipeline in TELLING {
                 let state = match self.oracle.newest(&facts.change, pipeline) {
                     Some("SUCCESS") => "success",
                     Some("FAILURE" | "MERGE_CONFLICT" | "MERGE_FAILURE" | "CONFIG_ERROR") => "failure",
@@ -213,6 +213,9 @@ impl Sim {
                 continue;
             }
             wrong.extend(self.oracle.undone(&facts.change, is_approved(facts)));
+        }
+        if self.shape.has(Play::Post) && self.shape.weather.lost_webhooks == 0 {
+            wrong.extend(self.oracle.not_posted());
         }
         wrong
     }

@@ -1,5 +1,6 @@
 //! Executors as the simulator plays them: they claim and end builds by the real code, and die, fall silent or come back late.
 
+use crate::plays::lands;
 use crate::random::Random;
 use crate::site::Site;
 use crate::truth;
@@ -134,7 +135,7 @@ pub fn judge(site: &Site, claimed: &Claimed) -> BuildResult {
 /// Returns which secret a build was given that it may not have, if any: what a project keeps secret is for its own playbooks, and
 /// for one that anybody may change only where somebody has reviewed the change, which is in the gate.
 pub fn leak(claimed: &Claimed) -> Option<String> {
-    let is_reviewed = claimed.order.queue.pipeline.as_str() == "gate";
+    let is_reviewed = lands(claimed.order.queue.pipeline.as_str());
     let job = &claimed.job;
     job.pre_run.iter().chain(&job.run).chain(&job.post_run).find_map(|playbook| {
         let may = |project: &ProjectName| *project == playbook.project && (is_reviewed || project.name() == CONFIG);

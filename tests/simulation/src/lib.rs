@@ -22,6 +22,7 @@ pub mod story;
 pub mod task;
 pub mod truth;
 pub mod watch;
+pub mod windows;
 
 pub use broken::{Cell, Mutation};
 pub use shape::Shape;

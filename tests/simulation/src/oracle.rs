@@ -6,18 +6,21 @@
 
 mod approvals;
 mod bundles;
+mod posts;
+mod revisions;
 
 pub(crate) use approvals::is_approved;
 
-use crate::plays::{AUDIT, Play};
+use crate::plays::{AUDIT, POST, Play, lands};
 use crate::shape::Shape;
 use crate::truth;
 use approvals::Approval;
+use revisions::Revision;
 use sluice_gate::{Item, JobStatus};
 use sluice_model::build::BuildResult;
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::git::{BranchKey, Commit, Oid};
-use sluice_model::{BuildId, ItemId, QueueKey, Timestamp};
+use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
+use sluice_model::{BuildId, ItemId, ProjectName, QueueKey, Timestamp};
 use sluice_records::report::Buildset;
 use sluice_scenarios::forge::Shown;
 use sluice_scenarios::repos::{Store, Tree};
@@ -40,16 +43,21 @@ pub struct Oracle {
     nodes_fail: bool,
     /// Whether what enters gate leaves check.
     supersedes: bool,
+    /// How each project's changes are merged.
+    modes: BTreeMap<ProjectName, MergeMode>,
+    /// Queues of which one left since a newer one comes, which has not come yet.
+    owed: BTreeSet<QueueKey>,
     /// Whether the pipeline that comes and goes has ever gone.
     is_reconfigured: bool,
 }
 
 /// Where a branch was.
 struct Tip {
+    id: Oid,
     tree_id: Oid,
     tree: Tree,
-    /// Whether the gate moved it.
-    is_ours: bool,
+    /// Which queue moved it, if one did.
+    by: Option<QueueKey>,
 }
 
 /// What is known of a change.
@@ -78,11 +86,6 @@ enum Merged {
     ByHand,
 }
 
-struct Revision {
-    base: Tree,
-    tree: Tree,
-}
-
 /// How an item of it ended.
 struct Verdict {
     pipeline: String,
@@ -101,6 +104,10 @@ pub struct Said {
     pub needs: Vec<ChangeKey>,
     /// Those.
     pub mates: Vec<ChangeRef>,
+    /// How it is merged.
+    pub mode: MergeMode,
+    /// The queue that lands it.
+    pub queue: QueueKey,
     /// What whoever merged it had been shown of changes last.
     pub shown: Shown,
 }
@@ -117,7 +124,9 @@ impl Oracle {
     /// Returns an oracle of a site that has heard nothing.
     pub fn new(shape: &Shape) -> Self {
         let nodes_fail = shape.weather.machines > 0 || shape.weather.outages > 0;
-        Self { nodes_fail, supersedes: shape.has(Play::Supersedes), ..Self::default() }
+        let projects = shape.projects().into_iter().map(|(name, _)| name);
+        let modes = projects.map(|name| (ProjectName::new("forge.test", &name), shape.mode_of(&name))).collect();
+        Self { nodes_fail, supersedes: shape.has(Play::Supersedes), modes, ..Self::default() }
     }
 
     /// Is told that the pipeline that comes and goes is taken away, or comes back.
@@ -127,18 +136,19 @@ impl Oracle {
 
     /// Is told where a branch is: at the beginning, after a push, and after a merge by hand.
     pub fn moved(&mut self, branch: &BranchKey, commit: &Commit, store: &Store) {
-        let tip = Tip { tree_id: commit.tree.clone(), tree: store.tree(&commit.id).clone(), is_ours: false };
+        let tip =
+            Tip { tree_id: commit.tree.clone(), tree: store.tree(&commit.id).clone(), id: commit.id.clone(), by: None };
         self.branches.entry(branch.clone()).or_default().push(tip);
     }
 
-    /// Is told of a revision that was uploaded, which takes back what was said of the one before.
-    pub fn uploaded(&mut self, change: &ChangeRef, base: Tree, tree: Tree, now: Timestamp) {
+    /// Is told of a revision that was uploaded, made of these commits one on the other, which takes back what was said of the one before.
+    pub fn uploaded(&mut self, change: &ChangeRef, base: Tree, commits: Vec<Tree>, now: Timestamp) {
         let known = self.changes.entry(change.key.clone()).or_default();
         if !known.revisions.is_empty() {
             self.taken_back(&change.key, now);
         }
         let known = self.changes.entry(change.key.clone()).or_default();
-        known.revisions.insert(change.head.clone(), Revision { base, tree });
+        known.revisions.insert(change.head.clone(), Revision { base, commits });
     }
 
     /// Is told of something after which nothing but news brings a change back into a queue: it depends on another one, or an operator
@@ -187,6 +197,10 @@ impl Oracle {
         let mut needs = item.candidate.needs.iter().map(|need| &need.change);
         // What it is tested on may be what those ahead of it were tested on.
         let mut stands = Stands { queue: Some(queue.clone()), ..self.stands_now(item) };
+        if !lands(queue.pipeline.as_str()) {
+            // What is only tested may come in though it is closed, or depends on what is.
+            stands.known_as_of.clear();
+        }
         let is_ahead = |other: &&Stands| other.queue.as_ref() == Some(queue) && ahead.contains(&other.change);
         for other in self.standing.values().filter(is_ahead) {
             for (branch, first) in &mut stands.first_tips {
@@ -194,7 +208,8 @@ impl Oracle {
             }
         }
         self.standing.insert(item.id.clone(), stands);
-        if queue.pipeline.as_str() != "gate" {
+        self.owed.remove(queue);
+        if !lands(queue.pipeline.as_str()) {
             return Ok(());
         }
         let known = self.changes.get_mut(&change.key).ok_or("nobody proposed it")?;
@@ -223,7 +238,7 @@ impl Oracle {
         is_unruly: bool,
         store: &Store,
     ) -> Result<(), String> {
-        let Some(Said { base, tested, needs, mates, shown }) = said else {
+        let Some(Said { base, tested, needs, mates, shown, queue, mode: said_mode }) = said else {
             return Err(format!("{change} was merged, and no landing says that it should be"));
         };
         if !is_first {
@@ -233,6 +248,10 @@ impl Oracle {
             return Err(format!("{change} was merged before {need}, which it depends on"));
         }
         self.was_asked(change, &mates, &shown)?;
+        let mode = self.mode_of(&change.key.project);
+        if said_mode != mode {
+            return Err(format!("{change} was merged by {said_mode:?}, and its project says {mode:?}"));
+        }
         let actual = store.tree(&commit.id).clone();
         let branch = branch_of(change);
         // Of a bundle the whole was tested: what its branch is in between nobody asks.
@@ -243,7 +262,7 @@ impl Oracle {
         let Some(revision) = known.revisions.get(&change.head) else {
             return Err(format!("{change} was merged, and nobody uploaded that revision"));
         };
-        let expected = truth::merge(&revision.base, &tip.tree, &revision.tree);
+        let expected = revision.put(said_mode, &tip.tree);
         if !is_unruly {
             let Some(expected) = expected else {
                 return Err(format!("{change} was merged, and it does not merge"));
@@ -264,7 +283,7 @@ impl Oracle {
         known.merged = Some(Merged::ByGate);
         known.merged_at = Some(tips.len());
         known.merged_head = Some(change.head.clone());
-        tips.push(Tip { tree_id: commit.tree.clone(), tree: actual, is_ours: true });
+        tips.push(Tip { id: commit.id.clone(), tree_id: commit.tree.clone(), tree: actual, by: Some(queue) });
         Ok(())
     }
 
@@ -275,7 +294,7 @@ impl Oracle {
     pub fn left(&mut self, set: &Buildset, store: &Store, now: Timestamp) -> Result<(), String> {
         let item = &set.item;
         let change = &item.candidate.change;
-        let is_gate = set.queue.pipeline.as_str() == "gate";
+        let is_gate = lands(set.queue.pipeline.as_str());
         let wrong = |why: String| {
             let jobs: Vec<String> =
                 item.jobs.iter().map(|job| format!("{} {:?}", job.summary.name, job.status)).collect();
@@ -298,6 +317,7 @@ impl Oracle {
         let stood = stood.unwrap_or_else(|| Stands { known_as_of: BTreeMap::new(), ..self.stands_now(item) });
         let is_orphan = is_gate && set.result == "FAILURE" && set.why.starts_with("This change depends on");
         match set.result.as_str() {
+            _ if set.queue.pipeline.as_str() == POST => self.judged_post(set, store).or_else(wrong),
             // By hand too, if that made the branch what was tested.
             "SUCCESS" if is_gate && merged.is_none() => wrong("it did not land".to_owned()),
             "FAILURE" if is_orphan => {
@@ -317,7 +337,7 @@ impl Oracle {
                 }
             }
             "MERGE_FAILURE" if self.unruly > 0 || self.is_withdrawn(item, &stood) => Ok(()),
-            "MERGE_FAILURE" if self.was_overtaken(item, &stood) => Ok(()),
+            "MERGE_FAILURE" if self.was_overtaken(item, &stood, &set.queue) => Ok(()),
             "MERGE_FAILURE" => wrong("nothing keeps the forge from merging it".to_owned()),
             "CONFIG_ERROR" if self.is_greedy(item) => Ok(()),
             "CONFIG_ERROR" => wrong("nothing is wrong with its configuration".to_owned()),
@@ -344,13 +364,13 @@ impl Oracle {
         let project = &item.candidate.change.key.project;
         let tips = self.branches.iter().filter(|(branch, _)| branch.project == *project).flat_map(|(_, tips)| tips);
         let proposed = self.changes.iter().filter(|(key, _)| key.project == *project);
-        let proposed = proposed.flat_map(|(_, known)| known.revisions.values().map(|revision| &revision.tree));
+        let proposed = proposed.flat_map(|(_, known)| known.revisions.values().filter_map(Revision::tree));
         tips.map(|tip| &tip.tree).chain(proposed).any(truth::is_greedy)
     }
 
     fn is_any_greedy(&self) -> bool {
         let tips = self.branches.values().flatten().map(|tip| &tip.tree);
-        let proposed = self.changes.values().flat_map(|known| known.revisions.values().map(|revision| &revision.tree));
+        let proposed = self.changes.values().flat_map(|known| known.revisions.values().filter_map(Revision::tree));
         tips.chain(proposed).any(truth::is_greedy)
     }
 
@@ -417,9 +437,9 @@ impl Oracle {
         let branch = branch_of(&item.candidate.change);
         let tips = self.branches.get(&branch).map(Vec::as_slice).unwrap_or_default();
         let first = stood.first_tips.get(&branch).copied().unwrap_or_default();
-        let is_gate = set.queue.pipeline.as_str() == "gate";
+        let is_gate = lands(set.queue.pipeline.as_str());
         (first..tips.len()).rev().filter_map(move |at| {
-            let own_later = tips[at + 1..].iter().filter(|tip| tip.is_ours).count();
+            let own_later = tips[at + 1..].iter().filter(|tip| tip.by.as_ref() == Some(&set.queue)).count();
             // What landed is a tip of its own by now.
             let landed = usize::from(is_gate && set.result == "SUCCESS");
             if is_gate && (tips[at].tree_id != *base || own_later > landed) {
@@ -444,7 +464,7 @@ impl Oracle {
                 continue;
             }
             let revision = known.revisions.get(&change.head)?;
-            tree = truth::merge(&revision.base, &tree, &revision.tree)?;
+            tree = revision.put(self.mode_of(&change.key.project), &tree)?;
         }
         Some(tree)
     }
@@ -474,7 +494,8 @@ impl Oracle {
         let known = self.changes.get(&change.key)?;
         let of = |pipeline: &str| {
             let verdicts = known.verdicts.iter().filter(|verdict| verdict.head == change.head);
-            verdicts.filter(|verdict| verdict.pipeline == pipeline && verdict.result != "DEQUEUED").collect::<Vec<_>>()
+            let is_that = |name: &str| name == pipeline || (lands(name) && lands(pipeline));
+            verdicts.filter(|verdict| is_that(&verdict.pipeline) && verdict.result != "DEQUEUED").collect::<Vec<_>>()
         };
         let is_superseded = self.supersedes && known.gated.contains(&change.head);
         if !known.is_entangled && !is_superseded && of("check").is_empty() {

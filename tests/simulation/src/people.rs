@@ -3,9 +3,9 @@
 mod thoughts;
 
 use crate::oracle::Oracle;
-use crate::plays::{AUDIT, Play};
+use crate::plays::{AUDIT, CAREFUL, EXPRESS, Play};
 use crate::random::Random;
-use crate::shape::{Edition, Shape, project_yaml};
+use crate::shape::{Edition, Shape};
 use crate::site::{Site, branch_of};
 use crate::story::Story;
 use sluice_gate::{ArrivalKind, Head};
@@ -110,8 +110,13 @@ impl People {
         let branch = *self.random.one(&self.shape.branches).unwrap_or(&"main");
         let change = site.forge.propose_on(&project, branch, number, &format!("change {number}"), &body, &edits);
         uploaded(site, oracle, &change);
+        self.goes_on(&change, site, oracle, story);
         if need.is_some() {
             oracle.entangled(&change);
+        }
+        let is_urgent = self.shape.has(Play::TwoGates) && self.thoughts.is_urgent();
+        if is_urgent {
+            site.forge.label(&change, EXPRESS, true);
         }
         let needs = need.map(|need| format!(", which depends on {need}")).unwrap_or_default();
         story.tell(site.world.now(), format!("ada proposes {change} for {branch}{needs}: {edits:?}"));
@@ -125,7 +130,7 @@ impl People {
     fn edits(&mut self, number: u64, project: &str, shared: bool) -> Vec<(String, String)> {
         if self.random.per_mille(100) {
             self.editions += 1;
-            return vec![(".zuul.yaml".to_owned(), project_yaml(project, shared, self.editions))];
+            return vec![(".zuul.yaml".to_owned(), self.shape.project_yaml(project, shared, self.editions))];
         }
         let count = self.random.between(1, 2);
         let edit = |_| {
@@ -241,6 +246,18 @@ impl People {
         site.forge.revise_from_tip(change, &edits);
         uploaded(site, oracle, change);
         story.tell(site.world.now(), format!("ada uploads a new revision of {change}: {edits:?}"));
+        self.goes_on(change, site, oracle, story);
+    }
+
+    /// Has a change's author add a commit or two where ways to merge are played, some of which take back what came before.
+    fn goes_on(&mut self, change: &ChangeKey, site: &Site, oracle: &mut Oracle, story: &mut Story) {
+        let count = if self.shape.has(Play::Modes) { self.thoughts.more_commits() } else { 0 };
+        for at in 0..count {
+            let (path, text) = self.thoughts.commit(&PATHS, at);
+            site.forge.revise(change, path, &text);
+            uploaded(site, oracle, change);
+            story.tell(site.world.now(), format!("ada adds a commit to {change}: {path} is {text:?}"));
+        }
     }
 
     /// Has a change and another one of its tenant need each other.
@@ -298,7 +315,10 @@ impl People {
                 site.say(&head.key, ArrivalKind::Promote { keys, by: "jo".to_owned() });
             }
             _ => {
-                let pipeline = *self.random.one(&["check", "gate"]).unwrap_or(&"check");
+                let pipelines = [("check", true), ("gate", true), (CAREFUL, self.shape.has(Play::Serial))];
+                let pipelines = pipelines.into_iter().filter_map(|(name, is_here)| is_here.then_some(name));
+                let pipelines: Vec<&str> = pipelines.collect();
+                let pipeline = *self.random.one(&pipelines).unwrap_or(&"check");
                 let name = self.shape.tenants[tenant].name.clone();
                 story.tell(now, format!("jo offers {change} to {name}/{pipeline}"));
                 site.offer(&change, &name, pipeline);
@@ -354,6 +374,6 @@ pub(crate) fn uploaded(site: &Site, oracle: &mut Oracle, change: &ChangeKey) {
     let store = site.store.lock().unwrap();
     let branch = branch_of(change.project.name(), revision.branch.as_str());
     let Some(tip) = store.tip(&branch) else { return };
-    let (base, tree) = (store.tree(&tip.id).clone(), store.tree(&revision.head).clone());
-    oracle.uploaded(&revision, base, tree, site.world.now());
+    let commits = store.line(&tip.id, &revision.head).iter().map(|commit| store.tree(commit).clone()).collect();
+    oracle.uploaded(&revision, store.tree(&tip.id).clone(), commits, site.world.now());
 }

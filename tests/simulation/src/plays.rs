@@ -3,6 +3,9 @@
 use crate::random::Random;
 use std::collections::BTreeSet;
 
+/// The variable that has sites play [`Play::TwoGates`] as well, which needs more of the gate than it does today.
+const TWO_GATES: &str = "SLUICE_SIM_TWO_GATES";
+
 /// How many sites of 1000 play each.
 const PLAYS_PER_MILLE: u64 = 300;
 
@@ -22,20 +25,61 @@ pub enum Play {
     Audit,
     /// Changes of the shared queue may need each other, and some do.
     Cycles,
+    /// The gate has a window of its own.
+    Windows,
+    /// Projects have their changes merged in whatever way there is, and changes have several commits.
+    Modes,
+    /// A pipeline that takes one change after the other, whatever project it is of.
+    Serial,
+    /// A pipeline for what is in a branch, which only ever waits for the newest.
+    Post,
+    /// A second gate for the same branches, into which some changes go.
+    TwoGates,
     /// People take approvals back of what stands in the gate, is tested or lands, and may give them again.
     SecondThoughts,
 }
 
 impl Play {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Bursts, Self::Locks, Self::Supersedes, Self::Audit, Self::Cycles, Self::SecondThoughts];
+    pub const ALL: [Self; 10] = [
+        Self::Bursts,
+        Self::Locks,
+        Self::Supersedes,
+        Self::Audit,
+        Self::Cycles,
+        Self::SecondThoughts,
+        Self::Windows,
+        Self::Serial,
+        Self::Post,
+        Self::Modes,
+    ];
 }
 
 /// Returns what a seed's site plays.
 pub fn draw(seed: u64) -> BTreeSet<Play> {
     let mut random = Random::new(seed, 8);
-    Play::ALL.into_iter().filter(|_| random.per_mille(PLAYS_PER_MILLE)).collect()
+    let mut drawn: BTreeSet<Play> = Play::ALL.into_iter().filter(|_| random.per_mille(PLAYS_PER_MILLE)).collect();
+    if std::env::var_os(TWO_GATES).is_some() && random.per_mille(PLAYS_PER_MILLE) {
+        drawn.insert(Play::TwoGates);
+    }
+    drawn
+}
+
+/// The pipeline for urgent changes, which lands them by itself.
+pub const EXPRESS: &str = "express";
+
+/// The pipeline that takes one change after the other.
+pub const CAREFUL: &str = "careful";
+
+/// The pipeline for what is in a branch.
+pub const POST: &str = "post";
+
+/// Pipelines that tell of an open change by a status of their name.
+pub const TELLING: [&str; 5] = ["check", "gate", AUDIT, EXPRESS, CAREFUL];
+
+/// Returns whether what passes in a pipeline is landed by it.
+pub fn lands(pipeline: &str) -> bool {
+    pipeline == "gate" || pipeline == EXPRESS
 }
 
 /// When a job has its semaphores.
@@ -85,4 +129,40 @@ pub const AUDIT_YAML: &str = "
     failure:
       github: {status: failure}
 - project: {name: ^org/t.*, audit: {jobs: [quick, unit]}}
+";
+
+/// The pipeline of [`Play::Serial`], and what runs in it.
+pub const CAREFUL_YAML: &str = "
+- pipeline:
+    name: careful
+    manager: serial
+    trigger:
+      github:
+        - event: pull_request
+          action: [opened, changed, reopened]
+    start:
+      github: {status: pending, comment: false}
+    success:
+      github: {status: success}
+    failure:
+      github: {status: failure}
+- project: {name: ^org/t.*, careful: {jobs: [quick]}}
+";
+
+/// The pipeline of [`Play::Post`], and what runs in it.
+pub const POST_YAML: &str = "
+- pipeline:
+    name: post
+    manager: supercedent
+    post-review: true
+    trigger:
+      github:
+        - event: push
+          ref: ^refs/heads/.*$
+- project: {name: ^org/t.*, post: {jobs: [quick, unit]}}
+";
+
+/// What runs in the pipeline of [`Play::TwoGates`].
+pub const EXPRESS_YAML: &str = "
+- project: {name: ^org/t.*, express: {jobs: [quick, unit]}}
 ";

@@ -1,8 +1,12 @@
 //! What a seed chooses before anything happens: how large the site is, what people do, and what goes wrong how often.
 
-use crate::plays::{self, AUDIT_YAML, LOCKS_YAML, Play};
+use crate::plays::{
+    self, AUDIT_YAML, CAREFUL, CAREFUL_YAML, EXPRESS, EXPRESS_YAML, LOCKS_YAML, POST, POST_YAML, Play, lands,
+};
 use crate::random::Random;
 use crate::truth;
+use crate::windows::Window;
+use sluice_model::git::MergeMode;
 use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
 use std::collections::BTreeSet;
 
@@ -29,6 +33,10 @@ pub struct Shape {
     pub tasks_max: usize,
     /// What it plays besides.
     pub plays: BTreeSet<Play>,
+    /// From what ways to merge follow.
+    pub mode_seed: u64,
+    /// The window of its gates, where they have one of their own.
+    pub window: Window,
     /// What goes wrong.
     pub weather: Weather,
 }
@@ -111,6 +119,8 @@ impl Shape {
             branches: if Random::new(seed, 7).per_mille(350) { vec!["main", "stable"] } else { vec!["main"] },
             tasks_max: 8,
             plays: plays::draw(seed),
+            mode_seed: seed,
+            window: Window::draw(seed),
             weather: Weather::draw(&mut random),
         }
     }
@@ -147,6 +157,8 @@ impl Shape {
             branches: vec!["main"],
             tasks_max: 60,
             plays: BTreeSet::new(),
+            mode_seed: seed,
+            window: Window::GATE,
             weather,
         }
     }
@@ -154,6 +166,24 @@ impl Shape {
     /// Returns whether the site plays something that not every site does.
     pub fn has(&self, play: Play) -> bool {
         self.plays.contains(&play)
+    }
+
+    /// Returns how a project has its changes merged.
+    pub fn mode_of(&self, project: &str) -> MergeMode {
+        let number =
+            project.bytes().fold(self.mode_seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        let modes = Some(&MODES).filter(|_| self.has(Play::Modes));
+        modes.and_then(|modes| Random::new(number, 11).one(modes).copied()).map(|(_, mode)| mode).unwrap_or_default()
+    }
+
+    /// Returns the window of a pipeline.
+    pub fn window_of(&self, pipeline: &str) -> Window {
+        match pipeline {
+            gate if lands(gate) && self.has(Play::Windows) => self.window,
+            gate if lands(gate) => Window::GATE,
+            POST | CAREFUL => Window::ONE,
+            _ => Window::NONE,
+        }
     }
 
     /// Returns the main configuration.
@@ -185,7 +215,17 @@ impl Shape {
         if self.has(Play::Supersedes) {
             pipelines = pipelines.replacen("precedence: high", "precedence: high\n    supercedes: check", 1);
         }
-        let locks = if self.has(Play::Locks) { LOCKS_YAML } else { "" };
+        if self.has(Play::Windows) {
+            pipelines =
+                pipelines.replacen("precedence: high\n", &format!("precedence: high\n{}", self.window.yaml()), 1);
+        }
+        if self.has(Play::TwoGates) {
+            pipelines = with_express(&pipelines);
+        }
+        let also = |play, yaml| if self.has(play) { yaml } else { "" };
+        let (locks, careful, post) =
+            (also(Play::Locks, LOCKS_YAML), also(Play::Serial, CAREFUL_YAML), also(Play::Post, POST_YAML));
+        let express = also(Play::TwoGates, EXPRESS_YAML);
         let has_audit = self.has(Play::Audit) && edition != Edition::WithoutAudit;
         let audit = if has_audit { AUDIT_YAML } else { "" };
         let jobs = format!(
@@ -207,19 +247,50 @@ impl Shape {
             true => COMMON.replacen("{name: integrated}", "{name: integrated, allow-circular-dependencies: true}", 1),
             false => COMMON.to_owned(),
         };
-        [&pipelines, BASE, &jobs, &common, &cloud(self.instances), locks, audit].concat()
+        [&pipelines, BASE, &jobs, &common, &cloud(self.instances), locks, audit, careful, post, express].concat()
     }
 
     /// Returns the projects with the configuration that each begins with.
     pub fn projects(&self) -> Vec<(String, String)> {
         let all = self.tenants.iter().flat_map(|tenant| &tenant.projects);
-        all.map(|(name, shared)| (name.clone(), project_yaml(name, *shared, 0))).collect()
+        all.map(|(name, shared)| (name.clone(), self.project_yaml(name, *shared, 0))).collect()
     }
 }
 
-/// Returns a project's configuration; each `edition` is another text and brings other jobs. One in four asks for the project's
-/// secret in check, where nobody has reviewed anything yet.
-pub fn project_yaml(name: &str, shared: bool, edition: u64) -> String {
+/// Returns the pipelines with a second gate like the first, for changes that are labelled for it.
+fn with_express(pipelines: &str) -> String {
+    let Some((before, gate)) = pipelines.split_once("- pipeline:\n    name: gate\n") else {
+        return pipelines.to_owned();
+    };
+    let asked = "    require:\n      github:\n";
+    let express = gate.replacen(asked, &format!("{asked}        label: {EXPRESS}\n"), 1);
+    let reject = format!("    reject:\n      github:\n        label: {EXPRESS}\n");
+    format!("{before}- pipeline:\n    name: gate\n{reject}{gate}- pipeline:\n    name: {EXPRESS}\n{express}")
+}
+
+/// Ways to merge by their words.
+const MODES: [(&str, MergeMode); 6] = [
+    ("merge", MergeMode::Merge),
+    ("merge-resolve", MergeMode::MergeResolve),
+    ("cherry-pick", MergeMode::CherryPick),
+    ("squash-merge", MergeMode::SquashMerge),
+    ("rebase", MergeMode::Rebase),
+    ("rebase-first-parent", MergeMode::RebaseFirstParent),
+];
+
+impl Shape {
+    /// Returns a project's configuration; each `edition` is another text and brings other jobs. One in four asks for the project's
+    /// secret in check, where nobody has reviewed anything yet.
+    pub fn project_yaml(&self, name: &str, shared: bool, edition: u64) -> String {
+        let mode = self.mode_of(name);
+        let word = MODES.iter().find(|(_, known)| *known == mode).filter(|_| self.has(Play::Modes));
+        let merged = word.map(|(word, _)| format!("    merge-mode: {word}\n")).unwrap_or_default();
+        project_yaml(name, shared, edition, &merged)
+    }
+}
+
+/// Returns a project's configuration with these attributes more.
+pub fn project_yaml(name: &str, shared: bool, edition: u64, more: &str) -> String {
     let own = name.replace('/', "-");
     let queue = if shared { "    queue: integrated\n" } else { "" };
     let extra = if edition % 2 == 1 { ", extra" } else { "" };
@@ -229,7 +300,7 @@ pub fn project_yaml(name: &str, shared: bool, edition: u64) -> String {
 - secret: {{name: secret-{own}, data: {{password: !encrypted/pkcs1-oaep [c2VjcmV0]}}}}
 - job: {{name: deploy-{own}, run: playbooks/deploy.yaml, secrets: [secret-{own}], nodeset: {{nodes: []}}}}
 - project:
-{queue}    check: {{jobs: [unit, quick{extra}{greed}]}}
+{queue}{more}    check: {{jobs: [unit, quick{extra}{greed}]}}
     gate: {{jobs: [unit, quick, cluster, locked, deploy-{own}{extra}]}}
 "
     )

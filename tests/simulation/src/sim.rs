@@ -120,7 +120,7 @@ impl Sim {
                 }
             }
         }
-        let watch = Watch::new(shape.instances as usize, shape.semaphore_max as usize);
+        let watch = Watch::new(&shape);
         site.world.take_journal();
         let mut sim = Self {
             people: People::new(seed, &shape, START.plus_millis(3_000)),
@@ -438,7 +438,15 @@ impl Sim {
                 let (mates, needs): (Vec<ChangeRef>, Vec<ChangeRef>) = needs.partition(is_mate);
                 let needs = needs.into_iter().map(|need| need.key).collect();
                 let shown = self.site.forge.shown_before_merge(self.merges_seen - 1);
-                Said { base: landing.base.tree.clone(), tested: landing.tested.tree.clone(), needs, mates, shown }
+                Said {
+                    base: landing.base.tree.clone(),
+                    tested: landing.tested.tree.clone(),
+                    needs,
+                    mates,
+                    shown,
+                    queue: landing.queue.clone(),
+                    mode: landing.mode,
+                }
             });
             let is_unruly = std::mem::take(&mut self.people.is_sabotaged);
             if self.settings.mutation == Some(crate::Mutation::LyingForge) {
@@ -456,7 +464,7 @@ impl Sim {
         match news {
             News::Entered(item, queue, ahead) => {
                 self.tell(format!("{} enters {queue}", item.candidate.change));
-                if self.faults_are_on && queue.pipeline.as_str() == "gate" {
+                if self.faults_are_on && crate::plays::lands(queue.pipeline.as_str()) {
                     self.people.is_tempted(&item.candidate.change.key, GATE_MILLIS, self.site.world.now());
                 }
                 self.oracle.entered(&item, &queue, &ahead)

@@ -1,8 +1,10 @@
 //! What must hold after every write, whoever made it: each record against the one before, each transaction against the rest.
 
+mod windows;
 mod words;
 
 use crate::locks::Locks;
+use crate::shape::Shape;
 use sluice_config::pipeline::Manager;
 use sluice_gate::queue::{Slot, Standing};
 use sluice_gate::{Arrival, ArrivalKind, Head, Item, Landing, LandingState, MergeOutcome, StoredHead};
@@ -20,7 +22,6 @@ use sluice_runtime::record::{Key, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of the store from its writes.
-#[derive(Default)]
 pub struct Watch {
     /// Queues as they stand.
     pub heads: BTreeMap<QueueKey, Head>,
@@ -30,14 +31,16 @@ pub struct Watch {
     left: Vec<Item>,
     /// Items in queues.
     pub items: BTreeMap<ItemId, Item>,
+    /// Sizes of windows before the last write of their queues.
+    former_windows: BTreeMap<QueueKey, u32>,
+    /// What the seed chose.
+    shape: Shape,
     /// Landings under way, by branch.
     pub landing: BTreeMap<BranchKey, BTreeMap<Key, Landing>>,
     /// Deliveries that have not ended, with when they came.
     pub open_deliveries: BTreeMap<Key, Timestamp>,
     /// Deliveries that came.
     pub deliveries: u64,
-    /// The machines that may exist at once.
-    instances_max: usize,
     locks: Locks,
     gone: BTreeSet<Key>,
     runs: BTreeMap<BuildId, (SessionId, bool)>,
@@ -60,9 +63,25 @@ pub enum News {
 }
 
 impl Watch {
-    /// Returns a watch over a site where so many nodes may be there, and so many builds may hold a semaphore, at once.
-    pub fn new(instances_max: usize, semaphore_max: usize) -> Self {
-        Self { instances_max, locks: Locks::new(semaphore_max), ..Self::default() }
+    /// Returns a watch over a site.
+    pub fn new(shape: &Shape) -> Self {
+        Self {
+            shape: shape.clone(),
+            locks: Locks::new(shape.semaphore_max as usize),
+            heads: BTreeMap::new(),
+            former: BTreeSet::new(),
+            left: Vec::new(),
+            items: BTreeMap::new(),
+            former_windows: BTreeMap::new(),
+            landing: BTreeMap::new(),
+            open_deliveries: BTreeMap::new(),
+            deliveries: 0,
+            gone: BTreeSet::new(),
+            runs: BTreeMap::new(),
+            stopped: BTreeSet::new(),
+            nodes: BTreeMap::new(),
+            machines: BTreeSet::new(),
+        }
     }
 
     /// Looks at writes in their order.
@@ -299,14 +318,17 @@ impl Watch {
                 let stored: StoredHead = decode(record).map_err(|bad| bad.to_string())?;
                 let head = stored.whole(|id| self.items.get(id)).map_err(|torn| torn.to_string())?;
                 let before = self.heads.get(&head.key).cloned();
+                self.window(before.as_ref(), &head, transaction)?;
                 self.queue(before, head, news)
             }
             (Kind::Arrival, None) => self.word(write, transaction),
-            (Kind::Node, Some(_)) if self.machines.len() > self.instances_max => {
-                Err(format!("{} machines may exist, and {} are allowed", self.machines.len(), self.instances_max))
+            (Kind::Node, Some(_)) if self.machines.len() > self.shape.instances as usize => {
+                let (count, most) = (self.machines.len(), self.shape.instances);
+                Err(format!("{count} machines may exist, and {most} are allowed"))
             }
             (Kind::Order, Some(record)) if write.before.is_none() => {
                 let order: Order = decode(record).map_err(|bad| bad.to_string())?;
+                self.is_within_window(&order)?;
                 self.locks.ordered(&order)
             }
             _ => Ok(()),
@@ -322,6 +344,13 @@ impl Watch {
             let Some(item) = self.items.get(&slot.id) else {
                 return Err(format!("{} has no item", slot.change));
             };
+            let is_one_by_one = matches!(head.manager, Manager::Serial | Manager::Supercedent);
+            if is_one_by_one && position > 0 && slot.standing != Standing::Waiting {
+                return Err(format!("{} is worked on, and what is before it is not over", slot.change));
+            }
+            if head.manager == Manager::Supercedent && position > 1 {
+                return Err(format!("{} waits behind another one of its branch that waits", slot.change));
+            }
             let bundle = head.bundle(position);
             if slot.standing == Standing::Landing && bundle.start > 0 {
                 return Err(format!("{} lands before what is ahead of it", slot.change));

@@ -3,6 +3,7 @@
 use super::{Oracle, Stands, Tip, branch_of};
 use crate::truth;
 use sluice_gate::Item;
+use sluice_model::QueueKey;
 use sluice_model::change::ChangeRef;
 use sluice_model::git::BranchKey;
 use sluice_records::report::Buildset;
@@ -31,7 +32,7 @@ impl Oracle {
         let (before, after) = members.split_at(until_own);
         let tested = store.tree(&merged.tested.id).clone();
         let landed = if set.result == "SUCCESS" { members.len() } else { 0 };
-        let mut bases = self.tips_since(&branch, stood).filter(|(_, later)| *later <= landed);
+        let mut bases = self.tips_since(&branch, stood, &set.queue).filter(|(_, later)| *later <= landed);
         if !bases.any(|(tip, _)| self.put_all(&tip.tree, before).as_ref() == Some(&tested)) {
             return Err("what was tested is not its branch with what lands before it and itself".to_owned());
         }
@@ -42,7 +43,8 @@ impl Oracle {
             || item.candidate.needs.iter().filter(|need| item.candidate.cycle.contains(&need.change.key)).any(|mate| {
                 let branch = branch_of(&mate.change);
                 let members = members_of(item, &branch);
-                let mut trees = self.tips_since(&branch, stood).map(|(tip, _)| self.put_all(&tip.tree, &members));
+                let mut trees =
+                    self.tips_since(&branch, stood, &set.queue).map(|(tip, _)| self.put_all(&tip.tree, &members));
                 trees.any(|tree| tree.is_none_or(|tree| !truth::all_pass(&tree)))
             });
         match (set.result.as_str(), fails) {
@@ -53,24 +55,32 @@ impl Oracle {
     }
 
     /// Returns whether a branch moved by somebody else's hand while an item stood, so that half of its bundle could not land.
-    pub(super) fn was_overtaken(&self, item: &Item, stood: &Stands) -> bool {
+    pub(super) fn was_overtaken(&self, item: &Item, stood: &Stands, queue: &QueueKey) -> bool {
         let mates = item.candidate.needs.iter().map(|need| &need.change);
         let mut branches = mates.chain([&item.candidate.change]).map(branch_of);
         !item.candidate.cycle.is_empty()
-            && branches.any(|branch| self.tips_since(&branch, stood).skip(1).any(|(tip, _)| !tip.is_ours))
+            && branches.any(|branch| {
+                self.tips_since(&branch, stood, queue).skip(1).any(|(tip, _)| tip.by.as_ref() != Some(queue))
+            })
     }
 
-    /// Returns where a branch was since an item stands, with how often the gate moved it after that.
-    fn tips_since<'a>(&'a self, branch: &BranchKey, stood: &Stands) -> impl Iterator<Item = (&'a Tip, usize)> + 'a {
+    /// Returns where a branch was since an item stands, with how often its queue moved it after that.
+    fn tips_since<'a>(
+        &'a self,
+        branch: &BranchKey,
+        stood: &Stands,
+        queue: &'a QueueKey,
+    ) -> impl Iterator<Item = (&'a Tip, usize)> + 'a {
         let first = stood.first_tips.get(branch).copied().unwrap_or_default();
         let tips = self.branches.get(branch).map(Vec::as_slice).unwrap_or_default();
-        (first..tips.len()).map(|at| (&tips[at], tips[at + 1..].iter().filter(|tip| tip.is_ours).count()))
+        (first..tips.len())
+            .map(|at| (&tips[at], tips[at + 1..].iter().filter(|tip| tip.by.as_ref() == Some(queue)).count()))
     }
 
     fn put_all(&self, onto: &Tree, changes: &[&ChangeRef]) -> Option<Tree> {
         changes.iter().try_fold(onto.clone(), |tree, change| {
             let revision = self.changes.get(&change.key)?.revisions.get(&change.head)?;
-            truth::merge(&revision.base, &tree, &revision.tree)
+            revision.put(self.mode_of(&change.key.project), &tree)
         })
     }
 }

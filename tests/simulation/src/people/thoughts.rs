@@ -19,6 +19,9 @@ const REVISED_PER_MILLE: u64 = 200;
 /// Approvals out of 1000 that are given again.
 const AGAIN_PER_MILLE: u64 = 700;
 
+/// Changes out of 1000 that are urgent, where there is a pipeline for such.
+const URGENT_PER_MILLE: u64 = 400;
+
 /// What people will think of, and when.
 pub(super) struct Thoughts {
     random: Random,
@@ -35,6 +38,22 @@ enum Thought {
 impl Thoughts {
     pub(super) fn new(seed: u64) -> Self {
         Self { random: Random::new(seed, 9), count: 0, to_come: Vec::new() }
+    }
+
+    /// Draws how many commits more a change has.
+    pub(super) fn more_commits(&mut self) -> u64 {
+        self.random.between(0, 4).saturating_sub(2)
+    }
+
+    /// Draws what another commit edits.
+    pub(super) fn commit<'a>(&mut self, paths: &[&'a str], at: u64) -> (&'a str, String) {
+        let text = *self.random.one(&["one", "other", "broken", "sloppy"]).unwrap_or(&"one");
+        (self.random.one(paths).copied().unwrap_or("f0"), format!("{text} {at}"))
+    }
+
+    /// Draws whether a change is urgent.
+    pub(super) fn is_urgent(&mut self) -> bool {
+        self.random.per_mille(URGENT_PER_MILLE)
     }
 }
 

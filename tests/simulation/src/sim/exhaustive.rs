@@ -8,6 +8,7 @@ use super::*;
 use crate::broken::{Cell, Mutation};
 use crate::people::uploaded;
 use crate::shape::{Shape, TenantShape, Weather, project_yaml};
+use crate::windows::Window;
 use sluice_model::QueueKey;
 use sluice_model::change::ChangeKey;
 use sluice_records::tenant::{self, Tenant};
@@ -178,7 +179,7 @@ impl Scene {
             }
             Self::Layout => {
                 for (at, project) in PROJECTS.into_iter().enumerate() {
-                    let yaml = project_yaml(project, false, 1);
+                    let yaml = project_yaml(project, false, 1, "");
                     let change = sim.propose(project, at as u64 + 1, &[(".zuul.yaml".to_owned(), yaml)]);
                     let revision = sim.site.forge.change(&change).expect("it was proposed").facts.change;
                     sim.site.forge.approve(&change);
@@ -275,6 +276,8 @@ fn shape() -> Shape {
         branches: vec!["main"],
         tasks_max: 8,
         plays: BTreeSet::new(),
+        mode_seed: 7,
+        window: Window::GATE,
         weather: Weather { name: "exhaustive", ..Weather::default() },
     }
 }

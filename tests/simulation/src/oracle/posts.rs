@@ -1,0 +1,58 @@
+//! What had to become of commits that are in a branch: each is tested as it is, and only the newest that waits.
+
+use super::{Oracle, branch_of};
+use crate::plays::POST;
+use sluice_records::report::Buildset;
+use sluice_scenarios::repos::Store;
+
+impl Oracle {
+    /// Judges an item that was about a commit of a branch.
+    pub(super) fn judged_post(&mut self, set: &Buildset, store: &Store) -> Result<(), String> {
+        let change = &set.item.candidate.change;
+        let tips = self.branches.get(&branch_of(change)).map(Vec::as_slice).unwrap_or_default();
+        if !tips.iter().any(|tip| tip.id == change.head) {
+            return Err("its branch was never there".to_owned());
+        }
+        match set.result.as_str() {
+            "DEQUEUED" if self.is_entangled(&change.key) => Ok(()),
+            "DEQUEUED" => {
+                // The newer one comes in the same decision.
+                self.owed.insert(set.queue.clone());
+                Ok(())
+            }
+            "SUCCESS" | "FAILURE" => {
+                let merged = set.item.merged().ok_or("nothing was tested")?;
+                let tree = store.tree(&change.head);
+                if store.tree(&merged.tested.id) != tree {
+                    return Err("what was tested is not that commit".to_owned());
+                }
+                match (set.result.as_str(), self.judged_jobs(&set.item, tree)?) {
+                    ("SUCCESS", true) => Err("a job failed".to_owned()),
+                    ("FAILURE", false) => Err("every job passed".to_owned()),
+                    _ => Ok(()),
+                }
+            }
+            "CONFIG_ERROR" if self.is_any_greedy() => Ok(()),
+            _ => Err("nothing here ends so".to_owned()),
+        }
+    }
+
+    /// Returns which commits that branches are at were not tested, and which left for newer ones that never came.
+    pub fn not_posted(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        wrong.extend(self.owed.iter().map(|queue| format!("one left {queue} for a newer one that did not come")));
+        let is_tested = |head| {
+            self.changes.values().any(|known| {
+                let mut own = known.verdicts.iter().filter(|verdict| verdict.pipeline == POST && verdict.head == head);
+                own.any(|verdict| verdict.result != "DEQUEUED" || known.is_entangled)
+            })
+        };
+        let moved = self.branches.iter().filter(|(_, tips)| tips.len() > 1);
+        for (branch, tip) in moved.filter_map(|(branch, tips)| Some((branch, tips.last()?))) {
+            if !is_tested(tip.id.clone()) {
+                wrong.push(format!("{branch} is at {} in the end, which was not tested", tip.id));
+            }
+        }
+        wrong
+    }
+}

@@ -1,0 +1,58 @@
+//! Revisions as people made them, and what each of the ways to merge makes of a branch with one.
+
+use super::Oracle;
+use crate::truth;
+use sluice_model::ProjectName;
+use sluice_model::git::MergeMode;
+use sluice_scenarios::repos::Tree;
+
+/// A revision: commits one on the other.
+pub(super) struct Revision {
+    /// What they were made on.
+    pub(super) base: Tree,
+    /// What each makes of that, oldest first.
+    pub(super) commits: Vec<Tree>,
+}
+
+impl Revision {
+    /// Returns what it is as a whole.
+    pub(super) fn tree(&self) -> Option<&Tree> {
+        self.commits.last()
+    }
+
+    /// Returns what a tree is with it; `None` where it does not merge: as a whole, or commit by commit.
+    pub(super) fn put(&self, mode: MergeMode, onto: &Tree) -> Option<Tree> {
+        match mode {
+            MergeMode::Merge | MergeMode::MergeResolve | MergeMode::SquashMerge => {
+                truth::merge(&self.base, onto, self.tree()?)
+            }
+            MergeMode::CherryPick | MergeMode::Rebase | MergeMode::RebaseFirstParent => {
+                let before = [&self.base].into_iter().chain(&self.commits);
+                let mut steps = before.zip(&self.commits);
+                steps.try_fold(onto.clone(), |tree, (before, after)| truth::merge(before, &tree, after))
+            }
+        }
+    }
+}
+
+impl Oracle {
+    /// Returns how a project says that its changes are merged.
+    pub(super) fn mode_of(&self, project: &ProjectName) -> MergeMode {
+        self.modes.get(project).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S02: what is taken back within a change meets nobody as a whole, and does commit by commit.
+    #[test]
+    fn commits_that_are_put_on_a_branch_one_by_one_may_not_merge_where_the_whole_does() {
+        let tree = |text: &str| Tree::from([("a".to_owned(), text.to_owned())]);
+        let revision = Revision { base: tree("0"), commits: vec![tree("1"), tree("0")] };
+        assert_eq!(revision.put(MergeMode::SquashMerge, &tree("2")), Some(tree("2")));
+        assert_eq!(revision.put(MergeMode::Rebase, &tree("2")), None);
+        assert_eq!(revision.put(MergeMode::CherryPick, &tree("0")), Some(tree("0")));
+    }
+}

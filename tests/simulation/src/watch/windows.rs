@@ -1,0 +1,55 @@
+//! How many changes a queue works on: its window is what follows from how changes left, and nothing is ordered beyond it.
+
+use super::*;
+
+impl Watch {
+    /// Judges a window against the one before and what left in the same transaction.
+    pub(super) fn window(&mut self, before: Option<&Head>, head: &Head, transaction: &[Written]) -> Result<(), String> {
+        let window = self.shape.window_of(head.key.pipeline.as_str());
+        let mut sizes: BTreeSet<u32> = before.map(|before| before.window).into_iter().collect();
+        if before.is_none_or(|before| before.layout != head.layout) {
+            sizes.insert(window.initial);
+        }
+        // Those that left together count once.
+        let mut results: BTreeMap<Vec<ChangeKey>, BTreeSet<String>> = BTreeMap::new();
+        for write in transaction.iter().filter(|write| write.before.is_none()) {
+            if key_of(write).is_none_or(|key| kind(key) != Kind::Buildset) {
+                continue;
+            }
+            let Some(set): Option<Buildset> = read(write.after.as_ref())? else { continue };
+            if set.queue == head.key {
+                let own = vec![set.item.candidate.change.key.clone()];
+                let cycle = Some(set.item.candidate.cycle).filter(|cycle| !cycle.is_empty()).unwrap_or(own);
+                results.entry(cycle).or_default().insert(set.result);
+            }
+        }
+        let results: Vec<BTreeSet<String>> = results.into_values().collect();
+        let sizes = window.after(sizes, &results);
+        if !sizes.contains(&head.window) {
+            let was = before.map(|before| before.window);
+            return Err(format!(
+                "its window was {was:?} and is {}; after {results:?} it is one of {sizes:?}",
+                head.window
+            ));
+        }
+        let former = before.map_or(head.window, |before| before.window);
+        self.former_windows.insert(head.key.clone(), former);
+        Ok(())
+    }
+
+    /// Judges a build that is ordered.
+    pub(super) fn is_within_window(&self, order: &Order) -> Result<(), String> {
+        let Some(head) = self.heads.get(&order.queue) else { return Ok(()) };
+        let Some(position) = head.position(&order.item) else { return Ok(()) };
+        let bundles_before = head.slots[1..=position].iter().filter(|slot| !slot.joined).count();
+        let former = self.former_windows.get(&order.queue).copied().unwrap_or(head.window);
+        let window = if head.window == 0 || former == 0 { usize::MAX } else { head.window.max(former) as usize };
+        if bundles_before < window {
+            return Ok(());
+        }
+        Err(format!(
+            "{} of {} is ordered, which is at {position} and beyond the window of {window}",
+            order.job, order.change
+        ))
+    }
+}
