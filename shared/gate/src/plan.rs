@@ -338,7 +338,7 @@ pub(crate) struct Work<'a> {
     /// Branches as this plan leaves them, those it touches.
     turns: BTreeMap<BranchKey, Turn>,
     /// Branches that something here waits to land on and another queue has or is to have first.
-    awaited: BTreeSet<BranchKey>,
+    in_line: BTreeSet<BranchKey>,
 }
 
 impl<'a> Work<'a> {
@@ -358,7 +358,7 @@ impl<'a> Work<'a> {
             waits: BTreeMap::new(),
             line: Vec::new(),
             turns: BTreeMap::new(),
-            awaited: BTreeSet::new(),
+            in_line: BTreeSet::new(),
         }
     }
 

@@ -30,7 +30,7 @@ impl Work<'_> {
         if let Some(Blocked { branch, until, .. }) = blocked.first() {
             let why = format!("every voting job passed; its turn to land on {branch} comes when {until}");
             self.note(&id, why);
-            self.awaited.extend(blocked.into_iter().filter(|one| one.in_line).map(|one| one.branch));
+            self.in_line.extend(blocked.into_iter().filter(|one| one.in_line).map(|one| one.branch));
             return false;
         }
         for branch in branches {
@@ -96,7 +96,7 @@ impl Work<'_> {
     /// Lets go of branches whose landings are over, and keeps the line: who waits here stands in it, and nobody else of this queue.
     pub(super) fn settle_turns(&mut self) {
         let me = self.head.key.clone();
-        let known = self.snapshot.turns.keys().chain(self.turns.keys()).chain(&self.awaited);
+        let known = self.snapshot.turns.keys().chain(self.turns.keys()).chain(&self.in_line);
         for branch in known.cloned().collect::<BTreeSet<BranchKey>>() {
             let before = self.turn(&branch);
             let mut turn = before.clone();
@@ -106,7 +106,7 @@ impl Work<'_> {
                     turn.free_since = self.now;
                 }
             }
-            let awaits = self.awaited.contains(&branch);
+            let awaits = self.in_line.contains(&branch);
             let is_in_line = turn.waiting.contains(&me);
             if awaits && !is_in_line && turn.waiting.len() < WAITING_MAX {
                 turn.waiting.push(me.clone());
