@@ -103,8 +103,14 @@ impl Work<'_> {
             // What was stopped before anybody began it is over as soon as the stop is written.
             self.left_over |= begins_to_leave;
             self.stand_in_line(&mut semaphore, waits);
-            let has_left = before.waiting.iter().any(|waiter| waiter.key() == queue) && waits.is_none();
-            if is_given_back || has_left {
+            let place = |semaphore: &Semaphore| {
+                semaphore.waiting.iter().find(|waiter| waiter.key() == queue).map(Waiter::place)
+            };
+            let (was, is) = (place(&before), place(&semaphore));
+            let has_stepped_back = was.is_some() && (is.is_none() || is > was);
+            let held = self.snapshot.semaphores.get(&key).map_or(0, |seen| seen.holders.len());
+            let has_taken = before.holders.len() > held;
+            if is_given_back || (has_stepped_back && !has_taken) {
                 // Whoever is before the others; those behind are told by those.
                 let others = semaphore.waiting.iter().map(Waiter::key).filter(|other| *other != queue);
                 let given_back = before.holders.len().saturating_sub(semaphore.holders.len()).max(1);

@@ -168,6 +168,33 @@ fn a_job_that_needs_several_semaphores_is_not_passed_by_for_ever() {
     assert!(look_after(&mut right, &both).contains("run B deploy"));
 }
 
+/// Z4.3: a place that is kept for a job which is not there any more is told to whoever is first by then.
+#[test]
+fn a_queue_that_steps_back_in_line_tells_who_is_before_it() {
+    let mut holder = of_queue("holder", &["lock"]);
+    holder.approve("A");
+    holder.run();
+    let mut first = of_queue("first", &["lock"]);
+    first.now = holder.now;
+    first.approve("B");
+    look_after(&mut first, &holder);
+    let mut second = of_queue("second", &["lock"]);
+    second.now = first.now;
+    second.approve("C");
+    look_after(&mut second, &first);
+    first.approve("D");
+    look_after(&mut first, &second);
+    holder.semaphores.clone_from(&first.semaphores);
+    holder.end('A', "deploy", Success);
+    holder.run();
+    assert_eq!(holder.woken, [first.head.key.clone()]);
+    first.seen('B', Some("the change was closed"));
+    first.woken.clear();
+    look_after(&mut first, &holder);
+    assert_eq!((first.woken.as_slice(), first.orders.len()), (&[second.head.key.clone()][..], 0));
+    assert!(look_after(&mut second, &first).contains("run C deploy"));
+}
+
 /// Z4.3: the more urgent pipeline first, whoever asked first.
 #[test]
 fn a_more_urgent_queue_is_served_before_one_that_asked_earlier() {
