@@ -2,13 +2,14 @@
 //! branch, everything lands as it was tested, and nobody holds a branch at the end.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
-use sluice_gate::{Landing, LandingState, Turn};
+use sluice_gate::{Landing, LandingEnd, LandingState, Turn};
 use sluice_memory::Fate;
 use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
-use sluice_records::codec::decode;
+use sluice_model::poke::Queue;
+use sluice_records::codec::{decode, with_body};
 use sluice_records::report::Buildset;
-use sluice_runtime::record::Record;
+use sluice_runtime::record::{Expect, Record, Write};
 use sluice_scenarios::repos::Tree;
 use sluice_scenarios::sample::{self, BASE, COMMON, PIPELINES};
 use sluice_scenarios::{Ending, Site};
@@ -124,4 +125,32 @@ fn branches_are_let_go_whoever_dies() {
             assert_eq!(ending.merged.len(), 4, "{fate:?} at call {step}: {:?}", ending.merged);
         }
     }
+}
+
+/// C2: nothing is merged on behalf of a queue that was passed by. Its landing shows a fence that is the branch's no more; the queue,
+/// which is there after all, has the change tested again and lands it in its turn.
+#[test]
+fn a_landing_whose_branch_was_taken_by_another_queue_merges_nothing() {
+    let mut site = site(1);
+    let change = site.forge.propose("org/one", 1, "a", "", &[("a", "x")]);
+    site.run();
+    site.forge.approve(&change);
+    site.run_until(|site| !records(site, "landing#").is_empty());
+    let record = records(&site, "branch#").remove(0);
+    let mut turn: Turn = decode(&record).unwrap();
+    turn.fence += 1;
+    let holder = turn.holder.as_mut().expect("the branch is the landing's");
+    (holder.queue.queue, holder.item) = ("another".into(), "nobody-s".into());
+    let taken = with_body(record, &turn).unwrap();
+    let taken = Record { revision: taken.revision + 1, fence: turn.fence, ..taken };
+    site.world.write_directly(Write::Put { record: taken, expect: Expect::Anything });
+    site.handle(Queue::Reports);
+    assert_eq!(site.forge.merges().len(), 0);
+    let ended = records(&site, "landing#").remove(0);
+    let landing: Landing = decode(&ended).unwrap();
+    assert!(matches!(landing.state, LandingState::Ended { end: LandingEnd::BaseMoved { .. }, .. }), "{landing:?}");
+    site.run();
+    assert_eq!(site.forge.merges().len(), 1, "who holds the branch is over: its landing is nowhere");
+    let fences = records(&site, "landing#").iter().map(|record| decode::<Landing>(record).unwrap().fence).max();
+    assert_eq!(fences, Some(Some(turn.fence + 1)));
 }
