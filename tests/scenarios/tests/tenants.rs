@@ -20,6 +20,7 @@ use sluice_scenarios::sample::{COMMON, cloud};
 use sluice_tenant::Tenants;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const CONFIG: &str = r"
 - pipeline:
@@ -167,6 +168,56 @@ fn a_landing_that_was_ordered_before_its_tenant_was_removed_ends() {
     assert_eq!(merged(&site), [change.to_string()]);
     let ending = site.ending(&[], &[&change]);
     assert_eq!((ending.buildsets, ending.left_over), (vec![format!("{change} gate SUCCESS")], Vec::new()));
+}
+
+/// R03: a main configuration that changes costs the reading of what is new in it: a tenant that stays as it is keeps its layout and reads
+/// nothing, one that grows by two repositories reads the files of two, and one that is new works at once.
+#[test]
+fn another_main_configuration_reads_what_is_new_and_nothing_else() {
+    let of = |name: &str, projects: &str| {
+        format!(
+            "- tenant: {{name: {name}, source: {{github: {{config-projects: [org/config], untrusted-projects: [{projects}]}}}}}}\n"
+        )
+    };
+    let main = [of("same", "org/one"), of("grows", "org/one"), of("gone", "org/one")].concat();
+    let own: &[(&str, &str)] = &[(".zuul.yaml", "- project: {gate: {jobs: [unit]}}\n"), ("file", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", CONFIG)]),
+        ("org/one", &[("file", "0")]),
+        ("org/two", own),
+        ("org/three", own),
+    ];
+    let mut site = Site::new(7, &main, repositories, |_, _, _| BuildResult::Success);
+    poke(&site, &["same", "grows", "gone"]);
+    site.run();
+    let before = ["same", "grows"].map(|name| (head(&site, name).layout_object, head(&site, name).layout.live));
+
+    let fetched = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&fetched);
+    site.world.decide_fates(move |step| {
+        counts.fetch_add(usize::from(step.name == "repos.configuration"), Ordering::SeqCst);
+        Fate::Works
+    });
+    let next = [of("same", "org/one"), of("grows", "org/one, org/two, org/three"), of("new", "org/two")].concat();
+    site.world.write_directly(tenant::put_leaving(&"gone".into(), &next).unwrap());
+    store(&site, &next, &[]);
+    let mut cost = |name: &str| {
+        poke(&site, &[name]);
+        site.run();
+        fetched.swap(0, Ordering::SeqCst)
+    };
+    // Of a project that two tenants have each reads its own copy: what it may define is another thing in each.
+    assert_eq!(["same", "gone", "grows", "new"].map(&mut cost), [0, 0, 2, 2]);
+    let after = ["same", "grows"].map(|name| (head(&site, name).layout_object, head(&site, name).layout.live));
+    assert_eq!(after[0], before[0], "who stays as he is keeps his layout");
+    assert!(after[1].0 != before[1].0 && after[1].1 == before[1].1 + 1, "{after:?}");
+    assert_eq!(listed(&site), ["grows", "new", "same"]);
+
+    let change = site.forge.propose("org/two", 5, "a change", "", &[("file", "5")]);
+    site.run();
+    site.forge.approve(&change);
+    site.run();
+    assert_eq!(merged(&site), [change.to_string()]);
 }
 
 /// R03: a tenant that comes back is read anew, and goes on with the numbers that its queues know.
