@@ -203,6 +203,13 @@ impl World {
         state.queues.iter().map(|(queue, held)| (*queue, held.messages().count())).filter(|(_, n)| *n > 0).collect()
     }
 
+    /// Returns the message of a queue that was sent first of those it holds, in flight or not: its group, and when.
+    pub fn oldest_message(&self, queue: Queue) -> Option<(Option<String>, Timestamp)> {
+        let state = self.lock();
+        let oldest = state.queues.get(&queue)?.messages().min_by_key(|message| message.sent_ms)?;
+        Some((oldest.group.clone(), Timestamp(oldest.sent_ms)))
+    }
+
     /// Returns the earliest time at which a message becomes visible.
     pub fn next_message_at(&self) -> Option<Timestamp> {
         let state = self.lock();

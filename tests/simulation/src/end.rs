@@ -4,7 +4,7 @@ use crate::oracle::is_approved;
 use crate::plays::{Play, TELLING};
 use crate::shape::TenantShape;
 use crate::sim::Sim;
-use crate::site::branch_of;
+use crate::site::{HANDLED, branch_of};
 use crate::{Failure, Told};
 use sluice_gate::ArrivalKind;
 use sluice_model::change::{ChangeKey, ChangeStatus};
@@ -17,6 +17,9 @@ use std::collections::BTreeMap;
 const DELIVERED_SECONDS_MAX: u64 = 1_800;
 /// Seconds after the last fault within which everything must have come to rest.
 const REST_SECONDS_MAX: u64 = 4 * 3_600;
+/// Seconds after it was sent, or after the last fault, within which every message must have been handled: five receipts with the
+/// pauses between them, and a dead letter's way back.
+const GROUP_SECONDS_MAX: u64 = 900;
 /// Seconds that two sweeps of open changes take.
 const SWEEPS_SECONDS: u64 = 1_320;
 /// Seconds after which an operator lets a frozen queue go on.
@@ -61,7 +64,14 @@ impl Sim {
         self.rest(frozen, calm_since)?;
         // What lost webhooks left undone is found by the first sweep, what that one lost by the second.
         let until = self.now().plus_seconds(SWEEPS_SECONDS);
-        self.run_until(|sim| sim.now() >= until)?;
+        let mut late = None;
+        self.run_until(|sim| {
+            late = sim.waits_too_long(calm_since);
+            late.is_some() || sim.now() >= until
+        })?;
+        if let Some(late) = late {
+            return Err(self.failure(late));
+        }
         self.rest(frozen, until)?;
         self.judge()
     }
@@ -70,7 +80,7 @@ impl Sim {
     fn rest(&mut self, frozen: &mut BTreeMap<QueueKey, Timestamp>, since: Timestamp) -> Result<(), Failure> {
         let (delivered, rest) = (since.plus_seconds(DELIVERED_SECONDS_MAX), since.plus_seconds(REST_SECONDS_MAX));
         let mut looked_at = Timestamp(0);
-        let mut late = None;
+        let (mut late, mut waits) = (None, None);
         self.run_until(|sim| {
             let now = sim.now();
             if now >= delivered && late.is_none() {
@@ -78,7 +88,8 @@ impl Sim {
                 let is_late = |(_, at): &(&Key, &Timestamp)| at.plus_seconds(DELIVERED_SECONDS_MAX) <= now;
                 late = open.find(is_late).map(|(key, at)| (key.clone(), *at));
             }
-            if late.is_some() || now >= rest {
+            waits = sim.waits_too_long(since);
+            if late.is_some() || waits.is_some() || now >= rest {
                 return true;
             }
             sim.thaw(frozen);
@@ -91,11 +102,28 @@ impl Sim {
         if let Some((key, at)) = late {
             return Err(self.failure(format!("{key} came at {} and has not ended", at.to_iso())));
         }
+        if let Some(waits) = waits {
+            return Err(self.failure(waits));
+        }
         if self.now() >= rest {
             let under_way = self.under_way();
             return Err(self.failure(format!("it does not come to rest:\n{}", under_way.join("\n"))));
         }
         Ok(())
+    }
+
+    /// Returns which group of messages waits past its bound, now that nothing goes wrong since then.
+    fn waits_too_long(&self, calm_since: Timestamp) -> Option<String> {
+        let now = self.now();
+        let late = |(queue, group, sent): (Queue, Option<String>, Timestamp)| {
+            let since = sent.max(calm_since);
+            (now.since(since) > GROUP_SECONDS_MAX * 1_000)
+                .then(|| format!("group {group:?} of {queue:?} waits since {}", sent.to_iso()))
+        };
+        let queues = HANDLED.into_iter().filter(|queue| *queue != Queue::Wakes);
+        queues
+            .filter_map(|queue| self.site.world.oldest_message(queue).map(|(group, sent)| (queue, group, sent)))
+            .find_map(late)
     }
 
     /// Whether nothing is in hand; what waits in records is another matter.
@@ -214,7 +242,8 @@ impl Sim {
             }
             wrong.extend(self.oracle.undone(&facts.change, is_approved(facts)));
         }
-        if self.shape.has(Play::Post) && self.shape.weather.lost_webhooks == 0 {
+        // A push that nobody heard of is not looked for.
+        if self.shape.has(Play::Post) && self.shape.weather.all_are_heard() {
             wrong.extend(self.oracle.not_posted());
         }
         wrong

@@ -15,7 +15,7 @@ use crate::plays::{AUDIT, POST, Play, lands};
 use crate::shape::Shape;
 use crate::truth;
 use approvals::Approval;
-use revisions::Revision;
+use revisions::{Revision, is_anew};
 use sluice_gate::{Item, JobStatus};
 use sluice_model::build::BuildResult;
 use sluice_model::change::{ChangeKey, ChangeRef};
@@ -142,7 +142,7 @@ impl Oracle {
     }
 
     /// Is told of a revision that was uploaded, made of these commits one on the other, which takes back what was said of the one before.
-    pub fn uploaded(&mut self, change: &ChangeRef, base: Tree, commits: Vec<Tree>, now: Timestamp) {
+    pub fn uploaded(&mut self, change: &ChangeRef, base: Tree, commits: Vec<(Oid, Tree)>, now: Timestamp) {
         let known = self.changes.entry(change.key.clone()).or_default();
         if !known.revisions.is_empty() {
             self.taken_back(&change.key, now);
@@ -459,12 +459,14 @@ impl Oracle {
             // What is in its branch already brings nothing more, whatever was done to its files since.
             // An older revision than the one that landed may bring what that took out again.
             let known = self.changes.get(&change.key)?;
-            let is_that = known.merged_head.as_ref().is_none_or(|head| *head == change.head);
-            if is_that && known.merged_at.is_some_and(|at| at <= onto_at) {
+            // What was put there as other commits is merged once more.
+            let mode = self.mode_of(&change.key.project);
+            let is_there = known.merged == Some(Merged::ByHand) || !is_anew(mode);
+            if is_there && known.holds(&change.head) && known.merged_at.is_some_and(|at| at <= onto_at) {
                 continue;
             }
             let revision = known.revisions.get(&change.head)?;
-            tree = revision.put(self.mode_of(&change.key.project), &tree)?;
+            tree = revision.put(mode, &tree)?;
         }
         Some(tree)
     }

@@ -374,6 +374,7 @@ pub(crate) fn uploaded(site: &Site, oracle: &mut Oracle, change: &ChangeKey) {
     let store = site.store.lock().unwrap();
     let branch = branch_of(change.project.name(), revision.branch.as_str());
     let Some(tip) = store.tip(&branch) else { return };
-    let commits = store.line(&tip.id, &revision.head).iter().map(|commit| store.tree(commit).clone()).collect();
+    let line = store.line(&tip.id, &revision.head).into_iter();
+    let commits = line.map(|commit| (commit.clone(), store.tree(&commit).clone())).collect();
     oracle.uploaded(&revision, store.tree(&tip.id).clone(), commits, site.world.now());
 }

@@ -315,6 +315,13 @@ impl TenantShape {
 }
 
 impl Weather {
+    /// Returns whether every webhook is taken in.
+    pub fn all_are_heard(&self) -> bool {
+        let deaths = self.dies_before + self.dies_after;
+        let failures = self.fails_before + self.fails_after + self.throttled + self.outages;
+        self.lost_webhooks + deaths + failures == 0
+    }
+
     fn draw(random: &mut Random) -> Self {
         let calm = Self { name: "calm", waits: 100, ..Self::default() };
         let crowd = Self { name: "crowd", waits: 400, kept: 30, double_webhooks: 100, ..Self::default() };

@@ -17,7 +17,7 @@ use crate::site::{HANDLED, START, Site, name_of};
 use crate::story::Story;
 use crate::task::{Done, Kind, Task};
 use crate::watch::{News, Watch};
-use crate::{Failure, Settings};
+use crate::{Failure, Mutation, Settings};
 use sluice_executor::claim::{self, Asked};
 use sluice_forge::Secret;
 use sluice_forge::webhook::sign;
@@ -207,7 +207,12 @@ impl Sim {
         choices.extend(ready.map(|(at, _)| Choice::Poll(at)));
         if self.tasks.len() < self.shape.tasks_max {
             let world = &self.site.world;
-            choices.extend(HANDLED.into_iter().filter(|queue| world.has_visible(*queue)).map(Choice::Handle));
+            let unserved = match self.settings.mutation {
+                Some(Mutation::Unserved(queue)) => Some(queue),
+                _ => None,
+            };
+            let served = HANDLED.into_iter().filter(|queue| world.has_visible(*queue) && unserved != Some(*queue));
+            choices.extend(served.map(Choice::Handle));
             for queue in [Queue::BuildsHigh, Queue::BuildsNormal, Queue::BuildsLow] {
                 let may =
                     |e: &Executor| e.silent_until.is_none() && e.builds.len() + e.busy.len() < executors::BUILDS_MAX;

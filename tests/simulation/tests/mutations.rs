@@ -191,3 +191,54 @@ fn a_landing_that_asks_for_no_approval_is_noticed() {
     let why = caught_at(Mutation::ForgottenAsks, |seed| Some(with(&[Play::SecondThoughts], seed)));
     assert!(why.contains("not approved"), "{why}");
 }
+
+/// C2: a group of messages is served within its bound.
+#[test]
+fn a_queue_that_nobody_serves_is_noticed() {
+    for queue in [Queue::Reports, Queue::Gate] {
+        let why = caught(Mutation::Unserved(queue));
+        assert!(why.contains("waits since") || why.contains("has not ended"), "{why}");
+    }
+}
+
+/// C2, C3: what has ended stays as it ended.
+#[test]
+fn a_delivery_that_goes_on_after_its_end_is_noticed() {
+    let why = caught(Mutation::ReopenedDeliveries);
+    assert!(why.contains("a delivery had ended"), "{why}");
+}
+
+/// Z6.4: whatever bears an older generation is ignored, so that none may come twice.
+#[test]
+fn a_generation_that_falls_is_noticed() {
+    let why = caught(Mutation::FallingGenerations);
+    assert!(why.contains("its generation falls"), "{why}");
+}
+
+/// Z2.3: only what is wanted is live.
+#[test]
+fn a_layout_that_nobody_wants_is_noticed() {
+    let why = caught(Mutation::LayoutsAhead);
+    assert!(why.contains("is live, and"), "{why}");
+}
+
+/// N05: a provider's quota counts all that is there.
+#[test]
+fn nodes_that_are_not_counted_are_noticed() {
+    let why = caught(Mutation::UncountedNodes);
+    assert!(why.contains("machines may exist"), "{why}");
+}
+
+/// G16: a window is what follows from how changes left.
+#[test]
+fn a_window_that_is_wider_than_it_may_be_is_noticed() {
+    let why = caught_at(Mutation::StretchedWindows, |seed| Some(with(&[Play::Windows], seed)));
+    assert!(why.contains("its window was"), "{why}");
+}
+
+/// S02: a project says how its changes are merged.
+#[test]
+fn a_change_that_is_merged_in_another_way_is_noticed() {
+    let why = caught_at(Mutation::OtherModes, |seed| Some(with(&[Play::Modes], seed)));
+    assert!(why.contains("and its project says"), "{why}");
+}

@@ -1,23 +1,23 @@
 //! Revisions as people made them, and what each of the ways to merge makes of a branch with one.
 
-use super::Oracle;
+use super::{Known, Oracle};
 use crate::truth;
 use sluice_model::ProjectName;
-use sluice_model::git::MergeMode;
+use sluice_model::git::{MergeMode, Oid};
 use sluice_scenarios::repos::Tree;
 
 /// A revision: commits one on the other.
 pub(super) struct Revision {
     /// What they were made on.
     pub(super) base: Tree,
-    /// What each makes of that, oldest first.
-    pub(super) commits: Vec<Tree>,
+    /// Each with what it makes of that, oldest first.
+    pub(super) commits: Vec<(Oid, Tree)>,
 }
 
 impl Revision {
     /// Returns what it is as a whole.
     pub(super) fn tree(&self) -> Option<&Tree> {
-        self.commits.last()
+        self.commits.last().map(|(_, tree)| tree)
     }
 
     /// Returns what a tree is with it; `None` where it does not merge: as a whole, or commit by commit.
@@ -27,12 +27,26 @@ impl Revision {
                 truth::merge(&self.base, onto, self.tree()?)
             }
             MergeMode::CherryPick | MergeMode::Rebase | MergeMode::RebaseFirstParent => {
-                let before = [&self.base].into_iter().chain(&self.commits);
-                let mut steps = before.zip(&self.commits);
+                let after = self.commits.iter().map(|(_, tree)| tree);
+                let mut steps = [&self.base].into_iter().chain(after.clone()).zip(after);
                 steps.try_fold(onto.clone(), |tree, (before, after)| truth::merge(before, &tree, after))
             }
         }
     }
+}
+
+impl Known {
+    /// Returns whether the revision that is merged is this one, or was made on it.
+    pub(super) fn holds(&self, head: &Oid) -> bool {
+        let Some(merged) = &self.merged_head else { return true };
+        let line = self.revisions.get(merged).into_iter().flat_map(|revision| &revision.commits);
+        merged == head || line.into_iter().any(|(commit, _)| commit == head)
+    }
+}
+
+/// Returns whether what is merged in that way is in its branch as other commits than it was proposed as.
+pub(super) fn is_anew(mode: MergeMode) -> bool {
+    !matches!(mode, MergeMode::Merge | MergeMode::MergeResolve)
 }
 
 impl Oracle {
@@ -50,7 +64,7 @@ mod tests {
     #[test]
     fn commits_that_are_put_on_a_branch_one_by_one_may_not_merge_where_the_whole_does() {
         let tree = |text: &str| Tree::from([("a".to_owned(), text.to_owned())]);
-        let revision = Revision { base: tree("0"), commits: vec![tree("1"), tree("0")] };
+        let revision = Revision { base: tree("0"), commits: vec![("a".into(), tree("1")), ("b".into(), tree("0"))] };
         assert_eq!(revision.put(MergeMode::SquashMerge, &tree("2")), Some(tree("2")));
         assert_eq!(revision.put(MergeMode::Rebase, &tree("2")), None);
         assert_eq!(revision.put(MergeMode::CherryPick, &tree("0")), Some(tree("0")));
