@@ -1,6 +1,7 @@
 //! Ports and people that break a rule on purpose, so that a test can show that the simulator would notice.
 
 use async_trait::async_trait;
+use serde_json::Value;
 use sluice_model::Timestamp;
 use sluice_model::poke::Queue;
 use sluice_runtime::port::{Incoming, Outgoing};
@@ -49,12 +50,14 @@ pub enum Mutation {
     Unserved(Queue),
     /// A delivery that has ended is read as one that was just accepted.
     ReopenedDeliveries,
-    /// An item that is written again is written in its first generation.
+    /// An item that is tested anew is written in the generation before its first.
     FallingGenerations,
     /// A layout is made live that nobody wants yet.
     LayoutsAhead,
     /// A launcher does not see the nodes that are there.
     UncountedNodes,
+    /// A branch is taken to be free to land on though somebody lands there.
+    OutOfTurn,
     /// A window is wider than it may be.
     StretchedWindows,
     /// A landing is carried out in another way than its project says.
@@ -121,8 +124,11 @@ impl Mutation {
             Self::MisheardSuperseding if is_arrival && record.body.contains("\"superseded\"") => {
                 record.body = with_number(&record.body, "\"number\":", "4711");
             }
+            Self::OutOfTurn if record.key.partition.starts_with("branch#") => {
+                record.body = without(&record.body, "holder");
+            }
             Self::ReopenedDeliveries if record.key.partition.starts_with("delivery#") => {
-                record.body = with_field(&record.body, &["state"], "accepted".into());
+                record.body = with_field(&record.body, &["state"], |_| "accepted".into());
             }
             Self::MisheardOperators if is_word => record.body = with_number(&record.body, "\"number\":", "4711"),
             _ => {}
@@ -137,21 +143,22 @@ impl Mutation {
                     match self {
                         Self::LostOutboxes => record.outbox.clear(),
                         Self::NothingDue => record.look_at = None,
-                        Self::FallingGenerations
-                            if record.key.sort.starts_with("item#") && expect != Expect::Absent =>
-                        {
-                            record.body = with_field(&record.body, &["generation"], 0.into());
+                        Self::FallingGenerations if record.key.sort.starts_with("item#") => {
+                            record.body = with_field(&record.body, &["generation"], |was| match was.as_u64() {
+                                Some(2..) => 0.into(),
+                                _ => was,
+                            });
                         }
                         Self::LayoutsAhead
                             if record.key.partition.starts_with("tenant#") && record.key.sort == "head" =>
                         {
-                            record.body = with_field(&record.body, &["layout", "live"], 4711.into());
+                            record.body = with_field(&record.body, &["layout", "live"], |_| 4711.into());
                         }
                         Self::StretchedWindows if Cell::Queue.is_head(&record.key) => {
-                            record.body = with_field(&record.body, &["window"], 47.into());
+                            record.body = with_field(&record.body, &["window"], |_| 47.into());
                         }
                         Self::OtherModes if record.key.partition.starts_with("landing#") => {
-                            record.body = with_field(&record.body, &["mode"], "squash-merge".into());
+                            record.body = with_field(&record.body, &["mode"], |_| "squash-merge".into());
                         }
                         Self::ForgottenAsks if record.key.partition.starts_with("landing#") => {
                             record.body = without(&record.body, "asks");
@@ -184,18 +191,18 @@ fn with_number(text: &str, word: &str, number: &str) -> String {
 }
 
 /// Returns an object's text with another value in a field that it has, of itself or of what is in it.
-fn with_field(text: &str, path: &[&str], to: serde_json::Value) -> String {
-    let mut value: serde_json::Value = serde_json::from_str(text).expect("a record is JSON");
+fn with_field(text: &str, path: &[&str], to: impl FnOnce(Value) -> Value) -> String {
+    let mut value: Value = serde_json::from_str(text).expect("a record is JSON");
     let found = path.iter().try_fold(&mut value, |value, field| value.get_mut(*field));
     if let Some(found) = found {
-        *found = to;
+        *found = to(found.take());
     }
     value.to_string()
 }
 
 /// Returns an object's text without one of its fields.
 fn without(text: &str, field: &str) -> String {
-    let mut value: serde_json::Value = serde_json::from_str(text).expect("a record is JSON");
+    let mut value: Value = serde_json::from_str(text).expect("a record is JSON");
     if let Some(object) = value.as_object_mut() {
         object.remove(field);
     }

@@ -196,6 +196,7 @@ impl Sim {
                 "queue" => record.key.sort != "head",
                 "tenant" => record.key.sort.starts_with("queue#") || record.key.sort.starts_with("dirty#"),
                 "report" => record.body.contains("\"wanted\"") && !record.body.contains("\"made\""),
+                "branch" => record.body.contains("\"holder\""),
                 "semaphores" => record.body.contains("\"build\""),
                 _ => false,
             };

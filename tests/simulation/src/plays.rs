@@ -3,9 +3,6 @@
 use crate::random::Random;
 use std::collections::BTreeSet;
 
-/// The variable that has sites play [`Play::TwoGates`] as well, which needs more of the gate than it does today.
-const TWO_GATES: &str = "SLUICE_SIM_TWO_GATES";
-
 /// How many sites of 1000 play each.
 const PLAYS_PER_MILLE: u64 = 300;
 
@@ -41,7 +38,7 @@ pub enum Play {
 
 impl Play {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Bursts,
         Self::Locks,
         Self::Supersedes,
@@ -52,17 +49,14 @@ impl Play {
         Self::Serial,
         Self::Post,
         Self::Modes,
+        Self::TwoGates,
     ];
 }
 
 /// Returns what a seed's site plays.
 pub fn draw(seed: u64) -> BTreeSet<Play> {
     let mut random = Random::new(seed, 8);
-    let mut drawn: BTreeSet<Play> = Play::ALL.into_iter().filter(|_| random.per_mille(PLAYS_PER_MILLE)).collect();
-    if std::env::var_os(TWO_GATES).is_some() && random.per_mille(PLAYS_PER_MILLE) {
-        drawn.insert(Play::TwoGates);
-    }
-    drawn
+    Play::ALL.into_iter().filter(|_| random.per_mille(PLAYS_PER_MILLE)).collect()
 }
 
 /// The pipeline for urgent changes, which lands them by itself.

@@ -125,7 +125,7 @@ impl Watch {
             Kind::Semaphore => read(after)?.map_or(Ok(()), |semaphore| self.locks.written(key, semaphore)),
             Kind::Quarantine => Err("nothing may go to quarantine".to_owned()),
             Kind::Frozen => Err(format!("a cell was frozen: {}", after.map_or("", |record| record.body.as_str()))),
-            Kind::Queue | Kind::Arrival | Kind::Provider | Kind::Told | Kind::Other => Ok(()),
+            Kind::Queue | Kind::Arrival | Kind::Provider | Kind::Told | Kind::Turn | Kind::Other => Ok(()),
         }
     }
 
@@ -415,6 +415,7 @@ enum Kind {
     Request,
     Semaphore,
     Told,
+    Turn,
     Quarantine,
     Frozen,
     Other,
@@ -436,6 +437,7 @@ impl Kind {
                 | Self::Request
                 | Self::Semaphore
                 | Self::Told
+                | Self::Turn
         )
     }
 
@@ -475,6 +477,7 @@ fn kind(key: &Key) -> Kind {
         ("provider", "request") => Kind::Request,
         ("semaphores", _) => Kind::Semaphore,
         ("change", "told") => Kind::Told,
+        ("branch", "turn") => Kind::Turn,
         _ => Kind::Other,
     }
 }

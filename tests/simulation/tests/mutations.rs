@@ -33,6 +33,20 @@ fn caught_at(mutation: Mutation, shape: impl Fn(u64) -> Option<Shape>) -> String
     panic!("{mutation:?} is not noticed by {SEEDS} seeds");
 }
 
+/// Plays seeds until one fails in these words by a broken rule. Whatever else it breaks first elsewhere is not asked.
+fn caught_with(words: &str, mutation: Mutation, shape: impl Fn(u64) -> Shape) {
+    for seed in 1..=SEEDS {
+        let settings = Settings { mutation: Some(mutation), shape: Some(shape(seed)) };
+        let told = catch_unwind(AssertUnwindSafe(|| play(seed, settings)));
+        if let Ok(Err(failure)) = told
+            && failure.why.contains(words)
+        {
+            return println!("{failure}\n{mutation:?} is caught by seed {seed}");
+        }
+    }
+    panic!("{mutation:?} is not noticed as {words:?} by {SEEDS} seeds");
+}
+
 /// C2: a head is written only by who has seen the one before.
 #[test]
 fn a_head_that_is_written_unseen_is_noticed() {
@@ -241,4 +255,10 @@ fn a_window_that_is_wider_than_it_may_be_is_noticed() {
 fn a_change_that_is_merged_in_another_way_is_noticed() {
     let why = caught_at(Mutation::OtherModes, |seed| Some(with(&[Play::Modes], seed)));
     assert!(why.contains("and its project says"), "{why}");
+}
+
+/// Z6.4: whichever queues hold a branch, one of them lands there at a time.
+#[test]
+fn a_landing_out_of_turn_is_noticed() {
+    caught_with("land on one branch at once", Mutation::OutOfTurn, |seed| with(&[Play::TwoGates], seed));
 }
