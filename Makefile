@@ -34,11 +34,15 @@ demo: build ## Starts a system in a fresh directory and gates four changes, tell
 up: build ## Runs the whole system on this machine until Ctrl-C.
 	@exec $(PROGRAM) up $(ARGS)
 
+# Tests that read what lies beside the checkout fail where it does not; here what is not there is waived by its name, and the tests
+# say at their end what they did not look at.
+WAIVED := $(if $(SLUICE_SHARED)$(wildcard ../shared/seeds/.),,seeds) $(if $(SLUICE_TEST_DATA)$(wildcard ../shared/data/real-config/openstack/.),,openstack)
+
 # The programs are built first: some tests start them.
 test: build ## Passes every test.
 	@infra/test-tools.sh $(TOOLS)/go
 	@echo "==> testing"
-	@PATH="$(TOOLS)/go/bin:$$PATH" $(CARGO) test --locked --workspace $(ARGS)
+	@PATH="$(TOOLS)/go/bin:$$PATH" SLUICE_WAIVE="$${SLUICE_WAIVE-$(strip $(WAIVED))}" $(CARGO) test --locked --workspace $(ARGS)
 
 # Optimised, since they tell rates and times. The second holds the SDK, which takes minutes to build so.
 bench: setup ## Measures calls, latency and throughput against the budget.

@@ -318,3 +318,10 @@ fn the_second_documents_layers_apply_in_order() {
     assert_eq!(ubuntu.image_name.as_deref(), Some("ibm-ubuntu-20-04-3-minimal-amd64-1"));
     assert_eq!((ubuntu.instance_type.as_deref(), ubuntu.tags.len(), centos.tags.len()), (Some("Performance 8G"), 2, 1));
 }
+
+/// E1: where the documents are not, a test has not passed, unless somebody says that it may do without.
+#[test]
+#[should_panic(expected = "set SLUICE_WAIVE to \"no such thing\"")]
+fn what_was_not_looked_at_has_not_passed() {
+    waived("no such thing", "there is nothing");
+}

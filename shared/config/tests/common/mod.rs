@@ -16,7 +16,9 @@ use std::sync::Arc;
 /// Every attribute that there is: area, object, name, type, whether it is required, default; a row each, tabs between.
 pub const ATTRIBUTES: &str = include_str!("../attributes.tsv");
 
-/// Returns the folder of the documents that the system was conceived in, which lies beside a checkout; says so where it does not.
+/// Returns the folder of the documents that the system was conceived in, which lies beside a checkout.
+///
+/// Where it does not, the test fails, unless `SLUICE_WAIVE` has the word `seeds`; then `None`, and it is said aloud.
 pub fn founding_material() -> Option<PathBuf> {
     let given = std::env::var_os("SLUICE_SHARED").map(PathBuf::from);
     let is_given = given.is_some();
@@ -25,11 +27,21 @@ pub fn founding_material() -> Option<PathBuf> {
         return Some(folder);
     }
     assert!(!is_given, "SLUICE_SHARED names {}, which has no folder seeds", folder.display());
-    // Written past the harness, which shows nothing of a test that passes; `.ci/run` says it again at its end.
-    let said = "SKIPPED: no ../shared/seeds beside the checkout and no SLUICE_SHARED, so the founding documents' examples were \
-                not loaded";
-    let _ = writeln!(std::io::stderr(), "{said}");
+    let missing = "no ../shared/seeds beside the checkout and no SLUICE_SHARED, so the founding documents' examples were not loaded";
+    waived("seeds", missing);
     None
+}
+
+/// Says what was not looked at where `SLUICE_WAIVE` has a word.
+///
+/// # Panics
+/// Where it has not: a test that did not look has not passed.
+pub fn waived(word: &str, missing: &str) {
+    let waived = std::env::var("SLUICE_WAIVE").unwrap_or_default();
+    let is_waived = waived.split([' ', ',']).any(|one| one == word);
+    assert!(is_waived, "{missing}; to pass without them, set SLUICE_WAIVE to \"{word}\"");
+    // Written past the harness, which shows nothing of a test that passes; `.ci/run` says it again at its end.
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {missing} (waived by SLUICE_WAIVE)");
 }
 
 /// Returns the connections of the test system.
