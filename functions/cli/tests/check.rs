@@ -98,6 +98,25 @@ fn a_directory_is_checked_within_its_tenant() {
     assert!(!said(&renamed).contains("Job made not defined"), "what was wrong before is not this directory's doing");
 }
 
+/// Z6.6: bytes that are no text are mistakes at their place, and nothing of a file steers the terminal that it is shown on.
+#[test]
+fn a_file_of_any_bytes_is_shown_as_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(".zuul.yaml");
+    let path = folder.path().to_str().unwrap();
+    for (bytes, place) in
+        [(&b"- job: {name: \xff\x1b[31m}\n"[..], ".zuul.yaml:1:15"), (b"# \x1b]0;title\x07\n", ".zuul.yaml:1:3")]
+    {
+        std::fs::write(&file, bytes).unwrap();
+        for format in ["text", "json", "sarif"] {
+            let output = sluice(&["check", path, "--format", format]);
+            assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+            assert!(!said(&output).contains(|c: char| c.is_control() && c != '\n'), "{:?}", said(&output));
+            assert!(format != "text" || said(&output).contains(place), "{}", said(&output));
+        }
+    }
+}
+
 /// Z4.7: a frozen job is shown with what each definition said and why others were left out.
 #[test]
 fn a_frozen_job_is_shown_with_its_trace() {

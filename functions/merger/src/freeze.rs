@@ -2,7 +2,7 @@
 
 use crate::state::State;
 use crate::{Merger, Unmade, unmade};
-use sluice_config::fragment::{passed_over, source_files};
+use sluice_config::fragment::{passed_over, source_files, text_of};
 use sluice_config::job::{FreezeInput, JobTrace};
 use sluice_config::layout::{BranchConfig, Layout, Scope};
 use sluice_config::tenant::TenantProject;
@@ -261,7 +261,7 @@ fn configuration(
     branch: &BranchName,
     files: Vec<(String, Vec<u8>)>,
 ) -> BranchConfig {
-    let text = |(path, bytes): (String, Vec<u8>)| (path, String::from_utf8_lossy(&bytes).into_owned());
+    let text = |(path, bytes): (String, Vec<u8>)| (path, text_of(bytes));
     let files: Vec<(String, String)> = files.into_iter().map(text).collect();
     let passed_over = passed_over(project, branch, &files);
     let read = source_files(project, branch, files);

@@ -5,7 +5,7 @@
 
 use crate::Tenants;
 use bytes::Bytes;
-use sluice_config::fragment::{self, Fragment, SourceFile, passed_over, source_files};
+use sluice_config::fragment::{self, Fragment, SourceFile, passed_over, source_files, text_of};
 use sluice_config::layout::Layout;
 use sluice_config::tenant::TenantProject;
 use sluice_model::BranchName;
@@ -61,8 +61,7 @@ impl Tenants {
             Err(ReposError::Gone(why)) => return Err(Unread::Repos(ReposError::Unknown(why))),
             Err(error) => return Err(Unread::Repos(error)),
         };
-        let files: Vec<(String, String)> =
-            found.into_iter().map(|(path, bytes)| (path, String::from_utf8_lossy(&bytes).into_owned())).collect();
+        let files: Vec<(String, String)> = found.into_iter().map(|(path, bytes)| (path, text_of(bytes))).collect();
         if files.is_empty() {
             return Ok(None);
         }

@@ -1,7 +1,9 @@
 //! Mistakes in a configuration: where, what, and what was probably meant.
 
+mod plain;
 mod render;
 
+pub use plain::plain;
 pub use render::ReviewComment;
 
 use crate::yaml::Mark;
@@ -90,7 +92,7 @@ impl Problem {
             attribute: None,
             start,
             end,
-            message: message.into(),
+            message: plain(message.into()),
             suggestion: None,
         }
     }
@@ -98,7 +100,7 @@ impl Problem {
     /// Returns the same, within a stanza.
     #[must_use]
     pub fn in_stanza(mut self, stanza: &str) -> Self {
-        stanza.clone_into(&mut self.stanza);
+        self.stanza = plain(stanza.to_owned());
         self
     }
 
@@ -112,21 +114,21 @@ impl Problem {
     /// Returns the same, about an attribute.
     #[must_use]
     pub fn about(mut self, attribute: &str) -> Self {
-        self.attribute = Some(attribute.to_owned());
+        self.attribute = Some(plain(attribute.to_owned()));
         self
     }
 
     /// Returns the same with the nearest of `known` as a suggestion.
     #[must_use]
     pub fn suggesting<'a>(mut self, wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
-        self.suggestion = nearest(wrong, known).map(str::to_owned);
+        self.suggestion = nearest(wrong, known).map(|name| plain(name.to_owned()));
         self
     }
 
     /// Returns the same with the nearest of `known`, as far as hints are left.
     #[must_use]
     pub(crate) fn hinting<'a>(mut self, hints: &Hints, wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
-        self.suggestion = hints.nearest(wrong, known).map(str::to_owned);
+        self.suggestion = hints.nearest(wrong, known).map(|name| plain(name.to_owned()));
         self
     }
 
@@ -159,7 +161,7 @@ impl ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.path, self.problem.start.line(), self.short_text())
+        write!(f, "{}:{}: {}", plain(self.path.clone()), self.problem.start.line(), self.short_text())
     }
 }
 

@@ -168,6 +168,21 @@ pub fn content<'h>(hashes: impl IntoIterator<Item = &'h str>) -> String {
     digest(&sorted)
 }
 
+/// Returns the text of a file's bytes. What is no UTF-8 becomes a character that no configuration may have, so that [`parse`] tells
+/// where it stands.
+pub fn text_of(bytes: Vec<u8>) -> String {
+    let bytes = match String::from_utf8(bytes) {
+        Ok(text) => return text,
+        Err(error) => error.into_bytes(),
+    };
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend((!chunk.invalid().is_empty()).then_some(yaml::UNREADABLE));
+    }
+    text
+}
+
 /// Parses a file. It never fails: mistakes are part of the result, all at once.
 pub fn parse(file: &SourceFile) -> Fragment {
     let (stanzas, problems) = match yaml::compose(&file.text) {

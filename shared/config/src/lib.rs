@@ -20,8 +20,8 @@ pub mod tenant;
 pub mod yaml;
 
 pub use connection::{Connection, Connections, Driver};
-pub use error::{ConfigError, Problem, ProblemKind, ReviewComment, Severity};
-pub use fragment::{Fragment, Source, SourceFile, Trust, config_paths};
+pub use error::{ConfigError, Problem, ProblemKind, ReviewComment, Severity, plain};
+pub use fragment::{Fragment, Source, SourceFile, Trust, config_paths, text_of};
 pub use job::{FreezeInput, JobTrace};
 pub use layout::{BranchConfig, LabelConfig, Layout, LayoutSources, ProviderConfig, QueueSettings, Scope};
 pub use pattern::{Pattern, PatternError};

@@ -336,3 +336,76 @@ fn include_lists_of_groups_and_members_come_together() {
     assert_eq!(names_on(&layout, "master"), ["a"]);
     assert_eq!(layout.job_names().collect::<Vec<_>>(), ["a", "base"]);
 }
+
+/// Returns the mistakes of one file: place and message.
+fn told(bytes: &[u8]) -> Vec<String> {
+    let text = sluice_config::text_of(bytes.to_vec());
+    let layout = tenant().file("org/config", BASE).file("org/project", &text).build();
+    let line = |error: &sluice_config::ConfigError| {
+        let problem = &error.problem;
+        format!("{}:{} {}", problem.start.line(), problem.start.column(), problem.message)
+    };
+    layout.errors().iter().map(line).collect()
+}
+
+/// Z6.6, C07: bytes that are no UTF-8, and characters that YAML does not allow, are mistakes at their place.
+#[test]
+fn what_is_no_text_is_a_mistake_at_its_place() {
+    let latin = told(b"- job:\n    name: caf\xe9\n    run: r\n");
+    assert_eq!(latin, ["2:14 this is not UTF-8, the encoding that configuration is written in"]);
+    let escape = told(b"- job: {name: a, run: r}\n# \x1b[2J\n");
+    assert_eq!(
+        escape,
+        ["2:3 the character U+001B is not allowed here: write it as \"\\u001b\" in double quotes, if it is meant"]
+    );
+    // What stands for unreadable bytes elsewhere is a character as any.
+    assert_eq!(told("- job: {name: a\u{fffd}\u{a0}ä\u{1f600}, run: r}\n".as_bytes()), Vec::<String>::new());
+}
+
+/// Z6.6: who writes a plain word that YAML reads as something else is told to quote it; an empty name is none.
+#[test]
+fn a_name_is_a_text_with_something_in_it() {
+    let quote = "that is how YAML reads this word, so put it in quotes";
+    for (name, kind) in [
+        ("1.10", "a float"),
+        ("yes", "a boolean"),
+        ("12", "an integer"),
+        ("0x1f", "an integer"),
+        ("1:30", "an integer"),
+    ] {
+        for stanza in ["job", "nodeset", "secret", "semaphore", "queue", "label"] {
+            let found = told(format!("- {stanza}: {{name: {name}}}\n").as_bytes());
+            let expected = format!("expected a string for \"name\", but found {kind}: {quote}");
+            assert!(found.iter().any(|one| one.ends_with(&expected)), "{stanza} {name}: {found:?}");
+        }
+    }
+    let key = told(b"- project: {check: {jobs: [noop]}, on: {jobs: [noop]}}\n");
+    assert!(key[0].ends_with(&format!("expected a string as a key, but found a boolean: {quote}")), "{key:?}");
+    // PyYAML would make a date of it; here it is what was written.
+    assert_eq!(told(b"- job: {name: 2024-01-31, run: r}\n"), Vec::<String>::new());
+    for stanza in ["job", "nodeset", "secret", "semaphore", "queue", "project-template"] {
+        for name in ["''", "' '"] {
+            let found = told(format!("- {stanza}: {{name: {name}}}\n").as_bytes());
+            assert!(found.iter().any(|one| one.contains("\"name\" is empty")), "{stanza}: {found:?}");
+        }
+    }
+}
+
+/// Z6.6: what a name holds is shown as what it is, in texts, in comments and in traces: it steers no terminal.
+#[test]
+fn names_steer_no_terminal() {
+    let own = "- job: {name: \"a\\e[31m\\u202e\", run: r}\n- project: {check: {jobs: [\"a\\e[31m\\u202e\", \"b\\e]0;\\a\"]}}\n";
+    let layout = tenant().file("org/config", BASE).file("org/project", own).build();
+    let error = &layout.errors()[0];
+    let source = "- x \u{1b}[2J\r\n- y\u{9b}\u{1b}\n";
+    let (_, trace) = layout.freeze_with_trace(&FreezeInput::change("check", &project("org/project"), "master"));
+    let shown = [error.render(Some(source)), error.to_string(), error.review_comment().message, trace[0].to_string()];
+    for text in &shown {
+        let hidden = |c: char| (c.is_control() && !"\n\t".contains(c)) || c == '\u{202e}';
+        assert!(!text.contains(hidden), "{text:?}");
+    }
+    assert!(
+        shown[0].contains("Job b\\u{1b}]0;\\u{7} not defined") && shown[3].contains("a\\u{1b}[31m\\u{202e}"),
+        "{shown:#?}"
+    );
+}

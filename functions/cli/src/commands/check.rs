@@ -5,7 +5,7 @@ use super::main_file::MainFile;
 use crate::say::say;
 use anyhow::bail;
 use serde_json::{Value, json};
-use sluice_config::{ConfigError, ProblemKind, Severity};
+use sluice_config::{ConfigError, ProblemKind, Severity, plain};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -100,7 +100,7 @@ fn text(opened: &Opened, checked: &Checked) -> String {
     let count = |severity| checked.found.iter().filter(|error| error.problem.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     for note in unread(opened) {
-        let _ = writeln!(text, "note: {note}");
+        let _ = writeln!(text, "note: {}", plain(note));
     }
     let (files, project, branch) = (opened.read.len(), &opened.project, &opened.branch);
     let whose = opened.tenant.as_ref().map(|_| format!(" of {project}@{branch}")).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! A repository's configuration as it lies in a directory, put together with a tenant's or alone, without asking anybody.
 
 use anyhow::{Context as _, bail};
-use sluice_config::fragment::{Source, SourceFile, config_paths, parse};
+use sluice_config::fragment::{Source, SourceFile, config_paths, parse, text_of};
 use sluice_config::layout::{BranchConfig, Layout, LayoutSources, Scope};
 use sluice_config::objects::{Parent, Stanza};
 use sluice_config::tenant::{TenantConfig, TenantProject};
@@ -227,5 +227,5 @@ fn gather(root: &Path, path: &Path, depth: usize, found: &mut BTreeMap<String, S
 
 fn text(path: &Path) -> anyhow::Result<String> {
     let bytes = std::fs::read(path).with_context(|| format!("could not read {}", path.display()))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(text_of(bytes))
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use serde_json::Value;
-use sluice_config::{ConfigError, Connections, Driver, Severity, parse_main, yaml};
+use sluice_config::{ConfigError, Connections, Driver, Severity, parse_main, text_of, yaml};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -33,7 +33,7 @@ impl MainFile {
             return Ok(None);
         }
         let bytes = std::fs::read(path).with_context(|| format!("could not read {}", path.display()))?;
-        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let text = text_of(bytes);
         let Ok(root) = yaml::compose(&text).map(|root| root.to_json()) else { return Ok(None) };
         let stanzas = root.as_array().map(Vec::as_slice).unwrap_or_default();
         if !stanzas.iter().any(|stanza| WORDS.iter().any(|word| stanza.get(word).is_some())) {

@@ -1,5 +1,6 @@
 //! How a mistake is shown: to a person at a terminal, and on a change beside the line that it is about.
 
+use super::plain::{self, plain};
 use super::{ConfigError, Problem, Severity};
 use crate::yaml::Mark;
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,7 @@ impl ConfigError {
         } else {
             format!("{}@{}: {}", self.project, self.branch, self.path)
         };
+        let file = plain(file);
         text += &format!("  --> {file}:{}:{}\n", problem.start.line(), problem.start.column());
         text += &source.map(|source| excerpt(source, problem)).unwrap_or_default();
         if !problem.stanza.is_empty() {
@@ -100,7 +102,7 @@ fn excerpt(source: &str, problem: &Problem) -> String {
     let Some(line) = source.lines().nth(at(start.line())) else {
         return String::new();
     };
-    let shown: String = line.chars().take(WIDTH_MAX).collect();
+    let shown: String = plain::line(&line.chars().take(WIDTH_MAX).collect::<String>());
     let length = shown.chars().count();
     let column = at(start.column()).min(length);
     let until = if end.line() == start.line() { at(end.column()).min(length) } else { length };

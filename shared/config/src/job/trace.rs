@@ -1,5 +1,6 @@
 //! Why a job is as it is: each definition that was looked at, what it says, or why it was left out.
 
+use crate::error::plain;
 use crate::fragment::Source;
 use crate::objects::JobStanza;
 use serde::Serialize;
@@ -87,11 +88,16 @@ fn said(job: &JobStanza) -> Vec<String> {
     names
 }
 
+/// Returns what a file says, fit to be shown in a line.
+fn shown(text: &str) -> String {
+    plain(text.to_owned())
+}
+
 impl fmt::Display for JobTrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.reason, self.runs) {
-            (Some(reason), _) => writeln!(f, "job {} does not run: {reason}", self.job)?,
-            (None, _) => writeln!(f, "job {} runs", self.job)?,
+            (Some(reason), _) => writeln!(f, "job {} does not run: {}", shown(&self.job), shown(reason))?,
+            (None, _) => writeln!(f, "job {} runs", shown(&self.job))?,
         }
         for step in &self.steps {
             let word = match step.kind {
@@ -102,11 +108,11 @@ impl fmt::Display for JobTrace {
                 f,
                 "  {} {word} {} from {}",
                 if step.left_out.is_some() { "-" } else { "+" },
-                step.name,
-                step.place
+                shown(&step.name),
+                shown(&step.place)
             )?;
             match &step.left_out {
-                Some(reason) => writeln!(f, ": left out, {reason}")?,
+                Some(reason) => writeln!(f, ": left out, {}", shown(reason))?,
                 None if step.sets.is_empty() => writeln!(f, ": says nothing more")?,
                 None => writeln!(f, ": {}", step.sets.join(", "))?,
             }

@@ -46,7 +46,7 @@ pub(super) fn semaphores(attribute: &str, node: &Node, p: &mut Problems) -> Vec<
         |name| SemaphoreUse { name, resources_first: false },
         |f, p| {
             let resources_first = f.flag("resources-first", p).unwrap_or(false);
-            Some(SemaphoreUse { name: f.required_text("name", p)?, resources_first })
+            Some(SemaphoreUse { name: f.required_name("name", p)?, resources_first })
         },
     )
 }
@@ -83,7 +83,7 @@ pub(super) fn playbooks(node: &Node, attribute: &str, p: &mut Problems) -> Vec<P
         |f, p| {
             let semaphores = f.texts("semaphores", p).unwrap_or_default();
             let cleanup = if attribute == "post-run" { f.flag("cleanup", p).unwrap_or(false) } else { false };
-            Some(PlaybookRef { path: f.required_text("name", p)?, semaphores, cleanup })
+            Some(PlaybookRef { path: f.required_name("name", p)?, semaphores, cleanup })
         },
     )
 }
@@ -129,7 +129,7 @@ pub(super) fn required_projects(attribute: &str, node: &Node, p: &mut Problems) 
         |name| RequiredProjectRef { name, override_checkout: None },
         |f, p| {
             let override_checkout = override_checkout(f, p);
-            Some(RequiredProjectRef { name: f.required_text("name", p)?, override_checkout })
+            Some(RequiredProjectRef { name: f.required_name("name", p)?, override_checkout })
         },
     )
 }
@@ -142,7 +142,7 @@ pub(super) fn dependencies(node: &Node, p: &mut Problems) -> Vec<Dependency> {
         |name| Dependency { name: name.into(), soft: false },
         |f, p| {
             let soft = f.flag("soft", p).unwrap_or(false);
-            Some(Dependency { name: f.required_text("name", p)?.into(), soft })
+            Some(Dependency { name: f.required_name("name", p)?.into(), soft })
         },
     )
 }

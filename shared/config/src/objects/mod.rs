@@ -226,7 +226,7 @@ fn stanza(member: &Node, p: &mut Problems) -> Option<Stanza> {
         }
         Some(ObjectKind::Job) => {
             // Without a name it is read all the same, for its other mistakes.
-            let name = f.required_text("name", p);
+            let name = f.required_name("name", p);
             let job = job::read(name.as_deref().unwrap_or_default(), place, &mut f, p);
             name.map(|_| Stanza::Job(Box::new(job)))
         }

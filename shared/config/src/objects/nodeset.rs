@@ -46,7 +46,7 @@ pub enum Alternative {
 
 pub(super) fn stanza(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<NodesetStanza> {
     let places = places::of_nodeset(fields);
-    let name = fields.required_text("name", p);
+    let name = fields.required_name("name", p);
     let body = body_of(fields, name.as_deref().unwrap_or_default(), p);
     Some(NodesetStanza { name: name?, place, places, body: body? })
 }
@@ -155,7 +155,7 @@ pub(super) fn nodes_only(list: &[Node], p: &mut Problems) -> NodeSet {
 
 fn group(node: &Node, known: &BTreeSet<String>, p: &mut Problems) -> Option<Group> {
     let mut fields = Fields::of(node, "groups", p)?;
-    let name = fields.required_text("name", p);
+    let name = fields.required_name("name", p);
     let nodes = fields.required("nodes", p).map(|node| super::read::texts(node, "groups.nodes", p));
     fields.finish(p);
     let (name, nodes) = (name?, nodes?);

@@ -23,7 +23,7 @@ pub struct PipelineStanza {
 
 pub(super) fn stanza(node: &Node, place: Place, p: &mut Problems) -> Option<PipelineStanza> {
     let mut fields = Fields::of(node, "", p)?;
-    Some(PipelineStanza { name: fields.required_text("name", p)?, place, node: node.clone() })
+    Some(PipelineStanza { name: fields.required_name("name", p)?, place, node: node.clone() })
 }
 
 impl PipelineStanza {

@@ -109,7 +109,7 @@ pub(super) fn project(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -
 
 pub(super) fn template(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<ProjectStanza> {
     let places = places::of_project(fields);
-    let name = fields.required_text("name", p);
+    let name = fields.required_name("name", p);
     let template = ProjectStanza { places, ..common(name, fields, place, p) };
     template.name.is_some().then_some(template)
 }

@@ -61,7 +61,7 @@ fn of_many(fields: &mut Fields<'_>, own: &[Word], place: Place, p: &mut Problems
 
 fn object(fields: &mut Fields<'_>, words: &[&[Word]], place: Place, p: &mut Problems) -> Option<ProviderObject> {
     let places = places::of_provider_object(fields);
-    let name = fields.required_text("name", p);
+    let name = fields.required_name("name", p);
     let attributes = attributes(fields, words, p);
     Some(ProviderObject { name: name?, place, places, attributes })
 }
@@ -184,7 +184,7 @@ fn named_list(node: &Node, attribute: &str, words: &[&[Word]], p: &mut Problems)
         let Some(mut fields) = Fields::of(member, attribute, p) else {
             continue;
         };
-        if let Some(name) = fields.required_text("name", p) {
+        if let Some(name) = fields.required_name("name", p) {
             let mut map = attributes(&mut fields, words, p);
             map.insert("name".to_owned(), Json::String(name));
             list.push(Json::Object(map));
@@ -213,7 +213,7 @@ fn static_nodes(node: &Node, p: &mut Problems) -> Json {
             continue;
         };
         let labels = static_labels(&mut f, p);
-        let name = f.required_text("name", p);
+        let name = f.required_name("name", p);
         let host_key = f.texts("host-key", p).unwrap_or_default();
         let username = f.text("username", p);
         let port = f.count("connection-port", 1, p);

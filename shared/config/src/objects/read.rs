@@ -39,6 +39,13 @@ impl Problems {
         self.list.iter().any(|problem| problem.severity == Severity::Error)
     }
 
+    /// Adds what is a text only in quotes: plain words that YAML reads as something else.
+    pub(crate) fn unquoted(&mut self, node: &Node, message: String, attribute: &str) {
+        let is_word = matches!(node.value, Value::Bool(_) | Value::Int(_) | Value::Float(_));
+        let advice = if is_word { ": that is how YAML reads this word, so put it in quotes" } else { "" };
+        self.syntax(node, attribute, format!("{message}{advice}"));
+    }
+
     pub(crate) fn expected(&mut self, node: &Node, attribute: &str, what: &str) {
         self.syntax(node, attribute, format!("expected {what} for \"{attribute}\", but found {}", node.kind()));
     }
@@ -66,7 +73,7 @@ impl<'n> Fields<'n> {
         for (key, value) in map {
             match key.as_text() {
                 Some(name) => left.push((name, key, value)),
-                None => p.syntax(key, prefix, format!("expected a string as a key, but found {}", key.kind())),
+                None => p.unquoted(key, format!("expected a string as a key, but found {}", key.kind()), prefix),
             }
         }
         Some(Self { node, left, asked: Vec::new(), prefix: prefix.to_owned(), given: false })
@@ -165,6 +172,17 @@ impl<'n> Fields<'n> {
     pub(crate) fn required_text(&mut self, name: &'static str, p: &mut Problems) -> Option<String> {
         let node = self.required(name, p)?;
         text(node, &self.path(name), p)
+    }
+
+    /// Takes the name of something, which must be there: an empty one is none.
+    pub(crate) fn required_name(&mut self, name: &'static str, p: &mut Problems) -> Option<String> {
+        let node = self.required(name, p)?;
+        let found = text(node, &self.path(name), p)?;
+        if !found.trim().is_empty() {
+            return Some(found);
+        }
+        p.syntax(node, &self.path(name), format!("\"{}\" is empty: a name has at least a character", self.path(name)));
+        None
     }
 
     pub(crate) fn flag(&mut self, name: &'static str, p: &mut Problems) -> Option<bool> {
@@ -342,7 +360,7 @@ pub(crate) fn text(node: &Node, attribute: &str, p: &mut Problems) -> Option<Str
     match node.as_text() {
         Some(text) => Some(text.to_owned()),
         None => {
-            p.expected(node, attribute, "a string");
+            p.unquoted(node, format!("expected a string for \"{attribute}\", but found {}", node.kind()), attribute);
             None
         }
     }

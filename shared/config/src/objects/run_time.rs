@@ -160,7 +160,7 @@ fn include_vars(node: &Node, p: &mut Problems) -> Vec<IncludeVarsRef> {
         let zuul_project = f.flag("zuul-project", p).unwrap_or(false);
         let required = f.flag("required", p).unwrap_or(true);
         let use_ref = f.flag("use-ref", p).unwrap_or(true);
-        Some(IncludeVarsRef { name: f.required_text("name", p)?, project, zuul_project, required, use_ref })
+        Some(IncludeVarsRef { name: f.required_name("name", p)?, project, zuul_project, required, use_ref })
     })
 }
 

@@ -85,7 +85,7 @@ pub(super) fn queue(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> 
         queue_type: kind.unwrap_or(older),
         allow_circular_dependencies: fields.flag("allow-circular-dependencies", p).unwrap_or(false),
         dependencies_by_topic: fields.flag("dependencies-by-topic", p).unwrap_or(false),
-        name: fields.required_text("name", p)?,
+        name: fields.required_name("name", p)?,
     })
 }
 
@@ -102,7 +102,7 @@ pub(super) fn secret(fields: &mut Fields<'_>, place: Place, p: &mut Problems) ->
         token(node, p)
     });
     let data = data.unwrap_or_default();
-    Some(SecretStanza { place, places, data, oidc, name: fields.required_text("name", p)? })
+    Some(SecretStanza { place, places, data, oidc, name: fields.required_name("name", p)? })
 }
 
 /// Tells of encrypted values that no key can open, for they are no ciphertexts.
@@ -151,7 +151,7 @@ fn token(node: &Node, p: &mut Problems) -> OidcToken {
 
 pub(super) fn semaphore(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<SemaphoreStanza> {
     let max = fields.count("max", 1, p).unwrap_or(1);
-    Some(SemaphoreStanza { place, max, name: fields.required_text("name", p)? })
+    Some(SemaphoreStanza { place, max, name: fields.required_name("name", p)? })
 }
 
 pub(super) fn pragma(fields: &mut Fields<'_>, p: &mut Problems) -> PragmaStanza {

@@ -146,7 +146,7 @@ fn role_mappings(node: &Node, p: &mut Problems) -> BTreeMap<String, Vec<String>>
 
 pub(super) fn rule(body: &Node, p: &mut Problems) -> Option<AuthorizationRule> {
     let mut f = Fields::of(body, "", p)?;
-    let name = f.required_text("name", p);
+    let name = f.required_name("name", p);
     let conditions = f.required("conditions", p).map(|node| {
         let mut list = Vec::new();
         for member in members(node) {
@@ -160,7 +160,7 @@ pub(super) fn rule(body: &Node, p: &mut Problems) -> Option<AuthorizationRule> {
 
 pub(super) fn role(body: &Node, p: &mut Problems) -> Option<AuthorizationRole> {
     let mut f = Fields::of(body, "", p)?;
-    let name = f.required_text("name", p);
+    let name = f.required_name("name", p);
     let permissions = f.required("permissions", p).and_then(|node| permissions(node, p));
     f.finish(p);
     Some(AuthorizationRole { name: name?, permissions: permissions? })

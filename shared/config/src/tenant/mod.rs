@@ -387,7 +387,7 @@ fn stanza(member: &Node, connections: &Connections, config: &mut MainConfig, p: 
         "global-semaphore" => {
             let mut f = Fields::of(&body, "", p)?;
             let max = f.count("max", 1, p).unwrap_or(1);
-            let name = f.required_text("name", p);
+            let name = f.required_name("name", p);
             f.finish(p);
             once(&mut config.global_semaphores, name?, max, word, member, p);
         }
@@ -407,7 +407,7 @@ fn stanza(member: &Node, connections: &Connections, config: &mut MainConfig, p: 
 
 fn tenant(body: &Node, connections: &Connections, p: &mut Problems) -> Option<TenantConfig> {
     let mut f = Fields::of(body, "", p)?;
-    let name = f.required_text("name", p);
+    let name = f.required_name("name", p);
     let mut tenant = TenantConfig::new(name.as_deref().unwrap_or_default());
     tenant.include = f.texts("include", p).unwrap_or_default();
     if !tenant.include.is_empty() {

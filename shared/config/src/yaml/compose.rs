@@ -1,7 +1,7 @@
 //! From events to a tree: anchors, merge keys, duplicate keys, tags, and limits on what a text may cost.
 
 use super::scalar::{self, Kind};
-use super::{Mark, Node, Value, YamlError};
+use super::{Mark, Node, UNREADABLE, Value, YamlError};
 use libyaml_safer::{Event, EventData, Parser};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,11 +21,34 @@ const STANDARD: &str = "tag:yaml.org,2002:";
 
 /// Returns the one document of a text; an empty text is a null.
 pub fn compose(text: &str) -> Result<Node, YamlError> {
+    if let Some(error) = unreadable(text) {
+        return Err(error);
+    }
     let mut input = text.as_bytes();
     let mut parser = Parser::new();
     parser.set_input_string(&mut input);
     let mut composer = Composer { parser, anchors: HashMap::new(), nodes: 0, text_bytes: 0, reached: Mark(1, 1) };
     composer.document()
+}
+
+/// Returns the first character that YAML does not allow; the parser does not say where it stands.
+fn unreadable(text: &str) -> Option<YamlError> {
+    let is_allowed =
+        |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..);
+    let at = text.find(|c| !is_allowed(c))?;
+    let (before, rest) = text.split_at(at);
+    let line = before.split('\n').count();
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    let clip = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let message = match rest.chars().next()? {
+        UNREADABLE => "this is not UTF-8, the encoding that configuration is written in".to_owned(),
+        c => format!(
+            "the character U+{:04X} is not allowed here: write it as \"\\u{:04x}\" in double quotes, if it is meant",
+            u32::from(c),
+            u32::from(c)
+        ),
+    };
+    Some(error(Mark(clip(line), clip(column)), message))
 }
 
 struct Composer<'a, 'b> {

@@ -5,6 +5,9 @@ mod scalar;
 
 pub use compose::compose;
 
+/// What stands for bytes that are no UTF-8: a character that YAML does not allow.
+pub const UNREADABLE: char = '\u{fffe}';
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value as Json};
 
