@@ -87,3 +87,87 @@ fn alternatives_are_told_only_where_none_of_them_can_be_had() {
         ]
     );
 }
+
+/// Z4.3, Z4.6, Z4.8, Z8.1, L1.1: what of a job is typed and acted on by nobody is told at its definition and at an entry.
+#[test]
+fn attributes_that_nobody_acts_on_are_told() {
+    let text = "
+- image: {name: disk, type: zuul}
+- job:
+    name: odd
+    run: r
+    secret-exposure: fail
+    workspace-checkout: false
+    workspace: /opt
+    ansible-split-streams: true
+    preserve-home-paths: [.cache]
+    roles: [{galaxy: a.b}]
+    image-build-name: disk
+    ansible-version: 9
+    auth: {swift: [{container: logs}]}
+- job: {name: plain, run: r, secret-exposure: ignore, workspace-checkout: true, ansible-split-streams: false, ansible-version: 11}
+- pipeline: {name: asked, manager: independent, allow-parameters: true, allow-other-connections: false}
+";
+    let told = warnings(text);
+    let of = |words: &str| told.iter().filter(|line| line.contains(words)).count();
+    assert_eq!(
+        (of("job odd: "), of("job plain"), of("pipeline asked: "), of("image disk: images are not built yet")),
+        (9, 0, 2, 1),
+        "{told:#?}"
+    );
+    for attribute in [
+        "secret-exposure",
+        "workspace-checkout",
+        "workspace",
+        "ansible-split-streams",
+        "preserve-home-paths",
+        "roles",
+        "image-build-name",
+        "ansible-version",
+        "auth.swift",
+    ] {
+        assert_eq!(of(&format!("job odd: \"{attribute}\": ")), 1, "{attribute}: {told:#?}");
+    }
+    let entry =
+        "- job: {name: unit, run: r}\n- project: {name: org/project, check: {jobs: [unit: {workspace: /opt}]}}\n";
+    assert_eq!(
+        warnings(entry),
+        ["job unit: \"workspace\": not carried out yet: the job runs as if this were not there"]
+    );
+}
+
+/// L3.8, L3.9, L3.11: what of nodes no machine is launched by is told, wherever it may be said; and limits that are to be shared.
+#[test]
+fn what_nodes_are_not_made_by_is_told() {
+    let text = "
+- image: {name: i, type: cloud, image-id: ami-1}
+- flavor: {name: f, instance-type: t3.small, market-type: on-demand}
+- label: {name: l, image: i, flavor: f, max-nodes: 3, slots: 1}
+- section: {name: s, connection: ec2, region: r, quota: {instances: 4}, subnet-ids: [a], label-defaults: {tags: {a: b}}}
+- provider: {name: p, section: s, labels: [{name: l, key-name: k}]}
+- provider: {name: q, section: s, labels: [l]}
+";
+    let told = warnings(text);
+    let expected = [
+        "label l: \"max-nodes\" is not carried out yet: nodes are made as if it were not there",
+        "section s: \"subnet-ids\" is not carried out yet: nodes are made as if it were not there",
+        "section s: \"tags\" is not carried out yet: nodes are made as if it were not there",
+        "provider p: \"key-name\" is not carried out yet: nodes are made as if it were not there",
+        "provider p: the limits of section github.com/org/config/s count for each of its 2 providers by itself so far: together they may use 2 times as much",
+        "provider q: the limits of section github.com/org/config/s count for each of its 2 providers by itself so far: together they may use 2 times as much",
+    ];
+    let (mut told, mut expected) = (told, expected.map(str::to_owned).to_vec());
+    told.sort();
+    expected.sort();
+    assert_eq!(told, expected);
+}
+
+/// Z2.5: a tenant that includes files is told that they are not read.
+#[test]
+fn files_that_are_not_read_are_told() {
+    let main = "- tenant: {name: one, include: [more.yaml], source: {github: {config-projects: [org/config]}}}";
+    let layout = common::tenant_of(main).build();
+    let told: Vec<String> =
+        layout.unserved().iter().map(|warning| format!("{warning} ({})", warning.problem.stanza)).collect();
+    assert_eq!(told, ["main.yaml:1: files that a tenant includes are not read yet: more.yaml (tenant one)"]);
+}

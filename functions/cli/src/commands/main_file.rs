@@ -43,7 +43,8 @@ impl MainFile {
         let connections: BTreeSet<String> = stanzas.iter().flat_map(connections_of).map(str::to_owned).collect();
         let known = connections.iter().fold(Connections::new(), |known, name| known.with(name, Driver::Git, ""));
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let (main, found) = parse_main(&name, &text, &known);
+        let (main, mut found) = parse_main(&name, &text, &known);
+        found.extend(main.tenants.iter().flat_map(|tenant| tenant.unserved(&name)));
         let projects = main.tenants.iter().map(|tenant| tenant.projects.len()).sum();
         Ok(Some(Self { found, text, tenants: main.tenants.len(), projects, connections }))
     }

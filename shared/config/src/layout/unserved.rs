@@ -2,12 +2,17 @@
 //!
 //! The README's table says the same for people who have no configuration yet; keep both true.
 
+mod parts;
+
 use super::Layout;
 use super::alternatives::in_line;
 use crate::error::{ConfigError, Problem, ProblemKind};
 use crate::fragment::Source;
-use crate::objects::{JobStanza, NodesetBody, NodesetRef, Place, Stanza};
+use crate::layout::ProviderConfig;
+use crate::objects::{JobStanza, NodesetBody, NodesetRef, Place, ProviderObject, Stanza};
 use crate::pipeline::{Pipeline, ReporterKind, SUPERSEDES_MAX, TriggerKind};
+use crate::tenant::TenantConfig;
+use crate::yaml::Mark;
 use sluice_model::job::{JobKind, NodeSet};
 use std::collections::BTreeSet;
 
@@ -15,6 +20,7 @@ impl Layout {
     /// Returns a warning for everything that is understood and not carried out, by file and stanza.
     pub fn unserved(&self) -> Vec<ConfigError> {
         let mut found = Found { layout: self, labels: self.labels(), warnings: Vec::new() };
+        found.warnings.extend(self.tenant().unserved("main.yaml"));
         for fragment in self.fragments() {
             for stanza in fragment.stanzas() {
                 found.stanza(stanza, &fragment.source);
@@ -64,7 +70,47 @@ impl<'l> Found<'l> {
                 let message = "tokens are not issued yet: jobs that use this secret end as CONFIG_ERROR".to_owned();
                 self.warn(&format!("secret {}", secret.name), "oidc", source, secret.place, message);
             }
+            Stanza::Image(image) => {
+                self.object("image", image, source);
+                if image.attributes.get("type").is_some_and(|kind| kind == "zuul") {
+                    let message = "images are not built yet: requests for labels that need this one fail".to_owned();
+                    self.warn(&format!("image {}", image.name), "type", source, image.place, message);
+                }
+            }
+            Stanza::Flavor(flavor) => self.object("flavor", flavor, source),
+            Stanza::Label(label) => self.object("label", label, source),
+            Stanza::Section(section) => self.object("section", section, source),
+            Stanza::Provider(provider) => {
+                self.object("provider", provider, source);
+                self.section_quota(provider, source);
+            }
             _ => {}
+        }
+    }
+
+    /// Tells what of an image, flavor, label, section or provider no machine is launched by.
+    fn object(&mut self, kind: &str, object: &ProviderObject, source: &Source) {
+        for attribute in parts::of_object(object) {
+            let place = object.places.of(attribute).unwrap_or(object.place);
+            let message = format!("\"{attribute}\" is not carried out yet: nodes are made as if it were not there");
+            self.warn(&format!("{kind} {}", object.name), attribute, source, place, message);
+        }
+    }
+
+    /// Tells of limits that providers share by their section (L3.11).
+    fn section_quota(&mut self, object: &ProviderObject, source: &Source) {
+        let providers = self.layout.providers();
+        let Some(own) = providers.iter().find(|provider| provider.name.as_str() == object.name) else { return };
+        let Some(shared) = &own.section_quota else { return };
+        let same =
+            |other: &&ProviderConfig| other.section_quota.as_ref().is_some_and(|quota| quota.section == shared.section);
+        let count = providers.iter().filter(same).count();
+        if count > 1 {
+            let message = format!(
+                "the limits of section {} count for each of its {count} providers by itself so far: together they may use {count} times as much",
+                shared.section
+            );
+            self.warn(&format!("provider {}", object.name), "section", source, object.place, message);
         }
     }
 
@@ -97,6 +143,15 @@ impl<'l> Found<'l> {
                 self.warn(&stanza, "reporters", source, place, message);
             }
         }
+        if !pipeline.allow_other_connections {
+            let message =
+                "not carried out yet: changes of other connections may come in as dependencies all the same".to_owned();
+            self.warn(&stanza, "allow-other-connections", source, place, message);
+        }
+        if pipeline.allow_parameters {
+            let message = "not carried out yet: an enqueue by hand carries no parameters".to_owned();
+            self.warn(&stanza, "allow-parameters", source, place, message);
+        }
         if pipeline.supersedes.len() > SUPERSEDES_MAX {
             let message =
                 format!("only the first {SUPERSEDES_MAX} of the pipelines that it supersedes lose what enters it");
@@ -109,6 +164,9 @@ impl<'l> Found<'l> {
         if job.run_time.kind == Some(JobKind::Reporter) {
             let message = "jobs that run after the reports are not carried out yet: this one is not run".to_owned();
             self.warn(&stanza, "type", source, job.place, message);
+        }
+        for (attribute, place, message) in parts::of_job(job) {
+            self.warn(&stanza, attribute, source, place, message);
         }
         if let Some(NodesetRef::Inline(body)) = &job.nodeset {
             self.nodeset(body, &stanza, source, job.place);
@@ -133,6 +191,28 @@ impl<'l> Found<'l> {
             let message = format!("no provider of the tenant offers {label}: jobs that need it end as NODE_FAILURE");
             self.warn(stanza, "nodes.label", source, place, message);
         }
+    }
+}
+
+impl TenantConfig {
+    /// Returns a warning for everything that the tenants' file says of this one and that is not carried out. `path` is the file's.
+    pub fn unserved(&self, path: &str) -> Vec<ConfigError> {
+        let files = self.include.join(", ");
+        let said = [
+            ("include", !self.include.is_empty(), format!("files that a tenant includes are not read yet: {files}")),
+            ("web-root", self.web_root.is_some(), "links lead to the system's own address so far".to_owned()),
+        ];
+        let told = said.into_iter().filter(|(_, is_said, _)| *is_said).map(|(attribute, _, message)| ConfigError {
+            connection: "".into(),
+            project: "".into(),
+            branch: "".into(),
+            path: path.to_owned(),
+            problem: Problem::new(ProblemKind::NotServed, Mark(1, 1), Mark(1, 1), message)
+                .in_stanza(&format!("tenant {}", self.name))
+                .about(attribute)
+                .as_warning(),
+        });
+        told.collect()
     }
 }
 
