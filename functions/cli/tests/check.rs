@@ -85,6 +85,9 @@ fn a_directory_is_checked_within_its_tenant() {
     let central = folder.path().join("central");
     std::fs::create_dir(&central).unwrap();
     std::fs::write(central.join("zuul.yaml"), CENTRAL).unwrap();
+    for playbook in ["base.yaml", "unit.yaml"] {
+        std::fs::write(central.join(playbook), "[]\n").unwrap();
+    }
     let check = || sluice(&["check", central.to_str().unwrap(), "--tenant", tenant]);
     assert_eq!(check().status.code(), Some(0), "{}", said(&check()));
     std::fs::write(central.join("zuul.yaml"), CENTRAL.replace("name: unit", "name: units")).unwrap();
@@ -96,6 +99,75 @@ fn a_directory_is_checked_within_its_tenant() {
         said(&renamed)
     );
     assert!(!said(&renamed).contains("Job made not defined"), "what was wrong before is not this directory's doing");
+}
+
+/// Returns what a directory with one file is told, by the tenant's snapshot or alone: line, severity and message of each finding.
+fn findings(folder: &Path, text: &str, tenant: Option<&Path>) -> Vec<String> {
+    std::fs::write(folder.join(".zuul.yaml"), text).unwrap();
+    let mut arguments = vec!["check", folder.to_str().unwrap(), "--format", "json"];
+    arguments.extend(tenant.iter().flat_map(|file| ["--tenant", file.to_str().unwrap()]));
+    let output = sluice(&arguments);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)));
+    let findings = json["findings"].as_array().unwrap();
+    let has_error = findings.iter().any(|one| one["severity"] == "error");
+    assert_eq!(output.status.code(), Some(i32::from(has_error)), "{}", said(&output));
+    let word = |one: &Value, name: &str| one[name].as_str().unwrap_or_default().to_owned();
+    findings.iter().map(|one| format!("{} {}: {}", one["line"], word(one, "severity"), word(one, "message"))).collect()
+}
+
+/// Z6.6, Z4.7, Z4.9: what a change would be told when its jobs are frozen is told before there is one, and of a repository by
+/// itself only what no other can mend.
+#[test]
+fn what_can_not_be_frozen_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tenant, own) = (folder.path().join("tenant"), folder.path().join("own"));
+    snapshot(&tenant);
+    std::fs::create_dir(&own).unwrap();
+    let listing = |job: &str, entries: &str| format!("{job}- project: {{check: {{jobs: [{entries}]}}}}\n");
+    let part = "- job: {name: part, abstract: true, parent: unit}\n";
+    let told = "2 error: Job part is abstract and may not be directly run";
+    for known in [None, Some(tenant.as_path())] {
+        assert_eq!(findings(&own, &listing(part, "part, unit"), known), [told], "{known:?}");
+        let missing = findings(&own, "- job: {name: late, run: play/late.yaml}\n", known);
+        assert!(missing[0].starts_with("1 error: There is no playbook \"play/late.yaml\""), "{missing:?}");
+    }
+    let text = sluice(&["check", own.to_str().unwrap()]);
+    assert!(said(&text).contains("There is no playbook"), "{}", said(&text));
+    let waits = listing("", "unit: {dependencies: [made]}");
+    let needs = |severity: &str| format!("1 {severity}: Job unit depends on made which was not run.");
+    assert_eq!(findings(&own, &waits, None), [needs("warning")], "somebody else may list it");
+    std::fs::create_dir(own.join("playbooks")).unwrap();
+    std::fs::write(own.join("playbooks/made.yml"), "[]\n").unwrap();
+    let waits = format!("- job: {{name: made}}\n{waits}");
+    assert_eq!(findings(&own, &waits, Some(&tenant)), [needs("error").replace("1 ", "2 ")]);
+    let sarif: Value =
+        serde_json::from_slice(&sluice(&["check", own.to_str().unwrap(), "--format", "sarif"]).stdout).unwrap();
+    assert_eq!(faults(&sarif), Vec::<String>::new(), "{sarif:#}");
+    assert_eq!(sarif["runs"][0]["results"][0]["ruleId"], "not-permitted", "{sarif:#}");
+}
+
+/// Z6.6, Z6.1: a config project's file lists jobs for others, which are tried too; what others had wrong before is not its doing.
+#[test]
+fn jobs_that_are_listed_for_others_are_tried_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let central = folder.path().join("central");
+    std::fs::create_dir(&central).unwrap();
+    let text = format!(
+        "{CENTRAL}- job: {{name: part, abstract: true}}\n- project: {{name: org/own, check: {{jobs: [part]}}}}\n"
+    );
+    for playbook in ["base.yaml", "unit.yaml"] {
+        std::fs::write(central.join(playbook), "[]\n").unwrap();
+    }
+    let told = ["7 error: Job part is abstract and may not be directly run"];
+    assert_eq!(findings(&central, &text, None), told);
+    let tenant = folder.path().join("tenant");
+    snapshot(&tenant);
+    assert_eq!(findings(&central, &text, Some(&tenant)), told);
+    // Its definition is what breaks another's entry.
+    let shut = CENTRAL.replace("run: unit.yaml, timeout: 40", "run: unit.yaml, final: true");
+    let mut found =
+        findings(&central, &format!("{shut}- project: {{name: org/own, check: {{jobs: []}}}}\n"), Some(&tenant));
+    assert_eq!(found.pop().unwrap(), "1 error: Unable to modify final job unit attribute attempts");
 }
 
 /// Z6.6: bytes that are no text are mistakes at their place, and nothing of a file steers the terminal that it is shown on.

@@ -22,7 +22,7 @@ pub mod yaml;
 pub use connection::{Connection, Connections, Driver};
 pub use error::{ConfigError, Problem, ProblemKind, ReviewComment, Severity, plain};
 pub use fragment::{Fragment, Source, SourceFile, Trust, config_paths, text_of};
-pub use job::{FreezeInput, JobTrace};
+pub use job::{Foreseen, FreezeInput, JobTrace, Known};
 pub use layout::{BranchConfig, LabelConfig, Layout, LayoutSources, ProviderConfig, QueueSettings, Scope};
 pub use pattern::{Pattern, PatternError};
 pub use pipeline::Pipeline;

@@ -5,7 +5,9 @@ use super::main_file::MainFile;
 use crate::say::say;
 use anyhow::bail;
 use serde_json::{Value, json};
-use sluice_config::{ConfigError, ProblemKind, Severity, plain};
+use sluice_config::job::NamedPlaybook;
+use sluice_config::{ConfigError, Foreseen, Known, ProblemKind, Severity, plain};
+use sluice_model::job::{Playbook, playbook_files};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -31,6 +33,8 @@ pub struct Checked {
     pub found: Vec<ConfigError>,
     /// Names that only the tenant's other repositories could know.
     pub unknown: usize,
+    /// Pipelines and branches that were too many to have their jobs frozen.
+    pub untried: usize,
 }
 
 /// Checks and prints. The exit status is 0 without errors and 1 with some; 2 is for what could not be checked at all.
@@ -44,7 +48,7 @@ pub fn run(wanted: &Wanted, format: Format) -> anyhow::Result<ExitCode> {
         }
         Some(main) => {
             let told = main.told();
-            (Checked { found: main.found, unknown: 0 }, told)
+            (Checked { found: main.found, unknown: 0, untried: 0 }, told)
         }
         None => {
             let opened = folder::open(wanted)?;
@@ -62,10 +66,12 @@ pub fn run(wanted: &Wanted, format: Format) -> anyhow::Result<ExitCode> {
     Ok(if has_errors { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Returns every mistake of the directory's files, what of them is not carried out, and the mistakes that they cause elsewhere in
-/// the tenant.
+/// Returns every mistake of the directory's files, what of them is not carried out, what its changes would be told when their jobs
+/// are frozen, and the mistakes that they cause elsewhere in the tenant.
 pub fn check(opened: &Opened) -> Checked {
-    let is_own = |error: &ConfigError| error.project == opened.project && opened.texts.contains_key(&error.path);
+    let is_own = |error: &ConfigError| {
+        (&error.project, &error.branch) == (&opened.project, &opened.branch) && opened.texts.contains_key(&error.path)
+    };
     let mut found: Vec<ConfigError> = opened.layout.errors().iter().filter(|error| is_own(error)).cloned().collect();
     let mut unknown = 0;
     // Which labels there are, nobody knows without the tenant.
@@ -87,8 +93,38 @@ pub fn check(opened: &Opened) -> Checked {
             error.problem.suggestion.is_some()
         }),
     }
+    let known = if opened.tenant.is_some() { Known::Tenant } else { Known::Repository };
+    let foreseen = opened.layout.foresee(&opened.listed, known);
+    let missing = missing_playbooks(opened, &foreseen);
+    let (own, elsewhere): (Vec<_>, Vec<_>) = foreseen.found.into_iter().partition(is_own);
+    found.extend(own);
+    if let Some(before) = opened.tenant.as_ref().filter(|_| !elsewhere.is_empty()) {
+        // What was so before is not this directory's doing.
+        let known = before.foresee(&opened.listed, Known::Tenant).found;
+        found.extend(elsewhere.into_iter().filter(|error| !known.contains(error)));
+    }
+    found.extend(missing);
     found.extend(unserved);
-    Checked { found, unknown }
+    Checked { found, unknown, untried: foreseen.untried }
+}
+
+/// Returns the playbooks that jobs of the directory name, or would run by their own name, and that do not lie there (Z4.9).
+fn missing_playbooks(opened: &Opened, foreseen: &Foreseen) -> Vec<ConfigError> {
+    let Some(root) = &opened.root else { return Vec::new() };
+    let is_there = |name: &str| playbook_files(name).iter().any(|file| root.join(file).is_file());
+    let named = opened.layout.named_playbooks(&opened.own, &opened.layout);
+    let named = named.iter().filter(|playbook| !is_there(playbook.name)).map(NamedPlaybook::missing);
+    // Where other repositories could have it nobody knows here.
+    let is_own = |playbook: &Playbook| (&playbook.project, &playbook.branch) == (&opened.project, &opened.branch);
+    let implied = foreseen
+        .implied
+        .iter()
+        .filter(|job| job.run.iter().all(is_own) && !job.run.iter().any(|playbook| is_there(&playbook.path)));
+    let mut missing: Vec<ConfigError> =
+        named.chain(implied.filter_map(|job| opened.layout.without_playbook(job))).collect();
+    missing.sort();
+    missing.dedup();
+    missing
 }
 
 fn text(opened: &Opened, checked: &Checked) -> String {
@@ -110,6 +146,13 @@ fn text(opened: &Opened, checked: &Checked) -> String {
             text,
             "{} name(s) are of other repositories and were not checked; give a snapshot of the tenant with --tenant",
             checked.unknown
+        );
+    }
+    if checked.untried > 0 {
+        let _ = writeln!(
+            text,
+            "whether jobs can be frozen was not tried in {} more pipelines and branches",
+            checked.untried
         );
     }
     text
@@ -149,7 +192,7 @@ fn json(checked: &Checked) -> Value {
             "message": problem.message, "suggestion": problem.suggestion,
         })
     };
-    json!({"findings": checked.found.iter().map(row).collect::<Vec<_>>(), "unchecked_names": checked.unknown})
+    json!({"findings": checked.found.iter().map(row).collect::<Vec<_>>(), "unchecked_names": checked.unknown, "untried_pipelines": checked.untried})
 }
 
 /// Returns a path as a relative reference: whatever means something else in a URI is written as its bytes.

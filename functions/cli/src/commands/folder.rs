@@ -18,6 +18,9 @@ const DEPTH_MAX: usize = 20;
 /// Where configuration lies, whatever the tenant says.
 const ROOTS: [&str; 4] = ["zuul.yaml", "zuul.d", ".zuul.yaml", ".zuul.d"];
 
+/// What a repository is called that nobody gave a name.
+const UNNAMED: &str = "this/repository";
+
 /// What is looked at.
 #[derive(Debug, Clone)]
 pub struct Wanted {
@@ -46,6 +49,12 @@ pub struct Opened {
     pub texts: BTreeMap<String, String>,
     /// Which of it is configuration.
     pub read: BTreeSet<String>,
+    /// That configuration, parsed.
+    pub own: BranchConfig,
+    /// The projects that it lists jobs for, and the branches of each; its own first.
+    pub listed: Vec<(ProjectName, Vec<BranchName>)>,
+    /// Where the repository's other files lie; `None` where only a file was named.
+    pub root: Option<PathBuf>,
 }
 
 /// Puts a directory's configuration together with that of its tenant, if one is given.
@@ -75,9 +84,37 @@ fn in_tenant(wanted: &Wanted, tenant: Layout) -> anyhow::Result<Opened> {
     let branch = branch_of(wanted, &tenant, &config.name);
     let fragments = fragments(&config, branch.as_str(), &texts);
     let read = paths_of(&fragments);
-    let proposed = BranchConfig { project: config.name.clone(), branch: branch.clone(), fragments };
-    let layout = tenant.overlay(&[proposed], Scope::ToValidate);
-    Ok(Opened { tenant: Some(tenant), layout, project: config.name, branch, texts, read })
+    let own = BranchConfig { project: config.name.clone(), branch: branch.clone(), fragments };
+    let layout = tenant.overlay(std::slice::from_ref(&own), Scope::ToValidate);
+    let others = named_projects(&own.fragments).filter_map(|name| Some(layout.project(name)?.name.clone()));
+    let mut projects: Vec<ProjectName> = std::iter::once(config.name.clone()).chain(others).collect();
+    let mut told = BTreeSet::new();
+    projects.retain(|name| told.insert(name.clone()));
+    let branches = |name: &ProjectName| {
+        let mut all = layout.branches(name);
+        let is_own = *name == config.name;
+        all.extend((is_own && !all.contains(&branch)).then(|| branch.clone()));
+        // Its files say nothing of branches, so it has one.
+        all.extend(all.is_empty().then(|| layout.default_branch(name)));
+        all
+    };
+    let listed = projects.iter().map(|name| (name.clone(), branches(name))).collect();
+    let (project, root) = (config.name, root_of(wanted));
+    Ok(Opened { tenant: Some(tenant), layout, project, branch, texts, read, own, listed, root })
+}
+
+/// Returns the names that stanzas of projects bear; patterns of names are left out.
+fn named_projects(fragments: &[Arc<Fragment>]) -> impl Iterator<Item = &str> {
+    let stanzas = fragments.iter().flat_map(|fragment| fragment.stanzas());
+    let names = stanzas.filter_map(|stanza| match stanza {
+        Stanza::Project(project) => project.name.as_deref(),
+        _ => None,
+    });
+    names.filter(|name| !name.starts_with('^'))
+}
+
+fn root_of(wanted: &Wanted) -> Option<PathBuf> {
+    wanted.path.is_dir().then(|| wanted.path.clone())
 }
 
 /// Finds the branch that a directory is: as it is told, else what is checked out there. Work on a change is mostly checked
@@ -131,7 +168,6 @@ fn project_of<'l>(wanted: &Wanted, tenant: &'l Layout) -> anyhow::Result<&'l Ten
 
 fn alone(wanted: &Wanted) -> anyhow::Result<Opened> {
     let texts = read(&wanted.path, &[])?;
-    let name = wanted.project.clone().unwrap_or_else(|| "this/repository".to_owned());
     // The names under which most systems know them; what their triggers say can be checked then.
     let connections = Connections::new()
         .with("github", Driver::GitHub, "github.com")
@@ -139,25 +175,44 @@ fn alone(wanted: &Wanted) -> anyhow::Result<Opened> {
         .with("git", Driver::Git, "")
         .with("smtp", Driver::Smtp, "")
         .with("mqtt", Driver::Mqtt, "");
-    let name = ProjectName::new("github.com", name.trim_start_matches("github.com/"));
+    let called = |name: &str| ProjectName::new("github.com", name.trim_start_matches("github.com/"));
     let branch = wanted.branch.clone().or_else(|| checked_out(&wanted.path)).unwrap_or_else(|| "master".to_owned());
-    let mut config = TenantProject::new("github", name.clone(), Trust::Untrusted);
-    let mut found = fragments(&config, &branch, &texts);
+    let of = |name: &str, trust| {
+        let config = TenantProject::new("github", called(name), trust);
+        let found = fragments(&config, &branch, &texts);
+        (config, found)
+    };
+    let name = wanted.project.as_deref().unwrap_or(UNNAMED);
+    let (mut config, mut found) = of(name, Trust::Untrusted);
     // Only a config project may define these, so it is one.
     let is_trusted = |stanza: &Stanza| match stanza {
         Stanza::Pipeline(_) => true,
         Stanza::Job(job) => job.parent == Parent::Base,
         _ => false,
     };
+    let mut others: BTreeSet<String> = named_projects(&found).map(str::to_owned).collect();
     if found.iter().any(|fragment| fragment.stanzas().any(is_trusted)) {
-        config = TenantProject::new("github", name.clone(), Trust::Config);
-        found = fragments(&config, &branch, &texts);
+        (config, found) = of(name, Trust::Config);
+    } else if let (None, Some(only), 1) = (&wanted.project, others.first(), others.len()) {
+        // The only project that an untrusted one may speak of is itself.
+        (config, found) = of(&only.clone(), Trust::Untrusted);
     }
+    others.retain(|name| called(name) != config.name);
+    let (project, trust) = (config.name.clone(), config.trust);
     let mut tenant = TenantConfig::new("none");
     tenant.projects.push(config);
+    if trust == Trust::Config {
+        // It may list jobs for any, and these it does.
+        let others = others.iter().map(|name| TenantProject::new("github", called(name), Trust::Untrusted));
+        tenant.projects.extend(others);
+    }
     let read = paths_of(&found);
+    let branch = BranchName::from(branch);
+    let listed = tenant.projects.iter().map(|one| (one.name.clone(), vec![branch.clone()])).collect();
+    let own = BranchConfig { project: project.clone(), branch: branch.clone(), fragments: found.clone() };
     let sources = LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments: found };
-    Ok(Opened { tenant: None, layout: Layout::build(sources), project: name, branch: branch.into(), texts, read })
+    let (layout, root) = (Layout::build(sources), root_of(wanted));
+    Ok(Opened { tenant: None, layout, project, branch, texts, read, own, listed, root })
 }
 
 fn fragments(config: &TenantProject, branch: &str, texts: &BTreeMap<String, String>) -> Vec<Arc<Fragment>> {

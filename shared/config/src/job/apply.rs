@@ -43,11 +43,20 @@ pub(super) struct Building<'l> {
 pub(super) struct Refused {
     pub(super) attribute: &'static str,
     pub(super) message: String,
+    /// Whether the checks of references tell it too, where the name stands.
+    pub(super) is_told: bool,
+}
+
+impl Refused {
+    /// Returns what only shows when definitions are put together.
+    pub(super) fn of(attribute: &'static str, message: String) -> Self {
+        Self { attribute, message, is_told: false }
+    }
 }
 
 impl From<String> for Refused {
     fn from(message: String) -> Self {
-        Self { attribute: "", message }
+        Self::of("", message)
     }
 }
 
@@ -95,7 +104,7 @@ impl<'l> Building<'l> {
     pub(super) fn variant(&mut self, variant: &Variant<'_>) -> Result<(), Refused> {
         let origin = Origin { source: variant.defined.source(), depth: variant.depth, form: Form::Definition };
         if variant.job.name != self.current {
-            self.descend(variant.job, &origin).map_err(|message| Refused { attribute: "parent", message })?;
+            self.descend(variant.job, &origin).map_err(|message| Refused::of("parent", message))?;
         }
         self.apply(variant.job, &origin)
     }
@@ -156,13 +165,13 @@ impl<'l> Building<'l> {
             && let Some(attribute) = from.changes_execution()
         {
             let message = format!("Unable to modify final job {} attribute {attribute}", self.job.name);
-            return Err(Refused { attribute, message });
+            return Err(Refused::of(attribute, message));
         }
         if let Some(attribute) = from.changes_execution()
             && let Some(guarded) = self.guarded_from(origin.source)
         {
             let message = format!("Unable to modify job {} attribute {attribute}: {guarded}", self.job.name);
-            return Err(Refused { attribute, message });
+            return Err(Refused::of(attribute, message));
         }
         if from.protected == Some(false)
             && let Some((job, project)) = &self.protected
@@ -171,14 +180,14 @@ impl<'l> Building<'l> {
                 "Unable to reset protected attribute of job {}: {job} of {project} is protected and stays so",
                 self.job.name
             );
-            return Err(Refused { attribute: "protected", message });
+            return Err(Refused::of("protected", message));
         }
         if let Some(attribute) = controlled(from).into_iter().find(|name| self.final_attributes.contains(*name)) {
             let message = format!(
                 "Unable to modify job {} attribute {attribute}: it is final by attribute-control",
                 self.job.name
             );
-            return Err(Refused { attribute, message });
+            return Err(Refused::of(attribute, message));
         }
         self.budget.take(weight::of_definition(from))?;
         self.inheritance(from, origin);
@@ -187,9 +196,10 @@ impl<'l> Building<'l> {
         self.run_time(from, origin);
         self.variables(from);
         if let Some(nodeset) = &from.nodeset {
-            self.job.nodesets = self.nodesets(nodeset).map_err(|message| Refused { attribute: "nodeset", message })?;
+            self.job.nodesets =
+                self.nodesets(nodeset).map_err(|message| Refused { attribute: "nodeset", message, is_told: true })?;
         }
-        self.playbooks(from, origin).map_err(|message| Refused { attribute: "secrets", message })?;
+        self.playbooks(from, origin)?;
         self.final_attributes.extend(from.final_attributes.iter().cloned());
         Ok(())
     }

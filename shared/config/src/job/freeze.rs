@@ -1,15 +1,16 @@
 //! The jobs of one change, decided: which run, with every definition merged (Z4.7).
 
 use super::apply::{Building, Refused, deep_merge};
+use super::blame::Blame;
 use super::blank::blank;
-use super::collect::{Target, Unmatched, Variant, applies, collect};
+use super::collect::{Target, Unmatched, applies, collect};
 use super::kinds::begin_with_initializers;
 use super::listed::{ENTRIES_MAX, Entries, Entry, entries};
 use super::trace::{JobTrace, Step, StepKind};
 use super::weight::{self, Budget};
-use crate::error::{ConfigError, Problem, ProblemKind};
+use crate::error::ConfigError;
 use crate::layout::{Layout, NOOP, held_twice};
-use crate::objects::{self, JobStanza};
+use crate::objects::JobStanza;
 use crate::pipeline::Pipeline;
 use serde_json::{Map, Value as Json};
 use sluice_model::job::{FrozenJob, JobGraph, JobKind, NodeSet};
@@ -70,9 +71,18 @@ impl Layout {
         input: &FreezeInput<'_>,
         trace: Option<&mut Vec<JobTrace>>,
     ) -> Result<JobGraph, Vec<ConfigError>> {
+        let Frozen { jobs, refused, .. } = self.freeze_as_far(input, trace);
+        if refused.is_empty() {
+            return Ok(JobGraph { jobs });
+        }
+        Err(refused.into_iter().map(|blame| blame.error).collect())
+    }
+
+    /// Returns what comes of each job, whatever is wrong with others.
+    pub(super) fn freeze_as_far(&self, input: &FreezeInput<'_>, trace: Option<&mut Vec<JobTrace>>) -> Frozen {
         let Some(pipeline) = self.pipeline(input.pipeline) else {
             // A queue can outlive its pipeline by a moment; nothing is to be run then.
-            return Ok(JobGraph::default());
+            return Frozen::default();
         };
         let budgets = (Budget::whole(), Budget::whole());
         let mut freezer = Freezer {
@@ -80,14 +90,26 @@ impl Layout {
             pipeline,
             input,
             trace,
-            errors: Vec::new(),
+            found: Frozen::default(),
+            broken: BTreeSet::new(),
             budget: &budgets.0,
             budget_before: &budgets.1,
             before: OnceCell::new(),
         };
         let jobs = freezer.jobs();
-        if freezer.errors.is_empty() { Ok(JobGraph { jobs }) } else { Err(freezer.errors) }
+        Frozen { jobs, ..freezer.found }
     }
+}
+
+/// What came of the jobs of one change.
+#[derive(Default)]
+pub(super) struct Frozen {
+    /// Those that run; meant only where nothing is refused.
+    pub(super) jobs: Vec<FrozenJob>,
+    /// Why others can not be frozen.
+    pub(super) refused: Vec<Blame>,
+    /// Jobs that do not run since one that they inherit from has no definition for the branch.
+    pub(super) parentless: Vec<Blame>,
 }
 
 struct Freezer<'l, 't> {
@@ -95,7 +117,9 @@ struct Freezer<'l, 't> {
     pipeline: &'l Pipeline,
     input: &'l FreezeInput<'l>,
     trace: Option<&'t mut Vec<JobTrace>>,
-    errors: Vec<ConfigError>,
+    found: Frozen,
+    /// Jobs that can not be frozen.
+    broken: BTreeSet<JobName>,
     budget: &'l Budget,
     /// For the jobs as they were without the change.
     budget_before: &'l Budget,
@@ -106,39 +130,8 @@ struct Freezer<'l, 't> {
 enum Outcome {
     Runs(Box<FrozenJob>),
     Skipped(String),
+    Parentless(Box<Blame>),
     Broken(Vec<Blame>),
-}
-
-/// What is wrong with a job, and where that was written.
-struct Blame {
-    error: ConfigError,
-}
-
-impl Blame {
-    /// Blames a definition of a job, by the attribute that is wrong with it.
-    fn of_definition(variant: &Variant<'_>, Refused { attribute, message }: Refused) -> Self {
-        let job = variant.job;
-        let known = job.places.of(attribute);
-        let place = known.unwrap_or(job.place);
-        let problem = Problem::new(ProblemKind::NotPermitted, place.start, place.end, message);
-        let problem = if known.is_some() { problem.about(attribute) } else { problem };
-        let problem = problem.in_stanza(&format!("job {}", job.name)).from_stanza_at(job.place.start);
-        Self { error: variant.defined.source().error(problem) }
-    }
-
-    /// Blames an entry of a project's list, by the attribute that is wrong with it.
-    fn of_entry(entry: &Entry<'_>, input: &FreezeInput<'_>, Refused { attribute, message }: Refused) -> Self {
-        Self::at(entry, input, entry.job.places.of(attribute).unwrap_or(entry.job.place), message)
-    }
-
-    fn at(entry: &Entry<'_>, input: &FreezeInput<'_>, place: objects::Place, message: String) -> Self {
-        let problem = Problem::new(ProblemKind::NotPermitted, place.start, place.end, message);
-        let problem = problem
-            .in_stanza(&format!("project {}", input.project.name()))
-            .from_stanza_at(entry.stanza.place.start)
-            .about(input.pipeline);
-        Self { error: entry.source.error(problem) }
-    }
 }
 
 impl<'l> Freezer<'l, '_> {
@@ -175,10 +168,16 @@ impl<'l> Freezer<'l, '_> {
                     (true, None)
                 }
                 Outcome::Skipped(reason) => (false, Some(reason)),
+                Outcome::Parentless(blame) => {
+                    let reason = blame.error.problem.message.clone();
+                    self.found.parentless.push(*blame);
+                    (false, Some(reason))
+                }
                 Outcome::Broken(blames) => {
                     let messages: Vec<&str> = blames.iter().map(|blame| blame.error.problem.message.as_str()).collect();
                     let reason = messages.join("; ");
-                    self.errors.extend(blames.into_iter().map(|blame| blame.error));
+                    self.found.refused.extend(blames);
+                    self.broken.insert(JobName(name.to_owned()));
                     (false, Some(reason))
                 }
             };
@@ -206,7 +205,7 @@ impl<'l> Freezer<'l, '_> {
 
     fn refuse(&mut self, entries: &[Entry<'_>], message: String) {
         let Some(entry) = entries.first() else { return };
-        self.errors.push(Blame::of_entry(entry, self.input, message.into()).error);
+        self.found.refused.push(Blame::of_entry(entry, self.input, message.into()));
     }
 
     fn job(
@@ -259,7 +258,8 @@ impl<'l> Freezer<'l, '_> {
         let missing: Vec<(JobName, JobName)> = jobs
             .iter()
             .flat_map(|job| job.dependencies.iter().map(|dependency| (job.name.clone(), dependency.name.clone())))
-            .filter(|(_, wanted)| !running.contains(wanted))
+            // What is wrong with the other one is told; that this one waits for it is not another mistake.
+            .filter(|(_, wanted)| !running.contains(wanted) && !self.broken.contains(wanted))
             .collect();
         for (job, wanted) in missing {
             let of_job = entries.get(job.as_str()).map(Vec::as_slice).unwrap_or_default();
@@ -271,10 +271,13 @@ impl<'l> Freezer<'l, '_> {
                 let place = entry.job.places.of_member("dependencies", &number.to_string());
                 Some((entry, place.unwrap_or(entry.job.place)))
             });
-            match said {
-                Some((entry, place)) => self.errors.push(Blame::at(entry, self.input, place, message).error),
-                None => self.refuse(of_job, message),
-            }
+            let is_told = !self.layout.is_defined(wanted.as_str());
+            let why = Refused { attribute: "dependencies", message, is_told };
+            let blame = match said {
+                Some((entry, place)) => Some(Blame::at(entry, self.input, place, why)),
+                None => of_job.first().map(|entry| Blame::of_entry(entry, self.input, why)),
+            };
+            self.found.refused.extend(blame);
         }
         begin_with_initializers(jobs);
         if let Some(circle) = circle(jobs) {
@@ -325,7 +328,15 @@ fn build<'l>(
     let checkout = matching.iter().rev().find_map(|entry| entry.job.override_checkout.as_deref());
     let variants = collect(layout, name, Target { branch: checkout.or(input.branch), ..target }, steps.as_deref_mut())
         .map_err(|cause| match cause {
-            Unmatched::NoVariant(missing) => Outcome::Skipped(format!("no definition of {missing} is for this branch")),
+            Unmatched::NoVariant(missing) if missing == name => {
+                Outcome::Skipped(format!("no definition of {missing} is for this branch"))
+            }
+            Unmatched::NoVariant(missing) => {
+                let why = format!(
+                    "Job {name} does not run: no definition of {missing}, which it inherits from, is for this branch"
+                );
+                Outcome::Parentless(Box::new(by_entry(last, Refused::of("parent", why))))
+            }
             Unmatched::Broken(message) => broken(message),
         })?;
     if let Some(steps) = steps {
@@ -352,12 +363,12 @@ fn build<'l>(
     let image = building.job.image_build_name.as_ref();
     if let Some(image) = image.filter(|image| !layout.has_image(image)) {
         let message = format!("Job {name} builds the image \"{image}\", which was not found");
-        blames.push(by_entry(last, Refused { attribute: "image-build-name", message }));
+        blames.push(by_entry(last, Refused::of("image-build-name", message)));
     }
     // Who may run it depends on which playbooks it comes to.
     building.imply_run();
     building.guard_secrets();
-    blames.extend(check(&building, pipeline, input, name).into_iter().map(|message| by_entry(last, message.into())));
+    blames.extend(check(&building, pipeline, input, name).into_iter().map(|why| by_entry(last, why)));
     if !blames.is_empty() {
         // Of what is too much, once is enough.
         blames.truncate(if budget.is_spent() { 1 } else { BLAMES_MAX });
@@ -380,7 +391,7 @@ fn build<'l>(
     }
     if job.nodesets.is_empty() {
         let message = format!("The nodeset of job {name} was not found.");
-        let why = Refused { attribute: "nodeset", message };
+        let why = Refused { attribute: "nodeset", message, is_told: true };
         let is_said = |job: &JobStanza| job.nodeset.is_some();
         if let Some(entry) = matching.iter().rev().find(|entry| is_said(entry.job)) {
             return Err(Outcome::Broken(vec![by_entry(entry, why)]));
@@ -409,25 +420,28 @@ pub(crate) fn unknown_ansible(job: &str, version: &str) -> String {
 }
 
 /// Returns every reason why a job may not run in a pipeline.
-fn check(building: &Building<'_>, pipeline: &Pipeline, input: &FreezeInput<'_>, name: &str) -> Vec<String> {
+fn check(building: &Building<'_>, pipeline: &Pipeline, input: &FreezeInput<'_>, name: &str) -> Vec<Refused> {
     let project = input.project;
     let mut found = Vec::new();
     if building.is_abstract {
-        found.push(format!("Job {name} is abstract and may not be directly run"));
+        found.push(Refused::of("abstract", format!("Job {name} is abstract and may not be directly run")));
     }
     if building.allowed_projects.as_ref().is_some_and(|allowed| !allowed.contains(project)) {
-        found.push(format!("Project {} is not allowed to run job {name}", project.name()));
+        let message = format!("Project {} is not allowed to run job {name}", project.name());
+        found.push(Refused::of("allowed-projects", message));
     }
     if building.job.post_review && !pipeline.post_review {
-        found.push(format!("Pre-review pipeline {} does not allow post-review job {name}", pipeline.name));
+        let message = format!("Pre-review pipeline {} does not allow post-review job {name}", pipeline.name);
+        found.push(Refused::of("post-review", message));
     }
     let job = &building.job;
     let playbooks = job.pre_run.iter().chain(&job.run).chain(&job.post_run);
     let of_playbooks: BTreeSet<&String> = playbooks.flat_map(|playbook| &playbook.semaphores).collect();
     let twice = job.semaphores.iter().find(|held| of_playbooks.contains(&held.name));
-    found.extend(twice.map(|held| held_twice(name, &held.name)));
+    found.extend(twice.map(|held| Refused::of("semaphores", held_twice(name, &held.name))));
     if building.uses_secrets && pipeline.allow_secrets == Some(false) {
-        found.push(format!("Pipeline {} does not allow jobs with secrets, but {name} has some", pipeline.name));
+        let message = format!("Pipeline {} does not allow jobs with secrets, but {name} has some", pipeline.name);
+        found.push(Refused::of("allow-secrets", message));
     }
     found
 }

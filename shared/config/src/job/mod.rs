@@ -1,8 +1,10 @@
 //! From definitions to the jobs of one change: collecting variants, applying them, freezing the graph.
 
 mod apply;
+mod blame;
 mod blank;
 mod collect;
+mod foresee;
 pub mod freeze;
 mod kinds;
 mod listed;
@@ -13,6 +15,7 @@ mod run_time;
 pub mod trace;
 pub(crate) mod weight;
 
+pub use foresee::{Foreseen, Known};
 pub use freeze::FreezeInput;
 pub use missing::NamedPlaybook;
 pub use trace::{JobTrace, Step, StepKind};

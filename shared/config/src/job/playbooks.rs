@@ -1,6 +1,6 @@
 //! The playbooks of a job and who sees which secret (Z4.4, Z4.9, Z5.3): they nest, and each keeps what its own definition gave it.
 
-use super::apply::{Building, Form, Origin};
+use super::apply::{Building, Form, Origin, Refused};
 use super::weight;
 use crate::fragment::Source;
 use crate::objects::{JobStanza, PlaybookRef};
@@ -17,8 +17,9 @@ fn of_secrets(secrets: &Secrets) -> usize {
 }
 
 impl Building<'_> {
-    pub(super) fn playbooks(&mut self, from: &JobStanza, origin: &Origin<'_>) -> Result<(), String> {
-        let (own, passed) = self.secrets(from, origin.source)?;
+    pub(super) fn playbooks(&mut self, from: &JobStanza, origin: &Origin<'_>) -> Result<(), Refused> {
+        let told = |message| Refused { attribute: "secrets", message, is_told: true };
+        let (own, passed) = self.secrets(from, origin.source).map_err(told)?;
         if !own.is_empty() {
             self.uses_secrets = true;
             // Whoever can change an untrusted repository could otherwise print its secrets before anybody looks.

@@ -1,13 +1,14 @@
 //! References between objects: what names something that is not there, or may not be used.
 
 mod job;
+mod names;
 
 pub(crate) use job::held_twice;
+pub(super) use names::{Facts, facts};
 
 use super::Layout;
 use super::alternatives::in_line;
-use super::barriers::Barriers;
-use super::shelf::{Unit, short_hash};
+use super::shelf::Unit;
 use crate::error::{Hints, Problem, ProblemKind};
 use crate::fragment::Source;
 use crate::objects::read::members;
@@ -16,85 +17,13 @@ use crate::objects::{
     RoleSource, SecretStanza, Stanza,
 };
 use crate::yaml::Mark;
+use names::Names;
 use sluice_model::ProjectName;
 use sluice_model::job::NodeSet;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The job that is built in and does nothing.
 pub(crate) const NOOP: &str = "noop";
-
-/// What a check can see of another object. Checks read names through [`Names`] only, so that an overlay knows what to check
-/// again: whatever asked for a name of which this changed.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Facts {
-    /// Nothing bears the name.
-    Absent,
-    /// A job, and what keeps others from inheriting from it.
-    Job(Barriers),
-    /// A secret, and the project it belongs to.
-    Secret(ProjectName),
-    /// A nodeset: the nodesets that it names, and how many it gives itself.
-    Nodeset(Vec<String>, usize),
-    /// Something of another kind.
-    Present,
-}
-
-/// Returns what a check can see of a name.
-pub(super) fn facts(layout: &Layout, kind: ObjectKind, name: &str) -> Facts {
-    match kind {
-        ObjectKind::Job => Barriers::of(layout, name).map_or(Facts::Absent, Facts::Job),
-        ObjectKind::Secret => match layout.one::<SecretStanza>(kind, name) {
-            Some(found) => Facts::Secret(found.source().project.clone()),
-            None => Facts::Absent,
-        },
-        ObjectKind::Nodeset => match layout.nodeset(name).map(|found| &found.object.body) {
-            None => Facts::Absent,
-            Some(NodesetBody::Nodes(_)) => Facts::Nodeset(Vec::new(), 1),
-            Some(NodesetBody::Alternatives(list)) => {
-                let mut named = Vec::new();
-                for alternative in list {
-                    if let Alternative::Named(name) = alternative {
-                        named.push(name.clone());
-                    }
-                }
-                let own = list.len() - named.len();
-                Facts::Nodeset(named, own)
-            }
-        },
-        _ if stands(layout, kind, name) => Facts::Present,
-        _ => Facts::Absent,
-    }
-}
-
-/// Returns whether something stands under a name.
-fn stands(layout: &Layout, kind: ObjectKind, name: &str) -> bool {
-    layout.entry(kind, name).is_some_and(|entry| !entry.accepted.is_empty())
-}
-
-/// The names of a layout, for one stanza that is checked; remembers what was asked for.
-struct Names<'c> {
-    layout: &'c Layout,
-    unit: Unit,
-    asked: &'c mut Vec<(u32, Unit)>,
-    hints: &'c Hints,
-}
-
-impl<'c> Names<'c> {
-    fn facts(&mut self, kind: ObjectKind, name: &str) -> Facts {
-        self.asked.push((short_hash(kind, name), self.unit));
-        facts(self.layout, kind, name)
-    }
-
-    fn has(&mut self, kind: ObjectKind, name: &str) -> bool {
-        self.asked.push((short_hash(kind, name), self.unit));
-        stands(self.layout, kind, name)
-    }
-
-    /// Returns all names of a kind, to suggest one of them.
-    fn known(&self, kind: ObjectKind) -> impl Iterator<Item = &'c str> + use<'c> {
-        self.layout.names(kind)
-    }
-}
 
 /// What was found wrong with which stanza, and which stanza asked for which names.
 pub(super) type Found = (Vec<(Unit, Problem)>, Vec<(u32, Unit)>);
@@ -110,6 +39,31 @@ pub(super) fn all(layout: &Layout) -> Found {
 
 /// Returns every broken reference of some stanzas.
 pub(super) fn some(layout: &Layout, units: impl IntoIterator<Item = Unit>) -> Found {
+    look(layout, units, None)
+}
+
+/// Returns every name that is asked for and that nothing bears, with the project that asks.
+pub(super) fn absent(layout: &Layout) -> BTreeSet<(ObjectKind, String, ProjectName)> {
+    let mut by_project: BTreeMap<ProjectName, BTreeSet<(ObjectKind, String)>> = BTreeMap::new();
+    let mut names = BTreeSet::new();
+    for (number, file) in layout.files() {
+        let project = file.source().project.clone();
+        let units = file.fragment.stanzas().enumerate().map(|(index, _)| Unit::new(number as usize, index));
+        look(layout, units, Some(&mut names));
+        by_project.entry(project).or_default().append(&mut names);
+    }
+    let all = by_project
+        .into_iter()
+        .flat_map(|(project, names)| names.into_iter().map(move |(kind, name)| (kind, name, project.clone())));
+    all.collect()
+}
+
+/// Checks some stanzas; notes the names that nothing bears.
+fn look(
+    layout: &Layout,
+    units: impl IntoIterator<Item = Unit>,
+    mut absent: Option<&mut BTreeSet<(ObjectKind, String)>>,
+) -> Found {
     let (mut errors, mut asked, hints) = (Vec::new(), Vec::new(), Hints::new());
     for unit in units {
         let Some((file, stanza)) = layout.stanza(unit) else { continue };
@@ -124,7 +78,7 @@ pub(super) fn some(layout: &Layout, units: impl IntoIterator<Item = Unit>) -> Fo
             Stanza::Pipeline(pipeline) => (format!("pipeline {}", pipeline.name), pipeline.place),
             _ => continue,
         };
-        let names = Names { layout, unit, asked: &mut asked, hints: &hints };
+        let names = Names { layout, unit, asked: &mut asked, hints: &hints, absent: absent.as_deref_mut() };
         let mut check =
             Check { names, source: file.source(), stanza: name, start: place.start, found: BTreeSet::new() };
         match stanza {

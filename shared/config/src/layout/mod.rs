@@ -19,6 +19,7 @@ mod settle;
 mod shapes;
 mod shelf;
 mod stored;
+mod suppose;
 mod unread;
 mod unserved;
 

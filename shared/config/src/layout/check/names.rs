@@ -1,0 +1,97 @@
+//! What a check sees of the names that a stanza asks for.
+
+use super::super::Layout;
+use super::super::barriers::Barriers;
+use super::super::shelf::{Unit, short_hash};
+use super::NOOP;
+use crate::error::Hints;
+use crate::objects::{Alternative, NodesetBody, ObjectKind, SecretStanza};
+use sluice_model::ProjectName;
+use std::collections::BTreeSet;
+
+/// What a check can see of another object. Checks read names through [`Names`] only, so that an overlay knows what to check
+/// again: whatever asked for a name of which this changed.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::layout) enum Facts {
+    /// Nothing bears the name.
+    Absent,
+    /// A job, and what keeps others from inheriting from it.
+    Job(Barriers),
+    /// A secret, and the project it belongs to.
+    Secret(ProjectName),
+    /// A nodeset: the nodesets that it names, and how many it gives itself.
+    Nodeset(Vec<String>, usize),
+    /// Something of another kind.
+    Present,
+}
+
+/// Returns what a check can see of a name.
+pub(in crate::layout) fn facts(layout: &Layout, kind: ObjectKind, name: &str) -> Facts {
+    match kind {
+        ObjectKind::Job => Barriers::of(layout, name).map_or(Facts::Absent, Facts::Job),
+        ObjectKind::Secret => match layout.one::<SecretStanza>(kind, name) {
+            Some(found) => Facts::Secret(found.source().project.clone()),
+            None => Facts::Absent,
+        },
+        ObjectKind::Nodeset => match layout.nodeset(name).map(|found| &found.object.body) {
+            None => Facts::Absent,
+            Some(NodesetBody::Nodes(_)) => Facts::Nodeset(Vec::new(), 1),
+            Some(NodesetBody::Alternatives(list)) => {
+                let mut named = Vec::new();
+                for alternative in list {
+                    if let Alternative::Named(name) = alternative {
+                        named.push(name.clone());
+                    }
+                }
+                let own = list.len() - named.len();
+                Facts::Nodeset(named, own)
+            }
+        },
+        _ if stands(layout, kind, name) => Facts::Present,
+        _ => Facts::Absent,
+    }
+}
+
+/// Returns whether something stands under a name.
+fn stands(layout: &Layout, kind: ObjectKind, name: &str) -> bool {
+    layout.entry(kind, name).is_some_and(|entry| !entry.accepted.is_empty())
+}
+
+/// The names of a layout, for one stanza that is checked; remembers what was asked for.
+pub(super) struct Names<'c> {
+    pub(super) layout: &'c Layout,
+    pub(super) unit: Unit,
+    pub(super) asked: &'c mut Vec<(u32, Unit)>,
+    pub(super) hints: &'c Hints,
+    /// What nothing bears, where somebody wants to know.
+    pub(super) absent: Option<&'c mut BTreeSet<(ObjectKind, String)>>,
+}
+
+impl<'c> Names<'c> {
+    pub(super) fn facts(&mut self, kind: ObjectKind, name: &str) -> Facts {
+        self.asked.push((short_hash(kind, name), self.unit));
+        let facts = facts(self.layout, kind, name);
+        self.note(kind, name, facts != Facts::Absent);
+        facts
+    }
+
+    pub(super) fn has(&mut self, kind: ObjectKind, name: &str) -> bool {
+        self.asked.push((short_hash(kind, name), self.unit));
+        let stands = stands(self.layout, kind, name);
+        self.note(kind, name, stands);
+        stands
+    }
+
+    fn note(&mut self, kind: ObjectKind, name: &str, stands: bool) {
+        // What is built in is borne by nothing else.
+        let is_built_in = kind == ObjectKind::Job && name == NOOP;
+        if let Some(absent) = self.absent.as_deref_mut().filter(|_| !stands && !is_built_in) {
+            absent.insert((kind, name.to_owned()));
+        }
+    }
+
+    /// Returns all names of a kind, to suggest one of them.
+    pub(super) fn known(&self, kind: ObjectKind) -> impl Iterator<Item = &'c str> + use<'c> {
+        self.layout.names(kind)
+    }
+}
