@@ -112,15 +112,19 @@ fn irrelevant_files_keep_a_job_from_running() {
     assert_eq!(run(&["src"]), "test reset other");
 }
 
-/// J07
+/// J07, J10: who runs it and after which review is part of how a job runs.
 #[test]
 fn a_final_job_is_not_modified() {
     let text = "- job: {name: test, final: true, run: r}\n";
-    let layout = tenant()
-        .file("org/config", &format!("{BASE}{text}"))
-        .file("org/project", "- project: {check: {jobs: [test: {vars: {a: 1}}]}}")
-        .sound();
-    assert!(refusal(&layout).contains("Unable to modify final job"), "{}", refusal(&layout));
+    for said in ["vars: {a: 1}", "post-review: true", "allowed-projects: [org/project]"] {
+        let with = |word: &str| {
+            let list = format!("- project: {{check: {{jobs: [test: {{{said}}}]}}}}");
+            let text = text.replace("final", word);
+            refusal(&tenant().file("org/config", &format!("{BASE}{text}")).file("org/project", &list).sound())
+        };
+        assert!(with("final").contains("Unable to modify final job"), "{}", with("final"));
+        assert!(with("protected").contains("is a protected job in a different project"), "{}", with("protected"));
+    }
     let harmless = tenant()
         .file("org/config", &format!("{BASE}{text}"))
         .file("org/project", "- project: {check: {jobs: [test: {voting: false}]}}")

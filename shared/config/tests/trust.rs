@@ -191,15 +191,58 @@ fn a_secret_serves_all_branches_of_its_project() {
     assert!(graph.jobs[0].run[0].secrets.contains_key("key"));
 }
 
-/// X06
+/// X06, Z5.3: only the projects that a job allows may list it; a config project may list it for any.
 #[test]
 fn allowed_projects_are_enforced() {
-    let text = format!(
-        "{BASE}- job: {{name: own, run: r, allowed-projects: [org/project]}}\n- project: {{name: ^org/project.*, check: {{jobs: [own]}}}}\n"
-    );
-    let layout = tenant().file("org/config", &text).sound();
+    let job = "- job: {name: own, run: r, allowed-projects: [org/project]}\n";
+    let list = "- project: {check: {jobs: [own]}}\n";
+    let with = |config: &str| {
+        let layout = tenant().file("org/config", &format!("{BASE}{job}{config}"));
+        layout.file("org/project", list).file("org/project1", list).sound()
+    };
+    let layout = with("");
     assert_eq!(refusals(&layout, "check", "org/project"), "runs own");
     assert_eq!(refusals(&layout, "check", "org/project1"), "Project org/project1 is not allowed to run job own");
+    let layout = with("- project: {name: ^org/project.*, check: {jobs: [own]}}\n");
+    for name in ["org/project", "org/project1", "org/project2"] {
+        assert_eq!(refusals(&layout, "check", name), "runs own", "{name}");
+    }
+    let narrower = list.replace("own", "own: {allowed-projects: [org/project1]}");
+    let layout = tenant().file("org/config", &format!("{BASE}{job}")).file("org/project", &narrower).sound();
+    assert_eq!(refusals(&layout, "check", "org/project"), "Project org/project is not allowed to run job own");
+}
+
+/// Z5.3, X06: a job of an untrusted project that has a secret is its own project's, whatever it says of others; review comes first
+/// also where a config project lists it elsewhere.
+#[test]
+fn a_secret_binds_its_job_to_its_own_project() {
+    let lists = "check: {jobs: [publish]}, gate: {jobs: [publish]}";
+    for allowed in
+        ["", ", allowed-projects: [org/project1]", ", allowed-projects: [org/project, org/project1], post-review: true"]
+    {
+        let own = format!("{SECRET}- job: {{name: publish, run: r, secrets: key{allowed}}}\n- project: {{{lists}}}\n");
+        let config = format!("{BASE}- project: {{name: org/project2, {lists}}}\n");
+        let tenant = tenant().file("org/config", &config).file("org/project", &own);
+        let layout = tenant.file("org/project1", &format!("- project: {{{lists}}}\n")).sound();
+        for name in ["org/project", "org/project2"] {
+            assert_eq!(refusals(&layout, "gate", name), "runs publish", "{name}{allowed}");
+            let refused = refusals(&layout, "check", name);
+            assert_eq!(refused, "Pre-review pipeline check does not allow post-review job publish", "{name}{allowed}");
+        }
+        let refused = refusals(&layout, "gate", "org/project1");
+        assert_eq!(refused, "Project org/project1 is not allowed to run job publish", "{allowed}");
+    }
+}
+
+/// Z4.3: what was said to need review stays so, and who takes it back is told that he can not.
+#[test]
+fn review_can_not_be_taken_back() {
+    let config = format!("{BASE}- job: {{name: lib, run: r, post-review: true}}\n");
+    let own = "- job: {name: own, parent: lib, post-review: false}\n- project: {check: {jobs: [own]}}\n";
+    let layout = tenant().file("org/config", &config).file("org/project", own).build();
+    one_mistake(&layout, "the post-review attribute may not be unset");
+    assert_eq!(layout.errors()[0].problem.severity, sluice_config::Severity::Warning);
+    assert!(refusals(&layout, "check", "org/project").contains("does not allow post-review job own"));
 }
 
 /// X08, X09

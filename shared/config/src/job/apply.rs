@@ -295,7 +295,9 @@ impl<'l> Building<'l> {
             });
             put_last(&mut self.job.required_projects, given, |required| required.project.clone());
         }
-        if let Some(allowed) = &from.allowed_projects {
+        // What says who may run it besides where its secrets are its own project's says nothing (`playbooks`).
+        let is_own_only = from.secrets.iter().flatten().next().is_some() && !origin.source.trust.is_trusted();
+        if let Some(allowed) = from.allowed_projects.as_ref().filter(|_| !is_own_only) {
             let names = allowed.iter().filter_map(|name| self.layout.project(name)).map(|project| project.name.clone());
             self.allow_only(names.collect());
         }

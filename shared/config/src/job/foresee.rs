@@ -2,7 +2,7 @@
 //! project lists jobs for, on every branch of it.
 
 use super::blame::Blame;
-use super::freeze::{FreezeInput, Frozen};
+use super::freeze::{ALLOWED_PROJECTS, FreezeInput, Frozen};
 use crate::error::{ConfigError, Problem, ProblemKind, Severity};
 use crate::layout::Layout;
 use sluice_model::job::FrozenJob;
@@ -79,7 +79,7 @@ fn told(frozen: &Frozen, known: Known) -> Vec<ConfigError> {
     let refused = frozen.refused.iter().filter(|blame| !blame.is_told);
     let refused = refused.filter_map(|blame| match (known, blame.attribute) {
         // Which projects are meant there, and whether this is one of them, its own name would tell.
-        (Known::Repository, "allowed-projects") => None,
+        (Known::Repository, ALLOWED_PROJECTS) => None,
         (Known::Repository, "dependencies") => Some(warning(blame, ProblemKind::NotPermitted)),
         _ => Some(blame.error.clone()),
     });

@@ -368,7 +368,11 @@ fn build<'l>(
     // Who may run it depends on which playbooks it comes to.
     building.imply_run();
     building.guard_secrets();
-    blames.extend(check(&building, pipeline, input, name).into_iter().map(|why| by_entry(last, why)));
+    // A config project may add any job to any project's pipelines.
+    let is_added = matching.iter().any(|entry| entry.source.trust.is_trusted());
+    let why_not = check(&building, pipeline, input, name);
+    let why_not = why_not.into_iter().filter(|why| !(is_added && why.attribute == ALLOWED_PROJECTS));
+    blames.extend(why_not.map(|why| by_entry(last, why)));
     if !blames.is_empty() {
         // Of what is too much, once is enough.
         blames.truncate(if budget.is_spent() { 1 } else { BLAMES_MAX });
@@ -419,6 +423,9 @@ pub(crate) fn unknown_ansible(job: &str, version: &str) -> String {
     format!("Job {job} asks for Ansible version {version}, which is not supported; there are {known}")
 }
 
+/// The attribute that says which projects may run a job.
+pub(super) const ALLOWED_PROJECTS: &str = "allowed-projects";
+
 /// Returns every reason why a job may not run in a pipeline.
 fn check(building: &Building<'_>, pipeline: &Pipeline, input: &FreezeInput<'_>, name: &str) -> Vec<Refused> {
     let project = input.project;
@@ -428,7 +435,7 @@ fn check(building: &Building<'_>, pipeline: &Pipeline, input: &FreezeInput<'_>, 
     }
     if building.allowed_projects.as_ref().is_some_and(|allowed| !allowed.contains(project)) {
         let message = format!("Project {} is not allowed to run job {name}", project.name());
-        found.push(Refused::of("allowed-projects", message));
+        found.push(Refused::of(ALLOWED_PROJECTS, message));
     }
     if building.job.post_review && !pipeline.post_review {
         let message = format!("Pre-review pipeline {} does not allow post-review job {name}", pipeline.name);

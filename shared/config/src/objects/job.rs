@@ -271,6 +271,7 @@ impl JobStanza {
             ("group-vars", self.group_vars.is_some()),
             ("allowed-projects", self.allowed_projects.is_some()),
             ("override-checkout", self.override_checkout.is_some()),
+            ("post-review", self.post_review.is_some()),
             ("workspace-scheme", self.workspace_scheme.is_some()),
             ("ansible-version", self.ansible_version.is_some()),
             ("image-build-name", self.image_build_name.is_some()),
@@ -334,7 +335,14 @@ pub(crate) fn read(name: &str, place: Place, fields: &mut Fields<'_>, p: &mut Pr
     job.override_checkout = job_parts::override_checkout(f, p);
     job.description = f.text("description", p);
     job.variant_description = f.text("variant-description", p);
-    job.post_review = f.flag("post-review", p);
+    job.post_review = match (f.peek("post-review"), f.flag("post-review", p)) {
+        (Some(node), Some(false)) => {
+            let message = "this takes nothing back: once set, the post-review attribute may not be unset; leave it out";
+            p.warning(node, "post-review", message);
+            Some(false)
+        }
+        (_, said) => said,
+    };
     job.match_on_config_updates = f.flag("match-on-config-updates", p);
     job.workspace_scheme = f.word(
         "workspace-scheme",

@@ -24,6 +24,11 @@ const NOT_SEEN: &[(&str, &str, &str)] = &[
     ("git trigger", "event", "\"ref-updated\" is the only event"),
     ("entry", "parent", "Z4.2: an entry is applied to a job with all it inherits, and inherits from nothing"),
     ("entry", "protected", "Z4.1: it binds who inherits, and nobody inherits from an entry"),
+    (
+        "entry",
+        "allowed-projects",
+        "Z5.3: the entry is a config project's here, which may add any job to any project's pipelines",
+    ),
     ("entry", "intermediate", "Z4.1: it binds who inherits, and nobody inherits from an entry"),
 ];
 
@@ -39,7 +44,6 @@ const SEEN_BY_REFUSAL: &[(&str, &str)] = &[
     ("entry", "final"),
     ("entry", "abstract"),
     ("entry", "post-review"),
-    ("entry", "allowed-projects"),
     ("entry", "attribute-control"),
     ("section", "abstract"),
     ("aws section/provider", "abstract"),
