@@ -1,0 +1,63 @@
+//! Who is given nodes first, on a whole Sluice in memory.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+use sluice_model::build::BuildResult;
+use sluice_model::poke::Queue;
+use sluice_scenarios::Site;
+use sluice_scenarios::sample::{self, MAIN};
+
+/// Returns a site with this many nodes at once, where changes of either project are checked by a job of its own.
+fn site(instances: u32, settings: &str) -> Site {
+    let project = |job: &str| {
+        format!("- job: {{name: {job}, run: playbooks/unit.yaml}}\n- project: {{{settings}check: {{jobs: [{job}]}}}}\n")
+    };
+    let (one, two, config) = (project("of-one"), project("of-two"), sample::central(instances));
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &config)]),
+        ("org/one", &[(".zuul.yaml", &one)]),
+        ("org/two", &[(".zuul.yaml", &two)]),
+    ];
+    Site::new(3, MAIN, repositories, |_, _, _| BuildResult::Success)
+}
+
+/// Proposes three changes of one project, and then one of the other, and returns whose builds run where there are two nodes.
+fn running(settings: &str) -> (Site, Vec<String>) {
+    let mut site = site(2, settings);
+    site.run();
+    site.held.extend(["of-one".to_owned(), "of-two".to_owned()]);
+    for number in 1..=3 {
+        site.forge.propose("org/one", number, "one of many", "", &[(&format!("file-{number}"), "x")]);
+        site.take_in();
+    }
+    site.forge.propose("org/two", 4, "the only one", "", &[("file-4", "x")]);
+    site.take_in();
+    // All of them ask before anybody is given nodes.
+    for queue in [Queue::Gate, Queue::Merges, Queue::Gate] {
+        site.handle(queue);
+    }
+    site.run_until(|site| site.running().len() == 2);
+    let mut running = site.running();
+    running.sort();
+    (site, running)
+}
+
+/// Z6.1, Z1.1: in an independent pipeline the only change of a project is served before the second one of another, though it came later;
+/// all of them are served in the end.
+#[test]
+fn a_project_with_many_changes_does_not_keep_another_waiting_for_nodes() {
+    let (mut site, running) = running("");
+    assert_eq!(running, ["of-one", "of-two"]);
+    site.held.clear();
+    site.run();
+    assert_eq!(site.ending(&[], &[]).buildsets.iter().filter(|set| set.ends_with("check SUCCESS")).count(), 4);
+}
+
+/// Z6.1, Z6.3: projects that share a queue take their turns as one, whatever pipeline their changes are in.
+#[test]
+fn projects_that_share_a_queue_take_turns_as_one() {
+    let (mut site, running) = running("queue: integrated, ");
+    assert_eq!(running, ["of-one", "of-one"]);
+    site.held.clear();
+    site.run();
+    assert_eq!(site.ending(&[], &[]).buildsets.iter().filter(|set| set.ends_with("check SUCCESS")).count(), 4);
+}
