@@ -143,7 +143,7 @@ fn what_nodes_are_not_made_by_is_told() {
 - image: {name: i, type: cloud, image-id: ami-1}
 - flavor: {name: f, instance-type: t3.small, market-type: on-demand}
 - label: {name: l, image: i, flavor: f, max-nodes: 3, slots: 1}
-- section: {name: s, connection: ec2, region: r, quota: {instances: 4}, subnet-ids: [a], label-defaults: {tags: {a: b}}}
+- section: {name: s, connection: ec2, region: r, quota: {instances: 4}, subnet-ids: [a], launch-timeout: 60, label-defaults: {tags: {a: b}}}
 - provider: {name: p, section: s, labels: [{name: l, key-name: k}]}
 - provider: {name: q, section: s, labels: [l]}
 ";
@@ -151,6 +151,7 @@ fn what_nodes_are_not_made_by_is_told() {
     let expected = [
         "label l: \"max-nodes\" is not carried out yet: nodes are made as if it were not there",
         "section s: \"subnet-ids\" is not carried out yet: nodes are made as if it were not there",
+        "section s: \"launch-timeout\" is not carried out yet: nodes are made as if it were not there",
         "section s: \"tags\" is not carried out yet: nodes are made as if it were not there",
         "provider p: \"key-name\" is not carried out yet: nodes are made as if it were not there",
         "provider p: the limits of section github.com/org/config/s count for each of its 2 providers by itself so far: together they may use 2 times as much",

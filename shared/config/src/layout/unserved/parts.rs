@@ -37,7 +37,7 @@ pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Place, String)> {
 }
 
 /// Attributes of what nodes are made of that no machine is launched by.
-const OF_NODES: [&str; 22] = [
+const OF_NODES: [&str; 30] = [
     "subnet-ids",
     "security-group-ids",
     "userdata",
@@ -60,6 +60,14 @@ const OF_NODES: [&str; 22] = [
     "dedicated-host",
     "nested-virtualization",
     "imds-http-tokens",
+    "ebs-optimized",
+    "public-ipv4",
+    "public-ipv6",
+    "launch-timeout",
+    "min-retention-time",
+    "executor-zone",
+    "shell-type",
+    "connection-type",
 ];
 
 /// Returns the attributes of an image, flavor, label, section or provider that nobody acts on, wherever in it they stand.
@@ -73,7 +81,8 @@ pub(super) fn of_object(object: &ProviderObject) -> BTreeSet<&'static str> {
     let asks = |name: &str, value: &Json| match (name, value) {
         (_, Json::Null | Json::Bool(false)) => false,
         ("slots", value) => *value != 1,
-        ("max-age", value) => *value != 0,
+        ("max-age" | "min-retention-time", value) => *value != 0,
+        ("connection-type", value) => value != "ssh",
         ("market-type", value) => value != "on-demand",
         _ => true,
     };
