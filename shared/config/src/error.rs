@@ -3,7 +3,7 @@
 mod plain;
 mod render;
 
-pub use plain::plain;
+pub use plain::{plain, plain_json};
 pub use render::ReviewComment;
 
 use crate::yaml::Mark;

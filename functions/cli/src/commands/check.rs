@@ -6,7 +6,7 @@ use crate::say::say;
 use anyhow::bail;
 use serde_json::{Value, json};
 use sluice_config::job::NamedPlaybook;
-use sluice_config::{ConfigError, Foreseen, Known, ProblemKind, Severity, plain};
+use sluice_config::{ConfigError, Foreseen, Known, ProblemKind, Severity, plain, plain_json};
 use sluice_model::job::{Playbook, playbook_files};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -59,8 +59,8 @@ pub fn run(wanted: &Wanted, format: Format) -> anyhow::Result<ExitCode> {
     };
     match format {
         Format::Text => say!("{}", told.trim_end()),
-        Format::Json => say!("{:#}", json(&checked)),
-        Format::Sarif => say!("{:#}", sarif(&checked)),
+        Format::Json => say!("{}", plain_json(&format!("{:#}", json(&checked)))),
+        Format::Sarif => say!("{}", plain_json(&format!("{:#}", sarif(&checked)))),
     }
     let has_errors = checked.found.iter().any(|error| error.problem.severity == Severity::Error);
     Ok(if has_errors { ExitCode::FAILURE } else { ExitCode::SUCCESS })

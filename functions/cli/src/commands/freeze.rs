@@ -4,8 +4,8 @@ use super::folder::{self, Wanted};
 use crate::say::say;
 use anyhow::{Context as _, bail};
 use serde_json::json;
-use sluice_config::FreezeInput;
 use sluice_config::layout::Layout;
+use sluice_config::{FreezeInput, plain_json};
 use sluice_model::{BranchName, ProjectName};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -62,13 +62,13 @@ pub fn run(asked: &Asked) -> anyhow::Result<ExitCode> {
         Err(errors) => (Vec::new(), errors),
     };
     if asked.json {
-        say!("{:#}", json!({"jobs": jobs, "trace": trace, "errors": errors}));
+        say!("{}", plain_json(&format!("{:#}", json!({"jobs": jobs, "trace": trace, "errors": errors}))));
     } else {
         for one in &trace {
             say!("{one}");
         }
         for job in jobs.iter().filter(|_| asked.job.is_some()) {
-            say!("{}", serde_json::to_string_pretty(job)?);
+            say!("{}", plain_json(&serde_json::to_string_pretty(job)?));
         }
         for error in &errors {
             eprintln!("{}", error.render(None));

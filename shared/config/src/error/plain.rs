@@ -18,6 +18,20 @@ pub fn plain(text: String) -> String {
     shown
 }
 
+/// Returns a JSON document with the same characters escaped as JSON does it: what it says stays the same.
+pub fn plain_json(document: &str) -> String {
+    let mut shown = String::with_capacity(document.len());
+    for c in document.chars() {
+        // None of them is longer in UTF-16, and none stands outside of a text.
+        if is_hidden(c) {
+            let _ = write!(shown, "\\u{:04x}", u32::from(c));
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
 /// Returns a line with a sign for every character that is none to be seen, so that columns stay where they are.
 pub(super) fn line(text: &str) -> String {
     let sign = |c: char| match u32::from(c) {
@@ -45,6 +59,10 @@ mod tests {
     fn what_steers_a_terminal_is_shown_as_what_it_is() {
         assert_eq!(plain("a job ä\n\tx".to_owned()), "a job ä\n\tx");
         assert_eq!(plain("\u{1b}[31mred\r\u{9b}\u{202e}".to_owned()), "\\u{1b}[31mred\\u{d}\\u{9b}\\u{202e}");
+        let name = "\u{7f}\u{9b}\u{202e}ä\u{1b}";
+        let document = plain_json(&serde_json::json!({"name": name}).to_string());
+        assert_eq!(document, "{\"name\":\"\\u007f\\u009b\\u202eä\\u001b\"}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&document).unwrap()["name"], name);
         let shown = line("a\u{1b}[0m\tb\u{7f}\u{fffe}");
         assert_eq!(shown, "a␛[0m\tb␡\u{fffd}");
     }
