@@ -177,33 +177,34 @@ fn alone(wanted: &Wanted) -> anyhow::Result<Opened> {
         .with("mqtt", Driver::Mqtt, "");
     let called = |name: &str| ProjectName::new("github.com", name.trim_start_matches("github.com/"));
     let branch = wanted.branch.clone().or_else(|| checked_out(&wanted.path)).unwrap_or_else(|| "master".to_owned());
-    let of = |name: &str, trust| {
-        let config = TenantProject::new("github", called(name), trust);
+    let of = |name: &ProjectName, trust| {
+        let config = TenantProject::new("github", name.clone(), trust);
         let found = fragments(&config, &branch, &texts);
         (config, found)
     };
-    let name = wanted.project.as_deref().unwrap_or(UNNAMED);
-    let (mut config, mut found) = of(name, Trust::Untrusted);
+    let name = called(wanted.project.as_deref().unwrap_or(UNNAMED));
+    let (mut config, mut found) = of(&name, Trust::Untrusted);
     // Only a config project may define these, so it is one.
     let is_trusted = |stanza: &Stanza| match stanza {
         Stanza::Pipeline(_) => true,
         Stanza::Job(job) => job.parent == Parent::Base,
         _ => false,
     };
-    let mut others: BTreeSet<String> = named_projects(&found).map(str::to_owned).collect();
+    // One that is named in several ways is one.
+    let mut others: BTreeSet<ProjectName> = named_projects(&found).map(called).collect();
     if found.iter().any(|fragment| fragment.stanzas().any(is_trusted)) {
-        (config, found) = of(name, Trust::Config);
+        (config, found) = of(&name, Trust::Config);
     } else if let (None, Some(only), 1) = (&wanted.project, others.first(), others.len()) {
         // The only project that an untrusted one may speak of is itself.
-        (config, found) = of(&only.clone(), Trust::Untrusted);
+        (config, found) = of(only, Trust::Untrusted);
     }
-    others.retain(|name| called(name) != config.name);
+    others.remove(&config.name);
     let (project, trust) = (config.name.clone(), config.trust);
     let mut tenant = TenantConfig::new("none");
     tenant.projects.push(config);
     if trust == Trust::Config {
         // It may list jobs for any, and these it does.
-        let others = others.iter().map(|name| TenantProject::new("github", called(name), Trust::Untrusted));
+        let others = others.into_iter().map(|name| TenantProject::new("github", name, Trust::Untrusted));
         tenant.projects.extend(others);
     }
     let read = paths_of(&found);
