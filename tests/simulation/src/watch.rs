@@ -27,6 +27,8 @@ pub struct Watch {
     pub heads: BTreeMap<QueueKey, Head>,
     /// Items that the queue which was written last held before that.
     former: BTreeSet<ItemId>,
+    /// Those of them that were landing.
+    former_landing: BTreeSet<ItemId>,
     /// Items that the transaction which is looked at removes.
     left: Vec<Item>,
     /// Items in queues.
@@ -70,6 +72,7 @@ impl Watch {
             locks: Locks::new(shape.semaphore_max as usize),
             heads: BTreeMap::new(),
             former: BTreeSet::new(),
+            former_landing: BTreeSet::new(),
             left: Vec::new(),
             items: BTreeMap::new(),
             former_windows: BTreeMap::new(),
@@ -391,7 +394,10 @@ impl Watch {
             news.push(News::Line(format!("{} is frozen: {why}", head.key)));
         }
         let former = self.heads.insert(head.key.clone(), head);
-        self.former = former.into_iter().flat_map(|head| head.slots).map(|slot| slot.id).collect();
+        let former: Vec<Slot> = former.into_iter().flat_map(|head| head.slots).collect();
+        let landing = former.iter().filter(|slot| slot.standing.is_landing());
+        self.former_landing = landing.map(|slot| slot.id.clone()).collect();
+        self.former = former.into_iter().map(|slot| slot.id).collect();
         Ok(())
     }
 }

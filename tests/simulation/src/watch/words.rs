@@ -44,7 +44,9 @@ impl Watch {
                 let gone = self.with_needs(keys.iter().take_while(|key| *key != first));
                 let may_be_before = |slot: &Slot| {
                     let is_begun = head.manager != Manager::Dependent && head.manager != Manager::Independent;
+                    // What lands stays first, also where the same decision sees that it did not land.
                     slot.standing.is_landing()
+                        || self.former_landing.contains(&slot.id)
                         || is_begun
                         || slot.joined
                         || later.contains(&slot.change.key)
