@@ -365,7 +365,8 @@ impl Site {
         self.run();
     }
 
-    fn receive(&mut self, webhook: &Webhook) {
+    /// Has the webhook take in what the forge tells.
+    pub fn receive(&mut self, webhook: &Webhook) {
         let mut headers = HeaderMap::new();
         let signature = sign(&Secret::new(WEBHOOK_SECRET), &webhook.body);
         for (name, value) in [

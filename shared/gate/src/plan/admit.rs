@@ -8,7 +8,7 @@ use crate::queue::{HEAD_BYTES_MAX, Slot};
 use crate::report::Occasion;
 use sluice_config::pipeline::Manager;
 use sluice_model::Timestamp;
-use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_model::change::{ChangeKey, ChangeRef, What};
 use sluice_model::event::ZuulEvent;
 use std::collections::BTreeSet;
 
@@ -216,6 +216,13 @@ impl Work<'_> {
         }
         if let Some(reason) = self.over_limit(&[candidate]) {
             return self.tell_full(arrival, &[candidate], &reason);
+        }
+        if let Some(newer) = self.newer_of_branch(change).map(ToString::to_string) {
+            // Forges tell of pushes in any order.
+            self.plan
+                .reasons
+                .push(format!("{change} is not enqueued in {}: {newer} was pushed after it", self.head.key));
+            return true;
         }
         if self.head.manager == Manager::Supercedent
             && !(self.drop_waiting_of_branch(change) && self.has_room(self.entry_records()))
@@ -430,6 +437,18 @@ impl Work<'_> {
         self.remove(position, "DEQUEUED", why, occasion)
     }
 
+    /// Returns what stands in the queue and was pushed after a ref that is to enter, where the newest alone counts.
+    fn newer_of_branch(&self, change: &ChangeRef) -> Option<&ChangeRef> {
+        let What::Ref(moved) = &change.key.what else { return None };
+        let is_newer = |other: &&ChangeRef| {
+            other.key.project == change.key.project
+                && matches!(&other.key.what, What::Ref(other) if moved.leads_to(other))
+        };
+        let all = self.head.slots.iter().map(|slot| &slot.change);
+        all.filter(|_| self.head.manager == Manager::Supercedent).find(is_newer)
+    }
+
+    /// Takes out what waits of a branch, since a newer commit of it enters. Returns false when there was no room for that.
     fn drop_waiting_of_branch(&mut self, change: &ChangeRef) -> bool {
         let waiting = self
             .head

@@ -245,6 +245,33 @@ fn of_quick_pushes_the_first_and_the_newest_are_tested_and_never_two_at_once() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
+/// G23: forges tell of pushes in any order; an older one that is told late takes no newer one's place.
+#[test]
+fn a_push_that_is_told_after_a_newer_one_does_not_supersede_it() {
+    let mut site = site_of(&["promote"]);
+    let take_in = |site: &mut Site| {
+        site.take_in();
+        site.handle(Queue::Tenants);
+        site.take_in();
+        site.handle(Queue::Gate);
+    };
+    site.forge.push(&branch("main"), &[("a", "x")]);
+    take_in(&mut site);
+    let a = site.forge.tip(&branch("main"));
+    site.run_until(|site| site.is_building());
+    site.forge.push(&branch("main"), &[("b", "x")]);
+    let late = site.forge.next_webhook().unwrap();
+    site.forge.push(&branch("main"), &[("c", "x")]);
+    let c = site.forge.tip(&branch("main"));
+    take_in(&mut site);
+    site.receive(&late);
+    take_in(&mut site);
+    site.run();
+    let commits: Vec<Oid> = tested(&site).into_iter().map(|(_, commit)| commit).collect();
+    assert_eq!(commits, [a, c]);
+    assert_eq!(left_over(&site), Vec::<String>::new());
+}
+
 /// G23: a branch waits for no other branch.
 #[test]
 fn pushes_to_two_branches_supersede_nothing_of_each_other() {
