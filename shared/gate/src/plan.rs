@@ -19,6 +19,7 @@ mod sharing;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod withheld;
 
 pub use cycles::CYCLE_MAX;
 

@@ -1,6 +1,7 @@
 //! Takes in what arrived: new changes, and news of changes.
 
 use super::operators::is_operators;
+use super::withheld::Waiting;
 use super::{Work, is_dependent, item_id, new_slot};
 use crate::arrival::{Arrival, ArrivalKind, Candidate};
 use crate::item::Item;
@@ -91,12 +92,12 @@ impl Work<'_> {
     }
 
     /// Returns the arrivals that were not taken in.
-    fn left(&self) -> impl Iterator<Item = &Arrival> {
+    pub(super) fn left(&self) -> impl Iterator<Item = &Arrival> {
         self.snapshot.arrivals.iter().filter(|arrival| !self.plan.taken.contains(&arrival.id))
     }
 
     /// Returns whether the head's record has a place for what an arrival enqueues. What stands here has its place.
-    fn has_place(&self, arrival: &Arrival) -> bool {
+    pub(super) fn has_place(&self, arrival: &Arrival) -> bool {
         let ArrivalKind::Enqueue { candidates } = &arrival.kind else { return true };
         let is_here = |c: &Candidate| self.head.slots.iter().any(|slot| slot.change.key == c.change.key);
         let more = candidates.iter().filter(|candidate| !is_here(candidate)).count();
@@ -115,60 +116,9 @@ impl Work<'_> {
                     || self.seen(arrival, change, (gone.as_deref(), *merged), needs.as_deref())))
     }
 
-    /// Returns whether an arrival is news by which what stands in a slot has to leave.
-    fn takes_out(&self, arrival: &Arrival, slot: &Slot) -> bool {
-        let ArrivalKind::Seen { change, gone, as_of, .. } = &arrival.kind else { return false };
-        if change.key != slot.change.key {
-            return false;
-        }
-        let known = self.items.get(&slot.id).map_or(*as_of, |item| item.candidate.as_of);
-        let is_older = *as_of != Timestamp::default() && *as_of < known;
-        let is_another =
-            slot.change.branch != change.branch || (slot.change.head != change.head && self.leaves_as_older());
-        !is_older && (gone.is_some() || is_another)
-    }
-
-    /// Returns whether an arrival that is not taken in yet says that a change is to leave, or to be replaced: then it does not
-    /// land. Where news wait, as for a place or by an operator's word, they say so all the same.
-    pub(super) fn is_withheld(&self, slot: &Slot) -> bool {
-        // What waits for a place may wait for this very change to leave; no forge merges another revision than the tested one.
-        let is_full = || self.left().any(|arrival| !self.has_place(arrival));
-        self.left().any(|arrival| match &arrival.kind {
-            ArrivalKind::Enqueue { candidates } => {
-                let replaces = |c: &Candidate| c.change.key == slot.change.key && c.change != slot.change;
-                candidates.iter().any(replaces) && !is_full()
-            }
-            _ => self.takes_out(arrival, slot),
-        })
-    }
-
     /// Returns whether an older revision leaves when a new one is uploaded.
-    fn leaves_as_older(&self) -> bool {
+    pub(super) fn leaves_as_older(&self) -> bool {
         (self.snapshot.pipeline).is_none_or(|pipeline| pipeline.dequeue_on_new_patchset)
-    }
-
-    /// Returns whether an arrival would replace or take out a change that is being put into its branch: only the end of its
-    /// landing tells what becomes of it. Until then the arrival is not taken: what lost its approval meanwhile and does not land
-    /// is not to be tested again and landed (G12).
-    pub(super) fn waits_for_landing(&self, arrival: &Arrival) -> bool {
-        let is_landing = |key: &ChangeKey, now: Option<&ChangeRef>| {
-            (self.head.slots.iter()).any(|slot| {
-                slot.standing.is_landing() && slot.change.key == *key && now.is_none_or(|change| slot.change != *change)
-            })
-        };
-        match &arrival.kind {
-            ArrivalKind::Enqueue { candidates } => {
-                // Of a cycle all enter anew or none: it waits for whichever of them is landing.
-                let is_awaited = |c: &Candidate| {
-                    let same = c.cycle.is_empty().then_some(&c.change);
-                    is_landing(&c.change.key, same)
-                };
-                candidates.iter().any(is_awaited)
-            }
-            ArrivalKind::Seen { change, gone, .. } => is_landing(&change.key, Some(change).filter(|_| gone.is_none())),
-            ArrivalKind::Dequeue { key, .. } => is_landing(key, None),
-            ArrivalKind::Superseded { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => false,
-        }
     }
 
     /// Enqueues candidates in their order, those that need each other together. Returns false when there was no room for what
@@ -461,35 +411,6 @@ impl Work<'_> {
         };
         let why = "a newer one of its branch takes its place";
         self.leave(&key, why, Occasion::Superseded)
-    }
-}
-
-/// What arrived and has to wait. It keeps back what comes later and concerns the same changes, and what would enter later than
-/// something that waits to enter; news of other changes are heard meanwhile.
-#[derive(Default)]
-struct Waiting {
-    changes: BTreeSet<ChangeKey>,
-    has_entry: bool,
-}
-
-impl Waiting {
-    fn keeps_back(&self, arrival: &Arrival) -> bool {
-        let is_entry = matches!(arrival.kind, ArrivalKind::Enqueue { .. });
-        (is_entry && self.has_entry) || concerned(arrival).iter().any(|key| self.changes.contains(*key))
-    }
-
-    fn add(&mut self, arrival: &Arrival) {
-        self.has_entry |= matches!(arrival.kind, ArrivalKind::Enqueue { .. });
-        self.changes.extend(concerned(arrival).into_iter().cloned());
-    }
-}
-
-/// Returns the changes that an arrival is about.
-fn concerned(arrival: &Arrival) -> Vec<&ChangeKey> {
-    match &arrival.kind {
-        ArrivalKind::Enqueue { candidates } => candidates.iter().map(|candidate| &candidate.change.key).collect(),
-        ArrivalKind::Seen { change, .. } | ArrivalKind::Superseded { change, .. } => vec![&change.key],
-        ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => Vec::new(),
     }
 }
 
