@@ -4,7 +4,8 @@
 //! as its mark is the same, and each tenant's layout as it was read last. Where the remembered turns out to be old, the
 //! rest is read by a second call, so an old memory costs a call and no more.
 //!
-//! A tenant that cannot be read is told later ([`crate::early`]), and so is one whose configuration is on its way.
+//! A tenant that cannot be read is told later ([`crate::early`]), and so is one whose configuration is on its way, or for which
+//! something of the same project is kept.
 
 use crate::Intake;
 use crate::early::WAIT_MILLIS;
@@ -12,9 +13,10 @@ use crate::route::{former_queues, may_configure, queue_key};
 use crate::told::{self, Told};
 use sluice_gate::explain::Verdicts;
 use sluice_model::change::ChangeFacts;
-use sluice_model::event::Awaited;
+use sluice_model::event::{Awaited, Behind};
 use sluice_model::{BranchName, ProjectName, QueueKey, TenantName, Timestamp};
 use sluice_records::codec::{decode, decode_foreign};
+use sluice_records::delivery::{self, Delivery};
 use sluice_records::layout::Live;
 use sluice_records::tenant::Tenant;
 use sluice_records::{change, tenant};
@@ -61,7 +63,8 @@ pub(crate) struct Before {
 /// A tenant that an event concerns.
 pub(crate) struct Concerned {
     pub(crate) live: Live,
-    /// What of its configuration is on its way; `None` where nothing is.
+    /// What the event has to wait for: what of its configuration is on its way, and what was kept for it before; `None` where it
+    /// is the event's turn.
     pub(crate) awaited: Option<Awaited>,
     /// Those queues that the event's change may stand in and that are not empty.
     pub(crate) listed: Vec<QueueKey>,
@@ -149,7 +152,7 @@ impl Intake {
         let needed_key = change::needed_key(&facts.change.key);
         let verdicts_key = change::verdicts_key(&facts.change.key);
         let own = [told_key.clone(), needed_key.clone(), verdicts_key.clone()];
-        let known = self.known(&facts.change.key.project, &own, queues).await?;
+        let known = self.known(&facts.change.key.project, Order::InTurn, &own, queues).await?;
         let Known { mut tenants, damaged, found } = known;
         let (told, is_needed) = (told(&found), found.contains_key(&needed_key));
         let told_revision = found.get(&told_key).map(|record| record.revision);
@@ -163,30 +166,37 @@ impl Intake {
     }
 
     /// Returns the tenants whose live layout has the project, and the further records that are named, where they are there.
-    pub(crate) async fn tenants_with(&self, project: &ProjectName, more: &[Key]) -> Result<Known, LookError> {
-        self.known(project, more, |_, _| Vec::new()).await
+    pub(crate) async fn tenants_with(
+        &self,
+        project: &ProjectName,
+        order: Order,
+        more: &[Key],
+    ) -> Result<Known, LookError> {
+        self.known(project, order, more, |_, _| Vec::new()).await
     }
 
     /// Reads the tenants that have a project, with further records and the lists' entries of queues.
     async fn known(
         &self,
         project: &ProjectName,
+        order: Order,
         more: &[Key],
         queues: impl Fn(&Live, &Found) -> Vec<QueueKey>,
     ) -> Result<Known, LookError> {
         for _ in 1..READINGS_MAX {
-            let (known, is_old) = self.known_now(project, more, &queues).await?;
+            let (known, is_old) = self.known_now(project, order, more, &queues).await?;
             if !is_old {
                 return Ok(known);
             }
         }
-        Ok(self.known_now(project, more, &queues).await?.0)
+        Ok(self.known_now(project, order, more, &queues).await?.0)
     }
 
     /// Also returns whether a mark went away since, so that a head may have been read before that.
     async fn known_now(
         &self,
         project: &ProjectName,
+        order: Order,
         more: &[Key],
         queues: &impl Fn(&Live, &Found) -> Vec<QueueKey>,
     ) -> Result<(Known, bool), LookError> {
@@ -200,6 +210,7 @@ impl Intake {
         for live in seen {
             keys.extend(queues(&live, &Found::new()).iter().map(tenant::queue_key));
             keys.extend(pushed_keys(&live, project));
+            keys.extend(order.kept_key(&live.tenant.name, project));
         }
         let mut read = Read::default();
         read.get(&self.ports, keys).await?;
@@ -229,14 +240,17 @@ impl Intake {
         for live in &lives {
             keys.extend(queues(live, &read.found).iter().map(tenant::queue_key));
             keys.extend(pushed_keys(live, project));
+            keys.extend(order.kept_key(&live.tenant.name, project));
         }
         read.get(&self.ports, keys).await?;
+        let mut behind = behind(&self.ports, &lives, project, order, &mut read).await?;
         let mut is_old = false;
         let mut tenants = Vec::with_capacity(lives.len());
         for live in lives {
             let (marks, went) = self.marks(&live, project, &mut read).await?;
             is_old |= went;
-            tenants.push(Concerned { awaited: awaited(&live, marks, now), live, listed: Vec::new() });
+            let awaited = awaited(&live, marks, behind.remove(&live.tenant.name), now);
+            tenants.push(Concerned { awaited, live, listed: Vec::new() });
         }
         Ok((Known { tenants, damaged, found: read.found }, is_old))
     }
@@ -292,14 +306,38 @@ impl Intake {
 
 /// Returns what of a tenant's configuration is on its way, if anything is. What has been on its way for as long as any event waits
 /// is waited for no more: one forge that is silent, or one landing that does not end, must not hold up all that comes.
-fn awaited(live: &Live, marks: Vec<String>, now: Timestamp) -> Option<Awaited> {
+fn awaited(live: &Live, marks: Vec<String>, behind: Option<Behind>, now: Timestamp) -> Option<Awaited> {
     let head = &live.tenant;
     let is_recent = |since: Timestamp| now.since(since) < WAIT_MILLIS;
     let lands = head.landings.is_empty() || head.landings.iter().any(|landing| is_recent(landing.ordered_at));
     let is_wanted = head.layout.wanted > head.layout.live && lands;
     let reads_on = head.is_reading && head.reading_since.is_none_or(is_recent);
     let layout = if is_wanted { head.layout.wanted } else { 0 };
-    (is_wanted || reads_on || !marks.is_empty()).then_some(Awaited { layout, marks })
+    let is_any = is_wanted || reads_on || !marks.is_empty() || behind.is_some();
+    is_any.then_some(Awaited { layout, marks, behind })
+}
+
+/// Returns, by tenant, what was kept of the same project and has not ended: whatever made it wait may be over while it has still to be told.
+async fn behind(
+    ports: &Ports,
+    lives: &[Live],
+    project: &ProjectName,
+    order: Order,
+    read: &mut Read,
+) -> Result<BTreeMap<TenantName, Behind>, PortError> {
+    let named = lives.iter().filter_map(|live| {
+        let key = order.kept_key(&live.tenant.name, project)?;
+        Some((live.tenant.name.clone(), read.found.get(&key).and_then(decode_foreign::<Behind>)?))
+    });
+    let mut named: BTreeMap<TenantName, Behind> = named.collect();
+    read.get(ports, named.values().map(|kept| delivery::key(&kept.delivery)).collect()).await?;
+    // One that cannot be read ends as nobody knows what: nothing waits for it.
+    let is_open = |kept: &Behind| {
+        let kept = read.found.get(&delivery::key(&kept.delivery)).and_then(decode_foreign::<Delivery>);
+        kept.is_some_and(|kept| !kept.state.is_final())
+    };
+    named.retain(|_, kept| is_open(kept));
+    Ok(named)
 }
 
 /// Whether a mark is still waited for.
@@ -314,6 +352,21 @@ fn pushed_keys(live: &Live, project: &ProjectName) -> Vec<Key> {
     let central = live.layout.tenant().projects.iter().filter(|central| central.trust.is_trusted());
     let central = central.map(|central| &central.name).filter(|central| *central != project).take(CENTRAL_MAX);
     std::iter::once(project).chain(central).map(|project| tenant::pushed_key(name, project)).collect()
+}
+
+/// Whether an event has to wait for what came before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// A tenant is told of it after what was kept for it of the same project.
+    InTurn,
+    /// Nothing that came before matters.
+    AtOnce,
+}
+
+impl Order {
+    fn kept_key(self, tenant: &TenantName, project: &ProjectName) -> Option<Key> {
+        (self == Self::InTurn).then(|| tenant::kept_key(tenant, project))
+    }
 }
 
 /// Records that were found, by key.

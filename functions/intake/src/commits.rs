@@ -1,7 +1,7 @@
 //! Statuses and check runs: what is told of a commit concerns the open changes whose head it is, each by itself.
 
 use crate::Intake;
-use crate::before::{Concerned, Known};
+use crate::before::{Concerned, Known, Order};
 use crate::deliver::{Effects, Outcome, final_or_again};
 use sluice_gate::filter;
 use sluice_model::change::ChangeKey;
@@ -51,7 +51,7 @@ impl Intake {
         at: Timestamp,
         mut effects: Effects,
     ) -> Result<Outcome, LookError> {
-        let known = self.tenants_with(&event.project, &[]).await?;
+        let known = self.tenants_with(&event.project, Order::AtOnce, &[]).await?;
         if !is_heeded(&known, &told.of(event, 0)) {
             effects.tell(format!("no pipeline heeds {} {} ({})", told.event, told.action, told.status));
             return Ok(Outcome::Leads(effects));

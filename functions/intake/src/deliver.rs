@@ -3,6 +3,7 @@
 use crate::commits::OnCommit;
 use crate::fit::fit;
 use crate::needs::Seen;
+use crate::route::News;
 use crate::sweep::Gap;
 use crate::told;
 use crate::zuul::What;
@@ -16,7 +17,7 @@ use sluice_model::poke::Poke;
 use sluice_model::{DeliveryId, ProjectName, QueueKey, TenantName};
 use sluice_records::codec::{decode, expiry, get, with_body};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
-use sluice_records::tenant::{self, Waiting};
+use sluice_records::tenant::{self, Early, Waiting};
 use sluice_records::{change, queue};
 use sluice_runtime::batch::{Heard, LookError};
 use sluice_runtime::record::{Due, Expect, Key, Record, Write};
@@ -102,6 +103,9 @@ impl Effects {
         project: &ProjectName,
         waiting: Waiting,
     ) -> Result<(), LookError> {
+        // So that it goes on in its turn even where the tenant is done before the first look at it.
+        let early = Early { waiting: waiting.clone(), project: project.clone() };
+        self.write(tenant::put_waiting(tenant, &early)?);
         let mark = tenant::put_dirty_then(tenant, project, waiting)?;
         self.write(tenant::put_pushed(tenant, project, mark.key())?);
         self.write(mark);
@@ -257,7 +261,7 @@ impl Intake {
         effects.write(change::put_facts(facts)?);
         told.note(facts);
         let mut seen = Seen::knowing(facts, before.is_needed, told.next_moment(facts));
-        let needs = self.route(id, event, facts, &before, is_news, &mut seen, effects).await?;
+        let needs = self.route(News { id, event, facts, is_news }, &before, &mut seen, effects).await?;
         if is_news {
             self.judge(event, facts, before.verdicts.clone(), &before.tenants, effects)?;
         }

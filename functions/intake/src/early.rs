@@ -4,22 +4,27 @@
 //! trigger that has just landed, a tag for a pipeline that was pushed with it. Such an event is kept for that tenant as a delivery
 //! of ours; other tenants are told at once. It waits for what was on its way when it came, not for what comes after it, and only so
 //! long. The tenant pokes it when its next layout is live; the sweep does, should that be lost.
+//!
+//! What comes of the same project meanwhile waits behind it, even where its own configuration is live by then: what is decided
+//! follows the order in which things happened.
 
-use crate::before::Concerned;
+use crate::before::{Concerned, Order};
 use crate::deliver::{Effects, Outcome, final_or_again};
 use crate::needs::Seen;
+use crate::route::News;
 use crate::{Intake, again};
 use sluice_forge::Verdict;
 use sluice_model::change::ChangeKey;
-use sluice_model::event::{Awaited, EventKind, ForgeEvent};
+use sluice_model::event::{Awaited, Behind, EventKind, ForgeEvent};
 use sluice_model::gerrit::GerritEvent;
 use sluice_model::poke::Poke;
 use sluice_model::{DeliveryId, ProjectName, TenantName, Timestamp};
 use sluice_records::change;
+use sluice_records::codec::decode_foreign;
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::tenant::{self, Early, Waiting};
 use sluice_runtime::batch::LookError;
-use sluice_runtime::record::{Due, Key, Record};
+use sluice_runtime::record::{Due, Expect, Key, Record, Write};
 use sluice_runtime::{Commit, Saved, cell};
 
 /// Milliseconds after which an event is told whatever is live: short of the time after which a delivery counts as unaccounted.
@@ -28,7 +33,8 @@ pub(crate) const WAIT_MILLIS: u64 = 480_000;
 /// Milliseconds after which nobody waits any more for a tenant that cannot be read.
 const DAMAGED_MILLIS: u64 = 86_400_000;
 
-/// Seconds after which an event that waits is looked at again by itself, at first and at most.
+/// Seconds after which an event that waits is looked at again by itself, at first and at most: what waits behind another one is told
+/// soon after that was.
 const LOOK_SECONDS: (u64, u64) = (60, 600);
 
 /// What an event is to a tenant by now.
@@ -51,10 +57,12 @@ impl Intake {
         since: Timestamp,
     ) -> Result<Turn, LookError> {
         // The marks first: once they are gone, the tenant's head that is read now is one of after the reading.
-        let keys: Vec<Key> = awaited.marks.iter().map(|mark| Key::new(tenant::partition(name), mark)).collect();
-        let marks = if keys.is_empty() { Vec::new() } else { self.ports.records.get(&keys).await? };
-        let is_unread = marks.iter().flatten().next().is_some();
-        let known = self.tenants_with(project, &[]).await?;
+        let mut keys: Vec<Key> = awaited.marks.iter().map(|mark| Key::new(tenant::partition(name), mark)).collect();
+        keys.extend(awaited.behind.iter().map(|behind| delivery::key(&behind.delivery)));
+        let found = if keys.is_empty() { Vec::new() } else { self.ports.records.get(&keys).await? };
+        let is_unread = found.iter().take(awaited.marks.len()).flatten().next().is_some();
+        let ahead = found.get(awaited.marks.len()).and_then(Option::as_ref).and_then(decode_foreign::<Delivery>);
+        let known = self.tenants_with(project, Order::AtOnce, &[]).await?;
         let waited = self.ports.clock.now().since(since);
         if known.damaged.contains(name) {
             return Ok(turn_at_damaged(name, waited));
@@ -69,6 +77,9 @@ impl Intake {
             () if head.is_reading => Turn::Later(format!("tenant {name} reads on")),
             () if head.layout.live < awaited.layout => {
                 Turn::Later(format!("layout {} of tenant {name} is not live yet", awaited.layout))
+            }
+            () if ahead.is_some_and(|ahead| !ahead.state.is_final()) => {
+                Turn::Later(format!("tenant {name} has not been told what came before"))
             }
             () => Turn::Now,
         })
@@ -90,7 +101,7 @@ impl Intake {
         match tenants.iter().find(|concerned| concerned.live.tenant.name == *name) {
             None => Turn::Never(format!("tenant {name} does not know {project}")),
             Some(Concerned { awaited: Some(_), .. }) if waited < WAIT_MILLIS => {
-                Turn::Later(format!("what tenant {name} reads is not live yet"))
+                Turn::Later(format!("what tenant {name} reads is not live yet, or it was not told what came before"))
             }
             Some(_) => Turn::Now,
         }
@@ -105,17 +116,51 @@ impl Intake {
         awaited: Awaited,
         effects: &mut Effects,
     ) -> Result<(), LookError> {
+        let is_behind = awaited.behind.is_some() && awaited.layout == 0 && awaited.marks.is_empty();
+        let since = self.since(&awaited);
         let kind = EventKind::Later { tenant: tenant.clone(), awaited, kind: Box::new(event.kind.clone()) };
-        effects.deliver(&Delivery {
+        let kept = Delivery {
             connection: event.connection.clone(),
             forge_id: format!("later:{tenant}:{id}"),
             event_name: "later".to_owned(),
-            received_at: self.ports.clock.now(),
+            received_at: since,
             event: Some(ForgeEvent { kind, ..event.clone() }),
             state: DeliveryState::Accepted,
-        })?;
-        effects.tell(format!("tenant {tenant} is told when what it reads is live"));
+        };
+        self.keep(&kept, tenant, effects)?;
+        effects.tell(match is_behind {
+            true => format!("tenant {tenant} is told after what came before"),
+            false => format!("tenant {tenant} is told when what it reads is live"),
+        });
         Ok(())
+    }
+
+    /// Returns since when something waits that comes now: later than what it waits behind, so that the tenant has them go on in order.
+    pub(crate) fn since(&self, awaited: &Awaited) -> Timestamp {
+        let now = self.ports.clock.now();
+        awaited.behind.as_ref().map_or(now, |behind| now.max(behind.since.plus_millis(1)))
+    }
+
+    /// Stores a delivery that waits for a tenant; what comes later of its project waits behind it.
+    pub(crate) fn keep(
+        &self,
+        kept: &Delivery,
+        tenant: &TenantName,
+        effects: &mut Effects,
+    ) -> Result<DeliveryId, LookError> {
+        let delivery = effects.deliver(kept)?;
+        let behind = Behind { delivery: delivery.clone(), since: kept.received_at };
+        effects.write(tenant::put_kept(tenant, &delivery::group(kept), &behind)?);
+        Ok(delivery)
+    }
+
+    /// Nothing waits behind a delivery that ends, if it is the last that was kept for a tenant.
+    pub(crate) fn let_go(&self, id: &DeliveryId, concerned: &Concerned, project: &ProjectName, effects: &mut Effects) {
+        let last = concerned.awaited.as_ref().and_then(|awaited| awaited.behind.as_ref());
+        if last.is_some_and(|last| last.delivery == *id) {
+            let key = tenant::kept_key(&concerned.live.tenant.name, project);
+            effects.write(Write::Delete { key, expect: Expect::Anything });
+        }
     }
 
     /// Goes on with an event about a change that was kept for a tenant.
@@ -143,13 +188,15 @@ impl Intake {
         let mut before = self.before(&facts).await?;
         before.tenants.retain(|concerned| concerned.live.tenant.name == *tenant);
         for concerned in &mut before.tenants {
+            self.let_go(id, concerned, &event.project, &mut effects);
             // It has waited for what it belongs to; what came after it is nothing to it.
             concerned.awaited = None;
         }
         before.damaged.clear();
         let as_of = before.moment(&facts);
         let mut seen = Seen::knowing(&facts, before.is_needed, as_of);
-        let needs = self.route(id, event, &facts, &before, true, &mut seen, &mut effects).await?;
+        let news = News { id, event, facts: &facts, is_news: true };
+        let needs = self.route(news, &before, &mut seen, &mut effects).await?;
         self.judge(event, &facts, before.verdicts.clone(), &before.tenants, &mut effects)?;
         effects.write(change::put_facts(&facts)?);
         if let Some(mut told) = before.told.filter(|told| !needs.is_subset(&told.needs)) {
@@ -176,11 +223,9 @@ impl Intake {
         let project = delivery::group(delivery);
         let waiting = Waiting { since: delivery.received_at, delivery: id.clone() };
         let early = tenant::put_waiting(tenant, &Early { waiting, project: project.clone() })?;
-        let waited_seconds = now.since(delivery.received_at) / 1_000;
-        let due = Due {
-            at: now.plus_seconds(waited_seconds.clamp(LOOK_SECONDS.0, LOOK_SECONDS.1)),
-            poke: Poke::Delivery { delivery: id.clone(), project },
-        };
+        let waited = now.since(delivery.received_at);
+        let in_seconds = if waited < WAIT_MILLIS { LOOK_SECONDS.0 } else { LOOK_SECONDS.1 };
+        let due = Due { at: now.plus_seconds(in_seconds), poke: Poke::Delivery { delivery: id.clone(), project } };
         let plan = Commit { head: record, others: vec![early], pokes: Vec::new(), due: Some(due) };
         match cell::commit(&self.ports, plan).await? {
             Saved::Yes(_) => Ok(()),

@@ -3,11 +3,12 @@
 //! Triggers are not asked; what the pipeline requires counts as always.
 
 use crate::Intake;
+use crate::before::Order;
 use crate::deliver::{Effects, Outcome, final_or_again};
 use crate::early::Turn;
 use crate::needs::{Needs, Seen};
 use crate::refs::Read;
-use crate::route::{in_words, queue_key};
+use crate::route::{Place, in_words, queue_key};
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::{ArrivalKind, filter};
 use sluice_model::change::{ChangeFacts, ChangeRef, ChangeStatus, RefMove};
@@ -74,7 +75,8 @@ impl Intake {
         let needs = if is_open { self.needs_of(facts, &live.layout, seen).await? } else { Needs::default() };
         let queue = queue_key(live, pipeline, change);
         let refused = needs.refusal(change, &live.layout, pipeline);
-        let candidates = self.candidates(facts, &needs, refused, live, pipeline, &queue, seen).await?;
+        let place = Place { live, pipeline, queue: &queue, listed: &[] };
+        let candidates = self.candidates(facts, &needs, refused, &place, seen).await?;
         let arrival = self.arrival(id, live, &queue, change, ArrivalKind::Enqueue { candidates });
         effects.write(change::put_facts(facts)?);
         effects.arrive(&queue, &arrival)?;
@@ -91,7 +93,7 @@ impl Intake {
         moved: &RefMove,
         mut effects: Effects,
     ) -> Result<Outcome, LookError> {
-        let known = self.tenants_with(&event.project, &[]).await?;
+        let known = self.tenants_with(&event.project, Order::InTurn, &[]).await?;
         match self.turn(&known.tenants, &known.damaged, tenant, &event.project, since) {
             Turn::Now => {}
             Turn::Later(why) => return Ok(Outcome::Waits { why, tenant: Some(tenant.clone()) }),

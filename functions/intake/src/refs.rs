@@ -5,7 +5,7 @@
 
 use crate::Intake;
 use crate::again;
-use crate::before::{Concerned, Known};
+use crate::before::{Concerned, Known, Order};
 use crate::deliver::{Effects, Outcome};
 use crate::early::Turn;
 use crate::needs::Seen;
@@ -43,14 +43,13 @@ impl Intake {
         moved: &RefMove,
         effects: &mut Effects,
     ) -> Result<(), LookError> {
-        let since = self.ports.clock.now();
         let (at, git_ref) = (moved.newrev.as_ref().map_or("nothing", Oid::short), &moved.git_ref);
         let branch = moved.branch().map(|branch| BranchKey { project: event.project.clone(), branch });
         let name = |branch: &BranchKey| landing::harmless_key(branch, moved.oldrev.as_ref().unwrap_or(&Oid::zero()));
         let harmless = branch.as_ref().map(name);
         let seen = refs::key(&event.project);
         let keys: Vec<Key> = harmless.iter().chain([&seen]).cloned().collect();
-        let Known { tenants, damaged, found } = self.tenants_with(&event.project, &keys).await?;
+        let Known { tenants, damaged, found } = self.tenants_with(&event.project, Order::InTurn, &keys).await?;
         if tenants.is_empty() && damaged.is_empty() {
             effects.tell(format!("no tenant knows {}", event.project));
             return Ok(());
@@ -67,9 +66,10 @@ impl Intake {
             _ => None,
         };
         for name in &damaged {
-            let delivery = effects.deliver(&self.after(id, event, name, moved, Awaited::default()))?;
+            let after = self.after(id, event, name, moved, Awaited::default());
+            let delivery = self.keep(&after, name, effects)?;
             if branch.is_some() {
-                effects.read_then(name, &event.project, Waiting { since, delivery })?;
+                effects.read_then(name, &event.project, Waiting { since: after.received_at, delivery })?;
             }
             effects.tell(format!("tenant {name} cannot be read; it is told later that {git_ref} is at {at}"));
         }
@@ -79,12 +79,13 @@ impl Intake {
             match (reads, awaited) {
                 // What it brings counts for its own jobs, and for the pipelines that it enters.
                 (true, _) => {
-                    let awaited = awaited.clone().unwrap_or_default();
-                    let delivery = effects.deliver(&self.after(id, event, name, moved, awaited))?;
-                    effects.read_then(name, &event.project, Waiting { since, delivery })?;
+                    let after = self.after(id, event, name, moved, awaited.clone().unwrap_or_default());
+                    let delivery = self.keep(&after, name, effects)?;
+                    effects.read_then(name, &event.project, Waiting { since: after.received_at, delivery })?;
                 }
                 (false, Some(awaited)) => {
-                    effects.deliver(&self.after(id, event, name, moved, awaited.clone()))?;
+                    let after = self.after(id, event, name, moved, awaited.clone());
+                    self.keep(&after, name, effects)?;
                 }
                 (false, None) => self.route_ref(id, event, live, moved, effects).await?,
             }
@@ -108,6 +109,7 @@ impl Intake {
         awaited: Awaited,
     ) -> Delivery {
         let commit = |oid: &Option<Oid>| oid.clone().unwrap_or_else(Oid::zero);
+        let since = self.since(&awaited);
         let kind = EventKind::Read {
             tenant: tenant.clone(),
             git_ref: moved.git_ref.clone(),
@@ -120,7 +122,7 @@ impl Intake {
             forge_id: format!("read:{tenant}:{id}"),
             event_name: "push".to_owned(),
             // It waits from now on, however late the push was handled.
-            received_at: self.ports.clock.now(),
+            received_at: since,
             event: Some(ForgeEvent { kind, ..event.clone() }),
             state: DeliveryState::Accepted,
         }
@@ -145,8 +147,9 @@ impl Intake {
                 return Ok(Outcome::Leads(effects));
             }
         }
-        let known = self.tenants_with(&event.project, &[]).await?;
+        let known = self.tenants_with(&event.project, Order::InTurn, &[]).await?;
         if let Some(concerned) = known.tenant(tenant) {
+            self.let_go(id, concerned, &event.project, &mut effects);
             let kind = EventKind::Push {
                 git_ref: moved.git_ref.clone(),
                 oldrev: moved.oldrev.clone().unwrap_or_else(Oid::zero),

@@ -25,21 +25,40 @@ const BEHIND_MAX: usize = 10;
 /// The most changes that are known to need one.
 const NEEDED_BY_MAX: usize = 1_000;
 
+/// Something that came about a change, as tenants are told of it.
+#[derive(Clone, Copy)]
+pub(crate) struct News<'a> {
+    /// The delivery that brought it.
+    pub(crate) id: &'a DeliveryId,
+    /// What came.
+    pub(crate) event: &'a ForgeEvent,
+    /// The change as it is now.
+    pub(crate) facts: &'a ChangeFacts,
+    /// Whether it counts for triggers; what was told before does not.
+    pub(crate) is_news: bool,
+}
+
+/// A queue that a change may enter, or stands in.
+pub(crate) struct Place<'a> {
+    pub(crate) live: &'a Live,
+    pub(crate) pipeline: &'a Pipeline,
+    pub(crate) queue: &'a QueueKey,
+    /// Those of the tenant's queues that the change may stand in and that are not empty.
+    pub(crate) listed: &'a [QueueKey],
+}
+
 impl Intake {
-    #[expect(clippy::too_many_arguments, reason = "an event, what was known before it, and what it leads to")]
     /// Tells every queue that is concerned: the change may enter, or it may have to leave. A queue of a branch that the change
     /// was for formerly is told as well. For a tenant whose configuration is on its way, and one that cannot be read, news are kept.
     /// Returns the changes that it needs itself.
     pub(crate) async fn route(
         &self,
-        id: &DeliveryId,
-        event: &ForgeEvent,
-        facts: &ChangeFacts,
+        news: News<'_>,
         before: &Before,
-        is_news: bool,
         seen: &mut Seen,
         effects: &mut Effects,
     ) -> Result<BTreeSet<ChangeKey>, LookError> {
+        let News { id, event, facts, is_news } = news;
         let mut direct = BTreeSet::new();
         if before.tenants.is_empty() && before.damaged.is_empty() {
             effects.tell(format!("no tenant knows {}", event.project));
@@ -53,7 +72,7 @@ impl Intake {
                 self.keep_for(id, event, &live.tenant.name, awaited.clone(), effects)?;
             }
             // Where it stands already that is heard at once: nothing of it depends on what triggers ask for.
-            let is_news = is_news && awaited.is_none();
+            let news = News { is_news: is_news && awaited.is_none(), ..news };
             let needs = match facts.status {
                 ChangeStatus::Open => self.needs_of(facts, &live.layout, seen).await?,
                 ChangeStatus::Merged | ChangeStatus::Closed => Needs::default(),
@@ -65,8 +84,8 @@ impl Intake {
                     continue;
                 }
                 let queue = queue_key(live, pipeline, &facts.change);
-                let told =
-                    self.tell_queue(id, event, facts, &needs, is_news, live, pipeline, &queue, listed, seen).await?;
+                let place = Place { live, pipeline, queue: &queue, listed };
+                let told = self.tell_queue(news, &needs, &place, seen).await?;
                 if let Some((arrival, effect)) = told {
                     effects.arrive(&queue, &arrival)?;
                     effects.tell(effect);
@@ -91,20 +110,15 @@ impl Intake {
         Ok(direct)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "everything one decision about one pipeline reads")]
     async fn tell_queue(
         &self,
-        id: &DeliveryId,
-        event: &ForgeEvent,
-        facts: &ChangeFacts,
+        news: News<'_>,
         needs: &Needs,
-        is_news: bool,
-        live: &Live,
-        pipeline: &Pipeline,
-        queue: &QueueKey,
-        listed: &[QueueKey],
+        place: &Place<'_>,
         seen: &mut Seen,
     ) -> Result<Option<(Arrival, String)>, LookError> {
+        let News { id, event, facts, is_news } = news;
+        let Place { live, pipeline, queue, listed } = *place;
         let now = self.ports.clock.now();
         let arrival = |kind| self.arrival(id, live, queue, &facts.change, kind);
         let refused = needs.refusal(&facts.change, &live.layout, pipeline);
@@ -125,7 +139,7 @@ impl Intake {
                 // As in Zuul, nobody is told: it is meant to keep the service from being flooded.
                 tracing::info!(change = %facts.change, pipeline = %pipeline.name, "not enqueued: it needs too many");
             } else {
-                let candidates = self.candidates(facts, needs, refused, live, pipeline, queue, seen).await?;
+                let candidates = self.candidates(facts, needs, refused, place, seen).await?;
                 let effect = format!("{} may enter {}", facts.change, in_words(live, pipeline, &facts.change));
                 return Ok(Some((arrival(ArrivalKind::Enqueue { candidates }), effect)));
             }
@@ -180,17 +194,15 @@ impl Intake {
     }
 
     /// Returns what is to be enqueued: in a dependent pipeline with what it needs before it, and what needs it behind (D01, D02).
-    #[expect(clippy::too_many_arguments, reason = "everything one decision about one pipeline reads")]
     pub(crate) async fn candidates(
         &self,
         facts: &ChangeFacts,
         needs: &Needs,
         refused: Option<String>,
-        live: &Live,
-        pipeline: &Pipeline,
-        queue: &QueueKey,
+        place: &Place<'_>,
         seen: &mut Seen,
     ) -> Result<Vec<Candidate>, LookError> {
+        let Place { live, pipeline, queue, .. } = *place;
         let none = Needs::default();
         let own = if ignores_dependencies(pipeline) {
             candidate(facts, &none, None, pipeline)

@@ -4,6 +4,7 @@
 
 use crate::Intake;
 use crate::again;
+use crate::before::Order;
 use crate::deliver::{Effects, Outcome};
 use crate::early::{Turn, turn_at_damaged};
 use crate::route::{in_words, queue_key};
@@ -137,7 +138,7 @@ impl Intake {
         dereference: bool,
         mut effects: Effects,
     ) -> Result<Outcome, LookError> {
-        let known = self.tenants_with(&event.project, &[]).await?;
+        let known = self.tenants_with(&event.project, Order::AtOnce, &[]).await?;
         if known.damaged.contains(tenant)
             && let Turn::Later(why) = turn_at_damaged(tenant, self.ports.clock.now().since(since))
         {

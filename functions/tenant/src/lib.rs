@@ -26,13 +26,13 @@ use sluice_config::tenant::{MainConfig, TenantConfig, parse_main};
 use sluice_config::{Connections, Severity};
 use sluice_forge::Forge;
 use sluice_model::poke::Poke;
-use sluice_model::{ConnectionName, ProjectName, QueueKey, TenantName};
+use sluice_model::{ConnectionName, QueueKey, TenantName};
 use sluice_records::codec::{decode, encode, get, with_body};
 use sluice_records::connection;
 use sluice_records::layout::Layouts;
 use sluice_records::system_event;
 use sluice_records::tenant::{
-    self, AwaitedLanding, Dirty, LOOK_SECONDS, PROBLEMS_MAX, Problem, ProjectSource, QUEUES, Tenant, Waiting,
+    self, AwaitedLanding, Dirty, LOOK_SECONDS, PROBLEMS_MAX, Problem, ProjectSource, QUEUES, Tenant,
 };
 use sluice_repos::Repos;
 use sluice_runtime::batch::{Look, LookError};
@@ -177,10 +177,8 @@ impl Tenants {
         }
         let due = self.due(&next);
         let record = record_of(record, &next)?;
-        let mut pokes = waiting(done().map(|(mark, _)| mark));
-        if is_new && has_timers {
-            pokes.push(Poke::Schedule { tenant: name.clone() });
-        }
+        let schedule = Poke::Schedule { tenant: name.clone() };
+        let pokes = if is_new && has_timers { vec![schedule] } else { Vec::new() };
         match cell::commit_and_deliver(&self.ports, Commit { head: record, others: writes, pokes, due }).await? {
             Saved::Yes(record) if next.telling => drop(self.tell(record, next).await?),
             Saved::Yes(_) => {}
@@ -334,14 +332,6 @@ impl Tenants {
         let (tenant, connections) = (config.clone(), connections.clone());
         Ok((Layout::build(LayoutSources { tenant, connections, branches, fragments }), work))
     }
-}
-
-/// Returns the pokes of the deliveries that waited for projects to be read, the oldest first.
-fn waiting<'a>(marks: impl Iterator<Item = &'a Dirty>) -> Vec<Poke> {
-    let mut waiting: Vec<_> = marks.filter_map(|mark| Some((mark.then.clone()?, mark.project.clone()))).collect();
-    waiting.sort();
-    let poke = |(waiting, project): (Waiting, ProjectName)| Poke::Delivery { delivery: waiting.delivery, project };
-    waiting.into_iter().map(poke).collect()
 }
 
 /// Returns whether a pipeline is started by the clock. Where none is any more, the next tick of what there was finds that.

@@ -2,7 +2,7 @@
 
 use crate::change::ChangeKey;
 use crate::gerrit::GerritEvent;
-use crate::{BranchName, ConnectionName, PipelineName, ProjectName, TenantName, git::Oid};
+use crate::{BranchName, ConnectionName, DeliveryId, PipelineName, ProjectName, TenantName, Timestamp, git::Oid};
 use serde::{Deserialize, Serialize};
 
 /// Something a forge told about one of its projects.
@@ -164,6 +164,18 @@ pub struct Awaited {
     /// Marks of pushes that the tenant had still to read, by their sort keys; one of a project at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<String>,
+    /// What was kept for the tenant of the same project before: that is told first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind: Option<Behind>,
+}
+
+/// Something that was kept for a tenant, and that whatever comes after it waits behind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Behind {
+    /// The delivery of ours that keeps it.
+    pub delivery: DeliveryId,
+    /// Since when it waits.
+    pub since: Timestamp,
 }
 
 /// What a queue tells of, in the words of Zuul's own triggers.

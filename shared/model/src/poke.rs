@@ -234,9 +234,14 @@ impl Poke {
         }
     }
 
-    /// Returns whether a look at this sees all that a look at the other would see.
+    /// Returns whether a look at this sees all that a look at the other would see, whatever was looked at in between. A delivery may
+    /// have waited for one that ended since.
     pub fn covers(&self, other: &Self) -> bool {
-        self == other || matches!((self, other), (Self::Queue { queue }, Self::Answer { queue: same }) if queue == same)
+        match (self, other) {
+            (Self::Delivery { .. }, _) => false,
+            (Self::Queue { queue }, Self::Answer { queue: same }) => queue == same,
+            _ => self == other,
+        }
     }
 
     /// Returns the text that makes two pokes one in an outbox: the same thing to look at.

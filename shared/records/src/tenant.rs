@@ -1,10 +1,11 @@
 //! A tenant: which layout is wanted and which is live, and its queues that are not empty.
 
-use crate::codec::{decode_foreign, encode_first};
+use crate::codec::{decode_foreign, encode_first, expiry};
 use crate::queue::LoadError;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sluice_gate::plan::LayoutNumbers;
+use sluice_model::event::Behind;
 use sluice_model::hold::EventsHold;
 use sluice_model::id::digest;
 use sluice_model::name::{escape, unescape};
@@ -249,7 +250,7 @@ pub fn put_dirty_asked(tenant: &TenantName, project: &ProjectName, cause: &str) 
     put_mark(dirty_key(tenant, project, cause), &Dirty { project: project.clone(), then: None, is_asked: true })
 }
 
-/// Returns the write of such a mark, of which the delivery that waits for the reading is told when it was done.
+/// Returns the write of such a mark by a push, with the delivery that waits for the reading; [`put_waiting`] has that told.
 ///
 /// # Errors
 /// When it is too large.
@@ -326,6 +327,21 @@ pub fn put_waiting(tenant: &TenantName, early: &Early) -> Result<Write, PortErro
     let Waiting { since, delivery } = &early.waiting;
     let key = Key::new(partition(tenant), format!("{WAITING}{:015}#{delivery}", since.0));
     Ok(Write::Put { record: encode_first(key, early)?, expect: Expect::Anything })
+}
+
+/// Returns the key of the record that names what was kept last for a tenant of a project: what comes later is told after it.
+pub fn kept_key(tenant: &TenantName, project: &ProjectName) -> Key {
+    Key::new(partition(tenant), format!("kept#{}", escape(project.as_str())))
+}
+
+/// Returns the write that names what was kept last, for the commit that keeps it. Who ends it removes that; it expires by itself.
+///
+/// # Errors
+/// When it is too large.
+pub fn put_kept(tenant: &TenantName, project: &ProjectName, kept: &Behind) -> Result<Write, PortError> {
+    let mut record = encode_first(kept_key(tenant, project), kept)?;
+    record.expires_at = Some(expiry(kept.since));
+    Ok(Write::Put { record, expect: Expect::Anything })
 }
 
 /// Returns what a mark says, as its body or at least its key tells; `None` for what is no mark.

@@ -267,6 +267,13 @@ impl Site {
         self.world.advance_millis(1);
     }
 
+    /// Takes what the forge told, and has nothing of it handled yet.
+    pub fn hear(&mut self) {
+        while let Some(webhook) = self.forge.next_webhook() {
+            self.receive(&webhook);
+        }
+    }
+
     /// Handles what can be handled now of one queue, and nothing else.
     pub fn handle(&mut self, queue: Queue) {
         for _ in 0..ROUNDS_MAX {

@@ -4,10 +4,12 @@ use super::refs::orders;
 use super::{CONFIG, MAIN, PROJECT, comments, judge, merged, propose};
 use sluice_memory::poll_once;
 use sluice_model::change::ChangeKey;
+use sluice_model::event::Behind;
 use sluice_model::git::BranchKey;
-use sluice_model::poke::Poke;
+use sluice_model::poke::{Poke, Queue};
 use sluice_model::{BranchName, ProjectName};
 use sluice_records::codec::{decode, with_body};
+use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::tenant::{self, AwaitedLanding, Tenant};
 use sluice_runtime::record::{Expect, Record, Write};
 use sluice_runtime::{Clock, cell};
@@ -141,7 +143,7 @@ fn a_change_that_is_closed_leaves_although_configuration_is_on_its_way() {
     site.take_in();
     site.forge.close(&change);
     site.take_in();
-    site.handle(sluice_model::poke::Queue::Gate);
+    site.handle(Queue::Gate);
     assert_eq!(site.ending(&[], &[&change]).buildsets, ["org/one#1 check DEQUEUED"]);
     site.held.clear();
     site.run();
@@ -181,6 +183,116 @@ fn an_event_waits_for_a_layout_for_eight_minutes_and_no_longer() {
     site.run();
     assert!(checks(&site) > 1);
     assert_eq!(left_over(&site, &change), Vec::<String>::new());
+}
+
+/// A pipeline for each of two comments, and one for tags.
+const SPOKEN: &str = "
+- pipeline: {name: first, manager: independent, trigger: {github: [{event: pull_request, action: comment, comment: ^first$}]}}
+- pipeline: {name: second, manager: independent, trigger: {github: [{event: pull_request, action: comment, comment: ^second$}]}}
+- pipeline: {name: old, manager: independent, trigger: {github: [{event: push, ref: ^refs/tags/1}]}}
+- pipeline: {name: new, manager: independent, trigger: {github: [{event: push, ref: ^refs/tags/2}]}}
+- project: {name: org/one, first: {jobs: [unit]}, second: {jobs: [other]}, old: {jobs: [noop]}, new: {jobs: [noop]}}
+";
+
+/// A site of these pipelines, with a change that was checked.
+fn spoken() -> (Site, ChangeKey) {
+    let central = format!("{CONFIG}{SPOKEN}");
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", &central)]), ("org/one", &[(".zuul.yaml", PROJECT), ("shared", "0")])];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    let change = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.world.take_journal();
+    (site, change)
+}
+
+/// Returns the pipelines that something arrived at since this was asked last, in order.
+fn arrived(site: &Site) -> Vec<String> {
+    let written = site.world.take_journal().into_iter().filter_map(|written| written.after);
+    let arrivals = written.filter(|record| record.key.sort.starts_with("arrival#"));
+    arrivals.filter_map(|record| record.key.partition.split('/').nth(1).map(str::to_owned)).collect()
+}
+
+/// Z6.6, C5: what was kept is told first, although what comes later of its project need not wait for any configuration.
+#[test]
+fn what_comes_after_something_that_waits_is_told_after_it() {
+    for twice in [false, true] {
+        let (mut site, change) = spoken();
+        site.twice = twice;
+        let (main, began) = (main_of("org/one"), site.world.now());
+        edit_head(&site, "demo", |head| head.layout.wanted += 1);
+        site.forge.comment(&change, "first");
+        site.forge.tag(&main, "1.0");
+        site.take_in();
+        site.world.advance_millis(20_000);
+        edit_head(&site, "demo", |head| head.layout.live = head.layout.wanted);
+        // Nothing of that is awaited any more.
+        site.forge.comment(&change, "second");
+        site.forge.tag(&main, "2.0");
+        site.take_in();
+        assert_eq!(arrived(&site), Vec::<String>::new());
+        site.run_until(|site| pipelines(site).len() == 3);
+        assert!(site.world.now().since(began) < 300_000, "each is told soon after the one before it");
+        site.run();
+        let arrived = arrived(&site);
+        assert_eq!(arrived, ["first", "old", "second", "new"]);
+        assert_eq!(left_over(&site, &change), Vec::<String>::new());
+        let kept = |record: &Record| record.key.sort.starts_with("kept#");
+        assert!(!site.world.records().iter().any(kept), "nothing waits behind what was told");
+        // And what comes next waits for nothing.
+        site.forge.comment(&change, "second");
+        site.take_in();
+        assert_eq!(self::arrived(&site), ["second"]);
+        site.run();
+    }
+}
+
+/// Z6.6: the tenant pokes what waited when a later event stands in front of that poke already; nobody waits for the next sweep.
+#[test]
+fn what_was_heard_before_the_layout_was_live_follows_what_was_kept_for_it() {
+    let (mut site, change) = spoken();
+    let began = site.world.now();
+    site.forge.push(&main_of("org/config"), &[("zuul.yaml", &format!("{}{SPOKEN}", with_recheck()))]);
+    site.take_in();
+    site.forge.comment(&change, "first");
+    site.take_in();
+    site.forge.comment(&change, "second");
+    site.hear();
+    site.handle(Queue::Tenants);
+    site.run_until(|site| checks(site) == 1 && pipelines(site).len() == 3);
+    let arrived = arrived(&site);
+    assert_eq!(arrived, ["first", "second"]);
+    assert!(site.world.now().since(began) < 60_000);
+    site.run();
+    assert_eq!(left_over(&site, &change), Vec::<String>::new());
+}
+
+/// Z6.7: what never ends holds up what comes after it for eight minutes, and no longer.
+#[test]
+fn an_event_waits_behind_another_one_for_eight_minutes_and_no_longer() {
+    let (mut site, change) = spoken();
+    let began = site.world.now();
+    let stuck = Delivery {
+        connection: "github".into(),
+        forge_id: "stuck".to_owned(),
+        event_name: "later".to_owned(),
+        received_at: began,
+        event: None,
+        state: DeliveryState::Accepted,
+    };
+    let id = delivery::id(&stuck.connection, &stuck.forge_id);
+    let record = Record { revision: 1, ..delivery::record(&id, &stuck).unwrap() };
+    site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    let behind = Behind { delivery: id, since: began };
+    site.world.write_directly(tenant::put_kept(&"demo".into(), &change.project, &behind).unwrap());
+    site.forge.comment(&change, "first");
+    let told = |site: &Site| site.world.records().iter().any(|record| record.key.sort.starts_with("arrival#"));
+    site.run_until(told);
+    let waited_seconds = site.world.now().since(began) / 1_000;
+    assert!((480..600).contains(&waited_seconds), "{waited_seconds}");
+    site.forge.comment(&change, "second");
+    site.take_in();
+    assert_eq!(arrived(&site), ["first", "second"], "nothing waits behind what was told late");
 }
 
 const TWO: &str = "
