@@ -77,6 +77,7 @@ impl Gate {
             (kept, _) => reader.whole(kept).await?,
         };
         self.hear(&mut loaded, heard).await?;
+        let mut has_taken = false;
         for _ in 0..MOVES_MAX {
             if loaded.queue.is_frozen {
                 tracing::error!(%queue, "the queue is frozen; look at it, then let it go on with `sluice queue thaw`");
@@ -91,9 +92,9 @@ impl Gate {
             }
             if plan.is_empty() {
                 self.settle(&mut loaded, plan, queue).await?;
-                self.keep(queue, loaded);
-                return Ok(());
+                return self.rest(queue, loaded, has_taken).await;
             }
+            has_taken |= !plan.taken.is_empty();
             let moves_others = plan.wants_layout || plan.poke_tenant || !plan.semaphores.is_empty();
             let news = news(queue, &loaded, &plan);
             let (counted, now) = (plan.health.take(), self.ports.clock.now());
@@ -115,8 +116,7 @@ impl Gate {
                     loaded.queue = queue::Loaded { head_record: Some(head), ..carried.after };
                     loaded.turns.extend(carried.turns);
                     if !carried.more {
-                        self.keep(queue, loaded);
-                        return Ok(());
+                        return self.rest(queue, loaded, has_taken).await;
                     }
                     if moves_others {
                         loaded = reader.whole(Some(loaded.kept())).await?;
@@ -127,6 +127,16 @@ impl Gate {
         }
         // Bounded: whoever is left is looked at by a further message.
         Ok(cell::send(&self.ports, &[Poke::Queue { queue: queue.clone() }]).await?)
+    }
+
+    /// Leaves a queue that goes no further, and has it looked at again where more arrived than was looked at.
+    async fn rest(&self, queue: &QueueKey, loaded: Loaded, has_taken: bool) -> Result<(), LookError> {
+        let goes_on = has_taken && loaded.queue.is_cut;
+        self.keep(queue, loaded);
+        match goes_on {
+            true => Ok(cell::send(&self.ports, &[Poke::Queue { queue: queue.clone() }]).await?),
+            false => Ok(()),
+        }
     }
 
     /// Returns how many changes the pipeline may hold, and how many are in its other queues where something wants to enter.

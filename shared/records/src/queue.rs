@@ -3,8 +3,11 @@
 //! The head's record names each item with the version of its record ([`StoredHead`]). So whoever knows the items of an older
 //! head reads those alone that were written since, and head and items that were read while somebody wrote them are found out.
 
+mod arrivals;
+
 use crate::codec::{BadRecord, decode, encode, encode_first, with_body};
 use crate::ledger;
+use arrivals::Window;
 use sluice_gate::{Arrival, ArrivalKind, Head, Item, NotWhole, StoredHead};
 use sluice_model::{ArrivalId, ItemId, QueueKey};
 use sluice_runtime::record::{Expect, Key, Query, Record, TRANSACTION_RECORDS_MAX, Write};
@@ -12,11 +15,8 @@ use sluice_runtime::{PortError, Ports};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The most records of one queue that are read at once; what is beyond waits for the next look.
+/// The most records of one queue that are read by one query.
 pub const LOAD_MAX: usize = 2_000;
-
-/// Arrivals that are looked at, the oldest, where a queue has more records than [`LOAD_MAX`].
-const ARRIVALS_MAX: usize = 200;
 
 /// How often a queue is read again that somebody writes meanwhile, before whoever reads it comes back later.
 const READS_MAX: usize = 4;
@@ -37,6 +37,8 @@ pub struct Loaded {
     pub arrivals: Vec<Arrival>,
     /// Keys of the arrivals by id.
     pub arrival_keys: BTreeMap<ArrivalId, Key>,
+    /// Whether more arrived than is looked at: once some of that was taken in, the rest is read.
+    pub is_cut: bool,
     /// Whether an operator's mark freezes the whole cell.
     pub is_frozen: bool,
 }
@@ -150,38 +152,40 @@ pub async fn refresh(
         }
     }
     // After the head: what arrived and was taken in by a newer head must not be found by this one.
-    let arrived = ports.records.query(&Query::prefix(partition(queue), ARRIVAL, LOAD_MAX)).await?;
+    let arrived = arrivals::after(ports, queue, None, Window::default()).await?;
     let Ok(head) = stored.whole(|id| items.get(id).map(|(_, item)| &**item)) else { return Ok(None) };
     let mut loaded = Loaded { head_record: Some(head_record), head: Some(head), items, ..Loaded::empty() };
-    for record in arrived {
-        loaded.arrived(record)?;
-    }
+    loaded.arrived(arrived);
     Ok(Some(loaded))
 }
-
-const ARRIVAL: &str = "arrival#";
 
 impl Loaded {
     fn empty() -> Self {
         let (items, arrivals, arrival_keys) = Default::default();
-        Self { head_record: None, head: None, items, arrivals, arrival_keys, is_frozen: false }
+        Self { head_record: None, head: None, items, arrivals, arrival_keys, is_cut: false, is_frozen: false }
     }
 
-    fn arrived(&mut self, record: Record) -> Result<(), BadRecord> {
-        let arrival: Arrival = decode(&record)?;
-        self.arrival_keys.insert(arrival.id.clone(), record.key);
-        self.arrivals.push(arrival);
-        Ok(())
+    fn arrived(&mut self, window: Window) {
+        self.is_cut = window.is_cut;
+        for (key, arrival) in window.into_kept() {
+            self.arrival_keys.insert(arrival.id.clone(), key);
+            self.arrivals.push(arrival);
+        }
     }
 }
 
 /// Reads all records of a queue; the head has still to be put together.
 async fn read(ports: &Ports, queue: &QueueKey) -> Result<(Loaded, Option<StoredHead>), LoadError> {
     let mut records = ports.records.query(&Query::prefix(partition(queue), "", LOAD_MAX)).await?;
+    let mut window = Window::default();
     if records.len() >= LOAD_MAX {
         // Arrivals come first by key: however many there are, they must not hide the head and its items.
-        records.retain(|record| record.key.sort.starts_with(ARRIVAL));
-        records.truncate(ARRIVALS_MAX);
+        records.retain(|record| record.key.sort.starts_with(arrivals::PREFIX));
+        let last = records.last().map(|record| record.key.sort.clone());
+        for record in records.drain(..) {
+            window.add(record)?;
+        }
+        window = arrivals::after(ports, queue, last, window).await?;
         let behind = Query { after: Some("arrival~".to_owned()), ..Query::prefix(partition(queue), "", LOAD_MAX) };
         records.extend(ports.records.query(&behind).await?);
     }
@@ -196,7 +200,7 @@ async fn read(ports: &Ports, queue: &QueueKey) -> Result<(Loaded, Option<StoredH
                 let item: Item = decode(&record)?;
                 loaded.items.insert(item.id.clone(), (Arc::new(record), Arc::new(item)));
             }
-            "arrival" => loaded.arrived(record)?,
+            "arrival" => window.add(record)?,
             "frozen" => loaded.is_frozen = true,
             _ => {
                 return Err(LoadError::Bad(BadRecord {
@@ -206,6 +210,7 @@ async fn read(ports: &Ports, queue: &QueueKey) -> Result<(Loaded, Option<StoredH
             }
         }
     }
+    loaded.arrived(window);
     Ok((loaded, stored))
 }
 
