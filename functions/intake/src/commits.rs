@@ -2,7 +2,7 @@
 
 use crate::Intake;
 use crate::before::{Concerned, Known, Order};
-use crate::deliver::{Effects, Outcome, final_or_again};
+use crate::deliver::{Effects, Outcome, Told, final_or_again};
 use sluice_gate::filter;
 use sluice_model::change::ChangeKey;
 use sluice_model::event::{EventKind, ForgeEvent};
@@ -65,7 +65,8 @@ impl Intake {
         numbers.sort_unstable();
         if let ([number], 0) = (numbers.as_slice(), told.after) {
             let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
-            return self.about_change(id, &told.of(event, *number), &key, effects).await;
+            let event = told.of(event, *number);
+            return self.about_change(id, Told { event: &event, is_made_up: false }, &key, effects).await;
         }
         let delivery = |forge_id: String, event: ForgeEvent| Delivery {
             connection: event.connection.clone(),

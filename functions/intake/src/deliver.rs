@@ -1,10 +1,11 @@
 //! One delivery, from what was stored to what it leads to, in one commit.
 
+use crate::attributes::Said;
 use crate::commits::OnCommit;
 use crate::fit::fit;
 use crate::needs::Seen;
 use crate::route::News;
-use crate::sweep::Gap;
+use crate::sweep::{Gap, MADE_UP};
 use crate::told;
 use crate::zuul::What;
 use crate::{Intake, again};
@@ -29,6 +30,15 @@ const OTHERS_MAX: usize = 99;
 
 /// The most effects a delivery's record tells.
 const EFFECTS_MAX: usize = 20;
+
+/// Something that came about a change.
+#[derive(Clone, Copy)]
+pub(crate) struct Told<'a> {
+    /// What.
+    pub(crate) event: &'a ForgeEvent,
+    /// Whether a sweep found it.
+    pub(crate) is_made_up: bool,
+}
 
 /// What comes of looking at a delivery.
 pub(crate) enum Outcome {
@@ -156,6 +166,7 @@ impl Intake {
         match &event.kind {
             EventKind::Change { number, .. } | EventKind::Gerrit(GerritEvent { number, .. }) => {
                 let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
+                let event = Told { event, is_made_up: delivery.event_name == MADE_UP };
                 return self.about_change(id, event, &key, effects).await;
             }
             EventKind::Commit { head, event: name, action, status, after } => {
@@ -220,12 +231,12 @@ impl Intake {
     pub(crate) async fn about_change(
         &self,
         id: &DeliveryId,
-        event: &ForgeEvent,
+        told: Told<'_>,
         key: &ChangeKey,
         mut effects: Effects,
     ) -> Result<Outcome, LookError> {
-        match self.forge(&event.connection)?.read_change(key).await {
-            Ok(facts) => Ok(match self.changed(id, event, &facts, &mut effects).await? {
+        match self.forge(&key.connection)?.read_change(key).await {
+            Ok(facts) => Ok(match self.changed(id, told, &facts, &mut effects).await? {
                 None => Outcome::Leads(effects),
                 Some(why) => Outcome::Waits { why, tenant: None },
             }),
@@ -241,7 +252,7 @@ impl Intake {
     async fn changed(
         &self,
         id: &DeliveryId,
-        event: &ForgeEvent,
+        Told { event, is_made_up }: Told<'_>,
         facts: &ChangeFacts,
         effects: &mut Effects,
     ) -> Result<Option<String>, LookError> {
@@ -251,13 +262,16 @@ impl Intake {
             return Ok(Some(format!("the forge shows {} as it was before what is known of it", facts.change)));
         }
         let mut told = told.still_true(event, facts);
+        let heard = told.hear(event, facts, is_made_up);
+        let event = if let Said::Words(words) = &heard { words } else { event };
         let marks = told::marks(event, facts);
         let revision = told::revision(facts);
         if !told.contains(&revision) && !marks.contains(&revision) && facts.status == ChangeStatus::Open {
             let action = if before.told.is_some() { "changed" } else { "opened" };
-            self.mend(event, &facts.change, Gap::revision(action), told.taken_back(), facts.seen_at, effects).await?;
+            let gap = Gap::revision(&facts.change, action);
+            self.mend(event, &facts.change, gap, told.taken_back(), facts.seen_at, effects).await?;
         }
-        let is_news = told.tell(marks);
+        let is_news = told.tell(marks) && heard != Said::Known;
         effects.write(change::put_facts(facts)?);
         told.note(facts);
         let mut seen = Seen::knowing(facts, before.is_needed, told.next_moment(facts));

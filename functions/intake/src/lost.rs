@@ -5,6 +5,7 @@
 //! send again what it could not deliver.
 
 use crate::deliver::Effects;
+use crate::sweep::MADE_UP;
 use crate::{Intake, again};
 use sluice_forge::Verdict;
 use sluice_model::Timestamp;
@@ -63,7 +64,7 @@ impl Intake {
             let found = Delivery {
                 connection: event.connection.clone(),
                 forge_id: format!("sweep:{}:{}:{oldrev}:{newrev}:{}", event.project, moved.git_ref, refs.moves),
-                event_name: "sweep".to_owned(),
+                event_name: MADE_UP.to_owned(),
                 received_at: at,
                 event: Some(ForgeEvent {
                     kind: EventKind::Push { git_ref: moved.git_ref.clone(), oldrev, newrev },

@@ -1,22 +1,33 @@
 //! The sweep: open changes that no webhook told of, or told of too early, become deliveries of ours. What else a forge may have
 //! failed to tell is in [`crate::lost`].
 
+use crate::attributes::{Asks, Lost};
+use crate::before::{Concerned, Order};
 use crate::deliver::Effects;
 use crate::told::{self, Told};
 use crate::{Intake, again};
+use sluice_config::connection::Driver;
 use sluice_forge::Verdict;
+use sluice_gate::filter;
 use sluice_model::Timestamp;
-use sluice_model::change::{ChangeRef, OpenChange, Review, ReviewState};
+use sluice_model::change::{ChangeFacts, ChangeRef, OpenChange, Review, ReviewState};
 use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::gerrit::GerritEvent;
 use sluice_model::id::digest;
-use sluice_records::change;
 use sluice_records::codec::{decode_foreign, get};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::{change, connection};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::Key;
 
+/// How deliveries are called that tell what a forge did not.
+pub(crate) const MADE_UP: &str = "sweep";
+
 /// Changes that one sweep reads from the forge; the next one reads others, since those are compared by then.
 const READS_MAX: usize = 20;
+
+/// Of those that did not move, changes that one sweep reads for their statuses, which move none; the next one reads others.
+const STATUS_READS_MAX: usize = 10;
 
 /// Gaps that one sweep mends; the next one goes on.
 const GAPS_MAX: usize = 40;
@@ -44,11 +55,12 @@ impl Intake {
         for page in keys.chunks(100) {
             known.extend(self.ports.records.get(page).await?);
         }
-        let (mut gaps, mut reads) = (0, 0);
+        let asks = self.asks(event).await?;
+        let (mut gaps, mut reads) = (0, Reads::default());
         for (open, record) in open.iter().zip(known) {
             let told = record.as_ref().and_then(|record| Some((decode_foreign::<Told>(record)?, record.revision)));
             let taken_back = told.as_ref().map_or(0, |(told, _)| told.taken_back());
-            for gap in self.gaps(open, told, &mut reads, effects).await? {
+            for gap in self.gaps(open, told, &asks, &mut reads, effects).await? {
                 if gaps == GAPS_MAX {
                     return Ok(Ok(()));
                 }
@@ -59,43 +71,63 @@ impl Intake {
         Ok(Ok(()))
     }
 
-    /// Returns what was never told of a change: its revision, or reviews and labels of the known one.
+    /// Returns what is to be looked for at a forge.
+    async fn asks(&self, event: &ForgeEvent) -> Result<Asks, LookError> {
+        let known = self.tenants_with(&event.project, Order::AtOnce, &[]).await?;
+        let heeds = |concerned: &Concerned| {
+            let mut pipelines = concerned.live.layout.pipelines().iter();
+            concerned.awaited.is_some() || pipelines.any(|pipeline| filter::heeds_statuses(pipeline, &event.connection))
+        };
+        let statuses = !known.damaged.is_empty() || known.tenants.iter().any(heeds);
+        let connections = connection::load(&self.ports).await?;
+        let connection = connections.0.get(&event.connection);
+        Ok(Asks {
+            own: connection.and_then(|connection| connection.login.clone()),
+            is_gerrit: connection.is_some_and(|connection| connection.driver == Driver::Gerrit),
+            statuses,
+        })
+    }
+
+    /// Returns what was never told of a change: its revision, or reviews, labels and attributes of the known one.
     ///
     /// The listing alone tells of a new revision, and that a change did not move since all of it was told; only another one is
-    /// read. That it was, and is whole, is noted; `told` is with the revision of its record.
+    /// read, and some for their statuses. That it was, and is whole, is noted; `told` is with the revision of its record.
     async fn gaps(
         &self,
         open: &OpenChange,
         told: Option<(Told, u64)>,
-        reads: &mut usize,
+        asks: &Asks,
+        reads: &mut Reads,
         effects: &mut Effects,
     ) -> Result<Vec<Gap>, LookError> {
         let change = &open.change;
-        let Some((mut told, revision)) = told else { return Ok(vec![Gap::revision("opened")]) };
+        let Some((mut told, revision)) = told else { return Ok(vec![Gap::revision(change, "opened")]) };
         if !told.contains(&told::revision_of(change)) {
-            return Ok(vec![Gap::revision("changed")]);
+            return Ok(vec![Gap::revision(change, "changed")]);
         }
-        if told.whole_at == Some(open.updated_at) || *reads == READS_MAX {
+        if !reads.may_read(told.whole_at == Some(open.updated_at), asks) {
             return Ok(Vec::new());
         }
-        *reads += 1;
         let now = match self.forge(&change.key.connection)?.read_change(&change.key).await {
             Ok(facts) => facts,
             Err(error) if error.verdict() == Verdict::Final => return Ok(Vec::new()),
             Err(error) => return Err(again(error)),
         };
         if !told.contains(&told::revision(&now)) {
-            return Ok(vec![Gap::revision("changed")]);
+            return Ok(vec![Gap::revision(change, "changed")]);
         }
+        let before = told.clone();
+        let lost = told.lost(&now, asks);
         told.note(&now);
-        if told.whole_at.is_some() {
+        if told.whole_at.is_some() && told != before {
             effects.write(change::put_told(&change.key, &told, Some(revision))?);
-            return Ok(Vec::new());
         }
-        let reviews = now.reviews.iter().filter(|review| !told.contains(&told::review(review))).map(Gap::review);
-        let labels =
-            now.labels.iter().filter(|label| !told.contains(&told::label(label))).map(|label| Gap::label(label));
-        Ok(reviews.chain(labels).collect())
+        let reviews = now.reviews.iter().filter(|review| !told.contains(&told::review(review)));
+        let labels = now.labels.iter().filter(|label| !told.contains(&told::label(label)));
+        let mut gaps: Vec<Gap> = reviews.map(|review| Gap::review(change, review)).collect();
+        gaps.extend(labels.map(|label| Gap::label(change, label, asks)));
+        gaps.extend(lost.iter().map(|lost| Gap::attribute(&now, lost, asks)));
+        Ok(gaps)
     }
 
     /// Stores a delivery of ours for what a forge never told; once for each thing, since nothing is told twice by mending.
@@ -108,22 +140,12 @@ impl Intake {
         at: Timestamp,
         effects: &mut Effects,
     ) -> Result<(), LookError> {
-        let Some(number) = change.key.number() else { return Ok(()) };
-        let kind = EventKind::Change {
-            number,
-            event: gap.event.to_owned(),
-            action: gap.action.to_owned(),
-            comment: None,
-            label: gap.label,
-            state: gap.state,
-            status: None,
-        };
         let found = Delivery {
             connection: event.connection.clone(),
             forge_id: format!("sweep:{}:{}:{}:{}:{taken_back}", change.key, change.branch, change.head, gap.mark),
-            event_name: "sweep".to_owned(),
+            event_name: MADE_UP.to_owned(),
             received_at: at,
-            event: Some(ForgeEvent { kind, sender: gap.sender, ..event.clone() }),
+            event: Some(ForgeEvent { kind: gap.kind, sender: gap.sender, ..event.clone() }),
             state: DeliveryState::Accepted,
         };
         let id = delivery::id(&found.connection, &found.forge_id);
@@ -144,45 +166,66 @@ fn first_of(count: usize, at: Timestamp) -> usize {
     number.checked_rem(count).unwrap_or_default()
 }
 
+/// Changes that one sweep has read.
+#[derive(Default)]
+struct Reads {
+    moved: usize,
+    for_statuses: usize,
+}
+
+impl Reads {
+    /// Returns whether one more may be read, and counts it. One that is whole is read for its statuses alone.
+    fn may_read(&mut self, is_whole: bool, asks: &Asks) -> bool {
+        let (count, most) = match is_whole {
+            true => (&mut self.for_statuses, if asks.statuses { STATUS_READS_MAX } else { 0 }),
+            false => (&mut self.moved, READS_MAX),
+        };
+        *count += usize::from(*count <= most);
+        *count <= most
+    }
+}
+
 /// Something that a forge did not tell.
 pub(crate) struct Gap {
-    event: &'static str,
-    action: &'static str,
+    kind: EventKind,
     sender: String,
-    state: Option<String>,
-    label: Option<String>,
     mark: String,
 }
 
 impl Gap {
     /// A revision came: `opened` or `changed`.
-    pub(crate) fn revision(action: &'static str) -> Self {
-        Self { event: "pull_request", action, sender: String::new(), state: None, label: None, mark: action.to_owned() }
+    pub(crate) fn revision(change: &ChangeRef, action: &'static str) -> Self {
+        let kind = kind(change, "pull_request", action, None, None);
+        Self { kind, sender: String::new(), mark: action.to_owned() }
     }
 
-    fn review(review: &Review) -> Self {
+    fn review(change: &ChangeRef, review: &Review) -> Self {
         let action = if review.state == ReviewState::Dismissed { "dismissed" } else { "submitted" };
         let state = Some(told::word(review.state).to_owned());
-        Self {
-            event: "pull_request_review",
-            action,
-            sender: review.by.clone(),
-            state,
-            label: None,
-            mark: told::review(review),
-        }
+        let kind = kind(change, "pull_request_review", action, state, None);
+        Self { kind, sender: review.by.clone(), mark: told::review(review) }
     }
 
-    fn label(label: &str) -> Self {
-        Self {
-            event: "pull_request",
-            action: "labeled",
-            sender: String::new(),
-            state: None,
-            label: Some(label.to_owned()),
-            mark: told::label(label),
-        }
+    fn label(change: &ChangeRef, label: &str, asks: &Asks) -> Self {
+        let added = vec![label.to_owned()];
+        let (number, r#type) = (change.key.number().unwrap_or_default(), "hashtags-changed".to_owned());
+        let kind = match asks.is_gerrit {
+            true => EventKind::Gerrit(GerritEvent { number, r#type, added, ..GerritEvent::default() }),
+            false => kind(change, "pull_request", "labeled", None, Some(label.to_owned())),
+        };
+        Self { kind, sender: String::new(), mark: told::label(label) }
     }
+
+    fn attribute(facts: &ChangeFacts, lost: &Lost, asks: &Asks) -> Self {
+        let number = facts.change.key.number().unwrap_or_default();
+        Self { kind: lost.kind(number, asks.is_gerrit), sender: lost.by().to_owned(), mark: lost.mark(facts) }
+    }
+}
+
+fn kind(change: &ChangeRef, event: &str, action: &str, state: Option<String>, label: Option<String>) -> EventKind {
+    let number = change.key.number().unwrap_or_default();
+    let (event, action) = (event.to_owned(), action.to_owned());
+    EventKind::Change { number, event, action, comment: None, label, state, status: None }
 }
 
 #[cfg(test)]

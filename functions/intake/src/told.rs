@@ -1,5 +1,6 @@
 //! What was told of a change: each revision, review and label counts as news once, whether its webhook or a sweep told of it.
 
+use crate::attributes::{Asks, Attributes, Said, Lost};
 use serde::{Deserialize, Serialize};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, Review, ReviewState};
 use sluice_model::event::{EventKind, ForgeEvent};
@@ -26,6 +27,9 @@ pub(crate) struct Told {
     /// News that came since then and show no other time.
     #[serde(default)]
     since: u64,
+    /// What it shows that bears no time of its own, as it was told last; `None` where nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attributes: Option<Attributes>,
     /// Marks of what was so at that time and was gone by its next news: an answer that shows one may be from before those.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     gone: BTreeSet<String>,
@@ -52,7 +56,24 @@ impl Told {
         is_unmarked || new > 0
     }
 
-    /// Returns how often something was taken back.
+    /// Takes in what an event tells of the change's attributes, and returns what it is after what was told before. `is_made_up` is
+    /// one of a sweep.
+    pub(crate) fn hear(&mut self, event: &ForgeEvent, facts: &ChangeFacts, is_made_up: bool) -> Said {
+        let Some(attributes) = &mut self.attributes else {
+            self.attributes = Some(Attributes::of(facts));
+            return Said::News;
+        };
+        let (heard, differs) = attributes.hear(event, facts, is_made_up);
+        self.taken_back += u64::from(differs);
+        heard
+    }
+
+    /// Returns what of the change's attributes was changed without a word. What it shows at the first look is no news.
+    pub(crate) fn lost(&mut self, facts: &ChangeFacts, asks: &Asks) -> Vec<Lost> {
+        self.attributes.get_or_insert_with(|| Attributes::of(facts)).lost(facts, asks)
+    }
+
+    /// Returns how often something was taken back, or became another.
     pub(crate) fn taken_back(&self) -> u64 {
         self.taken_back
     }
@@ -115,7 +136,8 @@ impl Told {
     /// Remembers until when everything was told, if it was.
     pub(crate) fn note(&mut self, facts: &ChangeFacts) {
         let is_settled = facts.updated_at.0 > 0 && facts.seen_at.since(facts.updated_at) > SAME_MOVE_MILLIS;
-        let is_whole = shown(facts).is_subset(&self.marks);
+        let are_told = self.attributes.as_ref().is_some_and(|attributes| attributes.are_whole(facts));
+        let is_whole = are_told && shown(facts).is_subset(&self.marks);
         self.whole_at = (is_settled && is_whole).then_some(facts.updated_at);
     }
 }
@@ -257,7 +279,7 @@ mod tests {
     fn a_change_is_whole_only_when_all_it_shows_was_told_and_its_forge_is_done_moving_it() {
         let mut facts = facts();
         (facts.updated_at, facts.seen_at) = (Timestamp(10_000), Timestamp(50_000));
-        let mut told = Told { marks: shown(&facts), ..Told::default() };
+        let mut told = Told { marks: shown(&facts), attributes: Some(Attributes::of(&facts)), ..Told::default() };
         told.note(&facts);
         assert_eq!(told.whole_at, Some(Timestamp(10_000)));
         facts.seen_at = Timestamp(11_000);

@@ -59,6 +59,22 @@ pub fn heeds_status(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
     pipeline.require.iter().chain(&pipeline.reject).any(asks) || triggers_of(pipeline, event).any(is_for)
 }
 
+/// Returns whether statuses or check runs of changes may be anything to the pipeline, whichever they are: what nobody heeds is not
+/// looked for.
+pub fn heeds_statuses(pipeline: &Pipeline, connection: &ConnectionName) -> bool {
+    let asks = |filter: &Filter| {
+        filter.connection == *connection
+            && matches!(&filter.kind, FilterKind::GitHub(github) if !github.status.is_empty())
+    };
+    let is_for = |github: &GitHubTrigger| {
+        let is_status = github.action.is_empty() || github.action.iter().any(|action| action == "status");
+        listed(&github.event, "check_run") || (listed(&github.event, "pull_request") && is_status)
+    };
+    let mut triggers = pipeline.triggers.iter().filter(|trigger| trigger.connection == *connection);
+    pipeline.require.iter().chain(&pipeline.reject).any(asks)
+        || triggers.any(|trigger| matches!(&trigger.kind, TriggerKind::GitHub(github) if is_for(github)))
+}
+
 /// Returns whether a pipeline is started by what happened in `parent`, a pipeline of the same tenant.
 pub fn is_triggered_by_zuul(pipeline: &Pipeline, what: ZuulEvent, parent: &PipelineName) -> bool {
     pipeline.triggers.iter().any(|trigger| match &trigger.kind {

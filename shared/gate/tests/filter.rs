@@ -37,6 +37,7 @@ fn facts() -> ChangeFacts {
             by: "sluice[bot]".to_owned(),
             context: "demo/check".to_owned(),
             state: "success".to_owned(),
+            is_check: false,
         }],
         cut: Cut::default(),
         files: None,

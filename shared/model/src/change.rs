@@ -276,8 +276,11 @@ pub struct CommitStatus {
     pub by: String,
     /// The status's context (`tenant/check`).
     pub context: String,
-    /// `success`, `failure`, `error` or `pending`.
+    /// `success`, `failure`, `error` or `pending`; of a check run its conclusion.
     pub state: String,
+    /// Whether it is a check run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_check: bool,
 }
 
 /// Of what a change has more than is read. What is asked for of it counts only where it was read; what is refused because of it

@@ -174,6 +174,7 @@ mod tests {
             by: "ci".to_owned(),
             context: format!("{number:04}{}", "c".repeat(240)),
             state: "success".to_owned(),
+            is_check: false,
         };
         let many = ChangeFacts { statuses: (0..1_000).map(status).collect(), ..bare() };
         let kept = stored(&many);

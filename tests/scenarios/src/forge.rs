@@ -431,7 +431,8 @@ impl Forge for PlayedForge {
             for kept in state.changes.values_mut().filter(of_head) {
                 kept.facts.statuses.retain(|known| known.context != status.context);
                 let (by, context) = (OWN.to_owned(), status.context.clone());
-                kept.facts.statuses.push(CommitStatus { by, context, state: status.state.as_str().to_owned() });
+                let state = status.state.as_str().to_owned();
+                kept.facts.statuses.push(CommitStatus { by, context, state, is_check: false });
                 kept.facts.statuses.sort_by(|a, b| a.context.cmp(&b.context));
             }
             Ok(())

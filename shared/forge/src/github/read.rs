@@ -229,18 +229,18 @@ pub(super) async fn check_runs_named(
 /// Joins statuses (newest first) and check runs; a check run is a status by its application.
 fn newest_per_context(statuses: Vec<shapes::Status>, check_runs: Vec<shapes::CheckRun>) -> Vec<CommitStatus> {
     let mut newest: BTreeMap<(String, String), CommitStatus> = BTreeMap::new();
-    let mut add = |by: String, context: String, state: String| {
-        newest.entry((context.clone(), by.clone())).or_insert(CommitStatus { by, context, state });
+    let mut add = |by: String, context: String, state: String, is_check: bool| {
+        newest.entry((context.clone(), by.clone())).or_insert(CommitStatus { by, context, state, is_check });
     };
     for status in statuses {
-        add(status.creator.map(|user| user.login).unwrap_or_default(), status.context, status.state);
+        add(status.creator.map(|user| user.login).unwrap_or_default(), status.context, status.state, false);
     }
     for run in check_runs {
         let state = match (run.status.as_str(), run.conclusion) {
             ("completed", Some(conclusion)) => conclusion,
             _ => "pending".to_owned(),
         };
-        add(run.app.and_then(|app| app.slug).unwrap_or_default(), run.name, state);
+        add(run.app.and_then(|app| app.slug).unwrap_or_default(), run.name, state, true);
     }
     newest.into_values().collect()
 }

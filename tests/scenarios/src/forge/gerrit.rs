@@ -103,6 +103,16 @@ impl PlayedForge {
         }
     }
 
+    /// Has the changes of a change's project be compared with what is known of them, as the timer has those of other forges.
+    pub fn have_compared(&self, key: &ChangeKey) {
+        self.stream(key, EventKind::Sweep);
+    }
+
+    /// Tells something at last that was taken from the stream before.
+    pub fn tell_late(&self, told: ForgeEvent) {
+        self.state().told.push_back(told);
+    }
+
     /// Takes the next event of the stream.
     pub fn next_told(&self) -> Option<ForgeEvent> {
         self.state().told.pop_front()

@@ -36,6 +36,13 @@ impl PlayedForge {
         }
     }
 
+    /// Has everything that is on its way be lost for good: it is not sent again either.
+    pub fn forget_webhooks(&self) {
+        let mut state = self.state();
+        state.outgoing.clear();
+        state.told.clear();
+    }
+
     /// Sends a lost webhook again.
     pub(super) fn send_again(&self, id: &str) -> Result<(), ForgeError> {
         let mut state = self.state();

@@ -185,3 +185,54 @@ fn a_hashtag_that_a_trigger_names_starts_a_pipeline() {
         assert_eq!(site.builds().len(), builds, "{tag}");
     }
 }
+
+/// C5, G11: votes, hashtags, topics and work in progress that the stream did not tell of are found, and told once; a vote too where
+/// the stream tells of it after all.
+#[test]
+fn what_a_gerrit_did_not_tell_of_a_change_is_found_once() {
+    let config = format!(
+        "{CONFIG}
+- pipeline:
+    name: news
+    manager: independent
+    trigger: {{gerrit: [{{event: wip-state-changed}}, {{event: topic-changed}}, {{event: vote-deleted}}]}}
+- project: {{name: org/one, news: {{jobs: [unit]}}}}
+"
+    );
+    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &config)]),
+        ("review.test/org/one", project),
+        ("review.test/org/two", project),
+    ];
+    type Edit = fn(&Site, &ChangeKey);
+    let edits: [(&str, Edit, usize); 5] = [
+        ("gate", |site, change| site.forge.vote(change, "Approved", 1), 3),
+        ("check", |site, change| site.forge.hashtag(change, "run-long"), 2),
+        ("news", |site, change| site.forge.work_in_progress(change, true), 1),
+        ("news", |site, change| site.forge.topic(&[change], "feature"), 1),
+        ("news", |site, change| site.forge.vote(change, "Code-Review", 0), 1),
+    ];
+    for (at, (pipeline, edit, expected)) in edits.into_iter().enumerate() {
+        let mut site = Site::new(7, MAIN, repositories, judge);
+        let change = upload(&site, 1, None);
+        site.run();
+        site.forge.vote(&change, "Code-Review", 2);
+        site.run();
+        edit(&site, &change);
+        let told = site.forge.next_told();
+        for _ in 0..2 {
+            site.world.advance_millis(600_000);
+            site.forge.have_compared(&change);
+            site.run();
+            let builds = site.builds().iter().filter(|build| build.starts_with(pipeline)).count();
+            assert_eq!(builds, expected, "edit {at}: {:?}", site.builds());
+        }
+        if let Some(told) = told {
+            site.forge.tell_late(told);
+            site.run();
+            let builds = site.builds().iter().filter(|build| build.starts_with(pipeline)).count();
+            assert_eq!(builds, expected, "edit {at}, told late");
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::refs::{CONFIG, branch, orders};
 use super::{MAIN, judge, propose};
+use sluice_model::change::ChangeKey;
 use sluice_model::git::Oid;
 use sluice_scenarios::Site;
 
@@ -108,4 +109,76 @@ fn webhooks_of_pushes_that_change_places_are_told_once_each() {
     let both = tested(&site).len();
     site.sweep();
     assert_eq!((first, both, tested(&site).len()), (1, 3, 3));
+}
+
+/// Pipelines for what moves no revision.
+const FACTS: &str = "
+- pipeline: {name: edits, manager: independent, trigger: {github: [{event: pull_request, action: edited}]}}
+- pipeline: {name: bare, manager: independent, trigger: {github: [{event: pull_request, action: unlabeled, unlabel: go}]}}
+- pipeline: {name: told, manager: independent, trigger: {github: [{event: pull_request, action: status, status: 'ci:unit:success'}]}}
+- project: {name: org/one, edits: {jobs: [unit]}, bare: {jobs: [unit]}, told: {jobs: [unit]}}
+";
+
+/// C5: a draft, a description, a label that was taken off and a status are found where nobody told of them; and they are told once
+/// where their webhook comes after all.
+#[test]
+fn what_moves_no_revision_is_found_by_the_sweep_and_told_once() {
+    type Edit = fn(&Site, &ChangeKey);
+    let edits: [(&str, Edit); 4] = [
+        ("edits", |site, change| site.forge.draft(change, true)),
+        ("edits", |site, change| site.forge.describe(change, "says more", true)),
+        ("bare", |site, change| site.forge.unlabel(change, "go")),
+        ("told", |site, change| {
+            site.forge.put_status(change, "ci", "unit", "success");
+            site.forge.tell_status(change, "unit", "ci");
+        }),
+    ];
+    for (at, (pipeline, edit)) in edits.into_iter().enumerate() {
+        for comes_late in [false, true] {
+            let config = format!("{}{FACTS}", super::CONFIG);
+            let repositories: &[(&str, &[(&str, &str)])] = &[
+                ("org/config", &[("zuul.yaml", &config)]),
+                ("org/one", &[(".zuul.yaml", super::PROJECT), ("shared", "0")]),
+            ];
+            let mut site = Site::new(7, MAIN, repositories, judge);
+            let change = propose(&site, 1, &[("a", "x")]);
+            site.run();
+            site.forge.label(&change, "go", true);
+            site.run();
+            site.sweep();
+            let builds = |site: &Site| site.builds().iter().filter(|build| build.starts_with(pipeline)).count();
+            assert_eq!(builds(&site), 0, "edit {at}");
+            edit(&site, &change);
+            if comes_late {
+                site.forge.lose_webhooks()
+            } else {
+                site.forge.forget_webhooks()
+            }
+            // Of those that did not move some are read for their statuses, and others the next time.
+            for time in 0..2 {
+                site.sweep();
+                assert_eq!(builds(&site), 1, "edit {at}, late: {comes_late}, sweep {time}");
+            }
+        }
+    }
+}
+
+/// C5: what a sweep made up for swallows no later word.
+#[test]
+fn what_is_changed_again_after_it_was_found_is_told_again() {
+    let config = format!("{}{FACTS}", super::CONFIG);
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", super::PROJECT), ("shared", "0")])];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    let change = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.forge.draft(&change, true);
+    site.forge.forget_webhooks();
+    site.sweep();
+    for (is_draft, builds) in [(false, 2), (true, 3)] {
+        site.forge.draft(&change, is_draft);
+        site.run();
+        let edits = site.builds().iter().filter(|build| build.starts_with("edits")).count();
+        assert_eq!(edits, builds);
+    }
 }

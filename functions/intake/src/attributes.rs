@@ -1,0 +1,482 @@
+//! What a change shows that bears no time of its own: title, description, draft, topic, labels, votes, statuses.
+//!
+//! Kept as it was when it was told of last, so that a sweep finds what was changed without a word. What a sweep made up for is no
+//! news when it is told after all.
+
+use serde::{Deserialize, Serialize};
+use sluice_model::change::{ChangeFacts, CommitStatus};
+use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::gerrit::{CastVote, GerritEvent, Vote};
+use sluice_model::id::digest;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Attributes of one change that are remembered; what there is no room for is neither compared nor missed.
+const NAMES_MAX: usize = 400;
+
+/// Things that a sweep made up for and that are remembered until they are told after all.
+const MADE_UP_MAX: usize = 64;
+
+/// Letters of a name that are as good as all of them.
+const SHORT: usize = 16;
+
+/// The attributes of a change as they were told last.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Attributes {
+    told: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    made_up: BTreeSet<String>,
+}
+
+/// What an event is after what was told before it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// News.
+    News,
+    /// Something that a sweep told already.
+    Known,
+    /// Words that are news, with votes that a sweep told already: the event without these.
+    Words(Box<ForgeEvent>),
+}
+
+/// What a sweep asks for.
+pub(crate) struct Asks {
+    /// The login that we act under: what it did was told nobody.
+    pub(crate) own: Option<String>,
+    /// Whether any pipeline heeds statuses.
+    pub(crate) statuses: bool,
+    /// Whether the forge tells of changes in Gerrit's words.
+    pub(crate) is_gerrit: bool,
+}
+
+impl Asks {
+    fn is_own(&self, by: &str) -> bool {
+        self.own.as_deref().is_some_and(|own| own == by || own.strip_suffix("[bot]") == Some(by))
+    }
+}
+
+/// An attribute that was changed without a word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// The title, the description; where they are told alike, also the draft's state and the topic.
+    Edited,
+    /// Work in progress, or no more.
+    Draft,
+    /// The topic.
+    Topic,
+    /// A label or hashtag was taken off.
+    LabelOff(String),
+    /// A vote was cast, instead of this value.
+    Vote(Vote, i64),
+    /// A vote of somebody on this label was taken back, which had this value.
+    VoteOff(String, i64),
+    /// A status or check run.
+    Status(CommitStatus),
+}
+
+impl Attributes {
+    /// Returns the attributes of a change of which nothing was told before.
+    pub(crate) fn of(facts: &ChangeFacts) -> Self {
+        Self { told: shown(facts).into_iter().take(NAMES_MAX).collect(), made_up: BTreeSet::new() }
+    }
+
+    /// Takes in what an event tells of them, and returns whether that is news. `changed` says whether anything is another than before.
+    pub(crate) fn hear(&mut self, event: &ForgeEvent, facts: &ChangeFacts, is_made_up: bool) -> (Said, bool) {
+        let now = shown(facts);
+        let names: BTreeSet<String> =
+            self.told.keys().chain(now.keys()).filter(|name| tells(event, name)).cloned().collect();
+        let mut differs = false;
+        for name in names {
+            let value = now.get(&name);
+            if self.told.get(&name) == value {
+                continue;
+            }
+            match value {
+                Some(value) if self.has_room(&name) => drop(self.told.insert(name, value.clone())),
+                Some(_) => continue,
+                None => drop(self.told.remove(&name)),
+            }
+            differs = true;
+        }
+        let Some(words) = words(event) else { return (Said::News, differs) };
+        if is_made_up {
+            if differs && self.made_up.len() < MADE_UP_MAX {
+                self.made_up.insert(words);
+            }
+            return (if differs { Said::News } else { Said::Known }, differs);
+        }
+        // Nothing is other than it was told, and it was told by a sweep: its own webhook comes late.
+        let is_late = self.made_up.remove(&words) && !differs;
+        let heard = match (is_late, &event.kind) {
+            (false, _) => Said::News,
+            (true, EventKind::Gerrit(told)) if has_words(told) => {
+                let told = GerritEvent { votes: Vec::new(), ..told.clone() };
+                Said::Words(Box::new(ForgeEvent { kind: EventKind::Gerrit(told), ..event.clone() }))
+            }
+            (true, _) => Said::Known,
+        };
+        (heard, differs)
+    }
+
+    /// Returns whether all was told that moves a change when it changes: a status moves none.
+    pub(crate) fn are_whole(&self, facts: &ChangeFacts) -> bool {
+        let moves = |name: &&String| !name.starts_with(STATUS);
+        let now = shown(facts);
+        let names: BTreeSet<&String> = self.told.keys().chain(now.keys()).filter(moves).collect();
+        names.into_iter().all(|name| self.told.get(name) == now.get(name) || !self.has_room(name))
+    }
+
+    /// Returns what was changed and not told. A label that was put on has a mark of its own.
+    pub(crate) fn lost(&self, facts: &ChangeFacts, asks: &Asks) -> Vec<Lost> {
+        let now = shown(facts);
+        let differs = |name: &str| self.told.get(name) != now.get(name) && self.has_room(name);
+        let mut lost = Vec::new();
+        let texts = differs(TITLE) || differs(MESSAGE);
+        if asks.is_gerrit {
+            lost.extend(texts.then_some(Lost::Edited));
+            lost.extend(differs(DRAFT).then_some(Lost::Draft));
+            lost.extend(differs(TOPIC).then_some(Lost::Topic));
+        } else {
+            lost.extend((texts || differs(DRAFT) || differs(TOPIC)).then_some(Lost::Edited));
+        }
+        let gone = self.told.iter().filter(|(name, _)| !now.contains_key(*name));
+        for (name, value) in gone {
+            if let Some(label) = name.strip_prefix(LABEL) {
+                lost.push(Lost::LabelOff(label.to_owned()));
+            }
+            if let Some((label, by)) = name.strip_prefix(VOTE).and_then(|vote| vote.split_once(BY))
+                && !asks.is_own(by)
+            {
+                lost.push(Lost::VoteOff(label.to_owned(), value.parse().unwrap_or_default()));
+            }
+        }
+        for vote in facts.votes.iter().filter(|vote| differs(&vote_name(vote)) && !asks.is_own(&vote.username)) {
+            let before = self.told.get(&vote_name(vote)).and_then(|value| value.parse().ok()).unwrap_or_default();
+            lost.push(Lost::Vote(vote.clone(), before));
+        }
+        // Of a check run its end is told.
+        let is_told = |status: &&CommitStatus| !(status.is_check && status.state == "pending");
+        let statuses = facts.statuses.iter().filter(is_told).filter(|status| asks.statuses && !asks.is_own(&status.by));
+        lost.extend(
+            statuses.filter(|status| differs(&status_name(&status.by, &status.context))).cloned().map(Lost::Status),
+        );
+        lost
+    }
+
+    fn has_room(&self, name: &str) -> bool {
+        self.told.contains_key(name) || self.told.len() < NAMES_MAX
+    }
+}
+
+impl Lost {
+    /// Returns what tells one of these from others of the same change, with the value that it has by now.
+    pub(crate) fn mark(&self, facts: &ChangeFacts) -> String {
+        let now = shown(facts);
+        let value = |name: &str| now.get(name).map_or("", String::as_str).to_owned();
+        match self {
+            Self::Edited => {
+                format!("edited {}", short(&[TITLE, MESSAGE, DRAFT, TOPIC].map(value).each_ref().map(String::as_str)))
+            }
+            Self::Draft => format!("draft {}", value(DRAFT)),
+            Self::Topic => format!("topic {}", value(TOPIC)),
+            Self::LabelOff(label) => format!("no label {label}"),
+            Self::Vote(vote, _) => format!("vote {} {:+} by {}", vote.label, vote.value, vote.username),
+            Self::VoteOff(label, before) => format!("no vote {label} {before:+}"),
+            Self::Status(status) => format!("status {}", status_text(status)),
+        }
+    }
+
+    /// Returns who did it, where the forge shows that.
+    pub(crate) fn by(&self) -> &str {
+        match self {
+            Self::Vote(vote, _) => &vote.username,
+            Self::Status(status) => &status.by,
+            Self::Edited | Self::Draft | Self::Topic | Self::LabelOff(_) | Self::VoteOff(..) => "",
+        }
+    }
+
+    /// Returns the event that tells of it.
+    pub(crate) fn kind(&self, number: u64, is_gerrit: bool) -> EventKind {
+        let change = |action: &str| EventKind::Change {
+            number,
+            event: "pull_request".to_owned(),
+            action: action.to_owned(),
+            comment: None,
+            label: None,
+            state: None,
+            status: None,
+        };
+        let gerrit = |r#type: &str, told: GerritEvent| {
+            let (r#type, username) = (r#type.to_owned(), self.by().to_owned());
+            EventKind::Gerrit(GerritEvent { number, r#type, username, ..told })
+        };
+        let none = GerritEvent::default;
+        match self {
+            Self::Edited if is_gerrit => gerrit(TEXTS_EDITED, none()),
+            Self::Edited => change("edited"),
+            Self::Draft => gerrit("wip-state-changed", none()),
+            Self::Topic => gerrit("topic-changed", none()),
+            Self::LabelOff(label) if is_gerrit => {
+                gerrit("hashtags-changed", GerritEvent { removed: vec![label.clone()], ..none() })
+            }
+            Self::LabelOff(label) => match change("unlabeled") {
+                EventKind::Change { number, event, action, comment, state, status, .. } => {
+                    EventKind::Change { number, event, action, comment, label: Some(label.clone()), state, status }
+                }
+                other => other,
+            },
+            Self::Vote(vote, before) => {
+                let cast = CastVote { label: vote.label.clone(), value: vote.value, before: Some(*before) };
+                let email = vote.email.clone();
+                gerrit("comment-added", GerritEvent { votes: vec![cast], email, ..none() })
+            }
+            Self::VoteOff(label, before) => {
+                let cast = CastVote { label: label.clone(), value: 0, before: Some(*before) };
+                gerrit("vote-deleted", GerritEvent { votes: vec![cast], ..none() })
+            }
+            Self::Status(status) => {
+                let (event, action) =
+                    if status.is_check { ("check_run", "completed") } else { ("pull_request", "status") };
+                EventKind::Change {
+                    number,
+                    event: event.to_owned(),
+                    action: action.to_owned(),
+                    comment: None,
+                    label: None,
+                    state: None,
+                    status: Some(status_text(status)),
+                }
+            }
+        }
+    }
+}
+
+const TITLE: &str = "title";
+const MESSAGE: &str = "message";
+const DRAFT: &str = "draft";
+const TOPIC: &str = "topic";
+/// How the names of several begin.
+const LABEL: &str = "label ";
+const VOTE: &str = "vote ";
+const STATUS: &str = "status ";
+/// An event in Gerrit's way for what its stream has no word for: a description that is another one on the same patchset.
+const TEXTS_EDITED: &str = "edited";
+/// What separates a vote's label from who cast it; no label's name holds a space.
+const BY: &str = " by ";
+
+/// Returns the attributes that a change shows, by name.
+fn shown(facts: &ChangeFacts) -> BTreeMap<String, String> {
+    let mut shown = BTreeMap::from([
+        (TITLE.to_owned(), short(&[&facts.title])),
+        (MESSAGE.to_owned(), short(&[&facts.message])),
+        (DRAFT.to_owned(), facts.draft.to_string()),
+    ]);
+    shown.extend(facts.topic.iter().map(|topic| (TOPIC.to_owned(), topic.clone())));
+    shown.extend(facts.labels.iter().map(|label| (format!("{LABEL}{label}"), String::new())));
+    shown.extend(facts.votes.iter().map(|vote| (vote_name(vote), vote.value.to_string())));
+    let statuses = facts.statuses.iter();
+    shown.extend(statuses.map(|status| (status_name(&status.by, &status.context), status.state.clone())));
+    shown
+}
+
+/// Returns whether an event tells of the attribute of this name.
+fn tells(event: &ForgeEvent, name: &str) -> bool {
+    match &event.kind {
+        EventKind::Gerrit(told) => match told.r#type.as_str() {
+            // The description is the commit's, and votes are on a patchset.
+            "patchset-created" => name == TITLE || name == MESSAGE || name.starts_with(VOTE),
+            "comment-added" => name.starts_with(VOTE) && name.ends_with(&format!("{BY}{}", told.username)),
+            "vote-deleted" => name.starts_with(VOTE),
+            "hashtags-changed" => {
+                let mut tags = told.added.iter().chain(&told.removed);
+                name.strip_prefix(LABEL).is_some_and(|label| tags.any(|tag| tag == label))
+            }
+            "topic-changed" => name == TOPIC,
+            "wip-state-changed" | "private-state-changed" => name == DRAFT,
+            TEXTS_EDITED => name == TITLE || name == MESSAGE,
+            _ => false,
+        },
+        EventKind::Change { action, label, status, .. } => match action.as_str() {
+            // Statuses are on a head.
+            "changed" => name.starts_with(STATUS) || name.starts_with(VOTE),
+            "edited" => [TITLE, MESSAGE, DRAFT, TOPIC].contains(&name),
+            "labeled" | "unlabeled" => label.is_some() && name.strip_prefix(LABEL) == label.as_deref(),
+            "status" | "completed" => status.as_deref().and_then(named_by) == Some(name.to_owned()),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Returns what tells an event from others of the same change, where its being told twice can be seen.
+fn words(event: &ForgeEvent) -> Option<String> {
+    match &event.kind {
+        EventKind::Gerrit(told) => match told.r#type.as_str() {
+            "comment-added" if !told.votes.is_empty() => {
+                let votes: Vec<String> = told
+                    .votes
+                    .iter()
+                    .filter(|vote| vote.before.is_some_and(|before| before != vote.value))
+                    .map(|vote| format!("{}{:+}", vote.label, vote.value))
+                    .collect();
+                (!votes.is_empty()).then(|| short(&["votes", &told.username, &votes.join(" ")]))
+            }
+            "hashtags-changed" => Some(short(&["hashtags", &told.added.join(" "), &told.removed.join(" ")])),
+            word @ ("topic-changed" | "wip-state-changed" | "vote-deleted" | TEXTS_EDITED) => Some(word.to_owned()),
+            _ => None,
+        },
+        EventKind::Change { action, label, status, .. } => match action.as_str() {
+            "edited" => Some("edited".to_owned()),
+            "unlabeled" => Some(short(&["unlabeled", label.as_deref().unwrap_or_default()])),
+            "status" | "completed" => Some(short(&["status", status.as_deref().unwrap_or_default()])),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether a comment says more than which votes were cast, which stands in its first line.
+fn has_words(told: &GerritEvent) -> bool {
+    told.comment.iter().flat_map(|comment| comment.lines().skip(1)).any(|line| !line.trim().is_empty())
+}
+
+fn vote_name(vote: &Vote) -> String {
+    format!("{VOTE}{}{BY}{}", vote.label, vote.username)
+}
+
+fn status_name(by: &str, context: &str) -> String {
+    format!("{STATUS}{}", short(&[by, context]))
+}
+
+/// Returns a status in the words of events.
+fn status_text(status: &CommitStatus) -> String {
+    format!("{}:{}:{}", status.by, status.context, status.state)
+}
+
+/// Returns the name of the status that an event tells of.
+fn named_by(text: &str) -> Option<String> {
+    let (by, rest) = text.split_once(':')?;
+    let (context, _) = rest.rsplit_once(':')?;
+    Some(status_name(by, context))
+}
+
+fn short(parts: &[&str]) -> String {
+    digest(parts).chars().take(SHORT).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_model::Timestamp;
+    use sluice_model::change::{ChangeKey, ChangeRef};
+
+    fn facts() -> ChangeFacts {
+        let key = ChangeKey::change("forge".into(), "forge.test/org/one".into(), 1);
+        let head = sluice_model::git::Oid::from("abc");
+        let change = ChangeRef { key, branch: "main".into(), patchset: head.0.clone(), head };
+        ChangeFacts { labels: vec!["go".to_owned()], ..ChangeFacts::bare(change, Timestamp(8)) }
+    }
+
+    fn asks() -> Asks {
+        Asks { own: Some("sluice[bot]".to_owned()), statuses: true, is_gerrit: false }
+    }
+
+    fn event(kind: EventKind) -> ForgeEvent {
+        let (connection, project) = ("forge".into(), "forge.test/org/one".into());
+        ForgeEvent { connection, project, sender: "ada".to_owned(), kind }
+    }
+
+    fn status(by: &str, state: &str, is_check: bool) -> CommitStatus {
+        CommitStatus { by: by.to_owned(), context: "a:b".to_owned(), state: state.to_owned(), is_check }
+    }
+
+    /// C5: each thing that was found has an event that tells of just that, so that it is not found again.
+    #[test]
+    fn the_event_of_what_was_lost_tells_of_all_of_it() {
+        let before = facts();
+        let vote = Vote {
+            label: "Code-Review".into(),
+            value: 2,
+            username: "grace".into(),
+            email: None,
+            cast_at: Timestamp(9),
+        };
+        let now = ChangeFacts {
+            title: "another".to_owned(),
+            draft: true,
+            topic: Some("feature".to_owned()),
+            labels: Vec::new(),
+            votes: vec![vote],
+            statuses: vec![status("ci", "success", false)],
+            ..before.clone()
+        };
+        for is_gerrit in [false, true] {
+            let asks = Asks { is_gerrit, ..asks() };
+            let mut attributes = Attributes::of(&before);
+            let lost = attributes.lost(&now, &asks);
+            assert_eq!(lost.len(), if is_gerrit { 6 } else { 4 }, "{lost:?}");
+            for lost in lost {
+                let (heard, differs) = attributes.hear(&event(lost.kind(1, is_gerrit)), &now, true);
+                assert_eq!((heard, differs), (Said::News, true), "{lost:?}");
+                // Found by two sweeps before either was heard, or told after all.
+                assert_eq!(attributes.hear(&event(lost.kind(1, is_gerrit)), &now, true).0, Said::Known, "{lost:?}");
+                assert_eq!(attributes.hear(&event(lost.kind(1, is_gerrit)), &now, false).0, Said::Known, "{lost:?}");
+                assert_eq!(attributes.hear(&event(lost.kind(1, is_gerrit)), &now, false).0, Said::News, "{lost:?}");
+            }
+            assert_eq!(attributes.lost(&now, &asks), []);
+            assert!(attributes.are_whole(&now));
+        }
+    }
+
+    /// C5: what we said ourselves, what nobody heeds and what is under way is not missed.
+    #[test]
+    fn statuses_are_missed_where_they_are_heeded_and_others_set_them() {
+        let attributes = Attributes::of(&facts());
+        let with = |status| ChangeFacts { statuses: vec![status], ..facts() };
+        let lost = |status, asks: &Asks| attributes.lost(&with(status), asks).len();
+        assert_eq!(lost(status("ci", "pending", false), &asks()), 1);
+        assert_eq!(lost(status("ci", "pending", true), &asks()), 0);
+        assert_eq!(
+            (lost(status("sluice[bot]", "success", false), &asks()), lost(status("sluice", "success", true), &asks())),
+            (0, 0)
+        );
+        assert_eq!(lost(status("ci", "success", false), &Asks { statuses: false, ..asks() }), 0);
+        assert!(attributes.are_whole(&with(status("ci", "success", false))), "a status moves no change");
+    }
+
+    /// C5: a comment that comes with a vote which was found before is told, and the vote is not told again.
+    #[test]
+    fn words_are_news_although_the_vote_they_came_with_was_found() {
+        let cast = |before| CastVote { label: "Code-Review".into(), value: 2, before: Some(before) };
+        let told = |comment: &str| {
+            event(EventKind::Gerrit(GerritEvent {
+                number: 1,
+                r#type: "comment-added".into(),
+                username: "grace".into(),
+                comment: Some(comment.to_owned()),
+                votes: vec![cast(0)],
+                ..GerritEvent::default()
+            }))
+        };
+        let vote = Vote {
+            label: "Code-Review".into(),
+            value: 2,
+            username: "grace".into(),
+            email: None,
+            cast_at: Timestamp(9),
+        };
+        let now = ChangeFacts { votes: vec![vote.clone()], ..facts() };
+        for (comment, is_told) in
+            [("Patch Set 1: Code-Review+2", false), ("Patch Set 1: Code-Review+2\n\nrecheck", true)]
+        {
+            let mut attributes = Attributes::of(&facts());
+            attributes.hear(&event(Lost::Vote(vote.clone(), 0).kind(1, true)), &now, true);
+            match attributes.hear(&told(comment), &now, false).0 {
+                Said::Words(words) => {
+                    let EventKind::Gerrit(words) = words.kind else { unreachable!() };
+                    assert!(is_told && words.votes.is_empty() && words.comment.as_deref() == Some(comment));
+                }
+                other => assert_eq!((other, is_told), (Said::Known, false)),
+            }
+        }
+    }
+}
