@@ -142,11 +142,17 @@ impl Tenants {
 impl Intake {
     /// Reads what was known before an event on a change.
     pub(crate) async fn before(&self, facts: &ChangeFacts) -> Result<Before, LookError> {
+        self.before_of(facts, &[]).await
+    }
+
+    /// Reads the same of a change that was for these branches before, besides those that what was told of it says.
+    pub(crate) async fn before_of(&self, facts: &ChangeFacts, more: &[BranchName]) -> Result<Before, LookError> {
         let told_key = change::told_key(&facts.change.key);
         // One that cannot be read is written anew: then everything is news once more.
         let told = |found: &Found| found.get(&told_key).and_then(decode_foreign::<Told>);
         let formerly = |told: &Option<Told>| -> Vec<BranchName> {
-            told.iter().flat_map(|told| told::former_branches(told, facts)).collect()
+            let known = told.iter().flat_map(|told| told::former_branches(told, facts));
+            known.filter(|branch| !more.contains(branch)).chain(more.iter().cloned()).collect()
         };
         let queues = |live: &Live, found: &Found| queues_of(live, facts, &formerly(&told(found)));
         let needed_key = change::needed_key(&facts.change.key);
@@ -252,6 +258,8 @@ impl Intake {
             let awaited = awaited(&live, marks, behind.remove(&live.tenant.name), now);
             tenants.push(Concerned { awaited, live, listed: Vec::new() });
         }
+        // In this order they are told, where one commit has no place for all.
+        tenants.sort_by(|a: &Concerned, b| a.live.tenant.name.cmp(&b.live.tenant.name));
         Ok((Known { tenants, damaged, found: read.found }, is_old))
     }
 

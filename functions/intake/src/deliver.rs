@@ -4,7 +4,7 @@ use crate::attributes::Said;
 use crate::commits::OnCommit;
 use crate::fit::fit;
 use crate::needs::Seen;
-use crate::route::News;
+use crate::route::{News, Routed};
 use crate::sweep::{Gap, MADE_UP};
 use crate::told;
 use crate::zuul::What;
@@ -15,7 +15,7 @@ use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus, RefMove};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::gerrit::GerritEvent;
 use sluice_model::poke::Poke;
-use sluice_model::{DeliveryId, ProjectName, QueueKey, TenantName};
+use sluice_model::{BranchName, DeliveryId, ProjectName, QueueKey, TenantName};
 use sluice_records::codec::{decode, expiry, get, with_body};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::tenant::{self, Early, Waiting};
@@ -27,6 +27,13 @@ use std::collections::BTreeMap;
 
 /// Writes that fit into one commit beside the head (the limit of DynamoDB's TransactWriteItems is 100).
 const OTHERS_MAX: usize = 99;
+
+/// Writes after which further tenants are told by another commit: a tenant has some for each of its pipelines, and what is known
+/// of a change has its own.
+const FULL: usize = 60;
+
+/// Commits that tell tenants of one event.
+const PARTS_MAX: usize = 1_000;
 
 /// The most effects a delivery's record tells.
 const EFFECTS_MAX: usize = 20;
@@ -61,6 +68,29 @@ pub(crate) struct Effects {
     pub(crate) told: Vec<String>,
     pub(crate) writes: BTreeMap<Key, Write>,
     pub(crate) pokes: Vec<Poke>,
+    /// Which tenants are told by the next commit, for which this one has no place.
+    pub(crate) rest: Option<Rest>,
+}
+
+/// Tenants that are told by a further commit.
+pub(crate) struct Rest {
+    /// The last one that was told by this.
+    pub(crate) after: TenantName,
+    /// What they are told.
+    pub(crate) kind: EventKind,
+    /// Whether it counts for triggers.
+    pub(crate) is_news: bool,
+    /// The branches that the change was for before.
+    pub(crate) formerly: Vec<BranchName>,
+}
+
+impl Rest {
+    /// Returns the state of the delivery until they are told; what came stands in it already.
+    fn state(self, came: Option<&EventKind>) -> DeliveryState {
+        let Self { after, kind, is_news, formerly } = self;
+        let kind = (came != Some(&kind)).then(|| Box::new(kind));
+        DeliveryState::Partly { after, kind, is_news, formerly }
+    }
 }
 
 impl Effects {
@@ -72,6 +102,11 @@ impl Effects {
 
     pub(crate) fn write(&mut self, write: Write) {
         self.writes.insert(write.key().clone(), write);
+    }
+
+    /// Returns whether a commit may have no place for what another tenant is told.
+    pub(crate) fn is_full(&self) -> bool {
+        self.writes.len() >= FULL
     }
 
     pub(crate) fn arrive(&mut self, queue: &QueueKey, arrival: &Arrival) -> Result<(), LookError> {
@@ -125,44 +160,63 @@ impl Effects {
 }
 
 impl Intake {
-    /// Handles one delivery. Safe to run twice: it ends in one commit on the delivery's own record.
+    /// Handles one delivery. Safe to run twice: it ends in one commit on the delivery's own record. Where that has no place for all
+    /// tenants that it concerns there are several, each on that record, which says who was told; only the last one ends it.
     pub(crate) async fn handle(&self, id: &DeliveryId, heard: Heard) -> Result<(), LookError> {
         let Some(mut record) = get(&self.ports, &delivery::key(id)).await? else {
             // Its record is gone, so it ended more than a month ago.
             return Ok(());
         };
-        let delivery: Delivery = decode(&record)?;
-        if delivery.state.is_final() {
-            if heard == Heard::Again {
-                // The look that ended it may not have sent what it led to.
+        for part in 0..PARTS_MAX {
+            let delivery: Delivery = decode(&record)?;
+            if delivery.state.is_final() {
+                if heard == Heard::Again {
+                    // The look that ended it may not have sent what it led to.
+                    cell::send(&self.ports, &record.outbox).await?;
+                }
+                return Ok(());
+            }
+            if part == 0 && matches!(delivery.state, DeliveryState::Partly { .. }) {
+                // Nor what it led to so far.
                 cell::send(&self.ports, &record.outbox).await?;
             }
-            return Ok(());
+            // It holds the poke that led here, and the commit that ends the delivery is what that poke asks for.
+            record.outbox.clear();
+            let at = self.ports.clock.now();
+            let (effects, state) = match self.effects(id, &delivery).await? {
+                Outcome::Leads(mut effects) => {
+                    let handled = DeliveryState::Handled { effects: effects.told.clone(), at };
+                    let came = delivery.event.as_ref().map(|event| &event.kind);
+                    let state = effects.rest.take().map_or(handled, |rest| rest.state(came));
+                    (effects, state)
+                }
+                Outcome::Fails(why) => (Effects::default(), DeliveryState::Failed { why, at }),
+                Outcome::Waits { why, tenant } => {
+                    tracing::info!(delivery = delivery.forge_id, why, "a delivery waits");
+                    return match tenant {
+                        Some(tenant) => self.wait(id, record, &delivery, &tenant).await,
+                        None => Ok(()),
+                    };
+                }
+            };
+            let is_over = state.is_final();
+            record = self.end(id, record, delivery, effects, state).await?;
+            if is_over {
+                return Ok(());
+            }
         }
-        // It holds the poke that led here, and the commit that ends the delivery is what that poke asks for.
-        record.outbox.clear();
-        let at = self.ports.clock.now();
-        let (effects, state) = match self.effects(id, &delivery).await? {
-            Outcome::Leads(effects) => {
-                let handled = DeliveryState::Handled { effects: effects.told.clone(), at };
-                (effects, handled)
-            }
-            Outcome::Fails(why) => (Effects::default(), DeliveryState::Failed { why, at }),
-            Outcome::Waits { why, tenant } => {
-                tracing::info!(delivery = delivery.forge_id, why, "a delivery waits");
-                return match tenant {
-                    Some(tenant) => self.wait(id, record, &delivery, &tenant).await,
-                    None => Ok(()),
-                };
-            }
-        };
-        self.end(id, record, delivery, effects, state).await
+        Err(LookError::Again(format!("{id} concerns more tenants than one look tells")))
     }
 
     /// Works out what the delivery leads to.
     async fn effects(&self, id: &DeliveryId, delivery: &Delivery) -> Result<Outcome, LookError> {
         let Some(event) = &delivery.event else { return Ok(Outcome::Leads(Effects::default())) };
         let mut effects = Effects::default();
+        if let DeliveryState::Partly { after, kind, is_news, formerly } = &delivery.state {
+            let kind = kind.as_ref().map_or(&event.kind, |kind| kind);
+            let event = ForgeEvent { kind: kind.clone(), ..event.clone() };
+            return self.go_on(id, &event, after, (*is_news, formerly), effects).await;
+        }
         match &event.kind {
             EventKind::Change { number, .. } | EventKind::Gerrit(GerritEvent { number, .. }) => {
                 let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
@@ -175,7 +229,7 @@ impl Intake {
             }
             EventKind::Push { git_ref, oldrev, newrev } => {
                 let moved = RefMove::new(git_ref, oldrev.clone(), newrev.clone());
-                self.pushed(id, event, &moved, &mut effects).await?;
+                self.pushed(id, event, &moved, None, &mut effects).await?;
             }
             EventKind::Read { tenant, git_ref, oldrev, newrev, awaited } => {
                 let moved = RefMove::new(git_ref, oldrev.clone(), newrev.clone());
@@ -275,9 +329,20 @@ impl Intake {
         effects.write(change::put_facts(facts)?);
         told.note(facts);
         let mut seen = Seen::knowing(facts, before.is_needed, told.next_moment(facts));
-        let needs = self.route(News { id, event, facts, is_news }, &before, &mut seen, effects).await?;
+        let Routed { mut needs, told: count, is_all } =
+            self.route(News { id, event, facts, is_news }, &before, &mut seen, effects).await?;
         if is_news {
-            self.judge(event, facts, before.verdicts.clone(), &before.tenants, effects)?;
+            self.judge(
+                event,
+                facts,
+                before.verdicts.clone(),
+                before.tenants.get(..count).unwrap_or_default(),
+                false,
+                effects,
+            )?;
+        }
+        if !is_all {
+            needs.extend(told.needs.iter().cloned()); // What others know of its needs is told with them.
         }
         for need in told.needs.difference(&needs) {
             effects.write(change::forget_needed_by(need, &facts.change.key));
@@ -299,12 +364,20 @@ impl Intake {
         mut delivery: Delivery,
         effects: Effects,
         state: DeliveryState,
-    ) -> Result<(), LookError> {
+    ) -> Result<Record, LookError> {
         let now = self.ports.clock.now();
-        tracing::info!(delivery = delivery.forge_id, event = delivery.event_name, state = ?state, "a delivery ends");
+        let due = match state.is_final() {
+            true => None,
+            false => Some(Due {
+                at: now.plus_seconds(60),
+                poke: Poke::Delivery { delivery: id.clone(), project: delivery::group(&delivery) },
+            }),
+        };
+        let what = if due.is_some() { "a delivery told some tenants" } else { "a delivery ends" };
+        tracing::info!(delivery = delivery.forge_id, event = delivery.event_name, state = ?state, "{what}");
         delivery.state = state;
         let mut head = with_body(record, &delivery)?;
-        head.expires_at = Some(expiry(now));
+        head.expires_at = due.is_none().then(|| expiry(now));
         delivery::listed(&mut head, id, &delivery);
         // An arrival that is there already came by an earlier delivery of the same fact; it must not fail the commit. A delivery of
         // ours that is there may have ended, and stays as it is. Who read a change while somebody else told of it reads it again.
@@ -326,15 +399,15 @@ impl Intake {
         let mut without = others.clone();
         without.retain(|write| !is_delivery(write.key()));
         let stores_any = without.len() < others.len();
-        let plan = Commit { head: head.clone(), others, pokes: effects.pokes.clone(), due: None };
+        let plan = Commit { head: head.clone(), others, pokes: effects.pokes.clone(), due: due.clone() };
         let mut saved = cell::commit_and_send(&self.ports, plan).await?;
         if saved == Saved::Stale && stores_any {
             // Somebody else may have stored one of them since it was looked for; they are poked all the same.
-            let plan = Commit { head, others: without, pokes: effects.pokes, due: None };
+            let plan = Commit { head, others: without, pokes: effects.pokes, due };
             saved = cell::commit_and_send(&self.ports, plan).await?;
         }
         match saved {
-            Saved::Yes(_) => Ok(()),
+            Saved::Yes(record) => Ok(record),
             Saved::Stale => {
                 Err(LookError::Again("somebody else handles the same delivery, or news of the same change".to_owned()))
             }

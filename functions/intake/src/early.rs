@@ -8,17 +8,16 @@
 //! What comes of the same project meanwhile waits behind it, even where its own configuration is live by then: what is decided
 //! follows the order in which things happened.
 
-use crate::before::{Concerned, Order};
+use crate::Intake;
+use crate::before::{Before, Concerned, Order};
 use crate::deliver::{Effects, Outcome, final_or_again};
 use crate::needs::Seen;
-use crate::route::News;
-use crate::{Intake, again};
-use sluice_forge::Verdict;
-use sluice_model::change::ChangeKey;
+use crate::route::{News, Routed};
+use sluice_model::change::{ChangeFacts, ChangeKey, RefMove};
 use sluice_model::event::{Awaited, Behind, EventKind, ForgeEvent};
 use sluice_model::gerrit::GerritEvent;
 use sluice_model::poke::Poke;
-use sluice_model::{DeliveryId, ProjectName, TenantName, Timestamp};
+use sluice_model::{BranchName, DeliveryId, ProjectName, TenantName, Timestamp};
 use sluice_records::change;
 use sluice_records::codec::decode_foreign;
 use sluice_records::delivery::{self, Delivery, DeliveryState};
@@ -176,14 +175,9 @@ impl Intake {
             Turn::Later(why) => return Ok(Outcome::Waits { why, tenant: Some(tenant.clone()) }),
             Turn::Never(why) => return Ok(Outcome::Fails(why)),
         }
-        let (EventKind::Change { number, .. } | EventKind::Gerrit(GerritEvent { number, .. })) = &event.kind else {
-            return Ok(Outcome::Fails("it is about no change".to_owned()));
-        };
-        let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
-        let facts = match self.forge(&event.connection)?.read_change(&key).await {
-            Ok(facts) => facts,
-            Err(error) if error.verdict() == Verdict::Final => return final_or_again(error),
-            Err(error) => return Err(again(error)),
+        let (key, facts) = match self.read_again(event).await? {
+            Ok(read) => read,
+            Err(outcome) => return Ok(outcome),
         };
         let mut before = self.before(&facts).await?;
         before.tenants.retain(|concerned| concerned.live.tenant.name == *tenant);
@@ -193,22 +187,75 @@ impl Intake {
             concerned.awaited = None;
         }
         before.damaged.clear();
-        let as_of = before.moment(&facts);
-        let mut seen = Seen::knowing(&facts, before.is_needed, as_of);
-        let news = News { id, event, facts: &facts, is_news: true };
-        let needs = self.route(news, &before, &mut seen, &mut effects).await?;
-        self.judge(event, &facts, before.verdicts.clone(), &before.tenants, &mut effects)?;
-        effects.write(change::put_facts(&facts)?);
+        self.tell_some(News { id, event, facts: &facts, is_news: true }, &key, before, false, &mut effects).await?;
+        Ok(Outcome::Leads(effects))
+    }
+
+    /// Goes on with an event for the tenants that an earlier commit had no place for.
+    pub(crate) async fn go_on(
+        &self,
+        id: &DeliveryId,
+        event: &ForgeEvent,
+        after: &TenantName,
+        (is_news, formerly): (bool, &[BranchName]),
+        mut effects: Effects,
+    ) -> Result<Outcome, LookError> {
+        if let EventKind::Push { git_ref, oldrev, newrev } = &event.kind {
+            let moved = RefMove::new(git_ref, oldrev.clone(), newrev.clone());
+            self.pushed(id, event, &moved, Some(after), &mut effects).await?;
+            return Ok(Outcome::Leads(effects));
+        }
+        let (key, facts) = match self.read_again(event).await? {
+            Ok(read) => read,
+            Err(outcome) => return Ok(outcome),
+        };
+        let mut before = self.before_of(&facts, formerly).await?;
+        before.tenants.retain(|concerned| concerned.live.tenant.name > *after);
+        before.damaged.retain(|name| name > after);
+        let is_somewhere = before.verdicts.nowhere.is_none();
+        self.tell_some(News { id, event, facts: &facts, is_news }, &key, before, is_somewhere, &mut effects).await?;
+        Ok(Outcome::Leads(effects))
+    }
+
+    /// Reads the change that an event of ours is about as it is by now; the inner error is how that ends.
+    async fn read_again(&self, event: &ForgeEvent) -> Result<Result<(ChangeKey, ChangeFacts), Outcome>, LookError> {
+        let (EventKind::Change { number, .. } | EventKind::Gerrit(GerritEvent { number, .. })) = &event.kind else {
+            return Ok(Err(Outcome::Fails("it is about no change".to_owned())));
+        };
+        let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
+        match self.forge(&event.connection)?.read_change(&key).await {
+            Ok(facts) => Ok(Ok((key, facts))),
+            Err(error) => final_or_again(error).map(Err),
+        }
+    }
+
+    /// Tells some tenants of an event of which others were told before; `is_somewhere` is whether any of those has a pipeline for it.
+    async fn tell_some(
+        &self,
+        news: News<'_>,
+        key: &ChangeKey,
+        before: Before,
+        is_somewhere: bool,
+        effects: &mut Effects,
+    ) -> Result<(), LookError> {
+        let News { event, facts, is_news, .. } = news;
+        let mut seen = Seen::knowing(facts, before.is_needed, before.moment(facts));
+        let Routed { needs, told: count, .. } = self.route(news, &before, &mut seen, effects).await?;
+        if is_news {
+            let told = before.tenants.get(..count).unwrap_or_default();
+            self.judge(event, facts, before.verdicts.clone(), told, is_somewhere, effects)?;
+        }
+        effects.write(change::put_facts(facts)?);
         if let Some(mut told) = before.told.filter(|told| !needs.is_subset(&told.needs)) {
             for need in &needs {
-                for write in change::put_needed_by(need, &key, facts.seen_at)? {
+                for write in change::put_needed_by(need, key, facts.seen_at)? {
                     effects.write(write);
                 }
             }
             told.needs.extend(needs);
-            effects.write(change::put_told(&key, &told, before.told_revision)?);
+            effects.write(change::put_told(key, &told, before.told_revision)?);
         }
-        Ok(Outcome::Leads(effects))
+        Ok(())
     }
 
     /// Leaves a delivery for later: the tenant pokes it when its next layout is live, and it is due by itself.

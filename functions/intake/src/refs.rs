@@ -6,10 +6,10 @@
 use crate::Intake;
 use crate::again;
 use crate::before::{Concerned, Known, Order};
-use crate::deliver::{Effects, Outcome};
+use crate::deliver::{Effects, Outcome, Rest};
 use crate::early::Turn;
 use crate::needs::Seen;
-use crate::route::{in_words, queue_key};
+use crate::route::{by_name, in_words, queue_key};
 use sluice_forge::Verdict;
 use sluice_gate::{ArrivalKind, Candidate, filter};
 use sluice_model::change::{ChangeRef, RefMove};
@@ -35,12 +35,14 @@ pub(crate) enum Read {
 
 impl Intake {
     /// A branch or tag moved: tenants that read their configuration there look again, unless it moved as a landing of theirs
-    /// said it would, from that commit to that tree, and that landing touches no configuration.
+    /// said it would, from that commit to that tree, and that landing touches no configuration. Told are all of them, or those
+    /// after one.
     pub(crate) async fn pushed(
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
         moved: &RefMove,
+        after: Option<&TenantName>,
         effects: &mut Effects,
     ) -> Result<(), LookError> {
         let (at, git_ref) = (moved.newrev.as_ref().map_or("nothing", Oid::short), &moved.git_ref);
@@ -50,11 +52,13 @@ impl Intake {
         let seen = refs::key(&event.project);
         let keys: Vec<Key> = harmless.iter().chain([&seen]).cloned().collect();
         let Known { tenants, damaged, found } = self.tenants_with(&event.project, Order::InTurn, &keys).await?;
-        if tenants.is_empty() && damaged.is_empty() {
+        let mut concerned = by_name(&tenants, &damaged);
+        if let Some(after) = after {
+            concerned.retain(|name, _| *name > after);
+        } else if concerned.is_empty() {
             effects.tell(format!("no tenant knows {}", event.project));
             return Ok(());
-        }
-        if !self.is_new_push(event, moved, found.get(&seen).and_then(decode_foreign), effects).await? {
+        } else if !self.is_new_push(event, moved, found.get(&seen).and_then(decode_foreign), effects).await? {
             effects.tell(format!("{git_ref} is at {at}, as was told before"));
             return Ok(());
         }
@@ -65,16 +69,22 @@ impl Intake {
             }
             _ => None,
         };
-        for name in &damaged {
-            let after = self.after(id, event, name, moved, Awaited::default());
-            let delivery = self.keep(&after, name, effects)?;
-            if branch.is_some() {
-                effects.read_then(name, &event.project, Waiting { since: after.received_at, delivery })?;
+        let mut last = None;
+        for (name, concerned) in concerned {
+            if let Some(last) = last.replace(name).filter(|_| effects.is_full()) {
+                let (after, kind, formerly) = (last.clone(), event.kind.clone(), Vec::new());
+                effects.rest = Some(Rest { after, kind, is_news: true, formerly });
+                return Ok(());
             }
-            effects.tell(format!("tenant {name} cannot be read; it is told later that {git_ref} is at {at}"));
-        }
-        for Concerned { live, awaited, .. } in &tenants {
-            let name = &live.tenant.name;
+            let Some(Concerned { live, awaited, .. }) = concerned else {
+                let after = self.after(id, event, name, moved, Awaited::default());
+                let delivery = self.keep(&after, name, effects)?;
+                if branch.is_some() {
+                    effects.read_then(name, &event.project, Waiting { since: after.received_at, delivery })?;
+                }
+                effects.tell(format!("tenant {name} cannot be read; it is told later that {git_ref} is at {at}"));
+                continue;
+            };
             let reads = branch.is_some() && landed.as_ref() != Some(name);
             match (reads, awaited) {
                 // What it brings counts for its own jobs, and for the pipelines that it enters.

@@ -2,7 +2,7 @@
 
 use crate::Intake;
 use crate::before::{Before, Concerned};
-use crate::deliver::Effects;
+use crate::deliver::{Effects, Rest};
 use crate::needs::{Needs, Seen, candidate};
 use sluice_config::fragment::config_paths;
 use sluice_config::pipeline::{Manager, Pipeline};
@@ -11,13 +11,13 @@ use sluice_gate::{Arrival, ArrivalKind, Candidate, filter};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
 use sluice_model::event::{Awaited, ForgeEvent};
 use sluice_model::poke::Poke;
-use sluice_model::{ArrivalId, BranchName, DeliveryId, QueueKey};
+use sluice_model::{ArrivalId, BranchName, DeliveryId, QueueKey, TenantName};
 use sluice_records::change::{self, NEEDED_BY};
 use sluice_records::codec::decode_foreign;
 use sluice_records::layout::Live;
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Key, Query};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The most changes that are pulled in behind the one they need.
 const BEHIND_MAX: usize = 10;
@@ -38,6 +38,26 @@ pub(crate) struct News<'a> {
     pub(crate) is_news: bool,
 }
 
+/// What came of telling tenants.
+#[derive(Default)]
+pub(crate) struct Routed {
+    /// The changes that the change needs itself, in the tenants that were told.
+    pub(crate) needs: BTreeSet<ChangeKey>,
+    /// How many tenants that can be read were told, the first by their names.
+    pub(crate) told: usize,
+    /// Whether those are all; the others are told by the next commit.
+    pub(crate) is_all: bool,
+}
+
+/// Returns tenants by their names, with what is known of those that can be read.
+pub(crate) fn by_name<'a>(
+    tenants: &'a [Concerned],
+    damaged: &'a [TenantName],
+) -> BTreeMap<&'a TenantName, Option<&'a Concerned>> {
+    let known = tenants.iter().map(|concerned| (&concerned.live.tenant.name, Some(concerned)));
+    damaged.iter().map(|name| (name, None)).chain(known).collect()
+}
+
 /// A queue that a change may enter, or stands in.
 pub(crate) struct Place<'a> {
     pub(crate) live: &'a Live,
@@ -50,24 +70,34 @@ pub(crate) struct Place<'a> {
 impl Intake {
     /// Tells every queue that is concerned: the change may enter, or it may have to leave. A queue of a branch that the change
     /// was for formerly is told as well. For a tenant whose configuration is on its way, and one that cannot be read, news are kept.
-    /// Returns the changes that it needs itself.
+    /// Tenants for which the commit has no place are told by the next one.
     pub(crate) async fn route(
         &self,
         news: News<'_>,
         before: &Before,
         seen: &mut Seen,
         effects: &mut Effects,
-    ) -> Result<BTreeSet<ChangeKey>, LookError> {
+    ) -> Result<Routed, LookError> {
         let News { id, event, facts, is_news } = news;
-        let mut direct = BTreeSet::new();
+        let mut routed = Routed::default();
         if before.tenants.is_empty() && before.damaged.is_empty() {
             effects.tell(format!("no tenant knows {}", event.project));
         }
-        for name in before.damaged.iter().filter(|_| is_news) {
-            self.keep_for(id, event, name, Awaited::default(), effects)?;
-            effects.pokes.push(Poke::Tenant { tenant: name.clone() });
-        }
-        for Concerned { live, awaited, listed } in &before.tenants {
+        let mut last = None;
+        for (name, concerned) in by_name(&before.tenants, &before.damaged) {
+            if let Some(last) = last.replace(name).filter(|_| effects.is_full()) {
+                let (after, kind, formerly) = (last.clone(), event.kind.clone(), before.formerly.clone());
+                effects.rest = Some(Rest { after, kind, is_news, formerly });
+                return Ok(routed);
+            }
+            let Some(Concerned { live, awaited, listed }) = concerned else {
+                if is_news {
+                    self.keep_for(id, event, name, Awaited::default(), effects)?;
+                    effects.pokes.push(Poke::Tenant { tenant: name.clone() });
+                }
+                continue;
+            };
+            routed.told += 1;
             if let Some(awaited) = awaited.as_ref().filter(|_| is_news) {
                 self.keep_for(id, event, &live.tenant.name, awaited.clone(), effects)?;
             }
@@ -77,7 +107,7 @@ impl Intake {
                 ChangeStatus::Open => self.needs_of(facts, &live.layout, seen).await?,
                 ChangeStatus::Merged | ChangeStatus::Closed => Needs::default(),
             };
-            direct.extend(needs.direct().iter().cloned());
+            routed.needs.extend(needs.direct().iter().cloned());
             for pipeline in live.layout.pipelines() {
                 let takes_part = live.layout.project_pipelines(&event.project).contains(&pipeline.name);
                 if !takes_part && !may_configure(live, facts) {
@@ -107,7 +137,8 @@ impl Intake {
                 }
             }
         }
-        Ok(direct)
+        routed.is_all = true;
+        Ok(routed)
     }
 
     async fn tell_queue(
@@ -310,7 +341,8 @@ impl Intake {
     }
 }
 
-fn ignores_dependencies(pipeline: &Pipeline) -> bool {
+/// Returns whether a pipeline tests changes without what they depend on.
+pub(crate) fn ignores_dependencies(pipeline: &Pipeline) -> bool {
     pipeline.ignore_dependencies && pipeline.manager == Manager::Independent
 }
 

@@ -1,6 +1,6 @@
 //! What was told of a change: each revision, review and label counts as news once, whether its webhook or a sweep told of it.
 
-use crate::attributes::{Asks, Attributes, Said, Lost};
+use crate::attributes::{Asks, Attributes, Lost, Said};
 use serde::{Deserialize, Serialize};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, Review, ReviewState};
 use sluice_model::event::{EventKind, ForgeEvent};

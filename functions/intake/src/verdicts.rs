@@ -13,12 +13,14 @@ use sluice_runtime::batch::LookError;
 
 impl Intake {
     /// Notes what became of an event that was news, once it is known which queues are told of it. Nobody is asked anything.
+    /// `is_somewhere` is whether another tenant than these has a pipeline for it.
     pub(crate) fn judge(
         &self,
         event: &ForgeEvent,
         facts: &ChangeFacts,
         mut verdicts: Verdicts,
         tenants: &[Concerned],
+        is_somewhere: bool,
         effects: &mut Effects,
     ) -> Result<(), LookError> {
         let now = facts.seen_at;
@@ -48,7 +50,7 @@ impl Intake {
                 verdicts.note(&live.tenant.name, &pipeline.name, &outcome, &words, now);
             }
         }
-        verdicts.nowhere = nowhere;
+        verdicts.nowhere = nowhere.filter(|_| !is_somewhere);
         effects.write(change::put_verdicts(&facts.change.key, &verdicts)?);
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 use crate::codec::encode;
 use serde::{Deserialize, Serialize};
-use sluice_model::event::ForgeEvent;
-use sluice_model::{ConnectionName, DeliveryId, ProjectName, Timestamp};
+use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::{BranchName, ConnectionName, DeliveryId, ProjectName, TenantName, Timestamp};
 use sluice_runtime::PortError;
 use sluice_runtime::record::{Key, Record};
 
@@ -33,6 +33,17 @@ pub struct Delivery {
 pub enum DeliveryState {
     /// Accepted, not handled.
     Accepted,
+    /// Some tenants were told, for which one commit had a place; the others are told next.
+    Partly {
+        /// The last tenant that was told; further ones follow by their names.
+        after: TenantName,
+        /// What they are told, where that is not what came.
+        kind: Option<Box<EventKind>>,
+        /// Whether it counts for triggers, or was told before.
+        is_news: bool,
+        /// The branches that the change was for before.
+        formerly: Vec<BranchName>,
+    },
     /// Nothing here is concerned by it.
     Ignored {
         /// Why.
@@ -59,7 +70,7 @@ pub enum DeliveryState {
 impl DeliveryState {
     /// Returns whether nothing more will happen to it.
     pub fn is_final(&self) -> bool {
-        *self != Self::Accepted
+        !matches!(self, Self::Accepted | Self::Partly { .. })
     }
 }
 

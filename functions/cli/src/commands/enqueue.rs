@@ -130,7 +130,7 @@ pub async fn enqueue(wanted: Enqueued) -> anyhow::Result<()> {
     for _ in 0..LOOKS_MAX {
         let record = get(&ports, &delivery::key(&id)).await?.context("the request is gone")?;
         match decode::<Delivery>(&record)?.state {
-            DeliveryState::Accepted => tokio::time::sleep(LOOK).await,
+            DeliveryState::Accepted | DeliveryState::Partly { .. } => tokio::time::sleep(LOOK).await,
             DeliveryState::Handled { effects, .. } => {
                 for effect in effects {
                     say!("{effect}");
