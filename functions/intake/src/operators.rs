@@ -8,7 +8,7 @@ use crate::deliver::{Effects, Outcome, final_or_again};
 use crate::early::Turn;
 use crate::needs::{Needs, Seen};
 use crate::refs::Read;
-use crate::route::{Place, in_words, queue_key};
+use crate::route::{Place, ignores_dependencies, in_words, queue_key};
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::{ArrivalKind, filter};
 use sluice_model::change::{ChangeFacts, ChangeRef, ChangeStatus, RefMove};
@@ -73,6 +73,10 @@ impl Intake {
             return Ok(Some(format!("{change} is not enqueued: {why}")));
         }
         let needs = if is_open { self.needs_of(facts, &live.layout, seen).await? } else { Needs::default() };
+        // Who asked is told, unlike whoever sent an event.
+        if let Some(why) = needs.refused.as_ref().filter(|_| needs.is_ignored && !ignores_dependencies(pipeline)) {
+            return Ok(Some(format!("{change} is not enqueued: {why}")));
+        }
         let queue = queue_key(live, pipeline, change);
         let refused = needs.refusal(change, &live.layout, pipeline);
         let place = Place { live, pipeline, queue: &queue, listed: &[] };

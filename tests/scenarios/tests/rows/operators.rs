@@ -202,3 +202,23 @@ fn events_that_an_operator_pauses_wait_and_those_that_are_discarded_are_gone() {
     assert_eq!(merged(&site), [1, 2]);
     assert_eq!(site.ending(&["org/one"], &[&a, &b]).left_over, Vec::<String>::new());
 }
+
+/// D10, Z6.7: what the tenant takes in of nobody it takes in of no operator either, and says so.
+#[test]
+fn an_operator_is_told_that_a_change_depends_on_more_than_the_tenant_allows() {
+    let main = super::MAIN.replace("    name: demo\n", "    name: demo\n    max-dependencies: 1\n");
+    let project: &[(&str, &str)] = &[(".zuul.yaml", super::PROJECT), ("shared", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", super::CONFIG)]), ("org/one", project)];
+    let mut site = Site::new(7, &main, repositories, super::judge);
+    let needs = |number: u64| format!("Depends-On: https://forge.test/org/one/pull/{number}");
+    propose(&site, 1, &[("a", "x")]);
+    site.forge.propose("org/one", 2, "needs one", &needs(1), &[("b", "x")]);
+    site.forge.propose("org/one", 3, "needs two", &needs(2), &[("c", "x")]);
+    site.run();
+    let before = site.builds();
+    let refused = ask(&mut site, enqueue("check", 3, None)).unwrap_err();
+    assert!(refused.contains("max-dependencies"), "{refused}");
+    assert_eq!(site.builds(), before);
+    assert!(ask(&mut site, enqueue("check", 2, None)).is_ok());
+}
