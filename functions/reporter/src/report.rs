@@ -6,7 +6,7 @@
 use crate::Reporter;
 use sluice_forge::{
     CheckReport, CheckState, Conclusion, Forge, ForgeError, LineComment, Marker, ReviewVerdict, StatusReport,
-    StatusState, Verdict,
+    StatusState, Verdict, VoteReport,
 };
 use sluice_gate::merge::LineNote;
 use sluice_gate::{Action, Report, ReportState};
@@ -158,6 +158,7 @@ pub(crate) fn connection(action: &Action) -> &sluice_model::ConnectionName {
         | Action::Comment { connection, .. }
         | Action::Lines { connection, .. }
         | Action::Review { connection, .. }
+        | Action::Vote { connection, .. }
         | Action::Labels { connection, .. }
         | Action::Mail { connection, .. }
         | Action::Publish { connection, .. } => connection,
@@ -230,6 +231,10 @@ async fn act(forge: &dyn Forge, report: &Report, action: &Action) -> Result<(), 
                 _ => ReviewVerdict::Comment,
             };
             forge.put_review(&report.change, &Marker::new(marker), verdict, body).await
+        }
+        Action::Vote { marker, votes, body, notify, tag, .. } => {
+            let (votes, text, notify, tag) = (votes.clone(), body.clone(), notify.clone(), tag.clone());
+            forge.put_votes(&report.change, &Marker::new(marker), &VoteReport { votes, text, notify, tag }).await
         }
         Action::Labels { add, remove, .. } => forge.change_labels(&report.change.key, add, remove).await,
         Action::Comment { marker, body, .. } => forge.put_comment(&report.change.key, &Marker::new(marker), body).await,

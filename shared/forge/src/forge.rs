@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange, Permission};
 use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
 use sluice_model::{BranchName, ProjectName, Timestamp};
+use std::collections::BTreeMap;
 
 /// A forge that a connection speaks to.
 ///
@@ -83,6 +84,13 @@ pub trait Forge: Send + Sync {
         verdict: ReviewVerdict,
         text: &str,
     ) -> Result<(), ForgeError>;
+
+    /// Votes on a patchset and says why, in one review that bears `marker`. One that is there already is left alone. A forge that has
+    /// no votes refuses.
+    async fn put_votes(&self, change: &ChangeRef, _: &Marker, _: &VoteReport) -> Result<(), ForgeError> {
+        let message = "this driver has no votes".to_owned();
+        Err(ForgeError::Refused { attempted: format!("vote on {change}"), status: 501, message })
+    }
 
     /// Merges a change whose head is still `change.head`, and returns the commit its branch is at by that.
     ///
@@ -246,6 +254,19 @@ impl ReviewVerdict {
             Self::Comment => "COMMENT",
         }
     }
+}
+
+/// A review in Gerrit's way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VoteReport {
+    /// Labels with the values to vote.
+    pub votes: BTreeMap<String, i64>,
+    /// The message, if there is one.
+    pub text: Option<String>,
+    /// Who is told by mail: `NONE`, `OWNER`, `OWNER_REVIEWERS` or `ALL`; `None` leaves it to the forge.
+    pub notify: Option<String>,
+    /// By which it is told from what people say.
+    pub tag: String,
 }
 
 /// A comment on a line of a file, on the side of the change.

@@ -15,7 +15,7 @@ pub use depends_on::{DEPENDENCIES_MAX, depends_on};
 pub use error::{ForgeError, Verdict};
 pub use forge::{
     Branch, CheckReport, CheckState, CommitFacts, Conclusion, Delivery, Forge, LineComment, MergeMessage, Protection,
-    ReviewVerdict, StatusReport, StatusState,
+    ReviewVerdict, StatusReport, StatusState, VoteReport,
 };
 pub use github::{ConnectError, GitHub, GitHubOptions};
 pub use marker::Marker;

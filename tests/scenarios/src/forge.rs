@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use sluice_forge::{
     Branch, CheckReport, CommitFacts, Delivery, Forge, ForgeError, LineComment, Marker, MergeMessage, Protection,
-    ReviewVerdict, StatusReport, depends_on,
+    ReviewVerdict, StatusReport, VoteReport, depends_on,
 };
 use sluice_memory::World;
 use sluice_model::change::{
@@ -528,6 +528,10 @@ impl Forge for PlayedForge {
             Ok(())
         })
         .await
+    }
+
+    async fn put_votes(&self, change: &ChangeRef, marker: &Marker, report: &VoteReport) -> Result<(), ForgeError> {
+        self.step("forge.put_votes", || self.vote_once(&change.key, marker, report)).await
     }
 
     async fn merge(&self, change: &ChangeRef, mode: MergeMode, message: &MergeMessage) -> Result<Oid, ForgeError> {

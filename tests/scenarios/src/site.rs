@@ -474,7 +474,8 @@ pub async fn configure(ports: &Ports, main_yaml: &str) {
     let ec2 = Connection { canonical_hostname: "ec2".to_owned(), ..ec2 };
     let post = |driver| Connection { driver, canonical_hostname: String::new(), ..ec2.clone() };
     let (mail, mqtt) = (post(Driver::Smtp), post(Driver::Mqtt));
-    let gerrit = Connection { driver: Driver::Gerrit, canonical_hostname: REVIEW.to_owned(), ..ec2.clone() };
+    let (driver, canonical_hostname, login) = (Driver::Gerrit, REVIEW.to_owned(), Some(OWN.to_owned()));
+    let gerrit = Connection { driver, canonical_hostname, login, ..ec2.clone() };
     let all = [("github", github), ("gerrit", gerrit), ("mail", mail), ("mqtt", mqtt), ("ec2", ec2)];
     let file = ConnectionsFile(all.map(|(name, connection)| (name.into(), connection)).into());
     let text = serde_json::to_string(&file).unwrap();

@@ -115,9 +115,10 @@ fn text(action: &mut Action) -> Option<&mut String> {
         Action::Check { summary: text, .. }
         | Action::Comment { body: text, .. }
         | Action::Review { body: text, .. }
+        | Action::Vote { body: Some(text), .. }
         | Action::Mail { text, .. }
         | Action::Publish { text, .. } => Some(text),
-        Action::Status { .. } | Action::Lines { .. } | Action::Labels { .. } => None,
+        Action::Status { .. } | Action::Lines { .. } | Action::Labels { .. } | Action::Vote { body: None, .. } => None,
     }
 }
 

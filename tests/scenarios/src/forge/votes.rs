@@ -1,6 +1,7 @@
 //! What is said of a change besides what it brings: that it is a draft, or is none any more, and what others found.
 
 use super::*;
+use sluice_model::gerrit::Vote;
 
 impl PlayedForge {
     /// Makes a change a draft or a change to be merged, and says so.
@@ -17,5 +18,23 @@ impl PlayedForge {
             let (by, context, state) = (by.to_owned(), context.to_owned(), status.to_owned());
             kept.facts.statuses.push(CommitStatus { by, context, state, is_check: false });
         }
+    }
+
+    /// Leaves our votes and their message, once for a marker, as a Gerrit does.
+    pub(super) fn vote_once(&self, key: &ChangeKey, marker: &Marker, report: &VoteReport) -> Result<(), ForgeError> {
+        let (now, mut state) = (self.world.now(), self.state());
+        let moment = state.past.moment(now);
+        let kept = state.changes.get_mut(key).ok_or_else(|| Self::not_found(key))?;
+        if kept.comments.contains_key(marker.as_str()) {
+            return Ok(());
+        }
+        for (label, value) in &report.votes {
+            kept.facts.votes.retain(|vote| vote.label != *label || vote.username != OWN);
+            let (label, username) = (label.clone(), OWN.to_owned());
+            kept.facts.votes.push(Vote { label, value: *value, username, email: None, cast_at: now });
+        }
+        kept.comments.insert(marker.as_str().to_owned(), (report.text.clone().unwrap_or_default(), 1));
+        kept.facts.updated_at = moment;
+        Ok(())
     }
 }

@@ -1,8 +1,9 @@
 //! Changes as a Gerrit has them: chains, votes, topics and hashtags.
 
-use super::{judge, merged};
+use super::{comments, judge, merged};
 use sluice_model::change::ChangeKey;
 use sluice_scenarios::Site;
+use sluice_scenarios::forge::OWN;
 
 const MAIN: &str = "
 - tenant:
@@ -234,5 +235,31 @@ fn what_a_gerrit_did_not_tell_of_a_change_is_found_once() {
             let builds = site.builds().iter().filter(|build| build.starts_with(pipeline)).count();
             assert_eq!(builds, expected, "edit {at}, told late");
         }
+    }
+}
+
+/// G11, Z6.2: what a pipeline says of a change of Gerrit's is one review: its votes, and the report.
+#[test]
+fn a_pipeline_votes_on_a_change_and_says_why() {
+    for (text, check, gate, landed) in [("x", 1, 2, vec![1]), ("broken other", 1, -2, vec![])] {
+        let mut site = site();
+        let a = site.forge.upload("org/one", 1, None, &[("f1", text)]);
+        site.run();
+        let own = |site: &Site| {
+            let votes = site.forge.change(&a).unwrap().facts.votes;
+            let own = votes.iter().filter(|vote| vote.username == OWN);
+            own.map(|vote| (vote.label.clone(), vote.value)).collect::<Vec<_>>()
+        };
+        assert_eq!(own(&site), [("Verified".to_owned(), check)]);
+        assert!(comments(&site, &a).contains("Build succeeded."), "{}", comments(&site, &a));
+        approve(&mut site, &a);
+        assert_eq!((own(&site), merged(&site)), (vec![("Verified".to_owned(), gate)], landed));
+        let said = if gate > 0 { "Build succeeded." } else { "Build failed." };
+        assert!(comments(&site, &a).contains(said), "{}", comments(&site, &a));
+        // What we said ourselves is no news.
+        let builds = site.builds();
+        site.forge.have_compared(&a);
+        site.run();
+        assert_eq!(site.builds(), builds);
     }
 }
