@@ -5,7 +5,7 @@ mod common;
 
 use common::{each, get, json, keys, story};
 use serde_json::{Value, json as value};
-use sluice_browser_tests::story::{A, B, C, D, E, NOW, build_id, change, item_id};
+use sluice_browser_tests::story::{A, B, C, D, E, F, NOW, build_id, change, item_id};
 
 /// Z9.1: the shape of status.
 #[tokio::test]
@@ -227,4 +227,24 @@ async fn the_ledger_names_what_nobody_sees_to() {
     assert_eq!(theirs["counts"]["builds"], 1);
     assert!(!ids(&ours).contains(&ids(&theirs)[0]), "nothing crosses tenants");
     assert!(whys.iter().all(|why| why.contains("its executor is gone since 11 minutes")), "{whys:?}");
+}
+
+/// Z1.6, Z9.1: what each change of a queue waits for now, besides what was decided about it before.
+#[tokio::test]
+async fn a_change_in_a_queue_says_what_it_waits_for_now() {
+    let story = story().await;
+    for (change, said) in [
+        (&A, "is to be put into its branch"),
+        (&B, "jobs are not over"),
+        (&C, "org/app#12 ahead of it, which is being tested"),
+        (&F, "outside of the window of its queue: the first 5 of 6 changes are worked on"),
+    ] {
+        let path = format!("/api/tenant/acme/why?project={}&change={}", change.project, change.number);
+        let told = json(&story.api, &path).await;
+        let pipelines = told[0]["pipelines"].as_array().unwrap();
+        let gate = pipelines.iter().find(|pipeline| pipeline["pipeline"] == "gate").unwrap();
+        assert!(gate["now"].to_string().contains(said), "{said}: {gate}");
+        assert_eq!(gate["item"], item_id(change).as_str());
+        assert_eq!(told[0]["kept"], value!([]));
+    }
 }

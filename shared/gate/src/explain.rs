@@ -1,6 +1,10 @@
 //! Why a change is not in a pipeline: which event came last, and what of each trigger did not fit it.
 
-use crate::filter::{is_action, is_triggered, refusal};
+mod standing;
+
+pub use standing::{Around, arrived, standing};
+
+use crate::filter::{self, is_action, is_triggered, refusal};
 use serde::{Deserialize, Serialize};
 use sluice_config::pattern::Pattern;
 use sluice_config::pipeline::{GitHubTrigger, Manager, Pipeline, Trigger, TriggerKind};
@@ -99,7 +103,7 @@ pub fn outcome(pipeline: &Pipeline, event: &ForgeEvent, facts: &ChangeFacts, tol
     if pipeline.manager == Manager::Dependent && facts.status != ChangeStatus::Open {
         return Outcome::Refused("the change is no longer open".to_owned());
     }
-    if let Some(why) = refusal(pipeline, facts, now) {
+    if let Some(why) = untakeable(pipeline, facts, now) {
         return Outcome::Refused(why);
     }
     match told {
@@ -109,6 +113,12 @@ pub fn outcome(pipeline: &Pipeline, event: &ForgeEvent, facts: &ChangeFacts, tol
         }
         Told::No => Outcome::Refused("it needs more changes than the tenant allows (`max-dependencies`)".to_owned()),
     }
+}
+
+/// Returns why a pipeline does not take an open change as it is: what it asks for itself, or what the forge asks of what lands.
+pub fn untakeable(pipeline: &Pipeline, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
+    let is_barred = pipeline.manager == Manager::Dependent && facts.submittable == Some(false);
+    if is_barred { Some(filter::NOT_SUBMITTABLE.to_owned()) } else { refusal(pipeline, facts, now) }
 }
 
 /// Whether a queue was told of an event.
@@ -139,7 +149,9 @@ pub fn chain(
         lines.push("no event of the change was looked at for it".to_owned());
     }
     lines.extend(
-        facts.and_then(|facts| refusal(pipeline, facts, now)).map(|why| format!("as the change was seen last: {why}")),
+        facts
+            .and_then(|facts| untakeable(pipeline, facts, now))
+            .map(|why| format!("as the change was seen last: {why}")),
     );
     lines
 }
@@ -155,6 +167,15 @@ pub fn words(event: &ForgeEvent) -> String {
             format!("{name} {action}{more}{by}")
         }
         EventKind::Commit { event: name, action, status, .. } => format!("{name} {action} ({status})"),
+        EventKind::Gerrit(told) => {
+            let votes = told.votes.iter().map(|vote| format!("{} {:+}", vote.label, vote.value));
+            let tags = told.added.iter().chain(&told.removed).cloned();
+            let comment = told.comment.iter().map(|text| crate::item::cut(text, 80));
+            let more: Vec<String> = votes.chain(tags).chain(comment).collect();
+            let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join(", ")) };
+            let by = if told.username.is_empty() { String::new() } else { format!(" by {}", told.username) };
+            crate::item::cut(&format!("{}{more}{by}", told.r#type), 200)
+        }
         other => crate::item::cut(&format!("{other:?}"), 80),
     }
 }
@@ -176,6 +197,7 @@ fn untaken(pipeline: &Pipeline, event: &ForgeEvent, facts: &ChangeFacts) -> Stri
         .map(|(number, trigger)| {
             let why = match &trigger.kind {
                 TriggerKind::GitHub(github) => misfit(github, event, facts),
+                TriggerKind::Gerrit(gerrit) => filter::misfit_of_gerrit(gerrit, event, facts),
                 _ => "it is for other events".to_owned(),
             };
             if own.len() == 1 { why } else { format!("trigger {}: {why}", number + 1) }

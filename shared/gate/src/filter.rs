@@ -4,6 +4,8 @@
 
 mod gerrit;
 
+pub(crate) use gerrit::misfit as misfit_of_gerrit;
+
 use sluice_config::pattern::Pattern;
 use sluice_config::pipeline::{
     Filter, FilterKind, GerritFilter, GitHubFilter, GitHubTrigger, Permission as Needed, Pipeline, ReviewRequirement,

@@ -1,4 +1,4 @@
-//! Where a change stands in each pipeline, and why it is not in those that it is not in: the end of `sluice explain`.
+//! What a change waits for in each pipeline, and why it is not in those that it is not in: the end of `sluice explain`.
 
 use super::show::{Client, list, text};
 use crate::say::say;
@@ -23,6 +23,16 @@ pub async fn not_there(client: &Client, tenant: &str, number: u64, project: Opti
         }
         if let Some(nowhere) = change["nowhere"].as_str() {
             say!("  is nowhere: {nowhere}");
+        }
+        for event in list(change, "kept") {
+            let event = event.as_str().unwrap_or_default();
+            say!("  an event of it waits for configuration that is on its way, or for one before it: {event}");
+        }
+        for pipeline in list(change, "pipelines").iter().filter(|pipeline| !list(pipeline, "now").is_empty()) {
+            say!("  is in {}, and now:", text(pipeline, "pipeline"));
+            for waits in list(pipeline, "now") {
+                say!("  - {}", waits.as_str().unwrap_or_default());
+            }
         }
         for pipeline in list(change, "pipelines").iter().filter(|pipeline| pipeline["item"].is_null()) {
             say!("  is not in {}:", text(pipeline, "pipeline"));

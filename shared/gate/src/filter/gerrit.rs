@@ -13,20 +13,10 @@ const REF_UPDATED: &str = "ref-updated";
 
 /// Returns whether a trigger takes an event; `facts` are those of the change that it is about.
 pub(super) fn takes(trigger: &GerritTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
-    let told = match &event.kind {
-        EventKind::Gerrit(told) => told.clone(),
-        // A revision that nobody told of: whoever found it says so in the words that all forges share.
-        EventKind::Change { number, event: name, action, .. }
-            if name == "pull_request" && matches!(action.as_str(), "opened" | "changed") =>
-        {
-            let (number, r#type) = (*number, "patchset-created".to_owned());
-            GerritEvent { number, r#type, username: event.sender.clone(), ..GerritEvent::default() }
-        }
-        EventKind::Push { .. } => {
-            return takes_push(trigger, &event.kind) && fits_no_change(trigger);
-        }
-        _ => return false,
-    };
+    if matches!(event.kind, EventKind::Push { .. }) {
+        return takes_push(trigger, &event.kind) && fits_no_change(trigger);
+    }
+    let Some(told) = told_by(event) else { return false };
     let branch_fits = facts.is_none_or(|facts| matches_any(&trigger.branch, facts.change.branch.as_str()));
     listed(&trigger.event, &told.r#type)
         && branch_fits
@@ -40,6 +30,57 @@ pub(super) fn takes(trigger: &GerritTrigger, event: &ForgeEvent, facts: Option<&
         && any_fits(&trigger.removed, &told.removed)
         && checker_fits(trigger, &told)
         && own_terms_fit(trigger, facts)
+}
+
+/// Returns an event about a change in Gerrit's words.
+fn told_by(event: &ForgeEvent) -> Option<GerritEvent> {
+    match &event.kind {
+        EventKind::Gerrit(told) => Some(told.clone()),
+        // A revision that nobody told of: whoever found it says so in the words that all forges share.
+        EventKind::Change { number, event: name, action, .. }
+            if name == "pull_request" && matches!(action.as_str(), "opened" | "changed") =>
+        {
+            let (number, r#type) = (*number, "patchset-created".to_owned());
+            Some(GerritEvent { number, r#type, username: event.sender.clone(), ..GerritEvent::default() })
+        }
+        _ => None,
+    }
+}
+
+/// Returns the first thing of a trigger that does not fit an event, in the order a reader of the configuration would look.
+pub(crate) fn misfit(trigger: &GerritTrigger, event: &ForgeEvent, facts: &ChangeFacts) -> String {
+    let Some(told) = told_by(event) else { return "it is for other events".to_owned() };
+    let texts = |patterns: &[Pattern]| patterns.iter().map(Pattern::as_str).collect::<Vec<_>>().join(" or ");
+    if !listed(&trigger.event, &told.r#type) {
+        return format!("it wants the event {}, not {}", trigger.event.join(" or "), told.r#type);
+    }
+    let branch = facts.change.branch.as_str();
+    if !matches_any(&trigger.branch, branch) {
+        return format!("it wants the branch {}, not {branch}", texts(&trigger.branch));
+    }
+    if !text_fits(&trigger.comment, told.comment.as_deref(), Pattern::finds) {
+        return format!("it wants a comment with {}", texts(&trigger.comment));
+    }
+    if !text_fits(&trigger.username, Some(told.username.as_str()), Pattern::matches) {
+        return format!("it wants it done by {}, not by {}", texts(&trigger.username), told.username);
+    }
+    if !text_fits(&trigger.email, told.email.as_deref(), Pattern::matches) {
+        return format!("it wants the address {}", texts(&trigger.email));
+    }
+    for (wanted, word) in [(&trigger.approval, "vote"), (&trigger.approval_change, "new vote")] {
+        let counts = |vote: &CastVote| word == "vote" || vote.before.is_some_and(|before| before != vote.value);
+        if let Some(missing) = wanted.iter().find(|one| !cast(std::slice::from_ref(*one), &told.votes, counts)) {
+            return format!("it wants the {word} {}", described(missing));
+        }
+    }
+    for (wanted, tags, word) in
+        [(&trigger.added, &told.added, "put on"), (&trigger.removed, &told.removed, "taken off")]
+    {
+        if !any_fits(wanted, tags) {
+            return format!("it wants a hashtag {word}: {}", texts(wanted));
+        }
+    }
+    "the change is not what it requires, or is what it rejects, or it wants another checker".to_owned()
 }
 
 /// Returns whether a trigger of plain git takes an event.

@@ -1,0 +1,228 @@
+//! What a change that stands in a queue waits for as the queue is now; its reasons tell how it came to that.
+
+use crate::arrival::{Arrival, ArrivalKind};
+use crate::item::{Ask, Item, JobStatus};
+use crate::landing::{Landing, LandingState};
+use crate::plan::LayoutNumbers;
+use crate::queue::{Head, Slot, Standing};
+use sluice_model::ItemId;
+use sluice_model::change::ChangeKey;
+use sluice_model::hold::EventsHold;
+
+/// Jobs that are named of those that are not over.
+const JOBS_MAX: usize = 10;
+
+/// What is around a queue that keeps changes waiting.
+pub struct Around<'a> {
+    /// Which layout the tenant wants and which is live.
+    pub layout: LayoutNumbers,
+    /// What operators hold back.
+    pub events: &'a EventsHold,
+    /// The change's landing, where it was ordered.
+    pub landing: Option<&'a Landing>,
+    /// Why the pipeline would not take the change as it was seen last, if so.
+    pub refusal: Option<String>,
+}
+
+impl Around<'_> {
+    fn is_settling(&self) -> bool {
+        self.layout.wanted > self.layout.live
+    }
+
+    fn settling(&self) -> String {
+        let LayoutNumbers { wanted, live } = self.layout;
+        format!(
+            "configuration is on its way: layout {wanted} is wanted and {live} is live; until then nothing enters or lands"
+        )
+    }
+}
+
+/// Returns what the change at `position` of a queue waits for, a line each.
+pub fn standing<'i>(
+    head: &Head,
+    position: usize,
+    item: impl Fn(&ItemId) -> Option<&'i Item>,
+    around: &Around<'_>,
+) -> Vec<String> {
+    let Some(slot) = head.slots.get(position) else { return Vec::new() };
+    let mut lines = Vec::new();
+    if let Some(why) = &head.frozen {
+        lines.push(format!("the queue is frozen, and nothing of it moves before `sluice queue thaw`: {why}"));
+    }
+    let bundle = head.bundle(position);
+    let ahead = bundle.start.checked_sub(1).and_then(|before| head.slots.get(before));
+    lines.push(match slot.standing {
+        Standing::Landing => match around.landing.map(|landing| &landing.state) {
+            None | Some(LandingState::Wanted) => "it passed and is to be put into its branch".to_owned(),
+            Some(LandingState::Attempting { .. }) => {
+                "its forge is being asked to merge it; while it gives no answer it is asked again".to_owned()
+            }
+            Some(LandingState::Ended { .. }) => "its landing is over, and its queue is to hear of that".to_owned(),
+        },
+        Standing::Pledged => "the cycle that it is in is being landed, and its turn comes".to_owned(),
+        Standing::Landed => "it is in its branch; what is left of its cycle follows".to_owned(),
+        Standing::Passed => {
+            let mate = head.slots[bundle].iter().find(|mate| mate.standing != Standing::Passed);
+            match (ahead, mate) {
+                (Some(ahead), _) => format!("it passed, and waits for {} ahead of it, which {}", name(ahead), word(ahead)),
+                (None, Some(mate)) => format!("it passed, and waits for {} of its cycle, which {}", name(mate), word(mate)),
+                (None, None) => "it passed, and nothing is ahead of it".to_owned(),
+            }
+        }
+        Standing::Failing => match ahead {
+            Some(ahead) => format!(
+                "it does not pass as it is tested now; whether it leaves or is tested again is decided when {} ahead of it, which {}, has landed or left",
+                name(ahead),
+                word(ahead)
+            ),
+            None => "it does not pass, and leaves when its jobs are over".to_owned(),
+        },
+        Standing::Waiting | Standing::Testing if !head.is_active(position) => format!(
+            "it is outside of the window of its queue: the first {} of {} changes are worked on",
+            head.active(),
+            head.slots.len()
+        ),
+        Standing::Waiting | Standing::Testing => match item(&slot.id) {
+            Some(item) => worked_on(item, ahead),
+            None => "its record could not be read".to_owned(),
+        },
+    });
+    if let Some(trouble) = around.landing.and_then(|landing| landing.trouble.as_ref()) {
+        let since = trouble.since.to_iso();
+        lines.push(format!("its landing could not be carried out since {since}, and is tried again: {}", trouble.why));
+    }
+    lines.extend(around.refusal.as_ref().map(|why| format!("as it was seen last: {why}")));
+    lines.extend(around.is_settling().then(|| around.settling()));
+    lines.extend(around.events.result_queue_paused.then(|| "an operator has results held back".to_owned()));
+    lines
+}
+
+/// Says how far the work on a change is that is within the window.
+fn worked_on(item: &Item, ahead: Option<&Slot>) -> String {
+    match (&item.ask, ahead) {
+        (Ask::No, Some(ahead)) => {
+            format!("it waits for the state of {} ahead of it, on which it is tested", name(ahead))
+        }
+        (Ask::No, None) => "the state that it is tested in is to be asked for".to_owned(),
+        (Ask::Asked { .. }, _) => "the state that it is tested in is being made".to_owned(),
+        (Ask::Unmergeable { why, .. }, _) => format!("it cannot be tested: {why}"),
+        (Ask::Merged(_), _) => {
+            let is_under_way = |status: &JobStatus| {
+                matches!(
+                    status,
+                    JobStatus::Waiting
+                        | JobStatus::Ordered { .. }
+                        | JobStatus::Running { .. }
+                        | JobStatus::Paused { .. }
+                )
+            };
+            let open: Vec<&str> =
+                item.jobs.iter().filter(|job| is_under_way(&job.status)).map(|job| job.summary.name.as_str()).collect();
+            let names = open.iter().take(JOBS_MAX).copied().collect::<Vec<_>>().join(", ");
+            let more = if open.len() > JOBS_MAX { ", …" } else { "" };
+            format!("{} of {} jobs are not over: {names}{more}", open.len(), item.jobs.len())
+        }
+    }
+}
+
+/// Returns why a change that arrived at a queue is not in it yet, where it did.
+pub fn arrived(arrivals: &[Arrival], change: &ChangeKey, is_frozen: bool, around: &Around<'_>) -> Option<String> {
+    let enters = |arrival: &Arrival| match &arrival.kind {
+        ArrivalKind::Enqueue { candidates } => candidates.iter().any(|candidate| candidate.change.key == *change),
+        _ => false,
+    };
+    arrivals.iter().any(enters).then(|| {
+        let why = match () {
+            () if is_frozen => "its queue is frozen until `sluice queue thaw`".to_owned(),
+            () if around.events.trigger_queue_paused => "an operator has trigger events paused".to_owned(),
+            () if around.is_settling() => around.settling(),
+            () => "something before it waits for a landing or for a place, or its turn comes".to_owned(),
+        };
+        format!("it has arrived at its queue and is not taken in yet: {why}")
+    })
+}
+
+fn name(slot: &Slot) -> String {
+    slot.change.key.to_string()
+}
+
+fn word(slot: &Slot) -> &'static str {
+    match slot.standing {
+        Standing::Waiting => "is not tested yet",
+        Standing::Testing => "is being tested",
+        Standing::Failing => "does not pass",
+        Standing::Passed => "has passed",
+        Standing::Landing => "is being put into its branch",
+        Standing::Pledged | Standing::Landed => "is landing with its cycle",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Candidate;
+    use sluice_config::pipeline::Manager;
+    use sluice_model::change::ChangeRef;
+    use sluice_model::{ArrivalId, ProjectName, QueueKey, Timestamp};
+
+    fn slot(number: u64, standing: Standing) -> Slot {
+        let key = ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/one"), number);
+        let change = ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() };
+        let id = ItemId::from(number.to_string().as_str());
+        Slot { id, change, generation: 1, ahead: None, standing, joined: false, version: 0 }
+    }
+
+    fn head(standings: &[Standing], window: u32) -> Head {
+        let key = QueueKey { tenant: "t".into(), pipeline: "gate".into(), queue: "q".into() };
+        let slots = standings.iter().zip(1..).map(|(standing, number)| slot(number, *standing)).collect();
+        Head { slots, ..Head::new(key, Manager::Dependent, window, 3) }
+    }
+
+    fn line(head: &Head, position: usize) -> String {
+        let events = EventsHold::default();
+        let layout = LayoutNumbers { wanted: 3, live: 3 };
+        let around = Around { layout, events: &events, landing: None, refusal: None };
+        let lines = standing(head, position, |_| None, &around);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        lines[0].clone()
+    }
+
+    /// Z1.6: what a change waits for is said with who is ahead of it and what that one does.
+    #[test]
+    fn a_change_says_whom_it_waits_for() {
+        use Standing::{Failing, Landing, Passed, Testing, Waiting};
+        let queue = head(&[Testing, Passed, Failing, Waiting], 3);
+        assert_eq!(line(&queue, 1), "it passed, and waits for org/one#1 ahead of it, which is being tested");
+        assert!(line(&queue, 2).contains("when org/one#2 ahead of it, which has passed, has landed or left"));
+        assert_eq!(line(&queue, 3), "it is outside of the window of its queue: the first 3 of 4 changes are worked on");
+        assert_eq!(line(&head(&[Landing], 0), 0), "it passed and is to be put into its branch");
+        assert_eq!(line(&head(&[Passed], 0), 0), "it passed, and nothing is ahead of it");
+        let mut cycle = head(&[Passed, Testing], 0);
+        cycle.slots[1].joined = true;
+        assert_eq!(line(&cycle, 0), "it passed, and waits for org/one#2 of its cycle, which is being tested");
+    }
+
+    /// Z1.6: what holds up a whole queue, or all of a tenant, is said at each change.
+    #[test]
+    fn what_holds_up_all_of_a_queue_is_said_at_each_change() {
+        let events = EventsHold { result_queue_paused: true, trigger_queue_paused: true, ..EventsHold::default() };
+        let layout = LayoutNumbers { wanted: 4, live: 3 };
+        let refusal = Some("pipeline gate requires a review: approved".to_owned());
+        let around = Around { layout, events: &events, landing: None, refusal };
+        let mut queue = head(&[Standing::Passed], 0);
+        queue.frozen = Some("the landed tree is another one".to_owned());
+        let lines = standing(&queue, 0, |_| None, &around).join("\n");
+        for said in
+            ["queue is frozen", "requires a review: approved", "layout 4 is wanted and 3 is live", "results held back"]
+        {
+            assert!(lines.contains(said), "{said}: {lines}");
+        }
+        let candidates = vec![Candidate::bare(&queue.slots[0].change)];
+        let (id, kind) = (ArrivalId::derive(&["a"]), ArrivalKind::Enqueue { candidates });
+        let arrivals = [Arrival { id, at: Timestamp(1), event_id: String::new(), layout: 3, kind }];
+        let key = &queue.slots[0].change.key;
+        assert!(arrived(&arrivals, key, false, &around).unwrap().contains("trigger events paused"));
+        assert!(arrived(&arrivals, key, true, &around).unwrap().contains("frozen"));
+        assert_eq!(arrived(&[], key, true, &around), None);
+    }
+}
