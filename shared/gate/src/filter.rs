@@ -214,7 +214,15 @@ pub fn refusal(pipeline: &Pipeline, facts: &ChangeFacts, now: Timestamp) -> Opti
 
 /// Returns what is told of a change that may not merge for that reason. The text is Zuul's.
 pub fn unable_to_merge(why: &str) -> String {
-    format!("This change is unable to merge due to a missing merge requirement: {why}.")
+    format!("{UNABLE}: {why}.")
+}
+
+/// How [`unable_to_merge`] begins.
+const UNABLE: &str = "This change is unable to merge due to a missing merge requirement";
+
+/// Returns whether a reason is one of [`unable_to_merge`].
+pub(crate) fn is_unable_to_merge(why: &str) -> bool {
+    why.starts_with(UNABLE)
 }
 
 /// Returns what [`refusal`] does, for a pipeline of which only what it requires and rejects is known.

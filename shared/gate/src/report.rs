@@ -10,6 +10,7 @@ pub mod published;
 mod words;
 
 use crate::arrival::{Arrival, Candidate};
+use crate::filter;
 use crate::item::{Ask, Item, Job, JobStatus};
 use crate::merge::LineNote;
 use crate::plan::Work;
@@ -244,6 +245,8 @@ pub(crate) enum Occasion {
     CycleFailed,
     NoJobs,
     Dequeue,
+    /// It no longer meets what the pipeline asks for, or what its forge does.
+    Unmergeable,
     /// A newer revision came: nothing is said about the older one.
     Superseded,
     Refused,
@@ -251,7 +254,7 @@ pub(crate) enum Occasion {
 
 impl Occasion {
     /// Those that tell that an item which stood in a queue has left it.
-    const ENDS: [Self; 9] = [
+    const ENDS: [Self; 10] = [
         Self::Success,
         Self::Failure,
         Self::MergeConflict,
@@ -261,6 +264,7 @@ impl Occasion {
         Self::CycleFailed,
         Self::NoJobs,
         Self::Dequeue,
+        Self::Unmergeable,
     ];
 
     fn word(self) -> &'static str {
@@ -276,6 +280,7 @@ impl Occasion {
             Self::CycleFailed => "cycle-failed",
             Self::NoJobs => "no-jobs",
             Self::Dequeue => "dequeue",
+            Self::Unmergeable => "unmergeable",
             Self::Superseded => "superseded",
             Self::Refused => "refused",
         }
@@ -284,7 +289,7 @@ impl Occasion {
     /// Returns the word of the reporters that it is told by, as the configuration has them.
     fn reporter(self) -> &'static str {
         match self {
-            Self::MergeFailure | Self::NeedFailed | Self::CycleFailed | Self::Refused => "failure",
+            Self::MergeFailure | Self::NeedFailed | Self::CycleFailed | Self::Unmergeable | Self::Refused => "failure",
             Self::Superseded => "dequeue",
             other => other.word(),
         }
@@ -315,6 +320,7 @@ impl Occasion {
             | Self::ConfigError
             | Self::NeedFailed
             | Self::CycleFailed
+            | Self::Unmergeable
             | Self::Refused => &reporters.failure,
             Self::NoJobs => &reporters.no_jobs,
             Self::Dequeue => &reporters.dequeue,
@@ -336,8 +342,14 @@ impl Occasion {
             Self::NeedFailed | Self::CycleFailed | Self::Refused => format!("{}\n\n{why}", messages.failure),
             Self::NoJobs => words.fill(&messages.no_jobs),
             Self::Dequeue => format!("{}\n\n{why}", messages.dequeue),
+            Self::Unmergeable => why.to_owned(),
             Self::Superseded => String::new(),
         }
+    }
+
+    /// Returns how a change leaves that is taken out for this reason.
+    pub(crate) fn of_leaving(why: &str) -> Self {
+        if filter::is_unable_to_merge(why) { Self::Unmergeable } else { Self::Dequeue }
     }
 }
 

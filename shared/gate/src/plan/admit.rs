@@ -308,7 +308,7 @@ impl Work<'_> {
                 self.leave(&change.key, "a new revision was uploaded", Occasion::Superseded)
             }
             // A change that its own landing merged is no longer open either; its landing's outcome decides about it.
-            Some(why) if !slot.standing.is_landing() => self.leave(&change.key, why, Occasion::Dequeue),
+            Some(why) if !slot.standing.is_landing() => self.leave(&change.key, why, Occasion::of_leaving(why)),
             None if !slot.standing.is_landing() => match needs {
                 Some(needs) if is_dependent(&self.head) => self.follow_needs(arrival, change, needs),
                 _ => true,
