@@ -236,6 +236,9 @@ fn what_comes_after_something_that_waits_is_told_after_it() {
         site.run();
         let arrived = arrived(&site);
         assert_eq!(arrived, ["first", "old", "second", "new"]);
+        // The tenant strikes off whom it poked at its next look; the one it had was made up here.
+        poke(&site, "demo");
+        site.run();
         assert_eq!(left_over(&site, &change), Vec::<String>::new());
         let kept = |record: &Record| record.key.sort.starts_with("kept#");
         assert!(!site.world.records().iter().any(kept), "nothing waits behind what was told");
