@@ -48,6 +48,7 @@ pub(crate) struct Told<'a> {
 }
 
 /// What comes of looking at a delivery.
+#[expect(clippy::large_enum_variant, reason = "one is made for each look and taken apart at once")]
 pub(crate) enum Outcome {
     /// It leads to this.
     Leads(Effects),
