@@ -152,7 +152,8 @@ fn a_site_whose_clocks_are_far_apart_fails_nothing() {
 #[test]
 fn news_that_are_taken_in_by_the_clocks_of_intakes_are_noticed() {
     let why = caught_at(Mutation::NoForgeClock, |seed| Some(Shape::skewed(seed)));
-    assert!(why.contains("at the end"), "{why}");
+    // Older news that pass for newer ones leave a change as it was once, or take it out for what was so once.
+    assert!(why.contains("at the end") || why.contains("but nobody took it out"), "{why}");
 }
 
 /// R06: an operator's word is done in the decision that takes it in.
