@@ -397,9 +397,10 @@ impl<'a> Work<'a> {
     fn note(&mut self, id: &ItemId, reason: String) {
         let is_written = self.touched.contains(id) || self.used() < RECORDS_MAX;
         if let Some(item) = self.items.get_mut(id).filter(|_| is_written) {
-            let before = item.reasons.len();
+            // Not by their number: of a full list the oldest goes.
+            let before = item.reasons.last().cloned();
             item.note(reason.clone());
-            if item.reasons.len() != before {
+            if item.reasons.last() != before.as_ref() {
                 self.touched.insert(id.clone());
             }
         }

@@ -232,8 +232,10 @@ impl Work<'_> {
         item.jobs[at].alternative = alternative;
         let nodes_first = item.jobs[at].takes_nodes_first();
         if !nodes_first && let Permit::Waits(semaphore) = self.acquire(item, at, &build) {
+            // Since when it asks is its place in the line, so it is written even where what it waits for is no news.
+            let is_first = item.jobs[at].asked_at.is_none();
             item.jobs[at].asked_at.get_or_insert(self.now);
-            return waits(&mut item.jobs[at], WaitsFor::Semaphore(semaphore.name));
+            return waits(&mut item.jobs[at], WaitsFor::Semaphore(semaphore.name)) || is_first;
         }
         item.jobs[at].asked_at = None;
         item.jobs[at].waits_for = None;
@@ -290,8 +292,10 @@ impl Work<'_> {
             return false;
         }
         if let Permit::Waits(semaphore) = self.acquire(item, at, &build) {
+            // Since when it asks is its place in the line, so it is written even where what it waits for is no news.
+            let is_first = item.jobs[at].asked_at.is_none();
             item.jobs[at].asked_at.get_or_insert(self.now);
-            return waits(&mut item.jobs[at], WaitsFor::Semaphore(semaphore.name));
+            return waits(&mut item.jobs[at], WaitsFor::Semaphore(semaphore.name)) || is_first;
         }
         item.jobs[at].asked_at = None;
         item.jobs[at].waits_for = None;
