@@ -2,10 +2,10 @@
 
 use crate::load::Loaded;
 use crate::provided;
-use crate::turns::Turns;
+use crate::turns::{Known, Turns};
 use sluice_config::pipeline::Manager;
 use sluice_gate::plan::{OrderDraft, Plan, Removed, Stop};
-use sluice_gate::{Landing, Report, TurnSeen};
+use sluice_gate::{Landing, Report};
 use sluice_model::build::Order;
 use sluice_model::change::ChangeRef;
 use sluice_model::event::{EventKind, ForgeEvent, ZuulEvent};
@@ -108,10 +108,11 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
     }
     let mut turns = Turns::new();
     for wanted in plan.turns {
-        let seen = loaded.turns.get(&wanted.branch).map(|(record, _)| record);
-        let write = turn::put(seen, &wanted, now)?;
+        let known = loaded.turns.get(&wanted.branch);
+        writes.extend(known.and_then(|known| known.condition(&wanted)));
+        let write = turn::put(known.map(|known| &known.record), &wanted, now)?;
         if let Write::Put { record, .. } = &write {
-            turns.insert(wanted.branch.clone(), (record.clone(), TurnSeen { turn: wanted, is_over: false }));
+            turns.insert(wanted.branch.clone(), Known::new(record.clone(), wanted));
         }
         writes.push(write);
     }

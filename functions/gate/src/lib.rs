@@ -190,7 +190,7 @@ impl Gate {
             provided: loaded.provided.clone(),
             semaphores: loaded.semaphores.iter().map(|(key, (_, known))| (key.clone(), known.clone())).collect(),
             gone: loaded.gone.clone(),
-            turns: loaded.turns.iter().map(|(branch, (_, seen))| (branch.clone(), seen.clone())).collect(),
+            turns: loaded.turns.iter().map(|(branch, known)| (branch.clone(), known.seen.clone())).collect(),
             semaphore: &semaphore,
             pipeline: live.layout.pipeline(queue.pipeline.as_str()),
             queue_of: &queue_of,

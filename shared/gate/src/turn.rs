@@ -17,6 +17,10 @@ pub const WAITING_MAX: usize = 100;
 /// it: whoever comes later than that finds somebody else there, or the branch free.
 pub const COURTESY_SECONDS: u64 = 30;
 
+/// Seconds for which a landing may say that it cannot be carried out before other queues pass it by: a connection that is gone, or a
+/// forge that never answers, is not to hold a branch for ever.
+pub const TROUBLE_SECONDS: u64 = 600;
+
 /// A branch's record. A queue writes it in the transaction that orders a landing, on condition that it is as it was read, and
 /// again in the one that sees the end. Projects' names hold their forge's host, so that two connections to one forge share it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,17 +81,20 @@ impl Turn {
 }
 
 impl TurnHolder {
-    /// Returns whether a holder that did not let go may be passed by, by facts alone: its landing's own record, which is missing once
-    /// it is forgotten, and whether its item still stands in its queue.
+    /// Returns whether a holder that did not let go may be passed by, by facts: its landing's own record, which is missing once it is
+    /// forgotten or says for long that it cannot be carried out, and whether its item still stands in its queue.
     ///
-    /// Nobody is passed by whose merge may be under way. One that has not begun to merge, and whose queue no longer knows it, finds at
-    /// its intent that the fence is another one. Of a bundle that lands on, each end is but one of several.
-    pub fn is_over(&self, landing: Option<&Landing>, stands_in_its_queue: bool) -> bool {
-        match landing.map(|landing| &landing.state) {
-            None => true,
-            Some(LandingState::Attempting { .. }) => false,
-            Some(LandingState::Wanted) => !stands_in_its_queue,
-            Some(LandingState::Ended { end, .. }) => {
+    /// Nobody is passed by whose merge may be under way. One that has not begun to merge finds at its intent that the fence is another
+    /// one; whoever passes it by makes sure that it has not begun since. Of a bundle that lands on, each end is but one of several, and
+    /// its branches are its own until all have landed.
+    pub fn is_over(&self, landing: Option<&Landing>, stands_in_its_queue: bool, now: Timestamp) -> bool {
+        let Some(landing) = landing else { return true };
+        let lasts = |since: Timestamp| since.plus_seconds(TROUBLE_SECONDS) <= now;
+        let is_hopeless = || !self.more && landing.trouble.as_ref().is_some_and(|trouble| lasts(trouble.since));
+        match &landing.state {
+            LandingState::Attempting { .. } => false,
+            LandingState::Wanted => !stands_in_its_queue || is_hopeless(),
+            LandingState::Ended { end, .. } => {
                 let goes_on = self.more && matches!(end, LandingEnd::Landed { .. });
                 !goes_on || !stands_in_its_queue
             }

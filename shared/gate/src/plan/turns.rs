@@ -30,7 +30,10 @@ impl Work<'_> {
         if let Some(Blocked { branch, until, .. }) = blocked.first() {
             let why = format!("every voting job passed; its turn to land on {branch} comes when {until}");
             self.note(&id, why);
-            self.in_line.extend(blocked.into_iter().filter(|one| one.in_line).map(|one| one.branch));
+            if blocked.iter().any(|one| one.in_line) {
+                // Also in the line of those that are free: else whoever wants only these is first each time.
+                self.in_line.extend(branches);
+            }
             return false;
         }
         for branch in branches {
@@ -119,7 +122,8 @@ impl Work<'_> {
             }
             let has_lost_one = before.holder.is_some() || (is_in_line && !awaits);
             if turn.holder.is_none() && has_lost_one {
-                self.plan.wake.extend(turn.waiting.iter().filter(|queue| **queue != me).cloned());
+                // The first alone: whoever leaves the line wakes the next, and one that does not come is passed by.
+                self.plan.wake.extend(turn.waiting.iter().find(|queue| **queue != me).cloned());
             }
             self.turns.insert(branch, turn);
         }

@@ -3,7 +3,7 @@
 use super::bench::Bench;
 use crate::landing::{LandingEnd, LandingState};
 use crate::queue::Standing;
-use crate::turn::{COURTESY_SECONDS, TurnSeen};
+use crate::turn::{COURTESY_SECONDS, TROUBLE_SECONDS, TurnSeen};
 use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
 use sluice_model::QueueKey;
@@ -157,7 +157,8 @@ fn a_holder_that_is_over_is_passed_by_and_finds_another_fence() {
     assert_eq!(holder(&first).unwrap().0, "second");
 }
 
-/// C2: by facts alone, never by time: the landing's record, and its queue's.
+/// C2: by facts, never by time alone: the landing's record, and its queue's. One that says for long that it cannot be carried out is
+/// passed by too, for its forge may be silent for ever.
 #[test]
 fn a_holder_is_over_when_its_landing_is_and_none_of_its_bundle_follows() {
     let mut bench = passed("first", "A");
@@ -171,13 +172,21 @@ fn a_holder_is_over_when_its_landing_is_and_none_of_its_bundle_follows() {
     let landed = ended(LandingEnd::Landed { commit: commit.clone() });
     let moved = ended(LandingEnd::BaseMoved { tip: commit.clone() });
     let attempting = in_state(LandingState::Attempting { tip: commit });
+    let now = bench.now;
     for stands in [true, false] {
-        assert!(holder.is_over(None, stands) && holder.is_over(Some(&landed), stands));
-        assert!(!holder.is_over(Some(&attempting), stands), "it may be merging");
-        assert_eq!(holder.is_over(Some(&landing), stands), !stands, "its fence keeps it from merging");
-        assert_eq!(of_bundle.is_over(Some(&landed), stands), !stands);
-        assert!(of_bundle.is_over(Some(&moved), stands));
+        assert!(holder.is_over(None, stands, now) && holder.is_over(Some(&landed), stands, now));
+        assert!(!holder.is_over(Some(&attempting), stands, now), "it may be merging");
+        assert_eq!(holder.is_over(Some(&landing), stands, now), !stands, "its fence keeps it from merging");
+        assert_eq!(of_bundle.is_over(Some(&landed), stands, now), !stands);
+        assert!(of_bundle.is_over(Some(&moved), stands, now));
     }
+    let trouble = Some(crate::Trouble { since: now, why: "the forge is silent".to_owned() });
+    let troubled = crate::Landing { trouble: trouble.clone(), ..landing };
+    let later = now.plus_seconds(TROUBLE_SECONDS);
+    assert!(!holder.is_over(Some(&troubled), true, now) && holder.is_over(Some(&troubled), true, later));
+    assert!(!of_bundle.is_over(Some(&troubled), true, later), "its mates' branches are not fenced by its intent");
+    let attempting = crate::Landing { trouble, ..attempting };
+    assert!(!holder.is_over(Some(&attempting), true, later), "it may be merging");
 }
 
 /// Z6.5: changes that need each other take all their branches at once, keep them until the last one has landed, or wait.
@@ -194,7 +203,8 @@ fn a_bundle_takes_all_its_branches_or_none() {
     second.pass("BC");
     assert_snapshot!(look_after(&mut second, &first), @"");
     let (one, two) = (main_of(&second, 'C'), main_of(&second, 'B'));
-    assert!(!second.turns.contains_key(&two), "it takes no branch while it waits for the other");
+    let is_held = second.turns.get(&two).is_some_and(|seen| seen.turn.holder.is_some());
+    assert!(!is_held, "it takes no branch while it waits for the other");
     second.turns.get_mut(&one).unwrap().turn.holder = None;
     second.turns.get_mut(&one).unwrap().turn.waiting.clear();
     assert_snapshot!(second.run(), @"land B as 0B");
