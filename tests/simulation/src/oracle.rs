@@ -192,7 +192,13 @@ impl Oracle {
     ///
     /// # Errors
     /// When it may not.
-    pub fn entered(&mut self, item: &Item, queue: &QueueKey, ahead: &[ChangeRef]) -> Result<(), String> {
+    pub fn entered(
+        &mut self,
+        item: &Item,
+        queue: &QueueKey,
+        ahead: &[ChangeRef],
+        is_to_leave: bool,
+    ) -> Result<(), String> {
         let change = &item.candidate.change;
         let mut needs = item.candidate.needs.iter().map(|need| &need.change);
         // What it is tested on may be what those ahead of it were tested on.
@@ -221,7 +227,9 @@ impl Oracle {
         // Those that need each other come in together; that all of them are there is looked at where the queue is.
         let is_mate = |key: &ChangeKey| item.candidate.cycle.contains(key);
         let missing = needs.find(|need| !ahead.contains(need) && !self.is_merged(&need.key) && !is_mate(&need.key));
-        missing.map_or(Ok(()), |need| Err(format!("{change} enters {queue} without {need}, which it depends on")))
+        missing
+            .filter(|_| !is_to_leave)
+            .map_or(Ok(()), |need| Err(format!("{change} enters {queue} without {need}, which it depends on")))
     }
 
     /// Hears what the forge merged at the gate's word. `said` is what the landing under way says. `is_first` is whether the change

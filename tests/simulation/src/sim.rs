@@ -467,12 +467,12 @@ impl Sim {
 
     fn hear(&mut self, news: News) -> Result<(), String> {
         match news {
-            News::Entered(item, queue, ahead) => {
+            News::Entered(item, queue, ahead, is_to_leave) => {
                 self.tell(format!("{} enters {queue}", item.candidate.change));
                 if self.faults_are_on && crate::plays::lands(queue.pipeline.as_str()) {
                     self.people.is_tempted(&item.candidate.change.key, GATE_MILLIS, self.site.world.now());
                 }
-                self.oracle.entered(&item, &queue, &ahead)
+                self.oracle.entered(&item, &queue, &ahead, is_to_leave)
             }
             News::Left(set) => {
                 let change = &set.item.candidate.change;

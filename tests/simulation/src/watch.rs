@@ -54,8 +54,8 @@ pub struct Watch {
 /// What a write shows that others want to know.
 #[derive(Debug)]
 pub enum News {
-    /// An item stands in a queue, behind these changes.
-    Entered(Box<Item>, QueueKey, Vec<ChangeRef>),
+    /// An item stands in a queue, behind these changes, and whether it is to leave again: what it needs left by the same decision.
+    Entered(Box<Item>, QueueKey, Vec<ChangeRef>, bool),
     /// An item has left.
     Left(Box<Buildset>),
     /// A landing was ordered, moved on or ended.
@@ -363,17 +363,19 @@ impl Watch {
             if let Some(mate) = item.candidate.cycle.iter().find(|key| !is_mate_here(key)) {
                 return Err(format!("{} stands in it without {mate}, and they need each other", slot.change));
             }
+            // What lost its place behind what it needs fails, and leaves with the next decision where this one had no room for it.
+            let is_to_leave = slot.standing == Standing::Failing;
             let is_behind = |key: &ChangeKey| head.slots[position + 1..].iter().any(|slot| slot.change.key == *key);
             let needs = item.candidate.needs.iter().map(|need| &need.change.key);
             let mut needs = needs.filter(|key| !item.candidate.cycle.contains(key));
-            if let Some(need) = needs.find(|key| head.manager == Manager::Dependent && is_behind(key)) {
+            if let Some(need) = needs.find(|key| head.manager == Manager::Dependent && !is_to_leave && is_behind(key)) {
                 return Err(format!("{} stands before {need}, which it depends on", slot.change));
             }
             let old = before.iter().flat_map(|head| &head.slots).find(|old| old.id == slot.id);
             match old {
                 None => {
                     let ahead = head.slots[..position].iter().map(|slot| slot.change.clone()).collect();
-                    news.push(News::Entered(Box::new(item.clone()), head.key.clone(), ahead));
+                    news.push(News::Entered(Box::new(item.clone()), head.key.clone(), ahead, is_to_leave));
                 }
                 Some(old) if slot.generation < old.generation => {
                     return Err(format!(

@@ -3,6 +3,7 @@
 use super::bench::{Bench, job};
 use crate::arrival::ArrivalKind;
 use crate::plan::{ChangesLimit, RECORDS_MAX, RunSeen};
+use crate::queue::Standing;
 use sluice_config::pipeline::Manager;
 use sluice_model::build::BuildResult::{Failure, Success};
 use sluice_model::event::ZuulEvent;
@@ -45,6 +46,26 @@ fn a_queue_longer_than_a_transaction_follows_a_new_layout_in_plans_that_fit() {
     assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
     assert_eq!(bench.orders.len(), 240);
     assert_eq!(bench.under_way().len(), 120);
+}
+
+/// Z6.5, Z6.7: what stands before what it needs, since a plan had no room for its leaving, fails until the next takes it out.
+#[test]
+fn what_lost_its_place_behind_what_it_needs_fails_until_a_plan_has_room_for_its_leaving() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.approve("NC");
+    bench.run();
+    bench.seen_needing('A', "N");
+    (0..90).for_each(|_| bench.seen('Z', None));
+    assert!(bench.look().1, "not all of it fits into one plan");
+    let first = &bench.head.slots[0];
+    assert_eq!((&first.change, first.standing), (&bench.change('B'), Standing::Failing));
+    assert_eq!(bench.left, ["A DEQUEUED"]);
+    bench.run();
+    assert_eq!(bench.left, ["A DEQUEUED", "B FAILURE"]);
+    bench.finish();
+    assert_eq!(bench.landed, ["0N", "0NC", "0NCA"]);
 }
 
 /// Z6.7: so does an item with more jobs than a transaction could stop.
