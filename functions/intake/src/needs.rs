@@ -322,5 +322,6 @@ fn alone(facts: &ChangeFacts, message_chars: usize) -> Candidate {
         merged: (facts.status == ChangeStatus::Merged).then(|| InBranch { files: few_files(facts) }),
         moved_from: None,
         as_of: facts.updated_at,
+        moved_on: None,
     }
 }

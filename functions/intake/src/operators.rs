@@ -121,7 +121,7 @@ impl Intake {
         // Without any commit it is tested where it is when its turn comes; nobody can tell that of a tag.
         let read = match (&moved.newrev, &moved.oldrev, moved.branch()) {
             (None, None, Some(_)) => {
-                Read::Confirmed(ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved.clone()))
+                Read::Confirmed(ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved.clone()), None)
             }
             (None, None, None) => {
                 return Ok(Outcome::Fails(format!("say by --newrev which commit {} is at", moved.git_ref)));
@@ -129,7 +129,8 @@ impl Intake {
             _ => self.read_ref(event, moved).await?,
         };
         let change = match read {
-            Read::Confirmed(change) => change,
+            // Whoever asks for it by name wants it, whatever the branch is by now.
+            Read::Confirmed(change, _) => change,
             Read::Denied(why) => return Ok(Outcome::Fails(why)),
         };
         let queue = queue_key(live, pipeline, &change);

@@ -27,8 +27,8 @@ use sluice_runtime::record::Key;
 
 /// What the forge says of a ref that is said to have moved.
 pub(crate) enum Read {
-    /// It did, or may have.
-    Confirmed(ChangeRef),
+    /// It did, or may have; with the commit that it has moved on to since.
+    Confirmed(ChangeRef, Option<Oid>),
     /// Nothing follows from it, for this reason.
     Denied(String),
 }
@@ -182,7 +182,7 @@ impl Intake {
     ) -> Result<(), LookError> {
         let mut seen = Seen::default();
         let takes_part = live.layout.project_pipelines(&event.project);
-        let mut change: Option<ChangeRef> = None;
+        let mut read: Option<(ChangeRef, Option<Oid>)> = None;
         for pipeline in live.layout.pipelines().iter().filter(|pipeline| takes_part.contains(&pipeline.name)) {
             if !self.is_triggered(pipeline, event, None, &mut seen).await? {
                 continue;
@@ -191,10 +191,10 @@ impl Intake {
                 effects.tell(format!("{} is not enqueued: {why}", moved.git_ref));
                 continue;
             }
-            let change = match &change {
+            let (change, moved_on) = match &read {
                 Some(known) => known.clone(),
                 None => match self.read_ref(event, moved).await? {
-                    Read::Confirmed(read) => change.insert(read).clone(),
+                    Read::Confirmed(change, moved_on) => read.insert((change, moved_on)).clone(),
                     Read::Denied(why) => {
                         effects.tell(why);
                         return Ok(());
@@ -202,7 +202,7 @@ impl Intake {
                 },
             };
             let queue = queue_key(live, pipeline, &change);
-            let candidates = vec![self.ref_candidate(&change, &event.sender)?];
+            let candidates = vec![Candidate { moved_on, ..self.ref_candidate(&change, &event.sender)? }];
             let arrival = self.arrival(id, live, &queue, &change, ArrivalKind::Enqueue { candidates });
             effects.arrive(&queue, &arrival)?;
             effects.tell(format!("{change} may enter {}", in_words(live, pipeline, &change)));
@@ -215,7 +215,7 @@ impl Intake {
         let forge = self.forge(&event.connection)?;
         let tip = forge.ref_tip(&event.project, &moved.git_ref).await.map_err(again)?;
         let mut change = ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved.clone());
-        let git_ref = &moved.git_ref;
+        let (git_ref, mut moved_on) = (&moved.git_ref, None);
         match (&moved.newrev, tip) {
             (Some(_), None) => return Ok(Read::Denied(format!("{git_ref} was pushed and is gone by now"))),
             (None, Some(_)) => return Ok(Read::Denied(format!("{git_ref} was deleted and is there again by now"))),
@@ -223,13 +223,13 @@ impl Intake {
             (Some(newrev), Some(tip)) if tip.id == *newrev => {}
             // It moved on, which is a push of its own; or it is an annotated tag, which leads to a commit.
             (Some(newrev), Some(tip)) => match forge.read_commit(&event.project, newrev).await {
-                Ok(_) => {}
+                Ok(_) => moved_on = Some(tip.id),
                 Err(error) if error.verdict() == Verdict::Final && moved.tag().is_some() => change.head = tip.id,
                 Err(error) if error.verdict() == Verdict::Final => return Ok(Read::Denied(error.to_string())),
                 Err(error) => return Err(again(error)),
             },
         }
-        Ok(Read::Confirmed(change))
+        Ok(Read::Confirmed(change, moved_on))
     }
 
     /// Returns a ref as it is offered to a queue.

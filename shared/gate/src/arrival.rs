@@ -100,6 +100,7 @@ impl Candidate {
             merged: None,
             moved_from: None,
             as_of: Timestamp::default(),
+            moved_on: None,
         }
     }
 
@@ -142,6 +143,9 @@ pub struct Candidate {
     /// news of a change are ordered, for the clocks of those who bring them differ. 0 where nobody says.
     #[serde(default)]
     pub as_of: Timestamp,
+    /// The commit that a pushed ref had moved on to when its forge was asked; `None` where the push was its newest, and for changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_on: Option<Oid>,
 }
 
 /// A change that is in its branch already.

@@ -61,13 +61,6 @@ impl RefMove {
         self.git_ref.strip_prefix(TAGS)
     }
 
-    /// Returns whether the other move of the same ref begins where this one ends, so that it came after it. Moves that lead to and fro
-    /// come after each other: of those nobody can tell.
-    pub fn leads_to(&self, other: &Self) -> bool {
-        let meets = |one: &Option<Oid>, other: &Option<Oid>| one.is_some() && one == other;
-        self.git_ref == other.git_ref && meets(&self.newrev, &other.oldrev) && !meets(&other.newrev, &self.oldrev)
-    }
-
     /// Returns whether it was deleted.
     pub fn is_deleted(&self) -> bool {
         self.newrev.is_none() && self.oldrev.is_some()

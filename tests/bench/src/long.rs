@@ -97,6 +97,7 @@ fn arrival(played: &Played, key: &ChangeKey) -> Arrival {
         merged: None,
         moved_from: None,
         as_of: Timestamp(0),
+        moved_on: None,
     };
     Arrival {
         id: ArrivalId(format!("{:032x}", key.number().unwrap())),

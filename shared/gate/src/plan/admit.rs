@@ -9,7 +9,7 @@ use crate::queue::{HEAD_BYTES_MAX, Slot};
 use crate::report::Occasion;
 use sluice_config::pipeline::Manager;
 use sluice_model::Timestamp;
-use sluice_model::change::{ChangeKey, ChangeRef, What};
+use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use std::collections::BTreeSet;
 
@@ -167,11 +167,12 @@ impl Work<'_> {
         if let Some(reason) = self.over_limit(&[candidate]) {
             return self.tell_full(arrival, &[candidate], &reason);
         }
-        if let Some(newer) = self.newer_of_branch(change).map(ToString::to_string) {
+        if let Some(newer) = self.newer_of_branch(candidate).map(ToString::to_string) {
             // Forges tell of pushes in any order.
-            self.plan
-                .reasons
-                .push(format!("{change} is not enqueued in {}: {newer} was pushed after it", self.head.key));
+            self.plan.reasons.push(format!(
+                "{change} is not enqueued in {}: its branch had moved on to {newer} by then",
+                self.head.key
+            ));
             return true;
         }
         if self.head.manager == Manager::Supercedent
@@ -387,12 +388,11 @@ impl Work<'_> {
         self.remove(position, "DEQUEUED", why, occasion)
     }
 
-    /// Returns what stands in the queue and was pushed after a ref that is to enter, where the newest alone counts.
-    fn newer_of_branch(&self, change: &ChangeRef) -> Option<&ChangeRef> {
-        let What::Ref(moved) = &change.key.what else { return None };
+    /// Returns what stands in the queue and is what the branch of a ref that is to enter had moved on to, where the newest alone counts.
+    fn newer_of_branch(&self, candidate: &Candidate) -> Option<&ChangeRef> {
+        let (tip, change) = (candidate.moved_on.as_ref()?, &candidate.change);
         let is_newer = |other: &&ChangeRef| {
-            other.key.project == change.key.project
-                && matches!(&other.key.what, What::Ref(other) if moved.leads_to(other))
+            (&other.key.project, &other.branch, &other.head) == (&change.key.project, &change.branch, tip)
         };
         let all = self.head.slots.iter().map(|slot| &slot.change);
         all.filter(|_| self.head.manager == Manager::Supercedent).find(is_newer)

@@ -82,6 +82,7 @@ pub(super) fn candidate(of: &Change) -> Candidate {
         merged: None,
         moved_from: None,
         as_of: Timestamp(0),
+        moved_on: None,
     }
 }
 

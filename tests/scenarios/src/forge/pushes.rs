@@ -52,6 +52,13 @@ impl PlayedForge {
         self.tell_push(&branch.project, &format!("refs/heads/{}", branch.branch), &before, &after, "ada");
     }
 
+    /// Puts a branch where it was before, by force, and says so.
+    pub fn push_back(&self, branch: &BranchKey, to: &Oid) {
+        let before = self.tip(branch);
+        self.store.lock().unwrap().set(branch, to);
+        self.tell_push(&branch.project, &format!("refs/heads/{}", branch.branch), &before, to, "ada");
+    }
+
     /// Puts a tag on what a branch is, and says so.
     pub fn tag(&self, branch: &BranchKey, tag: &str) {
         let mut store = self.store.lock().unwrap();

@@ -245,6 +245,31 @@ fn of_quick_pushes_the_first_and_the_newest_are_tested_and_never_two_at_once() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
+/// G23: a branch that is put back to where it was is tested there, though what stands in the queue began there.
+#[test]
+fn a_push_back_to_an_earlier_commit_is_the_newest_push() {
+    let mut site = site_of(&["promote"]);
+    let take_in = |site: &mut Site| {
+        site.take_in();
+        site.handle(Queue::Tenants);
+        site.take_in();
+        site.handle(Queue::Gate);
+    };
+    let begun = site.forge.tip(&branch("main"));
+    site.forge.push(&branch("main"), &[("a", "x")]);
+    take_in(&mut site);
+    let a = site.forge.tip(&branch("main"));
+    site.run_until(|site| site.is_building());
+    site.forge.push(&branch("main"), &[("b", "x")]);
+    take_in(&mut site);
+    site.forge.push_back(&branch("main"), &begun);
+    take_in(&mut site);
+    site.run();
+    let commits: Vec<Oid> = tested(&site).into_iter().map(|(_, commit)| commit).collect();
+    assert_eq!(commits, [a, begun]);
+    assert_eq!(left_over(&site), Vec::<String>::new());
+}
+
 /// G23: forges tell of pushes in any order; an older one that is told late takes no newer one's place.
 #[test]
 fn a_push_that_is_told_after_a_newer_one_does_not_supersede_it() {
@@ -262,13 +287,17 @@ fn a_push_that_is_told_after_a_newer_one_does_not_supersede_it() {
     site.forge.push(&branch("main"), &[("b", "x")]);
     let late = site.forge.next_webhook().unwrap();
     site.forge.push(&branch("main"), &[("c", "x")]);
-    let c = site.forge.tip(&branch("main"));
+    let later = site.forge.next_webhook().unwrap();
+    site.forge.push(&branch("main"), &[("d", "x")]);
+    let d = site.forge.tip(&branch("main"));
     take_in(&mut site);
-    site.receive(&late);
-    take_in(&mut site);
+    for webhook in [late, later] {
+        site.receive(&webhook);
+        take_in(&mut site);
+    }
     site.run();
     let commits: Vec<Oid> = tested(&site).into_iter().map(|(_, commit)| commit).collect();
-    assert_eq!(commits, [a, c]);
+    assert_eq!(commits, [a, d]);
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 

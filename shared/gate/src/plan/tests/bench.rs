@@ -229,6 +229,7 @@ impl Bench {
             merged: None,
             moved_from: None,
             as_of: Timestamp::default(),
+            moved_on: None,
         }
     }
 
