@@ -13,7 +13,7 @@ use crate::route::{former_queues, may_configure, queue_key};
 use crate::told::{self, Told};
 use sluice_gate::explain::Verdicts;
 use sluice_model::change::ChangeFacts;
-use sluice_model::event::{Awaited, Behind};
+use sluice_model::event::{Awaited, Behind, ForgeEvent};
 use sluice_model::{BranchName, ProjectName, QueueKey, TenantName, Timestamp};
 use sluice_records::codec::{decode, decode_foreign};
 use sluice_records::delivery::{self, Delivery};
@@ -87,6 +87,12 @@ impl Known {
 }
 
 impl Before {
+    /// Returns why it is too early to tell anybody of facts, if so: the forge's answer may be of before what is known of the change.
+    pub(crate) fn too_early(&self, event: &ForgeEvent, facts: &ChangeFacts) -> Option<String> {
+        let is_ahead = self.told.as_ref().is_some_and(|told| told.is_ahead_of(event, facts));
+        is_ahead.then(|| format!("the forge shows {} as it was before what is known of it", facts.change))
+    }
+
     /// Returns as of which moment of their forge's clock facts are known that no news of the change brought.
     pub(crate) fn moment(&self, facts: &ChangeFacts) -> Timestamp {
         self.told.as_ref().map_or(facts.updated_at, |told| told.moment(facts))

@@ -216,7 +216,8 @@ impl Intake {
         if let DeliveryState::Partly { after, kind, is_news, formerly } = &delivery.state {
             let kind = kind.as_ref().map_or(&event.kind, |kind| kind);
             let event = ForgeEvent { kind: kind.clone(), ..event.clone() };
-            return self.go_on(id, &event, after, (*is_news, formerly), effects).await;
+            let told = (after, delivery.received_at);
+            return self.go_on(id, &event, told, (*is_news, formerly), effects).await;
         }
         match &event.kind {
             EventKind::Change { number, .. } | EventKind::Gerrit(GerritEvent { number, .. }) => {
@@ -312,11 +313,10 @@ impl Intake {
         effects: &mut Effects,
     ) -> Result<Option<String>, LookError> {
         let before = self.before(facts).await?;
-        let told = before.told.clone().unwrap_or_default();
-        if told.is_ahead_of(event, facts) {
-            return Ok(Some(format!("the forge shows {} as it was before what is known of it", facts.change)));
+        if let Some(why) = before.too_early(event, facts) {
+            return Ok(Some(why));
         }
-        let mut told = told.still_true(event, facts);
+        let mut told = before.told.clone().unwrap_or_default().still_true(event, facts);
         let heard = told.hear(event, facts, is_made_up);
         let event = if let Said::Words(words) = &heard { words } else { event };
         let marks = told::marks(event, facts);

@@ -180,6 +180,9 @@ impl Intake {
             Err(outcome) => return Ok(outcome),
         };
         let mut before = self.before(&facts).await?;
+        if let Some(why) = before.too_early(event, &facts) {
+            return Ok(Outcome::Waits { why, tenant: Some(tenant.clone()) });
+        }
         before.tenants.retain(|concerned| concerned.live.tenant.name == *tenant);
         for concerned in &mut before.tenants {
             self.let_go(id, concerned, &event.project, &mut effects);
@@ -191,12 +194,13 @@ impl Intake {
         Ok(Outcome::Leads(effects))
     }
 
-    /// Goes on with an event for the tenants that an earlier commit had no place for.
+    /// Goes on with an event that came then for the tenants that an earlier commit had no place for. An answer of the forge that is
+    /// behind what was told the others is waited out, and so is one that there is no such change.
     pub(crate) async fn go_on(
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
-        after: &TenantName,
+        (after, came_at): (&TenantName, Timestamp),
         (is_news, formerly): (bool, &[BranchName]),
         mut effects: Effects,
     ) -> Result<Outcome, LookError> {
@@ -207,9 +211,16 @@ impl Intake {
         }
         let (key, facts) = match self.read_again(event).await? {
             Ok(read) => read,
+            // It was there when the others were told.
+            Err(Outcome::Fails(why)) if self.ports.clock.now().since(came_at) < WAIT_MILLIS => {
+                return Ok(Outcome::Waits { why, tenant: None });
+            }
             Err(outcome) => return Ok(outcome),
         };
         let mut before = self.before_of(&facts, formerly).await?;
+        if let Some(why) = before.too_early(event, &facts) {
+            return Ok(Outcome::Waits { why, tenant: None });
+        }
         before.tenants.retain(|concerned| concerned.live.tenant.name > *after);
         before.damaged.retain(|name| name > after);
         let is_somewhere = before.verdicts.nowhere.is_none();

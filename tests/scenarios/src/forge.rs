@@ -358,7 +358,8 @@ impl Forge for PlayedForge {
             state.read_keys.push(change.clone());
             let now = self.world.now();
             let kept = state.changes.get(change).ok_or_else(|| Self::not_found(change))?;
-            let mut facts = ChangeFacts { seen_at: now, ..state.past.shown(&kept.facts, now) };
+            let shown = state.past.shown(&kept.facts, now).ok_or_else(|| Self::not_found(change))?;
+            let mut facts = ChangeFacts { seen_at: now, ..shown };
             if state.unseen.as_ref().is_some_and(|(unseen, until)| unseen == change && now < *until) {
                 (facts.status, facts.merge_commit) = (ChangeStatus::Open, None);
             }

@@ -14,6 +14,7 @@ pub(super) struct Past {
     /// Per change: what it was, until when.
     was: BTreeMap<ChangeKey, Vec<(Timestamp, ChangeFacts)>>,
     behind_millis: u64,
+    is_blind: bool,
     tells_whole_seconds: bool,
 }
 
@@ -28,11 +29,11 @@ impl Past {
         if self.tells_whole_seconds { Timestamp(now.0 / 1_000 * 1_000) } else { now }
     }
 
-    /// Returns what the forge shows of a change that is `facts` now.
-    pub(super) fn shown(&self, facts: &ChangeFacts, now: Timestamp) -> ChangeFacts {
+    /// Returns what the forge shows of a change that is `facts` now, if anything.
+    pub(super) fn shown(&self, facts: &ChangeFacts, now: Timestamp) -> Option<ChangeFacts> {
         let then = Timestamp(now.0.saturating_sub(self.behind_millis));
         let was = self.was.get(&facts.change.key).into_iter().flatten().find(|(until, _)| *until > then);
-        was.map_or_else(|| facts.clone(), |(_, was)| was.clone())
+        (!self.is_blind).then(|| was.map_or_else(|| facts.clone(), |(_, was)| was.clone()))
     }
 }
 
@@ -82,6 +83,11 @@ impl PlayedForge {
     /// Has changes be shown as they were so many milliseconds ago.
     pub fn set_behind(&self, millis: u64) {
         self.state().past.behind_millis = millis;
+    }
+
+    /// Has every change that is asked for be said not to exist, or no more.
+    pub fn set_blind(&self, is_blind: bool) {
+        self.state().past.is_blind = is_blind;
     }
 
     /// Has times be told to the second, as GitHub does.

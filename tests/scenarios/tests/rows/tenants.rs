@@ -1,7 +1,7 @@
 //! Several tenants beside each other.
 
 use super::{CONFIG, PROJECT, approve, judge};
-use sluice_memory::{Fate, poll_once};
+use sluice_memory::{Fate, Step, poll_once};
 use sluice_model::build::Order;
 use sluice_model::git::BranchKey;
 use sluice_model::poke::Poke;
@@ -133,5 +133,33 @@ fn an_event_that_concerns_many_tenants_is_told_to_each_once() {
         site.forge.push(&main, &[("b", "x")]);
         site.run();
         assert_eq!(site.ending(&["org/one"], &[&change]).left_over, Vec::<String>::new());
+    }
+}
+
+/// Z2.3, Z6.3, C5: a forge that answers with what was, or that there is nothing, while only some tenants were told, keeps no other
+/// from being told of the revision that is there.
+#[test]
+fn tenants_that_are_told_later_hear_of_the_same_revision() {
+    for is_gone in [false, true] {
+        let mut site = site_of_many("[{event: pull_request, action: changed}]");
+        let change = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+        site.run();
+        site.world.advance_millis(5_000);
+        site.forge.revise(&change, "b", "y");
+        told(&site, "");
+        let (forge, mut reads) = (site.forge.clone(), 0);
+        site.world.decide_fates(move |step: Step| {
+            if step.name == "forge.read_change" {
+                reads += 1;
+                let is_second = reads == 2;
+                forge.set_behind(if is_second && !is_gone { 4_000 } else { 0 });
+                forge.set_blind(is_second && is_gone);
+            }
+            Fate::Works
+        });
+        site.run();
+        let head = site.forge.change(&change).unwrap().facts.change.head;
+        assert_eq!(told(&site, &head.0), queues_of_many(), "gone: {is_gone}");
+        assert_eq!(site.ending(&[], &[&change]).left_over, Vec::<String>::new());
     }
 }
