@@ -6,7 +6,7 @@
 //! long. The tenant pokes it when its next layout is live; the sweep does, should that be lost.
 //!
 //! What comes of the same project meanwhile waits behind it, even where its own configuration is live by then: what is decided
-//! follows the order in which things happened.
+//! follows the order in which things happened. Whatever is told pokes the next one that waits behind it.
 
 use crate::Intake;
 use crate::before::{Before, Concerned, Order};
@@ -23,7 +23,7 @@ use sluice_records::codec::decode_foreign;
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::tenant::{self, Early, Waiting};
 use sluice_runtime::batch::LookError;
-use sluice_runtime::record::{Due, Expect, Key, Record, Write};
+use sluice_runtime::record::{Due, Expect, Key, Query, Record, Write};
 use sluice_runtime::{Commit, Saved, cell};
 
 /// Milliseconds after which an event is told whatever is live: short of the time after which a delivery counts as unaccounted.
@@ -35,6 +35,9 @@ const DAMAGED_MILLIS: u64 = 86_400_000;
 /// Seconds after which an event that waits is looked at again by itself, at first and at most: what waits behind another one is told
 /// soon after that was.
 const LOOK_SECONDS: (u64, u64) = (60, 600);
+
+/// Deliveries that wait for a tenant among which the next one of a project is looked for; one further behind is due by itself.
+const NEXT_MAX: usize = 50;
 
 /// What an event is to a tenant by now.
 pub(crate) enum Turn {
@@ -148,18 +151,45 @@ impl Intake {
         effects: &mut Effects,
     ) -> Result<DeliveryId, LookError> {
         let delivery = effects.deliver(kept)?;
-        let behind = Behind { delivery: delivery.clone(), since: kept.received_at };
-        effects.write(tenant::put_kept(tenant, &delivery::group(kept), &behind)?);
+        let (project, since) = (delivery::group(kept), kept.received_at);
+        let awaited = match kept.event.as_ref().map(|event| &event.kind) {
+            Some(EventKind::Later { awaited, .. } | EventKind::Read { awaited, .. }) => Some(awaited),
+            _ => None,
+        };
+        if awaited.is_some_and(|awaited| awaited.behind.is_some()) {
+            // So that what is told before it finds it, also before the first look at it.
+            let waiting = Waiting { since, delivery: delivery.clone() };
+            effects.write(tenant::put_waiting(tenant, &Early { waiting, project: project.clone() })?);
+        }
+        effects.write(tenant::put_kept(tenant, &project, &Behind { delivery: delivery.clone(), since })?);
         Ok(delivery)
     }
 
-    /// Nothing waits behind a delivery that ends, if it is the last that was kept for a tenant.
-    pub(crate) fn let_go(&self, id: &DeliveryId, concerned: &Concerned, project: &ProjectName, effects: &mut Effects) {
+    /// Has what waits behind a delivery that is told go on: the next one of its project is poked. Nothing waits behind the last that
+    /// was kept for a tenant.
+    pub(crate) async fn let_go(
+        &self,
+        own: &Waiting,
+        concerned: &Concerned,
+        project: &ProjectName,
+        effects: &mut Effects,
+    ) -> Result<(), LookError> {
+        let tenant = &concerned.live.tenant.name;
+        effects.write(tenant::remove_waiting(tenant, own));
         let last = concerned.awaited.as_ref().and_then(|awaited| awaited.behind.as_ref());
-        if last.is_some_and(|last| last.delivery == *id) {
-            let key = tenant::kept_key(&concerned.live.tenant.name, project);
-            effects.write(Write::Delete { key, expect: Expect::Anything });
+        let Some(last) = last else { return Ok(()) };
+        if last.delivery == own.delivery {
+            effects.write(Write::Delete { key: tenant::kept_key(tenant, project), expect: Expect::Anything });
+            return Ok(());
         }
+        let after = Some(tenant::waiting_key(tenant, own).sort);
+        let query = Query { after, ..Query::prefix(tenant::partition(tenant), tenant::WAITING, NEXT_MAX) };
+        let waiting = self.ports.records.query(&query).await?;
+        let mut waiting = waiting.iter().filter_map(decode_foreign::<Early>);
+        if let Some(Early { waiting: next, project }) = waiting.find(|early| early.project == *project) {
+            effects.pokes.push(Poke::Delivery { delivery: next.delivery, project });
+        }
+        Ok(())
     }
 
     /// Goes on with an event about a change that was kept for a tenant.
@@ -184,8 +214,9 @@ impl Intake {
             return Ok(Outcome::Waits { why, tenant: Some(tenant.clone()) });
         }
         before.tenants.retain(|concerned| concerned.live.tenant.name == *tenant);
+        let own = Waiting { since, delivery: id.clone() };
         for concerned in &mut before.tenants {
-            self.let_go(id, concerned, &event.project, &mut effects);
+            self.let_go(&own, concerned, &event.project, &mut effects).await?;
             // It has waited for what it belongs to; what came after it is nothing to it.
             concerned.awaited = None;
         }

@@ -157,9 +157,10 @@ impl Intake {
                 return Ok(Outcome::Leads(effects));
             }
         }
+        let own = Waiting { since, delivery: id.clone() };
         let known = self.tenants_with(&event.project, Order::InTurn, &[]).await?;
         if let Some(concerned) = known.tenant(tenant) {
-            self.let_go(id, concerned, &event.project, &mut effects);
+            self.let_go(&own, concerned, &event.project, &mut effects).await?;
             let kind = EventKind::Push {
                 git_ref: moved.git_ref.clone(),
                 oldrev: moved.oldrev.clone().unwrap_or_else(Oid::zero),

@@ -319,14 +319,25 @@ pub struct Early {
     pub project: ProjectName,
 }
 
-/// Returns the write that has a delivery poked when the tenant's next layout is live; the tenant removes it then.
+/// Returns the write that has a delivery poked when the tenant's next layout is live; the tenant removes it then, and who ends the
+/// delivery with its end.
 ///
 /// # Errors
 /// When it is too large.
 pub fn put_waiting(tenant: &TenantName, early: &Early) -> Result<Write, PortError> {
-    let Waiting { since, delivery } = &early.waiting;
-    let key = Key::new(partition(tenant), format!("{WAITING}{:015}#{delivery}", since.0));
+    let key = waiting_key(tenant, &early.waiting);
     Ok(Write::Put { record: encode_first(key, early)?, expect: Expect::Anything })
+}
+
+/// Returns the key of the record that names a delivery which waits for a tenant; those that came later follow.
+pub fn waiting_key(tenant: &TenantName, waiting: &Waiting) -> Key {
+    let Waiting { since, delivery } = waiting;
+    Key::new(partition(tenant), format!("{WAITING}{:015}#{delivery}", since.0))
+}
+
+/// Returns the write that has a delivery wait no more.
+pub fn remove_waiting(tenant: &TenantName, waiting: &Waiting) -> Write {
+    Write::Delete { key: waiting_key(tenant, waiting), expect: Expect::Anything }
 }
 
 /// Returns the key of the record that names what was kept last for a tenant of a project: what comes later is told after it.

@@ -10,7 +10,7 @@ use sluice_model::poke::{Poke, Queue};
 use sluice_model::{BranchName, ProjectName};
 use sluice_records::codec::{decode, with_body};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
-use sluice_records::tenant::{self, AwaitedLanding, Tenant};
+use sluice_records::tenant::{self, AwaitedLanding, Early, Tenant};
 use sluice_runtime::record::{Expect, Record, Write};
 use sluice_runtime::{Clock, cell};
 use sluice_scenarios::Site;
@@ -268,6 +268,42 @@ fn what_was_heard_before_the_layout_was_live_follows_what_was_kept_for_it() {
     assert!(site.world.now().since(began) < 60_000);
     site.run();
     assert_eq!(left_over(&site, &change), Vec::<String>::new());
+}
+
+/// Z6.6, Z6.7: what waits behind something that was kept is poked when that is told: a chain of them needs neither the tenant nor
+/// the timer.
+#[test]
+fn what_waits_behind_something_that_was_kept_is_told_right_after_it() {
+    for twice in [false, true] {
+        let (mut site, change) = spoken();
+        site.twice = twice;
+        edit_head(&site, "demo", |head| head.layout.wanted += 1);
+        site.forge.comment(&change, "first");
+        site.take_in();
+        edit_head(&site, "demo", |head| head.layout.live = head.layout.wanted);
+        site.forge.tag(&main_of("org/one"), "1.0");
+        site.take_in();
+        site.forge.comment(&change, "second");
+        site.take_in();
+        assert_eq!(arrived(&site), Vec::<String>::new());
+        let waiting = |site: &Site| -> Vec<Early> {
+            let records = site.world.records();
+            records
+                .iter()
+                .filter(|record| record.key.sort.starts_with(tenant::WAITING))
+                .map(|r| decode(r).unwrap())
+                .collect()
+        };
+        // As the tenant pokes the first, when the others were looked at already.
+        let Early { waiting: first, project } = waiting(&site).into_iter().next().expect("it waits");
+        poll_once(cell::send(&site.ports(), &[Poke::Delivery { delivery: first.delivery, project }])).unwrap().unwrap();
+        let began = site.world.now();
+        site.handle(Queue::Events);
+        assert_eq!((arrived(&site), site.world.now()), (["first", "old", "second"].map(str::to_owned).to_vec(), began));
+        assert_eq!(waiting(&site), []);
+        site.run();
+        assert_eq!(left_over(&site, &change), Vec::<String>::new());
+    }
 }
 
 /// Z6.7: what never ends holds up what comes after it for eight minutes, and no longer.
