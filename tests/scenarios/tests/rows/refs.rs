@@ -222,17 +222,21 @@ fn a_pipeline_that_requires_an_open_change_takes_no_refs() {
     assert_eq!(tested(&site), []);
 }
 
+/// Has what the forge told come to the queue, and no further.
+fn to_the_queue(site: &mut Site) {
+    site.take_in();
+    site.handle(Queue::Tenants);
+    site.take_in();
+    site.handle(Queue::Gate);
+}
+
 /// G23
 #[test]
 fn of_quick_pushes_the_first_and_the_newest_are_tested_and_never_two_at_once() {
     let mut site = site_of(&["promote"]);
     let push = |site: &mut Site, file: &str| {
         site.forge.push(&branch("main"), &[(file, "x")]);
-        // To the queue and no further.
-        site.take_in();
-        site.handle(Queue::Tenants);
-        site.take_in();
-        site.handle(Queue::Gate);
+        to_the_queue(site);
         site.forge.tip(&branch("main"))
     };
     let a = push(&mut site, "a");
@@ -249,21 +253,15 @@ fn of_quick_pushes_the_first_and_the_newest_are_tested_and_never_two_at_once() {
 #[test]
 fn a_push_back_to_an_earlier_commit_is_the_newest_push() {
     let mut site = site_of(&["promote"]);
-    let take_in = |site: &mut Site| {
-        site.take_in();
-        site.handle(Queue::Tenants);
-        site.take_in();
-        site.handle(Queue::Gate);
-    };
     let begun = site.forge.tip(&branch("main"));
     site.forge.push(&branch("main"), &[("a", "x")]);
-    take_in(&mut site);
+    to_the_queue(&mut site);
     let a = site.forge.tip(&branch("main"));
     site.run_until(|site| site.is_building());
     site.forge.push(&branch("main"), &[("b", "x")]);
-    take_in(&mut site);
+    to_the_queue(&mut site);
     site.forge.push_back(&branch("main"), &begun);
-    take_in(&mut site);
+    to_the_queue(&mut site);
     site.run();
     let commits: Vec<Oid> = tested(&site).into_iter().map(|(_, commit)| commit).collect();
     assert_eq!(commits, [a, begun]);
@@ -274,14 +272,8 @@ fn a_push_back_to_an_earlier_commit_is_the_newest_push() {
 #[test]
 fn a_push_that_is_told_after_a_newer_one_does_not_supersede_it() {
     let mut site = site_of(&["promote"]);
-    let take_in = |site: &mut Site| {
-        site.take_in();
-        site.handle(Queue::Tenants);
-        site.take_in();
-        site.handle(Queue::Gate);
-    };
     site.forge.push(&branch("main"), &[("a", "x")]);
-    take_in(&mut site);
+    to_the_queue(&mut site);
     let a = site.forge.tip(&branch("main"));
     site.run_until(|site| site.is_building());
     site.forge.push(&branch("main"), &[("b", "x")]);
@@ -290,10 +282,10 @@ fn a_push_that_is_told_after_a_newer_one_does_not_supersede_it() {
     let later = site.forge.next_webhook().unwrap();
     site.forge.push(&branch("main"), &[("d", "x")]);
     let d = site.forge.tip(&branch("main"));
-    take_in(&mut site);
+    to_the_queue(&mut site);
     for webhook in [late, later] {
         site.receive(&webhook);
-        take_in(&mut site);
+        to_the_queue(&mut site);
     }
     site.run();
     let commits: Vec<Oid> = tested(&site).into_iter().map(|(_, commit)| commit).collect();
