@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::OnceLock;
@@ -12,6 +13,8 @@ use tokio::process::Command;
 const TIMEOUT_SECONDS: u64 = 60;
 /// The most commits of a pull request that are rebased or listed.
 pub(crate) const COMMITS_MAX: usize = 250;
+/// The file, in a repository, that every command which may move a ref holds locked until it ends.
+const MOVES: &str = "moves.lock";
 pub(crate) const ZEROS: &str = "0000000000000000000000000000000000000000";
 
 /// Git did not do what it was asked.
@@ -31,6 +34,16 @@ pub enum GitError {
     Timeout {
         /// Its subcommand.
         command: String,
+    },
+    /// A command of a forge that was killed goes on for too long.
+    #[error(
+        "could not wait for the git commands that an earlier forge began in {folder}: {reason}; end them, or remove its file {MOVES}"
+    )]
+    Unsettled {
+        /// The repository's folder.
+        folder: PathBuf,
+        /// Why.
+        reason: String,
     },
     /// The command said no.
     #[error("could not run git {command}: {message}")]
@@ -154,11 +167,33 @@ impl Git {
     pub async fn update_ref(&self, name: &str, new: &str, old: Option<&str>) -> Result<(), GitError> {
         let mut arguments = vec!["update-ref", name, new];
         arguments.extend(old);
-        self.run(&arguments).await.map(drop)
+        self.move_refs(&arguments, b"").await
     }
 
     pub async fn delete_ref(&self, name: &str) -> Result<(), GitError> {
-        self.run(&["update-ref", "-d", name]).await.map(drop)
+        self.move_refs(&["update-ref", "-d", name], b"").await
+    }
+
+    /// Returns a file that is locked for as long as anybody has it open: given to a command that moves refs, it tells a later
+    /// forge that the command goes on, though whoever began it was killed.
+    pub fn moving(&self) -> std::io::Result<File> {
+        let file = File::options().read(true).append(true).create(true).open(self.folder.join(MOVES))?;
+        file.lock_shared()?;
+        Ok(file)
+    }
+
+    /// Waits until no command of an earlier forge can move a ref any more.
+    pub async fn settle(&self) -> Result<(), GitError> {
+        let unsettled = |reason: String| GitError::Unsettled { folder: self.folder.clone(), reason };
+        let place = self.folder.join(MOVES);
+        let alone = move || File::options().append(true).create(true).open(place)?.lock();
+        let waited =
+            tokio::time::timeout(Duration::from_secs(TIMEOUT_SECONDS), tokio::task::spawn_blocking(alone)).await;
+        match waited {
+            Ok(Ok(locked)) => locked.map_err(|error| unsettled(error.to_string())),
+            Ok(Err(panic)) => Err(unsettled(panic.to_string())),
+            Err(_) => Err(unsettled(format!("they did not end within {TIMEOUT_SECONDS} s"))),
+        }
     }
 
     /// Returns the numbers of the pulls whose heads `tip` contains.
@@ -304,8 +339,15 @@ impl Git {
             }
         }
         line("\ndone\n".to_owned());
-        let output = self.output(&["fast-import", "--quiet", "--done"], &[], &stream).await?;
-        if output.status.success() { Ok(()) } else { Err(failed("fast-import", &output)) }
+        self.move_refs(&["fast-import", "--quiet", "--done"], &stream).await
+    }
+
+    /// Runs a command that prints nothing and may move refs.
+    async fn move_refs(&self, arguments: &[&str], input: &[u8]) -> Result<(), GitError> {
+        let command = arguments.first().unwrap_or(&"").to_string();
+        let held = self.moving().map_err(|source| GitError::Run { command: command.clone(), source })?;
+        let output = self.output_to(held.into(), arguments, &[], input).await?;
+        if output.status.success() { Ok(()) } else { Err(failed(&command, &output)) }
     }
 
     async fn run(&self, arguments: &[&str]) -> Result<String, GitError> {
@@ -318,6 +360,16 @@ impl Git {
     }
 
     async fn output(&self, arguments: &[&str], extra: &[(&str, &str)], input: &[u8]) -> Result<Output, GitError> {
+        self.output_to(Stdio::piped(), arguments, extra, input).await
+    }
+
+    async fn output_to(
+        &self,
+        stdout: Stdio,
+        arguments: &[&str],
+        extra: &[(&str, &str)],
+        input: &[u8],
+    ) -> Result<Output, GitError> {
         let command = || arguments.first().unwrap_or(&"").to_string();
         let run = |source| GitError::Run { command: command(), source };
         let mut child = base_command()
@@ -325,7 +377,7 @@ impl Git {
             .envs(extra.iter().copied())
             .current_dir(&self.folder)
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+            .stdout(stdout)
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()

@@ -154,8 +154,13 @@ async fn backend(
             command.env(variable, value);
         }
     }
+    // Nobody reads what it complains of; a push may move refs.
+    let complaints = match service {
+        "git-receive-pack" => engine.git(full_name).moving()?.into(),
+        _ => Stdio::null(),
+    };
     let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true).spawn()?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints).kill_on_drop(true).spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
         // Git may answer before it has read everything: feeding goes on beside the answer.
         tokio::spawn(async move {

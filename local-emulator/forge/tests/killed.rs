@@ -5,11 +5,13 @@ mod support;
 
 use serde_json::json;
 use sluice_local_forge::{Edit, Forge, PullState};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use support::{Http, REPOSITORY, options, proposal, start};
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt as _, BufReader};
+use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
@@ -126,6 +128,51 @@ async fn nothing_acknowledged_is_lost_when_the_forge_is_killed() {
         assert!(matches!(state, PullState::Merged { .. }), "{n} is {state:?}");
         assert!(forge.file(REPOSITORY, "main", &format!("{n}.txt")).await.unwrap().is_some());
     }
+}
+
+/// C4: the git command that moves the branch outlives the forge that began it; the next forge waits for it before it looks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_branch_that_a_killed_forge_was_moving_is_waited_for() {
+    let (forge, folder) = start().await;
+    forge.commit(REPOSITORY, "topic", "Write", &[Edit::write("1.txt", "x")], "ann").await.unwrap();
+    assert_eq!(forge.open_pull(REPOSITORY, proposal("topic"), "ann").await.unwrap(), 1);
+    forge.stop().await;
+    let repository = folder.path().join("forge/git").join(format!("{REPOSITORY}.git"));
+    let (reached, go) = (folder.path().join("reached"), folder.path().join("go"));
+    for pipe in [&reached, &go] {
+        assert!(Command::new("mkfifo").arg(pipe).status().await.unwrap().success());
+    }
+    let (mut child, url) = spawn(folder.path()).await;
+    // Git stops in the middle of moving the branch, until it is told to go on.
+    let hook = repository.join("hooks/reference-transaction");
+    let (told, waits) = (reached.display(), go.display());
+    let script =
+        format!("#!/bin/sh\n[ \"$1\" = prepared ] || exit 0\necho > '{told}'\nread line < '{waits}'\nexit 0\n");
+    std::fs::write(&hook, script).unwrap();
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut asked = tokio::spawn(async move {
+        Http::at(&url, "ann-token").try_send("PUT", "/repos/org/one/pulls/1/merge", Some(json!({}))).await
+    });
+    let mut reaching =
+        BufReader::new(pipe::OpenOptions::new().read_write(true).open_receiver(&reached).unwrap()).lines();
+    tokio::select! {
+        line = reaching.next_line() => assert!(line.unwrap().is_some()),
+        answer = &mut asked => panic!("answered without moving the branch: {answer:?}"),
+    }
+    child.kill().await.unwrap();
+    assert!(asked.await.unwrap().is_err());
+    std::fs::remove_file(&hook).unwrap();
+    let mut next = tokio::spawn(Forge::start(options(folder.path(), None)));
+    // A forge that does not wait is there long before; one that does is not, however long this takes.
+    let early = tokio::time::timeout(std::time::Duration::from_secs(1), &mut next).await;
+    let mut going = pipe::OpenOptions::new().read_write(true).open_sender(&go).unwrap();
+    going.write_all(b"go\n").await.unwrap();
+    assert!(early.is_err(), "the next forge looked while the branch was still being moved");
+    let forge = next.await.unwrap().unwrap();
+    let state = forge.pull(REPOSITORY, 1).unwrap().state;
+    assert!(matches!(state, PullState::Merged { .. }), "{state:?}");
+    assert!(forge.file(REPOSITORY, "main", "1.txt").await.unwrap().is_some());
+    forge.stop().await;
 }
 
 /// C4: whoever asked for a merge may be killed while it is made; it is made whole all the same, and the next one is none the worse.

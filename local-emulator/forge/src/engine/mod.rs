@@ -132,6 +132,8 @@ impl Engine {
                 continue;
             }
             let held = self.hold(&repository.full_name).await;
+            // A kill does not end the git commands that were under way.
+            held.git.settle().await?;
             self.observe(&held, "ghost").await?;
         }
         Ok(())
