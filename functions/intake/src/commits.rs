@@ -1,7 +1,7 @@
 //! Statuses and check runs: what is told of a commit concerns the open changes whose head it is, each by itself.
 
 use crate::Intake;
-use crate::before::{Concerned, Known, Order};
+use crate::before::{Known, Order};
 use crate::deliver::{Effects, Outcome, Told, final_or_again};
 use sluice_gate::filter;
 use sluice_model::change::ChangeKey;
@@ -97,9 +97,12 @@ impl Intake {
 /// Whether a status or check run may be anything to some tenant: one whose configuration is on its way, or that cannot be read, may
 /// have a word for it.
 fn is_heeded(known: &Known, event: &ForgeEvent) -> bool {
-    let heeds = |concerned: &Concerned| {
-        let mut pipelines = concerned.live.layout.pipelines().iter();
-        concerned.awaited.is_some() || pipelines.any(|pipeline| filter::heeds_status(pipeline, event))
-    };
-    !known.damaged.is_empty() || known.tenants.iter().any(heeds)
+    let is_awaited = known.tenants.iter().any(|concerned| concerned.awaited.is_some());
+    !known.damaged.is_empty() || is_awaited || heeds(known, event)
+}
+
+/// Returns whether some pipeline that is live has a word for a status or check run.
+pub(crate) fn heeds(known: &Known, event: &ForgeEvent) -> bool {
+    let mut pipelines = known.tenants.iter().flat_map(|concerned| concerned.live.layout.pipelines());
+    pipelines.any(|pipeline| filter::heeds_status(pipeline, event))
 }

@@ -2,7 +2,8 @@
 //! failed to tell is in [`crate::lost`].
 
 use crate::attributes::{Asks, Lost};
-use crate::before::{Concerned, Order};
+use crate::before::{Known, Order};
+use crate::commits::heeds;
 use crate::deliver::Effects;
 use crate::told::{self, Told};
 use crate::{Intake, again};
@@ -55,12 +56,16 @@ impl Intake {
         for page in keys.chunks(100) {
             known.extend(self.ports.records.get(page).await?);
         }
-        let asks = self.asks(event).await?;
+        let tenants = self.tenants_with(&event.project, Order::AtOnce, &[]).await?;
+        let asks = self.asks(event, &tenants).await?;
         let (mut gaps, mut reads) = (0, Reads::default());
         for (open, record) in open.iter().zip(known) {
             let told = record.as_ref().and_then(|record| Some((decode_foreign::<Told>(record)?, record.revision)));
             let taken_back = told.as_ref().map_or(0, |(told, _)| told.taken_back());
             for gap in self.gaps(open, told, &asks, &mut reads, effects).await? {
+                if gap.is_status && !heeds(&tenants, &gap.event(event)) {
+                    continue;
+                }
                 if gaps == GAPS_MAX {
                     return Ok(Ok(()));
                 }
@@ -71,14 +76,11 @@ impl Intake {
         Ok(Ok(()))
     }
 
-    /// Returns what is to be looked for at a forge.
-    async fn asks(&self, event: &ForgeEvent) -> Result<Asks, LookError> {
-        let known = self.tenants_with(&event.project, Order::AtOnce, &[]).await?;
-        let heeds = |concerned: &Concerned| {
-            let mut pipelines = concerned.live.layout.pipelines().iter();
-            concerned.awaited.is_some() || pipelines.any(|pipeline| filter::heeds_statuses(pipeline, &event.connection))
-        };
-        let statuses = !known.damaged.is_empty() || known.tenants.iter().any(heeds);
+    /// Returns what is to be looked for at a forge. Statuses only where a pipeline that is live heeds any: what a configuration that
+    /// is on its way has a word for is found by the sweep after it.
+    async fn asks(&self, event: &ForgeEvent, known: &Known) -> Result<Asks, LookError> {
+        let mut pipelines = known.tenants.iter().flat_map(|concerned| concerned.live.layout.pipelines());
+        let statuses = pipelines.any(|pipeline| filter::heeds_statuses(pipeline, &event.connection));
         let connections = connection::load(&self.ports).await?;
         let connection = connections.0.get(&event.connection);
         Ok(Asks {
@@ -145,7 +147,7 @@ impl Intake {
             forge_id: format!("sweep:{}:{}:{}:{}:{taken_back}", change.key, change.branch, change.head, gap.mark),
             event_name: MADE_UP.to_owned(),
             received_at: at,
-            event: Some(ForgeEvent { kind: gap.kind, sender: gap.sender, ..event.clone() }),
+            event: Some(gap.event(event)),
             state: DeliveryState::Accepted,
         };
         let id = delivery::id(&found.connection, &found.forge_id);
@@ -190,20 +192,27 @@ pub(crate) struct Gap {
     kind: EventKind,
     sender: String,
     mark: String,
+    /// Whether it is a status or check run, of which only those are told that some pipeline has a word for.
+    is_status: bool,
 }
 
 impl Gap {
+    /// Returns the event that tells of it, in the place of the one by which it was found.
+    fn event(&self, found_by: &ForgeEvent) -> ForgeEvent {
+        ForgeEvent { kind: self.kind.clone(), sender: self.sender.clone(), ..found_by.clone() }
+    }
+
     /// A revision came: `opened` or `changed`.
     pub(crate) fn revision(change: &ChangeRef, action: &'static str) -> Self {
         let kind = kind(change, "pull_request", action, None, None);
-        Self { kind, sender: String::new(), mark: action.to_owned() }
+        Self { kind, sender: String::new(), mark: action.to_owned(), is_status: false }
     }
 
     fn review(change: &ChangeRef, review: &Review) -> Self {
         let action = if review.state == ReviewState::Dismissed { "dismissed" } else { "submitted" };
         let state = Some(told::word(review.state).to_owned());
         let kind = kind(change, "pull_request_review", action, state, None);
-        Self { kind, sender: review.by.clone(), mark: told::review(review) }
+        Self { kind, sender: review.by.clone(), mark: told::review(review), is_status: false }
     }
 
     fn label(change: &ChangeRef, label: &str, asks: &Asks) -> Self {
@@ -213,12 +222,13 @@ impl Gap {
             true => EventKind::Gerrit(GerritEvent { number, r#type, added, ..GerritEvent::default() }),
             false => kind(change, "pull_request", "labeled", None, Some(label.to_owned())),
         };
-        Self { kind, sender: String::new(), mark: told::label(label) }
+        Self { kind, sender: String::new(), mark: told::label(label), is_status: false }
     }
 
     fn attribute(facts: &ChangeFacts, lost: &Lost, asks: &Asks) -> Self {
         let number = facts.change.key.number().unwrap_or_default();
-        Self { kind: lost.kind(number, asks.is_gerrit), sender: lost.by().to_owned(), mark: lost.mark(facts) }
+        let (kind, is_status) = (lost.kind(number, asks.is_gerrit), matches!(lost, Lost::Status(_)));
+        Self { kind, sender: lost.by().to_owned(), mark: lost.mark(facts), is_status }
     }
 }
 

@@ -4,6 +4,7 @@ use super::refs::{CONFIG, branch, orders};
 use super::{MAIN, judge, propose};
 use sluice_model::change::ChangeKey;
 use sluice_model::git::Oid;
+use sluice_runtime::Record;
 use sluice_scenarios::Site;
 
 const PROJECT: &str = "
@@ -161,6 +162,30 @@ fn what_moves_no_revision_is_found_by_the_sweep_and_told_once() {
             }
         }
     }
+}
+
+/// C5: of the statuses that nobody told of only those are made up for that some pipeline has a word for; the others start nothing.
+#[test]
+fn statuses_that_no_pipeline_heeds_are_not_made_up_for() {
+    let config = format!("{}{FACTS}", super::CONFIG);
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", super::PROJECT), ("shared", "0")])];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    let change = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.sweep();
+    for (context, state) in [("unit", "success"), ("coverage", "success"), ("docs", "failure")] {
+        site.forge.put_status(&change, "ci", context, state);
+    }
+    for _ in 0..2 {
+        site.sweep();
+    }
+    let made_up =
+        |record: &&Record| record.body.contains("\"event_name\":\"sweep\"") && record.body.contains("\"status\":\"ci:");
+    let records = site.world.records();
+    let made_up: Vec<_> = records.iter().filter(made_up).collect();
+    assert!(made_up.len() == 1 && made_up[0].body.contains("ci:unit:success"), "{made_up:?}");
+    assert_eq!(site.builds().iter().filter(|build| build.starts_with("told")).count(), 1);
 }
 
 /// C5: what a sweep made up for swallows no later word.
