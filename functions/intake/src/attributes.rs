@@ -4,6 +4,7 @@
 //! news when it is told after all.
 
 use serde::{Deserialize, Serialize};
+use sluice_model::Timestamp;
 use sluice_model::change::{ChangeFacts, CommitStatus};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::gerrit::{CastVote, GerritEvent, Vote};
@@ -13,8 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Attributes of one change that are remembered; what there is no room for is neither compared nor missed.
 const NAMES_MAX: usize = 400;
 
-/// Things that a sweep made up for and that are remembered until they are told after all.
+/// Things that a sweep made up for and that are remembered at once.
 const MADE_UP_MAX: usize = 64;
+
+/// Milliseconds for which what a sweep made up for is remembered: what comes later in the same words is another thing.
+const MADE_UP_MILLIS: u64 = 3_600_000;
 
 /// Letters of a name that are as good as all of them.
 const SHORT: usize = 16;
@@ -23,8 +27,9 @@ const SHORT: usize = 16;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attributes {
     told: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    made_up: BTreeSet<String>,
+    /// What a sweep made up for, and when. Older records say it without a time, as `made_up`, which is not heeded.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    made_up_at: BTreeMap<String, Timestamp>,
 }
 
 /// What an event is after what was told before it.
@@ -76,11 +81,17 @@ pub(crate) enum Lost {
 impl Attributes {
     /// Returns the attributes of a change of which nothing was told before.
     pub(crate) fn of(facts: &ChangeFacts) -> Self {
-        Self { told: shown(facts).into_iter().take(NAMES_MAX).collect(), made_up: BTreeSet::new() }
+        Self { told: shown(facts).into_iter().take(NAMES_MAX).collect(), made_up_at: BTreeMap::new() }
+    }
+
+    /// Forgets what a sweep made up for: it was of another revision.
+    pub(crate) fn forget_made_up(&mut self) {
+        self.made_up_at.clear();
     }
 
     /// Takes in what an event tells of them, and returns whether that is news. `changed` says whether anything is another than before.
     pub(crate) fn hear(&mut self, event: &ForgeEvent, facts: &ChangeFacts, is_made_up: bool) -> (Said, bool) {
+        self.made_up_at.retain(|_, at| facts.seen_at.since(*at) < MADE_UP_MILLIS);
         let now = shown(facts);
         let names: BTreeSet<String> =
             self.told.keys().chain(now.keys()).filter(|name| tells(event, name)).cloned().collect();
@@ -99,13 +110,13 @@ impl Attributes {
         }
         let Some(words) = words(event) else { return (Said::News, differs) };
         if is_made_up {
-            if differs && self.made_up.len() < MADE_UP_MAX {
-                self.made_up.insert(words);
+            if differs && self.made_up_at.len() < MADE_UP_MAX {
+                self.made_up_at.insert(words, facts.seen_at);
             }
             return (if differs { Said::News } else { Said::Known }, differs);
         }
         // Nothing is other than it was told, and it was told by a sweep: its own webhook comes late.
-        let is_late = self.made_up.remove(&words) && !differs;
+        let is_late = self.made_up_at.remove(&words).is_some() && !differs;
         let heard = match (is_late, &event.kind) {
             (false, _) => Said::News,
             (true, EventKind::Gerrit(told)) if has_words(told) => {
@@ -366,7 +377,6 @@ fn short(parts: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_model::Timestamp;
     use sluice_model::change::{ChangeKey, ChangeRef};
 
     fn facts() -> ChangeFacts {
@@ -425,6 +435,22 @@ mod tests {
             assert_eq!(attributes.lost(&now, &asks), []);
             assert!(attributes.are_whole(&now));
         }
+    }
+
+    /// C5: a webhook comes minutes late and not days: whoever does the same again tells news. Records of before hold no times.
+    #[test]
+    fn what_was_made_up_for_is_remembered_for_an_hour() {
+        let edited = event(Lost::Edited.kind(1, false));
+        for (millis, said) in [(MADE_UP_MILLIS - 1, Said::Known), (MADE_UP_MILLIS, Said::News)] {
+            let mut attributes = Attributes::of(&facts());
+            let mut now = ChangeFacts { title: "another".to_owned(), ..facts() };
+            assert_eq!(attributes.hear(&edited, &now, true).0, Said::News);
+            now.seen_at = now.seen_at.plus_millis(millis);
+            assert_eq!(attributes.hear(&edited, &now, false).0, said, "{millis}");
+        }
+        let old: Attributes =
+            serde_json::from_str("{\"told\": {\"draft\": \"false\"}, \"made_up\": [\"edited\"]}").unwrap();
+        assert!(old.told.contains_key(DRAFT) && old.made_up_at.is_empty());
     }
 
     /// C5: what we said ourselves, what nobody heeds and what is under way is not missed.

@@ -89,6 +89,11 @@ impl Told {
         let is_true = |mark: &String| now.contains(mark) && gone.as_ref() != Some(mark);
         let (kept, dropped): (BTreeSet<String>, BTreeSet<String>) = self.marks.into_iter().partition(is_true);
         self.taken_back += u64::from(!dropped.is_empty());
+        if dropped.iter().any(|mark| mark.starts_with(REVISION))
+            && let Some(attributes) = &mut self.attributes
+        {
+            attributes.forget_made_up();
+        }
         self.gone.retain(|mark| !now.contains(mark));
         let gone = dropped.into_iter().filter(|mark| !now.contains(mark));
         self.gone.extend(gone.take(GONE_MAX.saturating_sub(self.gone.len())));
@@ -305,6 +310,23 @@ mod tests {
         assert_eq!((next(0, &mut silent), next(0, &mut silent)), (0, 0), "a forge that tells no time says nothing");
         let last = (0..2_000).map(|_| next(6_000, &mut told)).last();
         assert_eq!(last, Some(6_999));
+    }
+
+    /// C5: what a sweep made up for of one revision is news of the next.
+    #[test]
+    fn what_was_made_up_for_is_forgotten_with_its_revision() {
+        for is_revised in [false, true] {
+            let (before, edited) = (facts(), event("edited"));
+            let attributes = Some(Attributes::of(&before));
+            let mut told = Told { marks: shown(&before), attributes, ..Told::default() };
+            let mut now = ChangeFacts { title: "another".to_owned(), ..before };
+            assert_eq!(told.hear(&edited, &now, true), Said::News);
+            if is_revised {
+                now.change.head = sluice_model::git::Oid::from("def");
+            }
+            let said = told.still_true(&edited, &now).hear(&edited, &now, false);
+            assert_eq!(said, if is_revised { Said::News } else { Said::Known });
+        }
     }
 
     /// Z6.3, C5: a second of a forge's clock holds more than one move of a change, and its answers come late.
