@@ -72,8 +72,8 @@ pub(crate) enum Lost {
     LabelOff(String),
     /// A vote was cast, instead of this value.
     Vote(Vote, i64),
-    /// A vote of somebody on this label was taken back, which had this value.
-    VoteOff(String, i64),
+    /// A vote on this label by this voter was taken back, which had this value.
+    VoteOff(String, String, i64),
     /// A status or check run.
     Status(CommitStatus),
 }
@@ -108,15 +108,19 @@ impl Attributes {
             }
             differs = true;
         }
-        let Some(words) = words(event) else { return (Said::News, differs) };
+        let words = words(event);
+        if words.is_empty() {
+            return (Said::News, differs);
+        }
         if is_made_up {
             if differs && self.made_up_at.len() < MADE_UP_MAX {
-                self.made_up_at.insert(words, facts.seen_at);
+                self.made_up_at.extend(words.into_iter().map(|words| (words, facts.seen_at)));
             }
             return (if differs { Said::News } else { Said::Known }, differs);
         }
-        // Nothing is other than it was told, and it was told by a sweep: its own webhook comes late.
-        let is_late = self.made_up_at.remove(&words).is_some() && !differs;
+        // Nothing is other than it was told, and all of it was told by a sweep: its own webhook comes late.
+        let known = words.iter().filter(|words| self.made_up_at.remove(*words).is_some()).count();
+        let is_late = known == words.len() && !differs;
         let heard = match (is_late, &event.kind) {
             (false, _) => Said::News,
             (true, EventKind::Gerrit(told)) if has_words(told) => {
@@ -157,7 +161,7 @@ impl Attributes {
             if let Some((label, by)) = name.strip_prefix(VOTE).and_then(|vote| vote.split_once(BY))
                 && !asks.is_own(by)
             {
-                lost.push(Lost::VoteOff(label.to_owned(), value.parse().unwrap_or_default()));
+                lost.push(Lost::VoteOff(label.to_owned(), by.to_owned(), value.parse().unwrap_or_default()));
             }
         }
         for vote in facts.votes.iter().filter(|vote| differs(&vote_name(vote)) && !asks.is_own(&vote.username)) {
@@ -191,17 +195,18 @@ impl Lost {
             Self::Topic => format!("topic {}", value(TOPIC)),
             Self::LabelOff(label) => format!("no label {label}"),
             Self::Vote(vote, _) => format!("vote {} {:+} by {}", vote.label, vote.value, vote.username),
-            Self::VoteOff(label, before) => format!("no vote {label} {before:+}"),
+            Self::VoteOff(label, by, before) => format!("no vote {label} {before:+} by {by}"),
             Self::Status(status) => format!("status {}", status_text(status)),
         }
     }
 
-    /// Returns who did it, where the forge shows that.
+    /// Returns who did it, where the forge shows that; of a vote that was taken back whose it was.
     pub(crate) fn by(&self) -> &str {
         match self {
             Self::Vote(vote, _) => &vote.username,
+            Self::VoteOff(_, by, _) => by,
             Self::Status(status) => &status.by,
-            Self::Edited | Self::Draft | Self::Topic | Self::LabelOff(_) | Self::VoteOff(..) => "",
+            Self::Edited | Self::Draft | Self::Topic | Self::LabelOff(_) => "",
         }
     }
 
@@ -240,7 +245,7 @@ impl Lost {
                 let email = vote.email.clone();
                 gerrit("comment-added", GerritEvent { votes: vec![cast], email, ..none() })
             }
-            Self::VoteOff(label, before) => {
+            Self::VoteOff(label, _, before) => {
                 let cast = CastVote { label: label.clone(), value: 0, before: Some(*before) };
                 gerrit("vote-deleted", GerritEvent { votes: vec![cast], ..none() })
             }
@@ -295,8 +300,7 @@ fn tells(event: &ForgeEvent, name: &str) -> bool {
         EventKind::Gerrit(told) => match told.r#type.as_str() {
             // The description is the commit's, and votes are on a patchset.
             "patchset-created" => name == TITLE || name == MESSAGE || name.starts_with(VOTE),
-            "comment-added" => name.starts_with(VOTE) && name.ends_with(&format!("{BY}{}", told.username)),
-            "vote-deleted" => name.starts_with(VOTE),
+            "comment-added" | "vote-deleted" => told.votes.iter().any(|vote| is_named(told, vote, name)),
             "hashtags-changed" => {
                 let mut tags = told.added.iter().chain(&told.removed);
                 name.strip_prefix(LABEL).is_some_and(|label| tags.any(|tag| tag == label))
@@ -318,30 +322,37 @@ fn tells(event: &ForgeEvent, name: &str) -> bool {
     }
 }
 
-/// Returns what tells an event from others of the same change, where its being told twice can be seen.
-fn words(event: &ForgeEvent) -> Option<String> {
+/// Whether an event tells of a vote in the attribute of this name. Of votes that were taken back older deliveries of ours name no
+/// voter: they tell of everybody's.
+fn is_named(told: &GerritEvent, vote: &CastVote, name: &str) -> bool {
+    let named = name.strip_prefix(VOTE).and_then(|named| named.split_once(BY));
+    let is_by = |by: &str| by == told.username || (told.username.is_empty() && told.r#type == "vote-deleted");
+    named.is_some_and(|(label, by)| label == vote.label && is_by(by))
+}
+
+/// Returns what tells an event from others of the same change, where its being told twice can be seen: of several votes each by
+/// itself, as a sweep tells of them.
+fn words(event: &ForgeEvent) -> Vec<String> {
     match &event.kind {
         EventKind::Gerrit(told) => match told.r#type.as_str() {
-            "comment-added" if !told.votes.is_empty() => {
-                let votes: Vec<String> = told
-                    .votes
-                    .iter()
-                    .filter(|vote| vote.before.is_some_and(|before| before != vote.value))
-                    .map(|vote| format!("{}{:+}", vote.label, vote.value))
-                    .collect();
-                (!votes.is_empty()).then(|| short(&["votes", &told.username, &votes.join(" ")]))
+            "comment-added" => {
+                let cast = told.votes.iter().filter(|vote| vote.before.is_some_and(|before| before != vote.value));
+                cast.map(|vote| short(&["votes", &told.username, &format!("{}{:+}", vote.label, vote.value)])).collect()
             }
-            "hashtags-changed" => Some(short(&["hashtags", &told.added.join(" "), &told.removed.join(" ")])),
-            word @ ("topic-changed" | "wip-state-changed" | "vote-deleted" | TEXTS_EDITED) => Some(word.to_owned()),
-            _ => None,
+            "vote-deleted" => {
+                told.votes.iter().map(|vote| short(&["vote-deleted", &told.username, &vote.label])).collect()
+            }
+            "hashtags-changed" => vec![short(&["hashtags", &told.added.join(" "), &told.removed.join(" ")])],
+            word @ ("topic-changed" | "wip-state-changed" | TEXTS_EDITED) => vec![word.to_owned()],
+            _ => Vec::new(),
         },
         EventKind::Change { action, label, status, .. } => match action.as_str() {
-            "edited" => Some("edited".to_owned()),
-            "unlabeled" => Some(short(&["unlabeled", label.as_deref().unwrap_or_default()])),
-            "status" | "completed" => Some(short(&["status", status.as_deref().unwrap_or_default()])),
-            _ => None,
+            "edited" => vec!["edited".to_owned()],
+            "unlabeled" => vec![short(&["unlabeled", label.as_deref().unwrap_or_default()])],
+            "status" | "completed" => vec![short(&["status", status.as_deref().unwrap_or_default()])],
+            _ => Vec::new(),
         },
-        _ => None,
+        _ => Vec::new(),
     }
 }
 
@@ -435,6 +446,57 @@ mod tests {
             assert_eq!(attributes.lost(&now, &asks), []);
             assert!(attributes.are_whole(&now));
         }
+    }
+
+    /// C5, G11: of several votes that nobody told of each is told, also of one label; what was cast together and comes late is known.
+    #[test]
+    fn each_of_several_lost_votes_is_told_once() {
+        let vote = |label: &str, value, by: &str| Vote {
+            label: label.into(),
+            value,
+            username: by.into(),
+            email: None,
+            cast_at: Timestamp(9),
+        };
+        let votes = vec![vote("Code-Review", 2, "grace"), vote("Approved", 1, "grace"), vote("Code-Review", 2, "ada")];
+        let with = ChangeFacts { votes, ..facts() };
+        let asks = Asks { is_gerrit: true, ..asks() };
+        for (before, now) in [(facts(), with.clone()), (with.clone(), facts())] {
+            let mut attributes = Attributes::of(&before);
+            let lost = attributes.lost(&now, &asks);
+            let marks: BTreeSet<String> = lost.iter().map(|lost| lost.mark(&now)).collect();
+            assert_eq!((lost.len(), marks.len()), (3, 3), "{marks:?}");
+            for lost in &lost {
+                assert_eq!(attributes.hear(&event(lost.kind(1, true)), &now, true), (Said::News, true), "{lost:?}");
+            }
+            assert_eq!(attributes.lost(&now, &asks), []);
+        }
+        let mut attributes = Attributes::of(&facts());
+        for lost in attributes.lost(&with, &asks) {
+            attributes.hear(&event(lost.kind(1, true)), &with, true);
+        }
+        let cast = |label: &str, value| CastVote { label: label.into(), value, before: Some(0) };
+        let both = GerritEvent {
+            number: 1,
+            r#type: "comment-added".into(),
+            username: "grace".into(),
+            votes: vec![cast("Approved", 1), cast("Code-Review", 2)],
+            ..GerritEvent::default()
+        };
+        assert_eq!(attributes.hear(&event(EventKind::Gerrit(both)), &with, false).0, Said::Known);
+    }
+
+    /// C5: a comment that names no vote tells of none: one of the same person that was lost is found all the same.
+    #[test]
+    fn a_comment_tells_of_the_votes_that_it_names() {
+        let vote =
+            Vote { label: "Approved".into(), value: 1, username: "grace".into(), email: None, cast_at: Timestamp(9) };
+        let now = ChangeFacts { votes: vec![vote], ..facts() };
+        let mut attributes = Attributes::of(&facts());
+        let r#type = "comment-added".to_owned();
+        let said = GerritEvent { number: 1, r#type, username: "grace".into(), ..GerritEvent::default() };
+        assert_eq!(attributes.hear(&event(EventKind::Gerrit(said)), &now, false), (Said::News, false));
+        assert_eq!(attributes.lost(&now, &Asks { is_gerrit: true, ..asks() }).len(), 1);
     }
 
     /// C5: a webhook comes minutes late and not days: whoever does the same again tells news. Records of before hold no times.
