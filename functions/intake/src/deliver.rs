@@ -343,7 +343,8 @@ impl Intake {
             )?;
         }
         if !is_all {
-            needs.extend(told.needs.iter().cloned()); // What others know of its needs is told with them.
+            // What others know of its needs is told with them; what it names no more nobody knows.
+            needs.extend(told.needs.iter().filter(|need| self.names(facts, need)).cloned());
         }
         for need in told.needs.difference(&needs) {
             effects.write(change::forget_needed_by(need, &facts.change.key));

@@ -106,6 +106,23 @@ fn told(site: &Site, text: &str) -> Vec<String> {
     queues
 }
 
+/// D02, Z2.3: what a change no longer names is forgotten, however many commits it takes to tell its tenants so.
+#[test]
+fn a_dependency_that_was_dropped_is_forgotten_where_many_tenants_are_told() {
+    let mut site = site_of_many("[{event: pull_request, action: [opened, edited]}]");
+    site.forge.propose("org/one", 2, "B", "", &[("b", "x")]);
+    let body = "Depends-On: https://forge.test/org/one/pull/2";
+    let change = site.forge.propose("org/one", 1, "A", body, &[("a", "x")]);
+    site.run();
+    let noted = |site: &Site| site.world.records().iter().any(|record| record.key.sort.starts_with("needed-by#"));
+    assert!(noted(&site));
+    told(&site, "");
+    site.forge.describe(&change, "", true);
+    site.run();
+    assert_eq!(told(&site, ""), queues_of_many());
+    assert!(!noted(&site), "it is forgotten");
+}
+
 /// Z2.3, C2, C5: an event that concerns more tenants than one transaction has room for is told to each of them once, and ends when
 /// all were told; whoever dies in between, the next one goes on with those that were not.
 #[test]
