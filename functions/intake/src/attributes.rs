@@ -410,23 +410,20 @@ mod tests {
         CommitStatus { by: by.to_owned(), context: "a:b".to_owned(), state: state.to_owned(), is_check }
     }
 
+    fn vote(label: &str, value: i64, by: &str) -> Vote {
+        Vote { label: label.into(), value, username: by.into(), email: None, cast_at: Timestamp(9) }
+    }
+
     /// C5: each thing that was found has an event that tells of just that, so that it is not found again.
     #[test]
     fn the_event_of_what_was_lost_tells_of_all_of_it() {
         let before = facts();
-        let vote = Vote {
-            label: "Code-Review".into(),
-            value: 2,
-            username: "grace".into(),
-            email: None,
-            cast_at: Timestamp(9),
-        };
         let now = ChangeFacts {
             title: "another".to_owned(),
             draft: true,
             topic: Some("feature".to_owned()),
             labels: Vec::new(),
-            votes: vec![vote],
+            votes: vec![vote("Code-Review", 2, "grace")],
             statuses: vec![status("ci", "success", false)],
             ..before.clone()
         };
@@ -451,13 +448,6 @@ mod tests {
     /// C5, G11: of several votes that nobody told of each is told, also of one label; what was cast together and comes late is known.
     #[test]
     fn each_of_several_lost_votes_is_told_once() {
-        let vote = |label: &str, value, by: &str| Vote {
-            label: label.into(),
-            value,
-            username: by.into(),
-            email: None,
-            cast_at: Timestamp(9),
-        };
         let votes = vec![vote("Code-Review", 2, "grace"), vote("Approved", 1, "grace"), vote("Code-Review", 2, "ada")];
         let with = ChangeFacts { votes, ..facts() };
         let asks = Asks { is_gerrit: true, ..asks() };
@@ -489,9 +479,7 @@ mod tests {
     /// C5: a comment that names no vote tells of none: one of the same person that was lost is found all the same.
     #[test]
     fn a_comment_tells_of_the_votes_that_it_names() {
-        let vote =
-            Vote { label: "Approved".into(), value: 1, username: "grace".into(), email: None, cast_at: Timestamp(9) };
-        let now = ChangeFacts { votes: vec![vote], ..facts() };
+        let now = ChangeFacts { votes: vec![vote("Approved", 1, "grace")], ..facts() };
         let mut attributes = Attributes::of(&facts());
         let r#type = "comment-added".to_owned();
         let said = GerritEvent { number: 1, r#type, username: "grace".into(), ..GerritEvent::default() };

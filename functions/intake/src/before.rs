@@ -57,7 +57,7 @@ pub(crate) struct Before {
     /// The tenants that have its project.
     pub(crate) tenants: Vec<Concerned>,
     /// Tenants that have its project, or may have it, and cannot be read.
-    pub(crate) damaged: Vec<TenantName>,
+    pub(crate) damaged: Damaged,
 }
 
 /// A tenant that an event concerns.
@@ -70,11 +70,14 @@ pub(crate) struct Concerned {
     pub(crate) listed: Vec<QueueKey>,
 }
 
+/// Tenants that cannot be read, each with what was kept of the project for it, if anything was: what comes waits behind that.
+pub(crate) type Damaged = BTreeMap<TenantName, Option<Behind>>;
+
 /// The tenants that have a project.
 pub(crate) struct Known {
     pub(crate) tenants: Vec<Concerned>,
     /// Tenants that have it, or may have it, and cannot be read: the record of the tenant, or what is stored of its layout.
-    pub(crate) damaged: Vec<TenantName>,
+    pub(crate) damaged: Damaged,
     /// Records that were found, by key.
     pub(crate) found: Found,
 }
@@ -236,7 +239,7 @@ impl Intake {
                 names
             }
         };
-        let (mut lives, mut damaged) = (Vec::new(), Vec::new());
+        let (mut lives, mut damaged) = (Vec::new(), Damaged::new());
         for name in &names {
             let Some(record) = read.found.get(&tenant::key(name)).cloned() else { continue };
             match self.live_with(record, project, now).await? {
@@ -244,7 +247,7 @@ impl Intake {
                 // A person has to mend it, or the tenant itself; the other tenants' events go on meanwhile.
                 Err(why) => {
                     tracing::error!(tenant = %name, why, "a tenant cannot be read: it is told later");
-                    damaged.push(name.clone());
+                    damaged.insert(name.clone(), None);
                 }
             }
         }
@@ -254,8 +257,13 @@ impl Intake {
             keys.extend(pushed_keys(live, project));
             keys.extend(order.kept_key(&live.tenant.name, project));
         }
+        keys.extend(damaged.keys().filter_map(|name| order.kept_key(name, project)));
         read.get(&self.ports, keys).await?;
-        let mut behind = behind(&self.ports, &lives, project, order, &mut read).await?;
+        let names = lives.iter().map(|live| &live.tenant.name).chain(damaged.keys());
+        let mut behind = behind(&self.ports, names, project, order, &mut read).await?;
+        for (name, kept) in &mut damaged {
+            *kept = behind.remove(name);
+        }
         let mut is_old = false;
         let mut tenants = Vec::with_capacity(lives.len());
         for live in lives {
@@ -334,14 +342,14 @@ fn awaited(live: &Live, marks: Vec<String>, behind: Option<Behind>, now: Timesta
 /// Returns, by tenant, what was kept of the same project and has not ended: whatever made it wait may be over while it has still to be told.
 async fn behind(
     ports: &Ports,
-    lives: &[Live],
+    names: impl Iterator<Item = &TenantName>,
     project: &ProjectName,
     order: Order,
     read: &mut Read,
 ) -> Result<BTreeMap<TenantName, Behind>, PortError> {
-    let named = lives.iter().filter_map(|live| {
-        let key = order.kept_key(&live.tenant.name, project)?;
-        Some((live.tenant.name.clone(), read.found.get(&key).and_then(decode_foreign::<Behind>)?))
+    let named = names.filter_map(|name| {
+        let key = order.kept_key(name, project)?;
+        Some((name.clone(), read.found.get(&key).and_then(decode_foreign::<Behind>)?))
     });
     let mut named: BTreeMap<TenantName, Behind> = named.collect();
     read.get(ports, named.values().map(|kept| delivery::key(&kept.delivery)).collect()).await?;

@@ -151,7 +151,7 @@ impl Effects {
     ) -> Result<(), LookError> {
         // So that it goes on in its turn even where the tenant is done before the first look at it.
         let early = Early { waiting: waiting.clone(), project: project.clone() };
-        self.write(tenant::put_waiting(tenant, &early)?);
+        self.write(tenant::put_waiting(tenant, &early, 1)?);
         let mark = tenant::put_dirty_then(tenant, project, waiting)?;
         self.write(tenant::put_pushed(tenant, project, mark.key())?);
         self.write(mark);

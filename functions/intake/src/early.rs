@@ -9,7 +9,7 @@
 //! follows the order in which things happened. Whatever is told pokes the next one that waits behind it.
 
 use crate::Intake;
-use crate::before::{Before, Concerned, Order};
+use crate::before::{Before, Concerned, Damaged, Order};
 use crate::deliver::{Effects, Outcome, final_or_again};
 use crate::needs::Seen;
 use crate::route::{News, Routed};
@@ -28,6 +28,9 @@ use sluice_runtime::{Commit, Saved, cell};
 
 /// Milliseconds after which an event is told whatever is live: short of the time after which a delivery counts as unaccounted.
 pub(crate) const WAIT_MILLIS: u64 = 480_000;
+
+/// Milliseconds after which an event is told although one of before was not: that one has its turn first, also when it is late.
+const ORDER_MILLIS: u64 = WAIT_MILLIS + 30_000;
 
 /// Milliseconds after which nobody waits any more for a tenant that cannot be read.
 const DAMAGED_MILLIS: u64 = 86_400_000;
@@ -64,25 +67,32 @@ impl Intake {
         let found = if keys.is_empty() { Vec::new() } else { self.ports.records.get(&keys).await? };
         let is_unread = found.iter().take(awaited.marks.len()).flatten().next().is_some();
         let ahead = found.get(awaited.marks.len()).and_then(Option::as_ref).and_then(decode_foreign::<Delivery>);
+        let is_first = ahead.is_none_or(|ahead| ahead.state.is_final());
         let known = self.tenants_with(project, Order::AtOnce, &[]).await?;
         let waited = self.ports.clock.now().since(since);
-        if known.damaged.contains(name) {
+        if known.damaged.contains_key(name) {
             return Ok(turn_at_damaged(name, waited));
         }
         let Some(concerned) = known.tenant(name) else {
             return Ok(Turn::Never(format!("tenant {name} does not know {project} any more")));
         };
         let head = &concerned.live.tenant;
+        let after_that = || Turn::Later(format!("tenant {name} has not been told what came before"));
         Ok(match () {
-            () if waited >= WAIT_MILLIS => Turn::Now,
+            () if waited >= ORDER_MILLIS => Turn::Now,
+            () if waited >= WAIT_MILLIS => {
+                if is_first {
+                    Turn::Now
+                } else {
+                    after_that()
+                }
+            }
             () if is_unread => Turn::Later(format!("tenant {name} has not read what was pushed before")),
             () if head.is_reading => Turn::Later(format!("tenant {name} reads on")),
             () if head.layout.live < awaited.layout => {
                 Turn::Later(format!("layout {} of tenant {name} is not live yet", awaited.layout))
             }
-            () if ahead.is_some_and(|ahead| !ahead.state.is_final()) => {
-                Turn::Later(format!("tenant {name} has not been told what came before"))
-            }
+            () if !is_first => after_that(),
             () => Turn::Now,
         })
     }
@@ -91,13 +101,13 @@ impl Intake {
     pub(crate) fn turn(
         &self,
         tenants: &[Concerned],
-        damaged: &[TenantName],
+        damaged: &Damaged,
         name: &TenantName,
         project: &ProjectName,
         since: Timestamp,
     ) -> Turn {
         let waited = self.ports.clock.now().since(since);
-        if damaged.contains(name) {
+        if damaged.contains_key(name) {
             return turn_at_damaged(name, waited);
         }
         match tenants.iter().find(|concerned| concerned.live.tenant.name == *name) {
@@ -159,7 +169,7 @@ impl Intake {
         if awaited.is_some_and(|awaited| awaited.behind.is_some()) {
             // So that what is told before it finds it, also before the first look at it.
             let waiting = Waiting { since, delivery: delivery.clone() };
-            effects.write(tenant::put_waiting(tenant, &Early { waiting, project: project.clone() })?);
+            effects.write(tenant::put_waiting(tenant, &Early { waiting, project: project.clone() }, 1)?);
         }
         effects.write(tenant::put_kept(tenant, &project, &Behind { delivery: delivery.clone(), since })?);
         Ok(delivery)
@@ -207,6 +217,10 @@ impl Intake {
         }
         let (key, facts) = match self.read_again(event).await? {
             Ok(read) => read,
+            // It was there when the event came.
+            Err(Outcome::Fails(why)) if self.ports.clock.now().since(since) < ORDER_MILLIS => {
+                return Ok(Outcome::Waits { why, tenant: Some(tenant.clone()) });
+            }
             Err(outcome) => return Ok(outcome),
         };
         let mut before = self.before(&facts).await?;
@@ -253,7 +267,7 @@ impl Intake {
             return Ok(Outcome::Waits { why, tenant: None });
         }
         before.tenants.retain(|concerned| concerned.live.tenant.name > *after);
-        before.damaged.retain(|name| name > after);
+        before.damaged.retain(|name, _| name > after);
         let is_somewhere = before.verdicts.nowhere.is_none();
         self.tell_some(News { id, event, facts: &facts, is_news }, &key, before, is_somewhere, &mut effects).await?;
         Ok(Outcome::Leads(effects))
@@ -311,9 +325,10 @@ impl Intake {
         let now = self.ports.clock.now();
         let project = delivery::group(delivery);
         let waiting = Waiting { since: delivery.received_at, delivery: id.clone() };
-        let early = tenant::put_waiting(tenant, &Early { waiting, project: project.clone() })?;
+        // Each look at it writes another one: a tenant that poked for an earlier one does not strike off this.
+        let early = tenant::put_waiting(tenant, &Early { waiting, project: project.clone() }, record.revision + 1)?;
         let waited = now.since(delivery.received_at);
-        let in_seconds = if waited < WAIT_MILLIS { LOOK_SECONDS.0 } else { LOOK_SECONDS.1 };
+        let in_seconds = if waited < ORDER_MILLIS { LOOK_SECONDS.0 } else { LOOK_SECONDS.1 };
         let due = Due { at: now.plus_seconds(in_seconds), poke: Poke::Delivery { delivery: id.clone(), project } };
         let plan = Commit { head: record, others: vec![early], pokes: Vec::new(), due: Some(due) };
         match cell::commit(&self.ports, plan).await? {

@@ -76,14 +76,17 @@ impl Intake {
                 effects.rest = Some(Rest { after, kind, is_news: true, formerly });
                 return Ok(());
             }
-            let Some(Concerned { live, awaited, .. }) = concerned else {
-                let after = self.after(id, event, name, moved, Awaited::default());
-                let delivery = self.keep(&after, name, effects)?;
-                if branch.is_some() {
-                    effects.read_then(name, &event.project, Waiting { since: after.received_at, delivery })?;
+            let Concerned { live, awaited, .. } = match concerned {
+                Ok(concerned) => concerned,
+                Err(awaited) => {
+                    let after = self.after(id, event, name, moved, awaited);
+                    let delivery = self.keep(&after, name, effects)?;
+                    if branch.is_some() {
+                        effects.read_then(name, &event.project, Waiting { since: after.received_at, delivery })?;
+                    }
+                    effects.tell(format!("tenant {name} cannot be read; it is told later that {git_ref} is at {at}"));
+                    continue;
                 }
-                effects.tell(format!("tenant {name} cannot be read; it is told later that {git_ref} is at {at}"));
-                continue;
             };
             let reads = branch.is_some() && landed.as_ref() != Some(name);
             match (reads, awaited) {

@@ -1,7 +1,7 @@
 //! Which queues of which tenants a change concerns, and what they are told.
 
 use crate::Intake;
-use crate::before::{Before, Concerned};
+use crate::before::{Before, Concerned, Damaged};
 use crate::deliver::{Effects, Rest};
 use crate::needs::{Needs, Seen, candidate};
 use sluice_config::fragment::config_paths;
@@ -9,7 +9,7 @@ use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::queue::queue_of;
 use sluice_gate::{Arrival, ArrivalKind, Candidate, filter};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
-use sluice_model::event::{Awaited, ForgeEvent};
+use sluice_model::event::{Awaited, Behind, ForgeEvent};
 use sluice_model::poke::Poke;
 use sluice_model::{ArrivalId, BranchName, DeliveryId, QueueKey, TenantName};
 use sluice_records::change::{self, NEEDED_BY};
@@ -49,13 +49,14 @@ pub(crate) struct Routed {
     pub(crate) is_all: bool,
 }
 
-/// Returns tenants by their names, with what is known of those that can be read.
+/// Returns tenants by their names, with what is known of those that can be read, and what an event waits for at the others.
 pub(crate) fn by_name<'a>(
     tenants: &'a [Concerned],
-    damaged: &'a [TenantName],
-) -> BTreeMap<&'a TenantName, Option<&'a Concerned>> {
-    let known = tenants.iter().map(|concerned| (&concerned.live.tenant.name, Some(concerned)));
-    damaged.iter().map(|name| (name, None)).chain(known).collect()
+    damaged: &'a Damaged,
+) -> BTreeMap<&'a TenantName, Result<&'a Concerned, Awaited>> {
+    let known = tenants.iter().map(|concerned| (&concerned.live.tenant.name, Ok(concerned)));
+    let awaited = |behind: &Option<Behind>| Awaited { behind: behind.clone(), ..Awaited::default() };
+    damaged.iter().map(|(name, behind)| (name, Err(awaited(behind)))).chain(known).collect()
 }
 
 /// A queue that a change may enter, or stands in.
@@ -90,12 +91,15 @@ impl Intake {
                 effects.rest = Some(Rest { after, kind, is_news, formerly });
                 return Ok(routed);
             }
-            let Some(Concerned { live, awaited, listed }) = concerned else {
-                if is_news {
-                    self.keep_for(id, event, name, Awaited::default(), effects)?;
-                    effects.pokes.push(Poke::Tenant { tenant: name.clone() });
+            let Concerned { live, awaited, listed } = match concerned {
+                Ok(concerned) => concerned,
+                Err(awaited) => {
+                    if is_news {
+                        self.keep_for(id, event, name, awaited, effects)?;
+                        effects.pokes.push(Poke::Tenant { tenant: name.clone() });
+                    }
+                    continue;
                 }
-                continue;
             };
             routed.told += 1;
             if let Some(awaited) = awaited.as_ref().filter(|_| is_news) {

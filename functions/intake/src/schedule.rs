@@ -139,7 +139,7 @@ impl Intake {
         mut effects: Effects,
     ) -> Result<Outcome, LookError> {
         let known = self.tenants_with(&event.project, Order::AtOnce, &[]).await?;
-        if known.damaged.contains(tenant)
+        if known.damaged.contains_key(tenant)
             && let Turn::Later(why) = turn_at_damaged(tenant, self.ports.clock.now().since(since))
         {
             return Ok(Outcome::Waits { why, tenant: Some(tenant.clone()) });

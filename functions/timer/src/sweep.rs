@@ -7,7 +7,7 @@ use sluice_records::tenant;
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Key, Record};
 use sluice_runtime::{PortError, cell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
 const KEYS_MAX: usize = 100;
@@ -60,7 +60,8 @@ impl Timer {
             Ok(keys) => keys,
             Err(error) => return failures.note("find what is due", error),
         };
-        let mut pokes = BTreeSet::new();
+        // In the order in which they are due: what came first goes on first.
+        let mut pokes: BTreeMap<Poke, Timestamp> = BTreeMap::new();
         for page in keys.chunks(KEYS_MAX) {
             for mut record in self.read(page, failures).await {
                 if record.look_at.is_none_or(|at| at > now) {
@@ -72,10 +73,15 @@ impl Timer {
                 {
                     failures.note(&format!("send the outbox of {}", record.key), error);
                 }
-                pokes.extend(record.due.filter(|due| due.at <= now).map(|due| due.poke));
+                if let Some(due) = record.due.filter(|due| due.at <= now) {
+                    let at = pokes.entry(due.poke).or_insert(due.at);
+                    *at = due.at.min(*at);
+                }
             }
         }
-        self.send_each(pokes, failures).await;
+        let mut pokes: Vec<(Poke, Timestamp)> = pokes.into_iter().collect();
+        pokes.sort_by_key(|(_, at)| *at);
+        self.send_each(pokes.into_iter().map(|(poke, _)| poke), failures).await;
     }
 
     /// Reads a page of records, and those that can be read of a page that cannot.
@@ -110,7 +116,7 @@ impl Timer {
     }
 
     /// Sends pokes queue by queue, and one by one where a queue does not take them together.
-    pub(crate) async fn send_each(&self, pokes: BTreeSet<Poke>, failures: &mut Failures) {
+    pub(crate) async fn send_each(&self, pokes: impl IntoIterator<Item = Poke>, failures: &mut Failures) {
         let mut by_queue: BTreeMap<Queue, Vec<Poke>> = BTreeMap::new();
         for poke in pokes {
             by_queue.entry(poke.queue()).or_default().push(poke);

@@ -14,7 +14,7 @@ use sluice_records::tenant::Tenant;
 use sluice_records::{ledger, queue, tenant};
 use sluice_runtime::batch::Look;
 use sluice_runtime::object::PutMode;
-use sluice_runtime::port::{Incoming, Outgoing};
+use sluice_runtime::port::{Incoming, Outgoing, due_shard};
 use sluice_runtime::quarantine::frozen_key;
 use sluice_runtime::record::{Committed, Due, Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports, Queues, Records};
@@ -89,20 +89,28 @@ fn queue_of(name: &str) -> QueueKey {
 
 /// Writes a head that is due.
 fn write_due(world: &World, key: Key, poke: Poke) {
+    write_due_at(world, key, poke, START);
+}
+
+fn write_due_at(world: &World, key: Key, poke: Poke, at: Timestamp) {
     let mut record = Record::new(key, "{}".to_owned());
     record.revision = 1;
-    record.look_at = Some(START);
-    record.due = Some(Due { at: START, poke });
+    record.look_at = Some(at);
+    record.due = Some(Due { at, poke });
     world.write_directly(Write::Put { record, expect: Expect::Anything });
 }
 
-/// Returns the pokes that a queue holds, and takes them.
+/// Returns the pokes that a queue holds, sorted, and takes them.
 fn sent(world: &World, queue: Queue) -> Vec<Poke> {
+    sorted(sent_in_order(world, queue))
+}
+
+/// Returns the pokes that a queue holds in the order in which they come out, and takes them.
+fn sent_in_order(world: &World, queue: Queue) -> Vec<Poke> {
     let mut pokes = Vec::new();
     loop {
         let messages = world.take_messages(queue, 10, 30);
         if messages.is_empty() {
-            pokes.sort();
             return pokes;
         }
         for message in messages {
@@ -127,6 +135,24 @@ fn one_record_that_cannot_be_read_keeps_no_other_from_being_poked() {
     let told = poll_once(timer(&world).tick()).unwrap().unwrap_err().to_string();
     assert!(told.contains("3 parts of the sweep failed") && told.contains("an attribute of a newer version"), "{told}");
     assert_eq!(sent(&world, Queue::Gate), expected);
+}
+
+/// Z3.3: what was due first is poked first: events that wait go on in the order in which they came.
+#[test]
+fn what_is_due_is_poked_in_the_order_in_which_it_was_due() {
+    let world = world();
+    // Shard by shard it looks; what waits for one tenant is in one.
+    let mut names =
+        (0..).map(|n| format!("q{n}")).filter(|name| due_shard(&queue::head_key(&queue_of(name)).partition) == 0);
+    let mut expected: Vec<Poke> = names.by_ref().take(6).map(|name| Poke::Queue { queue: queue_of(&name) }).collect();
+    expected.sort();
+    expected.reverse();
+    for (n, poke) in expected.iter().enumerate() {
+        let Poke::Queue { queue: key } = poke else { unreachable!() };
+        write_due_at(&world, queue::head_key(key), poke.clone(), Timestamp(START.0 - 1_000 + n as u64));
+    }
+    poll_once(timer(&world).tick()).unwrap().unwrap();
+    assert_eq!(sent_in_order(&world, Queue::Gate), expected);
 }
 
 /// Z3.3: however many bad records stand before the others: they were the oldest that are due in each sweep to come.

@@ -320,13 +320,14 @@ pub struct Early {
 }
 
 /// Returns the write that has a delivery poked when the tenant's next layout is live; the tenant removes it then, and who ends the
-/// delivery with its end.
+/// delivery with its end. The revision is another one at each look: whoever poked for an earlier one does not remove a later one.
 ///
 /// # Errors
 /// When it is too large.
-pub fn put_waiting(tenant: &TenantName, early: &Early) -> Result<Write, PortError> {
-    let key = waiting_key(tenant, &early.waiting);
-    Ok(Write::Put { record: encode_first(key, early)?, expect: Expect::Anything })
+pub fn put_waiting(tenant: &TenantName, early: &Early, revision: u64) -> Result<Write, PortError> {
+    let mut record = encode_first(waiting_key(tenant, &early.waiting), early)?;
+    record.revision = revision;
+    Ok(Write::Put { record, expect: Expect::Anything })
 }
 
 /// Returns the key of the record that names a delivery which waits for a tenant; those that came later follow.

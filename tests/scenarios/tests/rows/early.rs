@@ -270,6 +270,12 @@ fn what_was_heard_before_the_layout_was_live_follows_what_was_kept_for_it() {
     assert_eq!(left_over(&site, &change), Vec::<String>::new());
 }
 
+/// Returns what waits for the tenant, the oldest first.
+fn waiting(site: &Site) -> Vec<Early> {
+    let records = site.world.records();
+    records.iter().filter(|record| record.key.sort.starts_with(tenant::WAITING)).map(|r| decode(r).unwrap()).collect()
+}
+
 /// Z6.6, Z6.7: what waits behind something that was kept is poked when that is told: a chain of them needs neither the tenant nor
 /// the timer.
 #[test]
@@ -286,14 +292,6 @@ fn what_waits_behind_something_that_was_kept_is_told_right_after_it() {
         site.forge.comment(&change, "second");
         site.take_in();
         assert_eq!(arrived(&site), Vec::<String>::new());
-        let waiting = |site: &Site| -> Vec<Early> {
-            let records = site.world.records();
-            records
-                .iter()
-                .filter(|record| record.key.sort.starts_with(tenant::WAITING))
-                .map(|r| decode(r).unwrap())
-                .collect()
-        };
         // As the tenant pokes the first, when the others were looked at already.
         let Early { waiting: first, project } = waiting(&site).into_iter().next().expect("it waits");
         poll_once(cell::send(&site.ports(), &[Poke::Delivery { delivery: first.delivery, project }])).unwrap().unwrap();
@@ -332,6 +330,33 @@ fn an_event_waits_behind_another_one_for_eight_minutes_and_no_longer() {
     site.forge.comment(&change, "second");
     site.take_in();
     assert_eq!(arrived(&site), ["first", "second"], "nothing waits behind what was told late");
+}
+
+/// Z6.6, C5: what was late in its turn is told before what came after it, though both have waited for long enough.
+#[test]
+fn what_has_waited_for_eight_minutes_is_told_in_order() {
+    let (mut site, change) = spoken();
+    edit_head(&site, "demo", |head| head.layout.wanted += 1);
+    for (n, text) in ["first", "second"].into_iter().enumerate() {
+        site.forge.comment(&change, text);
+        site.take_in();
+        site.forge.tag(&main_of("org/one"), &format!("{}.0", n + 1));
+        site.take_in();
+    }
+    // Nobody looks at any of them until all have waited for long enough; then the last is looked at first.
+    site.world.advance_millis(500_000);
+    let mut waiting = waiting(&site);
+    assert_eq!(waiting.len(), 4);
+    waiting.reverse();
+    for Early { waiting, project } in waiting {
+        poll_once(cell::send(&site.ports(), &[Poke::Delivery { delivery: waiting.delivery, project }]))
+            .unwrap()
+            .unwrap();
+        site.handle(Queue::Events);
+    }
+    assert_eq!(arrived(&site), ["first", "old", "second", "new"]);
+    site.run();
+    assert_eq!(left_over(&site, &change), Vec::<String>::new());
 }
 
 const TWO: &str = "
@@ -408,5 +433,47 @@ fn what_came_while_a_tenant_could_not_be_read_is_told_when_it_can() {
     assert_eq!(tenants_of(&site), both);
     site.sweep();
     assert_eq!(tenants_of(&site), both);
+    assert_eq!(left_over(&site, &change), Vec::<String>::new());
+}
+
+/// Z6.6, C2, C5: what came while nobody could read the tenant is told in the order in which it came.
+#[test]
+fn what_came_while_a_tenant_could_not_be_read_is_told_in_order() {
+    for twice in [false, true] {
+        let (mut site, change) = spoken();
+        site.twice = twice;
+        let (whole, _) = head(&site, "demo");
+        let damaged = Record { body: "{\"of\": \"nobody\"}".to_owned(), ..whole.clone() };
+        site.world.write_directly(Write::Put { record: damaged, expect: Expect::Anything });
+        for (n, text) in ["first", "second"].into_iter().enumerate() {
+            site.forge.comment(&change, text);
+            site.take_in();
+            site.forge.tag(&main_of("org/one"), &format!("{}.0", n + 1));
+            site.take_in();
+        }
+        assert_eq!(arrived(&site), Vec::<String>::new());
+        site.world.write_directly(Write::Put { record: whole, expect: Expect::Anything });
+        poke(&site, "demo");
+        site.run();
+        assert_eq!(arrived(&site), ["first", "old", "second", "new"]);
+        assert_eq!(left_over(&site, &change), Vec::<String>::new());
+    }
+}
+
+/// C5: a forge that does not show a change for a moment loses none of what was kept about it.
+#[test]
+fn what_was_kept_outlives_a_moment_in_which_the_forge_does_not_show_its_change() {
+    let (mut site, change) = spoken();
+    edit_head(&site, "demo", |head| head.layout.wanted += 1);
+    site.forge.comment(&change, "first");
+    site.take_in();
+    edit_head(&site, "demo", |head| head.layout.live = head.layout.wanted);
+    site.forge.set_blind(true);
+    poke(&site, "demo");
+    site.run_now();
+    assert_eq!(arrived(&site), Vec::<String>::new());
+    site.forge.set_blind(false);
+    site.run();
+    assert_eq!(arrived(&site), ["first"]);
     assert_eq!(left_over(&site, &change), Vec::<String>::new());
 }
