@@ -247,7 +247,7 @@ pub(crate) enum Occasion {
     Dequeue,
     /// It no longer meets what the pipeline asks for, or what its forge does.
     Unmergeable,
-    /// A newer revision came: nothing is said about the older one.
+    /// The same revision goes on as another item, which is told of: nothing is said about this one.
     Superseded,
     Refused,
 }

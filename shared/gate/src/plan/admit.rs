@@ -147,7 +147,7 @@ impl Work<'_> {
                 return true;
             }
             let why = "a new revision takes its place";
-            if !self.leave(&change.key.clone(), why, Occasion::Superseded) {
+            if !self.leave(&change.key.clone(), why, Occasion::Dequeue) {
                 return false;
             }
         }
@@ -295,7 +295,7 @@ impl Work<'_> {
             // Its tests were on another branch, which the forge no longer merges it into.
             _ if slot.change.branch != change.branch => {
                 let why = format!("it is to be merged into {} now", change.branch);
-                self.leave(&change.key, &why, Occasion::Superseded)
+                self.leave(&change.key, &why, Occasion::Dequeue)
             }
             // What needs it stays, and is tested on what the branch is now (Z6.5).
             Some(why) if merged && !slot.standing.is_landing() => {
@@ -306,7 +306,7 @@ impl Work<'_> {
                 true
             }
             _ if slot.change.head != change.head && self.leaves_as_older() => {
-                self.leave(&change.key, "a new revision was uploaded", Occasion::Superseded)
+                self.leave(&change.key, "a new revision was uploaded", Occasion::Dequeue)
             }
             // A change that its own landing merged is no longer open either; its landing's outcome decides about it.
             Some(why) if !slot.standing.is_landing() => self.leave(&change.key, why, Occasion::of_leaving(why)),
@@ -410,7 +410,7 @@ impl Work<'_> {
             return true;
         };
         let why = "a newer one of its branch takes its place";
-        self.leave(&key, why, Occasion::Superseded)
+        self.leave(&key, why, Occasion::Dequeue)
     }
 }
 

@@ -50,9 +50,11 @@ impl Work<'_> {
         for member in &members {
             let key = &member.change.key;
             let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == *key) else { continue };
-            let is_same = slot.change == member.change;
-            let why = if is_same { WHY_NEEDS } else { "a new revision takes its place" };
-            if !self.leave(key, why, Occasion::Superseded) {
+            let (why, occasion) = match slot.change == member.change {
+                true => (WHY_NEEDS, Occasion::Superseded),
+                false => ("a new revision takes its place", Occasion::Dequeue),
+            };
+            if !self.leave(key, why, occasion) {
                 return false;
             }
         }

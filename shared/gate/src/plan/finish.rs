@@ -250,7 +250,9 @@ impl Work<'_> {
         self.skip_unstarted(&mut item);
         item.note(format!("left {}: {result}: {why}", self.head.key.pipeline));
         self.plan.reasons.push(format!("{} leaves {}: {result}: {why}", slot.change, self.head.key));
-        if let Some(report) = self.report_item(&item, occasion, why) {
+        // Of what was never told to have begun nobody is told that it was taken out, as in Zuul.
+        let is_quiet = occasion == Occasion::Dequeue && !item.start_reported;
+        if let Some(report) = self.report_item(&item, occasion, why).filter(|_| !is_quiet) {
             self.plan.reports.push(report);
         }
         let most = self.snapshot.pipeline.and_then(|pipeline| pipeline.disable_after_consecutive_failures);

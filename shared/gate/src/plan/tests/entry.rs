@@ -149,6 +149,7 @@ fn a_landed_need_is_remembered_as_long_as_somebody_here_needs_it() {
 #[test]
 fn a_new_patchset_takes_the_place_of_the_older_one() {
     let mut bench = Bench::gate(&["unit"]);
+    bench.pipeline.reporters.dequeue = bench.pipeline.reporters.failure.clone();
     bench.approve("AB");
     bench.run();
     bench.revise('A');
@@ -161,7 +162,25 @@ fn a_new_patchset_takes_the_place_of_the_older_one() {
     ");
     bench.approve("A");
     assert_snapshot!(bench.run(), @"run A unit on 0BA");
-    assert_eq!(bench.comments(), Vec::<String>::new(), "nothing is said about the older one");
+    let told = bench.comments();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].starts_with("Build canceled.\n\na new revision was uploaded\n"), "{told:?}");
+}
+
+/// R06: what nobody was told to be under way is taken out without a word.
+#[test]
+fn a_change_leaves_silently_before_its_start_could_be_told() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.pipeline.reporters.dequeue = bench.pipeline.reporters.failure.clone();
+    bench.head.window = 1;
+    bench.approve("AB");
+    bench.run();
+    bench.dequeue('B');
+    bench.run();
+    assert_eq!((bench.left.clone(), bench.comments()), (vec!["B DEQUEUED".to_owned()], Vec::new()));
+    bench.dequeue('A');
+    bench.run();
+    assert_eq!(bench.comments().len(), 1);
 }
 
 /// Z6.4: another branch is another revision, in check as in the gate.
