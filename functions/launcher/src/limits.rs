@@ -144,6 +144,7 @@ fn limits_of(label: &LabelConfig) -> Label {
     Label {
         image,
         flavor: label.instance_type.clone().or_else(|| label.flavor.clone()).unwrap_or_default(),
+        zone: label.zone.clone(),
         resources: Resources::instances(1),
         username: label.username.clone(),
         ssh_port: label.connection_port,

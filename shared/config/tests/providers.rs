@@ -161,6 +161,7 @@ fn a_labels_own_zone_is_not_the_first_of_its_section() {
     assert_eq!(with(", az: b", ", labels: [{name: l, az: c}]", "").as_deref(), Some("c"));
     assert_eq!(with(", az: b", ", labels: [{name: l, az: c}]", ", labels: [{name: l, az: a}]").as_deref(), Some("a"));
     assert_eq!(with("", "", ", labels: [{name: l, availability-zones: [c]}]").as_deref(), Some("c"));
+    assert_eq!(with("", "", ", labels: [{name: l, az: [b, c]}]"), None);
 }
 
 /// L3.2, L3.7: nodes to keep ready are said by the label, or by a section or provider of it; the innermost counts.

@@ -93,6 +93,9 @@ pub struct Label {
     pub image: Image,
     /// The kind of machine in the provider's words (`t3.medium`).
     pub flavor: String,
+    /// The zone that they are bound to; `None` where any of the provider's does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
     /// What one of them takes from the quota; `instances` is 1.
     pub resources: Resources,
     /// The login.

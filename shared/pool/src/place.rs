@@ -2,7 +2,7 @@
 
 use crate::demand;
 use crate::ledger::Ledger;
-use crate::limits::{Image, Label, Resources};
+use crate::limits::{Image, Label, ProviderLimits, Resources};
 use crate::node::{Allocation, InstanceId, Launch, Machine, Node, NodeState, Origin};
 use crate::plan::NODES_PER_REQUEST_MAX;
 use crate::request::{Placement, Request, RequestState};
@@ -94,6 +94,10 @@ fn choose(ledger: &mut Ledger<'_>, request: &Request) -> Choice {
             }
         }
     }
+    let zones = match zones_for(ledger.limits, &request.labels) {
+        Ok(zones) => zones,
+        Err(why) => return Choice::Never(why),
+    };
     let quota = ledger.limits.quota;
     if !need.fits(quota) {
         return Choice::Never(format!("{} machines are larger than the quota of {}", need.instances, quota.instances));
@@ -106,7 +110,7 @@ fn choose(ledger: &mut Ledger<'_>, request: &Request) -> Choice {
     let Some(hosts) = borrow(ledger, &lent, &free) else {
         return Choice::Later("its static hosts are in use".to_owned());
     };
-    let (zone, pool) = pick_zone(ledger, request);
+    let (zone, pool) = pick_zone(ledger, request, &zones);
     let new = request.labels.iter().zip(&pool).filter(|(_, pooled)| pooled.is_none());
     let missing = new
         .filter_map(|(label, _)| ledger.limits.labels.get(label))
@@ -123,9 +127,22 @@ fn choose(ledger: &mut Ledger<'_>, request: &Request) -> Choice {
     Choice::Now(Chosen { zone, places: places.collect() })
 }
 
-/// Returns the zone with the most nodes of the pool that help, starting at the next in turn, and those nodes by place.
-fn pick_zone(ledger: &Ledger<'_>, request: &Request) -> (Option<String>, Vec<Option<NodeId>>) {
-    let zones = &ledger.limits.zones;
+/// Returns the zones where all of some labels may be: the provider's, or the one that labels are bound to; or why there is none.
+fn zones_for(limits: &ProviderLimits, labels: &[LabelName]) -> Result<Vec<String>, String> {
+    let bound = labels.iter().filter_map(|label| Some((limits.labels.get(label)?.zone.as_ref()?, label)));
+    let bound: BTreeMap<&String, &LabelName> = bound.collect();
+    let mut bound = bound.into_iter();
+    match (bound.next(), bound.next()) {
+        (None, _) => Ok(limits.zones.clone()),
+        (Some((zone, _)), None) => Ok(vec![zone.clone()]),
+        (Some((one_zone, one)), Some((other_zone, other))) => Err(format!(
+            "label {one} is bound to zone {one_zone} and label {other} to {other_zone}, and all nodes of a request are in one zone"
+        )),
+    }
+}
+
+/// Returns the one of some zones with the most nodes of the pool that help, starting at the next in turn, and those nodes by place.
+fn pick_zone(ledger: &Ledger<'_>, request: &Request, zones: &[String]) -> (Option<String>, Vec<Option<NodeId>>) {
     let start = ledger.head.next_zone as usize;
     let mut best = (None, Vec::new(), 0);
     for turn in 0..zones.len().max(1) {
@@ -169,6 +186,10 @@ fn distance(node: &Node) -> u8 {
 
 /// Returns whether the node is what its label would be launched as today (N4).
 pub(crate) fn is_current(ledger: &Ledger<'_>, node: &Node) -> bool {
+    let bound = ledger.limits.labels.get(&node.label).and_then(|label| label.zone.as_ref());
+    if !node.is_static() && bound.is_some() && bound != node.az.as_ref() {
+        return false;
+    }
     match (&node.origin, ledger.limits.labels.get(&node.label).map(|label| &label.image)) {
         (Origin::Cloud { image_id, .. }, Some(Image::Available { id })) => image_id == id,
         (Origin::Cloud { .. }, _) => false,

@@ -89,7 +89,8 @@ pub(crate) fn keep_ready(ledger: &mut Ledger<'_>, waiting: Waiting) {
             ledger.head.generation += 1;
             ledger.head.next_zone = ledger.head.next_zone.wrapping_add(1);
             let zones = &ledger.limits.zones;
-            let zone = (!zones.is_empty()).then(|| zones[ledger.head.next_zone as usize % zones.len()].clone());
+            let next = || (!zones.is_empty()).then(|| zones[ledger.head.next_zone as usize % zones.len()].clone());
+            let zone = label.zone.clone().or_else(next);
             let id = place::launchable(ledger, name, zone, "kept ready", None);
             if let Some(node) = ledger.nodes.get(&id).cloned() {
                 call(ledger, &node);
@@ -119,7 +120,7 @@ fn unwanted(ledger: &Ledger<'_>, node: &Node, waiting: Waiting) -> Option<&'stat
         return Some("its label is not known any more");
     };
     if !place::is_current(ledger, node) {
-        return Some("its label has another image now");
+        return Some("its label has another image or zone now");
     }
     if label.max_ready_age_seconds.is_some_and(|age| now > node.created_at.plus_seconds(age)) {
         return Some("it has been ready for too long");

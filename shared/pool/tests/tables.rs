@@ -69,6 +69,34 @@ fn a_request_that_can_never_be_served_fails_and_its_queue_is_told() {
     assert_eq!(world.pokes.iter().filter(|poke| matches!(poke, Poke::Queue { .. })).count(), 3);
 }
 
+/// L3.2, L3.8, Z1.3: machines of a label that is bound to a zone are launched and kept ready there, and whatever else its request asks
+/// for with them; labels of two zones are never had together.
+#[test]
+fn a_label_that_is_bound_to_a_zone_is_had_there() {
+    let mut limits = limits(8);
+    let bound = |zone: &str, min_ready| Label { zone: Some(zone.to_owned()), ..label(min_ready) };
+    limits.labels.extend([("near".into(), bound("a", 0)), ("far".into(), bound("b", 2))]);
+    let mut world = World::new(limits);
+    world.cell.requests = vec![request(1, &["small", "far"]), request(2, &["near", "far"]), request(3, &["near"])];
+    world.settle();
+    assert_eq!([world.state(1), world.state(3)], ["fulfilled 2", "fulfilled 1"]);
+    assert_eq!(
+        world.state(2),
+        "failed: label near is bound to zone a and label far to b, and all nodes of a request are in one zone"
+    );
+    let zones = |label: &str| -> Vec<&str> {
+        let nodes = world.cell.nodes.iter().filter(|node| node.label.as_str() == label);
+        nodes.map(|node| node.az.as_deref().unwrap_or_default()).collect()
+    };
+    assert_eq!((zones("small"), zones("near"), zones("far")), (vec!["b"], vec!["a"], vec!["b"; 3]));
+
+    // Bound elsewhere now, what is kept ready is replaced.
+    world.cell.limits.labels.insert("far".into(), bound("a", 2));
+    world.settle();
+    let free = world.cell.nodes.iter().filter(|node| node.label.as_str() == "far" && node.allocated_to.is_none());
+    assert_eq!(free.map(|node| node.az.as_deref().unwrap_or_default()).collect::<Vec<_>>(), ["a", "a"]);
+}
+
 /// Z1.5
 #[test]
 fn nothing_overtakes_a_request_that_waits_for_quota() {

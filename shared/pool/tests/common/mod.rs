@@ -10,6 +10,7 @@ pub fn label(min_ready: u32) -> Label {
     Label {
         image: Image::Available { id: "image-1".into() },
         flavor: "small".into(),
+        zone: None,
         resources: Resources::instances(1),
         username: "zuul".into(),
         ssh_port: 22,

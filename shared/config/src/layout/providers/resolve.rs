@@ -369,8 +369,9 @@ impl<'o> Resolver<'o> {
             PartOfLabel::new("label", Some(&label.name), Some(label)),
         ];
         // A label binds itself to a zone by what is said of it alone, and of labels; the zones of all nodes are the provider's
-        // affair.
-        let zone_in = |attributes: &Map<String, Json>| texts(attributes, "az").into_iter().next();
+        // affair. Several zones bind to none of them.
+        let zone_in =
+            |attributes: &Map<String, Json>| Some(texts(attributes, "az")).filter(|all| all.len() == 1)?.pop();
         let mut zone = zone_in(&label.attributes);
         for layer in layers {
             for part in &parts {
