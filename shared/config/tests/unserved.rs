@@ -5,6 +5,7 @@ mod common;
 
 use common::{BASE, tenant};
 use sluice_config::Severity;
+use std::collections::BTreeSet;
 
 fn warnings(text: &str) -> Vec<String> {
     let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
@@ -161,6 +162,83 @@ fn what_nodes_are_not_made_by_is_told() {
     told.sort();
     expected.sort();
     assert_eq!(told, expected);
+}
+
+/// L3.8: a label with several zones of its own, and nodes whose host keys are not to be checked, are told of; one zone is what a label
+/// is bound to, and those of a section and of a provider are the ones that nodes are launched in.
+#[test]
+fn several_zones_of_one_label_and_unchecked_host_keys_are_told() {
+    let with = |label: &str, section: &str, provider: &str| {
+        warnings(&format!(
+            "
+- image: {{name: i, type: cloud, image-id: ami-1}}
+- flavor: {{name: f, instance-type: t3.small}}
+- label: {{name: l, image: i, flavor: f{label}}}
+- section: {{name: s, connection: ec2, region: r, az: [a, b]{section}}}
+- provider: {{name: p, section: s, availability-zones: [a], labels: [{{name: l{provider}}}]}}
+"
+        ))
+    };
+    let told = |stanza: &str, attribute: &str| {
+        vec![format!("{stanza}: \"{attribute}\" is not carried out yet: nodes are made as if it were not there")]
+    };
+    assert_eq!(with(", host-key-checking: true", ", host-key-checking: true", ""), Vec::<String>::new());
+    assert_eq!(with(", az: a", ", label-defaults: {az: b}", ", az: [b]"), Vec::<String>::new());
+    assert_eq!(with(", az: [a, b]", "", ""), told("label l", "az"));
+    assert_eq!(with("", ", label-defaults: {az: [a, b]}", ""), told("section s", "az"));
+    assert_eq!(with("", "", ", availability-zones: [a, b]"), told("provider p", "az"));
+    assert_eq!(with(", host-key-checking: false", "", ""), told("label l", "host-key-checking"));
+    assert_eq!(with("", ", host-key-checking: false", ""), told("section s", "host-key-checking"));
+    assert_eq!(with("", "", ", host-key-checking: false"), told("provider p", "host-key-checking"));
+}
+
+/// L3.1, L3.7, L3.8: limits of what nobody counts, and what of labels, images and hosts nobody asks for, are told.
+#[test]
+fn limits_that_nothing_is_counted_against_are_told() {
+    let with = |section: &str| {
+        warnings(&format!(
+            "
+- label: {{name: big}}
+- section: {{name: s, connection: null, nodes: [{{name: a.example.com, labels: [big]}}]{section}}}
+- provider: {{name: p, section: s, include-all-node-labels: true}}
+"
+        ))
+    };
+    assert_eq!(with(", quota: {instances: 3}"), Vec::<String>::new());
+    let told = "section s: limits of cores, ram are not counted yet: only those of instances are";
+    assert_eq!(with(", quota: {instances: 3, ram: 4096, cores: 8}"), [told]);
+    assert_eq!(with(", resource-limits: {cores: 8, ram: 4096}"), [told]);
+    let text =
+        "- image: {name: i, type: cloud, config-drive: true}\n- label: {name: l, aliases: [m], snapshot-timeout: 60}\n";
+    assert_eq!(
+        warnings(text),
+        ["image i: \"config-drive\"", "label l: \"aliases\"", "label l: \"snapshot-timeout\""]
+            .map(|what| format!("{what} is not carried out yet: nodes are made as if it were not there"))
+    );
+}
+
+/// Z2.3, Z9.1: who may see a tenant, or act in it, is told where nobody asks who somebody is.
+#[test]
+fn rules_of_access_that_nobody_enforces_are_told() {
+    let main = "
+- tenant:
+    name: one
+    access-rules: [ours]
+    admin-rules: [ours]
+    anonymous-read-access: false
+    report-build-page: true
+    source: {github: {config-projects: [org/config]}}
+- authorization-rule: {name: ours, conditions: [{groups: ours}]}
+";
+    let told = common::tenant_of(main).build().unserved();
+    let attributes: BTreeSet<&str> = told.iter().filter_map(|warning| warning.problem.attribute.as_deref()).collect();
+    let attributes: Vec<&str> = attributes.into_iter().collect();
+    assert_eq!(attributes, ["access-rules", "admin-rules", "anonymous-read-access", "report-build-page"], "{told:#?}");
+    let open = common::tenant_of(&main.replace(
+        "access-rules: [ours]\n    admin-rules: [ours]\n    anonymous-read-access: false\n    report-build-page: true",
+        "anonymous-read-access: true",
+    ));
+    assert!(open.build().unserved().is_empty());
 }
 
 /// Z2.5: a tenant that includes files is told that they are not read.

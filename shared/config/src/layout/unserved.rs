@@ -90,10 +90,18 @@ impl<'l> Found<'l> {
 
     /// Tells what of an image, flavor, label, section or provider no machine is launched by.
     fn object(&mut self, kind: &str, object: &ProviderObject, source: &Source) {
-        for attribute in parts::of_object(object) {
+        for attribute in parts::of_object(kind, object) {
             let place = object.places.of(attribute).unwrap_or(object.place);
             let message = format!("\"{attribute}\" is not carried out yet: nodes are made as if it were not there");
             self.warn(&format!("{kind} {}", object.name), attribute, source, place, message);
+        }
+        let uncounted = parts::uncounted(object);
+        if !uncounted.is_empty() {
+            let place = ["resource-limits", "quota"].iter().find_map(|name| object.places.of(name));
+            let message =
+                format!("limits of {} are not counted yet: only those of instances are", uncounted.join(", "));
+            let stanza = format!("{kind} {}", object.name);
+            self.warn(&stanza, "resource-limits", source, place.unwrap_or(object.place), message);
         }
     }
 
@@ -198,9 +206,24 @@ impl TenantConfig {
     /// Returns a warning for everything that the tenants' file says of this one and that is not carried out. `path` is the file's.
     pub fn unserved(&self, path: &str) -> Vec<ConfigError> {
         let files = self.include.join(", ");
+        let access = &self.access;
+        let open = |attribute: &str| {
+            format!(
+                "\"{attribute}\": not carried out yet: the pages and the API show the tenant to whoever reaches them, and only operators' commands change anything"
+            )
+        };
         let said = [
             ("include", !self.include.is_empty(), format!("files that a tenant includes are not read yet: {files}")),
             ("web-root", self.web_root.is_some(), "links lead to the system's own address so far".to_owned()),
+            (
+                "report-build-page",
+                self.report_build_page,
+                "\"report-build-page\": not carried out yet: reports link jobs to their logs".to_owned(),
+            ),
+            ("access-rules", !access.access_rules.is_empty(), open("access-rules")),
+            ("anonymous-read-access", access.anonymous_read_access == Some(false), open("anonymous-read-access")),
+            ("role-mappings", !access.role_mappings.is_empty(), open("role-mappings")),
+            ("admin-rules", !access.admin_rules.is_empty(), open("admin-rules")),
         ];
         let told = said.into_iter().filter(|(_, is_said, _)| *is_said).map(|(attribute, _, message)| ConfigError {
             connection: "".into(),

@@ -36,8 +36,13 @@ pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Place, String)> {
     told.collect()
 }
 
-/// Attributes of what nodes are made of that no machine is launched by.
-const OF_NODES: [&str; 30] = [
+/// Attributes of what nodes are made of that no machine is launched by. (`az`: several zones of one label; those of a section or
+/// provider are the ones that it launches in.)
+const OF_NODES: [&str; 37] = [
+    "aliases",
+    "az",
+    "config-drive",
+    "host-key-checking",
     "subnet-ids",
     "security-group-ids",
     "userdata",
@@ -68,26 +73,45 @@ const OF_NODES: [&str; 30] = [
     "executor-zone",
     "shell-type",
     "connection-type",
+    "object-storage",
+    "snapshot-timeout",
+    "snapshot-expiration",
 ];
 
-/// Returns the attributes of an image, flavor, label, section or provider that nobody acts on, wherever in it they stand.
-pub(super) fn of_object(object: &ProviderObject) -> BTreeSet<&'static str> {
+/// Returns the attributes of an image, flavor, label, section or provider (`kind`) that nobody acts on, wherever in it they stand.
+pub(super) fn of_object(kind: &str, object: &ProviderObject) -> BTreeSet<&'static str> {
     let members =
-        ["images", "flavors", "labels"].into_iter().filter_map(|list| object.attributes.get(list)?.as_array());
+        ["images", "flavors", "labels", "nodes"].into_iter().filter_map(|list| object.attributes.get(list)?.as_array());
     let defaults = ["image-defaults", "flavor-defaults", "label-defaults"];
     let defaults = defaults.into_iter().filter_map(|name| object.attributes.get(name)?.as_object());
-    let parts = members.flatten().filter_map(Json::as_object).chain(defaults).chain([&object.attributes]);
+    let parts = members.flatten().filter_map(Json::as_object).chain(defaults).map(|part| (part, true));
+    let parts = parts.chain([(&object.attributes, !matches!(kind, "section" | "provider"))]);
     // What says no more than is so anyway asks for nothing.
     let asks = |name: &str, value: &Json| match (name, value) {
+        // Keys are gathered and checked unless somebody says no.
+        ("host-key-checking", value) => *value == Json::Bool(false),
+        // One zone is what a label is bound to.
+        ("az", value) => value.as_array().is_some_and(|zones| zones.len() > 1),
         (_, Json::Null | Json::Bool(false)) => false,
+        (_, Json::Array(list)) if list.is_empty() => false,
         ("slots", value) => *value != 1,
         ("max-age" | "min-retention-time", value) => *value != 0,
         ("connection-type", value) => value != "ssh",
         ("market-type", value) => value != "on-demand",
         _ => true,
     };
-    let said = parts.flat_map(|part| {
-        OF_NODES.into_iter().filter(move |name| part.get(*name).is_some_and(|value| asks(name, value)))
+    let said = parts.flat_map(|(part, is_of_one)| {
+        let is_said = move |name: &str| part.get(name).is_some_and(|value| asks(name, value));
+        OF_NODES.into_iter().filter(move |name| is_said(name) && (is_of_one || *name != "az"))
     });
     said.collect()
+}
+
+/// Returns the limits of a section or provider that nothing is counted against: how much a machine has of them, nobody knows.
+pub(super) fn uncounted(object: &ProviderObject) -> Vec<&str> {
+    let limits = object.attributes.get("resource-limits").and_then(Json::as_object);
+    let names = limits.into_iter().flat_map(|limits| limits.keys().map(String::as_str));
+    let mut names: Vec<&str> = names.filter(|name| *name != "instances").collect();
+    names.sort_unstable();
+    names
 }
