@@ -185,7 +185,7 @@ pub fn text_of(bytes: Vec<u8>) -> String {
 
 /// Parses a file. It never fails: mistakes are part of the result, all at once.
 pub fn parse(file: &SourceFile) -> Fragment {
-    let (stanzas, problems) = match yaml::compose(&file.text) {
+    let (stanzas, problems) = match yaml::compose_once(&file.text) {
         Ok(root) => objects::stanzas(&root),
         Err(cause) => (Vec::new(), vec![Problem::new(ProblemKind::Syntax, cause.mark, cause.mark, cause.message)]),
     };

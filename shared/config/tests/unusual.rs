@@ -369,9 +369,13 @@ fn a_name_is_a_text_with_something_in_it() {
     for (name, kind) in [
         ("1.10", "a float"),
         ("yes", "a boolean"),
+        ("on", "a boolean"),
         ("12", "an integer"),
         ("0x1f", "an integer"),
         ("1:30", "an integer"),
+        ("010", "an integer"),
+        ("2024-01-31", "a date"),
+        ("2024-1-31 10:00:00", "a date"),
     ] {
         for stanza in ["job", "nodeset", "secret", "semaphore", "queue", "label"] {
             let found = told(format!("- {stanza}: {{name: {name}}}\n").as_bytes());
@@ -381,8 +385,14 @@ fn a_name_is_a_text_with_something_in_it() {
     }
     let key = told(b"- project: {check: {jobs: [noop]}, on: {jobs: [noop]}}\n");
     assert!(key[0].ends_with(&format!("expected a string as a key, but found a boolean: {quote}")), "{key:?}");
-    // PyYAML would make a date of it; here it is what was written.
-    assert_eq!(told(b"- job: {name: 2024-01-31, run: r}\n"), Vec::<String>::new());
+    let parent = told(b"- job: {name: a, parent: 2024-01-31, run: r}\n");
+    assert!(parent[0].ends_with(&format!("but found a date: {quote}")), "{parent:?}");
+    // What stands among variables is no name, and what was written is what a playbook gets.
+    assert_eq!(told(b"- job: {name: '2024-01-31', run: r, vars: {since: 2024-01-31}}\n"), Vec::<String>::new());
+    assert_eq!(
+        told(b"- job: {name: 2024-01, run: r}\n- job: {name: 2024-01-31-nightly, run: r}\n"),
+        Vec::<String>::new()
+    );
     for stanza in ["job", "nodeset", "secret", "semaphore", "queue", "project-template"] {
         for name in ["''", "' '"] {
             let found = told(format!("- {stanza}: {{name: {name}}}\n").as_bytes());

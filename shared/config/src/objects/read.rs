@@ -41,7 +41,7 @@ impl Problems {
 
     /// Adds what is a text only in quotes: plain words that YAML reads as something else.
     pub(crate) fn unquoted(&mut self, node: &Node, message: String, attribute: &str) {
-        let is_word = matches!(node.value, Value::Bool(_) | Value::Int(_) | Value::Float(_));
+        let is_word = matches!(node.value, Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Date(_));
         let advice = if is_word { ": that is how YAML reads this word, so put it in quotes" } else { "" };
         self.syntax(node, attribute, format!("{message}{advice}"));
     }

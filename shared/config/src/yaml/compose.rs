@@ -19,15 +19,33 @@ const GAVE_UP: &str =
 
 const STANDARD: &str = "tag:yaml.org,2002:";
 
-/// Returns the one document of a text; an empty text is a null.
+/// Returns the one document of a text; an empty text is a null. As with PyYAML a key that is there twice has its last value.
 pub fn compose(text: &str) -> Result<Node, YamlError> {
+    document(text, Repeated::LastCounts)
+}
+
+/// Returns the one document of a text as Zuul reads configuration: a key that is there twice in one mapping is refused, for one of
+/// the two is not what its author sees.
+pub fn compose_once(text: &str) -> Result<Node, YamlError> {
+    document(text, Repeated::Refused)
+}
+
+/// What becomes of a key that is there twice in one mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repeated {
+    LastCounts,
+    Refused,
+}
+
+fn document(text: &str, repeated: Repeated) -> Result<Node, YamlError> {
     if let Some(error) = unreadable(text) {
         return Err(error);
     }
     let mut input = text.as_bytes();
     let mut parser = Parser::new();
     parser.set_input_string(&mut input);
-    let mut composer = Composer { parser, anchors: HashMap::new(), nodes: 0, text_bytes: 0, reached: Mark(1, 1) };
+    let mut composer =
+        Composer { parser, repeated, anchors: HashMap::new(), nodes: 0, text_bytes: 0, reached: Mark(1, 1) };
     composer.document()
 }
 
@@ -53,6 +71,7 @@ fn unreadable(text: &str) -> Option<YamlError> {
 
 struct Composer<'a, 'b> {
     parser: Parser<&'a mut &'b [u8]>,
+    repeated: Repeated,
     /// The finished node of each anchor with its size; `None` while it is being read.
     anchors: HashMap<String, Option<(Node, Size)>>,
     nodes: usize,
@@ -216,8 +235,9 @@ impl Composer<'_, '_> {
 
     fn mapping(&mut self, depth: usize) -> Result<(Vec<(Node, Node)>, Mark), YamlError> {
         let mut merged: Vec<(Node, Node)> = Vec::new();
-        let mut own = Vec::new();
+        let mut own: Vec<(Node, Node)> = Vec::new();
         let mut last = None;
+        let mut keys: HashMap<String, Mark> = HashMap::new();
         loop {
             let event = self.event()?;
             if event.data == EventData::MappingEnd {
@@ -225,6 +245,17 @@ impl Composer<'_, '_> {
                 return Ok((unique(merged), end_of(&event, last)));
             }
             let key = self.node(event, depth + 1)?;
+            if self.repeated == Repeated::Refused
+                && !key.merge
+                && let Some(first) = keys.insert(identity(&key.node), key.node.start)
+            {
+                let name = key.node.scalar_text().unwrap_or_default();
+                let message = format!(
+                    "the key \"{name}\" appears more than once in one mapping, first at line {}: only one of them would count",
+                    first.line()
+                );
+                return Err(error(key.node.start, message));
+            }
             let event = self.event()?;
             let value = self.node(event, depth + 1)?.node;
             last = Some(value.end.max(key.node.end));
@@ -317,7 +348,8 @@ fn scalar_node(tag: Option<String>, text: String, plain: bool, start: Mark, end:
     let place = |value| Node { value, start, end };
     let tag = tag.filter(|tag| tag != "!");
     let kind = match tag.as_deref().and_then(|tag| tag.strip_prefix(STANDARD)) {
-        Some("str" | "value" | "timestamp") => Kind::Text,
+        Some("str" | "value") => Kind::Text,
+        Some("timestamp") => Kind::Date,
         Some("int") => Kind::Int,
         Some("float") => Kind::Float,
         Some("bool") => Kind::Bool,

@@ -3,7 +3,7 @@
 mod compose;
 mod scalar;
 
-pub use compose::compose;
+pub use compose::{compose, compose_once};
 
 /// What stands for bytes that are no UTF-8: a character that YAML does not allow.
 pub const UNREADABLE: char = '\u{fffe}';
@@ -62,7 +62,10 @@ pub enum Value {
     Int(i64),
     /// A number with a fraction, infinite or no number at all.
     Float(f64),
-    /// A text; time stamps are texts too.
+    /// A day, or a moment of one, as it was written: no text to PyYAML, so nothing can be named so without quotes. As a value of
+    /// JSON it is what was written.
+    Date(String),
+    /// A text.
     Text(String),
     /// A list.
     List(Vec<Node>),
@@ -114,6 +117,7 @@ impl Node {
             Value::Bool(_) => "a boolean",
             Value::Int(_) => "an integer",
             Value::Float(_) => "a float",
+            Value::Date(_) => "a date",
             Value::Text(_) => "a string",
             Value::List(_) => "a list",
             Value::Map(_) => "a mapping",
@@ -129,7 +133,7 @@ impl Node {
             Value::Bool(false) => Some("False".to_owned()),
             Value::Int(number) => Some(number.to_string()),
             Value::Float(number) => Some(scalar::float_text(*number)),
-            Value::Text(text) => Some(text.clone()),
+            Value::Date(text) | Value::Text(text) => Some(text.clone()),
             Value::List(_) | Value::Map(_) | Value::Tagged(..) => None,
         }
     }
@@ -145,7 +149,7 @@ impl Node {
             Value::Float(number) => {
                 Number::from_f64(*number).map_or_else(|| Json::String(scalar::float_text(*number)), Json::Number)
             }
-            Value::Text(text) => Json::String(text.clone()),
+            Value::Date(text) | Value::Text(text) => Json::String(text.clone()),
             Value::List(list) => Json::Array(list.iter().map(Node::to_json).collect()),
             Value::Map(map) => Json::Object(map.iter().map(|(key, value)| (key.json_key(), value.to_json())).collect()),
             Value::Tagged(tag, node) => {

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Bool,
+    Date,
     Float,
     Int,
     Null,
@@ -34,6 +35,14 @@ static INT: LazyLock<Regex> = LazyLock::new(|| {
     ))
 });
 
+static DATE: LazyLock<Regex> = LazyLock::new(|| {
+    expression(concat!(
+        r"^(?:[0-9]{4}-[0-9]{2}-[0-9]{2}",
+        r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt]|[ \t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]*)?",
+        r"(?:[ \t]*(?:Z|[-+][0-9]{1,2}(?::[0-9]{2})?))?)$"
+    ))
+});
+
 /// Returns the type of a plain scalar.
 pub(super) fn kind(text: &str) -> Kind {
     match text {
@@ -50,6 +59,8 @@ pub(super) fn kind(text: &str) -> Kind {
         Kind::Float
     } else if INT.is_match(text) {
         Kind::Int
+    } else if DATE.is_match(text) {
+        Kind::Date
     } else {
         Kind::Text
     }
@@ -62,6 +73,8 @@ pub(super) fn value(text: &str, kind: Kind) -> Result<Value, String> {
         Kind::Bool => boolean(text).map(Value::Bool).ok_or_else(|| format!("\"{text}\" is no boolean")),
         Kind::Int => integer(text).ok_or_else(|| format!("\"{text}\" is no integer")),
         Kind::Float => float(text).map(Value::Float).ok_or_else(|| format!("\"{text}\" is no float")),
+        Kind::Date if DATE.is_match(text) => Ok(Value::Date(text.to_owned())),
+        Kind::Date => Err(format!("\"{text}\" is no date")),
         Kind::Text | Kind::Merge => Ok(Value::Text(text.to_owned())),
     }
 }

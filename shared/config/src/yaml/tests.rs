@@ -59,6 +59,28 @@ fn scalars_mean_what_pyyaml_reads() {
     }
 }
 
+/// Z2.4: what PyYAML makes a date of is one, and no text; what only looks like one is a text.
+#[test]
+fn dates_are_told_from_texts() {
+    let value = |text: &str| compose(text).unwrap().value;
+    for date in [
+        "2001-01-01",
+        "2001-1-1 2:03:04",
+        "2001-12-14t21:59:43.10-05:00",
+        "2001-12-14 21:59:43.10 -5",
+        "2001-12-15T02:59:43.1Z",
+        "!!timestamp '2001-01-01'",
+    ] {
+        assert!(matches!(value(date), Value::Date(_)), "{date}: {:?}", value(date));
+    }
+    for text in
+        ["2001-1-1", "2001-01", "2001-01-01-a", "'2001-01-01'", "!!str 2001-01-01", "2001-01-01 10:00", "v2001-01-01"]
+    {
+        assert!(matches!(value(text), Value::Text(_)), "{text}: {:?}", value(text));
+    }
+    assert!(compose("!!timestamp today").unwrap_err().message.contains("is no date"));
+}
+
 /// C16: the reader panics at these; a file of anybody's must not stop a function.
 #[test]
 fn what_the_reader_panics_at_is_a_mistake_at_its_place() {
@@ -80,6 +102,26 @@ fn merge_keys_and_duplicates_follow_pyyaml() {
     assert_eq!(json_of("{1: a, true: b, 1.0: c}"), json!({"1": "c"}));
     assert_eq!(json_of("'<<': {a: 1}"), json!({"<<": {"a": 1}}));
     assert_eq!(json_of("a: &b c\n*b : d"), json!({"a": "c", "c": "d"}));
+}
+
+/// Z2.4, Z6.6: configuration with a key that is there twice is refused, as Zuul refuses it; what `<<` brings in may be said again.
+#[test]
+fn a_key_that_is_there_twice_is_told_at_its_second_place() {
+    let refused = compose_once("- job:\n    name: a\n    run: b\n    run: c\n").unwrap_err();
+    assert_eq!(
+        (refused.mark, refused.message.contains("\"run\" appears more than once")),
+        (Mark(4, 5), true),
+        "{refused}"
+    );
+    assert!(refused.message.contains("first at line 3"), "{refused}");
+    for twice in ["{a: 1, b: {c: 1, c: 1}}", "{1: a, 1: b}", "{a: 1, 'a': 2}"] {
+        assert!(compose_once(twice).is_err() && compose(twice).is_ok(), "{twice}");
+    }
+    for once in
+        ["a: &x {b: 1}\nc: {<<: *x, b: 2}", "a: &x {b: 1}\ny: &y {b: 2}\nc: {<<: *x, <<: *y}", "[{a: 1}, {a: 1}]"]
+    {
+        assert_eq!(compose_once(once).unwrap(), compose(once).unwrap(), "{once}");
+    }
 }
 
 /// Z5.1: ciphertexts keep their tag, in both forms.
