@@ -4,7 +4,7 @@
 use crate::job::OpenedSecrets;
 use serde_json::{Map, Value};
 use sluice_keys::{Ciphertext, ProjectKey, Secret};
-use sluice_model::job::{FrozenJob, Playbook};
+use sluice_model::job::{FrozenJob, Playbook, SecretUse};
 use sluice_model::{ConnectionName, ProjectName};
 use sluice_records::project_key;
 use sluice_runtime::{PortError, Ports};
@@ -38,12 +38,13 @@ impl ProjectKeys {
     pub async fn open(&self, job: &FrozenJob) -> Result<OpenedSecrets, PortError> {
         let mut opened = OpenedSecrets::default();
         for playbook in job.pre_run.iter().chain(&job.run).chain(&job.post_run) {
-            for secret in playbook.secrets.values().filter(|secret| may_open(playbook, &secret.project)) {
+            for secret in playbook.secrets.values() {
                 // A token is issued, not opened, and nobody issues any yet.
                 if secret.oidc.is_some() || opened.get(secret).is_some() {
                     continue;
                 }
-                let Some(key) = self.key(&playbook.connection, &secret.project).await? else { continue };
+                let Some(connection) = connection_of(secret, playbook) else { continue };
+                let Some(key) = self.key(connection, &secret.project).await? else { continue };
                 if let Some(plain) = plaintext(&secret.data, &key, 0) {
                     opened.insert(secret, plain);
                 }
@@ -78,9 +79,11 @@ impl ProjectKeys {
     }
 }
 
-/// A secret is for playbooks of the project that holds it (Z5.3), and its key pair lies under that project's connection.
-fn may_open(playbook: &Playbook, project: &ProjectName) -> bool {
-    playbook.project == *project
+/// Returns the connection that the key pair of a secret's project lies under. Which playbooks see a secret was decided when the job
+/// was frozen: those of the definition that lists it, of parents that it is passed to, of children that inherit it (Z4.4, Z5.3).
+fn connection_of<'s>(secret: &'s SecretUse, playbook: &'s Playbook) -> Option<&'s ConnectionName> {
+    let of_own = || Some(&playbook.connection).filter(|_| playbook.project == secret.project);
+    secret.connection.as_ref().or_else(of_own)
 }
 
 /// Returns a value with each ciphertext replaced by its text; `None` when one does not open.
@@ -111,11 +114,11 @@ mod tests {
     use serde_json::json;
     use sluice_memory::World;
     use sluice_model::Timestamp;
-    use sluice_model::job::SecretUse;
     use sluice_runtime::object::Stored;
 
     fn secret(project: &str, data: Value) -> SecretUse {
-        SecretUse { secret: "login".to_owned(), project: ProjectName::new("forge.test", project), data, oidc: None }
+        let project = ProjectName::new("forge.test", project);
+        SecretUse { secret: "login".to_owned(), project, connection: None, data, oidc: None }
     }
 
     fn job(project: &str, secret: &SecretUse) -> FrozenJob {
@@ -127,7 +130,7 @@ mod tests {
         serde_json::from_value(job).unwrap()
     }
 
-    /// Z5.1, Z5.2, Z5.3
+    /// Z5.1, Z5.2, Z5.3, E4
     #[tokio::test]
     async fn a_secret_opens_with_its_own_projects_key_and_with_no_other() {
         let world = World::new(1, 0, Timestamp(1_800_000_000_000));
@@ -152,6 +155,10 @@ mod tests {
         let expected = json!({"user": "deploy", "deep": [{"password": "correct horse"}]});
         assert_eq!(opened.get(&own), Some(&expected));
 
+        // E4: far too short for any key: left out, and the job that would use it names it.
+        let sample = secret("org/one", json!({"username": {"!encrypted/pkcs1": "o+7OscBFYWJh26rlLWpBIg=="}}));
+        assert_eq!(keys.open(&job("org/one", &sample)).await.unwrap().get(&sample), None);
+
         let copied = secret("org/two", data.clone());
         let opened = keys.open(&job("org/two", &copied)).await.unwrap();
         assert_eq!(opened.get(&copied), None, "that project has no key pair");
@@ -160,5 +167,11 @@ mod tests {
         assert_eq!(opened.get(&copied), None, "it was encrypted for another project");
         let opened = keys.open(&job("org/two", &own)).await.unwrap();
         assert_eq!(opened.get(&own), None, "a playbook of another project has no use of it");
+        // A parent that it is passed to, or a child that inherits it, may lie in another project, or at another forge.
+        let passed = SecretUse { connection: Some(connection), ..own };
+        let mut elsewhere = job("org/two", &passed);
+        elsewhere.run[0].connection = "other".into();
+        let opened = keys.open(&elsewhere).await.unwrap();
+        assert_eq!(opened.get(&passed), Some(&expected));
     }
 }

@@ -347,8 +347,13 @@ impl Story {
 
     /// Opens a secret for `playbook` under `name`.
     pub fn secret(&mut self, playbook: &mut Playbook, name: &str, plain: Value) {
-        let secret =
-            SecretUse { secret: name.to_owned(), project: CONFIG.into(), data: json!({ "sealed": name }), oidc: None };
+        let secret = SecretUse {
+            secret: name.to_owned(),
+            project: CONFIG.into(),
+            connection: None,
+            data: json!({ "sealed": name }),
+            oidc: None,
+        };
         self.secrets.insert(&secret, plain);
         playbook.secrets.insert(name.to_owned(), secret);
     }

@@ -99,6 +99,7 @@ impl Building<'_> {
             let use_of = SecretUse {
                 secret: secret.name.clone(),
                 project: found.source().project.clone(),
+                connection: Some(found.source().connection.clone()),
                 data: Json::Object(data),
                 oidc: secret.oidc.clone(),
             };

@@ -343,6 +343,10 @@ pub struct SecretUse {
     pub secret: String,
     /// The project whose key pair encrypted it.
     pub project: ProjectName,
+    /// The connection of that project, under which its key pair lies. Without it, which is how older jobs were frozen, only a playbook
+    /// of the same project can have the secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<ConnectionName>,
     /// The mapping with `{"!encrypted/pkcs1-oaep": [..]}` in place of each ciphertext.
     pub data: Value,
     /// The token to issue in the place of the mapping, which is empty then.

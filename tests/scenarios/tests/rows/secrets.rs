@@ -123,6 +123,30 @@ fn a_proposed_playbook_sees_no_secret_before_review() {
     assert_eq!(site.builds(), Vec::<String>::new());
 }
 
+/// Z4.4, Z5.3, Z5.5: after review a secret that a job passes to a parent opens for the parent's playbook, in whatever project that
+/// lies and although the job has none of its own; and so does one that a child of another project inherits.
+#[test]
+fn a_secret_opens_for_a_parent_that_it_is_passed_to_and_a_child_that_inherits_it() {
+    let jobs = "
+- job: {name: base, parent: null}
+- job: {name: top, auth: {inherit: true, secrets: [key]}}
+- job: {name: publish, parent: lib, secrets: [{name: key, secret: key, pass-to-parent: true}]}
+- project: {name: org/config, gate: {jobs: [publish, child]}}
+";
+    let pipelines = CONFIG.split("- job:").next().unwrap();
+    let config = format!("{pipelines}{}{jobs}", secret("key", "hush"));
+    let theirs = "- job: {name: lib, run: lib.yaml}\n- job: {name: child, parent: top, run: own.yaml}\n";
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", theirs)])];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    with_keys(&site, &["org/config"]);
+    let change = site.forge.propose("org/config", 1, "a change", "", &[("README", "x")]);
+    enter(&mut site, &change);
+    assert_eq!(merged(&site), [1], "{}", comments(&site, &change));
+    assert_eq!(seen(&site, "publish", 1), ["lib.yaml key=hush"]);
+    assert_eq!(seen(&site, "child", 1), ["own.yaml key=hush"]);
+}
+
 /// X05, Z5.3: a secret that is merged on one branch of a project serves a job of another one, decrypted; a copy of it in another
 /// project does not open.
 #[test]
