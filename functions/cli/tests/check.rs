@@ -335,6 +335,14 @@ fn a_tenants_file_is_checked_by_itself() {
     assert!(said(&wrong).contains("did you mean \"untrusted-projects\"?"), "{}", said(&wrong));
     let json: Value = serde_json::from_slice(&sluice(&["check", path, "--format", "json"]).stdout).unwrap();
     assert_eq!((&json["findings"][0]["line"], &json["findings"][0]["path"]), (&6.into(), &"main.yaml".into()));
+    let including = sound.replace("    source:", "    include: [global.yaml, other.yaml]\n    source:");
+    std::fs::write(&main, including).unwrap();
+    std::fs::write(folder.path().join("global.yaml"), "- job:\n    name: base\n    parrent: null\n").unwrap();
+    let checked = sluice(&["check", path]);
+    assert_eq!(checked.status.code(), Some(1), "{}", said(&checked));
+    assert!(said(&checked).contains("global.yaml:3"), "{}", said(&checked));
+    assert!(said(&checked).contains("main.yaml:3"), "{}", said(&checked));
+    assert!(said(&checked).contains("The tenant includes \"other.yaml\""), "{}", said(&checked));
     let with_tenant = sluice(&["check", path, "--tenant", "x"]);
     assert!(said(&with_tenant).contains("leave --tenant out"), "{}", said(&with_tenant));
     let nothing = sluice(&["check", folder.path().to_str().unwrap()]);

@@ -71,6 +71,10 @@ impl Merger {
             Err(errors) if waits => return Ok(not_before_it_is_merged(misconfigured(&errors, &branch))),
             Err(errors) => return Ok(misconfigured(&errors, &branch)),
         };
+        let errors = self.place_included(state, &mut graph, layout).await?;
+        if !errors.is_empty() {
+            return Ok(misconfigured(&errors, &branch));
+        }
         self.put_needed(state, &mut graph, layout, change).await?;
         let errors = self.missing_playbooks(state, &graph, layout).await?;
         if !errors.is_empty() {

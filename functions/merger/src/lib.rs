@@ -3,6 +3,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod freeze;
+mod included;
 mod playbooks;
 mod state;
 

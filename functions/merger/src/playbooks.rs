@@ -8,7 +8,6 @@ use crate::state::State;
 use crate::{Merger, Unmade, unmade};
 use sluice_config::ConfigError;
 use sluice_config::layout::{BranchConfig, Layout};
-use sluice_config::tenant::SYSTEM;
 use sluice_model::git::{BranchKey, BranchState};
 use sluice_model::job::{JobGraph, Playbook, playbook_files};
 use sluice_repos::ProjectAt;
@@ -69,10 +68,6 @@ impl Merger {
 
     /// Looks as an executor will: in the branch that the definition is of, else in the one that the job checks out.
     async fn is_there(&self, state: &State, playbook: &Playbook) -> Result<bool, Unmade> {
-        // Included files lie in no repository.
-        if playbook.connection.as_str() == SYSTEM {
-            return Ok(true);
-        }
         let of_project = |known: &&BranchState| known.branch.project == playbook.project;
         let states: Vec<&BranchState> = state.speculation.branches.iter().filter(of_project).collect();
         let exact = states.iter().copied().find(|known| known.branch.branch == playbook.branch);

@@ -6,6 +6,7 @@
 //! read changes nothing.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
+mod beside;
 mod files;
 mod guard;
 mod news;
@@ -15,6 +16,7 @@ mod settle;
 mod stand_in;
 mod wake;
 
+use crate::beside::Beside;
 use crate::files::Work;
 use crate::news::Before;
 use crate::read::{facts_of, retry_at};
@@ -23,7 +25,7 @@ use bytes::Bytes;
 use sluice_config::layout::{Layout, LayoutSources};
 use sluice_config::pipeline::TriggerKind;
 use sluice_config::tenant::{MainConfig, TenantConfig, parse_main};
-use sluice_config::{Connections, Severity};
+use sluice_config::{Connections, Fragment, Severity};
 use sluice_forge::Forge;
 use sluice_model::poke::Poke;
 use sluice_model::{ConnectionName, QueueKey, TenantName};
@@ -49,8 +51,8 @@ const WHY_MAX: usize = 300;
 
 /// What the main configuration wants of a tenant.
 enum Wanted {
-    /// It is one, configured like this, and these are the connections.
-    Named(Box<TenantConfig>, Connections),
+    /// It is one.
+    Named(Box<Named>),
     /// It is none.
     LeftOut {
         /// The digest of the main configuration that says so.
@@ -60,12 +62,20 @@ enum Wanted {
     Unknown,
 }
 
+/// What is said of a tenant.
+struct Named {
+    config: TenantConfig,
+    connections: Connections,
+    /// The files that it includes.
+    beside: Beside,
+}
+
 /// The main configuration as it was read.
 struct Main {
     config: MainConfig,
     connections: Connections,
     mistakes: usize,
-    digest: String,
+    text: String,
 }
 
 /// Looks at tenants.
@@ -97,8 +107,8 @@ impl Tenants {
             head = Some(decode(&told)?);
             record = Some(told);
         }
-        let (config, connections) = match self.wanted(name, head.as_ref()).await? {
-            Wanted::Named(config, connections) => (*config, connections),
+        let Named { config, connections, beside } = match self.wanted(name, head.as_ref()).await? {
+            Wanted::Named(named) => *named,
             Wanted::LeftOut { main } => return self.left_out(name, &main, record, head).await,
             Wanted::Unknown => return Ok(()),
         };
@@ -119,7 +129,8 @@ impl Tenants {
             return self.go_on(record, head, writes).await;
         }
         let before = self.taken_over(&head).await;
-        let (layout, work) = self.layout(config, &connections, &sources.kept, before.as_deref()).await?;
+        let included = beside.fragments(config, before.as_deref());
+        let (layout, work) = self.layout(config, &connections, included, &sources.kept, before.as_deref()).await?;
         let object = format!("layouts/{}", layout.id());
         let has_timers = has_timers(&layout);
         let is_new = head.layout_object.as_ref() != Some(&object)
@@ -255,23 +266,30 @@ impl Tenants {
     /// Returns what the main configuration says of a tenant. One with mistakes says nothing of what is live already: a tenant
     /// that was read goes on as it was read, or a slip in one place would take the others' projects away.
     async fn wanted(&self, name: &TenantName, head: Option<&Tenant>) -> Result<Wanted, LookError> {
-        let Main { config, connections, mistakes, digest } = self.main().await?;
-        let named = config.tenants.into_iter().find(|tenant| tenant.name == *name).map(Box::new);
+        let Main { config, connections, mistakes, text } = self.main().await?;
+        let named = config.tenants.into_iter().find(|tenant| tenant.name == *name);
         let object = head.and_then(|head| head.layout_object.as_ref());
         match (mistakes, named, object) {
-            (0, Some(config), _) => Ok(Wanted::Named(config, connections)),
-            (0, None, _) => Ok(Wanted::LeftOut { main: digest }),
+            (0, Some(config), _) => self.named(config, connections, &text).await,
+            (0, None, _) => Ok(Wanted::LeftOut { main: tenant::main_digest(&text) }),
             (_, _, Some(object)) if head.is_some_and(|head| !head.is_removed) => {
                 tracing::error!(tenant = %name, mistakes, "the main configuration is wrong; the tenant goes on as it was");
                 let layout = self.live(object).await?;
-                Ok(Wanted::Named(Box::new(layout.tenant().clone()), layout.connections().clone()))
+                let (config, connections) = (layout.tenant().clone(), layout.connections().clone());
+                Ok(Wanted::Named(Box::new(Named { config, connections, beside: Beside::of_layout(&layout) })))
             }
-            (_, Some(config), None) => Ok(Wanted::Named(config, connections)),
+            (_, Some(config), None) => self.named(config, connections, &text).await,
             (_, _, _) => {
                 tracing::error!(tenant = %name, mistakes, "the main configuration is wrong, so nothing is read for this tenant");
                 Ok(Wanted::Unknown)
             }
         }
+    }
+
+    /// Returns what the main configuration of a text says of a tenant, with the files that it includes.
+    async fn named(&self, config: TenantConfig, connections: Connections, main: &str) -> Result<Wanted, LookError> {
+        let beside = self.beside(&config, main).await?;
+        Ok(Wanted::Named(Box::new(Named { config, connections, beside })))
     }
 
     /// Opens a stored layout.
@@ -290,8 +308,7 @@ impl Tenants {
             tracing::error!(
                 "there is no main configuration, or it is no text: store one with `sluice tenant load FILE`"
             );
-            let (config, digest) = (MainConfig::default(), tenant::main_digest(""));
-            return Ok(Main { config, connections, mistakes: 1, digest });
+            return Ok(Main { config: MainConfig::default(), connections, mistakes: 1, text: String::new() });
         };
         let (config, errors) = parse_main("main.yaml", text, &connections);
         for error in &errors {
@@ -302,7 +319,7 @@ impl Tenants {
             tracing::error!("the main configuration names no tenant at all, which counts as a mistake");
             mistakes = 1;
         }
-        Ok(Main { config, connections, mistakes, digest: tenant::main_digest(text) })
+        Ok(Main { config, connections, mistakes, text: text.to_owned() })
     }
 
     /// Returns the projects to read again, each with the record that says so.
@@ -316,10 +333,11 @@ impl Tenants {
         &self,
         config: &TenantConfig,
         connections: &Connections,
+        included: Vec<Arc<Fragment>>,
         sources: &[tenant::ProjectSource],
         live: Option<&Layout>,
     ) -> Result<(Layout, Work), LookError> {
-        let (mut fragments, mut branches, mut work) = (Vec::new(), BTreeMap::new(), Work::default());
+        let (mut fragments, mut branches, mut work) = (included, BTreeMap::new(), Work::default());
         for source in sources {
             let Some(project) = config.project(&source.project) else { continue };
             // A branch that the tenant leaves out is none of the layout's: what is pushed there changes nothing.

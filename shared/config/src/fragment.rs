@@ -126,6 +126,15 @@ impl Fragment {
         Self { source, hash, pragma, stanzas: Stanzas::Packed(Arc::clone(packed), slots), problems }
     }
 
+    /// Returns a fragment that says nothing and only tells of mistakes: of what is not there to be read.
+    pub(crate) fn telling(source: Source, problems: Vec<Problem>) -> Self {
+        let said =
+            problems.iter().map(|problem| format!("{:?} {}", problem.start, problem.message)).collect::<Vec<_>>();
+        // Its text says nothing: whatever is written there, it is not read.
+        let hash = digest(&["telling-1", &hash(&SourceFile { source: source.clone(), text: said.join("\n") })]);
+        Self { source, hash, pragma: PragmaStanza::default(), stanzas: Stanzas::Parsed(Vec::new()), problems }
+    }
+
     /// Returns its stanzas in order; those with mistakes are left out.
     pub fn stanzas(&self) -> impl Iterator<Item = &Stanza> {
         let count = match &self.stanzas {
@@ -278,10 +287,7 @@ pub fn passed_over(project: &TenantProject, branch: &BranchName, files: &[(Strin
             path: path.to_owned(),
             trust: project.trust,
         };
-        // Its text says nothing: whatever is written there, it is not read.
-        let hash = digest(&["passed-over-1", &hash(&SourceFile { source: source.clone(), text: problem.message.clone() })]);
-        let stanzas = Stanzas::Parsed(Vec::new());
-        Some(Arc::new(Fragment { source, hash, pragma: PragmaStanza::default(), stanzas, problems: vec![problem] }))
+        Some(Arc::new(Fragment::telling(source, vec![problem])))
     });
     passed.collect()
 }

@@ -241,12 +241,17 @@ fn rules_of_access_that_nobody_enforces_are_told() {
     assert!(open.build().unserved().is_empty());
 }
 
-/// Z2.5: a tenant that includes files is told that they are not read.
+/// Z2.5, Z4.9: a tenant that includes files is told where playbooks and roles of their jobs are looked for.
 #[test]
-fn files_that_are_not_read_are_told() {
+fn playbooks_that_are_not_read_beside_the_main_configuration_are_told() {
     let main = "- tenant: {name: one, include: [more.yaml], source: {github: {config-projects: [org/config]}}}";
     let layout = common::tenant_of(main).build();
     let told: Vec<String> =
         layout.unserved().iter().map(|warning| format!("{warning} ({})", warning.problem.stanza)).collect();
-    assert_eq!(told, ["main.yaml:1: files that a tenant includes are not read yet: more.yaml (tenant one)"]);
+    assert_eq!(
+        told,
+        [
+            "main.yaml:1: playbooks and roles that lie beside the main configuration are not read yet: those of jobs in more.yaml are looked for in the tenant's config projects (tenant one)"
+        ]
+    );
 }

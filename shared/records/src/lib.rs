@@ -25,7 +25,8 @@
 //! | a dead letter that was sent again | `dead-letter#<hash of its poke>` | `head` | timer |
 //! | a repository's packs | `repository#<project>` | `head` | merger, tenant |
 //!
-//! Objects: `system/main.yaml`, `system/connections.json`, `layouts/<hash>`, `jobs/<hash>`, `speculations/<hash>`, `git/…`,
+//! Objects: `system/main.yaml`, `system/included/<digest of main.yaml>.json`, `system/connections.json`, `layouts/<hash>`,
+//! `jobs/<hash>`, `speculations/<hash>`, `git/…`,
 //! `deliveries/<id>`, `logs/<build>/…`, `returned/<build>/<hash>`, `keys/<source name>/<repo name>.pem` and `.pub`.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
@@ -38,6 +39,7 @@ pub mod dead;
 pub mod delivery;
 pub mod health;
 pub mod image;
+pub mod included;
 pub mod landing;
 pub mod layout;
 pub mod ledger;

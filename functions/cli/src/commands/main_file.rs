@@ -1,9 +1,10 @@
 //! The tenants' file (`main.yaml`), checked where it lies: it is no repository's configuration, and has words of its own.
 
+use super::beside;
 use anyhow::Context as _;
 use serde_json::Value;
 use sluice_config::{ConfigError, Connections, Driver, Severity, parse_main, text_of, yaml};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -16,7 +17,8 @@ const WORDS: [&str; 6] =
 pub struct MainFile {
     /// Every mistake in it.
     pub found: Vec<ConfigError>,
-    text: String,
+    /// Its text, and those of the files beside it that tenants include, by path.
+    texts: BTreeMap<String, String>,
     tenants: usize,
     projects: usize,
     /// Connections that it names, which only a system knows.
@@ -27,7 +29,7 @@ impl MainFile {
     /// Checks a file if it is a tenants' file; `None` for anything else.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the file, or one that a tenant includes, cannot be read.
     pub fn read(path: &Path) -> anyhow::Result<Option<Self>> {
         if !path.is_file() {
             return Ok(None);
@@ -44,16 +46,19 @@ impl MainFile {
         let known = connections.iter().fold(Connections::new(), |known, name| known.with(name, Driver::Git, ""));
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let (main, mut found) = parse_main(&name, &text, &known);
+        let mut texts = beside::read(path, &main)?;
+        found.extend(beside::mistakes(&name, &text, &main, &texts));
         found.extend(main.tenants.iter().flat_map(|tenant| tenant.unserved(&name)));
+        texts.insert(name, text);
         let projects = main.tenants.iter().map(|tenant| tenant.projects.len()).sum();
-        Ok(Some(Self { found, text, tenants: main.tenants.len(), projects, connections }))
+        Ok(Some(Self { found, texts, tenants: main.tenants.len(), projects, connections }))
     }
 
     /// Returns the findings for people.
     pub fn told(&self) -> String {
         let mut told = String::new();
         for error in &self.found {
-            let _ = writeln!(told, "{}", error.render(Some(&self.text)));
+            let _ = writeln!(told, "{}", error.render(self.texts.get(&error.path).map(String::as_str)));
         }
         let count = |severity| self.found.iter().filter(|error| error.problem.severity == severity).count();
         let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));

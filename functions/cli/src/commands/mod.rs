@@ -1,6 +1,7 @@
 //! The commands of `sluice`, one file each, and how they find the system they are about.
 
 pub mod autohold;
+pub mod beside;
 pub mod check;
 pub mod connection;
 pub mod enqueue;

@@ -3,6 +3,7 @@
 use super::operator;
 use crate::say::say;
 use anyhow::{Context as _, anyhow, bail};
+use sluice_config::tenant::{SYSTEM, included_project};
 use sluice_keys::{ProjectKey, Secret};
 use sluice_model::{ConnectionName, ProjectName};
 use sluice_records::layout::Layouts;
@@ -63,7 +64,8 @@ async fn find(ports: &Ports, named: &str) -> anyhow::Result<(ConnectionName, Pro
         let Some(live) = live else { continue };
         let is_named =
             |project: &&sluice_config::TenantProject| [project.name.as_str(), project.name.name()].contains(&named);
-        let alike = live.layout.tenant().projects.iter().filter(is_named);
+        let tenant = live.layout.tenant();
+        let alike = tenant.projects.iter().chain(&tenant.included).filter(is_named);
         found.extend(alike.map(|project| (project.connection.clone(), project.name.clone())));
     }
     let mut found = found.into_iter();
@@ -75,6 +77,9 @@ async fn find(ports: &Ports, named: &str) -> anyhow::Result<(ConnectionName, Pro
         (None, _) => {}
     }
     let project = ProjectName::from(named);
+    if project == included_project() {
+        return Ok((SYSTEM.into(), project));
+    }
     let connections = connection::load(ports).await?;
     let Some((connection, _)) = connections.by_host(project.host()) else {
         bail!(

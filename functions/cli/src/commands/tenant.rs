@@ -1,17 +1,18 @@
 //! `sluice tenant`: the main configuration, and having configuration read again.
 
-use super::operator;
+use super::{beside, operator};
 use crate::say::say;
 use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
 use sluice_aws::OsEntropy;
 use sluice_config::tenant::{MainConfig, parse_main};
+use sluice_config::{ConfigError, Severity};
 use sluice_model::poke::Poke;
 use sluice_model::{ConnectionName, TenantName};
 use sluice_records::codec::{decode, get};
 use sluice_records::layout::Layouts;
 use sluice_records::tenant::Tenant;
-use sluice_records::{connection, tenant};
+use sluice_records::{connection, included, tenant};
 use sluice_runtime::object::PutMode;
 use sluice_runtime::record::Query;
 use sluice_runtime::{Entropy as _, Ports, cell};
@@ -31,7 +32,7 @@ pub enum LeftOut {
     Removed,
 }
 
-/// Stores a main configuration and has every tenant of it read.
+/// Stores a main configuration with the files beside it that its tenants include, and has every tenant of it read.
 ///
 /// # Errors
 /// When it is wrong, would remove tenants without being told to, or the store does not answer.
@@ -41,6 +42,13 @@ pub async fn load(data: Option<PathBuf>, file: &Path, left_out: LeftOut) -> anyh
     let main = parse(&ports, &file.display().to_string(), &text).await?;
     if main.tenants.is_empty() {
         bail!("{} names no tenant; nothing was stored", file.display());
+    }
+    let files = beside::read(file, &main)?;
+    let mistakes = beside::mistakes(&file.display().to_string(), &text, &main, &files);
+    if mistakes.iter().any(|error| error.problem.severity == Severity::Error) {
+        let own = |error: &ConfigError| files.get(&error.path).map_or(text.as_str(), String::as_str);
+        let all: Vec<String> = mistakes.iter().map(|error| error.render(Some(own(error)))).collect();
+        bail!("what the tenants of {} include is wrong, and nothing was stored:\n{}", file.display(), all.join("\n"));
     }
     let named: BTreeSet<TenantName> = main.tenants.iter().map(|tenant| tenant.name.clone()).collect();
     let gone: Vec<TenantName> =
@@ -56,6 +64,10 @@ pub async fn load(data: Option<PathBuf>, file: &Path, left_out: LeftOut) -> anyh
     let words: Vec<_> = gone.iter().map(|tenant| tenant::put_leaving(tenant, &text)).collect::<Result<_, _>>()?;
     for some in words.chunks(50) {
         ports.records.commit(some.to_vec(), &OsEntropy.token()).await?;
+    }
+    // First: whoever reads the one looks for the other.
+    if !files.is_empty() {
+        included::store(&ports, &text, &files).await?;
     }
     ports.objects.put(connection::MAIN, Bytes::from(text), PutMode::Always, "application/yaml").await?;
     // First, for nothing else will ever ask what became of them; running the command again does.
@@ -146,7 +158,7 @@ async fn parse(ports: &Ports, path: &str, text: &str) -> anyhow::Result<MainConf
     let (main, errors) = parse_main(path, text, &connections);
     if !errors.is_empty() {
         let all: Vec<String> = errors.iter().map(|error| error.render(Some(text))).collect();
-        let is_unknown = |error: &sluice_config::ConfigError| error.problem.message.starts_with("Unknown connection");
+        let is_unknown = |error: &ConfigError| error.problem.message.starts_with("Unknown connection");
         let advice = match errors.iter().any(is_unknown) {
             true => "\nA connection is added with `sluice connection add NAME --driver github|git …`.",
             false => "",

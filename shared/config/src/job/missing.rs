@@ -88,6 +88,19 @@ impl Layout {
         let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
         Some(defined.source().error(problem.in_stanza(&format!("job {}", job.name)).about("run")))
     }
+
+    /// Returns what is told of a job that has playbooks, roles or files of variables of included files (Z2.5) in a tenant that has no
+    /// config project where they could be; at the job's first definition. `None` where the layout has none.
+    pub fn without_config_project(&self, job: &FrozenJob) -> Option<ConfigError> {
+        let defined = self.jobs(job.name.as_str()).next()?;
+        let message = format!(
+            "Job {} has playbooks of files that the tenant includes: those are looked for in the tenant's config projects, and it has none that can be read",
+            job.name
+        );
+        let place = defined.object.place;
+        let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
+        Some(defined.source().error(problem.in_stanza(&format!("job {}", job.name)).about("run")))
+    }
 }
 
 /// Returns the definitions of a job in a branch that count there.

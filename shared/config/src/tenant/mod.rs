@@ -2,15 +2,17 @@
 
 pub mod access;
 mod branches;
+mod included;
 mod source;
 
 pub use access::{Access, AuthorizationRole, AuthorizationRule, Grant, Permission};
 pub use branches::BranchFacts;
+pub use included::{included_collisions, included_project};
 
 use crate::Pattern;
 use crate::connection::Connections;
 use crate::error::{ConfigError, Problem, ProblemKind};
-use crate::fragment::{Source, Trust};
+use crate::fragment::Trust;
 use crate::objects::read::{Fields, Problems};
 use crate::objects::{ObjectKind, Place, split};
 use crate::yaml::{self, Node, Value};
@@ -21,10 +23,6 @@ use std::collections::btree_map::Entry;
 
 /// The host of what belongs to the system itself, and the name of the connection that stands for it.
 pub const SYSTEM: &str = "system";
-/// The short name of the project that included files are together.
-const INCLUDED: &str = "included";
-/// The branch of that project.
-const INCLUDED_BRANCH: &str = "main";
 
 /// Everything the file says.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -213,17 +211,6 @@ impl TenantConfig {
     pub fn source_project(&self, name: &ProjectName) -> Option<&TenantProject> {
         self.project(name).or(self.included.as_ref().filter(|included| included.name == *name))
     }
-
-    /// Returns where an included file comes from.
-    pub fn included_source(&self, path: &str) -> Option<Source> {
-        self.included.as_ref().map(|included| Source {
-            connection: included.connection.clone(),
-            project: included.name.clone(),
-            branch: INCLUDED_BRANCH.into(),
-            path: path.to_owned(),
-            trust: included.trust,
-        })
-    }
 }
 
 impl TenantProject {
@@ -409,10 +396,9 @@ fn tenant(body: &Node, connections: &Connections, p: &mut Problems) -> Option<Te
     let mut f = Fields::of(body, "", p)?;
     let name = f.required_name("name", p);
     let mut tenant = TenantConfig::new(name.as_deref().unwrap_or_default());
-    tenant.include = f.texts("include", p).unwrap_or_default();
+    tenant.include = included::files(&mut f, p);
     if !tenant.include.is_empty() {
-        let name = ProjectName::new(SYSTEM, INCLUDED);
-        tenant.included = Some(TenantProject::new(SYSTEM, name, Trust::Config));
+        tenant.included = Some(TenantProject::new(SYSTEM, included_project(), Trust::Config));
     }
     tenant.default_parent = f.text("default-parent", p).unwrap_or(tenant.default_parent);
     tenant.default_ansible_version = f.version("default-ansible-version", p);
