@@ -130,7 +130,8 @@ pub struct Candidate {
     /// where each is tested for itself. The others are among [`Self::needs`] too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cycle: Vec<ChangeKey>,
-    /// Why it cannot be tested at all (a dependency that cannot be found, a cycle), if so.
+    /// Why it cannot be tested at all (a dependency that cannot be found, a cycle), if so; of one that stands in a queue, why it is to
+    /// leave it.
     #[serde(default)]
     pub refused: Option<String>,
     /// What is known of a change that is in its branch already, which is tested as that is; `None` for any other.

@@ -8,9 +8,9 @@ use crate::item::Item;
 use crate::queue::{HEAD_BYTES_MAX, Slot};
 use crate::report::Occasion;
 use sluice_config::pipeline::Manager;
-use sluice_model::Timestamp;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
+use sluice_model::{ItemId, Timestamp};
 use std::collections::BTreeSet;
 
 /// Why a change leaves that depends on other changes than it was admitted with.
@@ -142,12 +142,16 @@ impl Work<'_> {
             return true;
         }
         if let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == change.key) {
-            if slot.change == *change {
+            let is_same = slot.change == *change;
+            if is_same && !self.is_let_go(slot) {
                 self.plan.reasons.push(format!("{change} is in {} already", self.head.key));
                 return true;
             }
-            let why = "a new revision takes its place";
-            if !self.leave(&change.key.clone(), why, Occasion::Dequeue) {
+            let (why, occasion) = match is_same {
+                true => (WHY_NEEDS, Occasion::Superseded),
+                false => ("a new revision takes its place", Occasion::Dequeue),
+            };
+            if !self.leave(&change.key.clone(), why, occasion) {
                 return false;
             }
         }
@@ -309,7 +313,10 @@ impl Work<'_> {
                 self.leave(&change.key, "a new revision was uploaded", Occasion::Dequeue)
             }
             // A change that its own landing merged is no longer open either; its landing's outcome decides about it.
-            Some(why) if !slot.standing.is_landing() => self.leave(&change.key, why, Occasion::of_leaving(why)),
+            Some(why) if !slot.standing.is_landing() => {
+                self.let_go_of_those_in_turn(change, needs.unwrap_or_default(), why)
+                    && self.leave(&change.key, why, Occasion::of_leaving(why))
+            }
             None if !slot.standing.is_landing() => match needs {
                 Some(needs) if is_dependent(&self.head) => self.follow_needs(arrival, change, needs),
                 _ => true,
@@ -340,19 +347,29 @@ impl Work<'_> {
         if now.is_subset(&before) && before.difference(&now).all(|key| !is_ahead(key)) {
             return true;
         }
+        let others = self.in_turn(&change.key, needs);
+        if !others.is_empty() {
+            return self.leave_in_turn(position, others);
+        }
         let known = |need: &ChangeRef| {
             let queued = self.items.values().map(|item| &item.candidate).chain(&candidate.needs);
             let found = queued.into_iter().find(|known| known.change == *need).cloned();
             Candidate { needs: Vec::new(), cycle: Vec::new(), ..found.unwrap_or_else(|| Candidate::bare(need)) }
         };
-        let again = Candidate { needs: needs.iter().map(known).collect(), ..candidate.clone() };
+        let again = Candidate { needs: needs.iter().map(known).collect(), refused: None, ..candidate.clone() };
         let is_needed_still = |mate: &ChangeKey| *mate == change.key || now.contains(mate);
         if !candidate.cycle.is_empty() && candidate.cycle.iter().all(is_needed_still) {
             return self.bundle_follows_needs(position, &again);
         }
         // Whether it is in a cycle still nobody says here; if it is, it comes in again with those that need it.
         let again = Candidate { cycle: Vec::new(), ..again };
-        self.leave(&change.key, WHY_NEEDS, Occasion::Dequeue) && self.enqueue(arrival, &again)
+        let leaving: Vec<ItemId> =
+            self.head.slots[self.head.bundle(position)].iter().map(|slot| slot.id.clone()).collect();
+        // Once it has left nobody knows of it any more: in the same plan it enters, or it is gone.
+        leaving.iter().all(|id| self.stop_builds(id, WHY_NEEDS))
+            && self.has_room(LEAVING_RECORDS * (leaving.len() + 1) + self.entry_records())
+            && self.leave(&change.key, WHY_NEEDS, Occasion::Dequeue)
+            && self.enqueue(arrival, &again)
     }
 
     /// Takes everything out of a queue whose pipeline the live configuration no longer has; what is landing ends its landing (R03).

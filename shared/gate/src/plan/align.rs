@@ -47,7 +47,7 @@ impl Work<'_> {
                 .any(|ahead| ahead.change.key == need.change.key && ahead.standing == Standing::Failing)
         });
         // What lost a change that it needs leaves next; nobody is tested on top of it until then (D09).
-        let is_lost = is_dependent(&self.head) && (needs_failing || self.is_orphan(position));
+        let is_lost = is_dependent(&self.head) && (needs_failing || self.is_orphan(position) || self.is_let_go(slot));
         (item.generation == slot.generation && item.is_failing()) || is_lost
     }
 

@@ -9,17 +9,26 @@
 use super::Work;
 use super::admit::{LEAVING_RECORDS, WHY_NEEDS};
 use super::finish::mismatch;
+use super::is_dependent;
 use crate::arrival::{Arrival, Candidate};
-use crate::item::{Ask, Item};
+use crate::item::{Ask, Item, REASON_BYTES_MAX, cut};
 use crate::landing::{Landing, LandingEnd, LandingState, Together};
 use crate::queue::{Slot, Standing};
 use crate::report::Occasion;
-use sluice_model::change::ChangeRef;
+use sluice_model::ItemId;
+use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// The most changes that may need each other: what is decided about all of them goes into one transaction.
 pub const CYCLE_MAX: usize = 10;
+
+/// The most changes that are let go at once since they came to need each other; intake tells of a change that it needs twenty at most.
+const LET_GO_MAX: usize = 60;
+
+/// Changes that are named where it is told who needs whom.
+const NAMED_MAX: usize = 5;
 
 /// What is told of a change whose bundle failed.
 const CYCLE_FAILED: &str = "This change is part of a dependency cycle that failed.";
@@ -362,5 +371,95 @@ impl Work<'_> {
         self.note(&slot.id, why.clone());
         self.head.frozen = Some(why);
         false
+    }
+}
+
+/// Changes that came to need each other where they stand: each entered without the others, so that no bundle holds them together,
+/// and none of them can stand behind what it needs. Nothing of them failed. Zuul, too, takes out as dequeued what is in another
+/// cycle by now than it entered in; whoever has them enter anew has them enter as one, where the queue allows that.
+impl Work<'_> {
+    /// Returns those that a change needs by now and that need it in turn, by what was told of them last, besides its own bundle.
+    pub(super) fn in_turn(&self, change: &ChangeKey, needs: &[ChangeRef]) -> Vec<ItemId> {
+        let slots = &self.head.slots;
+        // What is on its way into its branch needs nothing any more that could change that.
+        let place =
+            |key: &ChangeKey| slots.iter().position(|slot| slot.change.key == *key && !slot.standing.is_landing());
+        let needs_of = |at: usize| {
+            let item = self.items.get(&slots[at].id);
+            item.map(|item| item.candidate.needs.as_slice()).unwrap_or_default()
+        };
+        let mut needed = BTreeSet::new();
+        let mut ahead: Vec<usize> = needs.iter().filter_map(|need| place(&need.key)).collect();
+        while let Some(at) = ahead.pop() {
+            if slots[at].change.key != *change && needed.insert(at) {
+                ahead.extend(needs_of(at).iter().filter_map(|need| place(&need.change.key)));
+            }
+        }
+        let mut in_turn: BTreeSet<usize> = BTreeSet::new();
+        // Each round finds one at least, or is the last.
+        for _ in 0..needed.len() {
+            let leads_back = |key: &ChangeKey| *key == *change || place(key).is_some_and(|at| in_turn.contains(&at));
+            let comes_back = |at: usize| needs_of(at).iter().any(|need| leads_back(&need.change.key));
+            let more = needed.iter().copied().filter(|at| !in_turn.contains(at) && comes_back(*at));
+            let more: Vec<usize> = more.collect();
+            if more.is_empty() {
+                break;
+            }
+            in_turn.extend(more);
+        }
+        let own = place(change).map(|at| self.head.bundle(at)).unwrap_or_default();
+        in_turn.into_iter().filter(|at| !own.contains(at)).map(|at| slots[at].id.clone()).collect()
+    }
+
+    /// Lets go of the bundle at `position`, and of others that need it in turn. Returns false when there was no room for that yet.
+    pub(super) fn leave_in_turn(&mut self, position: usize, others: Vec<ItemId>) -> bool {
+        let own = self.head.slots[self.head.bundle(position)].iter().map(|slot| slot.id.clone());
+        let all: Vec<ItemId> = own.chain(others).collect();
+        let named =
+            self.head.slots.iter().filter(|slot| all.contains(&slot.id)).map(|slot| slot.change.key.to_string());
+        let named = named.take(NAMED_MAX).collect::<Vec<_>>().join(", ");
+        let more = if all.len() > NAMED_MAX { " and others" } else { "" };
+        self.let_go(&all, &format!("{WHY_NEEDS}: {named}{more} need each other now, and did not enter together"))
+    }
+
+    /// Lets go of those that need a change in turn which leaves for this reason. Returns false when there was no room for that yet.
+    pub(super) fn let_go_of_those_in_turn(&mut self, change: &ChangeRef, needs: &[ChangeRef], why: &str) -> bool {
+        // Elsewhere nobody stands behind what he needs.
+        let others = if is_dependent(&self.head) { self.in_turn(&change.key, needs) } else { Vec::new() };
+        self.let_go(&others, &format!("{WHY_NEEDS}: it and {} need each other now: {why}", change.key))
+    }
+
+    /// Remembers of each that it is to leave, and why: one plan may have no room for the leaving of all, and with the first that has
+    /// left nobody could tell any more that they needed each other.
+    fn let_go(&mut self, ids: &[ItemId], why: &str) -> bool {
+        let ids = &ids[..ids.len().min(LET_GO_MAX)];
+        if !self.has_room(ids.len()) {
+            return false;
+        }
+        for id in ids {
+            if let Some(item) = self.item(id) {
+                item.candidate.refused = Some(cut(why, REASON_BYTES_MAX));
+            }
+        }
+        true
+    }
+
+    /// Returns whether what stands in a slot is to leave, since it and others came to need each other.
+    pub(super) fn is_let_go(&self, slot: &Slot) -> bool {
+        // Nobody enters who is refused.
+        !slot.standing.is_landing() && self.items.get(&slot.id).is_some_and(|item| item.candidate.refused.is_some())
+    }
+
+    /// Takes out the first that was let go, with its bundle. Returns whether the order of the queue changed; `None` where there is none.
+    pub(super) fn finish_let_go(&mut self) -> Option<bool> {
+        let position = self.head.slots.iter().position(|slot| self.is_let_go(slot))?;
+        let id = self.head.slots[position].id.clone();
+        let why = self.items.get(&id)?.candidate.refused.clone()?;
+        let bundle = self.head.bundle(position);
+        if bundle.len() > 1 {
+            return Some(self.leave_together(bundle, "DEQUEUED", &why, Occasion::Dequeue));
+        }
+        let may_leave = self.stop_builds(&id, &why) && self.has_room(LEAVING_RECORDS + self.entry_records());
+        Some(may_leave && self.remove(position, "DEQUEUED", &why, Occasion::Dequeue))
     }
 }

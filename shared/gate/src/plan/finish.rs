@@ -21,6 +21,9 @@ impl Work<'_> {
         if self.head.frozen.is_some() {
             return false;
         }
+        if let Some(has_left) = self.finish_let_go() {
+            return has_left;
+        }
         for position in 0..self.head.slots.len() {
             if position > 0 && is_dependent(&self.head) {
                 return self.finish_orphans();

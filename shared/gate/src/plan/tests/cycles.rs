@@ -352,3 +352,134 @@ fn ten_changes_that_need_each_other_leave_in_plans_that_fit() {
     bench.run();
     assert!(bench.head.slots.is_empty(), "eleven are too many");
 }
+
+/// Returns a gate with reporters of `dequeue`, which the others leave alone.
+fn telling() -> Bench {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.pipeline.reporters.dequeue = std::mem::take(&mut bench.pipeline.reporters.failure);
+    bench
+}
+
+/// Z6.5, D11: nothing of them failed, and so they are told by the reporters of `dequeue`, once each. In Zuul an item leaves, as
+/// dequeued, whose cycle is another one than it entered in.
+#[test]
+fn changes_that_come_to_need_each_other_in_the_queue_are_taken_out_and_have_not_failed() {
+    let mut bench = telling();
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.approve("C");
+    bench.run();
+    bench.seen_needing('A', "B");
+    assert_snapshot!(bench.run(), @r"
+    stop A unit
+    stop B unit
+    stop C unit
+    A leaves: DEQUEUED
+    B leaves: DEQUEUED
+    run C unit on 0C
+    ");
+    let told = bench.comments();
+    let said = |text: &&String| text.contains("org/one#65, org/one#66 need each other now, and did not enter together");
+    assert_eq!((told.len(), told.iter().filter(said).count()), (2, 2), "{told:?}");
+    // The news of the other one come later, or again.
+    bench.seen_needing('B', "A");
+    bench.seen_needing('A', "B");
+    assert_snapshot!(bench.run(), @"");
+    bench.finish();
+    assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED", "C SUCCESS"]);
+}
+
+/// D04, D11: where the queue forbids cycles the news say so of one of them; the other one did not fail either.
+#[test]
+fn a_cycle_that_is_forbidden_takes_out_both_as_dequeued() {
+    let mut bench = telling();
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.run();
+    let why = "Dependency cycle detected and project org/one doesn't allow circular dependencies";
+    bench.arrive(crate::arrival::ArrivalKind::Seen {
+        change: bench.change('A'),
+        gone: Some(why.to_owned()),
+        merged: false,
+        needs: Some(vec![bench.change('B')]),
+        as_of: sluice_model::Timestamp(0),
+    });
+    bench.run();
+    assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED"]);
+    assert!(bench.comments().len() == 2 && bench.comments().iter().all(|text| text.contains(why)));
+}
+
+/// Z6.5: who needs a bundle and is needed by it now cannot stand behind it, nor it behind him; whoever needs one of them loses it.
+#[test]
+fn a_bundle_that_comes_to_need_what_needs_it_leaves_with_that_and_comes_again_as_one() {
+    let mut bench = gate();
+    bench.approve_cycle("AB", "");
+    bench.approve_needing('C', "AB");
+    bench.approve_needing('D', "C");
+    bench.run();
+    bench.seen_needing('A', "BC");
+    bench.run();
+    assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED", "C DEQUEUED", "D FAILURE"]);
+    bench.approve_cycle("ABC", "");
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0B", "0AC"]);
+}
+
+/// Z6.5: what enters as one at once needs no leaving first: nobody is told of any.
+#[test]
+fn changes_that_come_to_need_each_other_and_enter_as_one_by_then_are_a_bundle() {
+    let mut bench = telling();
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.run();
+    bench.seen_needing('A', "B");
+    bench.approve_cycle("AB", "");
+    bench.run();
+    assert_eq!((bench.left.as_slice(), bench.comments().len()), (&["A DEQUEUED".into(), "B DEQUEUED".into()][..], 0));
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0AB"]);
+}
+
+/// Z6.5: so it is where one of them alone comes again, its needs being others once more.
+#[test]
+fn a_change_that_was_let_go_and_is_approved_in_the_same_moment_enters_anew() {
+    let mut bench = telling();
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.run();
+    bench.seen_needing('A', "B");
+    bench.approve("A");
+    bench.finish();
+    assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED", "A SUCCESS"]);
+}
+
+/// Z6.5, Z6.7: a ring with more builds than one transaction stops leaves in plans that fit, none of it as failed.
+#[test]
+fn a_long_ring_of_changes_leaves_in_plans_that_fit_and_none_of_it_failed() {
+    let names: Vec<String> = (0..6).map(|number| format!("job-{number}")).collect();
+    let mut bench = Bench::gate(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let ring: Vec<char> = ('A'..='R').collect();
+    bench.approve("A");
+    for pair in ring.windows(2) {
+        bench.approve_needing(pair[1], &pair[0].to_string());
+    }
+    bench.run();
+    assert_eq!(bench.under_way().len(), 6 * ring.len());
+    bench.seen_needing('A', "R");
+    bench.run();
+    let all: Vec<String> = ring.iter().map(|change| format!("{change} DEQUEUED")).collect();
+    assert_eq!(bench.left, all);
+    assert!(bench.head.slots.is_empty() && bench.plans > 4, "it took {} plans", bench.plans);
+}
+
+/// Z6.5, D09: what depends on a change that left is no ring, and is told what it lacks.
+#[test]
+fn a_change_that_needs_one_which_was_dequeued_is_told_so_as_before() {
+    let mut bench = gate();
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.run();
+    bench.dequeue('A');
+    bench.run();
+    assert_eq!(bench.left, ["A DEQUEUED", "B FAILURE"]);
+}
