@@ -124,7 +124,8 @@ pub struct Job {
     /// What it waits for besides the jobs before it and its nodes, while it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<WaitsFor>,
-    /// When it asked first for the semaphores that it waits for: its place in line.
+    /// When it asked first for the semaphores that it waits for: its place in line. One that takes them with its nodes in hand asked
+    /// when it asked for the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_at: Option<Timestamp>,
     /// When its build was sent to the executors by its queue, which waited for its nodes and took its semaphores then.

@@ -32,8 +32,9 @@ use crate::merge::MergeOutcome;
 use crate::provided::Provided;
 use crate::queue::{Head, Slot, Standing};
 use crate::report::Report;
-use crate::semaphore::{Semaphore, SemaphoreKey};
+use crate::semaphore::{Asked, Semaphore, SemaphoreKey};
 use crate::turn::{Turn, TurnSeen};
+use semaphores::InLine;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sluice_config::pipeline::{Manager, Pipeline};
@@ -332,10 +333,10 @@ pub(crate) struct Work<'a> {
     semaphores: BTreeMap<SemaphoreKey, Semaphore>,
     /// The failures of the pipeline as this plan leaves them.
     pub(crate) health: Option<Health>,
-    /// Semaphores that jobs here wait for, each with when the one asked that waits longest.
-    waits: BTreeMap<SemaphoreKey, Timestamp>,
-    /// The jobs that wait, in the order of the queue: what they wait for, and since when.
-    line: Vec<(SemaphoreKey, Timestamp)>,
+    /// Semaphores that jobs here wait for, each with when those asked that wait longest.
+    waits: BTreeMap<SemaphoreKey, Asked>,
+    /// The jobs that wait, in the order of the queue.
+    line: Vec<InLine>,
     /// Branches as this plan leaves them, those it touches.
     turns: BTreeMap<BranchKey, Turn>,
     /// Branches that something here waits to land on and another queue has or is to have first.

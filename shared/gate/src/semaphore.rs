@@ -59,6 +59,49 @@ pub struct Waiter {
     /// When the job asked that waits longest there.
     #[serde(default)]
     pub since: Timestamp,
+    /// The same by whether it has its nodes; a line of an earlier version does not say.
+    #[serde(default, skip_serializing_if = "Asked::is_unknown")]
+    pub asked: Asked,
+}
+
+/// When the jobs of a queue asked that wait longest for a semaphore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Asked {
+    /// The one that has no nodes, and asks for them when it has its semaphores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_nodes: Option<Timestamp>,
+    /// The one that has its nodes in hand (`resources-first`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with_nodes: Option<Timestamp>,
+}
+
+/// What a job has that waits for a semaphore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hands {
+    /// Nothing: who waits so keeps nobody from anything.
+    Empty,
+    /// Nodes, which others may wait for.
+    Nodes,
+}
+
+impl Asked {
+    /// Returns when the job asked that waits longest; `None` where nobody says.
+    pub fn first(&self) -> Option<Timestamp> {
+        self.without_nodes.into_iter().chain(self.with_nodes).min()
+    }
+
+    /// Takes in that a job asked then.
+    pub fn add(&mut self, hands: Hands, at: Timestamp) {
+        let longest = match hands {
+            Hands::Empty => &mut self.without_nodes,
+            Hands::Nodes => &mut self.with_nodes,
+        };
+        *longest = Some(longest.map_or(at, |before| before.min(at)));
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.first().is_none()
+    }
 }
 
 fn usual() -> u32 {
@@ -69,7 +112,21 @@ impl Waiter {
     /// Returns a queue's place in line.
     pub fn new(queue: &QueueKey, priority: u32, since: Timestamp) -> Self {
         let QueueKey { tenant, pipeline, queue } = queue.clone();
-        Self { tenant, pipeline, queue, priority, since }
+        Self { tenant, pipeline, queue, priority, since, asked: Asked::default() }
+    }
+
+    /// Returns the place of a queue whose jobs asked then.
+    pub fn asking(queue: &QueueKey, priority: u32, asked: Asked) -> Self {
+        Self { asked, ..Self::new(queue, priority, asked.first().unwrap_or_default()) }
+    }
+
+    /// Returns when the job asked that waits longest there with such hands. Where nobody says who has nodes, nobody has.
+    pub fn asked(&self, hands: Hands) -> Option<Timestamp> {
+        match hands {
+            Hands::Empty if self.asked.is_unknown() => Some(self.since),
+            Hands::Empty => self.asked.without_nodes,
+            Hands::Nodes => self.asked.with_nodes,
+        }
     }
 
     /// Returns the queue.

@@ -231,13 +231,15 @@ impl Work<'_> {
         };
         item.jobs[at].alternative = alternative;
         let nodes_first = item.jobs[at].takes_nodes_first();
-        if !nodes_first && let Permit::Waits(semaphore) = self.acquire(item, at, &build) {
+        let permit = if nodes_first { self.may_ask_for_nodes(item, at) } else { self.acquire(item, at, &build) };
+        if let Permit::Waits(semaphore) = permit {
             // Since when it asks is its place in the line, so it is written even where what it waits for is no news.
             let is_first = item.jobs[at].asked_at.is_none();
             item.jobs[at].asked_at.get_or_insert(self.now);
             return waits(&mut item.jobs[at], WaitsFor::Semaphore(semaphore.name)) || is_first;
         }
-        item.jobs[at].asked_at = None;
+        // Who takes them with his nodes in hand asked for them when he asked for those.
+        item.jobs[at].asked_at = nodes_first.then(|| item.jobs[at].asked_at.unwrap_or(self.now));
         item.jobs[at].waits_for = None;
         item.jobs[at].sent_at = None;
         item.jobs[at].attempt = attempt;

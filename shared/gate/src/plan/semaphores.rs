@@ -5,14 +5,19 @@
 //!
 //! Whoever waits stands in the line of everything that he waits for, and a place that is free is kept for those before him: a job that
 //! needs several semaphores is not passed by for ever by those that need one, nor a queue by one that has many jobs. All lines go by one
-//! order, and what runs ends, so whoever is first of all gets what he needs. Two stand in no line and take what is free, for others may wait
-//! for what they have: a job beside a paused build, and one that has its nodes already.
+//! order, and what runs ends, so whoever is first of all gets what he needs. Two are not kept waiting by those who have nothing, for others
+//! may wait for what they have: a job beside a paused build takes what is free, and one that has its nodes already (`resources-first`) waits
+//! only for those before it that have theirs. That nobody who has nothing is passed by for ever either, such a job does not ask for nodes
+//! while those who stand in line without any, and asked before it, need all that is left: whoever asked for his before them goes first.
 
 use super::{RunSeen, Work};
 use crate::item::{Item, Job};
-use crate::semaphore::{Holder, Semaphore, SemaphoreKey, WAITING_MAX, Waiter};
+use crate::semaphore::{Asked, Hands, Holder, Semaphore, SemaphoreKey, WAITING_MAX, Waiter};
 use sluice_model::{BuildId, Timestamp};
 use std::collections::BTreeSet;
+
+/// Queues that are told of free places at once; those behind them find out when they look by themselves.
+const WOKEN_MAX: usize = 20;
 
 /// What a job may do now as far as semaphores go.
 pub(super) enum Permit {
@@ -22,21 +27,32 @@ pub(super) enum Permit {
     Waits(SemaphoreKey),
 }
 
+/// A job of this queue that waits, as it was come to in this plan.
+pub(super) struct InLine {
+    key: SemaphoreKey,
+    since: Timestamp,
+    hands: Hands,
+}
+
 impl Work<'_> {
     /// Takes every semaphore that a job names for one of its builds, or none of them (N16).
     pub(super) fn acquire(&mut self, item: &Item, at: usize, build: &BuildId) -> Permit {
-        let wanted: Vec<(SemaphoreKey, u32)> =
-            item.jobs[at].summary.semaphores.iter().map(|used| (self.snapshot.semaphore)(&used.name)).collect();
+        let wanted = self.named_by(item, at);
         let since = item.jobs[at].asked_at.unwrap_or(self.now);
-        let is_first_served = item.jobs.iter().any(Job::is_paused) || item.jobs[at].takes_nodes_first();
+        let hands = if item.jobs[at].takes_nodes_first() { Hands::Nodes } else { Hands::Empty };
+        let kept_for: &[Hands] = match hands {
+            Hands::Nodes => &[Hands::Nodes],
+            Hands::Empty => &[Hands::Empty, Hands::Nodes],
+        };
+        let is_beside_paused = item.jobs.iter().any(Job::is_paused);
         let blocked = wanted.iter().find(|(key, max)| {
             let semaphore = self.semaphore(key);
-            let before = if is_first_served { 0 } else { self.before(&semaphore, since) };
+            let before = if is_beside_paused { 0 } else { self.before(&semaphore, since, kept_for) };
             !semaphore.is_held_by(build) && semaphore.holders.len() + before >= *max as usize
         });
         if let Some((key, _)) = blocked {
             for (wanted, _) in &wanted {
-                self.wait_for(wanted, since);
+                self.wait_for(wanted, since, hands);
             }
             return Permit::Waits(key.clone());
         }
@@ -58,16 +74,46 @@ impl Work<'_> {
         Permit::Granted
     }
 
+    /// Returns whether a job that takes its semaphores with its nodes in hand may ask for nodes: not while those who have none and asked
+    /// before it wait for all that is left of a semaphore, or those who come with theirs would be served before them for ever.
+    pub(super) fn may_ask_for_nodes(&mut self, item: &Item, at: usize) -> Permit {
+        if item.jobs.iter().any(Job::is_paused) {
+            return Permit::Granted; // Whoever is before it may wait for what the paused build has.
+        }
+        let wanted = self.named_by(item, at);
+        let since = item.jobs[at].asked_at.unwrap_or(self.now);
+        let behind = wanted.iter().find(|(key, max)| {
+            let semaphore = self.semaphore(key);
+            let before = self.before(&semaphore, since, &[Hands::Empty]);
+            before > 0 && semaphore.holders.len() + before >= *max as usize
+        });
+        let Some((key, _)) = behind else { return Permit::Granted };
+        for (wanted, _) in &wanted {
+            self.wait_for(wanted, since, Hands::Empty);
+        }
+        Permit::Waits(key.clone())
+    }
+
+    /// Returns the semaphores that a job names, and how many may hold each.
+    fn named_by(&self, item: &Item, at: usize) -> Vec<(SemaphoreKey, u32)> {
+        item.jobs[at].summary.semaphores.iter().map(|used| (self.snapshot.semaphore)(&used.name)).collect()
+    }
+
     /// Returns how many places are kept for others than a job that asked at this time: one for each queue before it in line that can
-    /// come, and one for each job of this queue that was looked at before it and asked no later.
-    fn before(&self, semaphore: &Semaphore, since: Timestamp) -> usize {
+    /// come, and one for each job of this queue that was looked at before it and asked no later, if they wait with such hands.
+    fn before(&self, semaphore: &Semaphore, since: Timestamp, hands: &[Hands]) -> usize {
+        let asked = |waiter: &Waiter| hands.iter().filter_map(|hands| waiter.asked(*hands)).min();
+        let others = semaphore.waiting.iter().filter(|waiter| self.is_before(waiter, asked(waiter), since));
+        let of_queue = self.line.iter().filter(|one| one.key == semaphore.key && one.since <= since);
+        others.count() + of_queue.filter(|one| hands.contains(&one.hands)).count()
+    }
+
+    /// Returns whether another queue that can come, a job of which asked then, is before a job of this one that asked at `since`.
+    fn is_before(&self, waiter: &Waiter, asked: Option<Timestamp>, since: Timestamp) -> bool {
         let own = Waiter::new(&self.head.key, self.priority(), since).place();
-        let is_before = |waiter: &&Waiter| {
-            let place = waiter.place();
-            place.2 != self.head.key && place < own && !self.snapshot.gone.contains(&place.2)
-        };
-        let of_queue = self.line.iter().filter(|(key, asked_at)| *key == semaphore.key && *asked_at <= since);
-        semaphore.waiting.iter().filter(is_before).count() + of_queue.count()
+        let other = waiter.key();
+        let is_first = asked.is_some_and(|asked| Waiter::new(&other, waiter.priority, asked).place() < own);
+        is_first && other != self.head.key && !self.snapshot.gone.contains(&other)
     }
 
     fn priority(&self) -> u32 {
@@ -111,10 +157,11 @@ impl Work<'_> {
             let held = self.snapshot.semaphores.get(&key).map_or(0, |seen| seen.holders.len());
             let has_taken = before.holders.len() > held;
             if is_given_back || (has_stepped_back && !has_taken) {
-                // Whoever is before the others; those behind are told by those.
+                // As many as there are places now: more may hold it than when they asked, and who cannot come takes none.
+                let places = self.places(&semaphore).min(WOKEN_MAX);
                 let others = semaphore.waiting.iter().map(Waiter::key).filter(|other| *other != queue);
-                let given_back = before.holders.len().saturating_sub(semaphore.holders.len()).max(1);
-                self.plan.wake.extend(others.take(given_back));
+                let gone = &self.snapshot.gone;
+                self.plan.wake.extend(others.filter(|other| !gone.contains(other)).take(places));
             }
             let waits = waits.is_some();
             if waits || semaphore.holders.iter().any(|holder| holder.queue == queue) {
@@ -129,18 +176,26 @@ impl Work<'_> {
         self.head.semaphores = used;
     }
 
+    /// Returns how many more may hold a semaphore.
+    fn places(&self, semaphore: &Semaphore) -> usize {
+        let (key, max) = (self.snapshot.semaphore)(&semaphore.key.name);
+        if key != semaphore.key {
+            return 1; // The live layout means another one by this name; who still waits for this one sees for himself.
+        }
+        (max as usize).saturating_sub(semaphore.holders.len())
+    }
+
     /// Has this queue stand in line since then, or not at all; and nobody who cannot come.
-    fn stand_in_line(&self, semaphore: &mut Semaphore, since: Option<Timestamp>) {
+    fn stand_in_line(&self, semaphore: &mut Semaphore, asked: Option<Asked>) {
         let queue = &self.head.key;
         let is_sure = !self.left_over;
-        match since {
-            Some(since) => {
+        match asked {
+            Some(asked) => {
                 let place = semaphore.waiting.iter().position(|waiter| waiter.key() == *queue);
+                let waiter = Waiter::asking(queue, self.priority(), asked);
                 match place {
-                    Some(at) if is_sure => semaphore.waiting[at] = Waiter::new(queue, self.priority(), since),
-                    None if semaphore.waiting.len() < WAITING_MAX => {
-                        semaphore.waiting.push(Waiter::new(queue, self.priority(), since));
-                    }
+                    Some(at) if is_sure => semaphore.waiting[at] = waiter,
+                    None if semaphore.waiting.len() < WAITING_MAX => semaphore.waiting.push(waiter),
                     _ => {}
                 }
             }
@@ -148,7 +203,7 @@ impl Work<'_> {
             None if is_sure => semaphore.waiting.retain(|waiter| waiter.key() != *queue),
             None => {}
         }
-        if since.is_some() {
+        if asked.is_some() {
             semaphore.waiting.retain(|waiter| !self.snapshot.gone.contains(&waiter.key()));
         }
         semaphore.waiting.sort_by_cached_key(Waiter::place);
@@ -159,10 +214,9 @@ impl Work<'_> {
         known.cloned().unwrap_or_else(|| Semaphore::new(key.clone()))
     }
 
-    fn wait_for(&mut self, key: &SemaphoreKey, since: Timestamp) {
-        let longest = self.waits.entry(key.clone()).or_insert(since);
-        *longest = since.min(*longest);
-        self.line.push((key.clone(), since));
+    fn wait_for(&mut self, key: &SemaphoreKey, since: Timestamp, hands: Hands) {
+        self.waits.entry(key.clone()).or_default().add(hands, since);
+        self.line.push(InLine { key: key.clone(), since, hands });
         let semaphore = self.semaphore(key);
         self.semaphores.entry(key.clone()).or_insert(semaphore);
     }

@@ -10,6 +10,7 @@ mod graph;
 mod hold;
 mod jobs;
 mod landing;
+mod lines;
 mod operators;
 mod semaphores;
 mod speculation;

@@ -18,7 +18,7 @@ fn bench(semaphores: &[&str]) -> Bench {
     bench
 }
 
-fn waits(bench: &Bench) -> Vec<String> {
+pub fn waits(bench: &Bench) -> Vec<String> {
     let jobs = bench.items.values().flat_map(|item| item.jobs.iter().map(move |job| (item, job)));
     let waiting = jobs.filter_map(|(item, job)| Some((item, job.waits_for.clone()?)));
     waiting.map(|(item, name)| format!("{} waits for {name}", item.candidate.title)).collect()
@@ -90,7 +90,8 @@ fn a_job_takes_all_its_semaphores_or_none() {
     assert!(bench.semaphores.values().all(|semaphore| semaphore.is_unused()) && bench.head.semaphores.is_empty());
 }
 
-fn of_queue(queue: &str, semaphores: &[&str]) -> Bench {
+/// Returns a gate of this name whose changes need these semaphores.
+pub fn of_queue(queue: &str, semaphores: &[&str]) -> Bench {
     let mut bench = bench(semaphores);
     bench.head.key.queue = queue.into();
     bench.queues = "ABCDE".chars().map(|change| (change, queue.to_owned())).collect();
@@ -98,7 +99,7 @@ fn of_queue(queue: &str, semaphores: &[&str]) -> Bench {
 }
 
 /// Lets one queue look at the semaphores as another one left them, a moment later.
-fn look_after(bench: &mut Bench, other: &Bench) -> String {
+pub fn look_after(bench: &mut Bench, other: &Bench) -> String {
     bench.semaphores.clone_from(&other.semaphores);
     bench.now = bench.now.max(other.now).plus_millis(1);
     bench.run()
