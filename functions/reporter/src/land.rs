@@ -13,7 +13,7 @@ use sluice_records::{landing, turn};
 use sluice_runtime::batch::{Heard, LookError};
 use sluice_runtime::record::{Due, Record, Write as RecordWrite};
 use sluice_runtime::{Commit as Write, Saved, cell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Seconds between two looks at a merge that may be under way without us.
 const OWN_MERGE_LOOK_SECONDS: u64 = 2;
@@ -123,14 +123,27 @@ impl Reporter {
             }
             return self.end(record, order, LandingEnd::BaseMoved { tip }).await;
         }
+        let Some(fences) = turn::fences(&order) else {
+            if own_until.is_some() {
+                return Err(LookError::Later {
+                    why: format!(
+                        "nobody knows whose turn {branch} is, and a merge of {} may be under way",
+                        order.change
+                    ),
+                    seconds: OWN_MERGE_LOOK_SECONDS,
+                });
+            }
+            // It was ordered by an earlier version: it is tested on what its branches are, and ordered with all that is to be known.
+            return self.end(record, order, LandingEnd::BaseMoved { tip }).await;
+        };
         // The intent first: whoever finds it after a crash reads the forge before asking again. With it goes what tells intake
         // that the push to come brings no configuration.
         let harmless = landing::put_harmless(&order, &tip, self.ports.clock.now())?;
         order.state = LandingState::Attempting { tip: tip.clone() };
-        let with = harmless.into_iter().chain(turn::check(&order)).collect();
+        let with = harmless.into_iter().chain(turn::checks(&fences)).collect();
         let seen = record.clone();
         let Some(record) = self.save(record, &order, with, own_until).await? else {
-            if own_until.is_none() && self.is_overtaken(&order).await? {
+            if own_until.is_none() && self.is_overtaken(&fences).await? {
                 // Nothing was done, and its queue, should it still want that, has it tested on what the branch becomes.
                 return self.end(seen, order, LandingEnd::BaseMoved { tip }).await;
             }
@@ -158,11 +171,15 @@ impl Reporter {
         }
     }
 
-    /// Returns whether another queue has taken the branch since the landing was ordered: it was passed by, its queue having forgotten it.
-    async fn is_overtaken(&self, order: &Landing) -> Result<bool, LookError> {
-        let Some(fence) = order.fence else { return Ok(false) };
-        let record = get(&self.ports, &turn::key(&sluice_gate::turn::branch_of(&order.change))).await?;
-        Ok(record.is_some_and(|record| record.fence > fence))
+    /// Returns whether another queue has taken one of the branches since the landing was ordered: it was passed by, its queue having
+    /// forgotten it, or nobody having carried it out for long.
+    async fn is_overtaken(&self, fences: &BTreeMap<BranchKey, u64>) -> Result<bool, LookError> {
+        let keys: Vec<_> = fences.keys().map(turn::key).collect();
+        let records = self.ports.records.get(&keys).await?;
+        Ok(records
+            .iter()
+            .zip(fences.values())
+            .any(|(record, fence)| record.as_ref().is_some_and(|record| record.fence > *fence)))
     }
 
     /// Returns until when a merge may be under way that an earlier look asked for and did not live to see the end of. A forge

@@ -42,7 +42,7 @@ pub struct Landing {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asks: Option<Asks>,
     /// The fence under which its branch is its queue's ([`crate::turn`]): nothing is merged once somebody else has taken the branch.
-    /// `None` for one that was ordered before branches were taken.
+    /// `None` for one that was ordered before branches were taken; whose branch it is by now nobody can tell, so that it is not merged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
     /// What keeps it from being carried out, once it has been kept for a while.
@@ -79,6 +79,17 @@ pub struct Together {
     pub base: Commit,
     /// Whether it changes what the tenant reads as configuration.
     pub configures: bool,
+    /// The fence under which its branch is its queue's: nothing of the bundle is merged once somebody else has taken that. `None` for
+    /// one that was ordered by an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<u64>,
+}
+
+impl Landing {
+    /// Returns whether it is the first of a bundle, with an intent that shows the fences of all of its branches.
+    pub fn fences_bundle(&self) -> bool {
+        self.fence.is_some() && !self.together.is_empty() && self.together.iter().all(|other| other.fence.is_some())
+    }
 }
 
 /// What a pipeline asks of a change that is to land: what it asked of it when it entered, whoever enqueued it (G12).

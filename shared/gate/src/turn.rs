@@ -55,6 +55,9 @@ pub struct TurnHolder {
     /// Whether others of its bundle land after it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
+    /// Whether others of its bundle have landed before it: what is in their branches is not to be left without it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub begun: bool,
     /// Since when the branch is its queue's.
     pub since: Timestamp,
 }
@@ -85,12 +88,14 @@ impl TurnHolder {
     /// forgotten or says for long that it cannot be carried out, and whether its item still stands in its queue.
     ///
     /// Nobody is passed by whose merge may be under way. One that has not begun to merge finds at its intent that the fence is another
-    /// one; whoever passes it by makes sure that it has not begun since. Of a bundle that lands on, each end is but one of several, and
-    /// its branches are its own until all have landed.
+    /// one, of a bundle that of any of its branches; whoever passes it by makes sure that it has not begun since. Of a bundle that lands
+    /// on, each end is but one of several, and its branches are its own until all have landed.
     pub fn is_over(&self, landing: Option<&Landing>, stands_in_its_queue: bool, now: Timestamp) -> bool {
         let Some(landing) = landing else { return true };
         let lasts = |since: Timestamp| since.plus_seconds(TROUBLE_SECONDS) <= now;
-        let is_hopeless = || !self.more && landing.trouble.as_ref().is_some_and(|trouble| lasts(trouble.since));
+        // Of a bundle the first alone can still leave everything as it is, and its intent names who comes after it.
+        let has_begun = self.begun || (self.more && !landing.fences_bundle());
+        let is_hopeless = || !has_begun && landing.trouble.as_ref().is_some_and(|trouble| lasts(trouble.since));
         match &landing.state {
             LandingState::Attempting { .. } => false,
             LandingState::Wanted => !stands_in_its_queue || is_hopeless(),

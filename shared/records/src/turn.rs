@@ -3,12 +3,14 @@
 //! It is never removed while it may be remembered, so that neither its revision nor its fence begins anew.
 
 use crate::codec::{encode_first, expiry, with_body};
+use sluice_gate::turn::branch_of;
 use sluice_gate::{Landing, Turn};
 use sluice_model::Timestamp;
 use sluice_model::git::BranchKey;
 use sluice_model::name::escape;
 use sluice_runtime::PortError;
 use sluice_runtime::record::{Expect, Key, Record, Write};
+use std::collections::BTreeMap;
 
 /// Returns the key of a branch's record.
 pub fn key(branch: &BranchKey) -> Key {
@@ -33,11 +35,24 @@ pub fn put(seen: Option<&Record>, turn: &Turn, now: Timestamp) -> Result<Write, 
     Ok(Write::Put { record: Record { fence: turn.fence, expires_at, ..record }, expect })
 }
 
-/// Returns the condition that nobody took a landing's branch since it was ordered, to go with whatever intends the merge; `None` for a
-/// landing that was ordered before branches were taken.
-pub fn check(landing: &Landing) -> Option<Write> {
-    let key = key(&sluice_gate::turn::branch_of(&landing.change));
-    landing.fence.map(|fence| Write::Check { key, expect: Expect::FenceAtMost(fence) })
+/// Returns the branches that a landing needs and those that land after it need, with the fences under which they were taken; `None`
+/// where that of one is not known.
+pub fn fences(landing: &Landing) -> Option<BTreeMap<BranchKey, u64>> {
+    let others = landing.together.iter().map(|other| (&other.change, other.fence));
+    let mut fences = BTreeMap::new();
+    for (change, fence) in std::iter::once((&landing.change, landing.fence)).chain(others) {
+        let fence = fence?;
+        let known = fences.entry(branch_of(change)).or_insert(fence);
+        *known = fence.min(*known);
+    }
+    Some(fences)
+}
+
+/// Returns the conditions that nobody took any of these branches since, one for each, to go with whatever intends the merge.
+pub fn checks(fences: &BTreeMap<BranchKey, u64>) -> Vec<Write> {
+    let check =
+        |(branch, fence): (&BranchKey, &u64)| Write::Check { key: key(branch), expect: Expect::FenceAtMost(*fence) };
+    fences.iter().map(check).collect()
 }
 
 #[cfg(test)]
@@ -68,5 +83,65 @@ mod tests {
         let Put { record, expect } = put(Some(&record), &turn, Timestamp(5)).unwrap() else { panic!("it is put") };
         assert_eq!((record.fence, record.revision, expect), (7, 2, Expect::Revision(1)));
         assert!(record.expires_at.is_some());
+    }
+
+    fn landing(fences: [Option<u64>; 3]) -> Landing {
+        use sluice_gate::landing::{LandingState, Together};
+        use sluice_model::change::{ChangeKey, ChangeRef};
+        use sluice_model::git::{Commit, MergeMode};
+        let change = |number: u64, branch: &str| ChangeRef {
+            key: ChangeKey::change("github".into(), "forge.test/org/one".into(), number),
+            branch: branch.into(),
+            head: "a".into(),
+            patchset: "a".to_owned(),
+        };
+        let commit = Commit { id: "c".into(), tree: "t".into() };
+        let after = |number: u64, branch: &str, fence| Together {
+            item: "i".into(),
+            generation: 1,
+            change: change(number, branch),
+            base: commit.clone(),
+            configures: false,
+            fence,
+        };
+        Landing {
+            item: "i".into(),
+            generation: 1,
+            queue: sluice_model::QueueKey { tenant: "t".into(), pipeline: "p".into(), queue: "q".into() },
+            change: change(1, "main"),
+            needs: Vec::new(),
+            mode: MergeMode::Merge,
+            base: commit.clone(),
+            tested: commit.clone(),
+            configures: false,
+            together: vec![after(2, "main", fences[1]), after(3, "stable", fences[2])],
+            asks: None,
+            fence: fences[0],
+            trouble: None,
+            wanted_at: Timestamp(1),
+            state: LandingState::Wanted,
+        }
+    }
+
+    /// C2, Z6.5: one condition for each branch of a bundle: a transaction names no record twice.
+    #[test]
+    fn the_intent_of_a_bundle_shows_the_fences_of_all_its_branches() {
+        let fences = fences(&landing([Some(4), Some(4), Some(7)])).unwrap();
+        let shown = checks(&fences).into_iter().map(|check| match check {
+            Write::Check { key, expect: Expect::FenceAtMost(fence) } => (key, fence),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(shown.collect::<Vec<_>>(), [(key(&branch("main")), 4), (key(&branch("stable")), 7)]);
+    }
+
+    /// C2: records of an earlier version do not say under which fence a branch was taken; whose it is then nobody can tell.
+    #[test]
+    fn a_landing_of_which_one_fence_is_not_known_has_none() {
+        for unknown in [[None, Some(1), Some(1)], [Some(1), None, Some(1)], [Some(1), Some(1), None]] {
+            assert_eq!(fences(&landing(unknown)), None);
+        }
+        let text = serde_json::to_string(&landing([Some(1), Some(2), None])).unwrap();
+        let old: Landing = serde_json::from_str(&text.replace("\"fence\":2", "\"unknown\":2")).unwrap();
+        assert_eq!(old.together.iter().map(|other| other.fence).collect::<Vec<_>>(), [None, None]);
     }
 }

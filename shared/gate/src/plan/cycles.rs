@@ -15,6 +15,7 @@ use crate::item::{Ask, Item, REASON_BYTES_MAX, cut};
 use crate::landing::{Landing, LandingEnd, LandingState, Together};
 use crate::queue::{Slot, Standing};
 use crate::report::Occasion;
+use crate::turn::branch_of;
 use sluice_model::ItemId;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
@@ -252,7 +253,8 @@ impl Work<'_> {
             return false; // Whoever lets go of a branch has this queue looked at again.
         }
         let orders: Option<Vec<_>> = bundle.clone().map(|at| self.landing_of(at, Vec::new())).collect();
-        let Some(mut orders) = orders.filter(|orders| !orders.is_empty()) else { return false };
+        let is_whole = |orders: &Vec<Landing>| !orders.is_empty() && orders.iter().all(|order| order.fence.is_some());
+        let Some(mut orders) = orders.filter(is_whole) else { return false };
         let mut first = orders.remove(0);
         let together = orders.into_iter().map(|order| Together {
             item: order.item,
@@ -260,6 +262,7 @@ impl Work<'_> {
             change: order.change,
             base: order.base,
             configures: order.configures,
+            fence: order.fence,
         });
         first.together = together.collect();
         self.plan.wants_layout |= first.configures || first.together.iter().any(|other| other.configures);
@@ -329,6 +332,10 @@ impl Work<'_> {
                 LandingEnd::Refused { why } => return self.freeze_half(&bundle, &slot, &why),
             }
         }
+        let is_next = |at: &usize| self.head.slots[*at].standing == Standing::Pledged;
+        if let Some(at) = bundle.clone().find(is_next) {
+            return self.order_next(at); // It could not be ordered when the one before it had landed.
+        }
         let all_landed = self.head.slots[bundle.clone()].iter().all(|slot| slot.standing == Standing::Landed);
         if !all_landed || !self.has_room(LEAVING_RECORDS * bundle.len() + self.entry_records()) {
             return false;
@@ -349,7 +356,16 @@ impl Work<'_> {
 
     /// Orders the landing of the next one of a bundle, whatever layout is waited for: what has begun is ended.
     fn order_next(&mut self, at: usize) -> bool {
-        let Some(landing) = self.landing_of(at, Vec::new()) else { return false };
+        // Its branch is its queue's since the first was ordered. Should it not be, it is taken again, and what became of it meanwhile is
+        // for its landing to see: without a fence nothing lands.
+        let branch = branch_of(&self.head.slots[at].change);
+        if self.landing_of(at, Vec::new()).is_none()
+            || (self.fence_of(&branch).is_none() && !self.take_branches(at..at + 1))
+        {
+            return false; // Whoever lets go of the branch has this queue looked at again.
+        }
+        let landing = self.landing_of(at, Vec::new()).filter(|landing| landing.fence.is_some());
+        let Some(landing) = landing else { return false };
         self.head.slots[at].standing = Standing::Landing;
         // That all of them may land was seen before the first was merged.
         self.plan.landings.push(Landing { asks: None, ..landing });

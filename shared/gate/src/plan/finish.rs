@@ -97,7 +97,7 @@ impl Work<'_> {
         if self.landing_of(position, Vec::new()).is_none() || !self.take_branches(position..position + 1) {
             return false; // Whoever lets go of the branch has this queue looked at again.
         }
-        let Some(landing) = self.landing_of(position, Vec::new()) else {
+        let Some(landing) = self.landing_of(position, Vec::new()).filter(|landing| landing.fence.is_some()) else {
             return false;
         };
         let (id, change) = (landing.item.clone(), landing.change.clone());

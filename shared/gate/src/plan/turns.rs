@@ -53,6 +53,7 @@ impl Work<'_> {
                 generation: 0,
                 change: change.key.clone(),
                 more: false,
+                begun: false,
                 since: self.now,
             });
             self.turns.insert(branch, turn);
@@ -60,7 +61,7 @@ impl Work<'_> {
         true
     }
 
-    /// Returns the fence under which a branch is this queue's.
+    /// Returns the fence under which a branch is this queue's; `None` where it is not. Nothing lands without.
     pub(super) fn fence_of(&self, branch: &BranchKey) -> Option<u64> {
         let turn = self.turn(branch);
         turn.holder.filter(|holder| holder.queue == self.head.key).map(|_| turn.fence)
@@ -137,13 +138,17 @@ impl Work<'_> {
         let is_to_land = |slot: &Slot| matches!(slot.standing, Standing::Landing | Standing::Pledged);
         let at = self.head.slots.iter().position(|slot| is_to_land(slot) && branch_of(&slot.change) == *branch)?;
         let bundle = &self.head.slots[self.head.bundle(at)];
-        let now = bundle.iter().find(|slot| slot.standing == Standing::Landing)?;
+        let is_landing = |slot: &&Slot| slot.standing == Standing::Landing;
+        let Some(now) = bundle.iter().find(is_landing) else {
+            return turn.holder.clone(); // The next of its bundle is still to be ordered.
+        };
         Some(TurnHolder {
             queue: self.head.key.clone(),
             item: now.id.clone(),
             generation: now.generation,
             change: now.change.key.clone(),
             more: bundle.iter().any(|slot| slot.standing == Standing::Pledged),
+            begun: bundle.iter().any(|slot| slot.standing == Standing::Landed),
             since: turn.holder.as_ref().map_or(self.now, |holder| holder.since),
         })
     }

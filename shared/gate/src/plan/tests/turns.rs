@@ -184,7 +184,7 @@ fn a_holder_is_over_when_its_landing_is_and_none_of_its_bundle_follows() {
     let troubled = crate::Landing { trouble: trouble.clone(), ..landing };
     let later = now.plus_seconds(TROUBLE_SECONDS);
     assert!(!holder.is_over(Some(&troubled), true, now) && holder.is_over(Some(&troubled), true, later));
-    assert!(!of_bundle.is_over(Some(&troubled), true, later), "its mates' branches are not fenced by its intent");
+    assert!(!of_bundle.is_over(Some(&troubled), true, later), "one that names none of its bundle is not its first");
     let attempting = crate::Landing { trouble, ..attempting };
     assert!(!holder.is_over(Some(&attempting), true, later), "it may be merging");
 }
@@ -260,4 +260,110 @@ fn a_queue_of_another_tenant_is_not_named() {
     let told = reasons(&second);
     assert!(told.contains("comes when a queue of another tenant has landed"), "{told}");
     assert!(!told.contains("secret") && !told.contains("first"), "{told}");
+}
+
+/// Returns a gate in which two changes that need each other, each of a branch of its own, are to land, and the branches of both.
+fn pair() -> (Bench, BranchKey, BranchKey) {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.head.key.queue = "pair".into();
+    bench.queues = "BC".chars().map(|change| (change, "pair".to_owned())).collect();
+    bench.in_project('B', "two");
+    bench.approve_cycle("BC", "");
+    bench.run();
+    bench.pass("BC");
+    assert_eq!(bench.run(), "land B as 0B");
+    let (first, second) = (main_of(&bench, 'B'), main_of(&bench, 'C'));
+    (bench, first, second)
+}
+
+fn holder_of(bench: &Bench, branch: &BranchKey) -> crate::TurnHolder {
+    bench.turns[branch].turn.holder.clone().expect("somebody holds it")
+}
+
+fn landing_that(bench: &Bench, state: &LandingState) -> crate::Landing {
+    bench.landings.values().find(|landing| landing.state == *state).expect("there is one").clone()
+}
+
+/// Z6.5, C2: a bundle of which nothing has begun is passed by as a single change is, for its intent shows the fences of all its
+/// branches; what has landed of it is not left alone.
+#[test]
+fn a_bundle_is_passed_by_as_long_as_nothing_of_it_has_begun() {
+    let (mut bench, first, second) = pair();
+    let (since, later) = (bench.now, bench.now.plus_seconds(TROUBLE_SECONDS));
+    let trouble = || Some(crate::Trouble { since, why: "the forge is silent".to_owned() });
+    let order = landing_that(&bench, &LandingState::Wanted);
+    assert_eq!((order.fence, order.together.iter().map(|other| other.fence).collect()), (Some(1), vec![Some(1)]));
+    let troubled = crate::Landing { trouble: trouble(), ..order };
+    for branch in [&first, &second] {
+        let holder = holder_of(&bench, branch);
+        assert!(holder.is_over(Some(&troubled), true, later));
+        assert!(!holder.is_over(Some(&troubled), true, since), "it is waited for");
+        let tip = troubled.base.clone();
+        let attempting = crate::Landing { state: LandingState::Attempting { tip }, ..troubled.clone() };
+        assert!(!holder.is_over(Some(&attempting), true, later), "it may be merging");
+        let mut old = troubled.clone();
+        old.together[0].fence = None;
+        assert!(!holder.is_over(Some(&old), true, later), "an intent of an earlier version shows its own fence alone");
+    }
+    bench.land();
+    assert_snapshot!(bench.run(), @"land C as 0C");
+    let troubled = crate::Landing { trouble: trouble(), ..landing_that(&bench, &LandingState::Wanted) };
+    let holder = holder_of(&bench, &second);
+    assert!(holder.begun && !holder.is_over(Some(&troubled), true, later), "the first is in its branch");
+    assert!(holder.is_over(Some(&troubled), false, later), "its queue has forgotten it");
+}
+
+/// Z6.5, C2: the branch of the second alone was taken meanwhile. The first one's landing found that at its intent and merged nothing:
+/// both are tested again, and the branch stays the other queue's.
+#[test]
+fn a_bundle_that_was_passed_by_on_one_branch_is_tested_again_as_a_whole() {
+    let (mut bench, first, second) = pair();
+    let mut other = passed("other", "A");
+    other.turns.clone_from(&bench.turns);
+    other.turns.get_mut(&second).unwrap().is_over = true;
+    assert_snapshot!(other.run(), @"land A as 0A");
+    let moved = Commit { id: "tip".into(), tree: "0".into() };
+    bench.end_landing(LandingEnd::BaseMoved { tip: moved });
+    assert_snapshot!(look_after(&mut bench, &other), @r"
+    run B unit on 0B
+    run C unit on 0C
+    ");
+    assert_eq!(bench.turns[&first].turn.holder, None);
+    assert_eq!((holder_of(&bench, &second).queue, bench.turns[&second].turn.fence), (other.head.key.clone(), 2));
+    bench.pass("BC");
+    assert_snapshot!(bench.run(), @"");
+    assert!(reasons(&bench).contains("comes when the queue other of gate has landed"), "{}", reasons(&bench));
+}
+
+/// Z6.5, C2: without the fence of its branch nothing lands, half a bundle neither: it waits for the branch, and sees then what became
+/// of it.
+#[test]
+fn the_next_of_a_bundle_lands_only_on_a_branch_that_is_its_queues() {
+    let (mut bench, _, second) = pair();
+    bench.land();
+    let taken = &mut bench.turns.get_mut(&second).unwrap().turn;
+    taken.fence += 1;
+    taken.holder.as_mut().unwrap().queue.queue = "other".into();
+    assert_snapshot!(bench.run(), @"");
+    let standings: Vec<_> = bench.head.slots.iter().map(|slot| slot.standing).collect();
+    assert_eq!(standings, [Standing::Landed, Standing::Pledged]);
+    assert_eq!(bench.turns[&second].turn.waiting, [bench.head.key.clone()]);
+    bench.turns.get_mut(&second).unwrap().turn.holder = None;
+    assert_snapshot!(bench.run(), @"land C as 0C");
+    assert_eq!(landing_that(&bench, &LandingState::Wanted).fence, Some(3));
+    bench.land();
+    bench.run();
+    assert_eq!(bench.left, ["B SUCCESS", "C SUCCESS"]);
+    assert!(bench.turns.values().all(|seen| seen.turn.is_unused()));
+}
+
+/// C2: records of an earlier version do not say whether anything has landed: what lands behind others has begun.
+#[test]
+fn a_holder_of_an_earlier_version_is_read() {
+    let (bench, first, _) = pair();
+    let text = serde_json::to_string(&holder_of(&bench, &first)).unwrap();
+    assert!(!text.contains("begun"), "{text}");
+    let text = serde_json::to_string(&landing_that(&bench, &LandingState::Wanted).together[0]).unwrap();
+    let old: crate::landing::Together = serde_json::from_str(&text.replace("\"fence\"", "\"other\"")).unwrap();
+    assert_eq!(old.fence, None);
 }
