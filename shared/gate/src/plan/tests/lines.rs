@@ -95,7 +95,7 @@ fn a_place_is_not_told_to_who_has_vanished_but_to_who_is_behind_him() {
     second.woken.clear();
     second.gone.clear();
     second.run();
-    assert_eq!(second.woken, [first.head.key.clone()]);
+    assert_eq!(second.woken, std::slice::from_ref(&first.head.key));
 }
 
 /// Z4.3: what has no nodes and asked first gets the semaphore before those that come later with theirs: these ask for none until
