@@ -112,6 +112,31 @@ fn irrelevant_files_keep_a_job_from_running() {
     assert_eq!(run(&["src"]), "test reset other");
 }
 
+/// J05: what touches no file at all, as an empty commit, is not held against files.
+#[test]
+fn filters_of_files_count_only_where_files_are_touched() {
+    let text = "
+- job: {name: code, run: r, files: ^src/}
+- job: {name: checks, run: r, irrelevant-files: ^docs/}
+- project: {name: org/project, check: {jobs: [code, checks]}}
+";
+    let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
+    let org_project = project("org/project");
+    // The files that are touched, and the jobs that run.
+    let rows: [(&[&str], &[&str]); 5] = [
+        (&[], &["code", "checks"]),
+        (&["/COMMIT_MSG"], &["code", "checks"]),
+        (&["/COMMIT_MSG", "README"], &["checks"]),
+        (&["docs/a"], &[]),
+        (&["src/a", "docs/a"], &["code", "checks"]),
+    ];
+    for (files, expected) in rows {
+        let touched: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
+        let graph = layout.freeze(&FreezeInput::change("check", &org_project, "master").touching(&touched)).unwrap();
+        assert_eq!(names(&graph), expected, "{files:?}");
+    }
+}
+
 /// J07, J10: who runs it and after which review is part of how a job runs.
 #[test]
 fn a_final_job_is_not_modified() {

@@ -458,14 +458,18 @@ const COMMIT_MESSAGE: &str = "/COMMIT_MSG";
 
 fn skipped_by_files(building: &Building<'_>, files: Option<&[String]>) -> Option<String> {
     let files = files?;
+    let real: Vec<&String> = files.iter().filter(|file| *file != COMMIT_MESSAGE).collect();
+    // Whoever touches no file has none that could be meant, or not.
+    if real.is_empty() {
+        return None;
+    }
     if !building.files.is_empty()
         && !files.iter().any(|file| building.files.iter().any(|pattern| pattern.matches(file)))
     {
         return Some("no file that it is for was touched".to_owned());
     }
-    let real: Vec<&String> = files.iter().filter(|file| *file != COMMIT_MESSAGE).collect();
     let irrelevant = |file: &&String| building.irrelevant_files.iter().any(|pattern| pattern.matches(file));
-    if !building.irrelevant_files.is_empty() && !real.is_empty() && real.iter().all(irrelevant) {
+    if !building.irrelevant_files.is_empty() && real.iter().all(irrelevant) {
         return Some("only irrelevant files were touched".to_owned());
     }
     None
