@@ -61,11 +61,15 @@ impl TenantConfig {
     }
 
     fn takes_in(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
-        let included = project.include_branches.as_ref().is_none_or(|list| matches_whole(list, branch.name));
-        let excluded = project.exclude_branches.as_ref().is_some_and(|list| matches_whole(list, branch.name));
+        // What is to be included says it all: nothing of it is excluded again.
+        let is_named = match (&project.include_branches, &project.exclude_branches) {
+            (Some(included), _) => matches_whole(included, branch.name),
+            (None, Some(excluded)) => !matches_whole(excluded, branch.name),
+            (None, None) => true,
+        };
         let is_open = branch.is_protected == Some(false) && self.leaves_out_unprotected(project);
         let is_locked = branch.is_locked == Some(true) && self.leaves_out_locked(project);
-        included && !excluded && !is_open && !is_locked
+        is_named && !is_open && !is_locked
     }
 }
 
@@ -108,7 +112,10 @@ mod tests {
             ("", "untrusted", "include-branches: x", facts("xy"), (false, false)),
             ("", "untrusted", "exclude-branches: x", facts("x"), (false, false)),
             ("", "untrusted", "exclude-branches: x", facts("xy"), (true, true)),
-            ("", "untrusted", "include-branches: x.*, exclude-branches: xy", facts("xy"), (false, false)),
+            ("", "untrusted", "include-branches: x.*, exclude-branches: xy", facts("xy"), (true, true)),
+            ("", "untrusted", "include-branches: x, exclude-branches: xy", facts("xy"), (false, false)),
+            ("", "untrusted", "include-branches: x, exclude-branches: xy", facts("z"), (false, false)),
+            ("", "untrusted", "include-branches: x, exclude-unprotected-branches: true", open("x"), (false, false)),
             ("", "untrusted", dynamic, facts("feature/a"), (false, true)),
             ("", "untrusted", dynamic, facts("features"), (true, true)),
             ("", "untrusted", "always-dynamic-branches: f.*, exclude-branches: fo", facts("fo"), (false, false)),
