@@ -366,6 +366,50 @@ fn names_that_nobody_followed_are_followed() {
     assert_eq!(messages(&layout), ["Job bose not defined (did you mean \"base\"?)"]);
 }
 
+/// Z2.2: limits that a tenant does not mention are Zuul's; -1 takes those of nodes and of time away, and any other number that
+/// is none is told.
+#[test]
+fn limits_that_are_not_mentioned_are_zuuls() {
+    let read = |said: &str| parse_main("main.yaml", &format!("- tenant: {{name: one, {said}}}\n"), &connections());
+    // What is said; the limits of nodes, time, tokens, dependencies and changes.
+    let rows = [
+        ("default-parent: base", (Some(5), Some(10_800), Some(10_800), None, None)),
+        ("max-nodes-per-job: -1", (None, Some(10_800), Some(10_800), None, None)),
+        ("max-job-timeout: -1", (Some(5), None, Some(10_800), None, None)),
+        ("max-nodes-per-job: 0, max-job-timeout: 60", (Some(0), Some(60), Some(10_800), None, None)),
+        ("max-oidc-ttl: 1, max-dependencies: 0", (Some(5), Some(10_800), Some(1), Some(0), None)),
+        ("max-changes-per-pipeline: 0", (Some(5), Some(10_800), Some(10_800), None, Some(0))),
+    ];
+    for (said, expected) in rows {
+        let (config, errors) = read(said);
+        assert!(errors.is_empty(), "{said}: {errors:#?}");
+        let tenant = &config.tenants[0];
+        let found = (
+            tenant.max_nodes_per_job,
+            tenant.max_job_timeout_seconds,
+            tenant.max_oidc_ttl_seconds,
+            tenant.max_dependencies,
+            tenant.max_changes_per_pipeline,
+        );
+        assert_eq!(found, expected, "{said}");
+    }
+    let wrong = [
+        ("max-nodes-per-job", "-2", "must be at least 0"),
+        ("max-job-timeout", "4294967296", "must be at most 4294967295"),
+        ("max-dependencies", "-1", "must be at least 0"),
+        ("max-changes-per-pipeline", "-1", "must be at least 0"),
+        ("max-oidc-ttl", "-1", "must be at least 1"),
+        ("max-oidc-ttl", "0", "must be at least 1"),
+    ];
+    for (attribute, number, told) in wrong {
+        let (_, errors) = read(&format!("{attribute}: {number}"));
+        let [error] = &errors[..] else { panic!("{attribute}: {number}: {errors:#?}") };
+        assert!(error.short_text().contains(told), "{}", error.short_text());
+        assert_eq!(error.problem.attribute.as_deref(), Some(attribute));
+        assert_eq!(marked(&format!("- tenant: {{name: one, {attribute}: {number}}}\n"), error), number);
+    }
+}
+
 /// Z2.2: jobs that report are for whom the tenant trusts with it, as definitions and as entries; tokens say what it lets them.
 #[test]
 fn reporter_jobs_and_tokens_are_held_against_the_tenant() {

@@ -196,25 +196,18 @@ impl<'n> Fields<'n> {
         }
     }
 
-    pub(crate) fn int(&mut self, name: &'static str, p: &mut Problems) -> Option<i64> {
-        let node = self.take(name)?;
-        match node.value {
-            Value::Int(number) => Some(number),
-            _ => {
-                p.expected(node, &self.path(name), "an integer");
-                None
-            }
-        }
-    }
-
     /// Takes a count of at least `least`.
     pub(crate) fn count(&mut self, name: &'static str, least: u32, p: &mut Problems) -> Option<u32> {
         let node = self.take(name)?;
         match node.value {
             Value::Int(number) => match u32::try_from(number) {
                 Ok(number) if number >= least => Some(number),
-                _ => {
+                _ if number < i64::from(least) => {
                     p.syntax(node, &self.path(name), format!("\"{}\" must be at least {least}", self.path(name)));
+                    None
+                }
+                _ => {
+                    p.syntax(node, &self.path(name), format!("\"{}\" must be at most {}", self.path(name), u32::MAX));
                     None
                 }
             },

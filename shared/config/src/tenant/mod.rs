@@ -23,6 +23,12 @@ use std::collections::btree_map::Entry;
 
 /// The host of what belongs to the system itself, and the name of the connection that stands for it.
 pub const SYSTEM: &str = "system";
+/// Nodes of a job where a tenant says nothing of `max-nodes-per-job`, as in Zuul.
+const NODES_PER_JOB: u32 = 5;
+/// Seconds of a job where a tenant says nothing of `max-job-timeout`, as in Zuul.
+const JOB_TIMEOUT_SECONDS: u32 = 10_800;
+/// Seconds that a token may live where a tenant says nothing of `max-oidc-ttl`, as in Zuul.
+const OIDC_TTL_SECONDS: u32 = 10_800;
 
 /// Everything the file says.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -61,10 +67,10 @@ pub struct TenantConfig {
     /// Ansible's version where a job says nothing.
     #[serde(default)]
     pub default_ansible_version: Option<String>,
-    /// Greatest number of nodes of a job.
+    /// Greatest number of nodes of a job; `None` for any.
     #[serde(default)]
     pub max_nodes_per_job: Option<u32>,
-    /// Greatest timeout of a job in seconds.
+    /// Greatest timeout of a job in seconds; `None` for any.
     #[serde(default)]
     pub max_job_timeout_seconds: Option<u64>,
     /// Greatest number of changes of a pipeline.
@@ -402,10 +408,10 @@ fn tenant(body: &Node, connections: &Connections, p: &mut Problems) -> Option<Te
     }
     tenant.default_parent = f.text("default-parent", p).unwrap_or(tenant.default_parent);
     tenant.default_ansible_version = f.version("default-ansible-version", p);
-    tenant.max_nodes_per_job = limit(&mut f, "max-nodes-per-job", p);
-    tenant.max_job_timeout_seconds = limit(&mut f, "max-job-timeout", p).map(u64::from);
-    tenant.max_changes_per_pipeline = limit(&mut f, "max-changes-per-pipeline", p);
-    tenant.max_dependencies = limit(&mut f, "max-dependencies", p);
+    tenant.max_nodes_per_job = limit(&mut f, "max-nodes-per-job", NODES_PER_JOB, p);
+    tenant.max_job_timeout_seconds = limit(&mut f, "max-job-timeout", JOB_TIMEOUT_SECONDS, p).map(u64::from);
+    tenant.max_changes_per_pipeline = f.count("max-changes-per-pipeline", 0, p);
+    tenant.max_dependencies = f.count("max-dependencies", 0, p);
     tenant.exclude_unprotected_branches = f.flag("exclude-unprotected-branches", p).unwrap_or(false);
     tenant.exclude_locked_branches = f.flag("exclude-locked-branches", p).unwrap_or(false);
     tenant.allowed_triggers = f.texts("allowed-triggers", p);
@@ -419,7 +425,7 @@ fn tenant(body: &Node, connections: &Connections, p: &mut Problems) -> Option<Te
     tenant.semaphores = f.texts("semaphores", p).unwrap_or_default();
     tenant.access = access::access(&mut f, p);
     tenant.access.admin_rules = f.texts("admin-rules", p).unwrap_or_default();
-    tenant.max_oidc_ttl_seconds = limit(&mut f, "max-oidc-ttl", p).map(u64::from);
+    tenant.max_oidc_ttl_seconds = Some(f.count("max-oidc-ttl", 1, p).unwrap_or(OIDC_TTL_SECONDS).into());
     tenant.allowed_oidc_issuers = f.texts("allowed-oidc-issuers", p).unwrap_or_default();
     if let Some(source) = f.take("source") {
         source::sources(source, connections, &mut tenant, p);
@@ -441,7 +447,11 @@ fn once<T>(into: &mut BTreeMap<String, T>, name: String, value: T, word: &str, m
     }
 }
 
-/// Takes a limit; -1 is Zuul's word for none.
-fn limit(f: &mut Fields<'_>, name: &'static str, p: &mut Problems) -> Option<u32> {
-    f.int(name, p).and_then(|number| u32::try_from(number).ok())
+/// Takes a limit that there is also where nothing is said of it; -1 is Zuul's word for none.
+fn limit(f: &mut Fields<'_>, name: &'static str, usual: u32, p: &mut Problems) -> Option<u32> {
+    if f.peek(name).is_some_and(|node| node.value == Value::Int(-1)) {
+        f.take(name);
+        return None;
+    }
+    Some(f.count(name, 0, p).unwrap_or(usual))
 }
