@@ -3,14 +3,14 @@
 use super::apply::{Building, Refused, deep_merge};
 use super::blame::Blame;
 use super::blank::blank;
-use super::collect::{Target, Unmatched, applies, collect};
+use super::collect::{Target, Unmatched, Variant, applies, collect};
 use super::kinds::begin_with_initializers;
+use super::limits;
 use super::listed::{ENTRIES_MAX, Entries, Entry, entries};
 use super::trace::{JobTrace, Step, StepKind};
 use super::weight::{self, Budget};
 use crate::error::ConfigError;
 use crate::layout::{Layout, NOOP, held_twice};
-use crate::objects::JobStanza;
 use crate::pipeline::Pipeline;
 use serde_json::{Map, Value as Json};
 use sluice_model::job::{FrozenJob, JobGraph, JobKind, NodeSet};
@@ -373,6 +373,8 @@ fn build<'l>(
     let why_not = check(&building, pipeline, input, name);
     let why_not = why_not.into_iter().filter(|why| !(is_added && why.attribute == ALLOWED_PROJECTS));
     blames.extend(why_not.map(|why| by_entry(last, why)));
+    let exceeded = limits::exceeded(&building, layout.tenant(), name);
+    blames.extend(exceeded.into_iter().filter_map(|why| blame_last(&matching, &variants, input, why)));
     if !blames.is_empty() {
         // Of what is too much, once is enough.
         blames.truncate(if budget.is_spent() { 1 } else { BLAMES_MAX });
@@ -396,17 +398,26 @@ fn build<'l>(
     if job.nodesets.is_empty() {
         let message = format!("The nodeset of job {name} was not found.");
         let why = Refused { attribute: "nodeset", message, is_told: true };
-        let is_said = |job: &JobStanza| job.nodeset.is_some();
-        if let Some(entry) = matching.iter().rev().find(|entry| is_said(entry.job)) {
-            return Err(Outcome::Broken(vec![by_entry(entry, why)]));
-        }
-        let variant = variants.iter().rev().find(|variant| is_said(variant.job));
-        return Err(match variant {
-            Some(variant) => Outcome::Broken(vec![Blame::of_definition(variant, why)]),
-            None => Outcome::Broken(vec![by_entry(last, why)]),
-        });
+        return Err(Outcome::Broken(blame_last(&matching, &variants, input, why).into_iter().collect()));
     }
     Ok((job, why_not))
+}
+
+/// Blames the entry, or else the definition, that says something of an attribute last; the last entry where none does.
+fn blame_last(
+    matching: &[&Entry<'_>],
+    variants: &[Variant<'_>],
+    input: &FreezeInput<'_>,
+    why: Refused,
+) -> Option<Blame> {
+    let attribute = why.attribute;
+    if let Some(entry) = matching.iter().rev().find(|entry| limits::says(entry.job, attribute)) {
+        return Some(Blame::of_entry(entry, input, why));
+    }
+    match variants.iter().rev().find(|variant| limits::says(variant.job, attribute)) {
+        Some(variant) => Some(Blame::of_definition(variant, why)),
+        None => matching.last().map(|entry| Blame::of_entry(entry, input, why)),
+    }
 }
 
 /// Ansible's versions that a job may ask for, as Zuul counts them.

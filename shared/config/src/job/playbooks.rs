@@ -94,6 +94,10 @@ impl Building<'_> {
                 return Err(format!("The secret \"{}\" was not found in {}.", wanted.secret, source.project));
             };
             let secret = found.object;
+            let tenant = self.layout.tenant();
+            if let Some(why) = tenant.refuses_lifetime(secret).or_else(|| tenant.refuses_issuer(secret)) {
+                return Err(why);
+            }
             // A token stands in the place of values.
             let data = if secret.oidc.is_some() { Map::new() } else { secret.data.clone() };
             let use_of = SecretUse {

@@ -195,20 +195,10 @@ impl Check<'_> {
         let at = At { places: &secret.places, whole: secret.place };
         let tenant = self.names.layout.tenant();
         let Some(token) = &secret.oidc else { return };
-        if let (Some(limit), Some(ttl)) = (tenant.max_oidc_ttl_seconds, token.ttl_seconds)
-            && ttl > limit
-        {
-            let message =
-                format!("The secret \"{}\" exceeds tenant max-oidc-ttl {limit}: it asks for {ttl}", secret.name);
+        if let Some(message) = tenant.refuses_lifetime(secret) {
             self.refuse(at.attribute("oidc.ttl"), "oidc.ttl", message);
         }
-        if let Some(issuer) = &token.issuer
-            && !tenant.allowed_oidc_issuers.contains(issuer)
-        {
-            let message = format!(
-                "The secret \"{}\" names the issuer {issuer}, which is not one of allowed-oidc-issuers of tenant {}",
-                secret.name, tenant.name
-            );
+        if let (Some(issuer), Some(message)) = (&token.issuer, tenant.refuses_issuer(secret)) {
             let known = tenant.allowed_oidc_issuers.iter().map(String::as_str);
             let place = at.attribute("oidc.iss");
             let problem = Problem::new(ProblemKind::NotPermitted, place.start, place.end, message).about("oidc.iss");
@@ -287,10 +277,11 @@ impl Check<'_> {
             ("pre-timeout", job.pre_timeout_seconds),
             ("post-timeout", job.post_timeout_seconds),
         ];
-        let Some(limit) = self.names.layout.tenant().max_job_timeout_seconds else { return };
-        for (attribute, _) in timeouts.iter().filter(|(_, seconds)| seconds.is_some_and(|seconds| seconds > limit)) {
-            let message = format!("The job \"{}\" exceeds tenant max-job-timeout {limit}.", job.name);
-            self.refuse(at.attribute(attribute), attribute, message);
+        let tenant = self.names.layout.tenant();
+        for (attribute, seconds) in timeouts {
+            if let Some(message) = tenant.refuses_timeout(&job.name, seconds) {
+                self.refuse(at.attribute(attribute), attribute, message);
+            }
         }
     }
 
@@ -427,26 +418,11 @@ impl Check<'_> {
         self.known_labels(set, first, at);
         let tenant = self.names.layout.tenant();
         for (number, node) in set.nodes.iter().enumerate() {
-            let label = node.label.as_str();
-            let allowed = tenant
-                .allowed_labels
-                .as_ref()
-                .is_none_or(|list| list.iter().any(|pattern| pattern.matches_whole(label)));
-            let disallowed = tenant
-                .disallowed_labels
-                .as_ref()
-                .is_some_and(|list| list.iter().any(|pattern| pattern.matches_whole(label)));
-            if !allowed || disallowed {
-                let message =
-                    format!("Label named \"{label}\" is not part of the allowed labels of tenant {}", tenant.name);
+            if let Some(message) = tenant.refuses_label(node.label.as_str()) {
                 self.refuse(at.member("label", first + number), "nodes.label", message);
             }
         }
-        if let Some(limit) = tenant.max_nodes_per_job
-            && set.nodes.len() > usize::try_from(limit).unwrap_or(usize::MAX)
-        {
-            let message =
-                format!("The nodeset exceeds tenant max-nodes-per-job {limit}: it has {} nodes", set.nodes.len());
+        if let Some(message) = tenant.refuses_nodes(set) {
             let place = at.places.of("nodeset").unwrap_or_else(|| at.attribute("nodes"));
             self.refuse(place, "nodeset", message);
         }

@@ -3,6 +3,7 @@
 pub mod access;
 mod branches;
 mod included;
+mod limits;
 mod source;
 
 pub use access::{Access, AuthorizationRole, AuthorizationRule, Grant, Permission};

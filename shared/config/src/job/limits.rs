@@ -1,0 +1,38 @@
+//! What a job asks for that its tenant does not let jobs have: it is not run, however long ago it was merged (Z2.2, X13).
+
+use super::apply::{Building, Refused};
+use crate::objects::JobStanza;
+use crate::tenant::TenantConfig;
+use std::collections::BTreeSet;
+
+/// Returns every limit of the tenant that a job exceeds with all its definitions merged, each once.
+///
+/// Who wrote it is told by the checks of references as well, where it stands.
+pub(super) fn exceeded(building: &Building<'_>, tenant: &TenantConfig, name: &str) -> Vec<Refused> {
+    let job = &building.job;
+    let mut found: BTreeSet<(&'static str, String)> = BTreeSet::new();
+    // A host of one's own asks nothing of the pool (Z8.1).
+    for set in job.nodesets.iter().filter(|_| job.run_time.host.is_none()) {
+        let labels = set.nodes.iter().filter_map(|node| tenant.refuses_label(node.label.as_str()));
+        found.extend(labels.chain(tenant.refuses_nodes(set)).map(|message| ("nodeset", message)));
+    }
+    let timeouts = [
+        ("timeout", job.timeout_seconds),
+        ("pre-timeout", job.pre_timeout_seconds),
+        ("post-timeout", job.post_timeout_seconds),
+    ];
+    let timeouts = timeouts.into_iter();
+    found.extend(timeouts.filter_map(|(word, seconds)| Some((word, tenant.refuses_timeout(name, seconds)?))));
+    found.into_iter().map(|(attribute, message)| Refused { attribute, message, is_told: true }).collect()
+}
+
+/// Returns whether a definition or an entry says something of one of the attributes that [`exceeded`] tells of.
+pub(super) fn says(job: &JobStanza, attribute: &str) -> bool {
+    match attribute {
+        "nodeset" => job.nodeset.is_some(),
+        "timeout" => job.timeout_seconds.is_some(),
+        "pre-timeout" => job.pre_timeout_seconds.is_some(),
+        "post-timeout" => job.post_timeout_seconds.is_some(),
+        _ => false,
+    }
+}
