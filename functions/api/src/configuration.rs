@@ -232,7 +232,8 @@ fn applies(layout: &Layout, project: &TenantProject, source: &Source, stanza: &P
         };
         writer.is_some_and(|writer| writer.configure_projects.iter().any(named))
     };
-    is_about && (source.trust.is_trusted() || source.project == project.name || may())
+    let is_own = source.project == project.name;
+    is_about && (source.trust.is_trusted() || is_own || !project.trust.is_trusted() && may())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -263,6 +263,7 @@ fn a_branch_without_protection_proposes_nothing() {
 #[test]
 fn who_may_configure_whom_is_said_by_the_tenant() {
     let only = "the only project definition permitted is its own";
+    let named = "and those of the untrusted projects that configure-projects names";
     let base = "Base jobs may only be defined in config-projects";
     // What is said of the config and the untrusted project; where the text stands; what is told.
     let rows = [
@@ -275,9 +276,18 @@ fn who_may_configure_whom_is_said_by_the_tenant() {
             "- project: {name: org/other, check: {jobs: []}}\n",
             "",
         ),
-        ("", "configure-projects: [org/o]", "org/project", "- project: {name: org/other, check: {jobs: []}}\n", only),
+        ("", "configure-projects: [org/o]", "org/project", "- project: {name: org/other, check: {jobs: []}}\n", named),
+        ("", "configure-projects: .*", "org/project", "- project: {name: org/other, check: {jobs: []}}\n", ""),
+        ("", "configure-projects: .*", "org/project", "- project: {name: org/config, check: {jobs: []}}\n", named),
+        (
+            "",
+            "configure-projects: .*",
+            "org/project",
+            "- project: {name: ^.*/(config|other)$, check: {jobs: []}}\n",
+            named,
+        ),
         ("", "configure-projects: [org/other]", "org/project", "- project: {name: ^.*other$, check: {jobs: []}}\n", ""),
-        ("", "configure-projects: [org/other]", "org/project", "- project: {name: ^.*$, check: {jobs: []}}\n", only),
+        ("", "configure-projects: [org/other]", "org/project", "- project: {name: ^.*$, check: {jobs: []}}\n", named),
         ("", "", "org/config", "- project: {name: ^.*$, check: {jobs: []}}\n", ""),
         ("", "", "org/project", "- job: {name: mine, parent: null}\n", base),
         ("", "", "org/config", "- job: {name: mine, parent: null}\n", ""),

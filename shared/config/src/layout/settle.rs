@@ -153,10 +153,18 @@ fn targets<'g>(
         Err(problem.from_stanza_at(stanza.place.start))
     };
     let is_pattern = name.starts_with('^');
+    let not_permitted = || {
+        let permitted = match project.configure_projects.is_empty() {
+            true => "the only project definition permitted is its own",
+            false => {
+                "only its own project definition is permitted, and those of the untrusted projects that configure-projects names"
+            }
+        };
+        format!("Within {own}, {permitted}, but this is for {name}")
+    };
     if is_pattern && file.source().trust == Trust::Untrusted && project.configure_projects.is_empty() {
         // A pattern is there to match others; it is not even tried on all the tenant's projects.
-        let message = format!("Within {own}, the only project definition permitted is its own, but this is for {name}");
-        return refuse(ProblemKind::NotPermitted, message);
+        return refuse(ProblemKind::NotPermitted, not_permitted());
     }
     let targets: Vec<&TenantProject> = if is_pattern {
         let pattern = match Pattern::new(name) {
@@ -172,13 +180,14 @@ fn targets<'g>(
         vec![found]
     };
     let may_configure = |target: &&TenantProject| {
+        // No untrusted project has a say in what is trusted.
+        let is_trusted = target.trust.is_trusted();
         let target = &target.name;
         let named = |pattern: &Pattern| pattern.matches_whole(target.as_str()) || pattern.matches_whole(target.name());
-        target == own || project.configure_projects.iter().any(named)
+        target == own || !is_trusted && project.configure_projects.iter().any(named)
     };
     if file.source().trust == Trust::Untrusted && !targets.iter().all(may_configure) {
-        let message = format!("Within {own}, the only project definition permitted is its own, but this is for {name}");
-        return refuse(ProblemKind::NotPermitted, message);
+        return refuse(ProblemKind::NotPermitted, not_permitted());
     }
     Ok(targets.into_iter().map(|target| target.name.as_str()).collect())
 }
