@@ -132,7 +132,7 @@ pub(crate) async fn project(api: &Api, tenant: &TenantName, name: &str) -> Resul
         let first = layout.project_pipelines(&project.name);
         let queue = first.first().map(|pipeline| layout.queue(&project.name, pipeline.as_str()).name.0);
         json!({
-            "merge_mode": layout.merge_mode(&project.name, default_branch.as_str()),
+            "merge_mode": layout.merge_mode(&project.name),
             "default_branch": default_branch,
             "is_template": false,
             "queue_name": queue.filter(|queue| queue != project.name.as_str()),

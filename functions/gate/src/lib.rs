@@ -173,7 +173,7 @@ impl Gate {
         health: Option<Health>,
     ) -> Option<Plan> {
         let live = &loaded.live;
-        let merge_mode = |branch: &BranchKey| live.layout.merge_mode(&branch.project, branch.branch.as_str());
+        let merge_mode = |branch: &BranchKey| live.layout.merge_mode(&branch.project);
         let provider = |labels: &[LabelName]| provider_for(&live.layout, labels);
         let semaphore = |name: &str| semaphores::named(&live.layout, &queue.tenant, name);
         let queue_of = |name: &PipelineName, change: &ChangeRef| {

@@ -129,7 +129,7 @@ impl Merger {
             branch: key.clone(),
             onto: onto.clone(),
             head: change.head.clone(),
-            mode: live.layout.merge_mode(&key.project, key.branch.as_str()),
+            mode: live.layout.merge_mode(&key.project),
             message: format!("Merge {}: {}", change.key, candidate.title),
         };
         let (merged, files) = match self.repos.merge(&ask).await {

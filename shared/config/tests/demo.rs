@@ -202,8 +202,8 @@ fn projects_know_their_queue_and_merge_mode() {
     let queue = layout.queue(&one, "gate");
     assert_eq!((queue.name.as_str(), queue.allow_circular_dependencies), ("shared", true));
     assert_eq!(layout.queue(&other, "gate").name.as_str(), "github.com/org/project1");
-    assert_eq!(layout.merge_mode(&one, "master"), MergeMode::SquashMerge);
-    assert_eq!(layout.merge_mode(&other, "master"), MergeMode::Merge);
+    assert_eq!(layout.merge_mode(&one), MergeMode::SquashMerge);
+    assert_eq!(layout.merge_mode(&other), MergeMode::Merge);
     assert_eq!(layout.project_pipelines(&one), ["check".into(), "gate".into()]);
     assert!(layout.project_pipelines(&other).is_empty());
     assert!(layout.fail_fast(&one, "gate", Some("master")) && !layout.fail_fast(&one, "check", Some("master")));

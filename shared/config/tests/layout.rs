@@ -143,8 +143,8 @@ fn answers(layout: &Layout) -> Vec<String> {
                 let frozen = layout.freeze(&FreezeInput::change(pipeline, &name, branch));
                 found.push(format!("{name} {branch} {pipeline}: {:?}", frozen.map_err(|errors| told(&errors))));
             }
-            found.push(format!("{:?} {:?}", layout.merge_mode(&name, branch), layout.default_branch(&name)));
         }
+        found.push(format!("{:?} {:?}", layout.merge_mode(&name), layout.default_branch(&name)));
         found.push(format!("{:?} {:?}", layout.queue(&name, "gate"), layout.project_pipelines(&name)));
         found.push(format!("{:?}", layout.branches(&name)));
     }

@@ -5,6 +5,7 @@ mod common;
 
 use common::*;
 use sluice_config::{FreezeInput, Layout};
+use sluice_model::git::MergeMode;
 
 /// Returns what the last definition of the job `test` says, of those whose pragma binds them to no branch.
 fn last(layout: &Layout) -> String {
@@ -96,6 +97,24 @@ fn projects_count_in_the_order_of_the_tenant() {
     // The project's own word comes after every config project's, wherever it is listed.
     let before = "untrusted-projects: [org/project], config-projects: [org/config, org/a]";
     assert_eq!(with(before, "org/a", "org/project"), "org/project");
+}
+
+/// Z6.4: a project has one merge mode: the first that is said of it in the order of configuration, in whichever branch.
+#[test]
+fn a_project_has_one_merge_mode_whichever_branch_says_it() {
+    let mode = |said: &[(&str, &str)]| {
+        let mut tenant = tenant().file("org/config", BASE).branches("org/project", &["master", "devel", "stable"]);
+        for (branch, stanza) in said {
+            tenant = tenant.at("org/project", branch, ".zuul.yaml", &format!("- project: {{{stanza}}}\n"));
+        }
+        tenant.sound().merge_mode(&project("org/project"))
+    };
+    let (rebase, squash) = ("merge-mode: rebase", "merge-mode: squash-merge");
+    assert_eq!(mode(&[("stable", rebase)]), MergeMode::Rebase);
+    assert_eq!(mode(&[("stable", rebase), ("master", squash)]), MergeMode::SquashMerge);
+    assert_eq!(mode(&[("stable", rebase), ("devel", squash), ("master", "check: {jobs: []}")]), MergeMode::SquashMerge);
+    assert_eq!(mode(&[("master", "branches: stable, merge-mode: rebase")]), MergeMode::Rebase);
+    assert_eq!(mode(&[]), MergeMode::Merge);
 }
 
 /// Z4.2: the branch that stands in for a change's own is the one that the project's stanza names, or the forge's default.

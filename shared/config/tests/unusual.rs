@@ -265,7 +265,7 @@ fn the_first_word_of_a_project_counts_and_jobs_add_up() {
     let name = project("org/project");
     assert_eq!(layout.queue(&name, "check").name.as_str(), "own");
     assert_eq!(layout.queue(&project("org/project1"), "check").name.as_str(), "of-template");
-    assert_eq!(layout.merge_mode(&name, "master"), MergeMode::CherryPick);
+    assert_eq!(layout.merge_mode(&name), MergeMode::CherryPick);
     assert_eq!(layout.default_branch(&name).as_str(), "trunk");
     let jobs = frozen_in(&layout, "check", "org/project", "master");
     let found: Vec<(&str, bool)> = jobs.iter().map(|job| (job.name.as_str(), job.voting)).collect();

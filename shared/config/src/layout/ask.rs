@@ -95,11 +95,6 @@ impl Layout {
         self.under(ObjectKind::Project, project.as_str())
     }
 
-    /// Returns the stanzas that apply to a project and branch, in order.
-    fn project_stanzas(&self, project: &ProjectName, branch: Option<&str>) -> Vec<&ProjectStanza> {
-        self.stanzas_of(project).filter(|defined| is_meant(defined, branch)).map(|defined| defined.object).collect()
-    }
-
     /// Returns every stanza of a project in order, and then their templates.
     fn stanzas_with_templates(&self, project: &ProjectName, branch: Option<&str>) -> Vec<Said<'_>> {
         let (mut found, mut of_templates) = (Vec::new(), Vec::new());
@@ -161,15 +156,15 @@ impl Layout {
         }
     }
 
-    /// Returns how changes of a branch are put into it.
-    pub fn merge_mode(&self, project: &ProjectName, branch: &str) -> MergeMode {
-        self.project_stanzas(project, Some(branch)).iter().find_map(|stanza| stanza.merge_mode).unwrap_or_default()
+    /// Returns how changes of a project are put into its branches: the first word that any of its stanzas has, whichever branch
+    /// that is for.
+    pub fn merge_mode(&self, project: &ProjectName) -> MergeMode {
+        self.stanzas_of(project).find_map(|defined| defined.object.merge_mode).unwrap_or_default()
     }
 
     /// Returns the branch of a project that is taken where a change's own does not exist.
     pub fn default_branch(&self, project: &ProjectName) -> BranchName {
-        let stanzas = self.project_stanzas(project, None);
-        let said = stanzas.iter().find_map(|stanza| stanza.default_branch.as_deref());
+        let said = self.stanzas_of(project).find_map(|defined| defined.object.default_branch.as_deref());
         let of_forge = || self.base.ground.default_branch(self.base.ground.project(project)?.1);
         said.or_else(of_forge).unwrap_or("master").into()
     }

@@ -260,7 +260,7 @@ fn of_project(object: &str, given: &Map<String, Json>) -> Seen {
     let wanted: Vec<(&str, &str)> = names.iter().flat_map(|name| [(*name, "check"), (*name, "gate")]).collect();
     let mut seen = frozen(&layout, &wanted);
     for name in names.map(project) {
-        seen.text += &format!("{name}: {:?} {:?}", layout.merge_mode(&name, "master"), layout.default_branch(&name));
+        seen.text += &format!("{name}: {:?} {:?}", layout.merge_mode(&name), layout.default_branch(&name));
         for pipeline in ["check", "gate"] {
             let queue = layout.queue(&name, pipeline);
             let master = Some("master");
