@@ -80,15 +80,17 @@ fn a_stanza_of_one_branch_holds_for_that_branch() {
     assert!(freeze(&layout, "stable").jobs.is_empty());
 }
 
-/// J18
+/// J18: a pragma frees a job of its branch, and not what is said of the project beside it.
 #[test]
-fn a_pragma_takes_the_implied_branch_away() {
-    let layout = tenant()
-        .file("org/config", BASE)
-        .file("org/project", "- pragma: {implied-branch-matchers: false}\n- job: {name: everywhere, run: r}\n- project: {check: {jobs: [everywhere]}}")
-        .branches("org/project", &["master", "stable"])
-        .sound();
-    assert_eq!(names(&freeze(&layout, "stable")), ["everywhere"]);
+fn a_pragma_takes_the_implied_branch_of_a_job_away() {
+    let list = "- project: {check: {jobs: [everywhere]}}\n";
+    let file = format!("- pragma: {{implied-branch-matchers: false}}\n- job: {{name: everywhere, run: r}}\n{list}");
+    let with = |stable: &str| {
+        let tenant = tenant().file("org/config", BASE).file("org/project", &file);
+        tenant.at("org/project", "stable", ".zuul.yaml", stable).sound()
+    };
+    assert_eq!(names(&freeze(&with(list), "stable")), ["everywhere"]);
+    assert!(freeze(&with(""), "stable").jobs.is_empty());
 }
 
 /// J05, J06

@@ -147,7 +147,8 @@ fn a_definition_belongs_to_the_branches_that_are_implied() {
         ("implied-branch-matchers: false", "- pragma: {implied-branch-matchers: true}\n", both, &[false, true, false]),
         ("", "", &["stable"], &[true, true, true]),
         ("implied-branch-matchers: true", "", &["stable"], &[false, true, false]),
-        ("", "- pragma: {implied-branches: stable}\n", &["stable"], &[false, true, false]),
+        ("", "- pragma: {implied-branches: stable}\n", &["stable"], &[true, true, true]),
+        ("implied-branch-matchers: true", "- pragma: {implied-branches: other}\n", &["stable"], &[false, false, true]),
     ];
     for (of_project, pragma, branches, runs) in rows {
         let main = format!(
@@ -160,6 +161,44 @@ fn a_definition_belongs_to_the_branches_that_are_implied() {
             .sound();
         let found = ["master", "stable", "other"].map(|branch| !frozen(&layout, branch).is_empty());
         assert_eq!(found, runs, "{of_project} {pragma} {branches:?}");
+    }
+}
+
+/// J04, J18, Z4.2: what an untrusted repository says of its own project is for the branch that says it, whatever pragmas and the
+/// tenant say; stanzas of others and templates go by those.
+#[test]
+fn a_projects_own_stanza_is_for_its_branch_whatever_is_implied() {
+    let free = "- pragma: {implied-branch-matchers: false}\n";
+    let other = "- pragma: {implied-branches: other}\n";
+    let (own, of_other) =
+        ("- project: {check: {jobs: [noop]}}\n", "- project: {name: org/other, check: {jobs: [noop]}}\n");
+    let named = "- project: {branches: other, check: {jobs: [noop]}}\n";
+    // What the tenant says of the project, the file of its branch `stable`, and where the job of the project and of the other runs.
+    let rows = [
+        ("", own.to_owned(), [false, true, false], [false; 3]),
+        ("", format!("{free}{own}"), [false, true, false], [false; 3]),
+        ("", format!("{other}{own}"), [false, true, false], [false; 3]),
+        ("implied-branch-matchers: false", own.to_owned(), [false, true, false], [false; 3]),
+        ("", format!("{free}{named}"), [false, false, true], [false; 3]),
+        ("configure-projects: org/other", of_other.to_owned(), [false; 3], [false, true, false]),
+        ("configure-projects: org/other", format!("{free}{of_other}"), [false; 3], [true; 3]),
+        ("configure-projects: org/other", format!("{other}{of_other}"), [false; 3], [false, false, true]),
+    ];
+    for (of_project, file, runs, runs_other) in rows {
+        let main = format!(
+            "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [{{org/project: {{{of_project}}}}}, org/other]\n"
+        );
+        let layout = tenant_of(&main)
+            .file("org/config", BASE)
+            .at("org/project", "stable", ".zuul.yaml", &file)
+            .branches("org/project", &["master", "stable"])
+            .sound();
+        let of = |name: &str| {
+            let name = project(name);
+            ["master", "stable", "other"]
+                .map(|branch| !layout.freeze(&FreezeInput::change("check", &name, branch)).unwrap().jobs.is_empty())
+        };
+        assert_eq!((of("org/project"), of("org/other")), (runs, runs_other), "{of_project} {file}");
     }
 }
 

@@ -197,18 +197,19 @@ fn negated_branches_choose_variants_entries_and_stanzas() {
     assert_eq!(names_on(&layout, "feature/y"), ["test", "only-old", "noop"]);
 }
 
-/// Z4.2, J18: a pragma's expressions may be negated, and stand for projects and templates of the file as for jobs.
+/// Z4.2, J18: a pragma's expressions may be negated, and stand for templates of the file as for jobs.
 #[test]
 fn a_pragma_may_imply_every_branch_but_some() {
     let file = "
 - pragma: {implied-branches: [{regex: ^stable/, negate: true}]}
 - job: {name: new, run: r}
-- project: {check: {jobs: [new]}}
+- project-template: {name: t, check: {jobs: [new, noop]}}
 ";
-    let tenant = tenant().file("org/config", BASE).branches("org/project", &["master", "stable/1"]);
+    let config = format!("{BASE}- project: {{name: org/project, templates: [t]}}\n");
+    let tenant = tenant().file("org/config", &config).branches("org/project", &["master", "stable/1"]);
     let layout = tenant.file("org/project", file).sound();
-    assert_eq!(names_on(&layout, "master"), ["new"]);
-    assert_eq!(names_on(&layout, "feature"), ["new"]);
+    assert_eq!(names_on(&layout, "master"), ["new", "noop"]);
+    assert_eq!(names_on(&layout, "feature"), ["new", "noop"]);
     assert_eq!(names_on(&layout, "stable/1"), Vec::<String>::new());
 }
 
@@ -226,7 +227,61 @@ fn an_empty_list_of_branches_binds_nothing() {
     assert_eq!(of_file("", "", "", ""), [0, 1], "both are the file's branch's");
     assert_eq!(of_file("", ", branches: []", "", ""), [0, 1], "the project's stanza still is");
     assert_eq!(of_file("", ", branches: []", "branches: []", "branches: [], "), [1, 1]);
-    assert_eq!(of_file("- pragma: {implied-branches: []}\n", "", "", ""), [1, 1]);
+    let pragma = "- pragma: {implied-branches: []}\n";
+    assert_eq!(of_file(pragma, "", "", ""), [0, 1], "the project's stanza is its branch's");
+    assert_eq!(of_file(pragma, "", "", "branches: [], "), [1, 1]);
+}
+
+/// Z6.1, Z6.3: what a queue or a pipeline says to no effect is told and changes nothing; what cannot be is refused at its place.
+#[test]
+fn words_that_do_not_go_together_are_told() {
+    // A stanza; whether it is there all the same; the attribute that is told of, and what.
+    let rows = [
+        ("- queue: {name: q, dependencies-by-topic: true}", false, "dependencies-by-topic", "circular-dependencies"),
+        ("- queue: {name: q, type: all-branches, per-branch: true}", true, "per-branch", "beside \"type\""),
+        ("- queue: {name: q, type: per-branch, per-branch: false}", true, "per-branch", "beside \"type\""),
+        (
+            "- pipeline: {name: q, manager: dependent, window-floor: 4, window-ceiling: 3}",
+            false,
+            "window-ceiling",
+            "is 3, and must be at least \"window-floor\", which is 4",
+        ),
+        ("- pipeline: {name: q, manager: dependent, window-ceiling: 2}", false, "window-ceiling", "which is 3"),
+        ("- pipeline: {name: q, manager: serial, window: 4}", true, "window", "has no effect"),
+        ("- pipeline: {name: q, manager: supercedent, window-ceiling: 9}", true, "window-ceiling", "has no effect"),
+    ];
+    for (stanza, stands, attribute, words) in rows {
+        let users = "- project: {name: org/project, queue: q, q: {jobs: [noop]}}\n";
+        let layout = tenant().file("org/config", &format!("{BASE}{stanza}\n{users}")).build();
+        let is_told = |error: &&sluice_config::ConfigError| error.problem.attribute.as_deref() == Some(attribute);
+        let told: Vec<_> = layout.errors().iter().filter(is_told).collect();
+        assert!(told.len() == 1 && told[0].short_text().contains(words), "{stanza}: {:#?}", layout.errors());
+        let severity = if stands { sluice_config::Severity::Warning } else { sluice_config::Severity::Error };
+        assert_eq!(told[0].problem.severity, severity, "{stanza}");
+        let is_queue = stanza.starts_with("- queue");
+        let found = if is_queue { queue_is_there(&layout) } else { layout.pipeline("q").is_some() };
+        assert_eq!(found, stands, "{stanza}");
+        if let Some(pipeline) = layout.pipeline("q") {
+            assert_eq!((pipeline.window.initial, pipeline.window.ceiling), (1, Some(1)), "{stanza}");
+        }
+    }
+    for fine in [
+        "- queue: {name: q, dependencies-by-topic: true, allow-circular-dependencies: true}\n",
+        "- queue: {name: q, dependencies-by-topic: false, type: per-branch}\n",
+        "- pipeline: {name: q, manager: dependent, window-floor: 3, window-ceiling: 3}\n",
+        "- pipeline: {name: q, manager: independent, window-ceiling: null}\n",
+    ] {
+        assert_eq!(messages(&tenant().file("org/config", &format!("{BASE}{fine}")).build()), [""; 0], "{fine}");
+    }
+}
+
+/// Returns whether any queue is defined.
+fn queue_is_there(layout: &Layout) -> bool {
+    layout
+        .fragments()
+        .iter()
+        .flat_map(|file| file.stanzas())
+        .any(|stanza| matches!(stanza, sluice_config::objects::Stanza::Queue(_)))
 }
 
 /// Z4.6, Z5.1: what is one thing or another is not both.

@@ -57,7 +57,7 @@ fn listed<'l>(layout: &'l Layout, project: &ProjectName, pipeline: &str, target:
     let mut taken: BTreeSet<&str> = BTreeSet::new();
     for defined in layout.stanzas_of(project) {
         let stanza = defined.object;
-        if !applies(stanza.branches.as_deref(), defined.matches_implied(target.branch), target) {
+        if !applies(stanza.branches.as_deref(), defined.is_implied_for(project, target.branch), target) {
             found.leave_out(defined.source(), stanza, pipeline);
             continue;
         }

@@ -22,11 +22,11 @@ struct Said<'l> {
 }
 
 /// Returns whether a project's stanza is for a branch; without one, whether it is for some.
-fn is_meant(defined: &Defined<'_, ProjectStanza>, branch: Option<&str>) -> bool {
+fn is_meant(defined: &Defined<'_, ProjectStanza>, project: &ProjectName, branch: Option<&str>) -> bool {
     match (defined.object.branches.as_deref(), branch) {
         (Some([]), _) => true,
         (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches(branch)),
-        _ => defined.matches_implied(branch),
+        _ => defined.is_implied_for(project, branch),
     }
 }
 
@@ -101,7 +101,7 @@ impl Layout {
         // A template that is named again by stanzas of one sort says nothing new.
         let mut taken: BTreeSet<(&str, bool)> = BTreeSet::new();
         for defined in self.stanzas_of(project) {
-            let is_meant = is_meant(&defined, branch);
+            let is_meant = is_meant(&defined, project, branch);
             for template in defined.object.templates.iter().filter(|name| taken.insert((name.as_str(), is_meant))) {
                 of_templates.extend(self.templates(template).map(|found| Said { stanza: found.object, is_meant }));
             }

@@ -33,8 +33,10 @@ const INCLUDED: usize = 0;
 pub(crate) struct File {
     pub(super) fragment: Arc<Fragment>,
     pub(super) place: FilePlace,
-    /// Branches its jobs and projects are bound to where they name none; `None` for everywhere.
+    /// Branches its jobs, templates and other projects' stanzas are bound to where they name none; `None` for everywhere.
     pub(super) implied: Option<Arc<Vec<Pattern>>>,
+    /// Whether its project has other branches than the file's.
+    pub(super) branched: bool,
 }
 
 /// Where a file stands in the order in which configuration counts: projects as the tenant lists them, the default branch and
@@ -214,7 +216,7 @@ impl Ground {
                 let path = fragment.source.path.clone();
                 let place = FilePlace { project, branch, name, folder: folder(&path), path };
                 let implied = implied(&fragment, config, branched).map(Arc::new);
-                File { fragment, place, implied }
+                File { fragment, place, implied, branched }
             })
             .collect();
         files.sort_by(|one, other| one.place.cmp(&other.place));
@@ -222,7 +224,7 @@ impl Ground {
     }
 }
 
-/// Returns the branches that jobs and projects of a file are bound to where they name none (Z4.2).
+/// Returns the branches that a file's definitions are bound to where they name none (Z4.2).
 fn implied(fragment: &Fragment, project: &TenantProject, branched: bool) -> Option<Vec<Pattern>> {
     let own = || {
         let branches = fragment.pragma.implied_branches.clone();
@@ -240,7 +242,8 @@ fn implied(fragment: &Fragment, project: &TenantProject, branched: bool) -> Opti
     if fragment.source.trust == Trust::Config {
         return None;
     }
-    (fragment.pragma.implied_branches.is_some() || branched).then(own)
+    // What a pragma implies is meant in place of the file's own branch, where that would be implied.
+    branched.then(own)
 }
 
 /// A name that is no project of the tenant.

@@ -30,8 +30,8 @@ pub use stored::LayoutDecodeError;
 
 use crate::connection::Connections;
 use crate::error::{ConfigError, Problem, Severity};
-use crate::fragment::{Fragment, Source};
-use crate::objects::{ObjectKind, Stanza};
+use crate::fragment::{Fragment, Source, Trust};
+use crate::objects::{ObjectKind, ProjectStanza, Stanza};
 use crate::pipeline::Pipeline;
 use crate::tenant::TenantConfig;
 use ground::{File, FilePlace, Ground, sameness};
@@ -182,6 +182,20 @@ impl<'l, T> Defined<'l, T> {
         match (&self.file.implied, branch) {
             (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches(branch)),
             _ => true,
+        }
+    }
+}
+
+impl Defined<'_, ProjectStanza> {
+    /// Returns whether a stanza of a project, which names no branch, is for this one: what an untrusted repository says of its own
+    /// project is for the branch that says it, whatever pragmas and the tenant say of implied branches.
+    pub(crate) fn is_implied_for(self, project: &ProjectName, branch: Option<&str>) -> bool {
+        let source = self.source();
+        match branch {
+            Some(branch) if source.project == *project && source.trust == Trust::Untrusted => {
+                !self.file.branched || source.branch.as_str() == branch
+            }
+            _ => self.matches_implied(branch),
         }
     }
 }

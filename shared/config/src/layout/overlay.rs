@@ -89,7 +89,8 @@ fn replace_files(base: &Base, all: &BTreeMap<(&ProjectName, &BranchName), (&Bran
         let new: Vec<File> =
             branches.into_values().flat_map(|fragments| base.ground.group(rank, fragments, seen)).collect();
         let same = |one: &File, other: &File| {
-            one.fragment.hash == other.fragment.hash && one.place == other.place && one.implied == other.implied
+            let bound = |file: &File| (file.implied.clone(), file.branched);
+            one.fragment.hash == other.fragment.hash && one.place == other.place && bound(one) == bound(other)
         };
         let mut stays: BTreeSet<u32> = BTreeSet::new();
         for file in new {

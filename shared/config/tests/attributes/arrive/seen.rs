@@ -195,10 +195,11 @@ fn of_entry(object: &str, given: &Map<String, Json>, at: &At<'_>) -> Seen {
     frozen(&layout, &[("org/project", "check"), ("org/project", "gate"), ("org/project", "probe")])
 }
 
-/// Seen by the branches that a file's job and project are for.
+/// Seen by the branches that a file's job is for.
 fn of_pragma(given: &Map<String, Json>) -> Seen {
-    let file = json!([{"pragma": given}, {"job": {"name": "p", "run": "r"}}, {"project": {"check": {"jobs": ["p"]}}}]);
-    let tenant = tenant_of(PROJECTS).file("org/config", BASE).branches("org/project", &["master", "stable"]);
+    let file = json!([{"pragma": given}, {"job": {"name": "p", "run": "r"}}]);
+    let config = format!("{BASE}- project: {{name: org/project, check: {{jobs: [p]}}}}\n");
+    let tenant = tenant_of(PROJECTS).file("org/config", &config).branches("org/project", &["master", "stable"]);
     let layout = tenant.at("org/project", "stable", ".zuul.yaml", &file.to_string()).build();
     let name = project("org/project");
     let of_branch = |branch| {
