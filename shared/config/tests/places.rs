@@ -352,6 +352,13 @@ fn names_that_nobody_followed_are_followed() {
             ),
         ]
     );
+    // Of what there is once, the first counts and the next one is told.
+    let main = "- api-root: {access-rules: admins}\n- api-root: {anonymous-read-access: true}\n- authorization-rule: {name: admins, conditions: [{sub: root}]}\n";
+    let (config, errors) = parse_main("main.yaml", main, &connections());
+    let told: Vec<(String, u32)> =
+        errors.iter().map(|error| (error.short_text(), error.problem.start.line())).collect();
+    assert_eq!(told, [("api-root is already defined".to_owned(), 2)]);
+    assert_eq!((config.api_root.access_rules.len(), config.api_root.anonymous_read_access), (1, None));
     let text = "- pipeline:\n    name: experimental\n    manager: independent\n    supercedes: [chek]\n";
     let layout = tenant()
         .at("org/config", "master", "zuul.d/a.yaml", BASE)

@@ -268,6 +268,12 @@ pub fn parse_main(path: &str, text: &str, connections: &Connections) -> (MainCon
                 let (mut stanzas, mut root_stanza) = (Vec::new(), None);
                 for member in list {
                     let is_api_root = member.get("api-root").is_some();
+                    if is_api_root && root_stanza.is_some() {
+                        let message = "api-root is already defined";
+                        let problem = Problem::new(ProblemKind::Duplicate, member.start, member.end, message);
+                        problems.push(problem.in_stanza("api-root"));
+                        continue;
+                    }
                     if is_api_root {
                         root_stanza = Some(member);
                     }
