@@ -207,6 +207,8 @@ fn allowed_projects_are_enforced() {
     for name in ["org/project", "org/project1", "org/project2"] {
         assert_eq!(refusals(&layout, "check", name), "runs own", "{name}");
     }
+    let nobody = tenant().file("org/config", &format!("{BASE}- job: {{name: own, run: r, allowed-projects: []}}\n"));
+    assert_eq!(refusals(&nobody.file("org/project", list).sound(), "check", "org/project"), "runs own");
     let narrower = list.replace("own", "own: {allowed-projects: [org/project1]}");
     let layout = tenant().file("org/config", &format!("{BASE}{job}")).file("org/project", &narrower).sound();
     assert_eq!(refusals(&layout, "check", "org/project"), "Project org/project is not allowed to run job own");

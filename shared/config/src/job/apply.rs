@@ -297,7 +297,9 @@ impl<'l> Building<'l> {
         }
         // What says who may run it besides where its secrets are its own project's says nothing (`playbooks`).
         let is_own_only = from.secrets.iter().flatten().next().is_some() && !origin.source.trust.is_trusted();
-        if let Some(allowed) = from.allowed_projects.as_ref().filter(|_| !is_own_only) {
+        // An empty list names nobody, and keeps nobody out.
+        let is_list = |allowed: &&Vec<String>| !allowed.is_empty() && !is_own_only;
+        if let Some(allowed) = from.allowed_projects.as_ref().filter(is_list) {
             let names = allowed.iter().filter_map(|name| self.layout.project(name)).map(|project| project.name.clone());
             self.allow_only(names.collect());
         }
