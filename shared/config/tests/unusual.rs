@@ -296,6 +296,10 @@ fn two_words_that_exclude_each_other_are_told() {
             "- secret: {name: s, data: {a: b}, oidc: {ttl: 5}}\n",
             "a secret has \"data\" or is a token (\"oidc\"), but not both",
         ),
+        (
+            "- job: {name: test, include-vars: [{name: a.yaml, project: org/project, zuul-project: true}]}\n",
+            "a file is the one of \"project\" or of the change's (\"zuul-project\"), but not both",
+        ),
     ] {
         let found = messages(&tenant().file("org/config", &format!("{BASE}{text}")).build());
         assert!(found.len() == 1 && found[0].contains(told), "{found:?}");

@@ -78,8 +78,25 @@ fn read(name: &str, mut f: Fields<'_>, connections: &Connections, p: &mut Proble
     pipeline
 }
 
+/// What is said of a window.
+const OF_WINDOW: [&str; 7] = [
+    "window",
+    "window-floor",
+    "window-ceiling",
+    "window-increase-type",
+    "window-increase-factor",
+    "window-decrease-type",
+    "window-decrease-factor",
+];
+
 fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Problems) -> Window {
     let fixed = Window::of(manager);
+    if matches!(manager, Manager::Serial | Manager::Supercedent) {
+        for (name, node) in OF_WINDOW.iter().filter_map(|name| Some((*name, f.peek(name)?))) {
+            let message = format!("\"{name}\" has no effect: this manager works on one item of a queue at a time");
+            p.warning(node, name, message);
+        }
+    }
     let kinds = [("linear", GrowthKind::Linear), ("exponential", GrowthKind::Exponential)];
     let growth =
         |f: &mut Fields<'_>, p: &mut Problems, kind: &'static str, factor: &'static str, before: Growth| Growth {
@@ -88,6 +105,7 @@ fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Problems) -> Window {
         };
     let initial = f.count("window", 0, p).unwrap_or(fixed.initial);
     let floor = f.count("window-floor", 1, p).unwrap_or(fixed.floor);
+    let above = f.peek("window-ceiling");
     let ceiling = match f.take("window-ceiling") {
         None => fixed.ceiling,
         Some(node) if node.is_null() => None,
@@ -99,6 +117,11 @@ fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Problems) -> Window {
             }
         },
     };
+    if let (Some(node), Some(ceiling)) = (above, ceiling.filter(|ceiling| *ceiling < floor)) {
+        let message =
+            format!("\"window-ceiling\" is {ceiling}, and must be at least \"window-floor\", which is {floor}");
+        p.syntax(node, "window-ceiling", message);
+    }
     let increase = growth(f, p, "window-increase-type", "window-increase-factor", fixed.increase);
     let decrease = growth(f, p, "window-decrease-type", "window-decrease-factor", fixed.decrease);
     match manager {

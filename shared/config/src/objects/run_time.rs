@@ -157,7 +157,12 @@ fn include_vars(node: &Node, p: &mut Problems) -> Vec<IncludeVarsRef> {
     let plain = |name| IncludeVarsRef { name, project: None, zuul_project: false, required: true, use_ref: true };
     named(node, "include-vars", p, plain, |f, p| {
         let project = f.text("project", p);
+        let of_change = f.peek("zuul-project");
         let zuul_project = f.flag("zuul-project", p).unwrap_or(false);
+        if let Some(node) = of_change.filter(|_| zuul_project && project.is_some()) {
+            let message = "a file is the one of \"project\" or of the change's (\"zuul-project\"), but not both";
+            p.syntax(node, "include-vars.zuul-project", message);
+        }
         let required = f.flag("required", p).unwrap_or(true);
         let use_ref = f.flag("use-ref", p).unwrap_or(true);
         Some(IncludeVarsRef { name: f.required_name("name", p)?, project, zuul_project, required, use_ref })

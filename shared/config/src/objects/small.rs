@@ -77,14 +77,25 @@ pub(super) fn queue(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> 
         ("per-branch", QueueType::PerBranch),
         ("branch-assigned", QueueType::BranchAssigned),
     ];
+    let (older_node, topic_node) = (fields.peek("per-branch"), fields.peek("dependencies-by-topic"));
     let per_branch = fields.flag("per-branch", p);
     let kind = fields.word("type", &kinds, p);
     let older = if per_branch == Some(true) { QueueType::PerBranch } else { QueueType::AllBranches };
+    if let (Some(node), Some(_)) = (older_node, kind) {
+        p.warning(node, "per-branch", "\"per-branch\" has no effect beside \"type\", of which it is the older form");
+    }
+    let allow_circular_dependencies = fields.flag("allow-circular-dependencies", p).unwrap_or(false);
+    let dependencies_by_topic = fields.flag("dependencies-by-topic", p).unwrap_or(false);
+    if let Some(node) = topic_node.filter(|_| dependencies_by_topic && !allow_circular_dependencies) {
+        // The changes of one topic all need each other.
+        let message = "\"dependencies-by-topic\" needs \"allow-circular-dependencies: true\" beside it";
+        p.syntax(node, "dependencies-by-topic", message);
+    }
     Some(QueueStanza {
         place,
         queue_type: kind.unwrap_or(older),
-        allow_circular_dependencies: fields.flag("allow-circular-dependencies", p).unwrap_or(false),
-        dependencies_by_topic: fields.flag("dependencies-by-topic", p).unwrap_or(false),
+        allow_circular_dependencies,
+        dependencies_by_topic,
         name: fields.required_name("name", p)?,
     })
 }

@@ -143,8 +143,13 @@ pub fn a_map(object: &str, path: &[String]) -> Json {
 
 /// Returns what a value must have beside it to be right.
 pub fn beside(path: &[String], value: &Json) -> Option<(&'static str, Json)> {
-    // Whoever asks of children to be abstract must be so.
-    (path == ["intermediate"] && *value == json!(true)).then(|| ("abstract", json!(true)))
+    match path {
+        // Whoever asks of children to be abstract must be so.
+        [name] if name == "intermediate" && *value == json!(true) => Some(("abstract", json!(true))),
+        // Changes of a topic need each other.
+        [name] if name == "dependencies-by-topic" => Some(("allow-circular-dependencies", json!(true))),
+        _ => None,
+    }
 }
 
 /// Returns the text that stands for an attribute where not any text would do.
