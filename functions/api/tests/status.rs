@@ -5,7 +5,10 @@ mod common;
 
 use common::{each, get, json, keys, story};
 use serde_json::{Value, json as value};
-use sluice_browser_tests::story::{A, B, C, D, E, F, NOW, build_id, change, item_id};
+use sluice_browser_tests::story::{A, B, C, D, E, F, G, NOW, build_id, change, item_id};
+use sluice_gate::{Item, JobStatus, WaitsFor};
+use sluice_records::codec::{decode, with_body};
+use sluice_runtime::record::{Expect, Write};
 
 /// Z9.1: the shape of status.
 #[tokio::test]
@@ -131,6 +134,36 @@ async fn a_job_says_how_far_it_is() {
         (&ordered["waiting_status"], &ordered["queued"]),
         (&value!("node request: 200-0000-000000000042"), &value!(true))
     );
+}
+
+/// N16: who waits for a semaphore says for which: before he asks for nodes, and with the nodes in his hand (`resources-first`). What a
+/// job waits for first is told first.
+#[tokio::test]
+async fn a_job_that_waits_for_a_semaphore_names_it() {
+    let story = story().await;
+    for (change, job, status) in [
+        (&D, "unit", Some(JobStatus::Waiting)),
+        (&D, "integration", Some(JobStatus::Waiting)),
+        (&G, "integration", None),
+    ] {
+        let of_item = format!("item#{}", item_id(change));
+        let record = story.world.records().into_iter().find(|record| record.key.sort == of_item).unwrap();
+        let mut item: Item = decode(&record).unwrap();
+        let job = item.jobs.iter_mut().find(|other| other.summary.name.as_str() == job).unwrap();
+        job.waits_for = Some(WaitsFor::Semaphore("site".to_owned()));
+        job.status = status.unwrap_or_else(|| job.status.clone());
+        let record = with_body(record, &item).unwrap();
+        story.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    }
+    let status = json(&story.api, "/api/tenant/acme/status").await;
+    let jobs_of = |pipeline: usize, item: usize| {
+        each(&status["pipelines"][pipeline]["change_queues"][0]["heads"][0][item]["jobs"], "waiting_status")
+    };
+    assert_eq!(jobs_of(1, 3), [&value!("semaphores: site"), &value!("dependencies: unit")]);
+    assert_eq!(jobs_of(0, 0), [&Value::Null, &value!("semaphores: site")]);
+    assert_eq!(jobs_of(1, 1), [&Value::Null, &Value::Null], "what runs or is over waits for nothing");
+    let board = json(&story.api, "/api/tenant/acme/board").await;
+    assert_eq!(board["pipelines"][1]["queues"][0]["items"][3]["jobs"][0]["waits_for"], "semaphores: site");
 }
 
 /// Z9.1
