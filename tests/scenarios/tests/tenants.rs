@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use sluice_gate::{Arrival, ArrivalKind};
 use sluice_memory::{Fate, poll_once};
-use sluice_model::build::BuildResult;
+use sluice_model::build::{BuildResult, Phase, Run};
 use sluice_model::change::ChangeKey;
 use sluice_model::poke::{Poke, Queue};
 use sluice_model::{ArrivalId, ProjectName, TenantName};
@@ -328,12 +328,20 @@ fn is_as_before(site: &mut Site, before: &Tenant, number: u64) {
     assert_eq!(merged(site).last(), Some(&change.to_string()), "{number}");
 }
 
-/// R06: what an operator takes out is reported, and stands with who wanted it.
+/// R06: what an operator takes out is reported after its start was, and stands with who wanted it; its build is aborted.
 #[test]
 fn a_change_that_an_operator_takes_out_is_told_and_lands_no_more() {
-    let mut site = site();
+    let mut site = site_with(&CONFIG.replace("    success:", "    start: {github: {comment: true}}\n    success:"));
+    site.held.insert("unit".to_owned());
     let change = approved(&mut site, 1);
     site.run_until(Site::is_building);
+    site.run_now();
+    let told = |site: &Site| -> BTreeMap<String, String> {
+        let comments = site.forge.change(&change).unwrap().comments;
+        comments.into_iter().map(|(marker, (text, _))| (marker, text)).collect()
+    };
+    let begun = told(&site);
+    assert_eq!(begun.values().collect::<Vec<_>>(), ["Starting gate jobs."]);
     let records = site.world.records();
     let queue_key = records.iter().find(|record| record.key.sort.starts_with("queue#gate")).expect("it is listed");
     let queue_key = decode(queue_key).unwrap();
@@ -353,7 +361,16 @@ fn a_change_that_an_operator_takes_out_is_told_and_lands_no_more() {
     let ending = site.ending(&[], &[&change]);
     assert_eq!((merged(&site), ending.left_over), (Vec::new(), Vec::<String>::new()));
     assert_eq!(ending.buildsets, [format!("{change} gate DEQUEUED")]);
-    assert_eq!(ending.changes[&change.to_string()].2, 1, "the dequeue is reported once");
+    let mut ended = told(&site);
+    ended.retain(|marker, _| !begun.contains_key(marker));
+    let [canceled] = ended.values().collect::<Vec<_>>()[..] else { panic!("the dequeue is reported once: {ended:?}") };
+    assert!(canceled.starts_with("Build canceled.\n\nan operator took it out: it hangs\n"), "{canceled}");
+    assert!(canceled.contains("- unit : ABORTED") && !canceled.contains("jo took"), "{canceled}");
+    assert_eq!(ending.changes[&change.to_string()].2, 2, "and so is the start");
+    let runs: Vec<Record> = site.world.records().into_iter().filter(|record| record.key.sort == "run").collect();
+    let [run] = runs.as_slice() else { panic!("it has one build: {runs:?}") };
+    let Phase::Ended(end) = decode::<Run>(run).unwrap().phase else { panic!("it is over: {}", run.body) };
+    assert_eq!(end.result, BuildResult::Aborted);
     let kept = keys(&site, |record| {
         record.key.partition.starts_with("buildset#") && record.body.contains("jo took it out: it hangs")
     });
