@@ -178,7 +178,7 @@ async fn what_happens_on_the_forge_arrives_as_events() {
     assert_eq!(listed.iter().filter(|delivery| delivery.id == again.id).count(), 2);
 }
 
-/// R05: a review has its effect once, however often it is tried.
+/// A review has its effect once, however often it is tried.
 #[tokio::test]
 async fn a_review_is_left_once_for_its_marker() {
     let scene = Scene::new().await;

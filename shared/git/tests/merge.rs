@@ -167,7 +167,6 @@ fn replayed_commits_are_those_of_git_rebase_and_keep_author_and_message() {
     assert_eq!(git_merge(&sandbox, &ours, &with_merge), Ok(along.commit.tree));
 }
 
-/// G05
 #[test]
 fn a_conflict_is_a_result_that_names_its_paths_and_makes_nothing() {
     let dir = tempfile::tempdir().unwrap();

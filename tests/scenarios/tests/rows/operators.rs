@@ -203,7 +203,7 @@ fn events_that_an_operator_pauses_wait_and_those_that_are_discarded_are_gone() {
     assert_eq!(site.ending(&["org/one"], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// D10, Z6.7: what the tenant takes in of nobody it takes in of no operator either, and says so.
+/// D16, Z6.7: what the tenant takes in of nobody it takes in of no operator either, and says so.
 #[test]
 fn an_operator_is_told_that_a_change_depends_on_more_than_the_tenant_allows() {
     let main = super::MAIN.replace("    name: demo\n", "    name: demo\n    max-dependencies: 1\n");

@@ -8,7 +8,7 @@ use sluice_model::poke::Queue;
 use sluice_records::{codec::decode, report};
 use sluice_scenarios::Site;
 
-/// J14: a report that could not be made for long is not made when it is no longer true.
+/// A report that could not be made for long is not made when it is no longer true.
 #[test]
 fn the_word_that_work_begins_is_not_told_after_the_word_that_it_ended() {
     let mut site = site();
