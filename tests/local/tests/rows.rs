@@ -10,6 +10,7 @@ use sluice_local_tests::forge::{Change, Forge};
 use sluice_local_tests::story::{Expected, GATE, approve, configure_rows, decided, ends_right, entered};
 use sluice_local_tests::system::{System, Wishes};
 use sluice_local_tests::until;
+use sluice_records::report::Buildset;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -93,6 +94,17 @@ impl Play {
         let query = format!("tenant/{TENANT}/builds?project={repository}&change={number}&pipeline={pipeline}&limit=50");
         let builds: Vec<Value> = self.system.client().unwrap().get(&query).await.unwrap();
         builds.iter().rev().map(|build| build["result"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// Returns the jobs of a change that had a build in the gate, sorted. One that was skipped, or does nothing, is listed without one.
+    async fn built(&self, change: &Change) -> Vec<String> {
+        let Change { repository, number } = change;
+        let query = format!("tenant/{TENANT}/builds?project={repository}&change={number}&pipeline=gate&limit=50");
+        let builds: Vec<Value> = self.system.client().unwrap().get(&query).await.unwrap();
+        let own = builds.iter().filter(|build| build["uuid"].is_string());
+        let mut jobs: Vec<String> = own.map(|build| text(build, "job_name").to_owned()).collect();
+        jobs.sort();
+        jobs
     }
 
     async fn until_results(&self, pipeline: &str, change: &Change, wanted: &[Option<&str>]) {
@@ -383,7 +395,7 @@ async fn a_new_job_is_live_with_its_change(play: &mut Play) {
 async fn mistakes_are_told(play: &mut Play) {
     for (title, more, told) in [
         ("unknown-job", "- project: {gate: {jobs: [nobody]}}\n", "Job nobody not defined"),
-        ("unknown-word", "- job: {name: strange, fnord: 1}\n", "fnord"),
+        ("unknown-word", "- job: {name: strange, fnord: 1}\n", "syntax error: the attribute \"fnord\" is not known"),
         ("own-pipeline", "- pipeline: {name: mine, manager: independent}\n", "Pipelines may not be defined"),
     ] {
         let a = configure(play, ONE, title, "{jobs: [held]}", more).await;
@@ -398,7 +410,8 @@ async fn jobs_follow_their_graph(play: &mut Play) {
     let skips = "{jobs: [failing, late: {dependencies: failing}]}";
     let a = configure(play, TWO, "skips", skips, "").await;
     play.gate(&[&a]).await;
-    play.is_refused(a, "FAILURE", "late").await;
+    play.is_refused(a.clone(), "FAILURE", "late : SKIPPED (Skipped due to failed job failing)").await;
+    assert_eq!(play.built(&a).await, ["failing"], "late never ran");
     let b = configure(play, TWO, "voiceless", "{jobs: [held, failing: {voting: false}]}", "").await;
     play.gate(&[&b]).await;
     play.lands(b.clone()).await;
@@ -407,7 +420,8 @@ async fn jobs_follow_their_graph(play: &mut Play) {
     assert_eq!(results, [Some("FAILURE".to_owned()), Some("SUCCESS".to_owned())]);
     let c = configure(play, TWO, "nothing", "{jobs: [noop]}", "").await;
     play.gate(&[&c]).await;
-    play.lands(c).await;
+    play.lands(c.clone()).await;
+    assert_eq!(play.built(&c).await, Vec::<String>::new(), "nothing was built");
 }
 
 /// S06: what landed is tested once more as what was pushed, without a change.
@@ -425,28 +439,50 @@ async fn a_push_is_tested_by_itself(play: &Play) {
     assert_eq!((text(&build["ref"], "ref"), &build["ref"]["change"]), ("refs/heads/main", &Value::Null));
 }
 
-/// S05, Z6.4: where a project wants its history linear it is, and what lands is the tree that was tested.
+/// S05, Z6.4: where a project wants its history linear it is, also of changes that were tested on top of each other, and what lands is
+/// the tree that was tested.
 async fn history_is_as_the_project_wants_it(play: &Play) {
-    for mode in ["rebase", "squash-merge"] {
+    for (mode, commits_of_two) in [("rebase", 2), ("cherry-pick", 2), ("squash-merge", 1)] {
         let wanted = format!("{{jobs: [held]}}\n    merge-mode: {mode}");
-        let a = configure(play, TWO, &format!("wants-{mode}"), &wanted, "").await;
-        play.gate(&[&a]).await;
-        assert_eq!(play.result(&a).await, "SUCCESS");
-        let before = play.forge.landed_as(&a).await.unwrap().unwrap();
-        let b = play.propose(TWO, mode).await;
-        play.forge.push(&b, &format!("greetings/{mode}-too"), "Hello!\n").await.unwrap();
-        until("the check of the new patch set to end", async || {
-            Ok((play.forge.status(&b, "demo/check").await? == "success").then_some(()))
+        let first = configure(play, TWO, &format!("wants-{mode}"), &wanted, "").await;
+        play.gate(&[&first]).await;
+        assert_eq!(play.result(&first).await, "SUCCESS");
+        let before = play.forge.landed_as(&first).await.unwrap().unwrap();
+        let a = play.propose_held(TWO, mode, mode, &[]).await;
+        play.forge.push(&a, &format!("greetings/{mode}-too"), "Hello!\n").await.unwrap();
+        until("the check of the new patch set to begin", async || {
+            Ok((play.forge.status(&a, "demo/check").await? == "pending").then_some(()))
         })
         .await
         .unwrap();
-        play.gate(&[&b]).await;
-        assert_eq!(play.result(&b).await, "SUCCESS");
-        let landed = play.forge.landed_as(&b).await.unwrap().unwrap();
-        let new = play.log(&["--format=%p", &format!("{before}..{landed}")]);
-        let commits = if mode == "rebase" { 2 } else { 1 };
-        assert_eq!(new.lines().count(), commits, "{mode}: {new}");
-        assert!(new.lines().all(|parents| !parents.contains(' ')), "{mode} makes no merge commit: {new}");
+        let b = play.propose_held(TWO, &format!("{mode}-b"), mode, &[]).await;
+        let c = play.propose_held(TWO, &format!("{mode}-c"), mode, &[]).await;
+        play.gate(&[&a, &b, &c]).await;
+        play.all_run(&[&a, &b, &c]).await;
+        play.release(mode);
+        let mut landed = Vec::new();
+        for change in [&a, &b, &c] {
+            assert_eq!(play.result(change).await, "SUCCESS", "{mode}: {change}");
+            let results = play.results("gate", change).await;
+            assert_eq!(results, [Some("SUCCESS".to_owned())], "{mode}: {change} was tested once, on what is ahead");
+            landed.push(play.forge.landed_as(change).await.unwrap().unwrap());
+        }
+        let new = play.log(&["--format=%H %p", &format!("{before}..{}", landed[2])]);
+        assert_eq!(new.lines().count(), commits_of_two + 2, "{mode}: {new}");
+        assert!(new.lines().all(|line| line.split(' ').count() == 2), "{mode} makes no merge commit: {new}");
+        let ends: Vec<&str> = new.lines().rev().filter_map(|line| line.split(' ').next()).collect();
+        let ends: Vec<&str> = ends.into_iter().skip(commits_of_two - 1).collect();
+        assert_eq!(ends, landed, "{mode}: they landed one on the other");
+        let sets = ledger::buildsets(&play.system.operator().await.unwrap()).await.unwrap();
+        for (change, commit) in [&a, &b, &c].into_iter().zip(&landed) {
+            let is_own = |set: &&Buildset| {
+                let key = &set.item.candidate.change.key;
+                key.project.name() == change.repository && key.number() == Some(change.number)
+            };
+            let set = ledger::landed(&sets).into_iter().find(is_own).unwrap();
+            let tested = set.item.merged().unwrap().tested.tree.0.clone();
+            assert_eq!(play.forge.tree(TWO, commit).await.unwrap(), tested, "{mode}: {change}");
+        }
     }
 }
 
