@@ -1,5 +1,6 @@
 //! Changes that depend on each other, where the queue allows it and where not.
 
+use super::graph::orders;
 use super::{CONFIG, MAIN, PROJECT, approve, buildsets, comments, gate_builds, judge, merged};
 use sluice_model::ProjectName;
 use sluice_model::change::ChangeKey;
@@ -7,10 +8,20 @@ use sluice_model::git::BranchKey;
 use sluice_records::codec::decode;
 use sluice_runtime::Clock;
 use sluice_scenarios::Site;
+use sluice_scenarios::sample::{COMMON, cloud};
+use std::collections::BTreeSet;
+
+/// The queue that both sides of a site would name.
+const QUEUE: &str = "- queue: {name: integrated}\n";
 
 /// A site whose queue allows cycles, each project with jobs of its own besides `common`.
 fn allowing(main: &str) -> Site {
-    let config = CONFIG.replace("{name: integrated}", "{name: integrated, allow-circular-dependencies: true}");
+    configured(main, CONFIG)
+}
+
+/// The same with this central configuration.
+fn configured(main: &str, config: &str) -> Site {
+    let config = config.replace("{name: integrated}", "{name: integrated, allow-circular-dependencies: true}");
     let jobs = "
 - job: {name: common, run: playbooks/common.yaml, required-projects: [org/one, org/two]}
 - job: {name: of-one, run: playbooks/one.yaml}
@@ -74,12 +85,20 @@ fn two_changes_that_need_each_other_are_voted_for_and_merge_together() {
     assert_eq!(site.ending(&["org/one", "org/two"], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// D15: what both run alike runs once: three builds and not four.
+/// D15: what both run alike runs once: three builds and not four, and as many requests for nodes.
 #[test]
 fn a_job_that_both_run_alike_runs_once_for_the_bundle() {
-    let mut site = allowing(MAIN);
+    let on_node = "{name: base, parent: null, nodeset: {nodes: [{name: node, label: small}]}}";
+    let (jobs, nodes) = (CONFIG.replace("{name: base, parent: null}", on_node), COMMON.replace(QUEUE, ""));
+    let mut site = configured(MAIN, &[jobs, nodes, cloud(8)].concat());
     let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    site.run();
+    let machines_before = site.cloud.asked().len();
     approve(&mut site, &[&a, &b]);
+    let ordered = orders(&site).into_iter().filter(|order| order.queue.pipeline.as_str() == "gate");
+    let requests: BTreeSet<_> = ordered.filter_map(|order| order.request).collect();
+    assert_eq!((requests.len(), site.cloud.asked().len() - machines_before), (3, 3), "{requests:?}");
+    assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
     let builds: Vec<String> = site.builds().into_iter().filter(|build| build.starts_with("gate ")).collect();
     assert_eq!(builds.len(), 3, "{builds:?}");
     assert_eq!(gate_builds(&site, "common"), ["1 2"]);

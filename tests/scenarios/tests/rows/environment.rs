@@ -1,9 +1,11 @@
 //! What jobs are told of the build that they are of, in an executor's own words.
 
+use super::graph::{self, image_jobs};
 use super::{CONFIG, MAIN, PROJECT, approve, judge, merged, ordered, propose, site};
 use serde_json::{Value, json};
+use sluice_executor::inherited::inherited;
 use sluice_executor::jobdir::{Jobdir, Runtime};
-use sluice_executor::{Inherited, Job, OpenedSecrets, Settings, vars};
+use sluice_executor::{Job, OpenedSecrets, Settings, vars};
 use sluice_memory::poll_once;
 use sluice_model::build::Speculation;
 use sluice_scenarios::Site;
@@ -14,7 +16,8 @@ fn zuul(site: &Site, job: &str, change: u64) -> Value {
     let (order, frozen) = ordered(site, job, change);
     let state = poll_once(site.ports().objects.get(&order.speculation)).unwrap().unwrap().expect("the state is kept");
     let speculation: Speculation = serde_json::from_slice(&state.bytes).unwrap();
-    let (secrets, inherited) = (OpenedSecrets::default(), Inherited::default());
+    let inherited = poll_once(inherited(&site.ports(), &order)).unwrap().unwrap();
+    let secrets = OpenedSecrets::default();
     let job = Job {
         order: &order,
         job: &frozen,
@@ -87,4 +90,28 @@ fn a_job_is_told_whether_it_votes() {
     // `unit` ran in check first; `lint` in the gate alone.
     let told = zuul(&site, "lint", 1);
     assert_eq!((&told["pipeline"], &told["change"], &told["branch"]), (&json!("gate"), &json!("1"), &json!("main")));
+}
+
+/// S07: of a provider that is merged before a job that requires it begins no artifact is told, not even that there is none; of one that
+/// is tested ahead of it each is.
+#[test]
+fn a_job_is_told_of_artifacts_of_changes_ahead_and_of_none_that_are_merged() {
+    let mut site = graph::site(image_jobs(), "[image, user]");
+    site.returns = |job| {
+        let artifacts = json!([{ "name": "image", "url": "https://images.test/1" }]);
+        let returned = if job == "image" { json!({ "zuul": { "artifacts": artifacts } }) } else { json!({}) };
+        returned.as_object().cloned().unwrap()
+    };
+    for (number, file) in [(1, "provider"), (2, "user")] {
+        let change = propose(&site, number, &[(file, "x")]);
+        approve(&mut site, &[&change]);
+    }
+    let (c, d) = (propose(&site, 3, &[("provider", "y")]), propose(&site, 4, &[("user", "y")]));
+    approve(&mut site, &[&c, &d]);
+    assert_eq!(merged(&site), [1, 2, 3, 4]);
+    let (merged_before, ahead) = (zuul(&site, "user", 2), zuul(&site, "user", 4));
+    assert_eq!(merged_before.get("artifacts"), None, "{merged_before}");
+    let [artifact] = ahead["artifacts"].as_array().unwrap().as_slice() else { panic!("{ahead}") };
+    let told = ["name", "url", "change", "job", "project"].map(|key| artifact[key].as_str().unwrap());
+    assert_eq!(told, ["image", "https://images.test/1", "3", "image", "org/one"]);
 }

@@ -1,9 +1,11 @@
 //! Queues next to each other: which changes share one, which queue a change belongs to since the configuration changed, what a
 //! change leaves by entering another pipeline, and what may enter at all.
 
-use super::{CONFIG, PROJECT, approve, buildsets, comments, gate_builds, judge, merged, propose};
+use super::standard::{results, told};
+use super::{CONFIG, PROJECT, approve, buildsets, comments, gate_builds, judge, merged, ordered, propose};
 use sluice_memory::poll_once;
 use sluice_model::ProjectName;
+use sluice_model::build::Speculation;
 use sluice_model::change::ChangeKey;
 use sluice_model::git::BranchKey;
 use sluice_model::poke::Poke;
@@ -260,9 +262,12 @@ fn a_failing_job_ends_the_others_of_its_change_where_the_project_fails_fast() {
     site.run_until(|site| all_sets(site) == ["1 check SUCCESS", "1 gate FAILURE"]);
     site.run();
     assert!(site.held.contains("unit"), "nobody let it go");
-    let told = comments(&site, &a);
-    assert_eq!(told.matches("Build failed.").count(), 1, "{told}");
-    assert!(told.contains("other : FAILURE"), "{told}");
+    let ends = results(&site, "gate");
+    assert!(ends.contains(&"unit 1 ABORTED".to_owned()) && ends.contains(&"other 1 FAILURE".to_owned()), "{ends:?}");
+    assert_eq!(told(&site, "gate", &a), ["start", "Build failed."]);
+    let why = comments(&site, &a);
+    assert_eq!(why.matches("Build failed.").count(), 1, "{why}");
+    assert!(why.contains("other : FAILURE") && why.contains("unit : ABORTED"), "{why}");
 }
 
 /// G14: a new patchset takes its change out, and with it what needs it; the others merge.
@@ -315,10 +320,36 @@ fn a_window_shrinks_with_a_failure_and_grows_up_to_its_ceiling() {
     );
 }
 
-/// S01: each is tested with the changes ahead of it, whichever repository they are of, and with nothing behind it.
+/// Returns the repositories of a change's build, each with the files that the tested changes bring into it; all else in them is as it
+/// is in their branches now.
+fn tested(site: &Site, job: &str, change: u64) -> Vec<String> {
+    let (order, _) = ordered(site, job, change);
+    let kept = poll_once(site.ports().objects.get(&order.speculation)).unwrap().unwrap();
+    let state: Speculation = serde_json::from_slice(&kept.expect("the tested state is kept").bytes).unwrap();
+    let store = site.store.lock().unwrap();
+    let with_files = state.branches.iter().map(|repository| {
+        assert_eq!(store.tip(&repository.branch).map(|tip| tip.id), Some(repository.base.id.clone()));
+        let (before, after) = (store.tree(&repository.base.id), store.tree(&repository.result.id));
+        assert!(before.iter().all(|(path, text)| after.get(path) == Some(text)), "{before:?} {after:?}");
+        let brought: String =
+            after.keys().filter(|path| !before.contains_key(*path)).map(|p| format!(" {p}")).collect();
+        assert_eq!(
+            brought.is_empty(),
+            repository.base == repository.result,
+            "nothing is put on what no change touches"
+        );
+        format!("{}{brought}", repository.branch.project.name())
+    });
+    let mut with_files: Vec<String> = with_files.collect();
+    with_files.sort();
+    with_files
+}
+
+/// S01: each is tested with the changes ahead of it, whichever repository they are of, and with nothing behind it; what its jobs need
+/// besides is as it is in its branch, and what they do not need is not there.
 #[test]
 fn each_build_has_the_changes_ahead_of_it_in_both_repositories_and_nothing_later() {
-    let mut site = site(CONFIG);
+    let mut site = site(&CONFIG.replace("{name: other, run:", "{name: other, required-projects: [org/alone], run:"));
     let of = |site: &Site, project: &str, number: u64| {
         site.forge.propose(project, number, "a change", "", &[(&format!("f{number}"), "x")])
     };
@@ -329,6 +360,10 @@ fn each_build_has_the_changes_ahead_of_it_in_both_repositories_and_nothing_later
     site.held.insert("unit".to_owned());
     enqueue(&mut site, &changes.iter().collect::<Vec<_>>());
     site.run_until(|site| gate_builds(site, "unit").len() == 4);
+    let expected = ["org/one f1", "org/one f1 f2", "org/one f1 f2, org/two f3", "org/one f1 f2, org/two f3 f4"];
+    for (number, changed) in (1..).zip(expected) {
+        assert_eq!(tested(&site, "other", number).join(", "), format!("org/alone, org/config, {changed}"));
+    }
     site.held.clear();
     site.run();
     assert_eq!(gate_builds(&site, "unit"), ["1", "1 2", "1 2 3", "1 2 3 4"]);

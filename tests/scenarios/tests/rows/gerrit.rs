@@ -52,7 +52,12 @@ const PROJECT: &str = "
 ";
 
 fn site() -> Site {
-    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
+    site_of(PROJECT)
+}
+
+/// A site whose projects have this file of their own.
+fn site_of(project: &str) -> Site {
+    let project: &[(&str, &str)] = &[(".zuul.yaml", project), ("shared", "0")];
     let repositories: &[(&str, &[(&str, &str)])] =
         &[("org/config", &[("zuul.yaml", CONFIG)]), ("review.test/org/one", project), ("review.test/org/two", project)];
     Site::new(7, MAIN, repositories, judge)
@@ -100,6 +105,24 @@ fn a_chain_of_commits_waits_until_all_below_are_approved_and_lands_in_order() {
         assert!(!site.forge.read_numbers().contains(&102), "already merged M2 is never queried");
         assert_eq!(site.ending(&[], &[&a, &b, &c]).left_over, Vec::<String>::new());
     }
+}
+
+/// S04: three builds of A, and three of D on A and C when C was rebased onto A; of B and C nobody told.
+#[test]
+fn a_chain_that_was_rebased_past_one_of_its_changes_is_checked_without_it() {
+    let mut site = site_of(&PROJECT.replace("[unit]", "[unit, other, lint]"));
+    let a = upload(&site, 1, None);
+    site.run();
+    assert_eq!(site.builds(), ["check lint 1", "check other 1", "check unit 1"]);
+    let b = upload(&site, 2, Some(&a));
+    let c = upload(&site, 3, Some(&b));
+    site.forge.rebase(&c, Some(&a), &[("f3", "y")]);
+    site.forge.forget_webhooks();
+    upload(&site, 4, Some(&c));
+    site.run();
+    let of_d: Vec<String> = site.builds().into_iter().filter(|build| !build.ends_with(" 1")).collect();
+    assert_eq!(of_d, ["check lint 1 3 4", "check other 1 3 4", "check unit 1 3 4"]);
+    assert_eq!(site.builds().len(), 6);
 }
 
 /// S04: what was between two changes formerly is left behind by a rebase, and is in nobody's way.
@@ -154,7 +177,7 @@ fn a_change_enters_with_both_votes_and_leaves_when_it_is_work_in_progress() {
     assert_eq!(site.ending(&[], &[&a]).left_over, Vec::<String>::new());
 }
 
-/// Z6.5, D11: changes of one topic are tested on one state and land together, across projects.
+/// Z6.5: changes of one topic are tested on one state and land together, across projects.
 #[test]
 fn changes_of_one_topic_go_through_the_gate_together() {
     let mut site = site();

@@ -1,6 +1,9 @@
 //! Rows about the jobs of a change: their graph, attempts, nodes and semaphores, and what one change hands to the next.
 
+use super::standard::told;
+use super::system_events::asked;
 use super::{MAIN, approve, buildsets, comments, gate_builds, merged, propose};
+use serde_json::Value;
 use sluice_gate::{Item, Semaphore, StoredHead};
 use sluice_memory::Fate;
 use sluice_model::build::{BuildResult, Order};
@@ -28,13 +31,13 @@ fn config(more: &str) -> String {
     )
 }
 
-const STANDARD: &str = "
+pub(super) const STANDARD: &str = "
         - merge
         - test1: {dependencies: [merge]}
         - test2: {dependencies: [merge]}";
 
 /// A site whose projects one and two run these jobs in gate, in one queue.
-fn site(more: &str, jobs: &str) -> Site {
+pub(super) fn site(more: &str, jobs: &str) -> Site {
     seeded(7, more, jobs)
 }
 
@@ -62,7 +65,7 @@ fn judge(job: &str, attempt: u32, files: &BTreeMap<String, Tree>) -> BuildResult
     }
 }
 
-fn orders(site: &Site) -> Vec<Order> {
+pub(super) fn orders(site: &Site) -> Vec<Order> {
     let records = site.world.records();
     let orders = records.iter().filter(|r| r.key.partition.starts_with("build#") && r.key.sort == "order");
     orders.map(|record| decode(record).unwrap()).collect()
@@ -84,7 +87,7 @@ fn running(site: &Site) -> Vec<String> {
 }
 
 /// Enqueues changes in the gate, in this order, and nothing else yet.
-fn enqueue(site: &mut Site, changes: &[&ChangeKey]) {
+pub(super) fn enqueue(site: &mut Site, changes: &[&ChangeKey]) {
     site.run();
     for change in changes {
         site.forge.approve(change);
@@ -217,9 +220,15 @@ fn merge_jobs_start_in_the_order_of_the_queue() {
         site.release("merge", None);
     }
     site.run_until(|site| site.running().len() == 6);
+    for job in ["test1", "test2"] {
+        assert_eq!(gate_builds(&site, job), ["1", "1 2", "1 2 3"]);
+    }
     site.held.clear();
     site.run();
     assert_eq!((merged(&site), all_gate_builds(&site).len()), (vec![1, 2, 3], 9));
+    for change in &changes {
+        assert_eq!(told(&site, "gate", change), ["start", "Build succeeded."]);
+    }
 }
 
 /// What N14 and N16 need nodes for: labels of one kind of machine each.
@@ -326,6 +335,10 @@ fn a_semaphore_of_one_is_taken_before_the_nodes_and_named_by_who_waits() {
     };
     site.run_until(|site| site.is_building() && !waits(site).is_empty());
     assert_eq!(waits(&site), ["semaphores: site"]);
+    let (_, status) = asked(&site, "tenant/demo/status");
+    let items = &status["pipelines"][1]["change_queues"][0]["heads"][0];
+    let told = [0_usize, 1].map(|at| items[at]["jobs"][0]["waiting_status"].clone());
+    assert_eq!(told, [Value::Null, Value::from("semaphores: site")], "{status}");
     site.held.clear();
     site.run_checked(|site| {
         assert!(holders(site).len() <= 1, "{:?}", semaphores(site));
@@ -408,7 +421,7 @@ fn builds_live_on_while_the_tenant_is_configured_anew() {
     assert_eq!(merged(&site), [1]);
 }
 
-fn image_jobs() -> &'static str {
+pub(super) fn image_jobs() -> &'static str {
     "
 - job: {name: image, run: playbooks/image.yaml, provides: [image], files: [provider]}
 - job: {name: user, run: playbooks/user.yaml, requires: [image], files: [user]}
@@ -477,7 +490,7 @@ const REGISTRY: &str = "
 - job: {name: push, run: playbooks/push.yaml, dependencies: [build]}
 ";
 
-fn pausing(job: &str) -> serde_json::Map<String, serde_json::Value> {
+fn pausing(job: &str) -> serde_json::Map<String, Value> {
     let returned = match job {
         "registry" => serde_json::json!({ "zuul": { "pause": true } }),
         _ => serde_json::json!({}),

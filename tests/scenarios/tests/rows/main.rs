@@ -22,6 +22,7 @@ mod post;
 mod refs;
 mod reports;
 mod secrets;
+mod standard;
 mod system_events;
 mod tenants;
 mod timers;

@@ -1,6 +1,7 @@
 //! What a change may depend on, and how far that is followed.
 
-use super::{approve, comments, merged, site};
+use super::standard::told;
+use super::{approve, comments, gate_builds, merged, site};
 
 /// D05, Z2.1: whoever may write a `Depends-On` may not have what it names tested, shown or told.
 #[test]
@@ -143,4 +144,49 @@ fn a_status_of_three_changes_with_twenty_needs_each_is_taken_in() {
     let ended = records.iter().filter(|record| record.key.partition.starts_with("delivery#"));
     let states: Vec<&str> = ended.map(|record| record.body.as_str()).collect();
     assert!(!states.is_empty() && states.iter().all(|body| !body.contains("accepted")), "{states:?}");
+}
+
+/// D06: nobody told of B, and B is told nothing.
+#[test]
+fn a_change_is_checked_on_what_it_needs_of_which_nobody_ever_told() {
+    let mut site = site();
+    let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+    assert!(site.forge.next_webhook().is_some(), "nobody hears that B was proposed");
+    let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "x")]);
+    site.run();
+    assert_eq!(site.builds(), ["check unit 2 1"]);
+    assert_eq!((told(&site, "check", &a), told(&site, "check", &b)), (vec!["Build succeeded.".to_owned()], Vec::new()));
+    let ending = site.ending(&[], &[&a, &b]);
+    assert_eq!(ending.changes[&a.to_string()].1, ["demo/check success"]);
+    assert_eq!(ending.changes[&b.to_string()], ("Open".to_owned(), Vec::new(), 0));
+    assert_eq!(ending.left_over, Vec::<String>::new(), "no queue either");
+}
+
+/// D01: nobody hears of B's approval; what comes of A afterwards brings both in. What a merged change needed is not asked for.
+#[test]
+fn an_event_of_a_change_brings_what_it_needs_in_ahead_and_asks_for_nothing_below_what_is_merged() {
+    let mut site = site();
+    let m2 = site.forge.propose("org/one", 102, "M2", "", &[("m2", "x")]);
+    let m1 =
+        site.forge.propose("org/one", 101, "M1", "Depends-On: https://forge.test/org/one/pull/102", &[("m1", "x")]);
+    for merged in [&m2, &m1] {
+        site.forge.merge_silently(merged);
+    }
+    site.forge.forget_webhooks();
+    let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+    let needs = ["org/two/pull/2", "org/one/pull/101"].map(|need| format!("Depends-On: https://forge.test/{need}"));
+    let a = site.forge.propose("org/one", 1, "A", &needs.join("\n"), &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    assert_eq!((merged(&site), gate_builds(&site, "unit")), (Vec::new(), Vec::new()));
+    site.forge.approve(&b);
+    assert!(site.forge.next_webhook().is_some(), "nobody hears that B was approved");
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [2, 1]);
+    assert_eq!(gate_builds(&site, "unit"), ["2", "2 1"]);
+    for change in [&a, &b] {
+        assert_eq!(told(&site, "gate", change), ["start", "Build succeeded."]);
+    }
+    let read = site.forge.read_numbers();
+    assert!(read.contains(&101) && !read.contains(&102), "{read:?}");
+    assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
 }

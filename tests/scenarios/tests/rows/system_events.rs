@@ -27,8 +27,13 @@ impl LiveLogs for NoLogs {
 
 /// Asks the API for a tenant's events, and returns status and body.
 fn ask(site: &Site, tenant: &str, query: &str) -> (u16, Value) {
+    asked(site, &format!("tenant/{tenant}/system-events{query}"))
+}
+
+/// Asks the API for something, and returns status and body.
+pub(super) fn asked(site: &Site, path: &str) -> (u16, Value) {
     let api = Api::new(site.ports(), Arc::new(NoLogs), "https://sluice.test/");
-    let uri = format!("/api/tenant/{tenant}/system-events{query}");
+    let uri = format!("/api/{path}");
     let request = Request::builder().uri(uri).body(Bytes::new()).unwrap();
     let response = poll_once(api.answer(request)).unwrap();
     (response.status().as_u16(), serde_json::from_slice(response.body()).unwrap())
