@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sluice_config::connection::Driver;
 use sluice_memory::{World, poll_once};
 use sluice_model::poke::{Poke, Queue};
-use sluice_model::{ProjectName, QueueKey, TenantName, Timestamp};
+use sluice_model::{DeliveryId, ProjectName, QueueKey, TenantName, Timestamp};
 use sluice_records::codec::{decode, encode_first};
 use sluice_records::connection::{self, Connection, ConnectionsFile};
 use sluice_records::delivery::{self, Delivery};
@@ -142,17 +142,19 @@ fn one_record_that_cannot_be_read_keeps_no_other_from_being_poked() {
 fn what_is_due_is_poked_in_the_order_in_which_it_was_due() {
     let world = world();
     // Shard by shard it looks; what waits for one tenant is in one.
-    let mut names =
-        (0..).map(|n| format!("q{n}")).filter(|name| due_shard(&queue::head_key(&queue_of(name)).partition) == 0);
-    let mut expected: Vec<Poke> = names.by_ref().take(6).map(|name| Poke::Queue { queue: queue_of(&name) }).collect();
+    let ids = (0..).map(|n| DeliveryId::from(format!("d{n}").as_str()));
+    let ids = ids.filter(|id| due_shard(&delivery::key(id).partition) == 0);
+    let project = ProjectName::new("forge.test", "org/one");
+    let poke = |delivery| Poke::Delivery { delivery, project: project.clone() };
+    let mut expected: Vec<Poke> = ids.take(6).map(poke).collect();
     expected.sort();
     expected.reverse();
     for (n, poke) in expected.iter().enumerate() {
-        let Poke::Queue { queue: key } = poke else { unreachable!() };
-        write_due_at(&world, queue::head_key(key), poke.clone(), Timestamp(START.0 - 1_000 + n as u64));
+        let Poke::Delivery { delivery, .. } = poke else { unreachable!() };
+        write_due_at(&world, delivery::key(delivery), poke.clone(), Timestamp(START.0 - 1_000 + n as u64));
     }
     poll_once(timer(&world).tick()).unwrap().unwrap();
-    assert_eq!(sent_in_order(&world, Queue::Gate), expected);
+    assert_eq!(sent_in_order(&world, Queue::Events), expected);
 }
 
 /// Z3.3: however many bad records stand before the others: they were the oldest that are due in each sweep to come.
