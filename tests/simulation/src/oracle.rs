@@ -75,6 +75,9 @@ struct Known {
     merged_at: Option<usize>,
     /// Which revision is.
     merged_head: Option<Oid>,
+    /// Whether the gate had it merged onto another state than its branch was tested at: somebody else moved the branch between the
+    /// last look at it and the merge, and what it is now nobody tested.
+    is_overtaken: bool,
     verdicts: Vec<Verdict>,
     /// Whether it ever depended on anything, or an operator named it: then it may be out, and nothing but new news brings it back.
     is_entangled: bool,
@@ -286,6 +289,13 @@ impl Oracle {
                 if is_whole && !truth::all_pass(&expected) {
                     return Err(format!("{change} landed, and what the branch is now fails its jobs"));
                 }
+            } else {
+                if tip.by.as_ref() == Some(&queue) {
+                    return Err(format!(
+                        "{change} was merged onto what its own queue made of the branch after its test"
+                    ));
+                }
+                known.is_overtaken = tested != commit.tree;
             }
         }
         known.merged = Some(Merged::ByGate);
@@ -319,7 +329,7 @@ impl Oracle {
             result: set.result.clone(),
             left_at: now,
         });
-        let merged = known.merged;
+        let (merged, is_overtaken) = (known.merged, known.is_overtaken);
         // One that entered and left in one step never stood anywhere.
         let stood = self.standing.remove(&item.id);
         let stood = stood.unwrap_or_else(|| Stands { known_as_of: BTreeMap::new(), ..self.stands_now(item) });
@@ -328,6 +338,7 @@ impl Oracle {
             _ if set.queue.pipeline.as_str() == POST => self.judged_post(set, store).or_else(wrong),
             // By hand too, if that made the branch what was tested.
             "SUCCESS" if is_gate && merged.is_none() => wrong("it did not land".to_owned()),
+            "SUCCESS" if is_gate && is_overtaken => wrong("it landed as another tree than the tested one".to_owned()),
             "FAILURE" if is_orphan => {
                 // The gate may not have heard yet of what somebody else merged.
                 let lost = item.candidate.needs.iter().any(|need| !self.has_landed(&need.change.key));
@@ -345,7 +356,7 @@ impl Oracle {
                 }
             }
             "MERGE_FAILURE" if self.unruly > 0 || self.is_withdrawn(item, &stood) => Ok(()),
-            "MERGE_FAILURE" if self.was_overtaken(item, &stood, &set.queue) => Ok(()),
+            "MERGE_FAILURE" if is_overtaken || self.was_overtaken(item, &stood, &set.queue) => Ok(()),
             "MERGE_FAILURE" => wrong("nothing keeps the forge from merging it".to_owned()),
             "CONFIG_ERROR" if self.is_greedy(item) => Ok(()),
             "CONFIG_ERROR" => wrong("nothing is wrong with its configuration".to_owned()),

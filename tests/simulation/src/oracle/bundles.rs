@@ -54,7 +54,9 @@ impl Oracle {
         }
     }
 
-    /// Returns whether a branch moved by somebody else's hand while an item stood, so that half of its bundle could not land.
+    /// Returns whether a branch moved by somebody else's hand while an item of a bundle stood, so that half of that could not land.
+    /// One that stands alone lands or does not: that its branch moved explains nothing but what was merged onto it untested, which
+    /// is known of the merge itself.
     pub(super) fn was_overtaken(&self, item: &Item, stood: &Stands, queue: &QueueKey) -> bool {
         let mates = item.candidate.needs.iter().map(|need| &need.change);
         let mut branches = mates.chain([&item.candidate.change]).map(branch_of);
