@@ -120,8 +120,13 @@ fn launching(ledger: &mut Ledger<'_>, node: &Node, tries: u32) {
             let until = ledger.now.plus_seconds(ledger.limits.pace.launch_retry_seconds);
             ledger.head.paused = Paused::ByCloud { until };
             ledger.say(format!("launches rest: the cloud's own quota is used up: {why}"));
-            tell_holder(ledger, node, &format!("the cloud's own quota is used up: {why}"));
-            postpone(ledger, id, until);
+            if demand::placed_request(ledger, node).is_some() {
+                tell_holder(ledger, node, &format!("the cloud's own quota is used up: {why}"));
+                postpone(ledger, id, until);
+            } else {
+                // Nobody waits for it any more, or it was to be kept ready: then another one is asked for when launches go on.
+                nothing_made(ledger, id, tries, why);
+            }
         }
         Some(LaunchFact::NoCapacity(why)) => {
             let holder = demand::placed_request(ledger, node);

@@ -269,6 +269,40 @@ fn only_what_will_never_work_fails_a_request() {
     assert_eq!((world.alive(), world.cell.nodes.len()), (0, 0));
 }
 
+/// L2.3: what the cloud refuses for its own quota is asked for again as long as somebody waits for it, and no longer.
+#[test]
+fn a_launch_that_was_refused_for_quota_is_given_up_when_nobody_waits_for_it() {
+    for before in 1..4 {
+        let mut world = World::new(limits(8));
+        world.cell.requests = vec![request(1, &["small"])];
+        let refuse = |world: &mut World| {
+            let mut launches = 0;
+            for action in std::mem::take(&mut world.actions) {
+                if let Action::Launch(node) = action {
+                    launches += 1;
+                    world.cell.facts.launches.insert(node.id.clone(), LaunchFact::Quota("limit".into()));
+                }
+            }
+            world.list();
+            world.now = world.now.plus_seconds(60);
+            launches
+        };
+        let mut asked = 0;
+        while asked < before {
+            world.step();
+            asked += refuse(&mut world);
+        }
+        world.build(1, BuildFact::Withdrawn);
+        let mut since = 0;
+        for _ in 0..30 {
+            world.step();
+            since += refuse(&mut world);
+        }
+        assert!(since <= 1, "{since} after {before}");
+        assert_eq!((world.cell.nodes.len(), world.state(1).as_str()), (0, "removed"), "{before}");
+    }
+}
+
 /// N03
 #[test]
 fn a_launch_that_can_never_work_fails_the_request_and_frees_the_rest() {
