@@ -103,3 +103,50 @@ fn a_tenant_goes_on_while_a_landing_of_its_configuration_cannot_be_carried_out()
     let ending = site.ending(&[], &[]);
     assert!(ending.buildsets.contains(&"org/one#1 gate SUCCESS".to_owned()), "{ending:?}");
 }
+
+/// Returns a site at which two changes of configuration that need each other are ordered to land.
+fn settling_pair() -> Site {
+    let projects = PROJECT.replace("- project: {", "- project: {queue: integrated, ");
+    let project: &[(&str, &str)] = &[(".zuul.yaml", &projects)];
+    let cycles = "- queue: {name: integrated, allow-circular-dependencies: true}\n";
+    let config = [PIPELINES, BASE, JOBS, &COMMON.replace("- queue: {name: integrated}\n", cycles), &cloud(8)].concat();
+    let config: &[(&str, &str)] = &[("zuul.yaml", &config)];
+    let mut site =
+        Site::new(5, MAIN, &[("org/config", config), ("org/one", project), ("org/two", project)], |_, _, _| {
+            BuildResult::Success
+        });
+    let edited = format!("{projects}# edited\n");
+    let edits: &[(&str, &str)] = &[(".zuul.yaml", &edited)];
+    let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", edits);
+    let b = site.forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", edits);
+    site.run();
+    site.forge.approve(&a);
+    site.forge.approve(&b);
+    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+    site
+}
+
+/// C01, C5, Z6.5: what the second change of a bundle brings is not over while its first one cannot be carried out: it is kept in mind,
+/// and read when it has landed.
+#[test]
+fn a_tenant_keeps_the_whole_of_a_bundle_in_mind_whose_first_landing_cannot_be_carried_out() {
+    let mut site = settling_pair();
+    let before = tenant(&site);
+    assert_eq!(before.landings.len(), 2);
+    let is_silent = Arc::new(AtomicBool::new(true));
+    let silent = Arc::clone(&is_silent);
+    let fails = move |step: Step| step.name == "forge.merge" && silent.load(Ordering::SeqCst);
+    site.world.decide_fates(move |step| if fails(step) { Fate::FailsBefore } else { Fate::Works });
+    site.run_until(|site| tenant(site).layout.live == before.layout.wanted);
+    let told = tenant(&site);
+    assert_eq!((told.landings.len(), told.problems.len()), (2, 2), "{told:?}");
+    assert!(told.problems.iter().all(|problem| problem.why.contains("org/one#1")), "{:?}", told.problems);
+
+    is_silent.store(false, Ordering::SeqCst);
+    site.run();
+    site.sweep();
+    let after = tenant(&site);
+    assert_eq!((after.landings.len(), after.problems.len()), (0, 0), "{after:?}");
+    assert!(after.layout.live == after.layout.wanted && after.layout_object != before.layout_object);
+    assert_eq!(site.forge.merges().len(), 2);
+}

@@ -2,11 +2,15 @@
 
 use super::graph::orders;
 use super::{CONFIG, MAIN, PROJECT, approve, buildsets, comments, gate_builds, judge, merged};
+use sluice_gate::{Landing, LandingEnd, LandingState, Turn};
 use sluice_model::ProjectName;
 use sluice_model::change::ChangeKey;
 use sluice_model::git::BranchKey;
-use sluice_records::codec::decode;
+use sluice_model::poke::Queue;
+use sluice_records::codec::{decode, with_body};
+use sluice_records::turn;
 use sluice_runtime::Clock;
+use sluice_runtime::record::{Expect, Record, Write};
 use sluice_scenarios::Site;
 use sluice_scenarios::sample::{COMMON, cloud};
 use std::collections::BTreeSet;
@@ -223,6 +227,70 @@ fn a_cycle_is_refused_with_its_text_where_the_queue_forbids_it() {
     approve(&mut site, &[&b]);
     assert_eq!((merged(&site), site.builds()), (Vec::new(), Vec::new()));
     assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
+}
+
+/// D04, D10, D11: a cycle that appears while its changes stand in the gate takes both out, neither as failed; where cycles are allowed
+/// they come in again as one.
+#[test]
+fn changes_that_come_to_need_each_other_in_the_gate_are_dequeued_and_have_not_failed() {
+    for is_allowed in [false, true] {
+        let mut site = if is_allowed { allowing(MAIN) } else { super::site() };
+        let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+        let b = site.forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "x")]);
+        site.run();
+        site.forge.approve(&a);
+        site.forge.approve(&b);
+        let is_of_both = |build: &String| build.starts_with("gate ") && build.ends_with(" 1 2");
+        site.run_until(|site| site.is_building() && site.builds().iter().any(is_of_both));
+        site.forge.describe(&a, "Depends-On: https://forge.test/org/two/pull/2", true);
+        site.take_in();
+        site.run();
+        assert_eq!(merged(&site), Vec::<u64>::new());
+        assert_eq!(buildsets(&site, &[&a, &b]), ["org/one#1 DEQUEUED", "org/two#2 DEQUEUED"]);
+        let word = if is_allowed { "did not enter together" } else { "doesn't allow circular dependencies" };
+        for change in [&a, &b] {
+            let told = comments(&site, change);
+            assert!(told.contains(word), "{told}");
+        }
+        approve(&mut site, &[&a, &b]);
+        assert_eq!(merged(&site), if is_allowed { vec![1, 2] } else { Vec::new() });
+        assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
+    }
+}
+
+/// C2, Z6.5: a bundle of which one branch was taken by another queue merges nothing, not even where it holds the branch still; its
+/// queue has all of it tested again and lands it when both are its own.
+#[test]
+fn a_bundle_whose_second_branch_was_taken_by_another_queue_merges_nothing() {
+    let mut site = allowing(MAIN);
+    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    site.run();
+    site.forge.approve(&a);
+    site.forge.approve(&b);
+    site.take_in();
+    let landings = |site: &Site| {
+        let records = site.world.records().into_iter().filter(|record| record.key.partition.starts_with("landing#"));
+        records.map(|record| decode::<Landing>(&record).unwrap()).collect::<Vec<_>>()
+    };
+    site.run_until(|site| !landings(site).is_empty());
+    let of_b = BranchKey { project: ProjectName::new("forge.test", "org/two"), branch: "main".into() };
+    let record = site.world.record(&turn::key(&of_b)).unwrap();
+    let mut taken: Turn = decode(&record).unwrap();
+    taken.fence += 1;
+    let holder = taken.holder.as_mut().expect("the branch is the bundle's");
+    (holder.queue.queue, holder.item) = ("another".into(), "nobody-s".into());
+    let record = with_body(record, &taken).unwrap();
+    let record = Record { revision: record.revision + 1, fence: taken.fence, ..record };
+    site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    site.handle(Queue::Reports);
+    assert_eq!(merged(&site), Vec::<u64>::new());
+    let ended = landings(&site).remove(0);
+    assert!(matches!(ended.state, LandingState::Ended { end: LandingEnd::BaseMoved { .. }, .. }), "{ended:?}");
+    site.run();
+    assert_eq!(merged(&site), [1, 2], "who holds the branch is over: its landing is nowhere");
+    let last = landings(&site).into_iter().find(|landing| landing.change.key == b).unwrap();
+    assert_eq!(last.fence, Some(taken.fence + 1));
+    assert_eq!(site.ending(&["org/one", "org/two"], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
 /// Z6.5: where the forge refuses the second, the first is in its branch: the queue waits for a person.

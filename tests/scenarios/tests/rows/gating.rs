@@ -290,6 +290,13 @@ fn a_new_patchset_takes_out_its_change_and_what_needs_it() {
     let sets = buildsets(&site, &[]);
     assert_eq!(sets, ["org/one#1 SUCCESS", "org/one#2 DEQUEUED", "org/one#3 FAILURE", "org/one#4 SUCCESS"]);
     assert!(comments(&site, &c).contains("depends on a change that failed to merge"), "{}", comments(&site, &c));
+    assert_eq!(told(&site, "gate", &b), ["start", "Build canceled."]);
+    assert!(comments(&site, &b).contains("Build canceled.\n\na new revision was uploaded"), "{}", comments(&site, &b));
+    assert_eq!(told(&site, "check", &b), ["Build succeeded.", "Build succeeded."], "each of its patchsets was checked");
+    assert_eq!(told(&site, "gate", &c), ["start", "Build failed."]);
+    for change in [&a, &d] {
+        assert_eq!(told(&site, "gate", change), ["start", "Build succeeded."]);
+    }
 }
 
 /// G16: the window shrinks with a failure and grows with a success, within its bounds.

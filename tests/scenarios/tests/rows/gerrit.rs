@@ -1,5 +1,6 @@
 //! Changes as a Gerrit has them: chains, votes, topics and hashtags.
 
+use super::standard::told;
 use super::{comments, judge, merged};
 use sluice_model::change::ChangeKey;
 use sluice_scenarios::Site;
@@ -118,11 +119,15 @@ fn a_chain_that_was_rebased_past_one_of_its_changes_is_checked_without_it() {
     let c = upload(&site, 3, Some(&b));
     site.forge.rebase(&c, Some(&a), &[("f3", "y")]);
     site.forge.forget_webhooks();
-    upload(&site, 4, Some(&c));
+    let d = upload(&site, 4, Some(&c));
     site.run();
     let of_d: Vec<String> = site.builds().into_iter().filter(|build| !build.ends_with(" 1")).collect();
     assert_eq!(of_d, ["check lint 1 3 4", "check other 1 3 4", "check unit 1 3 4"]);
     assert_eq!(site.builds().len(), 6);
+    for change in [&a, &d] {
+        assert_eq!(told(&site, "check", change), ["Build succeeded."]);
+    }
+    assert_eq!(site.ending(&[], &[&a, &d]).left_over, Vec::<String>::new());
 }
 
 /// S04: what was between two changes formerly is left behind by a rebase, and is in nobody's way.

@@ -18,7 +18,7 @@ use sluice_scenarios::repos::Tree;
 use std::collections::BTreeMap;
 
 /// The pipelines of the other rows, and jobs that every change begins with.
-fn config(more: &str) -> String {
+pub(super) fn config(more: &str) -> String {
     let pipelines = super::CONFIG.split("- job:").next().unwrap();
     format!(
         "{pipelines}
@@ -75,12 +75,12 @@ fn all_gate_builds(site: &Site) -> Vec<String> {
     site.builds().into_iter().filter_map(|build| build.strip_prefix("gate ").map(str::to_owned)).collect()
 }
 
-fn needing(site: &Site, number: u64, need: u64, text: &str) -> ChangeKey {
+pub(super) fn needing(site: &Site, number: u64, need: u64, text: &str) -> ChangeKey {
     let body = format!("Depends-On: https://forge.test/org/one/pull/{need}");
     site.forge.propose("org/one", number, "a change", &body, &[(&format!("file{number}"), text)])
 }
 
-fn running(site: &Site) -> Vec<String> {
+pub(super) fn running(site: &Site) -> Vec<String> {
     let mut jobs = site.running();
     jobs.sort();
     jobs
@@ -232,7 +232,7 @@ fn merge_jobs_start_in_the_order_of_the_queue() {
 }
 
 /// What N14 and N16 need nodes for: labels of one kind of machine each.
-fn labels(names: &[&str]) -> String {
+pub(super) fn labels(names: &[&str]) -> String {
     let each = |what: &str| names.iter().map(|name| what.replace('X', name)).collect::<String>();
     format!(
         "

@@ -1,12 +1,15 @@
 //! Rows on the standard jobs: one that holds back the changes behind it, and two that follow it. Every build is counted with its end,
 //! and every report that was made.
 
-use super::graph::{self, STANDARD, enqueue};
+use super::graph::{self, STANDARD, enqueue, labels, needing, running};
 use super::{approve, comments, gate_builds, merged, propose};
 use sluice_gate::{Action, Report, ReportState};
 use sluice_memory::poll_once;
+use sluice_model::ProjectName;
 use sluice_model::build::{Order, Phase, Run, Speculation};
 use sluice_model::change::{ChangeKey, ChangeStatus};
+use sluice_model::git::BranchKey;
+use sluice_model::poke::Queue;
 use sluice_records::build;
 use sluice_records::codec::decode;
 use sluice_records::report::Buildset;
@@ -147,4 +150,87 @@ fn a_second_failure_at_the_head_aborts_nothing_more() {
             assert_eq!(told(&site, "gate", change), ["start", "Build succeeded."]);
         }
     }
+}
+
+/// G14: a chain that waits for the first job of its head, and a new patchset in its middle: nine builds in all, of which three are
+/// those of the new patchset in check. What was never told to have begun is not told to have ended.
+#[test]
+fn a_new_patchset_is_checked_while_the_chain_that_it_was_of_goes_on_without_it() {
+    let mut site = graph::site("", STANDARD);
+    let a = propose(&site, 1, &[("file1", "x")]);
+    let (b, c) = (needing(&site, 2, 1, "x"), needing(&site, 3, 2, "x"));
+    let d = propose(&site, 4, &[("file4", "x")]);
+    // Their first patchsets have been checked before check comes to have these jobs.
+    site.run();
+    let main = BranchKey { project: ProjectName::new("forge.test", "org/config"), branch: "main".into() };
+    let checked = format!("- project:\n    name: org/one\n    check:\n      jobs: {STANDARD}\n");
+    site.forge.push(&main, &[("zuul.yaml", &graph::config(&checked))]);
+    site.run();
+    assert_eq!(site.builds(), Vec::<String>::new());
+    site.held.insert("merge".to_owned());
+    enqueue(&mut site, &[&a, &b, &c, &d]);
+    site.run_until(|site| running(site) == ["merge"]);
+    site.run_now();
+    site.forge.revise(&b, "file2", "y");
+    site.take_in();
+    site.run_until(|site| running(site) == ["merge", "merge"]);
+    site.held.clear();
+    site.run();
+    for job in ["merge", "test1", "test2"] {
+        assert_eq!(gate_builds(&site, job), ["1", "1 4"]);
+    }
+    let of_gate = results(&site, "gate");
+    assert!(of_gate.len() == 6 && of_gate.iter().all(|build| build.ends_with(" SUCCESS")), "{of_gate:?}");
+    assert_eq!(results(&site, "check"), ["merge 1 2 SUCCESS", "test1 1 2 SUCCESS", "test2 1 2 SUCCESS"]);
+    assert_eq!(merged(&site), [1, 4]);
+    for change in [&a, &d] {
+        assert_eq!(told(&site, "gate", change), ["start", "Build succeeded."]);
+    }
+    assert_eq!(told(&site, "check", &b), ["Build succeeded.", "Build succeeded."], "each of its patchsets was checked");
+    assert_eq!(told(&site, "gate", &b), Vec::<String>::new());
+    assert_eq!(told(&site, "gate", &c), ["Build failed."]);
+    let why = comments(&site, &c);
+    assert!(why.contains("depends on a change that failed to merge"), "{why}");
+    for change in [&b, &c] {
+        assert_eq!(site.forge.change(change).unwrap().facts.status, ChangeStatus::Open);
+    }
+    assert_eq!(site.ending(&[], &[&a, &b, &c, &d]).left_over, Vec::<String>::new());
+}
+
+/// G20: the other job waits for nodes that there is no room for: its request is withdrawn, and no machine is started for it.
+#[test]
+fn a_failing_job_takes_back_what_another_one_asked_the_cloud_for() {
+    let on_node = "nodeset: {nodes: [{name: node, label: small}]}";
+    let jobs =
+        ["first", "second"].map(|name| format!("- job: {{name: {name}, run: playbooks/{name}.yaml, {on_node}}}\n"));
+    let region = "    region: us-east-1\n";
+    let one_at_once = labels(&["small"]).replace(region, &format!("{region}    quota: {{instances: 1}}\n"));
+    let more = format!("{one_at_once}{}", jobs.concat());
+    let mut site = graph::site(&more, "[first, merge, second: {dependencies: [merge]}]\n      fail-fast: true");
+    let a = propose(&site, 1, &[("a", "broken first")]);
+    site.held.extend(["first", "merge"].map(str::to_owned));
+    enqueue(&mut site, &[&a]);
+    site.run_until(|site| running(site) == ["first", "merge"]);
+    assert_eq!((site.cloud.running(), requests(&site)), (1, 1));
+    site.release("merge", None);
+    site.run_until(|site| results(site, "gate").contains(&"second 1 -".to_owned()));
+    site.run_now();
+    assert_eq!((running(&site), site.cloud.running(), requests(&site)), (vec!["first".to_owned()], 1, 2));
+    site.release("first", None);
+    // Before the provider hears that it has room again: then it would have started a machine, as it may.
+    site.handle(Queue::Gate);
+    site.run();
+    assert_eq!(results(&site, "gate"), ["first 1 FAILURE", "merge 1 SUCCESS", "second 1 ABORTED"]);
+    assert_eq!((site.cloud.asked(), site.cloud.running()), (vec!["t3.small".to_owned()], 0));
+    assert_eq!((requests(&site), merged(&site)), (0, Vec::new()));
+    assert_eq!(told(&site, "gate", &a), ["start", "Build failed."]);
+    let why = comments(&site, &a);
+    assert!(why.contains("first : FAILURE") && why.contains("second : ABORTED"), "{why}");
+    assert_eq!(site.ending(&[], &[&a]).left_over, Vec::<String>::new());
+}
+
+fn requests(site: &Site) -> usize {
+    let records = site.world.records();
+    let of_provider = records.iter().filter(|record| record.key.partition.starts_with("provider#"));
+    of_provider.filter(|record| record.key.sort.starts_with("request#")).count()
 }
