@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use sluice_config::{
-    BranchConfig, Connections, Driver, Fragment, Layout, LayoutSources, Source, SourceFile, TenantConfig, Trust,
-    parse_main,
+    BranchConfig, Connections, Driver, Fragment, FreezeInput, Layout, LayoutSources, Source, SourceFile, TenantConfig,
+    Trust, parse_main,
 };
 use sluice_model::ProjectName;
 use sluice_model::job::{FrozenJob, JobGraph};
@@ -179,3 +179,12 @@ pub const BASE: &str = "
     pre-run: playbooks/pre.yaml
     post-run: playbooks/post.yaml
 ";
+
+/// Returns the jobs that a change of a project runs in a pipeline, or what keeps them from running.
+pub fn refusals(layout: &Layout, pipeline: &str, name: &str) -> String {
+    let name = project(name);
+    match layout.freeze(&FreezeInput::change(pipeline, &name, "master")) {
+        Ok(graph) => format!("runs {}", names(&graph).join(" ")),
+        Err(errors) => errors.iter().map(|error| error.short_text()).collect::<Vec<_>>().join("\n"),
+    }
+}
