@@ -242,9 +242,10 @@ pub fn program() -> anyhow::Result<PathBuf> {
     Ok(built.join("sluice"))
 }
 
-/// Systems side by side look for ports from places of their own.
+/// Systems side by side look for ports from places of their own, below those that the system gives to connections: a killed one starts
+/// again on its port.
 fn own_port() -> anyhow::Result<u16> {
     static STARTED: AtomicU16 = AtomicU16::new(0);
     let place = u16::try_from(std::process::id() % 50)? * 200 + STARTED.fetch_add(1, Ordering::SeqCst) % 20 * 10;
-    free_port(41_000 + place..60_000)
+    free_port(22_000 + place..32_700)
 }
