@@ -395,7 +395,11 @@ async fn a_new_job_is_live_with_its_change(play: &mut Play) {
 async fn mistakes_are_told(play: &mut Play) {
     for (title, more, told) in [
         ("unknown-job", "- project: {gate: {jobs: [nobody]}}\n", "Job nobody not defined"),
-        ("unknown-word", "- job: {name: strange, fnord: 1}\n", "syntax error: the attribute \"fnord\" is not known"),
+        (
+            "unknown-word",
+            "- job: {name: strange, fnord: 1}\n",
+            "syntax error: extra keys not allowed: \"fnord\" is not known here",
+        ),
         ("own-pipeline", "- pipeline: {name: mine, manager: independent}\n", "Pipelines may not be defined"),
     ] {
         let a = configure(play, ONE, title, "{jobs: [held]}", more).await;
