@@ -77,22 +77,14 @@ impl Intake {
             return Ok(Turn::Never(format!("tenant {name} does not know {project} any more")));
         };
         let head = &concerned.live.tenant;
-        let after_that = || Turn::Later(format!("tenant {name} has not been told what came before"));
         Ok(match () {
-            () if waited >= ORDER_MILLIS => Turn::Now,
-            () if waited >= WAIT_MILLIS => {
-                if is_first {
-                    Turn::Now
-                } else {
-                    after_that()
-                }
-            }
+            () if waited >= ORDER_MILLIS || (waited >= WAIT_MILLIS && is_first) => Turn::Now,
             () if is_unread => Turn::Later(format!("tenant {name} has not read what was pushed before")),
             () if head.is_reading => Turn::Later(format!("tenant {name} reads on")),
             () if head.layout.live < awaited.layout => {
                 Turn::Later(format!("layout {} of tenant {name} is not live yet", awaited.layout))
             }
-            () if !is_first => after_that(),
+            () if !is_first => Turn::Later(format!("tenant {name} has not been told what came before")),
             () => Turn::Now,
         })
     }

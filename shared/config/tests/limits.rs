@@ -1,5 +1,4 @@
 //! What a tenant lets its jobs ask for.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 
