@@ -3,6 +3,8 @@
 use super::trace::{Step, StepKind};
 use crate::layout::{Defined, Layout};
 use crate::objects::{JobStanza, Parent};
+use sluice_model::ProjectName;
+use std::collections::BTreeMap;
 
 /// Depth of jobs that inherit from jobs.
 const DEPTH_MAX: usize = 50;
@@ -16,6 +18,34 @@ pub(super) struct Target<'a> {
     pub(super) branch: Option<&'a str>,
     /// The whole ref.
     pub(super) git_ref: &'a str,
+}
+
+/// Which branches are checked out instead of the target's own: definitions are chosen by them too (Z4.3).
+#[derive(Debug, Clone, Default)]
+pub(super) struct Checkouts<'l> {
+    of_all: Option<&'l str>,
+    of_projects: BTreeMap<&'l ProjectName, &'l str>,
+}
+
+impl<'l> Checkouts<'l> {
+    /// Takes what a definition or an entry says of the whole job and of projects that it requires; what was said before gives way.
+    pub(super) fn take(&mut self, layout: &'l Layout, job: &'l JobStanza) {
+        self.of_all = job.override_checkout.as_deref().or(self.of_all);
+        for required in job.required_projects.iter().flat_map(|list| &list.value) {
+            if let Some(branch) = required.override_checkout.as_deref()
+                && let Some(project) = layout.project(&required.name)
+            {
+                self.of_projects.insert(&project.name, branch);
+            }
+        }
+    }
+
+    /// Returns the branch that definitions of a project are chosen by instead of the target's. What is said of the project itself
+    /// counts before what is said of the job, and neither where the project has no such branch: then the target's own is meant.
+    fn of(&self, layout: &Layout, project: &ProjectName) -> Option<&'l str> {
+        let branch = self.of_projects.get(project).copied().or(self.of_all)?;
+        layout.has_branch(project, branch).then_some(branch)
+    }
 }
 
 /// Why no list of definitions came out.
@@ -46,17 +76,18 @@ pub(super) fn applies(defined_branches: Option<&[crate::Pattern]>, implied: bool
     }
 }
 
-/// Returns the definitions of `name` and its ancestors that apply, outermost ancestor first.
+/// Returns the definitions of `name` and its ancestors that apply, outermost ancestor first. `checkouts` are those that entries name.
 ///
 /// What was looked at is put into `steps`, where somebody wants to know.
 pub(super) fn collect<'l>(
     layout: &'l Layout,
     name: &str,
     target: Target<'_>,
+    checkouts: &Checkouts<'l>,
     steps: Option<&mut Vec<Step>>,
 ) -> Result<Vec<Variant<'l>>, Unmatched> {
-    let mut walk = Walk { layout, stack: Vec::new(), found: Vec::new(), steps };
-    walk.job(name, target)?;
+    let mut walk = Walk { layout, target, stack: Vec::new(), found: Vec::new(), steps };
+    walk.job(name, checkouts)?;
     let mut found = walk.found;
     let depths: Vec<String> = found.iter().map(|variant: &Variant<'_>| variant.job.name.clone()).collect();
     let mut seen: Vec<&String> = Vec::new();
@@ -73,13 +104,14 @@ pub(super) fn collect<'l>(
 /// The way from a job through those it inherits from.
 struct Walk<'l, 's> {
     layout: &'l Layout,
+    target: Target<'s>,
     stack: Vec<String>,
     found: Vec<Variant<'l>>,
     steps: Option<&'s mut Vec<Step>>,
 }
 
 impl<'l> Walk<'l, '_> {
-    fn job(&mut self, name: &str, target: Target<'_>) -> Result<(), Unmatched> {
+    fn job(&mut self, name: &str, checkouts: &Checkouts<'l>) -> Result<(), Unmatched> {
         if self.stack.len() >= DEPTH_MAX || self.stack.iter().any(|above| above == name) {
             self.stack.push(name.to_owned());
             return Err(Unmatched::Broken(format!(
@@ -89,9 +121,16 @@ impl<'l> Walk<'l, '_> {
         }
         self.stack.push(name.to_owned());
         let mut variants = self.layout.jobs(name).peekable();
-        if variants.peek().is_none() {
+        let Some(first) = variants.peek() else {
             return Err(Unmatched::Broken(format!("Job {name} not defined")));
-        }
+        };
+        // All definitions of a job are of one project.
+        let target = match checkouts.of(self.layout, &first.source().project) {
+            Some(branch) => Target { branch: Some(branch), ..self.target },
+            None => self.target,
+        };
+        // What a job checks out is also what its parents are chosen by, and no other job.
+        let mut of_parents = checkouts.clone();
         let mut matched = false;
         for defined in variants {
             let job = defined.object;
@@ -109,6 +148,7 @@ impl<'l> Walk<'l, '_> {
                 }
                 continue;
             }
+            of_parents.take(self.layout, job);
             let parent = match &job.parent {
                 Parent::Base => None,
                 Parent::Named(parent) => Some(parent.as_str()),
@@ -122,9 +162,7 @@ impl<'l> Walk<'l, '_> {
             if let Some(parent) = parent
                 && (parent == name || !self.found.iter().any(|variant| variant.job.name == parent))
             {
-                // What a job checks out is also what its parents are chosen by.
-                let branch = job.override_checkout.as_deref().or(target.branch);
-                self.job(parent, Target { branch, ..target })?;
+                self.job(parent, &of_parents)?;
             }
             matched = true;
             if self.found.len() >= VARIANTS_MAX {

@@ -3,7 +3,7 @@
 use super::apply::{Building, Refused, deep_merge};
 use super::blame::Blame;
 use super::blank::blank;
-use super::collect::{Target, Unmatched, Variant, applies, collect};
+use super::collect::{Checkouts, Target, Unmatched, Variant, applies, collect};
 use super::kinds::begin_with_initializers;
 use super::limits;
 use super::listed::{ENTRIES_MAX, Entries, Entry, entries};
@@ -325,20 +325,20 @@ fn build<'l>(
     }
     let by_entry = |entry: &Entry<'_>, why: Refused| Blame::of_entry(entry, input, why);
     let broken = |message: String| Outcome::Broken(vec![by_entry(last, message.into())]);
-    let checkout = matching.iter().rev().find_map(|entry| entry.job.override_checkout.as_deref());
-    let variants = collect(layout, name, Target { branch: checkout.or(input.branch), ..target }, steps.as_deref_mut())
-        .map_err(|cause| match cause {
-            Unmatched::NoVariant(missing) if missing == name => {
-                Outcome::Skipped(format!("no definition of {missing} is for this branch"))
-            }
-            Unmatched::NoVariant(missing) => {
-                let why = format!(
-                    "Job {name} does not run: no definition of {missing}, which it inherits from, is for this branch"
-                );
-                Outcome::Parentless(Box::new(by_entry(last, Refused::of("parent", why))))
-            }
-            Unmatched::Broken(message) => broken(message),
-        })?;
+    let mut checkouts = Checkouts::default();
+    matching.iter().for_each(|entry| checkouts.take(layout, entry.job));
+    let variants = collect(layout, name, target, &checkouts, steps.as_deref_mut()).map_err(|cause| match cause {
+        Unmatched::NoVariant(missing) if missing == name => {
+            Outcome::Skipped(format!("no definition of {missing} is for this branch"))
+        }
+        Unmatched::NoVariant(missing) => {
+            let why = format!(
+                "Job {name} does not run: no definition of {missing}, which it inherits from, is for this branch"
+            );
+            Outcome::Parentless(Box::new(by_entry(last, Refused::of("parent", why))))
+        }
+        Unmatched::Broken(message) => broken(message),
+    })?;
     if let Some(steps) = steps {
         steps.extend(entries.iter().map(|entry| {
             if applies(entry.job.branches.as_deref(), true, target) {

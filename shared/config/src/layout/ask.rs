@@ -1,6 +1,6 @@
 //! What a layout is asked: its projects, jobs, queues, modes and providers.
 
-use super::{Defined, Layout, QueueSettings};
+use super::{Defined, File, Layout, QueueSettings};
 use crate::connection::Connections;
 use crate::fragment::{self, Fragment, SourceFile};
 use crate::layout::ProviderConfig;
@@ -85,6 +85,18 @@ impl Layout {
         let files = self.files().filter(|(_, file)| file.source().project == *project);
         let found: BTreeSet<BranchName> = files.map(|(_, file)| file.source().branch.clone()).collect();
         found.into_iter().collect()
+    }
+
+    /// Returns whether a project has a branch as far as is known.
+    pub(crate) fn has_branch(&self, project: &ProjectName, branch: &str) -> bool {
+        if let Some(branches) = self.base.ground.branches.get(project) {
+            return branches.iter().any(|one| one.as_str() == branch);
+        }
+        let of_branch = |(_, file): (u32, &File)| {
+            let source = file.source();
+            source.project == *project && source.branch.as_str() == branch
+        };
+        self.files().any(of_branch)
     }
 
     /// Returns every stanza of a project in order, whatever the branch.
