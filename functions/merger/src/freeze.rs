@@ -56,13 +56,14 @@ impl Merger {
             pipeline: key.pipeline.as_str(),
             project: &branch.project,
             branch: change.on_branch().map(BranchName::as_str),
+            containing: state.speculation.containing.as_deref(),
             git_ref: change.key.moved().map_or(branch.branch.as_str(), |moved| &moved.git_ref),
             files: state.files.as_deref(),
             before: overlay.as_ref().map(|_| &*live.layout),
             image_name: None,
         };
-        let wants_debug = layout.debug(&branch.project, key.pipeline.as_str(), input.branch);
-        let (frozen, trace) = match wants_debug {
+        let fail_fast = layout.fail_fast(&input);
+        let (frozen, trace) = match layout.debug(&input) {
             true => layout.freeze_with_trace(&input),
             false => (layout.freeze(&input), Vec::new()),
         };
@@ -93,11 +94,7 @@ impl Merger {
             base,
             tested,
             touches_configuration: state.touches_configuration,
-            fail_fast: layout.fail_fast(
-                &branch.project,
-                key.pipeline.as_str(),
-                change.on_branch().map(BranchName::as_str),
-            ),
+            fail_fast,
             debug: lines_of(&trace),
         }))
     }

@@ -1,10 +1,12 @@
-//! Which branches definitions are chosen by where that is not the change's own: those that jobs check out.
+//! Which branches definitions are chosen by where that is not the change's own: those that jobs check out, and of a tag those that
+//! have its commit.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 
 use common::*;
 use sluice_config::FreezeInput;
+use sluice_model::BranchName;
 
 /// Returns from which branches the definitions of `lib`, of one project, and of `other`, of another, are taken that the job `test`
 /// inherits from; what more is said of the job in its definition and in its project's list is given.
@@ -91,4 +93,79 @@ fn what_a_job_checks_out_chooses_those_that_it_inherits_from() {
     let graph = layout.freeze(&FreezeInput::change("check", &project("org/project"), "master")).unwrap();
     let from: Vec<&str> = graph.jobs.iter().map(|job| job.vars["lib"].as_str().unwrap()).collect();
     assert_eq!(from, ["stable", "master"]);
+}
+
+/// Z4.2: what is for a branch that has a tag's commit is for the tag, and so is what names it by its ref; where nobody knows which
+/// branches have it, each may be meant.
+#[test]
+fn a_tag_has_what_is_said_for_the_branches_that_have_its_commit() {
+    let central = "
+- job: {name: everywhere, run: r}
+- job: {name: of-stable, branches: stable, run: r}
+- job: {name: of-tag, branches: ^refs/tags/1, run: r}
+- job: {name: of-other-tag, branches: ^refs/tags/2, run: r}
+- project: {name: org/project, check: {jobs: [everywhere, of-stable, of-tag, of-other-tag]}}
+";
+    let own = |on: &str| {
+        format!(
+            "- job: {{name: own-{on}, run: r}}\n- job: {{name: own, run: r, vars: {{from: {on}}}}}\n- project: {{check: {{jobs: [own, own-{on}]}}}}\n"
+        )
+    };
+    let layout = tenant()
+        .file("org/config", &format!("{BASE}{central}"))
+        .file("org/project", &own("master"))
+        .at("org/project", "stable", ".zuul.yaml", &own("stable"))
+        .branches("org/project", &["master", "stable", "empty"])
+        .sound();
+    let name = project("org/project");
+    let rows: [(Option<&[&str]>, &[&str]); 6] = [
+        (Some(&["master"]), &["everywhere", "of-tag", "own from master", "own-master"]),
+        (Some(&["stable"]), &["everywhere", "of-stable", "of-tag", "own from stable", "own-stable"]),
+        (
+            Some(&["master", "stable"]),
+            &["everywhere", "of-stable", "of-tag", "own from stable", "own-master", "own-stable"],
+        ),
+        (Some(&["empty"]), &["everywhere", "of-tag"]),
+        (Some(&[]), &["everywhere", "of-tag"]),
+        (None, &["everywhere", "of-tag", "own from stable", "own-master", "own-stable"]),
+    ];
+    for (containing, expected) in rows {
+        let branches: Option<Vec<BranchName>> =
+            containing.map(|names| names.iter().map(|name| BranchName::from(*name)).collect());
+        let input = FreezeInput {
+            branch: None,
+            containing: branches.as_deref(),
+            git_ref: "refs/tags/1.0",
+            ..FreezeInput::change("check", &name, "")
+        };
+        let graph = layout.freeze(&input).unwrap();
+        let told = graph.jobs.iter().map(|job| match job.vars.get("from").and_then(|from| from.as_str()) {
+            Some(from) => format!("{} from {from}", job.name),
+            None => job.name.to_string(),
+        });
+        assert_eq!(told.collect::<Vec<String>>(), expected, "{containing:?}");
+    }
+}
+
+/// Z4.2, Z6.2: of a tag, what a stanza for some branches says of the pipeline holds where one of them has its commit.
+#[test]
+fn a_tags_branches_choose_what_its_project_says_of_the_pipeline() {
+    let own = |said: &str| format!("- project: {{check: {{jobs: [noop]{said}}}}}\n");
+    let layout = tenant()
+        .file("org/config", BASE)
+        .file("org/project", &own(""))
+        .at("org/project", "stable", ".zuul.yaml", &own(", fail-fast: true, debug: true"))
+        .branches("org/project", &["master", "stable"])
+        .sound();
+    let name = project("org/project");
+    for (branch, expected) in [("master", false), ("stable", true)] {
+        let containing = [BranchName::from(branch)];
+        let input = FreezeInput {
+            branch: None,
+            containing: Some(&containing),
+            git_ref: "refs/tags/1.0",
+            ..FreezeInput::change("check", &name, "")
+        };
+        assert_eq!((layout.fail_fast(&input), layout.debug(&input)), (expected, expected), "{branch}");
+    }
 }

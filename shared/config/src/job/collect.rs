@@ -1,7 +1,7 @@
 //! Which definitions of a job, and of those it inherits from, apply to a branch, in order (Z4.1, Z4.2).
 
 use super::trace::{Step, StepKind};
-use crate::layout::{Defined, Layout};
+use crate::layout::{Defined, Layout, On};
 use crate::objects::{JobStanza, Parent};
 use sluice_model::ProjectName;
 use std::collections::BTreeMap;
@@ -14,10 +14,20 @@ const VARIANTS_MAX: usize = 1_000;
 /// What a change is matched by.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target<'a> {
-    /// The branch; `None` for a tag.
-    pub(super) branch: Option<&'a str>,
+    /// Where it is.
+    pub(super) on: On<'a>,
     /// The whole ref.
     pub(super) git_ref: &'a str,
+}
+
+impl<'a> Target<'a> {
+    /// Returns its branch, or its ref where it is on none.
+    pub(super) fn name(self) -> &'a str {
+        match self.on {
+            On::Branch(branch) => branch,
+            On::Within(_) | On::Unknown => self.git_ref,
+        }
+    }
 }
 
 /// Which branches are checked out instead of the target's own: definitions are chosen by them too (Z4.3).
@@ -66,13 +76,16 @@ pub(super) struct Variant<'l> {
     pub(super) depth: u32,
 }
 
-/// Returns whether a definition applies to a target. One that names no branch in its list is for all of them, wherever it stands.
+/// Returns whether a definition applies to a target. One that names no branch in its list is for all of them, wherever it stands;
+/// a tag is named by its ref, or by a branch that has its commit.
 pub(super) fn applies(defined_branches: Option<&[crate::Pattern]>, implied: bool, target: Target<'_>) -> bool {
-    match (defined_branches, target.branch) {
-        (Some([]), _) => true,
-        (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches(branch)),
-        (Some(patterns), None) => patterns.iter().any(|pattern| pattern.matches(target.git_ref)),
-        (None, _) => implied,
+    let Some(patterns) = defined_branches else { return implied };
+    let is_named = |name: &str| patterns.iter().any(|pattern| pattern.matches(name));
+    match target.on {
+        _ if patterns.is_empty() => true,
+        On::Branch(branch) => is_named(branch),
+        On::Within(_) => is_named(target.git_ref) || target.on.is_any(is_named),
+        On::Unknown => is_named(target.git_ref),
     }
 }
 
@@ -126,7 +139,7 @@ impl<'l> Walk<'l, '_> {
         };
         // All definitions of a job are of one project.
         let target = match checkouts.of(self.layout, &first.source().project) {
-            Some(branch) => Target { branch: Some(branch), ..self.target },
+            Some(branch) => Target { on: On::Branch(branch), ..self.target },
             None => self.target,
         };
         // What a job checks out is also what its parents are chosen by, and no other job.
@@ -134,15 +147,12 @@ impl<'l> Walk<'l, '_> {
         let mut matched = false;
         for defined in variants {
             let job = defined.object;
-            if !applies(job.branches.as_deref(), defined.matches_implied(target.branch), target) {
+            if !applies(job.branches.as_deref(), defined.matches_implied(target.on), target) {
                 if let Some(steps) = self.steps.as_deref_mut() {
-                    let reason = match (&job.branches, target.branch) {
-                        (Some(_), Some(branch)) => format!("its branches do not match {branch}"),
-                        (Some(_), None) => format!("its branches do not match {}", target.git_ref),
-                        (None, branch) => {
-                            let own = &defined.source().branch;
-                            format!("its file is of {own} and that is not {}", branch.unwrap_or(target.git_ref))
-                        }
+                    let (own, here) = (&defined.source().branch, target.name());
+                    let reason = match &job.branches {
+                        Some(_) => format!("its branches do not match {here}"),
+                        None => format!("its file is of {own} and that is not {here}"),
                     };
                     steps.push(Step::left_out(StepKind::Definition, job, defined.source(), Some(reason)));
                 }

@@ -1,6 +1,6 @@
 //! What a layout is asked: its projects, jobs, queues, modes and providers.
 
-use super::{Defined, File, Layout, QueueSettings};
+use super::{Defined, File, Layout, On, QueueSettings};
 use crate::connection::Connections;
 use crate::fragment::{self, Fragment, SourceFile};
 use crate::layout::ProviderConfig;
@@ -26,7 +26,7 @@ fn is_meant(defined: &Defined<'_, ProjectStanza>, project: &ProjectName, branch:
     match (defined.object.branches.as_deref(), branch) {
         (Some([]), _) => true,
         (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches(branch)),
-        _ => defined.is_implied_for(project, branch),
+        _ => defined.is_implied_for(project, On::branch(branch)),
     }
 }
 
