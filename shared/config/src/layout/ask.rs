@@ -174,10 +174,15 @@ impl Layout {
         self.stanzas_of(project).find_map(|defined| defined.object.merge_mode).unwrap_or_default()
     }
 
-    /// Returns the branch of a project that is taken where a change's own does not exist.
+    /// Returns the branch of a project that is taken where a change's own does not exist: what its stanzas say (`default-branch`),
+    /// or its forge.
     pub fn default_branch(&self, project: &ProjectName) -> BranchName {
-        let said = self.stanzas_of(project).find_map(|defined| defined.object.default_branch.as_deref());
-        let of_forge = || self.base.ground.default_branch(self.base.ground.project(project)?.1);
+        let ground = &self.base.ground;
+        let stanzas = self.stanzas_of(project);
+        let said = stanzas.filter_map(|defined| Some((defined.file, defined.object.default_branch.as_deref()?)));
+        // The first of several by the order that none of them makes: what is merged has one answer, whatever counts first for it.
+        let said = said.min_by_key(|one| ground.unsaid_place(one.0)).map(|(_, word)| word);
+        let of_forge = || ground.default_branch(ground.project(project)?.1);
         said.or_else(of_forge).unwrap_or("master").into()
     }
 
