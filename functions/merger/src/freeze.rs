@@ -170,13 +170,25 @@ impl Merger {
         change: &ChangeRef,
     ) -> Result<(), Unmade> {
         let mut wanted: BTreeSet<(ConnectionName, ProjectName, Option<BranchName>)> = BTreeSet::new();
+        // What a job checks out of all its projects. Not of a config project: who pushes a branch there is not who is trusted, and
+        // roles of trusted playbooks are taken from what is put in place.
+        let of_all = |job: &FrozenJob, project: &ProjectName| {
+            let is_trusted = layout.tenant().project(project).is_none_or(|known| known.trust.is_trusted());
+            job.override_checkout.clone().filter(|_| !is_trusted)
+        };
         for job in &graph.jobs {
+            if let Some(branch) = of_all(job, &change.key.project) {
+                wanted.insert((change.key.connection.clone(), change.key.project.clone(), Some(branch)));
+            }
             for required in &job.required_projects {
-                wanted.insert((
-                    required.connection.clone(),
-                    required.project.clone(),
-                    required.override_checkout.clone(),
-                ));
+                // Where the first one is not there, the second may be.
+                let said = [required.override_checkout.clone(), of_all(job, &required.project)];
+                let mut asked: Vec<Option<BranchName>> = said.into_iter().filter(Option::is_some).collect();
+                if asked.is_empty() {
+                    asked.push(None);
+                }
+                let (connection, project) = (&required.connection, &required.project);
+                wanted.extend(asked.into_iter().map(|branch| (connection.clone(), project.clone(), branch)));
             }
             for playbook in playbooks(job) {
                 wanted.insert((playbook.connection.clone(), playbook.project.clone(), Some(playbook.branch.clone())));
