@@ -86,6 +86,7 @@ async fn three() -> (World, Vec<Asked>) {
         configured: Vec::new(),
         placed: Vec::new(),
         containing: None,
+        defaults: Vec::new(),
     };
     for (key, text) in [
         ("jobs/graph", serde_json::to_string(&JobGraph { jobs }).unwrap()),

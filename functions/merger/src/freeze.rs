@@ -225,6 +225,11 @@ impl Merger {
                     Err(error) => return Err(unmade(error)),
                 }
             }
+            let default = BranchKey { project, branch: fallback };
+            if state.branch(&default).is_some() {
+                state.speculation.defaults.retain(|known| known.project != default.project);
+                state.speculation.defaults.push(default);
+            }
         }
         for job in &mut graph.jobs {
             for playbook in job.pre_run.iter_mut().chain(&mut job.run).chain(&mut job.post_run) {

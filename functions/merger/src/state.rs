@@ -55,8 +55,8 @@ impl Merger {
         };
         let speculation = match onto {
             None => {
-                let (changes, branches, configured, placed) = Default::default();
-                Speculation { changes, branches, configured, placed, containing: None }
+                let (changes, branches, configured, placed, defaults) = Default::default();
+                Speculation { changes, branches, configured, placed, containing: None, defaults }
             }
             Some(onto) => {
                 let lost = |why: String| Unmade::Failed(format!("could not read {}: {why}", onto.speculation));

@@ -145,6 +145,10 @@ pub struct Speculation {
     /// Of a tag, the branches whose history has its commit, as far as they are kept; `None` where that is not known or not asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub containing: Option<Vec<BranchName>>,
+    /// The default branches of projects that jobs need, as the configuration says them, where they are among the branches: what is
+    /// checked out where there is nothing better.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub defaults: Vec<crate::git::BranchKey>,
 }
 
 /// What a change made of its own branch when it was put on a state.

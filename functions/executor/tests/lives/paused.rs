@@ -67,6 +67,7 @@ impl Life {
             configured: Vec::new(),
             placed: Vec::new(),
             containing: None,
+            defaults: Vec::new(),
         };
         for (key, text) in
             [("g", serde_json::to_string(&graph).unwrap()), ("s", serde_json::to_string(&state).unwrap())]
