@@ -5,11 +5,15 @@
 
 use crate::{Merger, Unmade, unmade};
 use sluice_gate::{Ask, Candidate, InBranch, Item, MergeResult};
+use sluice_model::BranchName;
 use sluice_model::build::{PlacedChange, Speculation, SpeculativeChange};
 use sluice_model::change::RefMove;
 use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
 use sluice_records::layout::Live;
 use sluice_repos::{MergeAnswer, MergeAsk, ProjectAt, ReposError, is_configuration};
+
+/// Branches that are kept of those that have a tag's commit.
+const CONTAINING_MAX: usize = 1_000;
 
 /// A state in the making.
 pub(crate) struct State {
@@ -51,8 +55,8 @@ impl Merger {
         };
         let speculation = match onto {
             None => {
-                let (changes, branches, configured, placed) = Default::default();
-                Speculation { changes, branches, configured, placed }
+                let (changes, branches, configured, placed, defaults) = Default::default();
+                Speculation { changes, branches, configured, placed, containing: None, defaults }
             }
             Some(onto) => {
                 let lost = |why: String| Unmade::Failed(format!("could not read {}: {why}", onto.speculation));
@@ -61,6 +65,8 @@ impl Merger {
                 serde_json::from_slice(&object.bytes).map_err(|error| lost(error.to_string()))?
             }
         };
+        // Which branches have its own commit each item asks for itself.
+        let speculation = Speculation { containing: None, ..speculation };
         Ok(State { speculation, base: None, tested: None, files: None, touches_configuration: false })
     }
 
@@ -209,10 +215,44 @@ impl Merger {
             }
             Err(error) => return Err(unmade(error)),
         };
+        if moved.tag().is_some() && moved.newrev.is_some() {
+            state.speculation.containing = match self.containing(&at, &change.head, live).await? {
+                Ok(branches) => branches,
+                Err(detail) => return Ok(Err(MergeResult::Conflict { change: change.clone(), detail })),
+            };
+        }
         let placed = placed_as_it_is(candidate, &found, files);
         state.speculation.changes.push(told(candidate, None));
         state.put(found);
         Ok(Ok(placed))
+    }
+
+    /// Returns the branches whose history has a tag's commit, by which its jobs are chosen; `None` where the repository is too
+    /// large to tell. The inner error says that the commit is gone. Of very many the default branch counts, and the first by name.
+    async fn containing(
+        &self,
+        at: &ProjectAt,
+        commit: &Oid,
+        live: &Live,
+    ) -> Result<Result<Option<Vec<BranchName>>, String>, Unmade> {
+        let mut branches = match self.repos.containing(at, commit).await {
+            Ok(branches) => branches,
+            Err(ReposError::Gone(why)) => return Ok(Err(why)),
+            // It is the same at each attempt; the tag is tested by what is said for any branch, as if nobody had asked.
+            Err(ReposError::Unreadable(why)) => {
+                tracing::warn!(project = %at.project, %commit, why, "which branches have a tag's commit cannot be told");
+                return Ok(Ok(None));
+            }
+            Err(error) => return Err(unmade(error)),
+        };
+        let default = live.layout.default_branch(&at.project);
+        branches.sort_by_key(|branch| *branch != default);
+        if branches.len() > CONTAINING_MAX {
+            let left_out = branches.len() - CONTAINING_MAX;
+            tracing::warn!(project = %at.project, %commit, left_out, "a tag's commit is in more branches than are kept");
+            branches.truncate(CONTAINING_MAX);
+        }
+        Ok(Ok(Some(branches)))
     }
 }
 

@@ -3,7 +3,8 @@
 //! The two halves have one writer each: the gate writes [`Order`], whoever executes writes [`Run`] (Z7.6).
 
 use crate::{
-    BuildId, ItemId, JobName, ProviderName, QueueKey, SessionId, Timestamp, change::ChangeRef, git::BranchState,
+    BranchName, BuildId, ItemId, JobName, ProviderName, QueueKey, SessionId, Timestamp, change::ChangeRef,
+    git::BranchState,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -141,6 +142,13 @@ pub struct Speculation {
     /// asked for, it starts from this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placed: Vec<PlacedChange>,
+    /// Of a tag, the branches whose history has its commit, as far as they are kept; `None` where that is not known or not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub containing: Option<Vec<BranchName>>,
+    /// The default branches of projects that jobs need, as the configuration says them, where they are among the branches: what is
+    /// checked out where there is nothing better.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub defaults: Vec<crate::git::BranchKey>,
 }
 
 /// What a change made of its own branch when it was put on a state.

@@ -27,6 +27,9 @@ const BRANCHES: &str = "refs/heads/";
 /// Paths of one change that are told; more count as "any".
 const FILES_MAX: usize = 5_000;
 
+/// Commits that are looked at for the branches that have one.
+const COMMITS_MAX: usize = 1_000_000;
+
 /// Where a connection's repositories are, and what to show there.
 #[derive(Debug, Clone)]
 pub struct Remote {
@@ -145,6 +148,25 @@ impl Repos for GitRepos {
         let packs = shelf.packs_with(&self.ports, &commit.id).await?;
         let branch = BranchKey { project: at.project.clone(), branch: branch.clone() };
         Ok((BranchState { branch, base: commit.clone(), result: commit, packs }, files))
+    }
+
+    async fn containing(&self, at: &ProjectAt, commit: &Oid) -> Result<Vec<BranchName>, ReposError> {
+        let (shelf, from) = (self.shelf(&at.project), self.remote(at)?);
+        shelf.need(&self.ports, &from, commit).await?;
+        let refs = shelf.fetch(&self.ports, &from, vec![Want::Prefix(BRANCHES.to_owned())]).await?;
+        let commit = commit.clone();
+        shelf
+            .with(move |repository| {
+                let tips: BTreeSet<Oid> = refs.iter().map(|found| found.commit().clone()).collect();
+                let tips: Vec<Oid> = tips.into_iter().collect();
+                let found = repository.containing(&commit, &tips, COMMITS_MAX).map_err(|error| match error {
+                    ReadError::TooLarge { .. } => ReposError::Unreadable(error.to_string()),
+                    other => unknown(other),
+                })?;
+                let of_those = refs.iter().filter(|one| found.contains(one.commit()));
+                Ok(of_those.filter_map(|one| one.name.strip_prefix(BRANCHES)).map(BranchName::from).collect())
+            })
+            .await
     }
 
     async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError> {

@@ -108,6 +108,8 @@ pub trait Repos: Send + Sync {
         commit: &Oid,
         since: Option<&Oid>,
     ) -> Result<(BranchState, Option<Vec<String>>), ReposError>;
+    /// Returns the branches whose history has a commit, by name, as the forge has them now.
+    async fn containing(&self, project: &ProjectAt, commit: &Oid) -> Result<Vec<BranchName>, ReposError>;
     /// Puts a change on a branch.
     async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError>;
     /// Returns the configuration files at a commit: `zuul.yaml`, `.zuul.yaml`, those below `zuul.d/` and `.zuul.d/`, and below `extra`.

@@ -134,3 +134,25 @@ async fn a_commit_is_a_state_of_its_own_with_the_files_since_another() {
     let elsewhere = ground.repos("two", "http://127.0.0.1:1");
     elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
 }
+
+/// Z4.2: which branches have a tag's commit is what the forge has now, by name.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_branches_that_have_a_commit_are_told_by_name() {
+    let ground = Ground::new().await;
+    let repos = ground.repos("one", ground.forge.web_url());
+    let start = repos.tip(&at(), &"main".into()).await.unwrap().result.id;
+    let change = ground.propose(1).await;
+    let edit = Edit::write("on", "x\n");
+    let on = Oid(ground.forge.commit("org/one", "main", "on", &[edit], "ada").await.unwrap());
+    let other = ground.repos("two", ground.forge.web_url());
+    for repos in [&repos, &other] {
+        for (commit, expected) in
+            [(&start, &["change-1", "main"][..]), (&change, &["change-1"][..]), (&on, &["main"][..])]
+        {
+            let found = repos.containing(&at(), commit).await.unwrap();
+            let found: Vec<&str> = found.iter().map(|branch| branch.as_str()).collect();
+            assert_eq!(found, expected, "{commit}");
+        }
+    }
+    assert!(repos.containing(&at(), &Oid("ab".repeat(20))).await.is_err());
+}

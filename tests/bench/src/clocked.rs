@@ -198,6 +198,9 @@ impl Repos for ClockedRepos {
     ) -> Result<(BranchState, Option<Vec<String>>), ReposError> {
         self.watch.time("git.at", self.inner.at(project, branch, commit, since)).await
     }
+    async fn containing(&self, project: &ProjectAt, commit: &Oid) -> Result<Vec<BranchName>, ReposError> {
+        self.watch.time("git.containing", self.inner.containing(project, commit)).await
+    }
     async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError> {
         self.watch.time("git.merge", self.inner.merge(ask)).await
     }

@@ -306,6 +306,16 @@ impl Repos for PlayedRepos {
         .await
     }
 
+    async fn containing(&self, at: &ProjectAt, commit: &Oid) -> Result<Vec<BranchName>, ReposError> {
+        self.step("repos.containing", |store| {
+            store.find(commit).ok_or_else(|| gone(commit))?;
+            let branches = store.branches(&at.project).into_iter();
+            let having = branches.filter(|(_, tip)| store.ancestors(tip).contains(commit));
+            Ok(having.map(|(branch, _)| branch).collect())
+        })
+        .await
+    }
+
     async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError> {
         self.step("repos.merge", |store| {
             if store.silent.contains(&ask.branch.project) {

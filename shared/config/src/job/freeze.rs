@@ -3,18 +3,18 @@
 use super::apply::{Building, Refused, deep_merge};
 use super::blame::Blame;
 use super::blank::blank;
-use super::collect::{Target, Unmatched, Variant, applies, collect};
+use super::collect::{Checkouts, Target, Unmatched, Variant, applies, collect};
 use super::kinds::begin_with_initializers;
 use super::limits;
 use super::listed::{ENTRIES_MAX, Entries, Entry, entries};
 use super::trace::{JobTrace, Step, StepKind};
 use super::weight::{self, Budget};
 use crate::error::ConfigError;
-use crate::layout::{Layout, NOOP, held_twice};
+use crate::layout::{Layout, NOOP, On, held_twice};
 use crate::pipeline::Pipeline;
 use serde_json::{Map, Value as Json};
 use sluice_model::job::{FrozenJob, JobGraph, JobKind, NodeSet};
-use sluice_model::{JobName, ProjectName};
+use sluice_model::{BranchName, JobName, ProjectName};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,6 +30,8 @@ pub struct FreezeInput<'a> {
     pub project: &'a ProjectName,
     /// The branch it is for; `None` for a tag.
     pub branch: Option<&'a str>,
+    /// Of a tag, the branches whose history has its commit; `None` where that is not known, and then every branch may be meant.
+    pub containing: Option<&'a [BranchName]>,
     /// The whole ref of a push (`refs/tags/1.0`); the branch's own for a change.
     pub git_ref: &'a str,
     /// The paths it touches; `None` where they are not known, which runs everything.
@@ -43,13 +45,31 @@ pub struct FreezeInput<'a> {
 impl<'a> FreezeInput<'a> {
     /// Returns the input for a change of a branch, its files unknown.
     pub fn change(pipeline: &'a str, project: &'a ProjectName, branch: &'a str) -> Self {
-        Self { pipeline, project, branch: Some(branch), git_ref: branch, files: None, before: None, image_name: None }
+        Self {
+            pipeline,
+            project,
+            branch: Some(branch),
+            containing: None,
+            git_ref: branch,
+            files: None,
+            before: None,
+            image_name: None,
+        }
     }
 
     /// Returns the same with the paths that the change touches.
     #[must_use]
     pub fn touching(self, files: &'a [String]) -> Self {
         Self { files: Some(files), ..self }
+    }
+
+    /// Returns what definitions are compared with.
+    pub(super) fn target(&self) -> Target<'a> {
+        let on = match (self.branch, self.containing) {
+            (None, Some(branches)) => On::Within(branches),
+            (branch, _) => On::branch(branch),
+        };
+        Target { on, git_ref: self.git_ref }
     }
 }
 
@@ -314,7 +334,7 @@ fn build<'l>(
     mut steps: Option<&mut Vec<Step>>,
 ) -> Result<(FrozenJob, Option<String>), Outcome> {
     let Place { layout, pipeline, input, budget } = place;
-    let target = Target { branch: input.branch, git_ref: input.git_ref };
+    let target = input.target();
     let matching: Vec<&Entry<'_>> =
         entries.iter().filter(|entry| applies(entry.job.branches.as_deref(), true, target)).collect();
     let Some(last) = matching.last().copied() else {
@@ -325,26 +345,26 @@ fn build<'l>(
     }
     let by_entry = |entry: &Entry<'_>, why: Refused| Blame::of_entry(entry, input, why);
     let broken = |message: String| Outcome::Broken(vec![by_entry(last, message.into())]);
-    let checkout = matching.iter().rev().find_map(|entry| entry.job.override_checkout.as_deref());
-    let variants = collect(layout, name, Target { branch: checkout.or(input.branch), ..target }, steps.as_deref_mut())
-        .map_err(|cause| match cause {
-            Unmatched::NoVariant(missing) if missing == name => {
-                Outcome::Skipped(format!("no definition of {missing} is for this branch"))
-            }
-            Unmatched::NoVariant(missing) => {
-                let why = format!(
-                    "Job {name} does not run: no definition of {missing}, which it inherits from, is for this branch"
-                );
-                Outcome::Parentless(Box::new(by_entry(last, Refused::of("parent", why))))
-            }
-            Unmatched::Broken(message) => broken(message),
-        })?;
+    let mut checkouts = Checkouts::default();
+    matching.iter().for_each(|entry| checkouts.take(layout, entry.job));
+    let variants = collect(layout, name, target, &checkouts, steps.as_deref_mut()).map_err(|cause| match cause {
+        Unmatched::NoVariant(missing) if missing == name => {
+            Outcome::Skipped(format!("no definition of {missing} is for this branch"))
+        }
+        Unmatched::NoVariant(missing) => {
+            let why = format!(
+                "Job {name} does not run: no definition of {missing}, which it inherits from, is for this branch"
+            );
+            Outcome::Parentless(Box::new(by_entry(last, Refused::of("parent", why))))
+        }
+        Unmatched::Broken(message) => broken(message),
+    })?;
     if let Some(steps) = steps {
         steps.extend(entries.iter().map(|entry| {
             if applies(entry.job.branches.as_deref(), true, target) {
                 return Step::applied(StepKind::Entry, entry.job, entry.source);
             }
-            let reason = format!("its branches do not match {}", target.branch.unwrap_or(target.git_ref));
+            let reason = format!("its branches do not match {}", target.name());
             Step::left_out(StepKind::Entry, entry.job, entry.source, Some(reason))
         }));
     }

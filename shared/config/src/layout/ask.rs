@@ -1,6 +1,6 @@
 //! What a layout is asked: its projects, jobs, queues, modes and providers.
 
-use super::{Defined, Layout, QueueSettings};
+use super::{Defined, File, Layout, On, QueueSettings};
 use crate::connection::Connections;
 use crate::fragment::{self, Fragment, SourceFile};
 use crate::layout::ProviderConfig;
@@ -26,7 +26,7 @@ fn is_meant(defined: &Defined<'_, ProjectStanza>, project: &ProjectName, branch:
     match (defined.object.branches.as_deref(), branch) {
         (Some([]), _) => true,
         (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches(branch)),
-        _ => defined.is_implied_for(project, branch),
+        _ => defined.is_implied_for(project, On::branch(branch)),
     }
 }
 
@@ -85,6 +85,18 @@ impl Layout {
         let files = self.files().filter(|(_, file)| file.source().project == *project);
         let found: BTreeSet<BranchName> = files.map(|(_, file)| file.source().branch.clone()).collect();
         found.into_iter().collect()
+    }
+
+    /// Returns whether a project has a branch as far as is known.
+    pub(crate) fn has_branch(&self, project: &ProjectName, branch: &str) -> bool {
+        if let Some(branches) = self.base.ground.branches.get(project) {
+            return branches.iter().any(|one| one.as_str() == branch);
+        }
+        let of_branch = |(_, file): (u32, &File)| {
+            let source = file.source();
+            source.project == *project && source.branch.as_str() == branch
+        };
+        self.files().any(of_branch)
     }
 
     /// Returns every stanza of a project in order, whatever the branch.
@@ -162,10 +174,15 @@ impl Layout {
         self.stanzas_of(project).find_map(|defined| defined.object.merge_mode).unwrap_or_default()
     }
 
-    /// Returns the branch of a project that is taken where a change's own does not exist.
+    /// Returns the branch of a project that is taken where a change's own does not exist: what its stanzas say (`default-branch`),
+    /// or its forge.
     pub fn default_branch(&self, project: &ProjectName) -> BranchName {
-        let said = self.stanzas_of(project).find_map(|defined| defined.object.default_branch.as_deref());
-        let of_forge = || self.base.ground.default_branch(self.base.ground.project(project)?.1);
+        let ground = &self.base.ground;
+        let stanzas = self.stanzas_of(project);
+        let said = stanzas.filter_map(|defined| Some((defined.file, defined.object.default_branch.as_deref()?)));
+        // The first of several by the order that none of them makes: what is merged has one answer, whatever counts first for it.
+        let said = said.min_by_key(|one| ground.unsaid_place(one.0)).map(|(_, word)| word);
+        let of_forge = || ground.default_branch(ground.project(project)?.1);
         said.or_else(of_forge).unwrap_or("master").into()
     }
 
