@@ -45,7 +45,7 @@ pub(crate) async fn job(api: &Api, tenant: &TenantName, id: &str, name: &str) ->
         git_ref: change.key.moved().map_or(change.branch.as_str(), |moved| &moved.git_ref),
         files,
         before: None,
-        image_name: None,
+        image_names: change.key.images().map_or(&[][..], |images| images.names.as_slice()),
     };
     let (_, trace) = live.layout.freeze_with_trace(&input);
     let trace = trace.into_iter().find(|one| one.job == name);

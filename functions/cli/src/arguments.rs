@@ -1,7 +1,7 @@
 //! What `sluice` may be asked, as it is typed and as its help tells, and what that means to the commands.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sluice_cli::commands::{autohold, connection, enqueue, events, queue, show, up};
+use sluice_cli::commands::{autohold, connection, enqueue, events, image, queue, show, up};
 use sluice_cli::local::Endpoint;
 use sluice_emulator::data::{Death, DeathError};
 use std::path::PathBuf;
@@ -60,6 +60,9 @@ pub(crate) enum Command {
     Enqueue(enqueue::EnqueueArguments),
     /// Puts a branch or tag into a pipeline, as if it had been pushed.
     EnqueueRef(enqueue::EnqueueRefArguments),
+    /// Has images built that jobs of a tenant build.
+    #[command(subcommand)]
+    Image(ImageCommand),
     /// Takes a change out of a pipeline; its builds are stopped.
     Dequeue(queue::DequeueArguments),
     /// Moves changes to the front of their queue; what is behind is tested again.
@@ -413,6 +416,12 @@ pub(crate) enum QueueCommand {
     },
 }
 
+#[derive(Subcommand)]
+pub(crate) enum ImageCommand {
+    /// Runs the jobs that build an image, in the pipelines that `image-build` starts, for the branch that defines it.
+    Build(image::BuildArguments),
+}
+
 #[derive(Args)]
 pub(crate) struct ExecutorArguments {
     /// Where build directories and repositories are kept.
@@ -488,6 +497,24 @@ impl From<ConnectionAdd> for connection::Added {
             region: add.region,
             secrets: connection::SecretFiles { token: add.token_file, webhook_secret: add.webhook_secret_file },
             check: checking(add.no_check),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// L1.2: by hand, tenant and image are named, and nothing else is needed.
+    #[test]
+    fn an_image_is_built_by_the_names_of_its_tenant_and_its_own() {
+        let read = |words: &[&str]| match Cli::try_parse_from([&["sluice", "image"][..], words].concat()) {
+            Ok(Cli { command: Command::Image(ImageCommand::Build(asked)) }) => Some((asked.tenant, asked.image)),
+            _ => None,
+        };
+        assert_eq!(read(&["build", "demo", "debian"]), Some(("demo".to_owned(), "debian".to_owned())));
+        for wrong in [&["build"][..], &["build", "demo"], &["build", "demo", "debian", "more"], &["demo", "debian"]] {
+            assert_eq!(read(wrong), None, "{wrong:?}");
         }
     }
 }

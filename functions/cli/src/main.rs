@@ -4,12 +4,12 @@ mod arguments;
 
 use arguments::{
     CheckArguments, Cli, Command, ConnectionCommand, ExecutorArguments, ExplainArguments, FormatWord, FreezeArguments,
-    QueueCommand, SecretCommand, StatusArguments, TenantCommand,
+    ImageCommand, QueueCommand, SecretCommand, StatusArguments, TenantCommand,
 };
 use arguments::{checking, functions};
 use clap::Parser as _;
 use sluice_cli::commands::{autohold, check, connection, enqueue, events, executor, explain, folder, freeze};
-use sluice_cli::commands::{quarantine, queue, secret, show, tenant, up};
+use sluice_cli::commands::{image, quarantine, queue, secret, show, tenant, up};
 use sluice_cli::demo;
 use sluice_model::QueueKey;
 use std::process::ExitCode;
@@ -94,6 +94,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Enqueue(arguments) => enqueue::enqueue(arguments.into()).await?,
         Command::EnqueueRef(arguments) => enqueue::enqueue(arguments.into()).await?,
+        Command::Image(ImageCommand::Build(arguments)) => image::build(arguments).await?,
         Command::Promote(arguments) => queue::promote(arguments).await?,
         Command::ManageEvents(arguments) => events::manage(arguments).await?,
         Command::Dequeue(arguments) => queue::dequeue(arguments).await?,

@@ -92,6 +92,9 @@ pub fn zuul(
     if let Some(branch) = &frozen.override_checkout {
         zuul.insert("override_checkout".to_owned(), json!(branch));
     }
+    if frozen.image_build_name.is_some() {
+        zuul.insert("image_formats".to_owned(), json!(frozen.run_time.image_formats));
+    }
     if let Some(root) = &frozen.run_time.workspace {
         zuul.insert("workspace_root".to_owned(), json!(root));
     }

@@ -60,7 +60,7 @@ impl Merger {
             git_ref: change.key.moved().map_or(branch.branch.as_str(), |moved| &moved.git_ref),
             files: state.files.as_deref(),
             before: overlay.as_ref().map(|_| &*live.layout),
-            image_name: None,
+            image_names: change.key.images().map_or(&[][..], |images| images.names.as_slice()),
         };
         let fail_fast = layout.fail_fast(&input);
         let (frozen, trace) = match layout.debug(&input) {

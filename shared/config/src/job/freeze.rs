@@ -38,8 +38,8 @@ pub struct FreezeInput<'a> {
     pub files: Option<&'a [String]>,
     /// The layout without the change, when the change brings configuration: a job that it defines differently runs whatever files say.
     pub before: Option<&'a Layout>,
-    /// The image that an event asks for: only its jobs run (L1.1).
-    pub image_name: Option<&'a str>,
+    /// The images that an event asks for: only their jobs run. Where it asks for none all do (L1.1).
+    pub image_names: &'a [String],
 }
 
 impl<'a> FreezeInput<'a> {
@@ -53,7 +53,7 @@ impl<'a> FreezeInput<'a> {
             git_ref: branch,
             files: None,
             before: None,
-            image_name: None,
+            image_names: &[],
         }
     }
 
@@ -401,8 +401,11 @@ fn build<'l>(
         return Err(Outcome::Broken(blames));
     }
     let why_not =
-        skipped_by_files(&building, input.files).or_else(|| skipped_by_image(&building.job, input.image_name));
+        skipped_by_files(&building, input.files).or_else(|| skipped_by_image(&building.job, input.image_names));
     let mut job = building.job;
+    if let Some(image) = &job.image_build_name {
+        job.run_time.image_formats = layout.image_formats(image);
+    }
     job.match_on_config_updates = building.match_on_config_updates;
     // A host of one's own asks nothing of the pool (Z8.1).
     if job.run_time.host.is_some() {
@@ -506,9 +509,9 @@ fn skipped_by_files(building: &Building<'_>, files: Option<&[String]>) -> Option
     None
 }
 
-fn skipped_by_image(job: &FrozenJob, image: Option<&str>) -> Option<String> {
-    let image = image?;
-    (job.image_build_name.as_deref() != Some(image)).then(|| format!("it does not build the image {image}"))
+fn skipped_by_image(job: &FrozenJob, images: &[String]) -> Option<String> {
+    let is_asked = images.is_empty() || job.image_build_name.as_ref().is_some_and(|own| images.contains(own));
+    (!is_asked).then(|| format!("it is for none of the images that are asked for: {}", images.join(", ")))
 }
 
 /// Returns a job that waits for itself, if there is one.

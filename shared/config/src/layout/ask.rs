@@ -2,10 +2,12 @@
 
 use super::{Defined, File, Layout, On, QueueSettings};
 use crate::connection::Connections;
-use crate::fragment::{self, Fragment, SourceFile};
+use crate::error::nearest;
+use crate::fragment::{self, Fragment, Source, SourceFile};
 use crate::layout::ProviderConfig;
 use crate::objects::{
-    JobStanza, NodesetStanza, ObjectKind, ProjectStanza, QueueStanza, QueueType, SecretStanza, SemaphoreStanza, Stanza,
+    JobStanza, NodesetStanza, ObjectKind, ProjectStanza, ProviderObject, QueueStanza, QueueType, SecretStanza,
+    SemaphoreStanza, Stanza,
 };
 use crate::pipeline::Pipeline;
 use crate::tenant::{TenantConfig, TenantProject};
@@ -217,6 +219,22 @@ impl Layout {
         let formats: BTreeSet<&str> =
             images.filter(|one| one.is_built && one.name == image).map(|one| one.format.as_str()).collect();
         formats.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Returns where an image that jobs build is defined: an event that asks for it is about that branch (L1.2).
+    ///
+    /// # Errors
+    /// Why it cannot be asked for: no image bears the name, or it is one that the cloud has anyway.
+    pub fn image_to_build(&self, name: &str) -> Result<&Source, String> {
+        let Some(found) = self.one::<ProviderObject>(ObjectKind::Image, name) else {
+            let meant = nearest(name, self.names(ObjectKind::Image));
+            let meant = meant.map(|meant| format!(" (did you mean \"{meant}\"?)")).unwrap_or_default();
+            return Err(format!("tenant {} has no image \"{name}\"{meant}", self.tenant().name));
+        };
+        if found.object.attributes.get("type").is_some_and(|kind| kind == "zuul") {
+            return Ok(found.source());
+        }
+        Err(format!("the image \"{name}\" is of type cloud: nobody builds it, the cloud has it"))
     }
 
     /// Returns whether there is an image of a name, or will be with what is proposed: images count only when they are merged (L3.3),

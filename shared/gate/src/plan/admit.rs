@@ -417,12 +417,14 @@ impl Work<'_> {
 
     /// Takes out what waits of a branch, since a newer commit of it enters. Returns false when there was no room for that.
     fn drop_waiting_of_branch(&mut self, change: &ChangeRef) -> bool {
-        let waiting = self
-            .head
-            .slots
-            .iter()
-            .skip(1)
-            .find(|slot| slot.change.key.project == change.key.project && slot.change.branch == change.branch);
+        // A build of one image is no newer one of another's.
+        let is_older = |slot: &&Slot| {
+            let key = &slot.change.key;
+            key.project == change.key.project
+                && slot.change.branch == change.branch
+                && key.images() == change.key.images()
+        };
+        let waiting = self.head.slots.iter().skip(1).find(is_older);
         let Some(key) = waiting.map(|slot| slot.change.key.clone()) else {
             return true;
         };

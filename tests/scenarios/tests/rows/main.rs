@@ -9,6 +9,7 @@ mod environment;
 mod gating;
 mod gerrit;
 mod graph;
+mod images;
 mod included;
 mod landing;
 mod limits;
