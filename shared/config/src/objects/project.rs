@@ -252,7 +252,10 @@ fn parameter(node: &Node, p: &mut Problems) -> Option<Parameter> {
 /// Reads a parameter's value.
 fn value(node: &Node, attribute: &str, p: &mut Problems) -> Option<Json> {
     match node.value {
-        Value::Text(_) | Value::Int(_) | Value::Float(_) | Value::Bool(_) => Some(node.to_json()),
+        Value::Text(_) | Value::Int(_) | Value::Long(_) | Value::Float(_) | Value::Bool(_) => {
+            super::read::held(node, attribute, p);
+            Some(node.to_json())
+        }
         _ => {
             p.expected(node, attribute, "a string, a number or a boolean");
             None
