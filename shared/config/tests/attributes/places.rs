@@ -26,6 +26,11 @@ pub fn problems(object: &str, attributes: &Map<String, Json>) -> Vec<(String, Ve
     documents(object, attributes).into_iter().map(judge).collect()
 }
 
+/// Returns the documents of an object with the given attributes, one for each place where such an object may stand.
+pub fn texts(object: &str, attributes: &Map<String, Json>) -> Vec<String> {
+    documents(object, attributes).into_iter().map(|(text, _)| text).collect()
+}
+
 type Load = fn(&str) -> Vec<Problem>;
 
 fn documents(object: &str, given: &Map<String, Json>) -> Vec<(String, Load)> {
