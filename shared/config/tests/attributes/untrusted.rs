@@ -74,7 +74,9 @@ const TENANT: &str = "
     source:
       github:
         config-projects: [org/config]
-        untrusted-projects: [org/project, a-name]
+        untrusted-projects:
+          - org/project: {include-provider-config: true}
+          - a-name
 ";
 
 /// Everything that an object of the walk may name, where it must be of the same project.
@@ -130,6 +132,22 @@ fn untrusted_projects_may_say_everything_but_what_the_rules_keep_from_them() {
     println!("{count} cases");
     assert!(count > 1_000, "{count}");
     none(failures);
+}
+
+/// Z2.2, L3.1: what nodes are made of is read from an untrusted project only where the tenant says so; where it does not, it is no
+/// mistake and comes to nothing.
+#[test]
+fn untrusted_projects_make_no_nodes_unless_the_tenant_lets_them() {
+    let text = "
+- label: {name: l}
+- section: {name: s, connection: null, nodes: [{name: a.example.com, labels: [l]}]}
+- provider: {name: p, section: s, include-all-node-labels: true}
+";
+    let without = TENANT.replace("include-provider-config: true", "");
+    for (main, providers) in [(TENANT, 1), (without.as_str(), 0)] {
+        let layout = tenant_of(main).file("org/config", BASE).file("org/project", text).sound();
+        assert_eq!(layout.providers().len(), providers, "{main}");
+    }
 }
 
 /// Z2.2, Z4.8, X10: what the walk's values do not reach.
