@@ -34,7 +34,7 @@ pub(crate) enum Command {
     /// Exit status 0 without errors, 1 with some, 2 if it could not be checked. Without a snapshot of the tenant, names of
     /// other repositories are not checked.
     Check(CheckArguments),
-    /// Shows the jobs that a change would run, and which definition said what.
+    /// Shows the jobs that a change, a branch or a tag would run, and which definition said what.
     Freeze(FreezeArguments),
     /// Looks at tenants, loads the main configuration, has configuration read again.
     #[command(subcommand)]
@@ -137,6 +137,12 @@ pub(crate) struct FreezeArguments {
     /// The branch of the change. [default: what is checked out, if the tenant knows it, else the default branch]
     #[arg(long)]
     pub(crate) branch: Option<String>,
+    /// The tag that was pushed, in place of a change: `1.0` or refs/tags/1.0.
+    #[arg(long, value_name = "NAME", conflicts_with = "branch")]
+    pub(crate) tag: Option<String>,
+    /// The branch that was pushed, or a whole ref as in refs/tags/1.0, in place of a change.
+    #[arg(long = "ref", value_name = "REF", conflicts_with_all = ["branch", "tag"])]
+    pub(crate) git_ref: Option<String>,
     /// A path that the change touches; can be given several times. [default: everything is taken for touched]
     #[arg(long = "file", value_name = "PATH")]
     pub(crate) files: Vec<String>,

@@ -51,8 +51,9 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             return Ok(check::run(&folder::Wanted { path, tenant, project, branch }, format).unwrap_or_else(unchecked));
         }
         Command::Freeze(asked) => {
-            let FreezeArguments { job, path, tenant, pipeline, project, branch, files, json } = asked;
-            let asked = freeze::Asked { path, tenant, project, branch, pipeline, files, job, json };
+            let FreezeArguments { job, path, tenant, pipeline, project, branch, tag, git_ref, files, json } = asked;
+            let item = freeze::Item::named(branch, tag.as_deref(), git_ref.as_deref());
+            let asked = freeze::Asked { path, tenant, project, item, pipeline, files, job, json };
             return Ok(freeze::run(&asked).unwrap_or_else(unchecked));
         }
         Command::Status(StatusArguments { asked, tenant }) => show::status(&asked.into(), tenant.as_deref()).await?,

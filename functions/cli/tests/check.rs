@@ -219,6 +219,44 @@ fn a_frozen_job_is_shown_with_its_trace() {
     assert_eq!(freeze(&["nothing"]).status.code(), Some(2));
 }
 
+/// Z4.2, Z4.7: jobs of what was pushed are frozen offline as well: a branch's as its changes', a tag's by its whole ref.
+#[test]
+fn jobs_of_a_branch_and_of_a_tag_are_frozen_offline() {
+    let folder = tempfile::tempdir().unwrap();
+    let tenant = folder.path().join("tenant");
+    snapshot(&tenant);
+    let freeze = |more: &[&str]| {
+        let mut arguments = vec!["freeze", "unit", "--tenant", tenant.to_str().unwrap(), "--project", "org/own"];
+        arguments.extend(more);
+        sluice(&arguments)
+    };
+    for (named, whole) in [
+        (["--tag", "1.0"], "refs/tags/1.0"),
+        (["--tag", "refs/tags/1.0"], "refs/tags/1.0"),
+        (["--ref", "refs/tags/2"], "refs/tags/2"),
+    ] {
+        let shown = freeze(&named);
+        let left_out = format!("left out, its branches do not match {whole}");
+        assert_eq!(shown.status.code(), Some(0), "{}", said(&shown));
+        assert!(
+            said(&shown).contains(&left_out) && said(&shown).contains("\"timeout_seconds\": 40"),
+            "{}",
+            said(&shown)
+        );
+    }
+    for named in [["--ref", "refs/heads/stable/1"], ["--ref", "stable/1"], ["--branch", "stable/1"]] {
+        let shown = freeze(&named);
+        assert!(said(&shown).contains("\"timeout_seconds\": 80"), "{named:?}: {}", said(&shown));
+    }
+    let both = freeze(&["--tag", "1.0", "--branch", "master"]);
+    assert!(!both.status.success() && said(&both).contains("cannot be used with"), "{}", said(&both));
+    let mut arguments = vec!["freeze", "nothing", "--tenant", tenant.to_str().unwrap(), "--project", "org/own"];
+    arguments.extend(["--tag", "1.0"]);
+    let missing = sluice(&arguments);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(said(&missing).contains("does not list a job nothing in check for refs/tags/1.0"), "{}", said(&missing));
+}
+
 /// Returns what is wrong with a SARIF log, after the rules of version 2.1.0 for what this one has.
 fn faults(log: &Value) -> Vec<String> {
     let mut faults = Vec::new();

@@ -5,6 +5,7 @@ mod common;
 
 use common::*;
 use serde_json::json;
+use sluice_config::layout::{ImageConfig, ImageNode};
 use sluice_config::{Layout, Severity};
 
 /// The eight places of L3.2, in their order, each with the stanza or entry that says something there.
@@ -200,8 +201,11 @@ fn an_images_attributes_reach_the_provider() {
     let layout = tenant().file("org/config", text).sound();
     let provider = &layout.providers()[0];
     assert_eq!(provider.bucket.as_deref(), Some("images"));
+    let mut images = serde_json::to_value(&provider.images).unwrap();
+    // What an image says of its nodes has a test of its own.
+    images.as_array_mut().unwrap().iter_mut().for_each(|image| drop(image.as_object_mut().unwrap().remove("node")));
     assert_eq!(
-        serde_json::to_value(&provider.images).unwrap(),
+        images,
         json!([
             {
                 "name": "built", "canonical_name": "github.com/org/config/built", "is_built": true, "format": "vhd",
@@ -216,6 +220,50 @@ fn an_images_attributes_reach_the_provider() {
         ])
     );
     assert_eq!((layout.image_formats("built"), layout.image_formats("plain")), (vec!["vhd".to_owned()], vec![]));
+}
+
+/// L3.1, L3.2: what an image says of the nodes that run it arrives on the image itself, whether or not a label takes it.
+#[test]
+fn what_an_image_says_of_its_nodes_is_typed_on_the_image() {
+    let with = |of_image: &str, of_section: &str, of_provider: &str| {
+        let text = format!(
+            "
+- image: {{name: built, type: zuul{of_image}}}
+- section: {{name: s, connection: ec2{of_section}}}
+- provider: {{name: p, section: s, images: [{{name: built{of_provider}}}]}}
+"
+        );
+        let layout = tenant().file("org/config", &text).sound();
+        let provider = &layout.providers()[0];
+        assert!(provider.labels.is_empty(), "{:?}", provider.labels);
+        let image = &provider.images[0];
+        assert!(image.is_built);
+        image.node.clone()
+    };
+    let nothing = with("", "", "");
+    assert_eq!(nothing, ImageNode::default());
+    let all = ", username: root, python-path: /usr/bin/python3, shell-type: sh, connection-type: winrm, connection-port: 2222, \
+               config-drive: true, image-id: ami-1, image-name: noble, image-filters: [{name: n, values: [v]}], architecture: arm64, \
+               ena-support: true, imds-support: v2.0, imds-http-tokens: required";
+    let expected = json!({
+        "username": "root", "python_path": "/usr/bin/python3", "shell_type": "sh", "connection_type": "winrm",
+        "connection_port": 2222, "config_drive": true, "image_id": "ami-1", "image_name": "noble",
+        "image_filters": [{"name": "n", "values": ["v"]}], "architecture": "arm64", "ena_support": true,
+        "imds_support": "v2.0", "imds_http_tokens": "required",
+    });
+    assert_eq!(serde_json::to_value(with(all, "", "")).unwrap(), expected);
+    // Each layer adds to, and takes the place of, what the one above says.
+    let layered = with(", username: a, shell-type: sh", ", image-defaults: {username: b}", ", username: c");
+    assert_eq!((layered.username.as_deref(), layered.shell_type.as_deref()), (Some("c"), Some("sh")));
+    assert_eq!(with(", username: a", ", image-defaults: {username: b}", "").username.as_deref(), Some("b"));
+    // What was stored before knows nothing of it.
+    let old = json!({
+        "name": "built", "canonical_name": "github.com/org/config/built", "is_built": true, "format": "raw",
+        "import_method": null, "import_timeout_seconds": null, "upload_methods": [], "retain_count": null,
+        "max_retain_count": null,
+    });
+    let old: ImageConfig = serde_json::from_value(old).unwrap();
+    assert_eq!(old.node, ImageNode::default());
 }
 
 /// L3.7, L3.10: static nodes keep all that is said of them.

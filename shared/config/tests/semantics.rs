@@ -460,3 +460,46 @@ fn parameters_of_an_enqueue_by_hand_are_held_against_those_of_the_project() {
     assert_eq!(accept("closed", json!({})), Ok(json!({})));
     assert!(accept("closed", json!({"kind": "a"})).unwrap_err()[0].contains("allow-parameters"));
 }
+
+/// Z6.2, Z6.6: a default that its parameter may not hold is told where it stands, and not when somebody relies on it.
+#[test]
+fn a_parameters_default_is_one_that_its_type_allows() {
+    let with = |parameter: &str| {
+        let text =
+            format!("- project: {{name: org/project, check: {{parameters: [{{name: kind, {parameter}}}]}}}}\n{BASE}");
+        tenant().file("org/config", &text).build()
+    };
+    let rows = [
+        ("type: string, default: 1", "1", "must be a string"),
+        ("type: string, default: [a]", "[a]", "must be a string"),
+        ("type: bool, default: 'yes'", "'yes'", "must be true or false"),
+        ("type: selection, values: [a, b], default: c", "c", "must be one of \"a\", \"b\""),
+        ("type: selection, default: c", "c", "of which it has none"),
+        ("type: multiple-selection, values: [a, 2], default: [a, 3]", "[a, 3]", "must be a list of some of \"a\", 2"),
+        ("type: multiple-selection, values: [a], default: b", "b}", "must be a list of some of \"a\""),
+    ];
+    for (parameter, at, told) in rows {
+        let layout = with(parameter);
+        let [error] = layout.errors() else { panic!("{parameter}: {:#?}", layout.errors()) };
+        let problem = &error.problem;
+        assert_eq!(problem.attribute.as_deref(), Some("parameters.default"), "{parameter}");
+        let text = &problem.message;
+        assert!(text.contains("the default of the parameter \"kind\"") && text.contains(told), "{parameter}: {text}");
+        let before = format!("- project: {{name: org/project, check: {{parameters: [{{name: kind, {parameter}}}");
+        let column = before.rfind(at).unwrap() + 1;
+        assert_eq!((problem.start.line(), problem.start.column()), (1, column as u32), "{parameter}");
+    }
+    let fine = [
+        ("type: string, default: ''", json!("")),
+        ("type: bool, default: no", json!(false)),
+        ("type: selection, values: [1, 2], default: 2", json!(2)),
+        ("type: multiple-selection, values: [a, b], default: b", json!(["b"])),
+        ("type: multiple-selection, values: [a, b], default: []", json!([])),
+    ];
+    for (parameter, expected) in fine {
+        let layout = with(parameter);
+        assert_eq!(messages(&layout), [""; 0], "{parameter}");
+        let found = layout.parameters(&project("org/project"), "check", Some("master"));
+        assert_eq!(found[0].default, Some(expected), "{parameter}");
+    }
+}

@@ -244,6 +244,34 @@ fn rules_of_access_that_nobody_enforces_are_told() {
     assert!(open.build().unserved().is_empty());
 }
 
+/// Z2.3, Z9.1: rules of what belongs to no tenant are told at each tenant, for there is no other place to look at.
+#[test]
+fn rules_of_the_api_that_nobody_enforces_are_told() {
+    let with = |root: &str| {
+        let main = format!(
+            "- tenant: {{name: one, source: {{github: {{config-projects: [org/config]}}}}}}\n- api-root: {root}\n- authorization-rule: {{name: ours, conditions: [{{groups: ours}}]}}\n"
+        );
+        let told = common::tenant_of(&main).build().unserved();
+        let told = told.iter().map(|warning| {
+            assert!(warning.problem.message.contains("not carried out yet: the API shows the list of tenants"));
+            format!("{} {}", warning.problem.stanza, warning.problem.attribute.as_deref().unwrap_or_default())
+        });
+        told.collect::<BTreeSet<String>>().into_iter().collect::<Vec<String>>()
+    };
+    let all =
+        "{access-rules: [ours], anonymous-read-access: false, role-mappings: {r: [ours]}, authentication-realm: r}";
+    assert_eq!(
+        with(all),
+        [
+            "api-root access-rules",
+            "api-root anonymous-read-access",
+            "api-root authentication-realm",
+            "api-root role-mappings"
+        ]
+    );
+    assert_eq!(with("{anonymous-read-access: true}"), [""; 0]);
+}
+
 /// Z2.5, Z4.9: a tenant that includes files is told where playbooks and roles of their jobs are looked for.
 #[test]
 fn playbooks_that_are_not_read_beside_the_main_configuration_are_told() {

@@ -1,6 +1,7 @@
-//! `sluice freeze`: the jobs of a change as they would be frozen, and which definition said what.
+//! `sluice freeze`: the jobs of a change, a branch or a tag as they would be frozen, and which definition said what.
 
 use super::folder::{self, Wanted};
+use super::queue::whole_ref;
 use crate::say::say;
 use anyhow::{Context as _, bail};
 use serde_json::json;
@@ -17,10 +18,10 @@ pub struct Asked {
     pub path: Option<PathBuf>,
     /// A snapshot of the tenant.
     pub tenant: Option<PathBuf>,
-    /// The project of the change.
+    /// The project of what is in the pipeline.
     pub project: Option<String>,
-    /// The branch of the change; `None` takes the checked out one that the tenant knows, else the project's default branch.
-    pub branch: Option<String>,
+    /// What is in the pipeline.
+    pub item: Item,
     /// The pipeline.
     pub pipeline: String,
     /// Paths that the change touches; none runs everything.
@@ -29,6 +30,35 @@ pub struct Asked {
     pub job: Option<String>,
     /// Whether it is printed for programs.
     pub json: bool,
+}
+
+/// What jobs are frozen for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Item {
+    /// A change of a branch; `None` takes the checked out one that the tenant knows, else the project's default branch.
+    Change(Option<String>),
+    /// A branch or tag that was pushed, as its whole ref.
+    Ref(String),
+}
+
+impl Item {
+    /// Returns what was meant: a tag or another ref where one was named, a change of a branch else.
+    pub fn named(branch: Option<String>, tag: Option<&str>, git_ref: Option<&str>) -> Self {
+        match (tag, git_ref) {
+            (Some(tag), _) if tag.starts_with("refs/") => Self::Ref(tag.to_owned()),
+            (Some(tag), _) => Self::Ref(format!("refs/tags/{tag}")),
+            (None, Some(git_ref)) => Self::Ref(whole_ref(git_ref)),
+            (None, None) => Self::Change(branch),
+        }
+    }
+
+    /// Returns the branch that it names.
+    fn branch(&self) -> Option<&str> {
+        match self {
+            Self::Change(branch) => branch.as_deref(),
+            Self::Ref(git_ref) => git_ref.strip_prefix("refs/heads/"),
+        }
+    }
 }
 
 /// Freezes and prints. The exit status is 1 where the configuration allows no jobs, with the reasons.
@@ -48,12 +78,17 @@ pub fn run(asked: &Asked) -> anyhow::Result<ExitCode> {
         bail!("there is no pipeline {}; there are: {known}{hint}", asked.pipeline);
     }
     let input = FreezeInput::change(&asked.pipeline, &project, branch.as_str());
+    // As the merger asks for what was pushed: a tag is of no branch.
+    let (input, place) = match &asked.item {
+        Item::Change(_) => (input, format!("the branch {branch}")),
+        Item::Ref(git_ref) => (FreezeInput { branch: asked.item.branch(), git_ref, ..input }, git_ref.clone()),
+    };
     let input = if asked.files.is_empty() { input } else { input.touching(&asked.files) };
     let (result, mut trace) = layout.freeze_with_trace(&input);
     if let Some(job) = &asked.job {
         trace.retain(|one| one.job == *job);
         if trace.is_empty() {
-            bail!("{project} does not list a job {job} in {} for the branch {branch}", asked.pipeline);
+            bail!("{project} does not list a job {job} in {} for {place}", asked.pipeline);
         }
     }
     let is_asked = |name: &str| asked.job.as_ref().is_none_or(|job| job == name);
@@ -93,7 +128,7 @@ fn open(asked: &Asked) -> anyhow::Result<Found> {
             let name = asked.project.as_deref().context("say which project with --project")?;
             let project = layout.project(name).with_context(|| format!("the tenant has no project {name}"))?;
             let project = project.name.clone();
-            let branch = asked.branch.as_deref().map_or_else(|| layout.default_branch(&project), BranchName::from);
+            let branch = asked.item.branch().map_or_else(|| layout.default_branch(&project), BranchName::from);
             Ok(Found { layout, project, branch, is_alone: false })
         }
         (path, tenant) => {
@@ -101,7 +136,7 @@ fn open(asked: &Asked) -> anyhow::Result<Found> {
                 path: path.clone().unwrap_or_else(|| PathBuf::from(".")),
                 tenant: tenant.clone(),
                 project: asked.project.clone(),
-                branch: asked.branch.clone(),
+                branch: asked.item.branch().map(str::to_owned),
             })?;
             let is_alone = opened.tenant.is_none();
             Ok(Found { layout: opened.layout, project: opened.project, branch: opened.branch, is_alone })

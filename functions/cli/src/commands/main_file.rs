@@ -48,7 +48,10 @@ impl MainFile {
         let (main, mut found) = parse_main(&name, &text, &known);
         let mut texts = beside::read(path, &main)?;
         found.extend(beside::mistakes(&name, &text, &main, &texts));
-        found.extend(main.tenants.iter().flat_map(|tenant| tenant.unserved(&name)));
+        let unserved = main.tenants.iter().flat_map(|tenant| tenant.unserved(&name));
+        // What is said of all tenants is told once.
+        let unserved: BTreeSet<ConfigError> = unserved.collect();
+        found.extend(unserved);
         texts.insert(name, text);
         let projects = main.tenants.iter().map(|tenant| tenant.projects.len()).sum();
         Ok(Some(Self { found, texts, tenants: main.tenants.len(), projects, connections }))

@@ -2,7 +2,6 @@
 
 use crate::error::nearest;
 use crate::layout::Layout;
-use crate::objects::{Parameter, ParameterType};
 use serde_json::{Map, Value as Json};
 use sluice_model::ProjectName;
 
@@ -32,7 +31,7 @@ impl Layout {
         for parameter in known {
             let name = parameter.name.clone();
             match (given.get(&name), &parameter.default) {
-                (Some(value), _) => match refusal(parameter, value) {
+                (Some(value), _) => match parameter.refuses(value) {
                     Some(why) => wrong.push(format!("Parameter \"{name}\" {why}")),
                     None => drop(accepted.insert(name, value.clone())),
                 },
@@ -43,20 +42,4 @@ impl Layout {
         }
         if wrong.is_empty() { Ok(accepted) } else { Err(wrong) }
     }
-}
-
-/// Returns why a parameter may not hold a value.
-fn refusal(parameter: &Parameter, value: &Json) -> Option<String> {
-    let chosen = |value: &Json| parameter.values.contains(value);
-    let words = || parameter.values.iter().map(Json::to_string).collect::<Vec<_>>().join(", ");
-    let (is_fit, what) = match parameter.r#type {
-        ParameterType::String => (value.is_string(), "a string".to_owned()),
-        ParameterType::Bool => (value.is_boolean(), "true or false".to_owned()),
-        ParameterType::Selection => (chosen(value), format!("one of {}", words())),
-        ParameterType::MultipleSelection => {
-            let all = value.as_array().is_some_and(|list| list.iter().all(chosen));
-            (all, format!("a list of some of {}", words()))
-        }
-    };
-    (!is_fit).then(|| format!("must be {what}"))
 }

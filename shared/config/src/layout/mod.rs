@@ -25,7 +25,7 @@ mod unserved;
 
 pub(crate) use check::{NOOP, held_twice};
 pub use moved::Moved;
-pub use providers::{ImageConfig, LabelConfig, ProviderConfig, SectionQuota, StaticNode};
+pub use providers::{ImageConfig, ImageNode, LabelConfig, ProviderConfig, SectionQuota, StaticNode};
 pub use stored::LayoutDecodeError;
 
 use crate::connection::Connections;

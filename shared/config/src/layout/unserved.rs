@@ -11,7 +11,7 @@ use crate::fragment::Source;
 use crate::layout::ProviderConfig;
 use crate::objects::{JobStanza, NodesetBody, NodesetRef, Place, ProviderObject, Stanza};
 use crate::pipeline::{Pipeline, ReporterKind, SUPERSEDES_MAX, TriggerKind};
-use crate::tenant::TenantConfig;
+use crate::tenant::{Access, TenantConfig};
 use crate::yaml::Mark;
 use sluice_model::job::{JobKind, NodeSet};
 use std::collections::BTreeSet;
@@ -207,18 +207,13 @@ impl<'l> Found<'l> {
 }
 
 impl TenantConfig {
-    /// Returns a warning for everything that the tenants' file says of this one and that is not carried out. `path` is the file's.
+    /// Returns a warning for everything that the tenants' file says of this one, or of all, and that is not carried out. `path` is
+    /// the file's.
     pub fn unserved(&self, path: &str) -> Vec<ConfigError> {
         let files = self.include.join(", ");
         let beside = format!(
             "playbooks and roles that lie beside the main configuration are not read yet: those of jobs in {files} are looked for in the tenant's config projects"
         );
-        let access = &self.access;
-        let open = |attribute: &str| {
-            format!(
-                "\"{attribute}\": not carried out yet: the pages and the API show the tenant to whoever reaches them, and only operators' commands change anything"
-            )
-        };
         let said = [
             ("include", !self.include.is_empty(), beside),
             ("web-root", self.web_root.is_some(), "links lead to the system's own address so far".to_owned()),
@@ -227,23 +222,48 @@ impl TenantConfig {
                 self.report_build_page,
                 "\"report-build-page\": not carried out yet: reports link jobs to their logs".to_owned(),
             ),
-            ("access-rules", !access.access_rules.is_empty(), open("access-rules")),
-            ("anonymous-read-access", access.anonymous_read_access == Some(false), open("anonymous-read-access")),
-            ("role-mappings", !access.role_mappings.is_empty(), open("role-mappings")),
-            ("admin-rules", !access.admin_rules.is_empty(), open("admin-rules")),
         ];
-        let told = said.into_iter().filter(|(_, is_said, _)| *is_said).map(|(attribute, _, message)| ConfigError {
+        let own = format!("tenant {}", self.name);
+        let told = said
+            .into_iter()
+            .filter(|(_, is_said, _)| *is_said)
+            .map(|(attribute, _, message)| (own.as_str(), attribute, message));
+        let of_access = unenforced(&self.access).map(|attribute| {
+            let message = format!(
+                "\"{attribute}\": not carried out yet: the pages and the API show the tenant to whoever reaches them, and only operators' commands change anything"
+            );
+            (own.as_str(), attribute, message)
+        });
+        let of_root = unenforced(&self.api_root).map(|attribute| {
+            let message = format!(
+                "\"{attribute}\": not carried out yet: the API shows the list of tenants, and what else belongs to none, to whoever reaches it"
+            );
+            ("api-root", attribute, message)
+        });
+        let warning = |(stanza, attribute, message): (&str, &str, String)| ConfigError {
             connection: "".into(),
             project: "".into(),
             branch: "".into(),
             path: path.to_owned(),
             problem: Problem::new(ProblemKind::NotServed, Mark(1, 1), Mark(1, 1), message)
-                .in_stanza(&format!("tenant {}", self.name))
+                .in_stanza(stanza)
                 .about(attribute)
                 .as_warning(),
-        });
-        told.collect()
+        };
+        told.chain(of_access).chain(of_root).map(warning).collect()
     }
+}
+
+/// Returns the attributes that say who may see or do what: nobody is asked who he is yet.
+fn unenforced(access: &Access) -> impl Iterator<Item = &'static str> {
+    let said = [
+        ("access-rules", !access.access_rules.is_empty()),
+        ("anonymous-read-access", access.anonymous_read_access == Some(false)),
+        ("authentication-realm", access.authentication_realm.is_some()),
+        ("role-mappings", !access.role_mappings.is_empty()),
+        ("admin-rules", !access.admin_rules.is_empty()),
+    ];
+    said.into_iter().filter(|(_, is_said)| *is_said).map(|(attribute, _)| attribute)
 }
 
 /// Returns what of a trigger is not carried out, with its verb; `None` for a trigger that is.

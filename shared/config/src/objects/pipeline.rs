@@ -109,13 +109,7 @@ fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Problems) -> Window {
     let ceiling = match f.take("window-ceiling") {
         None => fixed.ceiling,
         Some(node) if node.is_null() => None,
-        Some(node) => match node.value {
-            crate::yaml::Value::Int(number) if number >= 1 => u32::try_from(number).ok(),
-            _ => {
-                p.expected(node, "window-ceiling", "an integer of at least 1");
-                None
-            }
-        },
+        Some(node) => super::read::count(node, "window-ceiling", (1, u32::MAX), p),
     };
     if let (Some(node), Some(ceiling)) = (above, ceiling.filter(|ceiling| *ceiling < floor)) {
         let message =

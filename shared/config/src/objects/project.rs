@@ -65,10 +65,31 @@ pub struct Parameter {
     pub description: Option<String>,
     /// Values to choose from.
     pub values: Vec<Json>,
-    /// What it holds where nothing is given: one value, or a list of them.
+    /// What it holds where nothing is given: one value, or a list of them for several of its values.
     pub default: Option<Json>,
     /// Whether it must be given.
     pub required: bool,
+}
+
+impl Parameter {
+    /// Returns why it may not hold a value.
+    pub(crate) fn refuses(&self, value: &Json) -> Option<String> {
+        let chosen = |value: &Json| self.values.contains(value);
+        let words = || match self.values.as_slice() {
+            [] => "its \"values\", of which it has none".to_owned(),
+            values => values.iter().map(Json::to_string).collect::<Vec<_>>().join(", "),
+        };
+        let (is_fit, what) = match self.r#type {
+            ParameterType::String => (value.is_string(), "a string".to_owned()),
+            ParameterType::Bool => (value.is_boolean(), "true or false".to_owned()),
+            ParameterType::Selection => (chosen(value), format!("one of {}", words())),
+            ParameterType::MultipleSelection => {
+                let all = value.as_array().is_some_and(|list| list.iter().all(chosen));
+                (all, format!("a list of some of {}", words()))
+            }
+        };
+        (!is_fit).then(|| format!("must be {what}"))
+    }
 }
 
 /// What a parameter may hold.
@@ -241,18 +262,34 @@ fn parameter(node: &Node, p: &mut Problems) -> Option<Parameter> {
             Vec::new()
         }
     });
-    let default = fields.take("default").and_then(|node| match node.as_list() {
+    let default_node = fields.take("default");
+    let default = default_node.and_then(|node| match node.as_list() {
         Some(list) => Some(Json::Array(list.iter().filter_map(|one| value(one, "parameters.default", p)).collect())),
+        // Who chooses one of several gets a list of one.
+        None if kind == Some(ParameterType::MultipleSelection) => {
+            value(node, "parameters.default", p).map(|one| Json::Array(vec![one]))
+        }
         None => value(node, "parameters.default", p),
     });
     fields.finish(p);
-    Some(Parameter { name: name?, r#type: kind?, description, values: values.unwrap_or_default(), default, required })
+    let values = values.unwrap_or_default();
+    let parameter = Parameter { name: name?, r#type: kind?, description, values, default, required };
+    if let (Some(node), Some(default)) = (default_node, &parameter.default)
+        && let Some(why) = parameter.refuses(default)
+    {
+        let message = format!("the default of the parameter \"{}\" {why}, as its \"type\" says", parameter.name);
+        p.syntax(node, "parameters.default", message);
+    }
+    Some(parameter)
 }
 
 /// Reads a parameter's value.
 fn value(node: &Node, attribute: &str, p: &mut Problems) -> Option<Json> {
     match node.value {
-        Value::Text(_) | Value::Int(_) | Value::Float(_) | Value::Bool(_) => Some(node.to_json()),
+        Value::Text(_) | Value::Int(_) | Value::Long(_) | Value::Float(_) | Value::Bool(_) => {
+            super::read::held(node, attribute, p);
+            Some(node.to_json())
+        }
         _ => {
             p.expected(node, attribute, "a string, a number or a boolean");
             None

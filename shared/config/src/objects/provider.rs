@@ -80,14 +80,17 @@ fn attributes(fields: &mut Fields<'_>, words: &[&[Word]], p: &mut Problems) -> M
 }
 
 fn value(node: &Node, word: &Word, p: &mut Problems) -> Option<Json> {
+    let counted = |range: (u32, u32), p: &mut Problems| super::read::count(node, word.name, range, p).map(Json::from);
     let fits = match (word.shape, &node.value) {
-        (Shape::Text, Value::Text(_)) | (Shape::Count, Value::Int(0..)) | (Shape::Flag, Value::Bool(_)) => true,
+        (Shape::Count, _) => return counted((0, u32::MAX), p),
+        (Shape::AtLeastOne, _) => return counted((1, u32::MAX), p),
+        (Shape::Port, _) => return counted((1, u16::MAX.into()), p),
+        (Shape::Text, Value::Text(_)) | (Shape::Flag, Value::Bool(_)) => true,
         (Shape::TextOrNull, Value::Text(_) | Value::Null) => true,
         (Shape::Texts, _) => return Some(Json::from(super::read::texts(node, word.name, p))),
         (Shape::Mapping, Value::Map(_)) => true,
         (Shape::Final, Value::Bool(_)) => true,
         (Shape::Final, Value::Text(text)) if text == "allow-override" => true,
-        (Shape::AtLeastOne, Value::Int(1..)) => true,
         (Shape::WordList(words), _) => {
             let found = super::read::texts(node, word.name, p);
             for wrong in found.iter().filter(|one| !words.contains(&one.as_str())) {
@@ -118,16 +121,15 @@ fn value(node: &Node, word: &Word, p: &mut Problems) -> Option<Json> {
         _ => false,
     };
     if fits {
+        super::read::held(node, word.name, p);
         return Some(node.to_json());
     }
     let what = match word.shape {
         Shape::Text => "a string".to_owned(),
         Shape::TextOrNull => "a string or null".to_owned(),
-        Shape::Count => "an integer of at least 0".to_owned(),
         Shape::Flag => "a boolean".to_owned(),
         Shape::Words(words) | Shape::WordOrNull(words) => format!("one of {}", words.join(", ")),
         Shape::Final => "true, false or \"allow-override\"".to_owned(),
-        Shape::AtLeastOne => "an integer of at least 1".to_owned(),
         _ => "a mapping".to_owned(),
     };
     p.expected(node, word.name, &what);
@@ -167,7 +169,7 @@ fn limits(node: &Node, attribute: &str, p: &mut Problems) -> Json {
         } else if let Value::Int(0..) = limit.value {
             found.insert(name, limit.to_json());
         } else {
-            p.expected(limit, &path, "an integer of at least 0");
+            p.expected(limit, &path, &format!("an integer from 0 to {}", i64::MAX));
         }
     }
     Json::Object(found)
@@ -216,7 +218,7 @@ fn static_nodes(node: &Node, p: &mut Problems) -> Json {
         let name = f.required_name("name", p);
         let host_key = f.texts("host-key", p).unwrap_or_default();
         let username = f.text("username", p);
-        let port = f.count("connection-port", 1, p);
+        let port = f.port("connection-port", p);
         let aliases = f.texts("aliases", p).unwrap_or_default();
         f.finish(p);
         if let Some(name) = name {

@@ -6,6 +6,8 @@ pub(super) enum Shape {
     Text,
     TextOrNull,
     Count,
+    /// The number of a port to connect to.
+    Port,
     Flag,
     Texts,
     Mapping,
@@ -92,7 +94,7 @@ pub(super) const IMAGE: &[Word] = &[
     word("python-path", Shape::Text),
     word("shell-type", Shape::Text),
     word("connection-type", Shape::Words(&["ssh", "winrm"])),
-    word("connection-port", Shape::Count),
+    word("connection-port", Shape::Port),
     word("config-drive", Shape::Flag),
     word("retain-count", Shape::AtLeastOne),
     word("max-retain-count", Shape::AtLeastOne),

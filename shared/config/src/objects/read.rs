@@ -41,7 +41,8 @@ impl Problems {
 
     /// Adds what is a text only in quotes: plain words that YAML reads as something else.
     pub(crate) fn unquoted(&mut self, node: &Node, message: String, attribute: &str) {
-        let is_word = matches!(node.value, Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Date(_));
+        let is_word =
+            matches!(node.value, Value::Bool(_) | Value::Int(_) | Value::Long(_) | Value::Float(_) | Value::Date(_));
         let advice = if is_word { ": that is how YAML reads this word, so put it in quotes" } else { "" };
         self.syntax(node, attribute, format!("{message}{advice}"));
     }
@@ -199,23 +200,13 @@ impl<'n> Fields<'n> {
     /// Takes a count of at least `least`.
     pub(crate) fn count(&mut self, name: &'static str, least: u32, p: &mut Problems) -> Option<u32> {
         let node = self.take(name)?;
-        match node.value {
-            Value::Int(number) => match u32::try_from(number) {
-                Ok(number) if number >= least => Some(number),
-                _ if number < i64::from(least) => {
-                    p.syntax(node, &self.path(name), format!("\"{}\" must be at least {least}", self.path(name)));
-                    None
-                }
-                _ => {
-                    p.syntax(node, &self.path(name), format!("\"{}\" must be at most {}", self.path(name), u32::MAX));
-                    None
-                }
-            },
-            _ => {
-                p.expected(node, &self.path(name), "an integer");
-                None
-            }
-        }
+        count(node, &self.path(name), (least, u32::MAX), p)
+    }
+
+    /// Takes the number of a port to connect to.
+    pub(crate) fn port(&mut self, name: &'static str, p: &mut Problems) -> Option<u32> {
+        let node = self.take(name)?;
+        count(node, &self.path(name), (1, u16::MAX.into()), p)
     }
 
     /// Takes a time: a number of seconds, or a text such as `30m`.
@@ -223,6 +214,11 @@ impl<'n> Fields<'n> {
         let node = self.take(name)?;
         match seconds(node) {
             Some(seconds) => Some(seconds),
+            None if matches!(node.value, Value::Int(_) | Value::Long(_)) => {
+                let path = self.path(name);
+                p.syntax(node, &path, format!("\"{path}\" must be a number of seconds from 0 to {}", i64::MAX));
+                None
+            }
             None => {
                 p.expected(node, &self.path(name), "a number of seconds or a time such as 30m");
                 None
@@ -252,7 +248,7 @@ impl<'n> Fields<'n> {
     pub(crate) fn version(&mut self, name: &'static str, p: &mut Problems) -> Option<String> {
         let node = self.take(name)?;
         match node.value {
-            Value::Text(_) | Value::Int(_) | Value::Float(_) => node.scalar_text(),
+            Value::Text(_) | Value::Int(_) | Value::Long(_) | Value::Float(_) => node.scalar_text(),
             _ => {
                 p.expected(node, &self.path(name), "a string or number");
                 None
@@ -391,7 +387,38 @@ fn pattern(node: &Node, attribute: &str, p: &mut Problems) -> Option<Pattern> {
     }
 }
 
+/// Reads a count from `least` to `most`.
+pub(crate) fn count(node: &Node, attribute: &str, (least, most): (u32, u32), p: &mut Problems) -> Option<u32> {
+    let is_low = match &node.value {
+        Value::Int(number) => match u32::try_from(*number) {
+            Ok(number) if (least..=most).contains(&number) => return Some(number),
+            _ => *number < i64::from(least),
+        },
+        Value::Long(digits) => digits.starts_with('-'),
+        _ => {
+            p.expected(node, attribute, "an integer");
+            return None;
+        }
+    };
+    let bound = if is_low { format!("at least {least}") } else { format!("at most {most}") };
+    p.syntax(node, attribute, format!("\"{attribute}\" must be {bound}"));
+    None
+}
+
+/// Tells of a whole number that would not arrive as it was written: values travel as JSON, whose integers here have 64 bits.
+pub(crate) fn held(node: &Node, attribute: &str, p: &mut Problems) {
+    if let Some(long) = node.first_unheld() {
+        let message = format!(
+            "an integer in \"{attribute}\" must be from {} to {}: put a longer one in quotes, and have the playbook make a number of it (the filter \"int\")",
+            i64::MIN,
+            u64::MAX
+        );
+        p.syntax(long, attribute, message);
+    }
+}
+
 pub(crate) fn mapping(node: &Node, attribute: &str, p: &mut Problems) -> Option<Map<String, Json>> {
+    held(node, attribute, p);
     match node.to_json() {
         Json::Object(map) if node.as_map().is_some() => Some(map),
         _ => {

@@ -8,7 +8,7 @@ pub use check::check;
 
 use crate::error::{Problem, ProblemKind};
 use crate::objects::Place;
-use crate::objects::read::{Fields, Problems, members, text};
+use crate::objects::read::{Fields, Problems, held, members, text};
 use crate::yaml::{self, Node, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -183,6 +183,7 @@ fn task(node: &Node, p: &mut Problems) -> Option<Task> {
             }
         }
         f.finish(p);
+        held(node, "parameters", p);
         if let Json::Object(map) = node.to_json() {
             given = map;
         }

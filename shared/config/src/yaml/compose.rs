@@ -337,6 +337,7 @@ fn identity(key: &Node) -> String {
         Value::Text(text) => format!("t{text}"),
         Value::Bool(flag) => format!("n{}", i64::from(*flag)),
         Value::Int(number) => format!("n{number}"),
+        Value::Long(digits) => format!("n{digits}"),
         Value::Float(number) if number.fract() == 0.0 => format!("n{number:.0}"),
         Value::Float(number) => format!("n{number}"),
         Value::Null => "null".to_owned(),

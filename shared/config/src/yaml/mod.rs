@@ -58,7 +58,7 @@ pub enum Value {
     Null,
     /// A truth value.
     Bool(bool),
-    /// A whole number; those beyond 64 bits are kept as [`Value::Text`].
+    /// A whole number of 64 bits.
     Int(i64),
     /// A number with a fraction, infinite or no number at all.
     Float(f64),
@@ -73,6 +73,8 @@ pub enum Value {
     Map(Vec<(Node, Node)>),
     /// A value with a tag of its own, for example `!encrypted/pkcs1-oaep`.
     Tagged(String, Box<Node>),
+    /// A whole number that [`Value::Int`] does not hold, as its decimal digits.
+    Long(String),
 }
 
 impl Node {
@@ -122,6 +124,7 @@ impl Node {
             Value::List(_) => "a list",
             Value::Map(_) => "a mapping",
             Value::Tagged(..) => "a tagged value",
+            Value::Long(_) => "an integer beyond 64 bits",
         }
     }
 
@@ -133,14 +136,15 @@ impl Node {
             Value::Bool(false) => Some("False".to_owned()),
             Value::Int(number) => Some(number.to_string()),
             Value::Float(number) => Some(scalar::float_text(*number)),
-            Value::Date(text) | Value::Text(text) => Some(text.clone()),
+            Value::Date(text) | Value::Text(text) | Value::Long(text) => Some(text.clone()),
             Value::List(_) | Value::Map(_) | Value::Tagged(..) => None,
         }
     }
 
     /// Returns it as JSON, without places.
     ///
-    /// Keys become texts; a tagged value becomes a mapping with the tag as its only key; what is no finite number becomes a text.
+    /// Keys become texts; a tagged value becomes a mapping with the tag as its only key; what is no finite number becomes a text,
+    /// and so does a whole number that JSON does not hold: [`Node::first_unheld`] tells of it before.
     pub fn to_json(&self) -> Json {
         match &self.value {
             Value::Null => Json::Null,
@@ -152,11 +156,25 @@ impl Node {
             Value::Date(text) | Value::Text(text) => Json::String(text.clone()),
             Value::List(list) => Json::Array(list.iter().map(Node::to_json).collect()),
             Value::Map(map) => Json::Object(map.iter().map(|(key, value)| (key.json_key(), value.to_json())).collect()),
+            Value::Long(digits) => digits
+                .parse::<u64>()
+                .map_or_else(|_| Json::String(digits.clone()), |number| Json::Number(number.into())),
             Value::Tagged(tag, node) => {
                 let mut map = Map::new();
                 map.insert(tag.clone(), node.to_json());
                 Json::Object(map)
             }
+        }
+    }
+
+    /// Returns the first whole number in it, itself included, that JSON would not carry digit by digit.
+    pub fn first_unheld(&self) -> Option<&Node> {
+        match &self.value {
+            Value::Long(digits) => digits.parse::<u64>().is_err().then_some(self),
+            Value::List(list) => list.iter().find_map(Node::first_unheld),
+            Value::Map(map) => map.iter().find_map(|(_, value)| value.first_unheld()),
+            Value::Tagged(_, node) => node.first_unheld(),
+            _ => None,
         }
     }
 

@@ -4,6 +4,9 @@ use super::Value;
 use regex::Regex;
 use std::sync::LazyLock;
 
+/// Greatest length of an integer: Python makes no number of more decimal digits either.
+const DIGITS_MAX: usize = 4_300;
+
 /// The implicit type of a scalar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -71,7 +74,7 @@ pub(super) fn value(text: &str, kind: Kind) -> Result<Value, String> {
     match kind {
         Kind::Null => Ok(Value::Null),
         Kind::Bool => boolean(text).map(Value::Bool).ok_or_else(|| format!("\"{text}\" is no boolean")),
-        Kind::Int => integer(text).ok_or_else(|| format!("\"{text}\" is no integer")),
+        Kind::Int => integer(text),
         Kind::Float => float(text).map(Value::Float).ok_or_else(|| format!("\"{text}\" is no float")),
         Kind::Date if DATE.is_match(text) => Ok(Value::Date(text.to_owned())),
         Kind::Date => Err(format!("\"{text}\" is no date")),
@@ -87,37 +90,81 @@ fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-fn integer(text: &str) -> Option<Value> {
+/// Reads an integer of any size, as Python does; those beyond 64 bits keep their decimal digits.
+fn integer(text: &str) -> Result<Value, String> {
     let plain = text.replace('_', "");
     let (negative, digits) = match plain.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, plain.strip_prefix('+').unwrap_or(&plain)),
     };
-    let magnitude = if digits == "0" {
-        Some(0)
-    } else if let Some(binary) = digits.strip_prefix("0b") {
-        Some(i128::from_str_radix(binary, 2).ok()?)
-    } else if let Some(hexadecimal) = digits.strip_prefix("0x") {
-        Some(i128::from_str_radix(hexadecimal, 16).ok()?)
-    } else if let Some(octal) = digits.strip_prefix('0') {
-        Some(i128::from_str_radix(octal, 8).ok()?)
-    } else if digits.contains(':') {
-        let mut sum: i128 = 0;
-        for part in digits.split(':') {
-            sum = sum.checked_mul(60)?.checked_add(part.parse().ok()?)?;
-        }
-        Some(sum)
-    } else {
-        if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_digit()) {
-            return None;
-        }
-        digits.parse().ok()
-    };
-    let number = magnitude.map(|magnitude| if negative { -magnitude } else { magnitude });
-    match number.and_then(|number| i64::try_from(number).ok()) {
-        Some(number) => Some(Value::Int(number)),
-        None => Some(Value::Text(plain)),
+    if digits.len() > DIGITS_MAX {
+        return Err(format!("an integer has at most {DIGITS_MAX} digits: put it in quotes, if a text is meant"));
     }
+    let magnitude = magnitude(digits).ok_or_else(|| format!("\"{text}\" is no integer"))?;
+    let number = if negative { format!("-{magnitude}") } else { magnitude };
+    Ok(match number.parse::<i64>() {
+        Ok(number) => Value::Int(number),
+        Err(_) => Value::Long(number),
+    })
+}
+
+/// Returns the decimal digits of an integer that is written without a sign, `None` for what is none.
+fn magnitude(digits: &str) -> Option<String> {
+    let mut limbs = Vec::new();
+    if digits == "0" {
+        return Some("0".to_owned());
+    } else if let Some(binary) = digits.strip_prefix("0b") {
+        read(&mut limbs, binary, 2)?;
+    } else if let Some(hexadecimal) = digits.strip_prefix("0x") {
+        read(&mut limbs, hexadecimal, 16)?;
+    } else if let Some(octal) = digits.strip_prefix('0') {
+        read(&mut limbs, octal, 8)?;
+    } else {
+        // Parts of sixty, if there are several.
+        let mut parts = digits.split(':');
+        read(&mut limbs, parts.next()?, 10)?;
+        for part in parts {
+            times_plus(&mut limbs, 60, u64::from(part.parse::<u16>().ok()?));
+        }
+    }
+    Some(decimal(&limbs))
+}
+
+/// What each limb of a long number counts up to; the lowest limb is the first.
+const LIMB: u64 = 1_000_000_000;
+/// Digits that are read at once: of any base up to 16 they are less than a limb.
+const AT_ONCE: usize = 7;
+
+/// Appends digits to a number; `None` where there are none, or one is no digit.
+fn read(limbs: &mut Vec<u64>, digits: &str, radix: u32) -> Option<()> {
+    if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
+        return None;
+    }
+    for some in digits.as_bytes().chunks(AT_ONCE) {
+        let value = u64::from_str_radix(std::str::from_utf8(some).ok()?, radix).ok()?;
+        let factor = some.iter().fold(1, |factor, _| factor * u64::from(radix));
+        times_plus(limbs, factor, value);
+    }
+    Some(())
+}
+
+/// Multiplies a number and adds to it; both arguments are less than a limb.
+fn times_plus(limbs: &mut Vec<u64>, factor: u64, more: u64) {
+    let mut carry = more;
+    for limb in limbs.iter_mut() {
+        let sum = *limb * factor + carry;
+        *limb = sum % LIMB;
+        carry = sum / LIMB;
+    }
+    if carry > 0 {
+        limbs.push(carry);
+    }
+}
+
+fn decimal(limbs: &[u64]) -> String {
+    let Some((highest, lower)) = limbs.split_last() else { return "0".to_owned() };
+    let lower: String = lower.iter().rev().map(|limb| format!("{limb:09}")).collect();
+    format!("{highest}{lower}")
 }
 
 fn float(text: &str) -> Option<f64> {

@@ -59,6 +59,37 @@ fn scalars_mean_what_pyyaml_reads() {
     }
 }
 
+/// Z2.4: an integer of any size keeps its digits, whatever base it is written in; what is too long for Python too is told.
+#[test]
+fn integers_of_any_size_keep_their_digits() {
+    let value = |text: &str| compose(text).unwrap().value;
+    for (text, digits) in [
+        ("9223372036854775808", "9223372036854775808"),
+        ("-9223372036854775809", "-9223372036854775809"),
+        ("+18_446_744_073_709_551_616", "18446744073709551616"),
+        ("0xffffffffffffffffffffffffffffffffff", "87112285931760246646623899502532662132735"),
+        ("0b1000000000000000000000000000000000000000000000000000000000000000", "9223372036854775808"),
+        ("-01000000000000000000000000", "-4722366482869645213696"),
+        ("100000000000000000000:30", "6000000000000000000030"),
+        ("1000000000000000000000000000000", "1000000000000000000000000000000"),
+        ("!!int '10000000000000000000'", "10000000000000000000"),
+    ] {
+        assert_eq!(value(text), Value::Long(digits.to_owned()), "{text}");
+    }
+    assert_eq!(value("9223372036854775807"), Value::Int(i64::MAX));
+    assert_eq!(value("-9223372036854775808"), Value::Int(i64::MIN));
+    assert_eq!(value("0x0000000000000000000000000000000000000001"), Value::Int(1));
+    assert_eq!(json_of("18446744073709551615").to_string(), "18446744073709551615");
+    assert_eq!(json_of("{99999999999999999999: a}"), json!({"99999999999999999999": "a"}));
+    assert!(compose_once("{99999999999999999999: a, 99999999999999999999: b}").is_err());
+    let long = compose(&format!("a: [1, {}]", "9".repeat(4_301))).unwrap_err();
+    assert!(long.mark == Mark(1, 8) && long.message.contains("at most 4300 digits"), "{long}");
+    let held = compose(&format!("[{0}, 1, {{a: !override [{0}]}}]", u64::MAX)).unwrap();
+    assert_eq!(held.first_unheld(), None);
+    let unheld = compose("[1, {a: 99999999999999999999}]").unwrap();
+    assert_eq!(unheld.first_unheld().map(|node| node.start), Some(Mark(1, 9)));
+}
+
 /// Z2.4: what PyYAML makes a date of is one, and no text; what only looks like one is a text.
 #[test]
 fn dates_are_told_from_texts() {

@@ -1,7 +1,8 @@
 //! Walks the project's attribute list: each attribute is accepted where it belongs, in every way it may be written, and refused
 //! by name where it does not, with a value of another type, or missing where it is required.
 //!
-//! What we read otherwise than the list stands in `exceptions`, each with its reason; that each does its work, in `arrive`.
+//! What we read otherwise than the list stands in `exceptions`, each with its reason; that each does its work, in `arrive`; which of
+//! them an untrusted project may not say, in `untrusted`.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod arrive;
@@ -10,6 +11,7 @@ mod common;
 mod exceptions;
 mod list;
 mod places;
+mod untrusted;
 mod walk;
 
 use exceptions::{NOT_REQUIRED, also_in, either_of, reads_more};

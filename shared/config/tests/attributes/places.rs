@@ -26,6 +26,11 @@ pub fn problems(object: &str, attributes: &Map<String, Json>) -> Vec<(String, Ve
     documents(object, attributes).into_iter().map(judge).collect()
 }
 
+/// Returns the documents of an object with the given attributes, one for each place where such an object may stand.
+pub fn texts(object: &str, attributes: &Map<String, Json>) -> Vec<String> {
+    documents(object, attributes).into_iter().map(|(text, _)| text).collect()
+}
+
 type Load = fn(&str) -> Vec<Problem>;
 
 fn documents(object: &str, given: &Map<String, Json>) -> Vec<(String, Load)> {
@@ -142,13 +147,20 @@ pub fn a_map(object: &str, path: &[String]) -> Json {
 }
 
 /// Returns what a value must have beside it to be right.
-pub fn beside(path: &[String], value: &Json) -> Option<(&'static str, Json)> {
+pub fn beside(path: &[String], value: &Json) -> Vec<(&'static str, Json)> {
     match path {
         // Whoever asks of children to be abstract must be so.
-        [name] if name == "intermediate" && *value == json!(true) => Some(("abstract", json!(true))),
+        [name] if name == "intermediate" && *value == json!(true) => vec![("abstract", json!(true))],
         // Changes of a topic need each other.
-        [name] if name == "dependencies-by-topic" => Some(("allow-circular-dependencies", json!(true))),
-        _ => None,
+        [name] if name == "dependencies-by-topic" => vec![("allow-circular-dependencies", json!(true))],
+        // A default is one of what its parameter may hold.
+        [.., of, name] if of == "parameters" && name == "default" => match value {
+            Json::Bool(_) => vec![("type", json!("bool"))],
+            Json::Number(_) => vec![("type", json!("selection")), ("values", json!([value]))],
+            Json::Array(_) => vec![("type", json!("multiple-selection")), ("values", value.clone())],
+            _ => vec![("type", json!("string"))],
+        },
+        _ => Vec::new(),
     }
 }
 

@@ -11,7 +11,7 @@ use proptest::sample::{Index, select};
 use sluice_config::fragment::{Trust, parse};
 use sluice_config::layout::{Layout, LayoutSources};
 use sluice_config::{Connections, Driver, parse_main, yaml};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
 /// Greatest size of a damaged text in bytes; more only takes longer.
@@ -119,6 +119,32 @@ fn damaged() -> impl Strategy<Value = String> {
         }
         signs.into_iter().collect()
     })
+}
+
+/// Z6.1: what both begin at has words of every driver that has any, so that what reads them is reached.
+#[test]
+fn the_kept_files_have_words_of_every_driver() {
+    let of_tenant = |number: usize| {
+        let connections = survive::connections();
+        let text = include_str!("corpus/drivers.yaml");
+        let fragments = vec![Arc::new(parse(&survive::file(&connections, "org/config", Trust::Config, text)))];
+        let tenant = survive::tenant(&connections, number);
+        Layout::build(LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments })
+    };
+    let layout = of_tenant(0);
+    assert!(layout.errors().is_empty(), "{:#?}", layout.errors());
+    let pipeline = layout.pipeline("check").unwrap();
+    let triggers: BTreeSet<&str> = pipeline.triggers.iter().map(|one| one.connection.as_str()).collect();
+    let reporters: BTreeSet<&str> = pipeline.reporters.all().map(|one| one.connection.as_str()).collect();
+    let filters = pipeline.require.iter().chain(&pipeline.reject).map(|one| one.connection.as_str());
+    let found = |names: BTreeSet<&str>| names.into_iter().collect::<Vec<_>>().join(" ");
+    assert_eq!(found(triggers), "gerrit git github gitlab pagure timer zuul");
+    assert_eq!(found(reporters), "elasticsearch gerrit github gitlab mqtt pagure smtp sql zuul");
+    assert_eq!(found(filters.collect()), "gerrit gitlab");
+    // A tenant that may not use them all has no such pipeline.
+    for number in 1..3 {
+        assert!(of_tenant(number).pipeline("check").is_none(), "tenant {number}");
+    }
 }
 
 fn peak_kilobytes() -> u64 {

@@ -2,17 +2,48 @@
 
 use sluice_config::fragment::{Source, SourceFile, Trust, parse};
 use sluice_config::layout::{BranchConfig, Layout, LayoutSources, Scope};
-use sluice_config::{Connections, Driver, FreezeInput, parse_main};
+use sluice_config::{Connections, Driver, FreezeInput, TenantConfig, parse_main};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// What tenants are drawn from: those that may use every connection, and those that may use some.
+const LIMITS: [&str; 3] = [
+    "",
+    "allowed-triggers: [github, timer], allowed-reporters: [smtp, mqtt], ",
+    "allowed-triggers: [gerrit, git, zuul], allowed-reporters: [gerrit, zuul], ",
+];
+
+/// Returns a connection of each driver, under the driver's name; `timer` and `zuul` are there anyway.
+pub fn connections() -> Connections {
+    Connections::new()
+        .with("github", Driver::GitHub, "github.com")
+        .with("gerrit", Driver::Gerrit, "review.example.com")
+        .with("gitlab", Driver::GitLab, "gitlab.com")
+        .with("pagure", Driver::Pagure, "pagure.io")
+        .with("git", Driver::Git, "git.example.com")
+        .with("smtp", Driver::Smtp, "")
+        .with("mqtt", Driver::Mqtt, "")
+        .with("sql", Driver::Sql, "")
+        .with("elasticsearch", Driver::Elasticsearch, "")
+        .with("other", Driver::Other, "")
+        .with("ec2", Driver::Aws, "")
+}
+
+/// Returns the tenant, which one of them the number says: its projects are of two forges.
+pub fn tenant(connections: &Connections, number: usize) -> TenantConfig {
+    let limits = LIMITS[number % LIMITS.len()];
+    let main = format!(
+        "- tenant: {{name: one, {limits}source: {{github: {{config-projects: [org/config], untrusted-projects: [org/a, org/b]}}, gerrit: {{untrusted-projects: [org/c]}}}}}}"
+    );
+    parse_main("main.yaml", &main, connections).0.tenants.remove(0)
+}
+
 /// Loads a tenant whose configuration, in whatever trust, is any text: it is stored, opened, edited and frozen.
 pub fn load(main: &str, trusted: &str, untrusted: &str, proposed: &str) {
-    let connections = Connections::new().with("github", Driver::GitHub, "github.com").with("smtp", Driver::Smtp, "");
+    let connections = connections();
     let _ = parse_main("main.yaml", main, &connections);
-    let plain =
-        "- tenant: {name: one, source: {github: {config-projects: [org/config], untrusted-projects: [org/a, org/b]}}}";
-    let tenant = parse_main("main.yaml", plain, &connections).0.tenants.remove(0);
+    // What the text does not say is drawn from it all the same, so that a finding is found again.
+    let tenant = tenant(&connections, trusted.len());
     let fragments = [("org/config", Trust::Config, trusted), ("org/a", Trust::Untrusted, untrusted)]
         .map(|(project, trust, text)| Arc::new(parse(&file(&connections, project, trust, text))));
     let layout = Layout::build(LayoutSources {
@@ -23,6 +54,7 @@ pub fn load(main: &str, trusted: &str, untrusted: &str, proposed: &str) {
     });
     let opened = Layout::from_bytes(&layout.to_bytes()).unwrap();
     assert_eq!(opened.errors(), layout.errors());
+    assert_eq!(opened.unserved(), layout.unserved());
     let fragment = Arc::new(parse(&file(&connections, "org/a", Trust::Untrusted, proposed)));
     let project = fragment.source.project.clone();
     let edit = BranchConfig { project: project.clone(), branch: "master".into(), fragments: vec![fragment] };
@@ -31,7 +63,9 @@ pub fn load(main: &str, trusted: &str, untrusted: &str, proposed: &str) {
         assert!(!error.render(Some(proposed)).is_empty());
     }
     for pipeline in ["check", "gate"] {
-        let _ = overlay.freeze_with_trace(&FreezeInput::change(pipeline, &project, "master"));
+        let change = FreezeInput::change(pipeline, &project, "master");
+        let _ = overlay.freeze_with_trace(&FreezeInput { branch: None, git_ref: "refs/tags/1.0", ..change });
+        let _ = overlay.freeze_with_trace(&change);
     }
 }
 

@@ -2,8 +2,10 @@
 
     python3 facts.py count DATA    stanzas of each file, and the names that are defined, as JSON; the test runs this
     python3 facts.py lists DATA    job lists of ten projects in check and gate, as JSON; kept as job-lists.json
+    python3 facts.py runs DATA     which of them run for changes of some files, as JSON; kept as job-runs.json
+    python3 facts.py absent DATA   jobs and nodesets that are named and not defined, as JSON; the test puts bare ones in their place
 
-DATA is the directory `real-config/openstack`. To make the kept file anew: python3 facts.py lists DATA > job-lists.json
+DATA is the directory `real-config/openstack`. To make a kept file anew: python3 facts.py lists DATA > job-lists.json
 """
 import json
 import pathlib
@@ -26,6 +28,11 @@ PROJECTS = [
     "x/swift3",
     "x/valence",
 ]
+PIPELINES = ["check", "gate"]
+# The branch of the changes, and the one file that each of them touches: one that nothing is said of, and one that many jobs are
+# not for, and some are.
+BRANCH = "master"
+FILES = ["neutral/file.txt", "README.rst"]
 
 
 class Loader(yaml.SafeLoader):
@@ -129,7 +136,8 @@ def listed(jobs):
         yield job if isinstance(job, str) else next(iter(job))
 
 
-def lists(data):
+def bodies(data):
+    """The stanzas, and templates before them, that are about each of the ten projects, in order."""
     templates, projects = {}, []
     for repository, _, found in stanzas(data):
         for stanza in found:
@@ -145,19 +153,118 @@ def lists(data):
 
     result = {}
     for project in PROJECTS:
-        result[project] = {}
-        for pipeline in ["check", "gate"]:
-            order = []
-            for stanza in projects:
-                if not is_about(stanza["name"], project):
-                    continue
-                bodies = [body for name in stanza.get("templates", []) for body in templates.get(name, [])]
-                for body in [*bodies, stanza]:
-                    order += [job for job in listed((body.get(pipeline) or {}).get("jobs")) if job not in order]
-            result[project][pipeline] = order
+        result[project] = []
+        for stanza in projects:
+            if is_about(stanza["name"], project):
+                for name in stanza.get("templates", []):
+                    result[project] += templates.get(name, [])
+                result[project].append(stanza)
     return result
 
 
+def entries(project_bodies, pipeline):
+    for body in project_bodies:
+        yield from (body.get(pipeline) or {}).get("jobs") or []
+
+
+def lists(data):
+    def order(found):
+        return list(dict.fromkeys(listed(found)))
+
+    return {
+        project: {pipeline: order(entries(found, pipeline)) for pipeline in PIPELINES}
+        for project, found in bodies(data).items()
+    }
+
+
+def matches(pattern, text):
+    regex, negate = (pattern, False) if isinstance(pattern, str) else (pattern["regex"], pattern.get("negate", False))
+    # Zuul's expressions may repeat the beginning, which says nothing; Python's may not.
+    return bool(re.match(regex.removeprefix("^*"), text)) != negate
+
+
+def on_branch(body):
+    patterns = members(body.get("branches"))
+    return not patterns or any(matches(pattern, BRANCH) for pattern in patterns)
+
+
+def definitions(jobs, name, seen):
+    """What applies of a job and of those it inherits from, parents first; None where a job has no definition for the branch."""
+    if name not in jobs:
+        return []
+    found, matched = [], False
+    for body in filter(on_branch, jobs[name]):
+        parent = body["parent"] if "parent" in body else None if matched else "base"
+        matched = True
+        if parent and parent not in seen:
+            above = definitions(jobs, parent, seen)
+            if above is None:
+                return None
+            found += above
+        seen.add(name)
+        found.append(body)
+    return found if matched else None
+
+
+def defined_jobs(data):
+    jobs = {}
+    for _, _, found in stanzas(data):
+        for stanza in found:
+            if "job" in stanza:
+                jobs.setdefault(stanza["job"]["name"], []).append(stanza["job"])
+    return jobs
+
+
+def runs(data):
+    jobs = defined_jobs(data)
+
+    def does_run(name, of_project, file):
+        applied = definitions(jobs, name, set())
+        own = [(one[name] or {}) if isinstance(one, dict) else {} for one in of_project if key(one) == name]
+        own = [body for body in own if on_branch(body)]
+        if applied is None or not own:
+            return False
+        wanted, unwanted = None, None
+        for body in [*applied, *own]:
+            # What a later one says of files it says in place of what was said before.
+            wanted = body.get("files", wanted)
+            unwanted = body.get("irrelevant-files", unwanted)
+        is_wanted = not members(wanted) or any(matches(one, file) for one in members(wanted))
+        return is_wanted and not any(matches(one, file) for one in members(unwanted))
+
+    result = {}
+    for project, found in bodies(data).items():
+        for pipeline in PIPELINES:
+            of_project = list(entries(found, pipeline))
+            names = dict.fromkeys(listed(of_project))
+            by_file = {file: [name for name in names if does_run(name, of_project, file)] for file in FILES}
+            result.setdefault(project, {})[pipeline] = by_file
+    return result
+
+
+def absent(data):
+    """Names of jobs and nodesets of repositories whose data are not there."""
+    jobs, nodesets = defined_jobs(data), set()
+    named = {"job": {"base"}, "nodeset": set()}
+    every = [body for found in jobs.values() for body in found]
+    for _, _, found in stanzas(data):
+        for stanza in found:
+            kind, body = next(iter(stanza.items()))
+            if kind == "nodeset":
+                nodesets.add(body["name"])
+    for found in bodies(data).values():
+        for pipeline in PIPELINES:
+            of_project = list(entries(found, pipeline))
+            named["job"].update(listed(of_project))
+            every += [next(iter(one.values())) or {} for one in of_project if isinstance(one, dict)]
+    for body in every:
+        named["job"].update(filter(None, [body.get("parent")]))
+        named["job"].update(one if isinstance(one, str) else one["name"] for one in members(body.get("dependencies")))
+        if isinstance(body.get("nodeset"), str):
+            named["nodeset"].add(body["nodeset"])
+    return {"job": sorted(named["job"] - set(jobs)), "nodeset": sorted(named["nodeset"] - nodesets)}
+
+
 if __name__ == "__main__":
-    json.dump({"count": count, "lists": lists}[sys.argv[1]](sys.argv[2]), sys.stdout, indent=1)
+    json.dump({"count": count, "lists": lists, "runs": runs, "absent": absent}[sys.argv[1]](sys.argv[2]), sys.stdout, indent=1)
     print()

@@ -36,6 +36,11 @@ struct Loaded {
 }
 
 fn load(folder: &Path) -> Loaded {
+    load_with(folder, &[])
+}
+
+/// Loads the data, and besides them what stands in for repositories that are not there: project and text.
+fn load_with(folder: &Path, stand_ins: &[(&str, String)]) -> Loaded {
     let connections = Connections::new()
         .with("gerrit", Driver::Gerrit, "opendev.org")
         .with("github", Driver::GitHub, "github.com")
@@ -68,7 +73,14 @@ fn load(folder: &Path) -> Loaded {
             files.insert(format!("{repository}/{path}"), Arc::new(parse(&SourceFile { source, text })));
         }
     }
-    let fragments = files.values().cloned().collect();
+    let stand_ins = stand_ins.iter().map(|(name, text)| {
+        let name = ProjectName::new("opendev.org", name);
+        let trust = tenant.project(&name).unwrap().trust;
+        let path = "zuul.d/stand-ins.yaml".to_owned();
+        let source = Source { connection: "gerrit".into(), project: name, branch: "master".into(), path, trust };
+        Arc::new(parse(&SourceFile { source, text: text.clone() }))
+    });
+    let fragments = files.values().cloned().chain(stand_ins).collect();
     let layout = Layout::build(LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments });
     Loaded { files, layout }
 }
@@ -155,6 +167,53 @@ fn job_lists_are_as_worked_out_elsewhere() {
             assert_eq!(listed, jobs.iter().collect::<Vec<_>>(), "{project} in {pipeline}");
         }
     }
+}
+
+/// Returns bare jobs and nodesets for those that the data name and do not have, by the project that may define them.
+fn bare(absent: &Value) -> Vec<(&'static str, String)> {
+    let names = |kind: &str| absent[kind].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned());
+    let jobs = names("job").filter(|name| name != "base").map(|name| format!("- job: {{name: {name}, run: r}}\n"));
+    let nodesets = names("nodeset").map(|name| format!("- nodeset: {{name: {name}, nodes: []}}\n"));
+    vec![
+        ("opendev/base-jobs", "- job: {name: base, parent: null, run: r}\n".to_owned()),
+        ("openstack/project-config", jobs.chain(nodesets).collect()),
+    ]
+}
+
+/// Z4.2, Z6.2: of these lists the jobs that run for a change of one file are those that the same Python works out (`facts.py runs`),
+/// where what the data leave out is there and says nothing.
+#[test]
+fn the_jobs_that_run_for_a_change_of_a_file_are_as_worked_out_elsewhere() {
+    let Some(folder) = data() else { return };
+    let layout = load_with(&folder, &bare(&pyyaml("absent", &folder))).layout;
+    type ByFile = BTreeMap<String, Vec<String>>;
+    let kept: BTreeMap<String, BTreeMap<String, ByFile>> = serde_json::from_str(include_str!("job-runs.json")).unwrap();
+    assert_eq!(kept.len(), 10);
+    let found = pyyaml("runs", &folder);
+    assert_eq!(found, serde_json::to_value(&kept).unwrap(), "the kept file is no longer what facts.py works out");
+    let (mut running, mut left_out) = (0, 0);
+    for (project, pipelines) in &kept {
+        let name = ProjectName::new("opendev.org", project);
+        for (pipeline, by_file) in pipelines {
+            for (file, jobs) in by_file {
+                let files = [file.clone()];
+                let input = FreezeInput::change(pipeline, &name, "master").touching(&files);
+                let (_, trace) = layout.freeze_with_trace(&input);
+                let running_here: Vec<&String> = trace.iter().filter(|one| one.runs).map(|one| &one.job).collect();
+                let told = || trace.iter().map(ToString::to_string).collect::<Vec<_>>().join("");
+                assert_eq!(
+                    running_here,
+                    jobs.iter().collect::<Vec<_>>(),
+                    "{project} in {pipeline}: {file}\n{}",
+                    told()
+                );
+                running += jobs.len();
+                left_out += trace.len() - jobs.len();
+            }
+        }
+    }
+    // Both are there to be told apart.
+    assert!(running > 50 && left_out > 50, "{running} run, {left_out} do not");
 }
 
 /// What is stored opens with the same answers, mistakes included.

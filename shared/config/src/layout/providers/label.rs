@@ -213,8 +213,6 @@ fn cloud(merged: &Map<String, Json>) -> CloudSettings {
     let flag = |name: &str| merged.get(name).and_then(Json::as_bool);
     let part = |name: &str| merged.get(name).and_then(Json::as_object);
     let word_of = |map: &Map<String, Json>, name: &str| map.get(name).and_then(Json::as_str).map(str::to_owned);
-    let filters =
-        merged.get("image-filters").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_object);
     CloudSettings {
         volume_type: text("volume-type"),
         iops: count(merged, "iops"),
@@ -234,14 +232,20 @@ fn cloud(merged: &Map<String, Json>) -> CloudSettings {
             instance_types: texts(fleet, "instance-types"),
             allocation_strategy: word_of(fleet, "allocation-strategy").unwrap_or_default(),
         }),
-        image_filters: filters
-            .map(|filter| ImageFilter {
-                name: word_of(filter, "name").unwrap_or_default(),
-                values: texts(filter, "values"),
-            })
-            .collect(),
+        image_filters: image_filters(merged),
         architecture: text("architecture"),
         ena_support: flag("ena-support"),
         config_drive: flag("config-drive"),
     }
+}
+
+/// Returns what the cloud's image of merged attributes is found by.
+pub(super) fn image_filters(merged: &Map<String, Json>) -> Vec<ImageFilter> {
+    let filters =
+        merged.get("image-filters").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_object);
+    let filters = filters.map(|filter| ImageFilter {
+        name: filter.get("name").and_then(Json::as_str).unwrap_or_default().to_owned(),
+        values: texts(filter, "values"),
+    });
+    filters.collect()
 }

@@ -5,7 +5,7 @@ mod label;
 mod resolve;
 mod values;
 
-pub use image::ImageConfig;
+pub use image::{ImageConfig, ImageNode};
 pub use label::{CloudSettings, Fleet, ImageFilter, LabelConfig};
 pub(super) use resolve::resolve;
 

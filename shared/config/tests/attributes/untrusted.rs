@@ -1,0 +1,168 @@
+//! The walk in the files of an untrusted project: each attribute that may stand in a repository is accepted there as it is in a
+//! config project, but for those of a closed list, which are refused in the words of their rule.
+
+use crate::common::{BASE, tenant_of};
+use crate::none;
+use crate::places::{self, all_connections};
+use crate::walk::{At, objects};
+use serde_json::Value as Json;
+use sluice_config::Severity;
+use std::collections::BTreeSet;
+
+/// What an untrusted project may not say.
+struct Rule {
+    object: &'static str,
+    /// `None` for every attribute of the object.
+    attribute: Option<&'static str>,
+    /// `None` for every value of the attribute.
+    value: Option<&'static str>,
+    told: &'static str,
+}
+
+const fn rule(
+    object: &'static str,
+    attribute: Option<&'static str>,
+    value: Option<&'static str>,
+    told: &'static str,
+) -> Rule {
+    Rule { object, attribute, value, told }
+}
+
+const PIPELINES: &str = "Pipelines may not be defined in untrusted repositories, only in config repositories";
+const BASE_JOBS: &str = "Base jobs may only be defined in config-projects";
+const REPORTERS: &str = "Reporter jobs may be defined in config-projects";
+const OWN_PROJECT: &str = "the only project definition permitted is its own";
+
+/// Zuul's rules, as its documentation has them: a new attribute that it keeps for config projects belongs here, and nothing else
+/// may be refused. `allowed-projects` is none of them: an untrusted project may say who lists its jobs. What depends on who else
+/// defines a thing of the name (shadowing, another project's secret) is no attribute's affair.
+const REFUSED: &[Rule] = &[
+    // With all that its triggers, requirements and reporters say.
+    rule("pipeline", None, None, PIPELINES),
+    rule("job", Some("parent"), Some("null"), BASE_JOBS),
+    rule("job", Some("type"), Some("\"reporter\""), REPORTERS),
+    rule("entry of a project", Some("type"), Some("\"reporter\""), REPORTERS),
+    rule("entry of a template", Some("type"), Some("\"reporter\""), REPORTERS),
+    rule("project", Some("name"), None, OWN_PROJECT),
+];
+
+/// Returns whether an object stands in the tenants' file and not in a repository.
+fn is_of_main(object: &str) -> bool {
+    object.starts_with("tenant")
+        || matches!(object, "authorization-rule" | "authorization-role" | "global-semaphore" | "api-root")
+}
+
+/// Returns the number of the rule that keeps a value from an untrusted project.
+fn rule_for(at: &At<'_>, value: &Json) -> Option<usize> {
+    let of_pipeline = ["trigger", "reporter", "require", "reject"];
+    let object = match at.object.rsplit_once(' ') {
+        Some((_, part)) if of_pipeline.contains(&part) => "pipeline",
+        _ => at.object,
+    };
+    let path = at.path.join(".");
+    REFUSED.iter().position(|rule| {
+        rule.object == object
+            && rule.attribute.is_none_or(|attribute| attribute == path)
+            && rule.value.is_none_or(|said| said == value.to_string())
+    })
+}
+
+const TENANT: &str = "
+- tenant:
+    name: one
+    allowed-oidc-issuers: [a-name]
+    source:
+      github:
+        config-projects: [org/config]
+        untrusted-projects:
+          - org/project: {include-provider-config: true}
+          - a-name
+";
+
+/// Everything that an object of the walk may name, where it must be of the same project.
+const NAMED: &str = "
+- job: {name: a-name, run: a-run}
+- job: {name: other, run: other-run}
+- job: {name: test, run: test-run}
+- nodeset: {name: a-name, nodes: [{name: a, label: x}]}
+- secret: {name: a-name, data: {a: b}}
+";
+
+/// Returns what is wrong with a layout in which a project's file has this text; both projects have one name in it.
+fn told(text: &str, project: &str) -> BTreeSet<String> {
+    let layout = tenant_of(TENANT)
+        .at("org/config", "master", "zuul.d/a.yaml", BASE)
+        .at(project, "master", "zuul.d/b.yaml", NAMED)
+        .at(project, "master", "zuul.d/c.yaml", text)
+        .build_with(&all_connections());
+    let errors = layout.errors().iter().filter(|error| error.problem.severity == Severity::Error);
+    errors.map(|error| error.problem.message.replace("org/config", "org/project")).collect()
+}
+
+/// Returns what is told because the text lies in an untrusted project.
+fn told_for_lack_of_trust(text: &str) -> Vec<String> {
+    told(text, "org/project").difference(&told(text, "org/config")).cloned().collect()
+}
+
+/// Z2.2, Z4.1, Z4.5, Z6.1, L3: nothing is accepted that only config projects may say, and nothing else is refused.
+#[test]
+fn untrusted_projects_may_say_everything_but_what_the_rules_keep_from_them() {
+    let objects = objects();
+    let (mut failures, mut used, mut count) = (Vec::new(), BTreeSet::new(), 0);
+    for at in At::all(&objects).into_iter().filter(|at| !is_of_main(at.object)) {
+        for value in at.right() {
+            let rule = rule_for(&at, &value);
+            used.extend(rule);
+            for text in places::texts(at.object, &at.given(Some(value))) {
+                count += 1;
+                let found = told_for_lack_of_trust(&text);
+                let is_as_ruled = match rule.map(|number| REFUSED[number].told) {
+                    None => found.is_empty(),
+                    Some(words) => found.len() == 1 && found[0].contains(words),
+                };
+                if !is_as_ruled {
+                    let expected = rule.map_or("accepted", |number| REFUSED[number].told);
+                    failures.push(format!("{text}\n    expected: {expected}\n    told: {found:?}"));
+                }
+            }
+        }
+    }
+    let idle = (0..REFUSED.len()).filter(|number| !used.contains(number)).count();
+    assert_eq!(idle, 0, "rules that no attribute of the list meets");
+    println!("{count} cases");
+    assert!(count > 1_000, "{count}");
+    none(failures);
+}
+
+/// Z2.2, L3.1: what nodes are made of is read from an untrusted project only where the tenant says so; where it does not, it is no
+/// mistake and comes to nothing.
+#[test]
+fn untrusted_projects_make_no_nodes_unless_the_tenant_lets_them() {
+    let text = "
+- label: {name: l}
+- section: {name: s, connection: null, nodes: [{name: a.example.com, labels: [l]}]}
+- provider: {name: p, section: s, include-all-node-labels: true}
+";
+    let without = TENANT.replace("include-provider-config: true", "");
+    for (main, providers) in [(TENANT, 1), (without.as_str(), 0)] {
+        let layout = tenant_of(main).file("org/config", BASE).file("org/project", text).sound();
+        assert_eq!(layout.providers().len(), providers, "{main}");
+    }
+}
+
+/// Z2.2, Z4.8, X10: what the walk's values do not reach.
+#[test]
+fn untrusted_projects_may_not_say_by_a_pattern_or_by_silence_what_they_may_not_say() {
+    for (text, words) in [
+        ("- project: {name: ^org/.*, check: {jobs: [noop]}}\n", OWN_PROJECT),
+        ("- project: {name: github.com/a-name, check: {jobs: [noop]}}\n", OWN_PROJECT),
+        ("- job: {name: base, run: r}\n", BASE_JOBS),
+        ("- job: {name: new, parent: null, run: r}\n", BASE_JOBS),
+        ("- job: {name: new, run: r, auth: {swift: [{container: logs}]}}\n", "Swift credentials"),
+        ("- project: {check: {jobs: [noop: {auth: {swift: [{container: logs}]}}]}}\n", "Swift credentials"),
+        ("- project-template: {name: t, check: {jobs: [noop: {type: reporter}]}}\n", REPORTERS),
+    ] {
+        let found = told_for_lack_of_trust(text);
+        assert!(found.len() == 1 && found[0].contains(words), "{text}: {found:?}");
+    }
+}
