@@ -134,6 +134,9 @@ pub struct Job {
     /// Which of its nodesets is asked for, from 0: those before it cannot be had.
     #[serde(default, skip_serializing_if = "is_first")]
     pub alternative: u32,
+    /// Whether it gave nodes back that it had before its semaphores: from then on it takes those first, whatever it says itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub semaphores_first: bool,
     /// What the build that ended told about the change.
     #[serde(default, skip_serializing_if = "Told::is_empty")]
     pub told: Told,
@@ -222,6 +225,7 @@ impl Job {
             asked_at: None,
             sent_at: None,
             alternative: 0,
+            semaphores_first: false,
             told: Told::default(),
         }
     }
@@ -240,10 +244,18 @@ impl Job {
     }
 
     /// Returns whether it takes its semaphores when it has its nodes, and not before it asks for them. One that says so of one
-    /// semaphore takes all of them then: nobody waits for one while he holds another.
+    /// semaphore takes all of them then: nobody waits for one while he holds another. One that had to give its nodes back does so no more.
     pub fn takes_nodes_first(&self) -> bool {
         let needs_nodes = self.summary.labels.get(self.alternative as usize).is_some_and(|labels| !labels.is_empty());
-        needs_nodes && self.summary.semaphores.iter().any(|used| used.resources_first)
+        needs_nodes && !self.semaphores_first && self.summary.semaphores.iter().any(|used| used.resources_first)
+    }
+
+    /// Has the attempt that was ordered and that nobody began wait anew, to take its semaphores before it asks for nodes.
+    pub fn begin_with_semaphores(&mut self) {
+        (self.build, self.request, self.waits_for) = (None, None, None);
+        self.attempt = self.attempt.saturating_sub(1);
+        self.status = JobStatus::Waiting;
+        self.semaphores_first = true;
     }
 
     /// Returns whether its build is paused, so that the jobs behind it may run.

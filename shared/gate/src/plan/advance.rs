@@ -293,6 +293,9 @@ impl Work<'_> {
         if self.is_seen_to(item, &build) {
             return false;
         }
+        if item.jobs[at].sent_at.is_none() && self.gives_nodes_back(item, at, &build) {
+            return true;
+        }
         if let Permit::Waits(semaphore) = self.acquire(item, at, &build) {
             // Since when it asks is its place in the line, so it is written even where what it waits for is no news.
             let is_first = item.jobs[at].asked_at.is_none();
