@@ -57,7 +57,7 @@ pub struct Item {
     pub ask: Ask,
     /// Its jobs in configuration order.
     pub jobs: Vec<Job>,
-    /// Whether "jobs start" was reported.
+    /// Whether "jobs start" was reported: it is when the jobs are known and there is one.
     pub start_reported: bool,
     /// When its first job was ordered.
     pub first_job_at: Option<Timestamp>,

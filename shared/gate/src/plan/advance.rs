@@ -173,13 +173,17 @@ impl Work<'_> {
             };
         }
         changed |= settle_dependents(&mut item, self.now);
-        if changed {
-            if !item.start_reported && item.jobs.iter().any(|job| job.attempt > 0) {
+        // As in Zuul it begins when it is known what is run for it, though its first job may still wait for somebody.
+        let begins = !item.start_reported && !item.jobs.is_empty();
+        if changed || begins {
+            if begins {
                 item.start_reported = true;
-                item.first_job_at.get_or_insert(self.now);
                 if let Some(report) = self.report_item(&item, Occasion::Start, "") {
                     self.plan.reports.push(report);
                 }
+            }
+            if item.jobs.iter().any(|job| job.attempt > 0) {
+                item.first_job_at.get_or_insert(self.now);
             }
             // What ended without a build (noop, no provider, skipped) is news that nobody else will tell.
             self.left_over |= item.is_complete() || item.is_failing();
