@@ -131,8 +131,11 @@ pub struct Job {
     /// When its build was sent to the executors by its queue, which waited for its nodes and took its semaphores then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<Timestamp>,
+    /// How often its build was sent once more by its queue, since nobody had claimed it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sent_again: u32,
     /// Which of its nodesets is asked for, from 0: those before it cannot be had.
-    #[serde(default, skip_serializing_if = "is_first")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub alternative: u32,
     /// Whether it gave nodes back that it had before its semaphores: from then on it takes those first, whatever it says itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -142,8 +145,8 @@ pub struct Job {
     pub told: Told,
 }
 
-fn is_first(alternative: &u32) -> bool {
-    *alternative == 0
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// What keeps a job from being ordered whose dependencies are met.
@@ -224,6 +227,7 @@ impl Job {
             waits_for: None,
             asked_at: None,
             sent_at: None,
+            sent_again: 0,
             alternative: 0,
             semaphores_first: false,
             told: Told::default(),

@@ -316,6 +316,7 @@ pub fn plan(snapshot: Snapshot<'_>, now: Timestamp) -> Plan {
     }
     work.carry_out_resets();
     work.advance();
+    work.list_unclaimed();
     work.settle_semaphores();
     work.settle_turns();
     work.left_over |= work.may_admit_more();
