@@ -375,15 +375,8 @@ pub(crate) struct ConnectionAdd {
     /// The region, for aws.
     #[arg(long)]
     pub(crate) region: Option<String>,
-    /// A file with the API token or the password; `-` is standard input.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
-    /// A file with the webhook secret; `-` is standard input.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) webhook_secret_file: Option<PathBuf>,
-    /// Stores the token without asking the forge whose it is.
-    #[arg(long)]
-    pub(crate) no_check: bool,
+    #[command(flatten)]
+    pub(crate) secrets: ConnectionSecrets,
 }
 
 #[derive(Args)]
@@ -392,15 +385,30 @@ pub(crate) struct ConnectionRotate {
     pub(crate) data: Data,
     /// The connection.
     pub(crate) name: String,
-    /// A file with the new API token or password; `-` is standard input.
+    #[command(flatten)]
+    pub(crate) secrets: ConnectionSecrets,
+}
+
+/// Secrets of a connection, which never stand in arguments themselves.
+#[derive(Args)]
+pub(crate) struct ConnectionSecrets {
+    /// A file with the API token or the password; `-` is standard input.
     #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
-    /// A file with the new webhook secret; `-` is standard input.
+    token_file: Option<PathBuf>,
+    /// A file with the webhook secret; `-` is standard input.
     #[arg(long, value_name = "FILE")]
-    pub(crate) webhook_secret_file: Option<PathBuf>,
+    webhook_secret_file: Option<PathBuf>,
     /// Stores the token without asking the forge whose it is.
     #[arg(long)]
-    pub(crate) no_check: bool,
+    no_check: bool,
+}
+
+impl ConnectionSecrets {
+    /// Returns where they are, and whether their forge is asked about them.
+    pub(crate) fn read(self) -> (connection::SecretFiles, connection::Check) {
+        let check = if self.no_check { connection::Check::Skipped } else { connection::Check::Asked };
+        (connection::SecretFiles { token: self.token_file, webhook_secret: self.webhook_secret_file }, check)
+    }
 }
 
 #[derive(Subcommand)]
@@ -447,10 +455,6 @@ pub(crate) struct ExecutorArguments {
     pub(crate) with_parent: bool,
 }
 
-pub(crate) fn checking(no_check: bool) -> connection::Check {
-    if no_check { connection::Check::Skipped } else { connection::Check::Asked }
-}
-
 pub(crate) fn functions(processes: bool) -> sluice_cli::local::Functions {
     if processes { sluice_cli::local::Functions::Processes } else { sluice_cli::local::Functions::InProcess }
 }
@@ -492,6 +496,7 @@ impl From<UpArguments> for up::Wanted {
 
 impl From<ConnectionAdd> for connection::Added {
     fn from(add: ConnectionAdd) -> Self {
+        let (secrets, check) = add.secrets.read();
         Self {
             data: add.data.data,
             name: add.name,
@@ -501,8 +506,8 @@ impl From<ConnectionAdd> for connection::Added {
             git_url: add.git_url,
             login: add.login,
             region: add.region,
-            secrets: connection::SecretFiles { token: add.token_file, webhook_secret: add.webhook_secret_file },
-            check: checking(add.no_check),
+            secrets,
+            check,
         }
     }
 }

@@ -190,6 +190,7 @@ impl Gate {
             provided: loaded.provided.clone(),
             semaphores: loaded.semaphores.iter().map(|(key, (_, known))| (key.clone(), known.clone())).collect(),
             gone: loaded.gone.clone(),
+            idle: loaded.idle.clone(),
             turns: loaded.turns.iter().map(|(branch, known)| (branch.clone(), known.seen.clone())).collect(),
             semaphore: &semaphore,
             pipeline: live.layout.pipeline(queue.pipeline.as_str()),

@@ -55,6 +55,8 @@ pub(crate) struct Loaded {
     pub(crate) semaphores: Semaphores,
     /// Queues in line for those that cannot come.
     pub(crate) gone: BTreeSet<QueueKey>,
+    /// Builds that hold what its builds wait for with their nodes in hand, and that are not at work, each with since when.
+    pub(crate) idle: BTreeMap<BuildId, Timestamp>,
     /// Branches that its next landings need, with their records.
     pub(crate) turns: Turns,
     /// What is known of executors.
@@ -102,7 +104,7 @@ impl Reader<'_> {
     async fn all(&self, watch: Watch) -> Result<Loaded, LookError> {
         let queue = queue::load(self.ports, self.key).await?;
         if let Some(live) = self.seen(&queue) {
-            let (outcomes, runs, landings, provided, semaphores, gone, turns) = Default::default();
+            let (outcomes, runs, landings, provided, semaphores, gone, idle, turns) = Default::default();
             let look_at = None;
             return Ok(Loaded {
                 live,
@@ -113,6 +115,7 @@ impl Reader<'_> {
                 provided,
                 semaphores,
                 gone,
+                idle,
                 turns,
                 watch,
                 look_at,
@@ -194,10 +197,22 @@ impl Reader<'_> {
         if !keys.is_empty() {
             found.records.extend(get_all(self.ports, &keys).await?);
         }
-        let (outcomes, runs, landings, provided, semaphores, gone, turns) = Default::default();
+        let (outcomes, runs, landings, provided, semaphores, gone, idle, turns) = Default::default();
         let (none, look_at) = (Watch::default(), None);
-        let mut loaded =
-            Loaded { live, queue, outcomes, runs, landings, provided, semaphores, gone, turns, watch: none, look_at };
+        let mut loaded = Loaded {
+            live,
+            queue,
+            outcomes,
+            runs,
+            landings,
+            provided,
+            semaphores,
+            gone,
+            idle,
+            turns,
+            watch: none,
+            look_at,
+        };
         let mut running: Vec<Run> = Vec::new();
         for (key, wanted) in wanted {
             let Some(record) = found.records.get(&key) else { continue };
@@ -241,6 +256,7 @@ impl Reader<'_> {
         loaded.provided = provided::load(self.ports, self.key, &loaded).await?;
         loaded.semaphores = semaphores::load(self.ports, self.key, &loaded).await?;
         loaded.gone = semaphores::gone(self.ports, self.key, &loaded.semaphores).await?;
+        loaded.idle = semaphores::idle(self.ports, &loaded).await?;
         for build in semaphores::leaving(self.ports, self.key, &loaded.semaphores, &mut running).await? {
             loaded.runs.insert(build, RunSeen::NeverBegun);
         }

@@ -57,7 +57,7 @@ pub struct Item {
     pub ask: Ask,
     /// Its jobs in configuration order.
     pub jobs: Vec<Job>,
-    /// Whether "jobs start" was reported.
+    /// Whether "jobs start" was reported: it is when the jobs are known and there is one.
     pub start_reported: bool,
     /// When its first job was ordered.
     pub first_job_at: Option<Timestamp>,
@@ -131,16 +131,22 @@ pub struct Job {
     /// When its build was sent to the executors by its queue, which waited for its nodes and took its semaphores then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<Timestamp>,
+    /// How often its build was sent once more by its queue, since nobody had claimed it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sent_again: u32,
     /// Which of its nodesets is asked for, from 0: those before it cannot be had.
-    #[serde(default, skip_serializing_if = "is_first")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub alternative: u32,
+    /// Whether it gave nodes back that it had before its semaphores: from then on it takes those first, whatever it says itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub semaphores_first: bool,
     /// What the build that ended told about the change.
     #[serde(default, skip_serializing_if = "Told::is_empty")]
     pub told: Told,
 }
 
-fn is_first(alternative: &u32) -> bool {
-    *alternative == 0
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// What keeps a job from being ordered whose dependencies are met.
@@ -221,7 +227,9 @@ impl Job {
             waits_for: None,
             asked_at: None,
             sent_at: None,
+            sent_again: 0,
             alternative: 0,
+            semaphores_first: false,
             told: Told::default(),
         }
     }
@@ -240,10 +248,18 @@ impl Job {
     }
 
     /// Returns whether it takes its semaphores when it has its nodes, and not before it asks for them. One that says so of one
-    /// semaphore takes all of them then: nobody waits for one while he holds another.
+    /// semaphore takes all of them then: nobody waits for one while he holds another. One that had to give its nodes back does so no more.
     pub fn takes_nodes_first(&self) -> bool {
         let needs_nodes = self.summary.labels.get(self.alternative as usize).is_some_and(|labels| !labels.is_empty());
-        needs_nodes && self.summary.semaphores.iter().any(|used| used.resources_first)
+        needs_nodes && !self.semaphores_first && self.summary.semaphores.iter().any(|used| used.resources_first)
+    }
+
+    /// Has the attempt that was ordered and that nobody began wait anew, to take its semaphores before it asks for nodes.
+    pub fn begin_with_semaphores(&mut self) {
+        (self.build, self.request, self.waits_for) = (None, None, None);
+        self.attempt = self.attempt.saturating_sub(1);
+        self.status = JobStatus::Waiting;
+        self.semaphores_first = true;
     }
 
     /// Returns whether its build is paused, so that the jobs behind it may run.

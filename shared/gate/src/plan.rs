@@ -75,6 +75,9 @@ pub struct Snapshot<'a> {
     pub turns: BTreeMap<BranchKey, TurnSeen>,
     /// Queues in line for a semaphore that cannot come: nothing stands in them, or they are frozen.
     pub gone: BTreeSet<QueueKey>,
+    /// Builds that hold a semaphore which a build with its nodes in hand waits for, and that are not at work, each with since when: nobody
+    /// has begun them, or they are paused.
+    pub idle: BTreeMap<BuildId, Timestamp>,
     /// Which semaphore a job means by a name, and how many may hold it.
     pub semaphore: &'a dyn Fn(&str) -> (SemaphoreKey, u32),
     /// Which queue of a pipeline a change belongs to by the live layout; none where that has no such pipeline.
@@ -313,6 +316,7 @@ pub fn plan(snapshot: Snapshot<'_>, now: Timestamp) -> Plan {
     }
     work.carry_out_resets();
     work.advance();
+    work.list_unclaimed();
     work.settle_semaphores();
     work.settle_turns();
     work.left_over |= work.may_admit_more();

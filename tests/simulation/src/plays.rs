@@ -86,7 +86,7 @@ pub enum Taken {
 }
 
 /// Jobs with the semaphores that they name. None waits for a semaphore with nodes in hand while another one waits for nodes with
-/// that semaphore: nobody could let go first.
+/// that semaphore: the first lets go only after minutes, which would be most of a story.
 pub const LOCKS: [(&str, &[&str], Taken); 3] = [
     ("locked", &["one"], Taken::BeforeNodes),
     ("turns", &["shared", "one"], Taken::BeforeNodes),

@@ -5,12 +5,13 @@ use super::provided::Required;
 use super::semaphores::Permit;
 use super::sharing::Sharing;
 use super::{LOOK_SECONDS, OrderDraft, RunSeen, Work};
+use crate::account;
 use crate::item::{Ask, Item, Job, JobStatus, Onto, WaitsFor};
-use crate::queue::{Slot, Standing};
+use crate::queue::{Slot, Standing, UNCLAIMED_MAX};
 use crate::report::Occasion;
 use sluice_model::build::{BuildResult, RequestRef};
 use sluice_model::{BuildId, ItemId, JobName, LabelName, ProviderName, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Seconds after which a build that nobody has claimed is sent once more: its message may have been lost.
 const SENT_AGAIN_SECONDS: u64 = 900;
@@ -173,13 +174,17 @@ impl Work<'_> {
             };
         }
         changed |= settle_dependents(&mut item, self.now);
-        if changed {
-            if !item.start_reported && item.jobs.iter().any(|job| job.attempt > 0) {
+        // As in Zuul it begins when it is known what is run for it, though its first job may still wait for somebody.
+        let begins = !item.start_reported && !item.jobs.is_empty();
+        if changed || begins {
+            if begins {
                 item.start_reported = true;
-                item.first_job_at.get_or_insert(self.now);
                 if let Some(report) = self.report_item(&item, Occasion::Start, "") {
                     self.plan.reports.push(report);
                 }
+            }
+            if item.jobs.iter().any(|job| job.attempt > 0) {
+                item.first_job_at.get_or_insert(self.now);
             }
             // What ended without a build (noop, no provider, skipped) is news that nobody else will tell.
             self.left_over |= item.is_complete() || item.is_failing();
@@ -241,7 +246,7 @@ impl Work<'_> {
         // Who takes them with his nodes in hand asked for them when he asked for those.
         item.jobs[at].asked_at = nodes_first.then(|| item.jobs[at].asked_at.unwrap_or(self.now));
         item.jobs[at].waits_for = None;
-        item.jobs[at].sent_at = None;
+        (item.jobs[at].sent_at, item.jobs[at].sent_again) = (None, 0);
         item.jobs[at].attempt = attempt;
         item.jobs[at].build = Some(build.clone());
         item.builds.push(build.clone());
@@ -283,6 +288,7 @@ impl Work<'_> {
         if self.is_forgotten(job) {
             self.plan.again.extend(job.build.clone());
             item.jobs[at].sent_at = Some(self.now);
+            item.jobs[at].sent_again += 1;
             return true;
         }
         let (Some(build), Some(request)) = (job.build.clone(), job.request.clone()) else { return false };
@@ -293,6 +299,9 @@ impl Work<'_> {
         if self.is_seen_to(item, &build) {
             return false;
         }
+        if item.jobs[at].sent_at.is_none() && self.gives_nodes_back(item, at, &build) {
+            return true;
+        }
         if let Permit::Waits(semaphore) = self.acquire(item, at, &build) {
             // Since when it asks is its place in the line, so it is written even where what it waits for is no news.
             let is_first = item.jobs[at].asked_at.is_none();
@@ -301,6 +310,8 @@ impl Work<'_> {
         }
         item.jobs[at].asked_at = None;
         item.jobs[at].waits_for = None;
+        let was_sent = item.jobs[at].sent_at.is_some();
+        item.jobs[at].sent_again += u32::from(was_sent);
         item.jobs[at].sent_at = Some(self.now);
         self.plan.sends.push((build, request));
         true
@@ -315,6 +326,16 @@ impl Work<'_> {
         let is_claimed = job.build.as_ref().is_none_or(|build| self.snapshot.runs.contains_key(build));
         let sent_at = job.sent_at.unwrap_or(at);
         job.request.is_none() && !is_claimed && self.now.since(sent_at) >= SENT_AGAIN_SECONDS * 1_000
+    }
+
+    /// Has the head name builds that were sent again and again and that nobody has claimed. Each time they are sent they are young to
+    /// whoever looks at messages alone.
+    pub(super) fn list_unclaimed(&mut self) {
+        let is_unclaimed =
+            |job: &&Job| matches!(job.status, JobStatus::Ordered { .. }) && account::is_unclaimed(job.sent_again);
+        let jobs = self.items.values().flat_map(|item| &item.jobs).filter(is_unclaimed);
+        let builds: BTreeSet<BuildId> = jobs.filter_map(|job| job.build.clone()).collect();
+        self.head.unclaimed = builds.into_iter().take(UNCLAIMED_MAX).collect();
     }
 }
 

@@ -139,7 +139,7 @@ fn stored_char(c: char) -> usize {
 mod tests {
     use super::*;
 
-    /// G02: whatever a job's detail holds, the record that tells of it can be written.
+    /// C2: whatever a job's detail holds, the record that tells of it can be written.
     #[test]
     fn texts_of_a_report_fit_into_one_record() {
         for filling in ["x", "\u{1b}", "ä", "\n", "\u{10348}"] {

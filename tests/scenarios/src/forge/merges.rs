@@ -1,6 +1,12 @@
 //! How the played forge merges: at somebody's word, in the way that is asked for, and it says so whoever lives to hear of it.
 
-use super::*;
+use super::{OWN, PlayedForge};
+use serde_json::json;
+use sluice_forge::{ForgeError, MergeMessage};
+use sluice_model::BranchName;
+use sluice_model::change::{ChangeRef, ChangeStatus};
+use sluice_model::git::{BranchKey, MergeMode, Oid};
+use sluice_runtime::Clock as _;
 
 impl PlayedForge {
     pub(super) fn merge_now(

@@ -71,6 +71,8 @@ pub struct Bench {
     pub semaphore_max: u32,
     /// Queues in line that cannot come.
     pub gone: BTreeSet<QueueKey>,
+    /// Builds that hold a semaphore and are not at work, each since when.
+    pub idle: BTreeMap<BuildId, Timestamp>,
     /// Branches on which anything ever landed.
     pub turns: BTreeMap<BranchKey, TurnSeen>,
     /// Queues that plans wanted looked at.
@@ -165,6 +167,7 @@ impl Bench {
             semaphores: BTreeMap::new(),
             semaphore_max: 1,
             gone: BTreeSet::new(),
+            idle: BTreeMap::new(),
             turns: BTreeMap::new(),
             woken: Vec::new(),
             orders: Vec::new(),
@@ -314,6 +317,7 @@ impl Bench {
             semaphores: self.semaphores.clone(),
             turns: self.turns.clone(),
             gone: self.gone.clone(),
+            idle: self.idle.clone(),
             semaphore: &|name| {
                 let key = SemaphoreKey { tenant: Some("t".into()), name: name.to_owned() };
                 (key, self.semaphore_max)
