@@ -113,6 +113,7 @@ pub fn job(name: &str) -> JobSummary {
         success_url: None,
         failure_url: None,
         shared: Shared::Never,
+        reporter: false,
     }
 }
 
