@@ -64,7 +64,7 @@ pub fn zuul(
         "change_url": null,
         "projects": placed.iter().map(|place| (place.project.as_str().to_owned(), of_place(place))).collect::<Map<_, _>>(),
         "items": job.speculation.changes.iter().map(|change| item(job, change)).collect::<Vec<_>>(),
-        "buildset_refs": [landed.clone()],
+        "buildset_refs": [landed],
         "build_refs": [landed],
         "workspace_checkout": frozen.run_time.workspace_checkout,
         "deduplicate": frozen.run_time.deduplicate,

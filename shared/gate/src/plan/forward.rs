@@ -74,7 +74,11 @@ impl Work<'_> {
                 && (other.id == slot.id || needs.iter().any(|need| need.change.key == other.change.key))
         };
         // What has succeeded stays for the rest of its jobs; what needs it need not.
-        if slot.standing == Standing::Reporting || self.head.slots.iter().any(stays) { None } else { self.other_queue_of(&slot.change) }
+        if slot.standing == Standing::Reporting || self.head.slots.iter().any(stays) {
+            None
+        } else {
+            self.other_queue_of(&slot.change)
+        }
     }
 
     /// Sends changes to the queues that they belong to by the live layout; those that need each other go together. Returns false
