@@ -64,6 +64,7 @@ fn ordered(name: &str) -> Order {
         parents: Vec::new(),
         providers: Vec::new(),
         nodeset: 0,
+        merge_commit: None,
         request: None,
         ordered_at: Timestamp(1),
     }

@@ -187,6 +187,7 @@ impl Gate {
             outcomes: loaded.outcomes.clone(),
             runs: loaded.runs.clone(),
             landings: loaded.landings.clone(),
+            reports: loaded.reports.clone(),
             provided: loaded.provided.clone(),
             semaphores: loaded.semaphores.iter().map(|(key, (_, known))| (key.clone(), known.clone())).collect(),
             gone: loaded.gone.clone(),

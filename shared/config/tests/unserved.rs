@@ -33,14 +33,12 @@ fn triggers_that_never_fire_are_told() {
 - pipeline: {name: post, manager: supercedent, trigger: {github: [{event: push}]}}
 - pipeline: {name: urgent, manager: independent, supersedes: [periodic, images, merged, post, asked], trigger: {github: [{event: push}]}}
 - pipeline: {name: asked, manager: independent, trigger: {github: [{event: pull_request, action: comment, permission: write}]}}
-- job: {name: publish, type: reporter, run: r}
 - secret: {name: token, oidc: null}
 - secret: {name: password, data: {a: b}}
 ";
     assert_eq!(
         warnings(text),
         [
-            "job publish: jobs that run after the reports are not carried out yet: this one is not run",
             "pipeline images: no missing image has itself built yet: of image-build the pipeline images hears by `sluice image build` alone",
             "pipeline urgent: only the first 4 of the pipelines that it supersedes lose what enters it",
             "pipeline validated: nothing tells of image-delete yet: the pipeline validated is never started by this",

@@ -65,6 +65,22 @@ pub struct Item {
     pub reasons: Vec<String>,
     /// Every build it ever had, for the record of the buildset.
     pub builds: Vec<BuildId>,
+    /// The commit by which it is in its branch, once it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub landed: Option<Oid>,
+    /// How far it is with what follows its success, where its jobs that run after the reports keep it in its queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reporting: Option<Reporting>,
+}
+
+/// What follows an item's success while it stays in its queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reporting {
+    /// Since when it has succeeded.
+    pub since: Timestamp,
+    /// The report that its jobs wait for; `None` once it is made, or where no forge is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaits: Option<String>,
 }
 
 /// Where the question for an item's tested state stands.
@@ -272,14 +288,19 @@ impl Job {
         self.is_paused() || self.result().is_some_and(BuildResult::passed)
     }
 
-    /// Returns whether it keeps the change out: it ended that way, or is known to.
+    /// Returns whether it keeps the change out: it ended that way, or is known to. What runs after the reports never does.
     pub fn fails_item(&self) -> bool {
         let fails = match &self.status {
-            JobStatus::Ended { result, .. } => !result.passed() && *result != BuildResult::Skipped,
+            JobStatus::Ended { .. } => self.has_failed(),
             JobStatus::Running { pre_fail, .. } => *pre_fail,
             JobStatus::Waiting | JobStatus::Ordered { .. } | JobStatus::Paused { .. } => false,
         };
-        self.summary.voting && fails
+        self.summary.voting && !self.summary.reporter && fails
+    }
+
+    /// Returns whether it was run and did not pass.
+    pub fn has_failed(&self) -> bool {
+        self.result().is_some_and(|result| !result.passed() && result != BuildResult::Skipped)
     }
 }
 
@@ -301,6 +322,8 @@ impl Item {
             first_job_at: None,
             reasons: Vec::new(),
             builds: Vec::new(),
+            landed: None,
+            reporting: None,
         }
     }
 
@@ -340,12 +363,22 @@ impl Item {
         self.jobs.iter().find(holds)
     }
 
-    /// Returns whether nothing more is to be awaited of its jobs.
+    /// Returns whether nothing more is to be awaited of the jobs that decide about it.
     pub fn is_complete(&self) -> bool {
         match &self.ask {
             Ask::Unmergeable { .. } => true,
-            Ask::Merged(_) => self.jobs.iter().all(|job| job.result().is_some()),
+            Ask::Merged(_) => self.reported_jobs().all(|job| job.result().is_some()),
             Ask::No | Ask::Asked { .. } => false,
         }
+    }
+
+    /// Returns the jobs whose results are reported.
+    pub fn reported_jobs(&self) -> impl Iterator<Item = &Job> {
+        self.jobs.iter().filter(|job| !job.summary.reporter)
+    }
+
+    /// Returns whether a job is still to run, or runs, that comes after its reports.
+    pub fn has_reporters_left(&self) -> bool {
+        self.jobs.iter().any(|job| job.summary.reporter && job.result().is_none())
     }
 }

@@ -25,7 +25,7 @@ pub mod turn;
 
 pub use arrival::{Arrival, ArrivalKind, Candidate, InBranch};
 pub use health::Health;
-pub use item::{Ask, Item, Job, JobStatus, WaitsFor};
+pub use item::{Ask, Item, Job, JobStatus, Reporting, WaitsFor};
 pub use items::Items;
 pub use landing::{Asks, Landing, LandingEnd, LandingState, Trouble};
 pub use merge::{MergeOutcome, MergeResult};

@@ -155,11 +155,19 @@ pub enum Standing {
     Pledged,
     /// It is in its branch; the rest of its bundle follows.
     Landed,
+    /// It has succeeded, and is in its branch where its pipeline lands; its jobs that run after the reports keep it here, and the rest
+    /// of the queue waiting.
+    Reporting,
 }
 
 impl Standing {
     /// Returns whether the item is on its way into its branch, so that only the end of its landing tells what becomes of it.
     pub fn is_landing(self) -> bool {
         matches!(self, Self::Landing | Self::Pledged | Self::Landed)
+    }
+
+    /// Returns whether it is decided, or about to be, by its landing alone what becomes of the item: it is tested no more.
+    pub fn is_decided(self) -> bool {
+        self.is_landing() || self == Self::Reporting
     }
 }

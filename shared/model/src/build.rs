@@ -3,8 +3,9 @@
 //! The two halves have one writer each: the gate writes [`Order`], whoever executes writes [`Run`] (Z7.6).
 
 use crate::{
-    BranchName, BuildId, ItemId, JobName, ProviderName, QueueKey, SessionId, Timestamp, change::ChangeRef,
-    git::BranchState,
+    BranchName, BuildId, ItemId, JobName, ProviderName, QueueKey, SessionId, Timestamp,
+    change::ChangeRef,
+    git::{BranchState, Oid},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -109,6 +110,9 @@ pub struct Order {
     /// Which of the job's nodesets its nodes are, from 0.
     #[serde(default, skip_serializing_if = "is_first")]
     pub nodeset: u32,
+    /// The commit by which the change is in its branch, where it landed before the build was ordered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge_commit: Option<Oid>,
     /// The request for its nodes: provider and row; `None` when it needs none.
     pub request: Option<RequestRef>,
     /// When it was ordered.
@@ -178,7 +182,7 @@ pub struct SpeculativeChange {
     /// Its description.
     pub message: String,
     /// The merge commit made for it.
-    pub merge_commit: Option<crate::git::Oid>,
+    pub merge_commit: Option<Oid>,
 }
 
 /// What an executor does with a build. The record's revision and the session prove each write.

@@ -4,7 +4,7 @@ use super::apply::{Building, Refused, deep_merge};
 use super::blame::Blame;
 use super::blank::blank;
 use super::collect::{Checkouts, Target, Unmatched, Variant, applies, collect};
-use super::kinds::begin_with_initializers;
+use super::kinds::{begin_with_initializers, may_report, not_reported_by};
 use super::limits;
 use super::listed::{ENTRIES_MAX, Entries, Entry, entries};
 use super::trace::{JobTrace, Step, StepKind};
@@ -178,11 +178,6 @@ impl<'l> Freezer<'l, '_> {
             let outcome = self.job(name, of_job, &variables, steps.as_mut());
             steps.iter_mut().for_each(|steps| steps.extend(steps_elsewhere(&elsewhere, name)));
             let (runs, reason) = match outcome {
-                // Its place is after the reports: a job that publishes what was merged must not run before it is.
-                Outcome::Runs(job) if job.run_time.kind == JobKind::Reporter => (
-                    false,
-                    Some("it is a reporter, to be run after the reports, which is not carried out yet".to_owned()),
-                ),
                 Outcome::Runs(job) => {
                     jobs.push(*job);
                     (true, None)
@@ -272,18 +267,29 @@ impl<'l> Freezer<'l, '_> {
 
     fn dependencies(&mut self, jobs: &mut [FrozenJob], entries: &BTreeMap<&str, Vec<Entry<'l>>>) {
         let running: BTreeSet<JobName> = jobs.iter().map(|job| job.name.clone()).collect();
+        let is_reporter = |job: &&FrozenJob| job.run_time.kind == JobKind::Reporter;
+        let reporters: BTreeSet<JobName> = jobs.iter().filter(is_reporter).map(|job| job.name.clone()).collect();
         for job in jobs.iter_mut() {
-            job.dependencies.retain(|dependency| !dependency.soft || running.contains(&dependency.name));
+            // What runs after the reports is awaited by nobody that is reported.
+            let reports = reporters.contains(&job.name);
+            let is_awaited = |name: &JobName| running.contains(name) && (reports || !reporters.contains(name));
+            job.dependencies.retain(|dependency| !dependency.soft || is_awaited(&dependency.name));
         }
         let missing: Vec<(JobName, JobName)> = jobs
             .iter()
             .flat_map(|job| job.dependencies.iter().map(|dependency| (job.name.clone(), dependency.name.clone())))
             // What is wrong with the other one is told; that this one waits for it is not another mistake.
-            .filter(|(_, wanted)| !running.contains(wanted) && !self.broken.contains(wanted))
+            .filter(|(job, wanted)| {
+                let is_too_late = reporters.contains(wanted) && !reporters.contains(job);
+                (!running.contains(wanted) || is_too_late) && !self.broken.contains(wanted)
+            })
             .collect();
         for (job, wanted) in missing {
             let of_job = entries.get(job.as_str()).map(Vec::as_slice).unwrap_or_default();
-            let message = format!("Job {job} depends on {wanted} which was not run.");
+            let message = match reporters.contains(&wanted) {
+                true => format!("Job {job} depends on {wanted}, a reporter, which runs after {job} was reported."),
+                false => format!("Job {job} depends on {wanted} which was not run."),
+            };
             // The entry that says so, where it is one and not the job's definition.
             let said = of_job.iter().find_map(|entry| {
                 let list = &entry.job.dependencies.as_ref()?.value;
@@ -393,6 +399,11 @@ fn build<'l>(
     let why_not = check(&building, pipeline, input, name);
     let why_not = why_not.into_iter().filter(|why| !(is_added && why.attribute == ALLOWED_PROJECTS));
     blames.extend(why_not.map(|why| by_entry(last, why)));
+    if building.job.run_time.kind == JobKind::Reporter
+        && let Some(entry) = matching.iter().find(|entry| !may_report(layout, entry.source))
+    {
+        blames.push(by_entry(entry, not_reported_by(name, &entry.source.project)));
+    }
     let exceeded = limits::exceeded(&building, layout.tenant(), name);
     blames.extend(exceeded.into_iter().filter_map(|why| blame_last(&matching, &variants, input, why)));
     if !blames.is_empty() {

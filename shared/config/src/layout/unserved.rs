@@ -13,7 +13,7 @@ use crate::objects::{JobStanza, NodesetBody, NodesetRef, Place, ProviderObject, 
 use crate::pipeline::{Pipeline, ReporterKind, SUPERSEDES_MAX, TriggerKind};
 use crate::tenant::{Access, TenantConfig};
 use crate::yaml::Mark;
-use sluice_model::job::{JobKind, NodeSet};
+use sluice_model::job::NodeSet;
 use std::collections::BTreeSet;
 
 impl Layout {
@@ -173,10 +173,6 @@ impl<'l> Found<'l> {
 
     fn job(&mut self, job: &'l JobStanza, source: &Source) {
         let stanza = format!("job {}", job.name);
-        if job.run_time.kind == Some(JobKind::Reporter) {
-            let message = "jobs that run after the reports are not carried out yet: this one is not run".to_owned();
-            self.warn(&stanza, "type", source, job.place, message);
-        }
         for (attribute, place, message) in parts::of_job(job) {
             self.warn(&stanza, attribute, source, place, message);
         }

@@ -2,6 +2,7 @@
 
 use super::graph::{ended, is_unblocked, parents, settle_dependents};
 use super::provided::Required;
+use super::reporters::has_its_turn;
 use super::semaphores::Permit;
 use super::sharing::Sharing;
 use super::{LOOK_SECONDS, OrderDraft, RunSeen, Work};
@@ -23,6 +24,7 @@ impl Work<'_> {
         }
         // Which job holds an item's followers back: its own, or the one that holds it back itself.
         let mut holding: BTreeMap<ItemId, JobName> = BTreeMap::new();
+        let is_held = self.is_held();
         for position in 0..self.head.active() {
             let slot = self.head.slots[position].clone();
             let held_by = slot.ahead.as_ref().and_then(|ahead| holding.get(&ahead.item)).cloned();
@@ -30,9 +32,16 @@ impl Work<'_> {
                 self.left_over = true;
                 continue;
             }
+            // What is under way may have what the last jobs of the first wait for, so it comes to its end: builds with their nodes, and
+            // what a paused build waits for. Nothing else begins.
+            let pauses = |item: &Item| item.jobs.iter().any(Job::is_paused);
+            let begins_nothing = is_held && !self.items.get(&slot.id).is_some_and(pauses);
             match slot.standing {
                 Standing::Landing => self.remind_if_late(&slot),
                 Standing::Pledged | Standing::Landed => {}
+                Standing::Reporting => self.order_jobs(&slot.id, None),
+                _ if begins_nothing => self.send_ordered(slot.id.clone()),
+                _ if is_held => self.order_jobs(&slot.id, held_by.as_ref()),
                 _ => {
                     self.ask(position, &slot);
                     self.order_jobs(&slot.id, held_by.as_ref());
@@ -136,8 +145,8 @@ impl Work<'_> {
         let Some(mut item) = self
             .items
             .get(id)
-            .filter(|item| item.merged().is_some() && self.is_frozen_now(item))
-            .filter(|_| !needs_are_failing(self, id))
+            .filter(|item| item.merged().is_some() && (item.reporting.is_some() || self.is_frozen_now(item)))
+            .filter(|item| item.reporting.is_some() || !needs_are_failing(self, id))
             .cloned()
         else {
             return;
@@ -148,6 +157,9 @@ impl Work<'_> {
         }
         let mut changed = settle_dependents(&mut item, self.now);
         for at in 0..item.jobs.len() {
+            if !has_its_turn(&item, at) {
+                continue;
+            }
             changed |= self.follow_shared(&mut item, at);
             if item.jobs[at].status == JobStatus::Waiting && is_unblocked(&item, &item.jobs[at]) {
                 match self.shared_build(&item, at) {
@@ -175,7 +187,7 @@ impl Work<'_> {
         }
         changed |= settle_dependents(&mut item, self.now);
         // As in Zuul it begins when it is known what is run for it, though its first job may still wait for somebody.
-        let begins = !item.start_reported && !item.jobs.is_empty();
+        let begins = !item.start_reported && item.reporting.is_none() && !item.jobs.is_empty();
         if changed || begins {
             if begins {
                 item.start_reported = true;
@@ -187,7 +199,8 @@ impl Work<'_> {
                 item.first_job_at.get_or_insert(self.now);
             }
             // What ended without a build (noop, no provider, skipped) is news that nobody else will tell.
-            self.left_over |= item.is_complete() || item.is_failing();
+            let is_over = if item.reporting.is_some() { !item.has_reporters_left() } else { item.is_complete() };
+            self.left_over |= is_over || item.is_failing();
             self.touched.insert(id.clone());
             self.items.insert(id.clone(), item);
         }
@@ -269,6 +282,7 @@ impl Work<'_> {
             speculation: merged.speculation,
             change: item.candidate.change.clone(),
             event_id: item.event_id.clone(),
+            merge_commit: item.landed.clone(),
             parents: parents(item, &item.jobs[at]),
             providers,
             nodeset: alternative,

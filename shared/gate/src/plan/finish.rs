@@ -24,6 +24,9 @@ impl Work<'_> {
         if let Some(has_left) = self.finish_let_go() {
             return has_left;
         }
+        if let Some(position) = self.reporting() {
+            return self.finish_reporting(self.head.bundle(position));
+        }
         for position in 0..self.head.slots.len() {
             if position > 0 && is_dependent(&self.head) {
                 return self.finish_orphans();
@@ -71,7 +74,7 @@ impl Work<'_> {
                 self.remove(position, "FAILURE", "a job failed", Occasion::Failure)
             }
             _ if self.lands() && slot.change.key.number().is_some() => self.order_landing(position),
-            _ => self.remove(position, "SUCCESS", "every voting job passed", Occasion::Success),
+            _ => self.succeed(position..position + 1, "every voting job passed"),
         }
     }
 
@@ -157,6 +160,9 @@ impl Work<'_> {
                     &slot.id,
                     format!("landed as {} with the tested tree {}", commit.id.short(), commit.tree.short()),
                 );
+                if let Some(item) = self.item(&slot.id) {
+                    item.landed = Some(commit.id.clone());
+                }
                 self.remember_landed(&slot.change.key);
                 self.tell(ZuulEvent::ProjectChangeMerged, &slot.id, &slot.change);
                 for behind in &mut self.head.slots {
@@ -165,7 +171,7 @@ impl Work<'_> {
                         behind.ahead = None;
                     }
                 }
-                self.remove(position, "SUCCESS", "landed", Occasion::Success)
+                self.succeed(position..position + 1, "landed")
             }
             LandingEnd::BaseMoved { tip } => {
                 self.note(
@@ -214,7 +220,7 @@ impl Work<'_> {
             return false;
         }
         for position in 0..self.head.slots.len() {
-            if self.head.slots[position].standing.is_landing() || !self.is_orphan(position) {
+            if self.head.slots[position].standing.is_decided() || !self.is_orphan(position) {
                 continue;
             }
             let bundle = self.head.bundle(position);
@@ -245,7 +251,12 @@ impl Work<'_> {
     /// Removes the item at `position` with its report. Always returns true: the order changed.
     pub(super) fn remove(&mut self, position: usize, result: &'static str, why: &str, occasion: Occasion) -> bool {
         let slot = self.head.slots.remove(position);
-        self.move_window(result);
+        // What has succeeded was told, counted and moved the window then; whatever ends its last jobs takes nothing of that back.
+        let is_told = slot.standing == Standing::Reporting;
+        let result = if is_told { "SUCCESS" } else { result };
+        if !is_told {
+            self.move_window(result);
+        }
         let Some(mut item) = self.items.remove(&slot.id) else {
             return true;
         };
@@ -254,16 +265,23 @@ impl Work<'_> {
         item.note(format!("left {}: {result}: {why}", self.head.key.pipeline));
         self.plan.reasons.push(format!("{} leaves {}: {result}: {why}", slot.change, self.head.key));
         // Of what was never told to have begun nobody is told that it was taken out, as in Zuul.
-        let is_quiet = occasion == Occasion::Dequeue && !item.start_reported;
+        let is_quiet = is_told || (occasion == Occasion::Dequeue && !item.start_reported);
         if let Some(report) = self.report_item(&item, occasion, why).filter(|_| !is_quiet) {
             self.plan.reports.push(report);
         }
+        if !is_told {
+            self.count(occasion);
+        }
+        self.plan.removed.push(Removed { item, result, why: cut(why, REASON_BYTES_MAX) });
+        true
+    }
+
+    /// Counts how an item ended among those of its pipeline.
+    pub(super) fn count(&mut self, occasion: Occasion) {
         let most = self.snapshot.pipeline.and_then(|pipeline| pipeline.disable_after_consecutive_failures);
         if let (Some(health), Some(most)) = (&mut self.health, most) {
             health.count(occasion, most);
         }
-        self.plan.removed.push(Removed { item, result, why: cut(why, REASON_BYTES_MAX) });
-        true
     }
 
     pub(super) fn move_window(&mut self, result: &str) {

@@ -101,7 +101,9 @@ impl Work<'_> {
         let position = self.head.position(&item.id)?;
         self.head.slots[self.head.bundle(position).start..position].iter().find_map(|slot| {
             let other = self.items.get(&slot.id).filter(|other| other.generation == slot.generation)?;
-            let twins = other.jobs.iter().filter(|_| other.merged().is_some() && self.is_frozen_now(other));
+            // What has succeeded keeps the jobs that it was frozen with.
+            let is_frozen = other.reporting.is_some() || self.is_frozen_now(other);
+            let twins = other.jobs.iter().filter(|_| other.merged().is_some() && is_frozen);
             let twin = twins.into_iter().find(|twin| are_one(item, &item.jobs[at], other, twin))?;
             Some((other, twin))
         })

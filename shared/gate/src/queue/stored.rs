@@ -250,12 +250,13 @@ fn letter(standing: Standing) -> Option<char> {
         Standing::Landing => Some('l'),
         Standing::Pledged => Some('n'),
         Standing::Landed => Some('d'),
+        Standing::Reporting => Some('r'),
     }
 }
 
 fn standing(letter: char) -> Option<Standing> {
-    use Standing::{Failing, Landed, Landing, Passed, Pledged, Testing};
-    let known = [Testing, Failing, Passed, Landing, Pledged, Landed];
+    use Standing::{Failing, Landed, Landing, Passed, Pledged, Reporting, Testing};
+    let known = [Testing, Failing, Passed, Landing, Pledged, Landed, Reporting];
     known.into_iter().find(|standing| self::letter(*standing) == Some(letter))
 }
 

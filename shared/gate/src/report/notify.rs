@@ -85,7 +85,7 @@ impl Report {
         let (messages, acts): (Vec<Action>, Vec<Action>) = self.actions.iter().cloned().partition(Action::is_message);
         let told = Self { actions: acts, ..self.clone() };
         let id = if told.actions.is_empty() { self.id.clone() } else { digest(&[&self.id, "messages"]) };
-        let sent = Self { id, actions: messages, ..self.clone() };
+        let sent = Self { id, actions: messages, awaited: false, ..self.clone() };
         [told, sent].into_iter().filter(|report| !report.actions.is_empty()).collect()
     }
 }

@@ -21,6 +21,7 @@ mod nodes;
 mod operators;
 mod post;
 mod refs;
+mod reporters;
 mod reports;
 mod secrets;
 mod standard;

@@ -11,7 +11,7 @@ use crate::merge::{LineNote, MergeOutcome, MergeResult, Merged};
 use crate::plan::{ChangesLimit, Hold, LayoutNumbers, OrderDraft, Plan, RunSeen, Snapshot, plan};
 use crate::provided::Provided;
 use crate::queue::Head;
-use crate::report::{Action, Report};
+use crate::report::{Action, Report, ReportState};
 use crate::semaphore::{Semaphore, SemaphoreKey};
 use crate::turn::TurnSeen;
 use sluice_config::pipeline::{GitHubReporter, Manager, Pipeline, Reporter, ReporterKind};
@@ -34,6 +34,8 @@ pub struct Bench {
     pub outcomes: BTreeMap<ItemId, MergeOutcome>,
     pub runs: BTreeMap<BuildId, RunSeen>,
     pub landings: BTreeMap<ItemId, Landing>,
+    /// How far reports are that last jobs wait for.
+    pub told: BTreeMap<ItemId, ReportState>,
     /// What changes of other queues provide.
     pub provided: BTreeMap<ChangeRef, Provided>,
     pub pipeline: Pipeline,
@@ -115,6 +117,7 @@ pub fn job(name: &str) -> JobSummary {
         success_url: None,
         failure_url: None,
         shared: Shared::Never,
+        reporter: false,
     }
 }
 
@@ -146,6 +149,7 @@ impl Bench {
             outcomes: BTreeMap::new(),
             runs: BTreeMap::new(),
             landings: BTreeMap::new(),
+            told: BTreeMap::new(),
             provided: BTreeMap::new(),
             pipeline,
             is_pipeline_gone: false,
@@ -313,6 +317,7 @@ impl Bench {
             outcomes: self.outcomes.clone(),
             runs: self.runs.clone(),
             landings: self.landings.clone(),
+            reports: self.told.clone(),
             provided: self.provided.clone(),
             semaphores: self.semaphores.clone(),
             turns: self.turns.clone(),
@@ -366,6 +371,7 @@ impl Bench {
         let mut told = Vec::new();
         let records = plan.items.len()
             + 4 * plan.removed.len()
+            + plan.reported.len()
             + plan.taken.len()
             + 2 * (plan.orders.len() + plan.stops.len())
             + plan.resumes.len()
@@ -401,6 +407,9 @@ impl Bench {
         }
         for build in &plan.resumes {
             told.push(format!("resume {}", self.named(build)));
+        }
+        for reported in &plan.reported {
+            told.push(format!("{} stays: {}", reported.item.candidate.title, reported.result));
         }
         for removed in &plan.removed {
             let name = &removed.item.candidate.title;

@@ -21,6 +21,15 @@ impl Bench {
         true
     }
 
+    /// Makes the reports that last jobs wait for. Returns whether there was one.
+    pub fn make_reports(&mut self) -> bool {
+        let awaited = self.reports.iter().filter(|report| report.awaited && !self.told.contains_key(&report.item));
+        let items: Vec<ItemId> = awaited.map(|report| report.item.clone()).collect();
+        let made = ReportState::Made { at: self.now };
+        self.told.extend(items.iter().map(|item| (item.clone(), made.clone())));
+        !items.is_empty()
+    }
+
     /// Tells of a change that somebody else merged.
     pub fn merged_outside(&mut self, change: char) {
         let (change, gone) = (self.change(change), Some("the change was merged by somebody else".to_owned()));
@@ -46,7 +55,8 @@ impl Bench {
             told.push(self.run());
             let builds = self.under_way();
             self.pass(&builds.iter().map(|(change, _, _)| *change).collect::<String>());
-            if !self.land() && builds.is_empty() {
+            let has_told = self.make_reports();
+            if !self.land() && builds.is_empty() && !has_told {
                 break;
             }
         }
