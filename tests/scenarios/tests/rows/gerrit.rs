@@ -201,6 +201,21 @@ fn changes_of_one_topic_go_through_the_gate_together() {
     assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
+/// Z6.5, G09: of changes of one topic each lands after the one that it is made on, whichever came first.
+#[test]
+fn a_change_of_a_topic_lands_after_its_parent_though_its_number_is_lower() {
+    let mut site = site();
+    let below = upload(&site, 2, None);
+    let above = upload(&site, 1, Some(&below));
+    site.forge.topic(&[&above, &below], "feature");
+    site.run();
+    approve(&mut site, &above);
+    assert_eq!(merged(&site), Vec::<u64>::new());
+    approve(&mut site, &below);
+    assert_eq!(merged(&site), [2, 1]);
+    assert_eq!(site.ending(&[], &[&above, &below]).left_over, Vec::<String>::new());
+}
+
 /// Z6.1: a hashtag starts what asks for it.
 #[test]
 fn a_hashtag_that_a_trigger_names_starts_a_pipeline() {
