@@ -281,6 +281,49 @@ fn what_a_gerrit_did_not_tell_of_a_change_is_found_once() {
     }
 }
 
+/// C5, G09: what no stream told of a Gerrit's changes is found by the timer's sweep, as at other forges.
+#[test]
+fn a_change_whose_events_were_all_lost_is_checked_and_lands() {
+    let mut site = site();
+    let change = upload(&site, 1, None);
+    site.forge.forget_webhooks();
+    site.run();
+    assert_eq!(site.builds(), Vec::<String>::new());
+    site.sweep();
+    assert_eq!(site.builds(), ["check unit 1"]);
+    site.forge.vote(&change, "Code-Review", 2);
+    site.forge.vote(&change, "Approved", 1);
+    site.forge.forget_webhooks();
+    site.sweep();
+    assert_eq!(merged(&site), [1]);
+    assert_eq!(site.ending(&[], &[&change]).left_over, Vec::<String>::new());
+}
+
+/// C5, G12: a change leaves for want of a vote, which is cast again as it was; neither was told.
+#[test]
+fn a_change_that_lost_a_vote_and_has_the_same_again_without_a_word_comes_in_again() {
+    let mut site = site();
+    let change = upload(&site, 1, None);
+    site.run();
+    site.held = ["unit".to_owned()].into();
+    site.forge.vote(&change, "Code-Review", 2);
+    site.forge.vote(&change, "Approved", 1);
+    site.run_until(|site| !gate_builds(site).is_empty());
+    site.forge.vote(&change, "Approved", 0);
+    site.forge.forget_webhooks();
+    site.world.advance_millis(1_000);
+    site.forge.hashtag(&change, "other");
+    site.take_in();
+    site.held.clear();
+    site.run();
+    assert_eq!(merged(&site), Vec::<u64>::new(), "it left when the change was read");
+    site.forge.vote(&change, "Approved", 1);
+    site.forge.forget_webhooks();
+    site.sweep();
+    assert_eq!(merged(&site), [1]);
+    assert_eq!(site.ending(&[], &[&change]).left_over, Vec::<String>::new());
+}
+
 /// G11, Z6.2: what a pipeline says of a change of Gerrit's is one review: its votes, and the report.
 #[test]
 fn a_pipeline_votes_on_a_change_and_says_why() {
