@@ -457,7 +457,13 @@ impl Oracle {
         let tips = self.branches.get(&branch).map(Vec::as_slice).unwrap_or_default();
         let first = stood.first_tips.get(&branch).copied().unwrap_or_default();
         let is_gate = lands(set.queue.pipeline.as_str());
+        let merged_at = self.changes.get(&item.candidate.change.key).and_then(|known| known.merged_at);
         (first..tips.len()).rev().filter_map(move |at| {
+            // What was in its branch when its event was told, which may have been kept for long, is tested as the branch is, in
+            // whatever way it was put there.
+            if item.candidate.merged.is_some() && !is_gate {
+                return merged_at.filter(|merged_at| *merged_at <= at).map(|_| Some(tips[at].tree.clone()));
+            }
             let own_later = tips[at + 1..].iter().filter(|tip| tip.by.as_ref() == Some(&set.queue)).count();
             // What landed is a tip of its own by now.
             let landed = usize::from(is_gate && set.result == "SUCCESS");
