@@ -196,7 +196,9 @@ impl Lost {
             Self::Draft => format!("draft {}", value(DRAFT)),
             Self::Topic => format!("topic {}", value(TOPIC)),
             Self::LabelOff(label) => format!("no label {label}"),
-            Self::Vote(vote, _) => format!("vote {} {:+} by {}", vote.label, vote.value, vote.username),
+            Self::Vote(Vote { label, value, username, cast_at, .. }, _) => {
+                format!("vote {label} {value:+} by {username} at {}", cast_at.0)
+            }
             Self::VoteOff(label, by, before) => format!("no vote {label} {before:+} by {by}"),
             Self::Status(status) => format!("status {}", status_text(status)),
         }
