@@ -331,7 +331,7 @@ fn the_projects_of_forges_are_asked_after_and_no_others() {
         .collect();
     asked.sort();
     asked.dedup();
-    assert_eq!(asked, ["hub forge.test/org/one", "hub forge.test/org/two"]);
+    assert_eq!(asked, ["hub forge.test/org/one", "hub forge.test/org/two", "review review.test/one"]);
     let stored = world.records().into_iter().filter(|record| record.key.partition.starts_with("delivery#"));
-    assert_eq!(stored.count(), 2);
+    assert_eq!(stored.count(), 3);
 }

@@ -7,6 +7,7 @@
 pub mod account;
 pub mod arrival;
 pub mod autohold;
+pub mod chain;
 pub mod explain;
 pub mod filter;
 pub mod health;

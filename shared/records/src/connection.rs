@@ -33,9 +33,10 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Returns whether changes are read there: a plain git server tells of none.
+    /// Returns whether changes are read there: a plain git server tells of none. Where no driver of that kind is there yet, whoever
+    /// is to ask says so.
     pub fn is_asked(&self) -> bool {
-        self.driver == Driver::GitHub
+        matches!(self.driver, Driver::GitHub | Driver::Gerrit)
     }
 }
 

@@ -532,7 +532,7 @@ impl Forge for PlayedForge {
     }
 
     async fn put_votes(&self, change: &ChangeRef, marker: &Marker, report: &VoteReport) -> Result<(), ForgeError> {
-        self.step("forge.put_votes", || self.vote_once(&change.key, marker, report)).await
+        self.step("forge.put_votes", || self.vote_once(change, marker, report)).await
     }
 
     async fn merge(&self, change: &ChangeRef, mode: MergeMode, message: &MergeMessage) -> Result<Oid, ForgeError> {

@@ -187,6 +187,11 @@ impl Store {
         line
     }
 
+    /// Returns the commit that a commit was made on, if any.
+    pub fn parent(&self, id: &Oid) -> Option<Oid> {
+        self.commits.get(id)?.parents.first().cloned()
+    }
+
     /// Returns the paths that a change touches.
     pub fn touched(&self, onto: &Oid, head: &Oid) -> Vec<String> {
         let old = self.tree_of(self.base(onto, head).as_ref());
