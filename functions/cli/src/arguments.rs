@@ -366,6 +366,9 @@ pub(crate) struct ConnectionAdd {
     /// The region, for aws.
     #[arg(long)]
     pub(crate) region: Option<String>,
+    /// How changes land. [default: merge]
+    #[arg(long, value_enum)]
+    pub(crate) landing: Option<connection::LandingWord>,
     /// A file with the API token or the password; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
@@ -486,6 +489,7 @@ impl From<ConnectionAdd> for connection::Added {
             git_url: add.git_url,
             login: add.login,
             region: add.region,
+            landing: add.landing,
             secrets: connection::SecretFiles { token: add.token_file, webhook_secret: add.webhook_secret_file },
             check: checking(add.no_check),
         }

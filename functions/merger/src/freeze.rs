@@ -92,6 +92,7 @@ impl Merger {
             graph: graph_object,
             base,
             tested,
+            kept: state.kept,
             touches_configuration: state.touches_configuration,
             fail_fast: layout.fail_fast(
                 &branch.project,
