@@ -14,6 +14,7 @@ mod landing;
 mod limits;
 mod lost;
 mod mistakes;
+mod moves;
 mod needs;
 mod news;
 mod nodes;
