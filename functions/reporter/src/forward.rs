@@ -6,6 +6,7 @@
 use crate::Reporter;
 use crate::land::again;
 use sluice_forge::{Forge, Verdict};
+use sluice_gate::landing::RUN_MAX;
 use sluice_gate::{Landing, LandingState};
 use sluice_git::{Kept, keys};
 use sluice_model::Timestamp;
@@ -19,8 +20,6 @@ use sluice_runtime::record::{Due, Expect, Record, Write};
 
 /// Bytes that one push sends at most; what is beyond lands by itself.
 const PUSH_BYTES_MAX: usize = 32 << 20;
-/// Landings that are looked at behind one; its queue orders no more.
-const BEHIND_MAX: usize = 10;
 /// Seconds for which a move may be under way.
 const MOVE_SECONDS: u64 = 60;
 
@@ -77,7 +76,7 @@ impl Reporter {
         }
         let Some(mut kept) = self.kept(order).await? else { return Ok(None) };
         let mut behind: Vec<(Record, Landing)> = Vec::new();
-        for next in order.behind.iter().take(BEHIND_MAX) {
+        for next in order.behind.iter().take(RUN_MAX) {
             let Some(record) = get(&self.ports, &landing::key(&next.item, next.generation)).await? else { break };
             let next: Landing = decode(&record)?;
             let before = behind.last().map_or(order, |(_, before)| before);
