@@ -1,8 +1,9 @@
 //! Tested states against a forge of this machine: what a merge asks of the forge, and that its packs alone are the state.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use sluice_forge::{Forge as _, GitHub, GitHubOptions, Secret};
 use sluice_git::{Credential, Kept, keys};
-use sluice_local_forge::{Account, Edit, Forge, Options, Permission};
+use sluice_local_forge::{Account, Edit, Forge, Options, Permission, Proposal, PullState};
 use sluice_memory::World;
 use sluice_model::git::{BranchKey, BranchState, LandingWay, MergeMode, Oid};
 use sluice_model::{ProjectName, Timestamp};
@@ -179,4 +180,46 @@ async fn nothing_is_kept_of_a_change_that_is_in_its_branch() {
         panic!("it merges");
     };
     assert!(!kept);
+}
+
+/// Z6.4: two tested commits land by one push of what is kept of them, and the forge takes both changes for merged.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_tested_commits_lands_by_one_push() {
+    let ground = Ground::new().await;
+    let repos = ground.repos_that_land("one", ground.forge.web_url(), LandingWay::FastForward);
+    let heads = [ground.propose(1).await, ground.propose(2).await];
+    let mut numbers = Vec::new();
+    for number in [1, 2] {
+        let (title, head) = (format!("Change {number}"), format!("change-{number}"));
+        let proposal = Proposal { title, body: String::new(), head, base: "main".to_owned() };
+        numbers.push(ground.forge.open_pull("org/one", proposal, "ada").await.unwrap());
+    }
+    let first = merged(&repos, &ask(&heads[0], None)).await;
+    let second = merged(&repos, &ask(&heads[1], Some(first.clone()))).await;
+    let (start, tested) = (first.base.id.clone(), [first.result.id.clone(), second.result.id.clone()]);
+    let objects = ground.world.ports().objects;
+    let mut all = Kept::default();
+    for (from, to) in [(&start, &tested[0]), (&tested[0], &tested[1])] {
+        let object = objects.get(&keys::kept(&at().project, from, to)).await.unwrap().unwrap();
+        all = all.with(Kept::read(&object.bytes).unwrap());
+    }
+    let github = GitHub::new(GitHubOptions {
+        connection: "github".into(),
+        host: "forge.test".to_owned(),
+        api_url: ground.forge.api_url(),
+        web_url: ground.forge.web_url().to_owned(),
+        token: Secret::new("ada-token"),
+        own_login: None,
+    })
+    .unwrap();
+    let main = BranchKey { project: at().project, branch: "main".into() };
+    github.fast_forward(&main, &start, &tested[1], &all.pack().unwrap()).await.unwrap();
+    assert_eq!(github.branch_tip(&main).await.unwrap(), second.result);
+    for commit in &tested {
+        assert!(github.contains(&main, commit).await.unwrap());
+    }
+    for number in numbers {
+        let state = ground.forge.pull("org/one", number).unwrap().state;
+        assert!(matches!(state, PullState::Merged { .. }), "{number}: {state:?}");
+    }
 }
