@@ -375,6 +375,9 @@ pub(crate) struct ConnectionAdd {
     /// The region, for aws.
     #[arg(long)]
     pub(crate) region: Option<String>,
+    /// How changes land. [default: merge]
+    #[arg(long, value_enum)]
+    pub(crate) landing: Option<connection::LandingWord>,
     #[command(flatten)]
     pub(crate) secrets: ConnectionSecrets,
 }
@@ -506,6 +509,7 @@ impl From<ConnectionAdd> for connection::Added {
             git_url: add.git_url,
             login: add.login,
             region: add.region,
+            landing: add.landing,
             secrets,
             check,
         }

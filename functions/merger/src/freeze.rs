@@ -93,6 +93,7 @@ impl Merger {
             graph: graph_object,
             base,
             tested,
+            kept: state.kept,
             touches_configuration: state.touches_configuration,
             fail_fast,
             debug: lines_of(&trace),

@@ -22,6 +22,8 @@ pub(crate) struct State {
     pub(crate) base: Option<Commit>,
     /// The same with its change, which need not be the last one that is put on it: what is tested.
     pub(crate) tested: Option<Commit>,
+    /// Whether that is kept, so that the branch can be moved to it.
+    pub(crate) kept: bool,
     /// Paths that the item's own change touches; `None` when they are too many.
     pub(crate) files: Option<Vec<String>>,
     pub(crate) touches_configuration: bool,
@@ -34,7 +36,7 @@ impl State {
 
     /// Takes what the item's own change made of its branch.
     fn take(&mut self, placed: PlacedChange) {
-        (self.base, self.tested) = (Some(placed.base), Some(placed.result));
+        (self.base, self.tested, self.kept) = (Some(placed.base), Some(placed.result), placed.kept);
         (self.files, self.touches_configuration) = (placed.files, placed.configures);
     }
 
@@ -67,7 +69,7 @@ impl Merger {
         };
         // Which branches have its own commit each item asks for itself.
         let speculation = Speculation { containing: None, ..speculation };
-        Ok(State { speculation, base: None, tested: None, files: None, touches_configuration: false })
+        Ok(State { speculation, base: None, tested: None, kept: false, files: None, touches_configuration: false })
     }
 
     /// Puts what the item needs and its own change on the state. The inner error is the item's outcome.
@@ -138,8 +140,8 @@ impl Merger {
             mode: live.layout.merge_mode(&key.project),
             message: format!("Merge {}: {}", change.key, candidate.title),
         };
-        let (merged, files) = match self.repos.merge(&ask).await {
-            Ok(MergeAnswer::Merged { state, files }) => (state, files),
+        let (merged, files, kept) = match self.repos.merge(&ask).await {
+            Ok(MergeAnswer::Merged { state, files, kept }) => (state, files, kept),
             Ok(MergeAnswer::Conflict { detail }) => return conflict(detail),
             Err(ReposError::Gone(why)) => return conflict(why),
             Err(error) => return Err(unmade(error)),
@@ -157,6 +159,7 @@ impl Merger {
             result: merged.result.clone(),
             files,
             configures,
+            kept,
         };
         state.speculation.changes.push(told(candidate, Some(merged.result.id.clone())));
         state.put(merged);
@@ -259,7 +262,7 @@ impl Merger {
 /// Returns what is tested of something that is not merged with anything.
 fn placed_as_it_is(candidate: &Candidate, state: &BranchState, files: Option<Vec<String>>) -> PlacedChange {
     let (base, result) = (state.base.clone(), state.result.clone());
-    PlacedChange { change: candidate.change.clone(), base, result, files, configures: false }
+    PlacedChange { change: candidate.change.clone(), base, result, files, configures: false, kept: false }
 }
 
 /// Returns what jobs are told of a change of the state.

@@ -168,6 +168,9 @@ pub struct PlacedChange {
     pub files: Option<Vec<String>>,
     /// Whether it edits configuration.
     pub configures: bool,
+    /// Whether `result` is kept, so that the branch can be moved from `base` to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
 }
 
 /// A change in the tested state, with what jobs are told about it.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sluice_config::connection::{Connections, Driver};
 use sluice_model::ConnectionName;
+use sluice_model::git::LandingWay;
 use sluice_runtime::{PortError, Ports};
 use std::collections::BTreeMap;
 
@@ -30,6 +31,9 @@ pub struct Connection {
     /// Webhook secrets, sealed; two while they are changed.
     #[serde(default)]
     pub webhook_secrets: Vec<String>,
+    /// How its changes land.
+    #[serde(default, skip_serializing_if = "LandingWay::is_merge")]
+    pub landing: LandingWay,
 }
 
 impl Connection {

@@ -58,6 +58,9 @@ pub enum MergeAnswer {
         state: BranchState,
         /// Paths that the change touches, sorted; `None` when there are too many to tell.
         files: Option<Vec<String>>,
+        /// Whether the result is kept, so that the branch can be moved to it from where it was below the change
+        /// ([`sluice_git::keys::kept`]).
+        kept: bool,
     },
     /// It does not.
     Conflict {

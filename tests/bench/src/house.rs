@@ -16,6 +16,7 @@ use sluice_intake::Intake;
 use sluice_launcher::{Cloud, Launcher};
 use sluice_memory::World;
 use sluice_merger::Merger;
+use sluice_model::git::LandingWay;
 use sluice_model::poke::{Poke, Queue};
 use sluice_model::{SessionId, TenantName, Timestamp};
 use sluice_records::codec::encode_first;
@@ -372,6 +373,7 @@ pub async fn configure(ports: &Ports, main_yaml: &str, git_url: &str) {
         login: Some(OWN.to_owned()),
         token: None,
         webhook_secrets: vec![secret],
+        landing: LandingWay::default(),
     };
     let ec2 = Connection {
         driver: Driver::Aws,

@@ -16,6 +16,7 @@ use http::{HeaderMap, StatusCode};
 use sluice_forge::{Forge, GitHub, GitHubOptions, Secret};
 use sluice_git::Credential;
 use sluice_local_forge::{Account, Edit, Forge as LocalForge, Options, Permission, Proposal, PullState};
+use sluice_model::git::LandingWay;
 use sluice_repos::{GitRepos, Remote, Repos};
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
@@ -172,8 +173,9 @@ async fn house(
     });
     let github: Arc<dyn Forge> = Arc::new(ClockedForge::new(Arc::new(github.unwrap()), outside.clone()));
     let git_url = forge.web_url().to_owned();
+    let credential = Some(Credential::token("sluice-token"));
     let (remote, watch) =
-        (Remote { git_url: git_url.clone(), credential: Some(Credential::token("sluice-token")) }, outside.clone());
+        (Remote { git_url: git_url.clone(), credential, landing: LandingWay::default() }, outside.clone());
     let repos = Box::new(move |ports: sluice_runtime::Ports| {
         let remotes = BTreeMap::from([("github".into(), remote.clone())]);
         // A cache for each function, as each has a machine of its own.

@@ -15,6 +15,7 @@ mod landing;
 mod limits;
 mod lost;
 mod mistakes;
+mod moves;
 mod needs;
 mod news;
 mod nodes;

@@ -41,6 +41,8 @@ pub struct Bench {
     pub pipeline: Pipeline,
     /// Whether the live layout no longer has it.
     pub is_pipeline_gone: bool,
+    /// Whether tested commits are kept, so that branches can be moved to them.
+    pub kept: bool,
     pub layout: LayoutNumbers,
     /// How many changes the pipeline may hold.
     pub changes: Option<ChangesLimit>,
@@ -153,6 +155,7 @@ impl Bench {
             provided: BTreeMap::new(),
             pipeline,
             is_pipeline_gone: false,
+            kept: false,
             layout: LayoutNumbers { wanted: 1, live: 1 },
             changes: None,
             hold: Hold::default(),
@@ -522,6 +525,7 @@ impl Bench {
             jobs: self.jobs_of(name),
             base: commit(base),
             tested: commit(&tested),
+            kept: self.kept,
             touches_configuration: self.configuring.contains(&name),
             fail_fast: self.fail_fast,
             debug: Vec::new(),
