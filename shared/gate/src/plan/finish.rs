@@ -3,7 +3,7 @@
 use super::admit::LEAVING_RECORDS;
 use super::align::ahead_of;
 use super::{RECORDS_MAX, Removed, Work, is_dependent};
-use crate::item::{Ask, REASON_BYTES_MAX, cut};
+use crate::item::{Ask, Item, REASON_BYTES_MAX, cut};
 use crate::landing::{Asks, Behind, Landing, LandingEnd, LandingState, RUN_MAX, Together, lands_in};
 use crate::queue::{LANDED_MAX, Slot, Standing};
 use crate::report::Occasion;
@@ -122,7 +122,9 @@ impl Work<'_> {
     /// Returns the orders to land what passed right behind something that is to land, as far as one move of the branch may land all.
     fn run_behind(&self, position: usize, first: &Landing) -> Vec<Landing> {
         let mut run: Vec<Landing> = Vec::new();
-        if !is_dependent(&self.head) {
+        // While jobs run after a report nothing else of the queue moves: what has some lands by itself.
+        let has_reporters = self.items.get(&self.head.slots[position].id).is_some_and(Item::has_reporters_left);
+        if !is_dependent(&self.head) || has_reporters {
             return run;
         }
         for at in position + 1..self.head.slots.len() {
@@ -149,7 +151,7 @@ impl Work<'_> {
             && is_behind
             && self.head.bundle(at).len() == 1
             && slot.change.key.number().is_some()
-            && item.is_some_and(|item| self.is_frozen_now(item))
+            && item.is_some_and(|item| self.is_frozen_now(item) && !item.has_reporters_left())
             && !self.is_withheld(slot)
             && !self.is_let_go(slot)
     }
