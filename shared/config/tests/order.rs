@@ -61,7 +61,8 @@ fn a_default_branch_that_a_stanza_names_counts_first() {
     let name = project("org/project");
     let seen = |layout: &Layout| (last(layout), layout.default_branch(&name).to_string());
     // What the config project says, and which branch says what; the branch whose word is the last, and the default.
-    let rows: [(&str, &[(&str, &str)], &str, &str); 7] = [
+    type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str, &'a str);
+    let rows: [Row<'_>; 7] = [
         ("", &[], "z", "master"),
         ("", &[("master", "z")], "master", "z"),
         ("", &[("z", "z")], "master", "z"),

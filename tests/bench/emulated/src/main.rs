@@ -96,7 +96,7 @@ impl System {
         for (project, path, text) in sample::repositories_with(NODES) {
             let mut store = store.lock().unwrap();
             let commit = store.commit(BTreeMap::from([(path, text)]), Vec::new(), "first");
-            let branch = BranchKey { project: ProjectName::new("forge.test", project), branch: "main".into() };
+            let branch = BranchKey { project: ProjectName::new("forge.test", &project), branch: "main".into() };
             store.set(&branch, &commit.id);
         }
         let forge = Arc::new(PlayedForge::new(world.clone(), store.clone()));
