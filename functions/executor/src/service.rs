@@ -63,6 +63,7 @@ pub struct Executor {
     session: SessionId,
     claims: Claims,
     keys: ProjectKeys,
+    sources: ObjectSources,
     running: Mutex<BTreeMap<BuildId, Stopper>>,
     /// Those of them that wait for the jobs behind them.
     paused: Mutex<BTreeSet<BuildId>>,
@@ -83,6 +84,7 @@ impl Executor {
         Arc::new(Self {
             claims,
             keys: ProjectKeys::new(ports.clone()),
+            sources: ObjectSources::new(ports.clone(), options.state.join("repositories")),
             ports,
             runner,
             options,
@@ -213,7 +215,6 @@ impl Executor {
         let build = claimed.run.build.clone();
         tracing::info!(%build, job = %claimed.order.job, change = %claimed.order.change, attempt = claimed.order.attempt, "a build starts");
         let jobdir = self.options.state.join("builds").join(build.as_str());
-        let sources = ObjectSources::new(self.ports.clone(), self.options.state.join("repositories"));
         let observer = Told {
             log: self.logs.open(&build, &jobdir),
             news: watch::channel(News::None).0,
@@ -236,7 +237,7 @@ impl Executor {
         let mut news = observer.news.subscribe();
         let execution = async {
             match unopened {
-                None => self.runner.execute(&job, &sources, &jobdir, stop, &observer).await,
+                None => self.runner.execute(&job, &self.sources, &jobdir, stop, &observer).await,
                 Some(error) => {
                     not_begun(self.ports.clock.now(), format!("The job's secrets could not be opened: {error}"))
                 }

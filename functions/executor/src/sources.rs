@@ -4,22 +4,38 @@ use crate::job::{Packs, SourceError, Sources, Wanted};
 use async_trait::async_trait;
 use bytes::Bytes;
 use sluice_git::{PackName, Repository, keys};
+use sluice_model::ProjectName;
 use sluice_runtime::Ports;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Packs that lie in object storage, where the merger put them (Z7.2: nodes and executors fetch from no forge).
 pub struct ObjectSources {
     ports: Ports,
     dir: PathBuf,
+    /// Projects of which a build is looking for packs: the builds of a change begin together and need the same.
+    turns: Mutex<BTreeMap<ProjectName, Turn>>,
 }
+
+type Turn = Arc<tokio::sync::Mutex<()>>;
 
 impl ObjectSources {
     /// Makes sources that are cached below `dir`.
     pub fn new(ports: Ports, dir: PathBuf) -> Self {
-        Self { ports, dir }
+        Self { ports, dir, turns: Mutex::default() }
+    }
+
+    /// Returns the turn to look for packs of a project; those that nobody holds are forgotten.
+    fn turn(&self, project: &ProjectName) -> Turn {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        turns.entry(project.clone()).or_default().clone()
     }
 
     async fn hold(&self, wanted: &Wanted<'_>) -> Result<Packs, Cause> {
+        let turn = self.turn(wanted.project);
+        let _one = turn.lock().await;
         let dir = self.dir.join(keys::escape(wanted.project.as_str()));
         let mut names: Vec<PackName> = Vec::new();
         for key in &wanted.packs {
@@ -33,8 +49,8 @@ impl ObjectSources {
             if has {
                 continue;
             }
-            let (pack, index) =
-                (self.object(key).await?, self.object(&format!("{}.idx", key.trim_end_matches(".pack"))).await?);
+            let index_key = format!("{}.idx", key.trim_end_matches(".pack"));
+            let (pack, index) = tokio::try_join!(self.object(key), self.object(&index_key))?;
             let (project, opened) = (wanted.project.clone(), dir.clone());
             tokio::task::spawn_blocking(move || Repository::open(&project, &opened)?.add_pack(&pack, &index).map(drop))
                 .await??;

@@ -8,6 +8,9 @@ use crate::sample::{self, Nodes};
 use sluice_memory::{Calls, Used};
 use std::collections::BTreeMap;
 
+/// Kinds of calls that are told of what most go to.
+const SPENT_MAX: usize = 12;
+
 /// The calls of one stage of a change.
 #[derive(Debug, Clone, Default)]
 pub struct Stage {
@@ -43,6 +46,18 @@ impl Stage {
         all.filter(|(name, _)| money::service(name) == Some(service)).map(|(_, used)| used.calls).sum()
     }
 
+    /// Says which operations of which function most calls go to.
+    pub fn spent(&self) -> String {
+        let all = self.calls.iter().flat_map(|(function, operations)| {
+            operations.iter().map(move |(operation, used)| (used.calls, function, operation))
+        });
+        let mut all: Vec<_> = all.filter(|(_, _, operation)| is_own(operation)).collect();
+        all.sort_by(|one, other| other.cmp(one));
+        let rows =
+            all.iter().take(SPENT_MAX).map(|(calls, function, operation)| format!("{function} {operation} {calls}"));
+        rows.collect::<Vec<_>>().join(", ")
+    }
+
     /// Returns what it would cost on AWS, event sources included.
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     pub fn dollars(&self) -> f64 {
@@ -59,6 +74,8 @@ fn is_own(operation: &str) -> bool {
 /// What a change costs.
 #[derive(Debug, Clone)]
 pub struct Counted {
+    /// What the forge tells of the push of a branch that is to be proposed, where that lies in the same repository.
+    pub push: Stage,
     /// From the webhook to the report of check.
     pub check: Stage,
     /// From the approval to the landing and its report.
@@ -80,6 +97,9 @@ pub async fn count(nodes: Nodes) -> Counted {
 async fn one(real: &mut Real, number: u64) -> Counted {
     settle(real).await;
     Stage::taken(&mut real.house);
+    real.push(number).await;
+    settle(real).await;
+    let push = Stage::taken(&mut real.house);
     let change = real.propose(number).await;
     hear(real).await;
     assert!(real.has_status(change, "bench/check", "success"), "check did not end well");
@@ -92,7 +112,7 @@ async fn one(real: &mut Real, number: u64) -> Counted {
     assert!(real.has_status(change, "bench/gate", "success"), "gate did not end well");
     let gate = Stage::taken(&mut real.house);
     settle(real).await;
-    Counted { check, gate, echo: Stage::taken(&mut real.house) }
+    Counted { push, check, gate, echo: Stage::taken(&mut real.house) }
 }
 
 /// Takes in what the forge has said so far, and does what comes of it; what the forge says of that is left for later. It comes

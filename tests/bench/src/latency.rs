@@ -69,6 +69,9 @@ pub async fn measure() -> Latency {
 }
 
 async fn one(real: &mut Real, number: u64) -> Sample {
+    real.push(number).await;
+    real.told().await;
+    real.house.rest().await;
     real.propose(number).await;
     real.told().await;
     let forge = real.forge.clone();

@@ -60,11 +60,16 @@ impl Real {
         Self { house, forge, outside, _folder: folder }
     }
 
-    /// Proposes a change of a file of its own and returns its number.
-    pub async fn propose(&self, number: u64) -> u64 {
-        let head = format!("change-{number}");
+    /// Pushes a branch with a file of its own.
+    pub async fn push(&self, number: u64) {
+        let head = head(number);
         let edits = [Edit::write(format!("file-{number}"), "new\n")];
         self.forge.commit(PROJECT, &head, &head, &edits, "ada").await.unwrap();
+    }
+
+    /// Proposes a branch that was pushed and returns the change's number.
+    pub async fn propose(&self, number: u64) -> u64 {
+        let head = head(number);
         let proposal = Proposal { title: head.clone(), head, ..Proposal::default() };
         self.forge.open_pull(PROJECT, proposal, "ada").await.unwrap()
     }
@@ -85,6 +90,10 @@ impl Real {
         let statuses = self.forge.statuses(PROJECT, &head).unwrap();
         statuses.iter().any(|status| status.context == context && status.state == state)
     }
+}
+
+fn head(number: u64) -> String {
+    format!("change-{number}")
 }
 
 /// Counts the changes that have landed.

@@ -134,9 +134,10 @@ impl Measured {
         line(
             text,
             format_args!(
-                "   cold nodes add {} (plan: {COLD_NODES}); what the forge tells of a landing adds {}",
+                "   cold nodes add {} (plan: {COLD_NODES}); what the forge tells of a landing adds {}, and of the push of a branch that is proposed from the same repository {}",
                 cold.check.total().saturating_sub(is),
-                warm.echo.total()
+                warm.echo.total(),
+                warm.push.total()
             ),
         );
         let stages = [
@@ -155,7 +156,7 @@ impl Measured {
                 ),
             );
             if stage.total() > GOAL_CALLS {
-                line(text, format_args!("      spent on: {}", spent(stage)));
+                line(text, format_args!("      spent on: {}", stage.spent()));
             }
             let sources = stage.sources;
             line(
@@ -245,7 +246,7 @@ impl Measured {
 
     /// Returns the numbers for machines.
     pub fn json(&self) -> Value {
-        let counted = |counted: &Counted| json!({"check": stage(&counted.check), "gate": stage(&counted.gate), "echo": stage(&counted.echo)});
+        let counted = |counted: &Counted| json!({"check": stage(&counted.check), "gate": stage(&counted.gate), "echo": stage(&counted.echo), "push": stage(&counted.push)});
         let spread = |spread: &Spread| json!({"median_milliseconds": millis(spread.median), "high_milliseconds": millis(spread.high)});
         json!({
             "optimised": !cfg!(debug_assertions),
@@ -347,20 +348,6 @@ fn ranked(times: &Times, changes: u64) -> String {
         format!("{name} {:.2} in {count} calls", millis(*time) / changes.max(1) as f64)
     };
     rows.iter().take(7).map(row).collect::<Vec<_>>().join(", ")
-}
-
-/// Says which operations of which function most calls go to.
-fn spent(stage: &Stage) -> String {
-    let all = stage.calls.iter().flat_map(|(function, operations)| {
-        operations.iter().map(move |(operation, used)| (used.calls, function, operation))
-    });
-    let mut all: Vec<_> = all.filter(|(_, _, operation)| !operation.starts_with("seal.")).collect();
-    all.sort_by(|one, other| other.cmp(one));
-    all.iter()
-        .take(8)
-        .map(|(calls, function, operation)| format!("{function} {operation} {calls}"))
-        .collect::<Vec<_>>()
-        .join(", ")
 }
 
 fn verdict(is: f64, goal: f64) -> String {

@@ -80,6 +80,7 @@ pub async fn real(changes: u64) -> Rate {
     real.house.ends = Ends::AtOnce;
     let mut numbers = Vec::new();
     for number in 1..=changes {
+        real.push(number).await;
         numbers.push(real.propose(number).await);
     }
     real.told().await;

@@ -59,11 +59,11 @@ fn rule_for(at: &At<'_>, value: &Json) -> Option<usize> {
         Some((_, part)) if of_pipeline.contains(&part) => "pipeline",
         _ => at.object,
     };
-    let path = at.path.join(".");
+    let (path, value) = (at.path.join("."), value.to_string());
     REFUSED.iter().position(|rule| {
         rule.object == object
             && rule.attribute.is_none_or(|attribute| attribute == path)
-            && rule.value.is_none_or(|said| *value == said)
+            && rule.value.is_none_or(|said| said == value)
     })
 }
 

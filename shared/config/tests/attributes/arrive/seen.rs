@@ -112,7 +112,7 @@ const PROJECTS: &str = "
     source:
       github:
         config-projects: [org/config]
-        untrusted-projects: [org/project, org/project1, a-name, b-name]
+        untrusted-projects: [org/project, {org/project1: {allow-reporter-jobs: true}}, a-name, b-name]
 ";
 
 fn with_named(stanzas: &[Json]) -> Tenant {
