@@ -96,6 +96,7 @@ pub(super) async fn show(
     let ignored = local.ignored();
     tell!("  parts of the template that were ignored: {}", ignored.len());
     good &= ignored.is_empty();
+    local.absent().for_each(|what| tell!("    not on one machine: {what}"));
     print_costs(&report, changes.len(), builds, renewals(local.operator()).await?, teller.seconds() / 60.0);
     tell!("  every kind of call, by function: {}", meter.display());
     tell!("  {:.0} s in all\n", teller.seconds());
