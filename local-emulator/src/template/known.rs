@@ -1,7 +1,8 @@
 //! The closed list: every resource type and property that this machine has an answer to.
 //!
 //! A property is read by `resolve.rs`, or provided otherwise, and then the list says how, or done nowhere on one machine, and
-//! then the list says what that is, for people to be told. What is in none of these places is ignored, and therefore printed: a template must not ask for something that local runs never have.
+//! then the list says what that is, for people to be told. What is in none of these places is ignored, and therefore
+//! printed: a template must not ask for something that local runs never have.
 
 use super::intrinsic::long_form;
 use serde_yaml::{Mapping, Value as Yaml};
