@@ -269,7 +269,7 @@ impl Intake {
         let mut known = VecDeque::new();
         for key in &ahead {
             // Of one that was not kept whole only its forge can say whether it may.
-            let may = |behind: &ChangeFacts| !behind.cut.is_nothing() || may_enter(behind);
+            let may = |behind: &ChangeFacts| behind.cut.is_partial() || may_enter(behind);
             let follows = |behind: &ChangeFacts| may(behind) && self.names(behind, key);
             known.extend(self.needed_by(key, &follows).await?);
         }

@@ -32,6 +32,11 @@ pub enum Fault {
         /// What `Retry-After` says.
         retry_after_seconds: u64,
     },
+    /// The token may not do this (403), whatever else it may.
+    Forbidden {
+        /// The forge's words.
+        message: String,
+    },
     /// Webhook bodies are this much larger.
     HugeBodies {
         /// Bytes to add; GitHub's bodies reach 25 MB.

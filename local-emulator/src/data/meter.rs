@@ -15,7 +15,22 @@ pub struct Meter {
     rows: Mutex<BTreeMap<Key, Count>>,
 }
 
-type Key = (Principal, Service, String);
+type Key = (Principal, Service, String, Purpose);
+
+/// What a call was made for, and by whom in its principal's name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// The principal's own code needed its answer.
+    #[default]
+    Own,
+    /// The event source of the function took messages for it, or deleted what it had done.
+    EventSource,
+    /// The event source of the function put off or brought forward when messages come again. AWS's make no such calls.
+    EventSourceHiding,
+    /// Somebody, an event source or the principal's own code, looked for messages and there were none.
+    Poll,
+}
 
 /// What one principal did with one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -47,14 +62,16 @@ pub struct Row {
     pub service: String,
     /// The operation, for example `PutItem`.
     pub operation: String,
+    /// What the calls were made for.
+    pub purpose: Purpose,
     /// What was counted.
     pub count: Count,
 }
 
-/// What was counted since the meter was made or reset, ordered by principal, service and operation.
+/// What was counted since the meter was made or reset, ordered by principal, service, operation and purpose.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
-    /// One row for each principal, service and operation.
+    /// One row for each principal, service, operation and purpose.
     pub rows: Vec<Row>,
 }
 
@@ -81,7 +98,7 @@ impl Meter {
     /// Counts a call.
     pub fn record(&self, call: &Call<'_>) {
         let dollars = prices::dollars(call.service, call.operation, &call.usage);
-        let key = (call.principal.clone(), call.service.clone(), call.operation.to_owned());
+        let key = (call.principal.clone(), call.service.clone(), call.operation.to_owned(), call.usage.purpose);
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let count = rows.entry(key).or_default();
         count.calls += 1;
@@ -107,10 +124,11 @@ impl Meter {
 }
 
 fn report(rows: &BTreeMap<Key, Count>) -> Report {
-    let row = |((principal, service, operation), count): (&Key, &Count)| Row {
+    let row = |((principal, service, operation, purpose), count): (&Key, &Count)| Row {
         principal: principal.to_string(),
         service: service.to_string(),
         operation: operation.clone(),
+        purpose: *purpose,
         count: *count,
     };
     Report { rows: rows.iter().map(row).collect() }

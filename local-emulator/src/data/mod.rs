@@ -30,7 +30,7 @@ pub use connector::{Connector, ENDPOINT};
 pub use deaths::{Death, DeathError, Deaths, Kill, Moment, Victim, read_deaths};
 pub use faults::{Failure, Fault, Faults, Latency, Rule, RuleId, Struck, When};
 pub use front::{ConnectionLost, Extra, Front, Options};
-pub use meter::{Call, Count, Meter, Report, Row};
+pub use meter::{Call, Count, Meter, Purpose, Report, Row};
 pub use server::serve;
 pub use store::{Durability, StoreError};
 pub use wire::{Problem, Service, Usage, now_ms};

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
 use serde_json::{Map, Value};
 
+use super::meter::Purpose;
+
 /// A service of the emulator.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Service {
@@ -65,6 +67,8 @@ pub struct Usage {
     pub billed_requests: u64,
     /// Whether an SQS call went to a FIFO queue, which costs more.
     pub fifo: bool,
+    /// What the call was made for.
+    pub purpose: Purpose,
 }
 
 /// An error of a JSON service in the service's own shape.

@@ -200,7 +200,7 @@ impl Machine {
                 (functions, Some(processes))
             }
         };
-        let queues: Arc<dyn QueuePort> = Arc::new(ports::EmulatedQueues::new(data.sqs().clone()));
+        let queues: Arc<dyn QueuePort> = Arc::new(ports::EmulatedQueues::new(data.clone(), &plan.sources));
         let sources = Sources::start(&plan, &origin, &queues, &functions, &options.sources);
         let events = HttpEvents::new(&origin.account);
         let http = HttpFront::start(http_listener, events, Routes::new(&plan.routes), functions.clone())

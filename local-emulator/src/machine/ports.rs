@@ -1,34 +1,80 @@
 //! The data services' queues, as event sources use them.
 
-use crate::data::sqs::{Sqs, SqsError};
+use crate::data::sqs::{Sqs, SqsError, billed_requests};
+use crate::data::{Call, Front, Principal, Purpose, Service, Usage};
 use crate::sources::{QueueError, QueuePort};
+use crate::template::SourcePlan;
 use async_trait::async_trait;
-use sluice_memory::sqs::{Delivered, Refusal};
+use sluice_memory::sqs::{Delivered, Refusal, limits};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Calls the queues without the door that everybody else goes through, so it counts its calls itself: as AWS does, in the
+/// name of the function that the queue calls.
 pub(super) struct EmulatedQueues {
-    sqs: Arc<Sqs>,
+    data: Arc<Front>,
+    /// The functions by the ARN of the queue that calls them.
+    functions: BTreeMap<String, Principal>,
 }
 
+/// An operation of SQS.
+#[derive(Clone, Copy)]
+struct Operation {
+    name: &'static str,
+    /// What it does, as a verb, for errors.
+    action: &'static str,
+}
+
+const RECEIVE: Operation = Operation { name: "ReceiveMessage", action: "receive messages" };
+const DELETE: Operation = Operation { name: "DeleteMessageBatch", action: "delete messages" };
+const RELEASE: Operation = Operation { name: "ChangeMessageVisibilityBatch", action: "release messages" };
+
 impl EmulatedQueues {
-    pub(super) fn new(sqs: Arc<Sqs>) -> Self {
-        Self { sqs }
+    pub(super) fn new(data: Arc<Front>, sources: &[SourcePlan]) -> Self {
+        let functions =
+            sources.iter().map(|source| (source.queue_arn.clone(), Principal::new(source.function.as_str())));
+        Self { data, functions: functions.collect() }
     }
 
-    /// Runs a call that blocks on the disk.
-    async fn blocking<T: Send + 'static>(
+    /// Runs one call, which blocks on the disk, and counts it as `purpose` says of what it gave.
+    async fn call<T: Send + 'static>(
         &self,
-        action: &'static str,
+        operation: Operation,
         queue_arn: &str,
+        purpose: impl FnOnce(&T) -> (Purpose, usize) + Send,
         call: impl FnOnce(&Sqs, &str) -> Result<T, SqsError> + Send + 'static,
     ) -> Result<T, QueueError> {
-        let (sqs, name) = (self.sqs.clone(), name(queue_arn).to_owned());
-        let failed = |why: String| QueueError { action, queue_arn: queue_arn.to_owned(), why };
-        match tokio::task::spawn_blocking(move || call(&sqs, &name)).await {
-            Ok(outcome) => outcome.map_err(|error| failed(error.to_string())),
-            Err(error) => Err(failed(error.to_string())),
-        }
+        let (sqs, name) = (self.data.sqs().clone(), name(queue_arn).to_owned());
+        let (outcome, status) = match tokio::task::spawn_blocking(move || call(&sqs, &name)).await {
+            Ok(Ok(given)) => (Ok(given), 200),
+            Ok(Err(error @ SqsError::Store(_))) => (Err(error.to_string()), 500),
+            Ok(Err(error)) => (Err(error.to_string()), 400),
+            Err(error) => (Err(error.to_string()), 500),
+        };
+        let (purpose, bytes) = outcome.as_ref().map_or((Purpose::EventSource, 0), purpose);
+        self.count(operation, queue_arn, status, purpose, bytes);
+        let action = operation.action;
+        outcome.map_err(|why| QueueError { action, queue_arn: queue_arn.to_owned(), why })
+    }
+
+    /// Counts a call. There is neither request nor response: of bytes there are the messages' own.
+    fn count(&self, operation: Operation, queue_arn: &str, status: u16, purpose: Purpose, bytes: usize) {
+        let nobody = Principal::new("unknown");
+        self.data.meter().record(&Call {
+            principal: self.functions.get(queue_arn).unwrap_or(&nobody),
+            service: &Service::Sqs,
+            operation: operation.name,
+            status,
+            bytes_in: 0,
+            bytes_out: bytes as u64,
+            usage: Usage {
+                billed_requests: billed_requests(bytes),
+                fifo: queue_arn.ends_with(".fifo"),
+                purpose,
+                ..Usage::default()
+            },
+        });
     }
 }
 
@@ -41,36 +87,54 @@ impl QueuePort for EmulatedQueues {
         hidden_for: Option<Duration>,
     ) -> Result<Vec<Delivered>, QueueError> {
         let hidden = hidden_for.map(whole_seconds);
-        self.blocking("receive messages", queue_arn, move |sqs, name| sqs.receive(name, max as usize, hidden)).await
+        let what = |batch: &Vec<Delivered>| received(batch);
+        self.call(RECEIVE, queue_arn, what, move |sqs, name| sqs.receive(name, max as usize, hidden)).await
     }
 
     async fn delete(&self, queue_arn: &str, receipts: &[String]) -> Result<(), QueueError> {
-        let receipts = receipts.to_vec();
-        self.blocking("delete messages", queue_arn, move |sqs, name| {
-            for receipt in &receipts {
-                settled(sqs.delete(name, receipt).map(|_| ()))?;
-            }
-            Ok(())
-        })
-        .await
+        for batch in receipts.chunks(limits::BATCH_MAX) {
+            let batch = batch.to_vec();
+            self.call(
+                DELETE,
+                queue_arn,
+                |_: &()| (Purpose::EventSource, 0),
+                move |sqs, name| batch.iter().try_for_each(|receipt| settled(sqs.delete(name, receipt).map(|_| ()))),
+            )
+            .await?;
+        }
+        Ok(())
     }
 
     async fn release(&self, queue_arn: &str, receipts: &[String], after: Duration) -> Result<(), QueueError> {
-        let (receipts, seconds) = (receipts.to_vec(), whole_seconds(after));
-        self.blocking("release messages", queue_arn, move |sqs, name| {
-            for receipt in &receipts {
-                settled(sqs.change_visibility(name, receipt, seconds))?;
-            }
-            Ok(())
-        })
-        .await
+        let seconds = whole_seconds(after);
+        for batch in receipts.chunks(limits::BATCH_MAX) {
+            let batch = batch.to_vec();
+            self.call(
+                RELEASE,
+                queue_arn,
+                |_: &()| (Purpose::EventSourceHiding, 0),
+                move |sqs, name| {
+                    batch.iter().try_for_each(|receipt| settled(sqs.change_visibility(name, receipt, seconds)))
+                },
+            )
+            .await?;
+        }
+        Ok(())
     }
 
     async fn wait(&self, queue_arn: &str, at_most: Duration) {
         // Without its queue there is nothing to wait for: then the next receive says so.
-        if self.sqs.wait_visible(name(queue_arn), at_most).await.is_err() {
+        if self.data.sqs().wait_visible(name(queue_arn), at_most).await.is_err() {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
+    }
+}
+
+/// Returns what a receive was good for, and the bytes of what it brought.
+fn received(batch: &[Delivered]) -> (Purpose, usize) {
+    match batch.is_empty() {
+        true => (Purpose::Poll, 0),
+        false => (Purpose::EventSource, batch.iter().map(|one| one.message.body.len()).sum()),
     }
 }
 

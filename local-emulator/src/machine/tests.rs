@@ -1,13 +1,17 @@
 //! Whole machines from our own template, with functions that only pass things on.
 
+use super::ports::EmulatedQueues;
 use super::{Equipment, Form, Machine, MachineError, MachineOptions, Make};
-use crate::data::Options as DataOptions;
+use crate::data::prices::SQS_STANDARD_REQUEST;
+use crate::data::{Front as Data, Options as DataOptions, Purpose, Row};
 use crate::lambda::{Handler, HandlerError, to_stderr};
-use crate::sources::{AfterFailure, SourceOptions, Tick};
+use crate::sources::{AfterFailure, QueuePort, SourceOptions, Tick};
+use crate::template::SourcePlan;
 use aws_sdk_sqs::config::{BehaviorVersion, Credentials as SdkCredentials, Region};
 use aws_sdk_sqs::error::ProvideErrorMetadata;
 use bytes::Bytes;
 use serde_json::{Value, json};
+use sluice_memory::sqs::{NewMessage, Settings};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -122,7 +126,60 @@ async fn a_request_goes_through_webhook_and_queue_to_the_next_function_each_with
     let refused = post(&machine, &json!({"send": "SLUICE_QUEUE_GATE", "body": "not-allowed"})).await;
     assert_eq!(refused.status().as_u16(), 500);
     assert!(refused.text().await.unwrap().contains("AccessDenied"), "the webhook may not write to the gate queue");
+    let data = machine.data().clone();
     machine.stop().await;
+    let of_source = |principal: &str, operation: &str| {
+        let is_meant = |row: &Row| row.principal == principal && row.operation == operation;
+        data.meter().snapshot().total(|row| is_meant(row) && row.purpose == Purpose::EventSource).calls
+    };
+    assert_eq!((of_source("intake", "ReceiveMessage"), of_source("intake", "DeleteMessageBatch")), (1, 1));
+    assert_eq!(of_source("gate", "ReceiveMessage"), 0, "its queue had nothing");
+}
+
+/// C2.2, C4: as AWS bills it, in the name of the function; looks that found nothing are told apart from work.
+#[tokio::test]
+async fn what_event_sources_call_is_counted_in_their_functions_name() {
+    let folder = TempDir::new().unwrap();
+    let data = Data::open(folder.path(), DataOptions::default()).unwrap();
+    data.sqs().ensure_queue("wakes", Settings::standard()).unwrap();
+    let arn = "arn:aws:sqs:us-east-1:000000000000:wakes";
+    let source = SourcePlan {
+        function: "timer".to_owned(),
+        queue_arn: arn.to_owned(),
+        batch_size: 10,
+        partial_answers: true,
+        concurrency_max: None,
+    };
+    let queues = EmulatedQueues::new(data.clone(), &[source]);
+    assert!(queues.receive(arn, 10, None).await.unwrap().is_empty());
+    for number in 0..12 {
+        data.sqs().send("wakes", NewMessage::body(number.to_string())).unwrap();
+    }
+    let (mut receipts, mut empty, mut full) = (Vec::new(), 1_u64, 0_u64);
+    while receipts.len() < 12 {
+        let batch = queues.receive(arn, 10, None).await.unwrap();
+        *(if batch.is_empty() { &mut empty } else { &mut full }) += 1;
+        receipts.extend(batch.into_iter().map(|one| one.receipt));
+    }
+    queues.release(arn, &receipts, Duration::from_secs(30)).await.unwrap();
+    queues.delete(arn, &receipts).await.unwrap();
+    assert!(queues.receive("arn:aws:sqs:us-east-1:000000000000:none", 10, None).await.is_err());
+    let report = data.meter().snapshot();
+    let rows: Vec<_> = report
+        .rows
+        .iter()
+        .map(|row| (row.principal.as_str(), row.operation.as_str(), row.purpose, row.count.calls, row.count.refused))
+        .collect();
+    let expected = [
+        ("timer", "ChangeMessageVisibilityBatch", Purpose::EventSourceHiding, 2, 0),
+        ("timer", "DeleteMessageBatch", Purpose::EventSource, 2, 0),
+        ("timer", "ReceiveMessage", Purpose::EventSource, full, 0),
+        ("timer", "ReceiveMessage", Purpose::Poll, empty, 0),
+        ("unknown", "ReceiveMessage", Purpose::EventSource, 1, 1),
+    ];
+    assert_eq!(rows, expected);
+    let all = report.total(|_| true);
+    assert!((all.dollars - all.calls as f64 * SQS_STANDARD_REQUEST).abs() < 1e-12, "{all:?}");
 }
 
 /// C4

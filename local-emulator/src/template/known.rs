@@ -1,32 +1,38 @@
 //! The closed list: every resource type and property that this machine has an answer to.
 //!
-//! A property is either read by `resolve.rs` or provided otherwise, and then the list says how. What is in neither
-//! place is ignored, and therefore printed: a template must not ask for something that local runs never have.
+//! A property is read by `resolve.rs`, or provided otherwise, and then the list says how, or done nowhere on one machine, and
+//! then the list says what that is, for people to be told. What is in none of these places is ignored, and therefore
+//! printed: a template must not ask for something that local runs never have.
 
 use super::intrinsic::long_form;
 use serde_yaml::{Mapping, Value as Yaml};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the machine does about a property.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Answer {
     /// `resolve.rs` reads it.
     Provided,
-    /// It stands for something that is here by other means, or has no meaning on one machine.
+    /// It stands for something that is here by other means.
     Otherwise(&'static str),
+    /// It asks for something that is not done here at all.
+    Absent(&'static str),
 }
 
-use Answer::{Otherwise, Provided};
+use Answer::{Absent, Otherwise, Provided};
 
 /// Paths are dotted; `*` is any one part; a path covers all beneath it.
 type Properties = &'static [(&'static str, Answer)];
 
-const DISK: Answer = Otherwise("kept in the data folder of this machine");
 const LOGGED: Answer = Otherwise("printed with the function's name before each line");
 const NAMED: Answer = Otherwise("read where it is referred to");
 const PROCESS: Answer = Otherwise("the executor is a process of this machine");
 const LOOPBACK: Answer = Otherwise("everything is bound to loopback");
-const ALARM: Answer = Otherwise("the numbers behind it are in the cost meter and the queues' own attributes");
+
+const THROTTLING: Answer = Absent("throttling (nothing is refused for coming too fast)");
+const ENCRYPTION: Answer = Absent("encryption of the disk (what Sluice seals is sealed)");
+const ALARMS: Answer = Absent("alarms (their numbers are in the cost meter and the queues' own attributes)");
+const SCALING: Answer = Absent("scaling (there is one executor)");
 
 const TABLE: Properties = &[
     ("TableName", Provided),
@@ -36,15 +42,15 @@ const TABLE: Properties = &[
     ("GlobalSecondaryIndexes.KeySchema", Provided),
     ("GlobalSecondaryIndexes.Projection.ProjectionType", Provided),
     ("TimeToLiveSpecification", Provided),
-    ("BillingMode", Otherwise("nothing is throttled; the cost meter counts on-demand units")),
-    ("PointInTimeRecoverySpecification", DISK),
-    ("SSESpecification", DISK),
+    ("BillingMode", THROTTLING),
+    ("PointInTimeRecoverySpecification", Absent("recovery of an earlier state (copy the data folder instead)")),
+    ("SSESpecification", ENCRYPTION),
 ];
 
 const BUCKET: Properties = &[
     ("BucketName", Provided),
-    ("LifecycleConfiguration", Otherwise("objects stay until the data folder is deleted")),
-    ("BucketEncryption", DISK),
+    ("LifecycleConfiguration", Absent("expiry of objects (they stay until the data folder is deleted)")),
+    ("BucketEncryption", ENCRYPTION),
     ("PublicAccessBlockConfiguration", LOOPBACK),
     ("OwnershipControls", Otherwise("there is one account")),
 ];
@@ -57,14 +63,14 @@ const QUEUE: Properties = &[
     ("MessageRetentionPeriod", Provided),
     ("RedrivePolicy.deadLetterTargetArn", Provided),
     ("RedrivePolicy.maxReceiveCount", Provided),
-    ("FifoThroughputLimit", Otherwise("nothing is throttled")),
-    ("SqsManagedSseEnabled", DISK),
+    ("FifoThroughputLimit", THROTTLING),
+    ("SqsManagedSseEnabled", ENCRYPTION),
 ];
 
 const KEY: Properties = &[
     ("Description", NAMED),
-    ("EnableKeyRotation", DISK),
-    ("KeyPolicy", Otherwise("the roles' policies rule the key")),
+    ("EnableKeyRotation", Absent("rotation of keys")),
+    ("KeyPolicy", Absent("policies of keys (the roles' policies alone rule them)")),
 ];
 
 const ROLE: Properties = &[
@@ -102,7 +108,7 @@ const FUNCTION: Properties = &[
     ("VpcConfig", LOOPBACK),
 ];
 
-const HTTP_API: Properties = &[("DefaultRouteSettings", Otherwise("nothing is throttled"))];
+const HTTP_API: Properties = &[("DefaultRouteSettings", THROTTLING)];
 
 const LOG_GROUP: Properties = &[("LogGroupName", NAMED), ("RetentionInDays", LOGGED)];
 
@@ -127,18 +133,18 @@ const TASK: Properties = &[
 /// Types whose every property has one answer.
 const WHOLE: &[(&str, Answer)] = &[
     ("AWS::S3::BucketPolicy", LOOPBACK),
-    ("AWS::SNS::Topic", ALARM),
-    ("AWS::CloudWatch::Alarm", ALARM),
+    ("AWS::SNS::Topic", ALARMS),
+    ("AWS::CloudWatch::Alarm", ALARMS),
     ("AWS::EC2::SecurityGroup", LOOPBACK),
     ("AWS::EC2::LaunchTemplate", PROCESS),
-    ("AWS::AutoScaling::AutoScalingGroup", PROCESS),
+    ("AWS::AutoScaling::AutoScalingGroup", SCALING),
     ("AWS::IAM::InstanceProfile", PROCESS),
     ("AWS::ECS::CapacityProvider", PROCESS),
     ("AWS::ECS::Cluster", PROCESS),
     ("AWS::ECS::ClusterCapacityProviderAssociations", PROCESS),
     ("AWS::ECS::Service", PROCESS),
-    ("AWS::ApplicationAutoScaling::ScalableTarget", PROCESS),
-    ("AWS::ApplicationAutoScaling::ScalingPolicy", PROCESS),
+    ("AWS::ApplicationAutoScaling::ScalableTarget", SCALING),
+    ("AWS::ApplicationAutoScaling::ScalingPolicy", SCALING),
 ];
 
 /// What stands beside a resource's properties and says nothing about what runs.
@@ -171,6 +177,20 @@ pub(super) struct Answers {
     pub(super) ignored: Vec<String>,
     /// `Logical (Type): how` of what is provided otherwise.
     pub(super) elsewhere: Vec<String>,
+    /// What is not done here at all, each with the `Logical (Type)` of what asks for it.
+    pub(super) absent: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Answers {
+    /// Keeps the answer to a part of `logical`, other than that it is read.
+    fn take(&mut self, logical: &str, kind: &str, answer: Answer) {
+        let part = format!("{logical} ({kind})");
+        match answer {
+            Provided => {}
+            Otherwise(how) => self.elsewhere.push(format!("{part}: {how}")),
+            Absent(what) => drop(self.absent.entry(what.to_owned()).or_default().insert(part)),
+        }
+    }
 }
 
 /// Holds a document against the closed list.
@@ -197,9 +217,8 @@ pub(super) fn answers(document: &Yaml, globals: Option<&Mapping>, resources: &Ma
 }
 
 fn hold(answers: &mut Answers, logical: &str, kind: &str, properties: Option<&Yaml>) {
-    if let Some((_, Otherwise(how))) = WHOLE.iter().find(|(name, _)| *name == kind) {
-        answers.elsewhere.push(format!("{logical} ({kind}): {how}"));
-        return;
+    if let Some((_, answer)) = WHOLE.iter().find(|(name, _)| *name == kind) {
+        return answers.take(logical, kind, *answer);
     }
     let Some(known) = properties_of(kind) else {
         answers.ignored.push(format!("{logical} ({kind})"));
@@ -212,12 +231,11 @@ fn hold(answers: &mut Answers, logical: &str, kind: &str, properties: Option<&Ya
     let mut ways = BTreeSet::new();
     for path in paths {
         match known.iter().find(|(pattern, _)| covers(pattern, &path)) {
-            Some((_, Provided)) => {}
-            Some((_, Otherwise(how))) => drop(ways.insert(*how)),
+            Some((_, answer)) => drop(ways.insert(*answer)),
             None => answers.ignored.push(format!("{logical} ({kind}): {}", path.join("."))),
         }
     }
-    answers.elsewhere.extend(ways.into_iter().map(|how| format!("{logical} ({kind}): {how}")));
+    ways.into_iter().for_each(|answer| answers.take(logical, kind, answer));
 }
 
 fn keys(map: Option<&Mapping>) -> impl Iterator<Item = &str> {

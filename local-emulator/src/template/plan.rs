@@ -1,7 +1,7 @@
 //! What a template comes to on one machine: tables, buckets, queues, keys, functions, and what calls them.
 
 use crate::policy::Policy;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Everything that the machine provides from a template.
@@ -27,6 +27,7 @@ pub struct Plan {
     pub executor: Option<ExecutorPlan>,
     pub(crate) ignored: Vec<String>,
     pub(crate) elsewhere: Vec<String>,
+    pub(crate) absent: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Plan {
@@ -41,6 +42,12 @@ impl Plan {
     #[must_use]
     pub fn elsewhere(&self) -> &[String] {
         &self.elsewhere
+    }
+
+    /// Returns what the template asks for and no single machine does, each with the parts that ask for it: `Logical (Type)`.
+    #[must_use]
+    pub fn absent(&self) -> &BTreeMap<String, BTreeSet<String>> {
+        &self.absent
     }
 
     /// Returns the function with the given id.

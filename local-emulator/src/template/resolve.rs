@@ -28,7 +28,8 @@ pub(super) fn plan(document: &Yaml, place: &Place) -> Result<Plan, TemplateError
     let globals = section("Globals");
     let answers = known::answers(document, globals, resources);
     let scope = Scope::new(document, place, &nothing);
-    let mut plan = Plan { ignored: answers.ignored, elsewhere: answers.elsewhere, ..Plan::default() };
+    let mut plan =
+        Plan { ignored: answers.ignored, elsewhere: answers.elsewhere, absent: answers.absent, ..Plan::default() };
     let common: raw::Function = match globals.and_then(|globals| globals.get("Function")) {
         Some(function) => typed(&scope, "Globals", function)?,
         None => raw::Function::default(),

@@ -19,6 +19,20 @@ fn our_template_asks_for_nothing_that_this_machine_ignores() {
     assert!(our_plan().elsewhere().iter().any(|line| line.starts_with("ExecutorService (AWS::ECS::Service)")));
 }
 
+/// C4: what is not done at all is not said to be provided in another way.
+#[test]
+fn what_one_machine_does_not_do_is_listed_apart() {
+    let plan = our_plan();
+    let first_word = |what: &String| what.split(' ').next().unwrap().to_owned();
+    let absent: Vec<String> = plan.absent().keys().map(first_word).collect();
+    assert_eq!(absent, ["alarms", "encryption", "expiry", "policies", "recovery", "rotation", "scaling", "throttling"]);
+    let whose = |word: &str| plan.absent().iter().find(|(what, _)| what.starts_with(word)).unwrap().1;
+    assert!(whose("expiry").iter().all(|part| part.ends_with("(AWS::S3::Bucket)")), "{:?}", whose("expiry"));
+    assert!(whose("alarms").iter().any(|part| part.ends_with("(AWS::CloudWatch::Alarm)")));
+    let otherwise = |kind: &str| plan.elsewhere().iter().any(|line| line.contains(kind));
+    assert!(!otherwise("AWS::CloudWatch::Alarm") && !otherwise("ScalingPolicy") && !otherwise("Serverless::HttpApi"));
+}
+
 /// C2
 #[test]
 fn the_table_has_its_keys_indexes_and_expiry() {

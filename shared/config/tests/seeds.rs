@@ -42,7 +42,7 @@ fn first_document() -> Vec<Example> {
             inside = false;
         }
     }
-    // Playbooks are Ansible's; E5 is the executor's.
+    // Playbooks are Ansible's; E5 is the executor's (functions/executor/tests/seeds.rs).
     examples.retain(|example| !example.file.contains("playbooks"));
     examples
 }

@@ -21,7 +21,7 @@ pub enum ForgeError {
         attempted: String,
         /// HTTP status of the refusal.
         status: u16,
-        /// The forge's own words, at most 500 characters.
+        /// The forge's own words, at most 500 characters, and what to do where we know it.
         message: String,
     },
     /// The change's head, or the branch, is no longer the commit that was expected: plan again.

@@ -48,6 +48,29 @@ async fn a_change_is_read_with_all_that_a_decision_asks_for() {
     assert_eq!((dependency.project.as_str(), dependency.number()), ("forge.example/org/other", Some(7)));
 }
 
+/// Z6.1: check runs are GitHub Apps' own, and not every token is shown them.
+#[tokio::test]
+async fn a_change_is_read_without_its_check_runs_where_the_token_is_shown_none() {
+    let scene = Scene::new().await;
+    let change = scene.propose("a.txt", "a", "").await;
+    let report =
+        StatusReport { context: "unit".into(), state: StatusState::Success, description: String::new(), url: None };
+    scene.github.set_status(&scene.project(), &change.head, &report).await.unwrap();
+    let words = "Resource not accessible by personal access token".to_owned();
+    for fault in [Fault::Forbidden { message: words }, Fault::RepositoryGone] {
+        scene.forge.fault(REPOSITORY, fault, Aim::Path("/check-runs".into()), Times::UntilCleared);
+        let facts = scene.github.read_change(&change.key).await.unwrap();
+        assert_eq!((facts.statuses.len(), facts.statuses[0].context.as_str()), (1, "unit"));
+        assert!(facts.cut.check_runs && !facts.cut.is_partial());
+        scene.forge.clear_faults(REPOSITORY);
+    }
+    let limited = Fault::RateLimited { retry_after_seconds: 9 };
+    scene.forge.fault(REPOSITORY, limited, Aim::Path("/check-runs".into()), Times::Next(1));
+    let limited = scene.github.read_change(&change.key).await.unwrap_err();
+    assert_eq!(limited.verdict(), Verdict::After { seconds: 9 }, "a limit says nothing of what is there");
+    assert!(scene.github.read_change(&change.key).await.unwrap().cut.is_nothing());
+}
+
 /// Z6.1
 #[tokio::test]
 async fn a_rename_touches_both_names_and_a_conflict_is_seen() {

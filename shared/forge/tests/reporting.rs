@@ -69,6 +69,28 @@ async fn a_check_run_is_made_once_and_then_updated() {
     assert_eq!((facts.statuses[0].context.as_str(), facts.statuses[0].state.as_str()), ("one/check", "failure"));
 }
 
+/// Z6.1: GitHub makes check runs for GitHub Apps only.
+#[tokio::test]
+async fn a_check_run_that_the_token_may_not_make_is_refused_with_what_to_do() {
+    let scene = Scene::new().await;
+    let change = scene.propose("a.txt", "a", "").await;
+    let words = "You must authenticate via a GitHub App.";
+    let forbidden = Fault::Forbidden { message: words.to_owned() };
+    scene.forge.fault(REPOSITORY, forbidden, Aim::Writes, Times::Next(1));
+    let report = CheckReport {
+        name: "one/check".into(),
+        marker: marker(),
+        state: CheckState::Queued,
+        title: "check".into(),
+        summary: String::new(),
+        url: None,
+    };
+    let refused = scene.github.put_check_run(&scene.project(), &change.head, &report).await.unwrap_err();
+    assert_eq!(refused.verdict(), sluice_forge::Verdict::Final);
+    let told = refused.to_string();
+    assert!(told.contains(words) && told.contains("report by `status` instead of `check`"), "{told}");
+}
+
 /// C02: where the forge does not take all lines of a comment, it is put beside the last one.
 #[tokio::test]
 async fn a_comment_on_lines_that_are_not_shown_together_stands_beside_the_last() {

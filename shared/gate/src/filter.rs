@@ -298,10 +298,15 @@ fn unmet(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<S
     }
     if !filter.status.is_empty() && !filter.status.iter().any(|pattern| status_fits(pattern, facts)) {
         let wanted: Vec<&str> = filter.status.iter().map(Pattern::as_str).collect();
-        return Some(format!("a commit status {}", wanted.join(" or ")));
+        let hidden = if facts.cut.check_runs { CHECK_RUNS_HIDDEN } else { "" };
+        return Some(format!("a commit status {}{hidden}", wanted.join(" or ")));
     }
     None
 }
+
+/// Said of a status that is missed where it may be there, as a check run.
+const CHECK_RUNS_HIDDEN: &str =
+    " (the forge shows the connection's token no check runs, so that one of that name is not seen)";
 
 /// Returns the first part of a reject filter that the change meets.
 fn met(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<String> {

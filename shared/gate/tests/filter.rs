@@ -311,7 +311,7 @@ fn what_was_not_read_of_a_change_never_lets_it_through() {
     let cut = |reviews, statuses| ChangeFacts {
         reviews: Vec::new(),
         statuses: Vec::new(),
-        cut: Cut { reviews, statuses },
+        cut: Cut { reviews, statuses, ..Cut::default() },
         ..facts()
     };
     for (filter, cut_short) in [
@@ -327,6 +327,16 @@ fn what_was_not_read_of_a_change_never_lets_it_through() {
         assert!(told.contains("than are read"), "{told}");
         assert_eq!(asked(None, Some(GitHubFilter { open: Some(false), ..GitHubFilter::default() }), &cut_short), None);
     }
+}
+
+/// Z6.1: check runs that the token is not shown fulfil nothing, and it is said why; nothing is rejected because of them.
+#[test]
+fn a_status_that_may_be_a_hidden_check_run_is_missed_with_its_reason() {
+    let filter = || GitHubFilter { status: vec![pattern("ci:unit:success")], ..GitHubFilter::default() };
+    let with = |check_runs| ChangeFacts { statuses: Vec::new(), cut: Cut { check_runs, ..Cut::default() }, ..facts() };
+    let told = |check_runs| asked(Some(filter()), None, &with(check_runs)).unwrap();
+    assert!(told(true).contains("no check runs") && !told(false).contains("no check runs"), "{}", told(true));
+    assert_eq!(asked(None, Some(filter()), &with(true)), None);
 }
 
 /// Z6.7: a status is looked at where a trigger is for it, or where changes are asked for statuses, and nowhere else.

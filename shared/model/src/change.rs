@@ -342,12 +342,20 @@ pub struct Cut {
     /// Statuses and check runs.
     #[serde(default)]
     pub statuses: bool,
+    /// All check runs: its forge does not show them to this token. Nothing is refused because of what nobody can ever see.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub check_runs: bool,
 }
 
 impl Cut {
     /// Returns whether everything was read.
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Returns whether the forge, asked once more, may show what is missing.
+    pub fn is_partial(&self) -> bool {
+        self.reviews || self.statuses
     }
 }
 

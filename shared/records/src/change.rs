@@ -178,7 +178,7 @@ mod tests {
         };
         let many = ChangeFacts { statuses: (0..1_000).map(status).collect(), ..bare() };
         let kept = stored(&many);
-        assert_eq!((kept.statuses.len(), kept.cut), (0, Cut { statuses: true, reviews: false }));
+        assert_eq!((kept.statuses.len(), kept.cut), (0, Cut { statuses: true, ..Cut::default() }));
         let few = ChangeFacts { statuses: (0..10).map(status).collect(), ..bare() };
         assert_eq!(stored(&few), few);
         let review = |number: usize| Review {
@@ -198,7 +198,7 @@ mod tests {
             ..many
         };
         let kept = stored(&all);
-        assert_eq!(kept.cut, Cut { statuses: true, reviews: true });
+        assert_eq!(kept.cut, Cut { statuses: true, reviews: true, ..Cut::default() });
         assert_eq!((kept.depends_on, kept.labels.len()), (vec!["https://forge.test/a".to_owned()], 100));
     }
 }

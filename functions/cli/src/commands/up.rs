@@ -113,13 +113,14 @@ fn print_addresses(local: &Local, data: &Path, log: &Path) {
     match ignored.as_slice() {
         [] => {
             let otherwise = data.join("template-otherwise.txt");
-            let parts = local.elsewhere();
-            let is_written = std::fs::write(&otherwise, parts.join("\n") + "\n");
+            let parts = local.elsewhere().len();
+            let is_written = std::fs::write(&otherwise, local.otherwise());
             let told = match is_written {
                 Ok(()) => otherwise.display().to_string(),
                 Err(error) => format!("(could not be written to {}: {error})", otherwise.display()),
             };
-            tell!("  template       ignored: nothing; {} parts are as it is on one machine: {told}", parts.len())
+            tell!("  template       ignored: nothing; {parts} parts are provided in another way: {told}");
+            local.absent().for_each(|what| tell!("                 not on one machine: {what}"));
         }
         parts => {
             tell!("  template       IGNORED on this machine:");

@@ -8,7 +8,7 @@ use crate::local::{CONFIG, Local, ONE, TWO};
 use crate::say::tell;
 use anyhow::Context as _;
 use sluice_emulator::data::prices::DYNAMODB_WRITE_UNIT;
-use sluice_emulator::data::{Meter, Report, Row};
+use sluice_emulator::data::{Meter, Purpose, Report, Row};
 use sluice_gate::JobStatus;
 use sluice_local_forge::{Forge, PullState};
 use sluice_model::build::{Order, Speculation};
@@ -96,6 +96,7 @@ pub(super) async fn show(
     let ignored = local.ignored();
     tell!("  parts of the template that were ignored: {}", ignored.len());
     good &= ignored.is_empty();
+    local.absent().for_each(|what| tell!("    not on one machine: {what}"));
     print_costs(&report, changes.len(), builds, renewals(local.operator()).await?, teller.seconds() / 60.0);
     tell!("  every kind of call, by function: {}", meter.display());
     tell!("  {:.0} s in all\n", teller.seconds());
@@ -304,7 +305,8 @@ async fn still_open(ports: &Ports) -> anyhow::Result<Vec<String>> {
     }
 }
 
-/// Says what the changes cost. Apart: what goes on without any change (polls, sweeps, sessions), and what watching costs.
+/// Says what the changes cost: what functions and executor called, and what event sources did with messages for them.
+/// Apart: what goes on without any change (polls, sweeps, sessions), and what watching costs.
 fn print_costs(report: &Report, changes: usize, builds: usize, renewals: u64, minutes: f64) {
     let (work, idle) = (report.total(is_work), report.total(is_idle));
     let watching = report.total(is_watching);
@@ -322,7 +324,11 @@ fn print_costs(report: &Report, changes: usize, builds: usize, renewals: u64, mi
         per(work.dollars - renewing),
     );
     tell!(
-        "  apart from that, a minute: {:.0} polls and sweeps (${:.5}), {:.0} renewals of the executor's session (${:.5}), \
+        "  apart from that, EC2 calls per change: {:.0}, which cost nothing",
+        per(report.total(is_of_nodes).calls as f64)
+    );
+    tell!(
+        "  a minute: {:.0} polls and sweeps (${:.5}), {:.0} renewals of the executor's session (${:.5}), \
          {:.0} calls for watching (${:.5})",
         idle.calls as f64 / minutes,
         idle.dollars / minutes,
@@ -337,12 +343,19 @@ fn is_watching(row: &Row) -> bool {
     matches!(row.principal.as_str(), "api" | "operator")
 }
 
+/// Looks for messages that found none, sweeps, and what only the event sources of one machine do.
 fn is_idle(row: &Row) -> bool {
-    row.operation == "ReceiveMessage" || (row.principal == "timer" && row.operation == "Query")
+    matches!(row.purpose, Purpose::Poll | Purpose::EventSourceHiding)
+        || (row.principal == "timer" && row.operation == "Query")
 }
 
 fn is_work(row: &Row) -> bool {
-    !is_watching(row) && !is_idle(row) && row.service != "ec2"
+    !is_watching(row) && !is_idle(row) && !is_of_nodes(row)
+}
+
+/// EC2's calls cost nothing; what its instances cost is no matter of calls.
+fn is_of_nodes(row: &Row) -> bool {
+    row.service == "ec2"
 }
 
 /// Returns how often executors renewed their sessions: each write raises a record's revision.

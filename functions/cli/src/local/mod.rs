@@ -161,6 +161,24 @@ impl Local {
         self.services.plan().elsewhere()
     }
 
+    /// Returns what of the template no single machine does, in short.
+    pub fn absent(&self) -> impl Iterator<Item = &str> {
+        self.services.plan().absent().keys().map(String::as_str)
+    }
+
+    /// Returns what is otherwise than on AWS, for people to read: what is provided in another way, and what is not done, by part of
+    /// the template.
+    pub fn otherwise(&self) -> String {
+        let absent = self.services.plan().absent().iter();
+        let absent = absent.flat_map(|(what, parts)| parts.iter().map(move |part| format!("{part}: {what}")));
+        let text = |heading: &str, lines: Vec<String>| format!("{heading}\n\n{}\n", lines.join("\n"));
+        format!(
+            "{}\n{}",
+            text("Provided in another way", self.elsewhere().to_vec()),
+            text("Not on one machine", absent.collect())
+        )
+    }
+
     /// Returns where the data services answer.
     pub fn endpoint(&self) -> String {
         self.services.endpoint()

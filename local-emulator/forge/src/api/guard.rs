@@ -113,6 +113,7 @@ pub(super) async fn misbehave(State(engine): State<Arc<Engine>>, request: Reques
                 let refusal = ApiError::refused(403, "You have exceeded a secondary rate limit.");
                 return ([(header::RETRY_AFTER, retry_after_seconds.to_string())], refusal).into_response();
             }
+            Fault::Forbidden { message } => return ApiError::refused(403, message).into_response(),
             Fault::RefuseMerge | Fault::MergeabilityUnknown | Fault::MergeSomethingElse | Fault::HugeBodies { .. } => {}
         }
     }

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::super::auth::Caller;
 use super::super::faults::Failure;
+use super::super::meter::Purpose;
 use super::super::wire::{Problem, Usage};
 use super::problem::{NO_QUEUE, batch_problem, denied, injected, missing, mistake, refused, unknown_operation};
 use super::request::{Asked, Request, message, needed, number, sequence};
@@ -16,6 +17,11 @@ use super::{Sqs, attributes, digest};
 
 /// What SQS bills as one request, in bytes.
 const BILLED_BYTES: usize = 64 * 1024;
+
+/// Returns how many requests SQS bills for one of this payload.
+pub(crate) fn billed_requests(bytes: usize) -> u64 {
+    bytes.div_ceil(BILLED_BYTES).max(1) as u64
+}
 
 impl Sqs {
     /// Answers one call; a receive waits as long as it asks.
@@ -25,7 +31,7 @@ impl Sqs {
         body: &[u8],
         caller: &Caller,
     ) -> (Result<Value, Problem>, Usage) {
-        let mut usage = Usage { billed_requests: body.len().div_ceil(BILLED_BYTES).max(1) as u64, ..Usage::default() };
+        let mut usage = Usage { billed_requests: billed_requests(body.len()), ..Usage::default() };
         let request = match serde_json::from_slice(body) {
             Ok(Value::Object(members)) => Request { members },
             _ => {
@@ -36,7 +42,11 @@ impl Sqs {
         if operation == "ReceiveMessage" {
             let answer = self.receive_message(&request, caller).await;
             if let Ok(answer) = &answer {
-                usage.billed_requests = answer.to_string().len().div_ceil(BILLED_BYTES).max(1) as u64;
+                usage.billed_requests = billed_requests(answer.to_string().len());
+                let messages = answer.get("Messages").and_then(Value::as_array);
+                if messages.is_none_or(Vec::is_empty) {
+                    usage.purpose = Purpose::Poll;
+                }
             }
             return (answer, usage);
         }

@@ -24,6 +24,7 @@ use super::account::Account;
 use super::store::{Durability, StoreError};
 use super::wire::now_ms;
 
+pub(crate) use api::billed_requests;
 pub(super) use problem::injected;
 use rows::Rows;
 

@@ -48,12 +48,16 @@ pub(super) async fn change(github: &GitHub, key: &ChangeKey) -> Result<ChangeFac
     let seen_at = Timestamp(now_seconds() * 1_000);
     let pull: shapes::Pull = github.api.get(&path(&format!("/pulls/{number}")), &attempted).await?;
     let head = escape_path(&pull.head.sha);
-    let (files, (reviews, reviews_cut), (statuses, statuses_cut), (check_runs, runs_cut)) = tokio::try_join!(
+    let (files, (reviews, reviews_cut), (statuses, statuses_cut), runs) = tokio::try_join!(
         files(&github.api, path(&format!("/pulls/{number}/files")), pull.changed_files, &attempted),
         reviews(&github.api, key, &attempted),
         statuses(&github.api, path(&format!("/commits/{head}/statuses")), &attempted),
         check_runs(&github.api, &key.project, &pull.head.sha, &attempted),
     )?;
+    let (check_runs, runs_cut, runs_hidden) = match runs {
+        Some((runs, is_cut)) => (runs, is_cut, false),
+        None => (Vec::new(), false, true),
+    };
     let status = status_of(&pull);
     let message = pull.body.unwrap_or_default();
     Ok(ChangeFacts {
@@ -66,7 +70,7 @@ pub(super) async fn change(github: &GitHub, key: &ChangeKey) -> Result<ChangeFac
         labels: pull.labels.into_iter().map(|label| label.name).collect::<BTreeSet<_>>().into_iter().collect(),
         reviews,
         statuses: newest_per_context(statuses, check_runs),
-        cut: Cut { reviews: reviews_cut, statuses: statuses_cut || runs_cut },
+        cut: Cut { reviews: reviews_cut, statuses: statuses_cut || runs_cut, check_runs: runs_hidden },
         files,
         depends_on: depends_on(&message),
         // GitHub shows neither stacks of changes nor topics, and its reviews are no votes.
@@ -199,16 +203,20 @@ async fn statuses(api: &Api, path: String, attempted: &str) -> Result<(Vec<shape
     Ok(listed.part())
 }
 
-/// Returns the newest check runs of a commit, and whether there are more.
+/// Returns the newest check runs of a commit, and whether there are more; `None` where the token is shown none. They are GitHub
+/// Apps' own, and not every token may read them: what else a change has is no less true for that.
 async fn check_runs(
     api: &Api,
     project: &ProjectName,
     head: &str,
     attempted: &str,
-) -> Result<(Vec<shapes::CheckRun>, bool), ForgeError> {
+) -> Result<Option<(Vec<shapes::CheckRun>, bool)>, ForgeError> {
     let path = repository(project, &format!("/commits/{}/check-runs", escape_path(head)));
-    let listed = api.pages(&path, CHECK_RUN_PAGES_MAX, attempted, |page: shapes::CheckRuns| page.check_runs).await?;
-    Ok(listed.part())
+    match api.pages(&path, CHECK_RUN_PAGES_MAX, attempted, |page: shapes::CheckRuns| page.check_runs).await {
+        Ok(listed) => Ok(Some(listed.part())),
+        Err(ForgeError::NotFound { .. } | ForgeError::Refused { status: 403, .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns the newest check runs of a commit that have this name; a forge that does not part them by name tells of all.

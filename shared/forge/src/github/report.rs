@@ -19,6 +19,10 @@ const SUMMARY_MAX_CHARACTERS: usize = 65_535;
 /// GitHub's limit is 65,536; the marker needs its place.
 const COMMENT_MAX_CHARACTERS: usize = 65_000;
 
+/// What to do about a refused check run.
+const CHECK_RUNS_ARE_OF_APPS: &str = "GitHub lets GitHub Apps alone make check runs, and a connection has a token: \
+    report by `status` instead of `check`, or wait until a connection can be a GitHub App";
+
 pub(super) async fn set_status(
     github: &GitHub,
     project: &ProjectName,
@@ -37,6 +41,20 @@ pub(super) async fn set_status(
 }
 
 pub(super) async fn put_check_run(
+    github: &GitHub,
+    project: &ProjectName,
+    head: &Oid,
+    run: &CheckReport,
+) -> Result<(), ForgeError> {
+    write_check_run(github, project, head, run).await.map_err(|error| match error {
+        ForgeError::Refused { attempted, status: 403, message } => {
+            ForgeError::Refused { attempted, status: 403, message: format!("{message}; {CHECK_RUNS_ARE_OF_APPS}") }
+        }
+        error => error,
+    })
+}
+
+async fn write_check_run(
     github: &GitHub,
     project: &ProjectName,
     head: &Oid,

@@ -1,0 +1,102 @@
+//! The playbooks of the founding documents, as they are printed, become what Ansible reads (E5): the text is taken out of the
+//! document itself.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use serde_yaml::Value;
+use sluice_executor::lookup::{as_list_of_plays, find_playbook};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Returns the folder of the documents that the system was conceived in, which lies beside a checkout.
+///
+/// Where it does not, the test fails, unless `SLUICE_WAIVE` has the word `seeds`; then `None`, and it is said aloud.
+fn founding_material() -> Option<PathBuf> {
+    let given = std::env::var_os("SLUICE_SHARED").map(PathBuf::from);
+    let is_given = given.is_some();
+    let folder = given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"));
+    if folder.join("seeds").is_dir() {
+        return Some(folder);
+    }
+    assert!(!is_given, "SLUICE_SHARED names {}, which has no folder seeds", folder.display());
+    let missing = "no ../shared/seeds beside the checkout and no SLUICE_SHARED, so the founding documents' playbooks were not read";
+    let waived = std::env::var("SLUICE_WAIVE").unwrap_or_default();
+    let is_waived = waived.split([' ', ',']).any(|one| one == "seeds");
+    assert!(is_waived, "{missing}; to pass without them, set SLUICE_WAIVE to \"seeds\"");
+    // Written past the harness, which shows nothing of a test that passes; `.ci/run` says it again at its end.
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {missing} (waived by SLUICE_WAIVE)");
+    None
+}
+
+/// Returns the playbooks of the first document with the paths they are said to have: from a line that names a file to the next
+/// line of prose. A play's keys stand at the margin there.
+fn playbooks(folder: &Path) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(folder.join("seeds/zuul-v3.txt")).unwrap();
+    let mut playbooks: Vec<(String, String)> = Vec::new();
+    let mut inside = false;
+    for line in text.lines() {
+        if let Some(file) = line.strip_prefix("### ") {
+            inside = file.contains("playbooks");
+            if inside {
+                playbooks.push((file.to_owned(), String::new()));
+            }
+        } else if inside && (line.is_empty() || line.starts_with([' ', '-', '#']) || is_key(line)) {
+            let (_, text) = playbooks.last_mut().unwrap();
+            text.push_str(line);
+            text.push('\n');
+        } else {
+            inside = false;
+        }
+    }
+    playbooks
+}
+
+/// Whether a line begins with a key as plays have them, as no sentence does.
+fn is_key(line: &str) -> bool {
+    line.split_once(':').is_some_and(|(key, _)| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+}
+
+/// Returns the hosts of each play of a list.
+fn hosts(plays: &Value) -> Vec<&str> {
+    plays.as_sequence().unwrap().iter().map(|play| play["hosts"].as_str().unwrap()).collect()
+}
+
+/// E5: none of the four is a list of plays as it is printed; each becomes one, with all its plays and what they run.
+#[test]
+fn each_playbook_of_the_first_document_becomes_a_list_of_its_plays() {
+    let Some(folder) = founding_material() else { return };
+    let printed = playbooks(&folder);
+    let files: Vec<&str> = printed.iter().filter_map(|(path, _)| path.rsplit('/').next()).collect();
+    assert_eq!(files, ["random-job.yaml", "python27.yaml", "devstack-multinode.yaml", "archive-logs.yaml"]);
+    let plays: Vec<Value> = printed
+        .iter()
+        .map(|(_, text)| serde_yaml::from_str(&as_list_of_plays(text).unwrap_or_else(|| panic!("{text}"))).unwrap())
+        .collect();
+    let expected: [&[&str]; 4] = [&["controller"], &["controller"], &["controller", "compute"], &["all"]];
+    for (plays, expected) in plays.iter().zip(expected) {
+        assert_eq!(hosts(plays), expected);
+    }
+    assert_eq!(plays[0][0]["tasks"][0]["shell"].as_str(), Some("run_some_tests.sh"));
+    assert_eq!(plays[1][0]["roles"][0]["tox"]["env"].as_str(), Some("py27"));
+    assert_eq!(plays[2][0]["roles"][0].as_str(), Some("devstack"));
+    assert_eq!(plays[2][1]["roles"][0].as_str(), Some("devstack-compute"));
+    assert_eq!(plays[3][0]["roles"][0]["archive-logs"].as_str(), Some("/opt/workspace/logs"));
+    // What it made of them it would leave as it is.
+    for (_, text) in &printed {
+        assert_eq!(as_list_of_plays(&as_list_of_plays(text).unwrap()), None);
+    }
+}
+
+/// E5, Z4.9: a job of the name finds the playbook where the document puts it, below `playbooks/` or at the root.
+#[test]
+fn each_playbook_of_the_first_document_is_found_by_its_name() {
+    let Some(folder) = founding_material() else { return };
+    for (path, text) in playbooks(&folder) {
+        // The first two parts are the repository.
+        let within = path.splitn(3, '/').nth(2).unwrap();
+        let checkout = tempfile::tempdir().unwrap();
+        std::fs::create_dir(checkout.path().join("playbooks")).unwrap();
+        std::fs::write(checkout.path().join(within), text).unwrap();
+        let name = within.trim_start_matches("playbooks/").trim_end_matches(".yaml");
+        assert_eq!(find_playbook(checkout.path(), name), Some(PathBuf::from(within)));
+    }
+}
