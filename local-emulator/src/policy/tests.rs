@@ -21,15 +21,15 @@ const CALLS: &[(&str, &[&str])] = &[
     ("dynamodb:GetItem", &["table"]),
     ("dynamodb:BatchGetItem", &["table"]),
     ("dynamodb:Query", &["table", "table/index/due", "table/index/find"]),
-    ("dynamodb:PutItem", &["table"]),
-    ("dynamodb:UpdateItem", &["table"]),
-    ("dynamodb:DeleteItem", &["table"]),
+    ("dynamodb:PutItem", PARTITIONS),
+    ("dynamodb:UpdateItem", PARTITIONS),
+    ("dynamodb:DeleteItem", PARTITIONS),
     ("dynamodb:ConditionCheckItem", &["table"]),
     ("dynamodb:Scan", &["table"]),
     ("dynamodb:DeleteTable", &["table"]),
-    ("s3:GetObject", &["deliveries/1", "system/1", "layouts/1", "jobs/1", "git/1", "images/1", "logs/1", "returned/1"]),
-    ("s3:PutObject", &["deliveries/1", "system/1", "layouts/1", "jobs/1", "git/1", "images/1", "logs/1", "returned/1"]),
-    ("s3:DeleteObject", &["deliveries/1", "system/1", "layouts/1", "jobs/1", "git/1", "images/1", "logs/1"]),
+    ("s3:GetObject", OBJECTS),
+    ("s3:PutObject", OBJECTS),
+    ("s3:DeleteObject", OBJECTS),
     ("s3:ListBucket", &["bucket"]),
     ("sqs:SendMessage", QUEUES),
     ("sqs:ReceiveMessage", QUEUES),
@@ -48,6 +48,56 @@ const CALLS: &[(&str, &[&str])] = &[
     ("ec2:DescribeInstances", &["*"]),
     ("ec2:DescribeImages", &["*"]),
     ("iam:PassRole", &["*"]),
+];
+
+/// One partition of each kind of records (ARCHITECTURE.md, Records).
+const PARTITIONS: &[&str] = &[
+    "delivery#1",
+    "change#1",
+    "refs#1",
+    "tenant#1",
+    "system-events#1",
+    "tenants",
+    "tenants-listing",
+    "queue#1",
+    "merge#1",
+    "build#1",
+    "provided#1",
+    "landing#1",
+    "branch#1",
+    "landing-of#1",
+    "report#1",
+    "buildset#1",
+    "provider#1",
+    "session#1",
+    "repository#1",
+    "health#1",
+    "schedule#1",
+    "semaphores#1",
+    "autohold#1",
+    "dead-letter#1",
+    "image#1",
+    "quarantine",
+];
+
+/// One object of each kind.
+const OBJECTS: &[&str] = &[
+    "deliveries/1",
+    "system/main.yaml",
+    "system/included/1",
+    "system/connections.json",
+    "system/pool-key.json",
+    "layouts/1",
+    "layouts/projects/1",
+    "jobs/1",
+    "speculations/1",
+    "git/1/1.pack",
+    "git/1/kept/1",
+    "images/1",
+    "logs/1",
+    "returned/1",
+    "keys/1.pem",
+    "keys/1.pub",
 ];
 
 const QUEUES: &[&str] = &[
@@ -77,7 +127,8 @@ const QUEUES: &[&str] = &[
 
 fn arn(plan: &Plan, action: &str, short: &str) -> String {
     match (action.split(':').next().unwrap(), short) {
-        ("dynamodb", _) => plan.tables[0].arn.clone() + short.strip_prefix("table").unwrap(),
+        // A partition is of the table itself, and asked about by its key.
+        ("dynamodb", _) => plan.tables[0].arn.clone() + short.strip_prefix("table").unwrap_or_default(),
         ("s3", "bucket") => plan.buckets[0].arn.clone(),
         ("s3", key) => format!("{}/{key}", plan.buckets[0].arn),
         ("sqs", name) => format!("arn:aws:sqs:us-east-1:000000000000:sluice-{name}"),
@@ -100,7 +151,8 @@ fn table_of_allowed() -> String {
             let allowed: Vec<_> = shorts
                 .iter()
                 .filter(|short| {
-                    let context = context.clone().with("kms:EncryptionContext:sluice", short);
+                    let context =
+                        context.clone().with("kms:EncryptionContext:sluice", short).with("dynamodb:LeadingKeys", short);
                     policies.decide(principal, action, &arn(&plan, action, short), &context) == Verdict::Allowed
                 })
                 .copied()
@@ -162,7 +214,7 @@ fn the_launcher_ends_and_marks_only_instances_that_a_launcher_made() {
 
 /// C2.2, Z2.2: who runs or digests what strangers wrote cannot order a landing, whatever becomes of it.
 #[test]
-fn executors_and_mergers_write_their_own_records_alone() {
+fn whoever_has_to_do_with_strangers_writes_his_own_records_alone() {
     let plan = our_plan();
     let policies = Policies::of(&plan);
     let table = &plan.tables[0].arn;
@@ -173,13 +225,53 @@ fn executors_and_mergers_write_their_own_records_alone() {
     for (principal, own, others) in [
         ("executor", ["build#1", "session#1"], ["landing#1", "queue#one/gate/a", "tenant#one", "report#1", "merge#1"]),
         ("merger", ["merge#1", "repository#a"], ["landing#1", "queue#one/gate/a", "tenant#one", "report#1", "build#1"]),
+        ("intake", ["delivery#1", "refs#a"], ["landing#1", "branch#a@main", "build#1", "report#1", "merge#1"]),
+        (
+            "tenant",
+            ["tenant#one", "tenants"],
+            ["landing#1", "queue#one/gate/a", "branch#a@main", "report#1", "build#1"],
+        ),
+        (
+            "reporter",
+            ["landing#1", "report#1"],
+            ["branch#a@main", "queue#one/gate/a", "tenant#one", "merge#1", "build#1"],
+        ),
+        (
+            "launcher",
+            ["provider#a", "autohold#one"],
+            ["landing#1", "queue#one/gate/a", "tenant#one", "merge#1", "build#1"],
+        ),
+        (
+            "timer",
+            ["delivery#1", "dead-letter#1"],
+            ["landing#1", "queue#one/gate/a", "branch#a@main", "merge#1", "build#1"],
+        ),
     ] {
         for action in ["dynamodb:PutItem", "dynamodb:DeleteItem"] {
             assert!(own.iter().all(|partition| may(principal, action, partition)), "{principal} {action}");
             assert!(!others.iter().any(|partition| may(principal, action, partition)), "{principal} {action}");
         }
     }
-    assert!(may("reporter", "dynamodb:PutItem", "landing#1"));
+    assert!(may("webhook", "dynamodb:PutItem", "delivery#1"));
+    assert!(!may("webhook", "dynamodb:PutItem", "change#1"));
+    assert!(may("gate", "dynamodb:PutItem", "landing#1"));
+}
+
+/// C2.2: whatever a function has to write, the quarantine takes what it cannot read.
+#[test]
+fn whoever_writes_records_may_set_aside_what_it_cannot_read() {
+    let plan = our_plan();
+    let policies = Policies::of(&plan);
+    let table = &plan.tables[0].arn;
+    let may = |principal: &str, partition: &str| {
+        let context = Context::none().with("dynamodb:LeadingKeys", partition);
+        policies.decide(principal, "dynamodb:PutItem", table, &context) == Verdict::Allowed
+    };
+    for (principal, _) in plan.principals() {
+        let writes = PARTITIONS.iter().any(|partition| may(principal, partition));
+        assert_eq!(may(principal, "quarantine"), writes, "{principal}");
+        assert!(!may(principal, "of-no-kind#1"), "{principal}");
+    }
 }
 
 /// C2.2

@@ -122,7 +122,11 @@ async fn handle_one(function: &dyn Look, queue: Queue, message: &Incoming, looke
             Ok(())
         }
         Err(LookError::Broken { partition, reason }) if message.receive_count >= BROKEN_RECEIPTS_MAX => {
-            quarantine::freeze(function.ports(), &partition, &reason).await.map_err(|_| back_off(message))
+            quarantine::freeze(function.ports(), &partition, &reason).await.map_err(|error| {
+                // A cell of others is not this function's to freeze: the message then ends as a dead letter.
+                tracing::error!(cell = partition, reason, %error, "a cell that cannot be decided on could not be frozen");
+                back_off(message)
+            })
         }
         Err(error) => {
             tracing::warn!(queue = name, message = message.id, receipts = message.receive_count, %error, "a look failed");

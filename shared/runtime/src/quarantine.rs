@@ -39,8 +39,9 @@ pub async fn keep(ports: &Ports, queue: &str, id: &str, body: &str, reason: &str
 /// # Errors
 /// Whatever the store could not answer.
 pub async fn freeze(ports: &Ports, partition: &str, reason: &str) -> Result<(), PortError> {
+    put(ports, frozen_key(partition), reason, "").await?;
     tracing::error!(cell = partition, reason, "a cell is frozen");
-    put(ports, frozen_key(partition), reason, "").await
+    Ok(())
 }
 
 async fn put(ports: &Ports, key: Key, reason: &str, body: &str) -> Result<(), PortError> {

@@ -99,22 +99,27 @@ impl Request<'_> {
         }
     }
 
-    /// Returns the action of each item that the request puts or deletes, on its table, with the item's partition.
+    /// Returns the action of each item that the request puts, updates or deletes, on its table, with the item's partition. What it
+    /// only checks is written by nobody.
     pub fn written(&self, account: &Account) -> Vec<(&'static str, String, String)> {
         let of = |action, holder: &Value, member: &str| {
             let partition = holder.get(member)?.get(PARTITION_KEY)?.get("S")?.as_str()?.to_owned();
             Some((action, account.table_arn(table_of(holder)), partition))
         };
-        let (put, delete) = ("dynamodb:PutItem", "dynamodb:DeleteItem");
+        let (put, update, delete) = ("dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem");
         match self.operation {
             "PutItem" => of(put, &Value::Object(self.members.clone()), "Item").into_iter().collect(),
+            "UpdateItem" => of(update, &Value::Object(self.members.clone()), "Key").into_iter().collect(),
             "DeleteItem" => of(delete, &Value::Object(self.members.clone()), "Key").into_iter().collect(),
             "TransactWriteItems" => {
                 let parts = self.parts();
                 parts
                     .filter_map(|part| {
-                        let put = part.get("Put").and_then(|part| of(put, part, "Item"));
-                        put.or_else(|| part.get("Delete").and_then(|part| of(delete, part, "Key")))
+                        let of_kind = |kind: &str, action: &'static str, member: &str| {
+                            part.get(kind).and_then(|part| of(action, part, member))
+                        };
+                        let keyed = || of_kind("Update", update, "Key").or_else(|| of_kind("Delete", delete, "Key"));
+                        of_kind("Put", put, "Item").or_else(keyed)
                     })
                     .collect()
             }
@@ -215,6 +220,28 @@ mod tests {
         let expected =
             ["dynamodb:ConditionCheckItem table/b", "dynamodb:DeleteItem table/c", "dynamodb:PutItem table/a"];
         assert_eq!(actions("TransactWriteItems", body), expected);
+    }
+
+    /// C2.2
+    #[test]
+    fn each_item_that_is_written_is_asked_for_by_its_partition_and_one_that_is_checked_is_not() {
+        let item = |partition: &str| serde_json::json!({"pk": {"S": partition}, "sk": {"S": "head"}});
+        let body = serde_json::json!({"TransactItems": [
+            {"Put": {"TableName": "a", "Item": item("queue#1")}},
+            {"Update": {"TableName": "a", "Key": item("landing#1")}},
+            {"Delete": {"TableName": "a", "Key": item("tenant#1")}},
+            {"ConditionCheck": {"TableName": "a", "Key": item("branch#1")}},
+        ]});
+        let account = Account::default();
+        let written = |operation: &str, body: &Value| -> Vec<String> {
+            let request = Request { operation, members: body.as_object().unwrap() };
+            let written = request.written(&account).into_iter();
+            written.map(|(action, _, partition)| format!("{action} {partition}")).collect()
+        };
+        let expected = ["dynamodb:PutItem queue#1", "dynamodb:UpdateItem landing#1", "dynamodb:DeleteItem tenant#1"];
+        assert_eq!(written("TransactWriteItems", &body), expected);
+        let update = serde_json::json!({"TableName": "a", "Key": item("build#1")});
+        assert_eq!(written("UpdateItem", &update), ["dynamodb:UpdateItem build#1"]);
     }
 
     #[test]
