@@ -6,7 +6,7 @@ use crate::lookup::{as_list_of_plays, find_playbook};
 use crate::playbook::{Phase, Prepared};
 use crate::roles::{Offered, roles_directory};
 use crate::sandbox::Trust;
-use crate::workspace::{WorkspaceError, choose_branch, place_aside, states_of};
+use crate::workspace::{WorkspaceError, choose_branch, choose_roles, place_aside, states_of};
 use serde_json::{Map, Value, json};
 use sluice_model::git::{BranchKey, Oid};
 use sluice_model::job::{Playbook, Role};
@@ -156,7 +156,8 @@ impl Shelf<'_> {
         trust: Trust,
     ) -> Result<Option<(PathBuf, Value)>, PrepareError> {
         let own = role.project == playbook.project;
-        let (branch, commit) = if own { self.playbook_commit(playbook)? } else { self.role_commit(role, trust)? };
+        let (branch, commit) =
+            if own { self.playbook_commit(playbook)? } else { self.role_commit(playbook, role, trust)? };
         let checkout = self.place(&role.connection, &role.project, &branch, &commit, trust).await?;
         let name =
             role.target_name.rsplit('/').next().filter(|name| !name.is_empty() && *name != "..").unwrap_or("role");
@@ -191,9 +192,10 @@ impl Shelf<'_> {
     }
 
     /// Roles follow the same rule: nothing unmerged runs with a trusted playbook's rights.
-    fn role_commit(&self, role: &Role, trust: Trust) -> Result<(BranchName, Oid), PrepareError> {
-        let choice = choose_branch(self.job, &role.project, None);
-        let (state, _) = choice.ok_or_else(|| WorkspaceError::NotPrepared { project: role.project.clone() })?;
+    fn role_commit(&self, playbook: &Playbook, role: &Role, trust: Trust) -> Result<(BranchName, Oid), PrepareError> {
+        let is_trusted = trust == Trust::Trusted;
+        let choice = choose_roles(self.job, &role.project, &playbook.branch, is_trusted);
+        let state = choice.ok_or_else(|| WorkspaceError::NotPrepared { project: role.project.clone() })?;
         let commit = match trust {
             Trust::Trusted => &state.base.id,
             Trust::Untrusted => &state.result.id,

@@ -156,9 +156,48 @@ pub fn choose_branch<'a>(
     first_there(job.speculation, project, &wanted)
 }
 
+/// Returns the branch of `project` that a playbook's roles are taken from: as what is checked out of it, but that no tag is one, since
+/// who may tag a commit need not be who may have it merged; then the playbook's own branch is meant.
+///
+/// Roles of a trusted playbook run with its rights: no job says which branch they are of, whatever is put in place for its workspace
+/// (Z2.2).
+pub fn choose_roles<'a>(
+    job: &Job<'a>,
+    project: &ProjectName,
+    playbook: &BranchName,
+    is_trusted: bool,
+) -> Option<&'a BranchState> {
+    let said = job.job.override_checkout.as_ref().filter(|_| !is_trusted);
+    roles_of(job.speculation, project, [said, job.order.change.on_branch(), Some(playbook)], is_trusted)
+}
+
+fn roles_of<'a>(
+    speculation: &'a Speculation,
+    project: &ProjectName,
+    wanted: [Option<&BranchName>; 3],
+    is_trusted: bool,
+) -> Option<&'a BranchState> {
+    let wanted = wanted.map(|branch| (branch.map(BranchName::as_str), ""));
+    named(speculation, project, &wanted).map(|(state, _)| state).or_else(|| {
+        let states = states_of(speculation, project);
+        let is_branch = |state: &&BranchState| !state.branch.branch.as_str().starts_with("refs/tags/");
+        states.into_iter().find(is_branch).filter(|_| !is_trusted)
+    })
+}
+
 /// Returns the first branch of `project` that is there, and why it was wanted: after those given its default, as the configuration
-/// says it, or by custom where the state tells none.
+/// says it, or by custom where the state tells none; at last any.
 fn first_there<'a>(
+    speculation: &'a Speculation,
+    project: &ProjectName,
+    wanted: &[(Option<&str>, &'static str)],
+) -> Option<(&'a BranchState, &'static str)> {
+    let any = || states_of(speculation, project).first().map(|state| (*state, "project default branch"));
+    named(speculation, project, wanted).or_else(any)
+}
+
+/// Returns the first of those given that is there, and else the project's default branch.
+fn named<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
     wanted: &[(Option<&str>, &'static str)],
@@ -167,8 +206,7 @@ fn first_there<'a>(
     let find = |branch: &str| states.iter().copied().find(|state| state.branch.branch.as_str() == branch);
     let said = speculation.defaults.iter().find(|key| key.project == *project).map(|key| key.branch.as_str());
     let defaults = [said, Some("main"), Some("master")].map(|branch| (branch, "project default branch"));
-    let named = wanted.iter().copied().chain(defaults).find_map(|(branch, why)| Some((find(branch?)?, why)));
-    named.or_else(|| states.first().map(|state| (*state, "project default branch")))
+    wanted.iter().copied().chain(defaults).find_map(|(branch, why)| Some((find(branch?)?, why)))
 }
 
 /// Returns what the tested state says about each branch of `project`.
@@ -275,14 +313,8 @@ mod tests {
     #[test]
     fn the_default_branch_stands_in_for_what_is_not_there() {
         let project = ProjectName::new("github.com", "org/one");
-        let key = |branch: &str| BranchKey { project: project.clone(), branch: branch.into() };
-        let at = || Commit { id: Oid("a".repeat(40)), tree: Oid("b".repeat(40)) };
-        let state = |branch: &str| BranchState { branch: key(branch), base: at(), result: at(), packs: Vec::new() };
         let chosen = |there: &[&str], default: Option<&str>| {
-            let (changes, configured, placed) = Default::default();
-            let branches = there.iter().map(|branch| state(branch)).collect();
-            let defaults = default.iter().map(|branch| key(branch)).collect();
-            let speculation = Speculation { changes, branches, configured, placed, containing: None, defaults };
+            let speculation = speculation(&project, there, default);
             let wanted = [(None, "an override"), (Some("stable"), "another"), (Some("devel"), "its own")];
             let (state, why) = first_there(&speculation, &project, &wanted).unwrap();
             (state.branch.branch.to_string(), why)
@@ -299,5 +331,40 @@ mod tests {
         for (there, said, branch, why) in rows {
             assert_eq!(chosen(there, said), (branch.to_owned(), why), "{there:?} {said:?}");
         }
+    }
+
+    /// Z2.2: what a job has put in place for its workspace, and what somebody tagged, are no roles of a trusted playbook.
+    #[test]
+    fn roles_of_trusted_playbooks_are_of_no_branch_that_a_job_names_and_of_no_tag() {
+        let project = ProjectName::new("github.com", "org/roles");
+        let chosen = |there: &[&str], wanted: [Option<&str>; 3], is_trusted: bool| {
+            let speculation = speculation(&project, there, Some("trunk"));
+            let wanted = wanted.map(|branch| branch.map(BranchName::from));
+            let found = roles_of(&speculation, &project, wanted.each_ref().map(Option::as_ref), is_trusted);
+            found.map(|state| state.branch.branch.to_string())
+        };
+        // There is; the job's own word, the change's branch, the playbook's.
+        type Row<'a> = (&'a [&'a str], [Option<&'a str>; 3], Option<&'a str>, Option<&'a str>);
+        let rows: [Row<'_>; 5] = [
+            (&["evil", "trunk"], [None, Some("devel"), Some("master")], Some("trunk"), Some("trunk")),
+            (&["evil", "trunk"], [Some("evil"), Some("devel"), Some("master")], Some("evil"), Some("evil")),
+            (&["refs/tags/1", "trunk"], [None, None, Some("master")], Some("trunk"), Some("trunk")),
+            (&["refs/tags/1", "master"], [None, None, Some("master")], Some("master"), Some("master")),
+            (&["refs/tags/1", "evil"], [None, None, Some("master")], Some("evil"), None),
+        ];
+        for (there, wanted, untrusted, trusted) in rows {
+            let found = [false, true].map(|is_trusted| chosen(there, wanted, is_trusted));
+            assert_eq!(found.each_ref().map(Option::as_deref), [untrusted, trusted], "{there:?} {wanted:?}");
+        }
+    }
+
+    fn speculation(project: &ProjectName, there: &[&str], default: Option<&str>) -> Speculation {
+        let key = |branch: &str| BranchKey { project: project.clone(), branch: branch.into() };
+        let at = || Commit { id: Oid("a".repeat(40)), tree: Oid("b".repeat(40)) };
+        let state = |branch: &str| BranchState { branch: key(branch), base: at(), result: at(), packs: Vec::new() };
+        let (changes, configured, placed) = Default::default();
+        let branches = there.iter().map(|branch| state(branch)).collect();
+        let defaults = default.iter().map(|branch| key(branch)).collect();
+        Speculation { changes, branches, configured, placed, containing: None, defaults }
     }
 }

@@ -73,6 +73,9 @@ pub(crate) async fn gone(
     Ok(others.into_iter().filter(is_gone).collect())
 }
 
+/// Seconds that a build may wait for an executor, all of which are busy, before its semaphore counts as held by somebody idle.
+const CLAIM_SECONDS: u64 = 600;
+
 /// Returns which builds hold a semaphore that a build of this queue waits for with its nodes in hand, and are not at work, each with since
 /// when: nobody has begun them, or they are paused. Nothing is read where no build waits so.
 pub(crate) async fn idle(ports: &Ports, loaded: &Loaded) -> Result<BTreeMap<BuildId, Timestamp>, PortError> {
@@ -89,7 +92,8 @@ pub(crate) async fn idle(ports: &Ports, loaded: &Loaded) -> Result<BTreeMap<Buil
     let keys: BTreeSet<Key> = holders.iter().map(|holder| build::run_key(&holder.build)).collect();
     let found = get_all(ports, &keys.into_iter().collect::<Vec<_>>()).await?;
     let since = |holder: &Holder| match found.get(&build::run_key(&holder.build)) {
-        None => Some(holder.since),
+        // It may have been sent and wait for an executor, with its nodes: until it is sent again that is nobody's fault.
+        None => Some(holder.since.plus_seconds(CLAIM_SECONDS)),
         Some(record) => match decode_foreign::<Run>(record)?.phase {
             Phase::Paused(pause) => Some(pause.since),
             Phase::Running | Phase::Failing | Phase::Ended(_) => None,

@@ -177,6 +177,8 @@ impl Merger {
             let is_trusted = layout.tenant().project(project).is_none_or(|known| known.trust.is_trusted());
             job.override_checkout.clone().filter(|_| !is_trusted)
         };
+        // Of no tag: executors take no role from what somebody tagged.
+        let of_roles = |project: &ProjectName| change.on_branch().is_none().then(|| layout.default_branch(project));
         for job in &graph.jobs {
             if let Some(branch) = of_all(job, &change.key.project) {
                 wanted.insert((change.key.connection.clone(), change.key.project.clone(), Some(branch)));
@@ -194,7 +196,7 @@ impl Merger {
             for playbook in playbooks(job) {
                 wanted.insert((playbook.connection.clone(), playbook.project.clone(), Some(playbook.branch.clone())));
                 for role in &playbook.roles {
-                    wanted.insert((role.connection.clone(), role.project.clone(), None));
+                    wanted.insert((role.connection.clone(), role.project.clone(), of_roles(&role.project)));
                 }
             }
             for file in &job.run_time.include_vars {

@@ -10,7 +10,7 @@ use sluice_gate::landing::RUN_MAX;
 use sluice_gate::{Landing, LandingState};
 use sluice_git::{Kept, keys};
 use sluice_model::Timestamp;
-use sluice_model::change::{ChangeFacts, ChangeStatus};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
 use sluice_model::git::{BranchKey, Commit, LandingWay, Oid};
 use sluice_records::codec::{decode, get, with_body};
 use sluice_records::landing;
@@ -80,7 +80,9 @@ impl Reporter {
             let Some(record) = get(&self.ports, &landing::key(&next.item, next.generation)).await? else { break };
             let next: Landing = decode(&record)?;
             let before = behind.last().map_or(order, |(_, before)| before);
-            if !before.may_move_with(&next) || !self.may_land_now(&next).await? {
+            let ahead = std::iter::once(order).chain(behind.iter().map(|(_, order)| order));
+            let ahead: Vec<ChangeKey> = ahead.map(|order| order.change.key.clone()).collect();
+            if !before.may_move_with(&next) || !self.may_land_now(&next, &ahead).await? {
                 break;
             }
             let Some(more) = self.kept(&next).await? else { break };
@@ -114,8 +116,8 @@ impl Reporter {
     }
 
     /// Returns whether a landing behind another one may be carried out with it. Where it may not, or nobody can tell, it waits for its
-    /// own turn, and what is to be said of it is said then.
-    async fn may_land_now(&self, order: &Landing) -> Result<bool, LookError> {
+    /// own turn, and what is to be said of it is said then. It may need those that `ahead` names, which the same move lands.
+    async fn may_land_now(&self, order: &Landing, ahead: &[ChangeKey]) -> Result<bool, LookError> {
         if matches!(order.state, LandingState::Ended { .. }) {
             return Ok(false);
         }
@@ -125,9 +127,11 @@ impl Reporter {
             Err(error) if error.verdict() == Verdict::Final => return Ok(false),
             Err(error) => return Err(again(error)),
         };
+        let needs = order.needs.iter().chain(ahead).cloned().collect();
+        let with_them = Landing { needs, ..order.clone() };
         Ok(is_as_tested(order, &facts)
             && self.missing(order, &facts).is_none()
-            && self.unmet_need(order, &facts).await?.is_none())
+            && self.unmet_need(&with_them, &facts).await?.is_none())
     }
 
     /// Returns whether the tested commit is in its branch: whether a move that was begun was made.

@@ -67,21 +67,20 @@ impl Reporter {
         }
         let forge = self.forge(&order.change.key.connection)?.clone();
         let branch = BranchKey { project: order.change.key.project.clone(), branch: order.change.branch.clone() };
+        let own_until = self.own_merge_until(&record, &order);
+        let is_moving = order.way == LandingWay::FastForward && matches!(order.state, LandingState::Attempting { .. });
+        // Whatever the change shows by now: the branch tells whether it was moved.
+        if is_moving && self.is_in(&*forge, &order, &branch).await? {
+            let end = self.judge(&*forge, &order, &branch, &order.tested.id).await?;
+            return self.end(record, order, end).await;
+        }
         let facts = match forge.read_change(&order.change.key).await {
             Ok(facts) => facts,
+            Err(error) if is_moving && own_until.is_some() => return Err(under_way(error.to_string(), &order)),
             Err(error) => return self.refused_or_again(record, order, error).await,
         };
-        let own_until = self.own_merge_until(&record, &order);
-        if order.way == LandingWay::FastForward && matches!(order.state, LandingState::Attempting { .. }) {
-            // Whatever the change shows by now: the branch tells whether it was moved.
-            if self.is_in(&*forge, &order, &branch).await? {
-                let end = self.judge(&*forge, &order, &branch, &order.tested.id).await?;
-                return self.end(record, order, end).await;
-            }
-            let is_merged = facts.status == ChangeStatus::Merged;
-            if own_until.is_some() && !is_merged && !is_as_tested(&order, &facts) {
-                return Err(under_way(format!("{} is not what was tested any more", order.change), &order));
-            }
+        if is_moving && own_until.is_some() && facts.status != ChangeStatus::Merged && !is_as_tested(&order, &facts) {
+            return Err(under_way(format!("{} is not what was tested any more", order.change), &order));
         }
         if facts.change.branch != order.change.branch {
             // The forge merges into the branch that the change names now; nothing of this queue's branch is concerned.
@@ -93,8 +92,8 @@ impl Reporter {
                 Some(commit) => self.judge(&*forge, &order, &branch, commit).await?,
                 None => self.judge_tip(&*forge, &order, &branch).await?,
             };
-            let is_moving = own_until.is_some() && order.way == LandingWay::FastForward;
-            if is_moving && matches!(end, LandingEnd::Mismatch { .. }) {
+            let may_be_moving = own_until.is_some() && order.way == LandingWay::FastForward;
+            if may_be_moving && matches!(end, LandingEnd::Mismatch { .. }) {
                 // It may show as merged by the last commit of a move that the branch does not show yet.
                 return Err(under_way("it was merged as something else".to_owned(), &order));
             }
@@ -188,8 +187,9 @@ impl Reporter {
                 Err(error) if error.verdict() == Verdict::Final && own_until.is_some() => {
                     return Err(under_way(error.to_string(), &order));
                 }
-                Err(error) if error.verdict() == Verdict::Final => {
-                    // Nothing was moved. Who may not push there may still merge.
+                // Who may not push there may still merge: nothing was moved. So may who gets no clear answer a second time, and the
+                // branch is not held shut until one comes; a push of before that arrives late finds the branch elsewhere.
+                Err(error) if error.verdict() == Verdict::Final || (is_moving && own_until.is_none()) => {
                     tracing::info!(change = %order.change, %error, "the forge is asked to merge what it lets nobody push");
                     order.way = LandingWay::Merge;
                     let with = moves.withdrawn()?.into_iter().chain(turn::checks(&fences)).collect();

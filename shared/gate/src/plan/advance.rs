@@ -64,9 +64,12 @@ impl Work<'_> {
         self.resume_paused();
     }
 
-    /// Sends the builds of an item that have their nodes and could not be sent before they had their semaphores.
+    /// Sends the builds of an item that have their nodes and could not be sent before they had their semaphores, and those without
+    /// nodes again whose message was lost.
     fn send_ordered(&mut self, id: ItemId) {
-        let has_nodes = |job: &Job| matches!(job.status, JobStatus::Ordered { .. }) && job.takes_nodes_first();
+        let has_nodes = |job: &Job| {
+            matches!(job.status, JobStatus::Ordered { .. }) && (job.takes_nodes_first() || job.request.is_none())
+        };
         let Some(mut item) = self.items.get(&id).filter(|item| item.jobs.iter().any(has_nodes)).cloned() else {
             return;
         };

@@ -60,7 +60,9 @@ impl Work<'_> {
         match item {
             _ if failing => Standing::Failing,
             // In a bundle the others' jobs may be all that there are.
-            Some(item) if item.is_complete() && (in_bundle || !item.jobs.is_empty()) => Standing::Passed,
+            Some(item) if item.is_complete() && (in_bundle || item.reported_jobs().next().is_some()) => {
+                Standing::Passed
+            }
             Some(item) if item.merged().is_some() => Standing::Testing,
             _ => Standing::Waiting,
         }

@@ -231,7 +231,7 @@ impl Work<'_> {
         if !items.iter().all(|item| item.is_some_and(Item::is_complete)) {
             return false;
         }
-        let has_jobs = items.iter().flatten().any(|item| !item.jobs.is_empty());
+        let has_jobs = items.iter().flatten().any(|item| item.reported_jobs().next().is_some());
         if !has_jobs {
             return self.leave_together(bundle, "NO_JOBS", "no job is to be run for it", Occasion::NoJobs);
         }

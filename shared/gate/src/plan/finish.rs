@@ -68,7 +68,7 @@ impl Work<'_> {
                 let why = why.clone();
                 self.remove(position, "MERGE_CONFLICT", &why, Occasion::MergeConflict)
             }
-            _ if item.jobs.is_empty() => {
+            _ if item.reported_jobs().next().is_none() => {
                 self.remove(position, "NO_JOBS", "no job is to be run for it", Occasion::NoJobs)
             }
             _ if slot.standing == Standing::Failing => {
@@ -133,7 +133,10 @@ impl Work<'_> {
             if run.len() + 1 == RUN_MAX || !has_room || !self.may_follow(at) {
                 break;
             }
-            let Some(next) = self.landing_of(at, Vec::new()) else { break };
+            let Some(mut next) = self.landing_of(at, Vec::new()) else { break };
+            // What it needs of the run itself has not landed yet: that it did is asked of the forge.
+            let is_ahead = |key: &ChangeKey| self.head.slots[position..at].iter().any(|slot| slot.change.key == *key);
+            next.needs.retain(|key| !is_ahead(key));
             if !run.last().unwrap_or(first).may_move_with(&next) {
                 break;
             }

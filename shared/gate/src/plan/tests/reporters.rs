@@ -107,6 +107,34 @@ fn what_a_paused_build_behind_a_reporter_waits_for_is_run() {
     assert_snapshot!(bench.run(), @"resume B registry");
 }
 
+/// Z4.3, R01: nor does a new layout keep it from running, or what the paused build has in hand would be waited for without end.
+#[test]
+fn a_new_layout_keeps_nothing_from_what_a_paused_build_behind_a_reporter_waits_for() {
+    let mut bench = bench(Manager::Dependent);
+    bench.own_jobs.insert('B', vec![job("registry"), after("test", &["registry"])]);
+    bench.approve("AB");
+    bench.run();
+    bench.pass("A");
+    bench.run();
+    bench.land();
+    bench.run();
+    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+    bench.run();
+    bench.show('B', "registry", RunSeen::Paused { started_at: None, data: Map::new() });
+    assert_snapshot!(bench.run(), @"run B test on 0AB");
+}
+
+/// Z4.3: jobs that run after the reports decide nothing, so that a change without any other is not tested, and does not land.
+#[test]
+fn a_change_with_nothing_but_a_reporter_has_no_jobs() {
+    let mut bench = bench(Manager::Dependent);
+    bench.own_jobs.insert('A', vec![reporter("publish")]);
+    bench.approve("A");
+    bench.run();
+    assert_eq!((bench.left.as_slice(), published(&bench)), (&["A NO_JOBS".to_owned()][..], 0));
+    assert!(bench.landed.is_empty());
+}
+
 /// Z4.3: a paused job that a reporter comes after does not wait for it: it would wait for a landing that waits for the job.
 #[test]
 fn a_paused_job_goes_on_before_the_reporter_behind_it_has_run() {
