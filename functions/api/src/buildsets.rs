@@ -24,6 +24,9 @@ const SEARCHED_MAX: usize = 5_000;
 /// Entries of the index that are read at once.
 const STEP: usize = 100;
 
+/// What is told of an item that has succeeded and stays in its queue.
+const RUNS_LAST_JOBS: &str = "its jobs that run after the report are not over";
+
 /// A buildset, over or not.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
@@ -45,9 +48,11 @@ impl From<Buildset> for Row {
 }
 
 impl Row {
-    /// Returns an item that is in its queue.
+    /// Returns an item that is in its queue. One that is there for its last jobs alone has ended.
     fn open(queue: QueueKey, item: Item) -> Self {
-        Self { queue, item, end: None, event_at: None }
+        let reporting = item.reporting.as_ref();
+        let end = reporting.map(|reporting| ("SUCCESS".to_owned(), RUNS_LAST_JOBS.to_owned(), reporting.since));
+        Self { queue, item, end, event_at: None }
     }
 
     fn result(&self) -> Option<&str> {
@@ -188,7 +193,9 @@ async fn in_queues(ports: &Ports, tenant: &TenantName) -> Result<Vec<Row>, Refus
     let read = load::queues(ports, tenant).await?;
     let mut rows: Vec<Row> = Vec::new();
     for (queue, loaded) in read.queues {
-        rows.extend(loaded.items.into_values().map(|(_, item)| Row::open(queue.clone(), Arc::unwrap_or_clone(item))));
+        // What has ended and stays for its last jobs is listed among those that are over.
+        let open = loaded.items.into_values().map(|(_, item)| item).filter(|item| item.reporting.is_none());
+        rows.extend(open.map(|item| Row::open(queue.clone(), Arc::unwrap_or_clone(item))));
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.number()));
     Ok(rows)

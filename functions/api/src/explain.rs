@@ -41,10 +41,11 @@ pub(crate) async fn job(api: &Api, tenant: &TenantName, id: &str, name: &str) ->
         pipeline: pipeline.as_str(),
         project: &change.key.project,
         branch: change.on_branch().map(BranchName::as_str),
+        containing: frozen.as_ref().and_then(|frozen| frozen.containing.as_deref()),
         git_ref: change.key.moved().map_or(change.branch.as_str(), |moved| &moved.git_ref),
         files,
         before: None,
-        image_name: None,
+        image_names: change.key.images().map_or(&[][..], |images| images.names.as_slice()),
     };
     let (_, trace) = live.layout.freeze_with_trace(&input);
     let trace = trace.into_iter().find(|one| one.job == name);
@@ -89,6 +90,8 @@ pub(crate) async fn job(api: &Api, tenant: &TenantName, id: &str, name: &str) ->
 struct Frozen {
     /// Branches whose proposed configuration counted, for people.
     configured: Vec<String>,
+    /// Of a tag, the branches that it was frozen by.
+    containing: Option<Vec<BranchName>>,
     /// `None` when it is gone.
     graph: Option<JobGraph>,
 }
@@ -96,9 +99,10 @@ struct Frozen {
 async fn frozen(api: &Api, item: &Item) -> Result<Option<Frozen>, Refusal> {
     let Some(merged) = item.merged() else { return Ok(None) };
     let speculation: Option<Speculation> = object(api, &merged.speculation).await?;
-    let branches = speculation.into_iter().flat_map(|state| state.configured);
-    let configured = branches.map(|key| format!("{}@{}", key.project.name(), key.branch)).collect();
-    Ok(Some(Frozen { configured, graph: object(api, &merged.graph).await? }))
+    let (branches, containing) =
+        speculation.map_or_else(Default::default, |state| (state.configured, state.containing));
+    let configured = branches.iter().map(|key| format!("{}@{}", key.project.name(), key.branch)).collect();
+    Ok(Some(Frozen { configured, containing, graph: object(api, &merged.graph).await? }))
 }
 
 async fn object<T: DeserializeOwned>(api: &Api, key: &str) -> Result<Option<T>, Refusal> {

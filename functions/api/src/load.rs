@@ -130,7 +130,19 @@ async fn claims(ports: &Ports, queues: &mut [(QueueKey, Loaded)]) -> Result<(), 
 pub(crate) async fn item(ports: &Ports, name: &TenantName, id: &ItemId) -> Result<Option<Found>, Refusal> {
     if let Some(record) = get(ports, &buildset_key(id)).await? {
         let buildset: Buildset = decode(&record)?;
-        return Ok((buildset.queue.tenant == *name).then(|| Found::Left(Box::new(buildset))));
+        if buildset.queue.tenant != *name {
+            return Ok(None);
+        }
+        if buildset.is_open() {
+            // Its queue knows its last jobs, unless it has left meanwhile.
+            let mut read = [(buildset.queue.clone(), queue::load(ports, &buildset.queue).await?)];
+            claims(ports, &mut read).await?;
+            let [(key, loaded)] = read;
+            if loaded.items.contains_key(id) {
+                return Ok(Some(Found::Queued(Box::new(loaded), key)));
+            }
+        }
+        return Ok(Some(Found::Left(Box::new(buildset))));
     }
     let queues = queue_keys(ports, name).await?;
     let keys: Vec<Key> = queues.iter().map(|key| queue::item_key(key, id)).collect();
@@ -154,8 +166,10 @@ pub(crate) async fn items(
     let (queued, left) = (many(ports, &queued).await?, many(ports, &left).await?);
     let mut found = BTreeMap::new();
     for ((_, id), (queued, left)) in wanted.iter().zip(queued.iter().zip(&left)) {
+        let left = left.as_ref().map(decode::<Buildset>).transpose()?;
         let item = match (left, queued) {
-            (Some(record), _) => decode::<Buildset>(record)?.item,
+            (Some(left), Some(record)) if left.is_open() => decode(record)?,
+            (Some(left), _) => left.item,
             (None, Some(record)) => decode(record)?,
             (None, None) => continue,
         };

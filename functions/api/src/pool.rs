@@ -155,6 +155,7 @@ fn request_json(request: &Request, order: Option<&Order>) -> Value {
     let nodes = request.nodes().iter().map(|node| json!({"uuid": node, "executor_zone": null, "failed_providers": []}));
     let mut parts = request.row.as_str().split('-').map(|part| part.parse::<u64>().ok());
     let (priority, relative) = (parts.next().flatten(), parts.next().flatten());
+    let images = order.and_then(|order| order.change.key.images());
     json!({
         "uuid": request.row,
         "state": state,
@@ -166,8 +167,8 @@ fn request_json(request: &Request, order: Option<&Order>) -> Value {
         "relative_priority": relative,
         "request_time": request.created_at.to_iso(),
         "zuul_event_id": order.map(|order| &order.event_id),
-        "image_names": null,
-        "image_upload_uuid": null,
+        "image_names": images.map(|images| &images.names),
+        "image_upload_uuid": images.and_then(|images| images.upload.as_ref()),
         "provider_node_data": nodes.collect::<Vec<_>>(),
         "is_locked": false,
         "lock_holder": null,

@@ -268,7 +268,9 @@ pub(crate) fn waiting_status(item: &Item, job: &Job) -> Option<String> {
                 item.jobs.iter().any(|other| other.summary.name == **name && is_open(other))
             };
             let unmet: Vec<&str> = unmet.filter(is_open).map(|name| name.as_str()).collect();
+            let is_untold = item.reporting.as_ref().is_none_or(|reporting| reporting.awaits.is_some());
             Some(match unmet.as_slice() {
+                [] if job.summary.reporter && is_untold => "reports".to_owned(),
                 [] => job.waits_for.as_ref().map_or_else(|| "repo state".to_owned(), ToString::to_string),
                 names => format!("dependencies: {}", names.join(", ")),
             })

@@ -78,6 +78,7 @@ async fn pushed(ports: &Ports) -> (ItemId, BuildId) {
         parents: Vec::new(),
         providers: Vec::new(),
         nodeset: 0,
+        merge_commit: None,
         request: None,
         ordered_at: RECEIVED.plus_seconds(2),
     };

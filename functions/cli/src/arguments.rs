@@ -1,7 +1,7 @@
 //! What `sluice` may be asked, as it is typed and as its help tells, and what that means to the commands.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sluice_cli::commands::{autohold, connection, enqueue, events, queue, show, up};
+use sluice_cli::commands::{autohold, connection, enqueue, events, image, queue, show, up};
 use sluice_cli::local::Endpoint;
 use sluice_emulator::data::{Death, DeathError};
 use std::path::PathBuf;
@@ -60,6 +60,9 @@ pub(crate) enum Command {
     Enqueue(enqueue::EnqueueArguments),
     /// Puts a branch or tag into a pipeline, as if it had been pushed.
     EnqueueRef(enqueue::EnqueueRefArguments),
+    /// Has images built that jobs of a tenant build.
+    #[command(subcommand)]
+    Image(ImageCommand),
     /// Takes a change out of a pipeline; its builds are stopped.
     Dequeue(queue::DequeueArguments),
     /// Moves changes to the front of their queue; what is behind is tested again.
@@ -372,15 +375,11 @@ pub(crate) struct ConnectionAdd {
     /// The region, for aws.
     #[arg(long)]
     pub(crate) region: Option<String>,
-    /// A file with the API token or the password; `-` is standard input.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
-    /// A file with the webhook secret; `-` is standard input.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) webhook_secret_file: Option<PathBuf>,
-    /// Stores the token without asking the forge whose it is.
-    #[arg(long)]
-    pub(crate) no_check: bool,
+    /// How changes land. [default: merge]
+    #[arg(long, value_enum)]
+    pub(crate) landing: Option<connection::LandingWord>,
+    #[command(flatten)]
+    pub(crate) secrets: ConnectionSecrets,
 }
 
 #[derive(Args)]
@@ -389,15 +388,30 @@ pub(crate) struct ConnectionRotate {
     pub(crate) data: Data,
     /// The connection.
     pub(crate) name: String,
-    /// A file with the new API token or password; `-` is standard input.
+    #[command(flatten)]
+    pub(crate) secrets: ConnectionSecrets,
+}
+
+/// Secrets of a connection, which never stand in arguments themselves.
+#[derive(Args)]
+pub(crate) struct ConnectionSecrets {
+    /// A file with the API token or the password; `-` is standard input.
     #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
-    /// A file with the new webhook secret; `-` is standard input.
+    token_file: Option<PathBuf>,
+    /// A file with the webhook secret; `-` is standard input.
     #[arg(long, value_name = "FILE")]
-    pub(crate) webhook_secret_file: Option<PathBuf>,
+    webhook_secret_file: Option<PathBuf>,
     /// Stores the token without asking the forge whose it is.
     #[arg(long)]
-    pub(crate) no_check: bool,
+    no_check: bool,
+}
+
+impl ConnectionSecrets {
+    /// Returns where they are, and whether their forge is asked about them.
+    pub(crate) fn read(self) -> (connection::SecretFiles, connection::Check) {
+        let check = if self.no_check { connection::Check::Skipped } else { connection::Check::Asked };
+        (connection::SecretFiles { token: self.token_file, webhook_secret: self.webhook_secret_file }, check)
+    }
 }
 
 #[derive(Subcommand)]
@@ -419,6 +433,12 @@ pub(crate) enum QueueCommand {
     },
 }
 
+#[derive(Subcommand)]
+pub(crate) enum ImageCommand {
+    /// Runs the jobs that build an image, in the pipelines that `image-build` starts, for the branch that defines it.
+    Build(image::BuildArguments),
+}
+
 #[derive(Args)]
 pub(crate) struct ExecutorArguments {
     /// Where build directories and repositories are kept.
@@ -436,10 +456,6 @@ pub(crate) struct ExecutorArguments {
     /// Stops when standard input ends: then whoever started it is gone.
     #[arg(long, hide = true)]
     pub(crate) with_parent: bool,
-}
-
-pub(crate) fn checking(no_check: bool) -> connection::Check {
-    if no_check { connection::Check::Skipped } else { connection::Check::Asked }
 }
 
 pub(crate) fn functions(processes: bool) -> sluice_cli::local::Functions {
@@ -483,6 +499,7 @@ impl From<UpArguments> for up::Wanted {
 
 impl From<ConnectionAdd> for connection::Added {
     fn from(add: ConnectionAdd) -> Self {
+        let (secrets, check) = add.secrets.read();
         Self {
             data: add.data.data,
             name: add.name,
@@ -492,8 +509,27 @@ impl From<ConnectionAdd> for connection::Added {
             git_url: add.git_url,
             login: add.login,
             region: add.region,
-            secrets: connection::SecretFiles { token: add.token_file, webhook_secret: add.webhook_secret_file },
-            check: checking(add.no_check),
+            landing: add.landing,
+            secrets,
+            check,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// L1.2: by hand, tenant and image are named, and nothing else is needed.
+    #[test]
+    fn an_image_is_built_by_the_names_of_its_tenant_and_its_own() {
+        let read = |words: &[&str]| match Cli::try_parse_from([&["sluice", "image"][..], words].concat()) {
+            Ok(Cli { command: Command::Image(ImageCommand::Build(asked)) }) => Some((asked.tenant, asked.image)),
+            _ => None,
+        };
+        assert_eq!(read(&["build", "demo", "debian"]), Some(("demo".to_owned(), "debian".to_owned())));
+        for wrong in [&["build"][..], &["build", "demo"], &["build", "demo", "debian", "more"], &["demo", "debian"]] {
+            assert_eq!(read(wrong), None, "{wrong:?}");
         }
     }
 }

@@ -4,12 +4,11 @@ mod arguments;
 
 use arguments::{
     CheckArguments, Cli, Command, ConnectionCommand, ExecutorArguments, ExplainArguments, FormatWord, FreezeArguments,
-    QueueCommand, SecretCommand, StatusArguments, TenantCommand,
+    ImageCommand, QueueCommand, SecretCommand, StatusArguments, TenantCommand, functions,
 };
-use arguments::{checking, functions};
 use clap::Parser as _;
 use sluice_cli::commands::{autohold, check, connection, enqueue, events, executor, explain, folder, freeze};
-use sluice_cli::commands::{quarantine, queue, secret, show, tenant, up};
+use sluice_cli::commands::{image, quarantine, queue, secret, show, tenant, up};
 use sluice_cli::demo;
 use sluice_model::QueueKey;
 use std::process::ExitCode;
@@ -73,9 +72,8 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Connection(command) => match command {
             ConnectionCommand::Add(add) => connection::add(add.into()).await?,
             ConnectionCommand::Rotate(rotate) => {
-                let files =
-                    connection::SecretFiles { token: rotate.token_file, webhook_secret: rotate.webhook_secret_file };
-                connection::rotate(rotate.data.data, &rotate.name, files, checking(rotate.no_check)).await?;
+                let (files, check) = rotate.secrets.read();
+                connection::rotate(rotate.data.data, &rotate.name, files, check).await?;
             }
             ConnectionCommand::Remove { data, name } => connection::remove(data.data, &name).await?,
             ConnectionCommand::List { data } => connection::list(data.data).await?,
@@ -95,6 +93,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Enqueue(arguments) => enqueue::enqueue(arguments.into()).await?,
         Command::EnqueueRef(arguments) => enqueue::enqueue(arguments.into()).await?,
+        Command::Image(ImageCommand::Build(arguments)) => image::build(arguments).await?,
         Command::Promote(arguments) => queue::promote(arguments).await?,
         Command::ManageEvents(arguments) => events::manage(arguments).await?,
         Command::Dequeue(arguments) => queue::dequeue(arguments).await?,

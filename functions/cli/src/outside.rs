@@ -89,7 +89,8 @@ pub async fn remotes(
     let mut remotes = BTreeMap::new();
     for (name, connection) in of(connections, Driver::GitHub).chain(of(connections, Driver::Git)) {
         let credential = token(place, name, connection).await?.map(Credential::token);
-        remotes.insert(name.clone(), Remote { git_url: connection.git_url.clone(), credential });
+        let (git_url, landing) = (connection.git_url.clone(), connection.landing);
+        remotes.insert(name.clone(), Remote { git_url, credential, landing });
     }
     Ok(remotes)
 }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use sluice_model::ProjectName;
 use sluice_model::build::SpeculativeChange;
 use sluice_model::change::What;
+use sluice_model::git::Oid;
 use sluice_model::job::{IncludeVars, VarsSource};
 
 /// Ansible's major version where the job names none: what `install.sh` pins, in Zuul's counting.
@@ -41,6 +42,7 @@ pub fn zuul(
     let own = job.speculation.changes.iter().find(|change| change.change == order.change);
     let text = |path: &std::path::Path| path.display().to_string();
     let this = own.map_or_else(|| item(job, &bare_change(job)), |change| item(job, change));
+    let landed = with_merge_commit(&this, order.merge_commit.as_ref());
     let mut zuul = to_map(json!({
         "build": order.build,
         "buildset": order.item,
@@ -62,8 +64,8 @@ pub fn zuul(
         "change_url": null,
         "projects": placed.iter().map(|place| (place.project.as_str().to_owned(), of_place(place))).collect::<Map<_, _>>(),
         "items": job.speculation.changes.iter().map(|change| item(job, change)).collect::<Vec<_>>(),
-        "buildset_refs": [this.clone()],
-        "build_refs": [this.clone()],
+        "buildset_refs": [landed],
+        "build_refs": [landed],
         "workspace_checkout": frozen.run_time.workspace_checkout,
         "deduplicate": frozen.run_time.deduplicate,
         "image_build_name": frozen.image_build_name,
@@ -91,6 +93,9 @@ pub fn zuul(
     }
     if let Some(branch) = &frozen.override_checkout {
         zuul.insert("override_checkout".to_owned(), json!(branch));
+    }
+    if frozen.image_build_name.is_some() {
+        zuul.insert("image_formats".to_owned(), json!(frozen.run_time.image_formats));
     }
     if let Some(root) = &frozen.run_time.workspace {
         zuul.insert("workspace_root".to_owned(), json!(root));
@@ -158,6 +163,15 @@ fn item(job: &Job<'_>, change: &SpeculativeChange) -> Value {
         item.insert("merge_commit_id".to_owned(), json!(merge_commit));
     }
     Value::Object(item)
+}
+
+/// Returns an item's entry with the commit by which its change landed, where it did before the build was ordered.
+fn with_merge_commit(item: &Value, merge_commit: Option<&Oid>) -> Value {
+    let mut item = item.clone();
+    if let (Some(entry), Some(commit)) = (item.as_object_mut(), merge_commit) {
+        entry.insert("merge_commit_id".to_owned(), json!(commit));
+    }
+    item
 }
 
 /// Returns what tells a change, a branch or a tag from another; of each only what it has.
@@ -229,7 +243,6 @@ fn of_place(place: &Placed) -> Value {
 mod tests {
     use super::*;
     use sluice_model::change::{ChangeKey, ChangeRef, RefMove};
-    use sluice_model::git::Oid;
 
     fn told(change: ChangeRef) -> Value {
         let (url, title) = (String::new(), "A title".to_owned());

@@ -141,23 +141,33 @@ pub fn src_dir(scheme: WorkspaceScheme, project: &ProjectName) -> String {
     }
 }
 
-/// Returns the branch of `project` to check out and why: an override that exists, the change's own, a usual default.
+/// Returns the branch of `project` to check out and why: an override that exists, the change's own, the project's default.
 pub fn choose_branch<'a>(
     job: &Job<'a>,
     project: &ProjectName,
     project_override: Option<&BranchName>,
 ) -> Option<(&'a BranchState, &'static str)> {
-    let states = states_of(job.speculation, project);
     let own = if job.order.change.on_branch().is_some() { "zuul branch" } else { "zuul ref" };
-    let find = |branch: &str| states.iter().copied().find(|state| state.branch.branch.as_str() == branch);
-    let candidates = [
+    let wanted = [
         (project_override.map(BranchName::as_str), "project override ref"),
         (job.job.override_checkout.as_ref().map(BranchName::as_str), "job override ref"),
         (Some(job.order.change.branch.as_str()), own),
-        (Some("main"), "project default branch"),
-        (Some("master"), "project default branch"),
     ];
-    let named = candidates.into_iter().find_map(|(branch, why)| Some((find(branch?)?, why)));
+    first_there(job.speculation, project, &wanted)
+}
+
+/// Returns the first branch of `project` that is there, and why it was wanted: after those given its default, as the configuration
+/// says it, or by custom where the state tells none.
+fn first_there<'a>(
+    speculation: &'a Speculation,
+    project: &ProjectName,
+    wanted: &[(Option<&str>, &'static str)],
+) -> Option<(&'a BranchState, &'static str)> {
+    let states = states_of(speculation, project);
+    let find = |branch: &str| states.iter().copied().find(|state| state.branch.branch.as_str() == branch);
+    let said = speculation.defaults.iter().find(|key| key.project == *project).map(|key| key.branch.as_str());
+    let defaults = [said, Some("main"), Some("master")].map(|branch| (branch, "project default branch"));
+    let named = wanted.iter().copied().chain(defaults).find_map(|(branch, why)| Some((find(branch?)?, why)));
     named.or_else(|| states.first().map(|state| (*state, "project default branch")))
 }
 
@@ -259,5 +269,35 @@ mod tests {
         assert_eq!(src_dir(WorkspaceScheme::Golang, &project), "src/github.com/org/sub/project");
         assert_eq!(src_dir(WorkspaceScheme::Flat, &project), "src/project");
         assert_eq!(src_dir(WorkspaceScheme::Unique, &project), "src/github.com/org/org%2Fsub%2Fproject");
+    }
+
+    /// Z4.3: of what is there the first that is wanted is checked out, and else the project's default, whatever it is called.
+    #[test]
+    fn the_default_branch_stands_in_for_what_is_not_there() {
+        let project = ProjectName::new("github.com", "org/one");
+        let key = |branch: &str| BranchKey { project: project.clone(), branch: branch.into() };
+        let at = || Commit { id: Oid("a".repeat(40)), tree: Oid("b".repeat(40)) };
+        let state = |branch: &str| BranchState { branch: key(branch), base: at(), result: at(), packs: Vec::new() };
+        let chosen = |there: &[&str], default: Option<&str>| {
+            let (changes, configured, placed) = Default::default();
+            let branches = there.iter().map(|branch| state(branch)).collect();
+            let defaults = default.iter().map(|branch| key(branch)).collect();
+            let speculation = Speculation { changes, branches, configured, placed, containing: None, defaults };
+            let wanted = [(None, "an override"), (Some("stable"), "another"), (Some("devel"), "its own")];
+            let (state, why) = first_there(&speculation, &project, &wanted).unwrap();
+            (state.branch.branch.to_string(), why)
+        };
+        let default = "project default branch";
+        let rows: [(&[&str], Option<&str>, &str, &str); 6] = [
+            (&["devel", "stable", "trunk"], Some("trunk"), "stable", "another"),
+            (&["devel", "trunk"], Some("trunk"), "devel", "its own"),
+            (&["feature", "main", "trunk"], Some("trunk"), "trunk", default),
+            (&["feature", "trunk"], Some("trunk"), "trunk", default),
+            (&["feature", "main"], None, "main", default),
+            (&["feature"], Some("trunk"), "feature", default),
+        ];
+        for (there, said, branch, why) in rows {
+            assert_eq!(chosen(there, said), (branch.to_owned(), why), "{there:?} {said:?}");
+        }
     }
 }

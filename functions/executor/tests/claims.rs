@@ -64,6 +64,7 @@ fn ordered(name: &str) -> Order {
         parents: Vec::new(),
         providers: Vec::new(),
         nodeset: 0,
+        merge_commit: None,
         request: None,
         ordered_at: Timestamp(1),
     }
@@ -80,7 +81,14 @@ async fn three() -> (World, Vec<Asked>) {
     let ports = world.ports();
     let orders = ["one", "two", "three"].map(ordered);
     let jobs = orders.iter().map(|order| job(order.job.as_str())).collect();
-    let state = Speculation { changes: Vec::new(), branches: Vec::new(), configured: Vec::new(), placed: Vec::new() };
+    let state = Speculation {
+        changes: Vec::new(),
+        branches: Vec::new(),
+        configured: Vec::new(),
+        placed: Vec::new(),
+        containing: None,
+        defaults: Vec::new(),
+    };
     for (key, text) in [
         ("jobs/graph", serde_json::to_string(&JobGraph { jobs }).unwrap()),
         ("speculations/state", serde_json::to_string(&state).unwrap()),

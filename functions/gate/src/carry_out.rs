@@ -53,6 +53,9 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
         // The head's revision guards the whole cell: nobody writes its items without it.
         writes.push(Write::Put { record, expect: Expect::Anything });
     }
+    for reported in &plan.reported {
+        writes.push(buildset(key, reported, now)?);
+    }
     for removed in &plan.removed {
         after.items.remove(&removed.item.id);
         remove(key, before, removed, now, &mut writes)?;
@@ -164,15 +167,20 @@ fn remove(
     if before.items.contains_key(&removed.item.id) {
         writes.push(Write::Delete { key: queue::item_key(key, &removed.item.id), expect: Expect::Anything });
     }
-    writes.push(report::put_buildset(&Buildset {
-        id: removed.item.id.clone(),
-        queue: key.clone(),
-        item: removed.item.clone(),
-        result: removed.result.to_owned(),
-        why: removed.why.clone(),
-        ended_at: now,
-    })?);
+    writes.push(buildset(key, removed, now)?);
     Ok(())
+}
+
+/// Returns the write of what is kept of an item that has ended. One that stayed for jobs after its reports ended when it succeeded.
+fn buildset(key: &QueueKey, ended: &Removed, now: Timestamp) -> Result<Write, PortError> {
+    report::put_buildset(&Buildset {
+        id: ended.item.id.clone(),
+        queue: key.clone(),
+        item: ended.item.clone(),
+        result: ended.result.to_owned(),
+        why: ended.why.clone(),
+        ended_at: ended.item.reporting.as_ref().map_or(now, |reporting| reporting.since),
+    })
 }
 
 /// What a build's pipeline says of it.
@@ -211,6 +219,7 @@ fn order(
         speculation: draft.speculation.clone(),
         change: draft.change.clone(),
         event_id: draft.event_id.clone(),
+        merge_commit: draft.merge_commit.clone(),
         post_review,
         parents: draft.parents.clone(),
         providers: draft.providers.clone(),

@@ -13,7 +13,7 @@ use sluice_config::layout::Layout;
 use sluice_config::pipeline::Manager;
 use sluice_gate::landing::lands_in;
 use sluice_gate::plan::RunSeen;
-use sluice_gate::{Ask, Item, Landing, MergeOutcome, MergeResult, Provided, Standing};
+use sluice_gate::{Ask, Item, Landing, MergeOutcome, MergeResult, Provided, Report, ReportState, Standing};
 use sluice_model::build::{RequestRef, Run};
 use sluice_model::change::ChangeRef;
 use sluice_model::git::BranchKey;
@@ -21,7 +21,7 @@ use sluice_model::{BuildId, ItemId, QueueKey, Timestamp};
 use sluice_pool::{Request, RequestState, Row, Told};
 use sluice_records::codec::decode;
 use sluice_records::layout::{Layouts, Live};
-use sluice_records::{build, landing, merge, provider, queue, session, tenant, turn};
+use sluice_records::{build, landing, merge, provider, queue, report, session, tenant, turn};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::quarantine::frozen_key;
 use sluice_runtime::record::{Key, Record};
@@ -49,12 +49,16 @@ pub(crate) struct Loaded {
     pub(crate) runs: BTreeMap<BuildId, RunSeen>,
     /// Landings under way.
     pub(crate) landings: BTreeMap<ItemId, Landing>,
+    /// Reports that the last jobs of items wait for.
+    pub(crate) reports: BTreeMap<ItemId, ReportState>,
     /// What changes of other queues provide to items of this one.
     pub(crate) provided: BTreeMap<ChangeRef, Provided>,
     /// Semaphores that its builds hold or its jobs may take, with their records.
     pub(crate) semaphores: Semaphores,
     /// Queues in line for those that cannot come.
     pub(crate) gone: BTreeSet<QueueKey>,
+    /// Builds that hold what its builds wait for with their nodes in hand, and that are not at work, each with since when.
+    pub(crate) idle: BTreeMap<BuildId, Timestamp>,
     /// Branches that its next landings need, with their records.
     pub(crate) turns: Turns,
     /// What is known of executors.
@@ -102,7 +106,7 @@ impl Reader<'_> {
     async fn all(&self, watch: Watch) -> Result<Loaded, LookError> {
         let queue = queue::load(self.ports, self.key).await?;
         if let Some(live) = self.seen(&queue) {
-            let (outcomes, runs, landings, provided, semaphores, gone, turns) = Default::default();
+            let (outcomes, runs, landings, reports, provided, semaphores, gone, idle, turns) = Default::default();
             let look_at = None;
             return Ok(Loaded {
                 live,
@@ -110,9 +114,11 @@ impl Reader<'_> {
                 outcomes,
                 runs,
                 landings,
+                reports,
                 provided,
                 semaphores,
                 gone,
+                idle,
                 turns,
                 watch,
                 look_at,
@@ -194,10 +200,23 @@ impl Reader<'_> {
         if !keys.is_empty() {
             found.records.extend(get_all(self.ports, &keys).await?);
         }
-        let (outcomes, runs, landings, provided, semaphores, gone, turns) = Default::default();
+        let (outcomes, runs, landings, reports, provided, semaphores, gone, idle, turns) = Default::default();
         let (none, look_at) = (Watch::default(), None);
-        let mut loaded =
-            Loaded { live, queue, outcomes, runs, landings, provided, semaphores, gone, turns, watch: none, look_at };
+        let mut loaded = Loaded {
+            live,
+            queue,
+            outcomes,
+            runs,
+            landings,
+            reports,
+            provided,
+            semaphores,
+            gone,
+            idle,
+            turns,
+            watch: none,
+            look_at,
+        };
         let mut running: Vec<Run> = Vec::new();
         for (key, wanted) in wanted {
             let Some(record) = found.records.get(&key) else { continue };
@@ -213,6 +232,13 @@ impl Reader<'_> {
                     // Whether it is in its branch is nothing to guess: the queue waits for a person.
                     let landing = decode(record).map_err(|bad| broken(self.key, &bad))?;
                     loaded.landings.insert(item, landing);
+                }
+                Wanted::Report(item) => {
+                    let state = match readable::<Report>(self.ports, record).await? {
+                        Ok(report) => report.state,
+                        Err(why) => ReportState::Refused { why, at: found.at },
+                    };
+                    loaded.reports.insert(item, state);
                 }
                 Wanted::Turn(branch) => turns::take(&mut loaded.turns, self.key, branch, record)?,
                 Wanted::Run(build) => match readable(self.ports, record).await? {
@@ -241,6 +267,7 @@ impl Reader<'_> {
         loaded.provided = provided::load(self.ports, self.key, &loaded).await?;
         loaded.semaphores = semaphores::load(self.ports, self.key, &loaded).await?;
         loaded.gone = semaphores::gone(self.ports, self.key, &loaded.semaphores).await?;
+        loaded.idle = semaphores::idle(self.ports, &loaded).await?;
         for build in semaphores::leaving(self.ports, self.key, &loaded.semaphores, &mut running).await? {
             loaded.runs.insert(build, RunSeen::NeverBegun);
         }
@@ -283,6 +310,7 @@ struct Found {
 enum Wanted {
     Outcome(ItemId),
     Landing(ItemId),
+    Report(ItemId),
     Turn(BranchKey),
     Run(BuildId),
     Request(BuildId),
@@ -309,6 +337,9 @@ fn wanted(queue: &queue::Loaded, layout: u64, lands: bool) -> BTreeMap<Key, Want
     for (_, item) in queue.items.values() {
         if matches!(item.ask, Ask::Asked { .. }) {
             wanted.insert(merge::key(&item.id, item.generation, layout), Wanted::Outcome(item.id.clone()));
+        }
+        if let Some(awaited) = item.reporting.as_ref().and_then(|reporting| reporting.awaits.as_ref()) {
+            wanted.insert(report::key(awaited), Wanted::Report(item.id.clone()));
         }
         wanted_of_jobs(item, &mut wanted);
     }

@@ -3,9 +3,10 @@
 use crate::aside::{broken, readable};
 use crate::load::{Loaded, get_all};
 use sluice_config::layout::Layout;
-use sluice_gate::{MergeResult, Semaphore, SemaphoreKey, StoredHead, Waiter};
-use sluice_model::build::Run;
-use sluice_model::{BuildId, QueueKey, TenantName};
+use sluice_gate::semaphore::Holder;
+use sluice_gate::{Job, MergeResult, RunSeen, Semaphore, SemaphoreKey, StoredHead, Waiter};
+use sluice_model::build::{Phase, Run};
+use sluice_model::{BuildId, QueueKey, TenantName, Timestamp};
 use sluice_records::codec::{decode, decode_foreign};
 use sluice_records::{build, queue, semaphore};
 use sluice_runtime::batch::LookError;
@@ -70,6 +71,31 @@ pub(crate) async fn gone(
         !can_come || found.contains_key(&frozen)
     };
     Ok(others.into_iter().filter(is_gone).collect())
+}
+
+/// Returns which builds hold a semaphore that a build of this queue waits for with its nodes in hand, and are not at work, each with since
+/// when: nobody has begun them, or they are paused. Nothing is read where no build waits so.
+pub(crate) async fn idle(ports: &Ports, loaded: &Loaded) -> Result<BTreeMap<BuildId, Timestamp>, PortError> {
+    let has_nodes = |job: &&Job| {
+        let seen = job.build.as_ref().and_then(|build| loaded.runs.get(build));
+        job.sent_at.is_none() && matches!(seen, Some(RunSeen::NodesReady))
+    };
+    let jobs = loaded.queue.items.values().flat_map(|(_, item)| item.jobs.iter());
+    let names: BTreeSet<&str> =
+        jobs.filter(has_nodes).flat_map(|job| &job.summary.semaphores).map(|used| used.name.as_str()).collect();
+    let wanted = loaded.semaphores.values().filter(|(_, semaphore)| names.contains(semaphore.key.name.as_str()));
+    let holders: Vec<&Holder> = wanted.flat_map(|(_, semaphore)| &semaphore.holders).collect();
+    // A build may hold several of them, and a read names no key twice.
+    let keys: BTreeSet<Key> = holders.iter().map(|holder| build::run_key(&holder.build)).collect();
+    let found = get_all(ports, &keys.into_iter().collect::<Vec<_>>()).await?;
+    let since = |holder: &Holder| match found.get(&build::run_key(&holder.build)) {
+        None => Some(holder.since),
+        Some(record) => match decode_foreign::<Run>(record)?.phase {
+            Phase::Paused(pause) => Some(pause.since),
+            Phase::Running | Phase::Failing | Phase::Ended(_) => None,
+        },
+    };
+    Ok(holders.into_iter().filter_map(|holder| Some((holder.build.clone(), since(holder)?))).collect())
 }
 
 /// Finds what became of builds of this queue that hold a semaphore and are not wanted any more: their runs are added to

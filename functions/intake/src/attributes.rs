@@ -97,16 +97,17 @@ impl Attributes {
             self.told.keys().chain(now.keys()).filter(|name| tells(event, name)).cloned().collect();
         let mut differs = false;
         for name in names {
-            let value = now.get(&name);
-            if self.told.get(&name) == value {
+            let (told, value) = (self.told.get(&name), now.get(&name));
+            if told == value {
                 continue;
             }
+            let is_other = !is_same(&name, told, value);
             match value {
                 Some(value) if self.has_room(&name) => drop(self.told.insert(name, value.clone())),
                 Some(_) => continue,
                 None => drop(self.told.remove(&name)),
             }
-            differs = true;
+            differs |= is_other;
         }
         let words = words(event);
         if words.is_empty() {
@@ -137,13 +138,13 @@ impl Attributes {
         let moves = |name: &&String| !name.starts_with(STATUS);
         let now = shown(facts);
         let names: BTreeSet<&String> = self.told.keys().chain(now.keys()).filter(moves).collect();
-        names.into_iter().all(|name| self.told.get(name) == now.get(name) || !self.has_room(name))
+        names.into_iter().all(|name| is_same(name, self.told.get(name), now.get(name)) || !self.has_room(name))
     }
 
     /// Returns what was changed and not told. A label that was put on has a mark of its own.
     pub(crate) fn lost(&self, facts: &ChangeFacts, asks: &Asks) -> Vec<Lost> {
         let now = shown(facts);
-        let differs = |name: &str| self.told.get(name) != now.get(name) && self.has_room(name);
+        let differs = |name: &str| !is_same(name, self.told.get(name), now.get(name)) && self.has_room(name);
         let mut lost = Vec::new();
         let texts = differs(TITLE) || differs(MESSAGE);
         if asks.is_gerrit {
@@ -161,12 +162,13 @@ impl Attributes {
             if let Some((label, by)) = name.strip_prefix(VOTE).and_then(|vote| vote.split_once(BY))
                 && !asks.is_own(by)
             {
-                lost.push(Lost::VoteOff(label.to_owned(), by.to_owned(), value.parse().unwrap_or_default()));
+                lost.push(Lost::VoteOff(label.to_owned(), by.to_owned(), value_of(value)));
             }
         }
         for vote in facts.votes.iter().filter(|vote| differs(&vote_name(vote)) && !asks.is_own(&vote.username)) {
-            let before = self.told.get(&vote_name(vote)).and_then(|value| value.parse().ok()).unwrap_or_default();
-            lost.push(Lost::Vote(vote.clone(), before));
+            let before = self.told.get(&vote_name(vote)).map_or(0, |told| value_of(told));
+            // The same again: it was taken back meanwhile, which nobody told of either.
+            lost.push(Lost::Vote(vote.clone(), if before == vote.value { 0 } else { before }));
         }
         // Of a check run its end is told.
         let is_told = |status: &&CommitStatus| !(status.is_check && status.state == "pending");
@@ -194,7 +196,9 @@ impl Lost {
             Self::Draft => format!("draft {}", value(DRAFT)),
             Self::Topic => format!("topic {}", value(TOPIC)),
             Self::LabelOff(label) => format!("no label {label}"),
-            Self::Vote(vote, _) => format!("vote {} {:+} by {}", vote.label, vote.value, vote.username),
+            Self::Vote(Vote { label, value, username, cast_at, .. }, _) => {
+                format!("vote {label} {value:+} by {username} at {}", cast_at.0)
+            }
             Self::VoteOff(label, by, before) => format!("no vote {label} {before:+} by {by}"),
             Self::Status(status) => format!("status {}", status_text(status)),
         }
@@ -278,6 +282,9 @@ const STATUS: &str = "status ";
 const TEXTS_EDITED: &str = "edited";
 /// What separates a vote's label from who cast it; no label's name holds a space.
 const BY: &str = " by ";
+/// What separates its value from when it was cast: one that was taken back and cast again is another, and may be what a change that
+/// left without it waits for.
+const AT: &str = " at ";
 
 /// Returns the attributes that a change shows, by name.
 fn shown(facts: &ChangeFacts) -> BTreeMap<String, String> {
@@ -288,7 +295,7 @@ fn shown(facts: &ChangeFacts) -> BTreeMap<String, String> {
     ]);
     shown.extend(facts.topic.iter().map(|topic| (TOPIC.to_owned(), topic.clone())));
     shown.extend(facts.labels.iter().map(|label| (format!("{LABEL}{label}"), String::new())));
-    shown.extend(facts.votes.iter().map(|vote| (vote_name(vote), vote.value.to_string())));
+    shown.extend(facts.votes.iter().map(|vote| (vote_name(vote), format!("{}{AT}{}", vote.value, vote.cast_at.0))));
     let statuses = facts.statuses.iter();
     shown.extend(statuses.map(|status| (status_name(&status.by, &status.context), status.state.clone())));
     shown
@@ -363,6 +370,17 @@ fn has_words(told: &GerritEvent) -> bool {
 
 fn vote_name(vote: &Vote) -> String {
     format!("{VOTE}{}{BY}{}", vote.label, vote.username)
+}
+
+/// Returns the value of a vote as it is kept.
+fn value_of(kept: &str) -> i64 {
+    kept.split(AT).next().and_then(|value| value.parse().ok()).unwrap_or_default()
+}
+
+/// Whether an attribute is as it was told. Older records hold no times of votes: those that have their value are the same.
+fn is_same(name: &str, told: Option<&String>, now: Option<&String>) -> bool {
+    let is_old = |told: &String| name.starts_with(VOTE) && !told.contains(AT);
+    told == now || told.zip(now).is_some_and(|(told, now)| is_old(told) && value_of(told) == value_of(now))
 }
 
 fn status_name(by: &str, context: &str) -> String {
@@ -474,6 +492,28 @@ mod tests {
             ..GerritEvent::default()
         };
         assert_eq!(attributes.hear(&event(EventKind::Gerrit(both)), &with, false).0, Said::Known);
+    }
+
+    /// C5, G11: a vote that was taken back and cast again without a word is found, and told once; what older records hold is the same.
+    #[test]
+    fn a_vote_that_was_cast_again_is_another() {
+        let at = |at| ChangeFacts {
+            votes: vec![Vote { cast_at: Timestamp(at), ..vote("Approved", 1, "grace") }],
+            ..facts()
+        };
+        let asks = Asks { is_gerrit: true, ..asks() };
+        let mut attributes = Attributes::of(&at(9));
+        assert_eq!(attributes.lost(&at(9), &asks), []);
+        let lost = attributes.lost(&at(10), &asks);
+        assert_eq!(lost, [Lost::Vote(at(10).votes[0].clone(), 0)]);
+        assert_eq!(attributes.hear(&event(lost[0].kind(1, true)), &at(10), true), (Said::News, true));
+        assert_eq!(attributes.lost(&at(10), &asks), []);
+        let name = vote_name(&at(9).votes[0]);
+        attributes.told.insert(name.clone(), "1".to_owned());
+        assert!(attributes.lost(&at(11), &asks).is_empty() && attributes.are_whole(&at(11)));
+        assert!(
+            !attributes.hear(&event(lost[0].kind(1, true)), &at(11), true).1 && attributes.told[&name] == "1 at 11"
+        );
     }
 
     /// C5: a comment that names no vote tells of none: one of the same person that was lost is found all the same.

@@ -3,6 +3,7 @@
 use crate::attributes::Said;
 use crate::commits::OnCommit;
 use crate::fit::fit;
+use crate::images::Asked;
 use crate::needs::Seen;
 use crate::route::{News, Routed};
 use crate::sweep::{Gap, MADE_UP};
@@ -269,6 +270,10 @@ impl Intake {
             EventKind::Timer { tenant, pipeline, branches, dereference } => {
                 let of = (tenant, pipeline, delivery.received_at);
                 return self.ticked(id, event, of, branches, *dereference, effects).await;
+            }
+            EventKind::Image { tenant, what, branch, images } => {
+                let asked = Asked { what: *what, branch, images };
+                return self.asked_of_images(id, event, (tenant, delivery.received_at), asked, effects).await;
             }
             // It was removed, or lost its token, since it was to be asked: the next sweep leaves it out.
             EventKind::Sweep if !self.forges.contains_key(&event.connection) => {

@@ -9,6 +9,7 @@ use crate::{Intake, again};
 use sluice_config::layout::Layout;
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_forge::Verdict;
+use sluice_gate::chain::landing_order;
 use sluice_gate::plan::CYCLE_MAX;
 use sluice_gate::{Candidate, InBranch};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, Permission};
@@ -44,6 +45,8 @@ pub(crate) struct Needs {
     direct: Vec<ChangeKey>,
     /// Which change names which, as far as both are open.
     named: Vec<(ChangeKey, ChangeKey)>,
+    /// Which change's commits are made on which change's.
+    parents: Vec<(ChangeKey, ChangeKey)>,
 }
 
 impl Needs {
@@ -52,12 +55,12 @@ impl Needs {
         &self.direct
     }
 
-    /// Returns the changes that `key` needs and that need it, itself among them, in the order of their keys, which is the same
+    /// Returns the changes that `key` needs and that need it, itself among them, in the order in which they land, which is the same
     /// whichever of them is asked for; none where it is in no cycle.
     fn cycle_of(&self, key: &ChangeKey) -> Vec<ChangeKey> {
         let forth = reached(key, &self.named, |(from, to)| (from, to));
         let back = reached(key, &self.named, |(from, to)| (to, from));
-        forth.intersection(&back).cloned().collect()
+        landing_order(forth.intersection(&back).cloned().collect(), &self.parents)
     }
 
     /// Returns why the change may not be tested in a pipeline, if so: for what it needs itself, or because a queue there forbids
@@ -217,6 +220,7 @@ impl Intake {
         needs: &mut Needs,
     ) -> Result<(), LookError> {
         path.push(facts.change.key.clone());
+        needs.parents.extend(facts.parents.iter().map(|below| (facts.change.key.clone(), below.clone())));
         for key in self.named_by(facts, layout).await? {
             let key = match key {
                 Ok(key) => key,

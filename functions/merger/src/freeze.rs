@@ -56,13 +56,14 @@ impl Merger {
             pipeline: key.pipeline.as_str(),
             project: &branch.project,
             branch: change.on_branch().map(BranchName::as_str),
+            containing: state.speculation.containing.as_deref(),
             git_ref: change.key.moved().map_or(branch.branch.as_str(), |moved| &moved.git_ref),
             files: state.files.as_deref(),
             before: overlay.as_ref().map(|_| &*live.layout),
-            image_name: None,
+            image_names: change.key.images().map_or(&[][..], |images| images.names.as_slice()),
         };
-        let wants_debug = layout.debug(&branch.project, key.pipeline.as_str(), input.branch);
-        let (frozen, trace) = match wants_debug {
+        let fail_fast = layout.fail_fast(&input);
+        let (frozen, trace) = match layout.debug(&input) {
             true => layout.freeze_with_trace(&input),
             false => (layout.freeze(&input), Vec::new()),
         };
@@ -92,12 +93,9 @@ impl Merger {
             graph: graph_object,
             base,
             tested,
+            kept: state.kept,
             touches_configuration: state.touches_configuration,
-            fail_fast: layout.fail_fast(
-                &branch.project,
-                key.pipeline.as_str(),
-                change.on_branch().map(BranchName::as_str),
-            ),
+            fail_fast,
             debug: lines_of(&trace),
         }))
     }
@@ -173,13 +171,25 @@ impl Merger {
         change: &ChangeRef,
     ) -> Result<(), Unmade> {
         let mut wanted: BTreeSet<(ConnectionName, ProjectName, Option<BranchName>)> = BTreeSet::new();
+        // What a job checks out of all its projects. Not of a config project: who pushes a branch there is not who is trusted, and
+        // roles of trusted playbooks are taken from what is put in place.
+        let of_all = |job: &FrozenJob, project: &ProjectName| {
+            let is_trusted = layout.tenant().project(project).is_none_or(|known| known.trust.is_trusted());
+            job.override_checkout.clone().filter(|_| !is_trusted)
+        };
         for job in &graph.jobs {
+            if let Some(branch) = of_all(job, &change.key.project) {
+                wanted.insert((change.key.connection.clone(), change.key.project.clone(), Some(branch)));
+            }
             for required in &job.required_projects {
-                wanted.insert((
-                    required.connection.clone(),
-                    required.project.clone(),
-                    required.override_checkout.clone(),
-                ));
+                // Where the first one is not there, the second may be.
+                let said = [required.override_checkout.clone(), of_all(job, &required.project)];
+                let mut asked: Vec<Option<BranchName>> = said.into_iter().filter(Option::is_some).collect();
+                if asked.is_empty() {
+                    asked.push(None);
+                }
+                let (connection, project) = (&required.connection, &required.project);
+                wanted.extend(asked.into_iter().map(|branch| (connection.clone(), project.clone(), branch)));
             }
             for playbook in playbooks(job) {
                 wanted.insert((playbook.connection.clone(), playbook.project.clone(), Some(playbook.branch.clone())));
@@ -215,6 +225,11 @@ impl Merger {
                     Err(ReposError::Gone(_)) => continue,
                     Err(error) => return Err(unmade(error)),
                 }
+            }
+            let default = BranchKey { project, branch: fallback };
+            if state.branch(&default).is_some() {
+                state.speculation.defaults.retain(|known| known.project != default.project);
+                state.speculation.defaults.push(default);
             }
         }
         for job in &mut graph.jobs {

@@ -5,11 +5,15 @@
 
 use crate::{Merger, Unmade, unmade};
 use sluice_gate::{Ask, Candidate, InBranch, Item, MergeResult};
+use sluice_model::BranchName;
 use sluice_model::build::{PlacedChange, Speculation, SpeculativeChange};
 use sluice_model::change::RefMove;
 use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
 use sluice_records::layout::Live;
 use sluice_repos::{MergeAnswer, MergeAsk, ProjectAt, ReposError, is_configuration};
+
+/// Branches that are kept of those that have a tag's commit.
+const CONTAINING_MAX: usize = 1_000;
 
 /// A state in the making.
 pub(crate) struct State {
@@ -18,6 +22,8 @@ pub(crate) struct State {
     pub(crate) base: Option<Commit>,
     /// The same with its change, which need not be the last one that is put on it: what is tested.
     pub(crate) tested: Option<Commit>,
+    /// Whether that is kept, so that the branch can be moved to it.
+    pub(crate) kept: bool,
     /// Paths that the item's own change touches; `None` when they are too many.
     pub(crate) files: Option<Vec<String>>,
     pub(crate) touches_configuration: bool,
@@ -30,7 +36,7 @@ impl State {
 
     /// Takes what the item's own change made of its branch.
     fn take(&mut self, placed: PlacedChange) {
-        (self.base, self.tested) = (Some(placed.base), Some(placed.result));
+        (self.base, self.tested, self.kept) = (Some(placed.base), Some(placed.result), placed.kept);
         (self.files, self.touches_configuration) = (placed.files, placed.configures);
     }
 
@@ -51,8 +57,8 @@ impl Merger {
         };
         let speculation = match onto {
             None => {
-                let (changes, branches, configured, placed) = Default::default();
-                Speculation { changes, branches, configured, placed }
+                let (changes, branches, configured, placed, defaults) = Default::default();
+                Speculation { changes, branches, configured, placed, containing: None, defaults }
             }
             Some(onto) => {
                 let lost = |why: String| Unmade::Failed(format!("could not read {}: {why}", onto.speculation));
@@ -61,7 +67,9 @@ impl Merger {
                 serde_json::from_slice(&object.bytes).map_err(|error| lost(error.to_string()))?
             }
         };
-        Ok(State { speculation, base: None, tested: None, files: None, touches_configuration: false })
+        // Which branches have its own commit each item asks for itself.
+        let speculation = Speculation { containing: None, ..speculation };
+        Ok(State { speculation, base: None, tested: None, kept: false, files: None, touches_configuration: false })
     }
 
     /// Puts what the item needs and its own change on the state. The inner error is the item's outcome.
@@ -132,8 +140,8 @@ impl Merger {
             mode: live.layout.merge_mode(&key.project),
             message: format!("Merge {}: {}", change.key, candidate.title),
         };
-        let (merged, files) = match self.repos.merge(&ask).await {
-            Ok(MergeAnswer::Merged { state, files }) => (state, files),
+        let (merged, files, kept) = match self.repos.merge(&ask).await {
+            Ok(MergeAnswer::Merged { state, files, kept }) => (state, files, kept),
             Ok(MergeAnswer::Conflict { detail }) => return conflict(detail),
             Err(ReposError::Gone(why)) => return conflict(why),
             Err(error) => return Err(unmade(error)),
@@ -151,6 +159,7 @@ impl Merger {
             result: merged.result.clone(),
             files,
             configures,
+            kept,
         };
         state.speculation.changes.push(told(candidate, Some(merged.result.id.clone())));
         state.put(merged);
@@ -209,17 +218,51 @@ impl Merger {
             }
             Err(error) => return Err(unmade(error)),
         };
+        if moved.tag().is_some() && moved.newrev.is_some() {
+            state.speculation.containing = match self.containing(&at, &change.head, live).await? {
+                Ok(branches) => branches,
+                Err(detail) => return Ok(Err(MergeResult::Conflict { change: change.clone(), detail })),
+            };
+        }
         let placed = placed_as_it_is(candidate, &found, files);
         state.speculation.changes.push(told(candidate, None));
         state.put(found);
         Ok(Ok(placed))
+    }
+
+    /// Returns the branches whose history has a tag's commit, by which its jobs are chosen; `None` where the repository is too
+    /// large to tell. The inner error says that the commit is gone. Of very many the default branch counts, and the first by name.
+    async fn containing(
+        &self,
+        at: &ProjectAt,
+        commit: &Oid,
+        live: &Live,
+    ) -> Result<Result<Option<Vec<BranchName>>, String>, Unmade> {
+        let mut branches = match self.repos.containing(at, commit).await {
+            Ok(branches) => branches,
+            Err(ReposError::Gone(why)) => return Ok(Err(why)),
+            // It is the same at each attempt; the tag is tested by what is said for any branch, as if nobody had asked.
+            Err(ReposError::Unreadable(why)) => {
+                tracing::warn!(project = %at.project, %commit, why, "which branches have a tag's commit cannot be told");
+                return Ok(Ok(None));
+            }
+            Err(error) => return Err(unmade(error)),
+        };
+        let default = live.layout.default_branch(&at.project);
+        branches.sort_by_key(|branch| *branch != default);
+        if branches.len() > CONTAINING_MAX {
+            let left_out = branches.len() - CONTAINING_MAX;
+            tracing::warn!(project = %at.project, %commit, left_out, "a tag's commit is in more branches than are kept");
+            branches.truncate(CONTAINING_MAX);
+        }
+        Ok(Ok(Some(branches)))
     }
 }
 
 /// Returns what is tested of something that is not merged with anything.
 fn placed_as_it_is(candidate: &Candidate, state: &BranchState, files: Option<Vec<String>>) -> PlacedChange {
     let (base, result) = (state.base.clone(), state.result.clone());
-    PlacedChange { change: candidate.change.clone(), base, result, files, configures: false }
+    PlacedChange { change: candidate.change.clone(), base, result, files, configures: false, kept: false }
 }
 
 /// Returns what jobs are told of a change of the state.

@@ -1,12 +1,13 @@
 //! A landing: is the tip still what was tested on; merge; read back; compare trees.
 
 use crate::Reporter;
+use crate::forward::is_as_tested;
 use sluice_forge::{Forge, ForgeError, MergeMessage, Verdict};
 use sluice_gate::item::cut;
 use sluice_gate::landing::TROUBLE_BYTES_MAX;
 use sluice_gate::{Landing, LandingEnd, LandingState, Trouble, filter};
 use sluice_model::change::{ChangeFacts, ChangeRef, ChangeStatus};
-use sluice_model::git::{BranchKey, Commit, Oid};
+use sluice_model::git::{BranchKey, Commit, LandingWay, Oid};
 use sluice_model::{ItemId, Timestamp};
 use sluice_records::codec::{decode, get, with_body};
 use sluice_records::{landing, turn};
@@ -70,6 +71,18 @@ impl Reporter {
             Ok(facts) => facts,
             Err(error) => return self.refused_or_again(record, order, error).await,
         };
+        let own_until = self.own_merge_until(&record, &order);
+        if order.way == LandingWay::FastForward && matches!(order.state, LandingState::Attempting { .. }) {
+            // Whatever the change shows by now: the branch tells whether it was moved.
+            if self.is_in(&*forge, &order, &branch).await? {
+                let end = self.judge(&*forge, &order, &branch, &order.tested.id).await?;
+                return self.end(record, order, end).await;
+            }
+            let is_merged = facts.status == ChangeStatus::Merged;
+            if own_until.is_some() && !is_merged && !is_as_tested(&order, &facts) {
+                return Err(under_way(format!("{} is not what was tested any more", order.change), &order));
+            }
+        }
         if facts.change.branch != order.change.branch {
             // The forge merges into the branch that the change names now; nothing of this queue's branch is concerned.
             let end = elsewhere(&order, &facts);
@@ -80,6 +93,11 @@ impl Reporter {
                 Some(commit) => self.judge(&*forge, &order, &branch, commit).await?,
                 None => self.judge_tip(&*forge, &order, &branch).await?,
             };
+            let is_moving = own_until.is_some() && order.way == LandingWay::FastForward;
+            if is_moving && matches!(end, LandingEnd::Mismatch { .. }) {
+                // It may show as merged by the last commit of a move that the branch does not show yet.
+                return Err(under_way("it was merged as something else".to_owned(), &order));
+            }
             return self.end(record, order, end).await;
         }
         if facts.status == ChangeStatus::Closed {
@@ -91,9 +109,11 @@ impl Reporter {
             return self.end(record, order, LandingEnd::Refused { why }).await;
         }
         if let Some(why) = self.unmet_need(&order, &facts).await? {
+            if own_until.is_some() && order.way == LandingWay::FastForward {
+                return Err(under_way(why, &order));
+            }
             return self.end(record, order, LandingEnd::Refused { why }).await;
         }
-        let own_until = self.own_merge_until(&record, &order);
         if let Some(why) = self.missing(&order, &facts) {
             if own_until.is_some() {
                 return Err(LookError::Later {
@@ -113,9 +133,10 @@ impl Reporter {
             return self.end(record, order, end).await;
         }
         if tip.tree != order.base.tree {
-            if own_until.is_some()
-                && !matches!(&order.state, LandingState::Attempting { tip: before } if before.id == tip.id)
-            {
+            let is_where_it_was =
+                matches!(&order.state, LandingState::Attempting { tip: before } if before.id == tip.id);
+            // What a forge says of a branch may be a moment old: a move that it does not show yet is waited for.
+            if own_until.is_some() && (order.way == LandingWay::FastForward || !is_where_it_was) {
                 return Err(LookError::Later {
                     why: format!("{branch} moved while a merge of {} may be under way", order.change),
                     seconds: OWN_MERGE_LOOK_SECONDS,
@@ -136,19 +157,48 @@ impl Reporter {
             // It was ordered by an earlier version: it is tested on what its branches are, and ordered with all that is to be known.
             return self.end(record, order, LandingEnd::BaseMoved { tip }).await;
         };
+        let moves = self.move_of(&order, &tip).await?;
+        if moves.is_none() && own_until.is_some() && order.way == LandingWay::FastForward && tip.id == order.base.id {
+            return Err(under_way("its tested commit is lost".to_owned(), &order));
+        }
         // The intent first: whoever finds it after a crash reads the forge before asking again. With it goes what tells intake
-        // that the push to come brings no configuration.
-        let harmless = landing::put_harmless(&order, &tip, self.ports.clock.now())?;
+        // that the push to come brings no configuration, and the intents of those that land by the same move.
+        let now = self.ports.clock.now();
+        let last = moves.as_ref().map_or(&order, |moves| moves.last(&order));
+        let harmless = landing::put_harmless(last, &tip, now)?;
+        let intents = moves.as_ref().map(|moves| moves.intents(&tip, now)).transpose()?.unwrap_or_default();
+        order.way = if moves.is_some() { LandingWay::FastForward } else { LandingWay::Merge };
         order.state = LandingState::Attempting { tip: tip.clone() };
-        let with = harmless.into_iter().chain(turn::checks(&fences)).collect();
+        let with = harmless.into_iter().chain(intents).chain(turn::checks(&fences)).collect();
         let seen = record.clone();
-        let Some(record) = self.save(record, &order, with, own_until).await? else {
+        let Some(mut record) = self.save(record, &order, with, own_until).await? else {
             if own_until.is_none() && self.is_overtaken(&fences).await? {
                 // Nothing was done, and its queue, should it still want that, has it tested on what the branch becomes.
                 return self.end(seen, order, LandingEnd::BaseMoved { tip }).await;
             }
-            return Err(LookError::Again("somebody else carries out the same landing".to_owned()));
+            return Err(somebody_else());
         };
+        if let Some(moves) = moves {
+            match forge.fast_forward(&branch, &tip.id, &moves.to, &moves.pack).await {
+                Ok(()) => {
+                    let end = self.judge(&*forge, &order, &branch, &order.tested.id).await?;
+                    return self.end(record, order, end).await;
+                }
+                Err(error @ ForgeError::HeadMoved { .. }) => return Err(again(error)),
+                Err(error) if error.verdict() == Verdict::Final && own_until.is_some() => {
+                    return Err(under_way(error.to_string(), &order));
+                }
+                Err(error) if error.verdict() == Verdict::Final => {
+                    // Nothing was moved. Who may not push there may still merge.
+                    tracing::info!(change = %order.change, %error, "the forge is asked to merge what it lets nobody push");
+                    order.way = LandingWay::Merge;
+                    let with = moves.withdrawn()?.into_iter().chain(turn::checks(&fences)).collect();
+                    let saved = self.save(record, &order, with, None).await?;
+                    record = saved.ok_or_else(somebody_else)?;
+                }
+                Err(error) => return Err(again(error)),
+            }
+        }
         match forge.merge(&order.change, order.mode, &message(&order, &facts.title)).await {
             Ok(commit) => {
                 let end = match self.judge(&*forge, &order, &branch, &commit).await? {
@@ -191,12 +241,12 @@ impl Reporter {
     }
 
     /// Returns what a change no longer meets of what its pipeline asks: news of that may still be on their way (G12).
-    fn missing(&self, order: &Landing, facts: &ChangeFacts) -> Option<String> {
+    pub(crate) fn missing(&self, order: &Landing, facts: &ChangeFacts) -> Option<String> {
         order.asks.as_ref()?.refusal(&order.queue.pipeline, facts, self.ports.clock.now())
     }
 
     /// Returns why a change may not land yet: it depends, by now, on something that is not merged (Z6.5).
-    async fn unmet_need(&self, order: &Landing, facts: &ChangeFacts) -> Result<Option<String>, LookError> {
+    pub(crate) async fn unmet_need(&self, order: &Landing, facts: &ChangeFacts) -> Result<Option<String>, LookError> {
         let parents = facts.parents.iter().cloned().map(Some);
         let named = facts.depends_on.iter().map(|url| self.forges.values().find_map(|forge| forge.change_at(url)));
         for key in parents.chain(named).take(NEEDS_MAX) {
@@ -299,7 +349,7 @@ impl Reporter {
         order.state = LandingState::Ended { end, at: self.ports.clock.now() };
         match self.save(record, &order, Vec::new(), None).await? {
             Some(_) => Ok(()),
-            None => Err(LookError::Again("somebody else carries out the same landing".to_owned())),
+            None => Err(somebody_else()),
         }
     }
 
@@ -330,6 +380,16 @@ pub(crate) fn again(error: ForgeError) -> LookError {
         Verdict::After { seconds } => LookError::Later { why: error.to_string(), seconds },
         Verdict::Final | Verdict::Retry => LookError::Again(error.to_string()),
     }
+}
+
+fn somebody_else() -> LookError {
+    LookError::Again("somebody else carries out the same landing".to_owned())
+}
+
+/// Returns why a landing is looked at again in a moment: what keeps it from landing may have come after its branch was moved.
+fn under_way(why: String, order: &Landing) -> LookError {
+    let why = format!("{why}; a move of the branch of {} may be under way", order.change);
+    LookError::Later { why, seconds: OWN_MERGE_LOOK_SECONDS }
 }
 
 /// How a landing ends whose change is no longer one of the branch that it was tested on.

@@ -13,7 +13,7 @@ use sluice_gate::{Action, Report, ReportState};
 use sluice_model::ItemId;
 use sluice_model::change::{ChangeRef, CommitStatus};
 use sluice_records::codec::{decode, with_body};
-use sluice_records::report;
+use sluice_records::{landing, report};
 use sluice_runtime::batch::{Heard, LookError};
 use sluice_runtime::record::{Due, Expect, Key, Record, Write};
 use sluice_runtime::{Commit, Saved, cell};
@@ -35,6 +35,10 @@ impl Reporter {
         let ended = found.next().flatten();
         let wanted: Report = decode(&record)?;
         if wanted.state != ReportState::Wanted {
+            if heard == Heard::Again && wanted.awaited {
+                // The look that ended it may not have told the queue.
+                cell::send(&self.ports, &record.outbox).await?;
+            }
             return match begun {
                 Some(item) if record.due.is_some() => self.look_back(record, &item, ended.is_some()).await,
                 _ => Ok(()),
@@ -92,7 +96,14 @@ impl Reporter {
         head.outbox.clear();
         let not_ended = begun.map(|item| Write::Check { key: report::buildset_key(item), expect: Expect::Absent });
         let others = not_ended.into_iter().collect();
-        match cell::commit(&self.ports, Commit { head, others, pokes: Vec::new(), due }).await? {
+        let saved = match told.awaited {
+            false => cell::commit(&self.ports, Commit { head, others, pokes: Vec::new(), due }).await?,
+            true => {
+                let pokes = vec![landing::tell(&told.queue)];
+                cell::commit_and_send(&self.ports, Commit { head, others, pokes, due }).await?
+            }
+        };
+        match saved {
             Saved::Yes(_) => Ok(()),
             Saved::Stale => {
                 if let Some(item) = begun {

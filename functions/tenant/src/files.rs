@@ -1,7 +1,7 @@
 //! The configuration files of branches: kept as objects by their content, and parsed once for each content.
 //!
 //! What the live layout has parsed already is taken from it, neither fetched nor parsed: a landing costs the files that it
-//! touched, however large the tenant is.
+//! touched, however large the tenant is. And what one tenant had read of a commit others are given, while this instance lives.
 
 use crate::Tenants;
 use bytes::Bytes;
@@ -15,7 +15,49 @@ use sluice_records::tenant::{BranchSource, Tenant};
 use sluice_repos::{ProjectAt, ReposError};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::object::PutMode;
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Branches whose files are remembered as their forges gave them.
+const SEEN_MAX: usize = 64;
+
+/// Bytes of one branch's files beyond which they are not remembered.
+const SEEN_BYTES_MAX: usize = 64 << 10;
+
+/// Paths with their texts.
+type Texts = Vec<(String, String)>;
+
+/// Where the files of a commit may come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// From whoever has them: a commit says the same for ever.
+    Anywhere,
+    /// From the project's forge alone, since what was kept of the project is lost.
+    Forge,
+}
+
+/// What forges gave of late, by what they were asked, so that tenants that share a repository have each commit of it read once.
+#[derive(Default)]
+pub(crate) struct Seen(Mutex<VecDeque<(String, Texts)>>);
+
+impl Seen {
+    fn get(&self, asked: &str) -> Option<Texts> {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.iter().find(|(known, _)| known == asked).map(|(_, files)| files.clone())
+    }
+
+    fn keep(&self, asked: String, files: &[(String, String)]) {
+        if files.iter().map(|(path, text)| path.len() + text.len()).sum::<usize>() > SEEN_BYTES_MAX {
+            return;
+        }
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.retain(|(known, _)| *known != asked);
+        seen.push_back((asked, files.to_vec()));
+        if seen.len() > SEEN_MAX {
+            seen.pop_front();
+        }
+    }
+}
 
 /// Why the files of a branch were not read.
 pub(crate) enum Unread {
@@ -54,14 +96,9 @@ impl Tenants {
         project: &TenantProject,
         branch: &BranchName,
         commit: &Oid,
+        origin: Origin,
     ) -> Result<Option<(String, String)>, Unread> {
-        let found = match self.repos.configuration(at, commit, None, &project.extra_config_paths).await {
-            Ok(found) => found,
-            // The branch moved on between the two questions, which is told of as well; until it is read, the older files count.
-            Err(ReposError::Gone(why)) => return Err(Unread::Repos(ReposError::Unknown(why))),
-            Err(error) => return Err(Unread::Repos(error)),
-        };
-        let files: Vec<(String, String)> = found.into_iter().map(|(path, bytes)| (path, text_of(bytes))).collect();
+        let files = self.texts(at, project, commit, origin).await?;
         if files.is_empty() {
             return Ok(None);
         }
@@ -70,6 +107,31 @@ impl Tenants {
         hashes.extend(source_files(project, branch, files).iter().map(fragment::hash));
         let content = fragment::content(hashes.iter().map(String::as_str));
         Ok(Some((self.put_files(text).await.map_err(Unread::Port)?, content)))
+    }
+
+    /// Returns the configuration files of a project at a commit.
+    async fn texts(
+        &self,
+        at: &ProjectAt,
+        project: &TenantProject,
+        commit: &Oid,
+        origin: Origin,
+    ) -> Result<Texts, Unread> {
+        let paths = &project.extra_config_paths;
+        let extra = serde_json::to_string(paths).map_err(|error| Unread::Port(LookError::Again(error.to_string())))?;
+        let asked = digest(&["seen", at.connection.as_str(), at.project.as_str(), commit.as_str(), &extra]);
+        if let Some(files) = self.seen.get(&asked).filter(|_| origin == Origin::Anywhere) {
+            return Ok(files);
+        }
+        let found = match self.repos.configuration(at, commit, None, paths).await {
+            Ok(found) => found,
+            // The branch moved on between the two questions, which is told of as well; until it is read, the older files count.
+            Err(ReposError::Gone(why)) => return Err(Unread::Repos(ReposError::Unknown(why))),
+            Err(error) => return Err(Unread::Repos(error)),
+        };
+        let files: Texts = found.into_iter().map(|(path, bytes)| (path, text_of(bytes))).collect();
+        self.seen.keep(asked, &files);
+        Ok(files)
     }
 
     /// Stores a text under the name of its content.

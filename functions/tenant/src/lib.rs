@@ -17,7 +17,7 @@ mod stand_in;
 mod wake;
 
 use crate::beside::Beside;
-use crate::files::Work;
+use crate::files::{Seen, Work};
 use crate::news::Before;
 use crate::read::{facts_of, retry_at};
 use async_trait::async_trait;
@@ -86,12 +86,14 @@ pub struct Tenants {
     forges: BTreeMap<ConnectionName, Arc<dyn Forge>>,
     /// Layouts that were live of late: what they have parsed is not parsed again.
     layouts: Layouts,
+    /// What forges gave of late.
+    seen: Seen,
 }
 
 impl Tenants {
     /// Makes the function. A connection without a forge is a plain git server, or one that nobody can ask.
     pub fn new(ports: Ports, repos: Arc<dyn Repos>, forges: BTreeMap<ConnectionName, Arc<dyn Forge>>) -> Self {
-        Self { ports, repos, forges, layouts: Layouts::default() }
+        Self { ports, repos, forges, layouts: Layouts::default(), seen: Seen::default() }
     }
 
     /// Brings one tenant up to date. Safe to run twice.

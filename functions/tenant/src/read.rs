@@ -4,7 +4,7 @@
 //! after a while (C16). A look reads so much and no more; what is left is read by the next.
 
 use crate::Tenants;
-use crate::files::Unread;
+use crate::files::{Origin, Unread};
 use crate::guard::Guards;
 use sluice_config::Connections;
 use sluice_config::tenant::{BranchFacts, TenantConfig, TenantProject};
@@ -72,6 +72,8 @@ struct Wanted<'a> {
     is_waited_for: bool,
     /// Whether it was known before, and no more: then only its forge can say what it is.
     is_lost: bool,
+    /// Where the files of its branches may come from.
+    origin: Origin,
 }
 
 /// What is known of the projects of a tenant.
@@ -94,6 +96,7 @@ impl Tenants {
         waited_for: &BTreeSet<ProjectName>,
     ) -> Result<Sources, LookError> {
         let mut known = self.known(config).await?;
+        let damaged = known.damaged.clone();
         let lost = self.stand_in(config, head, &mut known.sources, known.damaged).await;
         let now = self.ports.clock.now();
         let mut sources = Sources { kept: Vec::new(), writes: Vec::new(), unread: BTreeSet::new() };
@@ -115,9 +118,16 @@ impl Tenants {
             }
             let is_waited_for = waited_for.contains(&project.name);
             let is_lost = lost.contains(&project.name);
-            let before_this = before.as_ref();
-            let wanted =
-                Wanted { config, connections, project, rules: &rules, before: before_this, is_waited_for, is_lost };
+            let wanted = Wanted {
+                config,
+                connections,
+                project,
+                rules: &rules,
+                before: before.as_ref(),
+                is_waited_for,
+                is_lost,
+                origin: if damaged.contains(&project.name) { Origin::Forge } else { Origin::Anywhere },
+            };
             let source = self.read_project(wanted, &mut budget).await?;
             if source.is_unfinished {
                 sources.unread.insert(project.name.clone());
@@ -218,7 +228,7 @@ impl Tenants {
                 source.is_unfinished = true;
                 source.branches.extend(known.cloned());
             } else {
-                match self.read_branch(&at, project, branch, commit).await {
+                match self.read_branch(&at, project, branch, commit, wanted.origin).await {
                     Ok(Some((files, content))) => {
                         source.branches.push(BranchSource { files: Some(files), content: Some(content), ..entry });
                     }

@@ -184,7 +184,7 @@ mod tests {
     use sluice_gate::Trouble;
     use sluice_model::QueueKey;
     use sluice_model::change::{ChangeKey, ChangeRef};
-    use sluice_model::git::{Commit, MergeMode};
+    use sluice_model::git::{Commit, LandingWay, MergeMode};
 
     const ORDERED: Timestamp = Timestamp(1_000_000);
 
@@ -201,6 +201,8 @@ mod tests {
             change: ChangeRef { key, branch: "main".into(), head: "a".into(), patchset: "a".to_owned() },
             needs: Vec::new(),
             mode: MergeMode::Merge,
+            way: LandingWay::Merge,
+            behind: Vec::new(),
             base: commit(),
             tested: commit(),
             configures: true,

@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use sluice_config::connection::Driver;
 use sluice_memory::{World, poll_once};
+use sluice_model::git::LandingWay;
 use sluice_model::poke::{Poke, Queue};
 use sluice_model::{DeliveryId, ProjectName, QueueKey, TenantName, Timestamp};
 use sluice_records::codec::{decode, encode_first};
@@ -292,6 +293,7 @@ fn the_projects_of_forges_are_asked_after_and_no_others() {
         login: None,
         token: None,
         webhook_secrets: Vec::new(),
+        landing: LandingWay::default(),
     };
     let file = ConnectionsFile(
         [
@@ -331,7 +333,7 @@ fn the_projects_of_forges_are_asked_after_and_no_others() {
         .collect();
     asked.sort();
     asked.dedup();
-    assert_eq!(asked, ["hub forge.test/org/one", "hub forge.test/org/two"]);
+    assert_eq!(asked, ["hub forge.test/org/one", "hub forge.test/org/two", "review review.test/one"]);
     let stored = world.records().into_iter().filter(|record| record.key.partition.starts_with("delivery#"));
-    assert_eq!(stored.count(), 2);
+    assert_eq!(stored.count(), 3);
 }

@@ -206,7 +206,8 @@ fn projects_know_their_queue_and_merge_mode() {
     assert_eq!(layout.merge_mode(&other), MergeMode::Merge);
     assert_eq!(layout.project_pipelines(&one), ["check".into(), "gate".into()]);
     assert!(layout.project_pipelines(&other).is_empty());
-    assert!(layout.fail_fast(&one, "gate", Some("master")) && !layout.fail_fast(&one, "check", Some("master")));
+    let fails_fast = |pipeline: &str| layout.fail_fast(&FreezeInput::change(pipeline, &one, "master"));
+    assert!(fails_fast("gate") && !fails_fast("check"));
     assert_eq!(layout.project("org/project").unwrap().name, one);
     assert_eq!(layout.project("github.com/org/project").unwrap().name, one);
 }

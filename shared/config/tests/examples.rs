@@ -146,6 +146,12 @@ fn the_second_designs_pipelines_load() {
     let layout = tenant().file("org/config", text).sound();
     assert_eq!(layout.pipeline("image").unwrap().triggers.len(), 2);
     let name = project("org/project");
-    let input = FreezeInput { image_name: Some("centos"), ..FreezeInput::change("image", &name, "master") };
+    let centos = ["centos".to_owned()];
+    let input = FreezeInput { image_names: &centos, ..FreezeInput::change("image", &name, "master") };
     assert_eq!(names(&layout.freeze(&input).unwrap()), ["build-centos"]);
+    let both = ["centos".to_owned(), "debian".to_owned()];
+    for all in [&both[..], &both[..0]] {
+        let input = FreezeInput { image_names: all, ..input };
+        assert_eq!(names(&layout.freeze(&input).unwrap()), ["build-debian", "build-centos"]);
+    }
 }

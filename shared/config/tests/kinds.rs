@@ -43,11 +43,11 @@ fn an_initializer_that_waits_for_another_job_closes_a_circle() {
     assert!(errors[0].short_text().contains("Dependency cycle detected"), "{errors:#?}");
 }
 
-/// Z4.3: a job whose place is after the reports is never run among the others, where it would publish what is not merged yet.
+/// Z4.3: a reporter is frozen with the others and marked; it may wait for them, and none of them waits for it.
 #[test]
-fn a_reporter_is_not_run_among_the_jobs_that_are_reported() {
+fn a_reporter_is_frozen_apart_from_the_jobs_that_are_reported() {
     let jobs = "
-- job: {name: first, type: reporter, run: r}
+- job: {name: first, type: reporter, run: r, dependencies: [a], provides: [docs], hold-following-changes: true}
 - job: {name: a, run: r}
 - job: {name: b, run: r, dependencies: [{name: first, soft: true}]}
 ";
@@ -55,8 +55,51 @@ fn a_reporter_is_not_run_among_the_jobs_that_are_reported() {
     let name = project("org/project");
     let (graph, trace) = layout.freeze_with_trace(&FreezeInput::change("check", &name, "master"));
     let graph = graph.unwrap();
-    assert_eq!(graph.jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-    assert_eq!(needs(&graph, "b"), Vec::<String>::new());
-    let told = trace.iter().find(|job| job.job == "first").unwrap();
-    assert!(!told.runs && told.reason.as_deref().unwrap().contains("after the reports"), "{told:?}");
+    assert!(trace.iter().any(|job| job.job == "first" && job.runs), "{trace:?}");
+    let reporters: Vec<bool> = graph.summaries().iter().map(|summary| summary.reporter).collect();
+    assert_eq!(reporters, [true, false, false]);
+    assert_eq!((needs(&graph, "first"), needs(&graph, "b")), (vec!["a".to_owned()], vec![]));
+    let first = &graph.summaries()[0];
+    assert!(first.provides.is_empty() && !first.hold_following_changes, "nobody waits for it: {first:?}");
+}
+
+/// Z4.3: what is reported cannot wait for what runs after the report.
+#[test]
+fn a_job_that_waits_for_a_reporter_is_a_mistake_at_its_place() {
+    let jobs = "
+- job: {name: first, type: reporter, run: r}
+- job: {name: a, run: r}
+- job: {name: b, run: r}
+";
+    let list = "- project: {name: org/project, check: {jobs: [first, a, b: {dependencies: [first]}]}}\n";
+    let layout = tenant().file("org/config", &format!("{BASE}{jobs}{list}")).sound();
+    let name = project("org/project");
+    let errors = layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap_err();
+    assert_eq!(errors.len(), 1, "{errors:#?}");
+    assert!(errors[0].short_text().contains("Job b depends on first, a reporter"), "{errors:#?}");
+}
+
+/// Z4.3, Z2.2: who lists a reporter is asked, wherever the job is defined; a mistake stands where it is listed.
+#[test]
+fn a_reporter_is_listed_by_config_projects_and_by_whom_the_tenant_lets() {
+    let job = "- job: {name: publish, type: reporter, run: r}\n";
+    let list = "- project:\n    check:\n      jobs:\n        - publish\n";
+    let of_tenant = |let_it: &str| {
+        tenant_of(&format!(
+            "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects:\n          - org/project: {{{let_it}}}\n"
+        ))
+    };
+    let name = project("org/project");
+    let freeze = |let_it: &str| {
+        let tenant = of_tenant(let_it).file("org/config", &format!("{BASE}{job}")).file("org/project", list);
+        tenant.sound().freeze(&FreezeInput::change("check", &name, "master"))
+    };
+    let errors = freeze("").unwrap_err();
+    assert_eq!(errors.len(), 1, "{errors:#?}");
+    assert!(errors[0].short_text().contains("Job publish is a reporter"), "{errors:#?}");
+    assert_eq!((errors[0].project.as_str(), errors[0].problem.start.line()), ("github.com/org/project", 4));
+    assert_eq!(freeze("allow-reporter-jobs: true").unwrap().jobs.len(), 1);
+    let listed = "- project: {name: org/project, check: {jobs: [publish]}}\n";
+    let layout = of_tenant("").file("org/config", &format!("{BASE}{job}{listed}")).sound();
+    assert_eq!(layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap().jobs.len(), 1);
 }

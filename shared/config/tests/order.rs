@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use sluice_config::{FreezeInput, Layout};
+use sluice_config::{FreezeInput, Layout, Scope};
 use sluice_model::git::MergeMode;
 
 /// Returns what the last definition of the job `test` says, of those whose pragma binds them to no branch.
@@ -40,6 +40,47 @@ fn the_default_branch_counts_first_and_then_the_others_by_name() {
         }
         assert_eq!(last(&tenant.sound()), wins, "{branches:?}");
     }
+}
+
+/// Z4.2: a branch that a project's stanza calls the default counts first. Of two words the first one counts, by the order that the
+/// forge's default makes; one for a branch that is not there changes nothing, and what is proposed does once it is merged.
+#[test]
+fn a_default_branch_that_a_stanza_names_counts_first() {
+    let of_branch = |branch: &str, said: &[(&str, &str)]| {
+        let own = said.iter().filter(|(by, _)| *by == branch);
+        own.fold(saying(branch), |text, (_, word)| format!("{text}- project: {{default-branch: {word}}}\n"))
+    };
+    let with = |central: &str, said: &[(&str, &str)]| {
+        let list = format!("{BASE}- project: {{name: org/project{central}, check: {{jobs: [test]}}}}\n");
+        let mut tenant = tenant().file("org/config", &list).branches("org/project", &["master", "a", "z"]);
+        for branch in ["z", "a", "master"] {
+            tenant = tenant.at("org/project", branch, ".zuul.yaml", &of_branch(branch, said));
+        }
+        tenant
+    };
+    let name = project("org/project");
+    let seen = |layout: &Layout| (last(layout), layout.default_branch(&name).to_string());
+    // What the config project says, and which branch says what; the branch whose word is the last, and the default.
+    type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str, &'a str);
+    let rows: [Row<'_>; 7] = [
+        ("", &[], "z", "master"),
+        ("", &[("master", "z")], "master", "z"),
+        ("", &[("z", "z")], "master", "z"),
+        ("", &[("z", "a")], "z", "a"),
+        ("", &[("master", "a"), ("a", "z")], "z", "a"),
+        (", default-branch: z", &[("master", "a")], "master", "z"),
+        ("", &[("a", "gone")], "z", "gone"),
+    ];
+    for (central, said, wins, default) in rows {
+        let layout = with(central, said).sound();
+        assert_eq!(seen(&layout), (wins.to_owned(), default.to_owned()), "{central} {said:?}");
+        let stored = Layout::from_bytes(&layout.to_bytes()).unwrap();
+        assert_eq!(seen(&stored), seen(&layout), "{central} {said:?}");
+    }
+    let tenant = with("", &[]);
+    let proposed = tenant.proposal("org/project", "master", &of_branch("master", &[("master", "z")]));
+    let overlay = tenant.sound().overlay(&[proposed], Scope::UntrustedOnly);
+    assert_eq!(seen(&overlay), ("z".to_owned(), "z".to_owned()));
 }
 
 /// Z4.2: where nobody says which branch is the default, master or main are taken for it.

@@ -217,6 +217,43 @@ fn an_image_is_needed_in_its_providers_formats() {
     );
 }
 
+/// L1.1: whichever event it runs for, the job that builds an image is told its formats; no other job is told any. One that was
+/// frozen before there were any is read as one without.
+#[test]
+fn a_job_is_told_the_formats_of_the_image_that_it_builds() {
+    let text = format!(
+        "{BASE}- image: {{name: i, type: zuul}}\n- flavor: {{name: f}}\n- label: {{name: l, image: i, flavor: f}}\n- section: {{name: s, connection: ec2}}\n- provider: {{name: p, section: s, labels: [l], images: [{{name: i, image-format: qcow2}}]}}\n- job: {{name: build, run: r, image-build-name: i}}\n- job: {{name: unit, run: r}}\n- project: {{name: org/project, check: {{jobs: [build, unit]}}}}\n"
+    );
+    let layout = tenant().file("org/config", &text).sound();
+    let graph = layout.freeze(&FreezeInput::change("check", &project("org/project"), "master")).unwrap();
+    let formats: Vec<_> = graph.jobs.iter().map(|job| job.run_time.image_formats.clone()).collect();
+    assert_eq!(formats, [vec!["qcow2".to_owned()], vec![]]);
+    let mut stored = serde_json::to_value(&graph.jobs[0]).unwrap();
+    stored["run_time"].as_object_mut().unwrap().remove("image_formats");
+    let older: sluice_model::job::FrozenJob = serde_json::from_value(stored).unwrap();
+    assert!(older.run_time.image_formats.is_empty() && older.hash() != graph.jobs[0].hash());
+}
+
+/// L1.2: an event is about the branch that defines its image; what cannot be built is refused with the name that was meant.
+#[test]
+fn an_image_is_asked_for_where_it_is_defined() {
+    let text = "- image: {name: debian, type: zuul}\n- image: {name: stock, type: cloud}\n";
+    let layout = tenant().file("org/config", text).sound();
+    let home = layout.image_to_build("debian").unwrap();
+    assert_eq!(
+        (home.project.as_str(), home.branch.as_str(), home.connection.as_str()),
+        ("github.com/org/config", "master", "github")
+    );
+    assert_eq!(
+        ["debain", "x", "stock"].map(|name| layout.image_to_build(name).unwrap_err()),
+        [
+            "tenant one has no image \"debain\" (did you mean \"debian\"?)",
+            "tenant one has no image \"x\"",
+            "the image \"stock\" is of type cloud: nobody builds it, the cloud has it",
+        ]
+    );
+}
+
 /// R07, R04, R09: reporters and messages have Zuul's defaults, and triggers of the clock keep their time.
 #[test]
 fn reporters_and_messages_have_their_defaults() {

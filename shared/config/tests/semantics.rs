@@ -374,12 +374,13 @@ fn debug_and_parameters_are_asked_of_the_layout() {
     let on = |branch| {
         let parameters = layout.parameters(&name, "check", Some(branch));
         let parameters: Vec<_> = parameters.iter().map(|one| (one.name.as_str(), one.default.clone())).collect();
-        (layout.debug(&name, "check", Some(branch)), layout.fail_fast(&name, "check", Some(branch)), parameters)
+        let input = FreezeInput::change("check", &name, branch);
+        (layout.debug(&input), layout.fail_fast(&input), parameters)
     };
     let parameters = vec![("kind", Some(json!("b"))), ("loud", None)];
     assert_eq!(on("master"), (false, false, parameters.clone()));
     assert_eq!(on("stable"), (true, true, parameters));
-    assert!(!layout.debug(&name, "gate", Some("stable")));
+    assert!(!layout.debug(&FreezeInput::change("gate", &name, "stable")));
 }
 
 /// Z6.2, G20: of a project's stanzas and templates the first that says whether to fail fast has said it for all, so that a config
@@ -390,7 +391,7 @@ fn fail_fast_is_not_taken_back_by_a_later_stanza() {
         let stanza = |said: &str| format!("- project: {{name: org/project, check: {{{said}}}}}\n");
         let text = format!("{BASE}{}", stanza(config));
         let layout = tenant().file("org/config", &text).file("org/project", &stanza(own)).sound();
-        layout.fail_fast(&project("org/project"), "check", Some("master"))
+        layout.fail_fast(&FreezeInput::change("check", &project("org/project"), "master"))
     };
     let [yes, no, nothing] = ["fail-fast: true", "fail-fast: false", "jobs: [noop]"];
     assert!(with(yes, no) && !with(no, yes), "the config project's word stands");

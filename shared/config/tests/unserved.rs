@@ -28,20 +28,21 @@ fn triggers_that_never_fire_are_told() {
     let text = "
 - pipeline: {name: periodic, manager: independent, trigger: {timer: [{time: '0 0 * * *'}]}}
 - pipeline: {name: images, manager: independent, trigger: {zuul: [{event: image-build}]}}
+- pipeline: {name: validated, manager: independent, trigger: {zuul: [{event: [image-validate, image-delete]}]}}
 - pipeline: {name: merged, manager: independent, trigger: {zuul: [{event: project-change-merged}]}}
 - pipeline: {name: post, manager: supercedent, trigger: {github: [{event: push}]}}
 - pipeline: {name: urgent, manager: independent, supersedes: [periodic, images, merged, post, asked], trigger: {github: [{event: push}]}}
 - pipeline: {name: asked, manager: independent, trigger: {github: [{event: pull_request, action: comment, permission: write}]}}
-- job: {name: publish, type: reporter, run: r}
 - secret: {name: token, oidc: null}
 - secret: {name: password, data: {a: b}}
 ";
     assert_eq!(
         warnings(text),
         [
-            "job publish: jobs that run after the reports are not carried out yet: this one is not run",
-            "pipeline images: Zuul's image events are not carried out yet: the pipeline images is never started by this",
+            "pipeline images: no missing image has itself built yet: of image-build the pipeline images hears by `sluice image build` alone",
             "pipeline urgent: only the first 4 of the pipelines that it supersedes lose what enters it",
+            "pipeline validated: nothing tells of image-delete yet: the pipeline validated is never started by this",
+            "pipeline validated: nothing tells of image-validate yet: the pipeline validated is never started by this",
             "secret token: tokens are not issued yet: jobs that use this secret end as CONFIG_ERROR",
         ]
     );

@@ -99,8 +99,15 @@ pub trait Forge: Send + Sync {
     /// head, is a success, so a repeat finds what an earlier try did.
     async fn merge(&self, change: &ChangeRef, mode: MergeMode, message: &MergeMessage) -> Result<Oid, ForgeError>;
 
-    /// Moves a branch forward to a commit that the forge has, never aside or back: then [`ForgeError::HeadMoved`].
-    async fn fast_forward(&self, branch: &BranchKey, to: &Oid) -> Result<(), ForgeError>;
+    /// Moves a branch from one commit to another by a push, all or nothing; `pack` holds what the forge lacks of the second. That the
+    /// second follows the first the caller has to see: a forge need not look.
+    ///
+    /// [`ForgeError::HeadMoved`] when the branch is not at `from`, and [`ForgeError::Refused`] when it still is: then pushes are not
+    /// taken there. A branch that is at `to` already is a success.
+    async fn fast_forward(&self, branch: &BranchKey, from: &Oid, to: &Oid, pack: &[u8]) -> Result<(), ForgeError>;
+
+    /// Returns whether a commit is in a branch: whether a move to it, or beyond it, was made.
+    async fn contains(&self, branch: &BranchKey, commit: &Oid) -> Result<bool, ForgeError>;
 
     /// Returns the newest webhook deliveries of a project, newest first, at most 100 per hook.
     async fn deliveries(&self, project: &ProjectName) -> Result<Vec<Delivery>, ForgeError>;

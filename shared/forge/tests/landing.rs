@@ -7,7 +7,7 @@ use sluice_forge::{Forge as _, ForgeError, Verdict};
 use sluice_local_forge::{Aim, Edit, Fault, PullState, Times};
 use sluice_model::change::ChangeStatus;
 use sluice_model::git::{BranchKey, MergeMode, Oid};
-use support::{REPOSITORY, Scene, message};
+use support::{REPOSITORY, Scene, driver, message};
 
 /// Z6.4, S05
 #[tokio::test]
@@ -131,23 +131,50 @@ async fn something_else_that_lands_between_shows_in_the_tree() {
     assert_ne!(commit.commit.tree, Oid(tested));
 }
 
-/// Z6.4: landed = tested by construction.
+/// A pack without objects: the forge has every commit already.
+const NO_OBJECTS: &[u8] =
+    b"PACK\0\0\0\x02\0\0\0\0\x02\x9d\x08\x82\x3b\xd8\xa8\xea\xb5\x10\xad\x6a\xc7\x5c\x82\x3c\xfd\x3e\xd3\x1e";
+
+/// Z6.4: landed = tested by construction. A change whose head the branch came to hold is merged.
 #[tokio::test]
-async fn a_branch_moves_forward_only() {
+async fn a_branch_moves_from_the_commit_where_it_was_seen_and_from_no_other() {
     let scene = Scene::new().await;
-    let change = scene.propose("a.txt", "a\n", "").await;
-    let start = scene.github.branch_tip(&scene.main()).await.unwrap();
-    scene.github.fast_forward(&scene.main(), &change.head).await.unwrap();
-    scene.github.fast_forward(&scene.main(), &change.head).await.unwrap();
-    assert_eq!(scene.github.branch_tip(&scene.main()).await.unwrap().id, change.head);
+    let (main, change) = (scene.main(), scene.propose("a.txt", "a\n", "").await);
+    let other = scene.propose("b.txt", "b\n", "").await;
+    let start = scene.github.branch_tip(&main).await.unwrap().id;
+    assert!(!scene.github.contains(&main, &change.head).await.unwrap());
+    scene.github.fast_forward(&main, &start, &change.head, NO_OBJECTS).await.unwrap();
+    assert_eq!(scene.github.branch_tip(&main).await.unwrap().id, change.head);
     let state = scene.forge.pull(REPOSITORY, change.key.number().unwrap()).unwrap().state;
     assert_eq!(state, PullState::Merged { commit: change.head.0.clone(), by: "sluice".into() });
+    for (commit, expected) in [(&start, true), (&change.head, true), (&other.head, false)] {
+        assert_eq!(scene.github.contains(&main, commit).await.unwrap(), expected);
+    }
+    // Whose answer was lost asks again.
+    scene.github.fast_forward(&main, &start, &change.head, NO_OBJECTS).await.unwrap();
+    let moved = scene.github.fast_forward(&main, &start, &other.head, NO_OBJECTS).await.unwrap_err();
+    assert!(matches!(moved, ForgeError::HeadMoved { .. }), "{moved:?}");
+    assert_eq!(scene.github.branch_tip(&main).await.unwrap().id, change.head);
+}
 
-    let back = scene.github.fast_forward(&scene.main(), &start.id).await.unwrap_err();
-    assert!(matches!(back, ForgeError::HeadMoved { .. }), "{back:?}");
-    let unknown = scene.github.fast_forward(&scene.main(), &"1".repeat(40).as_str().into()).await.unwrap_err();
+/// Z6.4
+#[tokio::test]
+async fn a_push_that_is_not_taken_is_refused_for_good() {
+    let scene = Scene::new().await;
+    let (main, change) = (scene.main(), scene.propose("a.txt", "a\n", "").await);
+    let start = scene.github.branch_tip(&main).await.unwrap().id;
+    let nothing: Oid = "1".repeat(40).as_str().into();
+    assert!(!scene.github.contains(&main, &nothing).await.unwrap());
+    let unknown = scene.github.fast_forward(&main, &start, &nothing, NO_OBJECTS).await.unwrap_err();
     assert!(matches!(unknown, ForgeError::Refused { status: 422, .. }), "{unknown:?}");
     let nowhere = BranchKey { project: scene.project(), branch: "nowhere".into() };
-    let nowhere = scene.github.fast_forward(&nowhere, &change.head).await.unwrap_err();
+    let nowhere = scene.github.fast_forward(&nowhere, &start, &change.head, NO_OBJECTS).await.unwrap_err();
     assert!(matches!(nowhere, ForgeError::NotFound { .. }), "{nowhere:?}");
+    let guest = driver(&scene.forge, "guest-token");
+    let reader = guest.fast_forward(&main, &start, &change.head, NO_OBJECTS).await.unwrap_err();
+    assert!(matches!(reader, ForgeError::Refused { status: 403, .. }), "{reader:?}");
+    let stranger = driver(&scene.forge, "no-token");
+    let stranger = stranger.fast_forward(&main, &start, &change.head, NO_OBJECTS).await.unwrap_err();
+    assert!(matches!(stranger, ForgeError::Unauthorised { .. }), "{stranger:?}");
+    assert_eq!(scene.github.branch_tip(&main).await.unwrap().id, start);
 }

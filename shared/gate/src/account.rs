@@ -6,6 +6,13 @@ use sluice_model::Timestamp;
 /// Seconds after which what nobody sees to counts as unaccounted: ten sweeps.
 pub const BOUND_SECONDS: u64 = 600;
 
+/// How often a build is sent once more to executors, a quarter of an hour between, before nobody counts on its being claimed. What is
+/// sent anew is a young message each time, so that the age of messages says nothing of it.
+const SENT_AGAIN_MAX: u32 = 3;
+
+/// What is said of a build that is sent and sent and not claimed.
+pub const UNCLAIMED: &str = "it was sent to the executors again and again, and none has claimed it";
+
 /// A cell, as far as it says whether what stands in it is seen to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cell {
@@ -53,6 +60,11 @@ pub fn of_run(run: OpenRun, now: Timestamp) -> Option<String> {
         Some(until) => late(until, now)
             .map(|minutes| format!("its executor is gone since {minutes} minutes, and its queue has not given it up")),
     }
+}
+
+/// Returns whether a build that nobody has claimed was sent once more too often.
+pub fn is_unclaimed(sent_again: u32) -> bool {
+    sent_again >= SENT_AGAIN_MAX
 }
 
 /// Returns the whole minutes since `at`, where the bound has passed since.

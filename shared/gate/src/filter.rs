@@ -12,7 +12,7 @@ use sluice_config::pipeline::{
     TriggerKind,
 };
 use sluice_model::change::{ChangeFacts, ChangeStatus, Permission, Review, ReviewState};
-use sluice_model::event::{EventKind, ForgeEvent, ZuulEvent};
+use sluice_model::event::{EventKind, ForgeEvent, ImageEvent, ZuulEvent};
 use sluice_model::{ConnectionName, PipelineName, Timestamp};
 
 /// Returns whether some trigger of the pipeline takes the event. `facts` are those of the change that it is about; an event
@@ -87,6 +87,12 @@ pub fn is_triggered_by_zuul(pipeline: &Pipeline, what: ZuulEvent, parent: &Pipel
         }
         _ => false,
     })
+}
+
+/// Returns whether a pipeline is started by what is asked of images.
+pub fn is_triggered_by_images(pipeline: &Pipeline, what: ImageEvent) -> bool {
+    let takes = |kind: &TriggerKind| matches!(kind, TriggerKind::Zuul(zuul) if listed(&zuul.event, what.as_str()));
+    pipeline.triggers.iter().any(|trigger| takes(&trigger.kind))
 }
 
 fn triggers_of<'a>(pipeline: &'a Pipeline, event: &'a ForgeEvent) -> impl Iterator<Item = &'a TriggerKind> {

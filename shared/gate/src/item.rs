@@ -57,7 +57,7 @@ pub struct Item {
     pub ask: Ask,
     /// Its jobs in configuration order.
     pub jobs: Vec<Job>,
-    /// Whether "jobs start" was reported.
+    /// Whether "jobs start" was reported: it is when the jobs are known and there is one.
     pub start_reported: bool,
     /// When its first job was ordered.
     pub first_job_at: Option<Timestamp>,
@@ -65,6 +65,22 @@ pub struct Item {
     pub reasons: Vec<String>,
     /// Every build it ever had, for the record of the buildset.
     pub builds: Vec<BuildId>,
+    /// The commit by which it is in its branch, once it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub landed: Option<Oid>,
+    /// How far it is with what follows its success, where its jobs that run after the reports keep it in its queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reporting: Option<Reporting>,
+}
+
+/// What follows an item's success while it stays in its queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reporting {
+    /// Since when it has succeeded.
+    pub since: Timestamp,
+    /// The report that its jobs wait for; `None` once it is made, or where no forge is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaits: Option<String>,
 }
 
 /// Where the question for an item's tested state stands.
@@ -131,16 +147,22 @@ pub struct Job {
     /// When its build was sent to the executors by its queue, which waited for its nodes and took its semaphores then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<Timestamp>,
+    /// How often its build was sent once more by its queue, since nobody had claimed it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sent_again: u32,
     /// Which of its nodesets is asked for, from 0: those before it cannot be had.
-    #[serde(default, skip_serializing_if = "is_first")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub alternative: u32,
+    /// Whether it gave nodes back that it had before its semaphores: from then on it takes those first, whatever it says itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub semaphores_first: bool,
     /// What the build that ended told about the change.
     #[serde(default, skip_serializing_if = "Told::is_empty")]
     pub told: Told,
 }
 
-fn is_first(alternative: &u32) -> bool {
-    *alternative == 0
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// What keeps a job from being ordered whose dependencies are met.
@@ -221,7 +243,9 @@ impl Job {
             waits_for: None,
             asked_at: None,
             sent_at: None,
+            sent_again: 0,
             alternative: 0,
+            semaphores_first: false,
             told: Told::default(),
         }
     }
@@ -240,10 +264,18 @@ impl Job {
     }
 
     /// Returns whether it takes its semaphores when it has its nodes, and not before it asks for them. One that says so of one
-    /// semaphore takes all of them then: nobody waits for one while he holds another.
+    /// semaphore takes all of them then: nobody waits for one while he holds another. One that had to give its nodes back does so no more.
     pub fn takes_nodes_first(&self) -> bool {
         let needs_nodes = self.summary.labels.get(self.alternative as usize).is_some_and(|labels| !labels.is_empty());
-        needs_nodes && self.summary.semaphores.iter().any(|used| used.resources_first)
+        needs_nodes && !self.semaphores_first && self.summary.semaphores.iter().any(|used| used.resources_first)
+    }
+
+    /// Has the attempt that was ordered and that nobody began wait anew, to take its semaphores before it asks for nodes.
+    pub fn begin_with_semaphores(&mut self) {
+        (self.build, self.request, self.waits_for) = (None, None, None);
+        self.attempt = self.attempt.saturating_sub(1);
+        self.status = JobStatus::Waiting;
+        self.semaphores_first = true;
     }
 
     /// Returns whether its build is paused, so that the jobs behind it may run.
@@ -256,14 +288,19 @@ impl Job {
         self.is_paused() || self.result().is_some_and(BuildResult::passed)
     }
 
-    /// Returns whether it keeps the change out: it ended that way, or is known to.
+    /// Returns whether it keeps the change out: it ended that way, or is known to. What runs after the reports never does.
     pub fn fails_item(&self) -> bool {
         let fails = match &self.status {
-            JobStatus::Ended { result, .. } => !result.passed() && *result != BuildResult::Skipped,
+            JobStatus::Ended { .. } => self.has_failed(),
             JobStatus::Running { pre_fail, .. } => *pre_fail,
             JobStatus::Waiting | JobStatus::Ordered { .. } | JobStatus::Paused { .. } => false,
         };
-        self.summary.voting && fails
+        self.summary.voting && !self.summary.reporter && fails
+    }
+
+    /// Returns whether it was run and did not pass.
+    pub fn has_failed(&self) -> bool {
+        self.result().is_some_and(|result| !result.passed() && result != BuildResult::Skipped)
     }
 }
 
@@ -285,6 +322,8 @@ impl Item {
             first_job_at: None,
             reasons: Vec::new(),
             builds: Vec::new(),
+            landed: None,
+            reporting: None,
         }
     }
 
@@ -324,12 +363,22 @@ impl Item {
         self.jobs.iter().find(holds)
     }
 
-    /// Returns whether nothing more is to be awaited of its jobs.
+    /// Returns whether nothing more is to be awaited of the jobs that decide about it.
     pub fn is_complete(&self) -> bool {
         match &self.ask {
             Ask::Unmergeable { .. } => true,
-            Ask::Merged(_) => self.jobs.iter().all(|job| job.result().is_some()),
+            Ask::Merged(_) => self.reported_jobs().all(|job| job.result().is_some()),
             Ask::No | Ask::Asked { .. } => false,
         }
+    }
+
+    /// Returns the jobs whose results are reported.
+    pub fn reported_jobs(&self) -> impl Iterator<Item = &Job> {
+        self.jobs.iter().filter(|job| !job.summary.reporter)
+    }
+
+    /// Returns whether a job is still to run, or runs, that comes after its reports.
+    pub fn has_reporters_left(&self) -> bool {
+        self.jobs.iter().any(|job| job.summary.reporter && job.result().is_none())
     }
 }

@@ -1,10 +1,11 @@
 //! A landing: the intent, what was seen on the way, and the proof that what landed is what was tested.
 
 use crate::filter::{NOT_SUBMITTABLE, refusal_by};
+use crate::turn::branch_of;
 use serde::{Deserialize, Serialize};
 use sluice_config::pipeline::{Filter, Pipeline, ReporterKind};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef};
-use sluice_model::git::{Commit, MergeMode};
+use sluice_model::git::{Commit, LandingWay, MergeMode};
 use sluice_model::{ItemId, PipelineName, QueueKey, Timestamp};
 
 /// Bytes of what a landing carries of its pipeline's requirements; a record holds 64 KB.
@@ -27,6 +28,13 @@ pub struct Landing {
     pub needs: Vec<ChangeKey>,
     /// How the forge merges it.
     pub mode: MergeMode,
+    /// How it gets into its branch: as its queue orders it, as far as its repository allows that; from the intent on, as is attempted.
+    #[serde(default, skip_serializing_if = "LandingWay::is_merge")]
+    pub way: LandingWay,
+    /// Landings that were ordered with it, each tested on what the one before makes of the branch: one move may land all of them.
+    /// Each of them ends by itself, by what is in the branch.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub behind: Vec<Behind>,
     /// What the branch must be: its tree decides.
     pub base: Commit,
     /// What the branch must become: its tree decides.
@@ -53,6 +61,18 @@ pub struct Landing {
     /// How far it is.
     pub state: LandingState,
 }
+
+/// A landing that was ordered right behind another one of its branch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Behind {
+    /// The item.
+    pub item: ItemId,
+    /// The speculative state it passed in.
+    pub generation: u64,
+}
+
+/// Landings that are ordered at once for one branch.
+pub const RUN_MAX: usize = 10;
 
 /// What keeps a landing from being carried out: whoever tries writes so, once, and it stays until the landing's end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +106,20 @@ pub struct Together {
 }
 
 impl Landing {
+    /// Returns whether one move of a branch may land `next` with this one: it was tested on exactly what this one makes of the branch.
+    /// Configuration lands by itself, for what is behind it is tested anew under what it brings.
+    pub fn may_move_with(&self, next: &Landing) -> bool {
+        let is_moved = |landing: &Landing| landing.way == LandingWay::FastForward && !landing.configures;
+        let is_alone = |landing: &Landing| landing.together.is_empty();
+        is_moved(self)
+            && is_moved(next)
+            && is_alone(self)
+            && is_alone(next)
+            && branch_of(&self.change) == branch_of(&next.change)
+            && self.fence == next.fence
+            && self.tested.id == next.base.id
+    }
+
     /// Returns whether it is the first of a bundle, with an intent that shows the fences of all of its branches.
     pub fn fences_bundle(&self) -> bool {
         self.fence.is_some() && !self.together.is_empty() && self.together.iter().all(|other| other.fence.is_some())

@@ -7,6 +7,7 @@
 pub mod account;
 pub mod arrival;
 pub mod autohold;
+pub mod chain;
 pub mod explain;
 pub mod filter;
 pub mod health;
@@ -25,9 +26,9 @@ pub mod turn;
 
 pub use arrival::{Arrival, ArrivalKind, Candidate, InBranch};
 pub use health::Health;
-pub use item::{Ask, Item, Job, JobStatus, WaitsFor};
+pub use item::{Ask, Item, Job, JobStatus, Reporting, WaitsFor};
 pub use items::Items;
-pub use landing::{Asks, Landing, LandingEnd, LandingState, Trouble};
+pub use landing::{Asks, Behind, Landing, LandingEnd, LandingState, Trouble};
 pub use merge::{MergeOutcome, MergeResult};
 pub use plan::{ChangesLimit, Plan, RunSeen, Snapshot, plan};
 pub use provided::{Offer, OfferState, Provided};

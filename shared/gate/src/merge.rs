@@ -74,6 +74,9 @@ pub struct Merged {
     pub base: Commit,
     /// The item's own branch with the change: what is tested and what must land.
     pub tested: Commit,
+    /// Whether `tested` is kept, so that the branch can be moved from `base` to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
     /// Whether the change edits configuration, so that its landing makes a new layout.
     pub touches_configuration: bool,
     /// Whether the first job that fails ends the others (`fail-fast` of the project in this pipeline).

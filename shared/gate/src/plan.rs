@@ -1,7 +1,8 @@
 //! One look at a queue: a snapshot of the whole cell goes in, a plan with its reasons comes out.
 //!
 //! The steps, in order: see what merger, executors and landings answered ([`observe`]), take operators' words ([`operators`])
-//! and what else arrived ([`admit`]), put every item behind the nearest one that may pass ([`align`]), land, report and remove what is over ([`finish`]), then ask
+//! and what else arrived ([`admit`]), put every item behind the nearest one that may pass ([`align`]), land, report and remove what is over ([`finish`],
+//! [`reporters`]), then ask
 //! for what is missing ([`advance`]).
 
 mod admit;
@@ -14,6 +15,7 @@ mod graph;
 mod observe;
 mod operators;
 mod provided;
+mod reporters;
 mod semaphores;
 mod sharing;
 #[cfg(test)]
@@ -31,7 +33,7 @@ use crate::landing::Landing;
 use crate::merge::MergeOutcome;
 use crate::provided::Provided;
 use crate::queue::{Head, Slot, Standing};
-use crate::report::Report;
+use crate::report::{Report, ReportState};
 use crate::semaphore::{Asked, Semaphore, SemaphoreKey};
 use crate::turn::{Turn, TurnSeen};
 use semaphores::InLine;
@@ -41,7 +43,7 @@ use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_model::build::{BuildResult, Ended, RequestRef};
 use sluice_model::change::ChangeRef;
 use sluice_model::event::ZuulEvent;
-use sluice_model::git::{BranchKey, MergeMode};
+use sluice_model::git::{BranchKey, MergeMode, Oid};
 use sluice_model::{ArrivalId, BuildId, ItemId, JobName, LabelName, PipelineName, ProviderName, QueueKey, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,6 +67,8 @@ pub struct Snapshot<'a> {
     pub runs: BTreeMap<BuildId, RunSeen>,
     /// Landings that were ordered.
     pub landings: BTreeMap<ItemId, Landing>,
+    /// How far reports are that the last jobs of items wait for ([`crate::item::Reporting`]).
+    pub reports: BTreeMap<ItemId, ReportState>,
     /// What changes provide that items need and that stand in other queues, where any of it is known.
     pub provided: BTreeMap<ChangeRef, Provided>,
     /// The pipeline as the live layout has it; `None` when the layout no longer has it.
@@ -75,6 +79,9 @@ pub struct Snapshot<'a> {
     pub turns: BTreeMap<BranchKey, TurnSeen>,
     /// Queues in line for a semaphore that cannot come: nothing stands in them, or they are frozen.
     pub gone: BTreeSet<QueueKey>,
+    /// Builds that hold a semaphore which a build with its nodes in hand waits for, and that are not at work, each with since when: nobody
+    /// has begun them, or they are paused.
+    pub idle: BTreeMap<BuildId, Timestamp>,
     /// Which semaphore a job means by a name, and how many may hold it.
     pub semaphore: &'a dyn Fn(&str) -> (SemaphoreKey, u32),
     /// Which queue of a pipeline a change belongs to by the live layout; none where that has no such pipeline.
@@ -169,6 +176,8 @@ pub struct Plan {
     pub items: BTreeMap<ItemId, Item>,
     /// Items that leave.
     pub removed: Vec<Removed>,
+    /// Items that have succeeded and stay for the jobs that run after their reports: how they ended is known.
+    pub reported: Vec<Removed>,
     /// Arrivals that were taken in.
     pub taken: Vec<ArrivalId>,
     /// Builds to order.
@@ -263,6 +272,8 @@ pub struct OrderDraft {
     pub change: ChangeRef,
     /// The event.
     pub event_id: String,
+    /// The commit by which the change is in its branch by now.
+    pub merge_commit: Option<Oid>,
     /// Builds whose returned data it is given, the nearest last.
     pub parents: Vec<BuildId>,
     /// Builds of changes ahead whose artifacts it is given, the nearest first.
@@ -313,6 +324,7 @@ pub fn plan(snapshot: Snapshot<'_>, now: Timestamp) -> Plan {
     }
     work.carry_out_resets();
     work.advance();
+    work.list_unclaimed();
     work.settle_semaphores();
     work.settle_turns();
     work.left_over |= work.may_admit_more();
@@ -375,6 +387,7 @@ impl<'a> Work<'a> {
         let plan = &self.plan;
         self.touched.len()
             + plan.removed.len() * 4
+            + plan.reported.len()
             + plan.taken.len()
             + plan.orders.len() * 2
             + plan.stops.len() * 2
@@ -479,7 +492,7 @@ impl<'a> Work<'a> {
     /// needs several plans for it: until its turn comes, an item of an older layout neither orders, lands nor leaves.
     fn freeze_again(&mut self) {
         let ids: Vec<ItemId> =
-            (self.head.slots.iter()).filter(|slot| !slot.standing.is_landing()).map(|slot| slot.id.clone()).collect();
+            (self.head.slots.iter()).filter(|slot| !slot.standing.is_decided()).map(|slot| slot.id.clone()).collect();
         for id in ids {
             let is_older = (self.items.get(&id)).is_some_and(|item| item.ask != Ask::No && !self.is_frozen_now(item));
             if !is_older {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sluice_config::layout::Layout;
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::{BranchName, ItemId, QueueKey, QueueName, TenantName};
+use sluice_model::{BranchName, BuildId, ItemId, QueueKey, QueueName, TenantName};
 use std::ops::Range;
 
 pub use stored::{NotWhole, StoredHead};
@@ -33,7 +33,12 @@ pub struct Head {
     pub landed: Vec<ChangeKey>,
     /// Semaphores that a build of this queue holds or that a job of it waits for.
     pub semaphores: Vec<SemaphoreKey>,
+    /// Builds that were sent to the executors again and again and that none has claimed, at most [`UNCLAIMED_MAX`].
+    pub unclaimed: Vec<BuildId>,
 }
+
+/// Builds that a head names since nobody claims them: one is enough to call somebody.
+pub const UNCLAIMED_MAX: usize = 5;
 
 /// Bytes of a head's record beyond which nothing more is admitted; what arrives waits until something leaves. A record holds
 /// 64 KB, and what is decided about the items that are here must always fit: each counts with [`stored::SLOT_BYTES_MAX`].
@@ -54,6 +59,7 @@ impl Head {
             slots: Vec::new(),
             landed: Vec::new(),
             semaphores: Vec::new(),
+            unclaimed: Vec::new(),
         }
     }
 
@@ -149,11 +155,19 @@ pub enum Standing {
     Pledged,
     /// It is in its branch; the rest of its bundle follows.
     Landed,
+    /// It has succeeded, and is in its branch where its pipeline lands; its jobs that run after the reports keep it here, and the rest
+    /// of the queue waiting.
+    Reporting,
 }
 
 impl Standing {
     /// Returns whether the item is on its way into its branch, so that only the end of its landing tells what becomes of it.
     pub fn is_landing(self) -> bool {
         matches!(self, Self::Landing | Self::Pledged | Self::Landed)
+    }
+
+    /// Returns whether it is decided, or about to be, by its landing alone what becomes of the item: it is tested no more.
+    pub fn is_decided(self) -> bool {
+        self.is_landing() || self == Self::Reporting
     }
 }

@@ -42,6 +42,9 @@ pub struct Report {
     pub actions: Vec<Action>,
     /// When it was wanted.
     pub wanted_at: Timestamp,
+    /// Whether its queue waits for its end, and is told of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub awaited: bool,
     /// How far it is.
     pub state: ReportState,
 }
@@ -363,7 +366,7 @@ impl Work<'_> {
         let mut text = occasion.headline(&pipeline.messages, &words, why);
         if !occasion.is_beginning() && !item.jobs.is_empty() {
             text.push_str(&format!("\n{page}\n\n"));
-            text.extend(item.jobs.iter().map(|job| job_line(job, self.now)));
+            text.extend(item.reported_jobs().map(|job| job_line(job, self.now)));
             text.push_str(&warnings(&item.jobs));
         }
         let debug = item.merged().map(|merged| merged.debug.as_slice()).unwrap_or_default();
@@ -431,6 +434,7 @@ impl Work<'_> {
             change: change.clone(),
             actions,
             wanted_at: self.now,
+            awaited: false,
             state: ReportState::Wanted,
         })
     }

@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    /// G02: nothing unbounded in a record; how much is missing is counted.
+    /// C2: nothing unbounded in a record; how much is missing is counted.
     #[test]
     fn what_has_no_room_is_counted() {
         let warnings: Vec<String> = (0..50).map(|number| format!("{number} {}", "x".repeat(900))).collect();

@@ -4,14 +4,14 @@
 use sluice_config::Pattern;
 use sluice_config::pipeline::{
     Filter, FilterKind, GitHubFilter, GitHubTrigger, Manager, Permission as Needed, Pipeline, ReviewRequirement,
-    Trigger, TriggerKind,
+    Trigger, TriggerKind, ZuulTrigger,
 };
 use sluice_gate::Asks;
-use sluice_gate::filter::{asks_who, heeds_status, is_triggered, refusal, refusal_of_refs};
+use sluice_gate::filter::{asks_who, heeds_status, is_triggered, is_triggered_by_images, refusal, refusal_of_refs};
 use sluice_model::change::{
     ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Cut, Permission, Review, ReviewState,
 };
-use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::event::{EventKind, ForgeEvent, ImageEvent};
 use sluice_model::{ProjectName, Timestamp};
 
 const DAY_SECONDS: u64 = 86_400;
@@ -446,4 +446,26 @@ fn a_landing_is_refused_for_what_was_taken_back_and_not_for_time_alone() {
     }
     let refused = ChangeFacts { submittable: Some(false), ..of(ReviewState::Approved, 1) };
     assert!(asked(&refused).unwrap().contains("by its own requirements"));
+}
+
+/// L1.2, L1.5, L1.6: each of the three is asked for by its own word, and nothing else starts by it.
+#[test]
+fn what_is_asked_of_images_starts_pipelines_that_name_it() {
+    let all = [ImageEvent::ImageBuild, ImageEvent::ImageValidate, ImageEvent::ImageDelete];
+    for (events, taken) in [
+        (&["image-build"][..], [true, false, false]),
+        (&["image-validate", "image-delete"][..], [false, true, true]),
+        (&["project-change-merged", "parent-change-enqueued"][..], [false; 3]),
+        (&[][..], [false; 3]),
+    ] {
+        let mut pipeline = Pipeline::new("p", Manager::Independent);
+        let event = events.iter().map(|event| (*event).to_owned()).collect();
+        let kind = TriggerKind::Zuul(ZuulTrigger { event, ..ZuulTrigger::default() });
+        pipeline.triggers = vec![Trigger { connection: "zuul".into(), kind, debug: false }];
+        assert_eq!(all.map(|what| is_triggered_by_images(&pipeline, what)), taken, "{events:?}");
+    }
+    let mut pipeline = Pipeline::new("p", Manager::Independent);
+    let kind = TriggerKind::GitHub(on("pull_request", &[]));
+    pipeline.triggers = vec![Trigger { connection: "github".into(), kind, debug: false }];
+    assert_eq!(all.map(|what| is_triggered_by_images(&pipeline, what)), [false; 3]);
 }

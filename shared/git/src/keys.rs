@@ -1,7 +1,9 @@
-//! The names of a repository's objects in object storage: `git/<escaped canonical project>/pack-<sha>.pack` and `.idx`.
+//! The names of a repository's objects in object storage: `git/<escaped canonical project>/pack-<sha>.pack` and `.idx`, and
+//! `kept/<commit>..<commit>` for what a tested commit adds to the one below.
 
 use crate::pack::PackName;
 use sluice_model::ProjectName;
+use sluice_model::git::Oid;
 use std::fmt::Write as _;
 
 /// Returns the prefix of all of a project's packs, ending in `/`.
@@ -20,6 +22,12 @@ pub fn pack(project: &ProjectName, name: &PackName) -> String {
 /// Returns the key of the index that belongs to a pack.
 pub fn index(project: &ProjectName, name: &PackName) -> String {
     format!("{}{name}.idx", prefix(project))
+}
+
+/// Returns the key of what a tested commit adds to the commit that it was put on ([`crate::Kept`]). That it is there says that a
+/// branch moves forward from the one to the other.
+pub fn kept(project: &ProjectName, from: &Oid, to: &Oid) -> String {
+    format!("{}kept/{}..{}", prefix(project), escape(from.as_str()), escape(to.as_str()))
 }
 
 /// Returns the pack that a key names, of a pack or of its index; `None` for any other key.

@@ -14,6 +14,7 @@ mod connection;
 mod error;
 mod fetch;
 mod http;
+mod kept;
 pub mod keys;
 mod merge;
 mod moved;
@@ -25,6 +26,7 @@ pub mod workspace;
 
 pub use error::{FetchError, MergeError, PackError, ReadError};
 pub use fetch::{Credential, FetchLimits, FetchRequest, Fetched, RemoteRef, Want};
+pub use kept::{BadKept, Kept};
 pub use merge::{Merge, MergeOutcome, Merged};
 pub use pack::{BadPackName, NewPack, PackName};
 pub use read::{CommitFacts, FileKind, Found, ReadLimits, TreeFile};

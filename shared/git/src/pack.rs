@@ -106,28 +106,48 @@ pub(crate) struct Encoded {
 ///
 /// Nothing has to be resolved, so the index is known while the pack is made, and nothing is read back.
 pub(crate) fn encode(objects: &BTreeMap<ObjectId, (Kind, Vec<u8>)>) -> std::io::Result<Encoded> {
-    let mut out = Vec::new();
-    out.extend_from_slice(b"PACK");
-    out.extend_from_slice(&2u32.to_be_bytes());
-    let count = u32::try_from(objects.len()).map_err(std::io::Error::other)?;
-    out.extend_from_slice(&count.to_be_bytes());
+    let mut out = header(objects.len())?;
     let mut entries = Vec::with_capacity(objects.len());
     for (id, (kind, data)) in objects {
-        // Nobody else looks whether an object is what it is called before it is passed on.
-        if gix::objs::compute_hash(gix::hash::Kind::Sha1, *kind, data).ok() != Some(*id) {
-            return Err(std::io::Error::other(format!("the object {id} is damaged")));
-        }
         let offset = out.len();
-        entry_header(*kind, data.len() as u64, &mut out);
-        let mut deflate = gix::zlib::stream::deflate::Write::new(&mut out, gix::zlib::Compression::BEST_SPEED);
-        deflate.write_all(data)?;
-        deflate.flush()?;
+        write_entry(*id, *kind, data, &mut out)?;
         entries.push((*id, offset as u64, crc32fast::hash(&out[offset..])));
     }
     let sum = checksum(&out)?;
     out.extend_from_slice(&sum);
     let index = index_of(&entries, &sum)?;
     Ok(Encoded { name: PackName::of(&ObjectId::from_bytes_or_panic(&sum)), pack: out, index })
+}
+
+/// Writes an object as a pack holds it, whole.
+pub(crate) fn write_entry(id: ObjectId, kind: Kind, data: &[u8], out: &mut Vec<u8>) -> std::io::Result<()> {
+    // Nobody else looks whether an object is what it is called before it is passed on.
+    if gix::objs::compute_hash(gix::hash::Kind::Sha1, kind, data).ok() != Some(id) {
+        return Err(std::io::Error::other(format!("the object {id} is damaged")));
+    }
+    entry_header(kind, data.len() as u64, out);
+    let mut deflate = gix::zlib::stream::deflate::Write::new(out, gix::zlib::Compression::BEST_SPEED);
+    deflate.write_all(data)?;
+    deflate.flush()
+}
+
+/// Makes a pack of objects as [`write_entry`] writes them.
+pub(crate) fn of_entries<'a>(entries: impl ExactSizeIterator<Item = &'a Vec<u8>>) -> std::io::Result<Vec<u8>> {
+    let mut out = header(entries.len())?;
+    for entry in entries {
+        out.extend_from_slice(entry);
+    }
+    let sum = checksum(&out)?;
+    out.extend_from_slice(&sum);
+    Ok(out)
+}
+
+fn header(objects: usize) -> std::io::Result<Vec<u8>> {
+    let count = u32::try_from(objects).map_err(std::io::Error::other)?;
+    let mut out = Vec::from(*b"PACK");
+    out.extend_from_slice(&2u32.to_be_bytes());
+    out.extend_from_slice(&count.to_be_bytes());
+    Ok(out)
 }
 
 /// Offsets from here on stand in a table of their own.

@@ -7,6 +7,7 @@ use gix::ObjectId;
 use gix::objs::Kind;
 use gix::objs::tree::{EntryKind, EntryMode};
 use sluice_model::git::{Commit, Oid};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 /// A commit as its object tells it.
@@ -76,6 +77,9 @@ impl Default for ReadLimits {
 /// Sees each entry of a tree, and says of a directory whether to enter it.
 type Visit<'a> = dyn FnMut(Found, &str, EntryMode, ObjectId) -> Result<bool, ReadError> + 'a;
 
+/// How far clocks may be off: a commit may say that it is so much older than what it builds on.
+const SKEW_SECONDS: i64 = 30 * 24 * 3_600;
+
 /// Directories deeper than this are not entered: no file system would hold them.
 const DEPTH_MAX: usize = 256;
 
@@ -105,6 +109,54 @@ impl Repository {
     pub fn is_ancestor(&self, ancestor: &Oid, of: &Oid) -> Result<bool, ReadError> {
         let ancestor = self.find_commit(ancestor)?.id;
         Ok(self.merge_base(&oid(&ancestor), of)? == Some(oid(&ancestor)))
+    }
+
+    /// Returns those of `tips` that are a commit or have it in their history.
+    ///
+    /// What was committed more than 30 days before it is not looked behind, so that the cost is that of what came since; so far may
+    /// clocks be off. At more than `commits_max` commits it ends with [`ReadError::TooLarge`].
+    pub fn containing(&self, commit: &Oid, tips: &[Oid], commits_max: usize) -> Result<BTreeSet<Oid>, ReadError> {
+        let wanted = self.commit(commit)?;
+        let oldest_seconds = wanted.committed_at_seconds.saturating_sub(SKEW_SECONDS);
+        let wanted = self.id(&wanted.commit.id)?;
+        // From each commit those that build on it, as far as there are any between the tips and the wanted one.
+        let mut children: BTreeMap<ObjectId, Vec<ObjectId>> = BTreeMap::new();
+        let mut seen: BTreeSet<ObjectId> = BTreeSet::from([wanted]);
+        let mut ahead = Vec::with_capacity(tips.len());
+        for tip in tips {
+            ahead.push(self.find_commit(tip)?.id);
+        }
+        // Ends: each commit is looked at once.
+        while let Some(id) = ahead.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            if seen.len() > commits_max {
+                return Err(self.too_large(commit, "commits", commits_max));
+            }
+            let facts = self.commit(&oid(&id))?;
+            if facts.committed_at_seconds < oldest_seconds {
+                continue;
+            }
+            for parent in &facts.parents {
+                let parent = self.id(parent)?;
+                children.entry(parent).or_default().push(id);
+                ahead.push(parent);
+            }
+        }
+        let mut found: BTreeSet<ObjectId> = BTreeSet::from([wanted]);
+        let mut ahead = vec![wanted];
+        while let Some(id) = ahead.pop() {
+            let more = children.get(&id).into_iter().flatten().filter(|child| found.insert(**child));
+            ahead.extend(more.copied());
+        }
+        let mut containing = BTreeSet::new();
+        for tip in tips {
+            if found.contains(&self.find_commit(tip)?.id) {
+                containing.insert(tip.clone());
+            }
+        }
+        Ok(containing)
     }
 
     /// Reads a file at a commit or tree; `None` when there is no regular file (links are not followed).

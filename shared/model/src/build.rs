@@ -3,7 +3,9 @@
 //! The two halves have one writer each: the gate writes [`Order`], whoever executes writes [`Run`] (Z7.6).
 
 use crate::{
-    BuildId, ItemId, JobName, ProviderName, QueueKey, SessionId, Timestamp, change::ChangeRef, git::BranchState,
+    BranchName, BuildId, ItemId, JobName, ProviderName, QueueKey, SessionId, Timestamp,
+    change::ChangeRef,
+    git::{BranchState, Oid},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -108,6 +110,9 @@ pub struct Order {
     /// Which of the job's nodesets its nodes are, from 0.
     #[serde(default, skip_serializing_if = "is_first")]
     pub nodeset: u32,
+    /// The commit by which the change is in its branch, where it landed before the build was ordered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge_commit: Option<Oid>,
     /// The request for its nodes: provider and row; `None` when it needs none.
     pub request: Option<RequestRef>,
     /// When it was ordered.
@@ -141,6 +146,13 @@ pub struct Speculation {
     /// asked for, it starts from this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placed: Vec<PlacedChange>,
+    /// Of a tag, the branches whose history has its commit, as far as they are kept; `None` where that is not known or not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub containing: Option<Vec<BranchName>>,
+    /// The default branches of projects that jobs need, as the configuration says them, where they are among the branches: what is
+    /// checked out where there is nothing better.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub defaults: Vec<crate::git::BranchKey>,
 }
 
 /// What a change made of its own branch when it was put on a state.
@@ -156,6 +168,9 @@ pub struct PlacedChange {
     pub files: Option<Vec<String>>,
     /// Whether it edits configuration.
     pub configures: bool,
+    /// Whether `result` is kept, so that the branch can be moved from `base` to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
 }
 
 /// A change in the tested state, with what jobs are told about it.
@@ -170,7 +185,7 @@ pub struct SpeculativeChange {
     /// Its description.
     pub message: String,
     /// The merge commit made for it.
-    pub merge_commit: Option<crate::git::Oid>,
+    pub merge_commit: Option<Oid>,
 }
 
 /// What an executor does with a build. The record's revision and the session prove each write.

@@ -37,18 +37,60 @@ pub struct RefMove {
     /// Where it is; `None` for one that was deleted, or whose commit is known only when it is tested (a timer's).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newrev: Option<Oid>,
+    /// The images that an event asks something of; each such event is something else to run than the branch by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub images: Option<Box<ImagesAsked>>,
+}
+
+/// Of which images an event asks something (`image-build`, `image-validate`, `image-delete`).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct ImagesAsked {
+    /// Their names in the tenant, as jobs name them by `image-build-name`.
+    pub names: Vec<String>,
+    /// The upload that is to be validated; each has an item of its own (L1.5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload: Option<String>,
+    /// The build that is deleted; each has an item of its own (L1.6).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<String>,
+}
+
+impl ImagesAsked {
+    /// Returns what asks for one image, whichever build or upload of it.
+    pub fn one(name: impl Into<String>) -> Self {
+        Self { names: vec![name.into()], upload: None, build: None }
+    }
+}
+
+impl fmt::Display for ImagesAsked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "image {}", self.names.join(", "))?;
+        if let Some(upload) = &self.upload {
+            write!(f, ", upload {upload}")?;
+        }
+        match &self.build {
+            Some(build) => write!(f, ", build {build}"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl RefMove {
     /// Returns a ref that moved; commits of zeros only are none.
     pub fn new(git_ref: impl Into<String>, oldrev: Oid, newrev: Oid) -> Self {
         let commit = |oid: Oid| (!oid.is_zero()).then_some(oid);
-        Self { git_ref: git_ref.into(), oldrev: commit(oldrev), newrev: commit(newrev) }
+        Self { git_ref: git_ref.into(), oldrev: commit(oldrev), newrev: commit(newrev), images: None }
     }
 
     /// Returns a branch as it will stand when it is tested.
     pub fn standing(branch: &BranchName) -> Self {
-        Self { git_ref: format!("{HEADS}{branch}"), oldrev: None, newrev: None }
+        Self { git_ref: format!("{HEADS}{branch}"), oldrev: None, newrev: None, images: None }
+    }
+
+    /// Returns the same as an event names it that asks something of images.
+    #[must_use]
+    pub fn asking(self, images: ImagesAsked) -> Self {
+        Self { images: Some(Box::new(images)), ..self }
     }
 
     /// Returns the branch that it is, if it is one.
@@ -129,16 +171,27 @@ impl ChangeKey {
         }
     }
 
-    /// Returns the text that tells it from everything else of its project: its number, or its ref with the move.
+    /// Returns the images that an event asked something of; most of what is tested is about none.
+    pub fn images(&self) -> Option<&ImagesAsked> {
+        self.moved()?.images.as_deref()
+    }
+
+    /// Returns the text that tells it from everything else of its project: its number, or its ref with the move, and the images
+    /// that are asked for.
     pub fn local(&self) -> String {
-        match &self.what {
-            What::Number(number) => number.to_string(),
-            What::Ref(RefMove { git_ref, oldrev: None, newrev: None }) => git_ref.clone(),
-            What::Ref(RefMove { git_ref, oldrev, newrev }) => {
-                let text = |oid: &Option<Oid>| oid.as_ref().map_or("", Oid::as_str).to_owned();
-                format!("{git_ref} {}..{}", text(oldrev), text(newrev))
-            }
+        let RefMove { git_ref, oldrev, newrev, images } = match &self.what {
+            What::Number(number) => return number.to_string(),
+            What::Ref(moved) => moved,
+        };
+        let text = |oid: &Option<Oid>| oid.as_ref().map_or("", Oid::as_str).to_owned();
+        let mut local = git_ref.clone();
+        if oldrev.is_some() || newrev.is_some() {
+            local += &format!(" {}..{}", text(oldrev), text(newrev));
         }
+        if let Some(images) = images {
+            local += &format!(" for {images}");
+        }
+        local
     }
 }
 
@@ -146,6 +199,9 @@ impl fmt::Display for ChangeKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.what {
             What::Number(number) => write!(f, "{}#{number}", self.project.name()),
+            What::Ref(RefMove { git_ref, images: Some(images), .. }) => {
+                write!(f, "{} {git_ref} for {images}", self.project.name())
+            }
             What::Ref(moved) => write!(f, "{} {}", self.project.name(), moved.git_ref),
         }
     }
@@ -431,5 +487,31 @@ mod tests {
         let nightly = of(RefMove::standing(&"main".into()));
         assert!(nightly.head.is_zero() && !nightly.key.moved().unwrap().is_deleted());
         assert_eq!(nightly.to_string(), "org/one refs/heads/main");
+    }
+
+    /// L1.2, L1.5: one event for an image is one item, another image's or another upload's is another one.
+    #[test]
+    fn a_branch_that_images_are_asked_of_is_something_else_for_each_of_them() {
+        let of = |moved: RefMove| ChangeRef::of_ref("github".into(), "forge.test/org/one".into(), moved);
+        let asked = |images: ImagesAsked| of(RefMove::standing(&"main".into()).asking(images)).key;
+        let debian = asked(ImagesAsked::one("debian"));
+        assert_eq!(debian.to_string(), "org/one refs/heads/main for image debian");
+        assert_eq!(debian.images().unwrap().names, ["debian"]);
+        let text = serde_json::to_string(&debian).unwrap();
+        assert!(text.ends_with(r#""ref":{"name":"refs/heads/main","images":{"names":["debian"]}}}"#), "{text}");
+        assert_eq!(serde_json::from_str::<ChangeKey>(&text).unwrap(), debian);
+        let upload = |name: &str| ImagesAsked { upload: Some(name.to_owned()), ..ImagesAsked::one("debian") };
+        let build = ImagesAsked { build: Some("1".to_owned()), ..ImagesAsked::one("debian") };
+        let all = [
+            of(RefMove::standing(&"main".into())).key,
+            debian.clone(),
+            asked(ImagesAsked::one("ubuntu")),
+            asked(upload("1")),
+            asked(upload("2")),
+            asked(build),
+        ];
+        let texts: std::collections::BTreeSet<String> = all.iter().map(ChangeKey::local).collect();
+        assert_eq!(texts.len(), all.len(), "{texts:?}");
+        assert!(all[0].images().is_none() && !texts.contains(""));
     }
 }

@@ -1,6 +1,6 @@
 //! Events of forges, in the vocabulary that Zuul's GitHub triggers use. A hint: the change is read again before anything is decided.
 
-use crate::change::ChangeKey;
+use crate::change::{ChangeKey, ImagesAsked};
 use crate::gerrit::GerritEvent;
 use crate::{BranchName, ConnectionName, DeliveryId, PipelineName, ProjectName, TenantName, Timestamp, git::Oid};
 use serde::{Deserialize, Serialize};
@@ -129,6 +129,17 @@ pub enum EventKind {
         /// Whether they are to be tested where they are when this is handled, rather than when their turn comes.
         dereference: bool,
     },
+    /// Something is asked of images that a branch of the project defines.
+    Image {
+        /// The tenant.
+        tenant: TenantName,
+        /// What.
+        what: ImageEvent,
+        /// The branch whose configuration defines them.
+        branch: BranchName,
+        /// Of which images.
+        images: ImagesAsked,
+    },
     /// A tenant has read its configuration again after a push, or had no need to: only now its pipelines are asked.
     Read {
         /// The tenant that had to read.
@@ -194,6 +205,29 @@ impl ZuulEvent {
         match self {
             Self::ParentChangeEnqueued => "parent-change-enqueued",
             Self::ProjectChangeMerged => "project-change-merged",
+        }
+    }
+}
+
+/// What is asked of an image, in the words of Zuul's own triggers (L1.2, L1.5, L1.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ImageEvent {
+    /// It is to be built.
+    ImageBuild,
+    /// An upload of it is to be validated.
+    ImageValidate,
+    /// A build of it is deleted, so that its artifact can be removed.
+    ImageDelete,
+}
+
+impl ImageEvent {
+    /// Returns the word of the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ImageBuild => "image-build",
+            Self::ImageValidate => "image-validate",
+            Self::ImageDelete => "image-delete",
         }
     }
 }

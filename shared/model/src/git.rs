@@ -86,6 +86,31 @@ pub enum MergeMode {
     RebaseFirstParent,
 }
 
+/// How a change that passed gets into its branch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LandingWay {
+    /// Its forge is asked to merge it, and makes a commit of its own.
+    #[default]
+    Merge,
+    /// The branch is moved to the very commit that was tested, where its repository lets us.
+    FastForward,
+}
+
+impl LandingWay {
+    /// Returns whether the forge is asked to merge.
+    pub fn is_merge(&self) -> bool {
+        *self == Self::Merge
+    }
+}
+
+impl MergeMode {
+    /// Returns whether the change's own commit stays part of the branch, so that a forge that finds it there takes the change for merged.
+    pub fn keeps_head(self) -> bool {
+        matches!(self, Self::Merge | Self::MergeResolve)
+    }
+}
+
 /// What one branch is before and after the changes under test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BranchState {

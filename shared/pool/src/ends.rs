@@ -94,7 +94,9 @@ fn send_again(ledger: &mut Ledger<'_>, request: &Request) {
     }
     ledger.say(format!("request {}: its build has waited for long and is sent again", request.row));
     ledger.request(&request.row, |request| {
-        request.reason = "all its nodes are ready; no executor has claimed it".to_owned()
+        request.reason = "all its nodes are ready; no executor has claimed it".to_owned();
+        // A queue that waits for a semaphore may do so for hours, and counts what it sends by itself.
+        request.sent_again += u32::from(request.told == Told::Executors);
     });
     let sent = send(ledger, request);
     ledger.pokes.push(sent);
@@ -134,6 +136,7 @@ pub(crate) fn fulfil(ledger: &mut Ledger<'_>) {
         ledger.request(&request.row, |request| {
             request.reason = "all its nodes are ready".to_owned();
             request.state = RequestState::Fulfilled(placement);
+            request.sent_again = 0;
         });
         if let Some(sent) = ledger.requests.get(&request.row).map(|request| send(ledger, request)) {
             ledger.pokes.push(sent);

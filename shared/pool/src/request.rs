@@ -36,6 +36,9 @@ pub struct Request {
     /// Placements given up since machines did not boot.
     #[serde(default)]
     pub lost_placements: u32,
+    /// How often its build was sent to the executors once more, since none had claimed it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sent_again: u32,
     /// Not placed again before this.
     #[serde(default)]
     pub not_before: Timestamp,
@@ -46,6 +49,10 @@ pub struct Request {
     pub created_at: Timestamp,
     /// When its state changed last.
     pub updated_at: Timestamp,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 impl Request {
@@ -71,6 +78,7 @@ impl Request {
             state: RequestState::Requested,
             reason: String::new(),
             lost_placements: 0,
+            sent_again: 0,
             not_before: Timestamp(0),
             result: None,
             created_at: now,

@@ -534,6 +534,7 @@ fn a_build_that_nobody_claims_is_sent_again() {
         world.step();
         assert_eq!(world.pokes.len(), times, "{:?}", world.now);
         assert!(world.pokes.iter().all(|poke| *poke == sent[0]));
+        assert_eq!(world.cell.requests[0].sent_again as usize, times - 1, "the first time is not once more");
     }
 }
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sluice_config::connection::{Connections, Driver};
 use sluice_model::ConnectionName;
+use sluice_model::git::LandingWay;
 use sluice_runtime::{PortError, Ports};
 use std::collections::BTreeMap;
 
@@ -30,12 +31,16 @@ pub struct Connection {
     /// Webhook secrets, sealed; two while they are changed.
     #[serde(default)]
     pub webhook_secrets: Vec<String>,
+    /// How its changes land.
+    #[serde(default, skip_serializing_if = "LandingWay::is_merge")]
+    pub landing: LandingWay,
 }
 
 impl Connection {
-    /// Returns whether changes are read there: a plain git server tells of none.
+    /// Returns whether changes are read there: a plain git server tells of none. Where no driver of that kind is there yet, whoever
+    /// is to ask says so.
     pub fn is_asked(&self) -> bool {
-        self.driver == Driver::GitHub
+        matches!(self.driver, Driver::GitHub | Driver::Gerrit)
     }
 }
 

@@ -12,8 +12,8 @@ use sluice_gate::{Item, StoredHead};
 use sluice_model::build::{Order, Phase, Run};
 use sluice_model::id::digest;
 use sluice_model::poke::Poke;
-use sluice_model::{ItemId, ProjectName, ProviderName, QueueKey, TenantName, Timestamp};
-use sluice_pool::{ProviderHead, Request};
+use sluice_model::{BuildId, ItemId, ProjectName, ProviderName, QueueKey, TenantName, Timestamp};
+use sluice_pool::{ProviderHead, Request, RequestState};
 use sluice_runtime::port::{DUE_SHARDS, due_shard};
 use sluice_runtime::quarantine::frozen_key;
 use sluice_runtime::record::{Key, Record};
@@ -164,7 +164,7 @@ fn open_delivery(record: &Record, now: Timestamp) -> Option<Open> {
 /// Looks at arrivals and items. A head names its items, so that their records are read only where it does not.
 async fn in_queues(ports: &Ports, cells: Cells, now: Timestamp, ledger: &mut Ledger) -> Result<(), PortError> {
     let heads = heads(ports, &cells).await?;
-    let mut strays = Vec::new();
+    let (mut strays, mut unclaimed) = (Vec::new(), Vec::new());
     for (partition, sorts) in cells {
         let head = heads.get(&Key::new(partition.as_str(), "head"));
         let stored = head.and_then(decode_foreign::<StoredHead>);
@@ -174,7 +174,9 @@ async fn in_queues(ports: &Ports, cells: Cells, now: Timestamp, ledger: &mut Led
         let is_frozen = heads.contains_key(&frozen_key(&partition))
             || stored.as_ref().is_some_and(|stored| stored.frozen.is_some());
         let cell = head.map(|head| Cell { due: head.look_at, is_frozen });
+        let builds = stored.as_ref().map(|stored| stored.unclaimed.clone()).unwrap_or_default();
         let queue = stored.map(|stored| stored.key).or_else(|| queue_of(&partition));
+        unclaimed.extend(builds.into_iter().map(|build| (build, queue.clone())));
         for sort in sorts {
             let id = sort.split_once('#').map_or(sort.as_str(), |(_, id)| id);
             let is_item = sort.starts_with("item#");
@@ -206,6 +208,25 @@ async fn in_queues(ports: &Ports, cells: Cells, now: Timestamp, ledger: &mut Led
         (Some(_), _) => true,
     };
     ledger.open.extend(strays.into_iter().filter(|(key, open)| is_there(key, open)).map(|(_, open)| open));
+    unclaimed_builds(ports, unclaimed, ledger).await
+}
+
+/// Takes in builds that were sent again and again; one that was claimed since its queue looked last is listed by its run.
+async fn unclaimed_builds(
+    ports: &Ports,
+    builds: Vec<(BuildId, Option<QueueKey>)>,
+    ledger: &mut Ledger,
+) -> Result<(), PortError> {
+    let runs = by_key(many(ports, builds.iter().map(|(id, _)| build::run_key(id)).collect()).await?);
+    let waiting = builds.into_iter().filter(|(id, _)| !runs.contains_key(&build::run_key(id)));
+    ledger.open.extend(waiting.map(|(id, queue)| Open {
+        kind: Kind::Build,
+        id: id.to_string(),
+        tenant: queue.as_ref().map(|queue| queue.tenant.clone()),
+        project: None,
+        unaccounted: Some(account::UNCLAIMED.to_owned()),
+        poke: queue.map(|queue| Poke::Queue { queue }),
+    }));
     Ok(())
 }
 
@@ -237,12 +258,14 @@ async fn in_providers(ports: &Ports, cells: Cells, now: Timestamp, ledger: &mut 
         let cell = head.map(|head| Cell { due: head.look_at, is_frozen });
         let name = partition.strip_prefix("provider#").map(sluice_model::name::unescape).map(ProviderName);
         let provider = head.and_then(decode_foreign::<ProviderHead>).map(|head| head.provider).or(name);
+        let is_ready = matches!(request.state, RequestState::Fulfilled(_));
+        let unclaimed = (is_ready && account::is_unclaimed(request.sent_again)).then(|| account::UNCLAIMED.to_owned());
         ledger.open.push(Open {
             kind: Kind::Request,
             id: request.row.to_string(),
             tenant: Some(request.queue.tenant.clone()),
             project: None,
-            unaccounted: account::in_cell(cell, now).filter(|_| !is_young(request.created_at, now)),
+            unaccounted: account::in_cell(cell, now).filter(|_| !is_young(request.created_at, now)).or(unclaimed),
             poke: provider.map(|provider| Poke::Pool { provider }),
         });
     }

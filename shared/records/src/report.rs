@@ -76,6 +76,14 @@ pub struct Buildset {
     pub ended_at: Timestamp,
 }
 
+impl Buildset {
+    /// Returns whether jobs of the item are still to run that come after its reports: the item stands in its queue until they are over,
+    /// when this is written once more.
+    pub fn is_open(&self) -> bool {
+        self.item.has_reporters_left()
+    }
+}
+
 /// Returns the key of a buildset.
 pub fn buildset_key(id: &ItemId) -> Key {
     Key::new(format!("buildset#{id}"), "head")

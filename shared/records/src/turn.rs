@@ -88,7 +88,7 @@ mod tests {
     fn landing(fences: [Option<u64>; 3]) -> Landing {
         use sluice_gate::landing::{LandingState, Together};
         use sluice_model::change::{ChangeKey, ChangeRef};
-        use sluice_model::git::{Commit, MergeMode};
+        use sluice_model::git::{Commit, LandingWay, MergeMode};
         let change = |number: u64, branch: &str| ChangeRef {
             key: ChangeKey::change("github".into(), "forge.test/org/one".into(), number),
             branch: branch.into(),
@@ -111,6 +111,8 @@ mod tests {
             change: change(1, "main"),
             needs: Vec::new(),
             mode: MergeMode::Merge,
+            way: LandingWay::Merge,
+            behind: Vec::new(),
             base: commit.clone(),
             tested: commit.clone(),
             configures: false,

@@ -4,13 +4,15 @@ use crate::cache::{dir_of, unknown, upload};
 use crate::shelf::{From, Shelf, names_of};
 use crate::{Branches, Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError, is_configuration};
 use async_trait::async_trait;
+use bytes::Bytes;
 use sluice_git::{
-    Credential, FetchError, FetchLimits, Found, Merge, MergeError, MergeOutcome, NewPack, PackName, ReadError,
-    ReadLimits, RemoteRef, Repository, Want,
+    Credential, FetchError, FetchLimits, Found, Kept, Merge, MergeError, MergeOutcome, NewPack, PackName, ReadError,
+    ReadLimits, RemoteRef, Repository, Want, keys,
 };
-use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
+use sluice_model::git::{BranchKey, BranchState, Commit, LandingWay, Oid};
 use sluice_model::{BranchName, ConnectionName, ProjectName};
 use sluice_runtime::Ports;
+use sluice_runtime::object::PutMode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,6 +29,9 @@ const BRANCHES: &str = "refs/heads/";
 /// Paths of one change that are told; more count as "any".
 const FILES_MAX: usize = 5_000;
 
+/// Commits that are looked at for the branches that have one.
+const COMMITS_MAX: usize = 1_000_000;
+
 /// Where a connection's repositories are, and what to show there.
 #[derive(Debug, Clone)]
 pub struct Remote {
@@ -34,6 +39,8 @@ pub struct Remote {
     pub git_url: String,
     /// What to show the forge.
     pub credential: Option<Credential>,
+    /// How its changes land: where branches are moved, tested commits are kept for that.
+    pub landing: LandingWay,
 }
 
 /// Repositories of real forges.
@@ -69,6 +76,12 @@ impl GitRepos {
         }
         let new = || Arc::new(Shelf::new(project.clone(), dir_of(&self.dir, project)));
         shelves.entry(project.clone()).or_insert_with(new).clone()
+    }
+
+    /// Returns whether the commit that a merge makes is kept, so that the branch can be moved to it.
+    fn keeps(&self, ask: &MergeAsk) -> bool {
+        let landing = self.remotes.get(&ask.connection).map(|remote| remote.landing);
+        landing == Some(LandingWay::FastForward) && ask.mode.keeps_head()
     }
 
     /// Fetches a branch's tip, and more with it.
@@ -147,6 +160,25 @@ impl Repos for GitRepos {
         Ok((BranchState { branch, base: commit.clone(), result: commit, packs }, files))
     }
 
+    async fn containing(&self, at: &ProjectAt, commit: &Oid) -> Result<Vec<BranchName>, ReposError> {
+        let (shelf, from) = (self.shelf(&at.project), self.remote(at)?);
+        shelf.need(&self.ports, &from, commit).await?;
+        let refs = shelf.fetch(&self.ports, &from, vec![Want::Prefix(BRANCHES.to_owned())]).await?;
+        let commit = commit.clone();
+        shelf
+            .with(move |repository| {
+                let tips: BTreeSet<Oid> = refs.iter().map(|found| found.commit().clone()).collect();
+                let tips: Vec<Oid> = tips.into_iter().collect();
+                let found = repository.containing(&commit, &tips, COMMITS_MAX).map_err(|error| match error {
+                    ReadError::TooLarge { .. } => ReposError::Unreadable(error.to_string()),
+                    other => unknown(other),
+                })?;
+                let of_those = refs.iter().filter(|one| found.contains(one.commit()));
+                Ok(of_those.filter_map(|one| one.name.strip_prefix(BRANCHES)).map(BranchName::from).collect())
+            })
+            .await
+    }
+
     async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError> {
         let at = ProjectAt { connection: ask.connection.clone(), project: ask.branch.project.clone() };
         let shelf = self.shelf(&at.project);
@@ -169,11 +201,12 @@ impl Repos for GitRepos {
                 (state.base.clone(), state.result.clone(), packs)
             }
         };
-        let (ask_again, names) = (ask.clone(), names_of(&packs)?);
-        let made = shelf.with(move |repository| merge_here(repository, &ask_again, &start, &names)).await?;
+        let (ask_again, names, below) = (ask.clone(), names_of(&packs)?, start.id.clone());
+        let keep = if self.keeps(ask) { Keep::Added } else { Keep::Nothing };
+        let made = shelf.with(move |repository| merge_here(repository, &ask_again, &start, &names, keep)).await?;
         match made {
             Made::Conflict(detail) => Ok(MergeAnswer::Conflict { detail }),
-            Made::Merged { result, pack, files } => {
+            Made::Merged { result, pack, files, kept } => {
                 let mut packs = packs;
                 if let Some(pack) = pack {
                     shelf.added(1);
@@ -182,8 +215,13 @@ impl Repos for GitRepos {
                         packs.push(key);
                     }
                 }
+                if let Some(kept) = &kept {
+                    let key = keys::kept(&at.project, &below, &result.id);
+                    let bytes = Bytes::from(kept.bytes());
+                    self.ports.objects.put(&key, bytes, PutMode::Always, "application/octet-stream").await?;
+                }
                 let state = BranchState { branch: ask.branch.clone(), base, result, packs };
-                Ok(MergeAnswer::Merged { state, files })
+                Ok(MergeAnswer::Merged { state, files, kept: kept.is_some() })
             }
         }
     }
@@ -246,8 +284,16 @@ impl Repos for GitRepos {
     }
 }
 
+/// What a merge leaves besides its packs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    Nothing,
+    /// What the result adds to the commit below.
+    Added,
+}
+
 enum Made {
-    Merged { result: Commit, pack: Option<NewPack>, files: Option<Vec<String>> },
+    Merged { result: Commit, pack: Option<NewPack>, files: Option<Vec<String>>, kept: Option<Kept> },
     Conflict(String),
 }
 
@@ -258,6 +304,7 @@ fn merge_here(
     ask: &MergeAsk,
     onto: &Commit,
     packs: &[PackName],
+    keep: Keep,
 ) -> Result<Made, ReposError> {
     let merge = Merge { ours: &onto.id, theirs: &ask.head, mode: ask.mode, message: &ask.message };
     let outcome = match repository.merge(merge) {
@@ -276,7 +323,16 @@ fn merge_here(
     };
     let files = touched(repository, &onto.id, &ask.head, &result.id)?;
     let pack = repository.pack_objects_beyond(std::slice::from_ref(&result.id), packs).map_err(unknown)?;
-    Ok(Made::Merged { result, pack, files })
+    let kept = match keep {
+        // A change that its branch holds already leaves nothing to move to.
+        Keep::Added if result.id != onto.id => match repository.added(&onto.id, &result.id) {
+            Ok(kept) => kept,
+            Err(ReadError::TooLarge { .. }) => None,
+            Err(error) => return Err(unknown(error)),
+        },
+        Keep::Added | Keep::Nothing => None,
+    };
+    Ok(Made::Merged { result, pack, files, kept })
 }
 
 /// Returns the paths that a change touches: compared with where it left the branch, and those that its merge changes in the
@@ -367,7 +423,9 @@ mod tests {
             message: "Merge it".to_owned(),
         };
         let onto = repository.commit(&onto).unwrap().commit;
-        let Made::Merged { files: Some(files), .. } = merge_here(&mut repository, &ask, &onto, &[]).unwrap() else {
+        let Made::Merged { files: Some(files), .. } =
+            merge_here(&mut repository, &ask, &onto, &[], Keep::Nothing).unwrap()
+        else {
             panic!("it merges");
         };
         assert_eq!(files, ["conf/a.yaml", "zuul.d/a.yaml"]);

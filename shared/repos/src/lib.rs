@@ -58,6 +58,9 @@ pub enum MergeAnswer {
         state: BranchState,
         /// Paths that the change touches, sorted; `None` when there are too many to tell.
         files: Option<Vec<String>>,
+        /// Whether the result is kept, so that the branch can be moved to it from where it was below the change
+        /// ([`sluice_git::keys::kept`]).
+        kept: bool,
     },
     /// It does not.
     Conflict {
@@ -108,6 +111,8 @@ pub trait Repos: Send + Sync {
         commit: &Oid,
         since: Option<&Oid>,
     ) -> Result<(BranchState, Option<Vec<String>>), ReposError>;
+    /// Returns the branches whose history has a commit, by name, as the forge has them now.
+    async fn containing(&self, project: &ProjectAt, commit: &Oid) -> Result<Vec<BranchName>, ReposError>;
     /// Puts a change on a branch.
     async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError>;
     /// Returns the configuration files at a commit: `zuul.yaml`, `.zuul.yaml`, those below `zuul.d/` and `.zuul.d/`, and below `extra`.

@@ -1,10 +1,11 @@
 //! Tested states against a forge of this machine: what a merge asks of the forge, and that its packs alone are the state.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use sluice_git::Credential;
-use sluice_local_forge::{Account, Edit, Forge, Options, Permission};
+use sluice_forge::{Forge as _, GitHub, GitHubOptions, Secret};
+use sluice_git::{Credential, Kept, keys};
+use sluice_local_forge::{Account, Edit, Forge, Options, Permission, Proposal, PullState};
 use sluice_memory::World;
-use sluice_model::git::{BranchKey, BranchState, MergeMode, Oid};
+use sluice_model::git::{BranchKey, BranchState, LandingWay, MergeMode, Oid};
 use sluice_model::{ProjectName, Timestamp};
 use sluice_repos::{GitRepos, MergeAnswer, MergeAsk, ProjectAt, Remote, Repos};
 use std::collections::BTreeMap;
@@ -31,7 +32,12 @@ impl Ground {
 
     /// Repositories with a cache of their own, at this address of the forge.
     fn repos(&self, cache: &str, git_url: &str) -> GitRepos {
-        let remote = Remote { git_url: git_url.to_owned(), credential: Some(Credential::token("ada-token")) };
+        self.repos_that_land(cache, git_url, LandingWay::Merge)
+    }
+
+    fn repos_that_land(&self, cache: &str, git_url: &str, landing: LandingWay) -> GitRepos {
+        let credential = Some(Credential::token("ada-token"));
+        let remote = Remote { git_url: git_url.to_owned(), credential, landing };
         let cache = Path::join(self.folder.path(), cache);
         GitRepos::new(self.world.ports(), BTreeMap::from([("github".into(), remote)]), cache)
     }
@@ -133,4 +139,109 @@ async fn a_commit_is_a_state_of_its_own_with_the_files_since_another() {
     assert!(repos.at(&at(), &"main".into(), &forced, None).await.is_err());
     let elsewhere = ground.repos("two", "http://127.0.0.1:1");
     elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
+}
+
+/// Z4.2: which branches have a tag's commit is what the forge has now, by name.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_branches_that_have_a_commit_are_told_by_name() {
+    let ground = Ground::new().await;
+    let repos = ground.repos("one", ground.forge.web_url());
+    let start = repos.tip(&at(), &"main".into()).await.unwrap().result.id;
+    let change = ground.propose(1).await;
+    let edit = Edit::write("on", "x\n");
+    let on = Oid(ground.forge.commit("org/one", "main", "on", &[edit], "ada").await.unwrap());
+    let other = ground.repos("two", ground.forge.web_url());
+    for repos in [&repos, &other] {
+        for (commit, expected) in
+            [(&start, &["change-1", "main"][..]), (&change, &["change-1"][..]), (&on, &["main"][..])]
+        {
+            let found = repos.containing(&at(), commit).await.unwrap();
+            let found: Vec<&str> = found.iter().map(|branch| branch.as_str()).collect();
+            assert_eq!(found, expected, "{commit}");
+        }
+    }
+    assert!(repos.containing(&at(), &Oid("ab".repeat(20))).await.is_err());
+}
+
+/// Z6.4: what a tested commit adds is kept where branches are moved to it, and nowhere else; a mode that leaves the change's own
+/// commit out of the branch never moves it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tested_commit_is_kept_where_its_branch_may_be_moved_to_it() {
+    let ground = Ground::new().await;
+    let head = ground.propose(1).await;
+    let rows = [
+        (LandingWay::Merge, MergeMode::Merge, false),
+        (LandingWay::FastForward, MergeMode::Merge, true),
+        (LandingWay::FastForward, MergeMode::MergeResolve, true),
+        (LandingWay::FastForward, MergeMode::SquashMerge, false),
+        (LandingWay::FastForward, MergeMode::Rebase, false),
+    ];
+    for (number, (landing, mode, expected)) in rows.into_iter().enumerate() {
+        let repos = ground.repos_that_land(&format!("cache-{number}"), ground.forge.web_url(), landing);
+        let asked = MergeAsk { mode, message: format!("Merge it, {number}"), ..ask(&head, None) };
+        let MergeAnswer::Merged { state, kept, .. } = repos.merge(&asked).await.unwrap() else { panic!("it merges") };
+        let key = keys::kept(&at().project, &state.base.id, &state.result.id);
+        let object = ground.world.ports().objects.get(&key).await.unwrap();
+        assert_eq!((kept, object.is_some()), (expected, expected), "{landing:?} {mode:?}");
+        if let Some(object) = object {
+            // The change's commit with its tree and file, and the merge's with the same tree.
+            let kept = Kept::read(&object.bytes).unwrap();
+            assert_eq!(kept.pack().unwrap().get(8..12), Some(&4_u32.to_be_bytes()[..]));
+        }
+    }
+}
+
+/// Z6.4: a change that its branch holds already moves it nowhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_kept_of_a_change_that_is_in_its_branch() {
+    let ground = Ground::new().await;
+    let repos = ground.repos_that_land("one", ground.forge.web_url(), LandingWay::FastForward);
+    let head = ground.propose(1).await;
+    let state = merged(&repos, &ask(&head, None)).await;
+    let MergeAnswer::Merged { kept, .. } = repos.merge(&ask(&head, Some(state))).await.unwrap() else {
+        panic!("it merges");
+    };
+    assert!(!kept);
+}
+
+/// Z6.4: two tested commits land by one push of what is kept of them, and the forge takes both changes for merged.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_tested_commits_lands_by_one_push() {
+    let ground = Ground::new().await;
+    let repos = ground.repos_that_land("one", ground.forge.web_url(), LandingWay::FastForward);
+    let heads = [ground.propose(1).await, ground.propose(2).await];
+    let mut numbers = Vec::new();
+    for number in [1, 2] {
+        let (title, head) = (format!("Change {number}"), format!("change-{number}"));
+        let proposal = Proposal { title, body: String::new(), head, base: "main".to_owned() };
+        numbers.push(ground.forge.open_pull("org/one", proposal, "ada").await.unwrap());
+    }
+    let first = merged(&repos, &ask(&heads[0], None)).await;
+    let second = merged(&repos, &ask(&heads[1], Some(first.clone()))).await;
+    let (start, tested) = (first.base.id.clone(), [first.result.id.clone(), second.result.id.clone()]);
+    let objects = ground.world.ports().objects;
+    let mut all = Kept::default();
+    for (from, to) in [(&start, &tested[0]), (&tested[0], &tested[1])] {
+        let object = objects.get(&keys::kept(&at().project, from, to)).await.unwrap().unwrap();
+        all = all.with(Kept::read(&object.bytes).unwrap());
+    }
+    let github = GitHub::new(GitHubOptions {
+        connection: "github".into(),
+        host: "forge.test".to_owned(),
+        api_url: ground.forge.api_url(),
+        web_url: ground.forge.web_url().to_owned(),
+        token: Secret::new("ada-token"),
+        own_login: None,
+    })
+    .unwrap();
+    let main = BranchKey { project: at().project, branch: "main".into() };
+    github.fast_forward(&main, &start, &tested[1], &all.pack().unwrap()).await.unwrap();
+    assert_eq!(github.branch_tip(&main).await.unwrap(), second.result);
+    for commit in &tested {
+        assert!(github.contains(&main, commit).await.unwrap());
+    }
+    for number in numbers {
+        let state = ground.forge.pull("org/one", number).unwrap().state;
+        assert!(matches!(state, PullState::Merged { .. }), "{number}: {state:?}");
+    }
 }

@@ -27,6 +27,15 @@ pub const GOAL_LOOK_WRITES: u64 = 2;
 /// Calls that cold nodes add.
 pub const COLD_NODES: u64 = 10;
 
+/// Batches of messages, one after another, from a delivery to its request for nodes.
+pub const HOPS_TO_NODES: u32 = 3;
+
+/// As many to its build.
+pub const HOPS_TO_BUILD: u32 = 4;
+
+/// Messages by which a gate change with three jobs has its queue looked at.
+pub const POKES_OF_GATE: u64 = 6;
+
 /// The steps of a change in their order.
 pub const STEPS: [&str; 7] = ["webhook", "intake", "gate", "merger", "launcher", "executor", "reporter"];
 

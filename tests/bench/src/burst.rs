@@ -1,8 +1,8 @@
 //! A burst of changes over many projects, in a pipeline where each is tested for itself: how many a second, and what processor time
 //! one of them takes where a tenant has few projects and where it has many.
 
-use crate::count::Played;
 use crate::house::Ends;
+use crate::played::Played;
 use crate::sample;
 use crate::throughput::processor_time;
 use std::time::{Duration, Instant};

@@ -157,8 +157,11 @@ impl Forge for ClockedForge {
     async fn merge(&self, change: &ChangeRef, mode: MergeMode, message: &MergeMessage) -> Result<Oid, ForgeError> {
         self.watch.time("forge.merge", self.inner.merge(change, mode, message)).await
     }
-    async fn fast_forward(&self, branch: &BranchKey, to: &Oid) -> Result<(), ForgeError> {
-        self.watch.time("forge.fast_forward", self.inner.fast_forward(branch, to)).await
+    async fn fast_forward(&self, branch: &BranchKey, from: &Oid, to: &Oid, pack: &[u8]) -> Result<(), ForgeError> {
+        self.watch.time("forge.fast_forward", self.inner.fast_forward(branch, from, to, pack)).await
+    }
+    async fn contains(&self, branch: &BranchKey, commit: &Oid) -> Result<bool, ForgeError> {
+        self.watch.time("forge.contains", self.inner.contains(branch, commit)).await
     }
     async fn deliveries(&self, project: &ProjectName) -> Result<Vec<Delivery>, ForgeError> {
         self.watch.time("forge.deliveries", self.inner.deliveries(project)).await
@@ -197,6 +200,9 @@ impl Repos for ClockedRepos {
         since: Option<&Oid>,
     ) -> Result<(BranchState, Option<Vec<String>>), ReposError> {
         self.watch.time("git.at", self.inner.at(project, branch, commit, since)).await
+    }
+    async fn containing(&self, project: &ProjectAt, commit: &Oid) -> Result<Vec<BranchName>, ReposError> {
+        self.watch.time("git.containing", self.inner.containing(project, commit)).await
     }
     async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError> {
         self.watch.time("git.merge", self.inner.merge(ask)).await

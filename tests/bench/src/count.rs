@@ -1,74 +1,12 @@
 //! Counts the calls of one change with three jobs, by function and operation, on a house that has seen such a change before.
 
-use crate::house::{Ends, EventSources, House, Parts, signed};
+use crate::house::{Ends, EventSources, House};
+use crate::money;
+use crate::real::Real;
+use crate::runner::Builds;
 use crate::sample::{self, Nodes};
-use crate::{clocked, money};
-use sluice_forge::Forge;
 use sluice_memory::{Calls, Used};
-use sluice_model::ProjectName;
-use sluice_model::change::ChangeKey;
-use sluice_model::git::BranchKey;
-use sluice_repos::Repos;
-use sluice_scenarios::forge::PlayedForge;
-use sluice_scenarios::repos::{PlayedRepos, Store};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-
-/// A house before a played forge.
-pub struct Played {
-    /// The house.
-    pub house: House,
-    /// The forge.
-    pub forge: Arc<PlayedForge>,
-    /// Time spent in the forge and in repositories.
-    pub outside: clocked::Stopwatch,
-}
-
-impl Played {
-    /// Builds it.
-    pub async fn new(nodes: Nodes) -> Self {
-        let repositories = sample::repositories(nodes).map(|(project, path, text)| (project.to_owned(), path, text));
-        Self::of(sample::MAIN, &repositories).await
-    }
-
-    /// Builds one with this main configuration and these repositories: project, path, text.
-    pub async fn of(main_yaml: &str, repositories: &[(String, &str, String)]) -> Self {
-        let world = House::world();
-        let store = Arc::new(Mutex::new(Store::default()));
-        for (project, path, text) in repositories {
-            let mut store = store.lock().unwrap();
-            let commit = store.commit(BTreeMap::from([((*path).to_owned(), text.clone())]), Vec::new(), "first");
-            store.set(
-                &BranchKey { project: ProjectName::new("forge.test", project), branch: "main".into() },
-                &commit.id,
-            );
-        }
-        let outside = clocked::Stopwatch::default();
-        let forge = Arc::new(PlayedForge::new(world.clone(), store.clone()));
-        let clocked_forge: Arc<dyn Forge> = Arc::new(clocked::ClockedForge::new(forge.clone(), outside.clone()));
-        let repos: Arc<dyn Repos> = Arc::new(PlayedRepos::new(world.clone(), store));
-        let repos: Arc<dyn Repos> = Arc::new(clocked::ClockedRepos::new(repos, outside.clone()));
-        let (telling, repos) = (forge.clone(), Box::new(move |_| repos.clone()));
-        let inbox =
-            Box::new(move || telling.next_webhook().map(|webhook| signed(&webhook.id, &webhook.event, webhook.body)));
-        let parts = Parts { world, forge: clocked_forge, repos, git_url: "https://forge.test".to_owned(), inbox };
-        Self { house: House::new(parts, main_yaml).await, forge, outside }
-    }
-
-    /// Proposes a change of a file of its own.
-    pub fn propose(&self, number: u64) -> ChangeKey {
-        let (path, title) = (format!("file-{number}"), format!("Change {number}"));
-        self.forge.propose("org/one", number, &title, "", &[(&path, "new")])
-    }
-
-    /// Whether a change has the status.
-    pub fn has_status(&self, change: &ChangeKey, context: &str, state: &str) -> bool {
-        let kept = self.forge.change(change);
-        kept.is_some_and(|kept| {
-            kept.facts.statuses.iter().any(|status| status.context == context && status.state == state)
-        })
-    }
-}
 
 /// The calls of one stage of a change.
 #[derive(Debug, Clone, Default)]
@@ -129,36 +67,52 @@ pub struct Counted {
     pub echo: Stage,
 }
 
-/// Counts a check change and a gate change with three jobs of one node each.
+/// Counts a check change and a gate change with three jobs of one node each: with git repositories, whose packs the merger stores
+/// and executors load, and with the logs that every build leaves.
 pub async fn count(nodes: Nodes) -> Counted {
-    let mut played = Played::new(nodes).await;
-    played.house.ends = Ends::OneByOne;
+    let mut real = Real::new(sample::playable(nodes), Builds::Prepared).await;
+    real.house.ends = Ends::OneByOne;
     // The first one warms what functions keep in memory.
-    one(&mut played, 1).await;
-    one(&mut played, 2).await
+    one(&mut real, 1).await;
+    one(&mut real, 2).await
 }
 
-async fn one(played: &mut Played, number: u64) -> Counted {
-    Stage::taken(&mut played.house);
-    let change = played.propose(number);
-    played.house.rest().await;
-    assert!(
-        played.has_status(&change, "bench/check", "success"),
-        "check did not end well: {:?}",
-        played.forge.change(&change)
-    );
-    let check = Stage::taken(&mut played.house);
-    played.forge.approve(&change);
-    played.house.receive_all().await;
-    played.house.listens = false;
-    played.house.rest().await;
-    assert!(
-        played.has_status(&change, "bench/gate", "success"),
-        "gate did not end well: {:?}",
-        played.forge.change(&change)
-    );
-    let gate = Stage::taken(&mut played.house);
-    played.house.listens = true;
-    played.house.rest().await;
-    Counted { check, gate, echo: Stage::taken(&mut played.house) }
+async fn one(real: &mut Real, number: u64) -> Counted {
+    settle(real).await;
+    Stage::taken(&mut real.house);
+    let change = real.propose(number).await;
+    hear(real).await;
+    assert!(real.has_status(change, "bench/check", "success"), "check did not end well");
+    let check = Stage::taken(&mut real.house);
+    // What the forge says of our own statuses.
+    settle(real).await;
+    Stage::taken(&mut real.house);
+    real.approve(change);
+    hear(real).await;
+    assert!(real.has_status(change, "bench/gate", "success"), "gate did not end well");
+    let gate = Stage::taken(&mut real.house);
+    settle(real).await;
+    Counted { check, gate, echo: Stage::taken(&mut real.house) }
+}
+
+/// Takes in what the forge has said so far, and does what comes of it; what the forge says of that is left for later. It comes
+/// through a socket: listening to it meanwhile would count it now or later.
+async fn hear(real: &mut Real) {
+    real.told().await;
+    real.house.receive_all().await;
+    real.house.listens = false;
+    real.house.rest().await;
+    real.house.listens = true;
+}
+
+/// Takes in what the forge says until it says nothing more.
+async fn settle(real: &mut Real) {
+    loop {
+        real.told().await;
+        let heard = real.house.receive_all().await;
+        real.house.rest().await;
+        if !heard {
+            return;
+        }
+    }
 }

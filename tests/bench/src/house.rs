@@ -1,7 +1,7 @@
 //! The system that is measured: every function on ports of its own name, moved in one thread, one batch after another.
 
 use crate::clocked::Stopwatch;
-use crate::runner::Nothing;
+use crate::runner::{Builds, Nothing};
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{FuturesUnordered, StreamExt as _};
@@ -16,6 +16,7 @@ use sluice_intake::Intake;
 use sluice_launcher::{Cloud, Launcher};
 use sluice_memory::World;
 use sluice_merger::Merger;
+use sluice_model::git::LandingWay;
 use sluice_model::poke::{Poke, Queue};
 use sluice_model::{SessionId, TenantName, Timestamp};
 use sluice_records::codec::encode_first;
@@ -85,6 +86,10 @@ pub struct EventSources {
     pub deletes: u64,
     /// Receives and deletions of FIFO queues among them.
     pub fifo_calls: u64,
+    /// Receives of the gate's queue among them.
+    pub gate_batches: u64,
+    /// Messages that those brought.
+    pub gate_messages: u64,
 }
 
 /// What a house is made of besides its functions.
@@ -99,6 +104,8 @@ pub struct Parts {
     pub git_url: String,
     /// Where webhooks come from.
     pub inbox: Inbox,
+    /// How much of a build is done.
+    pub builds: Builds,
 }
 
 /// A whole Sluice, measured.
@@ -127,7 +134,7 @@ pub struct House {
 impl House {
     /// Builds a house and lets it read its configuration.
     pub async fn new(parts: Parts, main_yaml: &str) -> Self {
-        let Parts { world, forge, repos, git_url, inbox } = parts;
+        let Parts { world, forge, repos, git_url, inbox, builds } = parts;
         configure(&world.ports(), main_yaml, &git_url).await;
         let ports = |name| world.ports_of(name);
         let forges = || BTreeMap::from([("github".into(), forge.clone())]);
@@ -144,7 +151,7 @@ impl House {
             (Queue::Wakes, ("timer", Box::new(Timer::new(ports("timer"), 10)))),
         ]);
         let state = tempfile::tempdir().unwrap();
-        let runner = Arc::new(Nothing::new());
+        let runner = Arc::new(Nothing::new(builds));
         let noted = Arc::new(Noted { world: world.clone(), newest: Mutex::default() });
         let executor = executor(Ports { entropy: noted.clone(), ..ports("executor") }, runner.clone(), state.path());
         let session = SessionId(noted.newest.lock().unwrap().clone());
@@ -241,6 +248,10 @@ impl House {
         self.sources.receives += 1;
         self.sources.deletes += 1;
         self.sources.fifo_calls += if queue.is_fifo() { 2 } else { 0 };
+        if queue == Queue::Gate {
+            self.sources.gate_batches += 1;
+            self.sources.gate_messages += messages.len() as u64;
+        }
         for message in messages.iter().filter(|message| !failed.contains(&message.id)) {
             self.world.drop_message(queue, &message.receipt);
         }
@@ -372,6 +383,7 @@ pub async fn configure(ports: &Ports, main_yaml: &str, git_url: &str) {
         login: Some(OWN.to_owned()),
         token: None,
         webhook_secrets: vec![secret],
+        landing: LandingWay::default(),
     };
     let ec2 = Connection {
         driver: Driver::Aws,

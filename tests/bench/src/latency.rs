@@ -1,9 +1,10 @@
-//! Times an event on an idle house until its builds are asked for.
+//! Times an event on an idle house until its builds are asked for: with git repositories, before a forge on this machine whose own
+//! time is left out.
 
-use crate::clocked::Stopwatch;
-use crate::count::Played;
 use crate::house::Ends;
-use crate::sample::Nodes;
+use crate::real::Real;
+use crate::runner::Builds;
+use crate::sample;
 use sluice_model::poke::Queue;
 use std::time::{Duration, Instant};
 
@@ -12,13 +13,25 @@ pub const WARM_UP: u64 = 5;
 /// Changes that are timed.
 pub const SAMPLES: u64 = 50;
 
-/// Medians and 95th percentiles, without the time spent in the forge.
+/// Medians and 95th percentiles, without the time during which the forge answers something, git over HTTP included.
 #[derive(Debug, Clone, Copy)]
 pub struct Latency {
     /// From the webhook to the gate's requests for nodes.
     pub node_request: Spread,
     /// From the webhook to the first build in an executor's queue.
     pub build_request: Spread,
+    /// Batches of messages on the way to the requests for nodes, one after another, of the change that needed most.
+    pub node_hops: u32,
+    /// As many to the build.
+    pub build_hops: u32,
+}
+
+/// What one change took.
+struct Sample {
+    node_request: Duration,
+    node_hops: u32,
+    build_request: Duration,
+    build_hops: u32,
 }
 
 /// How samples lie.
@@ -30,47 +43,59 @@ pub struct Spread {
     pub high: Duration,
 }
 
+/// Nodes that stand there: the changes' own, and as many that are given back meanwhile.
+const NODES: u32 = 6;
+
 /// Times fifty changes, one after another.
-pub async fn measure(nodes: Nodes) -> Latency {
-    let mut played = Played::new(nodes).await;
-    played.house.ends = Ends::OneByOne;
-    let (mut requests, mut builds) = (Vec::new(), Vec::new());
+pub async fn measure() -> Latency {
+    let mut real = Real::new(sample::repositories_with(NODES), Builds::Nothing).await;
+    real.house.ends = Ends::OneByOne;
+    let mut samples = Vec::new();
     for number in 1..=WARM_UP + SAMPLES {
-        let (request, build) = one(&mut played, number).await;
+        let sample = one(&mut real, number).await;
         if number > WARM_UP {
-            requests.push(request);
-            builds.push(build);
+            samples.push(sample);
         }
-        played.house.rest().await;
+        real.house.rest().await;
+        real.told().await;
+        real.house.rest().await;
     }
-    Latency { node_request: Spread::of(requests), build_request: Spread::of(builds) }
+    Latency {
+        node_request: Spread::of(samples.iter().map(|sample| sample.node_request).collect()),
+        build_request: Spread::of(samples.iter().map(|sample| sample.build_request).collect()),
+        node_hops: samples.iter().map(|sample| sample.node_hops).max().unwrap_or_default(),
+        build_hops: samples.iter().map(|sample| sample.build_hops).max().unwrap_or_default(),
+    }
 }
 
-async fn one(played: &mut Played, number: u64) -> (Duration, Duration) {
-    played.propose(number);
-    let outside = played.outside.clone();
-    let (begin, before) = (Instant::now(), outside_time(&outside));
-    let own = || begin.elapsed().saturating_sub(outside_time(&outside).saturating_sub(before));
-    let house = &mut played.house;
+async fn one(real: &mut Real, number: u64) -> Sample {
+    real.propose(number).await;
+    real.told().await;
+    let forge = real.forge.clone();
+    let (begin, before) = (Instant::now(), forge.busy());
+    let own = || begin.elapsed().saturating_sub(forge.busy().saturating_sub(before));
+    let house = &mut real.house;
     house.receive_all().await;
-    let mut requested = None;
+    let (mut hops, mut requested) = (0, None);
     loop {
-        let mut moved =
-            house.deliver(Queue::Events).await | house.deliver(Queue::Gate).await | house.deliver(Queue::Merges).await;
+        let mut moved = false;
+        for queue in [Queue::Events, Queue::Gate, Queue::Merges] {
+            let delivered = house.deliver(queue).await;
+            hops += u32::from(delivered);
+            moved |= delivered;
+        }
         if requested.is_none() && house.world.has_visible(Queue::Pool) {
-            requested = Some(own());
+            requested = Some((own(), hops));
         }
-        moved |= house.deliver(Queue::Pool).await;
+        let delivered = house.deliver(Queue::Pool).await;
+        hops += u32::from(delivered);
         if house.world.has_visible(Queue::BuildsNormal) {
-            return (requested.unwrap_or_default(), own());
+            let (node_request, node_hops) = requested.unwrap_or_default();
+            return Sample { node_request, node_hops, build_request: own(), build_hops: hops };
         }
-        moved |= house.deliver(Queue::Wakes).await;
+        moved |= delivered | house.deliver(Queue::Wakes).await;
         assert!(moved || house.wait(), "no build was ever asked for");
     }
-}
-
-fn outside_time(outside: &Stopwatch) -> Duration {
-    outside.covered("forge") + outside.covered("git")
 }
 
 impl Spread {

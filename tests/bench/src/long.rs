@@ -1,6 +1,6 @@
 //! One queue of a thousand changes: what a look at it costs when nothing happened, and when something happened to one of them.
 
-use crate::count::Played;
+use crate::played::Played;
 use crate::sample::Nodes;
 use sluice_gate::{Arrival, ArrivalKind, Candidate};
 use sluice_model::change::ChangeKey;

@@ -19,7 +19,7 @@ async fn main() {
     let measured = Measured {
         warm: count(Nodes::Warm).await,
         cold: count(Nodes::Cold).await,
-        latency: latency::measure(Nodes::Warm).await,
+        latency: latency::measure().await,
         long: long::measure(1_000).await,
         own: throughput::own(own).await,
         real: throughput::real(real).await,

@@ -2,7 +2,8 @@
 
 use crate::budget::{
     COLD_NODES, GOAL_BURST_PER_SECOND, GOAL_CALLS, GOAL_CHANGE_MILLISECONDS, GOAL_CHANGES_PER_SECOND, GOAL_FLAT,
-    GOAL_LOOK_MILLISECONDS, GOAL_LOOK_WRITES, GOAL_MILLISECONDS, STEPS, planned,
+    GOAL_LOOK_MILLISECONDS, GOAL_LOOK_WRITES, GOAL_MILLISECONDS, HOPS_TO_BUILD, HOPS_TO_NODES, POKES_OF_GATE, STEPS,
+    planned,
 };
 use crate::burst::Burst;
 use crate::count::{Counted, Stage};
@@ -204,7 +205,7 @@ impl Measured {
         line(
             text,
             format_args!(
-                "\n3. Event to build request on an idle system, functions in this process on ports in memory, the forge's and git's time left out"
+                "\n3. Event to build request on an idle system, functions in this process on ports in memory, git merges included, the forge's own time left out"
             ),
         );
         let Spread { median, high } = self.latency.node_request;
@@ -226,6 +227,14 @@ impl Measured {
                 verdict(is, GOAL_MILLISECONDS)
             ),
         );
+        let Latency { node_hops, build_hops, .. } = self.latency;
+        line(
+            text,
+            format_args!(
+                "   batches one after another on the way: {node_hops} to the nodes (plan: {HOPS_TO_NODES}), {build_hops} to the build (plan: {HOPS_TO_BUILD}); a gate change of {JOBS} jobs looked at its queue {} times for {} messages (plan: {POKES_OF_GATE})",
+                self.warm.gate.sources.gate_batches, self.warm.gate.sources.gate_messages
+            ),
+        );
         line(
             text,
             format_args!(
@@ -241,7 +250,7 @@ impl Measured {
         json!({
             "optimised": !cfg!(debug_assertions),
             "calls": {"warm": counted(&self.warm), "cold": counted(&self.cold)},
-            "latency": {"node_request": spread(&self.latency.node_request), "build_request": spread(&self.latency.build_request)},
+            "latency": {"node_request": spread(&self.latency.node_request), "build_request": spread(&self.latency.build_request), "node_hops": self.latency.node_hops, "build_hops": self.latency.build_hops},
             "long_queue": long_json(&self.long),
             "throughput": {"own": rate_json(&self.own), "real": rate_json(&self.real)},
             "bursts": [burst_json(&self.burst), burst_json(&self.few), burst_json(&self.many)],
@@ -388,7 +397,7 @@ fn stage(stage: &Stage) -> Value {
         "own_calls": stage.total(),
         "dollars": stage.dollars(),
         "records_written": stage.records_written,
-        "event_sources": {"receives": stage.sources.receives, "deletes": stage.sources.deletes},
+        "event_sources": {"receives": stage.sources.receives, "deletes": stage.sources.deletes, "gate_batches": stage.sources.gate_batches, "gate_messages": stage.sources.gate_messages},
         "functions": Value::Object(functions.collect()),
     })
 }

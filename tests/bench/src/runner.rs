@@ -1,21 +1,35 @@
-//! A runner that leaves Ansible out: it starts at once, writes a short log and ends when it is let.
+//! A runner that leaves Ansible and nodes out: it prepares what a playbook would find, writes the logs that every build has, and ends
+//! when it is let.
 
 use async_trait::async_trait;
-use sluice_executor::{Job, Observer, Runner, Sources, StopSignal};
+use serde_json::json;
+use sluice_executor::jobdir::Jobdir;
+use sluice_executor::{Job, Observer, Runner, Sources, StopSignal, prepare, workspace};
 use sluice_model::Timestamp;
 use sluice_model::build::{BuildResult, Ended};
 use std::path::Path;
 use tokio::sync::Semaphore;
 
+/// How much of a build is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Builds {
+    /// It starts and ends, and leaves a log.
+    Nothing,
+    /// Its repositories and playbooks are put in place first, from the packs that the merger stored, and it leaves the files that
+    /// every build leaves.
+    Prepared,
+}
+
 /// Runs nothing; every build succeeds.
 pub struct Nothing {
     ends: Semaphore,
+    builds: Builds,
 }
 
 impl Nothing {
     /// Makes a runner of which no build has been let to end.
-    pub fn new() -> Self {
-        Self { ends: Semaphore::new(0) }
+    pub fn new(builds: Builds) -> Self {
+        Self { ends: Semaphore::new(0), builds }
     }
 
     /// Lets further builds end.
@@ -24,10 +38,15 @@ impl Nothing {
     }
 }
 
-impl Default for Nothing {
-    fn default() -> Self {
-        Self::new()
-    }
+/// Does what an executor does before and after the playbooks, but for nodes.
+async fn prepare_all(job: &Job<'_>, sources: &dyn Sources, root: &Path) {
+    let jobdir = Jobdir::make(root, &root.join("runtime"), &job.order.build).unwrap();
+    let placed = workspace::place_all(job, sources, &jobdir).await.unwrap();
+    prepare::playbooks(job, sources, &jobdir).await.unwrap();
+    std::fs::create_dir_all(jobdir.logs.join("zuul-info")).unwrap();
+    std::fs::write(jobdir.logs.join("zuul-info/inventory.yaml"), "all: {}\n").unwrap();
+    std::fs::write(jobdir.logs.join("workspace-repos.json"), json!(placed).to_string()).unwrap();
+    std::fs::write(jobdir.logs.join("job-output.json"), "[]").unwrap();
 }
 
 #[async_trait]
@@ -35,12 +54,15 @@ impl Runner for Nothing {
     async fn execute(
         &self,
         job: &Job<'_>,
-        _: &dyn Sources,
+        sources: &dyn Sources,
         jobdir: &Path,
         _: StopSignal,
         observer: &dyn Observer,
     ) -> Ended {
         let at = job.order.ordered_at;
+        if self.builds == Builds::Prepared {
+            prepare_all(job, sources, jobdir).await;
+        }
         let logs = jobdir.join("work/logs");
         std::fs::create_dir_all(&logs).unwrap();
         std::fs::write(logs.join("job-output.txt"), "nothing was run\n").unwrap();

@@ -21,8 +21,11 @@ pub enum Nodes {
     Cold,
 }
 
-/// Returns the files of the repositories: project, path, text.
-pub fn repositories(nodes: Nodes) -> [(&'static str, &'static str, String); 2] {
+/// A file of a repository: project, path, text.
+pub type File = (String, String, String);
+
+/// Returns the configuration of the repositories.
+pub fn repositories(nodes: Nodes) -> Vec<File> {
     // Six: two changes' worth.
     supplied(&match nodes {
         Nodes::Warm => warm(6),
@@ -30,15 +33,25 @@ pub fn repositories(nodes: Nodes) -> [(&'static str, &'static str, String); 2] {
     })
 }
 
-/// Returns the files of the repositories with so many nodes that stand there.
-pub fn repositories_with(nodes: u32) -> [(&'static str, &'static str, String); 2] {
+/// Returns the configuration of the repositories with so many nodes that stand there.
+pub fn repositories_with(nodes: u32) -> Vec<File> {
     supplied(&warm(nodes))
 }
 
-fn supplied(supply: &str) -> [(&'static str, &'static str, String); 2] {
-    [
-        ("org/config", "zuul.yaml", [PIPELINES, BASE, JOBS, COMMON, supply].concat()),
-        ("org/one", ".zuul.yaml", PROJECT.to_owned()),
+/// Returns the configuration of the repositories, and the playbooks that it names.
+pub fn playable(nodes: Nodes) -> Vec<File> {
+    let mut files = repositories(nodes);
+    for name in ["pre", "post", "one", "two", "three"] {
+        let playbook = "- hosts: all\n  tasks: []\n".to_owned();
+        files.push(("org/config".to_owned(), format!("playbooks/{name}.yaml"), playbook));
+    }
+    files
+}
+
+fn supplied(supply: &str) -> Vec<File> {
+    vec![
+        ("org/config".to_owned(), "zuul.yaml".to_owned(), [PIPELINES, BASE, JOBS, COMMON, supply].concat()),
+        ("org/one".to_owned(), ".zuul.yaml".to_owned(), PROJECT.to_owned()),
     ]
 }
 
@@ -54,11 +67,11 @@ pub fn main_of(projects: usize) -> String {
 }
 
 /// Returns the files of its repositories: each project has one job of one node in check.
-pub fn repositories_of(projects: usize) -> Vec<(String, &'static str, String)> {
+pub fn repositories_of(projects: usize) -> Vec<File> {
     let config = [PIPELINES, BASE, JOBS, COMMON, &cloud(1_000)].concat();
-    let own =
-        (0..projects).map(|number| (project(number), ".zuul.yaml", "- project: {check: {jobs: [one]}}\n".to_owned()));
-    [("org/config".to_owned(), "zuul.yaml", config)].into_iter().chain(own).collect()
+    let own = (0..projects)
+        .map(|number| (project(number), ".zuul.yaml".to_owned(), "- project: {check: {jobs: [one]}}\n".to_owned()));
+    [("org/config".to_owned(), "zuul.yaml".to_owned(), config)].into_iter().chain(own).collect()
 }
 
 const PROJECT: &str = "

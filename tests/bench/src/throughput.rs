@@ -6,19 +6,13 @@
 //! The forge of this machine starts git processes for what it answers. It counts the time during which it answers anything,
 //! API and git over HTTP alike, and that time is left out: it is the forge's own.
 
-use crate::clocked::{ClockedForge, ClockedRepos, Stopwatch};
-use crate::count::Played;
-use crate::house::{Ends, House, Parts, Signed, WEBHOOK_SECRET};
+use crate::clocked::Stopwatch;
+use crate::house::{Ends, House};
+use crate::played::Played;
+use crate::real::{self, Real};
+use crate::runner::Builds;
 use crate::sample::{self, Nodes};
-use axum::routing::post;
-use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
-use sluice_forge::{Forge, GitHub, GitHubOptions, Secret};
-use sluice_git::Credential;
-use sluice_local_forge::{Account, Edit, Forge as LocalForge, Options, Permission, Proposal, PullState};
-use sluice_repos::{GitRepos, Remote, Repos};
 use std::collections::BTreeMap;
-use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// The longest that one measurement may take.
@@ -82,44 +76,20 @@ pub async fn own(changes: u64) -> Rate {
 
 /// Measures with real repositories: a forge on this machine, its REST API, and merges by git.
 pub async fn real(changes: u64) -> Rate {
-    let folder = tempfile::tempdir().unwrap();
-    let (hook, webhooks) = listen().await;
-    let account = |login: &str, permission| Account::new(login, format!("{login}-token"), permission);
-    let accounts = vec![
-        account("ada", Permission::Admin),
-        account("grace", Permission::Write),
-        account("sluice", Permission::Admin),
-    ];
-    let options = Options {
-        root: folder.path().join("forge"),
-        port: 0,
-        accounts,
-        first_hook: Some((hook, WEBHOOK_SECRET.to_owned())),
-    };
-    let forge = Arc::new(LocalForge::start(options).await.unwrap());
-    for (project, path, text) in sample::repositories(Nodes::Cold) {
-        forge.create_repository(project, &[Edit::write(path, text)], "ada").await.unwrap();
-    }
-    let outside = Stopwatch::default();
-    let mut house = house(&forge, &outside, folder.path().join("cache"), webhooks).await;
+    let mut real = Real::new(sample::repositories(Nodes::Cold), Builds::Nothing).await;
+    real.house.ends = Ends::AtOnce;
     let mut numbers = Vec::new();
     for number in 1..=changes {
-        let head = format!("change-{number}");
-        forge.commit("org/one", &head, &head, &[Edit::write(format!("file-{number}"), "new\n")], "ada").await.unwrap();
-        let proposal = Proposal { title: head.clone(), head, ..Proposal::default() };
-        numbers.push(forge.open_pull("org/one", proposal, "ada").await.unwrap());
+        numbers.push(real.propose(number).await);
     }
-    forge.deliveries_tried("org/one").await.unwrap();
-    house.rest().await;
+    real.told().await;
+    real.house.rest().await;
     for number in &numbers {
-        forge.approve("org/one", *number, "grace").unwrap();
+        real.approve(*number);
     }
-    forge.deliveries_tried("org/one").await.unwrap();
-    let landed = || {
-        forge.pulls("org/one").unwrap().iter().filter(|pull| matches!(pull.state, PullState::Merged { .. })).count()
-            as u64
-    };
-    measure(&mut house, &outside, changes, landed, || forge.busy()).await
+    real.told().await;
+    let (forge, outside) = (real.forge.clone(), real.outside.clone());
+    measure(&mut real.house, &outside, changes, || real::landed(&forge), || forge.busy()).await
 }
 
 async fn measure(
@@ -154,56 +124,6 @@ async fn measure(
         records_written: calls.records_written,
         calls: calls.total(),
     }
-}
-
-async fn house(
-    forge: &LocalForge,
-    outside: &Stopwatch,
-    cache: std::path::PathBuf,
-    webhooks: mpsc::Receiver<Signed>,
-) -> House {
-    let github = GitHub::new(GitHubOptions {
-        connection: "github".into(),
-        host: "forge.test".to_owned(),
-        api_url: forge.api_url(),
-        web_url: forge.web_url().to_owned(),
-        token: Secret::new("sluice-token"),
-        own_login: Some("sluice".to_owned()),
-    });
-    let github: Arc<dyn Forge> = Arc::new(ClockedForge::new(Arc::new(github.unwrap()), outside.clone()));
-    let git_url = forge.web_url().to_owned();
-    let (remote, watch) =
-        (Remote { git_url: git_url.clone(), credential: Some(Credential::token("sluice-token")) }, outside.clone());
-    let repos = Box::new(move |ports: sluice_runtime::Ports| {
-        let remotes = BTreeMap::from([("github".into(), remote.clone())]);
-        // A cache for each function, as each has a machine of its own.
-        let name = format!("cache-{}", ports.entropy.token());
-        let repos: Arc<dyn Repos> = Arc::new(GitRepos::new(ports, remotes, cache.join(name)));
-        Arc::new(ClockedRepos::new(repos, watch.clone())) as Arc<dyn Repos>
-    });
-    let inbox = Box::new(move || webhooks.try_recv().ok());
-    let mut house =
-        House::new(Parts { world: House::world(), forge: github, repos, git_url, inbox }, sample::MAIN).await;
-    house.ends = Ends::AtOnce;
-    house
-}
-
-/// Listens to webhooks on a free port; returns the address and what comes in.
-async fn listen() -> (String, mpsc::Receiver<Signed>) {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/hook", listener.local_addr().unwrap());
-    let (send, receive) = mpsc::channel();
-    let take = move |headers: HeaderMap, body: Bytes| {
-        let send = send.clone();
-        async move {
-            // Nobody listens any more when the measurement is over.
-            let _ = send.send(Signed { headers, body });
-            StatusCode::ACCEPTED
-        }
-    };
-    let app = axum::Router::new().route("/hook", post(take)).layer(axum::extract::DefaultBodyLimit::disable());
-    tokio::spawn(async move { axum::serve(listener, app).await });
-    (url, receive)
 }
 
 /// Returns the processor time that this process has used, its children left out. Linux counts it in hundredths of a second.

@@ -71,6 +71,10 @@ struct State {
     merges: Vec<(ChangeKey, Commit)>,
     sabotage: Option<Tree>,
     refusal: Option<String>,
+    /// Why pushes are refused, where they are.
+    push_refusal: Option<String>,
+    /// Moves of branches that were made: from where, to where.
+    moves: Vec<(Oid, Oid)>,
     /// For how many seconds the next merge is not shown, and its answer lost.
     merges_unseen: Option<u64>,
     /// A change that shows as it was before its merge, until then.
@@ -532,15 +536,23 @@ impl Forge for PlayedForge {
     }
 
     async fn put_votes(&self, change: &ChangeRef, marker: &Marker, report: &VoteReport) -> Result<(), ForgeError> {
-        self.step("forge.put_votes", || self.vote_once(&change.key, marker, report)).await
+        self.step("forge.put_votes", || self.vote_once(change, marker, report)).await
     }
 
     async fn merge(&self, change: &ChangeRef, mode: MergeMode, message: &MergeMessage) -> Result<Oid, ForgeError> {
         self.step("forge.merge", || self.merge_now(change, mode, message)).await
     }
 
-    async fn fast_forward(&self, _: &BranchKey, _: &Oid) -> Result<(), ForgeError> {
-        Err(ForgeError::Refused { attempted: "fast-forward".to_owned(), status: 422, message: "not played".to_owned() })
+    async fn fast_forward(&self, branch: &BranchKey, from: &Oid, to: &Oid, _: &[u8]) -> Result<(), ForgeError> {
+        self.step("forge.fast_forward", || self.move_now(branch, from, to)).await
+    }
+
+    async fn contains(&self, branch: &BranchKey, commit: &Oid) -> Result<bool, ForgeError> {
+        self.step("forge.contains", || {
+            let store = self.store.lock().unwrap();
+            Ok(store.tip(branch).is_some_and(|tip| store.holds(&tip.id, commit)))
+        })
+        .await
     }
 
     async fn deliveries(&self, project: &ProjectName) -> Result<Vec<Delivery>, ForgeError> {

@@ -1,12 +1,15 @@
 //! Repositories as maps: a commit is its files, a merge is three-way per file. Ids are hashes, so they are always the same.
 
 use async_trait::async_trait;
+use bytes::Bytes;
+use sluice_git::{Kept, keys};
 use sluice_memory::World;
 use sluice_model::git::{BranchKey, BranchState, Commit, MergeMode, Oid};
 use sluice_model::id::digest;
 use sluice_model::{BranchName, ProjectName};
 use sluice_repos::{Branches, Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError, is_configuration};
 use sluice_runtime::PortError;
+use sluice_runtime::object::PutMode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
@@ -39,6 +42,8 @@ pub struct Store {
     /// Repositories whose forge does not answer a merge.
     pub silent: BTreeSet<ProjectName>,
     missing: BTreeSet<ProjectName>,
+    /// Whether tested commits are kept, so that branches may be moved to them.
+    pub keeps: bool,
 }
 
 impl Store {
@@ -187,6 +192,11 @@ impl Store {
         line
     }
 
+    /// Returns the commit that a commit was made on, if any.
+    pub fn parent(&self, id: &Oid) -> Option<Oid> {
+        self.commits.get(id)?.parents.first().cloned()
+    }
+
     /// Returns the paths that a change touches.
     pub fn touched(&self, onto: &Oid, head: &Oid) -> Vec<String> {
         let old = self.tree_of(self.base(onto, head).as_ref());
@@ -205,6 +215,11 @@ impl Store {
     fn base(&self, one: &Oid, other: &Oid) -> Option<Oid> {
         let known = self.ancestors(one);
         self.ancestors(other).into_iter().find(|id| known.contains(id))
+    }
+
+    /// Returns whether one commit can be reached from another.
+    pub fn holds(&self, commit: &Oid, ancestor: &Oid) -> bool {
+        self.commits.contains_key(commit) && self.ancestors(commit).contains(ancestor)
     }
 
     /// Ancestors, nearest first.
@@ -306,8 +321,18 @@ impl Repos for PlayedRepos {
         .await
     }
 
+    async fn containing(&self, at: &ProjectAt, commit: &Oid) -> Result<Vec<BranchName>, ReposError> {
+        self.step("repos.containing", |store| {
+            store.find(commit).ok_or_else(|| gone(commit))?;
+            let branches = store.branches(&at.project).into_iter();
+            let having = branches.filter(|(_, tip)| store.ancestors(tip).contains(commit));
+            Ok(having.map(|(branch, _)| branch).collect())
+        })
+        .await
+    }
+
     async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError> {
-        self.step("repos.merge", |store| {
+        let merged = self.step("repos.merge", |store| {
             if store.silent.contains(&ask.branch.project) {
                 return Err(ReposError::Unreachable(format!("{} does not answer", ask.branch.project)));
             }
@@ -322,12 +347,22 @@ impl Repos for PlayedRepos {
                 }
             };
             let files = Some(store.touched(&state.result.id, &ask.head));
-            Ok(match store.put(ask.mode, &state.result.id, &ask.head, &ask.message) {
-                Ok(result) => MergeAnswer::Merged { state: BranchState { result, ..state }, files },
+            let below = state.result.id.clone();
+            let kept = store.keeps && ask.mode.keeps_head();
+            let answer = match store.put(ask.mode, &below, &ask.head, &ask.message) {
+                Ok(result) => MergeAnswer::Merged { state: BranchState { result, ..state }, files, kept },
                 Err(path) => MergeAnswer::Conflict { detail: path },
-            })
-        })
-        .await
+            };
+            Ok((answer, below))
+        });
+        let (answer, below) = merged.await?;
+        if let MergeAnswer::Merged { state, kept: true, .. } = &answer {
+            // The store has every commit that was ever made, so nothing has to be sent there.
+            let key = keys::kept(&ask.branch.project, &below, &state.result.id);
+            let bytes = Bytes::from(Kept::default().bytes());
+            self.world.ports().objects.put(&key, bytes, PutMode::Always, "application/octet-stream").await?;
+        }
+        Ok(answer)
     }
 
     async fn configuration(

@@ -21,7 +21,7 @@ use sluice_launcher::{Cloud, Launcher};
 use sluice_memory::{Fate, World, poll_once};
 use sluice_merger::Merger;
 use sluice_model::build::{BuildResult, Order, Speculation};
-use sluice_model::git::BranchKey;
+use sluice_model::git::{BranchKey, LandingWay};
 use sluice_model::poke::{Poke, Queue};
 use sluice_model::{ProjectName, SessionId, TenantName, Timestamp};
 use sluice_notify::Notify;
@@ -469,6 +469,7 @@ pub async fn configure(ports: &Ports, main_yaml: &str) {
                 .await
                 .unwrap(),
         ],
+        landing: LandingWay::default(),
     };
     let ec2 = Connection { driver: Driver::Aws, webhook_secrets: Vec::new(), login: None, ..github.clone() };
     let ec2 = Connection { canonical_hostname: "ec2".to_owned(), ..ec2 };

@@ -1,11 +1,14 @@
 //! The ledger: whatever begins ends, and while it does not, somebody sees to it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+use sluice_gate::StoredHead;
 use sluice_memory::poll_once;
 use sluice_model::build::BuildResult;
-use sluice_model::poke::Queue;
+use sluice_model::poke::{Poke, Queue};
+use sluice_pool::ProviderHead;
+use sluice_records::codec::decode;
 use sluice_records::ledger::{self, Kind, Ledger};
-use sluice_runtime::Clock as _;
+use sluice_runtime::{Clock as _, Record, cell};
 use sluice_scenarios::Site;
 use sluice_scenarios::sample;
 use std::cell::RefCell;
@@ -70,6 +73,50 @@ fn what_arrived_and_was_lost_on_the_way_is_found_counted_and_mended() {
     site.pass(ledger_bound());
     assert_eq!(site.builds(), ["check unit 1"]);
     assert_eq!(open(&site), Ledger::default());
+}
+
+/// Has every message about a build that is on its way be lost.
+fn lose_builds(site: &Site) {
+    for message in site.world.take_messages(Queue::BuildsNormal, 10, 30) {
+        site.world.drop_message(Queue::BuildsNormal, &message.receipt);
+    }
+}
+
+/// Has every queue and every provider looked at, and nothing else.
+fn look(site: &mut Site) {
+    let heads = site.world.records().into_iter().filter(|record| record.key.sort == "head");
+    let poke = |head: Record| match head.key.partition.split('#').next() {
+        Some("queue") => Some(Poke::Queue { queue: decode::<StoredHead>(&head).unwrap().key }),
+        Some("provider") => Some(Poke::Pool { provider: decode::<ProviderHead>(&head).unwrap().provider }),
+        _ => None,
+    };
+    let pokes: Vec<Poke> = heads.filter_map(poke).collect();
+    poll_once(cell::send(&site.ports(), &pokes)).unwrap().unwrap();
+    site.handle(Queue::Pool);
+    site.handle(Queue::Gate);
+}
+
+/// C5, Z7.6: what is sent anew is a young message each time. A build that nobody claims however often it is sent is counted all the
+/// same, with nodes and without, and no more once somebody has it.
+#[test]
+fn a_build_that_is_sent_again_and_again_and_not_claimed_is_counted() {
+    for (nodeset, kind) in [("", Kind::Request), (", nodeset: {nodes: []}", Kind::Build)] {
+        let project = PROJECT.replace("unit.yaml}", &format!("unit.yaml{nodeset}}}"));
+        let mut site = sample::small(8, &project, |_, _, _| BuildResult::Success);
+        site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+        site.run_until(|site| site.world.has_visible(Queue::BuildsNormal));
+        lose_builds(&site);
+        let mut counted = Vec::new();
+        for _ in 0..3 {
+            site.world.advance_millis(901_000);
+            look(&mut site);
+            lose_builds(&site);
+            counted.push(open(&site).unaccounted().map(|open| open.kind).collect::<Vec<_>>());
+        }
+        assert_eq!(counted, [vec![], vec![], vec![kind]], "{nodeset}");
+        site.run();
+        assert_eq!((open(&site), site.builds()), (Ledger::default(), vec!["check unit 1".to_owned()]), "{nodeset}");
+    }
 }
 
 fn ledger_bound() -> u64 {

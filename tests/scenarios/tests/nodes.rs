@@ -61,3 +61,35 @@ fn projects_that_share_a_queue_take_turns_as_one() {
     site.run();
     assert_eq!(site.ending(&[], &[]).buildsets.iter().filter(|set| set.ends_with("check SUCCESS")).count(), 4);
 }
+
+/// Z4.3, Z1.8: a job that has the only node and waits for a semaphore, and one that holds the semaphore and waits for the node, both come
+/// to their end: the first gives its node back, and is tested after the other.
+#[test]
+fn a_job_that_has_the_node_gives_it_to_the_one_that_has_the_semaphore() {
+    let project = |job: &str, semaphores: &str| {
+        format!(
+            "- job: {{name: {job}, run: playbooks/unit.yaml, semaphores: {semaphores}}}\n- project: {{check: {{jobs: [{job}]}}}}\n"
+        )
+    };
+    let (one, two) = (project("node-first", "[{name: lock, resources-first: true}]"), project("lock-first", "[lock]"));
+    let config = format!("{}- semaphore: {{name: lock, max: 1}}\n", sample::central(1));
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &config)]),
+        ("org/one", &[(".zuul.yaml", &one)]),
+        ("org/two", &[(".zuul.yaml", &two)]),
+    ];
+    let mut site = Site::new(3, MAIN, repositories, |_, _, _| BuildResult::Success);
+    // Each has asked for the node before anybody is given it, the one that takes it first before the other.
+    for (project, number) in [("org/one", 1), ("org/two", 2)] {
+        site.forge.propose(project, number, "a change", "", &[("file", "x")]);
+        site.take_in();
+        for queue in [Queue::Gate, Queue::Merges, Queue::Gate] {
+            site.handle(queue);
+        }
+    }
+    site.run();
+    let mut sets = site.ending(&[], &[]).buildsets;
+    sets.sort();
+    assert_eq!(sets, ["org/one#1 check SUCCESS", "org/two#2 check SUCCESS"]);
+    assert_eq!(site.builds(), ["check lock-first 2", "check node-first 1", "check node-first 1"]);
+}

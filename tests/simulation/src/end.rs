@@ -2,6 +2,7 @@
 
 use crate::oracle::is_approved;
 use crate::plays::{Play, TELLING};
+use crate::reviews::{is_review, label_of};
 use crate::shape::TenantShape;
 use crate::sim::Sim;
 use crate::site::{HANDLED, branch_of};
@@ -11,6 +12,7 @@ use sluice_model::change::{ChangeKey, ChangeStatus};
 use sluice_model::poke::Queue;
 use sluice_model::{QueueKey, Timestamp};
 use sluice_runtime::{Key, Record};
+use sluice_scenarios::forge::OWN;
 use std::collections::BTreeMap;
 
 /// Seconds after the last fault within which every delivery must have ended.
@@ -131,6 +133,7 @@ impl Sim {
         let waits = |queue: &Queue| !matches!(queue, Queue::Pool | Queue::Wakes);
         self.tasks.is_empty()
             && self.webhooks.is_empty()
+            && self.told.is_empty()
             && self.dead.is_empty()
             && self.executors.iter().all(|executor| executor.builds.is_empty())
             && !self.site.world.queued().keys().any(waits)
@@ -230,8 +233,13 @@ impl Sim {
                     _ => continue,
                 };
                 let context = format!("{}/{pipeline}", tenant(&facts.change.key));
-                let shown = facts.statuses.iter().find(|status| status.context == context);
-                let shown = shown.map(|status| status.state.as_str());
+                let status = facts.statuses.iter().find(|status| status.context == context);
+                let label = label_of(pipeline);
+                let vote = facts.votes.iter().find(|vote| vote.username == OWN && vote.label == label);
+                let shown = match is_review(facts.change.key.project.name()) {
+                    true => vote.map(|vote| if vote.value > 0 { "success" } else { "failure" }),
+                    false => status.map(|status| status.state.as_str()),
+                };
                 // What may not enter for what it needs is told as a failure, without any item.
                 let is_refused = shown == Some("failure") && self.oracle.is_entangled(&facts.change.key);
                 if shown != Some(state) && !is_refused {

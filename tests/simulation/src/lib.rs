@@ -14,6 +14,7 @@ pub mod oracle;
 pub mod people;
 pub mod plays;
 pub mod random;
+pub mod reviews;
 pub mod runner;
 pub mod shape;
 pub mod sim;

@@ -6,12 +6,14 @@
 
 mod approvals;
 mod bundles;
+mod chains;
 mod posts;
 mod revisions;
 
 pub(crate) use approvals::is_approved;
 
 use crate::plays::{AUDIT, POST, Play, lands};
+use crate::reviews::{host_of, is_review};
 use crate::shape::Shape;
 use crate::truth;
 use approvals::Approval;
@@ -45,6 +47,8 @@ pub struct Oracle {
     supersedes: bool,
     /// How each project's changes are merged.
     modes: BTreeMap<ProjectName, MergeMode>,
+    /// Projects whose changes of one topic need each other.
+    by_topic: BTreeSet<ProjectName>,
     /// Queues of which one left since a newer one comes, which has not come yet.
     owed: BTreeSet<QueueKey>,
     /// Whether the pipeline that comes and goes has ever gone.
@@ -81,6 +85,10 @@ struct Known {
     verdicts: Vec<Verdict>,
     /// Whether it ever depended on anything, or an operator named it: then it may be out, and nothing but new news brings it back.
     is_entangled: bool,
+    /// What the commits of its revisions are made on, of changes that were open then.
+    parents: BTreeMap<Oid, Vec<ChangeKey>>,
+    /// The topic that it is in, and since when.
+    topic: Option<(String, Timestamp)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -127,9 +135,12 @@ impl Oracle {
     /// Returns an oracle of a site that has heard nothing.
     pub fn new(shape: &Shape) -> Self {
         let nodes_fail = shape.weather.machines > 0 || shape.weather.outages > 0;
+        let canonical = |name: &str| ProjectName::new(host_of(name), name);
         let projects = shape.projects().into_iter().map(|(name, _)| name);
-        let modes = projects.map(|name| (ProjectName::new("forge.test", &name), shape.mode_of(&name))).collect();
-        Self { nodes_fail, supersedes: shape.has(Play::Supersedes), modes, ..Self::default() }
+        let modes = projects.map(|name| (canonical(&name), shape.mode_of(&name))).collect();
+        let shared = shape.tenants.iter().flat_map(|tenant| &tenant.projects).filter(|(_, shared)| *shared);
+        let by_topic = shared.filter(|(name, _)| is_review(name)).map(|(name, _)| canonical(name)).collect();
+        Self { nodes_fail, supersedes: shape.has(Play::Supersedes), modes, by_topic, ..Self::default() }
     }
 
     /// Is told that the pipeline that comes and goes is taken away, or comes back.
@@ -230,9 +241,11 @@ impl Oracle {
         // Those that need each other come in together; that all of them are there is looked at where the queue is.
         let is_mate = |key: &ChangeKey| item.candidate.cycle.contains(key);
         let missing = needs.find(|need| !ahead.contains(need) && !self.is_merged(&need.key) && !is_mate(&need.key));
-        missing
-            .filter(|_| !is_to_leave)
-            .map_or(Ok(()), |need| Err(format!("{change} enters {queue} without {need}, which it depends on")))
+        if let Some(need) = missing.filter(|_| !is_to_leave) {
+            return Err(format!("{change} enters {queue} without {need}, which it depends on"));
+        }
+        let lacking = self.lacking(item, ahead).filter(|_| !is_to_leave);
+        lacking.map_or(Ok(()), |lacking| Err(format!("{change} enters {queue} {lacking}")))
     }
 
     /// Hears what the forge merged at the gate's word. `said` is what the landing under way says. `is_first` is whether the change
@@ -257,6 +270,9 @@ impl Oracle {
         }
         if let Some(need) = needs.iter().find(|need| !self.is_merged(need)) {
             return Err(format!("{change} was merged before {need}, which it depends on"));
+        }
+        if let Some(parent) = self.parents_of(change).iter().find(|parent| !self.is_merged(parent)) {
+            return Err(format!("{change} was merged before {parent}, which it is made on"));
         }
         self.was_asked(change, &mates, &shown)?;
         let mode = self.mode_of(&change.key.project);
@@ -457,7 +473,13 @@ impl Oracle {
         let tips = self.branches.get(&branch).map(Vec::as_slice).unwrap_or_default();
         let first = stood.first_tips.get(&branch).copied().unwrap_or_default();
         let is_gate = lands(set.queue.pipeline.as_str());
+        let merged_at = self.changes.get(&item.candidate.change.key).and_then(|known| known.merged_at);
         (first..tips.len()).rev().filter_map(move |at| {
+            // What was in its branch when its event was told, which may have been kept for long, is tested as the branch is, in
+            // whatever way it was put there.
+            if item.candidate.merged.is_some() && !is_gate {
+                return merged_at.filter(|merged_at| *merged_at <= at).map(|_| Some(tips[at].tree.clone()));
+            }
             let own_later = tips[at + 1..].iter().filter(|tip| tip.by.as_ref() == Some(&set.queue)).count();
             // What landed is a tip of its own by now.
             let landed = usize::from(is_gate && set.result == "SUCCESS");

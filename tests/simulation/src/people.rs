@@ -1,10 +1,12 @@
 //! What people do: propose, approve, change their minds, push behind everybody's back; drawn from the seed.
 
+mod reviews;
 mod thoughts;
 
 use crate::oracle::Oracle;
-use crate::plays::{AUDIT, CAREFUL, EXPRESS, Play};
+use crate::plays::{AUDIT, CAREFUL, Play};
 use crate::random::Random;
+use crate::reviews::is_review;
 use crate::shape::{Edition, Shape};
 use crate::site::{Site, branch_of};
 use crate::story::Story;
@@ -108,7 +110,10 @@ impl People {
         let edits = self.edits(number, &project, shared);
         let edits: Vec<(&str, &str)> = edits.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
         let branch = *self.random.one(&self.shape.branches).unwrap_or(&"main");
-        let change = site.forge.propose_on(&project, branch, number, &format!("change {number}"), &body, &edits);
+        let change = match is_review(&project) {
+            true => reviews::upload(site, &project, (branch, number), need.as_ref(), &body, &edits),
+            false => site.forge.propose_on(&project, branch, number, &format!("change {number}"), &body, &edits),
+        };
         uploaded(site, oracle, &change);
         self.goes_on(&change, site, oracle, story);
         if need.is_some() {
@@ -116,7 +121,7 @@ impl People {
         }
         let is_urgent = self.shape.has(Play::TwoGates) && self.thoughts.is_urgent();
         if is_urgent {
-            site.forge.label(&change, EXPRESS, true);
+            self.hurry(&change, site);
         }
         let needs = need.map(|need| format!(", which depends on {need}")).unwrap_or_default();
         story.tell(site.world.now(), format!("ada proposes {change} for {branch}{needs}: {edits:?}"));
@@ -151,8 +156,12 @@ impl People {
     fn approve(&mut self, site: &Site, oracle: &mut Oracle, story: &mut Story) {
         let change = self.waiting.swap_remove(self.random.below(self.waiting.len()));
         let Some(now) = open(site, &change) else { return };
-        site.forge.approve(&change);
-        oracle.approved(&now, site.world.now());
+        if self.say_half(&now, site, oracle) {
+            story.tell(site.world.now(), format!("grace votes on {now}"));
+            self.waiting.push(change);
+            return;
+        }
+        self.say_yes(&now, site, oracle);
         story.tell(site.world.now(), format!("grace approves {now}"));
     }
 
@@ -175,8 +184,7 @@ impl People {
         match self.random.below(7) {
             0 => {
                 story.tell(now, format!("grace takes her approval of {revision} back"));
-                site.forge.dismiss(&change);
-                oracle.taken_back(&change, now);
+                self.say_no(&change, site, oracle);
                 if !self.waiting.contains(&change) && self.random.per_mille(500) {
                     self.waiting.push(change);
                 }
@@ -188,8 +196,7 @@ impl People {
                     if approved == Some(time)
                         && let Some(revision) = open(site, &change)
                     {
-                        site.forge.approve(&change);
-                        oracle.approved(&revision, now);
+                        self.say_yes(&revision, site, oracle);
                         story.tell(now, format!("grace approves {revision} at once"));
                     }
                     self.upload(&change, tenant, time, site, oracle, story);
@@ -200,8 +207,7 @@ impl People {
             }
             3 => {
                 story.tell(now, format!("ada closes {change}"));
-                site.forge.close(&change);
-                oracle.withdrawn(&change, now);
+                self.give_up(&change, site, oracle);
                 self.waiting.retain(|waiting| *waiting != change);
             }
             4 | 5 => {
@@ -215,6 +221,7 @@ impl People {
                     oracle.moved(&branch, &tip, &store);
                 }
             }
+            _ if is_review(change.project.name()) => self.turn(&change, tenant, site, oracle, story),
             _ => {
                 let mut others =
                     self.proposed.iter().filter(|(other, of)| *of == tenant && other.number() < change.number());
@@ -243,7 +250,11 @@ impl People {
         let shared = projects.iter().any(|(name, shared)| name == change.project.name() && *shared);
         let edits = self.edits(number, change.project.name(), shared);
         let edits: Vec<(&str, &str)> = edits.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-        site.forge.revise_from_tip(change, &edits);
+        if is_review(change.project.name()) {
+            self.upload_patchset(change, &edits, site);
+        } else {
+            site.forge.revise_from_tip(change, &edits);
+        }
         uploaded(site, oracle, change);
         story.tell(site.world.now(), format!("ada uploads a new revision of {change}: {edits:?}"));
         self.goes_on(change, site, oracle, story);
@@ -251,7 +262,9 @@ impl People {
 
     /// Has a change's author add a commit or two where ways to merge are played, some of which take back what came before.
     fn goes_on(&mut self, change: &ChangeKey, site: &Site, oracle: &mut Oracle, story: &mut Story) {
-        let count = if self.shape.has(Play::Modes) { self.thoughts.more_commits() } else { 0 };
+        // At a Gerrit a change is one commit.
+        let may = self.shape.has(Play::Modes) && !is_review(change.project.name());
+        let count = if may { self.thoughts.more_commits() } else { 0 };
         for at in 0..count {
             let (path, text) = self.thoughts.commit(&PATHS, at);
             site.forge.revise(change, path, &text);
@@ -262,6 +275,9 @@ impl People {
 
     /// Has a change and another one of its tenant need each other.
     fn tie(&mut self, change: &ChangeKey, tenant: usize, site: &Site, oracle: &mut Oracle, story: &mut Story) {
+        if is_review(change.project.name()) {
+            return self.join(change, tenant, site, oracle, story);
+        }
         let others = self.proposed.iter().filter(|(other, of)| *of == tenant && other != change);
         let others: Vec<ChangeKey> = others.map(|(other, _)| other.clone()).collect();
         let Some(other) = self.random.one(&others).cloned() else { return };
@@ -341,7 +357,8 @@ impl People {
             }
             2 => {
                 let (change, _) = self.proposed[self.random.below(self.proposed.len())].clone();
-                let Some(revision) = open(site, &change) else { return };
+                // At a Gerrit nobody lands anything by hand.
+                let Some(revision) = open(site, &change).filter(|_| !is_review(change.project.name())) else { return };
                 if let Some(commit) = site.forge.merge_by_hand(&change) {
                     story.tell(now, format!("somebody merges {revision} by hand"));
                     oracle.merged_by_hand(&revision, &commit, &site.store.lock().unwrap(), now);
@@ -359,7 +376,7 @@ impl People {
 }
 
 fn depends_on(need: &ChangeKey) -> String {
-    format!("Depends-On: https://forge.test/{}/pull/{}", need.project.name(), need.number().unwrap_or_default())
+    format!("Depends-On: https://{}/pull/{}", need.project, need.number().unwrap_or_default())
 }
 
 /// Returns the revision of a change that is open.
@@ -368,13 +385,17 @@ fn open(site: &Site, change: &ChangeKey) -> Option<ChangeRef> {
     (kept.facts.status == ChangeStatus::Open).then_some(kept.facts.change)
 }
 
-/// Tells the oracle of the revision that a change has now, which is made on the branch as it is.
+/// Tells the oracle of the revision that a change has now, which is made on its branch, or on other changes that are.
 pub(crate) fn uploaded(site: &Site, oracle: &mut Oracle, change: &ChangeKey) {
     let Some(revision) = open(site, change) else { return };
+    let parents = site.forge.change(change).map(|kept| kept.facts.parents).unwrap_or_default();
+    oracle.made_on(&revision, &parents);
     let store = site.store.lock().unwrap();
     let branch = branch_of(change.project.name(), revision.branch.as_str());
     let Some(tip) = store.tip(&branch) else { return };
-    let line = store.line(&tip.id, &revision.head).into_iter();
-    let commits = line.map(|commit| (commit.clone(), store.tree(&commit).clone())).collect();
-    oracle.uploaded(&revision, store.tree(&tip.id).clone(), commits, site.world.now());
+    let line = store.line(&tip.id, &revision.head);
+    // What is below may have been made before the branch moved.
+    let base = line.first().and_then(|first| store.parent(first)).unwrap_or(tip.id);
+    let commits = line.into_iter().map(|commit| (commit.clone(), store.tree(&commit).clone())).collect();
+    oracle.uploaded(&revision, store.tree(&base).clone(), commits, site.world.now());
 }

@@ -34,11 +34,13 @@ pub enum Play {
     TwoGates,
     /// People take approvals back of what stands in the gate, is tested or lands, and may give them again.
     SecondThoughts,
+    /// The projects of one tenant are at a Gerrit: votes, patchsets, chains of commits, topics, hashtags, work in progress.
+    Gerrit,
 }
 
 impl Play {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Bursts,
         Self::Locks,
         Self::Supersedes,
@@ -50,6 +52,7 @@ impl Play {
         Self::Post,
         Self::Modes,
         Self::TwoGates,
+        Self::Gerrit,
     ];
 }
 
@@ -86,7 +89,7 @@ pub enum Taken {
 }
 
 /// Jobs with the semaphores that they name. None waits for a semaphore with nodes in hand while another one waits for nodes with
-/// that semaphore: nobody could let go first.
+/// that semaphore: the first lets go only after minutes, which would be most of a story.
 pub const LOCKS: [(&str, &[&str], Taken); 3] = [
     ("locked", &["one"], Taken::BeforeNodes),
     ("turns", &["shared", "one"], Taken::BeforeNodes),

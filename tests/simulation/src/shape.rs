@@ -1,9 +1,10 @@
 //! What a seed chooses before anything happens: how large the site is, what people do, and what goes wrong how often.
 
 use crate::plays::{
-    self, AUDIT_YAML, CAREFUL, CAREFUL_YAML, EXPRESS, EXPRESS_YAML, LOCKS_YAML, POST, POST_YAML, Play, lands,
+    self, AUDIT, AUDIT_YAML, CAREFUL, CAREFUL_YAML, EXPRESS, EXPRESS_YAML, LOCKS_YAML, POST, POST_YAML, Play, lands,
 };
 use crate::random::Random;
+use crate::reviews::{at_hub, at_review, for_tagged, is_review, of_both, sources, with_words};
 use crate::truth;
 use crate::windows::Window;
 use sluice_model::git::MergeMode;
@@ -108,7 +109,7 @@ impl Shape {
         let mut random = Random::new(seed, 1);
         let tenants = random.between(1, 2);
         let tenants = (0..tenants).map(|number| TenantShape::draw(number, &mut random)).collect();
-        Self {
+        let shape = Self {
             tenants,
             changes: random.between(3, 9),
             actions: random.between(0, 8),
@@ -118,11 +119,22 @@ impl Shape {
             executors: random.below(3) + 1,
             branches: if Random::new(seed, 7).per_mille(350) { vec!["main", "stable"] } else { vec!["main"] },
             tasks_max: 8,
-            plays: plays::draw(seed),
+            plays: BTreeSet::new(),
             mode_seed: seed,
             window: Window::draw(seed),
             weather: Weather::draw(&mut random),
+        };
+        shape.playing(plays::draw(seed))
+    }
+
+    /// Returns the same site with other plays; one tenant's projects are at the Gerrit where that is played.
+    #[must_use]
+    pub fn playing(mut self, plays: BTreeSet<Play>) -> Self {
+        let named = if plays.contains(&Play::Gerrit) { at_review } else { at_hub };
+        for (name, _) in self.tenants.iter_mut().take(1).flat_map(|tenant| &mut tenant.projects) {
+            *name = named(name);
         }
+        Self { plays, ..self }
     }
 
     /// Draws a site whose clocks are far apart and whose queues wait for layouts, so that much arrives before anything is taken in.
@@ -168,8 +180,11 @@ impl Shape {
         self.plays.contains(&play)
     }
 
-    /// Returns how a project has its changes merged.
+    /// Returns how a project has its changes merged. A Gerrit picks the one commit that a change is.
     pub fn mode_of(&self, project: &str) -> MergeMode {
+        if is_review(project) {
+            return MergeMode::CherryPick;
+        }
         let number =
             project.bytes().fold(self.mode_seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
         let modes = Some(&MODES).filter(|_| self.has(Play::Modes));
@@ -197,11 +212,8 @@ impl Shape {
         };
         let tenant = |tenant: &TenantShape| {
             let projects: Vec<&str> = tenant.projects.iter().map(|(name, _)| name.as_str()).collect();
-            format!(
-                "- tenant: {{name: {}, {semaphores}source: {{github: {{config-projects: [org/config], untrusted-projects: [{}]}}}}}}\n",
-                tenant.name,
-                projects.join(", ")
-            )
+            let sources = sources(&projects);
+            format!("- tenant: {{name: {}, {semaphores}source: {{{sources}}}}}\n", tenant.name)
         };
         shared + &self.tenants.iter().map(tenant).collect::<String>()
     }
@@ -219,15 +231,22 @@ impl Shape {
             pipelines =
                 pipelines.replacen("precedence: high\n", &format!("precedence: high\n{}", self.window.yaml()), 1);
         }
+        if self.has(Play::Gerrit) {
+            pipelines = of_both(&pipelines);
+        }
         if self.has(Play::TwoGates) {
             pipelines = with_express(&pipelines);
         }
         let also = |play, yaml| if self.has(play) { yaml } else { "" };
-        let (locks, careful, post) =
-            (also(Play::Locks, LOCKS_YAML), also(Play::Serial, CAREFUL_YAML), also(Play::Post, POST_YAML));
+        let told = |pipeline, yaml: &str| {
+            if self.has(Play::Gerrit) { with_words(yaml, pipeline) } else { yaml.to_owned() }
+        };
+        let locks = also(Play::Locks, LOCKS_YAML);
+        let careful = told(CAREFUL, also(Play::Serial, CAREFUL_YAML));
+        let post = told(POST, also(Play::Post, POST_YAML));
         let express = also(Play::TwoGates, EXPRESS_YAML);
         let has_audit = self.has(Play::Audit) && edition != Edition::WithoutAudit;
-        let audit = if has_audit { AUDIT_YAML } else { "" };
+        let audit = told(AUDIT, if has_audit { AUDIT_YAML } else { "" });
         let jobs = format!(
             "
 - semaphore: {{name: one, max: {}}}
@@ -243,11 +262,13 @@ impl Shape {
 ",
             self.semaphore_max
         );
-        let common = match self.has(Play::Cycles) {
-            true => COMMON.replacen("{name: integrated}", "{name: integrated, allow-circular-dependencies: true}", 1),
-            false => COMMON.to_owned(),
+        let queue = match (self.has(Play::Cycles), self.has(Play::Gerrit)) {
+            (_, true) => "{name: integrated, allow-circular-dependencies: true, dependencies-by-topic: true}",
+            (true, false) => "{name: integrated, allow-circular-dependencies: true}",
+            (false, false) => "{name: integrated}",
         };
-        [&pipelines, BASE, &jobs, &common, &cloud(self.instances), locks, audit, careful, post, express].concat()
+        let common = COMMON.replacen("{name: integrated}", queue, 1);
+        [&pipelines, BASE, &jobs, &common, &cloud(self.instances), locks, &audit, &careful, &post, express].concat()
     }
 
     /// Returns the projects with the configuration that each begins with.
@@ -263,8 +284,10 @@ fn with_express(pipelines: &str) -> String {
         return pipelines.to_owned();
     };
     let asked = "    require:\n      github:\n";
-    let express = gate.replacen(asked, &format!("{asked}        label: {EXPRESS}\n"), 1);
-    let reject = format!("    reject:\n      github:\n        label: {EXPRESS}\n");
+    let express = for_tagged(&gate.replacen(asked, &format!("{asked}        label: {EXPRESS}\n"), 1), EXPRESS);
+    let tagged = format!("      gerrit:\n        hashtags: [{EXPRESS}]\n");
+    let tagged = if gate.contains("      gerrit:\n") { tagged } else { String::new() };
+    let reject = format!("    reject:\n      github:\n        label: {EXPRESS}\n{tagged}");
     format!("{before}- pipeline:\n    name: gate\n{reject}{gate}- pipeline:\n    name: {EXPRESS}\n{express}")
 }
 
@@ -283,7 +306,8 @@ impl Shape {
     /// secret in check, where nobody has reviewed anything yet.
     pub fn project_yaml(&self, name: &str, shared: bool, edition: u64) -> String {
         let mode = self.mode_of(name);
-        let word = MODES.iter().find(|(_, known)| *known == mode).filter(|_| self.has(Play::Modes));
+        let is_said = self.has(Play::Modes) || is_review(name);
+        let word = MODES.iter().find(|(_, known)| *known == mode).filter(|_| is_said);
         let merged = word.map(|(word, _)| format!("    merge-mode: {word}\n")).unwrap_or_default();
         project_yaml(name, shared, edition, &merged)
     }

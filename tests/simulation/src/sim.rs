@@ -26,6 +26,7 @@ use sluice_gate::queue::Standing;
 use sluice_memory::Fate;
 use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeRef;
+use sluice_model::event::ForgeEvent;
 use sluice_model::poke::{Poke, Queue};
 use sluice_model::{SessionId, Timestamp};
 use sluice_runtime::Clock;
@@ -34,7 +35,7 @@ use sluice_runtime::port::Incoming;
 use sluice_scenarios::forge::Webhook;
 use sluice_scenarios::site::WEBHOOK_SECRET;
 use sluice_timer::Timer;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 /// Turns after which a site is taken for stuck.
@@ -51,13 +52,14 @@ const TICK_SECONDS: u64 = 60;
 
 /// Calls that do something outside, which no fence guards. Whoever sleeps before one of them does so within the time that a
 /// function has, after which its process is ended.
-const OUTSIDE: [&str; 6] = [
+const OUTSIDE: [&str; 7] = [
     "forge.merge",
     "forge.set_status",
     "forge.put_comment",
     "forge.put_check_run",
     "forge.put_line_comments",
     "forge.change_labels",
+    "forge.put_votes",
 ];
 
 /// A site in motion.
@@ -77,6 +79,9 @@ pub struct Sim {
     pub(crate) executors: Vec<Executor>,
     pub(crate) tasks: Vec<Task>,
     pub(crate) webhooks: Vec<(Timestamp, Webhook)>,
+    /// What the Gerrit tells, in its order.
+    pub(crate) told: VecDeque<(Timestamp, String, ForgeEvent)>,
+    told_count: u64,
     pub(crate) dead: Vec<(Timestamp, Incoming)>,
     random: Random,
     hosts: BTreeMap<Queue, Vec<Arc<dyn Look>>>,
@@ -133,6 +138,8 @@ impl Sim {
             executors: Vec::new(),
             tasks: Vec::new(),
             webhooks: Vec::new(),
+            told: VecDeque::new(),
+            told_count: 0,
             dead: Vec::new(),
             hosts,
             timer,
@@ -223,6 +230,7 @@ impl Sim {
             choices.extend((self.next_tick <= now).then_some(Choice::Tick));
         }
         choices.extend(self.webhooks.iter().position(|(at, _)| *at <= now).map(Choice::Webhook));
+        choices.extend(self.told.front().is_some_and(|(at, ..)| *at <= now).then_some(Choice::Told));
         choices.extend(self.dead.iter().position(|(at, _)| *at <= now).map(Choice::Revive));
         choices.extend(self.people.next_at.is_some_and(|at| at <= now).then_some(Choice::People));
         choices.extend(self.people.next_thought().is_some_and(|at| at <= now).then_some(Choice::Thought));
@@ -240,6 +248,11 @@ impl Sim {
             Choice::Claim(queue) => self.claim(queue),
             Choice::Tick => self.tick(),
             Choice::Webhook(at) => self.receive(at),
+            Choice::Told => {
+                if let Some((_, id, event)) = self.told.pop_front() {
+                    self.site.hear(&id, &event);
+                }
+            }
             Choice::Revive(at) => self.revive(at),
             Choice::People => self.people.act(&self.site, &self.watch.heads, &mut self.oracle, &mut self.story),
             Choice::Thought => self.people.think_again(&self.site, &mut self.oracle, &mut self.story),
@@ -266,11 +279,31 @@ impl Sim {
                 self.webhooks.push((now.plus_millis(self.random.between(0, most)), webhook.clone()));
             }
         }
+        self.listen(now);
         for (queue, body) in self.site.world.take_dead() {
             self.story.tell(now, format!("a message of {queue:?} dies: {body}"));
             let id = format!("dead-{}", self.random.between(0, u64::MAX / 2));
             let message = Incoming { receipt: id.clone(), id, body, group: None, receive_count: 1 };
             self.dead.push((now.plus_millis(1_000), message));
+        }
+    }
+
+    /// Takes in what the Gerrit tells: one thing after the other, whenever.
+    fn listen(&mut self, now: Timestamp) {
+        while let Some(event) = self.site.forge.next_told() {
+            self.told_count += 1;
+            let id = format!("stream-{}", self.told_count);
+            if self.faults_are_on && self.random.per_mille(self.shape.weather.lost_webhooks) {
+                self.story.tell(now, format!("the event {id} is lost: {:?}", event.kind));
+                continue;
+            }
+            let most = *self.random.one(&[10, 10, 200, 5_000]).unwrap_or(&10);
+            let at = now.plus_millis(self.random.between(0, most));
+            let at = self.told.back().map_or(at, |(last, ..)| at.max(*last));
+            let copies = if self.random.per_mille(self.shape.weather.double_webhooks) { 2 } else { 1 };
+            for _ in 0..copies {
+                self.told.push_back((at, id.clone(), event.clone()));
+            }
         }
     }
 
@@ -285,6 +318,7 @@ impl Sim {
             .flatten()
             .chain(self.tasks.iter().map(|task| task.resume_at))
             .chain(self.webhooks.iter().map(|(at, _)| *at))
+            .chain(self.told.front().map(|(at, ..)| *at))
             .chain(self.dead.iter().map(|(at, _)| *at))
             .chain(self.executors.iter().filter_map(|executor| executor.silent_until))
             .chain(self.respawn_at.iter().copied())
@@ -503,6 +537,7 @@ enum Choice {
     Claim(Queue),
     Tick,
     Webhook(usize),
+    Told,
     Revive(usize),
     People,
     Thought,

@@ -3,6 +3,7 @@
 
 use crate::broken::Mutation;
 use crate::random::Random;
+use crate::reviews::host_of;
 use crate::shape::{Edition, Shape};
 use async_trait::async_trait;
 use sluice_cloud::Site as CloudSite;
@@ -103,7 +104,8 @@ impl Site {
     pub fn function(&mut self, queue: Queue) -> Arc<dyn Look> {
         let name = name_of(queue);
         let (ports, _) = self.ports(name);
-        let forges = || BTreeMap::from([("github".into(), self.forge.clone() as Arc<dyn Forge>)]);
+        let forges =
+            || BTreeMap::from(["github", "gerrit"].map(|name| (name.into(), self.forge.clone() as Arc<dyn Forge>)));
         let function: Arc<dyn Look> = match queue {
             Queue::Events => Arc::new(Intake::new(ports, forges())),
             Queue::Gate => Arc::new(Gate::new(ports, "https://sluice.test/")),
@@ -145,19 +147,27 @@ impl Site {
         let (connection, project) = (change.connection.clone(), change.project.clone());
         let event = ForgeEvent { connection: connection.clone(), project: project.clone(), sender: "jo".into(), kind };
         let asked = Delivery {
-            connection: connection.clone(),
+            connection,
             forge_id: format!("operator:{}", ports.entropy.token()),
             event_name: "enqueue".to_owned(),
             received_at: self.world.now(),
             event: Some(event),
             state: DeliveryState::Accepted,
         };
-        let id = delivery::id(&connection, &asked.forge_id);
-        let poke = Poke::Delivery { delivery: id.clone(), project };
-        let due = Some(Due { at: asked.received_at.plus_seconds(60), poke: poke.clone() });
-        let Ok(head) = delivery::record(&id, &asked) else { return };
-        let plan = Commit { head, others: Vec::new(), pokes: vec![poke], due };
-        let _ = poll_once(cell::commit_and_send(&ports, plan));
+        store(&ports, &asked, project);
+    }
+
+    /// Stores what the Gerrit tells, as whoever holds its stream of events does. What comes twice is there already.
+    pub fn hear(&self, id: &str, event: &ForgeEvent) {
+        let told = Delivery {
+            connection: event.connection.clone(),
+            forge_id: id.to_owned(),
+            event_name: "stream".to_owned(),
+            received_at: self.world.now(),
+            event: Some(event.clone()),
+            state: DeliveryState::Accepted,
+        };
+        store(&self.world.ports_of("operator"), &told, event.project.clone());
     }
 
     /// Makes a timer.
@@ -171,6 +181,16 @@ impl Site {
     }
 }
 
+/// Stores a delivery of nobody's webhook, and has it handled.
+fn store(ports: &Ports, asked: &Delivery, project: ProjectName) {
+    let id = delivery::id(&asked.connection, &asked.forge_id);
+    let poke = Poke::Delivery { delivery: id.clone(), project };
+    let due = Some(Due { at: asked.received_at.plus_seconds(60), poke: poke.clone() });
+    let Ok(head) = delivery::record(&id, asked) else { return };
+    let plan = Commit { head, others: Vec::new(), pokes: vec![poke], due };
+    let _ = poll_once(cell::commit_and_send(ports, plan));
+}
+
 /// Returns the main branch of a project of the played forge.
 pub fn main_of(project: &str) -> BranchKey {
     branch_of(project, "main")
@@ -178,7 +198,7 @@ pub fn main_of(project: &str) -> BranchKey {
 
 /// Returns a branch of a project of the played forge.
 pub fn branch_of(project: &str, branch: &str) -> BranchKey {
-    BranchKey { project: ProjectName::new("forge.test", project), branch: branch.into() }
+    BranchKey { project: ProjectName::new(host_of(project), project), branch: branch.into() }
 }
 
 /// Returns what the function is called that handles a queue's messages.

@@ -7,7 +7,7 @@ use crate::locks::Locks;
 use crate::shape::Shape;
 use sluice_config::pipeline::Manager;
 use sluice_gate::queue::{Slot, Standing};
-use sluice_gate::{Arrival, ArrivalKind, Head, Item, Landing, LandingState, MergeOutcome, StoredHead};
+use sluice_gate::{Head, Item, Landing, LandingState, MergeOutcome, StoredHead};
 use sluice_memory::Written;
 use sluice_model::build::{Order, Phase, Run};
 use sluice_model::change::{ChangeKey, ChangeRef};

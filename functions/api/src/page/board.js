@@ -2,13 +2,13 @@
 
 const STANDINGS = {
   waiting: ["◌", "waiting"], testing: ["◉", "testing"], failing: ["✕", "failing"], passed: ["✓", "passed"], landing: ["⇣", "landing"],
-  pledged: ["⇣", "pledged"], landed: ["✓", "landed"],
+  pledged: ["⇣", "pledged"], landed: ["✓", "landed"], reporting: ["⇢", "reporting"],
 };
 
 const changeName = (change) => (change.number ? `${change.project} #${change.number}` : `${change.project} ${change.ref}`);
 
 // What a job waits for, in words for people.
-const WAITS = [[/^(node request: |nodes \().*/, "waits for nodes"], [/^(an )?executor$/, "waits for an executor"], [/^dependencies: (.*)/, "after $1"], [/^semaphores: (.*)/, "waits for $1"], [/^requirements: (.*)/, "waits for $1 of a change ahead"], [/^job of a change ahead: (.*)/, "waits for $1 of a change ahead"], [/^repo state$/, "next"]];
+const WAITS = [[/^(node request: |nodes \().*/, "waits for nodes"], [/^(an )?executor$/, "waits for an executor"], [/^dependencies: (.*)/, "after $1"], [/^semaphores: (.*)/, "waits for $1"], [/^requirements: (.*)/, "waits for $1 of a change ahead"], [/^job of a change ahead: (.*)/, "waits for $1 of a change ahead"], [/^reports$/, "after the reports"], [/^repo state$/, "next"]];
 const waitWords = (text) => {
   const found = WAITS.find(([pattern]) => pattern.test(text || ""));
   return found ? text.replace(found[0], found[1]) : "waiting";
@@ -121,7 +121,7 @@ const summary = (board) => {
     figure(items.length, "changes in flight", "run"),
     figure(of(jobs, (job) => job.state === "running"), "jobs running", "run"),
     figure(of(jobs, (job) => job.state === "ordered"), "jobs waiting for a place", "still"),
-    figure(of(items, (item) => ["passed", "landing", "pledged", "landed"].includes(item.standing)), "passed or landing", "good"),
+    figure(of(items, (item) => ["passed", "landing", "pledged", "landed", "reporting"].includes(item.standing)), "passed or landing", "good"),
     figure(of(items, (item) => item.standing === "failing"), "failing", "bad"));
 };
 

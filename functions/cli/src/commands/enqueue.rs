@@ -114,21 +114,27 @@ pub async fn enqueue(wanted: Enqueued) -> anyhow::Result<()> {
             newrev: commit(newrev.as_deref())?,
         },
     };
+    ask(&ports, "enqueue", ForgeEvent { connection, project, sender: who(), kind }).await
+}
+
+/// Hands intake an event that an operator asks for, as a delivery like a forge's, and says what came of it.
+pub(super) async fn ask(ports: &Ports, event_name: &str, event: ForgeEvent) -> anyhow::Result<()> {
+    let project = event.project.clone();
     let asked = Delivery {
-        connection: connection.clone(),
+        connection: event.connection.clone(),
         forge_id: format!("operator:{}", OsEntropy.token()),
-        event_name: "enqueue".to_owned(),
+        event_name: event_name.to_owned(),
         received_at: ports.clock.now(),
-        event: Some(ForgeEvent { connection: connection.clone(), project: project.clone(), sender: who(), kind }),
+        event: Some(event),
         state: DeliveryState::Accepted,
     };
-    let id = delivery::id(&connection, &asked.forge_id);
+    let id = delivery::id(&asked.connection, &asked.forge_id);
     let poke = Poke::Delivery { delivery: id.clone(), project };
     let due = Some(Due { at: asked.received_at.plus_seconds(60), poke: poke.clone() });
     let head = delivery::record(&id, &asked)?;
-    cell::commit_and_send(&ports, Commit { head, others: Vec::new(), pokes: vec![poke], due }).await?;
+    cell::commit_and_send(ports, Commit { head, others: Vec::new(), pokes: vec![poke], due }).await?;
     for _ in 0..LOOKS_MAX {
-        let record = get(&ports, &delivery::key(&id)).await?.context("the request is gone")?;
+        let record = get(ports, &delivery::key(&id)).await?.context("the request is gone")?;
         match decode::<Delivery>(&record)?.state {
             DeliveryState::Accepted | DeliveryState::Partly { .. } => tokio::time::sleep(LOOK).await,
             DeliveryState::Handled { effects, .. } => {

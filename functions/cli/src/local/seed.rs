@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use bytes::Bytes;
 use sluice_config::connection::Driver;
 use sluice_local_forge::{Edit, Forge};
+use sluice_model::git::LandingWay;
 use sluice_model::poke::Poke;
 use sluice_model::{ConnectionName, TenantName};
 use sluice_records::connection::{self, Connection, ConnectionsFile};
@@ -102,6 +103,7 @@ fn cloud(api_url: Option<String>) -> Connection {
         login: None,
         token: None,
         webhook_secrets: Vec::new(),
+        landing: LandingWay::default(),
     }
 }
 
@@ -119,6 +121,7 @@ async fn of_forge(ports: &Ports, identity: &Identity, forge: &Forge) -> anyhow::
         login: Some(OWN.to_owned()),
         token: Some(seal("token", identity.own_token().to_owned()).await?),
         webhook_secrets: vec![seal("webhook-secret", identity.webhook_secret.clone()).await?],
+        landing: LandingWay::default(),
     })
 }
 

@@ -395,7 +395,8 @@ impl Story {
             merge_commit: None,
         };
         let changes = self.ahead.into_iter().chain([change]).collect();
-        let speculation = Speculation { changes, branches, configured: Vec::new(), placed: Vec::new() };
+        let (configured, placed, defaults) = Default::default();
+        let speculation = Speculation { changes, branches, configured, placed, containing: None, defaults };
         let nodes: Vec<NodeAccess> = self.nodes.iter().map(|node| node.access.clone()).collect();
         let job = Job {
             order: &self.order,

@@ -61,8 +61,14 @@ impl Life {
             serde_json::from_value(text).unwrap()
         };
         let graph = JobGraph { jobs: jobs.iter().map(frozen).collect() };
-        let state =
-            Speculation { changes: Vec::new(), branches: Vec::new(), configured: Vec::new(), placed: Vec::new() };
+        let state = Speculation {
+            changes: Vec::new(),
+            branches: Vec::new(),
+            configured: Vec::new(),
+            placed: Vec::new(),
+            containing: None,
+            defaults: Vec::new(),
+        };
         for (key, text) in
             [("g", serde_json::to_string(&graph).unwrap()), ("s", serde_json::to_string(&state).unwrap())]
         {

@@ -29,6 +29,7 @@ pub(crate) fn router(engine: Arc<Engine>) -> Router {
         .route("/git/refs", post(repositories::create_ref))
         .route("/git/refs/{*name}", axum::routing::patch(repositories::update_ref).delete(repositories::delete_ref))
         .route("/git/commits/{sha}", get(repositories::git_commit))
+        .route("/compare/{*range}", get(repositories::compare))
         .route("/contents/{*path}", get(repositories::contents).put(repositories::write))
         .route("/collaborators/{login}/permission", get(repositories::permission))
         .route("/commits/{sha}/status", get(reports::combined_status))

@@ -165,6 +165,37 @@ pub(super) async fn commit(State(engine): Forge, Path((owner, name, sha)): Path<
     ok(shapes::repository_commit(&find_commit(&engine, &format!("{owner}/{name}"), &sha).await?))
 }
 
+/// Tells how a branch or commit stands to another one (`base...head`), without listing what is between them.
+pub(super) async fn compare(
+    State(engine): Forge,
+    Path((owner, name, range)): Path<(String, String, String)>,
+) -> Answer {
+    let full_name = format!("{owner}/{name}");
+    engine.repository(&full_name)?;
+    let git = engine.git(&full_name);
+    let (base, head) = range.split_once("...").ok_or_else(ApiError::not_found)?;
+    let mut found = Vec::with_capacity(2);
+    for revision in [base, head] {
+        let branch = git.resolve(&format!("refs/heads/{revision}")).await?;
+        let commit = match branch {
+            Some(commit) => Some(commit),
+            None => git.resolve(revision).await?,
+        };
+        found.push(commit.ok_or_else(ApiError::not_found)?);
+    }
+    let (base, head) = (&found[0], &found[1]);
+    let status = if base == head {
+        "identical"
+    } else if git.is_ancestor(base, head).await? {
+        "ahead"
+    } else if git.is_ancestor(head, base).await? {
+        "behind"
+    } else {
+        "diverged"
+    };
+    ok(json!({"status": status, "base_commit": {"sha": base}}))
+}
+
 async fn find_commit(engine: &Engine, full_name: &str, sha: &str) -> Result<crate::git::Commit, ApiError> {
     engine.repository(full_name)?;
     engine.git(full_name).commit(sha).await?.ok_or_else(ApiError::not_found)

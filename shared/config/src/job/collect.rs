@@ -1,8 +1,10 @@
 //! Which definitions of a job, and of those it inherits from, apply to a branch, in order (Z4.1, Z4.2).
 
 use super::trace::{Step, StepKind};
-use crate::layout::{Defined, Layout};
+use crate::layout::{Defined, Layout, On};
 use crate::objects::{JobStanza, Parent};
+use sluice_model::ProjectName;
+use std::collections::BTreeMap;
 
 /// Depth of jobs that inherit from jobs.
 const DEPTH_MAX: usize = 50;
@@ -12,10 +14,48 @@ const VARIANTS_MAX: usize = 1_000;
 /// What a change is matched by.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target<'a> {
-    /// The branch; `None` for a tag.
-    pub(super) branch: Option<&'a str>,
+    /// Where it is.
+    pub(super) on: On<'a>,
     /// The whole ref.
     pub(super) git_ref: &'a str,
+}
+
+impl<'a> Target<'a> {
+    /// Returns its branch, or its ref where it is on none.
+    pub(super) fn name(self) -> &'a str {
+        match self.on {
+            On::Branch(branch) => branch,
+            On::Within(_) | On::Unknown => self.git_ref,
+        }
+    }
+}
+
+/// Which branches are checked out instead of the target's own: definitions are chosen by them too (Z4.3).
+#[derive(Debug, Clone, Default)]
+pub(super) struct Checkouts<'l> {
+    of_all: Option<&'l str>,
+    of_projects: BTreeMap<&'l ProjectName, &'l str>,
+}
+
+impl<'l> Checkouts<'l> {
+    /// Takes what a definition or an entry says of the whole job and of projects that it requires; what was said before gives way.
+    pub(super) fn take(&mut self, layout: &'l Layout, job: &'l JobStanza) {
+        self.of_all = job.override_checkout.as_deref().or(self.of_all);
+        for required in job.required_projects.iter().flat_map(|list| &list.value) {
+            if let Some(branch) = required.override_checkout.as_deref()
+                && let Some(project) = layout.project(&required.name)
+            {
+                self.of_projects.insert(&project.name, branch);
+            }
+        }
+    }
+
+    /// Returns the branch that definitions of a project are chosen by instead of the target's. What is said of the project itself
+    /// counts before what is said of the job, and neither where the project has no such branch: then the target's own is meant.
+    fn of(&self, layout: &Layout, project: &ProjectName) -> Option<&'l str> {
+        let branch = self.of_projects.get(project).copied().or(self.of_all)?;
+        layout.has_branch(project, branch).then_some(branch)
+    }
 }
 
 /// Why no list of definitions came out.
@@ -36,27 +76,31 @@ pub(super) struct Variant<'l> {
     pub(super) depth: u32,
 }
 
-/// Returns whether a definition applies to a target. One that names no branch in its list is for all of them, wherever it stands.
+/// Returns whether a definition applies to a target. One that names no branch in its list is for all of them, wherever it stands;
+/// a tag is named by its ref, or by a branch that has its commit.
 pub(super) fn applies(defined_branches: Option<&[crate::Pattern]>, implied: bool, target: Target<'_>) -> bool {
-    match (defined_branches, target.branch) {
-        (Some([]), _) => true,
-        (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches(branch)),
-        (Some(patterns), None) => patterns.iter().any(|pattern| pattern.matches(target.git_ref)),
-        (None, _) => implied,
+    let Some(patterns) = defined_branches else { return implied };
+    let is_named = |name: &str| patterns.iter().any(|pattern| pattern.matches(name));
+    match target.on {
+        _ if patterns.is_empty() => true,
+        On::Branch(branch) => is_named(branch),
+        On::Within(_) => is_named(target.git_ref) || target.on.is_any(is_named),
+        On::Unknown => is_named(target.git_ref),
     }
 }
 
-/// Returns the definitions of `name` and its ancestors that apply, outermost ancestor first.
+/// Returns the definitions of `name` and its ancestors that apply, outermost ancestor first. `checkouts` are those that entries name.
 ///
 /// What was looked at is put into `steps`, where somebody wants to know.
 pub(super) fn collect<'l>(
     layout: &'l Layout,
     name: &str,
     target: Target<'_>,
+    checkouts: &Checkouts<'l>,
     steps: Option<&mut Vec<Step>>,
 ) -> Result<Vec<Variant<'l>>, Unmatched> {
-    let mut walk = Walk { layout, stack: Vec::new(), found: Vec::new(), steps };
-    walk.job(name, target)?;
+    let mut walk = Walk { layout, target, stack: Vec::new(), found: Vec::new(), steps };
+    walk.job(name, checkouts)?;
     let mut found = walk.found;
     let depths: Vec<String> = found.iter().map(|variant: &Variant<'_>| variant.job.name.clone()).collect();
     let mut seen: Vec<&String> = Vec::new();
@@ -73,13 +117,14 @@ pub(super) fn collect<'l>(
 /// The way from a job through those it inherits from.
 struct Walk<'l, 's> {
     layout: &'l Layout,
+    target: Target<'s>,
     stack: Vec<String>,
     found: Vec<Variant<'l>>,
     steps: Option<&'s mut Vec<Step>>,
 }
 
 impl<'l> Walk<'l, '_> {
-    fn job(&mut self, name: &str, target: Target<'_>) -> Result<(), Unmatched> {
+    fn job(&mut self, name: &str, checkouts: &Checkouts<'l>) -> Result<(), Unmatched> {
         if self.stack.len() >= DEPTH_MAX || self.stack.iter().any(|above| above == name) {
             self.stack.push(name.to_owned());
             return Err(Unmatched::Broken(format!(
@@ -89,26 +134,31 @@ impl<'l> Walk<'l, '_> {
         }
         self.stack.push(name.to_owned());
         let mut variants = self.layout.jobs(name).peekable();
-        if variants.peek().is_none() {
+        let Some(first) = variants.peek() else {
             return Err(Unmatched::Broken(format!("Job {name} not defined")));
-        }
+        };
+        // All definitions of a job are of one project.
+        let target = match checkouts.of(self.layout, &first.source().project) {
+            Some(branch) => Target { on: On::Branch(branch), ..self.target },
+            None => self.target,
+        };
+        // What a job checks out is also what its parents are chosen by, and no other job.
+        let mut of_parents = checkouts.clone();
         let mut matched = false;
         for defined in variants {
             let job = defined.object;
-            if !applies(job.branches.as_deref(), defined.matches_implied(target.branch), target) {
+            if !applies(job.branches.as_deref(), defined.matches_implied(target.on), target) {
                 if let Some(steps) = self.steps.as_deref_mut() {
-                    let reason = match (&job.branches, target.branch) {
-                        (Some(_), Some(branch)) => format!("its branches do not match {branch}"),
-                        (Some(_), None) => format!("its branches do not match {}", target.git_ref),
-                        (None, branch) => {
-                            let own = &defined.source().branch;
-                            format!("its file is of {own} and that is not {}", branch.unwrap_or(target.git_ref))
-                        }
+                    let (own, here) = (&defined.source().branch, target.name());
+                    let reason = match &job.branches {
+                        Some(_) => format!("its branches do not match {here}"),
+                        None => format!("its file is of {own} and that is not {here}"),
                     };
                     steps.push(Step::left_out(StepKind::Definition, job, defined.source(), Some(reason)));
                 }
                 continue;
             }
+            of_parents.take(self.layout, job);
             let parent = match &job.parent {
                 Parent::Base => None,
                 Parent::Named(parent) => Some(parent.as_str()),
@@ -122,9 +172,7 @@ impl<'l> Walk<'l, '_> {
             if let Some(parent) = parent
                 && (parent == name || !self.found.iter().any(|variant| variant.job.name == parent))
             {
-                // What a job checks out is also what its parents are chosen by.
-                let branch = job.override_checkout.as_deref().or(target.branch);
-                self.job(parent, Target { branch, ..target })?;
+                self.job(parent, &of_parents)?;
             }
             matched = true;
             if self.found.len() >= VARIANTS_MAX {

@@ -3,18 +3,18 @@
 use super::apply::{Building, Refused, deep_merge};
 use super::blame::Blame;
 use super::blank::blank;
-use super::collect::{Target, Unmatched, Variant, applies, collect};
-use super::kinds::begin_with_initializers;
+use super::collect::{Checkouts, Target, Unmatched, Variant, applies, collect};
+use super::kinds::{begin_with_initializers, may_report, not_reported_by};
 use super::limits;
 use super::listed::{ENTRIES_MAX, Entries, Entry, entries};
 use super::trace::{JobTrace, Step, StepKind};
 use super::weight::{self, Budget};
 use crate::error::ConfigError;
-use crate::layout::{Layout, NOOP, held_twice};
+use crate::layout::{Layout, NOOP, On, held_twice};
 use crate::pipeline::Pipeline;
 use serde_json::{Map, Value as Json};
 use sluice_model::job::{FrozenJob, JobGraph, JobKind, NodeSet};
-use sluice_model::{JobName, ProjectName};
+use sluice_model::{BranchName, JobName, ProjectName};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,26 +30,46 @@ pub struct FreezeInput<'a> {
     pub project: &'a ProjectName,
     /// The branch it is for; `None` for a tag.
     pub branch: Option<&'a str>,
+    /// Of a tag, the branches whose history has its commit; `None` where that is not known, and then every branch may be meant.
+    pub containing: Option<&'a [BranchName]>,
     /// The whole ref of a push (`refs/tags/1.0`); the branch's own for a change.
     pub git_ref: &'a str,
     /// The paths it touches; `None` where they are not known, which runs everything.
     pub files: Option<&'a [String]>,
     /// The layout without the change, when the change brings configuration: a job that it defines differently runs whatever files say.
     pub before: Option<&'a Layout>,
-    /// The image that an event asks for: only its jobs run (L1.1).
-    pub image_name: Option<&'a str>,
+    /// The images that an event asks for: only their jobs run. Where it asks for none all do (L1.1).
+    pub image_names: &'a [String],
 }
 
 impl<'a> FreezeInput<'a> {
     /// Returns the input for a change of a branch, its files unknown.
     pub fn change(pipeline: &'a str, project: &'a ProjectName, branch: &'a str) -> Self {
-        Self { pipeline, project, branch: Some(branch), git_ref: branch, files: None, before: None, image_name: None }
+        Self {
+            pipeline,
+            project,
+            branch: Some(branch),
+            containing: None,
+            git_ref: branch,
+            files: None,
+            before: None,
+            image_names: &[],
+        }
     }
 
     /// Returns the same with the paths that the change touches.
     #[must_use]
     pub fn touching(self, files: &'a [String]) -> Self {
         Self { files: Some(files), ..self }
+    }
+
+    /// Returns what definitions are compared with.
+    pub(super) fn target(&self) -> Target<'a> {
+        let on = match (self.branch, self.containing) {
+            (None, Some(branches)) => On::Within(branches),
+            (branch, _) => On::branch(branch),
+        };
+        Target { on, git_ref: self.git_ref }
     }
 }
 
@@ -158,11 +178,6 @@ impl<'l> Freezer<'l, '_> {
             let outcome = self.job(name, of_job, &variables, steps.as_mut());
             steps.iter_mut().for_each(|steps| steps.extend(steps_elsewhere(&elsewhere, name)));
             let (runs, reason) = match outcome {
-                // Its place is after the reports: a job that publishes what was merged must not run before it is.
-                Outcome::Runs(job) if job.run_time.kind == JobKind::Reporter => (
-                    false,
-                    Some("it is a reporter, to be run after the reports, which is not carried out yet".to_owned()),
-                ),
                 Outcome::Runs(job) => {
                     jobs.push(*job);
                     (true, None)
@@ -252,18 +267,29 @@ impl<'l> Freezer<'l, '_> {
 
     fn dependencies(&mut self, jobs: &mut [FrozenJob], entries: &BTreeMap<&str, Vec<Entry<'l>>>) {
         let running: BTreeSet<JobName> = jobs.iter().map(|job| job.name.clone()).collect();
+        let is_reporter = |job: &&FrozenJob| job.run_time.kind == JobKind::Reporter;
+        let reporters: BTreeSet<JobName> = jobs.iter().filter(is_reporter).map(|job| job.name.clone()).collect();
         for job in jobs.iter_mut() {
-            job.dependencies.retain(|dependency| !dependency.soft || running.contains(&dependency.name));
+            // What runs after the reports is awaited by nobody that is reported.
+            let reports = reporters.contains(&job.name);
+            let is_awaited = |name: &JobName| running.contains(name) && (reports || !reporters.contains(name));
+            job.dependencies.retain(|dependency| !dependency.soft || is_awaited(&dependency.name));
         }
         let missing: Vec<(JobName, JobName)> = jobs
             .iter()
             .flat_map(|job| job.dependencies.iter().map(|dependency| (job.name.clone(), dependency.name.clone())))
             // What is wrong with the other one is told; that this one waits for it is not another mistake.
-            .filter(|(_, wanted)| !running.contains(wanted) && !self.broken.contains(wanted))
+            .filter(|(job, wanted)| {
+                let is_too_late = reporters.contains(wanted) && !reporters.contains(job);
+                (!running.contains(wanted) || is_too_late) && !self.broken.contains(wanted)
+            })
             .collect();
         for (job, wanted) in missing {
             let of_job = entries.get(job.as_str()).map(Vec::as_slice).unwrap_or_default();
-            let message = format!("Job {job} depends on {wanted} which was not run.");
+            let message = match reporters.contains(&wanted) {
+                true => format!("Job {job} depends on {wanted}, a reporter, which runs after {job} was reported."),
+                false => format!("Job {job} depends on {wanted} which was not run."),
+            };
             // The entry that says so, where it is one and not the job's definition.
             let said = of_job.iter().find_map(|entry| {
                 let list = &entry.job.dependencies.as_ref()?.value;
@@ -314,7 +340,7 @@ fn build<'l>(
     mut steps: Option<&mut Vec<Step>>,
 ) -> Result<(FrozenJob, Option<String>), Outcome> {
     let Place { layout, pipeline, input, budget } = place;
-    let target = Target { branch: input.branch, git_ref: input.git_ref };
+    let target = input.target();
     let matching: Vec<&Entry<'_>> =
         entries.iter().filter(|entry| applies(entry.job.branches.as_deref(), true, target)).collect();
     let Some(last) = matching.last().copied() else {
@@ -325,26 +351,26 @@ fn build<'l>(
     }
     let by_entry = |entry: &Entry<'_>, why: Refused| Blame::of_entry(entry, input, why);
     let broken = |message: String| Outcome::Broken(vec![by_entry(last, message.into())]);
-    let checkout = matching.iter().rev().find_map(|entry| entry.job.override_checkout.as_deref());
-    let variants = collect(layout, name, Target { branch: checkout.or(input.branch), ..target }, steps.as_deref_mut())
-        .map_err(|cause| match cause {
-            Unmatched::NoVariant(missing) if missing == name => {
-                Outcome::Skipped(format!("no definition of {missing} is for this branch"))
-            }
-            Unmatched::NoVariant(missing) => {
-                let why = format!(
-                    "Job {name} does not run: no definition of {missing}, which it inherits from, is for this branch"
-                );
-                Outcome::Parentless(Box::new(by_entry(last, Refused::of("parent", why))))
-            }
-            Unmatched::Broken(message) => broken(message),
-        })?;
+    let mut checkouts = Checkouts::default();
+    matching.iter().for_each(|entry| checkouts.take(layout, entry.job));
+    let variants = collect(layout, name, target, &checkouts, steps.as_deref_mut()).map_err(|cause| match cause {
+        Unmatched::NoVariant(missing) if missing == name => {
+            Outcome::Skipped(format!("no definition of {missing} is for this branch"))
+        }
+        Unmatched::NoVariant(missing) => {
+            let why = format!(
+                "Job {name} does not run: no definition of {missing}, which it inherits from, is for this branch"
+            );
+            Outcome::Parentless(Box::new(by_entry(last, Refused::of("parent", why))))
+        }
+        Unmatched::Broken(message) => broken(message),
+    })?;
     if let Some(steps) = steps {
         steps.extend(entries.iter().map(|entry| {
             if applies(entry.job.branches.as_deref(), true, target) {
                 return Step::applied(StepKind::Entry, entry.job, entry.source);
             }
-            let reason = format!("its branches do not match {}", target.branch.unwrap_or(target.git_ref));
+            let reason = format!("its branches do not match {}", target.name());
             Step::left_out(StepKind::Entry, entry.job, entry.source, Some(reason))
         }));
     }
@@ -373,6 +399,11 @@ fn build<'l>(
     let why_not = check(&building, pipeline, input, name);
     let why_not = why_not.into_iter().filter(|why| !(is_added && why.attribute == ALLOWED_PROJECTS));
     blames.extend(why_not.map(|why| by_entry(last, why)));
+    if building.job.run_time.kind == JobKind::Reporter
+        && let Some(entry) = matching.iter().find(|entry| !may_report(layout, entry.source))
+    {
+        blames.push(by_entry(entry, not_reported_by(name, &entry.source.project)));
+    }
     let exceeded = limits::exceeded(&building, layout.tenant(), name);
     blames.extend(exceeded.into_iter().filter_map(|why| blame_last(&matching, &variants, input, why)));
     if !blames.is_empty() {
@@ -381,8 +412,11 @@ fn build<'l>(
         return Err(Outcome::Broken(blames));
     }
     let why_not =
-        skipped_by_files(&building, input.files).or_else(|| skipped_by_image(&building.job, input.image_name));
+        skipped_by_files(&building, input.files).or_else(|| skipped_by_image(&building.job, input.image_names));
     let mut job = building.job;
+    if let Some(image) = &job.image_build_name {
+        job.run_time.image_formats = layout.image_formats(image);
+    }
     job.match_on_config_updates = building.match_on_config_updates;
     // A host of one's own asks nothing of the pool (Z8.1).
     if job.run_time.host.is_some() {
@@ -486,9 +520,9 @@ fn skipped_by_files(building: &Building<'_>, files: Option<&[String]>) -> Option
     None
 }
 
-fn skipped_by_image(job: &FrozenJob, image: Option<&str>) -> Option<String> {
-    let image = image?;
-    (job.image_build_name.as_deref() != Some(image)).then(|| format!("it does not build the image {image}"))
+fn skipped_by_image(job: &FrozenJob, images: &[String]) -> Option<String> {
+    let is_asked = images.is_empty() || job.image_build_name.as_ref().is_some_and(|own| images.contains(own));
+    (!is_asked).then(|| format!("it is for none of the images that are asked for: {}", images.join(", ")))
 }
 
 /// Returns a job that waits for itself, if there is one.

@@ -1,7 +1,10 @@
-//! When jobs of a kind run: initializers come before all others of their item.
+//! When jobs of a kind run: initializers come before all others of their item, reporters after its reports.
 
-use sluice_model::JobName;
+use super::apply::Refused;
+use crate::fragment::Source;
+use crate::layout::Layout;
 use sluice_model::job::{Dependency, FrozenJob, JobKind};
+use sluice_model::{JobName, ProjectName};
 
 /// Has every other job wait for the initializers of its item, whatever it says itself: it runs once all of them have succeeded, and
 /// is given what they returned. An initializer that depends on another job closes a circle, which is told as any.
@@ -16,4 +19,19 @@ pub(super) fn begin_with_initializers(jobs: &mut [FrozenJob]) {
             }
         }
     }
+}
+
+/// Returns whether a project may have reporters run: config projects, and those that the tenant lets (`allow-reporter-jobs`). Who lists
+/// the job counts, wherever it is defined.
+pub(super) fn may_report(layout: &Layout, source: &Source) -> bool {
+    let project = || layout.project(source.project.as_str());
+    source.trust.is_trusted() || project().is_some_and(|project| project.allow_reporter_jobs)
+}
+
+/// Says that a project lists a reporter and may not.
+pub(super) fn not_reported_by(job: &str, project: &ProjectName) -> Refused {
+    let message = format!(
+        "Job {job} is a reporter, and {project} lists it: list it in a config project, or have the tenant say allow-reporter-jobs of {project}"
+    );
+    Refused::of("type", message)
 }

@@ -4,7 +4,7 @@ use super::FreezeInput;
 use super::apply::deep_merge;
 use super::collect::{Target, applies};
 use crate::fragment::Source;
-use crate::layout::Layout;
+use crate::layout::{Layout, On};
 use crate::objects::{JobStanza, Parameter, ProjectStanza};
 use serde_json::{Map, Value as Json};
 use sluice_model::ProjectName;
@@ -16,24 +16,22 @@ pub(super) const ENTRIES_MAX: usize = 2_000;
 impl Layout {
     /// Returns whether the first failure of a project's job in a pipeline ends the others. What the first stanza says that says
     /// anything cannot be taken back by a later one, so that a config project may force it.
-    pub fn fail_fast(&self, project: &ProjectName, pipeline: &str, branch: Option<&str>) -> bool {
-        let target = Target { branch, git_ref: branch.unwrap_or_default() };
-        let listed = listed(self, project, pipeline, target);
-        listed.stanzas.iter().find_map(|(_, stanza)| stanza.pipelines.get(pipeline)?.fail_fast).unwrap_or(false)
+    pub fn fail_fast(&self, input: &FreezeInput<'_>) -> bool {
+        let listed = listed(self, input.project, input.pipeline, input.target());
+        listed.stanzas.iter().find_map(|(_, stanza)| stanza.pipelines.get(input.pipeline)?.fail_fast).unwrap_or(false)
     }
 
     /// Returns whether what is decided about a project's changes in a pipeline is told in reports (`debug`): where any stanza
     /// that applies says so.
-    pub fn debug(&self, project: &ProjectName, pipeline: &str, branch: Option<&str>) -> bool {
-        let target = Target { branch, git_ref: branch.unwrap_or_default() };
-        let listed = listed(self, project, pipeline, target);
-        listed.stanzas.iter().filter_map(|(_, stanza)| stanza.pipelines.get(pipeline)).any(|jobs| jobs.debug)
+    pub fn debug(&self, input: &FreezeInput<'_>) -> bool {
+        let listed = listed(self, input.project, input.pipeline, input.target());
+        listed.stanzas.iter().filter_map(|(_, stanza)| stanza.pipelines.get(input.pipeline)).any(|jobs| jobs.debug)
     }
 
     /// Returns the parameters that an enqueue by hand of a project may carry in a pipeline, by name. Of one name that of the last
     /// stanza counts.
     pub fn parameters(&self, project: &ProjectName, pipeline: &str, branch: Option<&str>) -> Vec<&Parameter> {
-        let target = Target { branch, git_ref: branch.unwrap_or_default() };
+        let target = Target { on: On::branch(branch), git_ref: branch.unwrap_or_default() };
         let listed = listed(self, project, pipeline, target);
         let all = listed.stanzas.iter().filter_map(|(_, stanza)| stanza.pipelines.get(pipeline));
         let by_name: BTreeMap<&str, &Parameter> =
@@ -57,13 +55,13 @@ fn listed<'l>(layout: &'l Layout, project: &ProjectName, pipeline: &str, target:
     let mut taken: BTreeSet<&str> = BTreeSet::new();
     for defined in layout.stanzas_of(project) {
         let stanza = defined.object;
-        if !applies(stanza.branches.as_deref(), defined.is_implied_for(project, target.branch), target) {
+        if !applies(stanza.branches.as_deref(), defined.is_implied_for(project, target.on), target) {
             found.leave_out(defined.source(), stanza, pipeline);
             continue;
         }
         for template in stanza.templates.iter().filter(|name| taken.insert(name.as_str())) {
             for defined in layout.templates(template) {
-                match defined.matches_implied(target.branch) {
+                match defined.matches_implied(target.on) {
                     true => found.add(defined.source(), defined.object, pipeline),
                     false => found.leave_out(defined.source(), defined.object, pipeline),
                 }
@@ -114,7 +112,7 @@ pub(super) struct Entries<'l> {
 impl<'l> Entries<'l> {
     /// Returns the entries of stanzas that are for other branches, each with why it counts for nothing here.
     pub(super) fn left_out(&self, input: &FreezeInput<'_>) -> Vec<(Entry<'l>, String)> {
-        let here = input.branch.unwrap_or(input.git_ref);
+        let here = input.target().name();
         let mut found = Vec::new();
         for &(source, stanza) in &self.left_out {
             let why = match stanza.branches {
@@ -134,8 +132,7 @@ pub(super) fn entries<'l>(layout: &'l Layout, input: &FreezeInput<'_>) -> Entrie
     let mut order: Vec<&str> = Vec::new();
     let mut entries: BTreeMap<&str, Vec<Entry<'_>>> = BTreeMap::new();
     let (mut count, mut over) = (0, None);
-    let Listed { stanzas, left_out, variables } =
-        listed(layout, input.project, input.pipeline, Target { branch: input.branch, git_ref: input.git_ref });
+    let Listed { stanzas, left_out, variables } = listed(layout, input.project, input.pipeline, input.target());
     for (source, stanza) in stanzas {
         for job in stanza.pipelines.get(input.pipeline).into_iter().flat_map(|jobs| &jobs.jobs) {
             let entry = Entry { source, stanza, job };

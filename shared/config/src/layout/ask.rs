@@ -1,11 +1,13 @@
 //! What a layout is asked: its projects, jobs, queues, modes and providers.
 
-use super::{Defined, Layout, QueueSettings};
+use super::{Defined, File, Layout, On, QueueSettings};
 use crate::connection::Connections;
-use crate::fragment::{self, Fragment, SourceFile};
+use crate::error::nearest;
+use crate::fragment::{self, Fragment, Source, SourceFile};
 use crate::layout::ProviderConfig;
 use crate::objects::{
-    JobStanza, NodesetStanza, ObjectKind, ProjectStanza, QueueStanza, QueueType, SecretStanza, SemaphoreStanza, Stanza,
+    JobStanza, NodesetStanza, ObjectKind, ProjectStanza, ProviderObject, QueueStanza, QueueType, SecretStanza,
+    SemaphoreStanza, Stanza,
 };
 use crate::pipeline::Pipeline;
 use crate::tenant::{TenantConfig, TenantProject};
@@ -26,7 +28,7 @@ fn is_meant(defined: &Defined<'_, ProjectStanza>, project: &ProjectName, branch:
     match (defined.object.branches.as_deref(), branch) {
         (Some([]), _) => true,
         (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches(branch)),
-        _ => defined.is_implied_for(project, branch),
+        _ => defined.is_implied_for(project, On::branch(branch)),
     }
 }
 
@@ -85,6 +87,18 @@ impl Layout {
         let files = self.files().filter(|(_, file)| file.source().project == *project);
         let found: BTreeSet<BranchName> = files.map(|(_, file)| file.source().branch.clone()).collect();
         found.into_iter().collect()
+    }
+
+    /// Returns whether a project has a branch as far as is known.
+    pub(crate) fn has_branch(&self, project: &ProjectName, branch: &str) -> bool {
+        if let Some(branches) = self.base.ground.branches.get(project) {
+            return branches.iter().any(|one| one.as_str() == branch);
+        }
+        let of_branch = |(_, file): (u32, &File)| {
+            let source = file.source();
+            source.project == *project && source.branch.as_str() == branch
+        };
+        self.files().any(of_branch)
     }
 
     /// Returns every stanza of a project in order, whatever the branch.
@@ -162,10 +176,15 @@ impl Layout {
         self.stanzas_of(project).find_map(|defined| defined.object.merge_mode).unwrap_or_default()
     }
 
-    /// Returns the branch of a project that is taken where a change's own does not exist.
+    /// Returns the branch of a project that is taken where a change's own does not exist: what its stanzas say (`default-branch`),
+    /// or its forge.
     pub fn default_branch(&self, project: &ProjectName) -> BranchName {
-        let said = self.stanzas_of(project).find_map(|defined| defined.object.default_branch.as_deref());
-        let of_forge = || self.base.ground.default_branch(self.base.ground.project(project)?.1);
+        let ground = &self.base.ground;
+        let stanzas = self.stanzas_of(project);
+        let said = stanzas.filter_map(|defined| Some((defined.file, defined.object.default_branch.as_deref()?)));
+        // The first of several by the order that none of them makes: what is merged has one answer, whatever counts first for it.
+        let said = said.min_by_key(|one| ground.unsaid_place(one.0)).map(|(_, word)| word);
+        let of_forge = || ground.default_branch(ground.project(project)?.1);
         said.or_else(of_forge).unwrap_or("master").into()
     }
 
@@ -200,6 +219,22 @@ impl Layout {
         let formats: BTreeSet<&str> =
             images.filter(|one| one.is_built && one.name == image).map(|one| one.format.as_str()).collect();
         formats.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Returns where an image that jobs build is defined: an event that asks for it is about that branch (L1.2).
+    ///
+    /// # Errors
+    /// Why it cannot be asked for: no image bears the name, or it is one that the cloud has anyway.
+    pub fn image_to_build(&self, name: &str) -> Result<&Source, String> {
+        let Some(found) = self.one::<ProviderObject>(ObjectKind::Image, name) else {
+            let meant = nearest(name, self.names(ObjectKind::Image));
+            let meant = meant.map(|meant| format!(" (did you mean \"{meant}\"?)")).unwrap_or_default();
+            return Err(format!("tenant {} has no image \"{name}\"{meant}", self.tenant().name));
+        };
+        if found.object.attributes.get("type").is_some_and(|kind| kind == "zuul") {
+            return Ok(found.source());
+        }
+        Err(format!("the image \"{name}\" is of type cloud: nobody builds it, the cloud has it"))
     }
 
     /// Returns whether there is an image of a name, or will be with what is proposed: images count only when they are merged (L3.3),

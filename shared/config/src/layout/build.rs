@@ -5,9 +5,11 @@ use super::settle::{self, Settled};
 use super::shelf::{Entry, Shelf, Shelves, Unit};
 use super::{Base, Files, Layout, LayoutSources, Spot, check, providers, shapes};
 use crate::error::{Hints, Problem};
-use crate::objects::{ObjectKind, PipelineStanza};
+use crate::objects::{ObjectKind, PipelineStanza, ProjectStanza};
 use crate::pipeline::Pipeline;
+use crate::tenant::TenantProject;
 use sluice_model::id::digest;
+use sluice_model::{BranchName, ProjectName};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,10 +18,16 @@ pub(super) type Problems = BTreeMap<Spot, Vec<Problem>>;
 
 pub(super) fn build(sources: LayoutSources) -> Layout {
     let LayoutSources { tenant, connections, branches, fragments } = sources;
-    let ground = Ground::new(tenant, connections, branches);
-    let files = ground.in_order(fragments);
-    let mut settled = Problems::new();
-    let shelves = shelves(&ground, &files, &mut settled);
+    let mut ground = Ground::new(tenant, connections, branches);
+    let mut files = ground.in_order(fragments);
+    let (mut shelves, mut settled) = shelved(&ground, &files);
+    let said = said_defaults(&ground, &files, &shelves);
+    // The order is another one then, and so is who comes first. Once only: the words were looked for in the order without them.
+    if !said.is_empty() {
+        ground.said = said;
+        files = ground.in_order(files.into_iter().map(|file| file.fragment).collect());
+        (shelves, settled) = shelved(&ground, &files);
+    }
     let base = Base {
         id: content_id(&ground, files.iter()),
         parsed_by: shapes::name(),
@@ -59,11 +67,33 @@ pub(super) fn content_id<'f>(ground: &Ground, files: impl Iterator<Item = &'f Fi
     digest(&parts)
 }
 
-fn shelves(ground: &Ground, files: &[File], problems: &mut Problems) -> Shelves {
+/// Returns the branches that stanzas call their projects' default, where these have them and another one counted first.
+fn said_defaults(ground: &Ground, files: &[File], shelves: &Shelves) -> BTreeMap<ProjectName, BranchName> {
+    let mut said = BTreeMap::new();
+    for (name, entry) in shelves.of(ObjectKind::Project) {
+        let mut stanzas = entry.accepted.iter().filter_map(|unit| Files::of(files).object::<ProjectStanza>(*unit));
+        let Some(word) = stanzas.find_map(|stanza| stanza.default_branch.as_deref()) else { continue };
+        let (name, branch) = (ProjectName(name.to_owned()), BranchName::from(word));
+        let has_files = |file: &File| file.source().project == name && file.source().branch == branch;
+        let is_there = match ground.branches.get(&name) {
+            Some(branches) => branches.contains(&branch),
+            None => files.iter().any(has_files),
+        };
+        let is_another = |(_, project): (usize, &TenantProject)| !ground.is_default(project, &branch);
+        if is_there && ground.project(&name).is_some_and(is_another) {
+            said.insert(name, branch);
+        }
+    }
+    said
+}
+
+/// Settles every name, and returns what stands under each and what is wrong.
+fn shelved(ground: &Ground, files: &[File]) -> (Shelves, Problems) {
+    let mut settled = Problems::new();
     let mut claims: BTreeMap<ObjectKind, Vec<(&str, Unit)>> = BTreeMap::new();
     let hints = Hints::new();
     for (number, file) in files.iter().enumerate() {
-        claims_of(ground, file, number, problems, &hints, |kind, name, unit| {
+        claims_of(ground, file, number, &mut settled, &hints, |kind, name, unit| {
             claims.entry(kind).or_default().push((name, unit))
         });
     }
@@ -75,12 +105,12 @@ fn shelves(ground: &Ground, files: &[File], problems: &mut Problems) -> Shelves 
         for claims in claims.chunk_by(|one, other| one.0 == other.0) {
             let Some((name, _)) = claims.first() else { continue };
             let claimants: Vec<Unit> = claims.iter().map(|(_, unit)| *unit).collect();
-            let entry = take(settle::settle(ground, Files::of(files), kind, name, &claimants), problems);
+            let entry = take(settle::settle(ground, Files::of(files), kind, name, &claimants), &mut settled);
             shelf.push(((*name).to_owned(), entry));
         }
         shelves.put_all(kind, shelf.into_iter().collect::<Shelf>());
     }
-    shelves
+    (shelves, settled)
 }
 
 /// Puts away what was found wrong, and returns the rest.

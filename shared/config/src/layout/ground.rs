@@ -19,6 +19,8 @@ pub(crate) struct Ground {
     pub(super) branches: BTreeMap<ProjectName, Vec<BranchName>>,
     /// The name of all of the above.
     pub(super) digest: String,
+    /// The branches that count first because a stanza of what is merged says so (`default-branch`), where another one would.
+    pub(super) said: BTreeMap<ProjectName, BranchName>,
     /// Ranks: see [`Ground::ranked`].
     by_name: HashMap<ProjectName, usize>,
     /// Places in the tenant's list of projects.
@@ -41,6 +43,9 @@ pub(crate) struct File {
 
 /// Where a file stands in the order in which configuration counts: projects as the tenant lists them, the default branch and
 /// then the others by name, the repository's own paths and then the tenant's extra ones as listed, each by name (Z4.2).
+///
+/// The default branch is the one that the project's stanzas say (`default-branch`), if the project has it; else its forge's. Of
+/// several words the first counts, by the order that holds where nothing is said. What is proposed changes the order once it is merged.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FilePlace {
     pub(super) project: usize,
@@ -93,7 +98,7 @@ impl Ground {
         if let Some(included) = &tenant.included {
             by_name.insert(included.name.clone(), INCLUDED);
         }
-        Self { tenant, connections, branches, digest, by_name, by_short_name }
+        Self { tenant, connections, branches, digest, said: BTreeMap::new(), by_name, by_short_name }
     }
 
     /// Returns a project by its canonical name, and its rank.
@@ -137,10 +142,28 @@ impl Ground {
         }
     }
 
-    /// Returns the branch of a project that counts first: the one that the tenant names, or the first of the project's branches.
+    /// Returns the branch of a project that counts first where no stanza says which: the one that the tenant names, or the first of
+    /// the project's branches.
     pub(super) fn default_branch<'g>(&'g self, project: &'g TenantProject) -> Option<&'g str> {
         let first = || self.branches.get(&project.name)?.first().map(BranchName::as_str);
         project.load_branch.as_deref().or_else(first)
+    }
+
+    /// Returns whether that is this branch.
+    pub(super) fn is_default(&self, project: &TenantProject, branch: &BranchName) -> bool {
+        match self.default_branch(project) {
+            Some(default) => branch.as_str() == default,
+            // Nobody says which it is.
+            None => matches!(branch.as_str(), "master" | "main"),
+        }
+    }
+
+    /// Returns the place that a file's branch would have were no stanza to say which one counts first: what says so cannot be
+    /// looked for in the order that it makes.
+    pub(super) fn unsaid_place<'f>(&self, file: &'f File) -> (usize, bool, &'f BranchName) {
+        let name = &file.place.name;
+        let is_default = self.project_of(file).is_some_and(|project| self.is_default(project, name));
+        (file.place.project, !is_default, name)
     }
 
     /// Returns what is known of a branch here: a project's branches are those that its forge guards, where the others are left out.
@@ -185,7 +208,7 @@ impl Ground {
         let Some(config) = self.ranked(project) else { return Vec::new() };
         let include = self.tenant.include.as_slice();
         let known = self.branches.get(&config.name);
-        let default = self.default_branch(config);
+        let said = self.said.get(&config.name);
         let paths: Vec<String> = fragments.iter().map(|fragment| fragment.source.path.clone()).collect();
         let extra = &config.extra_config_paths;
         let own: BTreeSet<&str> = if extra.is_empty() {
@@ -205,12 +228,8 @@ impl Ground {
             .into_iter()
             .map(|fragment| {
                 let name = fragment.source.branch.clone();
-                let is_default = match default {
-                    Some(default) => name.as_str() == default,
-                    // Nobody says which it is.
-                    None => matches!(name.as_str(), "master" | "main"),
-                };
-                let branch = if is_default { BranchRank::Default } else { BranchRank::Other };
+                let is_first = said.map_or_else(|| self.is_default(config, &name), |said| *said == name);
+                let branch = if is_first { BranchRank::Default } else { BranchRank::Other };
                 // A branch that only changes bring in is one more.
                 let branched = known.map_or(seen, |known| known.len() + usize::from(!known.contains(&name))) > 1;
                 let path = fragment.source.path.clone();

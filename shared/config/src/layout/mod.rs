@@ -157,6 +157,33 @@ impl Spot {
     }
 }
 
+/// Where something is that definitions are chosen for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum On<'a> {
+    /// On a branch.
+    Branch(&'a str),
+    /// On none, in the history of these: a tag. As in Zuul a definition is for it that is for one of them.
+    Within(&'a [BranchName]),
+    /// Nobody knows on which: whatever is bound to some branch may be meant.
+    Unknown,
+}
+
+impl<'a> On<'a> {
+    /// Returns the place of what is on a branch; `None` where that is not known.
+    pub(crate) fn branch(branch: Option<&'a str>) -> Self {
+        branch.map_or(Self::Unknown, Self::Branch)
+    }
+
+    /// Returns whether it is on a branch that is meant.
+    pub(crate) fn is_any(self, is_meant: impl Fn(&str) -> bool) -> bool {
+        match self {
+            Self::Branch(branch) => is_meant(branch),
+            Self::Within(branches) => branches.iter().any(|branch| is_meant(branch.as_str())),
+            Self::Unknown => true,
+        }
+    }
+}
+
 /// An object with the file it comes from.
 #[derive(Debug)]
 pub(crate) struct Defined<'l, T> {
@@ -177,26 +204,22 @@ impl<'l, T> Defined<'l, T> {
         self.file.source()
     }
 
-    /// Returns whether a branch is one of those it is bound to; what has no branch (a tag) belongs everywhere.
-    pub(crate) fn matches_implied(self, branch: Option<&str>) -> bool {
-        match (&self.file.implied, branch) {
-            (Some(patterns), Some(branch)) => patterns.iter().any(|pattern| pattern.matches(branch)),
-            _ => true,
-        }
+    /// Returns whether it is bound to where something is, or to nowhere.
+    pub(crate) fn matches_implied(self, on: On<'_>) -> bool {
+        let Some(patterns) = &self.file.implied else { return true };
+        on.is_any(|branch| patterns.iter().any(|pattern| pattern.matches(branch)))
     }
 }
 
 impl Defined<'_, ProjectStanza> {
-    /// Returns whether a stanza of a project, which names no branch, is for this one: what an untrusted repository says of its own
-    /// project is for the branch that says it, whatever pragmas and the tenant say of implied branches.
-    pub(crate) fn is_implied_for(self, project: &ProjectName, branch: Option<&str>) -> bool {
+    /// Returns whether a stanza of a project, which names no branch, is for what is there: what an untrusted repository says of its
+    /// own project is for the branch that says it, whatever pragmas and the tenant say of implied branches.
+    pub(crate) fn is_implied_for(self, project: &ProjectName, on: On<'_>) -> bool {
         let source = self.source();
-        match branch {
-            Some(branch) if source.project == *project && source.trust == Trust::Untrusted => {
-                !self.file.branched || source.branch.as_str() == branch
-            }
-            _ => self.matches_implied(branch),
+        if source.project == *project && source.trust == Trust::Untrusted {
+            return !self.file.branched || on.is_any(|branch| source.branch.as_str() == branch);
         }
+        self.matches_implied(on)
     }
 }
 

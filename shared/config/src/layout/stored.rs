@@ -47,6 +47,9 @@ struct Head {
     tenant: TenantConfig,
     connections: Connections,
     branches: BTreeMap<ProjectName, Vec<BranchName>>,
+    /// Branches that count first by their projects' own word.
+    #[serde(default)]
+    said: BTreeMap<ProjectName, BranchName>,
     files: Vec<FileHead>,
     shelves: Shelves,
     settled: Problems,
@@ -100,6 +103,7 @@ fn pack(base: &Base) -> Result<Vec<u8>, LayoutDecodeError> {
         tenant: base.ground.tenant.clone(),
         connections: base.ground.connections.clone(),
         branches: base.ground.branches.clone(),
+        said: base.ground.said.clone(),
         files,
         shelves: base.shelves.clone(),
         settled: base
@@ -163,7 +167,8 @@ pub(super) fn from_bytes(bytes: &[u8]) -> Result<Layout, LayoutDecodeError> {
         }
         fragments.push(Arc::new(fragment));
     }
-    let ground = Ground::known(head.tenant, head.connections, head.branches, head.ground);
+    let mut ground = Ground::known(head.tenant, head.connections, head.branches, head.ground);
+    ground.said = head.said;
     let count = fragments.len();
     let files = ground.in_order(fragments);
     if files.len() != count {

@@ -13,7 +13,7 @@ use crate::objects::{JobStanza, NodesetBody, NodesetRef, Place, ProviderObject, 
 use crate::pipeline::{Pipeline, ReporterKind, SUPERSEDES_MAX, TriggerKind};
 use crate::tenant::{Access, TenantConfig};
 use crate::yaml::Mark;
-use sluice_model::job::{JobKind, NodeSet};
+use sluice_model::job::NodeSet;
 use std::collections::BTreeSet;
 
 impl Layout {
@@ -135,6 +135,10 @@ impl<'l> Found<'l> {
                     format!("{what} not carried out yet: the pipeline {} is never started by this", pipeline.name);
                 self.warn(&stanza, "trigger", source, place, message);
             }
+            let events = if let TriggerKind::Zuul(zuul) = &trigger.kind { zuul.event.as_slice() } else { &[] };
+            for message in events.iter().filter_map(|event| untold(event, pipeline)) {
+                self.warn(&stanza, "trigger", source, place, message);
+            }
         }
         let reporters = &pipeline.reporters;
         let all = [&reporters.start, &reporters.success, &reporters.failure, &reporters.merge_conflict];
@@ -169,10 +173,6 @@ impl<'l> Found<'l> {
 
     fn job(&mut self, job: &'l JobStanza, source: &Source) {
         let stanza = format!("job {}", job.name);
-        if job.run_time.kind == Some(JobKind::Reporter) {
-            let message = "jobs that run after the reports are not carried out yet: this one is not run".to_owned();
-            self.warn(&stanza, "type", source, job.place, message);
-        }
         for (attribute, place, message) in parts::of_job(job) {
             self.warn(&stanza, attribute, source, place, message);
         }
@@ -269,10 +269,21 @@ fn unserved_trigger(kind: &TriggerKind) -> Option<&'static str> {
         TriggerKind::Gerrit(_) => Some("Gerrit's triggers are"),
         TriggerKind::GitLab(_) => Some("GitLab's triggers are"),
         TriggerKind::Git(_) => Some("triggers of plain git servers are"),
-        TriggerKind::Zuul(zuul) if zuul.event.iter().any(|event| event.starts_with("image-")) => {
-            Some("Zuul's image events are")
-        }
         TriggerKind::Zuul(_) => None,
         TriggerKind::Other(_) => Some("triggers of this driver are"),
+    }
+}
+
+/// Returns what is told of an event that a pipeline waits for and that comes less often than it will, or never.
+fn untold(event: &str, pipeline: &Pipeline) -> Option<String> {
+    let name = &pipeline.name;
+    match event {
+        "image-build" => Some(format!(
+            "no missing image has itself built yet: of image-build the pipeline {name} hears by `sluice image build` alone"
+        )),
+        "image-validate" | "image-delete" => {
+            Some(format!("nothing tells of {event} yet: the pipeline {name} is never started by this"))
+        }
+        _ => None,
     }
 }

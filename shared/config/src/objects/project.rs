@@ -31,7 +31,7 @@ pub struct ProjectStanza {
     pub templates: Vec<String>,
     /// How changes are put into branches.
     pub merge_mode: Option<MergeMode>,
-    /// The branch that matters most.
+    /// The branch that is checked out where there is no better one, and whose configuration counts first.
     pub default_branch: Option<String>,
     /// The shared queue.
     pub queue: Option<String>,

@@ -63,7 +63,7 @@ fn rule_for(at: &At<'_>, value: &Json) -> Option<usize> {
     REFUSED.iter().position(|rule| {
         rule.object == object
             && rule.attribute.is_none_or(|attribute| attribute == path)
-            && rule.value.is_none_or(|said| said == value.to_string())
+            && rule.value.is_none_or(|said| *value == said)
     })
 }
 

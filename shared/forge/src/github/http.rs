@@ -3,7 +3,7 @@
 use super::ConnectError;
 use crate::error::ForgeError;
 use crate::secret::Secret;
-use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, USER_AGENT};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use reqwest::{Client, Method, Response, StatusCode, redirect};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -39,6 +39,7 @@ pub(super) struct Api {
     base: Url,
     login: Arc<OnceCell<String>>,
     connection: ConnectionName,
+    token: Secret,
 }
 
 /// An answer with status 2xx.
@@ -74,7 +75,13 @@ impl Api {
         let client = builder
             .build()
             .map_err(|source| ConnectError::Client { connection: connection.clone(), source: source.into() })?;
-        Ok(Self { client, base, login: Arc::new(OnceCell::new_with(login)), connection: connection.clone() })
+        Ok(Self {
+            client,
+            base,
+            login: Arc::new(OnceCell::new_with(login)),
+            connection: connection.clone(),
+            token: token.clone(),
+        })
     }
 
     /// Returns the login that the token belongs to.
@@ -151,6 +158,10 @@ impl Api {
         // The address stays out of errors: `attempted` says it better.
         let unknown = |error: reqwest::Error| ForgeError::unknown(attempted, error.without_url());
         let response = request.send().await.map_err(unknown)?;
+        self.answer(response, attempted).await
+    }
+
+    async fn answer(&self, response: Response, attempted: &str) -> Result<Answer, ForgeError> {
         let (status, headers) = (response.status(), response.headers().clone());
         let body = read_body(response, attempted).await?;
         if status.is_success() {
@@ -161,6 +172,30 @@ impl Api {
             return Err(ForgeError::Unauthorised { attempted, connection });
         }
         Err(refusal(status, &headers, &body, attempted))
+    }
+
+    /// Pushes to a repository by git's own protocol, once, and returns what its forge reports.
+    pub async fn push(&self, url: &str, body: Vec<u8>, attempted: &str) -> Result<Vec<u8>, ForgeError> {
+        let refused = |message: &str| {
+            Err(ForgeError::Refused { attempted: attempted.to_owned(), status: 400, message: message.to_owned() })
+        };
+        match Url::parse(url) {
+            Ok(url) if url.scheme() == "https" || is_loopback(&url) => {}
+            _ => return refused("a token is pushed with over https only; correct the connection's --git-url"),
+        }
+        let request = self
+            .client
+            .post(url)
+            .basic_auth("x-access-token", Some(self.token.reveal()))
+            .header(CONTENT_TYPE, "application/x-git-receive-pack-request")
+            .header(ACCEPT, "application/x-git-receive-pack-result")
+            .body(body);
+        let unknown = |error: reqwest::Error| ForgeError::unknown(attempted, error.without_url());
+        let response = request.send().await.map_err(unknown)?;
+        if response.status().is_redirection() {
+            return refused("its repository is elsewhere by now");
+        }
+        Ok(self.answer(response, attempted).await?.body)
     }
 }
 

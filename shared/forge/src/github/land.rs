@@ -1,13 +1,13 @@
-//! Landings: a merge with an expected head, and a branch moved forward. On doubt the forge is read before it is asked again.
+//! Landings by merge, with an expected head. On doubt the forge is read before it is asked again.
 
 use super::http::Repeat;
-use super::{GitHub, escape_path, number, repository, shapes};
+use super::{GitHub, number, repository, shapes};
 use crate::error::ForgeError;
 use crate::forge::MergeMessage;
 use reqwest::Method;
 use serde_json::json;
 use sluice_model::change::ChangeRef;
-use sluice_model::git::{BranchKey, MergeMode, Oid};
+use sluice_model::git::{MergeMode, Oid};
 
 pub(super) async fn merge(
     github: &GitHub,
@@ -79,23 +79,5 @@ fn method(mode: MergeMode) -> &'static str {
         MergeMode::Merge | MergeMode::MergeResolve => "merge",
         MergeMode::SquashMerge => "squash",
         MergeMode::CherryPick | MergeMode::Rebase | MergeMode::RebaseFirstParent => "rebase",
-    }
-}
-
-pub(super) async fn fast_forward(github: &GitHub, branch: &BranchKey, to: &Oid) -> Result<(), ForgeError> {
-    let attempted = format!("move {branch} forward to {}", to.short());
-    let name = escape_path(branch.branch.as_str());
-    let path = repository(&branch.project, &format!("/git/refs/heads/{name}"));
-    let body = json!({"sha": to.as_str(), "force": false});
-    // The same move twice is one move, so it may be sent again.
-    match github.api.send(Method::PATCH, &path, Some(&body), Repeat::Safe, &attempted).await {
-        Ok(_) => Ok(()),
-        Err(ForgeError::Refused { status: 422, message, .. }) if message.contains("fast forward") => {
-            Err(ForgeError::HeadMoved { attempted })
-        }
-        Err(ForgeError::Refused { status: 422, message, .. }) if message.contains("Reference does not exist") => {
-            Err(ForgeError::NotFound { attempted })
-        }
-        Err(error) => Err(error),
     }
 }

@@ -2,6 +2,7 @@
 
 mod http;
 mod land;
+mod push;
 mod read;
 mod report;
 mod shapes;
@@ -220,8 +221,12 @@ impl Forge for GitHub {
         land::merge(self, change, mode, message).await
     }
 
-    async fn fast_forward(&self, branch: &BranchKey, to: &Oid) -> Result<(), ForgeError> {
-        land::fast_forward(self, branch, to).await
+    async fn fast_forward(&self, branch: &BranchKey, from: &Oid, to: &Oid, pack: &[u8]) -> Result<(), ForgeError> {
+        push::fast_forward(self, branch, from, to, pack).await
+    }
+
+    async fn contains(&self, branch: &BranchKey, commit: &Oid) -> Result<bool, ForgeError> {
+        read::contains(self, branch, commit).await
     }
 
     async fn deliveries(&self, project: &ProjectName) -> Result<Vec<Delivery>, ForgeError> {

@@ -339,6 +339,18 @@ pub(super) async fn ref_tip(
     Err(ForgeError::NotFound { attempted })
 }
 
+pub(super) async fn contains(github: &GitHub, branch: &BranchKey, commit: &Oid) -> Result<bool, ForgeError> {
+    let attempted = format!("find {} in {branch}", commit.short());
+    let (commit, name) = (escape_path(commit.as_str()), escape_path(branch.branch.as_str()));
+    let path = repository(&branch.project, &format!("/compare/{commit}...{name}?per_page=1"));
+    match github.api.get::<shapes::Compared>(&path, &attempted).await {
+        // How the branch stands to the commit.
+        Ok(compared) => Ok(matches!(compared.status.as_str(), "ahead" | "identical")),
+        Err(ForgeError::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 pub(super) async fn commit(github: &GitHub, project: &ProjectName, id: &Oid) -> Result<CommitFacts, ForgeError> {
     let attempted = format!("read commit {} of {}", id.short(), project.name());
     let path = repository(project, &format!("/git/commits/{}", escape_path(id.as_str())));

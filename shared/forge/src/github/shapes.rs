@@ -127,6 +127,12 @@ pub(super) struct GitObject {
 }
 
 #[derive(Deserialize)]
+pub(super) struct Compared {
+    /// `identical`, `ahead`, `behind` or `diverged`.
+    pub status: String,
+}
+
+#[derive(Deserialize)]
 pub(super) struct GitCommit {
     pub sha: String,
     pub tree: BranchCommit,

@@ -61,6 +61,12 @@ pub fn standing<'i>(
         },
         Standing::Pledged => "the cycle that it is in is being landed, and its turn comes".to_owned(),
         Standing::Landed => "it is in its branch; what is left of its cycle follows".to_owned(),
+        Standing::Reporting => match item(&slot.id).and_then(|item| item.reporting.as_ref()) {
+            Some(reporting) if reporting.awaits.is_some() => {
+                "it succeeded, and its report is being made; then its last jobs run, for which the queue waits".to_owned()
+            }
+            _ => format!("it succeeded, and its last jobs run, for which the queue waits: {}", last_jobs(item(&slot.id))),
+        },
         Standing::Passed => {
             let mate = head.slots[bundle].iter().find(|mate| mate.standing != Standing::Passed);
             match (ahead, mate) {
@@ -97,6 +103,13 @@ pub fn standing<'i>(
     lines
 }
 
+/// Names the jobs of an item that run after its reports and are not over.
+fn last_jobs(item: Option<&Item>) -> String {
+    let jobs = item.map(|item| item.jobs.as_slice()).unwrap_or_default();
+    let open = jobs.iter().filter(|job| job.summary.reporter && job.result().is_none());
+    open.map(|job| job.summary.name.as_str()).take(JOBS_MAX).collect::<Vec<_>>().join(", ")
+}
+
 /// Says how far the work on a change is that is within the window.
 fn worked_on(item: &Item, ahead: Option<&Slot>) -> String {
     match (&item.ask, ahead) {
@@ -116,11 +129,11 @@ fn worked_on(item: &Item, ahead: Option<&Slot>) -> String {
                         | JobStatus::Paused { .. }
                 )
             };
-            let open: Vec<&str> =
-                item.jobs.iter().filter(|job| is_under_way(&job.status)).map(|job| job.summary.name.as_str()).collect();
+            let open = item.reported_jobs().filter(|job| is_under_way(&job.status));
+            let open: Vec<&str> = open.map(|job| job.summary.name.as_str()).collect();
             let names = open.iter().take(JOBS_MAX).copied().collect::<Vec<_>>().join(", ");
             let more = if open.len() > JOBS_MAX { ", …" } else { "" };
-            format!("{} of {} jobs are not over: {names}{more}", open.len(), item.jobs.len())
+            format!("{} of {} jobs are not over: {names}{more}", open.len(), item.reported_jobs().count())
         }
     }
 }
@@ -154,6 +167,7 @@ fn word(slot: &Slot) -> &'static str {
         Standing::Passed => "has passed",
         Standing::Landing => "is being put into its branch",
         Standing::Pledged | Standing::Landed => "is landing with its cycle",
+        Standing::Reporting => "has succeeded and runs its last jobs",
     }
 }
 
@@ -190,13 +204,15 @@ mod tests {
     /// Z1.6: what a change waits for is said with who is ahead of it and what that one does.
     #[test]
     fn a_change_says_whom_it_waits_for() {
-        use Standing::{Failing, Landing, Passed, Testing, Waiting};
+        use Standing::{Failing, Landing, Passed, Reporting, Testing, Waiting};
         let queue = head(&[Testing, Passed, Failing, Waiting], 3);
         assert_eq!(line(&queue, 1), "it passed, and waits for org/one#1 ahead of it, which is being tested");
         assert!(line(&queue, 2).contains("when org/one#2 ahead of it, which has passed, has landed or left"));
         assert_eq!(line(&queue, 3), "it is outside of the window of its queue: the first 3 of 4 changes are worked on");
         assert_eq!(line(&head(&[Landing], 0), 0), "it passed and is to be put into its branch");
         assert_eq!(line(&head(&[Passed], 0), 0), "it passed, and nothing is ahead of it");
+        assert!(line(&head(&[Reporting], 0), 0).starts_with("it succeeded, and its last jobs run"));
+        assert!(line(&head(&[Reporting, Passed], 0), 1).ends_with("which has succeeded and runs its last jobs"));
         let mut cycle = head(&[Passed, Testing], 0);
         cycle.slots[1].joined = true;
         assert_eq!(line(&cycle, 0), "it passed, and waits for org/one#2 of its cycle, which is being tested");

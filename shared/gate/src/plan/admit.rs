@@ -5,7 +5,7 @@ use super::withheld::Waiting;
 use super::{Work, is_dependent, item_id, new_slot};
 use crate::arrival::{Arrival, ArrivalKind, Candidate};
 use crate::item::Item;
-use crate::queue::{HEAD_BYTES_MAX, Slot};
+use crate::queue::{HEAD_BYTES_MAX, Slot, Standing};
 use crate::report::Occasion;
 use sluice_config::pipeline::Manager;
 use sluice_model::change::{ChangeKey, ChangeRef};
@@ -109,7 +109,7 @@ impl Work<'_> {
     /// leaving makes place for what waits. Returns false when not all of it could be done yet.
     fn leaves_already(&mut self, arrival: &Arrival) -> bool {
         let ArrivalKind::Seen { change, gone, merged, needs, as_of } = &arrival.kind else { return true };
-        let takes_out = self.head.slots.iter().any(|slot| !slot.standing.is_landing() && self.takes_out(arrival, slot));
+        let takes_out = self.head.slots.iter().any(|slot| !slot.standing.is_decided() && self.takes_out(arrival, slot));
         !takes_out
             || (self.has_room(room(arrival))
                 && (self.is_older(change, *as_of)
@@ -143,6 +143,10 @@ impl Work<'_> {
         }
         if let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == change.key) {
             let is_same = slot.change == *change;
+            if slot.standing == Standing::Reporting && self.has_landed(&slot.id) {
+                self.plan.reasons.push(format!("{change} is not enqueued in {}: it has landed", self.head.key));
+                return true;
+            }
             if is_same && !self.is_let_go(slot) {
                 self.plan.reasons.push(format!("{change} is in {} already", self.head.key));
                 return true;
@@ -295,6 +299,11 @@ impl Work<'_> {
         let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == change.key) else {
             return true;
         };
+        // What has succeeded is no longer judged: only where it did not land does another revision, or branch, end its last jobs.
+        let is_same = slot.change.branch == change.branch && slot.change.head == change.head;
+        if slot.standing == Standing::Reporting && (is_same || self.has_landed(&slot.id)) {
+            return true;
+        }
         match gone {
             // Its tests were on another branch, which the forge no longer merges it into.
             _ if slot.change.branch != change.branch => {
@@ -343,7 +352,7 @@ impl Work<'_> {
         let ahead = &self.head.slots[..self.head.bundle(position).end];
         // One that is on its way into its branch may be there by now, as its forge says; the end of its landing tells.
         let is_ahead =
-            |key: &ChangeKey| ahead.iter().any(|slot| slot.change.key == *key && !slot.standing.is_landing());
+            |key: &ChangeKey| ahead.iter().any(|slot| slot.change.key == *key && !slot.standing.is_decided());
         if now.is_subset(&before) && before.difference(&now).all(|key| !is_ahead(key)) {
             return true;
         }
@@ -417,12 +426,14 @@ impl Work<'_> {
 
     /// Takes out what waits of a branch, since a newer commit of it enters. Returns false when there was no room for that.
     fn drop_waiting_of_branch(&mut self, change: &ChangeRef) -> bool {
-        let waiting = self
-            .head
-            .slots
-            .iter()
-            .skip(1)
-            .find(|slot| slot.change.key.project == change.key.project && slot.change.branch == change.branch);
+        // A build of one image is no newer one of another's.
+        let is_older = |slot: &&Slot| {
+            let key = &slot.change.key;
+            key.project == change.key.project
+                && slot.change.branch == change.branch
+                && key.images() == change.key.images()
+        };
+        let waiting = self.head.slots.iter().skip(1).find(is_older);
         let Some(key) = waiting.map(|slot| slot.change.key.clone()) else {
             return true;
         };

@@ -2,15 +2,17 @@
 
 use super::graph::{ended, is_unblocked, parents, settle_dependents};
 use super::provided::Required;
+use super::reporters::has_its_turn;
 use super::semaphores::Permit;
 use super::sharing::Sharing;
 use super::{LOOK_SECONDS, OrderDraft, RunSeen, Work};
+use crate::account;
 use crate::item::{Ask, Item, Job, JobStatus, Onto, WaitsFor};
-use crate::queue::{Slot, Standing};
+use crate::queue::{Slot, Standing, UNCLAIMED_MAX};
 use crate::report::Occasion;
 use sluice_model::build::{BuildResult, RequestRef};
 use sluice_model::{BuildId, ItemId, JobName, LabelName, ProviderName, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Seconds after which a build that nobody has claimed is sent once more: its message may have been lost.
 const SENT_AGAIN_SECONDS: u64 = 900;
@@ -22,6 +24,7 @@ impl Work<'_> {
         }
         // Which job holds an item's followers back: its own, or the one that holds it back itself.
         let mut holding: BTreeMap<ItemId, JobName> = BTreeMap::new();
+        let is_held = self.is_held();
         for position in 0..self.head.active() {
             let slot = self.head.slots[position].clone();
             let held_by = slot.ahead.as_ref().and_then(|ahead| holding.get(&ahead.item)).cloned();
@@ -29,9 +32,16 @@ impl Work<'_> {
                 self.left_over = true;
                 continue;
             }
+            // What is under way may have what the last jobs of the first wait for, so it comes to its end: builds with their nodes, and
+            // what a paused build waits for. Nothing else begins.
+            let pauses = |item: &Item| item.jobs.iter().any(Job::is_paused);
+            let begins_nothing = is_held && !self.items.get(&slot.id).is_some_and(pauses);
             match slot.standing {
                 Standing::Landing => self.remind_if_late(&slot),
                 Standing::Pledged | Standing::Landed => {}
+                Standing::Reporting => self.order_jobs(&slot.id, None),
+                _ if begins_nothing => self.send_ordered(slot.id.clone()),
+                _ if is_held => self.order_jobs(&slot.id, held_by.as_ref()),
                 _ => {
                     self.ask(position, &slot);
                     self.order_jobs(&slot.id, held_by.as_ref());
@@ -135,8 +145,8 @@ impl Work<'_> {
         let Some(mut item) = self
             .items
             .get(id)
-            .filter(|item| item.merged().is_some() && self.is_frozen_now(item))
-            .filter(|_| !needs_are_failing(self, id))
+            .filter(|item| item.merged().is_some() && (item.reporting.is_some() || self.is_frozen_now(item)))
+            .filter(|item| item.reporting.is_some() || !needs_are_failing(self, id))
             .cloned()
         else {
             return;
@@ -147,6 +157,9 @@ impl Work<'_> {
         }
         let mut changed = settle_dependents(&mut item, self.now);
         for at in 0..item.jobs.len() {
+            if !has_its_turn(&item, at) {
+                continue;
+            }
             changed |= self.follow_shared(&mut item, at);
             if item.jobs[at].status == JobStatus::Waiting && is_unblocked(&item, &item.jobs[at]) {
                 match self.shared_build(&item, at) {
@@ -173,16 +186,21 @@ impl Work<'_> {
             };
         }
         changed |= settle_dependents(&mut item, self.now);
-        if changed {
-            if !item.start_reported && item.jobs.iter().any(|job| job.attempt > 0) {
+        // As in Zuul it begins when it is known what is run for it, though its first job may still wait for somebody.
+        let begins = !item.start_reported && item.reporting.is_none() && !item.jobs.is_empty();
+        if changed || begins {
+            if begins {
                 item.start_reported = true;
-                item.first_job_at.get_or_insert(self.now);
                 if let Some(report) = self.report_item(&item, Occasion::Start, "") {
                     self.plan.reports.push(report);
                 }
             }
+            if item.jobs.iter().any(|job| job.attempt > 0) {
+                item.first_job_at.get_or_insert(self.now);
+            }
             // What ended without a build (noop, no provider, skipped) is news that nobody else will tell.
-            self.left_over |= item.is_complete() || item.is_failing();
+            let is_over = if item.reporting.is_some() { !item.has_reporters_left() } else { item.is_complete() };
+            self.left_over |= is_over || item.is_failing();
             self.touched.insert(id.clone());
             self.items.insert(id.clone(), item);
         }
@@ -241,7 +259,7 @@ impl Work<'_> {
         // Who takes them with his nodes in hand asked for them when he asked for those.
         item.jobs[at].asked_at = nodes_first.then(|| item.jobs[at].asked_at.unwrap_or(self.now));
         item.jobs[at].waits_for = None;
-        item.jobs[at].sent_at = None;
+        (item.jobs[at].sent_at, item.jobs[at].sent_again) = (None, 0);
         item.jobs[at].attempt = attempt;
         item.jobs[at].build = Some(build.clone());
         item.builds.push(build.clone());
@@ -264,6 +282,7 @@ impl Work<'_> {
             speculation: merged.speculation,
             change: item.candidate.change.clone(),
             event_id: item.event_id.clone(),
+            merge_commit: item.landed.clone(),
             parents: parents(item, &item.jobs[at]),
             providers,
             nodeset: alternative,
@@ -283,6 +302,7 @@ impl Work<'_> {
         if self.is_forgotten(job) {
             self.plan.again.extend(job.build.clone());
             item.jobs[at].sent_at = Some(self.now);
+            item.jobs[at].sent_again += 1;
             return true;
         }
         let (Some(build), Some(request)) = (job.build.clone(), job.request.clone()) else { return false };
@@ -293,6 +313,9 @@ impl Work<'_> {
         if self.is_seen_to(item, &build) {
             return false;
         }
+        if item.jobs[at].sent_at.is_none() && self.gives_nodes_back(item, at, &build) {
+            return true;
+        }
         if let Permit::Waits(semaphore) = self.acquire(item, at, &build) {
             // Since when it asks is its place in the line, so it is written even where what it waits for is no news.
             let is_first = item.jobs[at].asked_at.is_none();
@@ -301,6 +324,8 @@ impl Work<'_> {
         }
         item.jobs[at].asked_at = None;
         item.jobs[at].waits_for = None;
+        let was_sent = item.jobs[at].sent_at.is_some();
+        item.jobs[at].sent_again += u32::from(was_sent);
         item.jobs[at].sent_at = Some(self.now);
         self.plan.sends.push((build, request));
         true
@@ -315,6 +340,16 @@ impl Work<'_> {
         let is_claimed = job.build.as_ref().is_none_or(|build| self.snapshot.runs.contains_key(build));
         let sent_at = job.sent_at.unwrap_or(at);
         job.request.is_none() && !is_claimed && self.now.since(sent_at) >= SENT_AGAIN_SECONDS * 1_000
+    }
+
+    /// Has the head name builds that were sent again and again and that nobody has claimed. Each time they are sent they are young to
+    /// whoever looks at messages alone.
+    pub(super) fn list_unclaimed(&mut self) {
+        let is_unclaimed =
+            |job: &&Job| matches!(job.status, JobStatus::Ordered { .. }) && account::is_unclaimed(job.sent_again);
+        let jobs = self.items.values().flat_map(|item| &item.jobs).filter(is_unclaimed);
+        let builds: BTreeSet<BuildId> = jobs.filter_map(|job| job.build.clone()).collect();
+        self.head.unclaimed = builds.into_iter().take(UNCLAIMED_MAX).collect();
     }
 }
 

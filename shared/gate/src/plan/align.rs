@@ -14,6 +14,9 @@ impl Work<'_> {
             let bundle = self.head.bundle(position);
             position = bundle.end;
             let last = bundle.end - 1;
+            if self.head.slots[bundle.start].standing == Standing::Reporting {
+                continue; // It is in its branch, or lands nowhere: nothing is tested on top of it.
+            }
             if self.head.slots[bundle.start].standing.is_landing() {
                 nearest = Some(ahead_of(&self.head.slots[last]));
                 continue;

@@ -57,6 +57,13 @@ impl Work<'_> {
         if self.is_bundle_here(&members) {
             return self.keep_out(&one.change, "it is there already, with all that need it");
         }
+        let is_in_branch = |member: &&&Candidate| {
+            let mut slots = self.head.slots.iter().filter(|slot| slot.change.key == member.change.key);
+            slots.any(|slot| slot.standing == Standing::Reporting && self.has_landed(&slot.id))
+        };
+        if let Some(landed) = members.iter().find(is_in_branch) {
+            return self.keep_out(&landed.change, "it has landed");
+        }
         for member in &members {
             let key = &member.change.key;
             let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == *key) else { continue };
@@ -234,7 +241,7 @@ impl Work<'_> {
         if self.lands() {
             return self.order_bundle(bundle);
         }
-        self.leave_together(bundle, "SUCCESS", "every voting job passed", Occasion::Success)
+        self.succeed(bundle, "every voting job passed")
     }
 
     /// Writes down that a bundle is to land, all of it, and orders the landing of the first.
@@ -298,6 +305,9 @@ impl Work<'_> {
             let has_begun = at > bundle.start;
             match end {
                 LandingEnd::Landed { commit } => {
+                    if let Some(item) = self.item(&slot.id) {
+                        item.landed = Some(commit.id.clone());
+                    }
                     let (commit, tree) = (commit.id.short().to_owned(), commit.tree.short().to_owned());
                     self.note(&slot.id, format!("landed as {commit} with the tested tree {tree}"));
                     self.head.slots[at].standing = Standing::Landed;
@@ -351,7 +361,7 @@ impl Work<'_> {
                 }
             }
         }
-        self.leave_together(bundle, "SUCCESS", "landed", Occasion::Success)
+        self.succeed(bundle, "landed")
     }
 
     /// Orders the landing of the next one of a bundle, whatever layout is waited for: what has begun is ended.
@@ -399,7 +409,7 @@ impl Work<'_> {
         let slots = &self.head.slots;
         // What is on its way into its branch needs nothing any more that could change that.
         let place =
-            |key: &ChangeKey| slots.iter().position(|slot| slot.change.key == *key && !slot.standing.is_landing());
+            |key: &ChangeKey| slots.iter().position(|slot| slot.change.key == *key && !slot.standing.is_decided());
         let needs_of = |at: usize| {
             let item = self.items.get(&slots[at].id);
             item.map(|item| item.candidate.needs.as_slice()).unwrap_or_default()
@@ -463,7 +473,7 @@ impl Work<'_> {
     /// Returns whether what stands in a slot is to leave, since it and others came to need each other.
     pub(super) fn is_let_go(&self, slot: &Slot) -> bool {
         // Nobody enters who is refused.
-        !slot.standing.is_landing() && self.items.get(&slot.id).is_some_and(|item| item.candidate.refused.is_some())
+        !slot.standing.is_decided() && self.items.get(&slot.id).is_some_and(|item| item.candidate.refused.is_some())
     }
 
     /// Takes out the first that was let go, with its bundle. Returns whether the order of the queue changed; `None` where there is none.

@@ -1,16 +1,17 @@
 //! Lands, reports and removes what is over.
 
 use super::admit::LEAVING_RECORDS;
-use super::{Removed, Work, is_dependent};
-use crate::item::{Ask, REASON_BYTES_MAX, cut};
-use crate::landing::{Asks, Landing, LandingEnd, LandingState, Together, lands_in};
+use super::align::ahead_of;
+use super::{RECORDS_MAX, Removed, Work, is_dependent};
+use crate::item::{Ask, Item, REASON_BYTES_MAX, cut};
+use crate::landing::{Asks, Behind, Landing, LandingEnd, LandingState, RUN_MAX, Together, lands_in};
 use crate::queue::{LANDED_MAX, Slot, Standing};
 use crate::report::Occasion;
 use crate::turn::branch_of;
 use sluice_model::ItemId;
 use sluice_model::change::ChangeKey;
 use sluice_model::event::ZuulEvent;
-use sluice_model::git::Commit;
+use sluice_model::git::{Commit, LandingWay};
 
 /// What is told of a change that needs one which left without landing.
 const NEED_FAILED: &str = "This change depends on a change that failed to merge.";
@@ -24,9 +25,12 @@ impl Work<'_> {
         if let Some(has_left) = self.finish_let_go() {
             return has_left;
         }
+        if let Some(position) = self.reporting() {
+            return self.finish_reporting(self.head.bundle(position));
+        }
         for position in 0..self.head.slots.len() {
             if position > 0 && is_dependent(&self.head) {
-                return self.finish_orphans();
+                return self.finish_behind() || self.finish_orphans();
             }
             if !self.has_room(LEAVING_RECORDS + self.entry_records()) {
                 return false;
@@ -71,7 +75,7 @@ impl Work<'_> {
                 self.remove(position, "FAILURE", "a job failed", Occasion::Failure)
             }
             _ if self.lands() && slot.change.key.number().is_some() => self.order_landing(position),
-            _ => self.remove(position, "SUCCESS", "every voting job passed", Occasion::Success),
+            _ => self.succeed(position..position + 1, "every voting job passed"),
         }
     }
 
@@ -102,10 +106,73 @@ impl Work<'_> {
         };
         let (id, change) = (landing.item.clone(), landing.change.clone());
         self.plan.wants_layout |= landing.configures;
-        self.plan.landings.push(landing);
+        let run = self.run_behind(position, &landing);
+        let behind = run.iter().map(|next| Behind { item: next.item.clone(), generation: next.generation }).collect();
+        self.plan.landings.push(Landing { behind, ..landing });
         self.head.slots[position].standing = Standing::Landing;
         self.note(&id, format!("every voting job passed: {change} is to land"));
+        for (at, next) in (position + 1..).zip(run) {
+            self.head.slots[at].standing = Standing::Landing;
+            self.note(&next.item, format!("every voting job passed: {} is to land right behind {change}", next.change));
+            self.plan.landings.push(next);
+        }
         false
+    }
+
+    /// Returns the orders to land what passed right behind something that is to land, as far as one move of the branch may land all.
+    fn run_behind(&self, position: usize, first: &Landing) -> Vec<Landing> {
+        let mut run: Vec<Landing> = Vec::new();
+        // While jobs run after a report nothing else of the queue moves: what has some lands by itself.
+        let has_reporters = self.items.get(&self.head.slots[position].id).is_some_and(Item::has_reporters_left);
+        if !is_dependent(&self.head) || has_reporters {
+            return run;
+        }
+        for at in position + 1..self.head.slots.len() {
+            // A landing and its item for each, and for the first.
+            let has_room = self.used() + 2 * (run.len() + 2) <= RECORDS_MAX;
+            if run.len() + 1 == RUN_MAX || !has_room || !self.may_follow(at) {
+                break;
+            }
+            let Some(next) = self.landing_of(at, Vec::new()) else { break };
+            if !run.last().unwrap_or(first).may_move_with(&next) {
+                break;
+            }
+            run.push(next);
+        }
+        run
+    }
+
+    /// Returns whether what stands in a slot passed on top of the slot before, by itself, and nothing keeps it from landing.
+    fn may_follow(&self, at: usize) -> bool {
+        let slot = &self.head.slots[at];
+        let is_behind = slot.ahead.as_ref() == Some(&ahead_of(&self.head.slots[at - 1]));
+        let item = self.items.get(&slot.id).filter(|item| item.generation == slot.generation);
+        slot.standing == Standing::Passed
+            && is_behind
+            && self.head.bundle(at).len() == 1
+            && slot.change.key.number().is_some()
+            && item.is_some_and(|item| self.is_frozen_now(item) && !item.has_reporters_left())
+            && !self.is_withheld(slot)
+            && !self.is_let_go(slot)
+    }
+
+    /// Takes what was ordered to land behind something else, and did not: it is tested again, or leaves, whatever becomes of what is
+    /// ahead. What landed waits for what is ahead, which is in the branch as well.
+    fn finish_behind(&mut self) -> bool {
+        let has_failed = |slot: &Slot| {
+            let landing = self.snapshot.landings.get(&slot.id).filter(|found| found.generation == slot.generation);
+            let end = landing.and_then(|landing| match &landing.state {
+                LandingState::Ended { end, .. } => Some(end),
+                LandingState::Wanted | LandingState::Attempting { .. } => None,
+            });
+            matches!(end, Some(LandingEnd::BaseMoved { .. } | LandingEnd::Refused { .. }))
+        };
+        let position = (1..self.head.slots.len()).find(|at| {
+            let slot = &self.head.slots[*at];
+            slot.standing == Standing::Landing && self.head.bundle(*at).len() == 1 && has_failed(slot)
+        });
+        let Some(position) = position else { return false };
+        self.has_room(LEAVING_RECORDS + self.entry_records()) && self.finish_landing(position)
     }
 
     /// Returns the order to land what stands at `position`, once it has a tested state.
@@ -114,6 +181,7 @@ impl Work<'_> {
         let item = self.items.get(&slot.id)?;
         let merged = item.merged()?;
         let branch = branch_of(&slot.change);
+        let mode = (self.snapshot.merge_mode)(&branch);
         // Elsewhere what it depends on need not stand ahead of it, so that it has landed only where the queue knows it.
         let has_landed = |key: &ChangeKey| is_dependent(&self.head) || self.head.landed.contains(key);
         let landed = item.candidate.needs.iter().map(|need| &need.change.key).filter(|key| has_landed(key));
@@ -123,7 +191,9 @@ impl Work<'_> {
             queue: self.head.key.clone(),
             change: slot.change.clone(),
             needs: landed.cloned().collect(),
-            mode: (self.snapshot.merge_mode)(&branch),
+            mode,
+            way: if merged.kept && mode.keeps_head() { LandingWay::FastForward } else { LandingWay::Merge },
+            behind: Vec::new(),
             base: merged.base.clone(),
             tested: merged.tested.clone(),
             configures: merged.touches_configuration,
@@ -157,6 +227,9 @@ impl Work<'_> {
                     &slot.id,
                     format!("landed as {} with the tested tree {}", commit.id.short(), commit.tree.short()),
                 );
+                if let Some(item) = self.item(&slot.id) {
+                    item.landed = Some(commit.id.clone());
+                }
                 self.remember_landed(&slot.change.key);
                 self.tell(ZuulEvent::ProjectChangeMerged, &slot.id, &slot.change);
                 for behind in &mut self.head.slots {
@@ -165,7 +238,7 @@ impl Work<'_> {
                         behind.ahead = None;
                     }
                 }
-                self.remove(position, "SUCCESS", "landed", Occasion::Success)
+                self.succeed(position..position + 1, "landed")
             }
             LandingEnd::BaseMoved { tip } => {
                 self.note(
@@ -214,7 +287,7 @@ impl Work<'_> {
             return false;
         }
         for position in 0..self.head.slots.len() {
-            if self.head.slots[position].standing.is_landing() || !self.is_orphan(position) {
+            if self.head.slots[position].standing.is_decided() || !self.is_orphan(position) {
                 continue;
             }
             let bundle = self.head.bundle(position);
@@ -245,7 +318,12 @@ impl Work<'_> {
     /// Removes the item at `position` with its report. Always returns true: the order changed.
     pub(super) fn remove(&mut self, position: usize, result: &'static str, why: &str, occasion: Occasion) -> bool {
         let slot = self.head.slots.remove(position);
-        self.move_window(result);
+        // What has succeeded was told, counted and moved the window then; whatever ends its last jobs takes nothing of that back.
+        let is_told = slot.standing == Standing::Reporting;
+        let result = if is_told { "SUCCESS" } else { result };
+        if !is_told {
+            self.move_window(result);
+        }
         let Some(mut item) = self.items.remove(&slot.id) else {
             return true;
         };
@@ -254,16 +332,23 @@ impl Work<'_> {
         item.note(format!("left {}: {result}: {why}", self.head.key.pipeline));
         self.plan.reasons.push(format!("{} leaves {}: {result}: {why}", slot.change, self.head.key));
         // Of what was never told to have begun nobody is told that it was taken out, as in Zuul.
-        let is_quiet = occasion == Occasion::Dequeue && !item.start_reported;
+        let is_quiet = is_told || (occasion == Occasion::Dequeue && !item.start_reported);
         if let Some(report) = self.report_item(&item, occasion, why).filter(|_| !is_quiet) {
             self.plan.reports.push(report);
         }
+        if !is_told {
+            self.count(occasion);
+        }
+        self.plan.removed.push(Removed { item, result, why: cut(why, REASON_BYTES_MAX) });
+        true
+    }
+
+    /// Counts how an item ended among those of its pipeline.
+    pub(super) fn count(&mut self, occasion: Occasion) {
         let most = self.snapshot.pipeline.and_then(|pipeline| pipeline.disable_after_consecutive_failures);
         if let (Some(health), Some(most)) = (&mut self.health, most) {
             health.count(occasion, most);
         }
-        self.plan.removed.push(Removed { item, result, why: cut(why, REASON_BYTES_MAX) });
-        true
     }
 
     pub(super) fn move_window(&mut self, result: &str) {

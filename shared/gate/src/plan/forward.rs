@@ -5,7 +5,7 @@ use super::admit::{ENTRY_RECORDS, LEAVING_RECORDS};
 use super::{Removed, Work, item_id, new_slot};
 use crate::arrival::{Arrival, ArrivalKind, Candidate};
 use crate::item::{Item, REASON_BYTES_MAX, cut};
-use crate::queue::Slot;
+use crate::queue::{Slot, Standing};
 use crate::report::Occasion;
 use sluice_config::pipeline::{Manager, SUPERSEDES_MAX};
 use sluice_model::change::ChangeRef;
@@ -42,7 +42,7 @@ impl Work<'_> {
     /// Takes a change out that entered a pipeline which supersedes this one; what is being put into its branch stays. Returns
     /// false when not all of it could be done yet.
     pub(super) fn is_superseded(&mut self, change: &ChangeRef, by: &PipelineName) -> bool {
-        let is_here = self.head.slots.iter().any(|slot| slot.change == *change && !slot.standing.is_landing());
+        let is_here = self.head.slots.iter().any(|slot| slot.change == *change && !slot.standing.is_decided());
         let why = format!("it entered the pipeline {by}, which supersedes this one");
         !is_here || self.leave(&change.key, &why, Occasion::Dequeue)
     }
@@ -73,7 +73,12 @@ impl Work<'_> {
             other.standing.is_landing()
                 && (other.id == slot.id || needs.iter().any(|need| need.change.key == other.change.key))
         };
-        if self.head.slots.iter().any(stays) { None } else { self.other_queue_of(&slot.change) }
+        // What has succeeded stays for the rest of its jobs; what needs it need not.
+        if slot.standing == Standing::Reporting || self.head.slots.iter().any(stays) {
+            None
+        } else {
+            self.other_queue_of(&slot.change)
+        }
     }
 
     /// Sends changes to the queues that they belong to by the live layout; those that need each other go together. Returns false

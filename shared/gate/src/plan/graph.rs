@@ -71,6 +71,12 @@ pub(super) fn behind(item: &Item, at: usize) -> BTreeSet<usize> {
     found
 }
 
+/// Returns whether all is over that runs beside a job while that is paused: what runs after the reports waits for it itself.
+fn is_over_behind(item: &Item, at: usize) -> bool {
+    let is_beside = |other: &&usize| item.jobs[at].summary.reporter || !item.jobs[**other].summary.reporter;
+    behind(item, at).iter().filter(is_beside).all(|other| item.jobs[*other].result().is_some())
+}
+
 /// Has everything behind a job wait again, since the build that it ran beside is gone; returns what has to stop for it.
 /// What was attempted that way is no attempt.
 pub(super) fn begin_again_behind(item: &mut Item, at: usize, why: &str) -> Vec<Stop> {
@@ -140,10 +146,9 @@ impl Work<'_> {
         let ids: Vec<ItemId> = self.items.values().filter(pauses).map(|item| item.id.clone()).collect();
         for id in ids {
             let Some(item) = self.items.get(&id) else { continue };
-            let is_over = |other: &usize| item.jobs[*other].result().is_some();
             let is_ready = |at: &usize| {
                 matches!(item.jobs[*at].status, JobStatus::Paused { resumed: false, .. })
-                    && behind(item, *at).iter().all(is_over)
+                    && is_over_behind(item, *at)
                     && self.is_over_elsewhere(item, item.jobs[*at].build.as_ref())
             };
             let ready: Vec<usize> = (0..item.jobs.len()).filter(is_ready).collect();
@@ -164,12 +169,9 @@ impl Work<'_> {
     /// Returns whether what is behind a build is over for the other changes that share it, too.
     fn is_over_elsewhere(&self, item: &Item, build: Option<&BuildId>) -> bool {
         let others = self.items.values().filter(|other| other.id != item.id);
-        others.flat_map(|other| other.jobs.iter().enumerate().map(move |(at, job)| (other, at, job))).all(
-            |(other, at, job)| {
-                job.build.as_ref() != build
-                    || behind(other, at).iter().all(|behind| other.jobs[*behind].result().is_some())
-            },
-        )
+        others
+            .flat_map(|other| other.jobs.iter().enumerate().map(move |(at, job)| (other, at, job)))
+            .all(|(other, at, job)| job.build.as_ref() != build || is_over_behind(other, at))
     }
 
     /// Returns whether an item is known to fail whose project asks to end the rest then (`fail-fast`). Builds of a change in a cycle

@@ -185,7 +185,7 @@ impl Work<'_> {
     }
 
     pub(super) fn set_standing(&mut self, id: &ItemId, standing: Standing) {
-        if let Some(slot) = self.head.slots.iter_mut().find(|slot| slot.id == *id && !slot.standing.is_landing()) {
+        if let Some(slot) = self.head.slots.iter_mut().find(|slot| slot.id == *id && !slot.standing.is_decided()) {
             slot.standing = standing;
         }
     }

@@ -100,7 +100,9 @@ impl Work<'_> {
     fn promote(&mut self, keys: &[ChangeKey], by: &str) -> bool {
         let is_first = |slot: &Slot| match self.head.manager {
             Manager::Serial | Manager::Supercedent => slot.standing != Standing::Waiting,
-            Manager::Dependent | Manager::Independent => matches!(slot.standing, Standing::Landing | Standing::Landed),
+            Manager::Dependent | Manager::Independent => {
+                matches!(slot.standing, Standing::Landing | Standing::Landed | Standing::Reporting)
+            }
         };
         // Changes that need each other stand together, wherever that is.
         let with_bundle = |order: &mut Vec<ItemId>, position: usize| {

@@ -9,8 +9,11 @@
 //! may wait for what they have: a job beside a paused build takes what is free, and one that has its nodes already (`resources-first`) waits
 //! only for those before it that have theirs. That nobody who has nothing is passed by for ever either, such a job does not ask for nodes
 //! while those who stand in line without any, and asked before it, need all that is left: whoever asked for his before them goes first.
+//!
+//! Who has his nodes may wait for one who holds the semaphore and waits for those very nodes. Neither would ever end, so he who can do
+//! without what he has gives it back: his job takes its semaphores before its nodes from then on, and keeps its place in line.
 
-use super::{RunSeen, Work};
+use super::{RunSeen, Stop, Work};
 use crate::item::{Item, Job};
 use crate::semaphore::{Asked, Hands, Holder, Semaphore, SemaphoreKey, WAITING_MAX, Waiter};
 use sluice_model::{BuildId, Timestamp};
@@ -18,6 +21,10 @@ use std::collections::BTreeSet;
 
 /// Queues that are told of free places at once; those behind them find out when they look by themselves.
 const WOKEN_MAX: usize = 20;
+
+/// Seconds for which everybody who holds a semaphore does nothing with it before those give their nodes back that wait for it with nodes in
+/// hand. Machines take minutes to start, so that who waits for one is no sign of anything before.
+const GIVE_BACK_SECONDS: u64 = 300;
 
 /// What a job may do now as far as semaphores go.
 pub(super) enum Permit {
@@ -39,22 +46,12 @@ impl Work<'_> {
     pub(super) fn acquire(&mut self, item: &Item, at: usize, build: &BuildId) -> Permit {
         let wanted = self.named_by(item, at);
         let since = item.jobs[at].asked_at.unwrap_or(self.now);
-        let hands = if item.jobs[at].takes_nodes_first() { Hands::Nodes } else { Hands::Empty };
-        let kept_for: &[Hands] = match hands {
-            Hands::Nodes => &[Hands::Nodes],
-            Hands::Empty => &[Hands::Empty, Hands::Nodes],
-        };
-        let is_beside_paused = item.jobs.iter().any(Job::is_paused);
-        let blocked = wanted.iter().find(|(key, max)| {
-            let semaphore = self.semaphore(key);
-            let before = if is_beside_paused { 0 } else { self.before(&semaphore, since, kept_for) };
-            !semaphore.is_held_by(build) && semaphore.holders.len() + before >= *max as usize
-        });
-        if let Some((key, _)) = blocked {
+        let hands = hands_of(&item.jobs[at]);
+        if let Some(key) = self.blocking(item, at, build) {
             for (wanted, _) in &wanted {
                 self.wait_for(wanted, since, hands);
             }
-            return Permit::Waits(key.clone());
+            return Permit::Waits(key);
         }
         let holder = Holder {
             build: build.clone(),
@@ -72,6 +69,53 @@ impl Work<'_> {
             }
         }
         Permit::Granted
+    }
+
+    /// Has a build that waits for a semaphore with its nodes in hand give them back, where those who hold that one wait as well: for nodes
+    /// it may be, and for these. Nothing of it was sent to anybody, so the attempt begins again, without nodes and with its place in line.
+    /// Returns whether it does.
+    pub(super) fn gives_nodes_back(&mut self, item: &mut Item, at: usize, build: &BuildId) -> bool {
+        let Some(key) = self.blocking(item, at, build).filter(|key| self.is_held_idly(key)) else { return false };
+        let job = &mut item.jobs[at];
+        let why = format!(
+            "it gives its nodes back: whoever holds the semaphore {} has not gone on for {GIVE_BACK_SECONDS} s, and may wait for them; \
+             it asks for nodes again when it holds its semaphores",
+            key.name
+        );
+        let (build, request) = (build.clone(), job.request.take());
+        self.plan.stops.push(Stop { build, request, why: why.clone(), lost: false });
+        job.begin_with_semaphores();
+        let reason = format!("{}: {why}", job.summary.name);
+        item.note(reason.clone());
+        self.plan.reasons.push(format!("{}: {reason}", item.candidate.change));
+        true
+    }
+
+    /// Returns the first of the semaphores that a job names which has no place for its build.
+    fn blocking(&self, item: &Item, at: usize, build: &BuildId) -> Option<SemaphoreKey> {
+        let since = item.jobs[at].asked_at.unwrap_or(self.now);
+        let kept_for: &[Hands] = match hands_of(&item.jobs[at]) {
+            Hands::Nodes => &[Hands::Nodes],
+            Hands::Empty => &[Hands::Empty, Hands::Nodes],
+        };
+        let is_beside_paused = item.jobs.iter().any(Job::is_paused);
+        let mut wanted = self.named_by(item, at).into_iter();
+        let blocking = wanted.find(|(key, max)| {
+            let semaphore = self.semaphore(key);
+            let before = if is_beside_paused { 0 } else { self.before(&semaphore, since, kept_for) };
+            !semaphore.is_held_by(build) && semaphore.holders.len() + before >= *max as usize
+        });
+        blocking.map(|(key, _)| key)
+    }
+
+    /// Returns whether everybody who holds a semaphore has done nothing with it for long.
+    fn is_held_idly(&self, key: &SemaphoreKey) -> bool {
+        let semaphore = self.semaphore(key);
+        let is_idle = |holder: &Holder| {
+            let since = self.snapshot.idle.get(&holder.build);
+            since.is_some_and(|since| self.now.since(*since) >= GIVE_BACK_SECONDS * 1_000)
+        };
+        !semaphore.holders.is_empty() && semaphore.holders.iter().all(is_idle)
     }
 
     /// Returns whether a job that takes its semaphores with its nodes in hand may ask for nodes: not while those who have none and asked
@@ -232,4 +276,9 @@ impl Work<'_> {
             Some(RunSeen::Ended(_) | RunSeen::Lost { .. } | RunSeen::NoNodes(_) | RunSeen::NeverBegun)
         )
     }
+}
+
+/// Returns what a job has in hand when it takes its semaphores.
+fn hands_of(job: &Job) -> Hands {
+    if job.takes_nodes_first() { Hands::Nodes } else { Hands::Empty }
 }

@@ -27,6 +27,8 @@ pub(super) struct Taken {
     request: Option<RequestRef>,
     /// Which of the job's nodesets that is.
     alternative: u32,
+    /// Whether the job takes its semaphores first by now.
+    semaphores_first: bool,
     attempt: u32,
     status: JobStatus,
     /// Jobs behind it that it chose to leave out.
@@ -37,10 +39,10 @@ pub(super) struct Taken {
 impl Taken {
     /// Gives the build to a job of another item.
     pub(super) fn take(self, item: &mut Item, at: usize) {
-        let Self { build, request, alternative, attempt, status, left_out, of } = self;
+        let Self { build, request, alternative, semaphores_first, attempt, status, left_out, of } = self;
         let job = &mut item.jobs[at];
         (job.build, job.attempt, job.status, job.waits_for) = (Some(build.clone()), attempt, status, None);
-        (job.request, job.alternative) = (request, alternative);
+        (job.request, job.alternative, job.semaphores_first) = (request, alternative, semaphores_first);
         let name = job.summary.name.clone();
         for job in item.jobs.iter_mut().filter(|job| job.status == JobStatus::Waiting) {
             if let Some((_, status)) = left_out.iter().find(|(left, _)| *left == job.summary.name) {
@@ -66,8 +68,8 @@ impl Work<'_> {
         }
     }
 
-    /// Follows a shared build whose nodes cannot be had, which only the change that ordered it may have seen: its end, or that the
-    /// next nodeset is asked for. Returns whether that was news.
+    /// Follows a shared build whose nodes cannot be had, which only the change that ordered it may have seen: its end, that the next
+    /// nodeset is asked for, or that they were given back. Returns whether that was news.
     pub(super) fn follow_shared(&self, item: &mut Item, at: usize) -> bool {
         if !matches!(item.jobs[at].status, JobStatus::Ordered { .. }) {
             return false;
@@ -86,6 +88,10 @@ impl Work<'_> {
                 job.status = JobStatus::Waiting;
                 true
             }
+            _ if twin.semaphores_first && !job.semaphores_first => {
+                item.jobs[at].begin_with_semaphores();
+                true
+            }
             _ => false,
         }
     }
@@ -95,7 +101,9 @@ impl Work<'_> {
         let position = self.head.position(&item.id)?;
         self.head.slots[self.head.bundle(position).start..position].iter().find_map(|slot| {
             let other = self.items.get(&slot.id).filter(|other| other.generation == slot.generation)?;
-            let twins = other.jobs.iter().filter(|_| other.merged().is_some() && self.is_frozen_now(other));
+            // What has succeeded keeps the jobs that it was frozen with.
+            let is_frozen = other.reporting.is_some() || self.is_frozen_now(other);
+            let twins = other.jobs.iter().filter(|_| other.merged().is_some() && is_frozen);
             let twin = twins.into_iter().find(|twin| are_one(item, &item.jobs[at], other, twin))?;
             Some((other, twin))
         })
@@ -121,6 +129,7 @@ fn taken(build: &BuildId, other: &Item, twin: &Job) -> Taken {
         build: build.clone(),
         request: twin.request.clone(),
         alternative: twin.alternative,
+        semaphores_first: twin.semaphores_first,
         attempt: twin.attempt,
         status: twin.status.clone(),
         left_out: left_out(other, twin),

@@ -12,6 +12,7 @@ mod jobs;
 mod landing;
 mod lines;
 mod operators;
+mod reporters;
 mod semaphores;
 mod speculation;
 mod story;

@@ -12,7 +12,7 @@ use crate::semaphore::SemaphoreKey;
 use serde::{Deserialize, Serialize};
 use sluice_config::pipeline::Manager;
 use sluice_model::change::ChangeKey;
-use sluice_model::{ItemId, QueueKey};
+use sluice_model::{BuildId, ItemId, QueueKey};
 use std::collections::BTreeMap;
 
 /// Bytes that a slot may come to need; the generation and version of one that stays for years have six digits.
@@ -45,6 +45,9 @@ pub struct StoredHead {
     /// As [`Head::semaphores`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub semaphores: Vec<SemaphoreKey>,
+    /// As [`Head::unclaimed`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unclaimed: Vec<BuildId>,
 }
 
 /// Why a head's record and the items' do not make a head.
@@ -96,6 +99,7 @@ impl Head {
             slots: Vec::new(),
             landed: self.landed.clone(),
             semaphores: self.semaphores.clone(),
+            unclaimed: self.unclaimed.clone(),
         }
     }
 
@@ -182,8 +186,8 @@ impl StoredHead {
                 version: words.version,
             });
         }
-        let Self { key, manager, window, layout, frozen, landed, semaphores, .. } = self;
-        Ok(Head { key, manager, window, layout, frozen, slots, landed, semaphores })
+        let Self { key, manager, window, layout, frozen, landed, semaphores, unclaimed, .. } = self;
+        Ok(Head { key, manager, window, layout, frozen, slots, landed, semaphores, unclaimed })
     }
 }
 
@@ -246,12 +250,13 @@ fn letter(standing: Standing) -> Option<char> {
         Standing::Landing => Some('l'),
         Standing::Pledged => Some('n'),
         Standing::Landed => Some('d'),
+        Standing::Reporting => Some('r'),
     }
 }
 
 fn standing(letter: char) -> Option<Standing> {
-    use Standing::{Failing, Landed, Landing, Passed, Pledged, Testing};
-    let known = [Testing, Failing, Passed, Landing, Pledged, Landed];
+    use Standing::{Failing, Landed, Landing, Passed, Pledged, Reporting, Testing};
+    let known = [Testing, Failing, Passed, Landing, Pledged, Landed, Reporting];
     known.into_iter().find(|standing| self::letter(*standing) == Some(letter))
 }
 

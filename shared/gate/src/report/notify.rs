@@ -85,7 +85,7 @@ impl Report {
         let (messages, acts): (Vec<Action>, Vec<Action>) = self.actions.iter().cloned().partition(Action::is_message);
         let told = Self { actions: acts, ..self.clone() };
         let id = if told.actions.is_empty() { self.id.clone() } else { digest(&[&self.id, "messages"]) };
-        let sent = Self { id, actions: messages, ..self.clone() };
+        let sent = Self { id, actions: messages, awaited: false, ..self.clone() };
         [told, sent].into_iter().filter(|report| !report.actions.is_empty()).collect()
     }
 }
@@ -139,7 +139,7 @@ fn stored_char(c: char) -> usize {
 mod tests {
     use super::*;
 
-    /// G02: whatever a job's detail holds, the record that tells of it can be written.
+    /// C2: whatever a job's detail holds, the record that tells of it can be written.
     #[test]
     fn texts_of_a_report_fit_into_one_record() {
         for filling in ["x", "\u{1b}", "ä", "\n", "\u{10348}"] {

@@ -140,6 +140,7 @@ impl FrozenJob {
 
     /// Returns what the gate has to know.
     pub fn summary(&self) -> JobSummary {
+        let reporter = self.run_time.kind == JobKind::Reporter;
         JobSummary {
             name: self.name.clone(),
             hash: self.hash(),
@@ -148,14 +149,16 @@ impl FrozenJob {
             attempts: self.attempts,
             labels: self.nodesets.iter().map(|set| set.nodes.iter().map(|node| node.label.clone()).collect()).collect(),
             semaphores: self.held_semaphores(),
-            provides: self.provides.clone(),
+            // Nobody waits for what comes after the reports: whoever is behind would wait for a landing that waits for him.
+            provides: if reporter { Vec::new() } else { self.provides.clone() },
             requires: self.requires.clone(),
-            hold_following_changes: self.run_time.hold_following_changes,
+            hold_following_changes: self.run_time.hold_following_changes && !reporter,
             success_message: self.success_message.clone(),
             failure_message: self.failure_message.clone(),
             success_url: self.run_time.success_url.clone(),
             failure_url: self.run_time.failure_url.clone(),
             shared: self.shared(),
+            reporter,
         }
     }
 
@@ -214,6 +217,9 @@ pub struct JobSummary {
     /// With which changes of its cycle one build of it is shared.
     #[serde(default, skip_serializing_if = "Shared::is_never")]
     pub shared: Shared,
+    /// Whether it runs after the item's reports, when its result decides nothing about the item any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reporter: bool,
 }
 
 /// With which changes that need each other a build is shared, where they run the same job.

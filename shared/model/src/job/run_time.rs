@@ -62,6 +62,9 @@ pub struct RunTime {
     /// Whether `run` holds candidates of which the first that exists is meant (Z4.9).
     #[serde(skip_serializing_if = "is_default")]
     pub implied_run: bool,
+    /// The formats in which providers need the image that the job builds; empty for a job that builds none (L1.1).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub image_formats: Vec<String>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -1,6 +1,9 @@
 //! `sluice-bench-emulated`: times an event until its builds are asked for, through the emulator's data services in this
 //! process: the SDK signs and serialises each call, no socket lies between, and the emulator does it on disk.
 //!
+//! The forge, git and machines are played in memory here, and no policy is evaluated: what is measured is the data services' share.
+//! Git's is in what `sluice-bench` prints.
+//!
 //! The number stands beside the one on ports in memory that `sluice-bench` prints; it is a program of its own, since it links
 //! the SDK, which takes minutes to optimise.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a measuring harness may panic")]
@@ -55,7 +58,7 @@ async fn main() {
     let Spread { median, high } = Spread::of(samples);
     let build = if cfg!(debug_assertions) { "not optimised" } else { "optimised" };
     println!(
-        "Event to build request through the emulator in this process (SDK, no socket, on disk; {build} build), median of {SAMPLES}:"
+        "Event to build request through the emulator in this process (SDK, no socket, on disk; {build} build; forge, git and machines played, no policies), median of {SAMPLES}:"
     );
     let millis = |time: Duration| time.as_secs_f64() * 1_000.0;
     println!(
@@ -92,8 +95,8 @@ impl System {
         let store = Arc::new(Mutex::new(Store::default()));
         for (project, path, text) in sample::repositories_with(NODES) {
             let mut store = store.lock().unwrap();
-            let commit = store.commit(BTreeMap::from([(path.to_owned(), text)]), Vec::new(), "first");
-            let branch = BranchKey { project: ProjectName::new("forge.test", project), branch: "main".into() };
+            let commit = store.commit(BTreeMap::from([(path, text)]), Vec::new(), "first");
+            let branch = BranchKey { project: ProjectName::new("forge.test", &project), branch: "main".into() };
             store.set(&branch, &commit.id);
         }
         let forge = Arc::new(PlayedForge::new(world.clone(), store.clone()));

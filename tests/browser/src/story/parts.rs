@@ -93,6 +93,7 @@ pub(super) fn merged(of: &Change) -> Ask {
         jobs: Vec::new(),
         base: commit("base"),
         tested: commit(of.title),
+        kept: false,
         touches_configuration: false,
         fail_fast: false,
         debug: Vec::new(),

@@ -212,6 +212,7 @@ impl Writer {
             parents: Vec::new(),
             providers: Vec::new(),
             nodeset: 0,
+            merge_commit: None,
             request: None,
             ordered_at,
         };

@@ -25,17 +25,32 @@ pub(super) fn change_at(url: &str) -> Option<ChangeKey> {
 impl PlayedForge {
     /// Uploads a change that edits files on top of others, or on its branch, and says so.
     pub fn upload(&self, project: &str, number: u64, parent: Option<&ChangeKey>, edits: &[(&str, &str)]) -> ChangeKey {
+        self.upload_for(project, ("main", number), parent, "", edits)
+    }
+
+    /// Uploads a change of this number for a branch, with a message that may name others, and says so.
+    pub fn upload_for(
+        &self,
+        project: &str,
+        (branch, number): (&str, u64),
+        parent: Option<&ChangeKey>,
+        message: &str,
+        edits: &[(&str, &str)],
+    ) -> ChangeKey {
         let key = review(project, number);
-        let head = self.built_on(&key, parent, edits);
-        let change = ChangeRef { key: key.clone(), branch: "main".into(), head, patchset: "1".to_owned() };
+        let head = self.built_on(&key, branch, parent, edits);
+        let change = ChangeRef { key: key.clone(), branch: branch.into(), head, patchset: "1".to_owned() };
+        let updated_at = self.state().past.moment(self.world.now());
         let facts = ChangeFacts {
             title: format!("change {number}"),
+            message: message.to_owned(),
             author: "ada".to_owned(),
             url: self.page(&key),
-            files: Some(edits.iter().map(|(path, _)| (*path).to_owned()).collect()),
+            files: Some(paths(edits)),
             parents: parent.into_iter().cloned().collect(),
+            depends_on: depends_on(message),
             mergeable: Some(true),
-            updated_at: self.world.now(),
+            updated_at,
             ..ChangeFacts::bare(change, Timestamp(0))
         };
         let kept = Kept {
@@ -52,9 +67,11 @@ impl PlayedForge {
 
     /// Uploads another patchset of a change, on top of another one than before; its votes are gone. Says so.
     pub fn rebase(&self, key: &ChangeKey, parent: Option<&ChangeKey>, edits: &[(&str, &str)]) {
-        let head = self.built_on(key, parent, edits);
+        let Some(branch) = self.change(key).map(|kept| kept.facts.change.branch) else { return };
+        let head = self.built_on(key, branch.as_str(), parent, edits);
         self.edit(key, |facts| {
             let patchset: u64 = facts.change.patchset.parse().unwrap_or_default();
+            facts.files = Some(paths(edits));
             facts.change = ChangeRef { head, patchset: (patchset + 1).to_string(), ..facts.change.clone() };
             facts.parents = parent.into_iter().cloned().collect();
             facts.votes.clear();
@@ -103,6 +120,18 @@ impl PlayedForge {
         }
     }
 
+    /// Puts a change into a topic, or takes it out of the one that it is in, and says so.
+    pub fn put_into_topic(&self, key: &ChangeKey, topic: Option<&str>) {
+        self.edit(key, |facts| facts.topic = topic.map(str::to_owned));
+        self.say(key, GerritEvent { r#type: "topic-changed".to_owned(), ..GerritEvent::default() });
+    }
+
+    /// Gives a change up, and says so.
+    pub fn abandon(&self, key: &ChangeKey) {
+        self.edit(key, |facts| facts.status = ChangeStatus::Closed);
+        self.say(key, GerritEvent { r#type: "change-abandoned".to_owned(), ..GerritEvent::default() });
+    }
+
     /// Has the changes of a change's project be compared with what is known of them, as the timer has those of other forges.
     pub fn have_compared(&self, key: &ChangeKey) {
         self.stream(key, EventKind::Sweep);
@@ -136,16 +165,16 @@ impl PlayedForge {
         format!("https://{}/pull/{number}", key.project)
     }
 
-    fn built_on(&self, key: &ChangeKey, parent: Option<&ChangeKey>, edits: &[(&str, &str)]) -> Oid {
-        let main = BranchKey { project: key.project.clone(), branch: "main".into() };
+    fn built_on(&self, key: &ChangeKey, branch: &str, parent: Option<&ChangeKey>, edits: &[(&str, &str)]) -> Oid {
+        let branch = BranchKey { project: key.project.clone(), branch: branch.into() };
         let parent = parent.and_then(|parent| Some(self.change(parent)?.facts.change.head));
         let mut store = self.store.lock().unwrap();
-        let base = parent.unwrap_or_else(|| store.tip(&main).expect("the project has a main branch").id);
+        let base = parent.unwrap_or_else(|| store.tip(&branch).expect("the branch exists").id);
         let mut tree = store.tree(&base).clone();
         for (path, text) in edits {
             tree.insert((*path).to_owned(), (*text).to_owned());
         }
-        store.commit(tree, vec![base], "a change").id
+        store.commit(tree, vec![base], &format!("change {key}")).id
     }
 
     fn say(&self, key: &ChangeKey, told: GerritEvent) {
@@ -159,10 +188,21 @@ impl PlayedForge {
         self.state().told.push_back(ForgeEvent { connection, project, sender: "grace".to_owned(), kind });
     }
 
+    /// Says in Gerrit's way that a ref moved.
+    pub(super) fn say_moved(&self, project: &ProjectName, git_ref: &str, before: &Oid, after: &Oid) {
+        let about = ChangeKey::change("gerrit".into(), project.clone(), 0);
+        let (git_ref, oldrev, newrev) = (git_ref.to_owned(), before.clone(), after.clone());
+        self.stream(&about, EventKind::Push { git_ref, oldrev, newrev });
+    }
+
     /// Says in Gerrit's words what a merge made.
     pub(super) fn say_merged(&self, key: &ChangeKey, branch: &BranchName, before: &Oid, after: &Oid) {
         self.say(key, GerritEvent { r#type: "change-merged".to_owned(), ..GerritEvent::default() });
-        let (oldrev, newrev) = (before.clone(), after.clone());
-        self.stream(key, EventKind::Push { git_ref: format!("refs/heads/{branch}"), oldrev, newrev });
+        self.say_moved(&key.project, &format!("refs/heads/{branch}"), before, after);
     }
+}
+
+/// Returns the paths of edits.
+fn paths(edits: &[(&str, &str)]) -> Vec<String> {
+    edits.iter().map(|(path, _)| (*path).to_owned()).collect()
 }

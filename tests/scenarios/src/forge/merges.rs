@@ -1,6 +1,12 @@
 //! How the played forge merges: at somebody's word, in the way that is asked for, and it says so whoever lives to hear of it.
 
-use super::*;
+use super::{OWN, PlayedForge};
+use serde_json::json;
+use sluice_forge::{ForgeError, MergeMessage};
+use sluice_model::BranchName;
+use sluice_model::change::{ChangeRef, ChangeStatus};
+use sluice_model::git::{BranchKey, MergeMode, Oid};
+use sluice_runtime::Clock as _;
 
 impl PlayedForge {
     pub(super) fn merge_now(
@@ -64,5 +70,63 @@ impl PlayedForge {
             return Err(ForgeError::unknown(attempted(), "no answer"));
         }
         Ok((commit.id, branch.branch, tip.id))
+    }
+
+    /// Has pushes be refused for this reason from now on.
+    pub fn refuse_pushes(&self, why: &str) {
+        self.state().push_refusal = Some(why.to_owned());
+    }
+
+    /// Returns the moves of branches that were made by pushes of ours, oldest first.
+    pub fn moves(&self) -> Vec<(Oid, Oid)> {
+        self.state().moves.clone()
+    }
+
+    /// Moves a branch from exactly one commit to another, and takes the changes that it came to hold for merged, as GitHub does.
+    pub(super) fn move_now(&self, branch: &BranchKey, from: &Oid, to: &Oid) -> Result<(), ForgeError> {
+        let attempted = || format!("move {branch}");
+        let mut state = self.state();
+        let state_ref = &mut *state;
+        let mut store = self.store.lock().unwrap();
+        if let Some(message) = state_ref.push_refusal.clone() {
+            return Err(ForgeError::Refused { attempted: attempted(), status: 422, message });
+        }
+        let tip = store.tip(branch).ok_or_else(|| Self::not_found(branch))?;
+        if tip.id == *to {
+            return Ok(());
+        }
+        if tip.id != *from {
+            return Err(ForgeError::HeadMoved { attempted: attempted() });
+        }
+        assert!(store.holds(to, from), "{branch} would not move forward");
+        store.set(branch, to);
+        state_ref.moves.push((from.clone(), to.clone()));
+        let moved = store.find(to).ok_or_else(|| Self::not_found(to))?;
+        let now = self.world.now();
+        let mut merged = Vec::new();
+        for (key, kept) in &mut state_ref.changes {
+            let facts = &mut kept.facts;
+            let is_here = key.project == branch.project && facts.change.branch == branch.branch;
+            if is_here && facts.status == ChangeStatus::Open && store.holds(to, &facts.change.head) {
+                state_ref.past.note(facts, now);
+                facts.status = ChangeStatus::Merged;
+                // Of several that one move lands each shows the whole move.
+                facts.merge_commit = Some(to.clone());
+                facts.updated_at = state_ref.past.moment(now);
+                state_ref.merges.push((key.clone(), moved.clone()));
+                merged.push(key.clone());
+            }
+        }
+        state_ref.readings.merged();
+        drop(store);
+        drop(state);
+        for key in &merged {
+            self.tell("pull_request", key, json!({"action": "closed", "number": key.number()}), OWN);
+        }
+        if let Some(key) = merged.first() {
+            let push = json!({"ref": format!("refs/heads/{}", branch.branch), "before": from.0, "after": to.0});
+            self.tell("push", key, push, OWN);
+        }
+        Ok(())
     }
 }

@@ -75,6 +75,9 @@ impl PlayedForge {
     }
 
     pub(super) fn tell_push(&self, project: &ProjectName, git_ref: &str, before: &Oid, after: &Oid, sender: &str) {
+        if project.host() == gerrit::REVIEW {
+            return self.say_moved(project, git_ref, before, after);
+        }
         let about = ChangeKey::change("github".into(), project.clone(), 0);
         self.tell("push", &about, json!({"ref": git_ref, "before": before, "after": after}), sender);
     }

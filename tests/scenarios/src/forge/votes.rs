@@ -20,15 +20,18 @@ impl PlayedForge {
         }
     }
 
-    /// Leaves our votes and their message, once for a marker, as a Gerrit does.
-    pub(super) fn vote_once(&self, key: &ChangeKey, marker: &Marker, report: &VoteReport) -> Result<(), ForgeError> {
+    /// Leaves our votes and their message, once for a marker, as a Gerrit does: votes on a patchset that is no more the newest are not
+    /// shown with the change.
+    pub(super) fn vote_once(&self, change: &ChangeRef, marker: &Marker, report: &VoteReport) -> Result<(), ForgeError> {
+        let key = &change.key;
         let (now, mut state) = (self.world.now(), self.state());
         let moment = state.past.moment(now);
         let kept = state.changes.get_mut(key).ok_or_else(|| Self::not_found(key))?;
         if kept.comments.contains_key(marker.as_str()) {
             return Ok(());
         }
-        for (label, value) in &report.votes {
+        let is_newest = kept.facts.change.head == change.head;
+        for (label, value) in report.votes.iter().filter(|_| is_newest) {
             kept.facts.votes.retain(|vote| vote.label != *label || vote.username != OWN);
             let (label, username) = (label.clone(), OWN.to_owned());
             kept.facts.votes.push(Vote { label, value: *value, username, email: None, cast_at: now });

@@ -54,6 +54,17 @@ fn cycle(site: &Site, a: &[(&str, &str)], b: &[(&str, &str)]) -> (ChangeKey, Cha
     (a, b)
 }
 
+/// Returns a site with such a cycle that was checked and is approved; its gate has not looked yet.
+fn approved_cycle(a: &[(&str, &str)], b: &[(&str, &str)]) -> (Site, ChangeKey, ChangeKey) {
+    let mut site = allowing(MAIN);
+    let (a, b) = cycle(&site, a, b);
+    site.run();
+    site.forge.approve(&a);
+    site.forge.approve(&b);
+    site.take_in();
+    (site, a, b)
+}
+
 /// Returns how many reports were made on a change.
 fn reports(site: &Site, change: &ChangeKey) -> usize {
     let records = site.world.records();
@@ -177,14 +188,9 @@ fn a_cycle_may_bring_configuration_that_needs_both() {
 /// C01, Z6.6: of a bundle whose first change did not land nobody waits for the others to.
 #[test]
 fn a_bundle_with_configuration_whose_branch_moved_holds_its_tenant_up_no_longer() {
-    let mut site = allowing(MAIN);
     let with = |job: &str| format!("{PROJECT}\n- job: {{name: {job}, run: playbooks/{job}.yaml}}\n");
     let (of_a, of_b) = (with("fresh"), with("fresher"));
-    let (a, b) = cycle(&site, &[(".zuul.yaml", &of_a)], &[(".zuul.yaml", &of_b)]);
-    site.run();
-    site.forge.approve(&a);
-    site.forge.approve(&b);
-    site.take_in();
+    let (mut site, a, b) = approved_cycle(&[(".zuul.yaml", &of_a)], &[(".zuul.yaml", &of_b)]);
     site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
     let main = BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "main".into() };
     site.forge.push_silently(&main, &[("pushed", "x")]);
@@ -262,12 +268,7 @@ fn changes_that_come_to_need_each_other_in_the_gate_are_dequeued_and_have_not_fa
 /// queue has all of it tested again and lands it when both are its own.
 #[test]
 fn a_bundle_whose_second_branch_was_taken_by_another_queue_merges_nothing() {
-    let mut site = allowing(MAIN);
-    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
-    site.run();
-    site.forge.approve(&a);
-    site.forge.approve(&b);
-    site.take_in();
+    let (mut site, a, b) = approved_cycle(&[("a", "x")], &[("b", "x")]);
     let landings = |site: &Site| {
         let records = site.world.records().into_iter().filter(|record| record.key.partition.starts_with("landing#"));
         records.map(|record| decode::<Landing>(&record).unwrap()).collect::<Vec<_>>()
@@ -296,12 +297,7 @@ fn a_bundle_whose_second_branch_was_taken_by_another_queue_merges_nothing() {
 /// Z6.5: where the forge refuses the second, the first is in its branch: the queue waits for a person.
 #[test]
 fn a_bundle_that_is_closed_half_way_freezes_its_queue() {
-    let mut site = allowing(MAIN);
-    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
-    site.run();
-    site.forge.approve(&a);
-    site.forge.approve(&b);
-    site.take_in();
+    let (mut site, _, b) = approved_cycle(&[("a", "x")], &[("b", "x")]);
     site.run_until(|site| merged(site) == [1]);
     site.forge.close(&b);
     site.run();
@@ -315,12 +311,7 @@ fn a_bundle_that_is_closed_half_way_freezes_its_queue() {
 /// Z6.5: a change of the bundle that cannot land is found out before the first one lands.
 #[test]
 fn nothing_of_a_bundle_lands_where_the_second_cannot() {
-    let mut site = allowing(MAIN);
-    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
-    site.run();
-    site.forge.approve(&a);
-    site.forge.approve(&b);
-    site.take_in();
+    let (mut site, a, b) = approved_cycle(&[("a", "x")], &[("b", "x")]);
     site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
     site.forge.close(&b);
     site.run();

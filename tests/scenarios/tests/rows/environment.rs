@@ -1,7 +1,7 @@
 //! What jobs are told of the build that they are of, in an executor's own words.
 
 use super::graph::{self, image_jobs};
-use super::{CONFIG, MAIN, PROJECT, approve, judge, merged, ordered, propose, site};
+use super::{CONFIG, MAIN, PROJECT, approve, judge, merged, ordered, propose, reporters, site};
 use serde_json::{Value, json};
 use sluice_executor::inherited::inherited;
 use sluice_executor::jobdir::{Jobdir, Runtime};
@@ -90,6 +90,20 @@ fn a_job_is_told_whether_it_votes() {
     // `unit` ran in check first; `lint` in the gate alone.
     let told = zuul(&site, "lint", 1);
     assert_eq!((&told["pipeline"], &told["change"], &told["branch"]), (&json!("gate"), &json!("1"), &json!("main")));
+}
+
+/// Z4.3, Z7.1: what runs after the merge is told by which commit the change is in its branch; what runs before is not.
+#[test]
+fn a_reporter_is_told_the_merged_commit() {
+    let mut site = reporters::site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    let merges = site.forge.merges();
+    let [(_, commit)] = merges.as_slice() else { panic!("{merges:?}") };
+    for refs in ["buildset_refs", "build_refs"] {
+        let id = |job: &str| zuul(&site, job, 1)[refs][0].get("merge_commit_id").cloned();
+        assert_eq!((id("publish"), id("test1")), (Some(json!(commit.id)), None), "{refs}");
+    }
 }
 
 /// S07: of a provider that is merged before a job that requires it begins no artifact is told, not even that there is none; of one that

@@ -112,6 +112,7 @@ fn a_chain_of_commits_waits_until_all_below_are_approved_and_lands_in_order() {
 #[test]
 fn a_chain_that_was_rebased_past_one_of_its_changes_is_checked_without_it() {
     let mut site = site_of(&PROJECT.replace("[unit]", "[unit, other, lint]"));
+    site.sweep(); // It has had its turn for the next ten minutes: what nobody tells is not found.
     let a = upload(&site, 1, None);
     site.run();
     assert_eq!(site.builds(), ["check lint 1", "check other 1", "check unit 1"]);
@@ -201,6 +202,21 @@ fn changes_of_one_topic_go_through_the_gate_together() {
     assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
+/// Z6.5, G09: of changes of one topic each lands after the one that it is made on, whichever came first.
+#[test]
+fn a_change_of_a_topic_lands_after_its_parent_though_its_number_is_lower() {
+    let mut site = site();
+    let below = upload(&site, 2, None);
+    let above = upload(&site, 1, Some(&below));
+    site.forge.topic(&[&above, &below], "feature");
+    site.run();
+    approve(&mut site, &above);
+    assert_eq!(merged(&site), Vec::<u64>::new());
+    approve(&mut site, &below);
+    assert_eq!(merged(&site), [2, 1]);
+    assert_eq!(site.ending(&[], &[&above, &below]).left_over, Vec::<String>::new());
+}
+
 /// Z6.1: a hashtag starts what asks for it.
 #[test]
 fn a_hashtag_that_a_trigger_names_starts_a_pipeline() {
@@ -264,6 +280,50 @@ fn what_a_gerrit_did_not_tell_of_a_change_is_found_once() {
             assert_eq!(builds, expected, "edit {at}, told late");
         }
     }
+}
+
+/// C5, G09: what no stream told of a Gerrit's changes is found by the timer's sweep, as at other forges.
+#[test]
+fn a_change_whose_events_were_all_lost_is_checked_and_lands() {
+    let mut site = site();
+    site.sweep();
+    let change = upload(&site, 1, None);
+    site.forge.forget_webhooks();
+    site.run();
+    assert_eq!(site.builds(), Vec::<String>::new());
+    site.sweep();
+    assert_eq!(site.builds(), ["check unit 1"]);
+    site.forge.vote(&change, "Code-Review", 2);
+    site.forge.vote(&change, "Approved", 1);
+    site.forge.forget_webhooks();
+    site.sweep();
+    assert_eq!(merged(&site), [1]);
+    assert_eq!(site.ending(&[], &[&change]).left_over, Vec::<String>::new());
+}
+
+/// C5, G12: a change leaves for want of a vote, which is cast again as it was; neither was told.
+#[test]
+fn a_change_that_lost_a_vote_and_has_the_same_again_without_a_word_comes_in_again() {
+    let mut site = site();
+    let change = upload(&site, 1, None);
+    site.run();
+    site.held = ["unit".to_owned()].into();
+    site.forge.vote(&change, "Code-Review", 2);
+    site.forge.vote(&change, "Approved", 1);
+    site.run_until(|site| !gate_builds(site).is_empty());
+    site.forge.vote(&change, "Approved", 0);
+    site.forge.forget_webhooks();
+    site.world.advance_millis(1_000);
+    site.forge.hashtag(&change, "other");
+    site.take_in();
+    site.held.clear();
+    site.run();
+    assert_eq!(merged(&site), Vec::<u64>::new(), "it left when the change was read");
+    site.forge.vote(&change, "Approved", 1);
+    site.forge.forget_webhooks();
+    site.sweep();
+    assert_eq!(merged(&site), [1]);
+    assert_eq!(site.ending(&[], &[&change]).left_over, Vec::<String>::new());
 }
 
 /// G11, Z6.2: what a pipeline says of a change of Gerrit's is one review: its votes, and the report.

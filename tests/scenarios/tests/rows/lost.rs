@@ -120,6 +120,17 @@ const FACTS: &str = "
 - project: {name: org/one, edits: {jobs: [unit]}, bare: {jobs: [unit]}, told: {jobs: [unit]}}
 ";
 
+/// Returns a site with these pipelines, and a change that was checked there.
+fn checked_with_facts() -> (Site, ChangeKey) {
+    let config = format!("{}{FACTS}", super::CONFIG);
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", super::PROJECT), ("shared", "0")])];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    let change = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    (site, change)
+}
+
 /// C5: a draft, a description, a label that was taken off and a status are found where nobody told of them; and they are told once
 /// where their webhook comes after all.
 #[test]
@@ -136,14 +147,7 @@ fn what_moves_no_revision_is_found_by_the_sweep_and_told_once() {
     ];
     for (at, (pipeline, edit)) in edits.into_iter().enumerate() {
         for comes_late in [false, true] {
-            let config = format!("{}{FACTS}", super::CONFIG);
-            let repositories: &[(&str, &[(&str, &str)])] = &[
-                ("org/config", &[("zuul.yaml", &config)]),
-                ("org/one", &[(".zuul.yaml", super::PROJECT), ("shared", "0")]),
-            ];
-            let mut site = Site::new(7, MAIN, repositories, judge);
-            let change = propose(&site, 1, &[("a", "x")]);
-            site.run();
+            let (mut site, change) = checked_with_facts();
             site.forge.label(&change, "go", true);
             site.run();
             site.sweep();
@@ -167,12 +171,7 @@ fn what_moves_no_revision_is_found_by_the_sweep_and_told_once() {
 /// C5: of the statuses that nobody told of only those are made up for that some pipeline has a word for; the others start nothing.
 #[test]
 fn statuses_that_no_pipeline_heeds_are_not_made_up_for() {
-    let config = format!("{}{FACTS}", super::CONFIG);
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", super::PROJECT), ("shared", "0")])];
-    let mut site = Site::new(7, MAIN, repositories, judge);
-    let change = propose(&site, 1, &[("a", "x")]);
-    site.run();
+    let (mut site, change) = checked_with_facts();
     site.sweep();
     for (context, state) in [("unit", "success"), ("coverage", "success"), ("docs", "failure")] {
         site.forge.put_status(&change, "ci", context, state);
@@ -191,12 +190,7 @@ fn statuses_that_no_pipeline_heeds_are_not_made_up_for() {
 /// C5: what a sweep made up for swallows no later word.
 #[test]
 fn what_is_changed_again_after_it_was_found_is_told_again() {
-    let config = format!("{}{FACTS}", super::CONFIG);
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", super::PROJECT), ("shared", "0")])];
-    let mut site = Site::new(7, MAIN, repositories, judge);
-    let change = propose(&site, 1, &[("a", "x")]);
-    site.run();
+    let (mut site, change) = checked_with_facts();
     site.forge.draft(&change, true);
     site.forge.forget_webhooks();
     site.sweep();

@@ -3,10 +3,10 @@
 use super::refs::{branch, orders};
 use super::{approve, gate_builds, merged, propose, site};
 use sluice_memory::poll_once;
-use sluice_model::ProjectName;
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::git::Oid;
 use sluice_model::poke::Poke;
+use sluice_model::{DeliveryId, ProjectName};
 use sluice_records::codec::decode;
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_runtime::record::{Due, Expect, Record, Write};
@@ -20,7 +20,20 @@ fn ask(site: &mut Site, kind: EventKind) -> Result<Vec<String>, String> {
 }
 
 /// The same of any event.
-fn ask_as(site: &mut Site, event: ForgeEvent) -> Result<Vec<String>, String> {
+pub fn ask_as(site: &mut Site, event: ForgeEvent) -> Result<Vec<String>, String> {
+    let id = put_in(site, event);
+    site.run();
+    let records = site.world.records();
+    let record = records.iter().find(|record| record.key == delivery::key(&id)).unwrap();
+    match decode::<Delivery>(record).unwrap().state {
+        DeliveryState::Handled { effects, .. } => Ok(effects),
+        DeliveryState::Failed { why, .. } => Err(why),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Stores what is asked for, and lets nothing happen yet.
+pub fn put_in(site: &Site, event: ForgeEvent) -> DeliveryId {
     let project = event.project.clone();
     let asked = Delivery {
         connection: event.connection.clone(),
@@ -36,14 +49,7 @@ fn ask_as(site: &mut Site, event: ForgeEvent) -> Result<Vec<String>, String> {
     let head = delivery::record(&id, &asked).unwrap();
     let commit = Commit { head, others: Vec::new(), pokes: vec![poke], due };
     poll_once(cell::commit_and_send(&site.ports(), commit)).unwrap().unwrap();
-    site.run();
-    let records = site.world.records();
-    let record = records.iter().find(|record| record.key == delivery::key(&id)).unwrap();
-    match decode::<Delivery>(record).unwrap().state {
-        DeliveryState::Handled { effects, .. } => Ok(effects),
-        DeliveryState::Failed { why, .. } => Err(why),
-        other => panic!("{other:?}"),
-    }
+    id
 }
 
 fn enqueue(pipeline: &str, number: u64, head: Option<Oid>) -> EventKind {

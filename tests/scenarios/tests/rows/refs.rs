@@ -185,6 +185,40 @@ fn a_tag_has_jobs_run_that_match_its_ref_and_has_nothing_read() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
+/// Z4.2: a tag is told what the branches say that have its commit, and nothing by others.
+#[test]
+fn a_tag_has_jobs_run_of_the_branches_that_have_its_commit() {
+    let mut site = site_of(&["tag"]);
+    site.forge.push(&branch("stable"), &[(".zuul.yaml", "- project: {tag: {jobs: [docs]}}\n")]);
+    site.run();
+    let jobs_of = |site: &mut Site, on: &str, tag: &str| {
+        site.forge.tag(&branch(on), tag);
+        site.run();
+        let git_ref = format!("refs/tags/{tag}");
+        let own = orders(site).into_iter().filter(|(order, _)| order.change.git_ref() == git_ref);
+        let mut found: Vec<(String, Vec<String>)> = own
+            .map(|(order, state)| {
+                let branches = state.containing.unwrap_or_default();
+                (order.job.to_string(), branches.iter().map(|branch| branch.as_str().to_owned()).collect())
+            })
+            .collect();
+        found.sort();
+        found
+    };
+    let told = |jobs: &[&str], branches: &[&str]| -> Vec<(String, Vec<String>)> {
+        let branches: Vec<String> = branches.iter().map(|branch| (*branch).to_owned()).collect();
+        jobs.iter().map(|job| ((*job).to_owned(), branches.clone())).collect()
+    };
+    // The branch was made where the other one is.
+    let both = jobs_of(&mut site, "main", "1.0");
+    assert_eq!(both, told(&["docs", "publish", "release"], &["main", "stable"]));
+    assert_eq!(jobs_of(&mut site, "stable", "1.1"), told(&["docs"], &["stable"]));
+    site.forge.push(&branch("main"), &[("src/a", "x")]);
+    site.run();
+    assert_eq!(jobs_of(&mut site, "main", "1.2"), told(&["publish", "release"], &["main"]));
+    assert_eq!(left_over(&site), Vec::<String>::new());
+}
+
 /// S06: a webhook is a hint; the forge is asked.
 #[test]
 fn a_push_that_the_forge_does_not_confirm_is_not_tested() {

@@ -133,6 +133,44 @@ fn override_checkout_names_the_branch_that_a_foreign_job_is_taken_from() {
     );
 }
 
+/// J03, Z4.3: what a job checks out is put in place: of its change's own project and of those that it requires, where they have the
+/// branch; what it says of one project counts for that one too.
+#[test]
+fn what_a_job_checks_out_is_put_in_place() {
+    let required = "[org/two, {name: org/bare, override-checkout: old}]";
+    let own = format!(
+        "- job: {{name: test, override-checkout: stable, required-projects: {required}, run: playbooks/test.yaml}}\n- project: {{check: {{jobs: [test]}}}}\n"
+    );
+    let mut site = site(&config(""), &[("org/one", &own), ("org/two", ""), ("org/bare", "")]);
+    for (project, name) in [("org/one", "stable"), ("org/two", "stable"), ("org/bare", "old")] {
+        branch(&mut site, project, name, "");
+    }
+    assert_eq!(runs(&mut site, "main", 1, &[("a", "x")]), ["test"]);
+    let orders = super::refs::orders(&site);
+    let (_, state) = orders.iter().find(|(order, _)| order.job.as_str() == "test").unwrap();
+    let placed: Vec<String> = state.branches.iter().map(|state| state.branch.to_string()).collect();
+    for wanted in ["org/one@main", "org/one@stable", "org/two@stable", "org/bare@old"] {
+        assert!(placed.iter().any(|branch| branch == wanted), "{wanted} is not among {placed:?}");
+    }
+    assert!(!placed.iter().any(|branch| branch == "org/config@stable"), "{placed:?}");
+}
+
+/// Z4.3: where a required project does not have the change's branch, its default one is put in place, and the state says which that is.
+#[test]
+fn a_required_projects_default_branch_stands_in_for_the_changes_own() {
+    let own = "- job: {name: test, required-projects: [org/two], run: playbooks/test.yaml}\n- project: {check: {jobs: [test]}}\n";
+    let mut site = site(&config(""), &[("org/one", ""), ("org/two", "")]);
+    site.store.lock().unwrap().set_default(&ProjectName::new("forge.test", "org/two"), "trunk");
+    branch(&mut site, "org/two", "trunk", "");
+    branch(&mut site, "org/one", "devel", own);
+    assert_eq!(runs(&mut site, "devel", 1, &[("a", "x")]), ["test"]);
+    let orders = super::refs::orders(&site);
+    let (_, state) = orders.first().unwrap();
+    let named = |keys: Vec<&BranchKey>| keys.iter().any(|key| key.to_string() == "org/two@trunk");
+    assert!(named(state.branches.iter().map(|state| &state.branch).collect()), "{:?}", state.branches);
+    assert!(named(state.defaults.iter().collect()), "{:?}", state.defaults);
+}
+
 /// J04: a stanza that is on one branch holds for changes of that branch.
 #[test]
 fn a_projects_stanza_holds_for_the_branch_that_it_is_on() {

@@ -1,6 +1,7 @@
 //! Who said yes to what, and until when: what may enter the gate, what may land, and what is out for having lost it.
 
 use super::{Known, Oracle, Stands};
+use crate::reviews::{NEEDED, is_review};
 use sluice_gate::Item;
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, ReviewState};
@@ -75,5 +76,12 @@ impl Oracle {
 
 /// Returns whether somebody who may approves a change.
 pub(crate) fn is_approved(facts: &ChangeFacts) -> bool {
+    if is_review(facts.change.key.project.name()) {
+        let is_given = |(label, value): (&str, i64)| {
+            let mut votes = facts.votes.iter();
+            votes.any(|vote| vote.label == label && vote.value == value)
+        };
+        return !facts.draft && NEEDED.into_iter().all(is_given);
+    }
     facts.reviews.iter().any(|review| review.state == ReviewState::Approved)
 }

@@ -4,6 +4,7 @@ use super::{People, open};
 use crate::oracle::Oracle;
 use crate::plays::Play;
 use crate::random::Random;
+use crate::reviews::NEEDED;
 use crate::site::Site;
 use crate::story::Story;
 use sluice_model::Timestamp;
@@ -18,6 +19,9 @@ const TEMPTED_PER_MILLE: u64 = 350;
 const REVISED_PER_MILLE: u64 = 200;
 /// Approvals out of 1000 that are given again.
 const AGAIN_PER_MILLE: u64 = 700;
+
+/// Times out of 1000 that somebody has only a part of what approves a change to say.
+const HALF_PER_MILLE: u64 = 250;
 
 /// Changes out of 1000 that are urgent, where there is a pipeline for such.
 const URGENT_PER_MILLE: u64 = 400;
@@ -49,6 +53,55 @@ impl Thoughts {
     pub(super) fn commit<'a>(&mut self, paths: &[&'a str], at: u64) -> (&'a str, String) {
         let text = *self.random.one(&["one", "other", "broken", "sloppy"]).unwrap_or(&"one");
         (self.random.one(paths).copied().unwrap_or("f0"), format!("{text} {at}"))
+    }
+
+    /// Draws by which votes a change at a Gerrit comes to be approved, the last of each label being the one that is needed.
+    pub(super) fn votes(&mut self) -> Vec<(&'static str, i64)> {
+        let mut votes = NEEDED.to_vec();
+        if self.random.per_mille(300) {
+            votes.reverse();
+        }
+        if self.random.per_mille(300) {
+            let (label, _) = NEEDED[0];
+            votes.insert(0, (label, *self.random.one(&[1, -1, -2]).unwrap_or(&1)));
+        }
+        votes
+    }
+
+    /// Draws whether only a part of that is said.
+    pub(super) fn is_half(&mut self) -> bool {
+        self.random.per_mille(HALF_PER_MILLE)
+    }
+
+    /// Draws which.
+    pub(super) fn half(&mut self) -> (&'static str, i64) {
+        *self.random.one(&NEEDED).unwrap_or(&NEEDED[0])
+    }
+
+    /// Draws the vote by which a change is approved no more: another one, or none.
+    pub(super) fn no(&mut self) -> (&'static str, i64) {
+        let [(review, _), (go, _)] = NEEDED;
+        *self.random.one(&[(review, 0), (review, 1), (review, -2), (go, 0), (go, -1)]).unwrap_or(&(go, 0))
+    }
+
+    /// Draws whether a new patchset is made on what the one before was made on.
+    pub(super) fn stays_in_chain(&mut self) -> bool {
+        self.random.per_mille(700)
+    }
+
+    /// Draws whether it is about being done with a change, rather than about its topic.
+    pub(super) fn is_about_work(&mut self) -> bool {
+        self.random.per_mille(400)
+    }
+
+    /// Draws whether a change leaves its topic.
+    pub(super) fn leaves_topic(&mut self) -> bool {
+        self.random.per_mille(400)
+    }
+
+    /// Draws one of these.
+    pub(super) fn one_of<'a>(&mut self, of: &'a [ChangeKey]) -> Option<&'a ChangeKey> {
+        self.random.one(of)
     }
 
     /// Draws whether a change is urgent.
@@ -87,13 +140,11 @@ impl People {
             }
             Thought::No => {
                 story.tell(now, format!("grace thinks again and takes her approval of {revision} back"));
-                site.forge.dismiss(&change);
-                oracle.taken_back(&change, now);
+                self.say_no(&change, site, oracle);
             }
             Thought::YesAfterAll => {
                 story.tell(now, format!("grace approves {revision} after all"));
-                site.forge.approve(&change);
-                oracle.approved(&revision, now);
+                self.say_yes(&revision, site, oracle);
                 return;
             }
         }

@@ -11,7 +11,7 @@ use crate::shape::{Shape, TenantShape, Weather, project_yaml};
 use crate::windows::Window;
 use sluice_model::QueueKey;
 use sluice_model::change::ChangeKey;
-use sluice_records::tenant::{self, Tenant};
+use sluice_records::tenant::{self, Early, Tenant};
 use sluice_runtime::cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,6 +36,8 @@ enum Scene {
     Report,
     /// Two tenant functions make a layout live, while a gate lands what makes it old again.
     Layout,
+    /// A tenant function makes a layout live and wakes what was kept for it, while intake looks at that by itself and a gate at its queue.
+    Wake,
 }
 
 /// What was explored.
@@ -181,9 +183,7 @@ impl Scene {
                 for (at, project) in PROJECTS.into_iter().enumerate() {
                     let yaml = project_yaml(project, false, 1, "");
                     let change = sim.propose(project, at as u64 + 1, &[(".zuul.yaml".to_owned(), yaml)]);
-                    let revision = sim.site.forge.change(&change).expect("it was proposed").facts.change;
-                    sim.site.forge.approve(&change);
-                    sim.oracle.approved(&revision, sim.now());
+                    sim.approve(&change);
                 }
                 sim.run_until(|sim| {
                     sim.site.forge.merge_count() > 0
@@ -203,6 +203,37 @@ impl Scene {
                 let _ = sluice_memory::poll_once(cell::send(&sim.site.world.ports_of("operator"), &pokes));
                 sim.handle(Queue::Gate);
             }
+            Self::Wake => {
+                let yaml = project_yaml(PROJECTS[0], false, 1, "");
+                let configures = sim.propose(PROJECTS[0], 1, &[(".zuul.yaml".to_owned(), yaml)]);
+                let waits = sim.propose(PROJECTS[1], 2, &[("f0".to_owned(), "1".to_owned())]);
+                sim.approve(&configures);
+                sim.run_until(|sim| {
+                    sim.site.forge.merge_count() > 0
+                        && sim.tasks.is_empty()
+                        && sim.site.world.has_visible(Queue::Tenants)
+                        && sim.is_settling()
+                })?;
+                // The tenant hears of nothing until an approval that comes by now is kept for what it is to make live.
+                let held = sim.site.world.take_messages(Queue::Tenants, 10, LONG_SECONDS);
+                sim.approve(&waits);
+                sim.run_until(|sim| {
+                    let is_empty = sim.watch.heads.values().all(|head| head.slots.is_empty());
+                    sim.tasks.is_empty() && is_empty && !sim.kept().is_empty()
+                })?;
+                let heads = sim.watch.heads.values().filter(|head| head.key.pipeline.as_str() == "gate");
+                let looks = heads.map(|head| Poke::Queue { queue: head.key.clone() });
+                let kept = sim.kept();
+                let told = kept.into_iter().map(|Early { waiting, project }| {
+                    let delivery = waiting.delivery;
+                    Poke::Delivery { delivery, project }
+                });
+                let pokes: Vec<Poke> = looks.chain(told).collect();
+                let _ = sluice_memory::poll_once(cell::send(&sim.site.world.ports_of("operator"), &pokes));
+                sim.give(Queue::Tenants, 0, held);
+                sim.handle(Queue::Events);
+                sim.handle(Queue::Gate);
+            }
         }
         Ok(())
     }
@@ -214,6 +245,20 @@ impl Sim {
         let change = self.site.forge.propose(project, number, "a change", "", &edits);
         uploaded(&self.site, &mut self.oracle, &change);
         change
+    }
+
+    /// Has a change approved as it is now.
+    fn approve(&mut self, change: &ChangeKey) {
+        let revision = self.site.forge.change(change).expect("it was proposed").facts.change;
+        self.site.forge.approve(change);
+        self.oracle.approved(&revision, self.now());
+    }
+
+    /// Returns the deliveries that wait for what the tenant makes live next.
+    fn kept(&self) -> Vec<Early> {
+        let records = self.site.world.records();
+        let waiting = records.iter().filter(|record| record.key.sort.starts_with(tenant::WAITING));
+        waiting.filter_map(|record| sluice_records::codec::decode::<Early>(record).ok()).collect()
     }
 
     /// Goes on until builds wait for executors, which hear of nothing, and nothing else is in hand.
@@ -330,7 +375,13 @@ fn a_layout_becomes_live_once_in_whatever_order_tenants_and_gates_look() {
     is_noticed(Scene::Layout, Mutation::NoRevision(Cell::Tenant));
 }
 
-/// J14: what is told last of an item is its end, whoever told what when.
+/// Z6.6, C2: an approval that was kept for configuration on its way counts for it, whoever looks at it when.
+#[test]
+fn what_was_kept_for_a_layout_goes_on_in_whatever_order_it_is_woken_and_looked_at() {
+    all_hold(Scene::Wake, 10);
+}
+
+/// G01, C2: what is told last of an item is its end, whoever told what when.
 #[test]
 fn a_beginning_is_never_the_last_word_in_whatever_order_it_is_told() {
     all_hold(Scene::Report, 2);

@@ -1,6 +1,12 @@
 //! How many changes a queue works on: its window is what follows from how changes left, and nothing is ordered beyond it.
 
-use super::*;
+use super::{Kind, Watch, key_of, kind, read};
+use sluice_gate::Head;
+use sluice_memory::Written;
+use sluice_model::build::Order;
+use sluice_model::change::ChangeKey;
+use sluice_records::report::Buildset;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Watch {
     /// Judges a window against the one before and what left in the same transaction.

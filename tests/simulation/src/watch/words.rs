@@ -1,6 +1,12 @@
 //! What operators say to queues is done in the decision that takes it in.
 
-use super::*;
+use super::{Kind, Watch, key_of, kind, read};
+use sluice_config::pipeline::Manager;
+use sluice_gate::queue::Slot;
+use sluice_gate::{Arrival, ArrivalKind};
+use sluice_memory::Written;
+use sluice_model::change::{ChangeKey, ChangeRef};
+use std::collections::BTreeSet;
 
 impl Watch {
     /// What an operator said is done in the transaction that takes it in.

@@ -34,6 +34,16 @@ pub enum DriverWord {
     Mqtt,
 }
 
+/// How the changes of a forge land.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LandingWord {
+    /// The forge is asked to merge each.
+    Merge,
+    /// Branches are moved to the very commits that were tested, several changes at once, in repositories that let the token push;
+    /// in others, and where the merge mode makes new commits, the forge is asked.
+    FastForward,
+}
+
 /// A connection to add or to change.
 #[derive(Debug, Clone, Default)]
 pub struct Added {
@@ -53,6 +63,8 @@ pub struct Added {
     pub login: Option<String>,
     /// The region, for EC2.
     pub region: Option<String>,
+    /// How changes land; `None` as it was, by the forge's merge for a new one.
+    pub landing: Option<LandingWord>,
     /// Where its secrets are read from.
     pub secrets: SecretFiles,
     /// Whether a token is tried before it is stored.
@@ -228,7 +240,8 @@ fn described(connection: &Connection, is_local: bool) -> String {
         driver => {
             let address = connection.api_url.as_deref().unwrap_or(&connection.git_url);
             let secrets = connection.webhook_secrets.len();
-            format!("{} at {host} ({address}), {token}{login}, {secrets} webhook secret(s)", word(driver))
+            let landing = if connection.landing.is_merge() { "" } else { ", changes land by fast-forward" };
+            format!("{} at {host} ({address}), {token}{login}, {secrets} webhook secret(s){landing}", word(driver))
         }
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! A secret belongs to the host that it was given for. It never goes to another one because an address changed.
 
-use super::{Added, DriverWord};
+use super::{Added, DriverWord, LandingWord};
 use crate::outside::{ec2_host, is_region};
 use anyhow::{Context as _, bail};
 use sluice_config::connection::Driver;
+use sluice_model::git::LandingWay;
 use sluice_notify::Address;
 use sluice_records::connection::Connection;
 use url::Url;
@@ -57,6 +58,9 @@ pub(super) fn wanted(added: &Added, old: Option<&Connection>, given: Given) -> a
         Driver::Smtp | Driver::Mqtt if has.token && !is_safe(&made) => {
             bail!("the password would be sent in the clear to whoever listens on the way: use an address with mqtts://")
         }
+        Driver::Git | Driver::Aws | Driver::Smtp | Driver::Mqtt if added.landing.is_some() => {
+            bail!("no changes land there: leave out --landing")
+        }
         Driver::Git if given.webhook_secret => {
             bail!("a plain git server sends no webhooks: leave out --webhook-secret-file")
         }
@@ -81,6 +85,13 @@ fn driver_of(word: DriverWord) -> Driver {
         DriverWord::Aws => Driver::Aws,
         DriverWord::Smtp => Driver::Smtp,
         DriverWord::Mqtt => Driver::Mqtt,
+    }
+}
+
+fn way_of(word: LandingWord) -> LandingWay {
+    match word {
+        LandingWord::Merge => LandingWay::Merge,
+        LandingWord::FastForward => LandingWay::FastForward,
     }
 }
 
@@ -173,6 +184,7 @@ fn kept(added: &Added, old: Option<&Connection>) -> Connection {
         login: added.login.clone().or(old.and_then(|old| old.login.clone())),
         token: old.and_then(|old| old.token.clone()),
         webhook_secrets: old.map(|old| old.webhook_secrets.clone()).unwrap_or_default(),
+        landing: added.landing.map(way_of).or(old.map(|old| old.landing)).unwrap_or_default(),
     }
 }
 
@@ -240,6 +252,7 @@ mod tests {
             login: Some("bot".to_owned()),
             token: Some("sealed".to_owned()),
             webhook_secrets: vec!["sealed too".to_owned()],
+            landing: LandingWay::default(),
         }
     }
 
@@ -255,6 +268,21 @@ mod tests {
         let old = enterprise();
         let made = wanted(&Added { login: Some("other".to_owned()), ..added() }, Some(&old), Given::default()).unwrap();
         assert_eq!(made, Connection { login: Some("other".to_owned()), ..old });
+    }
+
+    /// Z6.4: how changes land is said once, and of forges alone.
+    #[test]
+    fn how_changes_land_stays_as_it_was_said_and_belongs_to_forges() {
+        let moves = Added { landing: Some(LandingWord::FastForward), ..added() };
+        let made = wanted(&moves, Some(&enterprise()), Given::default()).unwrap();
+        assert_eq!(made.landing, LandingWay::FastForward);
+        assert_eq!(wanted(&added(), Some(&made), Given::default()).unwrap().landing, LandingWay::FastForward);
+        let back = Added { landing: Some(LandingWord::Merge), ..added() };
+        assert_eq!(wanted(&back, Some(&made), Given::default()).unwrap().landing, LandingWay::Merge);
+        assert_eq!(wanted(&added(), None, BOTH).unwrap().landing, LandingWay::Merge);
+        let git_url = Some("https://git.example.org".to_owned());
+        let git = Added { driver: Some(DriverWord::Git), git_url, ..moves };
+        assert!(refusal(&git, None, Given::default()).contains("leave out --landing"));
     }
 
     /// C5

@@ -23,11 +23,7 @@ pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Place, String)> {
             job.roles.iter().flatten().any(|role| is_galaxy(&role.source)),
             "those of Ansible Galaxy are not fetched yet",
         ),
-        (
-            "image-build-name",
-            job.image_build_name.is_some(),
-            "images are not built yet: the job runs as any other, whichever image is asked for, and nothing it returns becomes one",
-        ),
+        ("image-build-name", job.image_build_name.is_some(), "nothing that the job returns becomes an image yet"),
         ("ansible-version", job.ansible_version.as_deref() == Some("9"), "all jobs run with Ansible 11 so far"),
     ];
     let told = said.into_iter().filter(|(_, is_said, _)| *is_said).map(|(attribute, _, why)| {

@@ -264,10 +264,9 @@ fn of_project(object: &str, given: &Map<String, Json>) -> Seen {
         seen.text += &format!("{name}: {:?} {:?}", layout.merge_mode(&name), layout.default_branch(&name));
         for pipeline in ["check", "gate"] {
             let queue = layout.queue(&name, pipeline);
-            let master = Some("master");
-            let debug = layout.debug(&name, pipeline, master);
-            let fail_fast = layout.fail_fast(&name, pipeline, master);
-            let parameters = layout.parameters(&name, pipeline, master);
+            let input = FreezeInput::change(pipeline, &name, "master");
+            let (debug, fail_fast) = (layout.debug(&input), layout.fail_fast(&input));
+            let parameters = layout.parameters(&name, pipeline, Some("master"));
             seen.text += &format!(" {queue:?} {debug} {fail_fast} {parameters:?}\n");
         }
     }

@@ -11,7 +11,7 @@ use crate::merge::{LineNote, MergeOutcome, MergeResult, Merged};
 use crate::plan::{ChangesLimit, Hold, LayoutNumbers, OrderDraft, Plan, RunSeen, Snapshot, plan};
 use crate::provided::Provided;
 use crate::queue::Head;
-use crate::report::{Action, Report};
+use crate::report::{Action, Report, ReportState};
 use crate::semaphore::{Semaphore, SemaphoreKey};
 use crate::turn::TurnSeen;
 use sluice_config::pipeline::{GitHubReporter, Manager, Pipeline, Reporter, ReporterKind};
@@ -34,11 +34,15 @@ pub struct Bench {
     pub outcomes: BTreeMap<ItemId, MergeOutcome>,
     pub runs: BTreeMap<BuildId, RunSeen>,
     pub landings: BTreeMap<ItemId, Landing>,
+    /// How far reports are that last jobs wait for.
+    pub told: BTreeMap<ItemId, ReportState>,
     /// What changes of other queues provide.
     pub provided: BTreeMap<ChangeRef, Provided>,
     pub pipeline: Pipeline,
     /// Whether the live layout no longer has it.
     pub is_pipeline_gone: bool,
+    /// Whether tested commits are kept, so that branches can be moved to them.
+    pub kept: bool,
     pub layout: LayoutNumbers,
     /// How many changes the pipeline may hold.
     pub changes: Option<ChangesLimit>,
@@ -71,6 +75,8 @@ pub struct Bench {
     pub semaphore_max: u32,
     /// Queues in line that cannot come.
     pub gone: BTreeSet<QueueKey>,
+    /// Builds that hold a semaphore and are not at work, each since when.
+    pub idle: BTreeMap<BuildId, Timestamp>,
     /// Branches on which anything ever landed.
     pub turns: BTreeMap<BranchKey, TurnSeen>,
     /// Queues that plans wanted looked at.
@@ -113,6 +119,7 @@ pub fn job(name: &str) -> JobSummary {
         success_url: None,
         failure_url: None,
         shared: Shared::Never,
+        reporter: false,
     }
 }
 
@@ -144,9 +151,11 @@ impl Bench {
             outcomes: BTreeMap::new(),
             runs: BTreeMap::new(),
             landings: BTreeMap::new(),
+            told: BTreeMap::new(),
             provided: BTreeMap::new(),
             pipeline,
             is_pipeline_gone: false,
+            kept: false,
             layout: LayoutNumbers { wanted: 1, live: 1 },
             changes: None,
             hold: Hold::default(),
@@ -165,6 +174,7 @@ impl Bench {
             semaphores: BTreeMap::new(),
             semaphore_max: 1,
             gone: BTreeSet::new(),
+            idle: BTreeMap::new(),
             turns: BTreeMap::new(),
             woken: Vec::new(),
             orders: Vec::new(),
@@ -310,10 +320,12 @@ impl Bench {
             outcomes: self.outcomes.clone(),
             runs: self.runs.clone(),
             landings: self.landings.clone(),
+            reports: self.told.clone(),
             provided: self.provided.clone(),
             semaphores: self.semaphores.clone(),
             turns: self.turns.clone(),
             gone: self.gone.clone(),
+            idle: self.idle.clone(),
             semaphore: &|name| {
                 let key = SemaphoreKey { tenant: Some("t".into()), name: name.to_owned() };
                 (key, self.semaphore_max)
@@ -362,6 +374,7 @@ impl Bench {
         let mut told = Vec::new();
         let records = plan.items.len()
             + 4 * plan.removed.len()
+            + plan.reported.len()
             + plan.taken.len()
             + 2 * (plan.orders.len() + plan.stops.len())
             + plan.resumes.len()
@@ -397,6 +410,9 @@ impl Bench {
         }
         for build in &plan.resumes {
             told.push(format!("resume {}", self.named(build)));
+        }
+        for reported in &plan.reported {
+            told.push(format!("{} stays: {}", reported.item.candidate.title, reported.result));
         }
         for removed in &plan.removed {
             let name = &removed.item.candidate.title;
@@ -509,6 +525,7 @@ impl Bench {
             jobs: self.jobs_of(name),
             base: commit(base),
             tested: commit(&tested),
+            kept: self.kept,
             touches_configuration: self.configuring.contains(&name),
             fail_fast: self.fail_fast,
             debug: Vec::new(),

@@ -1,12 +1,13 @@
 //! Who enters a queue, and who leaves it before its end.
 
-use super::bench::Bench;
+use super::bench::{Bench, job};
 use crate::arrival::{ArrivalKind, Candidate};
 use crate::report::Action;
 use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
 use sluice_model::Timestamp;
 use sluice_model::build::BuildResult::Failure;
+use sluice_model::job::JobSummary;
 
 /// D01
 #[test]
@@ -181,6 +182,28 @@ fn a_change_leaves_silently_before_its_start_could_be_told() {
     bench.dequeue('A');
     bench.run();
     assert_eq!(bench.comments().len(), 1);
+}
+
+/// R06, G02: it is told to begin when its jobs are known, though one ahead still keeps them from starting, and it is told so once; taken
+/// out before any of them was ordered, it leaves with a word.
+#[test]
+fn a_change_whose_jobs_are_known_is_told_to_begin_before_any_of_them_is_ordered() {
+    let mut bench = Bench::gate(&[]);
+    bench.jobs = vec![JobSummary { hold_following_changes: true, ..job("merge") }];
+    bench.pipeline.reporters.start = bench.pipeline.reporters.failure.clone();
+    bench.pipeline.reporters.dequeue = bench.pipeline.reporters.failure.clone();
+    bench.own_jobs.insert('C', Vec::new());
+    bench.approve("ABC");
+    assert_snapshot!(bench.run(), @"run A merge on 0A");
+    let begun = bench.comments();
+    assert_eq!(begun.iter().filter(|text| text.starts_with("Starting gate jobs.")).count(), 2, "{begun:?}");
+    assert_eq!(begun.len(), 2, "C has no jobs: {begun:?}");
+    bench.dequeue('B');
+    bench.run();
+    let told = bench.comments();
+    assert_eq!(bench.left, ["B DEQUEUED"]);
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert!(told[2].starts_with("Build canceled.\n\nan operator took it out"), "{told:?}");
 }
 
 /// Z6.4: another branch is another revision, in check as in the gate.

@@ -158,8 +158,14 @@ fn a_build_without_nodes_that_nobody_claims_is_sent_again_each_quarter_of_an_hou
     assert_snapshot!(bench.run(), @"");
     bench.now = bench.now.plus_seconds(1);
     assert_snapshot!(bench.run(), @"send A unit again");
+    // Each of these messages is young; that it is sent the third time is news to whoever counts what nobody sees to.
+    assert!(bench.head.unclaimed.is_empty());
+    bench.now = bench.now.plus_seconds(900);
+    assert_snapshot!(bench.run(), @"send A unit again");
+    assert_eq!(bench.head.unclaimed, [bench.orders[0].build.clone()]);
     bench.show('A', "unit", RunSeen::Running { started_at: None, pre_fail: false });
     bench.run();
+    assert!(bench.head.unclaimed.is_empty());
     bench.now = bench.now.plus_seconds(9_000);
     assert_snapshot!(bench.run(), @"");
 }

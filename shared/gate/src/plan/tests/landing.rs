@@ -1,12 +1,12 @@
 //! Landings: tested is what lands, and what happens when it cannot be; layouts that change meanwhile.
 
 use super::bench::Bench;
-use crate::landing::LandingEnd;
+use crate::landing::{LandingEnd, LandingState};
 use crate::plan::LayoutNumbers;
 use crate::queue::Standing;
 use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
-use sluice_model::git::Commit;
+use sluice_model::git::{Commit, LandingWay};
 
 fn passed(changes: &str) -> Bench {
     let mut bench = Bench::gate(&["unit"]);
@@ -274,4 +274,95 @@ fn a_revision_uploaded_while_its_change_lands_is_not_enqueued_again() {
     bench.finish();
     assert_eq!(bench.landed, ["0A"]);
     assert!(bench.head.slots.is_empty() && bench.arrivals.is_empty());
+}
+
+/// Changes that passed behind each other, and whose tested commits are kept.
+fn passed_and_kept(changes: &str) -> Bench {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.kept = true;
+    bench.approve(changes);
+    bench.run();
+    bench.pass(changes);
+    bench
+}
+
+/// Z6.4: one move of a branch lands a run of what passed; each is ordered, and leaves, by itself.
+#[test]
+fn what_passed_behind_a_landing_is_ordered_with_it_where_its_branch_can_be_moved() {
+    let mut bench = passed_and_kept("ABC");
+    assert_snapshot!(bench.run(), @r"
+    land A as 0A
+    land B as 0AB
+    land C as 0ABC
+    ");
+    let behind: Vec<usize> = bench.head.slots.iter().map(|slot| bench.landings[&slot.id].behind.len()).collect();
+    assert_eq!(behind, [2, 0, 0], "the first names the others");
+    assert!(bench.landings.values().all(|landing| landing.way == LandingWay::FastForward));
+    assert!(bench.head.slots.iter().all(|slot| slot.standing == Standing::Landing));
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0AB", "0ABC"]);
+    assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS", "C SUCCESS"]);
+}
+
+/// Z6.4: a run ends where something has not passed yet, and what passes later lands later.
+#[test]
+fn a_run_ends_where_something_has_not_passed() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.kept = true;
+    bench.approve("ABCD");
+    bench.run();
+    bench.pass("ABD");
+    assert_snapshot!(bench.run(), @r"
+    land A as 0A
+    land B as 0AB
+    ");
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0AB", "0ABC", "0ABCD"]);
+}
+
+/// C01, Z6.4: configuration lands by itself, for what is behind it is tested anew under what it brings.
+#[test]
+fn configuration_is_no_part_of_a_run() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.kept = true;
+    bench.configuring.insert('B');
+    bench.approve("ABC");
+    bench.run();
+    bench.pass("ABC");
+    assert_snapshot!(bench.run(), @"land A as 0A");
+}
+
+/// Z6.4: nothing of a run lands on a branch that moved, and all of it is tested again.
+#[test]
+fn a_branch_that_moved_has_a_whole_run_tested_again() {
+    let mut bench = passed_and_kept("ABC");
+    bench.run();
+    bench.tips.insert("one".to_owned(), "0x".to_owned());
+    bench.finish();
+    assert_eq!(bench.landed, ["0xA", "0xAB", "0xABC"]);
+    assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS", "C SUCCESS"]);
+}
+
+/// G15, Z6.4: what was to land behind a change that its forge refuses is tested without it.
+#[test]
+fn a_run_goes_on_without_what_is_refused() {
+    let mut bench = passed_and_kept("ABC");
+    bench.run();
+    bench.end_landing(LandingEnd::Refused { why: "the change was closed".to_owned() });
+    bench.finish();
+    assert_eq!(bench.landed, ["0B", "0BC"]);
+    assert_eq!(bench.left, ["A MERGE_FAILURE", "B SUCCESS", "C SUCCESS"]);
+}
+
+/// Z6.4: a follower that its forge refuses leaves, though what is ahead of it has not landed yet.
+#[test]
+fn what_is_refused_behind_a_landing_leaves_and_holds_up_nothing() {
+    let mut bench = passed_and_kept("ABC");
+    bench.run();
+    let second = bench.head.slots[1].id.clone();
+    let (end, at) = (LandingEnd::Refused { why: "the change was closed".to_owned() }, bench.now);
+    bench.landings.get_mut(&second).unwrap().state = LandingState::Ended { end, at };
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0AC"]);
+    assert_eq!(bench.left, ["B MERGE_FAILURE", "A SUCCESS", "C SUCCESS"]);
 }

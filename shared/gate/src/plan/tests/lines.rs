@@ -214,28 +214,22 @@ fn old_line(name: &str, other: &QueueKey) -> (SemaphoreKey, Semaphore) {
     (key.clone(), Semaphore { waiting, ..Semaphore::new(key) })
 }
 
-/// C2: a line of an earlier version does not say who has nodes: nobody has. Whoever cannot come keeps nobody from asking for his.
-#[test]
-fn a_line_of_an_earlier_version_counts_as_one_without_nodes() {
-    let mut bench = laden("one", &["lock"]);
-    let other = QueueKey { queue: "other".into(), ..bench.head.key.clone() };
-    bench.semaphores.extend([old_line("lock", &other)]);
-    bench.approve("A");
-    bench.run();
-    assert_eq!((bench.orders.len(), waits(&bench)), (0, vec!["A waits for semaphores: lock".to_owned()]));
-    bench.gone.insert(other);
-    assert!(bench.run().contains("run A deploy"));
-}
-
-/// Z4.3: who has no nodes needs one place: where there is another one, nodes are asked for at once.
+/// Z4.3, C2: a line of an earlier version does not say who has nodes: nobody has, and he needs one place. Nodes are asked for where there is
+/// another one, and where whoever stands in line cannot come.
 #[test]
 fn a_job_asks_for_its_nodes_where_those_before_it_leave_a_place() {
-    let mut bench = laden("one", &["lock"]);
-    bench.semaphore_max = 2;
-    let other = QueueKey { queue: "other".into(), ..bench.head.key.clone() };
-    bench.semaphores.extend([old_line("lock", &other)]);
-    bench.approve("A");
-    assert!(bench.run().contains("run A deploy"));
+    for (max, is_gone, is_asking) in [(1, false, false), (1, true, true), (2, false, true)] {
+        let mut bench = laden("one", &["lock"]);
+        bench.semaphore_max = max;
+        let other = QueueKey { queue: "other".into(), ..bench.head.key.clone() };
+        bench.semaphores.extend([old_line("lock", &other)]);
+        bench.gone.extend(is_gone.then_some(other));
+        bench.approve("A");
+        bench.run();
+        let line = (!is_asking).then(|| "A waits for semaphores: lock".to_owned());
+        let (orders, waiting) = (usize::from(is_asking), line.into_iter().collect::<Vec<_>>());
+        assert_eq!((bench.orders.len(), waits(&bench)), (orders, waiting), "max {max}, gone: {is_gone}");
+    }
 }
 
 /// Z4.3, J19: what runs beside a paused build asks for its nodes at once: who is before it may wait for what that build holds.

@@ -195,7 +195,7 @@ fn a_promoted_change_brings_what_it_needs_and_lets_a_landing_end() {
     assert_eq!(bench.left, ["A SUCCESS", "C SUCCESS", "D SUCCESS", "B SUCCESS"]);
 }
 
-/// G21: where one is worked on after the other, what has begun goes on.
+/// Z6.1: where one is worked on after the other, what has begun goes on.
 #[test]
 fn in_a_serial_queue_what_has_begun_stays_first() {
     let mut bench = Bench::new(Manager::Serial, &["unit"]);

@@ -361,6 +361,68 @@ fn a_semaphore_with_resources_first_is_taken_after_the_nodes() {
     assert!(bench.semaphores.values().all(|semaphore| semaphore.is_unused()));
 }
 
+/// Z4.3, Z1.8: a build that has its nodes and one that holds the semaphore and waits for nodes do not wait for each other for ever: the
+/// first gives back what it has, and comes again with the semaphore, in its turn.
+#[test]
+fn a_build_gives_its_nodes_back_where_whoever_holds_its_semaphore_waits_too() {
+    let mut plain = of_queue("plain", &["lock"]);
+    plain.approve("A");
+    plain.run();
+    let mut first = of_queue("first", &["lock"]);
+    first.jobs[0].semaphores[0].resources_first = true;
+    first.now = plain.now;
+    first.approve("B");
+    look_after(&mut first, &plain);
+    first.show('B', "deploy", RunSeen::NodesReady);
+    first.run();
+    assert_eq!(waits(&first), ["B waits for semaphores: lock"]);
+    // Who holds it may work for as long as it takes, and may wait for machines as long as they take to start.
+    first.now = first.now.plus_seconds(3_600);
+    assert_eq!(first.run(), "");
+    first.idle.insert(plain.orders[0].build.clone(), first.now);
+    first.now = first.now.plus_seconds(299);
+    assert_eq!(first.run(), "");
+    first.now = first.now.plus_seconds(1);
+    assert_snapshot!(first.run(), @r"
+    stop B deploy
+    lock held by []
+    ");
+    let reasons = first.items.values().next().unwrap().reasons.join("\n");
+    assert!(reasons.contains("deploy: it gives its nodes back: whoever holds the semaphore lock"), "{reasons}");
+    assert_eq!(waits(&first), ["B waits for semaphores: lock"]);
+    plain.semaphores.clone_from(&first.semaphores);
+    plain.now = first.now;
+    plain.end('A', "deploy", Success);
+    plain.woken.clear();
+    plain.run();
+    assert_eq!(plain.woken, [first.head.key.clone()]);
+    assert!(look_after(&mut first, &plain).contains("lock held by [B deploy]"));
+    let order = first.orders.last().unwrap();
+    assert_eq!((first.orders.len(), order.nodes_first, order.attempt), (2, false, 1));
+}
+
+/// Z4.3: of several holders one that works ends, and then there is a place: nodes are kept for that.
+#[test]
+fn a_build_keeps_its_nodes_while_anybody_who_holds_its_semaphore_is_at_work() {
+    let mut plain = of_queue("plain", &["lock"]);
+    plain.semaphore_max = 2;
+    plain.approve("AC");
+    plain.run();
+    let mut first = of_queue("first", &["lock"]);
+    (first.semaphore_max, first.now) = (2, plain.now);
+    first.jobs[0].semaphores[0].resources_first = true;
+    first.approve("B");
+    look_after(&mut first, &plain);
+    first.show('B', "deploy", RunSeen::NodesReady);
+    first.run();
+    first.idle.insert(plain.orders[0].build.clone(), first.now);
+    first.now = first.now.plus_seconds(3_600);
+    assert_eq!(first.run(), "");
+    first.idle.insert(plain.orders[1].build.clone(), first.now);
+    first.now = first.now.plus_seconds(300);
+    assert!(first.run().contains("stop B deploy"));
+}
+
 /// Z4.3, Z1.8: nodes that are kept for a build which nobody sends are kept from those that the first change waits for.
 #[test]
 fn a_build_that_has_its_nodes_is_sent_though_the_window_closed_before_it() {

@@ -90,8 +90,8 @@ fn an_item_that_was_written_since_the_head_was_read_is_found_out() {
 }
 
 fn any_standing() -> impl Strategy<Value = Standing> {
-    use Standing::{Failing, Landed, Landing, Passed, Pledged, Testing, Waiting};
-    prop::sample::select(vec![Waiting, Testing, Failing, Passed, Landing, Pledged, Landed])
+    use Standing::{Failing, Landed, Landing, Passed, Pledged, Reporting, Testing, Waiting};
+    prop::sample::select(vec![Waiting, Testing, Failing, Passed, Landing, Pledged, Landed, Reporting])
 }
 
 fn any_head() -> impl Strategy<Value = Head> {

@@ -5,9 +5,8 @@ use super::*;
 impl Bench {
     /// Carries out the landing that is wanted, as a forge would. Returns whether there was one.
     pub fn land(&mut self) -> bool {
-        let Some(landing) = self.landings.values_mut().find(|landing| landing.state == LandingState::Wanted) else {
-            return false;
-        };
+        let Some(id) = self.next_landing() else { return false };
+        let landing = self.landings.get_mut(&id).expect("it was found there");
         let project = landing.change.key.project.short_name().to_owned();
         let tip = self.tips.get(&project).cloned().unwrap_or_else(|| "0".to_owned());
         let end = if tip == landing.base.tree.as_str() {
@@ -21,6 +20,15 @@ impl Bench {
         true
     }
 
+    /// Makes the reports that last jobs wait for. Returns whether there was one.
+    pub fn make_reports(&mut self) -> bool {
+        let awaited = self.reports.iter().filter(|report| report.awaited && !self.told.contains_key(&report.item));
+        let items: Vec<ItemId> = awaited.map(|report| report.item.clone()).collect();
+        let made = ReportState::Made { at: self.now };
+        self.told.extend(items.iter().map(|item| (item.clone(), made.clone())));
+        !items.is_empty()
+    }
+
     /// Tells of a change that somebody else merged.
     pub fn merged_outside(&mut self, change: char) {
         let (change, gone) = (self.change(change), Some("the change was merged by somebody else".to_owned()));
@@ -29,9 +37,16 @@ impl Bench {
 
     /// Ends the landing that is wanted in another way.
     pub fn end_landing(&mut self, end: LandingEnd) {
-        let landing =
-            self.landings.values_mut().find(|landing| landing.state == LandingState::Wanted).expect("one is to land");
-        landing.state = LandingState::Ended { end, at: self.now };
+        let id = self.next_landing().expect("one is to land");
+        self.landings.get_mut(&id).expect("it was found there").state = LandingState::Ended { end, at: self.now };
+    }
+
+    /// Returns the landing that is wanted; of several the first in the queue, for they share a message group.
+    fn next_landing(&self) -> Option<ItemId> {
+        let is_wanted =
+            |id: &&ItemId| self.landings.get(*id).is_some_and(|landing| landing.state == LandingState::Wanted);
+        let in_line = self.head.slots.iter().map(|slot| &slot.id);
+        in_line.chain(self.landings.keys()).find(is_wanted).cloned()
     }
 
     /// Passes and lands whatever passes and lands, to the end.
@@ -46,7 +61,8 @@ impl Bench {
             told.push(self.run());
             let builds = self.under_way();
             self.pass(&builds.iter().map(|(change, _, _)| *change).collect::<String>());
-            if !self.land() && builds.is_empty() {
+            let has_told = self.make_reports();
+            if !self.land() && builds.is_empty() && !has_told {
                 break;
             }
         }

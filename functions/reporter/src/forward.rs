@@ -1,0 +1,154 @@
+//! A landing by moving its branch to the very commit that was tested, with those behind it that one move may land as well.
+//!
+//! The move is a push that names the commit where the branch is, so that it is made as a whole or not at all. Whether it was made the
+//! branch tells, of each commit by itself: who comes after a crash looks there, and only then tries again.
+
+use crate::Reporter;
+use crate::land::again;
+use sluice_forge::{Forge, Verdict};
+use sluice_gate::landing::RUN_MAX;
+use sluice_gate::{Landing, LandingState};
+use sluice_git::{Kept, keys};
+use sluice_model::Timestamp;
+use sluice_model::change::{ChangeFacts, ChangeStatus};
+use sluice_model::git::{BranchKey, Commit, LandingWay, Oid};
+use sluice_records::codec::{decode, get, with_body};
+use sluice_records::landing;
+use sluice_runtime::PortError;
+use sluice_runtime::batch::LookError;
+use sluice_runtime::record::{Due, Expect, Record, Write};
+
+/// Bytes that one push sends at most; what is beyond lands by itself.
+const PUSH_BYTES_MAX: usize = 32 << 20;
+/// Seconds for which a move may be under way.
+const MOVE_SECONDS: u64 = 60;
+
+/// A move of a branch, ready to be made.
+pub(crate) struct Move {
+    /// Where the branch goes.
+    pub(crate) to: Oid,
+    /// What its forge lacks of that.
+    pub(crate) pack: Vec<u8>,
+    /// The landings that it carries out besides the first, in the order of their commits.
+    behind: Vec<(Record, Landing)>,
+}
+
+impl Move {
+    /// Returns the last landing that it carries out: what it makes of the branch.
+    pub(crate) fn last<'a>(&'a self, first: &'a Landing) -> &'a Landing {
+        self.behind.last().map_or(first, |(_, last)| last)
+    }
+
+    /// Returns the intents of those behind the first, each on condition that its landing is as it was read.
+    pub(crate) fn intents(&self, tip: &Commit, now: Timestamp) -> Result<Vec<Write>, PortError> {
+        let intent = |(seen, order): &(Record, Landing)| {
+            let state = LandingState::Attempting { tip: tip.clone() };
+            let mut record = with_body(seen.clone(), &Landing { state, ..order.clone() })?;
+            let at = now.plus_seconds(MOVE_SECONDS);
+            record.due = Some(Due { at, poke: landing::poke(order) });
+            record.look_at = Some(at);
+            Ok(after(record, seen.revision))
+        };
+        self.behind.iter().map(intent).collect()
+    }
+
+    /// Returns the same landings as they were before their intents: a move that was refused was not begun, and none is tried again.
+    pub(crate) fn withdrawn(&self) -> Result<Vec<Write>, PortError> {
+        let withdrawn = |(seen, order): &(Record, Landing)| {
+            let record = with_body(seen.clone(), &Landing { way: LandingWay::Merge, ..order.clone() })?;
+            Ok(after(record, seen.revision + 1))
+        };
+        self.behind.iter().map(withdrawn).collect()
+    }
+}
+
+/// Returns the write of a record on condition that it is at this revision.
+fn after(record: Record, revision: u64) -> Write {
+    Write::Put { record: Record { revision: revision + 1, ..record }, expect: Expect::Revision(revision) }
+}
+
+impl Reporter {
+    /// Returns how the branch, which is at `tip`, is moved so that a landing is carried out; `None` where its forge has to merge:
+    /// it was ordered so, the branch is not at the very commit that was tested on, or the tested commit is not kept.
+    pub(crate) async fn move_of(&self, order: &Landing, tip: &Commit) -> Result<Option<Move>, LookError> {
+        if order.way != LandingWay::FastForward || tip.id != order.base.id {
+            return Ok(None);
+        }
+        let Some(mut kept) = self.kept(order).await? else { return Ok(None) };
+        let mut behind: Vec<(Record, Landing)> = Vec::new();
+        for next in order.behind.iter().take(RUN_MAX) {
+            let Some(record) = get(&self.ports, &landing::key(&next.item, next.generation)).await? else { break };
+            let next: Landing = decode(&record)?;
+            let before = behind.last().map_or(order, |(_, before)| before);
+            if !before.may_move_with(&next) || !self.may_land_now(&next).await? {
+                break;
+            }
+            let Some(more) = self.kept(&next).await? else { break };
+            if kept.size_bytes() + more.size_bytes() > PUSH_BYTES_MAX {
+                break;
+            }
+            kept = kept.with(more);
+            behind.push((record, next));
+        }
+        let to = behind.last().map_or(order, |(_, last)| last).tested.id.clone();
+        match kept.pack() {
+            Ok(pack) => Ok(Some(Move { to, pack, behind })),
+            Err(error) => {
+                tracing::warn!(change = %order.change, %error, "a branch is not moved");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Returns what the tested commit adds to the one below it.
+    async fn kept(&self, order: &Landing) -> Result<Option<Kept>, LookError> {
+        let key = keys::kept(&order.change.key.project, &order.base.id, &order.tested.id);
+        let Some(object) = self.ports.objects.get(&key).await? else { return Ok(None) };
+        match Kept::read(&object.bytes) {
+            Ok(kept) => Ok(Some(kept)),
+            Err(error) => {
+                tracing::warn!(change = %order.change, %key, %error, "a tested commit is not used");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Returns whether a landing behind another one may be carried out with it. Where it may not, or nobody can tell, it waits for its
+    /// own turn, and what is to be said of it is said then.
+    async fn may_land_now(&self, order: &Landing) -> Result<bool, LookError> {
+        if matches!(order.state, LandingState::Ended { .. }) {
+            return Ok(false);
+        }
+        let forge = self.forge(&order.change.key.connection)?;
+        let facts = match forge.read_change(&order.change.key).await {
+            Ok(facts) => facts,
+            Err(error) if error.verdict() == Verdict::Final => return Ok(false),
+            Err(error) => return Err(again(error)),
+        };
+        Ok(is_as_tested(order, &facts)
+            && self.missing(order, &facts).is_none()
+            && self.unmet_need(order, &facts).await?.is_none())
+    }
+
+    /// Returns whether the tested commit is in its branch: whether a move that was begun was made.
+    pub(crate) async fn is_in(
+        &self,
+        forge: &dyn Forge,
+        order: &Landing,
+        branch: &BranchKey,
+    ) -> Result<bool, LookError> {
+        match forge.branch_tip(branch).await {
+            Ok(tip) if tip.id == order.tested.id => Ok(true),
+            Ok(_) => forge.contains(branch, &order.tested.id).await.map_err(again),
+            Err(error) if error.verdict() == Verdict::Final => Ok(false),
+            Err(error) => Err(again(error)),
+        }
+    }
+}
+
+/// Returns whether a change is what was tested, and still open.
+pub(crate) fn is_as_tested(order: &Landing, facts: &ChangeFacts) -> bool {
+    facts.status == ChangeStatus::Open
+        && facts.change.head == order.change.head
+        && facts.change.branch == order.change.branch
+}

@@ -1,0 +1,92 @@
+//! What a tested commit adds, judged by git itself: a repository that has the branch takes it as a push would send it.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use sluice_git::{Kept, Merge, MergeOutcome, Repository};
+use sluice_model::git::{MergeMode, Oid};
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+use support::{Sandbox, numbered, replace};
+
+fn merge(repository: &Repository, ours: &Oid, theirs: &Oid) -> Oid {
+    let merge = Merge { ours, theirs, mode: MergeMode::Merge, message: "Merge it" };
+    match repository.merge(merge).unwrap() {
+        MergeOutcome::Merged(merged) => merged.commit.id,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Returns a repository that has a branch and nothing else.
+fn clone_of(sandbox: &Sandbox, branch: &str, dest: &Path) -> Sandbox {
+    let url = format!("file://{}", sandbox.dir.display());
+    sandbox.git(&["clone", "-q", "--single-branch", "--branch", branch, &url, dest.to_str().unwrap()]);
+    Sandbox::new(dest)
+}
+
+/// Feeds a pack to git as a forge does that takes no damaged object.
+fn take(there: &Sandbox, kept: &Kept, dir: &Path) {
+    let file = dir.join("push.pack");
+    std::fs::write(&file, kept.pack().unwrap()).unwrap();
+    let output = Command::new("git")
+        .args(["index-pack", "--stdin", "--strict"])
+        .current_dir(&there.dir)
+        .stdin(File::open(&file).unwrap())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Z6.4: what several commits in a row add is one pack, and whoever has the branch has all of the last with it.
+#[test]
+fn whoever_has_the_branch_has_the_last_tested_commit_by_one_pack() {
+    let dir = tempfile::tempdir().unwrap();
+    let sandbox = Sandbox::new(&dir.path().join("forge"));
+    sandbox.write("deep/er/both.txt", numbered(0..40)).write("deep/other.txt", "o\n").write("top.txt", "t\n");
+    let start = sandbox.commit("start");
+    sandbox.switch("one", Some(&start));
+    replace(&sandbox, "deep/er/both.txt", "line 1\n", "line one\n");
+    sandbox.write("deep/new/file.txt", "new\n");
+    let one = sandbox.commit("one");
+    sandbox.switch("two", Some(&start));
+    // The same file in two places, and both sides of one file: the merge makes an object of its own.
+    replace(&sandbox, "deep/er/both.txt", "line 30\n", "line thirty\n");
+    sandbox.write("again/file.txt", "new\n");
+    sandbox.commit("two, first");
+    sandbox.write("again/more.txt", "more\n");
+    let two = sandbox.commit("two, second");
+    let there = clone_of(&sandbox, "main", &dir.path().join("there"));
+
+    let repository = sandbox.open(&dir.path().join("cache"));
+    let first = merge(&repository, &start, &one);
+    let second = merge(&repository, &first, &two);
+    let kept = [(&start, &first), (&first, &second)].map(|(from, to)| repository.added(from, to).unwrap().unwrap());
+    let kept = kept.map(|kept| Kept::read(&kept.bytes()).unwrap());
+    let [of_first, of_second] = kept;
+    take(&there, &of_first.with(of_second), dir.path());
+    for commit in [&first, &second] {
+        there.git(&["rev-list", "--objects", "--quiet", commit.as_str()]);
+    }
+    there.git(&["merge-base", "--is-ancestor", start.as_str(), second.as_str()]);
+    there.git(&["merge-base", "--is-ancestor", two.as_str(), second.as_str()]);
+    let text = there.git(&["show", &format!("{second}:deep/er/both.txt")]);
+    assert!(text.contains("line one\n") && text.contains("line thirty\n"), "{text}");
+}
+
+/// Z6.4: no branch moves aside or back.
+#[test]
+fn nothing_is_kept_of_a_commit_that_does_not_follow() {
+    let dir = tempfile::tempdir().unwrap();
+    let sandbox = Sandbox::new(&dir.path().join("forge"));
+    sandbox.write("a.txt", "a\n");
+    let start = sandbox.commit("start");
+    sandbox.switch("one", Some(&start)).write("b.txt", "b\n");
+    let one = sandbox.commit("one");
+    sandbox.switch("two", Some(&start)).write("c.txt", "c\n");
+    let two = sandbox.commit("two");
+    let repository = sandbox.open(&dir.path().join("cache"));
+    assert_eq!(repository.added(&one, &two).unwrap(), None);
+    assert_eq!(repository.added(&one, &start).unwrap(), None);
+    assert!(repository.added(&start, &two).unwrap().is_some());
+}

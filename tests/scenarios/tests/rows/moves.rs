@@ -1,0 +1,132 @@
+//! Landings that move a branch to the very commits that were tested, several at once.
+
+use super::{buildsets, comments, merged, propose, site};
+use sluice_memory::Fate;
+use sluice_model::ProjectName;
+use sluice_model::change::ChangeKey;
+use sluice_model::git::BranchKey;
+use sluice_scenarios::Site;
+
+/// The calls by which a run lands; whoever dies at one of them comes again.
+const STEPS: [&str; 4] = ["forge.fast_forward", "forge.read_commit", "forge.branch_tip", "records.commit"];
+
+/// A site that keeps what was tested.
+fn keeping() -> Site {
+    let site = site();
+    site.store.lock().unwrap().keeps = true;
+    site
+}
+
+fn main_branch() -> BranchKey {
+    BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "main".into() }
+}
+
+/// Proposes and approves three changes, whose tests end so that all have passed when the first one has.
+fn all_passed(site: &mut Site) -> [ChangeKey; 3] {
+    let changes = [(1, "a"), (2, "b"), (3, "c")].map(|(number, file)| propose(site, number, &[(file, "x")]));
+    site.run();
+    let jobs = ["unit", "other", "lint"];
+    site.held.extend(jobs.map(str::to_owned));
+    for change in &changes {
+        site.forge.approve(change);
+    }
+    site.run_until(|site| site.running().len() == 9);
+    for number in [3, 2, 1] {
+        for job in jobs {
+            site.release(job, Some(number));
+        }
+    }
+    site.held.clear();
+    changes
+}
+
+fn all_landed(site: &Site, changes: &[ChangeKey; 3]) {
+    assert_eq!(merged(site), [1, 2, 3]);
+    let files = site.forge.files("org/one", "main");
+    assert!(["a", "b", "c"].iter().all(|file| files.contains_key(*file)), "{files:?}");
+    let changes = changes.each_ref();
+    let expected = ["org/one#1 SUCCESS", "org/one#2 SUCCESS", "org/one#3 SUCCESS"];
+    assert_eq!(buildsets(site, &changes), expected);
+    assert_eq!(site.ending(&[], &changes).left_over, Vec::<String>::new());
+}
+
+/// Z6.4: what is in the branch is the commit that was tested, and one move put all three there.
+#[test]
+fn changes_that_passed_behind_each_other_land_by_one_move_of_their_branch() {
+    let mut site = keeping();
+    let start = site.forge.tip(&main_branch());
+    let changes = all_passed(&mut site);
+    site.run();
+    all_landed(&site, &changes);
+    assert_eq!(site.forge.moves(), [(start, site.forge.tip(&main_branch()))]);
+    let parents: Vec<usize> = site.forge.history(&main_branch()).iter().map(|(_, parents)| *parents).collect();
+    assert_eq!(parents, [2, 2, 2, 0], "a merge for each");
+}
+
+/// Z6.4: whoever comes after a crash looks at the branch, and nothing lands twice.
+#[test]
+fn a_run_that_is_stopped_at_any_of_its_calls_lands_once() {
+    for name in STEPS {
+        for fate in [Fate::DiesBefore, Fate::DiesAfter, Fate::FailsBefore, Fate::FailsAfter] {
+            for skipped in 0..4 {
+                let mut site = keeping();
+                let changes = all_passed(&mut site);
+                let mut left = skipped;
+                let mut is_over = false;
+                site.world.decide_fates(move |step| {
+                    if is_over || step.name != name {
+                        return Fate::Works;
+                    }
+                    if left > 0 {
+                        left -= 1;
+                        return Fate::Works;
+                    }
+                    is_over = true;
+                    fate
+                });
+                site.run();
+                all_landed(&site, &changes);
+                assert!((1..=3).contains(&site.forge.moves().len()), "{name} {fate:?} after {skipped}");
+            }
+        }
+    }
+}
+
+/// Z6.4: where the repository lets nobody push, its forge is asked to merge.
+#[test]
+fn a_repository_that_takes_no_pushes_is_merged_into_by_its_forge() {
+    let mut site = keeping();
+    site.forge.refuse_pushes("protected branch hook declined");
+    let changes = all_passed(&mut site);
+    site.run();
+    all_landed(&site, &changes);
+    assert!(site.forge.moves().is_empty());
+}
+
+/// Z6.4: nothing untested lands with what somebody else pushed meanwhile.
+#[test]
+fn a_run_on_a_branch_that_moved_is_tested_again_and_lands() {
+    let mut site = keeping();
+    let changes = all_passed(&mut site);
+    site.forge.push_silently(&main_branch(), &[("d", "pushed")]);
+    site.run();
+    all_landed(&site, &changes);
+    assert_eq!(site.forge.files("org/one", "main").get("d").map(String::as_str), Some("pushed"));
+    let tested = site.forge.moves();
+    assert_eq!(tested.last().map(|(_, to)| to.clone()), Some(site.forge.tip(&main_branch())));
+}
+
+/// G12, Z6.4: a change that was closed behind everybody's back does not land with what is ahead of it.
+#[test]
+fn a_run_ends_before_a_change_that_may_not_land_any_more() {
+    let mut site = keeping();
+    let [a, b, c] = all_passed(&mut site);
+    site.forge.close(&b);
+    while site.forge.next_webhook().is_some() {}
+    site.run();
+    assert_eq!(merged(&site), [1, 3]);
+    assert!(!site.forge.files("org/one", "main").contains_key("b"), "nothing of a closed change landed");
+    assert!(comments(&site, &b).contains("the change was closed"), "{}", comments(&site, &b));
+    let sets = buildsets(&site, &[&a, &b, &c]);
+    assert_eq!(sets, ["org/one#1 SUCCESS", "org/one#2 MERGE_FAILURE", "org/one#3 SUCCESS"]);
+}
