@@ -104,30 +104,32 @@ fn a_tag_has_what_is_said_for_the_branches_that_have_its_commit() {
 - job: {name: of-stable, branches: stable, run: r}
 - job: {name: of-tag, branches: ^refs/tags/1, run: r}
 - job: {name: of-other-tag, branches: ^refs/tags/2, run: r}
-- project: {name: org/project, check: {jobs: [everywhere, of-stable, of-tag, of-other-tag]}}
+- project: {name: org/project, check: {jobs: [everywhere, of-stable, of-tag, of-other-tag, pinned]}}
 ";
     let own = |on: &str| {
         format!(
             "- job: {{name: own-{on}, run: r}}\n- job: {{name: own, run: r, vars: {{from: {on}}}}}\n- project: {{check: {{jobs: [own, own-{on}]}}}}\n"
         )
     };
+    // It names the tag and a branch, and counts only where the branch that it stands on has the commit.
+    let pinned = "- job: {name: pinned, branches: [^refs/tags/1, master], run: r}\n";
     let layout = tenant()
         .file("org/config", &format!("{BASE}{central}"))
         .file("org/project", &own("master"))
-        .at("org/project", "stable", ".zuul.yaml", &own("stable"))
+        .at("org/project", "stable", ".zuul.yaml", &format!("{}{pinned}", own("stable")))
         .branches("org/project", &["master", "stable", "empty"])
         .sound();
     let name = project("org/project");
     let rows: [(Option<&[&str]>, &[&str]); 6] = [
         (Some(&["master"]), &["everywhere", "of-tag", "own from master", "own-master"]),
-        (Some(&["stable"]), &["everywhere", "of-stable", "of-tag", "own from stable", "own-stable"]),
+        (Some(&["stable"]), &["everywhere", "of-stable", "of-tag", "pinned", "own from stable", "own-stable"]),
         (
             Some(&["master", "stable"]),
-            &["everywhere", "of-stable", "of-tag", "own from stable", "own-master", "own-stable"],
+            &["everywhere", "of-stable", "of-tag", "pinned", "own from stable", "own-master", "own-stable"],
         ),
         (Some(&["empty"]), &["everywhere", "of-tag"]),
         (Some(&[]), &["everywhere", "of-tag"]),
-        (None, &["everywhere", "of-tag", "own from stable", "own-master", "own-stable"]),
+        (None, &["everywhere", "of-tag", "pinned", "own from stable", "own-master", "own-stable"]),
     ];
     for (containing, expected) in rows {
         let branches: Option<Vec<BranchName>> =

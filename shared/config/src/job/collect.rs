@@ -77,14 +77,14 @@ pub(super) struct Variant<'l> {
 }
 
 /// Returns whether a definition applies to a target. One that names no branch in its list is for all of them, wherever it stands;
-/// a tag is named by its ref, or by a branch that has its commit.
+/// a tag is named by its ref, or by a branch that has its commit, and only by what stands on such a branch or is bound to none.
 pub(super) fn applies(defined_branches: Option<&[crate::Pattern]>, implied: bool, target: Target<'_>) -> bool {
     let Some(patterns) = defined_branches else { return implied };
     let is_named = |name: &str| patterns.iter().any(|pattern| pattern.matches(name));
     match target.on {
         _ if patterns.is_empty() => true,
         On::Branch(branch) => is_named(branch),
-        On::Within(_) => is_named(target.git_ref) || target.on.is_any(is_named),
+        On::Within(_) => implied && (is_named(target.git_ref) || target.on.is_any(is_named)),
         On::Unknown => is_named(target.git_ref),
     }
 }
