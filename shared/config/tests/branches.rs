@@ -149,6 +149,38 @@ fn a_tag_has_what_is_said_for_the_branches_that_have_its_commit() {
     }
 }
 
+/// Z4.2, Z4.7: why something counts for nothing for a tag is told in words of tags.
+#[test]
+fn what_is_left_out_for_a_tag_is_told_by_the_branches_that_have_its_commit() {
+    let central = "
+- job: {name: unit, run: r}
+- job: {name: unit, branches: stable, vars: {a: b}}
+- project: {name: org/project, check: {jobs: [unit]}}
+";
+    let own = "- job: {name: own, run: r}\n- project: {check: {jobs: [own]}}\n";
+    let layout = tenant()
+        .file("org/config", &format!("{BASE}{central}"))
+        .at("org/project", "stable", ".zuul.yaml", own)
+        .branches("org/project", &["master", "stable"])
+        .sound();
+    let (name, containing) = (project("org/project"), [BranchName::from("master")]);
+    let input = FreezeInput {
+        branch: None,
+        containing: Some(&containing),
+        git_ref: "refs/tags/1.0",
+        ..FreezeInput::change("check", &name, "")
+    };
+    let (_, trace) = layout.freeze_with_trace(&input);
+    let told: Vec<String> = trace.iter().map(ToString::to_string).collect();
+    let told = told.join("\n");
+    for why in [
+        "left out, its branches match neither refs/tags/1.0 nor a branch that has its commit",
+        "its stanza is for stable, which does not have the commit of refs/tags/1.0",
+    ] {
+        assert!(told.contains(why), "{why} is missing from:\n{told}");
+    }
+}
+
 /// Z4.2, Z6.2: of a tag, what a stanza for some branches says of the pipeline holds where one of them has its commit.
 #[test]
 fn a_tags_branches_choose_what_its_project_says_of_the_pipeline() {

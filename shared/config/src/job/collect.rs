@@ -3,7 +3,7 @@
 use super::trace::{Step, StepKind};
 use crate::layout::{Defined, Layout, On};
 use crate::objects::{JobStanza, Parent};
-use sluice_model::ProjectName;
+use sluice_model::{BranchName, ProjectName};
 use std::collections::BTreeMap;
 
 /// Depth of jobs that inherit from jobs.
@@ -26,6 +26,19 @@ impl<'a> Target<'a> {
         match self.on {
             On::Branch(branch) => branch,
             On::Within(_) | On::Unknown => self.git_ref,
+        }
+    }
+
+    /// Says why something counts for nothing here: `branches` are those that it names, if it names some; `own` is the branch that it
+    /// stands on, and `is_bound_here` whether that is meant.
+    pub(super) fn why_not(self, what: &str, branches: Option<&str>, own: &BranchName, is_bound_here: bool) -> String {
+        match (self.on, branches) {
+            (On::Within(_), Some(branches)) if is_bound_here => {
+                format!("{branches} match neither {} nor a branch that has its commit", self.git_ref)
+            }
+            (On::Within(_), _) => format!("{what} is for {own}, which does not have the commit of {}", self.git_ref),
+            (On::Branch(_) | On::Unknown, Some(branches)) => format!("{branches} do not match {}", self.name()),
+            (On::Branch(_) | On::Unknown, None) => format!("{what} is of {own} and that is not {}", self.name()),
         }
     }
 }
@@ -147,13 +160,11 @@ impl<'l> Walk<'l, '_> {
         let mut matched = false;
         for defined in variants {
             let job = defined.object;
-            if !applies(job.branches.as_deref(), defined.matches_implied(target.on), target) {
+            let is_bound_here = defined.matches_implied(target.on);
+            if !applies(job.branches.as_deref(), is_bound_here, target) {
                 if let Some(steps) = self.steps.as_deref_mut() {
-                    let (own, here) = (&defined.source().branch, target.name());
-                    let reason = match &job.branches {
-                        Some(_) => format!("its branches do not match {here}"),
-                        None => format!("its file is of {own} and that is not {here}"),
-                    };
+                    let branches = job.branches.as_ref().map(|_| "its branches");
+                    let reason = target.why_not("its file", branches, &defined.source().branch, is_bound_here);
                     steps.push(Step::left_out(StepKind::Definition, job, defined.source(), Some(reason)));
                 }
                 continue;

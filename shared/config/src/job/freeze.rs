@@ -370,7 +370,7 @@ fn build<'l>(
             if applies(entry.job.branches.as_deref(), true, target) {
                 return Step::applied(StepKind::Entry, entry.job, entry.source);
             }
-            let reason = format!("its branches do not match {}", target.name());
+            let reason = target.why_not("its stanza", Some("its branches"), &entry.source.branch, true);
             Step::left_out(StepKind::Entry, entry.job, entry.source, Some(reason))
         }));
     }

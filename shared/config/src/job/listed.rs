@@ -44,8 +44,16 @@ impl Layout {
 struct Listed<'l> {
     stanzas: Vec<(&'l Source, &'l ProjectStanza)>,
     /// Those that are for other branches.
-    left_out: Vec<(&'l Source, &'l ProjectStanza)>,
+    left_out: Vec<LeftOut<'l>>,
     variables: Map<String, Json>,
+}
+
+/// A stanza that is for other branches.
+struct LeftOut<'l> {
+    source: &'l Source,
+    stanza: &'l ProjectStanza,
+    /// Whether the branch that it stands on would be meant, and only those that it names are not.
+    is_bound_here: bool,
 }
 
 /// Returns the stanzas that apply, each project's templates before itself. A template that is named again counts where it is
@@ -55,15 +63,17 @@ fn listed<'l>(layout: &'l Layout, project: &ProjectName, pipeline: &str, target:
     let mut taken: BTreeSet<&str> = BTreeSet::new();
     for defined in layout.stanzas_of(project) {
         let stanza = defined.object;
-        if !applies(stanza.branches.as_deref(), defined.is_implied_for(project, target.on), target) {
-            found.leave_out(defined.source(), stanza, pipeline);
+        let is_bound_here = defined.is_implied_for(project, target.on);
+        if !applies(stanza.branches.as_deref(), is_bound_here, target) {
+            found.leave_out(LeftOut { source: defined.source(), stanza, is_bound_here }, pipeline);
             continue;
         }
         for template in stanza.templates.iter().filter(|name| taken.insert(name.as_str())) {
             for defined in layout.templates(template) {
+                let (source, stanza) = (defined.source(), defined.object);
                 match defined.matches_implied(target.on) {
-                    true => found.add(defined.source(), defined.object, pipeline),
-                    false => found.leave_out(defined.source(), defined.object, pipeline),
+                    true => found.add(source, stanza, pipeline),
+                    false => found.leave_out(LeftOut { source, stanza, is_bound_here: false }, pipeline),
                 }
             }
         }
@@ -80,9 +90,9 @@ impl<'l> Listed<'l> {
         }
     }
 
-    fn leave_out(&mut self, source: &'l Source, stanza: &'l ProjectStanza, pipeline: &str) {
-        if stanza.pipelines.contains_key(pipeline) {
-            self.left_out.push((source, stanza));
+    fn leave_out(&mut self, left_out: LeftOut<'l>, pipeline: &str) {
+        if left_out.stanza.pipelines.contains_key(pipeline) {
+            self.left_out.push(left_out);
         }
     }
 }
@@ -106,19 +116,16 @@ pub(super) struct Entries<'l> {
     /// The first entry that is too many.
     pub(super) over: Option<Entry<'l>>,
     /// Stanzas that list jobs for the pipeline and are for other branches.
-    left_out: Vec<(&'l Source, &'l ProjectStanza)>,
+    left_out: Vec<LeftOut<'l>>,
 }
 
 impl<'l> Entries<'l> {
     /// Returns the entries of stanzas that are for other branches, each with why it counts for nothing here.
     pub(super) fn left_out(&self, input: &FreezeInput<'_>) -> Vec<(Entry<'l>, String)> {
-        let here = input.target().name();
         let mut found = Vec::new();
-        for &(source, stanza) in &self.left_out {
-            let why = match stanza.branches {
-                Some(_) => format!("the branches of its stanza do not match {here}"),
-                None => format!("its stanza is of {} and that is not {here}", source.branch),
-            };
+        for &LeftOut { source, stanza, is_bound_here } in &self.left_out {
+            let branches = stanza.branches.as_ref().map(|_| "the branches of its stanza");
+            let why = input.target().why_not("its stanza", branches, &source.branch, is_bound_here);
             let jobs = stanza.pipelines.get(input.pipeline).into_iter().flat_map(|jobs| &jobs.jobs);
             found.extend(jobs.map(|job| (Entry { source, stanza, job }, why.clone())));
         }
