@@ -435,7 +435,9 @@ pub(crate) enum QueueCommand {
 
 #[derive(Subcommand)]
 pub(crate) enum ImageCommand {
-    /// Runs the jobs that build an image, in the pipelines that `image-build` starts, for the branch that defines it.
+    /// Runs now the jobs whose `image-build-name` is IMAGE, in each pipeline with the trigger `zuul: [{event: image-build}]`.
+    ///
+    /// The project that defines the image lists them. What they return is not stored as an image yet.
     Build(image::BuildArguments),
 }
 

@@ -347,7 +347,9 @@ fn build<'l>(
         return Err(Outcome::Skipped("no entry of the project is for this branch".to_owned()));
     };
     if name == NOOP && layout.jobs(NOOP).next().is_none() {
-        return Ok((blank(NOOP), None));
+        let noop = blank(NOOP);
+        let why_not = skipped_by_image(&noop, input.image_names);
+        return Ok((noop, why_not));
     }
     let by_entry = |entry: &Entry<'_>, why: Refused| Blame::of_entry(entry, input, why);
     let broken = |message: String| Outcome::Broken(vec![by_entry(last, message.into())]);

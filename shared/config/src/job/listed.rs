@@ -6,6 +6,7 @@ use super::collect::{Target, applies};
 use crate::fragment::Source;
 use crate::layout::{Layout, On};
 use crate::objects::{JobStanza, Parameter, ProjectStanza};
+use crate::pipeline::{Pipeline, Trigger, TriggerKind};
 use serde_json::{Map, Value as Json};
 use sluice_model::ProjectName;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +38,32 @@ impl Layout {
         let by_name: BTreeMap<&str, &Parameter> =
             all.flat_map(|jobs| &jobs.parameters).map(|parameter| (parameter.name.as_str(), parameter)).collect();
         by_name.into_values().collect()
+    }
+
+    /// Returns why an event that asks for an image would have nothing run: pipelines take it, and the project that defines the image
+    /// lists no job that builds it in any of them. What cannot be frozen is told where it is tried.
+    pub fn why_image_is_not_built(&self, home: &Source, image: &str) -> Option<String> {
+        let asks = |trigger: &Trigger| match &trigger.kind {
+            TriggerKind::Zuul(zuul) => zuul.event.iter().any(|event| event == "image-build"),
+            _ => false,
+        };
+        let taking: Vec<&Pipeline> =
+            self.pipelines().iter().filter(|pipeline| pipeline.triggers.iter().any(asks)).collect();
+        let image_names = [image.to_owned()];
+        let has_job = |pipeline: &&Pipeline| {
+            let change = FreezeInput::change(pipeline.name.as_str(), &home.project, home.branch.as_str());
+            self.freeze(&FreezeInput { image_names: &image_names, ..change })
+                .map_or(true, |graph| !graph.jobs.is_empty())
+        };
+        if taking.is_empty() || taking.iter().any(has_job) {
+            return None;
+        }
+        let names: Vec<&str> = taking.iter().map(|pipeline| pipeline.name.as_str()).collect();
+        let project = home.project.name();
+        Some(format!(
+            "{project} lists no job with \"image-build-name: {image}\" in {}: list one there",
+            names.join(", nor in ")
+        ))
     }
 }
 
