@@ -66,7 +66,7 @@ fn what_is_checked_out_of_a_project_chooses_its_definitions() {
         // A branch that a project does not have chooses nothing there.
         (", override-checkout: gone", "", "master", "master master"),
         (gone, "", "master", "master master"),
-        (all_but_gone.as_str(), "", "master", "master stable"),
+        (all_but_gone.as_str(), "", "master", "stable stable"),
     ];
     for (of_job, of_entry, branch, expected) in rows {
         assert_eq!(taken_from(of_job, of_entry, branch), expected, "{of_job:?} {of_entry:?} {branch}");

@@ -64,10 +64,11 @@ impl<'l> Checkouts<'l> {
     }
 
     /// Returns the branch that definitions of a project are chosen by instead of the target's. What is said of the project itself
-    /// counts before what is said of the job, and neither where the project has no such branch: then the target's own is meant.
+    /// counts before what is said of the job, and each only where the project has such a branch, as in the workspace: without any
+    /// the target's own is meant.
     fn of(&self, layout: &Layout, project: &ProjectName) -> Option<&'l str> {
-        let branch = self.of_projects.get(project).copied().or(self.of_all)?;
-        layout.has_branch(project, branch).then_some(branch)
+        let said = [self.of_projects.get(project).copied(), self.of_all];
+        said.into_iter().flatten().find(|branch| layout.has_branch(project, branch))
     }
 }
 
