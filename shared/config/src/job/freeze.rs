@@ -402,9 +402,9 @@ fn build<'l>(
     let why_not = why_not.into_iter().filter(|why| !(is_added && why.attribute == ALLOWED_PROJECTS));
     blames.extend(why_not.map(|why| by_entry(last, why)));
     if building.job.run_time.kind == JobKind::Reporter
-        && let Some(entry) = matching.iter().find(|entry| !may_report(layout, entry.source))
+        && let Some(entry) = matching.iter().find(|entry| !may_report(layout, entry.attached))
     {
-        blames.push(by_entry(entry, not_reported_by(name, &entry.source.project)));
+        blames.push(by_entry(entry, not_reported_by(name, &entry.attached.project)));
     }
     let exceeded = limits::exceeded(&building, layout.tenant(), name);
     blames.extend(exceeded.into_iter().filter_map(|why| blame_last(&matching, &variants, input, why)));

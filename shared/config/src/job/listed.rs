@@ -19,14 +19,14 @@ impl Layout {
     /// anything cannot be taken back by a later one, so that a config project may force it.
     pub fn fail_fast(&self, input: &FreezeInput<'_>) -> bool {
         let listed = listed(self, input.project, input.pipeline, input.target());
-        listed.stanzas.iter().find_map(|(_, stanza)| stanza.pipelines.get(input.pipeline)?.fail_fast).unwrap_or(false)
+        listed.stanzas.iter().find_map(|part| part.stanza.pipelines.get(input.pipeline)?.fail_fast).unwrap_or(false)
     }
 
     /// Returns whether what is decided about a project's changes in a pipeline is told in reports (`debug`): where any stanza
     /// that applies says so.
     pub fn debug(&self, input: &FreezeInput<'_>) -> bool {
         let listed = listed(self, input.project, input.pipeline, input.target());
-        listed.stanzas.iter().filter_map(|(_, stanza)| stanza.pipelines.get(input.pipeline)).any(|jobs| jobs.debug)
+        listed.stanzas.iter().filter_map(|part| part.stanza.pipelines.get(input.pipeline)).any(|jobs| jobs.debug)
     }
 
     /// Returns the parameters that an enqueue by hand of a project may carry in a pipeline, by name. Of one name that of the last
@@ -34,7 +34,7 @@ impl Layout {
     pub fn parameters(&self, project: &ProjectName, pipeline: &str, branch: Option<&str>) -> Vec<&Parameter> {
         let target = Target { on: On::branch(branch), git_ref: branch.unwrap_or_default() };
         let listed = listed(self, project, pipeline, target);
-        let all = listed.stanzas.iter().filter_map(|(_, stanza)| stanza.pipelines.get(pipeline));
+        let all = listed.stanzas.iter().filter_map(|part| part.stanza.pipelines.get(pipeline));
         let by_name: BTreeMap<&str, &Parameter> =
             all.flat_map(|jobs| &jobs.parameters).map(|parameter| (parameter.name.as_str(), parameter)).collect();
         by_name.into_values().collect()
@@ -69,10 +69,18 @@ impl Layout {
 
 /// What a project's stanzas and templates say of one pipeline.
 struct Listed<'l> {
-    stanzas: Vec<(&'l Source, &'l ProjectStanza)>,
+    stanzas: Vec<Part<'l>>,
     /// Those that are for other branches.
     left_out: Vec<LeftOut<'l>>,
     variables: Map<String, Json>,
+}
+
+/// A stanza that applies, or a template of one.
+struct Part<'l> {
+    source: &'l Source,
+    stanza: &'l ProjectStanza,
+    /// Where the stanza is written that names the template; of a stanza where it is written itself.
+    attached: &'l Source,
 }
 
 /// A stanza that is for other branches.
@@ -95,25 +103,26 @@ fn listed<'l>(layout: &'l Layout, project: &ProjectName, pipeline: &str, target:
             found.leave_out(LeftOut { source: defined.source(), stanza, is_bound_here }, pipeline);
             continue;
         }
+        let attached = defined.source();
         for template in stanza.templates.iter().filter(|name| taken.insert(name.as_str())) {
             for defined in layout.templates(template) {
                 let (source, stanza) = (defined.source(), defined.object);
                 match defined.matches_implied(target.on) {
-                    true => found.add(source, stanza, pipeline),
+                    true => found.add(Part { source, stanza, attached }, pipeline),
                     false => found.leave_out(LeftOut { source, stanza, is_bound_here: false }, pipeline),
                 }
             }
         }
-        found.add(defined.source(), stanza, pipeline);
+        found.add(Part { source: attached, stanza, attached }, pipeline);
     }
     found
 }
 
 impl<'l> Listed<'l> {
-    fn add(&mut self, source: &'l Source, stanza: &'l ProjectStanza, pipeline: &str) {
-        deep_merge(&mut self.variables, &stanza.vars);
-        if stanza.pipelines.contains_key(pipeline) {
-            self.stanzas.push((source, stanza));
+    fn add(&mut self, part: Part<'l>, pipeline: &str) {
+        deep_merge(&mut self.variables, &part.stanza.vars);
+        if part.stanza.pipelines.contains_key(pipeline) {
+            self.stanzas.push(part);
         }
     }
 
@@ -131,6 +140,8 @@ pub(super) struct Entry<'l> {
     /// The project's stanza, or the template's.
     pub(super) stanza: &'l ProjectStanza,
     pub(super) job: &'l JobStanza,
+    /// Where it is said that the project has it: of a template's entry where the template is named.
+    pub(super) attached: &'l Source,
 }
 
 /// The job lists of a project in a pipeline.
@@ -154,7 +165,7 @@ impl<'l> Entries<'l> {
             let branches = stanza.branches.as_ref().map(|_| "the branches of its stanza");
             let why = input.target().why_not("its stanza", branches, &source.branch, is_bound_here);
             let jobs = stanza.pipelines.get(input.pipeline).into_iter().flat_map(|jobs| &jobs.jobs);
-            found.extend(jobs.map(|job| (Entry { source, stanza, job }, why.clone())));
+            found.extend(jobs.map(|job| (Entry { source, stanza, job, attached: source }, why.clone())));
         }
         found.truncate(ENTRIES_MAX);
         found
@@ -167,9 +178,9 @@ pub(super) fn entries<'l>(layout: &'l Layout, input: &FreezeInput<'_>) -> Entrie
     let mut entries: BTreeMap<&str, Vec<Entry<'_>>> = BTreeMap::new();
     let (mut count, mut over) = (0, None);
     let Listed { stanzas, left_out, variables } = listed(layout, input.project, input.pipeline, input.target());
-    for (source, stanza) in stanzas {
+    for Part { source, stanza, attached } in stanzas {
         for job in stanza.pipelines.get(input.pipeline).into_iter().flat_map(|jobs| &jobs.jobs) {
-            let entry = Entry { source, stanza, job };
+            let entry = Entry { source, stanza, job, attached };
             count += 1;
             if count > ENTRIES_MAX {
                 over.get_or_insert(entry);
