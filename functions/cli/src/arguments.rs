@@ -314,7 +314,8 @@ pub(crate) enum TenantCommand {
 pub(crate) enum ConnectionCommand {
     /// Adds a connection, or changes one: what is not given stays. Secrets are read from standard input or files, never from arguments.
     Add(ConnectionAdd),
-    /// Stores a new webhook secret or token. The previous webhook secret stays valid until the next rotation.
+    /// Stores a new API token or webhook secret: the new token takes the old one's place at once; the old webhook secret stays valid
+    /// beside the new one until the next rotation.
     Rotate(ConnectionRotate),
     /// Forgets a connection and its secrets.
     Remove {
@@ -375,7 +376,8 @@ pub(crate) struct ConnectionAdd {
     /// The region, for aws.
     #[arg(long)]
     pub(crate) region: Option<String>,
-    /// How changes land. [default: merge]
+    /// How changes land, at GitHub; fast-forward needs a token that may push to the branches, past rules that would refuse a push.
+    /// [default: as it was; merge for a new connection]
     #[arg(long, value_enum)]
     pub(crate) landing: Option<connection::LandingWord>,
     #[command(flatten)]
