@@ -314,7 +314,7 @@ pub(crate) enum TenantCommand {
 pub(crate) enum ConnectionCommand {
     /// Adds a connection, or changes one: what is not given stays. Secrets are read from standard input or files, never from arguments.
     Add(ConnectionAdd),
-    /// Stores a new API token or webhook secret: the new token takes the old one's place at once; the old webhook secret stays valid
+    /// Stores a new API token or webhook secret: the new token replaces the old one within a minute; the old webhook secret stays valid
     /// beside the new one until the next rotation.
     Rotate(ConnectionRotate),
     /// Forgets a connection and its secrets.
