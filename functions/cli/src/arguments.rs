@@ -143,6 +143,9 @@ pub(crate) struct FreezeArguments {
     /// The branch that was pushed, or a whole ref as in refs/tags/1.0, in place of a change.
     #[arg(long = "ref", value_name = "REF", conflicts_with_all = ["branch", "tag"])]
     pub(crate) git_ref: Option<String>,
+    /// A branch that has the tag's commit; can be given several times. [default: not known, and what any branch says is shown]
+    #[arg(long = "on", value_name = "BRANCH", conflicts_with = "branch")]
+    pub(crate) containing: Vec<String>,
     /// A path that the change touches; can be given several times. [default: everything is taken for touched]
     #[arg(long = "file", value_name = "PATH")]
     pub(crate) files: Vec<String>,
