@@ -143,6 +143,9 @@ pub(crate) struct FreezeArguments {
     /// The branch that was pushed, or a whole ref as in refs/tags/1.0, in place of a change.
     #[arg(long = "ref", value_name = "REF", conflicts_with_all = ["branch", "tag"])]
     pub(crate) git_ref: Option<String>,
+    /// A branch that has the tag's commit; can be given several times. [default: not known, and what any branch says is shown]
+    #[arg(long = "on", value_name = "BRANCH", conflicts_with = "branch")]
+    pub(crate) containing: Vec<String>,
     /// A path that the change touches; can be given several times. [default: everything is taken for touched]
     #[arg(long = "file", value_name = "PATH")]
     pub(crate) files: Vec<String>,
@@ -314,7 +317,8 @@ pub(crate) enum TenantCommand {
 pub(crate) enum ConnectionCommand {
     /// Adds a connection, or changes one: what is not given stays. Secrets are read from standard input or files, never from arguments.
     Add(ConnectionAdd),
-    /// Stores a new webhook secret or token. The previous webhook secret stays valid until the next rotation.
+    /// Stores a new API token or webhook secret: the new token replaces the old one within a minute; the old webhook secret stays valid
+    /// beside the new one until the next rotation.
     Rotate(ConnectionRotate),
     /// Forgets a connection and its secrets.
     Remove {
@@ -375,7 +379,8 @@ pub(crate) struct ConnectionAdd {
     /// The region, for aws.
     #[arg(long)]
     pub(crate) region: Option<String>,
-    /// How changes land. [default: merge]
+    /// How changes land, at GitHub; fast-forward needs a token that may push to the branches, past rules that would refuse a push.
+    /// [default: as it was; merge for a new connection]
     #[arg(long, value_enum)]
     pub(crate) landing: Option<connection::LandingWord>,
     #[command(flatten)]
@@ -435,7 +440,9 @@ pub(crate) enum QueueCommand {
 
 #[derive(Subcommand)]
 pub(crate) enum ImageCommand {
-    /// Runs the jobs that build an image, in the pipelines that `image-build` starts, for the branch that defines it.
+    /// Runs now the jobs whose `image-build-name` is IMAGE, in each pipeline with the trigger `zuul: [{event: image-build}]`.
+    ///
+    /// The project that defines the image lists them. What they return is not stored as an image yet.
     Build(image::BuildArguments),
 }
 

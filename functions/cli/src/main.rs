@@ -10,7 +10,7 @@ use clap::Parser as _;
 use sluice_cli::commands::{autohold, check, connection, enqueue, events, executor, explain, folder, freeze};
 use sluice_cli::commands::{image, quarantine, queue, secret, show, tenant, up};
 use sluice_cli::demo;
-use sluice_model::QueueKey;
+use sluice_model::{BranchName, QueueKey};
 use std::process::ExitCode;
 
 #[tokio::main]
@@ -50,9 +50,11 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             return Ok(check::run(&folder::Wanted { path, tenant, project, branch }, format).unwrap_or_else(unchecked));
         }
         Command::Freeze(asked) => {
-            let FreezeArguments { job, path, tenant, pipeline, project, branch, tag, git_ref, files, json } = asked;
+            let FreezeArguments { job, path, tenant, pipeline, project, branch, tag, git_ref, containing, files, json } =
+                asked;
             let item = freeze::Item::named(branch, tag.as_deref(), git_ref.as_deref());
-            let asked = freeze::Asked { path, tenant, project, item, pipeline, files, job, json };
+            let containing = containing.into_iter().map(BranchName::from).collect();
+            let asked = freeze::Asked { path, tenant, project, item, containing, pipeline, files, job, json };
             return Ok(freeze::run(&asked).unwrap_or_else(unchecked));
         }
         Command::Status(StatusArguments { asked, tenant }) => show::status(&asked.into(), tenant.as_deref()).await?,

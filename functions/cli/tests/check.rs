@@ -238,6 +238,8 @@ fn jobs_of_a_branch_and_of_a_tag_are_frozen_offline() {
         let shown = freeze(&named);
         let left_out = format!("left out, its branches do not match {whole}");
         assert_eq!(shown.status.code(), Some(0), "{}", said(&shown));
+        let note = String::from_utf8_lossy(&shown.stderr).into_owned();
+        assert!(note.contains("name them with --on BRANCH"), "{note}");
         assert!(
             said(&shown).contains(&left_out) && said(&shown).contains("\"timeout_seconds\": 40"),
             "{}",
@@ -247,6 +249,11 @@ fn jobs_of_a_branch_and_of_a_tag_are_frozen_offline() {
     for named in [["--ref", "refs/heads/stable/1"], ["--ref", "stable/1"], ["--branch", "stable/1"]] {
         let shown = freeze(&named);
         assert!(said(&shown).contains("\"timeout_seconds\": 80"), "{named:?}: {}", said(&shown));
+    }
+    for (on, seconds) in [("master", 40), ("stable/1", 80)] {
+        let shown = freeze(&["--tag", "1.0", "--on", on]);
+        assert!(said(&shown).contains(&format!("\"timeout_seconds\": {seconds}")), "{on}: {}", said(&shown));
+        assert!(!said(&shown).contains("--on BRANCH"), "{}", said(&shown));
     }
     let both = freeze(&["--tag", "1.0", "--branch", "master"]);
     assert!(!both.status.success() && said(&both).contains("cannot be used with"), "{}", said(&both));

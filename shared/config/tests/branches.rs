@@ -66,7 +66,7 @@ fn what_is_checked_out_of_a_project_chooses_its_definitions() {
         // A branch that a project does not have chooses nothing there.
         (", override-checkout: gone", "", "master", "master master"),
         (gone, "", "master", "master master"),
-        (all_but_gone.as_str(), "", "master", "master stable"),
+        (all_but_gone.as_str(), "", "master", "stable stable"),
     ];
     for (of_job, of_entry, branch, expected) in rows {
         assert_eq!(taken_from(of_job, of_entry, branch), expected, "{of_job:?} {of_entry:?} {branch}");
@@ -104,30 +104,32 @@ fn a_tag_has_what_is_said_for_the_branches_that_have_its_commit() {
 - job: {name: of-stable, branches: stable, run: r}
 - job: {name: of-tag, branches: ^refs/tags/1, run: r}
 - job: {name: of-other-tag, branches: ^refs/tags/2, run: r}
-- project: {name: org/project, check: {jobs: [everywhere, of-stable, of-tag, of-other-tag]}}
+- project: {name: org/project, check: {jobs: [everywhere, of-stable, of-tag, of-other-tag, pinned]}}
 ";
     let own = |on: &str| {
         format!(
             "- job: {{name: own-{on}, run: r}}\n- job: {{name: own, run: r, vars: {{from: {on}}}}}\n- project: {{check: {{jobs: [own, own-{on}]}}}}\n"
         )
     };
+    // It names the tag and a branch, and counts only where the branch that it stands on has the commit.
+    let pinned = "- job: {name: pinned, branches: [^refs/tags/1, master], run: r}\n";
     let layout = tenant()
         .file("org/config", &format!("{BASE}{central}"))
         .file("org/project", &own("master"))
-        .at("org/project", "stable", ".zuul.yaml", &own("stable"))
+        .at("org/project", "stable", ".zuul.yaml", &format!("{}{pinned}", own("stable")))
         .branches("org/project", &["master", "stable", "empty"])
         .sound();
     let name = project("org/project");
     let rows: [(Option<&[&str]>, &[&str]); 6] = [
         (Some(&["master"]), &["everywhere", "of-tag", "own from master", "own-master"]),
-        (Some(&["stable"]), &["everywhere", "of-stable", "of-tag", "own from stable", "own-stable"]),
+        (Some(&["stable"]), &["everywhere", "of-stable", "of-tag", "pinned", "own from stable", "own-stable"]),
         (
             Some(&["master", "stable"]),
-            &["everywhere", "of-stable", "of-tag", "own from stable", "own-master", "own-stable"],
+            &["everywhere", "of-stable", "of-tag", "pinned", "own from stable", "own-master", "own-stable"],
         ),
         (Some(&["empty"]), &["everywhere", "of-tag"]),
         (Some(&[]), &["everywhere", "of-tag"]),
-        (None, &["everywhere", "of-tag", "own from stable", "own-master", "own-stable"]),
+        (None, &["everywhere", "of-tag", "pinned", "own from stable", "own-master", "own-stable"]),
     ];
     for (containing, expected) in rows {
         let branches: Option<Vec<BranchName>> =
@@ -144,6 +146,38 @@ fn a_tag_has_what_is_said_for_the_branches_that_have_its_commit() {
             None => job.name.to_string(),
         });
         assert_eq!(told.collect::<Vec<String>>(), expected, "{containing:?}");
+    }
+}
+
+/// Z4.2, Z4.7: why something counts for nothing for a tag is told in words of tags.
+#[test]
+fn what_is_left_out_for_a_tag_is_told_by_the_branches_that_have_its_commit() {
+    let central = "
+- job: {name: unit, run: r}
+- job: {name: unit, branches: stable, vars: {a: b}}
+- project: {name: org/project, check: {jobs: [unit]}}
+";
+    let own = "- job: {name: own, run: r}\n- project: {check: {jobs: [own]}}\n";
+    let layout = tenant()
+        .file("org/config", &format!("{BASE}{central}"))
+        .at("org/project", "stable", ".zuul.yaml", own)
+        .branches("org/project", &["master", "stable"])
+        .sound();
+    let (name, containing) = (project("org/project"), [BranchName::from("master")]);
+    let input = FreezeInput {
+        branch: None,
+        containing: Some(&containing),
+        git_ref: "refs/tags/1.0",
+        ..FreezeInput::change("check", &name, "")
+    };
+    let (_, trace) = layout.freeze_with_trace(&input);
+    let told: Vec<String> = trace.iter().map(ToString::to_string).collect();
+    let told = told.join("\n");
+    for why in [
+        "left out, its branches match neither refs/tags/1.0 nor a branch that has its commit",
+        "its stanza is for stable, which does not have the commit of refs/tags/1.0",
+    ] {
+        assert!(told.contains(why), "{why} is missing from:\n{told}");
     }
 }
 

@@ -139,9 +139,11 @@ fn the_second_designs_pipelines_load() {
 - job: {name: base, parent: null, run: r}
 - image: {name: debian, type: zuul}
 - image: {name: centos, type: zuul}
+- image: {name: arch, type: zuul}
 - job: {name: build-debian, image-build-name: debian}
 - job: {name: build-centos, image-build-name: centos}
-- project: {name: org/project, image: {jobs: [build-debian, build-centos]}}
+- project: {name: org/project, image: {jobs: [build-debian, build-centos, noop]}}
+- project: {name: org/config, image: {jobs: [build-centos, noop]}}
 ";
     let layout = tenant().file("org/config", text).sound();
     assert_eq!(layout.pipeline("image").unwrap().triggers.len(), 2);
@@ -150,8 +152,14 @@ fn the_second_designs_pipelines_load() {
     let input = FreezeInput { image_names: &centos, ..FreezeInput::change("image", &name, "master") };
     assert_eq!(names(&layout.freeze(&input).unwrap()), ["build-centos"]);
     let both = ["centos".to_owned(), "debian".to_owned()];
-    for all in [&both[..], &both[..0]] {
+    let rows: [(&[String], &[&str]); 2] =
+        [(&both, &["build-debian", "build-centos"]), (&[], &["build-debian", "build-centos", "noop"])];
+    for (all, expected) in rows {
         let input = FreezeInput { image_names: all, ..input };
-        assert_eq!(names(&layout.freeze(&input).unwrap()), ["build-debian", "build-centos"]);
+        assert_eq!(names(&layout.freeze(&input).unwrap()), expected);
     }
+    let home = layout.image_to_build("arch").unwrap();
+    assert_eq!(layout.why_image_is_not_built(home, "centos"), None);
+    let why = layout.why_image_is_not_built(home, "arch").unwrap();
+    assert_eq!(why, "org/config lists no job with \"image-build-name: arch\" in image: list one there");
 }

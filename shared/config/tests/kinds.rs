@@ -103,3 +103,38 @@ fn a_reporter_is_listed_by_config_projects_and_by_whom_the_tenant_lets() {
     let layout = of_tenant("").file("org/config", &format!("{BASE}{job}{listed}")).sound();
     assert_eq!(layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap().jobs.len(), 1);
 }
+
+/// Z4.3, Z2.2: who has a template count for a project is asked, not who defined the template.
+#[test]
+fn a_reporter_of_a_template_is_held_against_who_names_the_template() {
+    let main = "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects:\n          - org/project\n          - org/project1: {allow-reporter-jobs: true}\n";
+    let job = "- job: {name: publish, type: reporter, run: r}\n";
+    let template = "- project-template: {name: t, check: {jobs: [publish]}}\n";
+    let names_it = "- project: {name: org/project, templates: [t]}\n";
+    // Where the template is, and where it is named.
+    let rows = [
+        ("org/project1", "org/project", false),
+        ("org/config", "org/project", false),
+        ("org/project1", "org/config", true),
+        ("org/project", "org/config", true),
+    ];
+    let name = project("org/project");
+    for (of_template, of_stanza, is_let) in rows {
+        let texts = ["org/config", "org/project", "org/project1"].map(|file| {
+            let base = if file == "org/config" { format!("{BASE}{job}") } else { String::new() };
+            let template = if file == of_template { template } else { "" };
+            let names_it = if file == of_stanza { names_it } else { "" };
+            (file, format!("{base}{template}{names_it}"))
+        });
+        let written = texts.iter().filter(|(_, text)| !text.is_empty());
+        let tenant = written.fold(tenant_of(main), |tenant, (file, text)| tenant.file(file, text));
+        match tenant.sound().freeze(&FreezeInput::change("check", &name, "master")) {
+            Ok(graph) => assert!(is_let && graph.jobs.len() == 1, "{of_template} {of_stanza}: {graph:#?}"),
+            Err(errors) => {
+                assert!(!is_let && errors.len() == 1, "{of_template} {of_stanza}: {errors:#?}");
+                let text = errors[0].short_text();
+                assert!(text.contains("github.com/org/project lists it, itself or by a template"), "{text}");
+            }
+        }
+    }
+}

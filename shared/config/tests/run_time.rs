@@ -4,10 +4,13 @@
 mod common;
 
 use common::*;
-use sluice_config::{FreezeInput, Layout};
+use sluice_config::fragment::parse;
+use sluice_config::{FreezeInput, Layout, LayoutSources, SourceFile};
 use sluice_model::job::{
     Checkout, Choice, Fingerprint, FrozenJob, JobKind, OidcToken, RunTime, SecretExposure, VarsSource, WorkspaceScheme,
 };
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Freezes the job `test` of `org/project`, which the config project defines by `text`.
 fn frozen(text: &str) -> FrozenJob {
@@ -138,6 +141,15 @@ fn a_host_takes_the_place_of_nodes() {
     assert_eq!(host.name, "deploy.example.com");
     assert!(matches!(host.fingerprint, Fingerprint::Md5(_)));
     assert!(found.nodesets.iter().all(|set| set.nodes.is_empty()) && found.nodesets.len() == 1);
+    let hash = "SHA256:nThbg6kXUpJWGl7E1IGOCspRomTxdCARLviKw6E5SY8";
+    let text = format!("- job: {{name: test, run: r, host: other.example.com, fingerprint: '{hash}'}}\n");
+    let fingerprint = frozen(&text).run_time.host.unwrap().fingerprint;
+    assert_eq!(fingerprint, Fingerprint::Sha256(hash["SHA256:".len()..].to_owned()));
+    // A final job keeps the host that it has.
+    let text = "- job: {name: test, final: true, run: r}\n";
+    let entry = format!("- project: {{check: {{jobs: [test: {{host: a, fingerprint: '{hash}'}}]}}}}\n");
+    let layout = tenant().file("org/config", &format!("{BASE}{text}")).file("org/project", &entry).sound();
+    assert!(refusals(&layout, "check", "org/project").contains("Unable to modify final job"));
     for (text, told) in [
         ("host: a", "a \"host\" needs the \"fingerprint\" of its key"),
         ("fingerprint: a", "a \"fingerprint\" needs the \"host\" that it is of"),
@@ -157,6 +169,65 @@ fn galaxy_roles_and_containers_are_frozen() {
     assert_eq!(found.run_time.containers, ["logs"]);
     let role = &found.run_time.galaxy_roles[0];
     assert_eq!((role.galaxy.as_str(), role.target_name.as_deref()), ("openstack.nova", Some("nova")));
+}
+
+/// Z4.6: roles from Galaxy are extended by children as others are, each once, and each says whose definition asks for it: what an
+/// untrusted project asks for must not come before the playbooks of a trusted one.
+#[test]
+fn galaxy_roles_are_extended_and_say_who_asks_for_them() {
+    let config = format!(
+        "{BASE}- job: {{name: top, run: r, roles: [{{galaxy: a.b}}, {{galaxy: a.b, name: b}}]}}\n- job: {{name: top, timeout: 5, roles: [{{galaxy: a.b}}]}}\n"
+    );
+    let own =
+        "- job: {name: test, parent: top, roles: [{galaxy: c.d}, {galaxy: a.b}]}\n- project: {check: {jobs: [test]}}\n";
+    let layout = tenant().file("org/config", &config).file("org/project", own).sound();
+    let found = frozen_by(&layout).run_time.galaxy_roles;
+    let told: Vec<(&str, Option<&str>, &str)> =
+        found.iter().map(|role| (role.galaxy.as_str(), role.target_name.as_deref(), role.asked_by.1.name())).collect();
+    assert_eq!(
+        told,
+        [
+            ("c.d", None, "org/project"),
+            ("a.b", None, "org/project"),
+            ("a.b", None, "org/config"),
+            ("a.b", Some("b"), "org/config"),
+        ]
+    );
+}
+
+/// Z4.4, Z4.8: credentials for storage stay with the job that has them, unless its `auth` says that children inherit them; a child
+/// of whatever project then has those and can ask for no others.
+#[test]
+fn credentials_for_storage_are_inherited_only_where_it_is_said() {
+    let with = |inherit: &str, own: &str| {
+        let config = format!(
+            "{BASE}- job: {{name: top, run: r, auth: {{{inherit}swift: [{{container: logs}}, {{container: images}}]}}}}\n"
+        );
+        let own = format!("- job: {{name: test, parent: top{own}}}\n- project: {{check: {{jobs: [test]}}}}\n");
+        tenant().file("org/config", &config).file("org/project", &own).build()
+    };
+    assert_eq!(frozen_by(&with("inherit: true, ", "")).run_time.containers, ["logs", "images"]);
+    assert!(messages(&with("", ""))[0].contains("can not act as a parent"));
+    let told = messages(&with("inherit: true, ", ", auth: {swift: [{container: other}]}"));
+    assert!(told[0].contains("Swift credentials may only be asked for in config repositories"), "{told:?}");
+    // A job with such credentials needs no review for them: they are no secret.
+    assert!(!frozen_by(&with("inherit: true, ", "")).post_review);
+}
+
+/// Z2.5, Z4.8: files that a tenant includes may ask for credentials for storage as a config project may.
+#[test]
+fn included_files_may_ask_for_credentials_for_storage() {
+    let main = "- tenant: {name: one, include: [global.yaml], source: {github: {config-projects: [org/config], untrusted-projects: [org/project]}}}";
+    let tenant = tenant_of(main).config;
+    let text = format!(
+        "{BASE}- job: {{name: test, run: r, auth: {{swift: [{{container: logs}}]}}}}\n- project: {{name: org/project, check: {{jobs: [test]}}}}\n"
+    );
+    let source = tenant.included_source("global.yaml").unwrap();
+    let fragments = vec![Arc::new(parse(&SourceFile { source, text }))];
+    let layout =
+        Layout::build(LayoutSources { tenant, connections: connections(), branches: BTreeMap::new(), fragments });
+    assert_eq!(messages(&layout), [""; 0]);
+    assert_eq!(frozen_by(&layout).run_time.containers, ["logs"]);
 }
 
 /// J07: what changes how a job runs does not touch a final job, run-time attributes included.

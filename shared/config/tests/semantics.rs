@@ -470,7 +470,11 @@ fn a_parameters_default_is_one_that_its_type_allows() {
         tenant().file("org/config", &text).build()
     };
     let rows = [
-        ("type: string, default: 1", "1", "must be a string"),
+        (
+            "type: string, default: 1",
+            "1",
+            "must be a string, as its \"type\" says: that is how YAML reads this word, so put it in quotes",
+        ),
         ("type: string, default: [a]", "[a]", "must be a string"),
         ("type: bool, default: 'yes'", "'yes'", "must be true or false"),
         ("type: selection, values: [a, b], default: c", "c", "must be one of \"a\", \"b\""),

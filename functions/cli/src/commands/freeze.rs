@@ -22,6 +22,8 @@ pub struct Asked {
     pub project: Option<String>,
     /// What is in the pipeline.
     pub item: Item,
+    /// Of a tag, the branches that have its commit; none where that is not known.
+    pub containing: Vec<BranchName>,
     /// The pipeline.
     pub pipeline: String,
     /// Paths that the change touches; none runs everything.
@@ -81,7 +83,16 @@ pub fn run(asked: &Asked) -> anyhow::Result<ExitCode> {
     // As the merger asks for what was pushed: a tag is of no branch.
     let (input, place) = match &asked.item {
         Item::Change(_) => (input, format!("the branch {branch}")),
-        Item::Ref(git_ref) => (FreezeInput { branch: asked.item.branch(), git_ref, ..input }, git_ref.clone()),
+        Item::Ref(git_ref) => {
+            let (on, known) = (asked.item.branch(), asked.containing.as_slice());
+            let containing = Some(known).filter(|known| on.is_none() && !known.is_empty());
+            if on.is_none() && containing.is_none() {
+                eprintln!(
+                    "Which branches have the commit of {git_ref} is not known here, so what any branch says is shown: name them with --on BRANCH"
+                );
+            }
+            (FreezeInput { branch: on, containing, git_ref, ..input }, git_ref.clone())
+        }
     };
     let input = if asked.files.is_empty() { input } else { input.touching(&asked.files) };
     let (result, mut trace) = layout.freeze_with_trace(&input);

@@ -6,7 +6,7 @@
 use super::enqueue::ask;
 use super::operator;
 use super::queue::{only_tenant, who};
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use sluice_model::change::ImagesAsked;
 use sluice_model::event::{EventKind, ForgeEvent, ImageEvent};
@@ -28,7 +28,7 @@ pub struct BuildArguments {
 /// Has an image built and says what came of it.
 ///
 /// # Errors
-/// When the tenant has no such image that is built, no pipeline takes the event, or the store does not answer.
+/// When the tenant has no such image that is built, no job is listed that builds it, no pipeline takes the event, or the store does not answer.
 pub async fn build(wanted: BuildArguments) -> anyhow::Result<()> {
     let BuildArguments { data, tenant, image } = wanted;
     let ports = operator(data).await?;
@@ -36,6 +36,9 @@ pub async fn build(wanted: BuildArguments) -> anyhow::Result<()> {
     let live = Layouts::default().live(&ports, &tenant).await.map_err(|error| anyhow!("{error}"))?;
     let live = live.with_context(|| format!("the configuration of {tenant} was never read (`sluice tenant show`)"))?;
     let home = live.layout.image_to_build(&image).map_err(|why| anyhow!("could not have {image} built: {why}"))?;
+    if let Some(why) = live.layout.why_image_is_not_built(home, &image) {
+        bail!("could not have {image} built: {why}");
+    }
     let what = ImageEvent::ImageBuild;
     let kind = EventKind::Image { tenant, what, branch: home.branch.clone(), images: ImagesAsked::one(image) };
     let (connection, project) = (home.connection.clone(), home.project.clone());

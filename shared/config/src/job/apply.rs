@@ -326,7 +326,7 @@ impl<'l> Building<'l> {
             target_name: source.project.short_name().to_owned(),
             implicit: true,
         }];
-        let mut given = Vec::new();
+        let (mut given, mut of_galaxy) = (Vec::new(), Vec::new());
         for role in from.roles.iter().flatten() {
             match &role.source {
                 RoleSource::Zuul(name) => {
@@ -340,13 +340,18 @@ impl<'l> Building<'l> {
                         implicit: false,
                     });
                 }
-                RoleSource::Galaxy(name) => {
-                    self.job.run_time.galaxy_roles.push(GalaxyRole {
-                        galaxy: name.clone(),
-                        target_name: role.name.clone(),
-                        asked_by: (source.connection.clone(), source.project.clone()),
-                    });
-                }
+                RoleSource::Galaxy(name) => of_galaxy.push(GalaxyRole {
+                    galaxy: name.clone(),
+                    target_name: role.name.clone(),
+                    asked_by: (source.connection.clone(), source.project.clone()),
+                }),
+            }
+        }
+        // As below: a child's come first, and each is there once.
+        of_galaxy.append(&mut self.job.run_time.galaxy_roles);
+        for role in of_galaxy {
+            if !self.job.run_time.galaxy_roles.contains(&role) {
+                self.job.run_time.galaxy_roles.push(role);
             }
         }
         put_last(&mut own, given, |role| role.project.clone());

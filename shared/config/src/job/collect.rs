@@ -3,7 +3,7 @@
 use super::trace::{Step, StepKind};
 use crate::layout::{Defined, Layout, On};
 use crate::objects::{JobStanza, Parent};
-use sluice_model::ProjectName;
+use sluice_model::{BranchName, ProjectName};
 use std::collections::BTreeMap;
 
 /// Depth of jobs that inherit from jobs.
@@ -26,6 +26,19 @@ impl<'a> Target<'a> {
         match self.on {
             On::Branch(branch) => branch,
             On::Within(_) | On::Unknown => self.git_ref,
+        }
+    }
+
+    /// Says why something counts for nothing here: `branches` are those that it names, if it names some; `own` is the branch that it
+    /// stands on, and `is_bound_here` whether that is meant.
+    pub(super) fn why_not(self, what: &str, branches: Option<&str>, own: &BranchName, is_bound_here: bool) -> String {
+        match (self.on, branches) {
+            (On::Within(_), Some(branches)) if is_bound_here => {
+                format!("{branches} match neither {} nor a branch that has its commit", self.git_ref)
+            }
+            (On::Within(_), _) => format!("{what} is for {own}, which does not have the commit of {}", self.git_ref),
+            (On::Branch(_) | On::Unknown, Some(branches)) => format!("{branches} do not match {}", self.name()),
+            (On::Branch(_) | On::Unknown, None) => format!("{what} is of {own} and that is not {}", self.name()),
         }
     }
 }
@@ -51,10 +64,11 @@ impl<'l> Checkouts<'l> {
     }
 
     /// Returns the branch that definitions of a project are chosen by instead of the target's. What is said of the project itself
-    /// counts before what is said of the job, and neither where the project has no such branch: then the target's own is meant.
+    /// counts before what is said of the job, and each only where the project has such a branch, as in the workspace: without any
+    /// the target's own is meant.
     fn of(&self, layout: &Layout, project: &ProjectName) -> Option<&'l str> {
-        let branch = self.of_projects.get(project).copied().or(self.of_all)?;
-        layout.has_branch(project, branch).then_some(branch)
+        let said = [self.of_projects.get(project).copied(), self.of_all];
+        said.into_iter().flatten().find(|branch| layout.has_branch(project, branch))
     }
 }
 
@@ -77,14 +91,14 @@ pub(super) struct Variant<'l> {
 }
 
 /// Returns whether a definition applies to a target. One that names no branch in its list is for all of them, wherever it stands;
-/// a tag is named by its ref, or by a branch that has its commit.
+/// a tag is named by its ref, or by a branch that has its commit, and only by what stands on such a branch or is bound to none.
 pub(super) fn applies(defined_branches: Option<&[crate::Pattern]>, implied: bool, target: Target<'_>) -> bool {
     let Some(patterns) = defined_branches else { return implied };
     let is_named = |name: &str| patterns.iter().any(|pattern| pattern.matches(name));
     match target.on {
         _ if patterns.is_empty() => true,
         On::Branch(branch) => is_named(branch),
-        On::Within(_) => is_named(target.git_ref) || target.on.is_any(is_named),
+        On::Within(_) => implied && (is_named(target.git_ref) || target.on.is_any(is_named)),
         On::Unknown => is_named(target.git_ref),
     }
 }
@@ -147,13 +161,11 @@ impl<'l> Walk<'l, '_> {
         let mut matched = false;
         for defined in variants {
             let job = defined.object;
-            if !applies(job.branches.as_deref(), defined.matches_implied(target.on), target) {
+            let is_bound_here = defined.matches_implied(target.on);
+            if !applies(job.branches.as_deref(), is_bound_here, target) {
                 if let Some(steps) = self.steps.as_deref_mut() {
-                    let (own, here) = (&defined.source().branch, target.name());
-                    let reason = match &job.branches {
-                        Some(_) => format!("its branches do not match {here}"),
-                        None => format!("its file is of {own} and that is not {here}"),
-                    };
+                    let branches = job.branches.as_ref().map(|_| "its branches");
+                    let reason = target.why_not("its file", branches, &defined.source().branch, is_bound_here);
                     steps.push(Step::left_out(StepKind::Definition, job, defined.source(), Some(reason)));
                 }
                 continue;

@@ -347,7 +347,9 @@ fn build<'l>(
         return Err(Outcome::Skipped("no entry of the project is for this branch".to_owned()));
     };
     if name == NOOP && layout.jobs(NOOP).next().is_none() {
-        return Ok((blank(NOOP), None));
+        let noop = blank(NOOP);
+        let why_not = skipped_by_image(&noop, input.image_names);
+        return Ok((noop, why_not));
     }
     let by_entry = |entry: &Entry<'_>, why: Refused| Blame::of_entry(entry, input, why);
     let broken = |message: String| Outcome::Broken(vec![by_entry(last, message.into())]);
@@ -370,7 +372,7 @@ fn build<'l>(
             if applies(entry.job.branches.as_deref(), true, target) {
                 return Step::applied(StepKind::Entry, entry.job, entry.source);
             }
-            let reason = format!("its branches do not match {}", target.name());
+            let reason = target.why_not("its stanza", Some("its branches"), &entry.source.branch, true);
             Step::left_out(StepKind::Entry, entry.job, entry.source, Some(reason))
         }));
     }
@@ -400,9 +402,9 @@ fn build<'l>(
     let why_not = why_not.into_iter().filter(|why| !(is_added && why.attribute == ALLOWED_PROJECTS));
     blames.extend(why_not.map(|why| by_entry(last, why)));
     if building.job.run_time.kind == JobKind::Reporter
-        && let Some(entry) = matching.iter().find(|entry| !may_report(layout, entry.source))
+        && let Some(entry) = matching.iter().find(|entry| !may_report(layout, entry.attached))
     {
-        blames.push(by_entry(entry, not_reported_by(name, &entry.source.project)));
+        blames.push(by_entry(entry, not_reported_by(name, &entry.attached.project)));
     }
     let exceeded = limits::exceeded(&building, layout.tenant(), name);
     blames.extend(exceeded.into_iter().filter_map(|why| blame_last(&matching, &variants, input, why)));

@@ -22,7 +22,7 @@ pub(super) fn begin_with_initializers(jobs: &mut [FrozenJob]) {
 }
 
 /// Returns whether a project may have reporters run: config projects, and those that the tenant lets (`allow-reporter-jobs`). Who lists
-/// the job counts, wherever it is defined.
+/// the job for the project, itself or by naming a template, counts, wherever job and template are defined.
 pub(super) fn may_report(layout: &Layout, source: &Source) -> bool {
     let project = || layout.project(source.project.as_str());
     source.trust.is_trusted() || project().is_some_and(|project| project.allow_reporter_jobs)
@@ -31,7 +31,7 @@ pub(super) fn may_report(layout: &Layout, source: &Source) -> bool {
 /// Says that a project lists a reporter and may not.
 pub(super) fn not_reported_by(job: &str, project: &ProjectName) -> Refused {
     let message = format!(
-        "Job {job} is a reporter, and {project} lists it: list it in a config project, or have the tenant say allow-reporter-jobs of {project}"
+        "Job {job} is a reporter, and {project} lists it, itself or by a template: list it in a config project, or have the tenant say allow-reporter-jobs of {project}"
     );
     Refused::of("type", message)
 }

@@ -125,7 +125,7 @@ fn may_ask(file: &File, project: &TenantProject, job: &JobStanza, stanza: &str, 
         return Ok(());
     }
     let message = format!(
-        "Reporter jobs may be defined in config-projects and where the tenant says allow-reporter-jobs, and {} is neither",
+        "Reporter jobs may be defined in config-projects and where the tenant says allow-reporter-jobs: move it to a config project, or have the tenant say allow-reporter-jobs of {}",
         project.name
     );
     refuse("type", message)

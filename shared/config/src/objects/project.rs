@@ -278,7 +278,10 @@ fn parameter(node: &Node, p: &mut Problems) -> Option<Parameter> {
         && let Some(why) = parameter.refuses(default)
     {
         let message = format!("the default of the parameter \"{}\" {why}, as its \"type\" says", parameter.name);
-        p.syntax(node, "parameters.default", message);
+        match parameter.r#type {
+            ParameterType::String => p.unquoted(node, message, "parameters.default"),
+            _ => p.syntax(node, "parameters.default", message),
+        }
     }
     Some(parameter)
 }
