@@ -275,10 +275,9 @@ impl Intake {
                 let asked = Asked { what: *what, branch, images };
                 return self.asked_of_images(id, event, (tenant, delivery.received_at), asked, effects).await;
             }
-            // It was removed, or lost its token, since it was to be asked, and the next sweep leaves it out; or there is no driver for
-            // it yet. Nothing is wrong with the delivery.
+            // It was removed, or lost its token, since it was to be asked: the next sweep leaves it out.
             EventKind::Sweep if !self.forges.contains_key(&event.connection) => {
-                tracing::debug!(connection = %event.connection, "a connection has no forge that could be asked");
+                return Ok(Outcome::Fails(format!("{} has no forge that could be asked", event.connection)));
             }
             EventKind::Sweep => {
                 if let Err(why) = self.swept(event, delivery.received_at, &mut effects).await? {
