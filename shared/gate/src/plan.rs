@@ -473,11 +473,6 @@ impl<'a> Work<'a> {
         if self.head.frozen.is_some() && self.has_to_move() {
             return true; // Nothing moves; when an operator has looked, it follows.
         }
-        if self.is_held() && self.snapshot.pipeline.is_some() {
-            // What is under way behind it comes to its end as it is, since the last jobs may wait for what it has; asked anew it could
-            // not. When they are over it follows.
-            return true;
-        }
         if !self.move_to_other_queues() {
             return false;
         }

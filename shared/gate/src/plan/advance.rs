@@ -24,7 +24,13 @@ impl Work<'_> {
         }
         // Which job holds an item's followers back: its own, or the one that holds it back itself.
         let mut holding: BTreeMap<ItemId, JobName> = BTreeMap::new();
-        let is_held = self.is_held();
+        let pauses = |slot: &Slot| self.items.get(&slot.id).is_some_and(|item| item.jobs.iter().any(Job::is_paused));
+        // What is under way may have what the last jobs of the first wait for, so it comes to its end: builds with their nodes, and what
+        // a paused build waits for, which may be asked of all that is ahead of it. Nothing else begins.
+        let begins_until = match self.is_held() {
+            true => self.head.slots.iter().rposition(pauses).map_or(0, |last| last + 1),
+            false => usize::MAX,
+        };
         for position in 0..self.head.active() {
             let slot = self.head.slots[position].clone();
             let held_by = slot.ahead.as_ref().and_then(|ahead| holding.get(&ahead.item)).cloned();
@@ -32,16 +38,11 @@ impl Work<'_> {
                 self.left_over = true;
                 continue;
             }
-            // What is under way may have what the last jobs of the first wait for, so it comes to its end: builds with their nodes, and
-            // what a paused build waits for. Nothing else begins.
-            let pauses = |item: &Item| item.jobs.iter().any(Job::is_paused);
-            let begins_nothing = is_held && !self.items.get(&slot.id).is_some_and(pauses);
             match slot.standing {
                 Standing::Landing => self.remind_if_late(&slot),
                 Standing::Pledged | Standing::Landed => {}
                 Standing::Reporting => self.order_jobs(&slot.id, None),
-                _ if begins_nothing => self.send_ordered(slot.id.clone()),
-                _ if is_held => self.order_jobs(&slot.id, held_by.as_ref()),
+                _ if position >= begins_until => self.send_ordered(slot.id.clone()),
                 _ => {
                     self.ask(position, &slot);
                     self.order_jobs(&slot.id, held_by.as_ref());
