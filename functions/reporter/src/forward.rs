@@ -8,12 +8,12 @@ use crate::land::again;
 use sluice_forge::{Forge, Verdict};
 use sluice_gate::landing::RUN_MAX;
 use sluice_gate::{Landing, LandingState};
-use sluice_git::{Kept, keys};
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
 use sluice_model::git::{BranchKey, Commit, LandingWay, Oid};
 use sluice_records::codec::{decode, get, with_body};
 use sluice_records::landing;
+use sluice_repos::Kept;
 use sluice_runtime::PortError;
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Due, Expect, Record, Write};
@@ -104,15 +104,7 @@ impl Reporter {
 
     /// Returns what the tested commit adds to the one below it.
     async fn kept(&self, order: &Landing) -> Result<Option<Kept>, LookError> {
-        let key = keys::kept(&order.change.key.project, &order.base.id, &order.tested.id);
-        let Some(object) = self.ports.objects.get(&key).await? else { return Ok(None) };
-        match Kept::read(&object.bytes) {
-            Ok(kept) => Ok(Some(kept)),
-            Err(error) => {
-                tracing::warn!(change = %order.change, %key, %error, "a tested commit is not used");
-                Ok(None)
-            }
-        }
+        Ok(sluice_repos::kept(&self.ports, &order.change.key.project, &order.base.id, &order.tested.id).await?)
     }
 
     /// Returns whether a landing behind another one may be carried out with it. Where it may not, or nobody can tell, it waits for its

@@ -5,9 +5,12 @@
 
 mod cache;
 mod git;
+mod kept;
 mod shelf;
 
 pub use git::{GitRepos, Remote};
+pub use kept::kept;
+pub use sluice_git::Kept;
 
 use async_trait::async_trait;
 use sluice_config::fragment::config_paths;
