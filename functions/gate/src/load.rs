@@ -68,6 +68,26 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
+    /// Returns a cell of which nothing else is known yet.
+    fn bare(live: Live, queue: queue::Loaded, watch: Watch) -> Self {
+        let (outcomes, runs, landings, reports, provided, semaphores, gone, idle, turns) = Default::default();
+        Self {
+            live,
+            queue,
+            outcomes,
+            runs,
+            landings,
+            reports,
+            provided,
+            semaphores,
+            gone,
+            idle,
+            turns,
+            watch,
+            look_at: None,
+        }
+    }
+
     /// Returns what is kept of it.
     pub(crate) fn kept(self) -> Kept {
         Kept { layout: self.live.number(), queue: self.queue, watch: self.watch }
@@ -106,23 +126,7 @@ impl Reader<'_> {
     async fn all(&self, watch: Watch) -> Result<Loaded, LookError> {
         let queue = queue::load(self.ports, self.key).await?;
         if let Some(live) = self.seen(&queue) {
-            let (outcomes, runs, landings, reports, provided, semaphores, gone, idle, turns) = Default::default();
-            let look_at = None;
-            return Ok(Loaded {
-                live,
-                queue,
-                outcomes,
-                runs,
-                landings,
-                reports,
-                provided,
-                semaphores,
-                gone,
-                idle,
-                turns,
-                watch,
-                look_at,
-            });
+            return Ok(Loaded::bare(live, queue, watch));
         }
         let guess = self.layouts.seen(&self.key.tenant).map(|live| live.number());
         let guess = guess.or(queue.head.as_ref().map(|head| head.layout)).unwrap_or_default();
@@ -200,23 +204,7 @@ impl Reader<'_> {
         if !keys.is_empty() {
             found.records.extend(get_all(self.ports, &keys).await?);
         }
-        let (outcomes, runs, landings, reports, provided, semaphores, gone, idle, turns) = Default::default();
-        let (none, look_at) = (Watch::default(), None);
-        let mut loaded = Loaded {
-            live,
-            queue,
-            outcomes,
-            runs,
-            landings,
-            reports,
-            provided,
-            semaphores,
-            gone,
-            idle,
-            turns,
-            watch: none,
-            look_at,
-        };
+        let mut loaded = Loaded::bare(live, queue, Watch::default());
         let mut running: Vec<Run> = Vec::new();
         for (key, wanted) in wanted {
             let Some(record) = found.records.get(&key) else { continue };

@@ -122,7 +122,7 @@ fn pure_rooms_touch_nothing() {
                     .skip(1)
                     .any(|after| !after.starts_with(|next: char| next.is_alphanumeric() || next == '_'))
             };
-            if words.iter().any(|word| names(word)) {
+            if words.iter().any(names) {
                 found.push(format!("{path}:{}: {}", number + 1, line.trim()));
             }
         }

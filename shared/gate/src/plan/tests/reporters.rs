@@ -34,6 +34,19 @@ fn landed(changes: &str) -> Bench {
     bench
 }
 
+/// Returns a gate whose first change has landed and is to publish, and the one behind it has these jobs.
+fn landed_before(jobs: Vec<JobSummary>) -> Bench {
+    let mut bench = bench(Manager::Dependent);
+    bench.own_jobs.insert('B', jobs);
+    bench.approve("AB");
+    bench.run();
+    bench.pass("A");
+    bench.run();
+    bench.land();
+    bench.run();
+    bench
+}
+
 /// The same, its report made.
 fn publishing(changes: &str) -> Bench {
     let mut bench = landed(changes);
@@ -71,14 +84,7 @@ fn a_reporter_runs_after_the_landing_and_its_report_and_the_queue_waits_for_it()
 /// Z4.3: what is under way behind it comes to its end, and nothing is begun.
 #[test]
 fn nothing_is_ordered_behind_a_reporter() {
-    let mut bench = bench(Manager::Dependent);
-    bench.own_jobs.insert('B', vec![job("build"), after("test", &["build"])]);
-    bench.approve("AB");
-    bench.run();
-    bench.pass("A");
-    bench.run();
-    bench.land();
-    bench.run();
+    let mut bench = landed_before(vec![job("build"), after("test", &["build"])]);
     bench.end('B', "build", Success);
     assert_snapshot!(bench.run(), @"");
     bench.make_reports();
@@ -93,14 +99,7 @@ fn nothing_is_ordered_behind_a_reporter() {
 /// Z4.3, Z7.6: a paused build holds nodes that the reporter may wait for, so what it waits for itself is run.
 #[test]
 fn what_a_paused_build_behind_a_reporter_waits_for_is_run() {
-    let mut bench = bench(Manager::Dependent);
-    bench.own_jobs.insert('B', vec![job("registry"), after("test", &["registry"])]);
-    bench.approve("AB");
-    bench.run();
-    bench.pass("A");
-    bench.run();
-    bench.land();
-    bench.run();
+    let mut bench = landed_before(vec![job("registry"), after("test", &["registry"])]);
     bench.show('B', "registry", RunSeen::Paused { started_at: None, data: Map::new() });
     assert_snapshot!(bench.run(), @"run B test on 0AB");
     bench.end('B', "test", Success);
@@ -110,14 +109,7 @@ fn what_a_paused_build_behind_a_reporter_waits_for_is_run() {
 /// Z4.3, R01: nor does a new layout keep it from running, or what the paused build has in hand would be waited for without end.
 #[test]
 fn a_new_layout_keeps_nothing_from_what_a_paused_build_behind_a_reporter_waits_for() {
-    let mut bench = bench(Manager::Dependent);
-    bench.own_jobs.insert('B', vec![job("registry"), after("test", &["registry"])]);
-    bench.approve("AB");
-    bench.run();
-    bench.pass("A");
-    bench.run();
-    bench.land();
-    bench.run();
+    let mut bench = landed_before(vec![job("registry"), after("test", &["registry"])]);
     bench.layout = LayoutNumbers { wanted: 2, live: 2 };
     bench.run();
     bench.show('B', "registry", RunSeen::Paused { started_at: None, data: Map::new() });
