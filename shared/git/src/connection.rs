@@ -2,13 +2,12 @@
 
 use crate::error::FetchError;
 use crate::fetch::{Credential, FetchLimits, RemoteRef};
-use crate::http::{self, Bounded, Budget};
+use crate::http::{Bounded, Budget};
 use crate::pack::{self, NewPack, text};
 use crate::read::oid;
 use crate::repository::{OBJECT_BYTES_MAX, Repository};
 use gix::ObjectId;
 use gix::protocol::fetch::{self, negotiate};
-use gix::protocol::transport::client::TransportWithoutIO as _;
 use gix::protocol::transport::client::blocking_io::http::Transport;
 use gix::protocol::transport::{Protocol, Service};
 use gix::protocol::{Handshake, handshake::Ref};
@@ -45,7 +44,7 @@ impl Repository {
         let silence = Duration::from_secs(limits.timeout_seconds.clamp(1, SILENCE_MAX_SECONDS));
         let deadline = Instant::now() + Duration::from_secs(limits.timeout_seconds);
         let budget = Budget::new(deadline, limits.size_bytes);
-        let client = Bounded::new(url, credential.map(Credential::header), budget.clone());
+        let client = Bounded::new(url, credential.map(Credential::header), silence, budget.clone());
         let mut transport = Transport::new_http(client, parsed, Protocol::V2, false);
         let mut connection = Connection {
             project: self.project.clone(),
@@ -55,16 +54,14 @@ impl Repository {
             transport: None,
             handshake: Handshake::default(),
         };
-        let opened = transport.configure(&http::options(silence)).and_then(|()| {
-            // Whoever has a credential has sent it already: there is no other to ask for.
-            gix::protocol::handshake(
-                &mut transport,
-                Service::UploadPack,
-                |_| Ok(None),
-                Vec::new(),
-                &mut gix::progress::Discard,
-            )
-        });
+        // Whoever has a credential has sent it already: there is no other to ask for.
+        let opened = gix::protocol::handshake(
+            &mut transport,
+            Service::UploadPack,
+            |_| Ok(None),
+            Vec::new(),
+            &mut gix::progress::Discard,
+        );
         connection.handshake = opened.map_err(|source| connection.failed("read the refs", source))?;
         connection.transport = Some(transport);
         Ok(connection)
@@ -160,15 +157,15 @@ impl Connection<'_> {
     /// Finds out what a failure means for the caller.
     fn failed(&self, doing: &'static str, source: gix::Error) -> FetchError {
         let (project, url) = (self.project.clone(), self.url.to_owned());
-        // The library tells an HTTP status and the server's refusals in words only.
+        // The library tells the server's refusals in words only.
         let says = |words: &str| source.iter_errors().any(|error| error.to_string().contains(words));
         if self.budget.too_large() {
             FetchError::TooLarge { project, url, limit_bytes: self.limits.size_bytes }
         } else if self.budget.timed_out() {
             FetchError::TimedOut { project, url, limit_seconds: self.limits.timeout_seconds }
-        } else if source.is_unauthenticated() || source.is_permission_denied() {
+        } else if matches!(self.budget.refused(), Some(401 | 403)) {
             FetchError::Denied { project, url }
-        } else if says("HTTP status 404") || says("HTTP status 410") {
+        } else if matches!(self.budget.refused(), Some(404 | 410)) {
             FetchError::NoRepository { project, url }
         } else if says("not our ref") {
             FetchError::Gone { project, url, wanted: "such commit any more".to_owned() }

@@ -1,12 +1,16 @@
-//! HTTP under a fetch: one budget of time and bytes for all of it, and the credential sent to nobody but the forge.
+//! HTTP under a fetch: one client for the process, one budget of time and bytes for all of a conversation, and the credential sent to
+//! nobody but the forge.
 
-use gix::protocol::transport::client::blocking_io::http::{
-    self, GetResponse, Http, PostBodyDataKind, PostResponse, reqwest, reqwest::Remote,
-};
+use gix::protocol::transport::client::blocking_io::http::{GetResponse, Http, PostBodyDataKind, PostResponse};
+use reqwest::Url;
+use reqwest::blocking::{Client, RequestBuilder, Response};
+use reqwest::header::{AUTHORIZATION, HeaderValue, LOCATION};
+use reqwest::redirect::Policy;
 use std::any::Any;
-use std::io::{self, BufRead, Read};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::error::Error;
+use std::io::{self, BufRead, BufReader, Cursor, Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What a fetch may still use, shared by its requests.
@@ -15,12 +19,14 @@ pub(crate) struct Budget {
     bytes_left: AtomicU64,
     timed_out: AtomicBool,
     too_large: AtomicBool,
+    /// The HTTP status with which the forge refused, none if zero.
+    refused: AtomicU16,
 }
 
 impl Budget {
     pub(crate) fn new(deadline: Instant, bytes: u64) -> Arc<Self> {
-        let (timed_out, too_large) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { deadline, bytes_left: AtomicU64::new(bytes), timed_out, too_large })
+        let (timed_out, too_large, refused) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU16::new(0));
+        Arc::new(Self { deadline, bytes_left: AtomicU64::new(bytes), timed_out, too_large, refused })
     }
 
     /// Tells whether the deadline ended the fetch.
@@ -31,6 +37,21 @@ impl Budget {
     /// Tells whether the size of the answers ended the fetch.
     pub(crate) fn too_large(&self) -> bool {
         self.too_large.load(Ordering::Relaxed)
+    }
+
+    /// Returns the HTTP status with which the forge refused a request.
+    pub(crate) fn refused(&self) -> Option<u16> {
+        Some(self.refused.load(Ordering::Relaxed)).filter(|status| *status != 0)
+    }
+
+    /// Passes on an answer that is none of refusal.
+    fn accepted(&self, response: Response) -> io::Result<Response> {
+        let status = response.status().as_u16();
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        self.refused.store(status, Ordering::Relaxed);
+        Err(io::Error::other(format!("the forge answered with HTTP status {status}")))
     }
 
     fn check(&self) -> io::Result<()> {
@@ -53,29 +74,118 @@ impl Budget {
     }
 }
 
-/// The library's client, held to a budget.
+/// HTTP as git's library wants it, held to a budget, over the client that all fetches of the process share: certificates are loaded once,
+/// and a forge that was asked a moment ago is asked over the same connection.
 pub(crate) struct Bounded {
-    inner: Remote,
     authorization: Option<String>,
     /// Scheme, host and port: only there the credential is sent.
     origin: String,
+    /// How long the server may be silent.
+    silence: Duration,
+    /// Where the repository is now, if it was moved.
+    moved_to: Option<String>,
     budget: Arc<Budget>,
 }
 
 impl Bounded {
-    /// Makes a client for `url`; `authorization` is the value of that header.
-    pub(crate) fn new(url: &str, authorization: Option<String>, budget: Arc<Budget>) -> Self {
-        Self { inner: Remote::default(), authorization, origin: origin(url).to_owned(), budget }
+    /// Makes a client for `url`; `authorization` is the value of that header. A server that is silent for longer than `silence` is given up.
+    pub(crate) fn new(url: &str, authorization: Option<String>, silence: Duration, budget: Arc<Budget>) -> Self {
+        Self { authorization, origin: origin(url).to_owned(), silence, moved_to: None, budget }
     }
 
-    fn header(&self, base_url: &str) -> Option<String> {
-        let value = self.authorization.as_ref().filter(|_| origin(base_url) == self.origin)?;
-        Some(format!("Authorization: {value}"))
+    fn credential(&self, url: &str) -> Option<&str> {
+        self.authorization.as_deref().filter(|_| origin(url) == self.origin)
     }
 
-    fn bound(&self, inner: <Remote as Http>::ResponseBody) -> Body {
-        Body { inner, budget: self.budget.clone() }
+    /// Completes a request: the library's headers, the credential where it may go, and the time it may take.
+    fn prepared<S: AsRef<str>>(
+        &self,
+        request: RequestBuilder,
+        url: &str,
+        lines: impl IntoIterator<Item = S>,
+    ) -> RequestBuilder {
+        let mut request = request.timeout(self.silence);
+        for line in lines {
+            if let Some((name, value)) = line.as_ref().split_once(':') {
+                request = request.header(name, value.trim());
+            }
+        }
+        match self.credential(url) {
+            // Marked as sensitive, so that it is never shown.
+            Some(value) => match HeaderValue::from_str(value) {
+                Ok(mut value) => {
+                    value.set_sensitive(true);
+                    request.header(AUTHORIZATION, value)
+                }
+                Err(_) => request,
+            },
+            None => request,
+        }
     }
+
+    /// Asks for the refs, and follows a repository that was moved, as git does: to https only where it was https, and to an address that
+    /// ends as the one that was asked for.
+    fn asked<S: AsRef<str>>(&mut self, url: &str, base_url: &str, lines: &[S]) -> io::Result<Response> {
+        let tail = url.strip_prefix(base_url).unwrap_or_default();
+        let mut url = Url::parse(url).map_err(io::Error::other)?;
+        for _ in 0..=REDIRECTS_MAX {
+            self.budget.check()?;
+            let request = self.prepared(client()?.get(url.clone()), url.as_str(), lines);
+            let response = request.send().map_err(|error| failure(&error))?;
+            if !response.status().is_redirection() {
+                return self.budget.accepted(response);
+            }
+            let to = response.headers().get(LOCATION).and_then(|to| to.to_str().ok()).and_then(|to| url.join(to).ok());
+            let Some(to) = to else {
+                return Err(io::Error::other("the forge redirects to an address that cannot be read"));
+            };
+            let safe = to.scheme() == url.scheme() || to.scheme() == "https";
+            let base = to.as_str().strip_suffix(tail).filter(|_| safe && matches!(to.scheme(), "http" | "https"));
+            let Some(base) = base else {
+                let words =
+                    format!("the forge redirects to {to}, which is not followed: it is another service, or not safe");
+                return Err(io::Error::other(words));
+            };
+            self.moved_to = Some(base.to_owned());
+            url = to;
+        }
+        Err(io::Error::other(format!("the forge redirects more than {REDIRECTS_MAX} times")))
+    }
+}
+
+/// A repository that was moved more often in one chain is not followed further.
+const REDIRECTS_MAX: usize = 5;
+/// How long a connection that nobody uses is kept: less than a forge keeps it, and than a function sleeps between two events.
+const IDLE_SECONDS: u64 = 10;
+const CONNECT_SECONDS: u64 = 20;
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Returns the client of the process. It holds no secret: credentials belong to requests.
+fn client() -> io::Result<Client> {
+    static CLIENT: Mutex<Option<Client>> = Mutex::new(None);
+    let mut kept = CLIENT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(client) = &*kept {
+        return Ok(client.clone());
+    }
+    let new = Client::builder()
+        .redirect(Policy::none())
+        .connect_timeout(Duration::from_secs(CONNECT_SECONDS))
+        .pool_idle_timeout(Duration::from_secs(IDLE_SECONDS))
+        .build()
+        .map_err(|error| failure(&error))?;
+    *kept = Some(new.clone());
+    Ok(new)
+}
+
+/// Returns what went wrong with a request, with the cause that the client's own words leave out.
+fn failure(error: &reqwest::Error) -> io::Error {
+    let mut cause: &dyn Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    let kind = if error.is_timeout() { io::ErrorKind::TimedOut } else { io::ErrorKind::Other };
+    let words = if error.is_timeout() { "the forge is silent".to_owned() } else { cause.to_string() };
+    io::Error::new(kind, words)
 }
 
 /// Returns scheme, host and port of an address.
@@ -86,64 +196,168 @@ pub(crate) fn origin(url: &str) -> &str {
 }
 
 impl Http for Bounded {
-    type Headers = <Remote as Http>::Headers;
+    type Headers = Headers;
     type ResponseBody = Body;
-    type PostBody = <Remote as Http>::PostBody;
+    type PostBody = PostBody;
 
     fn get(
         &mut self,
         url: &str,
         base_url: &str,
         headers: impl IntoIterator<Item = impl AsRef<str>>,
-    ) -> gix::Result<GetResponse<Self::Headers, Self::ResponseBody>> {
-        self.budget.check().map_err(gix::Error::from_error)?;
-        let headers: Vec<String> =
-            headers.into_iter().map(|line| line.as_ref().to_owned()).chain(self.header(base_url)).collect();
-        let GetResponse { headers, body } = self.inner.get(url, base_url, headers)?;
-        Ok(GetResponse { headers, body: self.bound(body) })
+    ) -> gix::Result<GetResponse<Headers, Body>> {
+        let lines: Vec<String> = headers.into_iter().map(|line| line.as_ref().to_owned()).collect();
+        let response = self.asked(url, base_url, &lines).map_err(gix::Error::from_error)?;
+        let of = Shared::new(Exchange::Answered(response), &self.budget);
+        Ok(GetResponse { headers: Headers { of: of.clone(), lines: None }, body: Body { of, reader: None } })
     }
 
     fn post(
         &mut self,
         url: &str,
-        base_url: &str,
+        _base_url: &str,
         headers: impl IntoIterator<Item = impl AsRef<str>>,
-        kind: PostBodyDataKind,
-    ) -> gix::Result<PostResponse<Self::Headers, Self::ResponseBody, Self::PostBody>> {
+        _kind: PostBodyDataKind,
+    ) -> gix::Result<PostResponse<Headers, Body, PostBody>> {
         self.budget.check().map_err(gix::Error::from_error)?;
-        let headers: Vec<String> =
-            headers.into_iter().map(|line| line.as_ref().to_owned()).chain(self.header(base_url)).collect();
-        let PostResponse { post_body, headers, body } = self.inner.post(url, base_url, headers, kind)?;
-        Ok(PostResponse { post_body, headers, body: self.bound(body) })
+        let client = client().map_err(gix::Error::from_error)?;
+        let request = self.prepared(client.post(url), url, headers);
+        let of = Shared::new(Exchange::Asked(request, Vec::new()), &self.budget);
+        let headers = Headers { of: of.clone(), lines: None };
+        Ok(PostResponse { post_body: PostBody(of.clone()), headers, body: Body { of, reader: None } })
     }
 
-    fn configure(&mut self, config: &dyn Any) -> gix::Result {
-        self.inner.configure(config)
+    /// There is nothing to set.
+    fn configure(&mut self, _config: &dyn Any) -> gix::Result {
+        Ok(())
     }
 
     fn redirected_base_url(&self) -> Option<String> {
-        self.inner.redirected_base_url()
+        self.moved_to.clone()
     }
 }
 
-/// The options of every client: a moved repository is followed once, as git does, and silence is given up after `silence`.
-pub(crate) fn options(silence: Duration) -> http::Options {
-    let backend = reqwest::Options {
-        // Of a blocking client this bounds each wait for the server, not the whole transfer.
-        configure_client: Some(Box::new(move |builder| Ok(builder.timeout(silence).connect_timeout(silence)))),
-        configure_request: None,
-    };
-    http::Options {
-        follow_redirects: http::options::FollowRedirects::Initial,
-        backend: Some(Arc::new(Mutex::new(backend))),
-        ..Default::default()
+/// A request and its answer. It is asked when somebody wants to know the answer: only then its body is whole.
+enum Exchange {
+    /// What to ask, and its body so far: some lines for each commit, never the objects.
+    Asked(RequestBuilder, Vec<u8>),
+    Answered(Response),
+    /// Its body is being read, or it came to nothing.
+    Over,
+}
+
+impl Exchange {
+    /// Asks, if that was not done.
+    fn answer(&mut self, budget: &Budget) -> io::Result<&Response> {
+        *self = match std::mem::replace(self, Self::Over) {
+            Self::Asked(request, body) => {
+                budget.check()?;
+                let response = request.body(body).send().map_err(|error| failure(&error))?;
+                Self::Answered(budget.accepted(response)?)
+            }
+            other => other,
+        };
+        match self {
+            Self::Answered(response) => Ok(response),
+            Self::Asked(..) | Self::Over => Err(io::Error::other("the forge did not answer")),
+        }
+    }
+}
+
+/// One exchange, of which the request's body, the answer's headers and the answer's body are in three hands.
+#[derive(Clone)]
+struct Shared {
+    exchange: Arc<Mutex<Exchange>>,
+    budget: Arc<Budget>,
+}
+
+impl Shared {
+    fn new(exchange: Exchange, budget: &Arc<Budget>) -> Self {
+        Self { exchange: Arc::new(Mutex::new(exchange)), budget: budget.clone() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Exchange> {
+        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the answer's headers, a line each.
+    fn headers(&self) -> io::Result<Vec<u8>> {
+        let mut exchange = self.lock();
+        let mut lines = Vec::new();
+        for (name, value) in exchange.answer(&self.budget)?.headers() {
+            for part in [name.as_str().as_bytes(), b":", value.as_bytes(), b"\n"] {
+                lines.extend_from_slice(part);
+            }
+        }
+        Ok(lines)
+    }
+
+    /// Hands out the answer, for its body to be read.
+    fn body(&self) -> io::Result<Response> {
+        let mut exchange = self.lock();
+        exchange.answer(&self.budget)?;
+        match std::mem::replace(&mut *exchange, Exchange::Over) {
+            Exchange::Answered(response) => Ok(response),
+            Exchange::Asked(..) | Exchange::Over => Err(io::Error::other("the forge did not answer")),
+        }
+    }
+}
+
+/// What is sent to the forge.
+pub(crate) struct PostBody(Shared);
+
+impl Write for PostBody {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut *self.0.lock() {
+            Exchange::Asked(_, body) => body.extend_from_slice(bytes),
+            Exchange::Answered(_) | Exchange::Over => return Err(io::Error::other("the request was sent already")),
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The headers of an answer, a line each.
+pub(crate) struct Headers {
+    of: Shared,
+    lines: Option<Cursor<Vec<u8>>>,
+}
+
+impl Headers {
+    fn lines(&mut self) -> io::Result<&mut Cursor<Vec<u8>>> {
+        let lines = match self.lines.take() {
+            Some(lines) => lines,
+            None => Cursor::new(self.of.headers()?),
+        };
+        Ok(self.lines.insert(lines))
+    }
+}
+
+impl Read for Headers {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.lines()?.read(buffer)
+    }
+}
+
+impl BufRead for Headers {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.lines()?.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        if let Some(lines) = &mut self.lines {
+            lines.consume(count);
+        }
     }
 }
 
 /// The body of an answer, counted.
 pub(crate) struct Body {
-    inner: <Remote as Http>::ResponseBody,
-    budget: Arc<Budget>,
+    of: Shared,
+    reader: Option<BufReader<Response>>,
 }
 
 impl Read for Body {
@@ -158,13 +372,19 @@ impl Read for Body {
 
 impl BufRead for Body {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        self.budget.check()?;
-        self.inner.fill_buf()
+        self.of.budget.check()?;
+        let reader = match self.reader.take() {
+            Some(reader) => reader,
+            None => BufReader::with_capacity(BUFFER_BYTES, self.of.body()?),
+        };
+        self.reader.insert(reader).fill_buf()
     }
 
     fn consume(&mut self, count: usize) {
-        self.budget.spend(count);
-        self.inner.consume(count);
+        if let Some(reader) = &mut self.reader {
+            self.of.budget.spend(count);
+            reader.consume(count);
+        }
     }
 }
 
@@ -175,10 +395,11 @@ mod tests {
     #[test]
     fn the_credential_goes_to_the_forge_only() {
         let budget = Budget::new(Instant::now(), 1);
-        let client = Bounded::new("https://forge.example/org/name", Some("Basic x".to_owned()), budget);
-        assert_eq!(client.header("https://forge.example/moved/name").as_deref(), Some("Authorization: Basic x"));
-        assert_eq!(client.header("http://forge.example/org/name"), None);
-        assert_eq!(client.header("https://forge.example.evil/org/name"), None);
-        assert_eq!(client.header("https://forge.example:8443/org/name"), None);
+        let credential = Some("Basic x".to_owned());
+        let client = Bounded::new("https://forge.example/org/name", credential, Duration::from_secs(1), budget);
+        assert_eq!(client.credential("https://forge.example/moved/name"), Some("Basic x"));
+        assert_eq!(client.credential("http://forge.example/org/name"), None);
+        assert_eq!(client.credential("https://forge.example.evil/org/name"), None);
+        assert_eq!(client.credential("https://forge.example:8443/org/name"), None);
     }
 }

@@ -6,6 +6,7 @@ mod support;
 use sluice_git::{Credential, FetchError, FetchLimits, FetchRequest, Fetched, Repository, Want};
 use sluice_model::git::{MergeMode, Oid};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use support::server::{Manner, Server};
 use support::{Sandbox, carry, git_checks, project};
 
@@ -196,6 +197,45 @@ fn the_credential_travels_in_a_header_and_shows_nowhere() {
     }
     let plain = FetchRequest { credential: Some(&good), ..request("http://forge.example/name", &wants, &[]) };
     assert!(matches!(repository.fetch(&plain), Err(FetchError::Address { .. })));
+}
+
+#[test]
+fn a_repository_that_was_moved_is_followed_and_strangers_are_not_told_the_credential() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, first) = forge(dir.path());
+    let now = Server::start(dir.path(), Manner::Open);
+    let before = Server::start(dir.path(), Manner::Moved(now.url.clone()));
+    let mut repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
+    let (wants, secret) = (want_refs(&["refs/heads/main"]), Credential::token("s3cret"));
+    let url = format!("{}/name/.git", before.url);
+    let fetched = repository.fetch(&FetchRequest { credential: Some(&secret), ..request(&url, &wants, &[]) }).unwrap();
+    assert_eq!(tips(&fetched), [first]);
+    let (asked, seen) = (before.seen.lock().unwrap().clone(), now.seen.lock().unwrap().clone());
+    assert!(asked.len() == 1 && asked[0].1.is_some(), "the first was asked once, with the credential: {asked:?}");
+    assert!(seen.len() == 3 && seen.iter().all(|(_, header)| header.is_none()), "{seen:?}");
+
+    // One that sends everybody to itself is given up.
+    let circle = Server::start(dir.path(), Manner::Circle);
+    let lost = repository.fetch(&request(&format!("{}/name/.git", circle.url), &wants, &[])).unwrap_err();
+    assert!(
+        matches!(lost, FetchError::Unavailable { ref detail, .. } if detail.contains("redirects more than")),
+        "{lost:?}"
+    );
+}
+
+#[test]
+fn a_forge_is_asked_again_over_the_connection_that_is_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let _forge = forge(dir.path());
+    let server = Server::start(dir.path(), Manner::Kept);
+    let url = format!("{}/name/.git", server.url);
+    for name in ["one", "two", "three", "four"] {
+        let mut repository = Repository::open(&project(), &dir.path().join(name)).unwrap();
+        repository.fetch(&request(&url, &want_refs(&["refs/heads/main"]), &[])).unwrap();
+    }
+    let (asked, made) = (server.seen.lock().unwrap().len(), server.connections.load(Ordering::Relaxed));
+    assert_eq!(asked, 12);
+    assert!(made <= 6, "{made} connections for {asked} requests");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// How the server treats who asks.
@@ -18,6 +19,12 @@ pub enum Manner {
     Silent,
     /// Knows only git's first protocol.
     Old,
+    /// Answers everybody, several times over one connection.
+    Kept,
+    /// Sends everybody to the same path at this address.
+    Moved(String),
+    /// Sends everybody to where they are.
+    Circle,
 }
 
 /// Request lines and the values of `Authorization`, in order.
@@ -28,6 +35,8 @@ pub struct Server {
     pub url: String,
     /// What was asked so far.
     pub seen: Arc<Mutex<Seen>>,
+    /// Connections that were made so far.
+    pub connections: Arc<AtomicUsize>,
 }
 
 impl Server {
@@ -36,11 +45,13 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let (root, log) = (root.to_owned(), seen.clone());
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (root, log, made) = (root.to_owned(), seen.clone(), connections.clone());
         std::thread::spawn(move || {
             let mut silent = Vec::new();
             for stream in listener.incoming() {
                 let stream = stream.unwrap();
+                made.fetch_add(1, Ordering::Relaxed);
                 if manner == Manner::Silent {
                     silent.push(stream);
                     continue;
@@ -50,15 +61,28 @@ impl Server {
                 std::thread::spawn(move || serve(stream, &root, &manner, &log).ok());
             }
         });
-        Self { url, seen }
+        Self { url, seen, connections }
     }
 }
 
-fn serve(stream: TcpStream, root: &PathBuf, manner: &Manner, log: &Mutex<Seen>) -> std::io::Result<()> {
+fn serve(mut stream: TcpStream, root: &PathBuf, manner: &Manner, log: &Mutex<Seen>) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
-    let mut stream = stream;
+    while answer(&mut reader, &mut stream, root, manner, log)? && *manner == Manner::Kept {}
+    Ok(())
+}
+
+/// Answers one request, unless there is none.
+fn answer(
+    reader: &mut BufReader<TcpStream>,
+    stream: &mut TcpStream,
+    root: &PathBuf,
+    manner: &Manner,
+    log: &Mutex<Seen>,
+) -> std::io::Result<bool> {
     let mut first = String::new();
-    reader.read_line(&mut first)?;
+    if reader.read_line(&mut first)? == 0 {
+        return Ok(false);
+    }
     let mut headers = Vec::new();
     loop {
         let mut line = String::new();
@@ -77,24 +101,37 @@ fn serve(stream: TcpStream, root: &PathBuf, manner: &Manner, log: &Mutex<Seen>) 
             reader.read_line(&mut size)?;
             let size = u64::from_str_radix(size.trim(), 16).unwrap();
             let mut chunk = Vec::new();
-            (&mut reader).take(size + 2).read_to_end(&mut chunk)?;
+            reader.by_ref().take(size + 2).read_to_end(&mut chunk)?;
             if size == 0 {
                 break;
             }
             body.extend_from_slice(&chunk[..size as usize]);
         }
     } else if let Some(length) = header("content-length") {
-        (&mut reader).take(length.parse().unwrap()).read_to_end(&mut body)?;
+        reader.by_ref().take(length.parse().unwrap()).read_to_end(&mut body)?;
     }
     if let Manner::Guarded(user, password) = manner {
         let expected =
             format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}")));
         if header("authorization") != Some(expected) {
-            return stream.write_all(b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"git\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            stream.write_all(b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"git\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")?;
+            return Ok(false);
         }
     }
     let mut words = first.split_whitespace();
     let (method, target) = (words.next().unwrap().to_owned(), words.next().unwrap().to_owned());
+    let to = match manner {
+        Manner::Moved(to) => Some(to.as_str()),
+        Manner::Circle => Some(""),
+        _ => None,
+    };
+    if let Some(to) = to {
+        let head = format!(
+            "HTTP/1.1 301 Moved Permanently\r\nLocation: {to}{target}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes())?;
+        return Ok(false);
+    }
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
     let mut command = Command::new("git");
     command
@@ -125,11 +162,13 @@ fn serve(stream: TcpStream, root: &PathBuf, manner: &Manner, log: &Mutex<Seen>) 
     let status = head.lines().find_map(|line| line.strip_prefix("Status: ")).unwrap_or("200 OK");
     let rest: Vec<&str> = head.lines().filter(|line| !line.starts_with("Status:")).collect();
     let body = &answer[end + 4..];
+    let after = if *manner == Manner::Kept { "keep-alive" } else { "close" };
     let head = format!(
-        "HTTP/1.1 {status}\r\n{}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\n{}\r\nContent-Length: {}\r\nConnection: {after}\r\n\r\n",
         rest.join("\r\n"),
         body.len()
     );
     stream.write_all(head.as_bytes())?;
-    stream.write_all(body)
+    stream.write_all(body)?;
+    Ok(true)
 }
