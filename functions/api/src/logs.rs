@@ -13,11 +13,10 @@ use http::{Response, StatusCode, header};
 use sluice_model::build::{Phase, Run};
 use sluice_model::{BuildId, TenantName};
 use sluice_records::codec::decode;
+use sluice_records::logs::{self, LOG};
 use sluice_records::session::{self, Session};
 use sluice_runtime::object::Part;
 
-/// The name of the log of every build.
-const LOG: &str = "job-output.txt";
 /// The most bytes of a file in one answer: a function's answer holds 6 MB, of which base64 takes a quarter.
 const FILE_BYTES_MAX: usize = 4 << 20;
 /// Files that a listing names.
@@ -40,8 +39,7 @@ pub(crate) async fn follow(
     // Read again: it may have ended between the two looks, and then the archive is whole.
     let row = builds::row(&api.ports, tenant, uuid).await?;
     let ends = if row.end().is_some() { Ends::Here } else { Ends::Later };
-    let key = format!("logs/{}/{LOG}", row.order.build);
-    let piece = match api.ports.objects.get_part(&key, offset, LIVE_BYTES_MAX).await? {
+    let piece = match logs::part(&api.ports, &row.order.build, LOG, offset, LIVE_BYTES_MAX).await? {
         Some(part) => LogPiece { bytes: part.bytes, length: part.length },
         None => LogPiece { bytes: Bytes::new(), length: 0 },
     };
@@ -129,12 +127,21 @@ pub(crate) async fn file(api: &Api, build: &str, path: &[&str], asked: &Asked) -
     let build = BuildId::from(build);
     let relative = path.join("/");
     if !path.is_empty()
-        && let Some((part, range)) = part(api, &format!("logs/{build}/{relative}"), asked.range).await?
+        && let Some((part, range)) = part(api, &logs::key(&build, &relative), asked.range).await?
     {
         return whole_or_part(&part, &relative, range);
     }
+    let packed = logs::packed(&api.ports, &build).await?;
+    if let Some(content) = packed.find(&relative) {
+        let (part, range) = packed_part(content, asked.range);
+        return whole_or_part(&part, &relative, range);
+    }
     let folder = if path.is_empty() { format!("logs/{build}/") } else { format!("logs/{build}/{relative}/") };
-    let keys = api.ports.objects.list(&folder, None, LISTED_MAX).await?;
+    let mut keys = api.ports.objects.list(&folder, None, LISTED_MAX).await?;
+    keys.extend(packed.names().map(|name| logs::key(&build, name)).filter(|key| key.starts_with(&folder)));
+    keys.sort_unstable();
+    keys.dedup();
+    keys.truncate(LISTED_MAX);
     if keys.is_empty() {
         return Err(Refusal::missing(format!("There is no log {relative} of the build {build}.")));
     }
@@ -166,18 +173,31 @@ fn archived() -> http::response::Builder {
         .header(header::ACCEPT_RANGES, "bytes")
 }
 
-/// Reads what is asked of an archived file, never more of it than one answer holds, with the byte that it begins at where a part
-/// was asked for that there is.
+/// Returns where an answer begins and how many bytes it may have, where a part is asked for.
+fn wanted(range: Option<(u64, Option<u64>)>) -> Option<(u64, usize)> {
+    let (first, last) = range.filter(|(first, last)| last.is_none_or(|last| last >= *first))?;
+    let asked = last.map_or(u64::MAX, |last| (last - first).saturating_add(1));
+    Some((first, usize::try_from(asked).unwrap_or(usize::MAX).min(FILE_BYTES_MAX)))
+}
+
+/// Reads what is asked of an archived file that is an object of its own, never more of it than one answer holds, with the byte that
+/// it begins at where a part was asked for that there is.
 async fn part(api: &Api, key: &str, range: Option<(u64, Option<u64>)>) -> Result<Option<(Part, Option<u64>)>, Refusal> {
-    if let Some((first, last)) = range.filter(|(first, last)| last.is_none_or(|last| last >= *first)) {
-        let asked = last.map_or(u64::MAX, |last| (last - first).saturating_add(1));
-        let most = usize::try_from(asked).unwrap_or(usize::MAX).min(FILE_BYTES_MAX);
+    if let Some((first, most)) = wanted(range) {
         let Some(part) = api.ports.objects.get_part(key, first, most).await? else { return Ok(None) };
         if first < part.length {
             return Ok(Some((part, Some(first))));
         }
     }
     Ok(api.ports.objects.get_part(key, 0, FILE_BYTES_MAX).await?.map(|part| (part, None)))
+}
+
+/// Returns the same of a file that lies with others and was read whole.
+fn packed_part(content: &Bytes, range: Option<(u64, Option<u64>)>) -> (Part, Option<u64>) {
+    match wanted(range).filter(|(first, _)| *first < content.len() as u64) {
+        Some((first, most)) => (logs::cut(content, first, most), Some(first)),
+        None => (logs::cut(content, 0, FILE_BYTES_MAX), None),
+    }
 }
 
 fn whole_or_part(part: &Part, path: &str, first: Option<u64>) -> Result<Response<Bytes>, Refusal> {

@@ -8,10 +8,14 @@ use axum::extract::Query;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::get as route;
+use bytes::Bytes;
 use common::{get, story};
+use http::Request;
 use sluice_api::{HttpLiveLogs, LiveLogs};
 use sluice_browser_tests::story::{ARCHIVED_LOG, B, D, G, LIVE_LOG, PAST, build_id};
 use sluice_model::BuildId;
+use sluice_records::logs::{self, Packed};
+use sluice_runtime::object::PutMode;
 use std::collections::BTreeMap;
 
 fn past() -> BuildId {
@@ -85,6 +89,102 @@ async fn archived_files_are_served_and_confined() {
     ] {
         assert_eq!(get(&story.api, &path).await.status(), 404, "{path}");
     }
+}
+
+/// The small files that builds of the tests below leave.
+const FILES: [(&str, &str); 5] = [
+    ("job-output.json", "[]"),
+    ("job-output.txt", "2026-11-21 10:40:00.000000 | gr\u{f6}\u{df}er\n"),
+    ("report/index.html", "<p>fine</p>"),
+    ("workspace-repos.json", "[{}]"),
+    ("zuul-info/inventory.yaml", "all: {}\n"),
+];
+
+fn packed() -> Packed {
+    let mut packed = Packed::default();
+    FILES.iter().for_each(|(name, text)| packed.add((*name).to_owned(), Bytes::from_static(text.as_bytes())));
+    packed
+}
+
+/// Z7.4: links that people follow mean the same, whatever lies where.
+#[tokio::test]
+async fn files_that_lie_together_are_served_as_those_that_are_objects_of_their_own() {
+    let story = story().await;
+    let ports = story.world.ports();
+    let (together, single) = (BuildId::derive(&["together"]), BuildId::derive(&["single"]));
+    logs::store_packed(&ports, &together, &packed()).await.unwrap();
+    for (name, text) in FILES {
+        let (key, bytes) = (logs::key(&single, name), Bytes::from_static(text.as_bytes()));
+        ports.objects.put(&key, bytes, PutMode::Always, "text/plain").await.unwrap();
+    }
+    for (name, text) in FILES {
+        for range in [None, Some("bytes=1-"), Some("bytes=0-1"), Some("bytes=5-2"), Some("bytes=900-")] {
+            let ask = async |build: &BuildId| {
+                let mut request = Request::builder().uri(format!("/logs/{build}/{name}"));
+                if let Some(range) = range {
+                    request = request.header("range", range);
+                }
+                story.api.answer(request.body(Bytes::new()).unwrap()).await
+            };
+            let (one, other) = (ask(&together).await, ask(&single).await);
+            assert_eq!(one.status(), other.status(), "{name} {range:?}");
+            assert_eq!(one.headers(), other.headers(), "{name} {range:?}");
+            assert_eq!(one.body(), other.body(), "{name} {range:?}");
+            if range.is_none() {
+                assert_eq!((one.status().as_u16(), one.body().as_ref()), (200, text.as_bytes()), "{name}");
+            }
+        }
+    }
+    for below in ["", "zuul-info", "report/"] {
+        let one = get(&story.api, &format!("/logs/{together}/{below}")).await;
+        let other = get(&story.api, &format!("/logs/{single}/{below}")).await;
+        assert_eq!((one.status().as_u16(), other.status().as_u16()), (200, 200), "{below}");
+        let other = String::from_utf8_lossy(other.body()).replace(single.as_str(), together.as_str());
+        assert_eq!(String::from_utf8_lossy(one.body()), other, "{below}");
+    }
+}
+
+/// Z7.4: the dashboard asks for `job-output.json.gz` first, and for the plain file when there is none.
+#[tokio::test]
+async fn a_file_that_was_not_written_is_missing_and_a_large_one_is_listed_with_the_small_ones() {
+    let story = story().await;
+    let ports = story.world.ports();
+    let build = BuildId::derive(&["both"]);
+    logs::store_packed(&ports, &build, &packed()).await.unwrap();
+    ports.objects.put(&logs::key(&build, "large.txt"), "large".into(), PutMode::Always, "text/plain").await.unwrap();
+    for name in ["job-output.json.gz", "zuul-info/none", "none/", "report/index.html/x"] {
+        assert_eq!(get(&story.api, &format!("/logs/{build}/{name}")).await.status(), 404, "{name}");
+    }
+    assert_eq!(get(&story.api, &format!("/logs/{build}.files")).await.status(), 404, "it is no file of a build");
+    assert_eq!(get(&story.api, &format!("/logs/{build}/large.txt")).await.body(), "large");
+    let list = get(&story.api, &format!("/logs/{build}/")).await;
+    let list = String::from_utf8_lossy(list.body());
+    let places = ["job-output.txt", "large.txt", "report/index.html"].map(|name| list.find(name).unwrap());
+    assert!(places.is_sorted(), "{list}");
+}
+
+/// Z7.4: a short log lies with the other small files, and is followed all the same.
+#[tokio::test]
+async fn the_log_of_a_build_that_is_over_is_followed_where_it_lies_with_other_files() {
+    let story = story().await;
+    let (ports, build) = (story.world.ports(), past());
+    ports.objects.delete(&logs::key(&build, logs::LOG)).await.unwrap();
+    logs::store_packed(&ports, &build, &packed()).await.unwrap();
+    let response = get(&story.api, &format!("/api/tenant/acme/build/{build}/log?offset=11")).await;
+    assert_eq!(response.body().as_ref(), &FILES[1].1.as_bytes()[11..]);
+    assert_eq!(response.headers()["x-log-ended"], "1");
+    // What an earlier version stored of the same build is there as before.
+    assert_eq!(get(&story.api, &format!("/logs/{build}/job-output.json.gz")).await.status(), 200);
+}
+
+/// Z7.4: what cannot be read is not told as missing.
+#[tokio::test]
+async fn files_that_lie_together_and_cannot_be_read_are_asked_for_again() {
+    let story = story().await;
+    let ports = story.world.ports();
+    let build = BuildId::derive(&["damaged"]);
+    ports.objects.put(&logs::packed_key(&build), "{".into(), PutMode::Always, "text/plain").await.unwrap();
+    assert_eq!(get(&story.api, &format!("/logs/{build}/job-output.txt")).await.status(), 503);
 }
 
 /// Z7.4: the reader of executors, against a server that speaks as they do.

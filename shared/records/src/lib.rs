@@ -27,7 +27,7 @@
 //!
 //! Objects: `system/main.yaml`, `system/included/<digest of main.yaml>.json`, `system/connections.json`, `layouts/<hash>`,
 //! `jobs/<hash>`, `speculations/<hash>`, `git/…`,
-//! `deliveries/<id>`, `logs/<build>/…`, `returned/<build>/<hash>`, `keys/<source name>/<repo name>.pem` and `.pub`.
+//! `deliveries/<id>`, `logs/<build>/…`, `logs/<build>.files`, `returned/<build>/<hash>`, `keys/<source name>/<repo name>.pem` and `.pub`.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod autohold;
@@ -43,6 +43,7 @@ pub mod included;
 pub mod landing;
 pub mod layout;
 pub mod ledger;
+pub mod logs;
 pub mod merge;
 pub mod project_key;
 pub mod provided;

@@ -16,7 +16,7 @@ pub enum Builds {
     /// It starts and ends, and leaves a log.
     Nothing,
     /// Its repositories and playbooks are put in place first, from the packs that the merger stored, and it leaves the files that
-    /// every build leaves.
+    /// every build leaves, which one call stores with the log.
     Prepared,
 }
 

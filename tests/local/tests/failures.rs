@@ -241,6 +241,8 @@ async fn a_playbook_that_hangs_is_ended_by_its_jobs_timeout() {
     let set = decided(&system, &change).await.unwrap();
     let built = builds(&set);
     let [("hanging", "TIMED_OUT", log)] = built.as_slice() else { panic!("{set}") };
+    let inventory = system.client().unwrap().text(&format!("{log}zuul-info/inventory.yaml")).await.unwrap().unwrap();
+    assert!(inventory.contains("zuul:"), "{inventory}");
     let log = system.client().unwrap().text(&format!("{log}job-output.txt")).await.unwrap().unwrap();
     assert!(log.contains("ran out of time") && log.contains("RESULT_TIMED_OUT"), "{log}");
     ends_right(&system, Expected { landed: &[], refused: &[&change] }).await.unwrap();

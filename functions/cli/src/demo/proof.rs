@@ -17,6 +17,7 @@ use sluice_model::{BuildId, DeliveryId, Timestamp};
 use sluice_records::build;
 use sluice_records::codec::{decode, get};
 use sluice_records::delivery::{self, Delivery};
+use sluice_records::logs;
 use sluice_records::report::Buildset;
 use sluice_runtime::Ports;
 use std::process::ExitCode;
@@ -247,8 +248,8 @@ async fn first_task_seconds(ports: &Ports, set: &Buildset, ids: &[BuildId]) -> a
     let mut first: Option<Timestamp> = None;
     for id in ids {
         // A build that was stopped before it began has none.
-        let Some(log) = ports.objects.get(&format!("logs/{id}/job-output.txt")).await? else { continue };
-        first = [first, first_task(&String::from_utf8_lossy(&log.bytes))].into_iter().flatten().min();
+        let Some(log) = logs::whole(ports, id, logs::LOG).await? else { continue };
+        first = [first, first_task(&String::from_utf8_lossy(&log))].into_iter().flatten().min();
     }
     Ok(first.map(|first| first.since(received_at) as f64 / 1_000.0))
 }
