@@ -40,6 +40,10 @@ impl ObjectSources {
         let mut names: Vec<PackName> = Vec::new();
         for key in &wanted.packs {
             let name = keys::pack_of(key).ok_or_else(|| format!("{key} is no key of a pack"))?;
+            // A pack that is listed in the form of an earlier version as well is put in place once.
+            if names.contains(&name) {
+                continue;
+            }
             names.push(name.clone());
             let (project, opened) = (wanted.project.clone(), dir.clone());
             let has = tokio::task::spawn_blocking(move || {
@@ -49,17 +53,23 @@ impl ObjectSources {
             if has {
                 continue;
             }
-            let index_key = format!("{}.idx", key.trim_end_matches(".pack"));
-            let (pack, index) = tokio::try_join!(self.object(key), self.object(&index_key))?;
+            let (object, index) = self.stored(key).await?;
             let (project, opened) = (wanted.project.clone(), dir.clone());
-            tokio::task::spawn_blocking(move || Repository::open(&project, &opened)?.add_pack(&pack, &index).map(drop))
-                .await??;
+            let add = move || Repository::open(&project, &opened)?.add_stored(&object, index.as_deref()).map(drop);
+            tokio::task::spawn_blocking(add).await??;
         }
         let (project, opened) = (wanted.project.clone(), dir.clone());
         let directory =
             tokio::task::spawn_blocking(move || Repository::open(&project, &opened).map(|held| held.pack_dir()))
                 .await??;
         Ok(Packs { directory, names })
+    }
+
+    /// Downloads a pack as it is stored: with its index, or with the index of an earlier version that lies beside it.
+    async fn stored(&self, key: &str) -> Result<(Bytes, Option<Bytes>), Cause> {
+        let Some(index) = keys::index_beside(key) else { return Ok((self.object(key).await?, None)) };
+        let (pack, index) = tokio::try_join!(self.object(key), self.object(&index))?;
+        Ok((pack, Some(index)))
     }
 
     async fn object(&self, key: &str) -> Result<Bytes, Cause> {
@@ -74,5 +84,86 @@ type Cause = Box<dyn std::error::Error + Send + Sync>;
 impl Sources for ObjectSources {
     async fn packs(&self, wanted: &Wanted<'_>) -> Result<Packs, SourceError> {
         self.hold(wanted).await.map_err(|source| SourceError { project: wanted.project.clone(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_git::NewPack;
+    use sluice_memory::World;
+    use sluice_model::Timestamp;
+    use sluice_runtime::object::PutMode;
+    use std::path::Path;
+    use std::process::Command;
+
+    /// Makes a repository with git and returns its one pack.
+    fn packed(dir: &Path) -> NewPack {
+        std::fs::create_dir_all(dir).unwrap();
+        std::fs::write(dir.join("a.txt"), "a\n").unwrap();
+        let steps: [&[&str]; 4] = [
+            &["init", "-q", "-b", "main"],
+            &["add", "-A"],
+            &["-c", "user.name=Ann", "-c", "user.email=ann@example.org", "commit", "-q", "-m", "one"],
+            &["repack", "-adq"],
+        ];
+        for arguments in steps {
+            let mut git = Command::new("git");
+            git.args(arguments).current_dir(dir).env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
+            assert!(git.status().unwrap().success(), "git {arguments:?}");
+        }
+        let entries = std::fs::read_dir(dir.join(".git/objects/pack")).unwrap();
+        let mut files = entries.map(|entry| entry.unwrap().path());
+        let pack = files.find(|path| path.extension().is_some_and(|ending| ending == "pack")).unwrap();
+        let name: PackName = pack.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+        let size_bytes = std::fs::metadata(&pack).unwrap().len();
+        NewPack { name, index: pack.with_extension("idx"), pack, objects: 3, size_bytes }
+    }
+
+    /// States of an earlier version name packs whose index is an object of its own.
+    #[tokio::test]
+    async fn a_pack_is_loaded_in_the_form_that_its_key_names_and_put_in_place_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let pack = packed(&folder.path().join("repository"));
+        let project = ProjectName::from("forge.example/org/name");
+        let ports = World::new(1, 0, Timestamp(1_800_000_000_000)).ports();
+        let (joined, alone) =
+            (keys::pack(&project, &pack.name), format!("{}{}.pack", keys::prefix(&project), pack.name));
+        let beside = keys::index_beside(&alone).unwrap();
+        let stored = [
+            (&joined, pack.joined(&project).unwrap()),
+            (&alone, std::fs::read(&pack.pack).unwrap()),
+            (&beside, std::fs::read(&pack.index).unwrap()),
+        ];
+        for (key, bytes) in stored {
+            ports.objects.put(key, bytes.into(), PutMode::Always, "application/octet-stream").await.unwrap();
+        }
+        let rows = [vec![joined.as_str()], vec![alone.as_str()], vec![joined.as_str(), alone.as_str()]];
+        for (number, packs) in rows.into_iter().enumerate() {
+            let sources = ObjectSources::new(ports.clone(), folder.path().join(format!("cache-{number}")));
+            let wanted = Wanted { connection: None, project: &project, packs, commits: Vec::new() };
+            let held = sources.packs(&wanted).await.unwrap();
+            assert_eq!(held.names, std::slice::from_ref(&pack.name), "{:?}", wanted.packs);
+            for (ending, from) in [("pack", &pack.pack), ("idx", &pack.index)] {
+                let file = held.directory.join(format!("{}.{ending}", pack.name));
+                assert!(std::fs::read(file).unwrap() == std::fs::read(from).unwrap(), "{:?}", wanted.packs);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pack_that_is_cut_off_is_refused_with_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let pack = packed(&folder.path().join("repository"));
+        let project = ProjectName::from("forge.example/org/name");
+        let ports = World::new(1, 0, Timestamp(1_800_000_000_000)).ports();
+        let key = keys::pack(&project, &pack.name);
+        let mut bytes = pack.joined(&project).unwrap();
+        bytes.truncate(bytes.len() / 2);
+        ports.objects.put(&key, bytes.into(), PutMode::Always, "application/octet-stream").await.unwrap();
+        let sources = ObjectSources::new(ports, folder.path().join("cache"));
+        let wanted = Wanted { connection: None, project: &project, packs: vec![key.as_str()], commits: Vec::new() };
+        let error = sources.packs(&wanted).await.unwrap_err();
+        assert!(error.source.to_string().contains("download it again"), "{}", error.source);
     }
 }

@@ -91,7 +91,7 @@ const OBJECTS: &[&str] = &[
     "layouts/projects/1",
     "jobs/1",
     "speculations/1",
-    "git/1/1.pack",
+    "git/1/1.joined",
     "git/1/kept/1",
     "images/1",
     "logs/1",

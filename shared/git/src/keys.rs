@@ -1,10 +1,17 @@
-//! The names of a repository's objects in object storage: `git/<escaped canonical project>/pack-<sha>.pack` and `.idx`, and
-//! `kept/<commit>..<commit>` for what a tested commit adds to the one below.
+//! The names of a repository's objects in object storage: `git/<escaped canonical project>/pack-<sha>.joined` for a pack with its
+//! index, and `kept/<commit>..<commit>` for what a tested commit adds to the one below.
+//!
+//! Earlier versions stored a pack as two objects, `pack-<sha>.pack` and `.idx`, and listed the former: such packs are still read.
 
 use crate::pack::PackName;
 use sluice_model::ProjectName;
 use sluice_model::git::Oid;
 use std::fmt::Write as _;
+
+/// How the key of a pack with its index ends.
+const JOINED: &str = ".joined";
+/// How the key of a pack ended whose index is another object.
+const ALONE: &str = ".pack";
 
 /// Returns the prefix of all of a project's packs, ending in `/`.
 ///
@@ -14,14 +21,14 @@ pub fn prefix(project: &ProjectName) -> String {
     format!("git/{}/", escape(project.as_str()))
 }
 
-/// Returns the key of a pack.
+/// Returns the key of a pack with its index ([`crate::NewPack::joined`]).
 pub fn pack(project: &ProjectName, name: &PackName) -> String {
-    format!("{}{name}.pack", prefix(project))
+    format!("{}{name}{JOINED}", prefix(project))
 }
 
-/// Returns the key of the index that belongs to a pack.
-pub fn index(project: &ProjectName, name: &PackName) -> String {
-    format!("{}{name}.idx", prefix(project))
+/// Returns the key of the index that lies beside a pack of an earlier version; `None` where pack and index are one object.
+pub fn index_beside(key: &str) -> Option<String> {
+    key.strip_suffix(ALONE).map(|stem| format!("{stem}.idx"))
 }
 
 /// Returns the key of what a tested commit adds to the commit that it was put on ([`crate::Kept`]). That it is there says that a
@@ -30,10 +37,10 @@ pub fn kept(project: &ProjectName, from: &Oid, to: &Oid) -> String {
     format!("{}kept/{}..{}", prefix(project), escape(from.as_str()), escape(to.as_str()))
 }
 
-/// Returns the pack that a key names, of a pack or of its index; `None` for any other key.
+/// Returns the pack that a key in a list of packs names, in either form; `None` for any other key.
 pub fn pack_of(key: &str) -> Option<PackName> {
     let file = key.strip_prefix("git/")?.rsplit('/').next()?;
-    let stem = file.strip_suffix(".pack").or_else(|| file.strip_suffix(".idx"))?;
+    let stem = file.strip_suffix(JOINED).or_else(|| file.strip_suffix(ALONE))?;
     stem.parse().ok()
 }
 
@@ -61,11 +68,36 @@ mod tests {
         let project = ProjectName::from("forge.example/org/name.git");
         let name: PackName = format!("pack-{}", "a1".repeat(20)).parse().unwrap();
         let key = pack(&project, &name);
-        assert_eq!(key, format!("git/forge.example%2Forg%2Fname.git/pack-{}.pack", "a1".repeat(20)));
-        assert_eq!(pack_of(&key), Some(name.clone()));
-        assert_eq!(pack_of(&index(&project, &name)), Some(name));
-        assert_eq!(pack_of("git/x/pack-short.pack"), None);
-        assert_eq!(pack_of("logs/pack-a.pack"), None);
+        assert_eq!(key, format!("git/forge.example%2Forg%2Fname.git/pack-{}.joined", "a1".repeat(20)));
+        assert_eq!(pack_of(&key), Some(name));
+        assert_eq!(index_beside(&key), None);
+    }
+
+    /// Records name packs so that were stored before pack and index became one object.
+    #[test]
+    fn a_key_of_an_earlier_version_names_its_pack_and_the_index_beside_it() {
+        let stem = format!("git/forge.example%2Forg%2Fname/pack-{}", "a1".repeat(20));
+        let key = format!("{stem}.pack");
+        assert_eq!(pack_of(&key).map(|name| name.to_string()), Some(format!("pack-{}", "a1".repeat(20))));
+        assert_eq!(index_beside(&key), Some(format!("{stem}.idx")));
+    }
+
+    #[test]
+    fn what_is_no_key_of_a_pack_names_none() {
+        let name = format!("pack-{}", "a1".repeat(20));
+        let others = [
+            "git/x/pack-short.pack".to_owned(),
+            "git/x/pack-short.joined".to_owned(),
+            format!("git/x/{name}.idx"),
+            format!("git/x/{name}"),
+            format!("git/x/{name}.joined.pack"),
+            format!("git/x/{name}.joined/more"),
+            format!("logs/{name}.pack"),
+            format!("logs/{name}.joined"),
+        ];
+        for key in others {
+            assert_eq!(pack_of(&key), None, "{key}");
+        }
     }
 
     /// Z2.3

@@ -49,7 +49,7 @@ impl FromStr for PackName {
     }
 }
 
-/// A pack that the repository has gained: to be uploaded, then appended to the repository's list.
+/// A pack that the repository has gained: to be uploaded ([`NewPack::joined`]), then appended to the repository's list.
 ///
 /// The files stay in the repository's cache directory; read them before that directory is removed.
 #[derive(Debug, Clone, PartialEq, Eq)]

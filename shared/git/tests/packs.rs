@@ -84,6 +84,61 @@ fn a_damaged_pack_is_refused() {
     assert_eq!(repository.packs().unwrap(), []);
 }
 
+/// As it is uploaded by one and downloaded by another.
+#[test]
+fn a_pack_is_carried_with_its_index_as_one_object_or_with_the_index_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let sandbox = Sandbox::new(&dir.path().join("repo"));
+    let tip = sandbox.write("a.txt", "a\n").write("dir/b.txt", "b\n").commit("one");
+    let mut from = sandbox.open(&dir.path().join("from"));
+    let made = from.pack_objects_beyond(std::slice::from_ref(&tip), &[]).unwrap().unwrap();
+    let object = made.joined(&project()).unwrap();
+    let (pack, index) = carry(&from, &made.name);
+    for (cache, object, beside) in [("joined", &object, None), ("beside", &pack, Some(&index[..]))] {
+        let mut to = Repository::open(&project(), &dir.path().join(cache)).unwrap();
+        assert_eq!(to.add_stored(object, beside).unwrap(), made.name, "{cache}");
+        assert_eq!(carry(&to, &made.name), (pack.clone(), index.clone()), "{cache}");
+        assert_eq!(to.read_file(&tip, "dir/b.txt", ReadLimits::default()).unwrap().unwrap(), b"b\n", "{cache}");
+    }
+}
+
+#[test]
+fn a_damaged_object_of_pack_and_index_is_refused_and_the_error_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let sandbox = Sandbox::new(&dir.path().join("repo"));
+    let tip = sandbox.write("a.txt", "a\n").commit("one");
+    let mut from = sandbox.open(&dir.path().join("from"));
+    let made = from.pack_objects_beyond(&[tip], &[]).unwrap().unwrap();
+    let whole = made.joined(&project()).unwrap();
+    let (pack, _) = carry(&from, &made.name);
+    let flipped = |at: usize| {
+        let mut object = whole.clone();
+        object[at] ^= 1;
+        object
+    };
+    let rows = [
+        ("nothing", Vec::new()),
+        ("a pack alone", pack.clone()),
+        ("an end cut off", whole[..whole.len() - 1].to_vec()),
+        ("a beginning cut off", whole[1..].to_vec()),
+        ("a byte of the pack", flipped(20)),
+        ("a byte of the index", flipped(pack.len() + 20)),
+        ("a byte of the mark", flipped(whole.len() - 10)),
+        ("a pack that is said to be shorter or longer by one", flipped(whole.len() - 1)),
+        ("a pack that is said to be huge", flipped(whole.len() - 8)),
+    ];
+    let mut repository = Repository::open(&project(), &dir.path().join("cache")).unwrap();
+    for (what, object) in rows {
+        let error = repository.add_stored(&object, None).unwrap_err();
+        assert!(matches!(error, PackError::Damaged { .. }), "{what}: {error}");
+        let text = error.to_string();
+        assert!(text.contains("forge.example/org/name") && text.contains("download it again"), "{what}: {text}");
+    }
+    assert_eq!(repository.packs().unwrap(), []);
+    repository.add_stored(&whole, None).unwrap();
+    assert_eq!(repository.packs().unwrap(), [made.name]);
+}
+
 #[test]
 fn a_pack_of_merges_holds_what_is_new_only_and_nothing_when_nothing_is() {
     let dir = tempfile::tempdir().unwrap();

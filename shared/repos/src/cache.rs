@@ -17,20 +17,20 @@ const TIPS_MAX: usize = 64;
 /// Tries to append to the list before the message has to come again.
 const APPEND_TRIES: u32 = 8;
 
-/// Uploads a new pack and returns its key.
+/// Uploads a new pack with its index and returns its key.
 pub(crate) async fn upload(ports: &Ports, project: &ProjectName, pack: &NewPack) -> Result<String, ReposError> {
     let key = keys::pack(project, &pack.name);
-    let index_key = keys::index(project, &pack.name);
-    // Side by side: nobody looks for either before a record names them, and none does before both are there.
-    tokio::try_join!(put(ports, &key, &pack.pack), put(ports, &index_key, &pack.index))?;
+    let (pack, of) = (pack.clone(), project.clone());
+    let bytes = blocking(move || pack.joined(&of).map_err(unknown)).await?;
+    ports.objects.put(&key, Bytes::from(bytes), PutMode::Always, "application/octet-stream").await?;
     Ok(key)
 }
 
-async fn put(ports: &Ports, key: &str, path: &Path) -> Result<(), ReposError> {
-    let read = tokio::fs::read(path).await;
-    let bytes = read.map_err(|error| ReposError::Unknown(format!("read {}: {error}", path.display())))?;
-    ports.objects.put(key, Bytes::from(bytes), PutMode::Always, "application/octet-stream").await?;
-    Ok(())
+/// Downloads a pack as it is stored: with its index, or with the index of an earlier version that lies beside it.
+pub(crate) async fn download(ports: &Ports, key: &str) -> Result<(Bytes, Option<Bytes>), ReposError> {
+    let Some(index) = keys::index_beside(key) else { return Ok((object(ports, key).await?, None)) };
+    let (pack, index) = tokio::try_join!(object(ports, key), object(ports, &index))?;
+    Ok((pack, Some(index)))
 }
 
 /// Reads which packs make up a repository and which tips were fetched last.
@@ -87,6 +87,11 @@ pub(crate) fn dir_of(root: &Path, project: &ProjectName) -> PathBuf {
 }
 
 pub(crate) fn unknown(error: impl std::error::Error) -> ReposError {
+    ReposError::Unknown(told(&error))
+}
+
+/// Returns an error with its causes as one text.
+pub(crate) fn told(error: &impl std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -94,10 +99,10 @@ pub(crate) fn unknown(error: impl std::error::Error) -> ReposError {
         text.push_str(&cause.to_string());
         source = cause.source();
     }
-    ReposError::Unknown(text)
+    text
 }
 
-pub(crate) async fn object(ports: &Ports, key: &str) -> Result<Bytes, ReposError> {
+async fn object(ports: &Ports, key: &str) -> Result<Bytes, ReposError> {
     let found = ports.objects.get(key).await?;
     found
         .map(|object| object.bytes)

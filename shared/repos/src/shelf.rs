@@ -1,7 +1,7 @@
 //! What one function has of a repository: its cache directory, opened and kept open, and what it knows of the repository's list.
 
 use crate::ReposError;
-use crate::cache::{append, blocking, listed, object, unknown, upload};
+use crate::cache::{append, blocking, download, listed, told, unknown, upload};
 use sluice_git::{Credential, FetchLimits, FetchRequest, PackName, RemoteRef, Repository, Want, keys};
 use sluice_model::ProjectName;
 use sluice_model::Timestamp;
@@ -107,9 +107,13 @@ impl Shelf {
             })
             .await?;
         for key in &missing {
-            let index = format!("{}.idx", key.trim_end_matches(".pack"));
-            let (pack, index) = tokio::try_join!(object(ports, key), object(ports, &index))?;
-            self.with(move |repository| repository.add_pack(&pack, &index).map(|_| ()).map_err(unknown)).await?;
+            let (object, index) = download(ports, key).await?;
+            let at = key.clone();
+            self.with(move |repository| match repository.add_stored(&object, index.as_deref()) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(ReposError::Unknown(format!("could not add {at}: {}", told(&error)))),
+            })
+            .await?;
         }
         self.added(missing.len());
         Ok(())

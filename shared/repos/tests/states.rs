@@ -1,6 +1,7 @@
 //! Tested states against a forge of this machine: what a merge asks of the forge, and that its packs alone are the state.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use bytes::Bytes;
 use sluice_forge::{Forge as _, GitHub, GitHubOptions, Secret};
 use sluice_git::{Credential, Kept, keys};
 use sluice_local_forge::{Account, Edit, Forge, Options, Permission, Proposal, PullState};
@@ -8,6 +9,7 @@ use sluice_memory::World;
 use sluice_model::git::{BranchKey, BranchState, LandingWay, MergeMode, Oid};
 use sluice_model::{ProjectName, Timestamp};
 use sluice_repos::{GitRepos, MergeAnswer, MergeAsk, ProjectAt, Remote, Repos};
+use sluice_runtime::object::PutMode;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -87,6 +89,68 @@ async fn a_long_chain_of_states_is_complete_by_its_packs_alone() {
     // The last head came with the state, so it merges there too: its branch has it already.
     let again = merged(&elsewhere, &ask(&heads[CHANGES - 1], Some(state.clone()))).await;
     assert_eq!(again.result, state.result);
+}
+
+/// The budget: storing or loading a pack is one call.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_pack_of_a_state_is_one_object() {
+    let ground = Ground::new().await;
+    let repos = ground.repos("one", ground.forge.web_url());
+    let head = ground.propose(1).await;
+    let state = merged(&repos, &ask(&head, None)).await;
+    let mut packs = state.packs.clone();
+    packs.sort();
+    let mut stored = ground.world.object_keys();
+    stored.sort();
+    assert_eq!(stored, packs);
+    assert!(packs.iter().all(|key| keys::index_beside(key).is_none()), "{packs:?}");
+}
+
+/// States and lists of an earlier version name packs whose index is an object of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pack_of_an_earlier_version_is_read_with_the_index_beside_it() {
+    let ground = Ground::new().await;
+    let repos = ground.repos("one", ground.forge.web_url());
+    let head = ground.propose(1).await;
+    let mut state = merged(&repos, &ask(&head, None)).await;
+    let objects = ground.world.ports().objects;
+    let project = at().project;
+    let held = ground.folder.path().join("one").join(keys::escape(project.as_str())).join("objects/pack");
+    for key in &mut state.packs {
+        let name = keys::pack_of(key).unwrap();
+        objects.delete(key).await.unwrap();
+        for ending in ["pack", "idx"] {
+            let file = format!("{name}.{ending}");
+            let bytes = Bytes::from(std::fs::read(held.join(&file)).unwrap());
+            let beside = format!("{}{file}", keys::prefix(&project));
+            objects.put(&beside, bytes, PutMode::Always, "application/octet-stream").await.unwrap();
+        }
+        *key = format!("{}{name}.pack", keys::prefix(&project));
+    }
+    let elsewhere = ground.repos("two", "http://127.0.0.1:1");
+    let files = elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
+    assert_eq!(files, [(".zuul.yaml".to_owned(), b"[]\n".to_vec())]);
+    let again = merged(&elsewhere, &ask(&head, Some(state.clone()))).await;
+    assert_eq!((again.result, again.packs), (state.result, state.packs));
+}
+
+/// Whoever mends it has to know which one it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_pack_is_named_with_what_to_do() {
+    let ground = Ground::new().await;
+    let repos = ground.repos("one", ground.forge.web_url());
+    let head = ground.propose(1).await;
+    let state = merged(&repos, &ask(&head, None)).await;
+    let (objects, key) = (ground.world.ports().objects, &state.packs[0]);
+    let whole = objects.get(key).await.unwrap().unwrap().bytes;
+    let cut = whole.slice(..whole.len() - 1);
+    objects.put(key, cut, PutMode::Always, "application/octet-stream").await.unwrap();
+    let elsewhere = ground.repos("two", "http://127.0.0.1:1");
+    let error = elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains(key) && text.contains("download it again"), "{text}");
+    objects.put(key, whole, PutMode::Always, "application/octet-stream").await.unwrap();
+    elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
 }
 
 /// The budget: a change that was merged before is merged again without a question to the forge.
