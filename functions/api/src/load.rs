@@ -4,7 +4,7 @@ use crate::Api;
 use crate::reply::Refusal;
 use futures::future::join_all;
 use sluice_gate::{Item, Job, JobStatus};
-use sluice_model::build::{Phase, Run};
+use sluice_model::build::{Ended, Phase, Run};
 use sluice_model::change::{ChangeFacts, ChangeKey};
 use sluice_model::name::escape;
 use sluice_model::{DeliveryId, ItemId, QueueKey, TenantName, Timestamp};
@@ -105,20 +105,28 @@ pub(crate) async fn queues(ports: &Ports, name: &TenantName) -> Result<Queues, R
     Ok(read)
 }
 
-/// Shows builds as running that executors have claimed: a queue itself hears of that with its next look only.
+/// Shows builds as running that executors have claimed, and as passed those that have: a queue itself hears of that with its next
+/// look only, and of what passed while others of its item go on nobody tells it before.
 async fn claims(ports: &Ports, queues: &mut [(QueueKey, Loaded)]) -> Result<(), Refusal> {
-    let mut ordered: Vec<&mut Job> = queues
+    let is_open = |job: &Job| matches!(job.status, JobStatus::Ordered { .. } | JobStatus::Running { .. });
+    let mut under_way: Vec<&mut Job> = queues
         .iter_mut()
         .flat_map(|(_, loaded)| loaded.items.values_mut())
         .flat_map(|(_, item)| &mut Arc::make_mut(item).jobs)
-        .filter(|job| job.build.is_some() && matches!(job.status, JobStatus::Ordered { .. }))
+        .filter(|job| job.build.is_some() && is_open(job))
         .collect();
-    let keys: Vec<Key> = ordered.iter().filter_map(|job| job.build.as_ref().map(build::run_key)).collect();
-    for (job, record) in ordered.iter_mut().zip(many(ports, &keys).await?) {
-        let Some(record) = record else { continue };
-        let run: Run = decode(&record)?;
+    let keys: Vec<Key> = under_way.iter().filter_map(|job| job.build.as_ref().map(build::run_key)).collect();
+    for (job, record) in under_way.iter_mut().zip(many(ports, &keys).await?) {
+        // One that cannot be read its queue sets aside.
+        let Some(run) = record.as_ref().and_then(decode_foreign::<Run>) else { continue };
         let started_at = Some(run.claimed_at);
         job.status = match run.phase {
+            Phase::Ended(ended) if ended.result.passed() => {
+                let Ended { result, detail, started_at, ended_at, log_url, .. } = ended;
+                JobStatus::Ended { result, detail, started_at, ended_at, log_url }
+            }
+            // All else about a build that its queue has seen running it is told at once.
+            _ if matches!(job.status, JobStatus::Running { .. }) => continue,
             Phase::Paused(_) => JobStatus::Paused { started_at, resumed: false },
             phase => JobStatus::Running { started_at, pre_fail: matches!(phase, Phase::Failing) },
         };

@@ -7,6 +7,8 @@ use common::{each, get, json, keys, story};
 use serde_json::{Value, json as value};
 use sluice_browser_tests::story::{A, B, C, D, E, F, G, NOW, build_id, change, item_id};
 use sluice_gate::{Item, JobStatus, WaitsFor};
+use sluice_model::build::{BuildResult, Ended, Phase, Run};
+use sluice_records::build;
 use sluice_records::codec::{decode, with_body};
 use sluice_runtime::record::{Expect, Write};
 
@@ -280,4 +282,27 @@ async fn a_change_in_a_queue_says_what_it_waits_for_now() {
         assert_eq!(gate["item"], item_id(change).as_str());
         assert_eq!(told[0]["kept"], value!([]));
     }
+}
+
+/// Z9.1, Z7.6: nobody tells a queue of a build that passed while others of its item go on.
+#[tokio::test]
+async fn a_build_that_passed_is_shown_so_before_its_queue_has_looked() {
+    let story = story().await;
+    let key = build::run_key(&build_id(&G, "unit", 1));
+    let record = story.world.records().into_iter().find(|record| record.key == key).unwrap();
+    let run: Run = decode(&record).unwrap();
+    let ended = Ended {
+        result: BuildResult::Success,
+        detail: None,
+        started_at: Some(run.claimed_at),
+        ended_at: run.claimed_at.plus_seconds(9),
+        data: serde_json::Map::new(),
+        data_object: None,
+        log_url: None,
+    };
+    let record = with_body(record, &Run { phase: Phase::Ended(ended), ..run }).unwrap();
+    story.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    let status = json(&story.api, "/api/tenant/acme/status").await;
+    let jobs = &status["pipelines"][0]["change_queues"][0]["heads"][0][0]["jobs"];
+    assert_eq!(each(jobs, "result"), [&value!("SUCCESS"), &Value::Null]);
 }

@@ -349,16 +349,45 @@ pub async fn pause(ports: &Ports, claimed: &mut Claimed, pause: Pause) -> Result
     Ok(cell::send(ports, &[Poke::Queue { queue: claimed.order.queue.clone() }]).await?)
 }
 
+/// Whether a queue is told of a build's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueHears {
+    /// It is.
+    Now,
+    /// Not by itself: it decides nothing by it before another build ends, which is told.
+    WithAnother,
+}
+
 /// Ends a build and tells its queue and its nodes' provider. May be called again after an error.
 ///
 /// # Errors
 /// When the store does not answer, the run is no longer ours, or whoever is told may not have been reached.
 pub async fn end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result<(), LookError> {
+    keep_end(ports, claimed, ended).await?;
+    tell_end(ports, claimed, QueueHears::Now).await
+}
+
+/// Writes a build's end, of which nobody is told yet. May be called again after an error, and after the end.
+///
+/// # Errors
+/// When the store does not answer, or the run is no longer ours.
+pub async fn keep_end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result<(), LookError> {
     if !matches!(claimed.run.phase, Phase::Ended(_)) {
         let (data, data_object) = returned::keep(ports, &claimed.run.build, ended.data).await?;
         write_end(ports, claimed, Ended { data, data_object, ..ended }).await?;
     }
-    let mut pokes = vec![Poke::Answer { queue: claimed.order.queue.clone() }];
+    Ok(())
+}
+
+/// Tells of an end that is written: the queue, if it is to hear of it now, and the provider in any case, whose nodes are free.
+///
+/// # Errors
+/// When whoever is told may not have been reached.
+pub async fn tell_end(ports: &Ports, claimed: &Claimed, queue: QueueHears) -> Result<(), LookError> {
+    let mut pokes = Vec::new();
+    if queue == QueueHears::Now {
+        pokes.push(Poke::Answer { queue: claimed.order.queue.clone() });
+    }
     pokes.extend(claimed.order.request.iter().map(|at| Poke::Pool { provider: at.provider.clone() }));
     Ok(cell::send(ports, &pokes).await?)
 }

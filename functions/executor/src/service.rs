@@ -1,13 +1,15 @@
 //! The executor as it lives: a session that is renewed, queues that are asked in order of urgency, builds side by side.
 
 mod slots;
+mod together;
 
 use crate::archive;
-use crate::claim::{self, Asked, Claimed, Claims};
+use crate::claim::{self, Asked, Claimed, Claims, QueueHears};
 use crate::job::{Job, Observer, OpenedSecrets, Runner, StopSignal, Stopper};
 use crate::live::{LiveLog, LiveLogs};
 use crate::returned;
 use crate::secrets::ProjectKeys;
+use crate::service::together::{Place, Together};
 use crate::sources::ObjectSources;
 use serde_json::{Map, Value};
 use sluice_model::build::{BuildResult, Ended, Pause};
@@ -69,6 +71,8 @@ pub struct Executor {
     paused: Mutex<BTreeSet<BuildId>>,
     /// Builds of those that are asked for: nobody knows yet whether they will be run here.
     claiming: Mutex<BTreeSet<BuildId>>,
+    /// Those of one item that run here: the last one tells their queue of all that passed.
+    together: Together,
     slots: Arc<Semaphore>,
     given_up: std::sync::atomic::AtomicBool,
     is_over: std::sync::atomic::AtomicBool,
@@ -93,6 +97,7 @@ impl Executor {
             running: Mutex::default(),
             paused: Mutex::default(),
             claiming: Mutex::default(),
+            together: Together::default(),
             slots,
             given_up: false.into(),
             is_over: false.into(),
@@ -176,7 +181,8 @@ impl Executor {
                 match claim {
                     Ok(Some(claimed)) => {
                         self.claiming().remove(&build.build);
-                        taken.push(Taken { claimed, stop, slot: None });
+                        let place = self.together.enter(&claimed.order.item, claimed.order.generation);
+                        taken.push(Taken { claimed, stop, slot: None, place });
                         done.push(receipt);
                     }
                     Ok(None) => {
@@ -211,7 +217,7 @@ impl Executor {
     /// # Errors
     /// When its end could not be told: its session goes on, and somebody has to look after it.
     pub async fn execute(&self, taken: Taken) -> Result<(), LookError> {
-        let Taken { mut claimed, stop, mut slot } = taken;
+        let Taken { mut claimed, stop, mut slot, mut place } = taken;
         let build = claimed.run.build.clone();
         tracing::info!(%build, job = %claimed.order.job, change = %claimed.order.change, attempt = claimed.order.attempt, "a build starts");
         let jobdir = self.options.state.join("builds").join(build.as_str());
@@ -254,14 +260,14 @@ impl Executor {
             tokio::select! {
                 biased;
                 ended = &mut execution => break ended,
-                () = self.tell(&mut claimed, told, &observer, &mut slot) => {}
+                () = self.tell(&mut claimed, told, &observer, (&mut slot, &mut place)) => {}
             }
         };
         let archived = archive::archive(&self.ports, &build, &jobdir, &self.options.log_root).await;
         // A job that put its logs somewhere itself knows best (`zuul.log_url`).
         ended.log_url = ended.log_url.or(archived);
         self.keep_secrets(&build, &mut ended.data, &observer).await;
-        let told = self.tell_end(&mut claimed, ended).await;
+        let told = self.tell_end(&mut claimed, ended, &mut place).await;
         self.running().remove(&build);
         self.paused().remove(&build);
         if let Err(error) = std::fs::remove_dir_all(&jobdir)
@@ -273,7 +279,13 @@ impl Executor {
     }
 
     /// Tells what a running build showed.
-    async fn tell(&self, claimed: &mut Claimed, news: News, observer: &Told, slot: &mut Option<OwnedSemaphorePermit>) {
+    async fn tell(
+        &self,
+        claimed: &mut Claimed,
+        news: News,
+        observer: &Told,
+        (slot, place): (&mut Option<OwnedSemaphorePermit>, &mut Place),
+    ) {
         let build = claimed.run.build.clone();
         match news {
             News::None => {}
@@ -284,6 +296,9 @@ impl Executor {
                 }
             }
             News::Paused(mut pause) => {
+                // It may end long after the others of its item, or wait for them. Those that left it to this one to tell are told
+                // with the pause, or with its end where that comes first.
+                place.leave();
                 self.keep_secrets(&build, &mut pause.data, observer).await;
                 let mut attempt = 0;
                 while let Err(error) = claim::pause(&self.ports, claimed, pause.clone()).await {
@@ -317,7 +332,7 @@ impl Executor {
     }
 
     /// Tells the end, again and again while the session lives; somebody else's run is left alone.
-    async fn tell_end(&self, claimed: &mut Claimed, ended: Ended) -> Result<(), LookError> {
+    async fn tell_end(&self, claimed: &mut Claimed, ended: Ended, place: &mut Place) -> Result<(), LookError> {
         let ended = if ended.result == BuildResult::Aborted && self.is_lost() {
             Ended { result: BuildResult::Retry, ..ended }
         } else {
@@ -328,7 +343,7 @@ impl Executor {
         loop {
             // If it is what the build returned that cannot be stored, its result can.
             let told = if attempt < WHOLE_END_TRIES { ended.clone() } else { bare(&ended) };
-            let error = match claim::end(&self.ports, claimed, told).await {
+            let error = match self.end(claimed, told, place).await {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
@@ -340,6 +355,16 @@ impl Executor {
             sleep(END_WAIT_MAX.min(Duration::from_millis(200 << attempt.min(10)))).await;
             attempt += 1;
         }
+    }
+
+    /// Writes a build's end, and tells of it whoever has to hear of it now.
+    async fn end(&self, claimed: &mut Claimed, ended: Ended, place: &mut Place) -> Result<(), LookError> {
+        claim::keep_end(&self.ports, claimed, ended).await?;
+        // Its place is left when its end is written, not before: whoever is the last tells of what stands there.
+        let others_are_here = place.leave();
+        let queue =
+            if others_are_here && together::may_wait(claimed) { QueueHears::WithAnother } else { QueueHears::Now };
+        claim::tell_end(&self.ports, claimed, queue).await
     }
 
     /// Whether the builds were stopped for this executor's own sake: then they do not count and are attempted again.
@@ -481,6 +506,8 @@ pub struct Taken {
     stop: StopSignal,
     /// The slot that it takes while it runs.
     slot: Option<OwnedSemaphorePermit>,
+    /// Its place among the builds of its item.
+    place: Place,
 }
 
 /// What a running build showed last.

@@ -7,11 +7,12 @@ use sluice_bench::sample::Nodes;
 use sluice_bench::{burst, long};
 
 /// The plan's budget: a change with three jobs on warm nodes, goal 60, which is missed. Calls are counted in one thread and by a clock of its
-/// own, so they are always the same.
+/// own, so they are always the same. Of three builds that pass side by side the last one tells their queue: the first two cost no
+/// message, and no look of the gate's with its read and its commit.
 #[tokio::test]
 async fn a_change_costs_no_more_calls_than_it_did() {
     let counted = count(Nodes::Warm).await;
-    for (what, stage, known) in [("check", &counted.check, 62), ("gate", &counted.gate, 61)] {
+    for (what, stage, known) in [("check", &counted.check, 56), ("gate", &counted.gate, 55)] {
         assert!(
             stage.total() <= known,
             "a {what} change makes {} calls; it made {known}, and the goal is {GOAL_CALLS}: {}",
