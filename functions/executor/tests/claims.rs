@@ -1,17 +1,15 @@
 //! Builds that come together are claimed together, and none of them suffers for another one.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
+
 use async_trait::async_trait;
-use bytes::Bytes;
-use serde_json::json;
 use sluice_executor::claim::{Asked, Claims};
 use sluice_memory::World;
-use sluice_model::build::{Order, Speculation};
+use sluice_model::build::Order;
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::job::{FrozenJob, JobGraph};
 use sluice_model::{BuildId, ItemId, QueueKey, SessionId, Timestamp};
 use sluice_records::build::{self, Stop};
-use sluice_runtime::object::PutMode;
 use sluice_runtime::record::{Committed, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports, Records};
 use std::sync::{Arc, Mutex};
@@ -70,31 +68,13 @@ fn ordered(name: &str) -> Order {
     }
 }
 
-fn job(name: &str) -> FrozenJob {
-    let text = json!({"name": name, "voting": true, "attempts": 1, "nodesets": [], "dependencies": []});
-    serde_json::from_value(text).unwrap()
-}
-
 /// A world with three orders, and what is asked of an executor.
 async fn three() -> (World, Vec<Asked>) {
     let world = World::new(1, 0, Timestamp(1_800_000_000_000));
     let ports = world.ports();
-    let orders = ["one", "two", "three"].map(ordered);
-    let jobs = orders.iter().map(|order| job(order.job.as_str())).collect();
-    let state = Speculation {
-        changes: Vec::new(),
-        branches: Vec::new(),
-        configured: Vec::new(),
-        placed: Vec::new(),
-        containing: None,
-        defaults: Vec::new(),
-    };
-    for (key, text) in [
-        ("jobs/graph", serde_json::to_string(&JobGraph { jobs }).unwrap()),
-        ("speculations/state", serde_json::to_string(&state).unwrap()),
-    ] {
-        ports.objects.put(key, Bytes::from(text), PutMode::Always, "application/json").await.unwrap();
-    }
+    let names = ["one", "two", "three"];
+    common::store_jobs(&ports, "jobs/graph", "speculations/state", &names).await;
+    let orders = names.map(ordered);
     for order in &orders {
         world.write_directly(build::put_order(order).unwrap());
     }

@@ -2,30 +2,16 @@
 //! document itself.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "../../../shared/config/tests/common/founding.rs"]
+mod founding;
+
+use founding::founding_material;
 use serde_yaml::Value;
 use sluice_executor::lookup::{as_list_of_plays, find_playbook};
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Returns the folder of the documents that the system was conceived in, which lies beside a checkout.
-///
-/// Where it does not, the test fails, unless `SLUICE_WAIVE` has the word `seeds`; then `None`, and it is said aloud.
-fn founding_material() -> Option<PathBuf> {
-    let given = std::env::var_os("SLUICE_SHARED").map(PathBuf::from);
-    let is_given = given.is_some();
-    let folder = given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"));
-    if folder.join("seeds").is_dir() {
-        return Some(folder);
-    }
-    assert!(!is_given, "SLUICE_SHARED names {}, which has no folder seeds", folder.display());
-    let missing = "no ../shared/seeds beside the checkout and no SLUICE_SHARED, so the founding documents' playbooks were not read";
-    let waived = std::env::var("SLUICE_WAIVE").unwrap_or_default();
-    let is_waived = waived.split([' ', ',']).any(|one| one == "seeds");
-    assert!(is_waived, "{missing}; to pass without them, set SLUICE_WAIVE to \"seeds\"");
-    // Written past the harness, which shows nothing of a test that passes; `.ci/run` says it again at its end.
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {missing} (waived by SLUICE_WAIVE)");
-    None
-}
+/// What is not done without the documents.
+const UNDONE: &str = "the founding documents' playbooks were not read";
 
 /// Returns the playbooks of the first document with the paths they are said to have: from a line that names a file to the next
 /// line of prose. A play's keys stand at the margin there.
@@ -63,7 +49,7 @@ fn hosts(plays: &Value) -> Vec<&str> {
 /// E5: none of the four is a list of plays as it is printed; each becomes one, with all its plays and what they run.
 #[test]
 fn each_playbook_of_the_first_document_becomes_a_list_of_its_plays() {
-    let Some(folder) = founding_material() else { return };
+    let Some(folder) = founding_material(UNDONE) else { return };
     let printed = playbooks(&folder);
     let files: Vec<&str> = printed.iter().filter_map(|(path, _)| path.rsplit('/').next()).collect();
     assert_eq!(files, ["random-job.yaml", "python27.yaml", "devstack-multinode.yaml", "archive-logs.yaml"]);
@@ -89,7 +75,7 @@ fn each_playbook_of_the_first_document_becomes_a_list_of_its_plays() {
 /// E5, Z4.9: a job of the name finds the playbook where the document puts it, below `playbooks/` or at the root.
 #[test]
 fn each_playbook_of_the_first_document_is_found_by_its_name() {
-    let Some(folder) = founding_material() else { return };
+    let Some(folder) = founding_material(UNDONE) else { return };
     for (path, text) in playbooks(&folder) {
         // The first two parts are the repository.
         let within = path.splitn(3, '/').nth(2).unwrap();

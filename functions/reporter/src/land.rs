@@ -1,7 +1,7 @@
 //! A landing: is the tip still what was tested on; merge; read back; compare trees.
 
 use crate::Reporter;
-use crate::forward::is_as_tested;
+use crate::forward::{Move, is_as_tested};
 use sluice_forge::{Forge, ForgeError, MergeMessage, Verdict};
 use sluice_gate::item::cut;
 use sluice_gate::landing::TROUBLE_BYTES_MAX;
@@ -24,6 +24,35 @@ const TROUBLE_AFTER_SECONDS: u64 = 60;
 
 /// Dependencies of one change that are looked at before it lands; whoever admitted it refused more.
 const NEEDS_MAX: usize = 30;
+
+/// Where a landing goes, and what an earlier look may have begun of it.
+struct Begun<'a> {
+    forge: &'a dyn Forge,
+    branch: &'a BranchKey,
+    /// Until when a merge, or a move of the branch, that was begun may be under way.
+    own_until: Option<Timestamp>,
+    /// Whether what was begun is a move, however long ago.
+    is_moving: bool,
+}
+
+impl Begun<'_> {
+    /// Returns whether a move may be under way: what a change shows by now may have come after it.
+    fn may_be_moving(&self) -> bool {
+        self.is_moving && self.own_until.is_some()
+    }
+}
+
+/// What a landing needs to be attempted, when nothing is in its way.
+struct Ready<'a> {
+    /// Where the branch is.
+    tip: Commit,
+    /// Under which fences its branches are its queue's.
+    fences: BTreeMap<BranchKey, u64>,
+    /// How the branch is moved; `None` where the forge has to merge.
+    moves: Option<Move>,
+    /// The change's title.
+    title: &'a str,
+}
 
 impl Reporter {
     /// Lands one item from one speculative state; what keeps it from that for long is written down for those who wait for its end.
@@ -57,7 +86,7 @@ impl Reporter {
     /// Safe to run twice: after the intent is written the forge is read before it is asked.
     async fn carry_out(&self, item: &ItemId, generation: u64, heard: Heard) -> Result<(), LookError> {
         let Some(record) = get(&self.ports, &landing::key(item, generation)).await? else { return Ok(()) };
-        let mut order: Landing = decode(&record)?;
+        let order: Landing = decode(&record)?;
         if let LandingState::Ended { .. } = order.state {
             if heard == Heard::Again {
                 // The look that ended it may not have told the queue.
@@ -69,6 +98,7 @@ impl Reporter {
         let branch = BranchKey { project: order.change.key.project.clone(), branch: order.change.branch.clone() };
         let own_until = self.own_merge_until(&record, &order);
         let is_moving = order.way == LandingWay::FastForward && matches!(order.state, LandingState::Attempting { .. });
+        let begun = Begun { forge: &*forge, branch: &branch, own_until, is_moving };
         // Whatever the change shows by now: the branch tells whether it was moved.
         if is_moving && self.is_in(&*forge, &order, &branch).await? {
             let end = self.judge(&*forge, &order, &branch, &order.tested.id).await?;
@@ -76,10 +106,10 @@ impl Reporter {
         }
         let facts = match forge.read_change(&order.change.key).await {
             Ok(facts) => facts,
-            Err(error) if is_moving && own_until.is_some() => return Err(under_way(error.to_string(), &order)),
-            Err(error) => return self.refused_or_again(record, order, error).await,
+            Err(error) if begun.may_be_moving() => return Err(under_way(error.to_string(), &order)),
+            Err(error) => return self.end(record, order, refused(error)?).await,
         };
-        if is_moving && own_until.is_some() && facts.status != ChangeStatus::Merged && !is_as_tested(&order, &facts) {
+        if begun.may_be_moving() && facts.status != ChangeStatus::Merged && !is_as_tested(&order, &facts) {
             return Err(under_way(format!("{} is not what was tested any more", order.change), &order));
         }
         if facts.change.branch != order.change.branch {
@@ -88,78 +118,106 @@ impl Reporter {
             return self.end(record, order, end).await;
         }
         if facts.status == ChangeStatus::Merged {
-            let end = match &facts.merge_commit {
-                Some(commit) => self.judge(&*forge, &order, &branch, commit).await?,
-                None => self.judge_tip(&*forge, &order, &branch).await?,
-            };
-            let may_be_moving = own_until.is_some() && order.way == LandingWay::FastForward;
-            if may_be_moving && matches!(end, LandingEnd::Mismatch { .. }) {
-                // It may show as merged by the last commit of a move that the branch does not show yet.
-                return Err(under_way("it was merged as something else".to_owned(), &order));
-            }
+            let end = self.end_of_merged(&begun, &order, &facts).await?;
             return self.end(record, order, end).await;
         }
-        if facts.status == ChangeStatus::Closed {
-            return self.end(record, order, LandingEnd::Refused { why: "the change was closed".to_owned() }).await;
-        }
-        if facts.change.head != order.change.head {
-            let why =
-                format!("its head is {} now, and {} was tested", facts.change.head.short(), order.change.head.short());
+        if let Some(why) = self.refusal(&begun, &order, &facts).await? {
             return self.end(record, order, LandingEnd::Refused { why }).await;
-        }
-        if let Some(why) = self.unmet_need(&order, &facts).await? {
-            if own_until.is_some() && order.way == LandingWay::FastForward {
-                return Err(under_way(why, &order));
-            }
-            return self.end(record, order, LandingEnd::Refused { why }).await;
-        }
-        if let Some(why) = self.missing(&order, &facts) {
-            if own_until.is_some() {
-                return Err(LookError::Later {
-                    why: format!("{why}; a merge of {} may be under way", order.change),
-                    seconds: OWN_MERGE_LOOK_SECONDS,
-                });
-            }
-            return self.end(record, order, LandingEnd::Refused { why: filter::unable_to_merge(&why) }).await;
         }
         let tip = match forge.branch_tip(&branch).await {
             Ok(tip) => tip,
-            Err(error) => return self.refused_or_again(record, order, error).await,
+            Err(error) => return self.end(record, order, refused(error)?).await,
         };
-        if own_until.is_none()
-            && let Some(end) = self.cannot_follow(&order).await?
-        {
+        if let Some(end) = self.end_on(&begun, &order, &tip).await? {
             return self.end(record, order, end).await;
-        }
-        if tip.tree != order.base.tree {
-            let is_where_it_was =
-                matches!(&order.state, LandingState::Attempting { tip: before } if before.id == tip.id);
-            // What a forge says of a branch may be a moment old: a move that it does not show yet is waited for.
-            if own_until.is_some() && (order.way == LandingWay::FastForward || !is_where_it_was) {
-                return Err(LookError::Later {
-                    why: format!("{branch} moved while a merge of {} may be under way", order.change),
-                    seconds: OWN_MERGE_LOOK_SECONDS,
-                });
-            }
-            return self.end(record, order, LandingEnd::BaseMoved { tip }).await;
         }
         let Some(fences) = turn::fences(&order) else {
             if own_until.is_some() {
-                return Err(LookError::Later {
-                    why: format!(
-                        "nobody knows whose turn {branch} is, and a merge of {} may be under way",
-                        order.change
-                    ),
-                    seconds: OWN_MERGE_LOOK_SECONDS,
-                });
+                return Err(in_a_moment(format!(
+                    "nobody knows whose turn {branch} is, and a merge of {} may be under way",
+                    order.change
+                )));
             }
             // It was ordered by an earlier version: it is tested on what its branches are, and ordered with all that is to be known.
             return self.end(record, order, LandingEnd::BaseMoved { tip }).await;
         };
         let moves = self.move_of(&order, &tip).await?;
-        if moves.is_none() && own_until.is_some() && order.way == LandingWay::FastForward && tip.id == order.base.id {
+        if moves.is_none() && begun.may_be_moving() && tip.id == order.base.id {
             return Err(under_way("its tested commit is lost".to_owned(), &order));
         }
+        self.attempt(&begun, record, order, Ready { tip, fences, moves, title: &facts.title }).await
+    }
+
+    /// Returns how a landing ends whose change its forge shows as merged, by us or by somebody else.
+    async fn end_of_merged(
+        &self,
+        begun: &Begun<'_>,
+        order: &Landing,
+        facts: &ChangeFacts,
+    ) -> Result<LandingEnd, LookError> {
+        let end = match &facts.merge_commit {
+            Some(commit) => self.judge(begun.forge, order, begun.branch, commit).await?,
+            None => self.judge_tip(begun.forge, order, begun.branch).await?,
+        };
+        if begun.may_be_moving() && matches!(end, LandingEnd::Mismatch { .. }) {
+            // It may show as merged by the last commit of a move that the branch does not show yet.
+            return Err(under_way("it was merged as something else".to_owned(), order));
+        }
+        Ok(end)
+    }
+
+    /// Returns why a change that is not merged may not land any more, by what its forge shows of it, if so.
+    async fn refusal(
+        &self,
+        begun: &Begun<'_>,
+        order: &Landing,
+        facts: &ChangeFacts,
+    ) -> Result<Option<String>, LookError> {
+        if facts.status == ChangeStatus::Closed {
+            return Ok(Some("the change was closed".to_owned()));
+        }
+        if facts.change.head != order.change.head {
+            let (now, tested) = (facts.change.head.short(), order.change.head.short());
+            return Ok(Some(format!("its head is {now} now, and {tested} was tested")));
+        }
+        if let Some(why) = self.unmet_need(order, facts).await? {
+            return if begun.may_be_moving() { Err(under_way(why, order)) } else { Ok(Some(why)) };
+        }
+        let Some(why) = self.missing(order, facts) else { return Ok(None) };
+        if begun.own_until.is_some() {
+            return Err(in_a_moment(format!("{why}; a merge of {} may be under way", order.change)));
+        }
+        Ok(Some(filter::unable_to_merge(&why)))
+    }
+
+    /// Returns how a landing ends that cannot begin on the branch as it is, or that others of its bundle could not follow.
+    async fn end_on(&self, begun: &Begun<'_>, order: &Landing, tip: &Commit) -> Result<Option<LandingEnd>, LookError> {
+        if begun.own_until.is_none()
+            && let Some(end) = self.cannot_follow(order).await?
+        {
+            return Ok(Some(end));
+        }
+        if tip.tree == order.base.tree {
+            return Ok(None);
+        }
+        let is_where_it_was = matches!(&order.state, LandingState::Attempting { tip: before } if before.id == tip.id);
+        // What a forge says of a branch may be a moment old: a move that it does not show yet is waited for.
+        if begun.own_until.is_some() && (begun.is_moving || !is_where_it_was) {
+            let why = format!("{} moved while a merge of {} may be under way", begun.branch, order.change);
+            return Err(in_a_moment(why));
+        }
+        Ok(Some(LandingEnd::BaseMoved { tip: tip.clone() }))
+    }
+
+    /// Writes the intent and has the change land: by a move of its branch where that may be, else by its forge's merge.
+    async fn attempt(
+        &self,
+        begun: &Begun<'_>,
+        record: Record,
+        mut order: Landing,
+        ready: Ready<'_>,
+    ) -> Result<(), LookError> {
+        let Ready { tip, fences, moves, title } = ready;
         // The intent first: whoever finds it after a crash reads the forge before asking again. With it goes what tells intake
         // that the push to come brings no configuration, and the intents of those that land by the same move.
         let now = self.ports.clock.now();
@@ -170,55 +228,68 @@ impl Reporter {
         order.state = LandingState::Attempting { tip: tip.clone() };
         let with = harmless.into_iter().chain(intents).chain(turn::checks(&fences)).collect();
         let seen = record.clone();
-        let Some(mut record) = self.save(record, &order, with, own_until).await? else {
-            if own_until.is_none() && self.is_overtaken(&fences).await? {
+        let Some(mut record) = self.save(record, &order, with, begun.own_until).await? else {
+            if begun.own_until.is_none() && self.is_overtaken(&fences).await? {
                 // Nothing was done, and its queue, should it still want that, has it tested on what the branch becomes.
                 return self.end(seen, order, LandingEnd::BaseMoved { tip }).await;
             }
             return Err(somebody_else());
         };
         if let Some(moves) = moves {
-            match forge.fast_forward(&branch, &tip.id, &moves.to, &moves.pack).await {
-                Ok(()) => {
-                    let end = self.judge(&*forge, &order, &branch, &order.tested.id).await?;
-                    return self.end(record, order, end).await;
-                }
-                Err(error @ ForgeError::HeadMoved { .. }) => return Err(again(error)),
-                Err(error) if error.verdict() == Verdict::Final && own_until.is_some() => {
-                    return Err(under_way(error.to_string(), &order));
-                }
-                // Who may not push there may still merge: nothing was moved. So may who gets no clear answer a second time, and the
-                // branch is not held shut until one comes; a push of before that arrives late finds the branch elsewhere.
-                Err(error) if error.verdict() == Verdict::Final || (is_moving && own_until.is_none()) => {
-                    tracing::info!(change = %order.change, %error, "the forge is asked to merge what it lets nobody push");
-                    order.way = LandingWay::Merge;
-                    let with = moves.withdrawn()?.into_iter().chain(turn::checks(&fences)).collect();
-                    let saved = self.save(record, &order, with, None).await?;
-                    record = saved.ok_or_else(somebody_else)?;
-                }
-                Err(error) => return Err(again(error)),
+            if let Some(end) = self.push(begun, &order, &tip, &moves).await? {
+                return self.end(record, order, end).await;
+            }
+            order.way = LandingWay::Merge;
+            let with = moves.withdrawn()?.into_iter().chain(turn::checks(&fences)).collect();
+            let saved = self.save(record, &order, with, None).await?;
+            record = saved.ok_or_else(somebody_else)?;
+        }
+        let end = self.merge(begun, &order, title).await?;
+        self.end(record, order, end).await
+    }
+
+    /// Moves the branch and returns how the landing ends by that; `None` where its forge is to be asked to merge instead.
+    async fn push(
+        &self,
+        begun: &Begun<'_>,
+        order: &Landing,
+        tip: &Commit,
+        moves: &Move,
+    ) -> Result<Option<LandingEnd>, LookError> {
+        match begun.forge.fast_forward(begun.branch, &tip.id, &moves.to, &moves.pack).await {
+            Ok(()) => self.judge(begun.forge, order, begun.branch, &order.tested.id).await.map(Some),
+            Err(error @ ForgeError::HeadMoved { .. }) => Err(again(error)),
+            Err(error) if error.verdict() == Verdict::Final && begun.own_until.is_some() => {
+                Err(under_way(error.to_string(), order))
+            }
+            // Who may not push there may still merge: nothing was moved. So may who gets no clear answer a second time, and the
+            // branch is not held shut until one comes; a push of before that arrives late finds the branch elsewhere.
+            Err(error) if error.verdict() == Verdict::Final || (begun.is_moving && begun.own_until.is_none()) => {
+                tracing::info!(change = %order.change, %error, "the forge is asked to merge what it lets nobody push");
+                Ok(None)
+            }
+            Err(error) => Err(again(error)),
+        }
+    }
+
+    /// Has the forge merge, and returns how the landing ends by that.
+    async fn merge(&self, begun: &Begun<'_>, order: &Landing, title: &str) -> Result<LandingEnd, LookError> {
+        let commit = match begun.forge.merge(&order.change, order.mode, &message(order, title)).await {
+            Ok(commit) => commit,
+            Err(error) if begun.own_until.is_some() && error.verdict() == Verdict::Final => {
+                return Err(in_a_moment(format!("{error}; a merge that was asked for before may be under way")));
+            }
+            Err(error) => return refused(error),
+        };
+        let end = self.judge(begun.forge, order, begun.branch, &commit).await?;
+        if let LandingEnd::Mismatch { .. } = end {
+            // Retargeted between the reading and the merge, which names the head and not the branch.
+            let facts = begun.forge.read_change(&order.change.key).await.map_err(again)?;
+            if facts.change.branch != order.change.branch {
+                return Ok(elsewhere(order, &facts));
             }
         }
-        match forge.merge(&order.change, order.mode, &message(&order, &facts.title)).await {
-            Ok(commit) => {
-                let end = match self.judge(&*forge, &order, &branch, &commit).await? {
-                    // Retargeted between the reading and the merge, which names the head and not the branch.
-                    LandingEnd::Mismatch { landed } => {
-                        match forge.read_change(&order.change.key).await.map_err(again)? {
-                            facts if facts.change.branch != order.change.branch => elsewhere(&order, &facts),
-                            _ => LandingEnd::Mismatch { landed },
-                        }
-                    }
-                    end => end,
-                };
-                self.end(record, order, end).await
-            }
-            Err(error) if own_until.is_some() && error.verdict() == Verdict::Final => Err(LookError::Later {
-                why: format!("{error}; a merge that was asked for before may be under way"),
-                seconds: OWN_MERGE_LOOK_SECONDS,
-            }),
-            Err(error) => self.refused_or_again(record, order, error).await,
-        }
+        Ok(end)
     }
 
     /// Returns whether another queue has taken one of the branches since the landing was ordered: it was passed by, its queue having
@@ -337,13 +408,6 @@ impl Reporter {
         Ok(compared(order, tip))
     }
 
-    async fn refused_or_again(&self, record: Record, order: Landing, error: ForgeError) -> Result<(), LookError> {
-        match error.verdict() {
-            Verdict::Final => self.end(record, order, LandingEnd::Refused { why: error.to_string() }).await,
-            Verdict::After { .. } | Verdict::Retry => Err(again(error)),
-        }
-    }
-
     async fn end(&self, record: Record, mut order: Landing, end: LandingEnd) -> Result<(), LookError> {
         tracing::info!(change = %order.change, end = ?end, "a landing ends");
         order.state = LandingState::Ended { end, at: self.ports.clock.now() };
@@ -382,13 +446,25 @@ pub(crate) fn again(error: ForgeError) -> LookError {
     }
 }
 
+/// Returns how a landing ends that its forge refuses; what is not final comes again.
+fn refused(error: ForgeError) -> Result<LandingEnd, LookError> {
+    match error.verdict() {
+        Verdict::Final => Ok(LandingEnd::Refused { why: error.to_string() }),
+        Verdict::After { .. } | Verdict::Retry => Err(again(error)),
+    }
+}
+
 fn somebody_else() -> LookError {
     LookError::Again("somebody else carries out the same landing".to_owned())
 }
 
 /// Returns why a landing is looked at again in a moment: what keeps it from landing may have come after its branch was moved.
 fn under_way(why: String, order: &Landing) -> LookError {
-    let why = format!("{why}; a move of the branch of {} may be under way", order.change);
+    in_a_moment(format!("{why}; a move of the branch of {} may be under way", order.change))
+}
+
+/// Returns why a landing is looked at again while a merge or a move may be under way.
+fn in_a_moment(why: String) -> LookError {
     LookError::Later { why, seconds: OWN_MERGE_LOOK_SECONDS }
 }
 

@@ -13,6 +13,11 @@ pub enum Fault {
     MergeabilityUnknown,
     /// Another commit lands on the base just before the merge, so that more is merged than was tested.
     MergeSomethingElse,
+    /// Somebody else pushes to a branch just before a push by git is taken, which names where the branch was and is refused for that.
+    PushBefore {
+        /// The branch.
+        branch: String,
+    },
     /// The request is answered this much later.
     AnswerSlowly {
         /// The delay.

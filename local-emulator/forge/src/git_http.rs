@@ -61,6 +61,9 @@ pub(crate) async fn receive_pack(
     };
     let full_name = format!("{owner}/{}", name.trim_end_matches(".git"));
     let held = engine.hold(&full_name).await;
+    if let Err(error) = engine.overtake(&held).await {
+        return error.into_response();
+    }
     let response = serve(&engine, &owner, &name, "git-receive-pack", Some(login.clone()), request).await;
     let (parts, body) = response.into_parts();
     let body = match axum::body::to_bytes(body, REPORT_BYTES_MAX).await {

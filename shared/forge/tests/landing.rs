@@ -157,6 +157,19 @@ async fn a_branch_moves_from_the_commit_where_it_was_seen_and_from_no_other() {
     assert_eq!(scene.github.branch_tip(&main).await.unwrap().id, change.head);
 }
 
+/// Z6.4: somebody pushes after the branch was looked at.
+#[tokio::test]
+async fn a_push_that_comes_too_late_moves_nothing() {
+    let scene = Scene::new().await;
+    let (main, change) = (scene.main(), scene.propose("a.txt", "a\n", "").await);
+    let start = scene.github.branch_tip(&main).await.unwrap().id;
+    scene.forge.fault(REPOSITORY, Fault::PushBefore { branch: "main".to_owned() }, Aim::Everything, Times::Next(1));
+    let late = scene.github.fast_forward(&main, &start, &change.head, NO_OBJECTS).await.unwrap_err();
+    assert!(matches!(late, ForgeError::HeadMoved { .. }), "{late:?}");
+    assert_ne!(scene.github.branch_tip(&main).await.unwrap().id, start);
+    assert!(!scene.github.contains(&main, &change.head).await.unwrap());
+}
+
 /// Z6.4
 #[tokio::test]
 async fn a_push_that_is_not_taken_is_refused_for_good() {

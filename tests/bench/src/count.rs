@@ -6,10 +6,13 @@ use crate::real::Real;
 use crate::runner::Builds;
 use crate::sample::{self, Nodes};
 use sluice_memory::{Calls, Used};
+use sluice_timer::Timer;
 use std::collections::BTreeMap;
 
 /// Kinds of calls that are told of what most go to.
 const SPENT_MAX: usize = 12;
+/// Minutes of which [`idle`] counts the calls: in one of them the timer has the forges asked for what nobody told.
+pub const IDLE_MINUTES: u64 = 10;
 
 /// The calls of one stage of a change.
 #[derive(Debug, Clone, Default)]
@@ -92,6 +95,22 @@ pub async fn count(nodes: Nodes) -> Counted {
     // The first one warms what functions keep in memory.
     one(&mut real, 1).await;
     one(&mut real, 2).await
+}
+
+/// Counts what functions call in [`IDLE_MINUTES`] virtual minutes in which nothing happens, on a house that has seen a change: the
+/// timer's sweep once a minute, as its schedule has it, and what that pokes. Event sources count receives that bring messages alone.
+pub async fn idle() -> Stage {
+    let mut real = Real::new(sample::playable(Nodes::Warm), Builds::Prepared).await;
+    real.house.ends = Ends::OneByOne;
+    one(&mut real, 1).await;
+    let timer = Timer::new(real.house.world.ports_of("timer"), IDLE_MINUTES);
+    Stage::taken(&mut real.house);
+    for _ in 0..IDLE_MINUTES {
+        real.house.world.advance_millis(60_000);
+        timer.tick().await.unwrap();
+        real.house.rest().await;
+    }
+    Stage::taken(&mut real.house)
 }
 
 async fn one(real: &mut Real, number: u64) -> Counted {

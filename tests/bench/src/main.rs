@@ -1,7 +1,7 @@
 //! `sluice-bench`: measures and prints. A goal that is missed is printed, it is no failure.
 #![allow(clippy::unwrap_used, reason = "a measuring harness may panic")]
 
-use sluice_bench::count::count;
+use sluice_bench::count::{count, idle};
 use sluice_bench::report::Measured;
 use sluice_bench::sample::Nodes;
 use sluice_bench::{burst, latency, long, throughput};
@@ -19,6 +19,7 @@ async fn main() {
     let measured = Measured {
         warm: count(Nodes::Warm).await,
         cold: count(Nodes::Cold).await,
+        idle: idle().await,
         latency: latency::measure().await,
         long: long::measure(1_000).await,
         own: throughput::own(own).await,

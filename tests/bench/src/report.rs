@@ -6,12 +6,11 @@ use crate::budget::{
     planned,
 };
 use crate::burst::Burst;
-use crate::count::{Counted, Stage};
+use crate::count::{Counted, IDLE_MINUTES, Stage};
 use crate::latency::{Latency, Spread};
 use crate::long::Long;
 use crate::throughput::{Rate, Times};
 use serde_json::{Value, json};
-use sluice_runtime::port::DUE_SHARDS;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -24,6 +23,8 @@ pub struct Measured {
     pub warm: Counted,
     /// Calls with nodes launched for each build.
     pub cold: Counted,
+    /// Calls while nothing happens, over [`IDLE_MINUTES`].
+    pub idle: Stage,
     /// Event to build request.
     pub latency: Latency,
     /// Looks at a queue of a thousand changes.
@@ -169,17 +170,31 @@ impl Measured {
                 ),
             );
         }
+        self.apart(text);
+    }
+
+    /// What goes on without any change. What waits by the clock cannot be counted on a clock of the house's own, and is not.
+    fn apart(&self, text: &mut String) {
+        let minute = |calls: u64| calls as f64 / IDLE_MINUTES as f64;
         line(
             text,
             format_args!(
-                "   apart, per minute, computed from the code (`make demo` prints what it measures of them): an executor's session 60 writes and, while it builds, 60 reads; its polls 9;"
+                "   apart, per minute in which nothing happens, measured over {IDLE_MINUTES} virtual ones: the timer's calls {:.1}, those of functions that it pokes {:.1}, event sources' receives with messages {:.1};",
+                minute(self.idle.calls_of("timer")),
+                minute(self.idle.total().saturating_sub(self.idle.calls_of("timer"))),
+                minute(self.idle.sources.receives)
             ),
         );
         line(
             text,
             format_args!(
-                "      the sweep {} queries; an event source's idle polls 3 for each connection that it keeps. Live logs: none, they are read from the executor.",
-                2 * DUE_SHARDS + 1
+                "      computed, not measured (`make demo` counts them by the clock): an executor's session 60 writes, one a second, and while it builds 60 reads beside them; its polls 9, of three queues that are each asked for 20 s;"
+            ),
+        );
+        line(
+            text,
+            format_args!(
+                "      an event source's idle polls 3 for each connection that it keeps, of 20 s each. Live logs: none, they are read from the executor."
             ),
         );
     }
@@ -250,7 +265,7 @@ impl Measured {
         let spread = |spread: &Spread| json!({"median_milliseconds": millis(spread.median), "high_milliseconds": millis(spread.high)});
         json!({
             "optimised": !cfg!(debug_assertions),
-            "calls": {"warm": counted(&self.warm), "cold": counted(&self.cold)},
+            "calls": {"warm": counted(&self.warm), "cold": counted(&self.cold), "idle": {"minutes": IDLE_MINUTES, "all": stage(&self.idle)}},
             "latency": {"node_request": spread(&self.latency.node_request), "build_request": spread(&self.latency.build_request), "node_hops": self.latency.node_hops, "build_hops": self.latency.build_hops},
             "long_queue": long_json(&self.long),
             "throughput": {"own": rate_json(&self.own), "real": rate_json(&self.real)},

@@ -186,6 +186,15 @@ pub async fn ends_right(system: &System, expected: Expected<'_>) -> anyhow::Resu
         let comments = forge.comments(change).await?;
         ensure!(comments.len() == 1, "{change} was told {} times: {comments:?}", comments.len());
     }
+    nothing_is_left(system).await
+}
+
+/// Waits until nothing is under way: no node is left, and every item, build, request and delivery has its end.
+///
+/// # Errors
+/// What has none.
+pub async fn nothing_is_left(system: &System) -> anyhow::Result<()> {
+    let (forge, ports) = (system.forge()?, system.operator().await?);
     until("every node to be gone", async || {
         let left = system.nodes();
         ensure!(left.is_empty(), "{left:?} are left");

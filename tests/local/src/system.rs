@@ -8,9 +8,10 @@ use sluice_cli::commands::show::Client;
 use sluice_cli::local::{end_nodes, free_port};
 use sluice_runtime::Ports;
 use std::fs::File;
+use std::io::Write as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use tempfile::TempDir;
 
@@ -157,6 +158,21 @@ impl System {
     /// When its people's tokens cannot be read.
     pub fn forge(&self) -> anyhow::Result<Forge> {
         Forge::of(self.data.path(), self.port + 1)
+    }
+
+    /// Runs the program that people type on the system's directory, with a text on standard input.
+    ///
+    /// # Errors
+    /// When it cannot be run.
+    pub fn run(&self, words: &[&str], input: &str) -> anyhow::Result<Output> {
+        let mut command = Command::new(program()?);
+        command.args(words).arg("--data").arg(self.data());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().context("could not start the program")?;
+        let mut stdin = child.stdin.take().context("the program has no standard input")?;
+        stdin.write_all(input.as_bytes()).context("could not write to the program")?;
+        drop(stdin);
+        child.wait_with_output().context("could not wait for the program")
     }
 
     /// Returns ports with an operator's rights.

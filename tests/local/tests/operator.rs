@@ -6,24 +6,8 @@ use sluice_cli::local::{CONNECTION, Identity, ONE};
 use sluice_forge::Secret;
 use sluice_forge::webhook::sign;
 use sluice_local_tests::story::{Expected, approve, configure, decided, ends_right};
-use sluice_local_tests::system::{System, Wishes, program};
+use sluice_local_tests::system::{System, Wishes};
 use sluice_local_tests::until;
-use std::io::Write as _;
-use std::process::{Command, Output, Stdio};
-
-/// Runs the program on a system's directory, with a text on standard input.
-fn run(system: &System, words: &[&str], input: &str) -> Output {
-    let mut command = Command::new(program().unwrap());
-    command.args(words).arg("--data").arg(system.data());
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
-}
 
 async fn ping(system: &System, guid: &str, secret: &str) -> u16 {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -48,7 +32,7 @@ async fn a_rotated_webhook_secret_leaves_the_previous_one_valid_and_no_trace() {
     assert_eq!(ping(&system, "guessed", new[0]).await, 401, "nobody stored it yet");
     for (nth, secret) in new.into_iter().enumerate() {
         let words = ["connection", "rotate", CONNECTION, "--webhook-secret-file", "-"];
-        let told = run(&system, &words, &format!("{secret}\n"));
+        let told = system.run(&words, &format!("{secret}\n")).unwrap();
         let text = format!("{}{}", String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr));
         assert!(told.status.success() && text.contains("stays valid") && !text.contains(secret), "{text}");
         // Functions keep what they read of a connection for a while.
@@ -76,7 +60,7 @@ async fn a_rotated_webhook_secret_leaves_the_previous_one_valid_and_no_trace() {
 async fn a_cloud_that_a_provider_uses_is_not_removed() {
     let system = System::start(Wishes::default()).await.unwrap();
     configure(&system, ["quick", "quick"]).await.unwrap();
-    let refused = run(&system, &["connection", "remove", "ec2"], "");
+    let refused = system.run(&["connection", "remove", "ec2"], "").unwrap();
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success(), "{text}");
     assert!(text.contains("launches nodes by ec2") && text.contains("demo"), "{text}");

@@ -147,7 +147,9 @@ async fn store_connections(ports: &Ports, wanted: Vec<(ConnectionName, Connectio
             old.driver == connection.driver && old.api_url == connection.api_url && old.git_url == connection.git_url
         });
         if !same {
-            file.0.insert(name, connection);
+            // Where it is may be other than it was; how its changes land is the operator's word.
+            let landing = file.0.get(&name).map_or(connection.landing, |old| old.landing);
+            file.0.insert(name, Connection { landing, ..connection });
             changed = true;
         }
     }

@@ -1,17 +1,15 @@
 //! Builds that pause, on the ports in memory: they are told, give their slot up, and go on by the gate's word.
 
+use crate::common::store_jobs;
 use crate::world::{Played, executor};
 use async_trait::async_trait;
-use bytes::Bytes;
 use serde_json::{Map, json};
 use sluice_executor::{Job, Observer, Runner, Sources, StopSignal};
-use sluice_model::build::{BuildResult, Ended, Order, Pause, Phase, Run, Speculation};
-use sluice_model::job::{FrozenJob, JobGraph};
+use sluice_model::build::{BuildResult, Ended, Order, Pause, Phase, Run};
 use sluice_model::poke::{Poke, Precedence};
 use sluice_model::{BuildId, Timestamp};
 use sluice_records::build::{self, Resume, Stop};
 use sluice_records::codec::decode;
-use sluice_runtime::object::PutMode;
 use sluice_runtime::record::Record;
 use sluice_runtime::{Clock, cell};
 use std::path::Path;
@@ -56,24 +54,7 @@ impl Life {
     async fn begin(jobs: &[&str]) -> Self {
         let world = Played::new();
         let ports = world.ports();
-        let frozen = |name: &&str| -> FrozenJob {
-            let text = json!({"name": name, "voting": true, "attempts": 1, "nodesets": [], "dependencies": []});
-            serde_json::from_value(text).unwrap()
-        };
-        let graph = JobGraph { jobs: jobs.iter().map(frozen).collect() };
-        let state = Speculation {
-            changes: Vec::new(),
-            branches: Vec::new(),
-            configured: Vec::new(),
-            placed: Vec::new(),
-            containing: None,
-            defaults: Vec::new(),
-        };
-        for (key, text) in
-            [("g", serde_json::to_string(&graph).unwrap()), ("s", serde_json::to_string(&state).unwrap())]
-        {
-            ports.objects.put(key, Bytes::from(text), PutMode::Always, "application/json").await.unwrap();
-        }
+        store_jobs(&ports, "g", "s", jobs).await;
         let state = tempfile::tempdir().unwrap();
         let executor = executor(ports, Arc::new(Pausing), &state);
         let (stop, stopped) = watch::channel(false);

@@ -96,7 +96,11 @@ pub(super) async fn misbehave(State(engine): State<Arc<Engine>>, request: Reques
     let in_passing = |fault: &Fault| {
         !matches!(
             fault,
-            Fault::RefuseMerge | Fault::MergeabilityUnknown | Fault::MergeSomethingElse | Fault::HugeBodies { .. }
+            Fault::RefuseMerge
+                | Fault::MergeabilityUnknown
+                | Fault::MergeSomethingElse
+                | Fault::PushBefore { .. }
+                | Fault::HugeBodies { .. }
         )
     };
     let mut loses_answer = false;
@@ -114,7 +118,11 @@ pub(super) async fn misbehave(State(engine): State<Arc<Engine>>, request: Reques
                 return ([(header::RETRY_AFTER, retry_after_seconds.to_string())], refusal).into_response();
             }
             Fault::Forbidden { message } => return ApiError::refused(403, message).into_response(),
-            Fault::RefuseMerge | Fault::MergeabilityUnknown | Fault::MergeSomethingElse | Fault::HugeBodies { .. } => {}
+            Fault::RefuseMerge
+            | Fault::MergeabilityUnknown
+            | Fault::MergeSomethingElse
+            | Fault::PushBefore { .. }
+            | Fault::HugeBodies { .. } => {}
         }
     }
     let response = next.run(request).await;

@@ -77,12 +77,28 @@ impl Engine {
             if fault == Fault::MergeabilityUnknown {
                 return Err(ApiError::refused(405, NOT_MERGEABLE));
             }
-            let tip = held.git.resolve(&format!("refs/heads/{}", pull.base)).await?;
-            let edit = [Edit::write(format!("stowaway-{}.txt", pull.number), "nobody tested this\n")];
-            held.git.write(&pull.base, tip.as_deref(), &edit, "Land unseen", &Person::of("stowaway")).await?;
-            self.observe(held, "stowaway").await?;
+            self.stow_away(held, &pull.base, &format!("stowaway-{}.txt", pull.number)).await?;
         }
         Ok(())
+    }
+
+    /// Has somebody be faster than a push, where that was asked for.
+    pub async fn overtake(&self, held: &Held) -> Result<(), ApiError> {
+        let wanted = |fault: &Fault| matches!(fault, Fault::PushBefore { .. });
+        for fault in self.faults.take(&held.full_name, "POST", "/git-receive-pack", wanted) {
+            if let Fault::PushBefore { branch } = fault {
+                self.stow_away(held, &branch, "stowaway.txt").await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a file on a branch that nobody proposed.
+    async fn stow_away(&self, held: &Held, branch: &str, path: &str) -> Result<(), ApiError> {
+        let tip = held.git.resolve(&format!("refs/heads/{branch}")).await?;
+        let edit = [Edit::write(path, "nobody tested this\n")];
+        held.git.write(branch, tip.as_deref(), &edit, "Land unseen", &Person::of("stowaway")).await?;
+        self.observe(held, "stowaway").await
     }
 
     /// Moves or makes a ref. Without `force` a branch only moves forward.

@@ -1,6 +1,6 @@
 //! What a layout asks for and this system does not carry out yet: told while the configuration is looked at, not by a job that fails.
 //!
-//! The README's table says the same for people who have no configuration yet; keep both true.
+//! The README's lists say the same for people who have no configuration yet; keep both true.
 
 mod parts;
 

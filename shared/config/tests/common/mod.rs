@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod founding;
+
 use sluice_config::{
     BranchConfig, Connections, Driver, Fragment, FreezeInput, Layout, LayoutSources, Source, SourceFile, TenantConfig,
     Trust, parse_main,
@@ -9,39 +11,23 @@ use sluice_config::{
 use sluice_model::ProjectName;
 use sluice_model::job::{FrozenJob, JobGraph};
 use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Every attribute that there is: area, object, name, type, whether it is required, default; a row each, tabs between.
 pub const ATTRIBUTES: &str = include_str!("../attributes.tsv");
 
-/// Returns the folder of the documents that the system was conceived in, which lies beside a checkout.
-///
-/// Where it does not, the test fails, unless `SLUICE_WAIVE` has the word `seeds`; then `None`, and it is said aloud.
+/// Returns the folder of the founding documents, whose examples are loaded; `None` where it may be missing.
 pub fn founding_material() -> Option<PathBuf> {
-    let given = std::env::var_os("SLUICE_SHARED").map(PathBuf::from);
-    let is_given = given.is_some();
-    let folder = given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"));
-    if folder.join("seeds").is_dir() {
-        return Some(folder);
-    }
-    assert!(!is_given, "SLUICE_SHARED names {}, which has no folder seeds", folder.display());
-    let missing = "no ../shared/seeds beside the checkout and no SLUICE_SHARED, so the founding documents' examples were not loaded";
-    waived("seeds", missing);
-    None
+    founding::founding_material("the founding documents' examples were not loaded")
 }
 
-/// Says what was not looked at where `SLUICE_WAIVE` has a word.
+/// Says what was not looked at, where that may be.
 ///
 /// # Panics
-/// Where it has not: a test that did not look has not passed.
+/// Where it may not.
 pub fn waived(word: &str, missing: &str) {
-    let waived = std::env::var("SLUICE_WAIVE").unwrap_or_default();
-    let is_waived = waived.split([' ', ',']).any(|one| one == word);
-    assert!(is_waived, "{missing}; to pass without them, set SLUICE_WAIVE to \"{word}\"");
-    // Written past the harness, which shows nothing of a test that passes; `.ci/run` says it again at its end.
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {missing} (waived by SLUICE_WAIVE)");
+    founding::waived(word, missing);
 }
 
 /// Returns the connections of the test system.

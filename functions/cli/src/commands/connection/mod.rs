@@ -103,11 +103,16 @@ pub async fn add(added: Added) -> anyhow::Result<()> {
     }
     let ports = operator(added.data.clone()).await?;
     let (mut file, tag) = read(&ports).await?;
-    refuse_the_forges_own(&added.data, &name, file.0.get(&name))?;
+    // How its changes land cuts nobody off from the forge beside the system, and each start leaves that as it is.
+    let lands_otherwise =
+        is_about_landing_alone(&added) && desk(added.data.clone())?.is_some_and(|desk| desk.forge.is_some());
+    if !lands_otherwise {
+        refuse_the_forges_own(&added.data, &name, file.0.get(&name))?;
+    }
     let Secrets { token, webhook_secret } = secrets(&added.secrets)?;
     let given = Given { token: token.is_some(), webhook_secret: webhook_secret.is_some() };
     // The local forge is gone from a system that runs without it: nothing of its connection is worth keeping.
-    let old = file.0.remove(&name).filter(|old| old.canonical_hostname != HOST);
+    let old = file.0.remove(&name).filter(|old| lands_otherwise || old.canonical_hostname != HOST);
     let mut made = wanted(&added, old.as_ref(), given)?;
     if let Some(token) = token {
         if added.check == Check::Asked && made.driver == Driver::GitHub {
@@ -244,6 +249,17 @@ fn described(connection: &Connection, is_local: bool) -> String {
             format!("{} at {host} ({address}), {token}{login}, {secrets} webhook secret(s){landing}", word(driver))
         }
     }
+}
+
+/// Returns whether nothing of a connection is to change but how its changes land.
+fn is_about_landing_alone(added: &Added) -> bool {
+    let Added { driver, host, api_url, git_url, login, region, landing, secrets, .. } = added;
+    let addresses = [host, api_url, git_url, login, region];
+    let files = [&secrets.token, &secrets.webhook_secret];
+    landing.is_some()
+        && driver.is_none()
+        && addresses.iter().all(|given| given.is_none())
+        && files.iter().all(|given| given.is_none())
 }
 
 /// The forge beside a local system has a connection that each start puts back: changed by hand, it would cut the samples off.

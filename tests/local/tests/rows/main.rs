@@ -3,6 +3,8 @@
 //! Builds ask the test whether they may go on, so that what happens while they run happens while they run.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod landing;
+
 use serde_json::{Value, json};
 use sluice_cli::commands::show::text;
 use sluice_cli::local::{ONE, TENANT, TWO, ledger};
@@ -56,7 +58,11 @@ struct Play {
 
 impl Play {
     async fn begin() -> Self {
-        let system = System::start(Wishes::default()).await.unwrap();
+        Self::on(System::start(Wishes::default()).await.unwrap()).await
+    }
+
+    /// Begins on a system that runs already.
+    async fn on(system: System) -> Self {
         configure_rows(&system).await.unwrap();
         let forge = system.forge().unwrap();
         let gatekeeper = Gatekeeper::open().await;
@@ -471,7 +477,7 @@ async fn history_is_as_the_project_wants_it(play: &Play) {
             assert_eq!(results, [Some("SUCCESS".to_owned())], "{mode}: {change} was tested once, on what is ahead");
             landed.push(play.forge.landed_as(change).await.unwrap().unwrap());
         }
-        let new = play.log(&["--format=%H %p", &format!("{before}..{}", landed[2])]);
+        let new = play.log(TWO, &["--format=%H %p", &format!("{before}..{}", landed[2])]);
         assert_eq!(new.lines().count(), commits_of_two + 2, "{mode}: {new}");
         assert!(new.lines().all(|line| line.split(' ').count() == 2), "{mode} makes no merge commit: {new}");
         let ends: Vec<&str> = new.lines().rev().filter_map(|line| line.split(' ').next()).collect();
@@ -491,8 +497,9 @@ async fn history_is_as_the_project_wants_it(play: &Play) {
 }
 
 impl Play {
-    fn log(&self, words: &[&str]) -> String {
-        let folder = self.system.data().join("forge/git").join(format!("{TWO}.git"));
+    /// Returns what `git log` says of a repository of the forge.
+    fn log(&self, repository: &str, words: &[&str]) -> String {
+        let folder = self.system.data().join("forge/git").join(format!("{repository}.git"));
         let mut git = std::process::Command::new("git");
         let output = git.args(["-c", "safe.directory=*", "log"]).args(words).current_dir(folder).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

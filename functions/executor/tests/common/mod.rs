@@ -1,0 +1,30 @@
+//! What an order names besides itself: the jobs of its item, and the state that they are tested in.
+
+use bytes::Bytes;
+use serde_json::json;
+use sluice_model::build::Speculation;
+use sluice_model::job::{FrozenJob, JobGraph};
+use sluice_runtime::Ports;
+use sluice_runtime::object::PutMode;
+
+/// Stores jobs without nodes by their names, and a state in which nothing is merged, under the keys that orders name.
+pub async fn store_jobs(ports: &Ports, graph: &str, state: &str, jobs: &[&str]) {
+    let frozen = |name: &&str| -> FrozenJob {
+        let text = json!({"name": name, "voting": true, "attempts": 1, "nodesets": [], "dependencies": []});
+        serde_json::from_value(text).unwrap()
+    };
+    let jobs = JobGraph { jobs: jobs.iter().map(frozen).collect() };
+    let nothing = Speculation {
+        changes: Vec::new(),
+        branches: Vec::new(),
+        configured: Vec::new(),
+        placed: Vec::new(),
+        containing: None,
+        defaults: Vec::new(),
+    };
+    for (key, text) in
+        [(graph, serde_json::to_string(&jobs).unwrap()), (state, serde_json::to_string(&nothing).unwrap())]
+    {
+        ports.objects.put(key, Bytes::from(text), PutMode::Always, "application/json").await.unwrap();
+    }
+}
