@@ -43,7 +43,7 @@ impl Move {
     pub(crate) fn intents(&self, tip: &Commit, now: Timestamp) -> Result<Vec<Write>, PortError> {
         let intent = |(seen, order): &(Record, Landing)| {
             let state = LandingState::Attempting { tip: tip.clone() };
-            let mut record = with_body(seen.clone(), &Landing { state, ..order.clone() })?;
+            let mut record = with_body(seen.clone(), &Landing { state, tried: true, ..order.clone() })?;
             let at = now.plus_seconds(MOVE_SECONDS);
             record.due = Some(Due { at, poke: landing::poke(order) });
             record.look_at = Some(at);
@@ -55,7 +55,7 @@ impl Move {
     /// Returns the same landings as they were before their intents: a move that was refused was not begun, and none is tried again.
     pub(crate) fn withdrawn(&self) -> Result<Vec<Write>, PortError> {
         let withdrawn = |(seen, order): &(Record, Landing)| {
-            let record = with_body(seen.clone(), &Landing { way: LandingWay::Merge, ..order.clone() })?;
+            let record = with_body(seen.clone(), &Landing { way: LandingWay::Merge, tried: true, ..order.clone() })?;
             Ok(after(record, seen.revision + 1))
         };
         self.behind.iter().map(withdrawn).collect()

@@ -92,6 +92,17 @@ impl Reporter {
                 Some(commit) => self.judge(&*forge, &order, &branch, commit).await?,
                 None => self.judge_tip(&*forge, &order, &branch).await?,
             };
+            let end = match end {
+                // Nobody asked for that here: a person merged it, or another gate that has it too. What its branch is by now was tested
+                // or is to be; nothing of this queue's landed untested.
+                LandingEnd::Mismatch { .. } if is_others(&order) => {
+                    match self.judge_tip(&*forge, &order, &branch).await? {
+                        LandingEnd::Mismatch { landed } => LandingEnd::BaseMoved { tip: landed },
+                        end => end,
+                    }
+                }
+                end => end,
+            };
             let may_be_moving = own_until.is_some() && order.way == LandingWay::FastForward;
             if may_be_moving && matches!(end, LandingEnd::Mismatch { .. }) {
                 // It may show as merged by the last commit of a move that the branch does not show yet.
@@ -168,6 +179,7 @@ impl Reporter {
         let intents = moves.as_ref().map(|moves| moves.intents(&tip, now)).transpose()?.unwrap_or_default();
         order.way = if moves.is_some() { LandingWay::FastForward } else { LandingWay::Merge };
         order.state = LandingState::Attempting { tip: tip.clone() };
+        order.tried = true;
         let with = harmless.into_iter().chain(intents).chain(turn::checks(&fences)).collect();
         let seen = record.clone();
         let Some(mut record) = self.save(record, &order, with, own_until).await? else {
@@ -390,6 +402,12 @@ fn somebody_else() -> LookError {
 fn under_way(why: String, order: &Landing) -> LookError {
     let why = format!("{why}; a move of the branch of {} may be under way", order.change);
     LookError::Later { why, seconds: OWN_MERGE_LOOK_SECONDS }
+}
+
+/// Returns whether a change that shows as merged was merged by somebody else: no forge was ever asked for it here. What lands behind
+/// others of its bundle is not asked about: half of that is in its branches, and a person has to look.
+fn is_others(order: &Landing) -> bool {
+    matches!(order.state, LandingState::Wanted) && !order.tried && order.asks.is_some()
 }
 
 /// How a landing ends whose change is no longer one of the branch that it was tested on.
