@@ -76,10 +76,13 @@ impl Reporter {
         }
         let facts = match forge.read_change(&order.change.key).await {
             Ok(facts) => facts,
-            Err(error) if is_moving && own_until.is_some() => return Err(under_way(error.to_string(), &order)),
+            Err(error) if own_until.is_some() && (is_moving || error.verdict() == Verdict::Final) => {
+                return Err(under_way(error.to_string(), &order));
+            }
             Err(error) => return self.refused_or_again(record, order, error).await,
         };
-        if is_moving && own_until.is_some() && facts.status != ChangeStatus::Merged && !is_as_tested(&order, &facts) {
+        // What its author does to it after the merge, which a forge may show only later, takes nothing of that back.
+        if own_until.is_some() && facts.status != ChangeStatus::Merged && !is_as_tested(&order, &facts) {
             return Err(under_way(format!("{} is not what was tested any more", order.change), &order));
         }
         if facts.change.branch != order.change.branch {
@@ -119,17 +122,14 @@ impl Reporter {
             return self.end(record, order, LandingEnd::Refused { why }).await;
         }
         if let Some(why) = self.unmet_need(&order, &facts).await? {
-            if own_until.is_some() && order.way == LandingWay::FastForward {
+            if own_until.is_some() {
                 return Err(under_way(why, &order));
             }
             return self.end(record, order, LandingEnd::Refused { why }).await;
         }
         if let Some(why) = self.missing(&order, &facts) {
             if own_until.is_some() {
-                return Err(LookError::Later {
-                    why: format!("{why}; a merge of {} may be under way", order.change),
-                    seconds: OWN_MERGE_LOOK_SECONDS,
-                });
+                return Err(under_way(why, &order));
             }
             return self.end(record, order, LandingEnd::Refused { why: filter::unable_to_merge(&why) }).await;
         }
@@ -400,7 +400,8 @@ fn somebody_else() -> LookError {
 
 /// Returns why a landing is looked at again in a moment: what keeps it from landing may have come after its branch was moved.
 fn under_way(why: String, order: &Landing) -> LookError {
-    let why = format!("{why}; a move of the branch of {} may be under way", order.change);
+    let what = if order.way == LandingWay::FastForward { "a move of the branch" } else { "a merge" };
+    let why = format!("{why}; {what} of {} may be under way", order.change);
     LookError::Later { why, seconds: OWN_MERGE_LOOK_SECONDS }
 }
 
