@@ -98,12 +98,13 @@ impl Reporter {
             let end = match end {
                 // Nobody asked for that here: a person merged it, or another gate that has it too. What its branch is by now was tested
                 // or is to be; nothing of this queue's landed untested.
-                LandingEnd::Mismatch { .. } if is_others(&order) => {
-                    match self.judge_tip(&*forge, &order, &branch).await? {
+                LandingEnd::Mismatch { .. } if is_others(&order) => match forge.branch_tip(&branch).await {
+                    Ok(tip) => match compared(&order, tip) {
                         LandingEnd::Mismatch { landed } => LandingEnd::BaseMoved { tip: landed },
                         end => end,
-                    }
-                }
+                    },
+                    Err(error) => return self.refused_or_again(record, order, error).await,
+                },
                 end => end,
             };
             let may_be_moving = own_until.is_some() && order.way == LandingWay::FastForward;
