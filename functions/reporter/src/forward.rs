@@ -43,7 +43,7 @@ impl Move {
     pub(crate) fn intents(&self, tip: &Commit, now: Timestamp) -> Result<Vec<Write>, PortError> {
         let intent = |(seen, order): &(Record, Landing)| {
             let state = LandingState::Attempting { tip: tip.clone() };
-            let mut record = with_body(seen.clone(), &Landing { state, ..order.clone() })?;
+            let mut record = with_body(seen.clone(), &Landing { state, tried: true, ..order.clone() })?;
             let at = now.plus_seconds(MOVE_SECONDS);
             record.due = Some(Due { at, poke: landing::poke(order) });
             record.look_at = Some(at);
@@ -55,7 +55,7 @@ impl Move {
     /// Returns the same landings as they were before their intents: a move that was refused was not begun, and none is tried again.
     pub(crate) fn withdrawn(&self) -> Result<Vec<Write>, PortError> {
         let withdrawn = |(seen, order): &(Record, Landing)| {
-            let record = with_body(seen.clone(), &Landing { way: LandingWay::Merge, ..order.clone() })?;
+            let record = with_body(seen.clone(), &Landing { way: LandingWay::Merge, tried: true, ..order.clone() })?;
             Ok(after(record, seen.revision + 1))
         };
         self.behind.iter().map(withdrawn).collect()
@@ -82,7 +82,9 @@ impl Reporter {
             let before = behind.last().map_or(order, |(_, before)| before);
             let ahead = std::iter::once(order).chain(behind.iter().map(|(_, order)| order));
             let ahead: Vec<ChangeKey> = ahead.map(|order| order.change.key.clone()).collect();
-            if !before.may_move_with(&next) || !self.may_land_now(&next, &ahead).await? {
+            // One of which nobody can tell waits for its own turn, and its own message asks again: it keeps nobody ahead from landing.
+            let may_land = before.may_move_with(&next) && matches!(self.may_land_now(&next, &ahead).await, Ok(true));
+            if !may_land {
                 break;
             }
             let Some(more) = self.kept(&next).await? else { break };

@@ -106,10 +106,13 @@ impl Reporter {
         }
         let facts = match forge.read_change(&order.change.key).await {
             Ok(facts) => facts,
-            Err(error) if begun.may_be_moving() => return Err(under_way(error.to_string(), &order)),
+            Err(error) if begun.own_until.is_some() && (begun.is_moving || error.verdict() == Verdict::Final) => {
+                return Err(under_way(error.to_string(), &order));
+            }
             Err(error) => return self.end(record, order, refused(error)?).await,
         };
-        if begun.may_be_moving() && facts.status != ChangeStatus::Merged && !is_as_tested(&order, &facts) {
+        // What its author does to it after the merge, which a forge may show only later, takes nothing of that back.
+        if begun.own_until.is_some() && facts.status != ChangeStatus::Merged && !is_as_tested(&order, &facts) {
             return Err(under_way(format!("{} is not what was tested any more", order.change), &order));
         }
         if facts.change.branch != order.change.branch {
@@ -132,7 +135,7 @@ impl Reporter {
             return self.end(record, order, end).await;
         }
         let Some(fences) = turn::fences(&order) else {
-            if own_until.is_some() {
+            if begun.own_until.is_some() {
                 return Err(in_a_moment(format!(
                     "nobody knows whose turn {branch} is, and a merge of {} may be under way",
                     order.change
@@ -159,6 +162,18 @@ impl Reporter {
             Some(commit) => self.judge(begun.forge, order, begun.branch, commit).await?,
             None => self.judge_tip(begun.forge, order, begun.branch).await?,
         };
+        let end = match end {
+            // Nobody asked for that here: a person merged it, or another gate that has it too. What its branch is by now was tested
+            // or is to be; nothing of this queue's landed untested.
+            LandingEnd::Mismatch { .. } if is_others(order) => match begun.forge.branch_tip(begun.branch).await {
+                Ok(tip) => match compared(order, tip) {
+                    LandingEnd::Mismatch { landed } => LandingEnd::BaseMoved { tip: landed },
+                    end => end,
+                },
+                Err(error) => refused(error)?,
+            },
+            end => end,
+        };
         if begun.may_be_moving() && matches!(end, LandingEnd::Mismatch { .. }) {
             // It may show as merged by the last commit of a move that the branch does not show yet.
             return Err(under_way("it was merged as something else".to_owned(), order));
@@ -181,11 +196,11 @@ impl Reporter {
             return Ok(Some(format!("its head is {now} now, and {tested} was tested")));
         }
         if let Some(why) = self.unmet_need(order, facts).await? {
-            return if begun.may_be_moving() { Err(under_way(why, order)) } else { Ok(Some(why)) };
+            return if begun.own_until.is_some() { Err(under_way(why, order)) } else { Ok(Some(why)) };
         }
         let Some(why) = self.missing(order, facts) else { return Ok(None) };
         if begun.own_until.is_some() {
-            return Err(in_a_moment(format!("{why}; a merge of {} may be under way", order.change)));
+            return Err(under_way(why, order));
         }
         Ok(Some(filter::unable_to_merge(&why)))
     }
@@ -226,6 +241,7 @@ impl Reporter {
         let intents = moves.as_ref().map(|moves| moves.intents(&tip, now)).transpose()?.unwrap_or_default();
         order.way = if moves.is_some() { LandingWay::FastForward } else { LandingWay::Merge };
         order.state = LandingState::Attempting { tip: tip.clone() };
+        order.tried = true;
         let with = harmless.into_iter().chain(intents).chain(turn::checks(&fences)).collect();
         let seen = record.clone();
         let Some(mut record) = self.save(record, &order, with, begun.own_until).await? else {
@@ -460,12 +476,19 @@ fn somebody_else() -> LookError {
 
 /// Returns why a landing is looked at again in a moment: what keeps it from landing may have come after its branch was moved.
 fn under_way(why: String, order: &Landing) -> LookError {
-    in_a_moment(format!("{why}; a move of the branch of {} may be under way", order.change))
+    let what = if order.way == LandingWay::FastForward { "a move of the branch" } else { "a merge" };
+    in_a_moment(format!("{why}; {what} of {} may be under way", order.change))
 }
 
 /// Returns why a landing is looked at again while a merge or a move may be under way.
 fn in_a_moment(why: String) -> LookError {
     LookError::Later { why, seconds: OWN_MERGE_LOOK_SECONDS }
+}
+
+/// Returns whether a change that shows as merged was merged by somebody else: no forge was ever asked for it here. What lands behind
+/// others of its bundle is not asked about: half of that is in its branches, and a person has to look.
+fn is_others(order: &Landing) -> bool {
+    matches!(order.state, LandingState::Wanted) && !order.tried && order.asks.is_some()
 }
 
 /// How a landing ends whose change is no longer one of the branch that it was tested on.

@@ -209,6 +209,7 @@ mod tests {
             together: Vec::new(),
             asks: None,
             fence: Some(1),
+            tried: false,
             trouble: None,
             wanted_at: ORDERED,
             state,

@@ -71,6 +71,12 @@ pub struct Item {
     /// How far it is with what follows its success, where its jobs that run after the reports keep it in its queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reporting: Option<Reporting>,
+    /// How often a landing of it found its branch moved, since the branch was kept for it last ([`crate::turn::KeptFor`]).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub overtaken: u32,
+    /// Whether a forge was asked to merge it by a landing that ended without that ([`crate::Landing::tried`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tried: bool,
 }
 
 /// What follows an item's success while it stays in its queue.
@@ -324,6 +330,8 @@ impl Item {
             builds: Vec::new(),
             landed: None,
             reporting: None,
+            overtaken: 0,
+            tried: false,
         }
     }
 

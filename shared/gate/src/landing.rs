@@ -53,6 +53,10 @@ pub struct Landing {
     /// `None` for one that was ordered before branches were taken; whose branch it is by now nobody can tell, so that it is not merged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
+    /// Whether a forge was asked to merge it, by this landing or by an earlier one of the same item: only then may what its forge shows
+    /// as merged be our own doing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tried: bool,
     /// What keeps it from being carried out, once it has been kept for a while.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<Trouble>,

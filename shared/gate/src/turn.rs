@@ -21,6 +21,13 @@ pub const COURTESY_SECONDS: u64 = 30;
 /// forge that never answers, is not to hold a branch for ever.
 pub const TROUBLE_SECONDS: u64 = 600;
 
+/// Landings of one item that may find its branch moved by others before the branch is kept for it.
+pub const OVERTAKEN_MAX: u32 = 3;
+
+/// Seconds for which a branch is kept for what was overtaken too often, while that is tested once more. Like the line it is a courtesy,
+/// so time ends it: a queue whose tests never end holds up no other one for longer.
+pub const KEPT_SECONDS: u64 = 1_800;
+
 /// A branch's record. A queue writes it in the transaction that orders a landing, on condition that it is as it was read, and
 /// again in the one that sees the end. Projects' names hold their forge's host, so that two connections to one forge share it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +46,20 @@ pub struct Turn {
     /// Since when nobody holds it.
     #[serde(default)]
     pub free_since: Timestamp,
+    /// For whom it is kept, who was overtaken too often: nobody else lands here until that has had its turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_for: Option<KeptFor>,
+}
+
+/// An item for which a branch is kept while it is tested.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptFor {
+    /// Its queue.
+    pub queue: QueueKey,
+    /// The item.
+    pub item: ItemId,
+    /// Until when.
+    pub until: Timestamp,
 }
 
 /// A landing that holds a branch.
@@ -74,7 +95,12 @@ pub struct TurnSeen {
 impl Turn {
     /// Returns that of a branch on which nothing ever landed.
     pub fn new(branch: BranchKey) -> Self {
-        Self { branch, fence: 0, holder: None, waiting: Vec::new(), free_since: Timestamp::default() }
+        Self { branch, fence: 0, holder: None, waiting: Vec::new(), free_since: Timestamp::default(), kept_for: None }
+    }
+
+    /// Returns for whom the branch is kept at this time, if for anybody.
+    pub fn kept_at(&self, now: Timestamp) -> Option<&KeptFor> {
+        self.kept_for.as_ref().filter(|kept| now < kept.until)
     }
 
     /// Returns whether nobody holds the branch or waits for it.

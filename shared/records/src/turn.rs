@@ -119,6 +119,7 @@ mod tests {
             together: vec![after(2, "main", fences[1]), after(3, "stable", fences[2])],
             asks: None,
             fence: fences[0],
+            tried: false,
             trouble: None,
             wanted_at: Timestamp(1),
             state: LandingState::Wanted,

@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_gate::{Landing, LandingEnd, LandingState, Turn};
-use sluice_memory::Fate;
+use sluice_memory::{Fate, poll_once};
 use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
-use sluice_model::poke::Queue;
+use sluice_model::git::Oid;
+use sluice_model::poke::{Poke, Queue};
 use sluice_records::codec::{decode, with_body};
 use sluice_records::report::Buildset;
+use sluice_runtime::cell;
 use sluice_runtime::record::{Expect, Record, Write};
 use sluice_scenarios::repos::Tree;
 use sluice_scenarios::sample::{self, BASE, COMMON, PIPELINES};
@@ -153,4 +155,103 @@ fn a_landing_whose_branch_was_taken_by_another_queue_merges_nothing() {
     assert_eq!(site.forge.merges().len(), 1, "who holds the branch is over: its landing is nowhere");
     let fences = records(&site, "landing#").iter().map(|record| decode::<Landing>(record).unwrap().fence).max();
     assert_eq!(fences, Some(Some(turn.fence + 1)));
+}
+
+/// Two tenants that hold one repository.
+const TWO: &str = "
+- tenant: {name: demo, source: {github: {config-projects: [org/config], untrusted-projects: [org/one, org/two]}}}
+- tenant: {name: other, source: {github: {config-projects: [org/config2], untrusted-projects: [org/one]}}}
+";
+
+/// A site of two tenants, each of which gates the same branch by a pipeline, a queue and jobs of its own.
+fn site_of_two(seed: u64) -> Site {
+    let of = |pipelines: &str, gate: &str| {
+        let jobs = "- queue: {name: integrated}\n- job: {name: base, parent: null}\n- job: {name: unit, run: playbooks/unit.yaml}";
+        format!("{pipelines}\n{jobs}\n- project: {{name: org/one, queue: integrated, {gate}: {{jobs: [unit]}}}}\n")
+    };
+    let (config, config2) = (of(PIPELINES, "gate"), of(EXPRESS, "express"));
+    let files: &[(&str, &str)] = &[("README", "hello")];
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &config)]),
+        ("org/config2", &[("zuul.yaml", &config2)]),
+        ("org/one", files),
+        ("org/two", files),
+    ];
+    let mut site = Site::new(seed, TWO, repositories, judge);
+    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant: "other".into() }])).unwrap().unwrap();
+    site.run();
+    site
+}
+
+fn landings(site: &Site) -> Vec<Landing> {
+    records(site, "landing#").iter().map(|record| decode(record).unwrap()).collect()
+}
+
+/// Z6.4, C2: the gates of two tenants land in turn on one branch. What one tested on a branch that the other moved meanwhile is tested
+/// again: each merge is onto the very tree that was tested on, and makes the tested one.
+#[test]
+fn two_tenants_land_in_turn_on_one_branch_and_only_what_they_tested_there() {
+    let mut moved = 0;
+    for seed in 0..6 {
+        let mut site = site_of_two(seed);
+        site.twice = seed % 2 == 1;
+        let ending = tell(&mut site);
+        assert_eq!(ending.merged.len(), 4, "{:?}", ending.merged);
+        assert_eq!(ending.left_over, Vec::<String>::new());
+        let landings = landings(&site);
+        let mut tip: Option<Oid> = None;
+        for (change, commit) in site.forge.merges() {
+            let is_its = |landing: &&Landing| {
+                let LandingState::Ended { end: LandingEnd::Landed { commit: landed }, .. } = &landing.state else {
+                    return false;
+                };
+                landing.change.key == change && *landed == commit
+            };
+            let landing = landings.iter().find(is_its).expect("a landing says so");
+            assert_eq!(landing.tested.tree, commit.tree);
+            if let Some(before) = tip.replace(commit.tree) {
+                assert_eq!(landing.base.tree, before, "{change} was tested on what the branch was");
+            }
+        }
+        let mut tenants: Vec<String> = landings.iter().map(|landing| landing.queue.tenant.to_string()).collect();
+        tenants.sort();
+        tenants.dedup();
+        assert_eq!(tenants, ["demo", "other"]);
+        let is_moved =
+            |landing: &&Landing| matches!(landing.state, LandingState::Ended { end: LandingEnd::BaseMoved { .. }, .. });
+        moved += landings.iter().filter(is_moved).count();
+    }
+    assert!(moved > 0, "in none of the stories did one tenant move the branch under the other");
+}
+
+/// Z6.4, C2: a change that stands in the gates of two tenants is merged once. The one that comes second finds it in the branch, in
+/// another state than its own, tests what the branch is, and asks no person.
+#[test]
+fn a_change_that_another_tenants_gate_merged_stops_no_queue() {
+    for seed in 0..6 {
+        let mut site = site_of_two(seed);
+        let first = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+        let both = site.forge.propose("org/one", 2, "B", "", &[("b", "x")]);
+        site.run();
+        // In the one gate it stands behind another change, in the other alone.
+        site.forge.approve(&first);
+        site.take_in();
+        site.forge.label(&both, "express", true);
+        site.forge.approve(&both);
+        site.take_in();
+        site.run_checked(|site| {
+            look(site);
+            let is_frozen = |record: &Record| record.body.contains("until an operator has looked");
+            assert!(!records(site, "queue#").iter().any(is_frozen), "a queue is frozen");
+        });
+        site.sweep();
+        site.sweep();
+        let ending = site.ending(&["org/one"], &[&first, &both]);
+        let mut merged = ending.merged.clone();
+        merged.sort();
+        assert_eq!(merged, [first.to_string(), both.to_string()]);
+        assert_eq!(ending.left_over, Vec::<String>::new());
+        let states: Vec<&str> = ending.changes.values().map(|(state, ..)| state.as_str()).collect();
+        assert_eq!(states, ["Merged", "Merged"]);
+    }
 }

@@ -322,10 +322,11 @@ impl Work<'_> {
                         &slot.id,
                         format!("a branch of the cycle is at {tip}, which is not what was tested: tested again"),
                     );
-                    for at in bundle {
+                    for at in bundle.clone() {
                         self.head.slots[at].generation += 1;
                         self.head.slots[at].standing = Standing::Waiting;
                     }
+                    self.note_overtaken(bundle, landing.tried);
                     return true;
                 }
                 LandingEnd::Refused { why } if !has_begun => {

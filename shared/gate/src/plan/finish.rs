@@ -203,6 +203,7 @@ impl Work<'_> {
             together,
             asks: self.snapshot.pipeline.map(|pipeline| Asks::of(pipeline, item.admitted_at)),
             fence: self.fence_of(&branch),
+            tried: item.tried,
             trouble: None,
             wanted_at: self.now,
             state: LandingState::Wanted,
@@ -224,6 +225,7 @@ impl Work<'_> {
         self.plan.poke_tenant |= touched;
         let has_landed = |key: &ChangeKey| self.head.landed.contains(key);
         let is_below = !is_dependent(&self.head) && landing.needs.iter().all(has_landed);
+        let tried = landing.tried;
         match end {
             LandingEnd::Landed { commit } => {
                 self.note(
@@ -254,6 +256,7 @@ impl Work<'_> {
                 );
                 self.head.slots[position].generation += 1;
                 self.head.slots[position].standing = Standing::Waiting;
+                self.note_overtaken(position..position + 1, tried);
                 if is_below && let Some(item) = self.item(&slot.id) {
                     // Whoever wanted to land it saw that all that it depends on is merged: it is tested on its branch alone.
                     item.candidate.needs.clear();

@@ -5,7 +5,7 @@
 
 use super::Work;
 use crate::queue::{Slot, Standing};
-use crate::turn::{COURTESY_SECONDS, Turn, TurnHolder, WAITING_MAX, branch_of};
+use crate::turn::{COURTESY_SECONDS, KEPT_SECONDS, KeptFor, OVERTAKEN_MAX, Turn, TurnHolder, WAITING_MAX, branch_of};
 use sluice_model::QueueKey;
 use sluice_model::git::BranchKey;
 use std::collections::BTreeSet;
@@ -38,11 +38,13 @@ impl Work<'_> {
         }
         for branch in branches {
             let mut turn = self.turn(&branch);
-            let is_held = turn.holder.is_some();
+            // Whoever takes it before those in line leaves them where they are: it is held, or was kept for this queue.
+            let is_before_others = turn.holder.is_some() || turn.kept_at(self.now).is_some();
+            turn.kept_for = None;
             match turn.waiting.iter().position(|queue| *queue == self.head.key) {
-                Some(at) => drop(turn.waiting.drain(if is_held { at..=at } else { 0..=at })),
+                Some(at) => drop(turn.waiting.drain(if is_before_others { at..=at } else { 0..=at })),
                 // Its time is over for whoever was in line; those that still want it come again.
-                None if !is_held => turn.waiting.clear(),
+                None if !is_before_others => turn.waiting.clear(),
                 None => {}
             }
             turn.fence += 1;
@@ -73,6 +75,7 @@ impl Work<'_> {
         let blocked = |until: String, in_line: bool| Some(Blocked { branch: branch.clone(), until, in_line });
         let others_are_first = turn.waiting.first().filter(|first| *first != me);
         let after_them = |first: &QueueKey| blocked(format!("{} has had its own", self.named_queue(first)), true);
+        let kept = turn.kept_at(self.now);
         match &turn.holder {
             Some(holder) if holder.queue == *me => {
                 let is_landing = |slot: &Slot| slot.id == holder.item && slot.standing.is_landing();
@@ -84,6 +87,7 @@ impl Work<'_> {
             Some(holder) if !self.is_passed_by(branch, holder) => {
                 blocked(format!("{} has landed {}", self.named_queue(&holder.queue), holder.change), true)
             }
+            _ if kept.is_some() => kept.filter(|kept| kept.queue != *me).and_then(|kept| after_them(&kept.queue)),
             Some(_) => None,
             None => {
                 let is_kept = self.now < turn.free_since.plus_seconds(COURTESY_SECONDS);
@@ -95,6 +99,31 @@ impl Work<'_> {
     fn is_passed_by(&self, branch: &BranchKey, holder: &TurnHolder) -> bool {
         let seen = self.snapshot.turns.get(branch);
         seen.is_some_and(|seen| seen.is_over && seen.turn.holder.as_ref() == Some(holder))
+    }
+
+    /// Remembers of the first of a bundle that its landing found a branch moved, and whether a merge was asked for. One queue may land
+    /// again and again while another one tests; so after some such landings the branches are kept for what lost them.
+    pub(super) fn note_overtaken(&mut self, bundle: Range<usize>, tried: bool) {
+        let id = self.head.slots[bundle.start].id.clone();
+        let Some(item) = self.item(&id) else { return };
+        item.tried |= tried;
+        item.overtaken += 1;
+        if item.overtaken < OVERTAKEN_MAX {
+            return;
+        }
+        item.overtaken = 0;
+        let branches: BTreeSet<BranchKey> =
+            self.head.slots[bundle].iter().map(|slot| branch_of(&slot.change)).collect();
+        for branch in branches {
+            let mut turn = self.turn(&branch);
+            if turn.holder.as_ref().is_none_or(|holder| holder.queue != self.head.key) {
+                continue; // Another queue has taken it: this one was passed by.
+            }
+            let (queue, until) = (self.head.key.clone(), self.now.plus_seconds(KEPT_SECONDS));
+            turn.kept_for = Some(KeptFor { queue, item: id.clone(), until });
+            self.note(&id, format!("{branch} moved {OVERTAKEN_MAX} times before it could land: it is kept for it now"));
+            self.turns.insert(branch, turn);
+        }
     }
 
     /// Lets go of branches whose landings are over, and keeps the line: who waits here stands in it, and nobody else of this queue.
@@ -110,6 +139,14 @@ impl Work<'_> {
                     turn.free_since = self.now;
                 }
             }
+            let is_gone = |kept: &KeptFor| {
+                let stands = self.head.slots.iter().any(|slot| slot.id == kept.item);
+                kept.queue == me && (self.head.frozen.is_some() || !stands)
+            };
+            let is_kept_in_vain = turn.kept_for.as_ref().is_some_and(is_gone);
+            if is_kept_in_vain {
+                turn.kept_for = None;
+            }
             let awaits = self.in_line.contains(&branch);
             let is_in_line = turn.waiting.contains(&me);
             if awaits && !is_in_line && turn.waiting.len() < WAITING_MAX {
@@ -121,7 +158,7 @@ impl Work<'_> {
             if !has_changed || (!self.turns.contains_key(&branch) && !self.has_room(1)) {
                 continue;
             }
-            let has_lost_one = before.holder.is_some() || (is_in_line && !awaits);
+            let has_lost_one = before.holder.is_some() || (is_in_line && !awaits) || is_kept_in_vain;
             if turn.holder.is_none() && has_lost_one {
                 // The first alone: whoever leaves the line wakes the next, and one that does not come is passed by.
                 self.plan.wake.extend(turn.waiting.iter().find(|queue| **queue != me).cloned());

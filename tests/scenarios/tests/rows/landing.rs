@@ -172,3 +172,26 @@ fn a_branch_that_moves_while_a_merge_may_be_under_way_is_tested_again_in_the_end
     assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"]);
     assert_eq!(gate_builds(&site, "unit").len(), 2, "{:?}", site.builds());
 }
+
+/// Z6.4, G15: what is done to a change after it was merged, and before its forge shows that, takes nothing back: it has landed as it was
+/// tested, and is told so.
+#[test]
+fn what_is_done_to_a_change_whose_merge_shows_late_is_no_refusal() {
+    for is_revised in [true, false] {
+        let mut site = site();
+        let a = propose(&site, 1, &[("a", "x")]);
+        propose(&site, 2, &[("b", "x")]);
+        site.run();
+        site.forge.merge_unseen(40);
+        site.forge.approve(&a);
+        site.run_until(|site| !site.forge.merges().is_empty());
+        match is_revised {
+            true => site.forge.revise(&a, "a", "y"),
+            false => site.forge.describe(&a, "Depends-On: https://forge.test/org/one/pull/2", true),
+        }
+        site.run();
+        assert_eq!(merged(&site), [1]);
+        assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"], "revised: {is_revised}");
+        assert!(!frozen(&site));
+    }
+}

@@ -130,3 +130,25 @@ fn a_run_ends_before_a_change_that_may_not_land_any_more() {
     let sets = buildsets(&site, &[&a, &b, &c]);
     assert_eq!(sets, ["org/one#1 SUCCESS", "org/one#2 MERGE_FAILURE", "org/one#3 SUCCESS"]);
 }
+
+/// Z6.4: a change behind the first of a run of which nobody can tell anything keeps that from nothing; it lands in its own turn.
+#[test]
+fn what_cannot_be_read_behind_a_landing_keeps_it_from_nothing() {
+    let mut site = keeping();
+    let changes = all_passed(&mut site);
+    // Whoever reads a change right after the branch looks whether that may land with the first.
+    let mut last = "";
+    site.world.decide_fates(move |step| {
+        if !step.name.starts_with("forge.") {
+            return Fate::Works;
+        }
+        let before = std::mem::replace(&mut last, step.name);
+        match (before, step.name) {
+            ("forge.branch_tip", "forge.read_change") => Fate::FailsBefore,
+            _ => Fate::Works,
+        }
+    });
+    site.run();
+    all_landed(&site, &changes);
+    assert_eq!(site.forge.moves().len(), 3, "each by itself");
+}

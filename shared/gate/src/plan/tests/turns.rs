@@ -3,7 +3,7 @@
 use super::bench::Bench;
 use crate::landing::{LandingEnd, LandingState};
 use crate::queue::Standing;
-use crate::turn::{COURTESY_SECONDS, TROUBLE_SECONDS, TurnSeen};
+use crate::turn::{COURTESY_SECONDS, KEPT_SECONDS, OVERTAKEN_MAX, TROUBLE_SECONDS, TurnSeen};
 use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
 use sluice_model::QueueKey;
@@ -366,4 +366,83 @@ fn a_holder_of_an_earlier_version_is_read() {
     let text = serde_json::to_string(&landing_that(&bench, &LandingState::Wanted).together[0]).unwrap();
     let old: crate::landing::Together = serde_json::from_str(&text.replace("\"fence\"", "\"other\"")).unwrap();
     assert_eq!(old.fence, None);
+}
+
+/// Returns a gate whose change has passed once more after its landings found the branch moved as often as may be.
+fn overtaken() -> Bench {
+    let mut slow = passed("slow", "B");
+    for times in 1..=OVERTAKEN_MAX {
+        assert!(slow.turns.values().all(|seen| seen.turn.kept_for.is_none()), "overtaken {} times", times - 1);
+        assert!(slow.run().starts_with("land B"), "tried {times} times");
+        let moved = slow.tip("one") + "X";
+        slow.tips.insert("one".to_owned(), moved);
+        assert!(slow.land());
+        slow.run();
+        slow.pass("B");
+    }
+    slow
+}
+
+/// Z6.4, C2: a gate whose tests take longer than another one's landings is not overtaken for ever: the branch is kept for it, and those
+/// in line come after that.
+#[test]
+fn a_branch_is_kept_for_what_was_overtaken_too_often() {
+    let mut slow = overtaken();
+    let kept = slow.turns.values().next().unwrap().turn.kept_for.clone().expect("it is kept");
+    assert!(kept.queue == slow.head.key && kept.item == slow.head.slots[0].id && slow.now < kept.until);
+    assert!(reasons(&slow).contains("it is kept for it now"), "{}", reasons(&slow));
+    let mut fast = passed("fast", "A");
+    fast.now = slow.now;
+    assert_snapshot!(look_after(&mut fast, &slow), @"");
+    assert_eq!((fast.landings.len(), line(&fast)), (0, vec!["fast".to_owned()]));
+    assert!(reasons(&fast).contains("comes when the queue slow of gate has had its own"), "{}", reasons(&fast));
+
+    assert!(look_after(&mut slow, &fast).starts_with("land B"));
+    let turn = &slow.turns.values().next().unwrap().turn;
+    assert_eq!((turn.kept_for.as_ref(), line(&slow)), (None, vec!["fast".to_owned()]));
+    slow.land();
+    slow.run();
+    assert_eq!(
+        (slow.left.as_slice(), slow.woken.as_slice()),
+        (&["B SUCCESS".to_owned()][..], &[fast.head.key.clone()][..])
+    );
+    assert!(look_after(&mut fast, &slow).starts_with("land A"));
+}
+
+/// C2: nobody waits for one whose tests never end, nor for what has left.
+#[test]
+fn a_branch_is_kept_for_nobody_for_ever() {
+    let mut slow = overtaken();
+    let mut fast = passed("fast", "A");
+    fast.now = slow.now;
+    look_after(&mut fast, &slow);
+    slow.dequeue('B');
+    look_after(&mut slow, &fast);
+    assert_eq!(
+        (slow.left.as_slice(), slow.woken.as_slice()),
+        (&["B DEQUEUED".to_owned()][..], &[fast.head.key.clone()][..])
+    );
+    assert!(slow.turns.values().all(|seen| seen.turn.kept_for.is_none()));
+    assert_eq!(fast.landings.len(), 0, "it waits until it is told, or until the time is over");
+    fast.now = fast.now.plus_seconds(KEPT_SECONDS);
+    assert!(fast.run().starts_with("land A"));
+    assert!(fast.turns.values().all(|seen| seen.turn.kept_for.is_none()));
+}
+
+/// Z6.4: whoever asked a forge for a merge that came to nothing may see it come late; the next landing of the same item says so.
+#[test]
+fn a_landing_says_whether_a_forge_was_asked_before() {
+    for tried in [false, true] {
+        let mut bench = passed("first", "A");
+        bench.run();
+        let first = bench.landings.values_mut().next().expect("it is to land");
+        assert!(!first.tried);
+        first.tried = tried;
+        bench.tips.insert("one".to_owned(), "0X".to_owned());
+        bench.land();
+        bench.run();
+        bench.pass("A");
+        bench.run();
+        assert_eq!(landing_that(&bench, &LandingState::Wanted).tried, tried);
+    }
 }
