@@ -26,6 +26,7 @@ mod pushes;
 mod random;
 mod votes;
 
+pub use merges::Move;
 pub use proposals::REMOVED;
 pub use random::Shown;
 
@@ -73,8 +74,10 @@ struct State {
     refusal: Option<String>,
     /// Why pushes are refused, where they are.
     push_refusal: Option<String>,
-    /// Moves of branches that were made: from where, to where.
-    moves: Vec<(Oid, Oid)>,
+    /// Whether pushes bring more than they name.
+    overreaches: bool,
+    /// Moves of branches that were made.
+    moves: Vec<Move>,
     /// For how many seconds the next merge is not shown, and its answer lost.
     merges_unseen: Option<u64>,
     /// A change that shows as it was before its merge, until then.

@@ -197,6 +197,12 @@ impl Store {
         self.commits.get(id)?.parents.first().cloned()
     }
 
+    /// Returns a commit that was made on top of another one, if any was.
+    pub fn child(&self, id: &Oid) -> Option<Oid> {
+        let mut made_on_it = self.commits.iter().filter(|(_, made)| made.parents.first() == Some(id));
+        made_on_it.next().map(|(child, _)| child.clone())
+    }
+
     /// Returns the paths that a change touches.
     pub fn touched(&self, onto: &Oid, head: &Oid) -> Vec<String> {
         let old = self.tree_of(self.base(onto, head).as_ref());

@@ -54,6 +54,8 @@ impl Sim {
             struck: self.faults.lock().map_or(0, |faults| faults.count),
             weather: self.shape.weather.name,
             seconds: self.now().since(crate::site::START) / 1_000,
+            runs: self.runs,
+            tested_again: self.watch.tested_again,
             ending: self.ending(),
             story: self.story.text(),
         })

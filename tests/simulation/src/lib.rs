@@ -54,6 +54,10 @@ pub struct Told {
     pub weather: &'static str,
     /// Virtual seconds.
     pub seconds: u64,
+    /// Pushes that landed several changes at once.
+    pub runs: u64,
+    /// Jobs that failed after their reports while something behind was tested.
+    pub tested_again: u64,
     /// All by which two runs are compared.
     pub ending: String,
     /// The story.

@@ -346,6 +346,10 @@ impl People {
     fn unruly(&mut self, site: &Site, oracle: &mut Oracle, story: &mut Story) {
         let now = site.world.now();
         match self.random.below(4) {
+            0 if self.shape.has(Play::Forward) && self.random.per_mille(500) => {
+                story.tell(now, "the forge refuses pushes from now on");
+                site.forge.refuse_pushes("protected branch");
+            }
             0 => {
                 story.tell(now, "the forge refuses merges from now on");
                 site.forge.refuse_merges("not now");
@@ -354,6 +358,7 @@ impl People {
             1 => {
                 story.tell(now, "the forge takes merges again");
                 site.forge.accept_merges();
+                site.forge.accept_pushes();
             }
             2 => {
                 let (change, _) = self.proposed[self.random.below(self.proposed.len())].clone();

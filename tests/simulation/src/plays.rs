@@ -36,10 +36,14 @@ pub enum Play {
     SecondThoughts,
     /// The projects of one tenant are at a Gerrit: votes, patchsets, chains of commits, topics, hashtags, work in progress.
     Gerrit,
+    /// Branches at GitHub are moved to the commits that were tested, where that may be, several changes by one push.
+    Forward,
+    /// A job runs after the report of what landed, and fails now and then.
+    Reporters,
 }
 
 impl Play {
-    /// All of them.
+    /// Those that every seed may draw.
     pub const ALL: [Self; 12] = [
         Self::Bursts,
         Self::Locks,
@@ -54,12 +58,23 @@ impl Play {
         Self::TwoGates,
         Self::Gerrit,
     ];
+
+    /// Those that seeds draw from [`NEWEST_FROM`] on, so that all before keep the sites that they had.
+    pub const NEWEST: [Self; 2] = [Self::Forward, Self::Reporters];
 }
+
+/// The first seed that draws the newest plays as well.
+pub const NEWEST_FROM: u64 = 1_000_000;
 
 /// Returns what a seed's site plays.
 pub fn draw(seed: u64) -> BTreeSet<Play> {
     let mut random = Random::new(seed, 8);
-    Play::ALL.into_iter().filter(|_| random.per_mille(PLAYS_PER_MILLE)).collect()
+    let mut plays: BTreeSet<Play> = Play::ALL.into_iter().filter(|_| random.per_mille(PLAYS_PER_MILLE)).collect();
+    if seed >= NEWEST_FROM {
+        let mut random = Random::new(seed, 12);
+        plays.extend(Play::NEWEST.into_iter().filter(|_| random.per_mille(PLAYS_PER_MILLE)));
+    }
+    plays
 }
 
 /// The pipeline for urgent changes, which lands them by itself.
@@ -159,7 +174,32 @@ pub const POST_YAML: &str = "
 - project: {name: ^org/t.*, post: {jobs: [quick, unit]}}
 ";
 
+/// The job of [`Play::Reporters`], which runs after the report.
+pub const PUBLISH: &str = "publish";
+
+/// Where it runs.
+pub const REPORTERS_YAML: &str = "
+- job: {name: publish, type: reporter, run: playbooks/publish.yaml, nodeset: {nodes: []}}
+- project: {name: ^org/t.*, gate: {jobs: [publish]}}
+";
+
 /// What runs in the pipeline of [`Play::TwoGates`].
 pub const EXPRESS_YAML: &str = "
 - project: {name: ^org/t.*, express: {jobs: [quick, unit]}}
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// C2: a seed that failed once plays what it played then.
+    #[test]
+    fn a_seed_of_before_draws_none_of_the_newest_plays_and_some_seed_of_after_draws_each() {
+        let is_newest = |play: &Play| Play::NEWEST.contains(play);
+        assert!((1..2_000).chain([NEWEST_FROM - 1]).all(|seed| !draw(seed).iter().any(is_newest)));
+        for play in Play::NEWEST {
+            let drawn = (NEWEST_FROM..NEWEST_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
+            assert!((20..=100).contains(&drawn), "{play:?} is drawn {drawn} times");
+        }
+    }
+}

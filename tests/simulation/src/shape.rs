@@ -1,7 +1,8 @@
 //! What a seed chooses before anything happens: how large the site is, what people do, and what goes wrong how often.
 
 use crate::plays::{
-    self, AUDIT, AUDIT_YAML, CAREFUL, CAREFUL_YAML, EXPRESS, EXPRESS_YAML, LOCKS_YAML, POST, POST_YAML, Play, lands,
+    self, AUDIT, AUDIT_YAML, CAREFUL, CAREFUL_YAML, EXPRESS, EXPRESS_YAML, LOCKS_YAML, POST, POST_YAML, Play,
+    REPORTERS_YAML, lands,
 };
 use crate::random::Random;
 use crate::reviews::{at_hub, at_review, for_tagged, is_review, of_both, sources, with_words};
@@ -10,6 +11,10 @@ use crate::windows::Window;
 use sluice_model::git::MergeMode;
 use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
 use std::collections::BTreeSet;
+
+/// Milliseconds that a clock is from the right time at most where branches are moved: what is left of a minute for two such clocks and
+/// for one that sleeps before it pushes.
+const PUSHED_SKEW_MILLIS_MAX: u64 = 15_000;
 
 /// A site as a seed has it.
 #[derive(Debug, Clone)]
@@ -134,6 +139,10 @@ impl Shape {
         for (name, _) in self.tenants.iter_mut().take(1).flat_map(|tenant| &mut tenant.projects) {
             *name = named(name);
         }
+        if plays.contains(&Play::Forward) {
+            // Who begins a push is given a minute to end it: by clocks that are further apart it is over before.
+            self.weather.skew_millis = self.weather.skew_millis.min(PUSHED_SKEW_MILLIS_MAX);
+        }
         Self { plays, ..self }
     }
 
@@ -245,6 +254,7 @@ impl Shape {
         let careful = told(CAREFUL, also(Play::Serial, CAREFUL_YAML));
         let post = told(POST, also(Play::Post, POST_YAML));
         let express = also(Play::TwoGates, EXPRESS_YAML);
+        let reporters = also(Play::Reporters, REPORTERS_YAML);
         let has_audit = self.has(Play::Audit) && edition != Edition::WithoutAudit;
         let audit = told(AUDIT, if has_audit { AUDIT_YAML } else { "" });
         let jobs = format!(
@@ -268,7 +278,8 @@ impl Shape {
             (false, false) => "{name: integrated}",
         };
         let common = COMMON.replacen("{name: integrated}", queue, 1);
-        [&pipelines, BASE, &jobs, &common, &cloud(self.instances), locks, &audit, &careful, &post, express].concat()
+        [&pipelines, BASE, &jobs, &common, &cloud(self.instances), locks, &audit, &careful, &post, express, reporters]
+            .concat()
     }
 
     /// Returns the projects with the configuration that each begins with.

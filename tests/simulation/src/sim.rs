@@ -5,11 +5,12 @@
 
 #[cfg(test)]
 mod exhaustive;
+mod landings;
 mod tasks;
 
 use crate::executors::{self, Executor};
 use crate::faults::Faults;
-use crate::oracle::{Oracle, Said};
+use crate::oracle::Oracle;
 use crate::people::People;
 use crate::random::Random;
 use crate::shape::Shape;
@@ -22,10 +23,8 @@ use sluice_executor::claim::{self, Asked};
 use sluice_forge::Secret;
 use sluice_forge::webhook::sign;
 use sluice_gate::LandingState;
-use sluice_gate::queue::Standing;
 use sluice_memory::Fate;
 use sluice_model::build::BuildResult;
-use sluice_model::change::ChangeRef;
 use sluice_model::event::ForgeEvent;
 use sluice_model::poke::{Poke, Queue};
 use sluice_model::{SessionId, Timestamp};
@@ -52,8 +51,9 @@ const TICK_SECONDS: u64 = 60;
 
 /// Calls that do something outside, which no fence guards. Whoever sleeps before one of them does so within the time that a
 /// function has, after which its process is ended.
-const OUTSIDE: [&str; 7] = [
+const OUTSIDE: [&str; 8] = [
     "forge.merge",
+    "forge.fast_forward",
     "forge.set_status",
     "forge.put_comment",
     "forge.put_check_run",
@@ -92,6 +92,9 @@ pub struct Sim {
     next_tick: Timestamp,
     last_beat: Timestamp,
     merges_seen: usize,
+    moves_seen: usize,
+    /// Pushes that landed several changes at once.
+    pub(crate) runs: u64,
     silent_since: BTreeMap<SessionId, Timestamp>,
     tasks_begun: u64,
     pub(crate) settings: Settings,
@@ -149,6 +152,8 @@ impl Sim {
             next_tick: START,
             last_beat: START,
             merges_seen: 0,
+            moves_seen: 0,
+            runs: 0,
             silent_since: BTreeMap::new(),
             tasks_begun: 0,
             faults_are_on: false,
@@ -157,6 +162,9 @@ impl Sim {
         };
         if sim.settings.mutation == Some(crate::Mutation::LyingForge) {
             sim.site.forge.sabotage([("stray".to_owned(), String::new())].into());
+        }
+        if sim.settings.mutation == Some(crate::Mutation::Overreach) {
+            sim.site.forge.overreach();
         }
         for _ in 0..sim.shape.executors {
             sim.start_executor();
@@ -181,6 +189,7 @@ impl Sim {
         }
         if !is_on {
             self.site.forge.accept_merges();
+            self.site.forge.accept_pushes();
             self.site.forge.set_behind(0);
             self.tell("nothing goes wrong from now on");
         }
@@ -456,49 +465,6 @@ impl Sim {
         Ok(())
     }
 
-    fn look_at_merges(&mut self) -> Result<(), String> {
-        if self.site.forge.merge_count() == self.merges_seen {
-            return Ok(());
-        }
-        for (key, commit) in self.site.forge.merges().into_iter().skip(self.merges_seen) {
-            self.merges_seen += 1;
-            let Some(kept) = self.site.forge.change(&key) else { continue };
-            let change = kept.facts.change;
-            let is_first = self.watch.heads.values().filter(|head| !head.slots.is_empty()).any(|head| {
-                let mut first = head.slots[head.bundle(0)].iter();
-                first.any(|slot| slot.change == change && slot.standing == Standing::Landing)
-            });
-            let landing = self.watch.landing.values().flat_map(BTreeMap::values).find(|l| l.change == change);
-            let said = landing.map(|landing| {
-                let candidate = self.watch.items.get(&landing.item).map(|item| &item.candidate);
-                let needs =
-                    candidate.into_iter().flat_map(|candidate| &candidate.needs).map(|need| need.change.clone());
-                let is_mate = |need: &ChangeRef| candidate.is_some_and(|own| own.cycle.contains(&need.key));
-                let (mates, needs): (Vec<ChangeRef>, Vec<ChangeRef>) = needs.partition(is_mate);
-                let needs = needs.into_iter().map(|need| need.key).collect();
-                let shown = self.site.forge.shown_before_merge(self.merges_seen - 1);
-                Said {
-                    base: landing.base.tree.clone(),
-                    tested: landing.tested.tree.clone(),
-                    needs,
-                    mates,
-                    shown,
-                    queue: landing.queue.clone(),
-                    mode: landing.mode,
-                }
-            });
-            let is_unruly = std::mem::take(&mut self.people.is_sabotaged);
-            if self.settings.mutation == Some(crate::Mutation::LyingForge) {
-                self.site.forge.sabotage([("stray".to_owned(), self.merges_seen.to_string())].into());
-            }
-            let now = self.site.world.now();
-            self.story.tell(now, format!("the forge merges {change}"));
-            let store = self.site.store.lock().unwrap();
-            self.oracle.landed(&change, &commit, said, is_first, is_unruly, &store)?;
-        }
-        Ok(())
-    }
-
     fn hear(&mut self, news: News) -> Result<(), String> {
         match news {
             News::Entered(item, queue, ahead, is_to_leave) => {
@@ -521,6 +487,14 @@ impl Sim {
                     self.people.is_tempted(&landing.change.key, LANDING_MILLIS, self.site.world.now());
                 }
                 Ok(())
+            }
+            News::AfterReport(order, done) => {
+                self.tell(format!("{} of {} is ordered, after its report", order.job, order.change));
+                self.oracle.last_job_ordered(&order, done.as_ref())
+            }
+            News::Over(set) => {
+                self.tell(format!("the jobs of {} after its report are over: {}", set.item.candidate.change, set.why));
+                self.oracle.over(&set, &self.site.store.lock().unwrap())
             }
             News::Line(line) => {
                 self.tell(line);

@@ -2,6 +2,7 @@
 //! clock of its own.
 
 use crate::broken::Mutation;
+use crate::plays::Play;
 use crate::random::Random;
 use crate::reviews::host_of;
 use crate::shape::{Edition, Shape};
@@ -67,6 +68,7 @@ impl Site {
         let world = World::new(seed, 60, START);
         world.set_index_lag(shape.weather.index_lag_millis);
         let store = Arc::new(Mutex::new(Store::default()));
+        store.lock().unwrap().keeps = shape.has(Play::Forward);
         let edition = if mutation == Some(Mutation::LeakyPipeline) { Edition::Leaky } else { Edition::AsDrawn };
         let config = ("org/config".to_owned(), shape.config_yaml(edition));
         for (name, yaml) in shape.projects().into_iter().chain([config]) {

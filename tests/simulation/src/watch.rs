@@ -1,9 +1,12 @@
 //! What must hold after every write, whoever made it: each record against the one before, each transaction against the rest.
 
+mod landings;
+mod last_jobs;
 mod windows;
 mod words;
 
 use crate::locks::Locks;
+use crate::plays::Play;
 use crate::shape::Shape;
 use sluice_config::pipeline::Manager;
 use sluice_gate::queue::{Slot, Standing};
@@ -11,7 +14,7 @@ use sluice_gate::{Head, Item, Landing, LandingState, MergeOutcome, StoredHead};
 use sluice_memory::Written;
 use sluice_model::build::{Order, Phase, Run};
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::git::BranchKey;
+use sluice_model::git::{BranchKey, LandingWay};
 use sluice_model::{BuildId, ItemId, QueueKey, SessionId, Timestamp};
 use sluice_pool::{Launch, Node, NodeState, Request, RequestState};
 use sluice_records::codec::decode;
@@ -27,7 +30,7 @@ pub struct Watch {
     pub heads: BTreeMap<QueueKey, Head>,
     /// Items that the queue which was written last held before that.
     former: BTreeSet<ItemId>,
-    /// Those of them that were landing.
+    /// Those of them that were landing, or had landed.
     former_landing: BTreeSet<ItemId>,
     /// Items that the transaction which is looked at removes.
     left: Vec<Item>,
@@ -49,6 +52,9 @@ pub struct Watch {
     stopped: BTreeSet<BuildId>,
     nodes: BTreeMap<Key, Option<BuildId>>,
     machines: BTreeSet<Key>,
+    last_jobs: last_jobs::LastJobs,
+    /// Jobs that failed after their reports while something behind was tested.
+    pub tested_again: u64,
 }
 
 /// What a write shows that others want to know.
@@ -60,6 +66,10 @@ pub enum News {
     Left(Box<Buildset>),
     /// A landing was ordered, moved on or ended.
     Landing(Box<Landing>),
+    /// A build is ordered that comes after its change's report, with an earlier one of the same that came to its end.
+    AfterReport(Box<Order>, Option<BuildId>),
+    /// An item that was told left since its last jobs are over.
+    Over(Box<Buildset>),
     /// Worth a line.
     Line(String),
 }
@@ -84,6 +94,8 @@ impl Watch {
             stopped: BTreeSet::new(),
             nodes: BTreeMap::new(),
             machines: BTreeSet::new(),
+            last_jobs: last_jobs::LastJobs::default(),
+            tested_again: 0,
         }
     }
 
@@ -219,7 +231,10 @@ impl Watch {
         if let Some(before) = before {
             let may_follow = match (&before.state, &after.state) {
                 (LandingState::Ended { .. }, _) => before.state == after.state,
-                (LandingState::Attempting { .. }, LandingState::Wanted) => false,
+                // A push that was refused was not begun.
+                (LandingState::Attempting { .. }, LandingState::Wanted) => {
+                    before.way == LandingWay::FastForward && after.way == LandingWay::Merge
+                }
                 _ => true,
             };
             if !may_follow {
@@ -232,7 +247,8 @@ impl Watch {
             LandingState::Ended { .. } => under_way.remove(key),
             _ => under_way.insert(key.clone(), after.clone()),
         };
-        if under_way.len() > 1 {
+        // What may be a run is looked at when it is ordered.
+        if under_way.len() > 1 && !self.shape.has(Play::Forward) {
             let changes: Vec<String> = under_way.values().map(|landing| landing.change.to_string()).collect();
             return Err(format!("{} land on one branch at once", changes.join(" and ")));
         }
@@ -255,6 +271,9 @@ impl Watch {
             }
             None => self.locks.claimed(&after.build)?,
             Some(_) => {}
+        }
+        if let Phase::Ended(ended) = &after.phase {
+            self.last_jobs.ended(&after.build, ended.result);
         }
         let is_over = matches!(after.phase, Phase::Ended(_));
         let line = match &after.phase {
@@ -332,7 +351,16 @@ impl Watch {
             (Kind::Order, Some(record)) if write.before.is_none() => {
                 let order: Order = decode(record).map_err(|bad| bad.to_string())?;
                 self.is_within_window(&order)?;
+                self.last_job_ordered(&order, news)?;
                 self.locks.ordered(&order)
+            }
+            (Kind::Landing, Some(record)) if write.before.is_none() => {
+                let landing: Landing = decode(record).map_err(|bad| bad.to_string())?;
+                self.landing_ordered(&landing, transaction)
+            }
+            (Kind::Buildset, Some(record)) if write.before.is_some() => {
+                let set: Buildset = decode(record).map_err(|bad| bad.to_string())?;
+                self.left_after_report(set, transaction, news)
             }
             _ => Ok(()),
         }
@@ -354,10 +382,8 @@ impl Watch {
             if head.manager == Manager::Supercedent && position > 1 {
                 return Err(format!("{} waits behind another one of its branch that waits", slot.change));
             }
+            self.may_land(&head, position, before.as_ref())?;
             let bundle = head.bundle(position);
-            if slot.standing == Standing::Landing && bundle.start > 0 {
-                return Err(format!("{} lands before what is ahead of it", slot.change));
-            }
             let is_mate_here =
                 |key: &&ChangeKey| head.slots[bundle.clone()].iter().any(|slot| slot.change.key == **key);
             if let Some(mate) = item.candidate.cycle.iter().find(|key| !is_mate_here(key)) {
@@ -397,7 +423,7 @@ impl Watch {
         }
         let former = self.heads.insert(head.key.clone(), head);
         let former: Vec<Slot> = former.into_iter().flat_map(|head| head.slots).collect();
-        let landing = former.iter().filter(|slot| slot.standing.is_landing());
+        let landing = former.iter().filter(|slot| slot.standing.is_decided());
         self.former_landing = landing.map(|slot| slot.id.clone()).collect();
         self.former = former.into_iter().map(|slot| slot.id).collect();
         Ok(())

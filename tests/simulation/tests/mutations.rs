@@ -3,7 +3,7 @@
 
 use sluice_model::poke::Queue;
 use sluice_simulation::plays::Play;
-use sluice_simulation::{Cell, Mutation, Settings, Shape, play};
+use sluice_simulation::{Cell, Mutation, Settings, Shape, Told, play};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Seeds that are tried with each broken rule.
@@ -288,4 +288,59 @@ fn a_change_that_is_merged_in_another_way_is_noticed() {
 #[test]
 fn a_landing_out_of_turn_is_noticed() {
     caught_with("land on one branch at once", Mutation::OutOfTurn, |seed| with(&[Play::TwoGates], seed));
+}
+
+/// Plays sites of these plays with every rule kept; returns what came of all together.
+fn all_kept(plays: &[Play]) -> Vec<Told> {
+    let mut all = Vec::new();
+    for seed in 1..=KEPT_SEEDS {
+        let settings = Settings { mutation: None, shape: Some(with(plays, seed)) };
+        match play(seed, settings) {
+            Ok(told) => all.push(told),
+            Err(failure) => panic!("{failure}\n\nthe site of seed {seed} that plays {plays:?} fails"),
+        }
+    }
+    all
+}
+
+/// C2, Z6.4: sites whose branches are moved to what was tested fail nothing, and one push lands several changes now and then.
+#[test]
+fn a_site_whose_branches_are_moved_to_what_was_tested_fails_nothing() {
+    let told = all_kept(&[Play::Forward]);
+    let (landed, runs) =
+        (told.iter().map(|told| told.landed).sum::<u64>(), told.iter().map(|told| told.runs).sum::<u64>());
+    assert!(landed > KEPT_SEEDS / 2 && runs > 0, "{landed} changes landed, {runs} pushes landed several");
+}
+
+/// C2, Z4.3: sites where a job runs after the report fail nothing, and what is behind one that fails is tested again.
+#[test]
+fn a_site_whose_jobs_run_after_reports_fails_nothing() {
+    let told = all_kept(&[Play::Reporters]);
+    let again = told.iter().map(|told| told.tested_again).sum::<u64>();
+    assert!(again > 0, "nothing stood behind a job that failed after its report");
+}
+
+/// C2, Z4.3, Z6.4: both at once, where people think again and two gates want one branch.
+#[test]
+fn a_site_whose_branches_are_moved_and_whose_jobs_run_after_reports_fails_nothing() {
+    let told = all_kept(&[Play::Forward, Play::Reporters, Play::SecondThoughts, Play::TwoGates]);
+    assert!(told.iter().map(|told| told.landed).sum::<u64>() > KEPT_SEEDS / 2);
+}
+
+/// Z6.4: a push brings what passed, and nothing of what is tested behind it.
+#[test]
+fn a_push_that_brings_what_did_not_pass_is_noticed() {
+    caught_with("no landing leads there", Mutation::Overreach, |seed| with(&[Play::Forward], seed));
+}
+
+/// Z6.4: whichever queues hold a branch, one of them lands there at a time, also where one of them lands several changes.
+#[test]
+fn a_run_out_of_turn_is_noticed() {
+    caught_with("land on one branch at once", Mutation::OutOfTurn, |seed| with(&[Play::Forward, Play::TwoGates], seed));
+}
+
+/// Z4.3: what runs after the report does not begin before.
+#[test]
+fn a_job_that_runs_before_its_report_is_noticed() {
+    caught_with("has not been reported", Mutation::EarlyReporters, |seed| with(&[Play::Reporters], seed));
 }

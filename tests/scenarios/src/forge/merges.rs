@@ -1,12 +1,29 @@
 //! How the played forge merges: at somebody's word, in the way that is asked for, and it says so whoever lives to hear of it.
 
-use super::{OWN, PlayedForge};
+use super::{OWN, PlayedForge, Shown};
 use serde_json::json;
 use sluice_forge::{ForgeError, MergeMessage};
 use sluice_model::BranchName;
-use sluice_model::change::{ChangeRef, ChangeStatus};
+use sluice_model::change::{ChangeKey, ChangeRef, ChangeStatus};
 use sluice_model::git::{BranchKey, MergeMode, Oid};
 use sluice_runtime::Clock as _;
+
+/// A move of a branch that a push of ours made.
+#[derive(Debug, Clone)]
+pub struct Move {
+    /// The branch.
+    pub branch: BranchKey,
+    /// Where it was.
+    pub from: Oid,
+    /// Where it is by that.
+    pub to: Oid,
+    /// How many changes had been merged before.
+    pub merges_before: usize,
+    /// Changes that were taken for merged by it, among those that were merged.
+    pub merged: Vec<ChangeKey>,
+    /// What whoever pushed had been shown of changes last, where it is kept who reads.
+    pub shown: Shown,
+}
 
 impl PlayedForge {
     pub(super) fn merge_now(
@@ -79,7 +96,27 @@ impl PlayedForge {
 
     /// Returns the moves of branches that were made by pushes of ours, oldest first.
     pub fn moves(&self) -> Vec<(Oid, Oid)> {
+        self.state().moves.iter().map(|made| (made.from.clone(), made.to.clone())).collect()
+    }
+
+    /// Returns the same with all that is known of each.
+    pub fn moves_in_full(&self) -> Vec<Move> {
         self.state().moves.clone()
+    }
+
+    /// Returns how many there are.
+    pub fn move_count(&self) -> usize {
+        self.state().moves.len()
+    }
+
+    /// Has pushes be taken again.
+    pub fn accept_pushes(&self) {
+        self.state().push_refusal = None;
+    }
+
+    /// Has each push bring one more commit that somebody made on top of what it names, if there is one: what must never be.
+    pub fn overreach(&self) {
+        self.state().overreaches = true;
     }
 
     /// Moves a branch from exactly one commit to another, and takes the changes that it came to hold for merged, as GitHub does.
@@ -98,9 +135,11 @@ impl PlayedForge {
         if tip.id != *from {
             return Err(ForgeError::HeadMoved { attempted: attempted() });
         }
+        let further = if state_ref.overreaches { store.child(to) } else { None };
+        let to = further.as_ref().unwrap_or(to);
         assert!(store.holds(to, from), "{branch} would not move forward");
         store.set(branch, to);
-        state_ref.moves.push((from.clone(), to.clone()));
+        let (merges_before, shown) = (state_ref.merges.len(), state_ref.readings.now());
         let moved = store.find(to).ok_or_else(|| Self::not_found(to))?;
         let now = self.world.now();
         let mut merged = Vec::new();
@@ -114,19 +153,25 @@ impl PlayedForge {
                 facts.merge_commit = Some(to.clone());
                 facts.updated_at = state_ref.past.moment(now);
                 state_ref.merges.push((key.clone(), moved.clone()));
+                state_ref.readings.merged();
                 merged.push(key.clone());
             }
         }
-        state_ref.readings.merged();
+        state_ref.moves.push(Move {
+            branch: branch.clone(),
+            from: from.clone(),
+            to: to.clone(),
+            merges_before,
+            merged: merged.clone(),
+            shown,
+        });
         drop(store);
         drop(state);
         for key in &merged {
             self.tell("pull_request", key, json!({"action": "closed", "number": key.number()}), OWN);
         }
-        if let Some(key) = merged.first() {
-            let push = json!({"ref": format!("refs/heads/{}", branch.branch), "before": from.0, "after": to.0});
-            self.tell("push", key, push, OWN);
-        }
+        // Also where none of them was as it was pushed any more.
+        self.tell_push(&branch.project, &format!("refs/heads/{}", branch.branch), from, to, OWN);
         Ok(())
     }
 }

@@ -57,10 +57,15 @@ impl Readings {
         }
     }
 
+    /// Returns what whoever asks now was shown.
+    pub(super) fn now(&self) -> Shown {
+        self.reader.and_then(|reader| self.shown.get(&reader)).cloned().unwrap_or_default()
+    }
+
     /// Notes that somebody had a change merged.
     pub(super) fn merged(&mut self) {
-        let shown = self.reader.and_then(|reader| self.shown.get(&reader));
-        self.merges.push(shown.cloned().unwrap_or_default());
+        let shown = self.now();
+        self.merges.push(shown);
     }
 }
 
@@ -155,7 +160,7 @@ impl PlayedForge {
         self.state().changes.values().cloned().collect()
     }
 
-    /// Returns how many changes were merged at the forge's merge call so far.
+    /// Returns how many changes were merged by the forge's merge call or by a push of ours so far.
     pub fn merge_count(&self) -> usize {
         self.state().merges.len()
     }

@@ -29,7 +29,7 @@ impl Watch {
             }
             ArrivalKind::Superseded { change, by } => {
                 let stays = |slot: &&Slot| {
-                    slot.change == *change && self.former.contains(&slot.id) && !slot.standing.is_landing()
+                    slot.change == *change && self.former.contains(&slot.id) && !slot.standing.is_decided()
                 };
                 match head.slots.iter().find(stays) {
                     Some(slot) => Err(format!("{} entered {by}, and it is still here", slot.change)),
@@ -50,8 +50,8 @@ impl Watch {
                 let gone = self.with_needs(keys.iter().take_while(|key| *key != first));
                 let may_be_before = |slot: &Slot| {
                     let is_begun = head.manager != Manager::Dependent && head.manager != Manager::Independent;
-                    // What lands stays first, also where the same decision sees that it did not land.
-                    slot.standing.is_landing()
+                    // What lands or has landed stays first, also where the same decision sees that it did not land.
+                    slot.standing.is_decided()
                         || self.former_landing.contains(&slot.id)
                         || is_begun
                         || slot.joined

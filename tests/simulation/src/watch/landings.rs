@@ -1,0 +1,76 @@
+//! Landings that are under way on one branch: one, or those of a run, which one push may land; and that nothing lands on a state
+//! which a job that failed after its report made worthless.
+
+use super::{Watch, key_of};
+use crate::plays::Play;
+use sluice_gate::queue::{Slot, Standing};
+use sluice_gate::{Head, Landing};
+use sluice_memory::Written;
+use sluice_model::git::{BranchKey, LandingWay, Oid};
+use sluice_runtime::record::Key;
+use std::collections::BTreeSet;
+
+impl Watch {
+    /// Judges a landing that is ordered.
+    pub(super) fn landing_ordered(&self, landing: &Landing, transaction: &[Written]) -> Result<(), String> {
+        let item = self.items.get(&landing.item);
+        if item.is_some_and(|item| self.last_jobs.is_stale(item)) {
+            return Err(format!(
+                "{} is to land as it was tested before a job failed that ran after a report ahead of it",
+                landing.change
+            ));
+        }
+        let branch = BranchKey { project: landing.change.key.project.clone(), branch: landing.change.branch.clone() };
+        let Some(under_way) = self.landing.get(&branch).filter(|under_way| under_way.len() > 1) else {
+            return Ok(());
+        };
+        let is_ordered_now =
+            |key: &Key| transaction.iter().any(|write| write.before.is_none() && key_of(write) == Some(key));
+        let may_be_pushed = |other: &Landing| {
+            other.way == LandingWay::FastForward
+                && other.queue == landing.queue
+                && other.together.is_empty()
+                && !other.configures
+        };
+        // One after the other: of all but one there is one that ends where it begins.
+        let bases: BTreeSet<&Oid> = under_way.values().map(|other| &other.base.id).collect();
+        let ends: BTreeSet<&Oid> = under_way.values().map(|other| &other.tested.id).collect();
+        let is_line = bases.len() == under_way.len() && bases.difference(&ends).count() == 1;
+        if self.shape.has(Play::Forward)
+            && is_line
+            && under_way.keys().all(is_ordered_now)
+            && under_way.values().all(may_be_pushed)
+        {
+            return Ok(());
+        }
+        let changes: Vec<String> = under_way.values().map(|other| other.change.to_string()).collect();
+        Err(format!("{} land on one branch at once", changes.join(" and ")))
+    }
+
+    /// Judges a slot that is landing: it is the first; or it was ordered to land behind the one before, in the same decision, whatever
+    /// became of that one since.
+    pub(super) fn may_land(&self, head: &Head, position: usize, before: Option<&Head>) -> Result<(), String> {
+        let slot = &head.slots[position];
+        let was_landing = |slot: &Slot| {
+            let mut old = before.into_iter().flat_map(|head| &head.slots);
+            old.any(|old| old.id == slot.id && old.standing == Standing::Landing)
+        };
+        if slot.standing != Standing::Landing {
+            return Ok(());
+        }
+        let bundle = head.bundle(position);
+        if bundle.start > 0 {
+            let ahead = &head.slots[bundle.start - 1];
+            let is_of_run = ahead.standing == Standing::Landing && !was_landing(ahead) && bundle.len() == 1;
+            if !self.shape.has(Play::Forward) || !(was_landing(slot) || is_of_run) {
+                return Err(format!("{} lands before what is ahead of it", slot.change));
+            }
+        }
+        match head.slots.iter().find(|other| other.standing == Standing::Reporting) {
+            Some(other) if !was_landing(slot) => {
+                Err(format!("{} is to land while jobs of {} run after its report or are to", slot.change, other.change))
+            }
+            _ => Ok(()),
+        }
+    }
+}
