@@ -141,19 +141,35 @@ pub fn src_dir(scheme: WorkspaceScheme, project: &ProjectName) -> String {
     }
 }
 
-/// Returns the branch of `project` to check out and why: an override that exists, the change's own, the project's default.
+/// Returns the branch or tag of `project` to check out and why: an override that exists, the change's own, the project's default.
 pub fn choose_branch<'a>(
     job: &Job<'a>,
     project: &ProjectName,
     project_override: Option<&BranchName>,
 ) -> Option<(&'a BranchState, &'static str)> {
     let own = if job.order.change.on_branch().is_some() { "zuul branch" } else { "zuul ref" };
+    let overrides = [project_override, job.job.override_checkout.as_ref()];
+    chosen(job.speculation, project, overrides, (&job.order.change.branch, own))
+}
+
+/// Returns the first that is there of what is said of the project and of the job, each a branch or, where there is none of that name,
+/// a tag; then of what the change itself is on, which comes with the reason to tell.
+fn chosen<'a>(
+    speculation: &'a Speculation,
+    project: &ProjectName,
+    overrides: [Option<&BranchName>; 2],
+    (own, why_own): (&BranchName, &'static str),
+) -> Option<(&'a BranchState, &'static str)> {
+    let tags = overrides.map(|name| name.map(|name| format!("refs/tags/{name}")));
+    let [of_project, of_job] = overrides.map(|name| name.map(BranchName::as_str));
     let wanted = [
-        (project_override.map(BranchName::as_str), "project override ref"),
-        (job.job.override_checkout.as_ref().map(BranchName::as_str), "job override ref"),
-        (Some(job.order.change.branch.as_str()), own),
+        (of_project, "project override ref"),
+        (tags[0].as_deref(), "project override ref"),
+        (of_job, "job override ref"),
+        (tags[1].as_deref(), "job override ref"),
+        (Some(own.as_str()), why_own),
     ];
-    first_there(job.speculation, project, &wanted)
+    first_there(speculation, project, &wanted)
 }
 
 /// Returns the branch of `project` that a playbook's roles are taken from: as what is checked out of it, but that no tag is one, since
@@ -331,6 +347,30 @@ mod tests {
         for (there, said, branch, why) in rows {
             assert_eq!(chosen(there, said), (branch.to_owned(), why), "{there:?} {said:?}");
         }
+    }
+
+    /// Z4.3: what is to be checked out may be a tag, where no branch has its name.
+    #[test]
+    fn an_override_names_a_branch_or_else_a_tag() {
+        let project = ProjectName::new("github.com", "org/one");
+        let (main, one, two) = (BranchName::from("main"), BranchName::from("1.0"), BranchName::from("2.0"));
+        let both = [Some(&one), Some(&two)];
+        let (of_project, of_job, own) = ("project override ref", "job override ref", "zuul branch");
+        type Row<'a> = (&'a [&'a str], [Option<&'a BranchName>; 2], &'a str, &'a str);
+        let rows: [Row<'_>; 6] = [
+            (&["main", "refs/tags/1.0", "refs/tags/2.0"], both, "refs/tags/1.0", of_project),
+            (&["main", "1.0", "refs/tags/1.0"], both, "1.0", of_project),
+            (&["main", "refs/tags/1.0", "2.0"], both, "refs/tags/1.0", of_project),
+            (&["main", "refs/tags/2.0"], both, "refs/tags/2.0", of_job),
+            (&["main", "refs/tags/3.0"], both, "main", own),
+            (&["main", "refs/tags/1.0"], [None, None], "main", own),
+        ];
+        for (there, overrides, branch, why) in rows {
+            let speculation = speculation(&project, there, None);
+            let (state, said) = chosen(&speculation, &project, overrides, (&main, own)).unwrap();
+            assert_eq!((state.branch.branch.as_str(), said), (branch, why), "{there:?} {overrides:?}");
+        }
+        assert_eq!(short(&"refs/tags/1.0".into()), one, "a job is told a tag's own name");
     }
 
     /// Z2.2: what a job has put in place for its workspace, and what somebody tagged, are no roles of a trusted playbook.
