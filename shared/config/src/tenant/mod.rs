@@ -45,7 +45,7 @@ pub struct MainConfig {
     /// Semaphores that tenants may share: name to count.
     #[serde(default)]
     pub global_semaphores: BTreeMap<String, u32>,
-    /// Access to what belongs to no tenant.
+    /// Access to what belongs to no tenant; no tenant has it as its own, so that it configures none anew.
     #[serde(default)]
     pub api_root: Access,
 }
@@ -118,9 +118,6 @@ pub struct TenantConfig {
     /// Who may see and do what in it.
     #[serde(default)]
     pub access: Access,
-    /// Who may see what belongs to no tenant: the file's `api-root`, kept here for whoever looks at a tenant.
-    #[serde(default)]
-    pub api_root: Access,
     /// Greatest life of a token that a job may be issued, in seconds.
     #[serde(default)]
     pub max_oidc_ttl_seconds: Option<u64>,
@@ -207,7 +204,6 @@ impl TenantConfig {
             semaphores: Vec::new(),
             global_semaphores: BTreeMap::new(),
             access: Access::default(),
-            api_root: Access::default(),
             max_oidc_ttl_seconds: None,
             allowed_oidc_issuers: Vec::new(),
         }
@@ -289,8 +285,6 @@ pub fn parse_main(path: &str, text: &str, connections: &Connections) -> (MainCon
                 }
                 problems.extend(names(&mut config, &stanzas));
                 problems.extend(root_stanza.map(|stanza| names_of_root(&config, stanza)).unwrap_or_default());
-                let root = config.api_root.clone();
-                config.tenants.iter_mut().for_each(|tenant| tenant.api_root.clone_from(&root));
             }
         },
     }
