@@ -172,8 +172,9 @@ fn chosen<'a>(
     first_there(speculation, project, &wanted)
 }
 
-/// Returns the branch of `project` that a playbook's roles are taken from: as what is checked out of it, but that no tag is one, since
-/// who may tag a commit need not be who may have it merged; then the playbook's own branch is meant.
+/// Returns the branch of `project` that a playbook's roles are taken from: what the job says of the project, or of all, then the
+/// change's own branch, or for what was pushed the playbook's. No tag is one, since who may tag a commit need not be who may have it
+/// merged.
 ///
 /// Roles of a trusted playbook run with its rights: no job says which branch they are of, whatever is put in place for its workspace
 /// (Z2.2).
@@ -183,14 +184,19 @@ pub fn choose_roles<'a>(
     playbook: &BranchName,
     is_trusted: bool,
 ) -> Option<&'a BranchState> {
-    let said = job.job.override_checkout.as_ref().filter(|_| !is_trusted);
-    roles_of(job.speculation, project, [said, job.order.change.on_branch(), Some(playbook)], is_trusted)
+    let required = job.job.required_projects.iter().find(|required| required.project == *project);
+    let of_project = required.and_then(|required| required.override_checkout.as_ref());
+    let said = [of_project, job.job.override_checkout.as_ref()].map(|said| said.filter(|_| !is_trusted));
+    // A branch that was pushed says nothing of other repositories' branches.
+    let change = &job.order.change;
+    let own = change.on_branch().filter(|_| change.key.moved().is_none());
+    roles_of(job.speculation, project, [said[0], said[1], own, Some(playbook)], is_trusted)
 }
 
 fn roles_of<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
-    wanted: [Option<&BranchName>; 3],
+    wanted: [Option<&BranchName>; 4],
     is_trusted: bool,
 ) -> Option<&'a BranchState> {
     let wanted = wanted.map(|branch| (branch.map(BranchName::as_str), ""));
@@ -377,20 +383,21 @@ mod tests {
     #[test]
     fn roles_of_trusted_playbooks_are_of_no_branch_that_a_job_names_and_of_no_tag() {
         let project = ProjectName::new("github.com", "org/roles");
-        let chosen = |there: &[&str], wanted: [Option<&str>; 3], is_trusted: bool| {
+        let chosen = |there: &[&str], wanted: [Option<&str>; 4], is_trusted: bool| {
             let speculation = speculation(&project, there, Some("trunk"));
             let wanted = wanted.map(|branch| branch.map(BranchName::from));
             let found = roles_of(&speculation, &project, wanted.each_ref().map(Option::as_ref), is_trusted);
             found.map(|state| state.branch.branch.to_string())
         };
-        // There is; the job's own word, the change's branch, the playbook's.
-        type Row<'a> = (&'a [&'a str], [Option<&'a str>; 3], Option<&'a str>, Option<&'a str>);
-        let rows: [Row<'_>; 5] = [
-            (&["evil", "trunk"], [None, Some("devel"), Some("master")], Some("trunk"), Some("trunk")),
-            (&["evil", "trunk"], [Some("evil"), Some("devel"), Some("master")], Some("evil"), Some("evil")),
-            (&["refs/tags/1", "trunk"], [None, None, Some("master")], Some("trunk"), Some("trunk")),
-            (&["refs/tags/1", "master"], [None, None, Some("master")], Some("master"), Some("master")),
-            (&["refs/tags/1", "evil"], [None, None, Some("master")], Some("evil"), None),
+        // There is; the job's word of the project and of all, the change's branch, the playbook's.
+        type Row<'a> = (&'a [&'a str], [Option<&'a str>; 4], Option<&'a str>, Option<&'a str>);
+        let rows: [Row<'_>; 6] = [
+            (&["evil", "trunk"], [None, None, Some("devel"), Some("master")], Some("trunk"), Some("trunk")),
+            (&["evil", "trunk"], [None, Some("evil"), Some("devel"), Some("master")], Some("evil"), Some("evil")),
+            (&["one", "two"], [Some("one"), Some("two"), None, Some("master")], Some("one"), Some("one")),
+            (&["refs/tags/1", "trunk"], [None, None, None, Some("master")], Some("trunk"), Some("trunk")),
+            (&["refs/tags/1", "master"], [None, None, None, Some("master")], Some("master"), Some("master")),
+            (&["refs/tags/1", "evil"], [None, None, None, Some("master")], Some("evil"), None),
         ];
         for (there, wanted, untrusted, trusted) in rows {
             let found = [false, true].map(|is_trusted| chosen(there, wanted, is_trusted));

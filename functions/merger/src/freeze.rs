@@ -177,10 +177,10 @@ impl Merger {
             let is_trusted = layout.tenant().project(project).is_none_or(|known| known.trust.is_trusted());
             job.override_checkout.clone().filter(|_| !is_trusted).map(Asked::Checkout)
         };
-        // Of no tag: executors take no role from what somebody tagged.
-        let of_roles = |project: &ProjectName| match change.on_branch() {
-            Some(_) => Asked::Nothing,
-            None => Asked::Branch(layout.default_branch(project)),
+        // As executors choose: of what was pushed the name says nothing of roles, neither a branch's nor a tag's.
+        let of_roles = |playbook: &Playbook, project: &ProjectName| match change.key.moved() {
+            None => vec![Asked::Nothing],
+            Some(_) => Vec::from([playbook.branch.clone(), layout.default_branch(project)].map(Asked::Branch)),
         };
         for job in &graph.jobs {
             if let Some(checkout) = of_all(job, &change.key.project) {
@@ -200,7 +200,8 @@ impl Merger {
                 let asked = Asked::Branch(playbook.branch.clone());
                 wanted.insert((playbook.connection.clone(), playbook.project.clone(), asked));
                 for role in &playbook.roles {
-                    wanted.insert((role.connection.clone(), role.project.clone(), of_roles(&role.project)));
+                    let of_role = of_roles(playbook, &role.project).into_iter();
+                    wanted.extend(of_role.map(|asked| (role.connection.clone(), role.project.clone(), asked)));
                 }
             }
             for file in &job.run_time.include_vars {

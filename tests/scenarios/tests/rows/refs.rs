@@ -219,6 +219,33 @@ fn a_tag_has_jobs_run_of_the_branches_that_have_its_commit() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
+/// Z4.6: the name of a branch that was pushed says nothing of other repositories: roles are of the playbook's branch, or of the
+/// default one.
+#[test]
+fn roles_for_a_push_are_of_the_playbooks_branch() {
+    let config = "
+- pipeline: {name: post, manager: independent, trigger: {github: [{event: push, ref: '^refs/heads/.*$'}]}}
+- job: {name: base, parent: null}
+- job: {name: publish, roles: [{zuul: org/two}], run: playbooks/publish.yaml}
+";
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", config)]),
+        ("org/one", &[(".zuul.yaml", "- project: {post: {jobs: [publish]}}\n")]),
+        ("org/two", &[("roles/a/tasks/main.yaml", "[]")]),
+    ];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    let of_roles = BranchKey { project: ProjectName::new("forge.test", "org/two"), branch: "stable".into() };
+    site.forge.push(&of_roles, &[("roles/a/tasks/main.yaml", "# older")]);
+    site.run();
+    site.forge.push(&branch("stable"), &[("src/a", "x")]);
+    site.run();
+    let orders = orders(&site);
+    let (_, state) = orders.iter().find(|(order, _)| order.change.branch.as_str() == "stable").unwrap();
+    let placed: Vec<String> = state.branches.iter().map(|known| known.branch.to_string()).collect();
+    assert!(placed.iter().any(|known| known == "org/two@main"), "{placed:?}");
+    assert!(!placed.iter().any(|known| known == "org/two@stable"), "{placed:?}");
+}
+
 /// Z4.2, Z6.3: a tag is put into a queue before anybody knows which branches have its commit. The queue says only whom it waits for:
 /// what it is tested with, and on what, is for those branches to say.
 #[test]
