@@ -261,7 +261,7 @@ fn rules_of_the_api_that_nobody_enforces_are_told() {
         told.collect::<BTreeSet<String>>().into_iter().collect::<Vec<String>>()
     };
     let all =
-        "{access-rules: [ours], anonymous-read-access: false, role-mappings: {r: [ours]}, authentication-realm: r}";
+        "{access-rules: [ours], anonymous-read-access: false, role-mappings: {ours: [read]}, authentication-realm: r}";
     assert_eq!(
         with(all),
         [
