@@ -141,23 +141,40 @@ pub fn src_dir(scheme: WorkspaceScheme, project: &ProjectName) -> String {
     }
 }
 
-/// Returns the branch of `project` to check out and why: an override that exists, the change's own, the project's default.
+/// Returns the branch or tag of `project` to check out and why: an override that exists, the change's own, the project's default.
 pub fn choose_branch<'a>(
     job: &Job<'a>,
     project: &ProjectName,
     project_override: Option<&BranchName>,
 ) -> Option<(&'a BranchState, &'static str)> {
     let own = if job.order.change.on_branch().is_some() { "zuul branch" } else { "zuul ref" };
-    let wanted = [
-        (project_override.map(BranchName::as_str), "project override ref"),
-        (job.job.override_checkout.as_ref().map(BranchName::as_str), "job override ref"),
-        (Some(job.order.change.branch.as_str()), own),
-    ];
-    first_there(job.speculation, project, &wanted)
+    let overrides = [project_override, job.job.override_checkout.as_ref()];
+    chosen(job.speculation, project, overrides, (&job.order.change.branch, own))
 }
 
-/// Returns the branch of `project` that a playbook's roles are taken from: as what is checked out of it, but that no tag is one, since
-/// who may tag a commit need not be who may have it merged; then the playbook's own branch is meant.
+/// Returns the first that is there of what is said of the project and of the job, each a branch or, where there is none of that name,
+/// a tag; then of what the change itself is on, which comes with the reason to tell.
+fn chosen<'a>(
+    speculation: &'a Speculation,
+    project: &ProjectName,
+    overrides: [Option<&BranchName>; 2],
+    (own, why_own): (&BranchName, &'static str),
+) -> Option<(&'a BranchState, &'static str)> {
+    let tags = overrides.map(|name| name.map(|name| format!("refs/tags/{name}")));
+    let [of_project, of_job] = overrides.map(|name| name.map(BranchName::as_str));
+    let wanted = [
+        (of_project, "project override ref"),
+        (tags[0].as_deref(), "project override ref"),
+        (of_job, "job override ref"),
+        (tags[1].as_deref(), "job override ref"),
+        (Some(own.as_str()), why_own),
+    ];
+    first_there(speculation, project, &wanted)
+}
+
+/// Returns the branch of `project` that a playbook's roles are taken from: what the job says of the project, or of all, then the
+/// change's own branch, or for what was pushed the playbook's. No tag is one, since who may tag a commit need not be who may have it
+/// merged.
 ///
 /// Roles of a trusted playbook run with its rights: no job says which branch they are of, whatever is put in place for its workspace
 /// (Z2.2).
@@ -167,14 +184,19 @@ pub fn choose_roles<'a>(
     playbook: &BranchName,
     is_trusted: bool,
 ) -> Option<&'a BranchState> {
-    let said = job.job.override_checkout.as_ref().filter(|_| !is_trusted);
-    roles_of(job.speculation, project, [said, job.order.change.on_branch(), Some(playbook)], is_trusted)
+    let required = job.job.required_projects.iter().find(|required| required.project == *project);
+    let of_project = required.and_then(|required| required.override_checkout.as_ref());
+    let said = [of_project, job.job.override_checkout.as_ref()].map(|said| said.filter(|_| !is_trusted));
+    // A branch that was pushed says nothing of other repositories' branches.
+    let change = &job.order.change;
+    let own = change.on_branch().filter(|_| change.key.moved().is_none());
+    roles_of(job.speculation, project, [said[0], said[1], own, Some(playbook)], is_trusted)
 }
 
 fn roles_of<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
-    wanted: [Option<&BranchName>; 3],
+    wanted: [Option<&BranchName>; 4],
     is_trusted: bool,
 ) -> Option<&'a BranchState> {
     let wanted = wanted.map(|branch| (branch.map(BranchName::as_str), ""));
@@ -333,24 +355,49 @@ mod tests {
         }
     }
 
+    /// Z4.3: what is to be checked out may be a tag, where no branch has its name.
+    #[test]
+    fn an_override_names_a_branch_or_else_a_tag() {
+        let project = ProjectName::new("github.com", "org/one");
+        let (main, one, two) = (BranchName::from("main"), BranchName::from("1.0"), BranchName::from("2.0"));
+        let both = [Some(&one), Some(&two)];
+        let (of_project, of_job, own) = ("project override ref", "job override ref", "zuul branch");
+        type Row<'a> = (&'a [&'a str], [Option<&'a BranchName>; 2], &'a str, &'a str);
+        let rows: [Row<'_>; 6] = [
+            (&["main", "refs/tags/1.0", "refs/tags/2.0"], both, "refs/tags/1.0", of_project),
+            (&["main", "1.0", "refs/tags/1.0"], both, "1.0", of_project),
+            (&["main", "refs/tags/1.0", "2.0"], both, "refs/tags/1.0", of_project),
+            (&["main", "refs/tags/2.0"], both, "refs/tags/2.0", of_job),
+            (&["main", "refs/tags/3.0"], both, "main", own),
+            (&["main", "refs/tags/1.0"], [None, None], "main", own),
+        ];
+        for (there, overrides, branch, why) in rows {
+            let speculation = speculation(&project, there, None);
+            let (state, said) = chosen(&speculation, &project, overrides, (&main, own)).unwrap();
+            assert_eq!((state.branch.branch.as_str(), said), (branch, why), "{there:?} {overrides:?}");
+        }
+        assert_eq!(short(&"refs/tags/1.0".into()), one, "a job is told a tag's own name");
+    }
+
     /// Z2.2: what a job has put in place for its workspace, and what somebody tagged, are no roles of a trusted playbook.
     #[test]
     fn roles_of_trusted_playbooks_are_of_no_branch_that_a_job_names_and_of_no_tag() {
         let project = ProjectName::new("github.com", "org/roles");
-        let chosen = |there: &[&str], wanted: [Option<&str>; 3], is_trusted: bool| {
+        let chosen = |there: &[&str], wanted: [Option<&str>; 4], is_trusted: bool| {
             let speculation = speculation(&project, there, Some("trunk"));
             let wanted = wanted.map(|branch| branch.map(BranchName::from));
             let found = roles_of(&speculation, &project, wanted.each_ref().map(Option::as_ref), is_trusted);
             found.map(|state| state.branch.branch.to_string())
         };
-        // There is; the job's own word, the change's branch, the playbook's.
-        type Row<'a> = (&'a [&'a str], [Option<&'a str>; 3], Option<&'a str>, Option<&'a str>);
-        let rows: [Row<'_>; 5] = [
-            (&["evil", "trunk"], [None, Some("devel"), Some("master")], Some("trunk"), Some("trunk")),
-            (&["evil", "trunk"], [Some("evil"), Some("devel"), Some("master")], Some("evil"), Some("evil")),
-            (&["refs/tags/1", "trunk"], [None, None, Some("master")], Some("trunk"), Some("trunk")),
-            (&["refs/tags/1", "master"], [None, None, Some("master")], Some("master"), Some("master")),
-            (&["refs/tags/1", "evil"], [None, None, Some("master")], Some("evil"), None),
+        // There is; the job's word of the project and of all, the change's branch, the playbook's.
+        type Row<'a> = (&'a [&'a str], [Option<&'a str>; 4], Option<&'a str>, Option<&'a str>);
+        let rows: [Row<'_>; 6] = [
+            (&["evil", "trunk"], [None, None, Some("devel"), Some("master")], Some("trunk"), Some("trunk")),
+            (&["evil", "trunk"], [None, Some("evil"), Some("devel"), Some("master")], Some("evil"), Some("evil")),
+            (&["one", "two"], [Some("one"), Some("two"), None, Some("master")], Some("one"), Some("one")),
+            (&["refs/tags/1", "trunk"], [None, None, None, Some("master")], Some("trunk"), Some("trunk")),
+            (&["refs/tags/1", "master"], [None, None, None, Some("master")], Some("master"), Some("master")),
+            (&["refs/tags/1", "evil"], [None, None, None, Some("master")], Some("evil"), None),
         ];
         for (there, wanted, untrusted, trusted) in rows {
             let found = [false, true].map(|is_trusted| chosen(there, wanted, is_trusted));

@@ -170,33 +170,38 @@ impl Merger {
         layout: &Layout,
         change: &ChangeRef,
     ) -> Result<(), Unmade> {
-        let mut wanted: BTreeSet<(ConnectionName, ProjectName, Option<BranchName>)> = BTreeSet::new();
+        let mut wanted: BTreeSet<(ConnectionName, ProjectName, Asked)> = BTreeSet::new();
         // What a job checks out of all its projects. Not of a config project: who pushes a branch there is not who is trusted, and
         // roles of trusted playbooks are taken from what is put in place.
         let of_all = |job: &FrozenJob, project: &ProjectName| {
             let is_trusted = layout.tenant().project(project).is_none_or(|known| known.trust.is_trusted());
-            job.override_checkout.clone().filter(|_| !is_trusted)
+            job.override_checkout.clone().filter(|_| !is_trusted).map(Asked::Checkout)
         };
-        // Of no tag: executors take no role from what somebody tagged.
-        let of_roles = |project: &ProjectName| change.on_branch().is_none().then(|| layout.default_branch(project));
+        // As executors choose: of what was pushed the name says nothing of roles, neither a branch's nor a tag's.
+        let of_roles = |playbook: &Playbook, project: &ProjectName| match change.key.moved() {
+            None => vec![Asked::Nothing],
+            Some(_) => Vec::from([playbook.branch.clone(), layout.default_branch(project)].map(Asked::Branch)),
+        };
         for job in &graph.jobs {
-            if let Some(branch) = of_all(job, &change.key.project) {
-                wanted.insert((change.key.connection.clone(), change.key.project.clone(), Some(branch)));
+            if let Some(checkout) = of_all(job, &change.key.project) {
+                wanted.insert((change.key.connection.clone(), change.key.project.clone(), checkout));
             }
             for required in &job.required_projects {
                 // Where the first one is not there, the second may be.
-                let said = [required.override_checkout.clone(), of_all(job, &required.project)];
-                let mut asked: Vec<Option<BranchName>> = said.into_iter().filter(Option::is_some).collect();
+                let own = required.override_checkout.clone().map(Asked::Checkout);
+                let mut asked: Vec<Asked> = [own, of_all(job, &required.project)].into_iter().flatten().collect();
                 if asked.is_empty() {
-                    asked.push(None);
+                    asked.push(Asked::Nothing);
                 }
                 let (connection, project) = (&required.connection, &required.project);
-                wanted.extend(asked.into_iter().map(|branch| (connection.clone(), project.clone(), branch)));
+                wanted.extend(asked.into_iter().map(|asked| (connection.clone(), project.clone(), asked)));
             }
             for playbook in playbooks(job) {
-                wanted.insert((playbook.connection.clone(), playbook.project.clone(), Some(playbook.branch.clone())));
+                let asked = Asked::Branch(playbook.branch.clone());
+                wanted.insert((playbook.connection.clone(), playbook.project.clone(), asked));
                 for role in &playbook.roles {
-                    wanted.insert((role.connection.clone(), role.project.clone(), of_roles(&role.project)));
+                    let of_role = of_roles(playbook, &role.project).into_iter();
+                    wanted.extend(of_role.map(|asked| (role.connection.clone(), role.project.clone(), asked)));
                 }
             }
             for file in &job.run_time.include_vars {
@@ -204,22 +209,33 @@ impl Merger {
                 // Of a tag it is read as the tag has it, or as a branch has it.
                 let is_of_tag = change.on_branch().is_none() && *project == change.key.project;
                 let fallback = || (is_of_tag && !file.use_ref).then(|| layout.default_branch(project));
-                let asked = file.source.branch().cloned().or_else(fallback);
+                let branch = file.source.branch().cloned().or_else(fallback);
+                let asked = branch.map_or(Asked::Nothing, Asked::Branch);
                 wanted.insert((connection.clone(), project.clone(), asked));
             }
         }
         for (connection, project, asked) in wanted {
             let at = ProjectAt { connection, project: project.clone() };
             let fallback = layout.default_branch(&project);
-            // As Zuul: the branch asked for, else the change's own, else the project's default.
-            for candidate in
-                [asked.as_ref(), Some(&change.branch), Some(&fallback), Some(&"main".into())].into_iter().flatten()
+            let (branch, tag) = match &asked {
+                Asked::Nothing => (None, None),
+                Asked::Branch(branch) => (Some(branch), None),
+                Asked::Checkout(name) => (Some(name), Some(BranchName(format!("refs/tags/{name}")))),
+            };
+            // As Zuul: the branch asked for, or the tag, else the change's own branch, else the project's default.
+            for candidate in [branch, tag.as_ref(), Some(&change.branch), Some(&fallback), Some(&"main".into())]
+                .into_iter()
+                .flatten()
             {
                 let key = BranchKey { project: project.clone(), branch: candidate.clone() };
                 if state.branch(&key).is_some() {
                     break;
                 }
-                match self.repos.tip(&at, candidate).await {
+                let found = match (&asked, tag.as_ref() == Some(candidate)) {
+                    (Asked::Checkout(name), true) => self.repos.tag(&at, name.as_str()).await,
+                    _ => self.repos.tip(&at, candidate).await,
+                };
+                match found {
                     Ok(found) => {
                         state.speculation.branches.push(found);
                         break;
@@ -236,7 +252,7 @@ impl Merger {
         }
         for job in &mut graph.jobs {
             for playbook in job.pre_run.iter_mut().chain(&mut job.run).chain(&mut job.post_run) {
-                pin(playbook, &state.speculation.branches);
+                pin(playbook, &state.speculation.branches, &state.speculation.defaults);
             }
             for file in &mut job.run_time.include_vars {
                 pin_vars(file, change, layout, &state.speculation.branches);
@@ -246,14 +262,29 @@ impl Merger {
     }
 }
 
+/// What is asked of a repository that a job needs.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Asked {
+    /// Nothing in particular: the change's own branch is meant.
+    Nothing,
+    /// A branch.
+    Branch(BranchName),
+    /// What a job has checked out: a branch, or where there is none of that name a tag.
+    Checkout(BranchName),
+}
+
 /// Pins a trusted playbook to what is merged: proposed content of a config project is never executed (Z2.2, X07).
-fn pin(playbook: &mut Playbook, branches: &[BranchState]) {
+///
+/// Where its own branch is gone it is taken from the project's default, not from what some job had put in place.
+fn pin(playbook: &mut Playbook, branches: &[BranchState], defaults: &[BranchKey]) {
     if !playbook.trusted {
         return;
     }
     let of_project = |state: &&BranchState| state.branch.project == playbook.project;
     let exact = branches.iter().filter(of_project).find(|state| state.branch.branch == playbook.branch);
-    let state = exact.or_else(|| branches.iter().find(of_project));
+    let default =
+        || branches.iter().find(|state| state.branch.project == playbook.project && defaults.contains(&state.branch));
+    let state = exact.or_else(default).or_else(|| branches.iter().find(of_project));
     playbook.commit = state.map(|state| state.base.id.clone());
 }
 

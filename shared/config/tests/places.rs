@@ -334,8 +334,9 @@ fn what_cannot_be_frozen_is_marked_where_it_is_said() {
 #[test]
 fn names_that_nobody_followed_are_followed() {
     let rules = "- authorization-rule: {name: admins, conditions: [{sub: root}]}\n";
-    let main =
-        format!("{rules}- api-root:\n    access-rules: [admin]\n    role-mappings: {{operator: [admins, admns]}}\n");
+    let main = format!(
+        "{rules}- authorization-role: {{name: operator, permissions: {{read: true}}}}\n- api-root:\n    access-rules: [admin]\n    role-mappings: {{admins: operator, admns: [read, operater]}}\n"
+    );
     let (_, errors) = parse_main("main.yaml", &main, &connections());
     let told: Vec<(String, Option<&str>)> =
         errors.iter().map(|error| (error.short_text(), error.problem.attribute.as_deref())).collect();
@@ -348,6 +349,10 @@ fn names_that_nobody_followed_are_followed() {
             ),
             (
                 "The authorization rule \"admns\" was not found. (did you mean \"admins\"?)".to_owned(),
+                Some("role-mappings")
+            ),
+            (
+                "The authorization role \"operater\" was not found. (did you mean \"operator\"?)".to_owned(),
                 Some("role-mappings")
             ),
         ]
@@ -501,7 +506,8 @@ fn a_wrong_name_in_the_main_configuration_is_told_at_its_place() {
             (8, 7, "Unknown connection named \"githbu\""),
             (3, 26, "The global semaphore \"shard\" was not found."),
             (4, 27, "The authorization rule \"stuff\" was not found."),
-            (6, 16, "The authorization rule \"nobody\" was not found."),
+            (6, 7, "The authorization rule \"helper\" was not found."),
+            (6, 16, "The authorization role \"nobody\" was not found."),
             (14, 9, "The authorization rule \"noone\" was not found."),
         ]
     );

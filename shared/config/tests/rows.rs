@@ -320,7 +320,8 @@ fn the_main_file_is_checked_as_a_whole() {
         [
             "The global semaphore \"missing\" was not found.",
             "The authorization rule \"nobody\" was not found.",
-            "The authorization rule \"none\" was not found.",
+            "The authorization rule \"helper\" was not found.",
+            "The authorization role \"none\" was not found.",
         ]
     );
     assert_eq!(config.tenants[0].global_semaphores["shared"], 2);
@@ -335,6 +336,23 @@ fn the_main_file_is_checked_as_a_whole() {
     assert!(told("trigger: {timer: [{time: 0 0 * * *}]}, success: {github: {comment: true}}").is_empty());
     assert!(told("trigger: {github: [{event: push}]}")[0].starts_with("Unknown trigger"));
     assert!(told("success: {smtp: {}}")[0].starts_with("Unknown reporter"));
+}
+
+/// Z2.1: a tenant says of rules which roles they give: those that the file defines, and two that there are anyway.
+#[test]
+fn role_mappings_go_from_rules_to_roles() {
+    let main = "
+- authorization-rule: {name: chiefs, conditions: [{groups: chiefs}]}
+- authorization-rule: {name: all, conditions: [{iss: ours}]}
+- authorization-role: {name: holder, permissions: {autohold: true}}
+- role: {name: enqueuer, permissions: {enqueue: {conditions: {project: org/project}}}}
+- tenant: {name: one, role-mappings: {chiefs: [admin, enqueuer], all: [read, holder]}}
+- api-root: {role-mappings: {all: read}}
+";
+    let (config, errors) = parse_main("main.yaml", main, &connections());
+    assert!(errors.is_empty(), "{errors:#?}");
+    assert_eq!(config.tenants[0].access.role_mappings["all"], ["read", "holder"]);
+    assert_eq!(config.api_root.role_mappings["all"], ["read"]);
 }
 
 /// N16: a global semaphore has the count of the main file, and no stanza may take its name.

@@ -217,6 +217,8 @@ fn a_project_defines_the_kinds_that_it_is_let() {
         ("org/project: {include: [job, semaphore], exclude: [job]}", [false, true, false, false]),
         ("org/project: {include-provider-config: true}", [true, true, true, true]),
         ("org/project: {include-provider-config: true, exclude: nodeset}", [true, true, false, true]),
+        ("org/project: {include: [job], include-provider-config: true}", [true, false, false, true]),
+        ("org/project: {include: [job], include-provider-config: true, exclude: label}", [true, false, false, false]),
         ("{projects: [org/project], include: [semaphore]}", [false, true, false, false]),
         ("{projects: [org/project], exclude: [semaphore]}", [true, false, true, false]),
         ("{projects: [org/project: {include: [job]}], include: [semaphore]}", [true, false, false, false]),

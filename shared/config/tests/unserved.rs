@@ -4,7 +4,7 @@
 mod common;
 
 use common::{BASE, tenant};
-use sluice_config::Severity;
+use sluice_config::{Severity, parse_main};
 use std::collections::BTreeSet;
 
 fn warnings(text: &str) -> Vec<String> {
@@ -242,14 +242,18 @@ fn rules_of_access_that_nobody_enforces_are_told() {
     assert!(open.build().unserved().is_empty());
 }
 
-/// Z2.3, Z9.1: rules of what belongs to no tenant are told at each tenant, for there is no other place to look at.
+/// Z2.3, Z9.1: rules of what belongs to no tenant are told of the file, and no tenant is configured anew for them.
 #[test]
 fn rules_of_the_api_that_nobody_enforces_are_told() {
     let with = |root: &str| {
         let main = format!(
             "- tenant: {{name: one, source: {{github: {{config-projects: [org/config]}}}}}}\n- api-root: {root}\n- authorization-rule: {{name: ours, conditions: [{{groups: ours}}]}}\n"
         );
-        let told = common::tenant_of(&main).build().unserved();
+        let (main, errors) = parse_main("main.yaml", &main, &common::connections());
+        assert!(errors.is_empty(), "{errors:#?}");
+        let plain = common::tenant_of("- tenant: {name: one, source: {github: {config-projects: [org/config]}}}");
+        assert_eq!(main.tenants, [plain.config]);
+        let told = main.unserved("main.yaml");
         let told = told.iter().map(|warning| {
             assert!(warning.problem.message.contains("not carried out yet: the API shows the list of tenants"));
             format!("{} {}", warning.problem.stanza, warning.problem.attribute.as_deref().unwrap_or_default())
@@ -257,7 +261,7 @@ fn rules_of_the_api_that_nobody_enforces_are_told() {
         told.collect::<BTreeSet<String>>().into_iter().collect::<Vec<String>>()
     };
     let all =
-        "{access-rules: [ours], anonymous-read-access: false, role-mappings: {r: [ours]}, authentication-realm: r}";
+        "{access-rules: [ours], anonymous-read-access: false, role-mappings: {ours: [read]}, authentication-realm: r}";
     assert_eq!(
         with(all),
         [

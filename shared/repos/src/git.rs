@@ -26,6 +26,9 @@ const SHELVES_MAX: usize = 64;
 /// What the full names of branches begin with.
 const BRANCHES: &str = "refs/heads/";
 
+/// What the full names of tags begin with.
+const TAGS: &str = "refs/tags/";
+
 /// Paths of one change that are told; more count as "any".
 const FILES_MAX: usize = 5_000;
 
@@ -127,6 +130,34 @@ impl Repos for GitRepos {
         let tip = self.fetch_tip(&shelf, at, branch, None).await?;
         let packs = shelf.packs_with(&self.ports, &tip.id).await?;
         let branch = BranchKey { project: at.project.clone(), branch: branch.clone() };
+        Ok(BranchState { branch, base: tip.clone(), result: tip, packs })
+    }
+
+    async fn tag(&self, at: &ProjectAt, tag: &str) -> Result<BranchState, ReposError> {
+        let (shelf, from) = (self.shelf(&at.project), self.remote(at)?);
+        let name = format!("{TAGS}{tag}");
+        let (asked, listed_from) = (name.clone(), from.clone());
+        let refs = shelf
+            .with(move |repository| {
+                let limits = FetchLimits { timeout_seconds: 30, ..FetchLimits::default() };
+                let credential = listed_from.credential.as_ref();
+                repository.ls_refs(&listed_from.url, credential, &[asked.as_str()], limits).map_err(gone_or_unknown)
+            })
+            .await?;
+        let found = refs.iter().find(|found| found.name == name).map(|found| found.commit().clone());
+        let Some(found) = found else { return Err(ReposError::Gone(format!("{} has no tag {tag}", at.project))) };
+        // By its id: of what a tag leads to only a commit may be told as a tip that is held.
+        shelf.need(&self.ports, &from, &found).await?;
+        let no_commit = format!("the tag {tag} of {} leads to no commit", at.project);
+        let tip = shelf
+            .with(move |repository| match repository.commit(&found) {
+                Ok(found) => Ok(found.commit),
+                Err(ReadError::WrongKind { .. }) => Err(ReposError::Gone(no_commit)),
+                Err(error) => Err(unknown(error)),
+            })
+            .await?;
+        let packs = shelf.packs_with(&self.ports, &tip.id).await?;
+        let branch = BranchKey { project: at.project.clone(), branch: BranchName(name) };
         Ok(BranchState { branch, base: tip.clone(), result: tip, packs })
     }
 

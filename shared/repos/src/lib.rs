@@ -105,6 +105,8 @@ pub trait Repos: Send + Sync {
     async fn branches(&self, project: &ProjectAt) -> Result<Branches, ReposError>;
     /// Returns a branch as the forge has it: base and result are its tip.
     async fn tip(&self, project: &ProjectAt, branch: &BranchName) -> Result<BranchState, ReposError>;
+    /// Returns the commit of a tag, which is given by its short name, as the state of its whole ref: base and result are the commit.
+    async fn tag(&self, project: &ProjectAt, tag: &str) -> Result<BranchState, ReposError>;
     /// Returns a commit as the state of a branch, or of a tag by its whole ref: base and result are the commit. With it come the
     /// paths in which it differs from `since`, sorted; `None` where there is nothing to compare with, or too many differ.
     async fn at(

@@ -8,10 +8,11 @@ use sluice_local_forge::{Account, Edit, Forge, Options, Permission, Proposal, Pu
 use sluice_memory::World;
 use sluice_model::git::{BranchKey, BranchState, LandingWay, MergeMode, Oid};
 use sluice_model::{ProjectName, Timestamp};
-use sluice_repos::{GitRepos, MergeAnswer, MergeAsk, ProjectAt, Remote, Repos};
+use sluice_repos::{GitRepos, MergeAnswer, MergeAsk, ProjectAt, Remote, Repos, ReposError};
 use sluice_runtime::object::PutMode;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Command;
 
 /// More than a state may name packs beyond its repository's: the chain becomes one pack on the way.
 const CHANGES: usize = 16;
@@ -42,6 +43,20 @@ impl Ground {
         let remote = Remote { git_url: git_url.to_owned(), credential, landing };
         let cache = Path::join(self.folder.path(), cache);
         GitRepos::new(self.world.ports(), BTreeMap::from([("github".into(), remote)]), cache)
+    }
+
+    /// Makes a tag in the forge's repository.
+    fn tag(&self, arguments: &[&str]) {
+        let who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org", "-c", "tag.gpgsign=false", "tag"];
+        let output = Command::new("git")
+            .args(who)
+            .args(arguments)
+            .current_dir(self.folder.path().join("forge/git/org/one.git"))
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "git tag {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
     async fn propose(&self, number: usize) -> Oid {
@@ -203,6 +218,34 @@ async fn a_commit_is_a_state_of_its_own_with_the_files_since_another() {
     assert!(repos.at(&at(), &"main".into(), &forced, None).await.is_err());
     let elsewhere = ground.repos("two", "http://127.0.0.1:1");
     elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
+}
+
+/// Z4.3: a job may check out a tag, an annotated one too; one that leads to no commit is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tag_is_the_state_of_its_whole_ref() {
+    let ground = Ground::new().await;
+    let repos = ground.repos("one", ground.forge.web_url());
+    let tagged = repos.tip(&at(), &"main".into()).await.unwrap().result;
+    for arguments in [&["1.0", "main"][..], &["-a", "-m", "two", "2.0", "main"], &["file", "main:.zuul.yaml"]] {
+        ground.tag(arguments);
+    }
+    let edit = Edit::write("more", "x\n");
+    ground.forge.commit("org/one", "main", "on", &[edit], "ada").await.unwrap();
+    let other = ground.repos("two", ground.forge.web_url());
+    for repos in [&repos, &other] {
+        for tag in ["1.0", "2.0"] {
+            let state = repos.tag(&at(), tag).await.unwrap();
+            assert_eq!(state.branch.branch.as_str(), format!("refs/tags/{tag}"));
+            assert_eq!((&state.base, &state.result), (&tagged, &tagged));
+            let elsewhere = ground.repos(&format!("of-{tag}"), "http://127.0.0.1:1");
+            elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
+        }
+        for none in ["3.0", "1", "main", "file"] {
+            assert!(matches!(repos.tag(&at(), none).await, Err(ReposError::Gone(_))), "{none}");
+        }
+        // What is no commit is not told to the forge as held.
+        repos.tip(&at(), &"main".into()).await.unwrap();
+    }
 }
 
 /// Z4.2: which branches have a tag's commit is what the forge has now, by name.

@@ -192,6 +192,9 @@ impl Repos for ClockedRepos {
     async fn tip(&self, project: &ProjectAt, branch: &BranchName) -> Result<BranchState, ReposError> {
         self.watch.time("git.tip", self.inner.tip(project, branch)).await
     }
+    async fn tag(&self, project: &ProjectAt, tag: &str) -> Result<BranchState, ReposError> {
+        self.watch.time("git.tag", self.inner.tag(project, tag)).await
+    }
     async fn at(
         &self,
         project: &ProjectAt,

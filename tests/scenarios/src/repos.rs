@@ -311,6 +311,15 @@ impl Repos for PlayedRepos {
         .await
     }
 
+    async fn tag(&self, at: &ProjectAt, tag: &str) -> Result<BranchState, ReposError> {
+        let key = BranchKey { project: at.project.clone(), branch: format!("refs/tags/{tag}").as_str().into() };
+        self.step("repos.tag", |store| {
+            let tip = store.ref_tip(&at.project, key.branch.as_str()).ok_or_else(|| gone(&key))?;
+            Ok(BranchState { branch: key.clone(), base: tip.clone(), result: tip, packs: Vec::new() })
+        })
+        .await
+    }
+
     async fn at(
         &self,
         at: &ProjectAt,

@@ -48,9 +48,8 @@ impl MainFile {
         let (main, mut found) = parse_main(&name, &text, &known);
         let mut texts = beside::read(path, &main)?;
         found.extend(beside::mistakes(&name, &text, &main, &texts));
-        let unserved = main.tenants.iter().flat_map(|tenant| tenant.unserved(&name));
-        // What is said of all tenants is told once.
-        let unserved: BTreeSet<ConfigError> = unserved.collect();
+        let of_tenants = main.tenants.iter().flat_map(|tenant| tenant.unserved(&name));
+        let unserved: BTreeSet<ConfigError> = of_tenants.chain(main.unserved(&name)).collect();
         found.extend(unserved);
         texts.insert(name, text);
         let projects = main.tenants.iter().map(|tenant| tenant.projects.len()).sum();

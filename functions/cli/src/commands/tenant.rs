@@ -77,6 +77,10 @@ pub async fn load(data: Option<PathBuf>, file: &Path, left_out: LeftOut) -> anyh
         read_again(&ports, &main, &tenant.name).await?;
     }
     say!("Stored.");
+    // What is said of each tenant is told with its configuration; of what belongs to none nobody else would.
+    for warning in main.unserved(&file.display().to_string()) {
+        say!("{warning}");
+    }
     if !gone.is_empty() {
         say!("Removed, their queues are emptied: {}", names());
     }

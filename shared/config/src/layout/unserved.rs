@@ -11,7 +11,7 @@ use crate::fragment::Source;
 use crate::layout::ProviderConfig;
 use crate::objects::{JobStanza, NodesetBody, NodesetRef, Place, ProviderObject, Stanza};
 use crate::pipeline::{Pipeline, ReporterKind, SUPERSEDES_MAX, TriggerKind};
-use crate::tenant::{Access, TenantConfig};
+use crate::tenant::{Access, MainConfig, TenantConfig};
 use crate::yaml::Mark;
 use sluice_model::job::NodeSet;
 use std::collections::BTreeSet;
@@ -203,8 +203,7 @@ impl<'l> Found<'l> {
 }
 
 impl TenantConfig {
-    /// Returns a warning for everything that the tenants' file says of this one, or of all, and that is not carried out. `path` is
-    /// the file's.
+    /// Returns a warning for everything that the tenants' file says of this one and that is not carried out. `path` is the file's.
     pub fn unserved(&self, path: &str) -> Vec<ConfigError> {
         let files = self.include.join(", ");
         let beside = format!(
@@ -230,23 +229,35 @@ impl TenantConfig {
             );
             (own.as_str(), attribute, message)
         });
+        told.chain(of_access).map(|(stanza, attribute, message)| of_main(path, stanza, attribute, message)).collect()
+    }
+}
+
+impl MainConfig {
+    /// Returns a warning for everything that the tenants' file says of what belongs to no tenant and that is not carried out; what it
+    /// says of each is [`TenantConfig::unserved`]. `path` is the file's.
+    pub fn unserved(&self, path: &str) -> Vec<ConfigError> {
         let of_root = unenforced(&self.api_root).map(|attribute| {
             let message = format!(
                 "\"{attribute}\": not carried out yet: the API shows the list of tenants, and what else belongs to none, to whoever reaches it"
             );
-            ("api-root", attribute, message)
+            of_main(path, "api-root", attribute, message)
         });
-        let warning = |(stanza, attribute, message): (&str, &str, String)| ConfigError {
-            connection: "".into(),
-            project: "".into(),
-            branch: "".into(),
-            path: path.to_owned(),
-            problem: Problem::new(ProblemKind::NotServed, Mark(1, 1), Mark(1, 1), message)
-                .in_stanza(stanza)
-                .about(attribute)
-                .as_warning(),
-        };
-        told.chain(of_access).chain(of_root).map(warning).collect()
+        of_root.collect()
+    }
+}
+
+/// Returns a warning of a stanza of the tenants' file.
+fn of_main(path: &str, stanza: &str, attribute: &str, message: String) -> ConfigError {
+    ConfigError {
+        connection: "".into(),
+        project: "".into(),
+        branch: "".into(),
+        path: path.to_owned(),
+        problem: Problem::new(ProblemKind::NotServed, Mark(1, 1), Mark(1, 1), message)
+            .in_stanza(stanza)
+            .about(attribute)
+            .as_warning(),
     }
 }
 

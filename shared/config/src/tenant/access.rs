@@ -18,7 +18,7 @@ pub struct Access {
     pub admin_rules: Vec<String>,
     /// Whether those without a token may see it although there are rules.
     pub anonymous_read_access: Option<bool>,
-    /// Roles by name with the rules of which one must hold to have it.
+    /// Rules by name with the roles of everybody for whom they hold.
     pub role_mappings: BTreeMap<String, Vec<String>>,
     /// The realm that tokens come from, when not the default one.
     pub authentication_realm: Option<String>,
@@ -28,13 +28,21 @@ impl Access {
     /// Returns every rule that it names, with the attribute that does.
     pub(super) fn rules(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let lists = [("access-rules", &self.access_rules), ("admin-rules", &self.admin_rules)];
-        let roles = self.role_mappings.values().map(|list| ("role-mappings", list));
+        let mapped = self.role_mappings.keys().map(|name| ("role-mappings", name.as_str()));
         lists
             .into_iter()
-            .chain(roles)
             .flat_map(|(attribute, list)| list.iter().map(move |name| (attribute, name.as_str())))
+            .chain(mapped)
+    }
+
+    /// Returns every role that it names.
+    pub(super) fn roles(&self) -> impl Iterator<Item = &str> {
+        self.role_mappings.values().flatten().map(String::as_str)
     }
 }
+
+/// Roles that there are without anybody defining them: one with every permission, and one that may see.
+pub(super) const BUILT_IN_ROLES: [&str; 2] = ["admin", "read"];
 
 /// An `authorization-rule` (older: `admin-rule`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,12 +142,12 @@ pub(super) fn access(f: &mut Fields<'_>, p: &mut Problems) -> Access {
 }
 
 fn role_mappings(node: &Node, p: &mut Problems) -> BTreeMap<String, Vec<String>> {
-    let Some(mut roles) = Fields::of(node, "role-mappings", p) else {
+    let Some(mut rules) = Fields::of(node, "role-mappings", p) else {
         return BTreeMap::new();
     };
     let mut found = BTreeMap::new();
-    for (role, rules) in roles.rest() {
-        found.insert(role.to_owned(), texts(rules, &format!("role-mappings.{role}"), p));
+    for (rule, roles) in rules.rest() {
+        found.insert(rule.to_owned(), texts(roles, &format!("role-mappings.{rule}"), p));
     }
     found
 }

@@ -45,7 +45,7 @@ pub struct MainConfig {
     /// Semaphores that tenants may share: name to count.
     #[serde(default)]
     pub global_semaphores: BTreeMap<String, u32>,
-    /// Access to what belongs to no tenant.
+    /// Access to what belongs to no tenant; no tenant has it as its own, so that it configures none anew.
     #[serde(default)]
     pub api_root: Access,
 }
@@ -118,9 +118,6 @@ pub struct TenantConfig {
     /// Who may see and do what in it.
     #[serde(default)]
     pub access: Access,
-    /// Who may see what belongs to no tenant: the file's `api-root`, kept here for whoever looks at a tenant.
-    #[serde(default)]
-    pub api_root: Access,
     /// Greatest life of a token that a job may be issued, in seconds.
     #[serde(default)]
     pub max_oidc_ttl_seconds: Option<u64>,
@@ -207,7 +204,6 @@ impl TenantConfig {
             semaphores: Vec::new(),
             global_semaphores: BTreeMap::new(),
             access: Access::default(),
-            api_root: Access::default(),
             max_oidc_ttl_seconds: None,
             allowed_oidc_issuers: Vec::new(),
         }
@@ -289,8 +285,6 @@ pub fn parse_main(path: &str, text: &str, connections: &Connections) -> (MainCon
                 }
                 problems.extend(names(&mut config, &stanzas));
                 problems.extend(root_stanza.map(|stanza| names_of_root(&config, stanza)).unwrap_or_default());
-                let root = config.api_root.clone();
-                config.tenants.iter_mut().for_each(|tenant| tenant.api_root.clone_from(&root));
             }
         },
     }
@@ -307,7 +301,8 @@ pub fn parse_main(path: &str, text: &str, connections: &Connections) -> (MainCon
 /// Follows what tenants name of the rest of the file, wherever in it that stands.
 fn names(config: &mut MainConfig, stanzas: &[&Node]) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let MainConfig { tenants, authorization_rules, global_semaphores, .. } = config;
+    let MainConfig { tenants, authorization_rules, authorization_roles, global_semaphores, .. } = config;
+    let roles = role_names(authorization_roles);
     for (tenant, stanza) in tenants.iter_mut().zip(stanzas) {
         let mut unknown = |attribute: &str, what: &str, name: &str, known: Vec<&str>| {
             let message = format!("The {what} \"{name}\" was not found.");
@@ -335,21 +330,34 @@ fn names(config: &mut MainConfig, stanzas: &[&Node]) -> Vec<Problem> {
         for (attribute, name) in tenant.access.rules().filter(|(_, name)| !authorization_rules.contains_key(*name)) {
             unknown(attribute, "authorization rule", name, rules());
         }
+        for name in tenant.access.roles().filter(|name| !roles.contains(name)) {
+            unknown("role-mappings", "authorization role", name, roles.clone());
+        }
     }
     problems
 }
 
+/// Returns the names of all roles: those that the file defines, and those that there are anyway.
+fn role_names(defined: &BTreeMap<String, AuthorizationRole>) -> Vec<&str> {
+    defined.keys().map(String::as_str).chain(access::BUILT_IN_ROLES).collect()
+}
+
 /// Follows what `api-root` names of the rest of the file.
 fn names_of_root(config: &MainConfig, stanza: &Node) -> Vec<Problem> {
-    let rules = &config.authorization_rules;
-    let unknown = config.api_root.rules().filter(|(_, name)| !rules.contains_key(*name));
-    let problem = |(attribute, name): (&str, &str)| {
-        let message = format!("The authorization rule \"{name}\" was not found.");
+    let (rules, roles) = (&config.authorization_rules, role_names(&config.authorization_roles));
+    let problem = |attribute: &str, what: &str, name: &str, known: Vec<&str>| {
+        let message = format!("The {what} \"{name}\" was not found.");
         let place = place_of(stanza, attribute, name);
         let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message).about(attribute);
-        problem.in_stanza("api-root").from_stanza_at(stanza.start).suggesting(name, rules.keys().map(String::as_str))
+        problem.in_stanza("api-root").from_stanza_at(stanza.start).suggesting(name, known)
     };
-    unknown.map(problem).collect()
+    let unknown_rules = config.api_root.rules().filter(|(_, name)| !rules.contains_key(*name));
+    let known_rules = || rules.keys().map(String::as_str).collect();
+    let unknown_roles = config.api_root.roles().filter(|name| !roles.contains(name));
+    unknown_rules
+        .map(|(attribute, name)| problem(attribute, "authorization rule", name, known_rules()))
+        .chain(unknown_roles.map(|name| problem("role-mappings", "authorization role", name, roles.clone())))
+        .collect()
 }
 
 /// Returns where an attribute of a stanza says a text; the whole stanza where that is not known.
@@ -358,7 +366,7 @@ fn place_of(stanza: &Node, attribute: &str, text: &str) -> Place {
         match &node.value {
             Value::Text(found) => (found == text).then_some(node),
             Value::List(list) => list.iter().find_map(|member| find(member, text)),
-            Value::Map(map) => map.iter().find_map(|(_, value)| find(value, text)),
+            Value::Map(map) => map.iter().find_map(|(key, value)| find(key, text).or_else(|| find(value, text))),
             _ => None,
         }
     }
@@ -386,7 +394,8 @@ fn stanza(member: &Node, connections: &Connections, config: &mut MainConfig, p: 
             let rule = access::rule(&body, p)?;
             once(&mut config.authorization_rules, rule.name.clone(), rule, word, member, p);
         }
-        "authorization-role" => {
+        // Zuul's documentation has the shorter word.
+        "authorization-role" | "role" => {
             let role = access::role(&body, p)?;
             once(&mut config.authorization_roles, role.name.clone(), role, word, member, p);
         }

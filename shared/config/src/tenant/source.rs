@@ -123,13 +123,11 @@ impl ListReader<'_> {
             project_attributes(&mut f, &mut project, p);
             f.finish(p);
         }
-        // Unset, config projects define what nodes are made of and others do not.
-        if let Some(is_included) = provider_config {
-            defaults.retain(|kind| !kind.is_provider_config());
-            let kinds = ObjectKind::WORDS.iter().map(|(_, kind)| *kind).filter(|kind| kind.is_provider_config());
-            defaults.extend(kinds.filter(|_| is_included));
-        }
+        // Unset, config projects define what nodes are made of and others do not. To what is included it is added.
+        defaults.retain(|kind| provider_config.is_none() || !kind.is_provider_config());
         project.kinds = include.unwrap_or(defaults);
+        let kinds = ObjectKind::WORDS.iter().map(|(_, kind)| *kind).filter(|kind| kind.is_provider_config());
+        project.kinds.extend(kinds.filter(|_| provider_config == Some(true)));
         project.kinds.retain(|kind| !exclude.contains(kind));
         project.kinds.sort_unstable();
         project.kinds.dedup();

@@ -219,6 +219,75 @@ fn a_tag_has_jobs_run_of_the_branches_that_have_its_commit() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
+/// Z4.6: the name of a branch that was pushed says nothing of other repositories: roles are of the playbook's branch, or of the
+/// default one.
+#[test]
+fn roles_for_a_push_are_of_the_playbooks_branch() {
+    let config = "
+- pipeline: {name: post, manager: independent, trigger: {github: [{event: push, ref: '^refs/heads/.*$'}]}}
+- job: {name: base, parent: null}
+- job: {name: publish, roles: [{zuul: org/two}], run: playbooks/publish.yaml}
+";
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", config)]),
+        ("org/one", &[(".zuul.yaml", "- project: {post: {jobs: [publish]}}\n")]),
+        ("org/two", &[("roles/a/tasks/main.yaml", "[]")]),
+    ];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    let of_roles = BranchKey { project: ProjectName::new("forge.test", "org/two"), branch: "stable".into() };
+    site.forge.push(&of_roles, &[("roles/a/tasks/main.yaml", "# older")]);
+    site.run();
+    site.forge.push(&branch("stable"), &[("src/a", "x")]);
+    site.run();
+    let orders = orders(&site);
+    let (_, state) = orders.iter().find(|(order, _)| order.change.branch.as_str() == "stable").unwrap();
+    let placed: Vec<String> = state.branches.iter().map(|known| known.branch.to_string()).collect();
+    assert!(placed.iter().any(|known| known == "org/two@main"), "{placed:?}");
+    assert!(!placed.iter().any(|known| known == "org/two@stable"), "{placed:?}");
+}
+
+/// Z4.2, Z6.3: a tag is put into a queue before anybody knows which branches have its commit. The queue says only whom it waits for:
+/// what it is tested with, and on what, is for those branches to say.
+#[test]
+fn a_tags_jobs_and_state_are_those_of_its_branches_whichever_queue_it_waits_in() {
+    let config = "
+- pipeline: {name: release, manager: serial, trigger: {github: [{event: push, ref: '^refs/tags/.*$'}]}}
+- queue: {name: new, type: branch-assigned}
+- queue: {name: old, type: branch-assigned}
+- job: {name: base, parent: null}
+";
+    let project = |queue: &str| {
+        format!(
+            "- job: {{name: of-{queue}, run: playbooks/release.yaml}}\n- project: {{queue: {queue}, release: {{jobs: [of-{queue}]}}}}\n"
+        )
+    };
+    let (new, old) = (project("new"), project("old"));
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", config)]), ("org/one", &[(".zuul.yaml", &new)])];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    site.forge.push(&branch("stable"), &[(".zuul.yaml", &old)]);
+    site.run();
+    site.forge.push(&branch("main"), &[("src/a", "x")]);
+    site.run();
+    for (on, tag) in [("main", "2.0"), ("stable", "1.1")] {
+        site.forge.tag(&branch(on), tag);
+    }
+    let tips = [site.forge.tip(&branch("main")), site.forge.tip(&branch("stable"))];
+    site.run();
+    let mut found: Vec<(String, String, Oid)> = Vec::new();
+    for (order, state) in orders(&site) {
+        assert_eq!(order.queue.queue.to_string(), "new", "what the default branch says holds for every tag");
+        let own = state.branches.iter().find(|known| known.branch.branch == order.change.branch).unwrap();
+        assert_eq!(state.changes.len(), 1, "it is tested on nothing that waited before it");
+        found.push((order.change.git_ref(), order.job.to_string(), own.result.id.clone()));
+    }
+    found.sort();
+    let [of_main, of_stable] = tips;
+    let expected = [("refs/tags/1.1", "of-old", of_stable), ("refs/tags/2.0", "of-new", of_main)];
+    assert_eq!(found, expected.map(|(git_ref, job, tip)| (git_ref.to_owned(), job.to_owned(), tip)));
+    assert_eq!(left_over(&site), Vec::<String>::new());
+}
+
 /// S06: a webhook is a hint; the forge is asked.
 #[test]
 fn a_push_that_the_forge_does_not_confirm_is_not_tested() {

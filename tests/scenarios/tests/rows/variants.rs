@@ -155,6 +155,37 @@ fn what_a_job_checks_out_is_put_in_place() {
     assert!(!placed.iter().any(|branch| branch == "org/config@stable"), "{placed:?}");
 }
 
+/// Z4.3: what a job checks out may be a tag, where no branch has its name; a config project's is none that a job names for all.
+#[test]
+fn a_tag_that_a_job_checks_out_is_put_in_place() {
+    let required = "[org/two, org/config, {name: org/bare, override-checkout: old}]";
+    let own = format!(
+        "- job: {{name: test, override-checkout: '1.0', required-projects: {required}, run: playbooks/test.yaml}}\n- project: {{check: {{jobs: [test]}}}}\n"
+    );
+    let mut site = site(&config(""), &[("org/one", &own), ("org/two", ""), ("org/bare", "")]);
+    branch(&mut site, "org/two", "1.0", "");
+    for (project, tag) in [("org/one", "1.0"), ("org/two", "1.0"), ("org/config", "1.0"), ("org/bare", "old")] {
+        let key = BranchKey { project: ProjectName::new("forge.test", project), branch: "main".into() };
+        site.forge.tag(&key, tag);
+    }
+    let tagged =
+        site.forge.tip(&BranchKey { project: ProjectName::new("forge.test", "org/bare"), branch: "main".into() });
+    branch(&mut site, "org/bare", "main", "# later\n");
+    assert_eq!(runs(&mut site, "main", 1, &[("a", "x")]), ["test"]);
+    let orders = super::refs::orders(&site);
+    let (_, state) = orders.iter().find(|(order, _)| order.job.as_str() == "test").unwrap();
+    let placed: Vec<String> = state.branches.iter().map(|state| state.branch.to_string()).collect();
+    for wanted in ["org/one@main", "org/one@refs/tags/1.0", "org/two@1.0", "org/config@main", "org/bare@refs/tags/old"]
+    {
+        assert!(placed.iter().any(|branch| branch == wanted), "{wanted} is not among {placed:?}");
+    }
+    for other in ["org/two@refs/tags/1.0", "org/config@refs/tags/1.0"] {
+        assert!(!placed.iter().any(|branch| branch == other), "{other} is among {placed:?}");
+    }
+    let bare = state.branches.iter().find(|state| state.branch.to_string() == "org/bare@refs/tags/old").unwrap();
+    assert_eq!((&bare.base.id, &bare.result.id), (&tagged, &tagged), "it is where the tag is, not the branch");
+}
+
 /// Z4.3: where a required project does not have the change's branch, its default one is put in place, and the state says which that is.
 #[test]
 fn a_required_projects_default_branch_stands_in_for_the_changes_own() {

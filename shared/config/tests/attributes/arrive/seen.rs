@@ -307,6 +307,9 @@ fn of_main(stanza: &Json) -> Seen {
         {"global-semaphore": {"name": "b-name", "max": 4}},
         {"authorization-rule": {"name": "a-name", "conditions": [{"a": "b"}]}},
         {"authorization-rule": {"name": "b-name", "conditions": [{"a": "b"}]}},
+        {"authorization-rule": {"name": "chosen", "conditions": [{"a": "b"}]}},
+        {"authorization-role": {"name": "a-name", "permissions": {"read": true}}},
+        {"authorization-role": {"name": "b-name", "permissions": {"read": true}}},
         stanza,
     ]);
     let mut body = stanza.clone();

@@ -39,7 +39,7 @@ pub fn of(object: &str, path: &[String]) -> Vec<Json> {
         ("mqtt reporter", ["topic"]) => vec![json!("a"), json!("{tenant}/b")],
         ("timer trigger", ["time"]) => vec![json!("0 0 * * *"), json!("1 0 * * *")],
         ("tenant", ["source"]) => vec![json!({"github": {"untrusted-projects": ["org/other"]}})],
-        ("tenant" | "api-root", ["role-mappings"]) => vec![json!({"a-role": "a-name"})],
+        ("tenant" | "api-root", ["role-mappings"]) => vec![json!({"a-name": "a-name"})],
         (object, ["org/project"]) if object.starts_with("tenant.source") => vec![json!({}), json!({"shadow": "a"})],
         ("authorization-rule", ["conditions"]) => vec![json!({"a": "b"}), json!({"a": "c"})],
         ("authorization-role", ["permissions"]) => vec![json!({"read": true}), json!({"read": false})],
