@@ -7,6 +7,7 @@ use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::header::{AUTHORIZATION, HeaderValue, LOCATION};
 use reqwest::redirect::Policy;
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{self, BufRead, BufReader, Cursor, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -97,14 +98,13 @@ impl Bounded {
         self.authorization.as_deref().filter(|_| origin(url) == self.origin)
     }
 
-    /// Completes a request: the library's headers, the credential where it may go, and the time it may take.
+    /// Completes a request: the library's headers, and the credential where it may go.
     fn prepared<S: AsRef<str>>(
         &self,
-        request: RequestBuilder,
+        mut request: RequestBuilder,
         url: &str,
         lines: impl IntoIterator<Item = S>,
     ) -> RequestBuilder {
-        let mut request = request.timeout(self.silence);
         for line in lines {
             if let Some((name, value)) = line.as_ref().split_once(':') {
                 request = request.header(name, value.trim());
@@ -130,7 +130,7 @@ impl Bounded {
         let mut url = Url::parse(url).map_err(io::Error::other)?;
         for _ in 0..=REDIRECTS_MAX {
             self.budget.check()?;
-            let request = self.prepared(client()?.get(url.clone()), url.as_str(), lines);
+            let request = self.prepared(client(self.silence)?.get(url.clone()), url.as_str(), lines);
             let response = request.send().map_err(|error| failure(&error))?;
             if !response.status().is_redirection() {
                 return self.budget.accepted(response);
@@ -160,20 +160,24 @@ const IDLE_SECONDS: u64 = 10;
 const CONNECT_SECONDS: u64 = 20;
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Returns the client of the process. It holds no secret: credentials belong to requests.
-fn client() -> io::Result<Client> {
-    static CLIENT: Mutex<Option<Client>> = Mutex::new(None);
-    let mut kept = CLIENT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(client) = &*kept {
+/// Returns the client of the process for servers that may be silent for so long. It holds no secret: credentials belong to requests.
+///
+/// Of a client this bounds each wait for the server; said of a request it would bound the whole transfer, which the budget does.
+fn client(silence: Duration) -> io::Result<Client> {
+    // A handful: silence is a number of seconds, and one of those that callers say.
+    static CLIENTS: Mutex<BTreeMap<Duration, Client>> = Mutex::new(BTreeMap::new());
+    let mut kept = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(client) = kept.get(&silence) {
         return Ok(client.clone());
     }
     let new = Client::builder()
         .redirect(Policy::none())
-        .connect_timeout(Duration::from_secs(CONNECT_SECONDS))
+        .timeout(silence)
+        .connect_timeout(Duration::from_secs(CONNECT_SECONDS).min(silence))
         .pool_idle_timeout(Duration::from_secs(IDLE_SECONDS))
         .build()
         .map_err(|error| failure(&error))?;
-    *kept = Some(new.clone());
+    kept.insert(silence, new.clone());
     Ok(new)
 }
 
@@ -220,7 +224,7 @@ impl Http for Bounded {
         _kind: PostBodyDataKind,
     ) -> gix::Result<PostResponse<Headers, Body, PostBody>> {
         self.budget.check().map_err(gix::Error::from_error)?;
-        let client = client().map_err(gix::Error::from_error)?;
+        let client = client(self.silence).map_err(gix::Error::from_error)?;
         let request = self.prepared(client.post(url), url, headers);
         let of = Shared::new(Exchange::Asked(request, Vec::new()), &self.budget);
         let headers = Headers { of: of.clone(), lines: None };
@@ -391,6 +395,31 @@ impl BufRead for Body {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
+
+    /// Whoever sends a large pack is not silent, however long that takes.
+    #[test]
+    fn an_answer_may_take_longer_than_a_server_may_be_silent() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = [0; 4096];
+            assert!(stream.read(&mut asked).unwrap() > 0);
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\nConnection: close\r\n\r\n").unwrap();
+            for _ in 0..8 {
+                std::thread::sleep(Duration::from_millis(200));
+                stream.write_all(b"x").unwrap();
+            }
+        });
+        let budget = Budget::new(Instant::now() + Duration::from_secs(60), 1 << 10);
+        let mut client = Bounded::new(&url, None, Duration::from_secs(1), budget);
+        let headers: [&str; 0] = [];
+        let mut body = client.get(&format!("{url}/a"), &url, headers).unwrap().body;
+        let mut text = String::new();
+        body.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "xxxxxxxx");
+    }
 
     #[test]
     fn the_credential_goes_to_the_forge_only() {
