@@ -80,7 +80,7 @@ impl Budget {
 pub(crate) struct Bounded {
     authorization: Option<String>,
     /// Scheme, host and port: only there the credential is sent.
-    origin: String,
+    origin: Option<String>,
     /// How long the server may be silent.
     silence: Duration,
     /// Where the repository is now, if it was moved.
@@ -91,11 +91,11 @@ pub(crate) struct Bounded {
 impl Bounded {
     /// Makes a client for `url`; `authorization` is the value of that header. A server that is silent for longer than `silence` is given up.
     pub(crate) fn new(url: &str, authorization: Option<String>, silence: Duration, budget: Arc<Budget>) -> Self {
-        Self { authorization, origin: origin(url).to_owned(), silence, moved_to: None, budget }
+        Self { authorization, origin: origin(url), silence, moved_to: None, budget }
     }
 
     fn credential(&self, url: &str) -> Option<&str> {
-        self.authorization.as_deref().filter(|_| origin(url) == self.origin)
+        self.authorization.as_deref().filter(|_| self.origin.is_some() && origin(url) == self.origin)
     }
 
     /// Completes a request: the library's headers, and the credential where it may go.
@@ -192,11 +192,10 @@ fn failure(error: &reqwest::Error) -> io::Error {
     io::Error::new(kind, words)
 }
 
-/// Returns scheme, host and port of an address.
-pub(crate) fn origin(url: &str) -> &str {
-    let after = url.find("://").map_or(0, |at| at + 3);
-    let end = url[after..].find('/').map_or(url.len(), |at| after + at);
-    &url[..end]
+/// Returns scheme, host and port of an address, however they are written; `None` of what is none that is asked over HTTP.
+fn origin(url: &str) -> Option<String> {
+    let url = Url::parse(url).ok()?;
+    matches!(url.scheme(), "http" | "https").then(|| url.origin().ascii_serialization())
 }
 
 impl Http for Bounded {
@@ -427,8 +426,11 @@ mod tests {
         let credential = Some("Basic x".to_owned());
         let client = Bounded::new("https://forge.example/org/name", credential, Duration::from_secs(1), budget);
         assert_eq!(client.credential("https://forge.example/moved/name"), Some("Basic x"));
+        assert_eq!(client.credential("https://Forge.Example:443/org/name"), Some("Basic x"));
         assert_eq!(client.credential("http://forge.example/org/name"), None);
         assert_eq!(client.credential("https://forge.example.evil/org/name"), None);
         assert_eq!(client.credential("https://forge.example:8443/org/name"), None);
+        assert_eq!(client.credential("https://forge.example@evil.example/org/name"), None);
+        assert_eq!(client.credential("forge.example/org/name"), None);
     }
 }
