@@ -119,8 +119,15 @@ pub const ONLY: &[Only] = &[
     },
     Only {
         package: "reqwest",
-        rooms: &["shared/forge", "shared/cloud", "functions/api", "functions/cli", "local-emulator/forge"],
-        why: "HTTP leaves through forge (GitHub), cloud (EC2), api (an executor's live log), cli (our own API), and the local forge's webhooks",
+        rooms: &[
+            "shared/forge",
+            "shared/git",
+            "shared/cloud",
+            "functions/api",
+            "functions/cli",
+            "local-emulator/forge",
+        ],
+        why: "HTTP leaves through forge (GitHub), git (fetches), cloud (EC2), api (an executor's live log), cli (our own API), and the local forge's webhooks",
     },
     Only { package: "gix*", rooms: &["shared/git"], why: "git's objects have one room" },
     Only { package: "russh*", rooms: &["shared/cloud"], why: "host keys are scanned where nodes are made" },
