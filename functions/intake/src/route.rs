@@ -224,6 +224,7 @@ impl Intake {
             at: self.ports.clock.now(),
             event_id: id.to_string(),
             layout: live.number(),
+            by_operator: false,
             kind,
         }
     }

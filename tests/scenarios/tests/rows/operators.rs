@@ -209,6 +209,25 @@ fn events_that_an_operator_pauses_wait_and_those_that_are_discarded_are_gone() {
     assert_eq!(site.ending(&["org/one"], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
+/// Z6.1: what an operator enqueues, a change or a ref, is no event: it is taken in while those are paused or discarded.
+#[test]
+fn what_an_operator_enqueues_enters_while_events_are_held_back() {
+    for (discard, pause) in [(true, false), (false, true)] {
+        let mut site = site();
+        let a = propose(&site, 1, &[("a", "x")]);
+        site.run();
+        assert_eq!(orders(&site).len(), 1);
+        site.world.advance_millis(60_000);
+        hold_back(&site, discard, pause, false);
+        ask(&mut site, enqueue("check", 1, None)).unwrap();
+        assert_eq!(orders(&site).len(), 2, "discard {discard}, pause {pause}");
+        let tip = site.forge.tip(&branch("main"));
+        ask(&mut site, enqueue_ref("check", "refs/heads/main", Oid::zero(), tip)).unwrap();
+        assert_eq!(orders(&site).len(), 3, "discard {discard}, pause {pause}");
+        assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
+    }
+}
+
 /// D16, Z6.7: what the tenant takes in of nobody it takes in of no operator either, and says so.
 #[test]
 fn an_operator_is_told_that_a_change_depends_on_more_than_the_tenant_allows() {
