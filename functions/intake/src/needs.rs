@@ -190,7 +190,7 @@ impl Intake {
         layout: &Layout,
     ) -> Result<Vec<Result<ChangeKey, String>>, LookError> {
         let at = |url: &String| {
-            self.forges.values().find_map(|forge| forge.change_at(url)).ok_or_else(|| {
+            self.change_at(url, layout).ok_or_else(|| {
                 let url: String = url.chars().take(URL_CHARS_MAX).collect();
                 format!("it depends on {url}, which is no change of a forge that is configured here")
             })
@@ -216,6 +216,17 @@ impl Intake {
             }
         }
         Ok(named)
+    }
+
+    /// Returns the change that an address is the page of. Where several connections lead to its host, it is the one by which the
+    /// tenant has the project, if it has it at all.
+    fn change_at(&self, url: &str, layout: &Layout) -> Option<ChangeKey> {
+        let mut fitting = self.forges.values().filter_map(|forge| forge.change_at(url));
+        let first = fitting.next()?;
+        if is_inside(layout, &first) {
+            return Some(first);
+        }
+        Some(fitting.find(|key| is_inside(layout, key)).unwrap_or(first))
     }
 
     async fn follow(

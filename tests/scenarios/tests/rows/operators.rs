@@ -151,6 +151,22 @@ fn a_sweep_of_what_is_no_forge_ends() {
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
 }
 
+/// C5: where several connections lead to a host, the one is asked by which a tenant has the project.
+#[test]
+fn a_sweep_by_a_connection_that_no_tenant_has_the_project_by_asks_nobody() {
+    let project: &[(&str, &str)] = &[(".zuul.yaml", super::PROJECT), ("shared", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", super::CONFIG)]), ("org/one", project)];
+    let mut site = Site::beside(7, super::MAIN, repositories, super::judge, &["aside"]);
+    for (connection, is_asked) in [("aside", false), ("github", true)] {
+        let (connection, project) = (connection.into(), ProjectName::new("forge.test", "org/one"));
+        let event = ForgeEvent { connection, project, sender: String::new(), kind: EventKind::Sweep };
+        let effects = ask_as(&mut site, event).unwrap().join("\n");
+        assert_eq!(!effects.contains("by the connection aside"), is_asked, "{effects}");
+    }
+    assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
+}
+
 /// S06: of a branch that is gone jobs find the default branch, and hear what it was.
 #[test]
 fn an_enqueued_branch_that_is_gone_has_its_jobs_run_on_the_default_branch() {
