@@ -116,7 +116,8 @@ mod tests {
 
     fn arrival(candidates: Vec<Candidate>) -> Arrival {
         let (id, event_id) = (ArrivalId::derive(&["one"]), "event".to_owned());
-        Arrival { id, at: Timestamp(1_000), event_id, layout: 1, kind: ArrivalKind::Enqueue { candidates } }
+        let kind = ArrivalKind::Enqueue { candidates };
+        Arrival { id, at: Timestamp(1_000), event_id, layout: 1, by_operator: false, kind }
     }
 
     fn candidates(arrival: &Arrival) -> &[Candidate] {

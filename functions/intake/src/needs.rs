@@ -183,15 +183,17 @@ impl Intake {
     }
 
     /// Returns what a change needs by its commits, its message, and its topic where a queue of its project wants that, in this
-    /// order; an address that is no change's as it is.
+    /// order; where that cannot be told of one of them, why.
     async fn named_by(
         &self,
         facts: &ChangeFacts,
         layout: &Layout,
     ) -> Result<Vec<Result<ChangeKey, String>>, LookError> {
         let at = |url: &String| {
-            let found = self.forges.values().find_map(|forge| forge.change_at(url));
-            found.ok_or_else(|| url.chars().take(URL_CHARS_MAX).collect::<String>())
+            self.change_at(url, layout).ok_or_else(|| {
+                let url: String = url.chars().take(URL_CHARS_MAX).collect();
+                format!("it depends on {url}, which is no change of a forge that is configured here")
+            })
         };
         let mut named: Vec<_> = facts.parents.iter().cloned().map(Ok).collect();
         named.extend(facts.depends_on.iter().map(at));
@@ -204,11 +206,27 @@ impl Intake {
             && pipelines.iter().any(by_topic)
         {
             // What it names itself is told by that; the forge that cannot be asked now is asked again.
-            let forge = self.forge(&key.connection)?;
-            let mates = forge.open_changes_of_topic(topic).await.map_err(again)?;
-            named.extend(mates.into_iter().filter(|mate| mate != key).map(Ok));
+            match self.forge(&key.connection)?.open_changes_of_topic(topic).await {
+                Ok(mates) => named.extend(mates.into_iter().filter(|mate| mate != key).map(Ok)),
+                Err(error) if error.verdict() == Verdict::Final => {
+                    named
+                        .push(Err(format!("it depends on the changes of its topic, and those are not known: {error}")));
+                }
+                Err(error) => return Err(again(error)),
+            }
         }
         Ok(named)
+    }
+
+    /// Returns the change that an address is the page of. Where several connections lead to its host, it is the one by which the
+    /// tenant has the project, if it has it at all.
+    fn change_at(&self, url: &str, layout: &Layout) -> Option<ChangeKey> {
+        let mut fitting = self.forges.values().filter_map(|forge| forge.change_at(url));
+        let first = fitting.next()?;
+        if is_inside(layout, &first) {
+            return Some(first);
+        }
+        Some(fitting.find(|key| is_inside(layout, key)).unwrap_or(first))
     }
 
     async fn follow(
@@ -224,9 +242,8 @@ impl Intake {
         for key in self.named_by(facts, layout).await? {
             let key = match key {
                 Ok(key) => key,
-                Err(url) => {
-                    needs.refused =
-                        Some(format!("it depends on {url}, which is no change of a forge that is configured here"));
+                Err(why) => {
+                    needs.refused = Some(why);
                     break;
                 }
             };

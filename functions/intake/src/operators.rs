@@ -1,6 +1,6 @@
 //! Operators' words that need a forge: a change or a ref goes into a pipeline, as if an event had put it there.
 //!
-//! Triggers are not asked; what the pipeline requires counts as always.
+//! Triggers are not asked, and what is held back of events does not hold it back; what the pipeline requires counts as always.
 
 use crate::Intake;
 use crate::before::Order;
@@ -10,7 +10,7 @@ use crate::needs::{Needs, Seen};
 use crate::refs::Read;
 use crate::route::{Place, ignores_dependencies, in_words, queue_key};
 use sluice_config::pipeline::{Manager, Pipeline};
-use sluice_gate::{ArrivalKind, filter};
+use sluice_gate::{Arrival, ArrivalKind, filter};
 use sluice_model::change::{ChangeFacts, ChangeRef, ChangeStatus, RefMove};
 use sluice_model::event::ForgeEvent;
 use sluice_model::git::Oid;
@@ -18,6 +18,15 @@ use sluice_model::{DeliveryId, PipelineName, ProjectName, TenantName, Timestamp}
 use sluice_records::change;
 use sluice_records::layout::Live;
 use sluice_runtime::batch::LookError;
+
+/// Who has a change offered to a pipeline whose triggers are not asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// An operator: it enters also while events are paused or discarded.
+    Operator,
+    /// Something that happened in another queue.
+    Event,
+}
 
 impl Intake {
     /// Offers a change to the pipeline that an operator names.
@@ -45,7 +54,7 @@ impl Intake {
             Err(why) => return Ok(Outcome::Fails(why)),
         };
         let mut seen = Seen::knowing(facts, before.is_needed, before.moment(facts));
-        match self.offer(id, facts, live, pipeline, &mut seen, &mut effects).await? {
+        match self.offer((id, Asker::Operator), facts, live, pipeline, &mut seen, &mut effects).await? {
             Some(why) => Ok(Outcome::Fails(why)),
             None => Ok(Outcome::Leads(effects)),
         }
@@ -54,7 +63,7 @@ impl Intake {
     /// Offers a change to a pipeline whatever its triggers say. Returns why it does not take it, if so.
     pub(crate) async fn offer(
         &self,
-        id: &DeliveryId,
+        (id, asker): (&DeliveryId, Asker),
         facts: &ChangeFacts,
         live: &Live,
         pipeline: &Pipeline,
@@ -82,6 +91,7 @@ impl Intake {
         let place = Place { live, pipeline, queue: &queue, listed: &[] };
         let candidates = self.candidates(facts, &needs, refused, &place, seen).await?;
         let arrival = self.arrival(id, live, &queue, change, ArrivalKind::Enqueue { candidates });
+        let arrival = Arrival { by_operator: asker == Asker::Operator, ..arrival };
         effects.write(change::put_facts(facts)?);
         effects.arrive(&queue, &arrival)?;
         effects.tell(format!("{change} may enter {}", in_words(live, pipeline, change)));
@@ -136,6 +146,7 @@ impl Intake {
         let queue = queue_key(live, pipeline, &change);
         let candidates = vec![self.ref_candidate(&change, &event.sender)?];
         let arrival = self.arrival(id, live, &queue, &change, ArrivalKind::Enqueue { candidates });
+        let arrival = Arrival { by_operator: true, ..arrival };
         effects.arrive(&queue, &arrival)?;
         effects.tell(format!("{change} may enter {}", in_words(live, pipeline, &change)));
         Ok(Outcome::Leads(effects))

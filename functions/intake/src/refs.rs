@@ -217,7 +217,14 @@ impl Intake {
     /// Reads a ref that is said to have moved, for a webhook is a hint only.
     pub(crate) async fn read_ref(&self, event: &ForgeEvent, moved: &RefMove) -> Result<Read, LookError> {
         let forge = self.forge(&event.connection)?;
-        let tip = forge.ref_tip(&event.project, &moved.git_ref).await.map_err(again)?;
+        let tip = match forge.ref_tip(&event.project, &moved.git_ref).await {
+            Ok(tip) => tip,
+            // A tag of something else than a commit, for one: it would be told the same for ever, with all that came behind it.
+            Err(error) if error.verdict() == Verdict::Final => {
+                return Ok(Read::Denied(format!("{} is not enqueued: {error}", moved.git_ref)));
+            }
+            Err(error) => return Err(again(error)),
+        };
         let mut change = ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved.clone());
         let (git_ref, mut moved_on) = (&moved.git_ref, None);
         match (&moved.newrev, tip) {

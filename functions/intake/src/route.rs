@@ -224,6 +224,7 @@ impl Intake {
             at: self.ports.clock.now(),
             event_id: id.to_string(),
             layout: live.number(),
+            by_operator: false,
             kind,
         }
     }
@@ -340,8 +341,9 @@ impl Intake {
 
     /// Returns whether a change names another one as what it depends on.
     pub(crate) fn names(&self, facts: &ChangeFacts, key: &ChangeKey) -> bool {
-        let mut named = facts.depends_on.iter().filter_map(|url| self.forges.values().find_map(|f| f.change_at(url)));
-        facts.parents.contains(key) || named.any(|named| named == *key)
+        // By whichever of the connections to its host: which one it is a tenant says.
+        let names = |url: &String| self.forges.values().any(|forge| forge.change_at(url).as_ref() == Some(key));
+        facts.parents.contains(key) || facts.depends_on.iter().any(names)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::deliver::{Effects, Outcome};
 use crate::early::{Turn, turn_at_damaged};
 use crate::route::{in_words, queue_key};
 use sluice_config::tenant::TenantProject;
+use sluice_forge::Verdict;
 use sluice_gate::{ArrivalKind, Fired, Schedule, filter};
 use sluice_model::change::{ChangeRef, RefMove};
 use sluice_model::event::{EventKind, ForgeEvent};
@@ -162,9 +163,16 @@ impl Intake {
             let mut moved = RefMove::standing(branch);
             // Where nobody can be asked, it is what the branch is when its turn comes.
             if dereference && let Some(forge) = self.forges.get(&event.connection) {
-                let tip = forge.ref_tip(&event.project, &moved.git_ref).await.map_err(again)?;
-                let Some(tip) = tip else { continue };
-                moved.newrev = Some(tip.id);
+                match forge.ref_tip(&event.project, &moved.git_ref).await {
+                    Ok(Some(tip)) => moved.newrev = Some(tip.id),
+                    Ok(None) => continue,
+                    // The other branches have their tick all the same.
+                    Err(error) if error.verdict() == Verdict::Final => {
+                        effects.tell(format!("{branch} is not enqueued: {error}"));
+                        continue;
+                    }
+                    Err(error) => return Err(again(error)),
+                }
             }
             let change = ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved);
             let queue = queue_key(live, pipeline, &change);

@@ -2,7 +2,7 @@
 //! failed to tell is in [`crate::lost`].
 
 use crate::attributes::{Asks, Lost};
-use crate::before::{Known, Order};
+use crate::before::{Concerned, Known, Order};
 use crate::commits::heeds;
 use crate::deliver::Effects;
 use crate::told::{self, Told};
@@ -41,6 +41,11 @@ impl Intake {
         at: Timestamp,
         effects: &mut Effects,
     ) -> Result<Result<(), String>, LookError> {
+        let tenants = self.tenants_with(&event.project, Order::AtOnce, &[]).await?;
+        if !may_be_known_by(&tenants, event) {
+            effects.tell(format!("no tenant has {} by the connection {}", event.project, event.connection));
+            return Ok(Ok(()));
+        }
         self.find_webhooks(event, self.ports.clock.now(), effects).await?;
         self.find_pushes(event, at, effects).await?;
         let mut open = match self.forge(&event.connection)?.open_changes(&event.project).await {
@@ -56,7 +61,6 @@ impl Intake {
         for page in keys.chunks(100) {
             known.extend(self.ports.records.get(page).await?);
         }
-        let tenants = self.tenants_with(&event.project, Order::AtOnce, &[]).await?;
         let asks = self.asks(event, &tenants).await?;
         let (mut gaps, mut reads) = (0, Reads::default());
         for (open, record) in open.iter().zip(known) {
@@ -230,6 +234,16 @@ impl Gap {
         let (kind, is_status) = (lost.kind(number, asks.is_gerrit), matches!(lost, Lost::Status(_)));
         Self { kind, sender: lost.by().to_owned(), mark: lost.mark(facts), is_status }
     }
+}
+
+/// Returns whether a tenant may have the project by the connection that is to be asked. Several may lead to its host: what is found
+/// by one that nobody has it by would be for nobody.
+fn may_be_known_by(known: &Known, event: &ForgeEvent) -> bool {
+    let is_by = |concerned: &Concerned| {
+        let project = concerned.live.layout.tenant().project(&event.project);
+        project.is_none_or(|project| project.connection == event.connection)
+    };
+    known.tenants.is_empty() || !known.damaged.is_empty() || known.tenants.iter().any(is_by)
 }
 
 fn kind(change: &ChangeRef, event: &str, action: &str, state: Option<String>, label: Option<String>) -> EventKind {

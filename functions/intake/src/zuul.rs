@@ -7,6 +7,7 @@ use crate::before::Concerned;
 use crate::deliver::{Effects, Outcome, final_or_again};
 use crate::early::Turn;
 use crate::needs::Seen;
+use crate::operators::Asker;
 use crate::{Intake, again};
 use sluice_forge::Verdict;
 use sluice_gate::filter;
@@ -118,7 +119,8 @@ impl Intake {
         for pipeline in live.layout.pipelines().iter().filter(|pipeline| takes_part.contains(&pipeline.name)) {
             if facts.status == ChangeStatus::Open
                 && filter::is_triggered_by_zuul(pipeline, happened.what, happened.pipeline)
-                && let Some(why) = self.offer(id, &facts, live, pipeline, &mut seen, &mut effects).await?
+                && let Some(why) =
+                    self.offer((id, Asker::Event), &facts, live, pipeline, &mut seen, &mut effects).await?
             {
                 effects.tell(why);
             }

@@ -6,9 +6,9 @@ use sluice_forge::{Forge, ForgeError, MergeMessage, Verdict};
 use sluice_gate::item::cut;
 use sluice_gate::landing::TROUBLE_BYTES_MAX;
 use sluice_gate::{Landing, LandingEnd, LandingState, Trouble, filter};
-use sluice_model::change::{ChangeFacts, ChangeRef, ChangeStatus};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
 use sluice_model::git::{BranchKey, Commit, LandingWay, Oid};
-use sluice_model::{ItemId, Timestamp};
+use sluice_model::{ConnectionName, ItemId, Timestamp};
 use sluice_records::codec::{decode, get, with_body};
 use sluice_records::{landing, turn};
 use sluice_runtime::batch::{Heard, LookError};
@@ -334,26 +334,44 @@ impl Reporter {
 
     /// Returns why a change may not land yet: it depends, by now, on something that is not merged (Z6.5).
     pub(crate) async fn unmet_need(&self, order: &Landing, facts: &ChangeFacts) -> Result<Option<String>, LookError> {
-        let parents = facts.parents.iter().cloned().map(Some);
-        let named = facts.depends_on.iter().map(|url| self.forges.values().find_map(|forge| forge.change_at(url)));
-        for key in parents.chain(named).take(NEEDS_MAX) {
-            let Some(key) = key else {
+        let parents = facts.parents.iter().cloned().map(|parent| vec![parent]);
+        let named = facts.depends_on.iter().map(|url| self.changes_at(url, &order.change.key.connection));
+        for keys in parents.chain(named).take(NEEDS_MAX) {
+            let Some(key) = keys.first() else {
                 return Ok(Some(
                     "it depends on something that is no change of a forge that is configured here".to_owned(),
                 ));
             };
             // That it needs itself says nothing.
-            if key == order.change.key || order.needs.contains(&key) {
+            if keys.iter().any(|key| *key == order.change.key || order.needs.contains(key)) {
                 continue;
             }
-            match self.forge(&key.connection)?.read_change(&key).await {
-                Ok(need) if need.status == ChangeStatus::Merged => {}
+            if !self.is_any_merged(&keys).await? {
                 // One text: whether there is such a change is the business of those who may see its project.
-                Err(error) if error.verdict() != Verdict::Final => return Err(again(error)),
-                Ok(_) | Err(_) => return Ok(Some(format!("it depends on {key} now, which is not known to be merged"))),
+                return Ok(Some(format!("it depends on {key} now, which is not known to be merged")));
             }
         }
         Ok(None)
+    }
+
+    /// Returns the change that an address is the page of, by each connection that leads to its host: by which of them the tenant has
+    /// its project is not known here. The one of whoever names it comes first.
+    fn changes_at(&self, url: &str, own: &ConnectionName) -> Vec<ChangeKey> {
+        let mut keys: Vec<ChangeKey> = self.forges.values().filter_map(|forge| forge.change_at(url)).collect();
+        keys.sort_by_key(|key| key.connection != *own);
+        keys
+    }
+
+    /// Returns whether a change is merged, as it is known by one of some connections.
+    async fn is_any_merged(&self, keys: &[ChangeKey]) -> Result<bool, LookError> {
+        for key in keys {
+            match self.forge(&key.connection)?.read_change(key).await {
+                Ok(need) if need.status == ChangeStatus::Merged => return Ok(true),
+                Err(error) if error.verdict() != Verdict::Final => return Err(again(error)),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(false)
     }
 
     /// Returns why another change of the bundle could not land after this one, if so: then nothing of it lands. What happens to them

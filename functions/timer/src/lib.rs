@@ -10,7 +10,7 @@ use crate::sweep::Failures;
 use async_trait::async_trait;
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::poke::Poke;
-use sluice_model::{ProjectName, Timestamp};
+use sluice_model::{ConnectionName, ProjectName, Timestamp};
 use sluice_records::codec::decode_foreign;
 use sluice_records::connection;
 use sluice_records::delivery::{self, Delivery, DeliveryState};
@@ -79,35 +79,50 @@ impl Timer {
             if failures.are_too_many() {
                 break;
             }
-            // Only a forge whose API can be called tells what is open: a plain git server tells of no changes.
-            let Some((connection, _)) = connections.by_host(project.host()).filter(|(_, its)| its.is_asked()) else {
-                continue;
-            };
-            let asked = Delivery {
-                connection: connection.clone(),
-                forge_id: format!("sweep:{project}:{slot}"),
-                event_name: "sweep".to_owned(),
-                received_at: now,
-                event: Some(ForgeEvent {
-                    connection: connection.clone(),
-                    project: project.clone(),
-                    sender: String::new(),
-                    kind: EventKind::Sweep,
-                }),
-                state: DeliveryState::Accepted,
-            };
-            let id = delivery::id(connection, &asked.forge_id);
-            let poke = Poke::Delivery { delivery: id.clone(), project };
-            // Due by itself, with the same poke: whether it is sent needs no writing down.
-            let due = Some(Due { at: now.plus_seconds(60), poke: poke.clone() });
-            let head = delivery::record(&id, &asked)?;
-            let commit = Commit { head, others: Vec::new(), pokes: vec![poke], due };
-            match cell::commit_and_send(&self.ports, commit).await {
-                Ok(_) => failures.went_well(),
-                Err(error) => failures.note("have open changes asked for", error),
+            // Only a forge whose API can be called tells what is open: a plain git server tells of no changes. Where several lead to
+            // the host, intake leaves those alone by which no tenant has the project.
+            for (connection, _) in connections.of_host(project.host()).into_iter().filter(|(_, its)| its.is_asked()) {
+                self.ask(connection, &project, now, slot, failures).await;
             }
         }
         Ok(())
+    }
+
+    /// Stores a sweep of a project by one connection.
+    async fn ask(
+        &self,
+        connection: &ConnectionName,
+        project: &ProjectName,
+        now: Timestamp,
+        slot: u64,
+        failures: &mut Failures,
+    ) {
+        let asked = Delivery {
+            connection: connection.clone(),
+            forge_id: format!("sweep:{project}:{slot}"),
+            event_name: "sweep".to_owned(),
+            received_at: now,
+            event: Some(ForgeEvent {
+                connection: connection.clone(),
+                project: project.clone(),
+                sender: String::new(),
+                kind: EventKind::Sweep,
+            }),
+            state: DeliveryState::Accepted,
+        };
+        let id = delivery::id(connection, &asked.forge_id);
+        let poke = Poke::Delivery { delivery: id.clone(), project: project.clone() };
+        // Due by itself, with the same poke: whether it is sent needs no writing down.
+        let due = Some(Due { at: now.plus_seconds(60), poke: poke.clone() });
+        let head = match delivery::record(&id, &asked) {
+            Ok(head) => head,
+            Err(error) => return failures.note("have open changes asked for", error),
+        };
+        let commit = Commit { head, others: Vec::new(), pokes: vec![poke], due };
+        match cell::commit_and_send(&self.ports, commit).await {
+            Ok(_) => failures.went_well(),
+            Err(error) => failures.note("have open changes asked for", error),
+        }
     }
 }
 

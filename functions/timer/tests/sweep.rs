@@ -281,7 +281,8 @@ fn what_nobody_sees_to_has_its_cell_poked() {
     assert_eq!(sent(&world, Queue::Gate), [Poke::Queue { queue: queue_of("forgotten") }]);
 }
 
-/// C5: only a forge whose API can be called is asked for what it never told, once for each project however many tenants have it.
+/// C5: only a forge whose API can be called is asked for what it never told, once for each project however many tenants have it;
+/// whatever other connections lead to its host.
 #[test]
 fn the_projects_of_forges_are_asked_after_and_no_others() {
     let world = world();
@@ -297,7 +298,11 @@ fn the_projects_of_forges_are_asked_after_and_no_others() {
     };
     let file = ConnectionsFile(
         [
+            // By name it comes before the forge of the same host.
+            ("code", of(Driver::Git, "forge.test")),
             ("hub", of(Driver::GitHub, "forge.test")),
+            ("one", of(Driver::GitHub, "both.test")),
+            ("other", of(Driver::GitHub, "both.test")),
             ("plain", of(Driver::Git, "git.test")),
             ("review", of(Driver::Gerrit, "review.test")),
         ]
@@ -307,7 +312,14 @@ fn the_projects_of_forges_are_asked_after_and_no_others() {
     let text = Bytes::from(serde_json::to_string(&file).unwrap());
     let put = world.ports();
     poll_once(put.objects.put(connection::OBJECT, text, PutMode::Always, "application/json")).unwrap().unwrap();
-    let projects = ["forge.test/org/one", "git.test/org/one", "review.test/one", "gone.test/one", "forge.test/org/two"];
+    let projects = [
+        "forge.test/org/one",
+        "both.test/two",
+        "git.test/org/one",
+        "review.test/one",
+        "gone.test/one",
+        "forge.test/org/two",
+    ];
     for name in ["demo", "mine"] {
         let name = TenantName::from(name);
         let projects = projects.iter().map(|project| ProjectName::from(*project)).collect();
@@ -333,7 +345,14 @@ fn the_projects_of_forges_are_asked_after_and_no_others() {
         .collect();
     asked.sort();
     asked.dedup();
-    assert_eq!(asked, ["hub forge.test/org/one", "hub forge.test/org/two", "review review.test/one"]);
+    let expected = [
+        "hub forge.test/org/one",
+        "hub forge.test/org/two",
+        "one both.test/two",
+        "other both.test/two",
+        "review review.test/one",
+    ];
+    assert_eq!(asked, expected);
     let stored = world.records().into_iter().filter(|record| record.key.partition.starts_with("delivery#"));
-    assert_eq!(stored.count(), 3);
+    assert_eq!(stored.count(), 5);
 }

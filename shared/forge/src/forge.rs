@@ -41,7 +41,7 @@ pub trait Forge: Send + Sync {
     async fn branch_tip(&self, branch: &BranchKey) -> Result<Commit, ForgeError>;
 
     /// Returns the commit that a ref (`refs/heads/main`, `refs/tags/1.0`) leads to, an annotated tag's too; `None` where there is
-    /// no such ref.
+    /// no such ref. One that leads to none, as a tag of a file, is [`ForgeError::NotFound`].
     async fn ref_tip(&self, project: &ProjectName, git_ref: &str) -> Result<Option<Commit>, ForgeError>;
 
     /// Returns the page of a commit, or of the project where no commit is given. Asks nobody.

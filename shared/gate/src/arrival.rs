@@ -17,6 +17,9 @@ pub struct Arrival {
     /// The number of the layout that it was routed by; 0 where nobody says. Whoever decides knows at least that layout.
     #[serde(default)]
     pub layout: u64,
+    /// Whether an operator asked for it: what is held back of events holds it back no more than an operator's other words.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_operator: bool,
     /// What it is.
     pub kind: ArrivalKind,
 }

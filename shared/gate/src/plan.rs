@@ -125,7 +125,7 @@ pub struct ChangesLimit {
 /// What operators hold back of a tenant's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hold {
-    /// What would enter is dropped.
+    /// What would enter is dropped, unless an operator has it enqueued.
     pub discards: bool,
     /// What arrives waits, operators' words excepted.
     pub pauses: bool,

@@ -57,9 +57,10 @@ impl ConnectionsFile {
         })
     }
 
-    /// Returns the connection with this canonical host.
-    pub fn by_host(&self, host: &str) -> Option<(&ConnectionName, &Connection)> {
-        self.0.iter().find(|(_, connection)| connection.canonical_hostname == host)
+    /// Returns the connections with this canonical host, by name: there may be several, and by which of them a project is known only
+    /// the tenants that have it say.
+    pub fn of_host(&self, host: &str) -> Vec<(&ConnectionName, &Connection)> {
+        self.0.iter().filter(|(_, connection)| connection.canonical_hostname == host).collect()
     }
 }
 

@@ -104,6 +104,7 @@ fn arrival(played: &Played, key: &ChangeKey) -> Arrival {
         at: played.house.world.ports().clock.now(),
         event_id: "bench".to_owned(),
         layout: 0,
+        by_operator: false,
         kind: ArrivalKind::Enqueue { candidates: vec![candidate] },
     }
 }

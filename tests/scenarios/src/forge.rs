@@ -13,9 +13,9 @@ use sluice_model::change::{
 };
 use sluice_model::event::ForgeEvent;
 use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
-use sluice_model::{BranchName, ProjectName, Timestamp};
+use sluice_model::{BranchName, ConnectionName, ProjectName, Timestamp};
 use sluice_runtime::{Clock, PortError};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 pub mod gerrit;
@@ -89,6 +89,10 @@ struct State {
     refused_for_now: u64,
     /// Branches that are guarded, and whether nothing is taken for them any more.
     guarded: BTreeMap<BranchKey, bool>,
+    /// Refs that lead to no commit.
+    odd_refs: BTreeSet<(ProjectName, String)>,
+    /// Whether topics have more changes than are read.
+    has_large_topics: bool,
     /// Statuses by commit and context, whatever is at that commit.
     statuses: BTreeMap<(Oid, String), String>,
 }
@@ -98,12 +102,19 @@ pub struct PlayedForge {
     world: World,
     store: Arc<Mutex<Store>>,
     state: Mutex<State>,
+    /// The connection that leads here, where it is not what the host says.
+    connection: Option<ConnectionName>,
 }
 
 impl PlayedForge {
     /// Makes a forge with these repositories.
     pub fn new(world: World, store: Arc<Mutex<Store>>) -> Self {
-        Self { world, store, state: Mutex::default() }
+        Self { world, store, state: Mutex::default(), connection: None }
+    }
+
+    /// Makes what another connection to the same hosts leads to, whose account sees no change.
+    pub fn beside(&self, connection: &str) -> Self {
+        Self { connection: Some(connection.into()), ..Self::new(self.world.clone(), self.store.clone()) }
     }
 
     /// Uploads another revision of a change, which edits one more file, and says so.
@@ -355,7 +366,9 @@ pub fn key(project: &str, number: u64) -> ChangeKey {
 #[async_trait]
 impl Forge for PlayedForge {
     fn change_at(&self, url: &str) -> Option<ChangeKey> {
-        gerrit::change_at(url)
+        let key = gerrit::change_at(url)?;
+        let connection = self.connection.clone().unwrap_or(key.connection);
+        Some(ChangeKey { connection, project: key.project, what: key.what })
     }
 
     async fn read_change(&self, change: &ChangeKey) -> Result<ChangeFacts, ForgeError> {
@@ -387,7 +400,12 @@ impl Forge for PlayedForge {
     }
 
     async fn open_changes_of_topic(&self, topic: &str) -> Result<Vec<ChangeKey>, ForgeError> {
-        self.step("forge.open_changes_of_topic", || Ok(self.of_topic(topic))).await
+        let are_large = self.state().has_large_topics;
+        self.step("forge.open_changes_of_topic", || match are_large {
+            true => Err(ForgeError::TooMany { attempted: format!("list the changes of the topic {topic}"), most: 100 }),
+            false => Ok(self.of_topic(topic)),
+        })
+        .await
     }
 
     async fn changes_with_head(&self, project: &ProjectName, head: &Oid) -> Result<Vec<ChangeRef>, ForgeError> {
@@ -506,7 +524,13 @@ impl Forge for PlayedForge {
     }
 
     async fn ref_tip(&self, project: &ProjectName, git_ref: &str) -> Result<Option<Commit>, ForgeError> {
-        self.step("forge.ref_tip", || Ok(self.store.lock().unwrap().ref_tip(project, git_ref))).await
+        self.step("forge.ref_tip", || {
+            if self.state().odd_refs.contains(&(project.clone(), git_ref.to_owned())) {
+                return Err(Self::not_found(format!("a commit behind {git_ref}")));
+            }
+            Ok(self.store.lock().unwrap().ref_tip(project, git_ref))
+        })
+        .await
     }
 
     fn page_of(&self, project: &ProjectName, commit: Option<&Oid>) -> String {

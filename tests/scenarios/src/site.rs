@@ -23,7 +23,7 @@ use sluice_merger::Merger;
 use sluice_model::build::{BuildResult, Order, Speculation};
 use sluice_model::git::{BranchKey, LandingWay};
 use sluice_model::poke::{Poke, Queue};
-use sluice_model::{ProjectName, SessionId, TenantName, Timestamp};
+use sluice_model::{ConnectionName, ProjectName, SessionId, TenantName, Timestamp};
 use sluice_notify::Notify;
 use sluice_records::codec::{decode, encode_first};
 use sluice_records::connection::{self, Connection, ConnectionsFile};
@@ -88,6 +88,17 @@ pub struct Site {
 impl Site {
     /// Builds a site with these repositories (project, files of `main`) and this main configuration.
     pub fn new(seed: u64, main_yaml: &str, repositories: &[(&str, &[(&str, &str)])], judge: Judge) -> Self {
+        Self::beside(seed, main_yaml, repositories, judge, &[])
+    }
+
+    /// Builds the same with further connections to the hosts of its forges.
+    pub fn beside(
+        seed: u64,
+        main_yaml: &str,
+        repositories: &[(&str, &[(&str, &str)])],
+        judge: Judge,
+        others: &[&str],
+    ) -> Self {
         let world = World::new(seed, 100, START);
         let ports = world.ports();
         let store = Arc::new(Mutex::new(Store::default()));
@@ -106,7 +117,16 @@ impl Site {
         let repos: Arc<dyn Repos> = Arc::new(PlayedRepos::new(world.clone(), store.clone()));
         now(configure(&ports, main_yaml));
         let post = Arc::new(PlayedPost::new(world.clone()));
-        let forges = || BTreeMap::from(["github", "gerrit"].map(|name| (name.into(), forge.clone() as Arc<dyn Forge>)));
+        let forges = || -> BTreeMap<ConnectionName, Arc<dyn Forge>> {
+            let mut all = BTreeMap::new();
+            for name in ["github", "gerrit"] {
+                all.insert(ConnectionName::from(name), forge.clone() as Arc<dyn Forge>);
+            }
+            for name in others {
+                all.insert(ConnectionName::from(*name), Arc::new(forge.beside(name)) as Arc<dyn Forge>);
+            }
+            all
+        };
         let notifiers = || BTreeMap::from(["mail", "mqtt"].map(|name| (name.into(), post.clone() as Arc<dyn Notify>)));
         let clouds = BTreeMap::from([("ec2".into(), Cloud { driver: cloud.clone(), site: CloudSite::default() })]);
         let functions = || -> BTreeMap<Queue, Box<dyn Look>> {

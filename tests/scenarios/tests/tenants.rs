@@ -352,6 +352,7 @@ fn a_change_that_an_operator_takes_out_is_told_and_lands_no_more() {
         at: site.world.now(),
         event_id: "operator".to_owned(),
         layout: 0,
+        by_operator: true,
         kind,
     };
     site.world.write_directly(queue::put_arrival(&queue_key, &word).unwrap());

@@ -29,10 +29,10 @@ pub struct ManageEventsArguments {
     /// The tenant. [default: the only one there is]
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<String>,
-    /// Lets what would enter a queue wait, and what would take something out of one.
+    /// Lets what would enter a queue wait, and what would take something out of one; what `sluice enqueue` asks for enters.
     #[arg(long)]
     pub pause_trigger: bool,
-    /// Drops what would enter a queue; what stands in one is still heard of.
+    /// Drops what would enter a queue, but not what `sluice enqueue` asks for; what stands in one is still heard of.
     #[arg(long, conflicts_with = "pause_trigger")]
     pub discard_trigger: bool,
     /// Lets what merger and executors answer wait.

@@ -230,6 +230,7 @@ fn arrival(ports: &Ports, kind: ArrivalKind) -> Arrival {
         at: ports.clock.now(),
         event_id: "operator".to_owned(),
         layout: 0,
+        by_operator: true,
         kind,
     }
 }

@@ -81,11 +81,19 @@ async fn find(ports: &Ports, named: &str) -> anyhow::Result<(ConnectionName, Pro
         return Ok((SYSTEM.into(), project));
     }
     let connections = connection::load(ports).await?;
-    let Some((connection, _)) = connections.by_host(project.host()) else {
-        bail!(
+    let connection = match connections.of_host(project.host()).as_slice() {
+        [] => bail!(
             "no tenant has a project {named}, and no connection a host of that name: `sluice tenant show` lists the projects; one that no tenant has yet is named with its host, as in git.example.org/org/project"
-        )
+        ),
+        [(connection, _)] => (*connection).clone(),
+        several => {
+            let names: Vec<_> = several.iter().map(|(name, _)| name.as_str()).collect();
+            bail!(
+                "no tenant has {project} yet, and several connections lead to its host ({}), each with a key of its own for it: have a tenant name the project first (`sluice tenant load FILE`)",
+                names.join(", ")
+            )
+        }
     };
     eprintln!("sluice: no tenant has {project} yet; its key is kept for when one does");
-    Ok((connection.clone(), project))
+    Ok((connection, project))
 }

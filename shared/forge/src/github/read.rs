@@ -338,8 +338,15 @@ pub(super) async fn ref_tip(
     };
     // An annotated tag is an object of its own; tags of tags are as deep as somebody made them.
     for _ in 0..TAGS_DEEP_MAX {
-        if object.kind.as_deref() != Some("tag") {
-            return Ok(Some(commit(github, project, &Oid(object.sha)).await?.commit));
+        match object.kind.as_deref() {
+            Some("tag") => {}
+            Some("commit") | None => return Ok(Some(commit(github, project, &Oid(object.sha)).await?.commit)),
+            // Anything can be tagged, a file too.
+            Some(other) => {
+                let attempted =
+                    format!("find a commit behind {git_ref} of {}, which leads to a {other}", project.name());
+                return Err(ForgeError::NotFound { attempted });
+            }
         }
         let path = repository(project, &format!("/git/tags/{}", escape_path(&object.sha)));
         object = github.api.get::<shapes::GitRef>(&path, &attempted).await?.object;

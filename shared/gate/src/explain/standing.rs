@@ -145,9 +145,12 @@ pub fn arrived(arrivals: &[Arrival], change: &ChangeKey, is_frozen: bool, around
         _ => false,
     };
     arrivals.iter().any(enters).then(|| {
+        // What an operator has enqueued does not wait for that.
+        let is_paused = around.events.trigger_queue_paused
+            && !arrivals.iter().any(|arrival| enters(arrival) && arrival.by_operator);
         let why = match () {
             () if is_frozen => "its queue is frozen until `sluice queue thaw`".to_owned(),
-            () if around.events.trigger_queue_paused => "an operator has trigger events paused".to_owned(),
+            () if is_paused => "an operator has trigger events paused".to_owned(),
             () if around.is_settling() => around.settling(),
             () => "something before it waits for a landing or for a place, or its turn comes".to_owned(),
         };
@@ -235,7 +238,7 @@ mod tests {
         }
         let candidates = vec![Candidate::bare(&queue.slots[0].change)];
         let (id, kind) = (ArrivalId::derive(&["a"]), ArrivalKind::Enqueue { candidates });
-        let arrivals = [Arrival { id, at: Timestamp(1), event_id: String::new(), layout: 3, kind }];
+        let arrivals = [Arrival { id, at: Timestamp(1), event_id: String::new(), layout: 3, by_operator: false, kind }];
         let key = &queue.slots[0].change.key;
         assert!(arrived(&arrivals, key, false, &around).unwrap().contains("trigger events paused"));
         assert!(arrived(&arrivals, key, true, &around).unwrap().contains("frozen"));

@@ -28,13 +28,11 @@ impl Work<'_> {
             // Requirements were judged under a layout that is about to go; intake's answer is taken when the next one is live.
             return;
         }
-        if self.snapshot.hold.pauses {
-            return; // It waits in its order until an operator lets it go on.
-        }
-        let others = self.snapshot.arrivals.iter().filter(|arrival| !is_operators(arrival));
+        let others = self.snapshot.arrivals.iter().filter(|arrival| !is_operators(arrival) && !self.is_paused(arrival));
         let mut waiting = Waiting::default();
         for arrival in in_forges_order(others.cloned().collect()) {
             if self.snapshot.hold.discards
+                && !arrival.by_operator
                 && let ArrivalKind::Enqueue { candidates } = &arrival.kind
                 && candidates.iter().all(|candidate| candidate.moved_from.is_none())
             {
@@ -75,10 +73,17 @@ impl Work<'_> {
         }
     }
 
+    /// Returns whether an arrival waits in its order until an operator lets events go on. What an operator has enqueued is no event:
+    /// it does not wait even for what came before it, of which the forge's clock says that it is older.
+    fn is_paused(&self, arrival: &Arrival) -> bool {
+        self.snapshot.hold.pauses && !arrival.by_operator
+    }
+
     /// Returns whether an arrival that was left may be taken in now: a landing that it waited for is over.
     pub(super) fn may_admit_more(&self) -> bool {
         let left: Vec<Arrival> = self.left().cloned().collect();
-        let (words, others): (Vec<_>, Vec<_>) = left.into_iter().partition(is_operators);
+        let (words, mut others): (Vec<_>, Vec<_>) = left.into_iter().partition(is_operators);
+        others.retain(|arrival| !self.is_paused(arrival));
         let mut waiting = Waiting::default();
         let may_enter = |arrival: &Arrival| {
             let waits = waiting.keeps_back(arrival) || self.waits_for_landing(arrival) || !self.has_place(arrival);
@@ -87,7 +92,7 @@ impl Work<'_> {
             }
             !waits
         };
-        (!self.is_settling() && !self.snapshot.hold.pauses && in_forges_order(others).iter().any(may_enter))
+        (!self.is_settling() && in_forges_order(others).iter().any(may_enter))
             || words.iter().any(|word| !self.waits_for_landing(word))
     }
 

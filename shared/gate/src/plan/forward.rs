@@ -51,11 +51,13 @@ impl Work<'_> {
     pub(super) fn is_sent_on(&mut self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
         let Some(queue) = candidates.last().and_then(|last| self.other_queue_of(&last.change)) else { return false };
         self.plan.reasons.push(format!("what arrived at {} belongs to {queue} now", self.head.key));
-        let kind = ArrivalKind::Enqueue { candidates: candidates.to_vec() };
         let id = ArrivalId::derive(&[arrival.id.as_str(), &queue.to_string()]);
         // Behind the changes that moved, and behind what was sent on before it.
         let left = self.snapshot.arrivals.len() - self.plan.taken.len();
-        self.forward(queue, id, MANY + MANY.saturating_sub(left), &arrival.event_id, kind);
+        let at = self.now.plus_millis((MANY + MANY.saturating_sub(left)) as u64);
+        // Who asked for it counts there too.
+        let sent = Arrival { id, at, layout: self.snapshot.layout.live, ..arrival.clone() };
+        self.plan.forwards.push((queue, sent));
         true
     }
 
@@ -160,6 +162,7 @@ impl Work<'_> {
     fn forward(&mut self, queue: QueueKey, id: ArrivalId, after: usize, event_id: &str, kind: ArrivalKind) {
         let at = self.now.plus_millis(after as u64);
         let layout = self.snapshot.layout.live;
-        self.plan.forwards.push((queue, Arrival { id, at, event_id: event_id.to_owned(), layout, kind }));
+        let event_id = event_id.to_owned();
+        self.plan.forwards.push((queue, Arrival { id, at, event_id, layout, by_operator: false, kind }));
     }
 }

@@ -299,6 +299,7 @@ impl Writer {
             at: before(1),
             event_id: "event".into(),
             layout: 0,
+            by_operator: false,
             kind: ArrivalKind::Enqueue { candidates: vec![candidate(&super::G)] },
         };
         let write = queue::put_arrival(&queue_key(TENANT, "gate", "integrated"), &arrival)?;

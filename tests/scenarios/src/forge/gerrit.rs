@@ -113,6 +113,11 @@ impl PlayedForge {
         self.say(key, GerritEvent { r#type: "hashtags-changed".to_owned(), added, ..GerritEvent::default() });
     }
 
+    /// Has every topic have more changes than are read.
+    pub fn enlarge_topics(&self) {
+        self.state().has_large_topics = true;
+    }
+
     /// Puts changes into a topic; nobody is told.
     pub fn topic(&self, keys: &[&ChangeKey], topic: &str) {
         for key in keys {

@@ -34,6 +34,11 @@ impl PlayedForge {
         self.tell_push(&ProjectName::new("forge.test", project), git_ref, before, after, "mallory");
     }
 
+    /// Has a ref lead to no commit, as a tag of a file does; nobody is told.
+    pub fn lead_to_no_commit(&self, project: &str, git_ref: &str) {
+        self.state().odd_refs.insert((ProjectName::new("forge.test", project), git_ref.to_owned()));
+    }
+
     /// Returns where a branch is.
     pub fn tip(&self, branch: &BranchKey) -> Oid {
         self.store.lock().unwrap().tip(branch).expect("the branch exists").id

@@ -214,6 +214,22 @@ fn changes_of_one_topic_go_through_the_gate_together() {
     assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
+/// Z6.5, C5: a topic of more changes than are read keeps its changes from being tested, and holds up no others.
+#[test]
+fn a_change_of_a_topic_with_too_many_changes_is_refused_and_holds_up_no_other() {
+    let mut site = site();
+    let a = upload(&site, 1, None);
+    let alone = upload(&site, 2, None);
+    site.forge.topic(&[&a], "feature");
+    site.forge.enlarge_topics();
+    site.run();
+    assert_eq!(site.builds(), ["check unit 2"]);
+    approve(&mut site, &a);
+    approve(&mut site, &alone);
+    assert_eq!(merged(&site), [2]);
+    assert_eq!(site.ending(&[], &[&a, &alone]).left_over, Vec::<String>::new());
+}
+
 /// Z6.5, G09: of changes of one topic each lands after the one that it is made on, whichever came first.
 #[test]
 fn a_change_of_a_topic_lands_after_its_parent_though_its_number_is_lower() {

@@ -2,6 +2,7 @@
 
 use super::standard::told;
 use super::{approve, comments, gate_builds, merged, site};
+use sluice_scenarios::Site;
 
 /// D05, Z2.1: whoever may write a `Depends-On` may not have what it names tested, shown or told.
 #[test]
@@ -42,6 +43,28 @@ fn of_a_need_outside_the_tenant_nothing_is_told_by_which_it_could_be_known() {
     });
     assert!(!told[0].is_empty(), "it is told that it waits");
     assert_eq!((&told[1], &told[2]), (&told[0], &told[0]));
+}
+
+/// Z6.5, D01, D02: where several connections lead to a host, an address names the change by the one that the tenant has its project
+/// from: it is followed, brings in who waits for it, and lands.
+#[test]
+fn a_need_is_known_by_the_tenants_own_connection_where_several_lead_to_its_host() {
+    let project: &[(&str, &str)] = &[(".zuul.yaml", super::PROJECT), ("shared", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", super::CONFIG)]), ("org/one", project), ("org/two", project)];
+    // By name one stands before the tenant's own and one behind it.
+    let mut site = Site::beside(7, super::MAIN, repositories, super::judge, &["aside", "hub"]);
+    let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+    let b = site.forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "x")]);
+    approve(&mut site, &[&b]);
+    assert_eq!(merged(&site), Vec::<u64>::new());
+    assert!(!comments(&site, &b).contains("outside of this tenant"), "{}", comments(&site, &b));
+    approve(&mut site, &[&a]);
+    assert_eq!((merged(&site), gate_builds(&site, "unit")), (vec![1, 2], vec!["1".to_owned(), "1 2".to_owned()]));
+    // What has landed is known by it as well.
+    let c = site.forge.propose("org/two", 3, "C", "Depends-On: https://forge.test/org/one/pull/1", &[("c", "x")]);
+    approve(&mut site, &[&c]);
+    assert_eq!(merged(&site), [1, 2, 3]);
 }
 
 /// Z2.1: the chain ends at the tenant's border, also two steps away.

@@ -151,6 +151,22 @@ fn a_sweep_of_what_is_no_forge_ends() {
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
 }
 
+/// C5: where several connections lead to a host, the one is asked by which a tenant has the project.
+#[test]
+fn a_sweep_by_a_connection_that_no_tenant_has_the_project_by_asks_nobody() {
+    let project: &[(&str, &str)] = &[(".zuul.yaml", super::PROJECT), ("shared", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", super::CONFIG)]), ("org/one", project)];
+    let mut site = Site::beside(7, super::MAIN, repositories, super::judge, &["aside"]);
+    for (connection, is_asked) in [("aside", false), ("github", true)] {
+        let (connection, project) = (connection.into(), ProjectName::new("forge.test", "org/one"));
+        let event = ForgeEvent { connection, project, sender: String::new(), kind: EventKind::Sweep };
+        let effects = ask_as(&mut site, event).unwrap().join("\n");
+        assert_eq!(!effects.contains("by the connection aside"), is_asked, "{effects}");
+    }
+    assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
+}
+
 /// S06: of a branch that is gone jobs find the default branch, and hear what it was.
 #[test]
 fn an_enqueued_branch_that_is_gone_has_its_jobs_run_on_the_default_branch() {
@@ -207,6 +223,25 @@ fn events_that_an_operator_pauses_wait_and_those_that_are_discarded_are_gone() {
     ask(&mut site, enqueue("gate", 2, None)).unwrap();
     assert_eq!(merged(&site), [1, 2]);
     assert_eq!(site.ending(&["org/one"], &[&a, &b]).left_over, Vec::<String>::new());
+}
+
+/// Z6.1: what an operator enqueues, a change or a ref, is no event: it is taken in while those are paused or discarded.
+#[test]
+fn what_an_operator_enqueues_enters_while_events_are_held_back() {
+    for (discard, pause) in [(true, false), (false, true)] {
+        let mut site = site();
+        let a = propose(&site, 1, &[("a", "x")]);
+        site.run();
+        assert_eq!(orders(&site).len(), 1);
+        site.world.advance_millis(60_000);
+        hold_back(&site, discard, pause, false);
+        ask(&mut site, enqueue("check", 1, None)).unwrap();
+        assert_eq!(orders(&site).len(), 2, "discard {discard}, pause {pause}");
+        let tip = site.forge.tip(&branch("main"));
+        ask(&mut site, enqueue_ref("check", "refs/heads/main", Oid::zero(), tip)).unwrap();
+        assert_eq!(orders(&site).len(), 3, "discard {discard}, pause {pause}");
+        assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
+    }
 }
 
 /// D16, Z6.7: what the tenant takes in of nobody it takes in of no operator either, and says so.

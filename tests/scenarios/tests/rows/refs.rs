@@ -7,6 +7,7 @@ use sluice_model::change::ChangeKey;
 use sluice_model::git::{BranchKey, Oid};
 use sluice_model::poke::Queue;
 use sluice_records::codec::decode;
+use sluice_records::delivery::{Delivery, DeliveryState};
 use sluice_scenarios::Site;
 
 pub const CONFIG: &str = r"
@@ -183,6 +184,33 @@ fn a_tag_has_jobs_run_that_match_its_ref_and_has_nothing_read() {
     let jobs: Vec<String> = tested(&site).into_iter().map(|(job, _)| job).collect();
     assert_eq!(jobs.iter().filter(|job| *job == "release").count(), 1);
     assert_eq!(left_over(&site), Vec::<String>::new());
+}
+
+/// S06, C5: a tag may lead to no commit. Its push ends with that as its reason, and what comes behind it is heard.
+#[test]
+fn a_tag_that_leads_to_no_commit_ends_its_push_and_holds_up_no_other() {
+    let mut site = site_of(&["tag"]);
+    site.forge.lead_to_no_commit("org/one", "refs/tags/odd");
+    site.forge.claim_push("org/one", "refs/tags/odd", &Oid::zero(), &Oid("6".repeat(40)));
+    site.forge.tag(&branch("main"), "1.0");
+    site.run();
+    let tags: Vec<String> = orders(&site).iter().map(|(order, _)| order.change.git_ref()).collect();
+    assert_eq!(tags, ["refs/tags/1.0", "refs/tags/1.0"]);
+    let told = effects_of_deliveries(&site);
+    assert!(told.iter().any(|told| told.contains("refs/tags/odd is not enqueued: could not")), "{told:?}");
+    assert_eq!(left_over(&site), Vec::<String>::new());
+}
+
+/// Returns what came of the deliveries that ended.
+fn effects_of_deliveries(site: &Site) -> Vec<String> {
+    let records = site.world.records().into_iter();
+    let own = records.filter(|record| record.key.partition.starts_with("delivery#"));
+    let states = own.map(|record| decode::<Delivery>(&record).unwrap().state);
+    let effects = states.filter_map(|state| match state {
+        DeliveryState::Handled { effects, .. } => Some(effects),
+        _ => None,
+    });
+    effects.flatten().collect()
 }
 
 /// Z4.2: a tag is told what the branches say that have its commit, and nothing by others.

@@ -1,6 +1,6 @@
 //! Several tenants beside each other.
 
-use super::{CONFIG, PROJECT, approve, judge};
+use super::{CONFIG, PROJECT, approve, judge, merged};
 use sluice_memory::{Fate, Step, poll_once};
 use sluice_model::build::Order;
 use sluice_model::git::BranchKey;
@@ -62,6 +62,45 @@ fn each_change_goes_through_its_own_tenants_gate() {
         assert!(statuses.iter().any(|status| status.context == context && status.state == "success"), "{statuses:?}");
         assert_eq!(statuses.len(), 2, "the other tenant says nothing: {statuses:?}");
     }
+}
+
+/// Z2.3, C5: what one tenant's gate merges the forge tells in our own name, and every other tenant hears of it by that.
+#[test]
+fn a_merge_that_one_tenant_made_starts_what_another_one_does_with_merged_changes() {
+    let source =
+        |config: &str| format!("source: {{github: {{config-projects: [{config}], untrusted-projects: [org/one]}}}}");
+    let main = format!(
+        "- tenant: {{name: demo, {}}}\n- tenant: {{name: other, {}}}\n",
+        source("org/config"),
+        source("org/config2")
+    );
+    let ours = format!(
+        "{CONFIG}\n- project: {{name: org/one, queue: integrated, check: {{jobs: [unit]}}, gate: {{jobs: [unit]}}}}\n"
+    );
+    let theirs = "
+- pipeline:
+    name: deploy
+    manager: independent
+    require: {github: {merged: true}}
+    trigger: {github: [{event: pull_request, action: closed}]}
+- job: {name: base, parent: null}
+- job: {name: publish, run: playbooks/publish.yaml}
+- project: {name: org/one, deploy: {jobs: [publish]}}
+";
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &ours)]),
+        ("org/config2", &[("zuul.yaml", theirs)]),
+        ("org/one", &[("shared", "0")]),
+    ];
+    let mut site = Site::new(7, &main, repositories, judge);
+    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant: "other".into() }])).unwrap().unwrap();
+    site.run();
+    let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1]);
+    let deployed = site.builds().iter().filter(|build| build.starts_with("deploy publish")).count();
+    assert_eq!(deployed, 1, "{:?}", site.builds());
+    assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }
 
 /// A site of more tenants than one transaction has room for, with four pipelines each that this triggers.

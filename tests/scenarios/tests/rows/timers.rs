@@ -99,6 +99,17 @@ fn a_branch_is_resolved_when_the_timer_fires_where_that_is_asked_for() {
     assert!(newrev.contains(&site.forge.tip(&branch("stable"))));
 }
 
+/// R09, C5: a branch of which the forge does not say where it is keeps no other from its tick.
+#[test]
+fn a_branch_that_cannot_be_resolved_is_left_out_of_a_tick() {
+    let mut site = site("0 2 * * *", "pinned");
+    site.forge.lead_to_no_commit("org/one", "refs/heads/stable");
+    site.pass(DAY_SECONDS);
+    let refs: Vec<String> = orders(&site).iter().map(|(order, _)| order.change.git_ref()).collect();
+    assert_eq!(refs, ["refs/heads/main", "refs/heads/main"]);
+    assert_eq!(left_over(&site), Vec::<String>::new());
+}
+
 /// R09: jitter delays each branch by itself and loses none.
 #[test]
 fn jitter_only_delays() {

@@ -262,7 +262,8 @@ impl Bench {
     pub fn arrive(&mut self, kind: ArrivalKind) {
         self.now = self.now.plus_millis(1);
         let id = ArrivalId(format!("arrival-{:06}", self.now.0));
-        self.arrivals.push(Arrival { id, at: self.now, event_id: "event".to_owned(), layout: 0, kind });
+        let event_id = "event".to_owned();
+        self.arrivals.push(Arrival { id, at: self.now, event_id, layout: 0, by_operator: false, kind });
     }
 
     /// An operator takes a change out, whatever revision of it is there.

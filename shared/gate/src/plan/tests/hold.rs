@@ -77,6 +77,22 @@ fn while_trigger_events_are_discarded_nothing_enters_and_what_is_taken_back_leav
     assert!(bench.head.slots.is_empty() && bench.arrivals.is_empty());
 }
 
+/// Z6.1: what an operator has enqueued is no event, and waits for none.
+#[test]
+fn what_an_operator_has_enqueued_enters_while_events_are_paused_or_discarded() {
+    for hold in [Hold { pauses: true, ..Hold::default() }, Hold { discards: true, ..Hold::default() }] {
+        let mut bench = Bench::gate(&["unit"]);
+        bench.hold = hold;
+        bench.approve("AB");
+        bench.arrivals[1].by_operator = true;
+        assert!(bench.run().contains("run B unit on 0B"), "{hold:?}");
+        assert_eq!((bench.head.slots.len(), bench.arrivals.len()), (1, usize::from(hold.pauses)), "{hold:?}");
+        bench.hold = Hold::default();
+        bench.run();
+        assert_eq!(bench.head.slots.len(), 1 + usize::from(hold.pauses), "what was paused enters now");
+    }
+}
+
 /// Z6.1
 #[test]
 fn while_results_are_paused_a_build_that_ended_is_not_heard_of() {
