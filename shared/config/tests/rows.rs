@@ -355,6 +355,27 @@ fn role_mappings_go_from_rules_to_roles() {
     assert_eq!(config.api_root.role_mappings["all"], ["read"]);
 }
 
+/// Z2.1: the roles that there are anyway are not defined, and every permission that a route asks for may be given.
+#[test]
+fn built_in_roles_are_not_defined_and_every_permission_of_a_route_can_be_given() {
+    let read = |name: &str, permission: &str| {
+        let role = format!("- authorization-role: {{name: {name}, permissions: {{{permission}: true}}}}\n");
+        let (config, errors) = parse_main("main.yaml", &role, &connections());
+        (config.authorization_roles.len(), errors.iter().map(|error| error.short_text()).collect::<Vec<_>>())
+    };
+    for name in ["admin", "read"] {
+        let (count, told) = read(name, "autohold");
+        assert_eq!((count, told.len()), (0, 1), "{told:?}");
+        assert!(told[0].contains(&format!("the role \"{name}\" is there anyway")), "{told:?}");
+    }
+    let asked = ATTRIBUTES.lines().filter_map(|row| row.split_once("role permission: "));
+    let asked: Vec<&str> = asked.map(|(_, permission)| permission.trim()).collect();
+    assert!(asked.contains(&"validate-image-upload"), "{asked:?}");
+    for permission in asked {
+        assert_eq!(read("operator", permission), (1, Vec::new()), "{permission}");
+    }
+}
+
 /// N16: a global semaphore has the count of the main file, and no stanza may take its name.
 #[test]
 fn a_global_semaphore_is_not_redefined() {
