@@ -270,6 +270,28 @@ fn reporters_and_messages_have_their_defaults() {
     assert!(matches!(&plain.triggers[0].kind, TriggerKind::Timer(timer) if timer.time == "0 1 * * *"));
 }
 
+/// Z6.1: where no reporter is listed for merge conflicts and wrong configuration, those of failures tell of them.
+#[test]
+fn an_empty_list_of_reporters_leaves_nobody_untold() {
+    let of = |lists: &str| {
+        let text = format!(
+            "- pipeline: {{name: p, manager: independent, failure: {{github: {{status: failure}}}}, {lists}}}\n"
+        );
+        let layout = tenant().file("org/config", &text).sound();
+        layout.pipeline("p").unwrap().reporters.clone()
+    };
+    for lists in ["merge-conflict: {}, config-error: {}", "merge-failure: {}", "merge-conflict: {github: []}"] {
+        let found = of(lists);
+        assert_eq!(found.failure.len(), 1);
+        assert_eq!((&found.merge_conflict, &found.config_error), (&found.failure, &found.failure), "{lists}");
+    }
+    let found = of("merge-conflict: {}, merge-failure: {smtp: {}}, config-error: {smtp: {}}, success: {}");
+    for list in [&found.merge_conflict, &found.config_error] {
+        assert!(matches!(list[0].kind, ReporterKind::Smtp { .. }) && list.len() == 1, "{list:?}");
+    }
+    assert!(found.success.is_empty());
+}
+
 /// L4.1, in part: a label without an object is told where others have one, and is a mistake where the tenant does without the older
 /// way. That way itself is not carried out, which is what the warning says.
 #[test]
