@@ -84,6 +84,6 @@ fn a_pre_run_that_may_outlast_its_job_is_refused() {
     }
     // What one stanza says is told before there is a change; what comes together of several, when jobs are frozen.
     assert_eq!(messages(&layout("pre-timeout: 90, timeout: 60", "a")), [told]);
-    assert_eq!(messages(&layout("", "a: {pre-timeout: 90, timeout: 60}")), [told]);
+    assert_eq!(messages(&layout("voting: true", "a: {pre-timeout: 90, timeout: 60}")), [told]);
     assert!(messages(&layout("parent: lib, timeout: 60", "a")).is_empty());
 }
