@@ -156,8 +156,12 @@ impl Shelf<'_> {
         trust: Trust,
     ) -> Result<Option<(PathBuf, Value)>, PrepareError> {
         let own = role.project == playbook.project;
-        let (branch, commit) =
-            if own { self.playbook_commit(playbook)? } else { self.role_commit(playbook, role, trust)? };
+        let (branch, commit, why) = if own {
+            let (branch, commit) = self.playbook_commit(playbook)?;
+            (branch, commit, "playbook branch")
+        } else {
+            self.role_commit(playbook, role, trust)?
+        };
         let checkout = self.place(&role.connection, &role.project, &branch, &commit, trust).await?;
         let name =
             role.target_name.rsplit('/').next().filter(|name| !name.is_empty() && *name != "..").unwrap_or("role");
@@ -172,7 +176,7 @@ impl Shelf<'_> {
                 "link_target": checkout,
                 "role_path": path,
                 "checkout": branch,
-                "checkout_description": if own { "playbook branch" } else { "zuul branch" },
+                "checkout_description": why,
             });
             (path, entry)
         }))
@@ -191,16 +195,21 @@ impl Shelf<'_> {
         Ok((state.branch.branch.clone(), commit.clone()))
     }
 
-    /// Roles follow the same rule: nothing unmerged runs with a trusted playbook's rights.
-    fn role_commit(&self, playbook: &Playbook, role: &Role, trust: Trust) -> Result<(BranchName, Oid), PrepareError> {
+    /// Roles follow the same rule: nothing unmerged runs with a trusted playbook's rights. Besides, why they are of that branch.
+    fn role_commit(
+        &self,
+        playbook: &Playbook,
+        role: &Role,
+        trust: Trust,
+    ) -> Result<(BranchName, Oid, &'static str), PrepareError> {
         let is_trusted = trust == Trust::Trusted;
         let choice = choose_roles(self.job, &role.project, &playbook.branch, is_trusted);
-        let state = choice.ok_or_else(|| WorkspaceError::NotPrepared { project: role.project.clone() })?;
+        let (state, why) = choice.ok_or_else(|| WorkspaceError::NotPrepared { project: role.project.clone() })?;
         let commit = match trust {
             Trust::Trusted => &state.base.id,
             Trust::Untrusted => &state.result.id,
         };
-        Ok((state.branch.branch.clone(), commit.clone()))
+        Ok((state.branch.branch.clone(), commit.clone(), why))
     }
 
     async fn place(

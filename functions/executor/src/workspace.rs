@@ -172,9 +172,9 @@ fn chosen<'a>(
     first_there(speculation, project, &wanted)
 }
 
-/// Returns the branch of `project` that a playbook's roles are taken from: what the job says of the project, or of all, then the
-/// change's own branch, or for what was pushed the playbook's. No tag is one, since who may tag a commit need not be who may have it
-/// merged.
+/// Returns the branch of `project` that a playbook's roles are taken from, and why: what the job says of the project, or of all, then
+/// the change's own branch, or for what was pushed the playbook's. No tag is one, since who may tag a commit need not be who may have
+/// it merged.
 ///
 /// Roles of a trusted playbook run with its rights: no job says which branch they are of, whatever is put in place for its workspace
 /// (Z2.2).
@@ -183,7 +183,7 @@ pub fn choose_roles<'a>(
     project: &ProjectName,
     playbook: &BranchName,
     is_trusted: bool,
-) -> Option<&'a BranchState> {
+) -> Option<(&'a BranchState, &'static str)> {
     let required = job.job.required_projects.iter().find(|required| required.project == *project);
     let of_project = required.and_then(|required| required.override_checkout.as_ref());
     let said = [of_project, job.job.override_checkout.as_ref()].map(|said| said.filter(|_| !is_trusted));
@@ -198,12 +198,19 @@ fn roles_of<'a>(
     project: &ProjectName,
     wanted: [Option<&BranchName>; 4],
     is_trusted: bool,
-) -> Option<&'a BranchState> {
-    let wanted = wanted.map(|branch| (branch.map(BranchName::as_str), ""));
-    named(speculation, project, &wanted).map(|(state, _)| state).or_else(|| {
+) -> Option<(&'a BranchState, &'static str)> {
+    let [of_project, of_job, own, playbook] = wanted.map(|branch| branch.map(BranchName::as_str));
+    let wanted = [
+        (of_project, "project override ref"),
+        (of_job, "job override ref"),
+        (own, "zuul branch"),
+        (playbook, "playbook branch"),
+    ];
+    named(speculation, project, &wanted).or_else(|| {
         let states = states_of(speculation, project);
         let is_branch = |state: &&BranchState| !state.branch.branch.as_str().starts_with("refs/tags/");
-        states.into_iter().find(is_branch).filter(|_| !is_trusted)
+        let any = states.into_iter().find(is_branch).filter(|_| !is_trusted);
+        any.map(|state| (state, "project default branch"))
     })
 }
 
@@ -387,7 +394,7 @@ mod tests {
             let speculation = speculation(&project, there, Some("trunk"));
             let wanted = wanted.map(|branch| branch.map(BranchName::from));
             let found = roles_of(&speculation, &project, wanted.each_ref().map(Option::as_ref), is_trusted);
-            found.map(|state| state.branch.branch.to_string())
+            found.map(|(state, _)| state.branch.branch.to_string())
         };
         // There is; the job's word of the project and of all, the change's branch, the playbook's.
         type Row<'a> = (&'a [&'a str], [Option<&'a str>; 4], Option<&'a str>, Option<&'a str>);
@@ -403,6 +410,31 @@ mod tests {
             let found = [false, true].map(|is_trusted| chosen(there, wanted, is_trusted));
             assert_eq!(found.each_ref().map(Option::as_deref), [untrusted, trusted], "{there:?} {wanted:?}");
         }
+    }
+
+    /// Z7.1: a job is told why its roles are of a branch.
+    #[test]
+    fn the_branch_of_roles_comes_with_its_reason() {
+        let project = ProjectName::new("github.com", "org/roles");
+        let wanted = ["one", "two", "devel", "master"].map(BranchName::from);
+        let wanted = wanted.each_ref().map(Some);
+        let why = |there: &[&str]| {
+            let speculation = speculation(&project, there, Some("trunk"));
+            roles_of(&speculation, &project, wanted, false).map(|(_, why)| why)
+        };
+        let default = "project default branch";
+        let rows: [(&[&str], &str); 6] = [
+            (&["trunk", "master", "devel", "two", "one"], "project override ref"),
+            (&["trunk", "master", "devel", "two"], "job override ref"),
+            (&["trunk", "master", "devel"], "zuul branch"),
+            (&["trunk", "master"], "playbook branch"),
+            (&["trunk"], default),
+            (&["other"], default),
+        ];
+        for (there, expected) in rows {
+            assert_eq!(why(there), Some(expected), "{there:?}");
+        }
+        assert_eq!(why(&["refs/tags/one"]), None);
     }
 
     fn speculation(project: &ProjectName, there: &[&str], default: Option<&str>) -> Speculation {

@@ -210,7 +210,8 @@ impl Merger {
                 let is_of_tag = change.on_branch().is_none() && *project == change.key.project;
                 let fallback = || (is_of_tag && !file.use_ref).then(|| layout.default_branch(project));
                 let branch = file.source.branch().cloned().or_else(fallback);
-                let asked = branch.map_or(Asked::Nothing, Asked::Branch);
+                // Without a branch of its own it is read of what the job checks out, as executors choose.
+                let asked = branch.map(Asked::Branch).or_else(|| of_all(job, project)).unwrap_or(Asked::Nothing);
                 wanted.insert((connection.clone(), project.clone(), asked));
             }
         }

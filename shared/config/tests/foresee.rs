@@ -32,11 +32,12 @@ fn what_can_not_be_frozen_is_foreseen() {
 - job: {name: parent, abstract: true, run: r}
 - job: {name: reviewed, post-review: true, run: r}
 - job: {name: unit, run: r}
+- job: {name: slow, pre-timeout: 90, run: r}
 - job: {name: secretive, run: r, secrets: [token]}
 - secret: {name: token, data: {a: b}}
 - pipeline: {name: open, manager: independent, post-review: true, allow-secrets: false}
 ";
-    let cases: [(&str, &[&str]); 8] = [
+    let cases: [(&str, &[&str]); 9] = [
         ("check: {jobs: [unit]}", &[]),
         (
             "check: {jobs: [unit, shut: {timeout: 3}]}",
@@ -51,6 +52,13 @@ fn what_can_not_be_frozen_is_foreseen() {
             &["org/project@master:1 error: Pre-review pipeline check does not allow post-review job reviewed"],
         ),
         ("open: {jobs: [reviewed]}", &[]),
+        // Whoever spoke last is told.
+        (
+            "check: {jobs: [slow: {timeout: 60}]}",
+            &[
+                "org/project@master:1 error: The job \"slow\" has a pre-timeout of 90 seconds, which may be at most its timeout of 60",
+            ],
+        ),
         (
             "check: {jobs: [unit: {dependencies: [shut]}]}",
             &["org/project@master:1 error: Job unit depends on shut which was not run."],
@@ -93,6 +101,7 @@ fn what_is_told_already_is_not_told_again() {
         "- job: {name: own, run: r, secrets: [foreign]}",
         "- job: {name: own, run: r, required-projects: [nothing]}",
         "- job: {name: own, run: r, ansible-version: 7}",
+        "- job: {name: own, run: r, pre-timeout: 90, timeout: 60}",
         "- job: {name: own, run: r, semaphores: [s], pre-run: {name: p, semaphores: [s]}}",
         "- job: {name: own, run: r, dependencies: [nothing]}",
         "- job: {name: own, nam: own}",

@@ -55,3 +55,35 @@ fn a_job_that_exceeds_a_limit_of_the_tenant_is_not_run() {
     assert!(short.contains("exceeds tenant max-oidc-ttl 60: it asks for 61"), "{short}");
     assert_eq!(with("max-job-timeout: 60", "timeout: 61", "a: {timeout: 60}"), "runs a");
 }
+
+/// Z4.3: a pre-run may not take longer than the whole job, whoever says either time; a job without a time may take any.
+#[test]
+fn a_pre_run_that_may_outlast_its_job_is_refused() {
+    let shared = "- job: {name: lib, run: r, pre-timeout: 90}\n- job: {name: short, run: r, timeout: 60}\n";
+    let layout = |own: &str, entry: &str| {
+        let own = format!("- job: {{name: a, run: r, {own}}}\n- project: {{gate: {{jobs: [{entry}]}}}}\n");
+        tenant().file("org/config", &format!("{BASE}{shared}")).file("org/project", &own).build()
+    };
+    for (own, entry) in [
+        ("pre-timeout: 1m, timeout: 60", "a"),
+        ("pre-timeout: 90", "a"),
+        ("parent: lib, timeout: 90", "a"),
+        ("parent: short, pre-timeout: 90", "a: {timeout: 90}"),
+    ] {
+        assert_eq!(refusals(&layout(own, entry), "gate", "org/project"), "runs a", "{own}: {entry}");
+    }
+    let told = "The job \"a\" has a pre-timeout of 90 seconds, which may be at most its timeout of 60";
+    for (own, entry) in [
+        ("pre-timeout: 90, timeout: 60", "a"),
+        ("parent: lib, timeout: 60", "a"),
+        ("parent: short, pre-timeout: 90", "a"),
+        ("parent: lib", "a: {timeout: 60}"),
+        ("pre-timeout: 2, timeout: 60", "a: {pre-timeout: 90}"),
+    ] {
+        assert_eq!(refusals(&layout(own, entry), "gate", "org/project"), told, "{own}: {entry}");
+    }
+    // What one stanza says is told before there is a change; what comes together of several, when jobs are frozen.
+    assert_eq!(messages(&layout("pre-timeout: 90, timeout: 60", "a")), [told]);
+    assert_eq!(messages(&layout("voting: true", "a: {pre-timeout: 90, timeout: 60}")), [told]);
+    assert!(messages(&layout("parent: lib, timeout: 60", "a")).is_empty());
+}

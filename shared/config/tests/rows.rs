@@ -270,6 +270,28 @@ fn reporters_and_messages_have_their_defaults() {
     assert!(matches!(&plain.triggers[0].kind, TriggerKind::Timer(timer) if timer.time == "0 1 * * *"));
 }
 
+/// Z6.1: where no reporter is listed for merge conflicts and wrong configuration, those of failures tell of them.
+#[test]
+fn an_empty_list_of_reporters_leaves_nobody_untold() {
+    let of = |lists: &str| {
+        let text = format!(
+            "- pipeline: {{name: p, manager: independent, failure: {{github: {{status: failure}}}}, {lists}}}\n"
+        );
+        let layout = tenant().file("org/config", &text).sound();
+        layout.pipeline("p").unwrap().reporters.clone()
+    };
+    for lists in ["merge-conflict: {}, config-error: {}", "merge-failure: {}", "merge-conflict: {github: []}"] {
+        let found = of(lists);
+        assert_eq!(found.failure.len(), 1);
+        assert_eq!((&found.merge_conflict, &found.config_error), (&found.failure, &found.failure), "{lists}");
+    }
+    let found = of("merge-conflict: {}, merge-failure: {smtp: {}}, config-error: {smtp: {}}, success: {}");
+    for list in [&found.merge_conflict, &found.config_error] {
+        assert!(matches!(list[0].kind, ReporterKind::Smtp { .. }) && list.len() == 1, "{list:?}");
+    }
+    assert!(found.success.is_empty());
+}
+
 /// L4.1, in part: a label without an object is told where others have one, and is a mistake where the tenant does without the older
 /// way. That way itself is not carried out, which is what the warning says.
 #[test]
@@ -353,6 +375,27 @@ fn role_mappings_go_from_rules_to_roles() {
     assert!(errors.is_empty(), "{errors:#?}");
     assert_eq!(config.tenants[0].access.role_mappings["all"], ["read", "holder"]);
     assert_eq!(config.api_root.role_mappings["all"], ["read"]);
+}
+
+/// Z2.1: the roles that there are anyway are not defined, and every permission that a route asks for may be given.
+#[test]
+fn built_in_roles_are_not_defined_and_every_permission_of_a_route_can_be_given() {
+    let read = |name: &str, permission: &str| {
+        let role = format!("- authorization-role: {{name: {name}, permissions: {{{permission}: true}}}}\n");
+        let (config, errors) = parse_main("main.yaml", &role, &connections());
+        (config.authorization_roles.len(), errors.iter().map(|error| error.short_text()).collect::<Vec<_>>())
+    };
+    for name in ["admin", "read"] {
+        let (count, told) = read(name, "autohold");
+        assert_eq!((count, told.len()), (0, 1), "{told:?}");
+        assert!(told[0].contains(&format!("the role \"{name}\" is there anyway")), "{told:?}");
+    }
+    let asked = ATTRIBUTES.lines().filter_map(|row| row.split_once("role permission: "));
+    let asked: Vec<&str> = asked.map(|(_, permission)| permission.trim()).collect();
+    assert!(asked.contains(&"validate-image-upload"), "{asked:?}");
+    for permission in asked {
+        assert_eq!(read("operator", permission), (1, Vec::new()), "{permission}");
+    }
 }
 
 /// N16: a global semaphore has the count of the main file, and no stanza may take its name.

@@ -197,6 +197,23 @@ fn negated_branches_choose_variants_entries_and_stanzas() {
     assert_eq!(names_on(&layout, "feature/y"), ["test", "only-old", "noop"]);
 }
 
+/// Z6.2: an expression in the place of a project's name is for those whose whole name it covers, the short or the canonical one.
+#[test]
+fn a_pattern_of_projects_covers_their_whole_names() {
+    let running = |pattern: &str| {
+        let layout = tenant()
+            .file("org/config", &format!("{BASE}- project: {{name: '{pattern}', check: {{jobs: [noop]}}}}\n"))
+            .sound();
+        let all = ["org/config", "org/project", "org/project1", "org/project2"];
+        all.into_iter().filter(|name| refusals(&layout, "check", name) == "runs noop").collect::<Vec<_>>()
+    };
+    assert_eq!(running("^org/project"), ["org/project"]);
+    assert_eq!(running("^org/project."), ["org/project1", "org/project2"]);
+    assert_eq!(running("^github.com/org/.*g$"), ["org/config"]);
+    assert_eq!(running("^org/(config|project1)"), ["org/config", "org/project1"]);
+    assert!(running("^org").is_empty());
+}
+
 /// Z4.2, J18: a pragma's expressions may be negated, and stand for templates of the file as for jobs.
 #[test]
 fn a_pragma_may_imply_every_branch_but_some() {

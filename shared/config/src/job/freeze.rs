@@ -407,7 +407,10 @@ fn build<'l>(
         blames.push(by_entry(entry, not_reported_by(name, &entry.attached.project)));
     }
     let exceeded = limits::exceeded(&building, layout.tenant(), name);
-    blames.extend(exceeded.into_iter().filter_map(|why| blame_last(&matching, &variants, input, why)));
+    let said = variants.iter().map(|variant| variant.job).chain(matching.iter().map(|entry| entry.job));
+    let contradicted = limits::contradicted(&building, name, said);
+    let of_limits = exceeded.into_iter().chain(contradicted);
+    blames.extend(of_limits.filter_map(|why| blame_last(&matching, &variants, input, why)));
     if !blames.is_empty() {
         // Of what is too much, once is enough.
         blames.truncate(if budget.is_spent() { 1 } else { BLAMES_MAX });

@@ -7,7 +7,7 @@ mod collect;
 mod foresee;
 pub mod freeze;
 mod kinds;
-mod limits;
+pub(crate) mod limits;
 mod listed;
 mod missing;
 mod parameters;

@@ -171,7 +171,9 @@ fn targets<'g>(
             Ok(pattern) => pattern,
             Err(cause) => return refuse(ProblemKind::Syntax, cause.to_string()),
         };
-        let matching = |one: &&TenantProject| pattern.matches(one.name.as_str()) || pattern.matches(one.name.name());
+        // As Zuul: the whole name is meant, so that a short one does not take in every project whose name begins with it.
+        let matching =
+            |one: &&TenantProject| pattern.matches_whole(one.name.as_str()) || pattern.matches_whole(one.name.name());
         ground.tenant.projects.iter().filter(matching).collect()
     } else {
         let found = ground.find(name).map_err(|problem| {

@@ -194,8 +194,7 @@ fn filters(f: &mut Fields<'_>, name: &'static str, connections: &Connections, p:
 }
 
 fn reporters(f: &mut Fields<'_>, connections: &Connections, p: &mut Problems, spared: &mut Problems) -> Reporters {
-    let mut given = |name: &'static str| -> Option<Vec<Reporter>> {
-        let is_given = f.has(name);
+    let mut given = |name: &'static str| -> Vec<Reporter> {
         let mut list = Vec::new();
         let (found, unknown) = by_connection(f, name, connections, p);
         unknown.into_iter().for_each(|problem| spared.add(problem));
@@ -206,20 +205,21 @@ fn reporters(f: &mut Fields<'_>, connections: &Connections, p: &mut Problems, sp
                 }
             }
         }
-        is_given.then_some(list)
+        list
     };
-    let failure = given("failure").unwrap_or_default();
+    let failure = given("failure");
     let old_name = given("merge-failure");
+    // Whoever is told of failures is told of these too, unless somebody else is listed: an empty list leaves nobody out.
+    let or_else = |list: Vec<Reporter>, others: &[Reporter]| if list.is_empty() { others.to_vec() } else { list };
     Reporters {
-        start: given("start").unwrap_or_default(),
-        enqueue: given("enqueue").unwrap_or_default(),
-        success: given("success").unwrap_or_default(),
-        // Whoever is told of failures is told of these too, unless said otherwise.
-        merge_conflict: given("merge-conflict").or(old_name).unwrap_or_else(|| failure.clone()),
-        config_error: given("config-error").unwrap_or_else(|| failure.clone()),
-        no_jobs: given("no-jobs").unwrap_or_default(),
-        dequeue: given("dequeue").unwrap_or_default(),
-        disabled: given("disabled").unwrap_or_default(),
+        start: given("start"),
+        enqueue: given("enqueue"),
+        success: given("success"),
+        merge_conflict: or_else(or_else(given("merge-conflict"), &old_name), &failure),
+        config_error: or_else(given("config-error"), &failure),
+        no_jobs: given("no-jobs"),
+        dequeue: given("dequeue"),
+        disabled: given("disabled"),
         failure,
     }
 }

@@ -76,6 +76,8 @@ pub enum Permission {
     BuildImage,
     /// To ask for an image to be uploaded.
     UploadImage,
+    /// To say of an upload whether it is good.
+    ValidateImageUpload,
     /// To delete what an image build made.
     DeleteImageBuildArtifact,
     /// To delete an upload.
@@ -94,12 +96,13 @@ pub enum Permission {
 
 impl Permission {
     /// Every permission with its word.
-    pub const WORDS: [(&'static str, Self); 12] = [
+    pub const WORDS: [(&'static str, Self); 13] = [
         ("read", Self::Read),
         ("promote", Self::Promote),
         ("set-tenant-state", Self::SetTenantState),
         ("build-image", Self::BuildImage),
         ("upload-image", Self::UploadImage),
+        ("validate-image-upload", Self::ValidateImageUpload),
         ("delete-image-build-artifact", Self::DeleteImageBuildArtifact),
         ("delete-image-upload", Self::DeleteImageUpload),
         ("modify-node", Self::ModifyNode),
@@ -168,10 +171,18 @@ pub(super) fn rule(body: &Node, p: &mut Problems) -> Option<AuthorizationRule> {
 
 pub(super) fn role(body: &Node, p: &mut Problems) -> Option<AuthorizationRole> {
     let mut f = Fields::of(body, "", p)?;
+    let name_node = f.peek("name");
     let name = f.required_name("name", p);
     let permissions = f.required("permissions", p).and_then(|node| permissions(node, p));
     f.finish(p);
-    Some(AuthorizationRole { name: name?, permissions: permissions? })
+    let name = name?;
+    if let Some(node) = name_node.filter(|_| BUILT_IN_ROLES.contains(&name.as_str())) {
+        // Whoever reads `role-mappings` relies on what they allow.
+        let message = format!("the role \"{name}\" is there anyway and cannot be defined: give this one another name");
+        p.syntax(node, "name", message);
+        return None;
+    }
+    Some(AuthorizationRole { name, permissions: permissions? })
 }
 
 fn permissions(node: &Node, p: &mut Problems) -> Option<BTreeMap<Permission, Grant>> {

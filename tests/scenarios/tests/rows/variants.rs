@@ -155,6 +155,19 @@ fn what_a_job_checks_out_is_put_in_place() {
     assert!(!placed.iter().any(|branch| branch == "org/config@stable"), "{placed:?}");
 }
 
+/// Z4.3: a file of variables is read of what the job checks out, also where nothing else of its repository is asked for.
+#[test]
+fn what_a_job_checks_out_is_put_in_place_for_its_files_of_variables() {
+    let own = "- job: {name: test, override-checkout: stable, include-vars: [{name: all.yaml, project: org/two}], run: playbooks/test.yaml}\n- project: {check: {jobs: [test]}}\n";
+    let mut site = site(&config(""), &[("org/one", own), ("org/two", "")]);
+    branch(&mut site, "org/two", "stable", "");
+    assert_eq!(runs(&mut site, "main", 1, &[("a", "x")]), ["test"]);
+    let orders = super::refs::orders(&site);
+    let (_, state) = orders.iter().find(|(order, _)| order.job.as_str() == "test").unwrap();
+    let placed: Vec<String> = state.branches.iter().map(|state| state.branch.to_string()).collect();
+    assert!(placed.iter().any(|branch| branch == "org/two@stable"), "org/two@stable is not among {placed:?}");
+}
+
 /// Z4.3: what a job checks out may be a tag, where no branch has its name; a config project's is none that a job names for all.
 #[test]
 fn a_tag_that_a_job_checks_out_is_put_in_place() {

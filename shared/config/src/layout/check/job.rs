@@ -1,9 +1,10 @@
 //! What else is told of a job's definition, or of an entry of a list, before it is frozen: jobs that it waits for, its Ansible, its
-//! semaphores.
+//! times, its semaphores.
 
 use super::{At, Check, NOOP};
 use crate::error::{Problem, ProblemKind};
 use crate::job::freeze::{is_ansible_version, unknown_ansible};
+use crate::job::limits::outlasts;
 use crate::objects::{JobStanza, ObjectKind};
 use std::collections::BTreeSet;
 
@@ -25,6 +26,9 @@ impl Check<'_> {
             let problem =
                 Problem::new(ProblemKind::UnknownName, place.start, place.end, unknown_ansible(&job.name, version));
             self.add(problem.about("ansible-version"));
+        }
+        if let Some(message) = outlasts(&job.name, job.pre_timeout_seconds, job.timeout_seconds) {
+            self.refuse(at.attribute("pre-timeout"), "pre-timeout", message);
         }
         let lists = [&job.pre_run, &job.run, &job.post_run];
         let playbooks = lists.into_iter().flatten().flatten();
