@@ -349,10 +349,13 @@ fn review_fits(requirement: &ReviewRequirement, review: &Review, now: Timestamp)
         ReviewState::Commented => "comment",
         ReviewState::Dismissed => return false,
     };
-    requirement
-        .r#type
-        .as_deref()
-        .is_none_or(|wanted| wanted == kind || (wanted == "request_changes" && kind == "changes_requested"))
+    // Zuul's documentation has `request_changes` and `comment`, GitHub calls them as its reviews are.
+    let in_our_words = |wanted: &str| match wanted {
+        "request_changes" => "changes_requested",
+        "commented" => "comment",
+        other => other,
+    } == kind;
+    requirement.r#type.as_deref().is_none_or(in_our_words)
         && requirement.username.as_ref().is_none_or(|pattern| pattern.matches_whole(&review.by))
         && requirement.older_than_seconds.is_none_or(|seconds| age_seconds >= seconds)
         && requirement.newer_than_seconds.is_none_or(|seconds| age_seconds < seconds)

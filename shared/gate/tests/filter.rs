@@ -75,6 +75,10 @@ fn event(name: &str, action: &str) -> EventKind {
 }
 
 fn triggered(trigger: GitHubTrigger, kind: EventKind) -> bool {
+    triggered_for(trigger, kind, &facts())
+}
+
+fn triggered_for(trigger: GitHubTrigger, kind: EventKind, facts: &ChangeFacts) -> bool {
     let mut pipeline = Pipeline::new("p", Manager::Independent);
     pipeline.triggers = vec![Trigger { connection: "github".into(), kind: TriggerKind::GitHub(trigger), debug: false }];
     let event = ForgeEvent {
@@ -83,7 +87,7 @@ fn triggered(trigger: GitHubTrigger, kind: EventKind) -> bool {
         sender: "ada".to_owned(),
         kind,
     };
-    is_triggered(&pipeline, &event, Some(&facts()), None)
+    is_triggered(&pipeline, &event, Some(facts), None)
 }
 
 fn on(name: &str, actions: &[&str]) -> GitHubTrigger {
@@ -169,6 +173,38 @@ fn a_trigger_takes_what_the_event_says_besides() {
     assert!(!triggered(GitHubTrigger { status: vec![pattern("bot:demo/")], ..on("e", &[]) }, status()));
 }
 
+/// Z6.1: `check` is about check runs alone, each by its app, its name and how it ended, as a whole.
+#[test]
+fn a_trigger_takes_a_check_run_by_its_whole_name_and_no_other_event_by_it() {
+    let run = |name: &str, said: Option<&str>| {
+        let mut kind = event(name, "completed");
+        if let EventKind::Change { status, .. } = &mut kind {
+            *status = said.map(str::to_owned);
+        }
+        kind
+    };
+    let failed = || run("check_run", Some("ci:one/unit:failure"));
+    for (checks, kind, taken) in [
+        (&["ci:one/unit:failure"][..], failed(), true),
+        (&["ci:.*:failure"][..], failed(), true),
+        (&["lint:.*", "ci:.*"][..], failed(), true),
+        (&["ci:one/unit:success"][..], failed(), false),
+        (&["one/unit"][..], failed(), false),
+        (&[".*"][..], run("check_run", None), false),
+        (&[".*"][..], run("pull_request", Some("ci:one/unit:failure")), false),
+        (
+            &[".*"][..],
+            EventKind::Push { git_ref: "refs/heads/main".to_owned(), oldrev: "a".into(), newrev: "b".into() },
+            false,
+        ),
+    ] {
+        let event = ["check_run", "pull_request", "push"].map(str::to_owned).to_vec();
+        let check = checks.iter().map(|text| pattern(text)).collect();
+        let trigger = GitHubTrigger { event, check, ..GitHubTrigger::default() };
+        assert_eq!(triggered(trigger, kind.clone()), taken, "{checks:?} {kind:?}");
+    }
+}
+
 /// Z6.1
 #[test]
 fn a_push_is_taken_by_its_ref() {
@@ -191,27 +227,63 @@ fn asked(require: Option<GitHubFilter>, reject: Option<GitHubFilter>, facts: &Ch
     refusal(&pipeline, facts, NOW)
 }
 
-/// Z6.1: each requirement by itself, met and unmet; rejects turn them round.
+/// Z6.1: each requirement by itself, met and unmet; rejects turn them round. A trigger asks what is its own in the same words.
 #[test]
 fn what_is_required_must_hold_and_what_is_rejected_must_not() {
     let none = GitHubFilter::default;
+    let by = |kind: &str| {
+        let wanted = ReviewRequirement { r#type: Some(kind.to_owned()), ..ReviewRequirement::default() };
+        GitHubFilter { review: vec![wanted], ..GitHubFilter::default() }
+    };
+    let reviews =
+        [ReviewState::ChangesRequested, ReviewState::Commented].map(|state| review(state, Permission::Write, 0));
+    let reviewed = ChangeFacts { reviews: reviews.to_vec(), ..facts() };
+    let taken = |require: Option<GitHubFilter>, reject: Option<GitHubFilter>| {
+        let (require, reject) = (require.map(FilterKind::GitHub), reject.map(FilterKind::GitHub));
+        let trigger = GitHubTrigger { require, reject, ..on("pull_request", &[]) };
+        triggered_for(trigger, event("pull_request", "opened"), &reviewed)
+    };
     for (filter, holds) in [
+        (none(), true),
         (GitHubFilter { open: Some(true), ..none() }, true),
         (GitHubFilter { open: Some(false), ..none() }, false),
         (GitHubFilter { merged: Some(false), ..none() }, true),
         (GitHubFilter { merged: Some(true), ..none() }, false),
+        // A change is read as it is, so that what is asked about is always its newest revision.
+        (GitHubFilter { current_patchset: Some(true), ..none() }, true),
+        (GitHubFilter { current_patchset: Some(false), ..none() }, false),
         (GitHubFilter { draft: Some(false), ..none() }, true),
         (GitHubFilter { draft: Some(true), ..none() }, false),
         (GitHubFilter { label: vec!["ready".to_owned()], ..none() }, true),
         (GitHubFilter { label: vec!["late".to_owned()], ..none() }, false),
         (GitHubFilter { status: vec![pattern(r"sluice\[bot\]:demo/check:success")], ..none() }, true),
         (GitHubFilter { status: vec![pattern(".*:demo/check:failure")], ..none() }, false),
+        // In GitHub's words as in Zuul's.
+        (by("request_changes"), true),
+        (by("changes_requested"), true),
+        (by("comment"), true),
+        (by("commented"), true),
+        (by("approved"), false),
     ] {
-        let required = asked(Some(filter.clone()), None, &facts());
+        let required = asked(Some(filter.clone()), None, &reviewed);
         assert_eq!(required.is_none(), holds, "{filter:?}: {required:?}");
-        let rejected = asked(None, Some(filter.clone()), &facts());
+        assert_eq!(taken(Some(filter.clone()), None), holds, "required by a trigger: {filter:?}");
+        if filter == none() {
+            continue; // Who rejects nothing rejects nobody.
+        }
+        let rejected = asked(None, Some(filter.clone()), &reviewed);
         assert_eq!(rejected.is_some(), holds, "{filter:?}: {rejected:?}");
+        assert_eq!(taken(None, Some(filter.clone())), !holds, "rejected by a trigger: {filter:?}");
     }
+    let both = [by("comment").review, by("approved").review].concat();
+    let reviews = || GitHubFilter { review: both.clone(), ..none() };
+    assert!(asked(Some(reviews()), None, &reviewed).is_some(), "each review is required");
+    assert!(asked(None, Some(reviews()), &reviewed).is_some(), "any review is rejected");
+    let either = vec![pattern("ci:unit:success"), pattern(".*:demo/check:success")];
+    let statuses = || GitHubFilter { status: either.clone(), ..none() };
+    assert_eq!(asked(Some(statuses()), None, &reviewed), None, "any one status is enough");
+    assert!(asked(None, Some(statuses()), &reviewed).is_some(), "any status is rejected");
+    assert_eq!(asked(None, Some(none()), &reviewed), None);
 }
 
 /// R08, Z6.1: type, permission, name and age of a review; a dismissed one is none.

@@ -41,7 +41,7 @@ fn a_request_gets_a_machine_the_build_is_sent_and_at_its_end_everything_is_gone(
     assert_eq!((world.state(1).as_str(), world.cell.nodes.len(), world.alive()), ("removed", 0, 0));
 }
 
-/// N02, Z1.5
+/// N02, Z1.2, Z1.5
 #[test]
 fn a_request_that_can_never_be_served_fails_and_its_queue_is_told() {
     let mut limits = limits(8);

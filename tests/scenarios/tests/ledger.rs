@@ -7,6 +7,7 @@ use sluice_model::build::BuildResult;
 use sluice_model::poke::{Poke, Queue};
 use sluice_pool::ProviderHead;
 use sluice_records::codec::decode;
+use sluice_records::delivery;
 use sluice_records::ledger::{self, Kind, Ledger};
 use sluice_runtime::{Clock as _, Record, cell};
 use sluice_scenarios::Site;
@@ -73,6 +74,61 @@ fn what_arrived_and_was_lost_on_the_way_is_found_counted_and_mended() {
     site.pass(ledger_bound());
     assert_eq!(site.builds(), ["check unit 1"]);
     assert_eq!(open(&site), Ledger::default());
+}
+
+/// Returns what is counted, by its kind, and why.
+fn counted(site: &Site) -> Vec<(Kind, String)> {
+    let ledger = open(site);
+    let counted: Vec<(Kind, String)> =
+        ledger.unaccounted().map(|open| (open.kind, open.unaccounted.clone().unwrap_or_default())).collect();
+    for kind in Kind::ALL {
+        let of_kind = counted.iter().filter(|(counted, _)| *counted == kind).count();
+        assert_eq!(ledger.counts()[&kind], of_kind, "{kind:?}: {counted:?}");
+    }
+    counted
+}
+
+/// C5, Z6.7: what a forge told, and nobody was led to, is counted from its bound on and named, and no more once it has ended.
+#[test]
+fn a_delivery_whose_word_was_lost_is_counted_and_named_until_it_ends() {
+    let mut site = site();
+    site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+    site.hear();
+    for message in site.world.take_messages(Queue::Events, 10, 30) {
+        site.world.drop_message(Queue::Events, &message.receipt);
+    }
+    site.world.advance_millis(delivery::BOUND_SECONDS * 1_000 - 1_000);
+    assert!(counted(&site).is_empty());
+    site.world.advance_millis(1_000);
+    let late = counted(&site);
+    assert_eq!(late.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [Kind::Delivery]);
+    assert!(late[0].1.starts_with("pull_request ") && late[0].1.ends_with("was accepted 10 minutes ago"), "{late:?}");
+    // Not in a minute in which forges are asked as well, which would find the change by itself.
+    site.pass(90);
+    assert_eq!((counted(&site), open(&site)), (Vec::new(), Ledger::default()));
+    assert_eq!(site.builds(), ["check unit 1"]);
+}
+
+/// C5, Z7.6: what a dead letter would have led to, to which nobody gives another life, is counted and named until somebody looks there.
+#[test]
+fn what_a_dead_letter_would_have_led_to_is_counted_and_named_until_it_ends() {
+    let mut site = site();
+    site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+    site.take_in();
+    // Received five times and handled by nobody: the sixth time it is dead.
+    for _ in 0..6 {
+        site.world.take_messages(Queue::Gate, 10, 30);
+        site.world.advance_millis(31_000);
+    }
+    let dead = site.world.take_dead();
+    assert!(!dead.is_empty() && dead.iter().all(|(queue, _)| *queue == Queue::Gate), "{dead:?}");
+    assert!(counted(&site).is_empty(), "it is young");
+    site.world.advance_millis(ledger_bound() * 1_000);
+    let lost = counted(&site);
+    assert_eq!(lost, [(Kind::Arrival, "the cell that it stands in has no head".to_owned())]);
+    site.pass(1);
+    assert_eq!((counted(&site), open(&site)), (Vec::new(), Ledger::default()));
+    assert_eq!(site.builds(), ["check unit 1"]);
 }
 
 /// Has every message about a build that is on its way be lost.

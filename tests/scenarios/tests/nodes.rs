@@ -3,6 +3,8 @@
 
 use sluice_model::build::BuildResult;
 use sluice_model::poke::Queue;
+use sluice_pool::{Request, RequestState};
+use sluice_records::codec::decode;
 use sluice_scenarios::Site;
 use sluice_scenarios::sample::{self, MAIN};
 
@@ -92,4 +94,46 @@ fn a_job_that_has_the_node_gives_it_to_the_one_that_has_the_semaphore() {
     sets.sort();
     assert_eq!(sets, ["org/one#1 check SUCCESS", "org/two#2 check SUCCESS"]);
     assert_eq!(site.builds(), ["check lock-first 2", "check node-first 1", "check node-first 1"]);
+}
+
+/// Returns the states of all requests for nodes.
+fn requests(site: &Site) -> Vec<RequestState> {
+    let records = site.world.records();
+    let of_provider = records.iter().filter(|record| record.key.partition.starts_with("provider#"));
+    let requests = of_provider.filter(|record| record.key.sort.starts_with("request#"));
+    requests.map(|record| decode::<Request>(record).unwrap().state).collect()
+}
+
+/// Z1.2, N02: who asked for nodes is told at once what became of that; and sees it at his next look where the word was lost.
+#[test]
+fn a_queue_hears_that_its_request_failed_and_sees_it_though_nobody_told_it() {
+    let nodes = "nodeset: {nodes: [{name: a, label: small}, {name: b, label: small}]}";
+    let project =
+        format!("- job: {{name: unit, run: playbooks/unit.yaml, {nodes}}}\n- project: {{check: {{jobs: [unit]}}}}\n");
+    for is_told in [true, false] {
+        let mut site = sample::small(1, &project, |_, _, _| BuildResult::Success);
+        let change = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+        let knows = |site: &Site| {
+            let comments = site.forge.change(&change).unwrap().comments;
+            comments.values().any(|(text, _)| text.contains("unit : NODE_FAILURE"))
+        };
+        site.run_until(|site| !requests(site).is_empty());
+        // Whatever else has the queue looked at is over before anybody looks at the request.
+        for queue in [Queue::Reports, Queue::Gate, Queue::Reports, Queue::Gate] {
+            site.handle(queue);
+        }
+        assert!(!site.world.has_visible(Queue::Gate) && !knows(&site));
+        site.run_until(|site| matches!(requests(site)[..], [RequestState::Failed { .. }]));
+        assert!(site.world.has_visible(Queue::Gate), "its queue is told");
+        if !is_told {
+            for message in site.world.take_messages(Queue::Gate, 10, 30) {
+                site.world.drop_message(Queue::Gate, &message.receipt);
+            }
+        }
+        site.run_now();
+        assert_eq!(knows(&site), is_told, "at once, or not before its next look");
+        site.run();
+        assert!(knows(&site), "told: {is_told}");
+        assert_eq!(site.ending(&[], &[&change]).left_over, Vec::<String>::new(), "told: {is_told}");
+    }
 }

@@ -6,6 +6,7 @@ mod configuration;
 mod cycles;
 mod early;
 mod environment;
+mod filters;
 mod gating;
 mod gerrit;
 mod graph;

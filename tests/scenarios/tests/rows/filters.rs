@@ -1,0 +1,140 @@
+//! What pipelines ask of changes, what they let be, and to whom they tell that nothing was tested.
+
+use super::{CONFIG, MAIN, PROJECT, approve, comments, gate_builds, judge, merged, propose};
+use sluice_model::change::ChangeKey;
+use sluice_scenarios::Site;
+
+/// A site with more pipelines, and what both projects have them run.
+fn site(main: &str, config: &str, runs: &str) -> Site {
+    let project = format!("{PROJECT}{runs}");
+    let project: &[(&str, &str)] = &[(".zuul.yaml", &project), ("shared", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", config)]),
+        ("org/one", project),
+        ("org/two", project),
+        ("org/outside", &[("README", "not of the tenant")]),
+    ];
+    Site::new(7, main, repositories, judge)
+}
+
+/// Returns the builds of a pipeline, sorted.
+fn built(site: &Site, pipeline: &str) -> Vec<String> {
+    let prefix = format!("{pipeline} ");
+    site.builds().into_iter().filter(|build| build.starts_with(&prefix)).collect()
+}
+
+/// A site whose check follows what changes need, and whose `alone` does not, though its gate is told not to either.
+fn ignoring(main: &str) -> Site {
+    let opened = "trigger: {github: [{event: pull_request, action: [opened, changed]}]}";
+    let gate = "    name: gate\n    manager: dependent\n";
+    assert!(CONFIG.contains(gate));
+    let config = format!(
+        "{}- pipeline: {{name: alone, manager: independent, ignore-dependencies: true, {opened}}}\n",
+        CONFIG.replace(gate, &format!("{gate}    ignore-dependencies: true\n"))
+    );
+    site(main, &config, "    alone: {jobs: [lint]}\n")
+}
+
+/// Z6.1, Z6.5: what a change needs is neither tested with it nor in its way where dependencies are ignored, which an independent
+/// pipeline alone can do.
+#[test]
+fn a_pipeline_that_ignores_dependencies_tests_a_change_without_what_it_needs() {
+    let mut site = ignoring(MAIN);
+    site.forge.propose("org/outside", 9, "not ours", "", &[("b", "x")]);
+    let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+    let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "x")]);
+    let outside = "Depends-On: https://forge.test/org/outside/pull/9";
+    let c = site.forge.propose("org/one", 3, "C", outside, &[("c", "x")]);
+    site.run();
+    assert_eq!(built(&site, "check"), ["check unit 2", "check unit 2 1"]);
+    assert_eq!(built(&site, "alone"), ["alone lint 1", "alone lint 2", "alone lint 3"]);
+    assert!(comments(&site, &c).contains("outside of this tenant"), "check says why: {}", comments(&site, &c));
+    approve(&mut site, &[&a]);
+    assert_eq!((merged(&site), gate_builds(&site, "unit")), (Vec::new(), Vec::new()), "a gate ignores none");
+    approve(&mut site, &[&b]);
+    assert_eq!(merged(&site), [2, 1]);
+    assert_eq!(gate_builds(&site, "unit"), ["2", "2 1"]);
+}
+
+/// Z6.1, Z6.5: how many changes it needs is counted for nothing there, whoever has it enter.
+#[test]
+fn a_pipeline_that_ignores_dependencies_takes_a_change_that_needs_too_many() {
+    let mut site = ignoring(&MAIN.replace("    name: demo\n", "    name: demo\n    max-dependencies: 1\n"));
+    for number in 1..=3_u64 {
+        let body = match number {
+            1 => String::new(),
+            _ => format!("Depends-On: https://forge.test/org/one/pull/{}", number - 1),
+        };
+        site.forge.propose("org/one", number, "a link", &body, &[(&format!("f{number}"), "x")]);
+    }
+    site.run();
+    assert_eq!(built(&site, "check"), ["check unit 1", "check unit 1 2"]);
+    assert_eq!(built(&site, "alone"), ["alone lint 1", "alone lint 2", "alone lint 3"]);
+}
+
+/// R08, Z6.1: what a trigger requires and rejects of a change is asked besides its event, and of no other trigger's.
+#[test]
+fn a_trigger_takes_only_changes_with_the_status_that_it_requires_and_without_what_it_rejects() {
+    let trigger = "{event: pull_request, action: comment, comment: go, require-status: 'bot:ci:success', reject: {label: [hold]}}";
+    let anyway = "{event: pull_request, action: comment, comment: anyway}";
+    let config = format!(
+        "{CONFIG}- pipeline:\n    name: asked\n    manager: independent\n    trigger:\n      github: [{trigger}, {anyway}]\n"
+    );
+    let mut site = site(MAIN, &config, "    asked: {jobs: [lint]}\n");
+    let changes: [ChangeKey; 5] = [1, 2, 3, 4, 5].map(|number| propose(&site, number, &[("a", "x")]));
+    let [_, failed, others, held, passed] = &changes;
+    site.run();
+    site.forge.put_status(failed, "bot", "ci", "failure");
+    site.forge.put_status(others, "somebody", "ci", "success");
+    for change in [held, passed] {
+        site.forge.put_status(change, "bot", "ci", "success");
+    }
+    site.forge.label(held, "hold", false);
+    for change in &changes {
+        site.forge.comment(change, "go");
+    }
+    site.run();
+    assert_eq!(built(&site, "asked"), ["asked lint 5"]);
+    site.forge.unlabel(held, "hold");
+    site.forge.comment(held, "go");
+    site.forge.comment(failed, "anyway");
+    site.run();
+    assert_eq!(built(&site, "asked"), ["asked lint 2", "asked lint 4", "asked lint 5"]);
+}
+
+/// R07, Z6.1: that a change's configuration is wrong, and that no job is for it, is told as its pipeline says, and nowhere else.
+/// Where nothing is said of wrong configuration it is told as a failure, and that there are no jobs is told nobody.
+#[test]
+fn wrong_configuration_and_the_want_of_jobs_are_told_by_their_own_reporters() {
+    let opened = "trigger: {github: [{event: pull_request, action: [opened, changed]}]}";
+    let label = |name: &str| format!("{{github: {{label: {name}, comment: false}}}}");
+    let own = format!(
+        "success: {}, failure: {}, config-error: {{github: [{{label: wrong, comment: false}}, {{status: failure, comment: false}}]}}, no-jobs: {{github: {{label: idle, comment: true}}}}, no-jobs-message: Nothing is to be done.",
+        label("passed"),
+        label("failed")
+    );
+    let plain = format!("success: {}, failure: {}", label("plain-passed"), label("plain-failed"));
+    let config = format!(
+        "{CONFIG}- pipeline: {{name: own, manager: independent, {opened}, {own}}}\n- pipeline: {{name: plain, manager: independent, {opened}, {plain}}}\n"
+    );
+    let runs = "    own: {jobs: [unit: {files: docs/.*}]}\n    plain: {jobs: [unit: {files: docs/.*}]}\n";
+    let mut site = site(MAIN, &config, runs);
+    let wrong = format!("{PROJECT}{runs}").replace("[unit]", "[nosuch]");
+    let cases = [
+        (propose(&site, 1, &[("a", "x")]), vec!["idle"]),
+        (propose(&site, 2, &[("docs/b", "x")]), vec!["passed", "plain-passed"]),
+        (propose(&site, 3, &[("docs/c", "broken unit")]), vec!["failed", "plain-failed"]),
+        (propose(&site, 4, &[(".zuul.yaml", &wrong)]), vec!["plain-failed", "wrong"]),
+    ];
+    site.run();
+    for (change, labels) in &cases {
+        let facts = site.forge.change(change).unwrap().facts;
+        assert_eq!(facts.labels, *labels, "{change}: {}", comments(&site, change));
+        let is_wrong = labels.contains(&"wrong");
+        let has_status = facts.statuses.iter().any(|status| status.context == "demo/own" && status.state == "failure");
+        assert_eq!(has_status, is_wrong, "{change}: {:?}", facts.statuses);
+        let is_idle = comments(&site, change).contains("Nothing is to be done.");
+        assert_eq!(is_idle, labels.contains(&"idle"), "{change}: {}", comments(&site, change));
+    }
+    assert_eq!(site.ending(&[], &cases.each_ref().map(|(change, _)| change)).left_over, Vec::<String>::new());
+}
