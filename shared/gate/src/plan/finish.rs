@@ -13,6 +13,9 @@ use sluice_model::change::ChangeKey;
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::{Commit, LandingWay};
 
+/// Bytes of what a forge says when it does not show what landed that the head of a frozen queue holds.
+const UNREAD_BYTES_MAX: usize = 250;
+
 /// What is told of a change that needs one which left without landing.
 const NEED_FAILED: &str = "This change depends on a change that failed to merge.";
 
@@ -205,6 +208,7 @@ impl Work<'_> {
             fence: self.fence_of(&branch),
             tried: item.tried,
             trouble: None,
+            unread_since: None,
             wanted_at: self.now,
             state: LandingState::Wanted,
         })
@@ -266,9 +270,11 @@ impl Work<'_> {
             LandingEnd::Refused { why } => self.remove(position, "MERGE_FAILURE", &why, Occasion::MergeFailure),
             LandingEnd::Mismatch { landed } => {
                 let why = mismatch(landing, &landed);
-                self.note(&slot.id, why.clone());
-                self.head.frozen = Some(why);
-                false
+                self.freeze(&slot, why)
+            }
+            LandingEnd::Unproven { why } => {
+                let why = unproven(landing, &why);
+                self.freeze(&slot, why)
             }
         }
     }
@@ -395,5 +401,17 @@ pub(super) fn mismatch(landing: &Landing, landed: &Commit) -> String {
         landed.id.short(),
         landed.tree.short(),
         landing.tested.tree.short()
+    )
+}
+
+/// Returns why a queue is frozen when nobody can tell what landed.
+pub(super) fn unproven(landing: &Landing, why: &str) -> String {
+    format!(
+        "{} is merged, as its forge says, and nobody can tell what landed: {}; nothing moves in this queue until an operator has looked: \
+         have the connection {} read that, see that its tree is {}, and thaw the queue",
+        landing.change,
+        cut(why, UNREAD_BYTES_MAX),
+        landing.change.key.connection,
+        landing.tested.tree
     )
 }

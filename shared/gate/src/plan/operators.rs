@@ -159,7 +159,7 @@ impl Work<'_> {
             let landing =
                 self.snapshot.landings.get(&slot.id).filter(|landing| landing.generation == slot.generation)?;
             let LandingState::Ended { end, .. } = &landing.state else { return None };
-            let has_landed = matches!(end, LandingEnd::Mismatch { .. });
+            let has_landed = matches!(end, LandingEnd::Mismatch { .. } | LandingEnd::Unproven { .. });
             (slot.standing == Standing::Landing).then(|| (self.head.bundle(position), has_landed))
         })
     }
