@@ -307,7 +307,6 @@ impl Reporter {
             Err(error) => return refused(error),
         };
         let end = self.judge(begun.forge, order, begun.branch, &commit).await?;
-        let end = self.or_moved(begun, order, end).await?;
         if let LandingEnd::Mismatch { .. } = end {
             // Retargeted between the reading and the merge, which names the head and not the branch.
             let facts = begun.forge.read_change(&order.change.key).await.map_err(again)?;
