@@ -137,9 +137,11 @@ impl Work<'_> {
                 break;
             }
             let Some(mut next) = self.landing_of(at, Vec::new()) else { break };
-            // What it needs of the run itself has not landed yet: that it did is asked of the forge.
-            let is_ahead = |key: &ChangeKey| self.head.slots[position..at].iter().any(|slot| slot.change.key == *key);
-            next.needs.retain(|key| !is_ahead(key));
+            // What it needs of the run itself has not landed yet. That it did its branch tells, which has to be what this one was tested
+            // on; where it would be that without it as well, the forge is asked, which may show a merge late.
+            let ahead: Vec<&Landing> = std::iter::once(first).chain(&run).collect();
+            let shown = ahead.iter().take_while(|before| before.base.tree != next.base.tree).count();
+            next.needs.retain(|key| !ahead[shown..].iter().any(|before| before.change.key == *key));
             if !run.last().unwrap_or(first).may_move_with(&next) {
                 break;
             }
