@@ -132,7 +132,7 @@ fn of_change(
         let of_pipeline: Vec<&(QueueKey, Loaded)> = of_pipeline.collect();
         let place = of_pipeline.iter().find_map(|(_, loaded)| {
             let head = loaded.head.as_ref()?;
-            let position = head.slots.iter().position(|slot| slot.change.key == *key)?;
+            let position = head.slots.iter().rposition(|slot| slot.change.key == *key)?;
             Some((loaded, head, position, loaded.items.get(&head.slots[position].id)?))
         });
         let is_ours =

@@ -11,7 +11,7 @@ use sluice_gate::{Landing, LandingState};
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
 use sluice_model::git::{BranchKey, Commit, LandingWay, Oid};
-use sluice_records::codec::{decode, get, with_body};
+use sluice_records::codec::{decode_foreign, get, with_body};
 use sluice_records::landing;
 use sluice_repos::Kept;
 use sluice_runtime::PortError;
@@ -77,8 +77,9 @@ impl Reporter {
         let Some(mut kept) = self.kept(order).await? else { return Ok(None) };
         let mut behind: Vec<(Record, Landing)> = Vec::new();
         for next in order.behind.iter().take(RUN_MAX) {
-            let Some(record) = get(&self.ports, &landing::key(&next.item, next.generation)).await? else { break };
-            let next: Landing = decode(&record)?;
+            // One whose record nobody can read keeps nobody ahead from landing either: its own message says what is wrong with it.
+            let Ok(Some(record)) = get(&self.ports, &landing::key(&next.item, next.generation)).await else { break };
+            let Some(next) = decode_foreign::<Landing>(&record) else { break };
             let before = behind.last().map_or(order, |(_, before)| before);
             let ahead = std::iter::once(order).chain(behind.iter().map(|(_, order)| order));
             let ahead: Vec<ChangeKey> = ahead.map(|order| order.change.key.clone()).collect();
@@ -87,7 +88,7 @@ impl Reporter {
             if !may_land {
                 break;
             }
-            let Some(more) = self.kept(&next).await? else { break };
+            let Ok(Some(more)) = self.kept(&next).await else { break };
             if kept.size_bytes() + more.size_bytes() > PUSH_BYTES_MAX {
                 break;
             }
@@ -137,7 +138,10 @@ impl Reporter {
     ) -> Result<bool, LookError> {
         match forge.branch_tip(branch).await {
             Ok(tip) if tip.id == order.tested.id => Ok(true),
-            Ok(_) => forge.contains(branch, &order.tested.id).await.map_err(again),
+            Ok(_) => match forge.contains(branch, &order.tested.id).await {
+                Err(error) if error.verdict() == Verdict::Final => Ok(false),
+                found => found.map_err(again),
+            },
             Err(error) if error.verdict() == Verdict::Final => Ok(false),
             Err(error) => Err(again(error)),
         }

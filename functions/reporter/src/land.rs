@@ -22,6 +22,10 @@ const OWN_MERGE_LOOK_SECONDS: u64 = 2;
 /// Seconds after which those who wait for a landing are told what keeps it.
 const TROUBLE_AFTER_SECONDS: u64 = 60;
 
+/// Seconds for which a forge may refuse to show what a landing made of its branch, which it says was made. Forges show some things late;
+/// after that nobody waits any longer, for while a landing is attempted its branch is everybody's to wait for.
+const UNREAD_SECONDS: u64 = 300;
+
 /// Dependencies of one change that are looked at before it lands; whoever admitted it refused more.
 const NEEDS_MAX: usize = 30;
 
@@ -162,6 +166,7 @@ impl Reporter {
             Some(commit) => self.judge(begun.forge, order, begun.branch, commit).await?,
             None => self.judge_tip(begun.forge, order, begun.branch).await?,
         };
+        let end = self.or_moved(begun, order, end).await?;
         let end = match end {
             // Nobody asked for that here: a person merged it, or another gate that has it too. What its branch is by now was tested
             // or is to be; nothing of this queue's landed untested.
@@ -281,6 +286,10 @@ impl Reporter {
             // Who may not push there may still merge: nothing was moved. So may who gets no clear answer a second time, and the
             // branch is not held shut until one comes; a push of before that arrives late finds the branch elsewhere.
             Err(error) if error.verdict() == Verdict::Final || (begun.is_moving && begun.own_until.is_none()) => {
+                // Unless one of the two was made after all: of several changes that it landed its forge would name the last commit.
+                if begun.is_moving && self.is_in(begun.forge, order, begun.branch).await? {
+                    return self.judge(begun.forge, order, begun.branch, &order.tested.id).await.map(Some);
+                }
                 tracing::info!(change = %order.change, %error, "the forge is asked to merge what it lets nobody push");
                 Ok(None)
             }
@@ -304,6 +313,20 @@ impl Reporter {
             if facts.change.branch != order.change.branch {
                 return Ok(elsewhere(order, &facts));
             }
+        }
+        Ok(end)
+    }
+
+    /// Returns how a landing ends whose forge names another commit than the tested one. Of a move that was asked for before, and came
+    /// late, it names the last commit, which may be another change's; the branch holds the tested one then.
+    async fn or_moved(&self, begun: &Begun<'_>, order: &Landing, end: LandingEnd) -> Result<LandingEnd, LookError> {
+        let was_withdrawn = order.tried && matches!(order.state, LandingState::Wanted);
+        let may_be_moved = begun.is_moving || (was_withdrawn && order.mode.keeps_head());
+        if may_be_moved
+            && matches!(end, LandingEnd::Mismatch { .. })
+            && self.is_in(begun.forge, order, begun.branch).await?
+        {
+            return self.judge(begun.forge, order, begun.branch, &order.tested.id).await;
         }
         Ok(end)
     }
@@ -433,13 +456,47 @@ impl Reporter {
         branch: &BranchKey,
         landed: &Oid,
     ) -> Result<LandingEnd, LookError> {
-        let facts = forge.read_commit(&branch.project, landed).await.map_err(again)?;
-        Ok(compared(order, facts.commit))
+        match forge.read_commit(&branch.project, landed).await {
+            Ok(facts) => Ok(compared(order, facts.commit)),
+            Err(error) => self.unread(order, error).await,
+        }
     }
 
     async fn judge_tip(&self, forge: &dyn Forge, order: &Landing, branch: &BranchKey) -> Result<LandingEnd, LookError> {
-        let tip = forge.branch_tip(branch).await.map_err(again)?;
-        Ok(compared(order, tip))
+        match forge.branch_tip(branch).await {
+            Ok(tip) => Ok(compared(order, tip)),
+            Err(error) => self.unread(order, error).await,
+        }
+    }
+
+    /// Returns how a landing ends that was made, as its forge says, and that cannot be judged: unproven, once the forge has said for
+    /// long that it will not show what landed. Since when it says so stands with the landing, whoever looks.
+    async fn unread(&self, order: &Landing, error: ForgeError) -> Result<LandingEnd, LookError> {
+        if error.verdict() != Verdict::Final {
+            return Err(again(error));
+        }
+        let now = self.ports.clock.now();
+        match order.unread_since {
+            Some(since) if since.plus_seconds(UNREAD_SECONDS) <= now => {
+                return Ok(LandingEnd::Unproven { why: cut(&error.to_string(), TROUBLE_BYTES_MAX) });
+            }
+            Some(_) => {}
+            None => self.note_unread(order, now).await?,
+        }
+        Err(again(error))
+    }
+
+    async fn note_unread(&self, order: &Landing, now: Timestamp) -> Result<(), LookError> {
+        let Some(head) = get(&self.ports, &landing::key(&order.item, order.generation)).await? else { return Ok(()) };
+        let known: Landing = decode(&head)?;
+        if known.unread_since.is_some() || matches!(known.state, LandingState::Ended { .. }) {
+            return Ok(());
+        }
+        let due = head.due.clone();
+        let head = with_body(head, &Landing { unread_since: Some(now), ..known })?;
+        // Losing means that somebody else carries it on.
+        cell::commit(&self.ports, Write { head, others: Vec::new(), pokes: Vec::new(), due }).await?;
+        Ok(())
     }
 
     async fn end(&self, record: Record, mut order: Landing, end: LandingEnd) -> Result<(), LookError> {

@@ -60,6 +60,9 @@ pub struct Landing {
     /// What keeps it from being carried out, once it has been kept for a while.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<Trouble>,
+    /// Since when it is made, as its forge says, and the forge does not show what it made of the branch, and will not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread_since: Option<Timestamp>,
     /// When it was wanted.
     pub wanted_at: Timestamp,
     /// How far it is.
@@ -227,6 +230,11 @@ pub enum LandingEnd {
     Mismatch {
         /// What landed.
         landed: Commit,
+    },
+    /// It is in its branch, as its forge says, and nobody can read what the branch became by that.
+    Unproven {
+        /// What could not be read.
+        why: String,
     },
 }
 

@@ -121,6 +121,7 @@ mod tests {
             fence: fences[0],
             tried: false,
             trouble: None,
+            unread_since: None,
             wanted_at: Timestamp(1),
             state: LandingState::Wanted,
         }

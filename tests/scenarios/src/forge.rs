@@ -76,6 +76,8 @@ struct State {
     push_refusal: Option<String>,
     /// Whether pushes bring more than they name.
     overreaches: bool,
+    /// Whether no commit is shown.
+    hides_commits: bool,
     /// Moves of branches that were made.
     moves: Vec<Move>,
     /// For how many seconds the next merge is not shown, and its answer lost.
@@ -436,7 +438,9 @@ impl Forge for PlayedForge {
 
     async fn read_commit(&self, _: &ProjectName, id: &Oid) -> Result<CommitFacts, ForgeError> {
         self.step("forge.read_commit", || {
-            let commit = self.store.lock().unwrap().find(id).ok_or_else(|| Self::not_found(id))?;
+            let are_hidden = self.state().hides_commits;
+            let found = self.store.lock().unwrap().find(id).filter(|_| !are_hidden);
+            let commit = found.ok_or_else(|| Self::not_found(id))?;
             Ok(CommitFacts { commit, parents: Vec::new(), message: String::new() })
         })
         .await

@@ -5,6 +5,7 @@ use super::withheld::Waiting;
 use super::{Work, is_dependent, item_id, new_slot};
 use crate::arrival::{Arrival, ArrivalKind, Candidate};
 use crate::item::Item;
+use crate::landing::lands_in;
 use crate::queue::{HEAD_BYTES_MAX, Slot, Standing};
 use crate::report::Occasion;
 use sluice_config::pipeline::Manager;
@@ -104,7 +105,10 @@ impl Work<'_> {
     /// Returns whether the head's record has a place for what an arrival enqueues. What stands here has its place.
     pub(super) fn has_place(&self, arrival: &Arrival) -> bool {
         let ArrivalKind::Enqueue { candidates } = &arrival.kind else { return true };
-        let is_here = |c: &Candidate| self.head.slots.iter().any(|slot| slot.change.key == c.change.key);
+        let is_here = |c: &Candidate| {
+            let mut slots = self.head.slots.iter().filter(|slot| slot.change.key == c.change.key);
+            slots.any(|slot| !self.stays_beside(slot, &c.change))
+        };
         let more = candidates.iter().filter(|candidate| !is_here(candidate)).count();
         more == 0 || self.head.bytes_with(more) <= HEAD_BYTES_MAX
     }
@@ -124,6 +128,27 @@ impl Work<'_> {
     /// Returns whether an older revision leaves when a new one is uploaded.
     pub(super) fn leaves_as_older(&self) -> bool {
         (self.snapshot.pipeline).is_none_or(|pipeline| pipeline.dequeue_on_new_patchset)
+    }
+
+    /// Returns whether what stands in a slot is an older revision of a change that enters, and goes on beside it. Where changes land,
+    /// or are tested on top of each other, there is one revision of each: two of them are never to be in one branch.
+    fn stays_beside(&self, slot: &Slot, change: &ChangeRef) -> bool {
+        self.head.manager == Manager::Independent
+            && !self.leaves_as_older()
+            && !self.snapshot.pipeline.is_some_and(lands_in)
+            && slot.change.branch == change.branch
+            && slot.change.head != change.head
+    }
+
+    /// Returns where something stands that a change which enters takes the place of, or that is the very same.
+    fn position_for(&self, change: &ChangeRef) -> Option<usize> {
+        let is_in_its_place = |slot: &Slot| slot.change.key == change.key && !self.stays_beside(slot, change);
+        self.head.slots.iter().position(is_in_its_place)
+    }
+
+    /// Returns the items of a change that stand here: there are several where older revisions go on.
+    fn revisions(&self, key: &ChangeKey) -> Vec<ItemId> {
+        self.head.slots.iter().filter(|slot| slot.change.key == *key).map(|slot| slot.id.clone()).collect()
     }
 
     /// Enqueues candidates in their order, those that need each other together. Returns false when there was no room for what
@@ -146,7 +171,8 @@ impl Work<'_> {
         if self.is_older(change, candidate.as_of) {
             return true;
         }
-        if let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == change.key) {
+        while let Some(position) = self.position_for(change) {
+            let slot = &self.head.slots[position];
             let is_same = slot.change == *change;
             if slot.standing == Standing::Reporting && self.has_landed(&slot.id) {
                 self.plan.reasons.push(format!("{change} is not enqueued in {}: it has landed", self.head.key));
@@ -160,7 +186,7 @@ impl Work<'_> {
                 true => (WHY_NEEDS, Occasion::Superseded),
                 false => ("a new revision takes its place", Occasion::Dequeue),
             };
-            if !self.leave(&change.key.clone(), why, occasion) {
+            if !self.leave_at(position, why, occasion) {
                 return false;
             }
         }
@@ -277,9 +303,9 @@ impl Work<'_> {
     /// Returns whether something newer is known of a change that stands here than what was told of it, which is told in vain then.
     /// Otherwise it is known as of that moment from now on.
     fn is_older(&mut self, change: &ChangeRef, as_of: Timestamp) -> bool {
-        let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == change.key) else { return false };
-        let id = slot.id.clone();
-        let known = self.items.get(&id).map_or(as_of, |item| item.candidate.as_of);
+        let ids = self.revisions(&change.key);
+        let known = ids.iter().filter_map(|id| self.items.get(id)).map(|item| item.candidate.as_of).max();
+        let known = known.unwrap_or(as_of);
         if as_of == Timestamp::default() || known == as_of {
             return false;
         }
@@ -288,8 +314,10 @@ impl Work<'_> {
             self.plan.reasons.push(reason);
             return true;
         }
-        if let Some(item) = self.item(&id) {
-            item.candidate.as_of = as_of;
+        for id in &ids {
+            if let Some(item) = self.item(id) {
+                item.candidate.as_of = as_of;
+            }
         }
         false
     }
@@ -301,9 +329,23 @@ impl Work<'_> {
         (gone, merged): (Option<&str>, bool),
         needs: Option<&[ChangeRef]>,
     ) -> bool {
-        let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == change.key) else {
+        // What is over for a change is over for each of its revisions.
+        let revisions = self.revisions(&change.key);
+        revisions.iter().all(|id| self.seen_of(id, arrival, change, (gone, merged), needs))
+    }
+
+    fn seen_of(
+        &mut self,
+        id: &ItemId,
+        arrival: &Arrival,
+        change: &ChangeRef,
+        (gone, merged): (Option<&str>, bool),
+        needs: Option<&[ChangeRef]>,
+    ) -> bool {
+        let Some(position) = self.head.slots.iter().position(|slot| slot.id == *id) else {
             return true;
         };
+        let slot = &self.head.slots[position];
         // What has succeeded is no longer judged: only where it did not land does another revision, or branch, end its last jobs.
         let is_same = slot.change.branch == change.branch && slot.change.head == change.head;
         if slot.standing == Standing::Reporting && (is_same || self.has_landed(&slot.id)) {
@@ -313,23 +355,25 @@ impl Work<'_> {
             // Its tests were on another branch, which the forge no longer merges it into.
             _ if slot.change.branch != change.branch => {
                 let why = format!("it is to be merged into {} now", change.branch);
-                self.leave(&change.key, &why, Occasion::Dequeue)
+                self.leave_at(position, &why, Occasion::Dequeue)
             }
             // What needs it stays, and is tested on what the branch is now (Z6.5).
             Some(why) if merged && !slot.standing.is_landing() => {
-                if !self.leave(&change.key, why, Occasion::Dequeue) {
+                if !self.leave_at(position, why, Occasion::Dequeue) {
                     return false;
                 }
-                self.remember_landed(&change.key);
+                if !self.head.landed.contains(&change.key) {
+                    self.remember_landed(&change.key);
+                }
                 true
             }
             _ if slot.change.head != change.head && self.leaves_as_older() => {
-                self.leave(&change.key, "a new revision was uploaded", Occasion::Dequeue)
+                self.leave_at(position, "a new revision was uploaded", Occasion::Dequeue)
             }
             // A change that its own landing merged is no longer open either; its landing's outcome decides about it.
             Some(why) if !slot.standing.is_landing() => {
                 self.let_go_of_those_in_turn(change, needs.unwrap_or_default(), why)
-                    && self.leave(&change.key, why, Occasion::of_leaving(why))
+                    && self.leave_at(position, why, Occasion::of_leaving(why))
             }
             None if !slot.standing.is_landing() => match needs {
                 Some(needs) if is_dependent(&self.head) => self.follow_needs(arrival, change, needs),
@@ -408,6 +452,11 @@ impl Work<'_> {
         let Some(position) = self.head.slots.iter().position(|slot| slot.change.key == *key) else {
             return true;
         };
+        self.leave_at(position, why, occasion)
+    }
+
+    /// Takes out what stands at `position`, as [`Work::leave`] does.
+    pub(super) fn leave_at(&mut self, position: usize, why: &str, occasion: Occasion) -> bool {
         if self.head.bundle(position).len() > 1 {
             return self.leave_with_mates(position, why, occasion);
         }

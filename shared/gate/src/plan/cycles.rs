@@ -8,7 +8,7 @@
 
 use super::Work;
 use super::admit::{LEAVING_RECORDS, WHY_NEEDS};
-use super::finish::mismatch;
+use super::finish::{mismatch, unproven};
 use super::is_dependent;
 use crate::arrival::{Arrival, Candidate};
 use crate::item::{Ask, Item, REASON_BYTES_MAX, cut};
@@ -316,6 +316,7 @@ impl Work<'_> {
                     }
                 }
                 LandingEnd::Mismatch { landed } => return self.freeze(&slot, mismatch(&landing, &landed)),
+                LandingEnd::Unproven { why } => return self.freeze(&slot, unproven(&landing, &why)),
                 LandingEnd::BaseMoved { tip } if !has_begun => {
                     let tip = tip.id.short();
                     self.note(
@@ -394,7 +395,7 @@ impl Work<'_> {
         self.freeze(slot, text)
     }
 
-    fn freeze(&mut self, slot: &Slot, why: String) -> bool {
+    pub(super) fn freeze(&mut self, slot: &Slot, why: String) -> bool {
         self.note(&slot.id, why.clone());
         self.head.frozen = Some(why);
         false

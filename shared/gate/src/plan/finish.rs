@@ -13,6 +13,9 @@ use sluice_model::change::ChangeKey;
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::{Commit, LandingWay};
 
+/// Bytes of what a forge says when it does not show what landed that the head of a frozen queue holds.
+const UNREAD_BYTES_MAX: usize = 250;
+
 /// What is told of a change that needs one which left without landing.
 const NEED_FAILED: &str = "This change depends on a change that failed to merge.";
 
@@ -134,9 +137,11 @@ impl Work<'_> {
                 break;
             }
             let Some(mut next) = self.landing_of(at, Vec::new()) else { break };
-            // What it needs of the run itself has not landed yet: that it did is asked of the forge.
-            let is_ahead = |key: &ChangeKey| self.head.slots[position..at].iter().any(|slot| slot.change.key == *key);
-            next.needs.retain(|key| !is_ahead(key));
+            // What it needs of the run itself has not landed yet. That it did its branch tells, which has to be what this one was tested
+            // on; where it would be that without it as well, the forge is asked, which may show a merge late.
+            let ahead: Vec<&Landing> = std::iter::once(first).chain(&run).collect();
+            let shown = ahead.iter().take_while(|before| before.base.tree != next.base.tree).count();
+            next.needs.retain(|key| !ahead[shown..].iter().any(|before| before.change.key == *key));
             if !run.last().unwrap_or(first).may_move_with(&next) {
                 break;
             }
@@ -205,6 +210,7 @@ impl Work<'_> {
             fence: self.fence_of(&branch),
             tried: item.tried,
             trouble: None,
+            unread_since: None,
             wanted_at: self.now,
             state: LandingState::Wanted,
         })
@@ -266,9 +272,11 @@ impl Work<'_> {
             LandingEnd::Refused { why } => self.remove(position, "MERGE_FAILURE", &why, Occasion::MergeFailure),
             LandingEnd::Mismatch { landed } => {
                 let why = mismatch(landing, &landed);
-                self.note(&slot.id, why.clone());
-                self.head.frozen = Some(why);
-                false
+                self.freeze(&slot, why)
+            }
+            LandingEnd::Unproven { why } => {
+                let why = unproven(landing, &why);
+                self.freeze(&slot, why)
             }
         }
     }
@@ -395,5 +403,17 @@ pub(super) fn mismatch(landing: &Landing, landed: &Commit) -> String {
         landed.id.short(),
         landed.tree.short(),
         landing.tested.tree.short()
+    )
+}
+
+/// Returns why a queue is frozen when nobody can tell what landed.
+pub(super) fn unproven(landing: &Landing, why: &str) -> String {
+    format!(
+        "{} is merged, as its forge says, and nobody can tell what landed: {}; nothing moves in this queue until an operator has looked: \
+         have the connection {} read that, see that its tree is {}, and thaw the queue",
+        landing.change,
+        cut(why, UNREAD_BYTES_MAX),
+        landing.change.key.connection,
+        landing.tested.tree
     )
 }

@@ -42,9 +42,9 @@ impl Work<'_> {
     /// Takes a change out that entered a pipeline which supersedes this one; what is being put into its branch stays. Returns
     /// false when not all of it could be done yet.
     pub(super) fn is_superseded(&mut self, change: &ChangeRef, by: &PipelineName) -> bool {
-        let is_here = self.head.slots.iter().any(|slot| slot.change == *change && !slot.standing.is_decided());
+        let here = self.head.slots.iter().position(|slot| slot.change == *change && !slot.standing.is_decided());
         let why = format!("it entered the pipeline {by}, which supersedes this one");
-        !is_here || self.leave(&change.key, &why, Occasion::Dequeue)
+        here.is_none_or(|position| self.leave_at(position, &why, Occasion::Dequeue))
     }
 
     /// Sends what arrived here, and belongs to another queue by now, to that one. Returns whether it did.

@@ -85,14 +85,18 @@ impl Work<'_> {
         let is_meant = |change: &sluice_model::change::ChangeRef| {
             change.key == *key && head.is_none_or(|head| change.head.as_str().starts_with(head.as_str()))
         };
-        let Some(slot) = self.head.slots.iter().find(|slot| is_meant(&slot.change)) else {
+        let meant = self.head.slots.iter().filter(|slot| is_meant(&slot.change));
+        let meant: Vec<ItemId> = meant.map(|slot| slot.id.clone()).collect();
+        if meant.is_empty() {
             self.plan.reasons.push(format!("{by} wanted {key} out of {}, and it is not there", self.head.key));
-            return true;
-        };
-        let id = slot.id.clone();
+        }
         let colon = if reason.is_empty() { "" } else { ": " };
-        self.note(&id, format!("{by} took it out{colon}{reason}"));
-        self.leave(key, &format!("an operator took it out{colon}{reason}"), Occasion::Dequeue)
+        // Several where older revisions go on beside newer ones.
+        meant.iter().all(|id| {
+            let Some(position) = self.head.slots.iter().position(|slot| slot.id == *id) else { return true };
+            self.note(id, format!("{by} took it out{colon}{reason}"));
+            self.leave_at(position, &format!("an operator took it out{colon}{reason}"), Occasion::Dequeue)
+        })
     }
 
     /// Moves changes to the front, with what they need before them; the others keep their order. What is being put into its
@@ -155,7 +159,7 @@ impl Work<'_> {
             let landing =
                 self.snapshot.landings.get(&slot.id).filter(|landing| landing.generation == slot.generation)?;
             let LandingState::Ended { end, .. } = &landing.state else { return None };
-            let has_landed = matches!(end, LandingEnd::Mismatch { .. });
+            let has_landed = matches!(end, LandingEnd::Mismatch { .. } | LandingEnd::Unproven { .. });
             (slot.standing == Standing::Landing).then(|| (self.head.bundle(position), has_landed))
         })
     }

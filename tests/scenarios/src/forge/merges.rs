@@ -114,6 +114,11 @@ impl PlayedForge {
         self.state().push_refusal = None;
     }
 
+    /// Shows no commit from now on, or all of them again.
+    pub fn hide_commits(&self, are_hidden: bool) {
+        self.state().hides_commits = are_hidden;
+    }
+
     /// Has each push bring one more commit that somebody made on top of what it names, if there is one: what must never be.
     pub fn overreach(&self) {
         self.state().overreaches = true;

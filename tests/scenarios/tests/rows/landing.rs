@@ -160,6 +160,37 @@ fn a_merge_that_shows_late_is_waited_for() {
     assert_eq!(gate_builds(&site, "unit").len(), 1, "{:?}", site.builds());
 }
 
+/// Z6.4: a landing that its forge says was made, and will not show, keeps its branch for nobody: its queue is frozen, and says what to do.
+#[test]
+fn a_landing_of_which_no_commit_is_shown_freezes_its_queue_in_the_end() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    let b = propose(&site, 2, &[("b", "x")]);
+    site.run();
+    site.forge.hide_commits(true);
+    approve(&mut site, &[&a, &b]);
+    assert_eq!(merged(&site), [1]);
+    assert!(frozen(&site));
+    let heads: Vec<String> = site.world.records().into_iter().map(|record| record.body).collect();
+    assert!(heads.iter().any(|body| body.contains("nobody can tell what landed") && body.contains("thaw the queue")));
+}
+
+/// Z6.4: a commit that is shown a moment late is no reason to stop.
+#[test]
+fn a_landing_whose_commit_is_shown_late_is_judged_by_it() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.forge.hide_commits(true);
+    site.forge.approve(&a);
+    site.run_until(|site| !site.forge.merges().is_empty());
+    site.run_now();
+    site.forge.hide_commits(false);
+    site.run();
+    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"]);
+    assert!(!frozen(&site));
+}
+
 /// Z6.4: what is not merged a minute after it was asked for was not what moved the branch.
 #[test]
 fn a_branch_that_moves_while_a_merge_may_be_under_way_is_tested_again_in_the_end() {

@@ -1,10 +1,13 @@
 //! Landings that move a branch to the very commits that were tested, several at once.
 
 use super::{buildsets, comments, merged, propose, site};
+use sluice_gate::Landing;
 use sluice_memory::Fate;
 use sluice_model::ProjectName;
 use sluice_model::change::ChangeKey;
 use sluice_model::git::BranchKey;
+use sluice_records::codec::decode;
+use sluice_runtime::record::{Expect, Record, Write};
 use sluice_scenarios::Site;
 
 /// The calls by which a run lands; whoever dies at one of them comes again.
@@ -90,6 +93,47 @@ fn a_run_that_is_stopped_at_any_of_its_calls_lands_once() {
             }
         }
     }
+}
+
+/// Z6.4: of a push that was made at last, and not answered, its branch is asked before its forge is asked to merge: that would name the
+/// last commit of all that the push landed.
+#[test]
+fn a_run_whose_pushes_are_never_answered_lands_whichever_of_them_is_made() {
+    for made in 1..=5 {
+        let mut site = keeping();
+        let changes = all_passed(&mut site);
+        let mut pushes = 0;
+        site.world.decide_fates(move |step| {
+            if step.name != "forge.fast_forward" {
+                return Fate::Works;
+            }
+            pushes += 1;
+            if pushes == made { Fate::FailsAfter } else { Fate::FailsBefore }
+        });
+        site.run();
+        all_landed(&site, &changes);
+    }
+}
+
+/// Z6.4: a landing behind the first of a run whose record nobody can read keeps that from nothing.
+#[test]
+fn what_is_unreadable_behind_a_landing_does_not_keep_it_from_landing() {
+    let mut site = keeping();
+    let changes = all_passed(&mut site);
+    let landings = |site: &Site| -> Vec<Record> {
+        let mut found = site.world.records();
+        found.retain(|record| record.key.partition.starts_with("landing#"));
+        found
+    };
+    site.run_until(|site| landings(site).len() == 3);
+    let of_second = |record: &Record| decode::<Landing>(record).is_ok_and(|landing| landing.change.key == changes[1]);
+    let broken = landings(&site).into_iter().find(of_second).expect("the second is to land");
+    site.world.write_directly(Write::Put {
+        record: Record { body: "{}".to_owned(), revision: broken.revision + 1, ..broken.clone() },
+        expect: Expect::Anything,
+    });
+    site.run_until(|site| site.forge.moves().len() == 1);
+    assert_eq!(merged(&site), [1]);
 }
 
 /// Z6.4: where the repository lets nobody push, its forge is asked to merge.

@@ -206,6 +206,71 @@ fn a_change_whose_jobs_are_known_is_told_to_begin_before_any_of_them_is_ordered(
     assert!(told[2].starts_with("Build canceled.\n\nan operator took it out"), "{told:?}");
 }
 
+/// Returns the revisions of changes that stand in a queue, in its order.
+fn heads(bench: &Bench) -> Vec<&str> {
+    bench.head.slots.iter().map(|slot| slot.change.head.as_str()).collect()
+}
+
+/// Returns a queue that tests one change, in two revisions of which neither makes the other leave.
+fn two_revisions() -> Bench {
+    let mut bench = Bench::new(Manager::Independent, &["unit"]);
+    bench.pipeline.dequeue_on_new_patchset = false;
+    bench.approve("A");
+    bench.run();
+    bench.revise('A');
+    bench.seen('A', None);
+    bench.approve("A");
+    bench.run();
+    bench
+}
+
+/// Z6.4: where a pipeline lets older patchsets go on, the one that enters is tested beside them.
+#[test]
+fn an_older_patchset_goes_on_beside_the_new_one_where_the_pipeline_says_so() {
+    let mut bench = two_revisions();
+    assert_eq!((heads(&bench), bench.under_way().len()), (vec!["A1", "A2"], 2));
+    bench.approve("A");
+    bench.run();
+    assert_eq!(heads(&bench), ["A1", "A2"], "each stands there once");
+    bench.finish();
+    assert_eq!(bench.left, ["A SUCCESS", "A SUCCESS"]);
+}
+
+/// Z6.4, R06: what is over for a change is over for each of its revisions, and so is what an operator says of it.
+#[test]
+fn each_revision_of_a_change_leaves_with_it() {
+    let mut bench = two_revisions();
+    bench.seen('A', Some("the change was closed"));
+    bench.run();
+    assert_eq!((heads(&bench), bench.under_way().len()), (Vec::new(), 0));
+    let mut bench = two_revisions();
+    bench.dequeue('A');
+    bench.run();
+    assert_eq!((heads(&bench), bench.under_way().len()), (Vec::new(), 0));
+    let mut bench = two_revisions();
+    bench.retarget('A', "release");
+    bench.approve("A");
+    bench.run();
+    assert_eq!(bench.left, ["A DEQUEUED", "A DEQUEUED"]);
+    assert_eq!(bench.head.slots[0].change.branch.as_str(), "release");
+}
+
+/// Z6.4: two revisions of one change never land, whatever the pipeline says of new patchsets.
+#[test]
+fn a_new_patchset_takes_the_place_of_the_older_one_wherever_changes_land() {
+    for manager in [Manager::Dependent, Manager::Independent] {
+        let mut bench = Bench::new(manager, &["unit"]);
+        bench.pipeline.reporters.success = Bench::gate(&[]).pipeline.reporters.success;
+        bench.pipeline.dequeue_on_new_patchset = false;
+        bench.approve("A");
+        bench.run();
+        bench.revise('A');
+        bench.approve("A");
+        bench.run();
+        assert_eq!((heads(&bench), bench.left.clone()), (vec!["A2"], vec!["A DEQUEUED".to_owned()]));
+    }
+}
+
 /// Z6.4: another branch is another revision, in check as in the gate.
 #[test]
 fn a_change_that_is_for_another_branch_now_leaves_whatever_the_pipeline_says_of_new_patchsets() {

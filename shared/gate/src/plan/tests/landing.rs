@@ -44,6 +44,40 @@ fn a_landed_tree_that_was_not_tested_freezes_the_queue() {
     assert!(bench.orders.iter().all(|order| order.change.key.number() != Some(u64::from(u32::from('C')))));
 }
 
+/// Z6.5: where nothing is pushed after all, what landed right before is known by the branch, though its forge may show it as open still.
+#[test]
+fn what_lands_behind_its_need_does_not_ask_the_forge_whether_that_is_merged() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.kept = true;
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.run();
+    bench.pass("B");
+    bench.run();
+    bench.pass("A");
+    bench.run();
+    let (a, b) = (bench.change('A').key, bench.change('B').key);
+    let of_b = bench.landings.values().find(|landing| landing.change.key == b).expect("it lands right behind A");
+    assert_eq!((of_b.needs.as_slice(), of_b.base.tree.as_str()), (&[a][..], "0A"));
+    assert_eq!(bench.landings.len(), 2);
+}
+
+/// Z6.4: what is in its branch, and nobody can read, is proven by nothing; an operator's word counts it as landed.
+#[test]
+fn a_landed_tree_that_nobody_can_read_freezes_the_queue_until_an_operator_has_looked() {
+    let mut bench = passed("AB");
+    bench.tips.insert("one".to_owned(), "0A".to_owned());
+    bench.end_landing(LandingEnd::Unproven { why: format!("could not read commit abc{}", "!".repeat(1_000)) });
+    assert_snapshot!(bench.run(), @"");
+    let why = bench.head.frozen.clone().unwrap_or_default();
+    assert!(why.contains("could not read commit abc") && why.contains("thaw the queue") && why.len() < 800, "{why}");
+    bench.thaw();
+    bench.run();
+    assert_eq!((bench.left.as_slice(), bench.head.landed.len()), (&["A MERGE_FAILURE".to_owned()][..], 1));
+    bench.finish();
+    assert_eq!(bench.landed, ["0AB"]);
+}
+
 /// R03: what is in a pipeline that the configuration no longer has leaves without a report; what is landing still lands.
 #[test]
 fn a_queue_is_emptied_when_its_pipeline_is_gone() {
