@@ -318,6 +318,14 @@ fn long(text: &mut String, number: &str, long: &Long) {
         }
         written(text, cost);
     }
+    if long.moved.written.per_item() > GOAL_ITEM_WRITES as f64 {
+        line(
+            text,
+            format_args!(
+                "      written again: what a plan decides to move and has no room to stop the builds of, which the next one does"
+            ),
+        );
+    }
     let Cost { time, looks, written, .. } = &long.restarted;
     line(
         text,
