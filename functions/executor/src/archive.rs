@@ -44,10 +44,15 @@ static MEMORY: Semaphore = Semaphore::const_new(MEMORY_MIB as usize);
 ///
 /// A failed upload never changes a build's result: what was tested was tested.
 pub async fn archive(ports: &Ports, build: &BuildId, root: &Path, address: &str) -> Option<String> {
-    // The log as it was written: what lies under its name below work/logs may be a playbook's.
-    let mut paths = vec![PathBuf::from(LOG)];
-    paths.extend(files(root).into_iter().filter(|path| path != Path::new(LOG)));
-    let Sorted { packed, mut small, mut alone } = sort(build, root, paths).await;
+    let (of, at) = (build.clone(), root.to_owned());
+    // In one go beside the other work: most builds leave a few small files and no other.
+    let Sorted { packed, mut small, mut alone } = match tokio::task::spawn_blocking(move || sort(&of, &at)).await {
+        Ok(sorted) => sorted,
+        Err(error) => {
+            tracing::error!(%build, %error, "the logs could not be read, and are not archived");
+            return None;
+        }
+    };
     let mut stored_any = false;
     if !packed.is_empty() {
         match logs::store_packed(ports, build, &packed).await {
@@ -90,8 +95,11 @@ struct Sorted {
     alone: Vec<PathBuf>,
 }
 
-/// Reads small files, as far as one object holds them, and tells which are to be stored by themselves.
-async fn sort(build: &BuildId, root: &Path, paths: Vec<PathBuf>) -> Sorted {
+/// Reads small files, as far as one object holds them, and tells which are to be stored by themselves. It blocks.
+fn sort(build: &BuildId, root: &Path) -> Sorted {
+    // The log as it was written: what lies under its name below work/logs may be a playbook's.
+    let mut paths = vec![PathBuf::from(LOG)];
+    paths.extend(files(root).into_iter().filter(|path| path != Path::new(LOG)));
     let (mut sorted, mut room) = (Sorted::default(), PACKED_BYTES_MAX);
     for path in paths {
         // Names count: anybody may give many empty files long ones.
@@ -102,13 +110,13 @@ async fn sort(build: &BuildId, root: &Path, paths: Vec<PathBuf>) -> Sorted {
                 sorted.alone.push(path);
                 continue;
             }
-            Ok(opened) => opened.read().await,
+            Ok(opened) => opened.read_now(),
             Err(error) => Err(error),
         };
         match read {
-            Ok(held) => {
-                room = room.saturating_sub(name_bytes + held.content.len() as u64);
-                sorted.packed.add(path.to_string_lossy().into_owned(), held.content);
+            Ok(content) => {
+                room = room.saturating_sub(name_bytes + content.len() as u64);
+                sorted.packed.add(path.to_string_lossy().into_owned(), content);
                 sorted.small.push(path);
             }
             Err(error) => tracing::warn!(%build, file = %path.display(), %error, "a log is not archived"),
@@ -183,18 +191,20 @@ fn open(root: &Path, path: &Path, left: u64) -> std::io::Result<Opened> {
 }
 
 impl Opened {
+    /// Returns what is in the file, once there is memory for it.
     async fn read(self) -> std::io::Result<Held> {
-        let Self { file, bytes } = self;
-        let mib = u32::try_from(bytes >> 20).unwrap_or(MEMORY_MIB).saturating_add(1).min(MEMORY_MIB);
+        let mib = u32::try_from(self.bytes >> 20).unwrap_or(MEMORY_MIB).saturating_add(1).min(MEMORY_MIB);
         let memory = MEMORY.acquire_many(mib).await.map_err(Error::other)?;
-        let read = move || {
-            let mut content = Vec::with_capacity(usize::try_from(bytes).unwrap_or_default());
-            // No further than it was long: what writes to it still is nobody's log.
-            file.take(bytes).read_to_end(&mut content)?;
-            Ok::<_, Error>(content)
-        };
-        let content = tokio::task::spawn_blocking(read).await.map_err(Error::other)??;
-        Ok(Held { content: content.into(), _memory: memory })
+        let content = tokio::task::spawn_blocking(move || self.read_now()).await.map_err(Error::other)??;
+        Ok(Held { content, _memory: memory })
+    }
+
+    fn read_now(self) -> std::io::Result<Bytes> {
+        let Self { file, bytes } = self;
+        let mut content = Vec::with_capacity(usize::try_from(bytes).unwrap_or_default());
+        // No further than it was long: what writes to it still is nobody's log.
+        file.take(bytes).read_to_end(&mut content)?;
+        Ok(content.into())
     }
 }
 

@@ -37,20 +37,25 @@ impl ObjectSources {
         let turn = self.turn(wanted.project);
         let _one = turn.lock().await;
         let dir = self.dir.join(keys::escape(wanted.project.as_str()));
-        let mut names: Vec<PackName> = Vec::new();
+        let (mut names, mut keys_of): (Vec<PackName>, Vec<&str>) = (Vec::new(), Vec::new());
         for key in &wanted.packs {
             let name = keys::pack_of(key).ok_or_else(|| format!("{key} is no key of a pack"))?;
             // A pack that is listed in the form of an earlier version as well is put in place once.
-            if names.contains(&name) {
-                continue;
+            if !names.contains(&name) {
+                names.push(name);
+                keys_of.push(key);
             }
-            names.push(name.clone());
-            let (project, opened) = (wanted.project.clone(), dir.clone());
-            let has = tokio::task::spawn_blocking(move || {
-                Ok::<_, Cause>(Repository::open(&project, &opened)?.has_pack(&name))
-            })
-            .await??;
-            if has {
+        }
+        // Opened once for all of them: a state has many packs, and mostly all are here already.
+        let (project, opened, asked) = (wanted.project.clone(), dir.clone(), names.clone());
+        let look = move || {
+            let held = Repository::open(&project, &opened)?;
+            let here: Vec<bool> = asked.iter().map(|name| held.has_pack(name)).collect();
+            Ok::<_, Cause>((held.pack_dir(), here))
+        };
+        let (directory, here) = tokio::task::spawn_blocking(look).await??;
+        for (key, is_here) in keys_of.into_iter().zip(here) {
+            if is_here {
                 continue;
             }
             let (object, index) = self.stored(key).await?;
@@ -58,10 +63,6 @@ impl ObjectSources {
             let add = move || Repository::open(&project, &opened)?.add_stored(&object, index.as_deref()).map(drop);
             tokio::task::spawn_blocking(add).await??;
         }
-        let (project, opened) = (wanted.project.clone(), dir.clone());
-        let directory =
-            tokio::task::spawn_blocking(move || Repository::open(&project, &opened).map(|held| held.pack_dir()))
-                .await??;
         Ok(Packs { directory, names })
     }
 

@@ -2,6 +2,7 @@
 
 use crate::state::State;
 use crate::{Merger, Unmade, unmade};
+use futures::future::try_join_all;
 use sluice_config::fragment::{passed_over, source_files, text_of};
 use sluice_config::job::{FreezeInput, JobTrace};
 use sluice_config::layout::{BranchConfig, Layout, Scope};
@@ -15,10 +16,12 @@ use sluice_model::job::{FrozenJob, IncludeVars, JobGraph, Playbook};
 use sluice_model::{BranchName, ConnectionName, ProjectName, QueueKey};
 use sluice_records::layout::Live;
 use sluice_repos::{ProjectAt, ReposError};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Errors that a report tells; the rest is counted.
 const ERRORS_MAX: usize = 20;
+/// Projects whose forges are asked side by side for what jobs need of them.
+const PROJECTS_AT_ONCE: usize = 4;
 
 impl Merger {
     /// Freezes the item's jobs on the merged state.
@@ -215,40 +218,25 @@ impl Merger {
                 wanted.insert((connection.clone(), project.clone(), asked));
             }
         }
+        let mut projects: BTreeMap<ProjectName, Vec<(ConnectionName, Asked)>> = BTreeMap::new();
         for (connection, project, asked) in wanted {
-            let at = ProjectAt { connection, project: project.clone() };
-            let fallback = layout.default_branch(&project);
-            let (branch, tag) = match &asked {
-                Asked::Nothing => (None, None),
-                Asked::Branch(branch) => (Some(branch), None),
-                Asked::Checkout(name) => (Some(name), Some(BranchName(format!("refs/tags/{name}")))),
-            };
-            // As Zuul: the branch asked for, or the tag, else the change's own branch, else the project's default.
-            for candidate in [branch, tag.as_ref(), Some(&change.branch), Some(&fallback), Some(&"main".into())]
-                .into_iter()
-                .flatten()
-            {
-                let key = BranchKey { project: project.clone(), branch: candidate.clone() };
-                if state.branch(&key).is_some() {
-                    break;
+            projects.entry(project).or_default().push((connection, asked));
+        }
+        let projects: Vec<(ProjectName, Vec<(ConnectionName, Asked)>)> = projects.into_iter().collect();
+        for some in projects.chunks(PROJECTS_AT_ONCE) {
+            // What is put in place of one project says nothing of another's, so none waits for another's forge.
+            let before: &State = state;
+            let found = try_join_all(
+                some.iter().map(|(project, asked)| self.needed_of(before, project, asked, layout, change)),
+            )
+            .await?;
+            for ((project, _), branches) in some.iter().zip(found) {
+                state.speculation.branches.extend(branches);
+                let default = BranchKey { project: project.clone(), branch: layout.default_branch(project) };
+                if state.branch(&default).is_some() {
+                    state.speculation.defaults.retain(|known| known.project != default.project);
+                    state.speculation.defaults.push(default);
                 }
-                let found = match (&asked, tag.as_ref() == Some(candidate)) {
-                    (Asked::Checkout(name), true) => self.repos.tag(&at, name.as_str()).await,
-                    _ => self.repos.tip(&at, candidate).await,
-                };
-                match found {
-                    Ok(found) => {
-                        state.speculation.branches.push(found);
-                        break;
-                    }
-                    Err(ReposError::Gone(_)) => continue,
-                    Err(error) => return Err(unmade(error)),
-                }
-            }
-            let default = BranchKey { project, branch: fallback };
-            if state.branch(&default).is_some() {
-                state.speculation.defaults.retain(|known| known.project != default.project);
-                state.speculation.defaults.push(default);
             }
         }
         for job in &mut graph.jobs {
@@ -260,6 +248,49 @@ impl Merger {
             }
         }
         Ok(())
+    }
+
+    /// Returns the branches that one project lacks for what is asked of it, in the order in which it is asked.
+    async fn needed_of(
+        &self,
+        state: &State,
+        project: &ProjectName,
+        wanted: &[(ConnectionName, Asked)],
+        layout: &Layout,
+        change: &ChangeRef,
+    ) -> Result<Vec<BranchState>, Unmade> {
+        let (fallback, main) = (layout.default_branch(project), BranchName::from("main"));
+        let mut put: Vec<BranchState> = Vec::new();
+        for (connection, asked) in wanted {
+            let at = ProjectAt { connection: connection.clone(), project: project.clone() };
+            let (branch, tag) = match asked {
+                Asked::Nothing => (None, None),
+                Asked::Branch(branch) => (Some(branch), None),
+                Asked::Checkout(name) => (Some(name), Some(BranchName(format!("refs/tags/{name}")))),
+            };
+            // As Zuul: the branch asked for, or the tag, else the change's own branch, else the project's default.
+            for candidate in
+                [branch, tag.as_ref(), Some(&change.branch), Some(&fallback), Some(&main)].into_iter().flatten()
+            {
+                let key = BranchKey { project: project.clone(), branch: candidate.clone() };
+                if state.branch(&key).is_some() || put.iter().any(|known| known.branch == key) {
+                    break;
+                }
+                let found = match (asked, tag.as_ref() == Some(candidate)) {
+                    (Asked::Checkout(name), true) => self.repos.tag(&at, name.as_str()).await,
+                    _ => self.repos.tip(&at, candidate).await,
+                };
+                match found {
+                    Ok(found) => {
+                        put.push(found);
+                        break;
+                    }
+                    Err(ReposError::Gone(_)) => {}
+                    Err(error) => return Err(unmade(error)),
+                }
+            }
+        }
+        Ok(put)
     }
 }
 

@@ -21,8 +21,8 @@ pub const GOAL_FLAT: f64 = 1.25;
 /// Milliseconds of processor time that a whole look at a queue of a thousand changes may take.
 pub const GOAL_LOOK_MILLISECONDS: f64 = 10.0;
 
-/// Records that such a look may write where one item changed: its own, and the head.
-pub const GOAL_LOOK_WRITES: u64 = 2;
+/// Records of items that such a look may write for each item that changed. The head is written besides, once for each commit.
+pub const GOAL_ITEM_WRITES: u64 = 1;
 
 /// Calls that cold nodes add.
 pub const COLD_NODES: u64 = 10;

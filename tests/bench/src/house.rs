@@ -311,6 +311,20 @@ impl House {
         }
     }
 
+    /// Returns how many builds of a change have begun and not ended.
+    pub fn builds_of(&self, number: u64) -> usize {
+        self.runner.waiting(number)
+    }
+
+    /// Lets the builds of a change that are under way fail, and returns how many those were.
+    pub async fn fail_builds(&mut self, number: u64) -> usize {
+        let failing = self.runner.let_fail(number);
+        for _ in 0..failing {
+            self.running.next().await.unwrap().unwrap();
+        }
+        failing
+    }
+
     fn is_at_rest(&self) -> bool {
         let waits = |queue: &Queue| !matches!(queue, Queue::Pool | Queue::Wakes);
         let records = self.world.records();

@@ -1,43 +1,137 @@
-//! One queue of a thousand changes: what a look at it costs when nothing happened, and when something happened to one of them.
+//! One queue of a thousand changes: what a look at it costs when nothing happened, when something happened to one of them, and when
+//! the first one fails, so that all that are tested behind it move and begin anew.
 
 use crate::played::Played;
-use crate::sample::Nodes;
+use crate::sample::{self, Nodes};
 use sluice_gate::{Arrival, ArrivalKind, Candidate};
 use sluice_model::change::ChangeKey;
 use sluice_model::poke::{Poke, Queue};
 use sluice_model::{ArrivalId, QueueKey, Timestamp};
 use sluice_records::queue;
 use sluice_runtime::cell;
-use std::time::{Duration, Instant};
+use sluice_runtime::record::Key;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// Looks that are measured; the median counts.
 const LOOKS: usize = 21;
 
+/// How many of a queue's changes are tested at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Window {
+    /// As many as where a pipeline says nothing, with three jobs of one node each.
+    Default,
+    /// All of them, with one job without nodes each.
+    All,
+}
+
 /// What looks at a long queue cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Long {
+    /// How many are tested at once.
+    pub window: Window,
     /// Items that stand in the queue.
     pub items: usize,
     /// Bytes of the head's record.
     pub head_bytes: usize,
-    /// Time of a whole look at which nothing had happened: reading, deciding, writing, on ports in memory. It waits for nothing, so
-    /// it is processor time.
-    pub idle: Duration,
-    /// Records that such a look writes.
-    pub idle_written: u64,
-    /// Read units that it uses.
-    pub idle_read_units: f64,
-    /// Time of a look at which a build of one item had ended.
-    pub changed: Duration,
-    /// Records that it writes, as a rule: the item, and the head. Some builds are their change's last.
-    pub changed_written: u64,
-    /// Read units that it uses.
-    pub changed_read_units: f64,
+    /// A whole look at which nothing had happened; of all such looks, what the one wrote that wrote most.
+    pub idle: Cost,
+    /// A look at which a build of one item had ended. Some builds are their change's last.
+    pub changed: Cost,
+    /// The looks at which the first item had failed, until nothing more moves without the merger.
+    pub moved: Cost,
+    /// The looks after those, until nothing moves before builds end or nodes boot: all that moved is merged and begins anew.
+    pub restarted: Cost,
+}
+
+/// What looks cost the gate.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Cost {
+    /// Time of reading, deciding and writing. On ports in memory that waits for nothing, so it is processor time.
+    pub time: Duration,
+    /// Batches of messages for which it looked.
+    pub looks: u64,
+    /// Read units that it used.
+    pub read_units: f64,
+    /// What was written meanwhile.
+    pub written: Written,
+}
+
+/// What was written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Items of the queue whose records were written or removed.
+    pub items: u64,
+    /// How often.
+    pub item_writes: u64,
+    /// Writes of the queue's head: one for each commit.
+    pub head: u64,
+    /// Writes of all other records by what they are, whoever wrote them.
+    pub others: BTreeMap<String, u64>,
+}
+
+impl Written {
+    /// Returns the writes of all records.
+    pub fn total(&self) -> u64 {
+        self.item_writes + self.head + self.others.values().sum::<u64>()
+    }
+
+    /// Returns the writes of items' records for each item that changed.
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+    pub fn per_item(&self) -> f64 {
+        self.item_writes as f64 / self.items.max(1) as f64
+    }
+
+    fn of(journal: Vec<sluice_memory::Written>, key: &QueueKey) -> Self {
+        let (cell, head) = (queue::partition(key), queue::head_key(key));
+        let (mut written, mut items) = (Self::default(), BTreeSet::new());
+        for record in journal.into_iter().filter_map(|write| write.after.or(write.before)) {
+            if record.key == head {
+                written.head += 1;
+            } else if record.key.partition == cell && record.key.sort.starts_with("item#") {
+                written.item_writes += 1;
+                items.insert(record.key.sort);
+            } else {
+                *written.others.entry(kind(&record.key)).or_default() += 1;
+            }
+        }
+        written.items = items.len() as u64;
+        written
+    }
+}
+
+/// Returns what a record is, by the beginnings of its key.
+fn kind(key: &Key) -> String {
+    let first = |text: &str| text.split('#').next().unwrap_or_default().to_owned();
+    format!("{} {}", first(&key.partition), first(&key.sort))
+}
+
+impl Cost {
+    /// Returns what was used since this was asked last.
+    fn taken(played: &Played, key: &QueueKey) -> Self {
+        let (time, looks) = played.house.take_times().get("gate").copied().unwrap_or_default();
+        let calls = played.house.world.take_calls();
+        let read_units =
+            calls.by_caller.get("gate").map_or(0.0, |used| used.values().map(|used| used.read_units).sum());
+        Self { time, looks, read_units, written: Written::of(played.house.world.take_journal(), key) }
+    }
+
+    /// Returns what looks of one kind cost: the median of their times, and of what they wrote that at this place.
+    fn of(mut all: Vec<Self>, place: usize) -> Self {
+        let mut times: Vec<Duration> = all.iter().map(|cost| cost.time).collect();
+        times.sort();
+        let (time, read_units) = (times[times.len() / 2], all[all.len() - 1].read_units);
+        all.sort_by_key(|cost| cost.written.total());
+        Self { time, read_units, ..all.swap_remove(place) }
+    }
 }
 
 /// Measures a queue of so many changes.
-pub async fn measure(items: usize) -> Long {
-    let mut played = Played::new(Nodes::Cold).await;
+pub async fn measure(items: usize, window: Window) -> Long {
+    let mut played = match window {
+        Window::Default => Played::new(Nodes::Cold).await,
+        Window::All => Played::of(sample::MAIN, &sample::wide()).await,
+    };
     played.house.listens = false;
     let key = QueueKey { tenant: "bench".into(), pipeline: "gate".into(), queue: "integrated".into() };
     for number in 1..=items {
@@ -47,18 +141,17 @@ pub async fn measure(items: usize) -> Long {
     }
     poke(&played, &key).await;
     move_on(&mut played).await;
+    // The first time, it begins to note what is written.
+    played.house.world.take_journal();
     // Executors have claimed builds meanwhile, which a queue hears of when it looks.
     look(&mut played, &key).await;
-    let mut idle: Vec<Duration> = Vec::new();
-    let (mut idle_written, mut idle_read_units) = (0, 0.0);
+    let mut idle = Vec::new();
     for _ in 0..LOOKS {
-        let (time, written, units) = look(&mut played, &key).await;
-        idle.push(time);
-        (idle_written, idle_read_units) = (written.max(idle_written), units);
+        idle.push(look(&mut played, &key).await);
     }
-    let head = played.house.world.records().into_iter().find(|record| record.key == queue::head_key(&key)).unwrap();
+    let head = played.house.world.record(&queue::head_key(&key)).unwrap();
     let standing = played.house.world.records().iter().filter(|record| record.key.sort.starts_with("item#")).count();
-    let (mut changed, mut changed_written, mut changed_read_units) = (Vec::new(), Vec::new(), 0.0);
+    let mut changed = Vec::new();
     for _ in 0..LOOKS {
         // Nodes take their time.
         while played.house.running() == 0 && played.house.wait() {
@@ -66,21 +159,35 @@ pub async fn measure(items: usize) -> Long {
         }
         look(&mut played, &key).await;
         assert!(played.house.end_build().await, "no build is under way any more");
-        let (time, written, units) = look(&mut played, &key).await;
-        changed.push(time);
-        changed_written.push(written);
-        changed_read_units = units;
+        changed.push(look(&mut played, &key).await);
     }
+    let (moved, restarted) = fail_first(&mut played, &key).await;
     Long {
+        window,
         items: standing,
         head_bytes: head.body.len(),
-        idle: median(idle),
-        idle_written,
-        idle_read_units,
-        changed: median(changed),
-        changed_written: median(changed_written),
-        changed_read_units,
+        idle: Cost::of(idle, LOOKS - 1),
+        changed: Cost::of(changed, LOOKS / 2),
+        moved,
+        restarted,
     }
+}
+
+/// Has the first item fail and returns what it costs to move what is behind it, and then to have that begin anew.
+async fn fail_first(played: &mut Played, key: &QueueKey) -> (Cost, Cost) {
+    let loaded = queue::load(&played.house.world.ports(), key).await.unwrap();
+    let first = loaded.head.unwrap().slots[0].change.key.number().unwrap();
+    while played.house.builds_of(first) == 0 && played.house.wait() {
+        move_on(played).await;
+    }
+    look(played, key).await;
+    assert!(played.house.fail_builds(first).await > 0, "no build of the first change is under way");
+    poke(played, key).await;
+    Cost::taken(played, key);
+    while played.house.deliver(Queue::Gate).await {}
+    let moved = Cost::taken(played, key);
+    move_on(played).await;
+    (moved, Cost::taken(played, key))
 }
 
 fn arrival(played: &Played, key: &ChangeKey) -> Arrival {
@@ -126,21 +233,13 @@ async fn move_on(played: &mut Played) {
     }
 }
 
-/// Looks at the whole queue once and returns the time, the records that were written and the read units of the gate.
-async fn look(played: &mut Played, key: &QueueKey) -> (Duration, u64, f64) {
+/// Looks at the whole queue once and returns what that cost.
+async fn look(played: &mut Played, key: &QueueKey) -> Cost {
     poke(played, key).await;
-    played.house.world.take_calls();
-    let begin = Instant::now();
+    Cost::taken(played, key);
     assert!(played.house.deliver(Queue::Gate).await, "the queue was not looked at");
-    let time = begin.elapsed();
-    let calls = played.house.world.take_calls();
-    let units = calls.by_caller.get("gate").map_or(0.0, |used| used.values().map(|used| used.read_units).sum());
+    let cost = Cost::taken(played, key);
     // What it asked of others is done before the next look, so that each look is about one thing.
     move_on(played).await;
-    (time, calls.records_written, units)
-}
-
-fn median<T: Ord + Copy>(mut all: Vec<T>) -> T {
-    all.sort();
-    all[all.len() / 2]
+    cost
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a measuring harness may panic")]
 
 use sluice_bench::count::{count, idle};
+use sluice_bench::long::Window;
 use sluice_bench::report::Measured;
 use sluice_bench::sample::Nodes;
 use sluice_bench::{burst, latency, long, throughput};
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
     // What is not optimised is slow: fewer changes then, so that it all ends within three minutes.
-    let (own, real, changes) = if cfg!(debug_assertions) { (60, 20, 100) } else { (200, 60, 500) };
+    let (own, real, changes, wide) = if cfg!(debug_assertions) { (60, 20, 100, 100) } else { (200, 60, 500, 1_000) };
     if cfg!(debug_assertions) {
         println!(
             "This build is not optimised: counts are exact, times are longer than with `cargo run --release -p sluice-bench`.\n"
@@ -21,7 +22,8 @@ async fn main() {
         cold: count(Nodes::Cold).await,
         idle: idle().await,
         latency: latency::measure().await,
-        long: long::measure(1_000).await,
+        long: long::measure(1_000, Window::Default).await,
+        wide: long::measure(wide, Window::All).await,
         own: throughput::own(own).await,
         real: throughput::real(real).await,
         burst: burst::measure(changes, 100).await,

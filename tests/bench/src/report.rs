@@ -2,13 +2,13 @@
 
 use crate::budget::{
     COLD_NODES, GOAL_BURST_PER_SECOND, GOAL_CALLS, GOAL_CHANGE_MILLISECONDS, GOAL_CHANGES_PER_SECOND, GOAL_FLAT,
-    GOAL_LOOK_MILLISECONDS, GOAL_LOOK_WRITES, GOAL_MILLISECONDS, HOPS_TO_BUILD, HOPS_TO_NODES, POKES_OF_GATE, STEPS,
+    GOAL_ITEM_WRITES, GOAL_LOOK_MILLISECONDS, GOAL_MILLISECONDS, HOPS_TO_BUILD, HOPS_TO_NODES, POKES_OF_GATE, STEPS,
     planned,
 };
 use crate::burst::Burst;
 use crate::count::{Counted, IDLE_MINUTES, Stage};
 use crate::latency::{Latency, Spread};
-use crate::long::Long;
+use crate::long::{Cost, Long, Window, Written};
 use crate::throughput::{Rate, Times};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -29,6 +29,8 @@ pub struct Measured {
     pub latency: Latency,
     /// Looks at a queue of a thousand changes.
     pub long: Long,
+    /// The same where all of them are tested at once.
+    pub wide: Long,
     /// Throughput of our own work alone.
     pub own: Rate,
     /// Throughput with real repositories and a forge on this machine.
@@ -50,7 +52,8 @@ impl Measured {
         self.latency(&mut text);
         rate(&mut text, "4a", "our own work alone (forge and git played in memory)", &self.own);
         rate(&mut text, "4b", "real git merges and a forge on this machine", &self.real);
-        long(&mut text, &self.long);
+        long(&mut text, "5a", &self.long);
+        long(&mut text, "5b", &self.wide);
         self.bursts(&mut text);
         text
     }
@@ -267,33 +270,94 @@ impl Measured {
             "optimised": !cfg!(debug_assertions),
             "calls": {"warm": counted(&self.warm), "cold": counted(&self.cold), "idle": {"minutes": IDLE_MINUTES, "all": stage(&self.idle)}},
             "latency": {"node_request": spread(&self.latency.node_request), "build_request": spread(&self.latency.build_request), "node_hops": self.latency.node_hops, "build_hops": self.latency.build_hops},
-            "long_queue": long_json(&self.long),
+            "long_queue": long_json(&self.long), "wide_queue": long_json(&self.wide),
             "throughput": {"own": rate_json(&self.own), "real": rate_json(&self.real)},
             "bursts": [burst_json(&self.burst), burst_json(&self.few), burst_json(&self.many)],
         })
     }
 }
 
-fn long(text: &mut String, long: &Long) {
+fn long(text: &mut String, number: &str, long: &Long) {
+    let how = match long.window {
+        Window::Default => "the window as it is by default, three jobs of one node each",
+        Window::All => "all of them in the window, one job without nodes each",
+    };
     line(
         text,
-        format_args!("\n5. One gate queue of {} changes; its head's record has {} bytes", long.items, long.head_bytes),
+        format_args!(
+            "\n{number}. One gate queue of {} changes, {how}; its head's record has {} bytes",
+            long.items, long.head_bytes
+        ),
     );
     let looks = [
-        ("nothing happened", long.idle, long.idle_written, long.idle_read_units, 0),
-        ("a build of one ended", long.changed, long.changed_written, long.changed_read_units, GOAL_LOOK_WRITES),
+        ("a whole look when nothing happened", &long.idle),
+        ("a whole look when a build of one ended", &long.changed),
+        ("when the first one failed, until all behind it in the window has moved", &long.moved),
     ];
-    for (what, time, written, units, most) in looks {
-        let is = millis(time);
+    for (what, cost) in looks {
+        let is = millis(cost.time);
         line(
             text,
             format_args!(
-                "   a whole look when {what}: {is:.2} ms, goal {GOAL_LOOK_MILLISECONDS} ms: {}; {written} records written, goal at most {most}: {}; {units:.0} read units",
+                "   {what}: {is:.2} ms, goal {GOAL_LOOK_MILLISECONDS} ms: {}; {:.0} read units",
                 verdict(is, GOAL_LOOK_MILLISECONDS),
-                if written <= most { "met" } else { "MISSED" },
+                cost.read_units
+            ),
+        );
+        if is > GOAL_LOOK_MILLISECONDS {
+            let Written { items, head, .. } = cost.written;
+            line(
+                text,
+                format_args!(
+                    "      spent on: {} looks, {head} commits with a plan each, {items} items; {:.2} ms for each commit, {:.3} ms for each item that changed",
+                    cost.looks,
+                    is / head.max(1) as f64,
+                    is / items.max(1) as f64
+                ),
+            );
+        }
+        written(text, cost);
+    }
+    if long.moved.written.per_item() > GOAL_ITEM_WRITES as f64 {
+        line(
+            text,
+            format_args!(
+                "      written again: what a plan decides to move and has no room to stop the builds of, which the next one does"
             ),
         );
     }
+    let Cost { time, looks, written, .. } = &long.restarted;
+    line(
+        text,
+        format_args!(
+            "   then, until that is merged and begins anew: {:.2} ms of the gate in {looks} looks, {:.3} ms each; {:.2} writes for each of {} items that changed, one for each step that it takes, and {} of the head",
+            millis(*time),
+            millis(*time) / (*looks).max(1) as f64,
+            written.per_item(),
+            written.items,
+            written.head
+        ),
+    );
+}
+
+/// Says what looks wrote, against the goal for each item that changed. The head is no item, and is told apart.
+fn written(text: &mut String, cost: &Cost) {
+    let written = &cost.written;
+    let (is, goal) = match written.items {
+        0 => (written.total() as f64, 0.0),
+        _ => (written.per_item(), GOAL_ITEM_WRITES as f64),
+    };
+    let others: Vec<String> = written.others.iter().map(|(kind, writes)| format!("{kind} {writes}")).collect();
+    line(
+        text,
+        format_args!(
+            "      {} items changed, {is:.2} records of theirs written for each, goal at most {goal}: {}; besides, the head {}{}",
+            written.items,
+            if is <= goal { "met" } else { "MISSED" },
+            written.head,
+            if others.is_empty() { String::new() } else { format!(", {}", others.join(", ")) }
+        ),
+    );
 }
 
 fn burst_json(burst: &Burst) -> Value {
@@ -310,10 +374,24 @@ fn long_json(long: &Long) -> Value {
     json!({
         "items": long.items,
         "head_bytes": long.head_bytes,
-        "idle": {"milliseconds": millis(long.idle), "records_written": long.idle_written, "read_units": long.idle_read_units},
-        "one_changed": {
-            "milliseconds": millis(long.changed), "records_written": long.changed_written, "read_units": long.changed_read_units,
-        },
+        "idle": cost_json(&long.idle),
+        "one_changed": cost_json(&long.changed),
+        "first_failed": cost_json(&long.moved),
+        "begun_anew": cost_json(&long.restarted),
+    })
+}
+
+fn cost_json(cost: &Cost) -> Value {
+    let written = &cost.written;
+    json!({
+        "milliseconds": millis(cost.time),
+        "looks": cost.looks,
+        "read_units": cost.read_units,
+        "records_written": written.total(),
+        "items_changed": written.items,
+        "item_writes": written.item_writes,
+        "head_writes": written.head,
+        "other_writes": written.others,
     })
 }
 

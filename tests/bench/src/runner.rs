@@ -7,8 +7,10 @@ use sluice_executor::jobdir::Jobdir;
 use sluice_executor::{Job, Observer, Runner, Sources, StopSignal, prepare, workspace};
 use sluice_model::Timestamp;
 use sluice_model::build::{BuildResult, Ended};
+use std::collections::BTreeMap;
 use std::path::Path;
-use tokio::sync::Semaphore;
+use std::sync::Mutex;
+use tokio::sync::{Semaphore, watch};
 
 /// How much of a build is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,21 +22,50 @@ pub enum Builds {
     Prepared,
 }
 
-/// Runs nothing; every build succeeds.
+/// Runs nothing; every build succeeds, but for those of a change that is to fail.
 pub struct Nothing {
     ends: Semaphore,
+    fails: watch::Sender<Option<u64>>,
+    /// Builds that wait for their end, by their change's number.
+    waiting: Mutex<BTreeMap<u64, usize>>,
     builds: Builds,
 }
 
 impl Nothing {
     /// Makes a runner of which no build has been let to end.
     pub fn new(builds: Builds) -> Self {
-        Self { ends: Semaphore::new(0), builds }
+        Self { ends: Semaphore::new(0), fails: watch::Sender::new(None), waiting: Mutex::default(), builds }
     }
 
     /// Lets further builds end.
     pub fn let_end(&self, builds: usize) {
         self.ends.add_permits(builds);
+    }
+
+    /// Has every build of a change fail, and returns how many of them were under way.
+    pub fn let_fail(&self, number: u64) -> usize {
+        let waiting = self.waiting(number);
+        self.fails.send_replace(Some(number));
+        waiting
+    }
+
+    /// Returns how many builds of a change wait for their end.
+    pub fn waiting(&self, number: u64) -> usize {
+        self.waiting.lock().unwrap().get(&number).copied().unwrap_or_default()
+    }
+
+    /// Waits until a build of this change may end, and returns how it does.
+    async fn end_of(&self, number: u64) -> BuildResult {
+        let mut fails = self.fails.subscribe();
+        let told = async { fails.wait_for(|fails| *fails == Some(number)).await.is_ok() };
+        tokio::select! {
+            biased;
+            _ = told => BuildResult::Failure,
+            permit = self.ends.acquire() => {
+                permit.unwrap().forget();
+                BuildResult::Success
+            }
+        }
     }
 }
 
@@ -67,9 +98,12 @@ impl Runner for Nothing {
         std::fs::create_dir_all(&logs).unwrap();
         std::fs::write(logs.join("job-output.txt"), "nothing was run\n").unwrap();
         observer.started(at);
-        self.ends.acquire().await.unwrap().forget();
+        let number = job.order.change.key.number().unwrap_or_default();
+        *self.waiting.lock().unwrap().entry(number).or_default() += 1;
+        let result = self.end_of(number).await;
+        *self.waiting.lock().unwrap().entry(number).or_default() -= 1;
         Ended {
-            result: BuildResult::Success,
+            result,
             detail: None,
             started_at: Some(at),
             ended_at: Timestamp(at.0 + 1),

@@ -55,6 +55,18 @@ fn supplied(supply: &str) -> Vec<File> {
     ]
 }
 
+/// Returns the configuration of a gate that tests all of its changes at once, with one job without nodes each: executors run as
+/// many builds as come, however many nodes there are.
+pub fn wide() -> Vec<File> {
+    let pipelines = PIPELINES.replace("manager: dependent", "manager: dependent\n    window: 0");
+    let job = "- job: {name: one, run: playbooks/one.yaml, nodeset: {nodes: []}}\n";
+    let project = "- project: {queue: integrated, check: {jobs: [one]}, gate: {jobs: [one]}}\n";
+    vec![
+        ("org/config".to_owned(), "zuul.yaml".to_owned(), [pipelines.as_str(), BASE, job, COMMON, &cloud(1)].concat()),
+        ("org/one".to_owned(), ".zuul.yaml".to_owned(), project.to_owned()),
+    ]
+}
+
 /// Returns the name of one of many projects.
 pub fn project(number: usize) -> String {
     format!("org/p{number:04}")

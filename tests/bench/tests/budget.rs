@@ -1,8 +1,9 @@
 //! The calls of a change do not grow unnoticed.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use sluice_bench::budget::{GOAL_CALLS, GOAL_LOOK_WRITES};
+use sluice_bench::budget::{GOAL_CALLS, GOAL_ITEM_WRITES};
 use sluice_bench::count::count;
+use sluice_bench::long::{Window, Written};
 use sluice_bench::sample::Nodes;
 use sluice_bench::{burst, long};
 
@@ -22,18 +23,47 @@ async fn a_change_costs_no_more_calls_than_it_did() {
     }
 }
 
-/// Z6.7: what waits in a long queue is neither read nor written when something happens to one of its changes, or nothing at all.
+/// Changes of three jobs that land, at most, by the builds that end before the first one fails.
+const LANDED_MAX: u64 = 7;
+
+/// Z6.7: what waits in a long queue is neither read nor written when something happens to one of its changes, or nothing at all. The
+/// head is no item: it is written besides, once for a commit.
 #[tokio::test]
 async fn a_look_at_a_long_queue_reads_and_writes_what_changed() {
-    let (short, long) = (long::measure(60).await, long::measure(360).await);
+    let (short, long) = (long::measure(60, Window::Default).await, long::measure(360, Window::Default).await);
     assert_eq!((short.items, long.items), (60, 360));
     for measured in [&short, &long] {
-        assert_eq!(measured.idle_written, 0, "{measured:?}");
-        assert!(measured.changed_written <= GOAL_LOOK_WRITES, "{measured:?}");
+        let changed = &measured.changed.written;
+        assert_eq!(measured.idle.written.total(), 0, "{measured:?}");
+        assert_eq!(changed.items, 1, "{measured:?}");
+        assert!(changed.item_writes <= GOAL_ITEM_WRITES * changed.items && changed.head <= 1, "{measured:?}");
+        assert!(changed.others.is_empty(), "{measured:?}");
     }
     // Three hundred items more are 300 units at least; their ids in the head are two or three.
-    assert!(long.idle_read_units < short.idle_read_units + 10.0, "{short:?} {long:?}");
-    assert!(long.changed_read_units < short.changed_read_units + 10.0, "{short:?} {long:?}");
+    assert!(long.idle.read_units < short.idle.read_units + 10.0, "{short:?} {long:?}");
+    assert!(long.changed.read_units < short.changed.read_units + 10.0, "{short:?} {long:?}");
+    // What moves when the first one fails is the window, however many wait behind it; it has grown by each that landed before.
+    assert!(short.moved.written.items > 10, "{short:?}");
+    assert!(long.moved.written.items <= short.moved.written.items + LANDED_MAX, "{short:?} {long:?}");
+    for measured in [&short, &long] {
+        each_item_is_written_twice_at_most(&measured.moved.written);
+    }
+}
+
+/// Z6.7: where all changes are tested at once, all behind one that fails move.
+#[tokio::test]
+async fn a_failure_at_the_head_of_a_wide_queue_writes_each_change_behind_it_twice_at_most() {
+    let wide = long::measure(60, Window::All).await;
+    assert_eq!((wide.items, wide.idle.written.total()), (60, 0), "{wide:?}");
+    assert!(wide.moved.written.items > 30, "{wide:?}");
+    each_item_is_written_twice_at_most(&wide.moved.written);
+    assert!(wide.restarted.written.items + 2 >= wide.moved.written.items, "{wide:?}");
+}
+
+/// The goal is once, and missed: that an item moves is written with its reason by the plan that decides it, and its builds are stopped
+/// by the next one that has room for that. At the end of each commit one may be cut.
+fn each_item_is_written_twice_at_most(moved: &Written) {
+    assert!(moved.item_writes <= 2 * GOAL_ITEM_WRITES * moved.items + moved.head, "{moved:?}");
 }
 
 /// C1, C2: what a change costs does not grow with the projects of its tenant, and many that come at once all pass.
