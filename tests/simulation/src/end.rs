@@ -8,9 +8,11 @@ use crate::sim::Sim;
 use crate::site::{HANDLED, branch_of};
 use crate::{Failure, Told};
 use sluice_gate::ArrivalKind;
+use sluice_memory::poll_once;
 use sluice_model::change::{ChangeKey, ChangeStatus};
 use sluice_model::poke::Queue;
 use sluice_model::{QueueKey, Timestamp};
+use sluice_records::ledger;
 use sluice_runtime::{Key, Record};
 use sluice_scenarios::forge::OWN;
 use std::collections::BTreeMap;
@@ -215,8 +217,31 @@ impl Sim {
         wrong.extend(
             self.watch.heads.values().filter(|head| !head.slots.is_empty()).map(|h| format!("{} is not empty", h.key)),
         );
+        wrong.extend(self.unaccounted());
         wrong.extend(self.undone());
         if wrong.is_empty() { Ok(()) } else { Err(self.failure(format!("at the end: {}", wrong.join("\n")))) }
+    }
+
+    /// What nobody sees to any more, as the timer counts it each minute.
+    fn unaccounted(&self) -> Vec<String> {
+        let (ports, now) = (self.site.world.ports_of("operator"), self.now());
+        let ledger = match poll_once(ledger::read(&ports, ledger::past_bound(now), now)) {
+            Some(Ok(ledger)) => ledger,
+            Some(Err(error)) => return vec![format!("the ledger could not be read: {error}")],
+            None => return vec!["the ledger could not be read at once".to_owned()],
+        };
+        let told = |open: &ledger::Open| {
+            format!("{} is open: {}", open.id, open.unaccounted.as_deref().unwrap_or("it is seen to"))
+        };
+        // An executor that never heard that it had claimed a build hears of its stop as little, and its run stays open while it lives.
+        let weather = &self.shape.weather;
+        let is_unheard = |open: &&ledger::Open| {
+            let goes_on = open.unaccounted.as_deref().is_some_and(|why| why.ends_with("its executor goes on"));
+            weather.fails_after + weather.outages > 0 && open.kind == ledger::Kind::Build && goes_on
+        };
+        let mut wrong: Vec<String> = ledger.unaccounted().filter(|open| !is_unheard(open)).map(told).collect();
+        wrong.extend(ledger.is_cut.then(|| "the ledger holds more than one reading takes".to_owned()));
+        wrong
     }
 
     /// What of open changes was left undone.

@@ -7,9 +7,12 @@
 mod approvals;
 mod bundles;
 mod chains;
+mod jobs;
 mod last_jobs;
 mod posts;
 mod revisions;
+mod undone;
+mod unruly;
 
 pub(crate) use approvals::is_approved;
 
@@ -41,11 +44,19 @@ pub struct Oracle {
     /// Builds that ended otherwise than their tree says, since an executor or its machines were lost.
     pub unlucky: BTreeSet<BuildId>,
     /// How often a forge refused a merge without a reason, or merged something else.
-    pub unruly: u32,
+    unruly: u32,
+    /// Whether it refuses merges.
+    is_refusing: bool,
+    /// Projects of which somebody merged by hand, or of which a merge brought more than it should.
+    unruly_projects: BTreeSet<ProjectName>,
     /// Whether machines or clouds may fail.
     nodes_fail: bool,
     /// Whether what enters gate leaves check.
     supersedes: bool,
+    /// What the site plays besides.
+    plays: BTreeSet<Play>,
+    /// Whether every webhook is heard, and the forge shows everything as it is.
+    hears_all: bool,
     /// How each project's changes are merged.
     modes: BTreeMap<ProjectName, MergeMode>,
     /// Projects whose changes of one topic need each other.
@@ -84,8 +95,11 @@ struct Known {
     /// last look at it and the merge, and what it is now nobody tested.
     is_overtaken: bool,
     verdicts: Vec<Verdict>,
-    /// Whether it ever depended on anything, or an operator named it: then it may be out, and nothing but new news brings it back.
+    /// Whether what it depends on was ever changed, or an operator named it: then it may be out, and nothing but new news brings it
+    /// back.
     is_entangled: bool,
+    /// What it was proposed to depend on.
+    needs: Vec<ChangeKey>,
     /// What the commits of its revisions are made on, of changes that were open then.
     parents: BTreeMap<Oid, Vec<ChangeKey>>,
     /// The topic that it is in, and since when.
@@ -130,6 +144,8 @@ struct Stands {
     first_tips: BTreeMap<BranchKey, usize>,
     /// As of when it and what it needs were known when it came.
     known_as_of: BTreeMap<ChangeKey, Timestamp>,
+    /// Whether the forge refused merges at any time since.
+    saw_refusal: bool,
 }
 
 impl Oracle {
@@ -141,7 +157,9 @@ impl Oracle {
         let modes = projects.map(|name| (canonical(&name), shape.mode_of(&name))).collect();
         let shared = shape.tenants.iter().flat_map(|tenant| &tenant.projects).filter(|(_, shared)| *shared);
         let by_topic = shared.filter(|(name, _)| is_review(name)).map(|(name, _)| canonical(name)).collect();
-        Self { nodes_fail, supersedes: shape.has(Play::Supersedes), modes, by_topic, ..Self::default() }
+        let hears_all = shape.weather.all_are_heard() && shape.weather.forge_behind_millis == 0;
+        let (supersedes, plays) = (shape.has(Play::Supersedes), shape.plays.clone());
+        Self { nodes_fail, supersedes, plays, hears_all, modes, by_topic, ..Self::default() }
     }
 
     /// Is told that the pipeline that comes and goes is taken away, or comes back.
@@ -166,15 +184,15 @@ impl Oracle {
         known.revisions.insert(change.head.clone(), Revision { base, commits });
     }
 
-    /// Is told of something after which nothing but news brings a change back into a queue: it depends on another one, or an operator
-    /// may have taken it out.
+    /// Is told of something after which nothing but news brings a change back into a queue: it depends on others than before, or an
+    /// operator may have taken it out.
     pub fn entangled(&mut self, change: &ChangeKey) {
         self.changes.entry(change.clone()).or_default().is_entangled = true;
     }
 
-    /// Returns whether [`Self::entangled`] was told of a change.
+    /// Returns whether [`Self::entangled`] was told of a change, or that it depends on others.
     pub fn is_entangled(&self, change: &ChangeKey) -> bool {
-        self.changes.get(change).is_some_and(|known| known.is_entangled)
+        self.changes.get(change).is_some_and(|known| known.is_entangled || !known.needs.is_empty())
     }
 
     /// Is told that something was done that takes a change out of queues.
@@ -184,6 +202,8 @@ impl Oracle {
 
     /// Is told that a person merged a change.
     pub fn merged_by_hand(&mut self, change: &ChangeRef, commit: &Commit, store: &Store, now: Timestamp) {
+        self.unruly += 1;
+        self.tampered_with(&change.key.project);
         let branch = branch_of(change);
         let known = self.changes.entry(change.key.clone()).or_default();
         known.merged_head = Some(change.head.clone());
@@ -280,6 +300,9 @@ impl Oracle {
         if said_mode != mode {
             return Err(format!("{change} was merged by {said_mode:?}, and its project says {mode:?}"));
         }
+        if is_unruly {
+            self.tampered_with(&change.key.project);
+        }
         let actual = store.tree(&commit.id).clone();
         let branch = branch_of(change);
         // Of a bundle the whole was tested: what its branch is in between nobody asks.
@@ -372,7 +395,7 @@ impl Oracle {
                     wrong("it merges".to_owned())
                 }
             }
-            "MERGE_FAILURE" if self.unruly > 0 || self.is_withdrawn(item, &stood) => Ok(()),
+            "MERGE_FAILURE" if self.may_be_refused(item, &stood) || self.is_withdrawn(item, &stood) => Ok(()),
             "MERGE_FAILURE" if is_overtaken || self.was_overtaken(item, &stood, &set.queue) => Ok(()),
             "MERGE_FAILURE" => wrong("nothing keeps the forge from merging it".to_owned()),
             "CONFIG_ERROR" if self.is_greedy(item) => Ok(()),
@@ -387,7 +410,8 @@ impl Oracle {
         let first_tips = self.branches.iter().map(|(branch, tips)| (branch.clone(), tips.len().saturating_sub(1)));
         let candidates = item.candidate.needs.iter().chain([&item.candidate]);
         let known_as_of = candidates.map(|known| (known.change.key.clone(), known.as_of)).collect();
-        Stands { change: item.candidate.change.clone(), queue: None, first_tips: first_tips.collect(), known_as_of }
+        let (change, first_tips) = (item.candidate.change.clone(), first_tips.collect());
+        Stands { change, queue: None, first_tips, known_as_of, saw_refusal: self.is_refusing }
     }
 
     /// Returns whether an item's configuration may ask for a secret before anybody has reviewed it: its own does, or what it is
@@ -429,6 +453,7 @@ impl Oracle {
         if !self.states(item, stood, &merged.base.tree, set).any(|tree| tree.as_ref() == Some(tested)) {
             return Err("what was tested is not its branch with what it needs and itself".to_owned());
         }
+        self.judged_names(set, tested, store)?;
         match (set.result.as_str(), self.judged_jobs(item, tested)?) {
             ("SUCCESS", true) => Err("a job failed".to_owned()),
             ("FAILURE", false) => Err("every job passed".to_owned()),
@@ -534,35 +559,6 @@ impl Oracle {
                 put(false).is_none() || put(true).is_none()
             })
         })
-    }
-
-    /// Returns what was left undone of a change that is open at the end, with this revision, approved or not.
-    pub fn undone(&self, change: &ChangeRef, is_approved: bool) -> Option<String> {
-        let known = self.changes.get(&change.key)?;
-        let of = |pipeline: &str| {
-            let verdicts = known.verdicts.iter().filter(|verdict| verdict.head == change.head);
-            let is_that = |name: &str| name == pipeline || (lands(name) && lands(pipeline));
-            verdicts.filter(|verdict| is_that(&verdict.pipeline) && verdict.result != "DEQUEUED").collect::<Vec<_>>()
-        };
-        let is_superseded = self.supersedes && known.gated.contains(&change.head);
-        if !known.is_entangled && !is_superseded && of("check").is_empty() {
-            return Some(format!("{change} was never checked"));
-        }
-        let is_due = is_approved && !known.is_entangled;
-        if is_due && of("gate").is_empty() {
-            return Some(format!("{change} is approved and was never gated"));
-        }
-        // One that stood in the gate when it was approved again is not enqueued twice.
-        let since = known.approvals.last()?.from;
-        (is_due && of("gate").iter().all(|verdict| verdict.left_at < since))
-            .then(|| format!("{change} was approved again and was not gated again"))
-    }
-
-    /// Returns how the newest item of a change's revision ended in a pipeline.
-    pub fn newest(&self, change: &ChangeRef, pipeline: &str) -> Option<&str> {
-        let verdicts = self.changes.get(&change.key)?.verdicts.iter().rev();
-        let mut own = verdicts.filter(|verdict| verdict.pipeline == pipeline && verdict.head == change.head);
-        own.next().map(|verdict| verdict.result.as_str())
     }
 }
 

@@ -116,8 +116,8 @@ impl People {
         };
         uploaded(site, oracle, &change);
         self.goes_on(&change, site, oracle, story);
-        if need.is_some() {
-            oracle.entangled(&change);
+        if let Some(need) = &need {
+            oracle.depends(&change, need);
         }
         let is_urgent = self.shape.has(Play::TwoGates) && self.thoughts.is_urgent();
         if is_urgent {
@@ -353,12 +353,13 @@ impl People {
             0 => {
                 story.tell(now, "the forge refuses merges from now on");
                 site.forge.refuse_merges("not now");
-                oracle.unruly += 1;
+                oracle.refuses_merges();
             }
             1 => {
                 story.tell(now, "the forge takes merges again");
                 site.forge.accept_merges();
                 site.forge.accept_pushes();
+                oracle.takes_merges();
             }
             2 => {
                 let (change, _) = self.proposed[self.random.below(self.proposed.len())].clone();
@@ -367,14 +368,13 @@ impl People {
                 if let Some(commit) = site.forge.merge_by_hand(&change) {
                     story.tell(now, format!("somebody merges {revision} by hand"));
                     oracle.merged_by_hand(&revision, &commit, &site.store.lock().unwrap(), now);
-                    oracle.unruly += 1;
                 }
             }
             _ => {
                 story.tell(now, "the next merge will bring more than it should");
                 site.forge.sabotage([("stray".to_owned(), format!("{}", self.actions))].into());
                 self.is_sabotaged = true;
-                oracle.unruly += 1;
+                oracle.sabotaged();
             }
         }
     }

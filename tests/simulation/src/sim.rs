@@ -190,6 +190,7 @@ impl Sim {
         if !is_on {
             self.site.forge.accept_merges();
             self.site.forge.accept_pushes();
+            self.oracle.takes_merges();
             self.site.forge.set_behind(0);
             self.tell("nothing goes wrong from now on");
         }

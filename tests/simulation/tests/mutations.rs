@@ -3,6 +3,7 @@
 
 use sluice_model::poke::Queue;
 use sluice_simulation::plays::Play;
+use sluice_simulation::shape::Weather;
 use sluice_simulation::{Cell, Mutation, Settings, Shape, Told, play};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -350,4 +351,20 @@ fn a_run_out_of_turn_is_noticed() {
 #[test]
 fn a_job_that_runs_before_its_report_is_noticed() {
     caught_with("has not been reported", Mutation::EarlyReporters, |seed| with(&[Play::Reporters], seed));
+}
+
+/// R01: an item has the jobs that its configuration names, and none is missing.
+#[test]
+fn a_job_that_is_dropped_is_noticed() {
+    caught_with("and is to have", Mutation::DroppedJobs, Shape::draw);
+}
+
+/// Z6.5: a change that depends on another one is not lost on its way into a queue.
+#[test]
+fn a_change_that_is_lost_as_it_depends_on_another_one_is_noticed() {
+    let calm = |seed| {
+        let weather = Weather { name: "calm", waits: 100, ..Weather::default() };
+        Shape { actions: 0, weather, ..Shape::draw(seed) }
+    };
+    caught_with("was never checked", Mutation::LostDependents, calm);
 }

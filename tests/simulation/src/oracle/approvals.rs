@@ -13,6 +13,15 @@ pub(super) struct Approval {
     head: Oid,
     pub(super) from: Timestamp,
     until: Option<Timestamp>,
+    /// Whether all that its change depends on had landed by then.
+    is_free: bool,
+}
+
+impl Approval {
+    /// Returns whether it is of this revision, and all that its change depends on had landed when it was given.
+    pub(super) fn is_free_of_needs(&self, head: &Oid) -> bool {
+        self.is_free && self.head == *head
+    }
 }
 
 impl Known {
@@ -29,8 +38,10 @@ impl Known {
 impl Oracle {
     /// Is told that a revision was approved.
     pub fn approved(&mut self, change: &ChangeRef, now: Timestamp) {
+        let needs = self.changes.get(&change.key).map(|known| known.needs.as_slice()).unwrap_or_default();
+        let is_free = needs.iter().all(|need| self.has_landed(need));
         let known = self.changes.entry(change.key.clone()).or_default();
-        known.approvals.push(Approval { head: change.head.clone(), from: now, until: None });
+        known.approvals.push(Approval { head: change.head.clone(), from: now, until: None, is_free });
     }
 
     /// Is told that nothing that was said of a change counts any more.

@@ -37,6 +37,7 @@ impl Oracle {
             return Err("what was tested is not its branch with what lands before it and itself".to_owned());
         }
         let whole = self.put_all(&tested, after).ok_or("it does not merge with what lands after it")?;
+        self.judged_names(set, &whole, store)?;
         let fails = self.judged_jobs(item, &whole)?;
         let mates_fail = self.nodes_fail
             || !self.unlucky.is_empty()

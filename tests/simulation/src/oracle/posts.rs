@@ -27,6 +27,7 @@ impl Oracle {
                 if store.tree(&merged.tested.id) != tree {
                     return Err("what was tested is not that commit".to_owned());
                 }
+                self.judged_names(set, tree, store)?;
                 match (set.result.as_str(), self.judged_jobs(&set.item, tree)?) {
                     ("SUCCESS", true) => Err("a job failed".to_owned()),
                     ("FAILURE", false) => Err("every job passed".to_owned()),
