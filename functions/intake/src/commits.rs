@@ -106,3 +106,9 @@ pub(crate) fn heeds(known: &Known, event: &ForgeEvent) -> bool {
     let mut pipelines = known.tenants.iter().flat_map(|concerned| concerned.live.layout.pipelines());
     pipelines.any(|pipeline| filter::heeds_status(pipeline, event))
 }
+
+/// Returns whether some pipeline that is live waits for something that we said ourselves.
+pub(crate) fn is_awaited_of_us(known: &Known, event: &ForgeEvent) -> bool {
+    let mut pipelines = known.tenants.iter().flat_map(|concerned| concerned.live.layout.pipelines());
+    pipelines.any(|pipeline| filter::waits_for_own(pipeline, event))
+}

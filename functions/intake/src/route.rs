@@ -9,7 +9,7 @@ use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::queue::queue_of;
 use sluice_gate::{Arrival, ArrivalKind, Candidate, filter};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
-use sluice_model::event::{Awaited, Behind, ForgeEvent};
+use sluice_model::event::{Awaited, Behind, EventKind, ForgeEvent};
 use sluice_model::poke::Poke;
 use sluice_model::{ArrivalId, BranchName, DeliveryId, QueueKey, TenantName};
 use sluice_records::change::{self, NEEDED_BY};
@@ -164,7 +164,7 @@ impl Intake {
             Manager::Dependent if facts.submittable == Some(false) => Some(filter::NOT_SUBMITTABLE.to_owned()),
             _ => filter::refusal(pipeline, facts, now),
         };
-        if is_news && self.is_triggered(pipeline, event, Some(facts), seen).await? {
+        if is_news && !is_own_status(event, queue) && self.is_triggered(pipeline, event, Some(facts), seen).await? {
             if let Some(why) = &refusal {
                 if !listed.contains(queue) {
                     tracing::info!(change = %facts.change, pipeline = %pipeline.name, why, "not enqueued");
@@ -345,6 +345,15 @@ impl Intake {
         let names = |url: &String| self.forges.values().any(|forge| forge.change_at(url).as_ref() == Some(key));
         facts.parents.contains(key) || facts.depends_on.iter().any(names)
     }
+}
+
+/// Whether an event tells of the status, or the end of the check run, by which the pipeline itself reports to its tenant: what it
+/// says starts it no more, or it would run for ever. One that is asked for again by somebody does.
+fn is_own_status(event: &ForgeEvent, queue: &QueueKey) -> bool {
+    let EventKind::Change { action, status: Some(status), .. } = &event.kind else { return false };
+    let context = status.split_once(':').and_then(|(_, rest)| rest.rsplit_once(':')).map(|(context, _)| context);
+    matches!(action.as_str(), "status" | "completed")
+        && context == Some(format!("{}/{}", queue.tenant, queue.pipeline).as_str())
 }
 
 /// Returns whether a pipeline tests changes without what they depend on.

@@ -3,7 +3,7 @@
 
 use crate::attributes::{Asks, Lost};
 use crate::before::{Concerned, Known, Order};
-use crate::commits::heeds;
+use crate::commits::{heeds, is_awaited_of_us};
 use crate::deliver::Effects;
 use crate::told::{self, Told};
 use crate::{Intake, again};
@@ -67,7 +67,12 @@ impl Intake {
             let told = record.as_ref().and_then(|record| Some((decode_foreign::<Told>(record)?, record.revision)));
             let taken_back = told.as_ref().map_or(0, |(told, _)| told.taken_back());
             for gap in self.gaps(open, told, &asks, &mut reads, effects).await? {
-                if gap.is_status && !heeds(&tenants, &gap.event(event)) {
+                let is_heeded = match gap.heeded {
+                    Heeded::Always => true,
+                    Heeded::WithAWord => heeds(&tenants, &gap.event(event)),
+                    Heeded::ByATrigger => is_awaited_of_us(&tenants, &gap.event(event)),
+                };
+                if !is_heeded {
                     continue;
                 }
                 if gaps == GAPS_MAX {
@@ -196,8 +201,19 @@ pub(crate) struct Gap {
     kind: EventKind,
     sender: String,
     mark: String,
-    /// Whether it is a status or check run, of which only those are told that some pipeline has a word for.
-    is_status: bool,
+    /// Whether it is told only where some pipeline heeds it.
+    heeded: Heeded,
+}
+
+/// Which pipelines have something told that a forge did not tell.
+#[derive(Clone, Copy)]
+enum Heeded {
+    /// All.
+    Always,
+    /// Those with a word for it: it is a status or a check run.
+    WithAWord,
+    /// Those with a trigger for it: it is a status or vote of our own.
+    ByATrigger,
 }
 
 impl Gap {
@@ -209,14 +225,14 @@ impl Gap {
     /// A revision came: `opened` or `changed`.
     pub(crate) fn revision(change: &ChangeRef, action: &'static str) -> Self {
         let kind = kind(change, "pull_request", action, None, None);
-        Self { kind, sender: String::new(), mark: action.to_owned(), is_status: false }
+        Self { kind, sender: String::new(), mark: action.to_owned(), heeded: Heeded::Always }
     }
 
     fn review(change: &ChangeRef, review: &Review) -> Self {
         let action = if review.state == ReviewState::Dismissed { "dismissed" } else { "submitted" };
         let state = Some(told::word(review.state).to_owned());
         let kind = kind(change, "pull_request_review", action, state, None);
-        Self { kind, sender: review.by.clone(), mark: told::review(review), is_status: false }
+        Self { kind, sender: review.by.clone(), mark: told::review(review), heeded: Heeded::Always }
     }
 
     fn label(change: &ChangeRef, label: &str, asks: &Asks) -> Self {
@@ -226,13 +242,17 @@ impl Gap {
             true => EventKind::Gerrit(GerritEvent { number, r#type, added, ..GerritEvent::default() }),
             false => kind(change, "pull_request", "labeled", None, Some(label.to_owned())),
         };
-        Self { kind, sender: String::new(), mark: told::label(label), is_status: false }
+        Self { kind, sender: String::new(), mark: told::label(label), heeded: Heeded::Always }
     }
 
     fn attribute(facts: &ChangeFacts, lost: &Lost, asks: &Asks) -> Self {
         let number = facts.change.key.number().unwrap_or_default();
-        let (kind, is_status) = (lost.kind(number, asks.is_gerrit), matches!(lost, Lost::Status(_)));
-        Self { kind, sender: lost.by().to_owned(), mark: lost.mark(facts), is_status }
+        let heeded = match lost {
+            _ if asks.is_own(lost.by()) => Heeded::ByATrigger,
+            Lost::Status(_) => Heeded::WithAWord,
+            _ => Heeded::Always,
+        };
+        Self { kind: lost.kind(number, asks.is_gerrit), sender: lost.by().to_owned(), mark: lost.mark(facts), heeded }
     }
 }
 

@@ -27,11 +27,13 @@ use sluice_config::pipeline::TriggerKind;
 use sluice_config::tenant::{MainConfig, TenantConfig, parse_main};
 use sluice_config::{Connections, Fragment, Severity};
 use sluice_forge::Forge;
+use sluice_gate::filter::{self, StatusTrigger};
 use sluice_model::poke::Poke;
 use sluice_model::{ConnectionName, QueueKey, TenantName};
 use sluice_records::codec::{decode, encode, get, with_body};
 use sluice_records::connection;
 use sluice_records::layout::Layouts;
+use sluice_records::status;
 use sluice_records::system_event;
 use sluice_records::tenant::{
     self, AwaitedLanding, Dirty, LOOK_SECONDS, PROBLEMS_MAX, Problem, ProjectSource, QUEUES, Tenant,
@@ -135,6 +137,7 @@ impl Tenants {
         let (layout, work) = self.layout(config, &connections, included, &sources.kept, before.as_deref()).await?;
         let object = format!("layouts/{}", layout.id());
         let has_timers = has_timers(&layout);
+        let status_triggers = status_triggers(&layout);
         let is_new = head.layout_object.as_ref() != Some(&object)
             || head.layout.live < head.layout.wanted
             || head.layout.live == 0
@@ -173,6 +176,11 @@ impl Tenants {
                 head.layout.wanted.max(if head.layout.live == head.layout.wanted { head.layout.live + 1 } else { 1 });
             next.layout.live = next.layout.wanted;
             next.live_since = self.ports.clock.now();
+            // Most tenants have none, and most layouts those of the one before: then nobody reads what is said of all.
+            let had = before.as_deref().map(crate::status_triggers).unwrap_or_default();
+            if status_triggers != had || (head.is_reloading && !had.is_empty()) {
+                writes.extend(status::put(&self.ports, name, &status_triggers).await?);
+            }
             let before = match &before {
                 _ if head.layout.live == 0 || head.is_removed => Before::Nothing,
                 None => Before::Unknown,
@@ -355,6 +363,10 @@ impl Tenants {
 }
 
 /// Returns whether a pipeline is started by the clock. Where none is any more, the next tick of what there was finds that.
+fn status_triggers(layout: &Layout) -> Vec<StatusTrigger> {
+    layout.pipelines().iter().flat_map(filter::status_triggers).collect()
+}
+
 fn has_timers(layout: &Layout) -> bool {
     let mut triggers = layout.pipelines().iter().flat_map(|pipeline| &pipeline.triggers);
     triggers.any(|trigger| matches!(trigger.kind, TriggerKind::Timer(_)))

@@ -11,6 +11,7 @@ use sluice_config::tenant::TenantConfig;
 use sluice_model::poke::Poke;
 use sluice_model::{TenantName, Timestamp};
 use sluice_records::codec::{decode_foreign, get, with_body};
+use sluice_records::status;
 use sluice_records::tenant::{self, Tenant};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::object::PutMode;
@@ -87,7 +88,8 @@ impl Tenants {
         (next.layout.wanted, next.layout.live) = (number, number);
         tracing::warn!(tenant = %name, "a tenant is removed, and its queues are emptied");
         let word = Write::Delete { key: tenant::leaving_key(name), expect: Expect::Anything };
-        let others = vec![tenant::remove_listed(name), tenant::put_listing(name, now)?, word];
+        let mut others = vec![tenant::remove_listed(name), tenant::put_listing(name, now)?, word];
+        others.extend(status::put(&self.ports, name, &[]).await?);
         let record = self.write(record, &next, others).await?;
         self.clear(record, next).await
     }

@@ -3,6 +3,7 @@
 use sluice_forge::Secret;
 use sluice_model::{ConnectionName, Timestamp};
 use sluice_records::connection::{self, Connection, ConnectionsFile};
+use sluice_records::status::{self, StatusTriggers};
 use sluice_runtime::{PortError, Ports};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,6 +48,8 @@ struct State {
     opened: BTreeMap<ConnectionName, Arc<KnownConnection>>,
     /// When they were read last because of a signature.
     read_again_at: Option<Timestamp>,
+    /// Which statuses may start anything, and when that was read.
+    triggers: Option<(Timestamp, Arc<StatusTriggers>)>,
 }
 
 impl Known {
@@ -74,6 +77,18 @@ impl Known {
         let known = Arc::new(open(ports, name, connection).await?);
         self.lock().opened.insert(name.clone(), known.clone());
         Ok(Some(known))
+    }
+
+    /// Returns which statuses and check runs may start anything: read once a minute, and only where one of ours comes.
+    pub(crate) async fn status_triggers(&self, ports: &Ports) -> Result<Arc<StatusTriggers>, PortError> {
+        let now = ports.clock.now();
+        let known = self.lock().triggers.clone();
+        if let Some((_, triggers)) = known.filter(|(at, _)| now.since(*at) < KEPT_MILLIS) {
+            return Ok(triggers);
+        }
+        let triggers = Arc::new(status::load(ports).await?);
+        self.lock().triggers = Some((now, triggers.clone()));
+        Ok(triggers)
     }
 
     /// Returns what was read, unless it is to be read again.

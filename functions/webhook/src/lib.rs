@@ -95,7 +95,8 @@ impl Webhook {
             let text = String::from_utf8_lossy(body);
             quarantine::keep(&self.ports, "webhook", &format!("{name}-{forge_id}"), &text, reason).await?;
         }
-        let (event, state) = judge(parsed, connection.login.as_deref());
+        let echo = self.echo(&parsed, connection.login.as_deref()).await?;
+        let (event, state) = judge(parsed, echo);
         let event = event.map(short);
         let delivery = Delivery {
             connection: name.clone(),
@@ -107,6 +108,23 @@ impl Webhook {
         };
         self.store(&delivery).await?;
         Ok(StatusCode::ACCEPTED)
+    }
+
+    /// Returns whether a delivery tells of what we did ourselves, and who waits for that. Only of a status or check run of ours
+    /// anybody is asked whether somebody does: what begins and ends at each change must cost no more than being stored.
+    async fn echo(&self, parsed: &Parsed, own_login: Option<&str>) -> Result<Echo, PortError> {
+        let is_marked = |sender: &str, marked: bool| marked && own_login.is_none_or(|login| login == sender);
+        Ok(match parsed {
+            Parsed::Event { event, marker } if is_marked(&event.sender, marker.is_some()) => Echo::OfOurs,
+            Parsed::OnCommit { event, marker }
+                if own_login == Some(event.sender.as_str()) || is_marked(&event.sender, marker.is_some()) =>
+            {
+                // Which change it is about no trigger asks here.
+                let is_awaited = self.known.status_triggers(&self.ports).await?.is_for(&event.about(0));
+                if is_awaited { Echo::None } else { Echo::OfOurs }
+            }
+            _ => Echo::None,
+        })
     }
 
     /// Stores a delivery with the poke that has it handled; one that is stored already is left as it is, its poke sent again.
@@ -146,15 +164,20 @@ fn short(mut event: ForgeEvent) -> ForgeEvent {
     event
 }
 
+/// Whether a delivery is the forge's word of what we did ourselves.
+enum Echo {
+    /// It is not, or a trigger of some pipeline waits for it.
+    None,
+    /// It is, and nothing follows from it.
+    OfOurs,
+}
+
 /// Says what becomes of a delivery at once: what is nobody's business, and what we wrote ourselves, ends here.
-fn judge(parsed: Parsed, own_login: Option<&str>) -> (Option<ForgeEvent>, DeliveryState) {
-    let own = |sender: &str, marked: bool| marked && own_login.is_none_or(|login| login == sender);
-    match parsed {
-        Parsed::Event { event, marker } if own(&event.sender, marker.is_some()) => (None, DeliveryState::Own),
-        Parsed::Event { event, .. } => (Some(event), DeliveryState::Accepted),
-        Parsed::OnCommit { event, .. } if own_login == Some(event.sender.as_str()) => (None, DeliveryState::Own),
-        Parsed::OnCommit { event, marker } if own(&event.sender, marker.is_some()) => (None, DeliveryState::Own),
-        Parsed::OnCommit { event, .. } => {
+fn judge(parsed: Parsed, echo: Echo) -> (Option<ForgeEvent>, DeliveryState) {
+    match (parsed, echo) {
+        (Parsed::Event { .. } | Parsed::OnCommit { .. }, Echo::OfOurs) => (None, DeliveryState::Own),
+        (Parsed::Event { event, .. }, Echo::None) => (Some(event), DeliveryState::Accepted),
+        (Parsed::OnCommit { event, .. }, Echo::None) => {
             let kind = EventKind::Commit {
                 head: event.head.clone(),
                 event: event.event.to_owned(),
@@ -165,8 +188,8 @@ fn judge(parsed: Parsed, own_login: Option<&str>) -> (Option<ForgeEvent>, Delive
             let (connection, project, sender) = (event.connection, event.project, event.sender);
             (Some(ForgeEvent { connection, project, sender, kind }), DeliveryState::Accepted)
         }
-        Parsed::Ignored { reason } => (None, DeliveryState::Ignored { why: reason }),
-        Parsed::Malformed { reason } => {
+        (Parsed::Ignored { reason }, _) => (None, DeliveryState::Ignored { why: reason }),
+        (Parsed::Malformed { reason }, _) => {
             (None, DeliveryState::Ignored { why: format!("malformed, and in quarantine: {reason}") })
         }
     }

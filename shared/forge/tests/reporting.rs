@@ -47,6 +47,34 @@ async fn a_comment_is_made_once_and_then_updated() {
     assert_eq!(comments[0].body, copied);
 }
 
+/// Z6.3: a report that comes again sets no status again that stands there, or the forge would tell of it twice.
+#[tokio::test]
+async fn a_status_that_stands_there_is_not_set_again() {
+    let scene = Scene::new().await;
+    let change = scene.propose("a.txt", "a", "").await;
+    let (context, description) = ("one/check".to_owned(), "x".repeat(200));
+    let report = |state, url: Option<&str>| StatusReport {
+        context: context.clone(),
+        state,
+        description: description.clone(),
+        url: url.map(str::to_owned),
+    };
+    let page = Some("https://ci.example/1");
+    scene.forge.fault(REPOSITORY, Fault::LoseAnswer, Aim::Writes, Times::Next(1));
+    let lost = scene.github.set_status(&scene.project(), &change.head, &report(StatusState::Success, page)).await;
+    assert!(matches!(lost, Err(ForgeError::Unknown { .. })), "{lost:?}");
+    for (state, url, count) in [
+        (StatusState::Success, page, 1),
+        (StatusState::Success, Some("https://ci.example/2"), 2),
+        (StatusState::Pending, page, 3),
+        (StatusState::Success, page, 4),
+        (StatusState::Success, page, 4),
+    ] {
+        scene.github.set_status(&scene.project(), &change.head, &report(state, url)).await.unwrap();
+        assert_eq!(scene.forge.statuses(REPOSITORY, change.head.as_str()).unwrap().len(), count);
+    }
+}
+
 #[tokio::test]
 async fn a_check_run_is_made_once_and_then_updated() {
     let scene = Scene::new().await;

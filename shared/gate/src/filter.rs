@@ -6,10 +6,11 @@ mod gerrit;
 
 pub(crate) use gerrit::misfit as misfit_of_gerrit;
 
+use serde::{Deserialize, Serialize};
 use sluice_config::pattern::Pattern;
 use sluice_config::pipeline::{
     Filter, FilterKind, GerritFilter, GitHubFilter, GitHubTrigger, Permission as Needed, Pipeline, ReviewRequirement,
-    TriggerKind,
+    Trigger, TriggerKind,
 };
 use sluice_model::change::{ChangeFacts, ChangeStatus, Permission, Review, ReviewState};
 use sluice_model::event::{EventKind, ForgeEvent, ImageEvent, ZuulEvent};
@@ -61,6 +62,19 @@ pub fn heeds_status(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
     pipeline.require.iter().chain(&pipeline.reject).any(asks) || triggers_of(pipeline, event).any(is_for)
 }
 
+/// Returns whether a trigger of the pipeline is for something that we said ourselves: a status, a check run or votes, which it names.
+/// What it asks of the change besides is left out for GitHub alone.
+pub fn waits_for_own(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
+    triggers_of(pipeline, event).any(|trigger| match trigger {
+        TriggerKind::GitHub(github) => names_statuses(github) && fits(github, event, None),
+        TriggerKind::Gerrit(gerrit) => {
+            let names_votes = !(gerrit.approval.is_empty() && gerrit.approval_change.is_empty());
+            names_votes && gerrit::takes(gerrit, event, None)
+        }
+        _ => false,
+    })
+}
+
 /// Returns whether statuses or check runs of changes may be anything to the pipeline, whichever they are: what nobody heeds is not
 /// looked for.
 pub fn heeds_statuses(pipeline: &Pipeline, connection: &ConnectionName) -> bool {
@@ -68,13 +82,56 @@ pub fn heeds_statuses(pipeline: &Pipeline, connection: &ConnectionName) -> bool 
         filter.connection == *connection
             && matches!(&filter.kind, FilterKind::GitHub(github) if !github.status.is_empty())
     };
-    let is_for = |github: &GitHubTrigger| {
-        let is_status = github.action.is_empty() || github.action.iter().any(|action| action == "status");
-        listed(&github.event, "check_run") || (listed(&github.event, "pull_request") && is_status)
-    };
     let mut triggers = pipeline.triggers.iter().filter(|trigger| trigger.connection == *connection);
     pipeline.require.iter().chain(&pipeline.reject).any(asks)
-        || triggers.any(|trigger| matches!(&trigger.kind, TriggerKind::GitHub(github) if is_for(github)))
+        || triggers.any(|trigger| matches!(&trigger.kind, TriggerKind::GitHub(github) if is_for_statuses(github)))
+}
+
+fn is_for_statuses(github: &GitHubTrigger) -> bool {
+    let is_status = github.action.is_empty() || github.action.iter().any(|action| action == "status");
+    listed(&github.event, "check_run") || (listed(&github.event, "pull_request") && is_status)
+}
+
+/// A trigger that a status or check run may fire, with what it asks of these alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusTrigger {
+    /// The connection whose events it looks at.
+    pub connection: ConnectionName,
+    /// What it looks for.
+    pub on: GitHubTrigger,
+}
+
+impl StatusTrigger {
+    /// Returns whether it is for this status or check run, whatever it asks of the change besides.
+    pub fn is_for(&self, event: &ForgeEvent) -> bool {
+        self.connection == event.connection && fits(&self.on, event, None)
+    }
+}
+
+/// Returns the triggers of a pipeline that name statuses or check runs, as the word of another pipeline is waited for. One that
+/// names no action takes what others set, and nothing of ours by itself: two such pipelines would start each other for ever.
+pub fn status_triggers(pipeline: &Pipeline) -> Vec<StatusTrigger> {
+    let of = |trigger: &Trigger| match &trigger.kind {
+        TriggerKind::GitHub(github) if names_statuses(github) => {
+            let GitHubTrigger { event, action, status, check, .. } = github.clone();
+            let on = GitHubTrigger { event, action, status, check, ..GitHubTrigger::default() };
+            Some(StatusTrigger { connection: trigger.connection.clone(), on })
+        }
+        _ => None,
+    };
+    pipeline.triggers.iter().filter_map(of).collect()
+}
+
+/// Whether a trigger is for statuses or check runs by name, and looks at nothing that these do not have.
+fn names_statuses(github: &GitHubTrigger) -> bool {
+    let GitHubTrigger { comment, label, unlabel, state, .. } = github;
+    let is_status = !github.status.is_empty() || github.action.iter().any(|action| action == "status");
+    (is_status || listed(&github.event, "check_run"))
+        && is_for_statuses(github)
+        && comment.is_empty()
+        && label.is_empty()
+        && unlabel.is_empty()
+        && state.is_empty()
 }
 
 /// Returns whether a pipeline is started by what happened in `parent`, a pipeline of the same tenant.

@@ -7,6 +7,7 @@
 //! | what became of its events where it was not taken in | the same | `verdicts` | intake |
 //! | who needs a change | the same | `needed-by#<change>` | intake |
 //! | tenant | `tenant#<tenant>` | `head` | tenant; `wanted` also by the gate |
+//! | which statuses and check runs may start anything, of all tenants | `tenants-listing` | `status-triggers` | tenant |
 //! | queues of a tenant that are not empty | the same | `queue#<pipeline>/<queue>` | gate |
 //! | what happened to a tenant | `system-events#<tenant>` | the layout's number, counted down | tenant |
 //! | change queue | `queue#<tenant>/<pipeline>/<queue>` | `head`, `item#<id>` | gate |
@@ -55,6 +56,7 @@ pub mod repository;
 pub mod schedule;
 pub mod semaphore;
 pub mod session;
+pub mod status;
 pub mod system_event;
 pub mod tenant;
 pub mod turn;

@@ -97,6 +97,8 @@ struct State {
     has_large_topics: bool,
     /// Statuses by commit and context, whatever is at that commit.
     statuses: BTreeMap<(Oid, String), String>,
+    /// Whether it tells of statuses that we set.
+    tells_own: bool,
 }
 
 /// The played forge.
@@ -455,7 +457,8 @@ impl Forge for PlayedForge {
                 let attempted = "set a status".to_owned();
                 return Err(ForgeError::RateLimited { attempted, retry_after_seconds: left });
             }
-            state.statuses.insert((head.clone(), status.context.clone()), status.state.as_str().to_owned());
+            let set = status.state.as_str().to_owned();
+            let before = state.statuses.insert((head.clone(), status.context.clone()), set.clone());
             let of_head =
                 |kept: &&mut Kept| kept.facts.change.head == *head && kept.facts.change.key.project == *project;
             for kept in state.changes.values_mut().filter(of_head) {
@@ -464,6 +467,11 @@ impl Forge for PlayedForge {
                 let state = status.state.as_str().to_owned();
                 kept.facts.statuses.push(CommitStatus { by, context, state, is_check: false });
                 kept.facts.statuses.sort_by(|a, b| a.context.cmp(&b.context));
+            }
+            drop(state);
+            // As the driver, which sets none that stands there.
+            if before != Some(set) {
+                self.tell_own_status(project, head, status);
             }
             Ok(())
         })

@@ -203,6 +203,19 @@ async fn statuses(api: &Api, path: String, attempted: &str) -> Result<(Vec<shape
     Ok(listed.part())
 }
 
+/// Returns a commit's newest status of a context, among the newest of all.
+pub(super) async fn newest_status(
+    api: &Api,
+    project: &ProjectName,
+    head: &str,
+    context: &str,
+    attempted: &str,
+) -> Result<Option<shapes::Status>, ForgeError> {
+    let path = repository(project, &format!("/commits/{}/statuses", escape_path(head)));
+    let listed = api.pages(&path, 1, attempted, |statuses: Vec<shapes::Status>| statuses).await?;
+    Ok(listed.part().0.into_iter().find(|status| status.context == context))
+}
+
 /// Returns the newest check runs of a commit, and whether there are more; `None` where the token is shown none. They are GitHub
 /// Apps' own, and not every token may read them: what else a change has is no less true for that.
 async fn check_runs(

@@ -30,6 +30,10 @@ pub(super) async fn set_status(
     status: &StatusReport,
 ) -> Result<(), ForgeError> {
     let attempted = format!("set status {} on {} of {}", status.context, head.short(), project.name());
+    // GitHub adds a status each time, and tells of each: one that is heard twice may start a pipeline twice.
+    if stands(github, project, head, status, &attempted).await {
+        return Ok(());
+    }
     let path = repository(project, &format!("/statuses/{}", escape_path(head.as_str())));
     let body = json!({
         "state": status.state.as_str(),
@@ -37,7 +41,17 @@ pub(super) async fn set_status(
         "description": cut(&status.description, DESCRIPTION_MAX_CHARACTERS),
         "target_url": status.url,
     });
-    github.api.send(Method::POST, &path, Some(&body), Repeat::Safe, &attempted).await.map(drop)
+    github.api.send(Method::POST, &path, Some(&body), Repeat::Never, &attempted).await.map(drop)
+}
+
+/// Whether the newest status of its context is the very one, set by us. Where that cannot be read it is set.
+async fn stands(github: &GitHub, project: &ProjectName, head: &Oid, status: &StatusReport, attempted: &str) -> bool {
+    let newest = read::newest_status(&github.api, project, head.as_str(), &status.context, attempted).await;
+    let (Ok(Some(there)), Ok(me)) = (newest, github.api.own_login().await) else { return false };
+    there.creator.is_some_and(|user| user.login.eq_ignore_ascii_case(me))
+        && there.state == status.state.as_str()
+        && there.description.unwrap_or_default() == cut(&status.description, DESCRIPTION_MAX_CHARACTERS)
+        && there.target_url == status.url
 }
 
 pub(super) async fn put_check_run(

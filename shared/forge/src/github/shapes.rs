@@ -67,6 +67,8 @@ pub(super) struct PermissionOf {
 pub(super) struct Status {
     pub context: String,
     pub state: String,
+    pub description: Option<String>,
+    pub target_url: Option<String>,
     pub creator: Option<User>,
 }
 

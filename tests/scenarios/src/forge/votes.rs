@@ -20,6 +20,21 @@ impl PlayedForge {
         }
     }
 
+    /// Has it tell of the statuses that we set, as a GitHub does, from now on.
+    pub fn tell_own_statuses(&self) {
+        self.state().tells_own = true;
+    }
+
+    /// Says that we set a status, where such things are told.
+    pub(super) fn tell_own_status(&self, project: &ProjectName, head: &Oid, status: &StatusReport) {
+        let is_told = self.state().tells_own;
+        if is_told {
+            let about = ChangeKey::change("github".into(), project.clone(), 0);
+            let body = json!({"sha": head.0, "state": status.state.as_str(), "context": status.context});
+            self.tell("status", &about, body, OWN);
+        }
+    }
+
     /// Leaves our votes and their message, once for a marker, as a Gerrit does: votes on a patchset that is no more the newest are not
     /// shown with the change.
     pub(super) fn vote_once(&self, change: &ChangeRef, marker: &Marker, report: &VoteReport) -> Result<(), ForgeError> {

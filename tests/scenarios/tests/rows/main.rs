@@ -21,6 +21,7 @@ mod needs;
 mod news;
 mod nodes;
 mod operators;
+mod own;
 mod post;
 mod refs;
 mod reporters;

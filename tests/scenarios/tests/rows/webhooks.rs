@@ -93,6 +93,7 @@ fn echoes_strangers_and_repeats_are_stored_once_and_lead_to_nothing() {
         only.state
     };
     assert_eq!(stored("own-comment"), DeliveryState::Own);
+    // No trigger is for it; what one is for is not dropped (own.rs).
     assert_eq!(stored("own-status"), DeliveryState::Own);
     let DeliveryState::Ignored { why } = stored("unknown") else { panic!("{:?}", stored("unknown")) };
     assert!(why.contains("sponsorship"), "{why}");

@@ -1,0 +1,228 @@
+//! What Sluice says on a forge itself: statuses and votes of one pipeline that another one waits for.
+
+use super::{MAIN, PROJECT, comments, gate_builds, headers, judge, merged, propose};
+use bytes::Bytes;
+use serde_json::json;
+use sluice_forge::Marker;
+use sluice_gate::report::{Report, ReportState};
+use sluice_model::change::ChangeKey;
+use sluice_records::codec::decode;
+use sluice_records::delivery::{Delivery, DeliveryState};
+use sluice_records::report;
+use sluice_scenarios::Site;
+use sluice_scenarios::forge::OWN;
+use sluice_scenarios::site::WEBHOOK_SECRET;
+
+/// A gate that takes what check passed, whichever comes last: the approval or check's own word.
+const CLEAN_CHECK: &str = r"
+- pipeline:
+    name: check
+    manager: independent
+    trigger:
+      github: [{event: pull_request, action: [opened, changed, reopened]}]
+    start: {github: {status: pending, comment: false}}
+    success: {github: {status: success}}
+    failure: {github: {status: failure}}
+- pipeline:
+    name: gate
+    manager: dependent
+    post-review: true
+    require:
+      github:
+        open: true
+        review: [{type: approved, permission: write}]
+        status: 'sluice\[bot\]:demo/check:success'
+    trigger:
+      github:
+        - {event: pull_request_review, action: submitted, state: approved}
+        - {event: pull_request, action: status, status: 'sluice\[bot\]:demo/check:success'}
+    start: {github: {status: pending, comment: false}}
+    success: {github: {status: success, merge: true}}
+    failure: {github: {status: failure}}
+- job: {name: base, parent: null}
+- job: {name: unit, run: playbooks/unit.yaml}
+- job: {name: other, run: playbooks/other.yaml}
+- job: {name: lint, run: playbooks/lint.yaml, voting: false}
+- queue: {name: integrated}
+";
+
+fn site_of(config: &str, project: &str) -> Site {
+    let project: &[(&str, &str)] = &[(".zuul.yaml", project), ("shared", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", config)]), ("org/one", project), ("org/two", project)];
+    Site::new(7, MAIN, repositories, judge)
+}
+
+/// Proposes a change and approves it while it is checked, which is too early; then check goes on.
+fn approved_too_early(site: &mut Site, edits: &[(&str, &str)]) -> ChangeKey {
+    site.held = ["unit".to_owned()].into();
+    let change = propose(site, 1, edits);
+    site.run_until(|site| site.running() == ["unit"]);
+    site.forge.approve(&change);
+    site.take_in();
+    site.run_now();
+    assert_eq!(site.builds(), ["check unit 1"], "check has not said anything yet");
+    site.held.clear();
+    site.run();
+    change
+}
+
+/// Returns the states of the deliveries of statuses.
+fn states(site: &Site) -> Vec<DeliveryState> {
+    let records = site.world.records().into_iter().filter(|record| record.key.partition.starts_with("delivery#"));
+    let deliveries = records.map(|record| decode::<Delivery>(&record).unwrap());
+    deliveries.filter(|delivery| delivery.event_name == "status").map(|delivery| delivery.state).collect()
+}
+
+/// Z6.1, G11: check's own success is what the gate waits for.
+#[test]
+fn a_change_that_was_approved_while_it_was_checked_enters_the_gate_when_check_says_success() {
+    for twice in [false, true] {
+        let mut site = site_of(CLEAN_CHECK, PROJECT);
+        site.twice = twice;
+        site.forge.tell_own_statuses();
+        let change = approved_too_early(&mut site, &[("a", "x")]);
+        assert_eq!((merged(&site), gate_builds(&site, "unit")), (vec![1], vec!["1".to_owned()]));
+        // Both beginnings and the gate's end are nobody's business.
+        let passed_on = states(&site).into_iter().filter(|state| *state != DeliveryState::Own).count();
+        assert!(passed_on == 1 && states(&site).len() >= 4, "{:?}", states(&site));
+        assert_eq!(site.ending(&["org/one"], &[&change]).left_over, Vec::<String>::new());
+    }
+}
+
+/// C5: a status of ours whose webhook nobody took is found by the sweep, and told once.
+#[test]
+fn a_status_of_ours_that_nobody_told_of_is_found_by_the_sweep() {
+    let mut site = site_of(CLEAN_CHECK, PROJECT);
+    let change = approved_too_early(&mut site, &[("a", "x, broken other")]);
+    assert_eq!(gate_builds(&site, "other"), Vec::<String>::new());
+    for _ in 0..3 {
+        site.sweep();
+        assert_eq!(gate_builds(&site, "other"), ["1"]);
+    }
+    assert!(comments(&site, &change).contains("other : FAILURE"), "{}", comments(&site, &change));
+}
+
+/// Z6.3: a report that is carried out again says nothing anew: a change that failed in the gate meanwhile stays out of it.
+#[test]
+fn a_report_that_is_made_again_starts_nothing_again() {
+    let mut site = site_of(CLEAN_CHECK, PROJECT);
+    site.forge.tell_own_statuses();
+    let change = approved_too_early(&mut site, &[("a", "broken other")]);
+    assert_eq!((merged(&site), gate_builds(&site, "other")), (vec![], vec!["1".to_owned()]));
+    let is_of_check = |report: &Report| !report.is_start() && report.queue.pipeline.as_str() == "check";
+    let records = site.world.records().into_iter().filter(|record| record.key.partition.starts_with("report#"));
+    let mut report = records.map(|record| decode::<Report>(&record).unwrap()).find(is_of_check).expect("it was told");
+    report.state = ReportState::Wanted;
+    site.world.write_directly(report::put(&report).unwrap());
+    let heard = states(&site).len();
+    site.run();
+    assert_eq!((gate_builds(&site, "other").len(), states(&site).len()), (1, heard));
+    let said = site.forge.change(&change).unwrap().comments.into_values().map(|(_, times)| times).max();
+    assert_eq!(said, Some(2), "the report was made again");
+}
+
+/// Z6.1: a pipeline may wait for what others say, and is not started by what it says itself.
+#[test]
+fn a_pipeline_is_not_started_by_its_own_status() {
+    let echo = r"
+- pipeline:
+    name: echo
+    manager: independent
+    trigger: {github: [{event: pull_request, action: status, status: 'sluice\[bot\]:demo/.*:success'}]}
+    success: {github: {status: success}}
+";
+    let project = format!("{PROJECT}    echo: {{jobs: [noop]}}\n");
+    let mut site = site_of(&format!("{CLEAN_CHECK}{echo}"), &project);
+    site.forge.tell_own_statuses();
+    let change = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    let of_echo = site.ending(&[], &[&change]).buildsets.into_iter().filter(|set| set.contains(" echo "));
+    assert_eq!(of_echo.collect::<Vec<_>>(), ["org/one#1 echo SUCCESS"]);
+}
+
+/// Z6.7: each change has statuses of ours; where no trigger is for them they cost no more than to be stored.
+#[test]
+fn a_status_of_ours_that_nobody_waits_for_costs_what_any_echo_costs() {
+    let mut site = super::site();
+    let change = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    let head = site.forge.change(&change).unwrap().facts.change.head;
+    let issue = json!({"number": 1, "pull_request": {}});
+    let comment =
+        json!({"action": "created", "issue": issue, "comment": {"body": Marker::new("check/1").attach("done")}});
+    let status = json!({"sha": head, "context": "demo/check", "state": "success", "branches": []});
+    let mut steps = Vec::new();
+    // What is remembered is read with the first of each.
+    for (id, event, mut body) in [
+        ("comment-0", "issue_comment", comment.clone()),
+        ("status-0", "status", status.clone()),
+        ("comment-1", "issue_comment", comment),
+        ("status-1", "status", status),
+    ] {
+        body["repository"] = json!({"full_name": "org/one"});
+        body["sender"] = json!({"login": OWN});
+        let body = Bytes::from(body.to_string());
+        let mut headers = headers(&body, WEBHOOK_SECRET);
+        headers.insert("x-github-event", event.parse().unwrap());
+        headers.insert("x-github-delivery", id.parse().unwrap());
+        let before = site.world.steps();
+        assert_eq!(site.hand_in(&headers, &body), 202, "{id}");
+        steps.push(site.world.steps() - before);
+    }
+    assert_eq!(steps[2], steps[3], "{steps:?}");
+    assert!(states(&site).iter().all(|state| *state == DeliveryState::Own), "{:?}", states(&site));
+}
+
+const REVIEWED: &str = r"
+- pipeline:
+    name: check
+    manager: independent
+    trigger: {gerrit: [{event: patchset-created}]}
+    success: {gerrit: {Verified: 1}}
+- pipeline:
+    name: gate
+    manager: dependent
+    post-review: true
+    require: {gerrit: {open: true, approval: [{Approved: 1}, {Verified: 1, username: 'sluice\[bot\]'}]}}
+    trigger:
+      gerrit:
+        - {event: comment-added, approval: [{Approved: 1}]}
+        - {event: comment-added, approval: [{Verified: 1}], username: 'sluice\[bot\]'}
+    success: {gerrit: {Verified: 2, submit: true}}
+- job: {name: base, parent: null}
+- job: {name: unit, run: playbooks/unit.yaml}
+- job: {name: other, run: playbooks/other.yaml}
+- job: {name: lint, run: playbooks/lint.yaml, voting: false}
+- queue: {name: integrated}
+";
+
+const REVIEWED_MAIN: &str = "
+- tenant:
+    name: demo
+    source:
+      github:
+        config-projects: [org/config]
+      gerrit:
+        untrusted-projects: [org/one]
+";
+
+/// G11: the vote of check is what the gate waits for, as where `username` names the service itself.
+#[test]
+fn a_vote_of_ours_that_a_trigger_is_for_is_found_by_the_sweep() {
+    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", REVIEWED)]), ("review.test/org/one", project)];
+    let mut site = Site::new(7, REVIEWED_MAIN, repositories, judge);
+    site.held = ["unit".to_owned()].into();
+    let change = site.forge.upload("org/one", 1, None, &[("a", "x")]);
+    site.run_until(|site| site.running() == ["unit"]);
+    site.forge.vote(&change, "Approved", 1);
+    site.take_in();
+    site.held.clear();
+    site.run();
+    assert_eq!((merged(&site), site.builds()), (vec![], vec!["check unit 1".to_owned()]));
+    site.sweep();
+    assert_eq!((merged(&site), gate_builds(&site, "unit")), (vec![1], vec!["1".to_owned()]));
+    assert_eq!(site.ending(&[], &[&change]).left_over, Vec::<String>::new());
+}
