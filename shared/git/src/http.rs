@@ -130,8 +130,14 @@ impl Bounded {
         let mut url = Url::parse(url).map_err(io::Error::other)?;
         for _ in 0..=REDIRECTS_MAX {
             self.budget.check()?;
-            let request = self.prepared(client(self.silence)?.get(url.clone()), url.as_str(), lines);
-            let response = request.send().map_err(|error| failure(&error))?;
+            let request =
+                || Ok::<_, io::Error>(self.prepared(client(self.silence)?.get(url.clone()), url.as_str(), lines));
+            let response = match request()?.send() {
+                // Of a function that slept, the connection may be dead without its knowing.
+                Err(error) if !error.is_timeout() && !error.is_connect() => request()?.send(),
+                answered => answered,
+            };
+            let response = response.map_err(|error| failure(&error))?;
             if !response.status().is_redirection() {
                 return self.budget.accepted(response);
             }
@@ -142,8 +148,12 @@ impl Bounded {
             let safe = to.scheme() == url.scheme() || to.scheme() == "https";
             let base = to.as_str().strip_suffix(tail).filter(|_| safe && matches!(to.scheme(), "http" | "https"));
             let Some(base) = base else {
-                let words =
-                    format!("the forge redirects to {to}, which is not followed: it is another service, or not safe");
+                let host = to.host_str().unwrap_or_default();
+                let words = format!(
+                    "the forge redirects to {}://{host}{}, which is not followed: it is another service, or not safe",
+                    to.scheme(),
+                    to.path()
+                );
                 return Err(io::Error::other(words));
             };
             self.moved_to = Some(base.to_owned());

@@ -24,6 +24,7 @@ mod merges;
 mod proposals;
 mod pushes;
 mod random;
+mod seen;
 mod votes;
 
 pub use merges::Move;
@@ -270,48 +271,9 @@ impl PlayedForge {
         self.state().outgoing.pop_front()
     }
 
-    /// Returns a change as it is kept.
-    pub fn change(&self, key: &ChangeKey) -> Option<Kept> {
-        self.state().changes.get(key).cloned()
-    }
-
-    /// Returns what was merged, in order.
-    pub fn merges(&self) -> Vec<(ChangeKey, Commit)> {
-        self.state().merges.clone()
-    }
-
-    /// Returns a branch's commits along first parents, the newest first, each with how many parents it has.
-    pub fn history(&self, branch: &BranchKey) -> Vec<(Commit, usize)> {
-        self.store.lock().unwrap().history(branch)
-    }
-
     /// Sets no status for so many seconds, and says for how long.
     pub fn limit(&self, seconds: u64) {
         self.state().limited_until = Some(self.world.now().plus_seconds(seconds));
-    }
-
-    /// Returns how often a status was asked for while none was set.
-    pub fn refused_for_now(&self) -> u64 {
-        self.state().refused_for_now
-    }
-
-    /// Returns the statuses of a commit as context and state, by context.
-    pub fn statuses_of(&self, commit: &Oid) -> Vec<String> {
-        let state = self.state();
-        let own = state.statuses.iter().filter(|((of, _), _)| of == commit);
-        own.map(|((_, context), state)| format!("{context} {state}")).collect()
-    }
-
-    /// Returns how often a change was read.
-    pub fn reads(&self) -> u64 {
-        self.state().reads
-    }
-
-    /// Returns the files of a branch.
-    pub fn files(&self, project: &str, branch: &str) -> Tree {
-        let store = self.store.lock().unwrap();
-        let key = BranchKey { project: ProjectName::new("forge.test", project), branch: branch.into() };
-        store.tip(&key).map(|tip| store.tree(&tip.id).clone()).unwrap_or_default()
     }
 
     /// Changes a change, which has moved by that.
