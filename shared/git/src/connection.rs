@@ -83,7 +83,13 @@ fn agent() -> gix::protocol::command::Feature {
 }
 
 impl Connection<'_> {
-    pub(crate) fn refs(&mut self, prefixes: &[&str]) -> Result<Vec<RemoteRef>, FetchError> {
+    /// Lists the refs that are wanted. A forge can be asked by what names begin with only, so `prefixes` may bring more; what is
+    /// not wanted counts for no limit.
+    pub(crate) fn refs(
+        &mut self,
+        prefixes: &[&str],
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<RemoteRef>, FetchError> {
         // A server of an older protocol has sent all refs with its greeting.
         let found = match self.handshake.refs.clone() {
             Some(refs) => Ok(refs),
@@ -98,11 +104,8 @@ impl Connection<'_> {
             }
         };
         let found = found.map_err(|source| self.failed("read the refs", source))?;
-        let mut refs: Vec<RemoteRef> = found
-            .iter()
-            .filter_map(remote_ref)
-            .filter(|found| prefixes.iter().any(|prefix| found.name.starts_with(prefix)))
-            .collect();
+        let mut refs: Vec<RemoteRef> =
+            found.iter().filter_map(remote_ref).filter(|found| is_wanted(&found.name)).collect();
         if refs.len() > self.limits.refs_max {
             return Err(FetchError::TooManyRefs {
                 project: self.project.clone(),

@@ -171,9 +171,9 @@ pub enum FetchError {
         /// The ref or commit.
         wanted: String,
     },
-    /// More refs match a wanted prefix than allowed.
+    /// More refs are wanted, by prefix or by name, than allowed.
     #[error(
-        "{url} has more than {limit} refs of {project} under the wanted prefixes: ask for fewer, or raise the limit"
+        "{url} has more than {limit} refs of {project} under the wanted names: delete branches or tags there that nobody needs"
     )]
     TooManyRefs {
         /// Whose repository.

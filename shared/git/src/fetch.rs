@@ -49,7 +49,7 @@ pub struct FetchLimits {
     pub timeout_seconds: u64,
     /// How many bytes may be received.
     pub size_bytes: u64,
-    /// How many refs may be wanted by prefix.
+    /// How many refs may be wanted, by prefix and by name.
     pub refs_max: usize,
 }
 
@@ -132,7 +132,20 @@ impl Repository {
         limits: FetchLimits,
     ) -> Result<Vec<RemoteRef>, FetchError> {
         let mut connection = self.connect(url, credential, limits)?;
-        connection.refs(prefixes)
+        connection.refs(prefixes, |name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+    }
+
+    /// Asks a forge's repository for one ref by its full name; `None` where there is none of that name. However many other names
+    /// begin like it, they count for no limit.
+    pub fn ls_ref(
+        &self,
+        url: &str,
+        credential: Option<&Credential>,
+        name: &str,
+        limits: FetchLimits,
+    ) -> Result<Option<RemoteRef>, FetchError> {
+        let mut connection = self.connect(url, credential, limits)?;
+        Ok(connection.refs(&[name], |found| found == name)?.pop())
     }
 
     /// Fetches what is wanted and not held. Asks the forge at most three times, in one go each.
@@ -171,7 +184,14 @@ impl Repository {
                 Want::Commit(_) => None,
             })
             .collect();
-        let offered = if prefixes.is_empty() { Vec::new() } else { connection.refs(&prefixes)? };
+        let is_wanted = |name: &str| {
+            wants.iter().any(|want| match want {
+                Want::Ref(wanted) => name == wanted,
+                Want::Prefix(prefix) => name.starts_with(prefix.as_str()),
+                Want::Commit(_) => false,
+            })
+        };
+        let offered = if prefixes.is_empty() { Vec::new() } else { connection.refs(&prefixes, is_wanted)? };
         let mut refs = BTreeSet::new();
         let mut objects = BTreeSet::new();
         for want in wants {

@@ -134,6 +134,29 @@ fn refs_are_listed_by_prefix_with_the_commit_behind_a_tag() {
     }
 }
 
+/// Z4.3: however many others begin like it, a ref is found by its whole name and counts as one.
+#[test]
+fn a_ref_is_found_by_its_whole_name_among_many_that_begin_like_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (sandbox, first) = forge(dir.path());
+    for more in ["1", "2", "3"] {
+        sandbox.git(&["tag", &format!("v1.{more}"), "main"]);
+        sandbox.git(&["branch", &format!("main-{more}"), "main"]);
+    }
+    let few = FetchLimits { refs_max: 1, ..FetchLimits::default() };
+    for manner in [Manner::Open, Manner::Old] {
+        let server = Server::start(dir.path(), manner);
+        let mut repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
+        let url = format!("{}/name/.git", server.url);
+        let found = repository.ls_ref(&url, None, "refs/tags/v1", few).unwrap().unwrap();
+        assert_eq!((found.name.as_str(), found.commit()), ("refs/tags/v1", &first));
+        assert_eq!(repository.ls_ref(&url, None, "refs/tags/v", few).unwrap(), None);
+        let wants = want_refs(&["refs/heads/main"]);
+        let fetched = repository.fetch(&FetchRequest { limits: few, ..request(&url, &wants, &[]) }).unwrap();
+        assert_eq!(tips(&fetched), std::slice::from_ref(&first));
+    }
+}
+
 /// Z2.2: which branch is the default one is for the forge to say.
 #[test]
 fn the_head_of_a_repository_tells_its_default_branch() {

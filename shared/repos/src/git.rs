@@ -137,14 +137,14 @@ impl Repos for GitRepos {
         let (shelf, from) = (self.shelf(&at.project), self.remote(at)?);
         let name = format!("{TAGS}{tag}");
         let (asked, listed_from) = (name.clone(), from.clone());
-        let refs = shelf
+        let found = shelf
             .with(move |repository| {
                 let limits = FetchLimits { timeout_seconds: 30, ..FetchLimits::default() };
                 let credential = listed_from.credential.as_ref();
-                repository.ls_refs(&listed_from.url, credential, &[asked.as_str()], limits).map_err(gone_or_unknown)
+                repository.ls_ref(&listed_from.url, credential, &asked, limits).map_err(gone_or_unknown)
             })
             .await?;
-        let found = refs.iter().find(|found| found.name == name).map(|found| found.commit().clone());
+        let found = found.map(|found| found.commit().clone());
         let Some(found) = found else { return Err(ReposError::Gone(format!("{} has no tag {tag}", at.project))) };
         // By its id: of what a tag leads to only a commit may be told as a tip that is held.
         shelf.need(&self.ports, &from, &found).await?;
