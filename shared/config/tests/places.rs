@@ -241,6 +241,16 @@ fn mistakes_of_providers_are_marked() {
             "debian-smal",
             Some("debian-small"),
         ),
+        (
+            "- section: {name: s, connection: ec2}\n- provider:\n    name: p\n    section: s\n    connection: github\n",
+            "github",
+            None,
+        ),
+        (
+            "- section: {name: top, connection: ec2}\n- section:\n    name: s\n    parent: top\n    connection: github\n",
+            "github",
+            None,
+        ),
         ("- section:\n    name: s\n    connection: ec2\n    images: [debain]\n", "debain", Some("debian")),
         ("- section:\n    name: s\n    connection: ec2\n    flavors: [{name: smal}]\n", "smal", Some("small")),
     ];

@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use serde_json::json;
 use sluice_config::layout::{ImageConfig, ImageNode};
-use sluice_config::{Layout, Severity};
+use sluice_config::{Driver, Layout, Severity};
 
 /// The eight places of L3.2, in their order, each with the stanza or entry that says something there.
 const LAYERS: [&str; 8] = [
@@ -355,6 +355,45 @@ fn one_name_means_another_thing_in_another_tenant() {
     assert_eq!(told(&one), names("one", false));
     assert_eq!(told(&two), names("two", true));
     assert_eq!(one.providers()[0].labels[0].name, two.providers()[0].labels[0].name, "users write the short one");
+}
+
+/// L3.5, L3.6, L3.9: which connection nodes come from is for sections to say, and the outermost that says it binds all below: else
+/// whoever may write a provider or a section could reach any connection of the system.
+#[test]
+fn a_connection_is_not_overridden_along_a_chain() {
+    let connections = connections().with("other", Driver::Aws, "");
+    let of_section =
+        |name: &str, is: &str| format!("The connection of the section \"{name}\", which is {is}, may not be");
+    let rows = [
+        ("connection: ec2", "", "", None),
+        ("connection: ec2", ", connection: ec2", ", connection: ec2", None),
+        ("connection: null", "", ", connection: null", None),
+        ("description: none", ", connection: ec2", "", None),
+        ("description: none", "", ", connection: null", None),
+        ("connection: ec2", "", ", connection: other", Some(of_section("s", "\"ec2\""))),
+        ("connection: ec2", "", ", connection: null", Some(of_section("s", "\"ec2\""))),
+        ("connection: null", "", ", connection: ec2", Some(of_section("s", "null"))),
+        ("description: none", "", ", connection: ec2", Some(of_section("s", "null"))),
+        ("connection: ec2", ", connection: other", "", Some(of_section("top", "\"ec2\""))),
+        ("connection: ec2", ", connection: null", "", Some(of_section("top", "\"ec2\""))),
+        ("connection: ec2", ", connection: other", ", connection: other", Some(of_section("top", "\"ec2\""))),
+        ("connection: null", ", connection: ec2", "", Some(of_section("top", "null"))),
+    ];
+    for (top, section, provider, told) in rows {
+        let text = format!(
+            "
+- section: {{name: top, {top}}}
+- section: {{name: between, parent: top}}
+- section: {{name: s, parent: between{section}}}
+- provider: {{name: p, section: s{provider}}}
+"
+        );
+        let layout = tenant().file("org/config", &text).build_with(&connections);
+        let found = messages(&layout);
+        assert_eq!(found.len(), usize::from(told.is_some()), "{text}: {found:?}");
+        assert!(found.iter().zip(&told).all(|(found, told)| found.starts_with(told)), "{text}: {found:?}");
+        assert_eq!(layout.providers().is_empty(), told.is_some(), "{text}");
+    }
 }
 
 /// L3.2: defaults that are final bind what stands below them, except where a label says otherwise of itself.

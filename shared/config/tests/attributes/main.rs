@@ -243,7 +243,7 @@ fn each_driver_of_nodes_takes_its_own_attributes_only() {
         let path: Vec<String> =
             place.split('.').filter(|part| !part.is_empty()).chain([name]).map(str::to_owned).collect();
         let value = kind.right(places::a_text(&path), &full("aws section/provider", aws, &path, attribute)).remove(0);
-        let mut body = json!({"name": "p", "section": "s", "connection": connection});
+        let mut body = json!({"name": "p", "section": "s"});
         let inner = json!({"name": "l", name: value});
         let (key, value) = match place {
             "" => (name, value),
@@ -251,7 +251,8 @@ fn each_driver_of_nodes_takes_its_own_attributes_only() {
             _ => (place, json!({name: value})),
         };
         body[key] = value;
-        let text = json!([{"provider": body}, {"section": {"name": "s"}}, {"label": {"name": "l"}}]).to_string();
+        let section = json!({"name": "s", "connection": connection});
+        let text = json!([{"provider": body}, {"section": section}, {"label": {"name": "l"}}]).to_string();
         let layout = common::tenant().file("org/config", &text).build();
         let told: Vec<String> =
             common::messages(&layout).into_iter().filter(|told| told.contains(&format!("\"{name}\" "))).collect();

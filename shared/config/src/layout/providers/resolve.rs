@@ -64,6 +64,9 @@ pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<C
     for (kind, word) in [(ObjectKind::Section, "section"), (ObjectKind::Provider, "provider")] {
         for defined in layout.standing(kind) {
             resolver.connection((defined, defined.object), word);
+            if kind == ObjectKind::Section {
+                resolver.overridden((defined, defined.object));
+            }
             resolver.lists((defined, defined.object), word);
         }
     }
@@ -123,6 +126,52 @@ impl<'o> Resolver<'o> {
             let message = format!("Unknown connection named \"{name}\"");
             self.unknown(at, word, "connection", (name, message), connections.0.keys().map(|name| name.as_str()));
         }
+    }
+
+    /// Tells of a section that says another connection than the nearest above it that says any: whoever may write a section could
+    /// otherwise take its parent's images and quota to any connection of the system.
+    fn overridden(&mut self, at: Found<'o>) {
+        let Some(own) = at.1.attributes.get("connection") else { return };
+        let mut parent = at.1.attributes.get("parent").and_then(Json::as_str);
+        for _ in 0..SECTIONS_MAX {
+            // One that there is none of is told by its name.
+            let Some((_, above)) = parent.and_then(|name| self.find(ObjectKind::Section, name)) else { return };
+            if let Some(said) = above.attributes.get("connection") {
+                if said != own {
+                    let message = format!(
+                        "The connection of the section \"{}\", {}, may not be overridden: remove \"connection\" here, or inherit from another section",
+                        above.name,
+                        named(said.as_str())
+                    );
+                    self.error(at, "section", "connection", ProblemKind::NotPermitted, message);
+                }
+                return;
+            }
+            parent = above.attributes.get("parent").and_then(Json::as_str);
+        }
+    }
+
+    /// Returns whether a provider and its sections say one connection, and tells of a provider that says another one: with it whoever
+    /// may write a provider could reach any connection of the system.
+    fn keeps_connection(&mut self, at: Found<'o>, chain: &[Found<'o>]) -> bool {
+        let mut said = chain.iter().filter_map(|(_, section)| section.attributes.get("connection"));
+        let of_section = said.next();
+        // Told at the section that says it.
+        if said.any(|other| Some(other) != of_section) {
+            return false;
+        }
+        let of_section = of_section.and_then(Json::as_str);
+        let own = at.1.attributes.get("connection");
+        if own.is_none_or(|own| own.as_str() == of_section) {
+            return true;
+        }
+        let section = chain.first().map_or("", |(_, section)| section.name.as_str());
+        let message = format!(
+            "The connection of the section \"{section}\", {}, may not be overridden: remove \"connection\" from the provider, or name a section with the one you want",
+            named(of_section)
+        );
+        self.error(at, "provider", "connection", ProblemKind::NotPermitted, message);
+        false
     }
 
     /// Tells of images, flavors and labels that a section or provider lists and that there are none of.
@@ -187,6 +236,9 @@ impl<'o> Resolver<'o> {
                 ProblemKind::NotPermitted,
                 format!("The section \"{}\" is abstract", section.name),
             );
+            return None;
+        }
+        if !self.keeps_connection(at, &chain) {
             return None;
         }
         let mut of_section = Map::new();
@@ -427,6 +479,11 @@ impl<'o> Resolver<'o> {
             },
         )
     }
+}
+
+/// Returns a connection as a mistake names it.
+fn named(connection: Option<&str>) -> String {
+    connection.map_or_else(|| "which is null".to_owned(), |name| format!("which is \"{name}\""))
 }
 
 /// Whether what a section or provider says may change an image, flavor or label that was given before.

@@ -18,8 +18,8 @@ pub fn of(at: &At<'_>, given: &Map<String, Json>) -> Vec<Seen> {
             if at.path[0] != "section" {
                 found.push(in_section(at, &given));
             }
-            // Below a provider there is nobody for whom something could be final.
-            if !matches!(at.path[0].as_str(), "parent" | "abstract") && at.name() != "final" {
+            // Below a provider there is nobody for whom something could be final, and its connection is its section's.
+            if !matches!(at.path[0].as_str(), "parent" | "abstract" | "connection") && at.name() != "final" {
                 found.push(in_provider(at, &given));
             }
             found
@@ -67,10 +67,7 @@ fn in_provider(at: &At<'_>, given: &Map<String, Json>) -> Seen {
     let mut provider = with_name(given, "a-name");
     provider.entry("section").or_insert_with(|| json!("a-name"));
     provider.entry("labels").or_insert_with(|| json!(["a-name"]));
-    let mut section = json!({"name": "a-name"});
-    if at.object == "provider" {
-        section["connection"] = json!("a-name");
-    }
+    let section = json!({"name": "a-name", "connection": "a-name"});
     settled(at, "section", section.as_object().unwrap(), &Json::Object(provider))
 }
 
