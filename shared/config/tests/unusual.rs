@@ -286,10 +286,54 @@ fn words_that_do_not_go_together_are_told() {
         "- queue: {name: q, dependencies-by-topic: true, allow-circular-dependencies: true}\n",
         "- queue: {name: q, dependencies-by-topic: false, type: per-branch}\n",
         "- pipeline: {name: q, manager: dependent, window-floor: 3, window-ceiling: 3}\n",
-        "- pipeline: {name: q, manager: independent, window-ceiling: null}\n",
+        "- pipeline: {name: q, manager: dependent, window-ceiling: null}\n",
     ] {
         assert_eq!(messages(&tenant().file("org/config", &format!("{BASE}{fine}")).build()), [""; 0], "{fine}");
     }
+}
+
+/// Z6.1: as in Zuul windows are for dependent pipelines alone; what an independent one says of its own is told and limits nothing.
+#[test]
+fn an_independent_pipeline_has_no_window_whatever_it_says() {
+    let text = "
+- pipeline: {name: q, manager: independent, window: 4, window-floor: 2, window-ceiling: 9, window-increase-factor: 3}
+- pipeline: {name: silent, manager: independent}
+";
+    let layout = tenant().file("org/config", &format!("{BASE}{text}")).build();
+    let of = |name: &str| layout.pipeline(name).unwrap().window;
+    assert_eq!(of("q"), of("silent"));
+    assert!(!of("q").is_limited());
+    let told = messages(&layout);
+    assert_eq!(told.len(), 4, "{told:?}");
+    assert!(told.iter().all(|told| told.contains("has no effect: in an independent pipeline")), "{told:?}");
+    assert!(layout.errors().iter().all(|error| error.problem.severity == sluice_config::Severity::Warning));
+}
+
+/// Z5.1, Z5.5: a secret holds values, or is a token.
+#[test]
+fn a_secret_of_nothing_is_told() {
+    let found = messages(&tenant().file("org/config", &format!("{BASE}- secret: {{name: s}}\n")).build());
+    assert_eq!(found, ["required key not provided: \"data\" (or \"oidc\" for a token)"]);
+    for fine in ["data: {}", "data: {a: b}", "oidc: null", "oidc: {ttl: 5}"] {
+        tenant().file("org/config", &format!("{BASE}- secret: {{name: s, {fine}}}\n")).sound();
+    }
+}
+
+/// Z6.2: what only a project says of itself is told in a template with where to say it.
+#[test]
+fn a_template_is_told_where_to_say_what_projects_alone_say() {
+    for (word, value) in
+        [("branches", "stable"), ("templates", "[other]"), ("merge-mode", "rebase"), ("default-branch", "trunk")]
+    {
+        let text = format!("- project-template: {{name: t, {word}: {value}, check: {{jobs: []}}}}\n");
+        let found = messages(&tenant().file("org/config", &format!("{BASE}{text}")).build());
+        let told = format!("a template cannot have \"{word}\": say it in the \"project\" that takes the template");
+        assert_eq!(found, [told]);
+    }
+    // A pipeline may have such a name like any other.
+    let text =
+        "- pipeline: {name: branches, manager: independent}\n- project-template: {name: t, branches: {jobs: []}}\n";
+    tenant().file("org/config", &format!("{BASE}{text}")).sound();
 }
 
 /// Returns whether any queue is defined.

@@ -91,10 +91,14 @@ const OF_WINDOW: [&str; 7] = [
 
 fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Problems) -> Window {
     let fixed = Window::of(manager);
-    if matches!(manager, Manager::Serial | Manager::Supercedent) {
+    let without_effect = match manager {
+        Manager::Dependent => None,
+        Manager::Independent => Some("in an independent pipeline no change waits for others"),
+        Manager::Serial | Manager::Supercedent => Some("this manager works on one item of a queue at a time"),
+    };
+    if let Some(why) = without_effect {
         for (name, node) in OF_WINDOW.iter().filter_map(|name| Some((*name, f.peek(name)?))) {
-            let message = format!("\"{name}\" has no effect: this manager works on one item of a queue at a time");
-            p.warning(node, name, message);
+            p.warning(node, name, format!("\"{name}\" has no effect: {why}"));
         }
     }
     let kinds = [("linear", GrowthKind::Linear), ("exponential", GrowthKind::Exponential)];
@@ -119,9 +123,9 @@ fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Problems) -> Window {
     let increase = growth(f, p, "window-increase-type", "window-increase-factor", fixed.increase);
     let decrease = growth(f, p, "window-decrease-type", "window-decrease-factor", fixed.decrease);
     match manager {
-        // One at a time is what these two mean.
-        Manager::Serial | Manager::Supercedent => fixed,
-        Manager::Independent | Manager::Dependent => Window { initial, floor, ceiling, increase, decrease },
+        // All at once is what the first means, one at a time what the other two do.
+        Manager::Independent | Manager::Serial | Manager::Supercedent => fixed,
+        Manager::Dependent => Window { initial, floor, ceiling, increase, decrease },
     }
 }
 

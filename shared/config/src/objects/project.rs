@@ -115,6 +115,9 @@ const MERGE_MODES: [(&str, MergeMode); 6] = [
     ("rebase-first-parent", MergeMode::RebaseFirstParent),
 ];
 
+/// What a project says of itself and no template says for it.
+const OF_PROJECTS_ONLY: [&str; 4] = ["branches", "templates", "merge-mode", "default-branch"];
+
 /// Depth of nested job trees.
 const TREE_DEPTH_MAX: usize = 20;
 
@@ -131,6 +134,16 @@ pub(super) fn project(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -
 pub(super) fn template(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<ProjectStanza> {
     let places = places::of_project(fields);
     let name = fields.required_name("name", p);
+    for word in OF_PROJECTS_ONLY {
+        // Every other word is a pipeline's name, and so is one of these with what a pipeline has.
+        if fields.peek(word).is_some_and(|node| node.as_map().is_none())
+            && let Some(node) = fields.take(word)
+        {
+            let message =
+                format!("a template cannot have \"{word}\": say it in the \"project\" that takes the template");
+            p.syntax(node, word, message);
+        }
+    }
     let template = ProjectStanza { places, ..common(name, fields, place, p) };
     template.name.is_some().then_some(template)
 }

@@ -105,6 +105,9 @@ pub(super) fn secret(fields: &mut Fields<'_>, place: Place, p: &mut Problems) ->
     if let Some(data) = fields.peek("data") {
         ciphertexts(data, p);
     }
+    if !fields.has("data") && !fields.has("oidc") {
+        p.syntax(fields.node(), "data", "required key not provided: \"data\" (or \"oidc\" for a token)");
+    }
     let data = fields.mapping("data", p);
     let oidc = fields.take("oidc").map(|node| {
         if data.is_some() {

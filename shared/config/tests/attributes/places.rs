@@ -147,8 +147,10 @@ pub fn a_map(object: &str, path: &[String]) -> Json {
 }
 
 /// Returns what a value must have beside it to be right.
-pub fn beside(path: &[String], value: &Json) -> Vec<(&'static str, Json)> {
+pub fn beside(object: &str, path: &[String], value: &Json) -> Vec<(&'static str, Json)> {
     match path {
+        // A secret is values or a token.
+        [name] if object == "secret" && name == "name" => vec![("data", json!({"a": "b"}))],
         // Whoever asks of children to be abstract must be so.
         [name] if name == "intermediate" && *value == json!(true) => vec![("abstract", json!(true))],
         // Changes of a topic need each other.

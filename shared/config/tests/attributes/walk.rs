@@ -49,7 +49,7 @@ impl At<'_> {
         let depth = self.path.len();
         let mut inner = required(self.object, self.root, &self.path[..depth - 1], above[depth - 1], self.name());
         if let Some(value) = value {
-            for (name, value) in places::beside(&self.path, &value) {
+            for (name, value) in places::beside(self.object, &self.path, &value) {
                 inner.insert(name.to_owned(), value);
             }
             inner.insert(self.name().to_owned(), value);

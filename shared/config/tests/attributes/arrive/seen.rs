@@ -32,7 +32,7 @@ pub fn of(at: &At<'_>, given: &Map<String, Json>) -> Vec<Seen> {
         "semaphore" => vec![of_layout(&with_name(given, "s"), "semaphore", |layout| layout.semaphore("s"))],
         "queue" => vec![of_queue(given)],
         "project" | "project-template" => vec![of_project(object, given)],
-        "pipeline" => vec![of_pipeline(given)],
+        "pipeline" => vec![of_pipeline(given, at)],
         "tenant" | "authorization-rule" | "authorization-role" | "global-semaphore" | "api-root" => {
             vec![of_main(&json!({object: given}))]
         }
@@ -284,8 +284,13 @@ fn pipeline(stanza: &Map<String, Json>) -> Seen {
 }
 
 /// Seen in the typed pipeline.
-fn of_pipeline(given: &Map<String, Json>) -> Seen {
-    pipeline(given)
+fn of_pipeline(given: &Map<String, Json>, at: &At<'_>) -> Seen {
+    let mut given = given.clone();
+    // Windows are for dependent ones.
+    if at.path[0].starts_with("window") {
+        given.insert("manager".to_owned(), json!("dependent"));
+    }
+    pipeline(&given)
 }
 
 /// Seen in the typed pipeline as well.

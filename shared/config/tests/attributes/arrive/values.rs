@@ -23,7 +23,9 @@ pub fn of(object: &str, path: &[String]) -> Vec<Json> {
         ("nodeset", ["alternatives"]) => vec![json!(["a-name"]), json!(["b-name"])],
         ("nodeset", ["alternatives", "nodes"]) => vec![node("a-name"), node("b-name")],
         ("nodeset", [.., "groups"]) => vec![json!([{"name": "g", "nodes": "localhost"}])],
-        ("secret", ["data"]) => vec![json!({"a": "b"})],
+        // Without the one a secret has the other.
+        ("secret", ["data"]) => vec![json!({"a": "b"}), json!({"a": "c"})],
+        ("secret", ["oidc"]) => vec![Json::Null, json!({"ttl": 7})],
         ("secret", ["oidc", "claims"]) => vec![json!({"a": "b"})],
         ("pipeline", ["require"]) => vec![json!({"github": {"open": true}})],
         ("pipeline", ["reject"]) => vec![json!({"github": {"draft": true}})],
