@@ -322,9 +322,13 @@ fn a_secret_of_nothing_is_told() {
 /// Z6.2: what only a project says of itself is told in a template with where to say it.
 #[test]
 fn a_template_is_told_where_to_say_what_projects_alone_say() {
-    for (word, value) in
-        [("branches", "stable"), ("templates", "[other]"), ("merge-mode", "rebase"), ("default-branch", "trunk")]
-    {
+    for (word, value) in [
+        ("branches", "stable"),
+        ("branches", "{regex: ^stable/}"),
+        ("templates", "[other]"),
+        ("merge-mode", "rebase"),
+        ("default-branch", "trunk"),
+    ] {
         let text = format!("- project-template: {{name: t, {word}: {value}, check: {{jobs: []}}}}\n");
         let found = messages(&tenant().file("org/config", &format!("{BASE}{text}")).build());
         let told = format!("a template cannot have \"{word}\": say it in the \"project\" that takes the template");

@@ -134,9 +134,10 @@ pub(super) fn project(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -
 pub(super) fn template(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<ProjectStanza> {
     let places = places::of_project(fields);
     let name = fields.required_name("name", p);
+    // Every other word is a pipeline's name, and so is one of these with what a pipeline has.
+    let is_pipeline = |node: &Node| node.as_map().is_some() && node.get("regex").is_none();
     for word in OF_PROJECTS_ONLY {
-        // Every other word is a pipeline's name, and so is one of these with what a pipeline has.
-        if fields.peek(word).is_some_and(|node| node.as_map().is_none())
+        if fields.peek(word).is_some_and(|node| !is_pipeline(node))
             && let Some(node) = fields.take(word)
         {
             let message =
