@@ -62,7 +62,7 @@ pub fn refused(layout: &Layout) -> Vec<String> {
 /// What only people read stays with what it describes, typed, for pages and the API.
 fn kept_with_the_definition(object: &str, given: &Map<String, Json>) -> Seen {
     if object == "pipeline" {
-        return of_pipeline(given);
+        return pipeline(given);
     }
     let stanza = match object {
         "entry of a project" => json!({"project": {"name": "org/project", "check": {"jobs": [{"test": given}]}}}),
