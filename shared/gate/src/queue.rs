@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use sluice_config::layout::Layout;
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_model::git::Oid;
 use sluice_model::{BranchName, BuildId, ItemId, QueueKey, QueueName, TenantName};
 use std::ops::Range;
 
@@ -31,6 +32,9 @@ pub struct Head {
     pub slots: Vec<Slot>,
     /// Changes that landed here of late, newest last, so that one that needs them is not refused by older news.
     pub landed: Vec<ChangeKey>,
+    /// Of each in [`Self::landed`], as far as this reaches, the first digits of the head that a push landed: its forge takes no other
+    /// revision for merged. Empty for what its forge was asked to merge, of which all are.
+    pub landed_heads: Vec<String>,
     /// Semaphores that a build of this queue holds or that a job of it waits for.
     pub semaphores: Vec<SemaphoreKey>,
     /// Builds that were sent to the executors again and again and that none has claimed, at most [`UNCLAIMED_MAX`].
@@ -47,6 +51,9 @@ pub const HEAD_BYTES_MAX: usize = 63 << 10;
 /// How many landed changes a head remembers.
 pub const LANDED_MAX: usize = 32;
 
+/// Digits of a head that tell revisions of one change apart.
+const LANDED_HEAD_DIGITS: usize = 12;
+
 impl Head {
     /// Returns an empty queue.
     pub fn new(key: QueueKey, manager: Manager, window: u32, layout: u64) -> Self {
@@ -58,6 +65,7 @@ impl Head {
             frozen: None,
             slots: Vec::new(),
             landed: Vec::new(),
+            landed_heads: Vec::new(),
             semaphores: Vec::new(),
             unclaimed: Vec::new(),
         }
@@ -66,6 +74,30 @@ impl Head {
     /// Returns the position of an item.
     pub fn position(&self, id: &ItemId) -> Option<usize> {
         self.slots.iter().position(|slot| slot.id == *id)
+    }
+
+    /// Returns whether a revision of a change landed here of late: the very one that a push brought, or any of what its forge merged.
+    pub fn has_landed(&self, change: &ChangeRef) -> bool {
+        let heads = self.landed_heads.iter().map(String::as_str).chain(std::iter::repeat(""));
+        let mut landed = self.landed.iter().zip(heads);
+        landed.any(|(key, head)| *key == change.key && change.head.as_str().starts_with(head))
+    }
+
+    /// Remembers that a change landed, and the head that a push brought if one did.
+    pub(crate) fn remember(&mut self, key: &ChangeKey, pushed: Option<&Oid>) {
+        if let Some(head) = pushed {
+            self.landed_heads.resize(self.landed.len(), String::new());
+            self.landed_heads.push(head.as_str().chars().take(LANDED_HEAD_DIGITS).collect());
+        }
+        self.landed.push(key.clone());
+    }
+
+    /// Forgets what landed at this place of [`Self::landed`].
+    pub(crate) fn forget(&mut self, at: usize) {
+        self.landed.remove(at);
+        if at < self.landed_heads.len() {
+            self.landed_heads.remove(at);
+        }
     }
 
     /// Returns the positions of the bundle that the slot at `position` belongs to: changes that need each other stand together,

@@ -288,8 +288,9 @@ impl Work<'_> {
         if !is_dependent(&self.head) {
             return None;
         }
-        if self.head.landed.contains(&candidate.change.key) {
-            // A revision uploaded while the one before it landed: no forge merges a change a second time.
+        if self.head.has_landed(&candidate.change) {
+            // Also a revision that was uploaded while its forge merged the one before: no forge merges a change a second time. What a
+            // push landed is merged at that head alone, so that another one is open still.
             return Some("it has landed".to_owned());
         }
         let missing = candidate.needs.iter().find(|need| {
@@ -362,8 +363,8 @@ impl Work<'_> {
                 if !self.leave_at(position, why, Occasion::Dequeue) {
                     return false;
                 }
-                if !self.head.landed.contains(&change.key) {
-                    self.remember_landed(&change.key);
+                if !self.head.has_landed(change) {
+                    self.remember_landed(change, false);
                 }
                 true
             }

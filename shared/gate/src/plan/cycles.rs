@@ -354,7 +354,8 @@ impl Work<'_> {
         }
         let landed = self.head.slots[bundle.clone()].to_vec();
         for slot in &landed {
-            self.remember_landed(&slot.change.key);
+            let is_pushed = self.is_pushed(&slot.id);
+            self.remember_landed(&slot.change, is_pushed);
             self.tell(ZuulEvent::ProjectChangeMerged, &slot.id, &slot.change);
             for behind in &mut self.head.slots[bundle.end..] {
                 // What is behind was tested on exactly what the branches are now.

@@ -9,7 +9,7 @@ use crate::queue::{LANDED_MAX, Slot, Standing};
 use crate::report::Occasion;
 use crate::turn::branch_of;
 use sluice_model::ItemId;
-use sluice_model::change::ChangeKey;
+use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::{Commit, LandingWay};
 
@@ -241,7 +241,8 @@ impl Work<'_> {
                 if let Some(item) = self.item(&slot.id) {
                     item.landed = Some(commit.id.clone());
                 }
-                self.remember_landed(&slot.change.key);
+                let is_pushed = self.is_pushed(&slot.id);
+                self.remember_landed(&slot.change, is_pushed);
                 self.tell(ZuulEvent::ProjectChangeMerged, &slot.id, &slot.change);
                 for behind in &mut self.head.slots {
                     // What is behind was tested on exactly what the branch is now: nothing is thrown away.
@@ -281,16 +282,17 @@ impl Work<'_> {
         }
     }
 
-    /// Remembers what landed; what an item of the queue needs is not forgotten while that item is here.
-    pub(super) fn remember_landed(&mut self, key: &ChangeKey) {
-        self.head.landed.push(key.clone());
+    /// Remembers what landed, with its head if a push brought it; what an item of the queue needs is not forgotten while that item
+    /// is here.
+    pub(super) fn remember_landed(&mut self, change: &ChangeRef, is_pushed: bool) {
+        self.head.remember(&change.key, is_pushed.then_some(&change.head));
         let needed = |key: &ChangeKey| {
             (self.items.values()).any(|item| item.candidate.needs.iter().any(|need| need.change.key == *key))
         };
         if self.head.landed.len() > LANDED_MAX
             && let Some(at) = self.head.landed.iter().position(|key| !needed(key))
         {
-            self.head.landed.remove(at);
+            self.head.forget(at);
         }
     }
 

@@ -133,7 +133,7 @@ impl Work<'_> {
             let change = &candidate.change;
             let Some(from) = &candidate.moved_from else { continue };
             // One that is merged has had its report, or has it from whoever merged it.
-            if self.head.landed.contains(&change.key) || self.head.slots.iter().any(|slot| slot.change == *change) {
+            if self.head.has_landed(change) || self.head.slots.iter().any(|slot| slot.change == *change) {
                 continue;
             }
             let queue = &self.head.key;

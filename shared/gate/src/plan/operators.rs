@@ -65,7 +65,8 @@ impl Work<'_> {
             self.note(&slot.id, format!("{by} let the queue go on: {reason}"));
             let is_in_branch = slot.standing == Standing::Landed || (slot.standing == Standing::Landing && has_landed);
             if is_in_branch {
-                self.remember_landed(&slot.change.key);
+                let is_pushed = self.is_pushed(&slot.id);
+                self.remember_landed(&slot.change, is_pushed);
                 self.tell(ZuulEvent::ProjectChangeMerged, &slot.id, &slot.change);
             }
             if slot.standing == Standing::Landed {

@@ -44,6 +44,14 @@ impl Work<'_> {
         self.items.get(id).is_some_and(|item| item.landed.is_some())
     }
 
+    /// Returns whether an item is in its branch as the very commit that was tested. A push brought that, so that of its change its forge
+    /// takes no other revision for merged; what the forge merges itself is a commit of the forge's.
+    pub(super) fn is_pushed(&self, id: &ItemId) -> bool {
+        let Some(item) = self.items.get(id) else { return false };
+        let tested = item.merged().filter(|merged| merged.kept).map(|merged| &merged.tested.id);
+        item.landed.is_some() && item.landed.as_ref() == tested
+    }
+
     /// Has what succeeded leave with its report; or has it told, and stay, where jobs of it run after that. A bundle goes together.
     /// Returns whether the order of the queue changed.
     pub(super) fn succeed(&mut self, bundle: Range<usize>, why: &str) -> bool {

@@ -2,7 +2,7 @@
 
 use super::Work;
 use crate::arrival::{Arrival, ArrivalKind, Candidate};
-use crate::queue::Slot;
+use crate::queue::{Slot, Standing};
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use std::collections::BTreeSet;
@@ -68,7 +68,8 @@ impl Work<'_> {
 
     /// Returns whether an arrival would replace or take out a change that is being put into its branch: only the end of its
     /// landing tells what becomes of it. Until then the arrival is not taken: what lost its approval meanwhile and does not land
-    /// is not to be tested again and landed (G12).
+    /// is not to be tested again and landed (G12). Nor is what a push landed taken out of its last jobs by a revision that the push did
+    /// not bring: that one enters when they are over.
     pub(super) fn waits_for_landing(&self, arrival: &Arrival) -> bool {
         let is_landing = |key: &ChangeKey, now: Option<&ChangeRef>| {
             (self.head.slots.iter()).any(|slot| {
@@ -80,7 +81,7 @@ impl Work<'_> {
                 // Of a cycle all enter anew or none: it waits for whichever of them is landing.
                 let is_awaited = |c: &Candidate| {
                     let same = c.cycle.is_empty().then_some(&c.change);
-                    is_landing(&c.change.key, same)
+                    is_landing(&c.change.key, same) || self.waits_for_last_jobs(&c.change)
                 };
                 candidates.iter().any(is_awaited)
             }
@@ -88,5 +89,16 @@ impl Work<'_> {
             ArrivalKind::Dequeue { key, .. } => is_landing(key, None),
             ArrivalKind::Superseded { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => false,
         }
+    }
+
+    /// Returns whether a revision of a change is open still, and another one of it, which a push landed, runs its last jobs.
+    fn waits_for_last_jobs(&self, change: &ChangeRef) -> bool {
+        let is_another = |slot: &Slot| {
+            slot.change.key == change.key
+                && slot.change.head != change.head
+                && slot.standing == Standing::Reporting
+                && self.has_landed(&slot.id)
+        };
+        self.head.slots.iter().any(is_another) && !self.head.has_landed(change)
     }
 }

@@ -6,7 +6,7 @@
 //! the branch, `^2` for the second slot ahead as it is now, `^2.7` for its seventh generation, `@id.7` for an item that left. Usual
 //! is the slot right ahead in a dependent queue, and else the branch. Change and needs stand in the item's record alone.
 
-use super::{Ahead, Head, LANDED_MAX, Slot, Standing};
+use super::{Ahead, Head, LANDED_HEAD_DIGITS, LANDED_MAX, Slot, Standing};
 use crate::item::Item;
 use crate::semaphore::SemaphoreKey;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,9 @@ pub const SLOT_BYTES_MAX: usize = 56;
 
 /// Bytes that a landed change is expected to need.
 const LANDED_BYTES: usize = 100;
+
+/// Bytes that its head's first digits need, with what is around them.
+const LANDED_HEAD_BYTES: usize = LANDED_HEAD_DIGITS + 4;
 
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+_";
 
@@ -42,6 +45,9 @@ pub struct StoredHead {
     /// As [`Head::landed`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub landed: Vec<ChangeKey>,
+    /// As [`Head::landed_heads`]; none in records of earlier versions, so that no other revision enters of what they name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub landed_heads: Vec<String>,
     /// As [`Head::semaphores`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub semaphores: Vec<SemaphoreKey>,
@@ -83,10 +89,11 @@ impl Head {
     /// Returns how many bytes the record may come to need with so many items more.
     pub(crate) fn bytes_with(&self, more: usize) -> usize {
         let bytes = |text: serde_json::Result<String>| text.map_or(usize::MAX / 4, |text| text.len());
-        let frame = StoredHead { landed: Vec::new(), ..self.stored_frame() };
+        let frame = StoredHead { landed: Vec::new(), landed_heads: Vec::new(), ..self.stored_frame() };
         // Room that landed changes take up sooner or later is not given to others first.
         let landed = bytes(serde_json::to_string(&self.landed)).max(LANDED_MAX * LANDED_BYTES);
-        bytes(serde_json::to_string(&frame)) + landed + SLOT_BYTES_MAX * (self.slots.len() + more)
+        let heads = bytes(serde_json::to_string(&self.landed_heads)).max(LANDED_MAX * LANDED_HEAD_BYTES);
+        bytes(serde_json::to_string(&frame)) + landed + heads + SLOT_BYTES_MAX * (self.slots.len() + more)
     }
 
     fn stored_frame(&self) -> StoredHead {
@@ -98,6 +105,7 @@ impl Head {
             frozen: self.frozen.clone(),
             slots: Vec::new(),
             landed: self.landed.clone(),
+            landed_heads: self.landed_heads.clone(),
             semaphores: self.semaphores.clone(),
             unclaimed: self.unclaimed.clone(),
         }
@@ -186,8 +194,8 @@ impl StoredHead {
                 version: words.version,
             });
         }
-        let Self { key, manager, window, layout, frozen, landed, semaphores, unclaimed, .. } = self;
-        Ok(Head { key, manager, window, layout, frozen, slots, landed, semaphores, unclaimed })
+        let Self { key, manager, window, layout, frozen, landed, landed_heads, semaphores, unclaimed, .. } = self;
+        Ok(Head { key, manager, window, layout, frozen, slots, landed, landed_heads, semaphores, unclaimed })
     }
 }
 

@@ -310,6 +310,33 @@ fn a_revision_uploaded_while_its_change_lands_is_not_enqueued_again() {
     assert!(bench.head.slots.is_empty() && bench.arrivals.is_empty());
 }
 
+/// Z6.4, G14: a push merges the revision that it brings alone: another one that was uploaded meanwhile is open still, and is gated.
+#[test]
+fn a_revision_uploaded_while_a_push_lands_the_one_before_enters() {
+    for (is_kept, is_revised) in [(true, true), (true, false), (false, true)] {
+        let mut bench = Bench::gate(&["unit"]);
+        bench.kept = is_kept;
+        bench.approve("A");
+        bench.run();
+        bench.pass("A");
+        bench.run();
+        if is_revised {
+            bench.revise('A');
+        }
+        bench.seen('A', None);
+        bench.approve("A");
+        bench.land();
+        bench.run();
+        bench.approve("A");
+        bench.run();
+        assert_eq!(bench.left, ["A SUCCESS"]);
+        let enters = usize::from(is_kept && is_revised);
+        assert_eq!((bench.head.slots.len(), bench.arrivals.len()), (enters, 0), "{is_kept} {is_revised}");
+        assert!(bench.head.slots.iter().all(|slot| slot.change == bench.change('A')));
+        assert_eq!(bench.orders.len(), 1 + enters);
+    }
+}
+
 /// Changes that passed behind each other, and whose tested commits are kept.
 fn passed_and_kept(changes: &str) -> Bench {
     let mut bench = Bench::gate(&["unit"]);

@@ -260,6 +260,31 @@ fn news_of_what_has_landed_do_not_end_its_last_jobs() {
     assert_eq!((bench.left.as_slice(), bench.landed.len()), (&["A SUCCESS".to_owned()][..], 1));
 }
 
+/// Z4.3, G14: a revision that a push did not bring is open still: it enters when the last jobs of the one before are over.
+#[test]
+fn a_revision_that_no_push_brought_waits_for_the_last_jobs_of_the_one_before() {
+    let mut bench = bench(Manager::Dependent);
+    bench.kept = true;
+    bench.approve("A");
+    bench.run();
+    bench.pass("A");
+    bench.run();
+    bench.land();
+    bench.run();
+    bench.make_reports();
+    assert_snapshot!(bench.run(), @"run A publish on 0A");
+    bench.revise('A');
+    bench.seen('A', None);
+    bench.approve("AC");
+    assert_snapshot!(bench.run(), @"");
+    assert_eq!((bench.head.slots.len(), bench.arrivals.len()), (1, 2), "nothing passes it by");
+    bench.end('A', "publish", Success);
+    bench.run();
+    assert_eq!(bench.left, ["A SUCCESS"]);
+    let here: Vec<_> = bench.head.slots.iter().map(|slot| slot.change.clone()).collect();
+    assert_eq!((here, bench.arrivals.len()), (vec![bench.change('A'), bench.change('C')], 0));
+}
+
 /// Z4.3: where nothing lands it runs after the report; a newer revision takes the place of what runs it.
 #[test]
 fn in_an_independent_pipeline_a_reporter_runs_after_the_report() {

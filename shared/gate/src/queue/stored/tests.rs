@@ -72,6 +72,35 @@ fn a_head_of_a_thousand_items_fits_into_its_record() {
     assert_eq!(read_again(&queue).as_ref(), Ok(&queue));
 }
 
+/// Z6.4: of what a push landed another revision has not landed; of what a forge merged, and in older records, any has.
+#[test]
+fn which_revision_a_push_landed_comes_back_from_the_record() {
+    let other = |number| ChangeRef { head: "f".repeat(40).as_str().into(), ..change(number) };
+    let mut queue = head(Manager::Dependent, Vec::new());
+    let merged = change(1);
+    queue.remember(&merged.key, None);
+    for number in 2..40 {
+        let pushed = change(number);
+        queue.remember(&pushed.key, Some(&pushed.head));
+        if queue.landed.len() > LANDED_MAX {
+            queue.forget(1);
+        }
+    }
+    let read = read_again(&queue).unwrap();
+    assert_eq!(read, queue);
+    assert!(read.has_landed(&merged) && read.has_landed(&other(1)));
+    assert!(read.has_landed(&change(39)) && !read.has_landed(&other(39)));
+    assert!(!read.has_landed(&change(2)), "it was forgotten");
+    let bytes = serde_json::to_string(&queue.stored()).unwrap().len();
+    assert!(bytes <= queue.bytes_with(0), "{bytes}");
+
+    let older = StoredHead { landed_heads: Vec::new(), ..queue.stored() };
+    let text = serde_json::to_string(&older).unwrap();
+    assert!(!text.contains("landed_heads"), "{text}");
+    let read = serde_json::from_str::<StoredHead>(&text).unwrap().whole(|_| None).unwrap();
+    assert!(read.has_landed(&other(39)));
+}
+
 /// Z6.7: a head that was read before or after its items is read again, not believed.
 #[test]
 fn an_item_that_was_written_since_the_head_was_read_is_found_out() {
