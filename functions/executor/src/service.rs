@@ -448,6 +448,10 @@ impl Executor {
                 }
             }
         }
+        let is_here = |build: &BuildId| self.running().contains_key(build);
+        if let Err(error) = self.claims.settle(&is_here).await {
+            tracing::warn!(%error, "builds that were claimed without an answer could not be looked after; trying again");
+        }
         Ok(true)
     }
 
