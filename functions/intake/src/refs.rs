@@ -216,7 +216,10 @@ impl Intake {
 
     /// Reads a ref that is said to have moved, for a webhook is a hint only.
     pub(crate) async fn read_ref(&self, event: &ForgeEvent, moved: &RefMove) -> Result<Read, LookError> {
-        let forge = self.forge(&event.connection)?;
+        let forge = match self.forge_if_any(&event.connection).await? {
+            Ok(forge) => forge,
+            Err(why) => return Ok(Read::Denied(format!("{} is not enqueued: {why}", moved.git_ref))),
+        };
         let tip = match forge.ref_tip(&event.project, &moved.git_ref).await {
             Ok(tip) => tip,
             // A tag of something else than a commit, for one: it would be told the same for ever, with all that came behind it.

@@ -151,6 +151,28 @@ fn a_sweep_of_what_is_no_forge_ends() {
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
 }
 
+/// C5: what came by a connection that was removed since is told of no more, and does not come again for ever.
+#[test]
+fn what_came_by_a_connection_that_was_removed_ends() {
+    let mut site = site();
+    let opened = EventKind::Change {
+        number: 1,
+        event: "pull_request".to_owned(),
+        action: "opened".to_owned(),
+        comment: None,
+        label: None,
+        state: None,
+        status: None,
+    };
+    for kind in [opened, enqueue("check", 1, None)] {
+        let project = ProjectName::new("forge.test", "org/one");
+        let event = ForgeEvent { connection: "former".into(), project, sender: "ada".to_owned(), kind };
+        let why = ask_as(&mut site, event).unwrap_err();
+        assert!(why.contains("the connection former was removed"), "{why}");
+    }
+    assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
+}
+
 /// C5: where several connections lead to a host, the one is asked by which a tenant has the project.
 #[test]
 fn a_sweep_by_a_connection_that_no_tenant_has_the_project_by_asks_nobody() {
