@@ -160,7 +160,7 @@ impl Claims {
             let why = decode::<Stop>(stop)?.why;
             tracing::info!(build = %id, why, "a build was stopped before it was run");
             if let Ok(Some(mine)) = self.own_run(id, seen) {
-                self.end_unheard(&decode(order)?, mine, seen, (BuildResult::Aborted, why)).await?;
+                self.end_unheard(&decode::<Order>(order)?, mine, seen, (BuildResult::Aborted, why)).await?;
             }
             return Ok(None);
         }

@@ -38,7 +38,7 @@ impl Claims {
                 (Some(mine), Some(order), Some(stop)) => {
                     let why = decode::<Stop>(stop)?.why;
                     tracing::info!(build = %id, why, "a build was stopped that was claimed without an answer");
-                    self.end_unheard(&decode(order)?, mine, &seen, (BuildResult::Aborted, why)).await?;
+                    self.end_unheard(&decode::<Order>(order)?, mine, &seen, (BuildResult::Aborted, why)).await?;
                 }
                 // Its message may still come here.
                 (Some(_), Some(_), None) => continue,
