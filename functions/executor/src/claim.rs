@@ -7,6 +7,8 @@
 //! No outbox is kept here. A queue looks after builds that it ordered by itself, and so does a provider after requests; what
 //! is sent at the end only makes them sooner.
 
+mod unheard;
+
 use crate::inherited::inherited;
 use crate::job::Inherited;
 use crate::kept::Kept;
@@ -25,7 +27,7 @@ use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Expect, Key, Record, TRANSACTION_RECORDS_MAX, Write};
 use sluice_runtime::{Commit, PortError, Ports, Saved, cell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
 const KEYS_MAX: usize = 100;
@@ -91,12 +93,15 @@ pub struct Claims {
     log_root: Option<String>,
     graphs: Kept<JobGraph>,
     states: Kept<Speculation>,
+    /// Builds whose claim may be written though its answer was lost.
+    doubtful: Mutex<BTreeSet<BuildId>>,
 }
 
 impl Claims {
     /// Makes claims for a session; live logs are read below `log_root`, which ends in `/`.
     pub fn new(ports: Ports, session: SessionId, log_root: Option<String>) -> Self {
-        Self { ports, session, log_root, graphs: Kept::new(OBJECTS_KEPT), states: Kept::new(OBJECTS_KEPT) }
+        let (graphs, states) = (Kept::new(OBJECTS_KEPT), Kept::new(OBJECTS_KEPT));
+        Self { ports, session, log_root, graphs, states, doubtful: Mutex::default() }
     }
 
     /// Claims builds that came together, and returns for each in their order what became of it. `None`: there is nothing to
@@ -123,6 +128,14 @@ impl Claims {
         for (at, claim) in self.write(ready).await {
             claims[at] = claim;
         }
+        let mut doubtful = self.doubtful();
+        for (asked, claim) in asked.iter().zip(&claims) {
+            match claim {
+                Ok(_) => doubtful.remove(&asked.build),
+                Err(_) => doubtful.insert(asked.build.clone()),
+            };
+        }
+        drop(doubtful);
         claims
     }
 
@@ -144,25 +157,29 @@ impl Claims {
     async fn prepare(&self, id: &BuildId, seen: &Seen) -> Result<Option<Prepared>, LookError> {
         let Some(order) = seen.found.get(&build::order_key(id)) else { return Ok(None) };
         if let Some(stop) = seen.found.get(&build::stop_key(id)) {
-            tracing::info!(build = %id, why = decode::<Stop>(stop)?.why, "a build was stopped before it was claimed");
+            let why = decode::<Stop>(stop)?.why;
+            tracing::info!(build = %id, why, "a build was stopped before it was run");
+            if let Ok(Some(mine)) = self.own_run(id, seen) {
+                self.end_unheard(&decode::<Order>(order)?, mine, seen, (BuildResult::Aborted, why)).await?;
+            }
             return Ok(None);
         }
-        let mine = match seen.found.get(&build::run_key(id)) {
-            None => None,
-            Some(record) => {
-                let run: Run = decode(record)?;
-                if run.session != self.session || matches!(run.phase, Phase::Ended(_)) {
-                    return Ok(None);
-                }
-                // Claimed by this very life, which was never told so.
-                Some((record.clone(), run))
-            }
-        };
+        // Claimed by this very life, which was never told so.
+        let mine = self.own_run(id, seen)?;
+        if mine.is_none() && seen.found.contains_key(&build::run_key(id)) {
+            return Ok(None);
+        }
         let order: Order = decode(order)?;
         let (request, nodes) = match &order.request {
             None => (None, Vec::new()),
             Some(at) => match seen.request(at, mine.is_some())? {
-                None => return Ok(None),
+                None => {
+                    if let Some(mine) = mine {
+                        let why = "Its nodes were taken away before it began.".to_owned();
+                        self.end_unheard(&order, mine, seen, (BuildResult::Retry, why)).await?;
+                    }
+                    return Ok(None);
+                }
                 Some((record, request)) => {
                     let nodes = seen.nodes(at, &request)?;
                     (Some((record, request)), nodes)
@@ -384,24 +401,49 @@ pub async fn keep_end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Res
 /// # Errors
 /// When whoever is told may not have been reached.
 pub async fn tell_end(ports: &Ports, claimed: &Claimed, queue: QueueHears) -> Result<(), LookError> {
+    send_end(ports, &claimed.order, queue).await
+}
+
+async fn send_end(ports: &Ports, order: &Order, queue: QueueHears) -> Result<(), LookError> {
     let mut pokes = Vec::new();
     if queue == QueueHears::Now {
-        pokes.push(Poke::Answer { queue: claimed.order.queue.clone() });
+        pokes.push(Poke::Answer { queue: order.queue.clone() });
     }
-    pokes.extend(claimed.order.request.iter().map(|at| Poke::Pool { provider: at.provider.clone() }));
+    pokes.extend(order.request.iter().map(|at| Poke::Pool { provider: at.provider.clone() }));
     Ok(cell::send(ports, &pokes).await?)
 }
 
 async fn write_end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result<(), LookError> {
-    let is_last = claimed.order.attempt >= claimed.order.max_attempts;
+    let own = (&claimed.record, &claimed.run);
+    let (saved, run) = commit_end(ports, &claimed.order, own, claimed.request.clone(), ended).await?;
+    match saved {
+        Saved::Yes(record) => {
+            claimed.record = record;
+            claimed.run = run;
+            claimed.request = None;
+            Ok(())
+        }
+        Saved::Stale => written(ports, claimed).await,
+    }
+}
+
+/// Writes the end of a run, and of the request for its nodes while that is its own. Returns the run as it ended.
+async fn commit_end(
+    ports: &Ports,
+    order: &Order,
+    (record, run): (&Record, &Run),
+    request: Option<(Record, Request)>,
+    ended: Ended,
+) -> Result<(Saved, Run), LookError> {
+    let is_last = order.attempt >= order.max_attempts;
     let result = match ended.result {
         BuildResult::Retry if is_last => BuildResult::RetryLimit,
         result => result,
     };
     let now = ports.clock.now();
-    let request = claimed.request.clone().and_then(|(record, request)| Some((record, request.ended(result, now)?)));
-    let run = Run { phase: Phase::Ended(ended), ..claimed.run.clone() };
-    let head = build::next_run(&claimed.record, &run)?;
+    let request = request.and_then(|(record, request)| Some((record, request.ended(result, now)?)));
+    let run = Run { phase: Phase::Ended(ended), ..run.clone() };
+    let head = build::next_run(record, &run)?;
     let mut others = Vec::new();
     if let Some((record, request)) = request {
         others.push(next(record, &request)?.1);
@@ -413,15 +455,7 @@ async fn write_end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result
         // Its nodes may have been taken away: then the request is somebody else's, and the run is still ours.
         saved = cell::commit(ports, plan(Vec::new())).await?;
     }
-    match saved {
-        Saved::Yes(record) => {
-            claimed.record = record;
-            claimed.run = run;
-            claimed.request = None;
-            Ok(())
-        }
-        Saved::Stale => written(ports, claimed).await,
-    }
+    Ok((saved, run))
 }
 
 /// Looks who has written a run that is this life's own. It was us, if an answer was lost.

@@ -270,11 +270,7 @@ impl Executor {
         let told = self.tell_end(&mut claimed, ended, &mut place).await;
         self.running().remove(&build);
         self.paused().remove(&build);
-        if let Err(error) = std::fs::remove_dir_all(&jobdir)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(%build, %error, "the build's directory could not be removed");
-        }
+        remove(&build, jobdir).await;
         told
     }
 
@@ -452,6 +448,10 @@ impl Executor {
                 }
             }
         }
+        let is_here = |build: &BuildId| self.running().contains_key(build);
+        if let Err(error) = self.claims.settle(&is_here).await {
+            tracing::warn!(%error, "builds that were claimed without an answer could not be looked after; trying again");
+        }
         Ok(true)
     }
 
@@ -478,6 +478,18 @@ impl Executor {
 
     fn running(&self) -> std::sync::MutexGuard<'_, BTreeMap<BuildId, Stopper>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Removes a build's directory, which may hold many files: whoever else waits for this thread goes on meanwhile.
+async fn remove(build: &BuildId, jobdir: PathBuf) {
+    let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(jobdir)).await;
+    // It may have panicked, or its runtime may end: either way some of the directory may be left.
+    let removed = removed.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+    if let Err(error) = removed
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(%build, %error, "the build's directory could not be removed");
     }
 }
 

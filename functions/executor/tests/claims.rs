@@ -6,12 +6,14 @@ mod common;
 use async_trait::async_trait;
 use sluice_executor::claim::{Asked, Claims};
 use sluice_memory::World;
-use sluice_model::build::Order;
+use sluice_model::build::{BuildResult, Order, Phase, Run};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::{BuildId, ItemId, QueueKey, SessionId, Timestamp};
 use sluice_records::build::{self, Stop};
+use sluice_records::codec::decode;
 use sluice_runtime::record::{Committed, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports, Records};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// A table to which somebody writes a moment before the first commit.
@@ -117,4 +119,109 @@ async fn a_build_that_is_stopped_meanwhile_keeps_no_other_from_being_claimed() {
     assert_eq!(runs(&world), 2);
     // Its message comes again, and then it is known to be stopped.
     assert!(matches!(claims.claim(&asked[1..2]).await.as_slice(), [Ok(None)]));
+}
+
+/// A table that is cut off by the first commit: that one is written, and nobody hears of it.
+struct Unheard {
+    records: Arc<dyn Records>,
+    is_first: AtomicBool,
+    is_cut: AtomicBool,
+}
+
+impl Unheard {
+    fn answer(&self) -> Result<(), PortError> {
+        match self.is_cut.load(Ordering::Relaxed) {
+            true => Err(PortError::unknown("ask the table", "no answer came")),
+            false => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Records for Unheard {
+    async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError> {
+        self.answer()?;
+        self.records.get(keys).await
+    }
+    async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError> {
+        self.records.query(query).await
+    }
+    async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError> {
+        self.records.due(shard, until, limit).await
+    }
+    async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError> {
+        self.records.find(partition, before, limit).await
+    }
+    async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
+        let committed = self.records.commit(writes, write_id).await;
+        if self.is_first.swap(false, Ordering::Relaxed) {
+            self.is_cut.store(true, Ordering::Relaxed);
+        }
+        self.answer()?;
+        committed
+    }
+}
+
+/// Claims of a life that claimed the first of three builds, and never learned so; with what is asked of it.
+async fn unheard() -> (World, Claims, Vec<Asked>) {
+    let (world, mut asked) = three().await;
+    asked.truncate(1);
+    let ports = world.ports();
+    let (is_first, is_cut) = (AtomicBool::new(true), AtomicBool::new(false));
+    let table = Arc::new(Unheard { records: ports.records.clone(), is_first, is_cut });
+    let claims = Claims::new(Ports { records: table.clone(), ..ports }, SessionId::from("life"), None);
+    assert!(matches!(claims.claim(&asked).await.as_slice(), [Err(_)]));
+    table.is_cut.store(false, Ordering::Relaxed);
+    assert_eq!(runs(&world), 1);
+    (world, claims, asked)
+}
+
+fn phase(world: &World, build: &BuildId) -> Phase {
+    let run = world.records().into_iter().find(|record| record.key == build::run_key(build)).unwrap();
+    decode::<Run>(&run).unwrap().phase
+}
+
+fn stop(world: &World, build: &BuildId) {
+    let stop = Stop { why: "nobody runs it".to_owned(), at: Timestamp(2), lost: false };
+    world.write_directly(build::put_stop(build, &stop).unwrap());
+}
+
+fn is_aborted(world: &World, build: &BuildId) -> bool {
+    matches!(phase(world, build), Phase::Ended(ended) if ended.result == BuildResult::Aborted)
+}
+
+/// Z7.6: the message comes again to the life that claimed it, which goes on with it.
+#[tokio::test]
+async fn a_build_that_was_claimed_without_an_answer_goes_on_when_its_message_comes_again() {
+    let (world, claims, asked) = unheard().await;
+    assert!(matches!(claims.claim(&asked).await.as_slice(), [Ok(Some(_))]));
+    // Known to be run now, it is left alone, whatever is said of it.
+    stop(&world, &asked[0].build);
+    claims.settle(&|_| false).await.unwrap();
+    assert!(matches!(phase(&world, &asked[0].build), Phase::Running));
+}
+
+/// Z7.6: its queue has given it up before its message came again; its run would stay open for as long as its executor lives.
+#[tokio::test]
+async fn a_stopped_build_that_was_claimed_without_an_answer_ends_when_its_message_comes_again() {
+    let (world, claims, asked) = unheard().await;
+    stop(&world, &asked[0].build);
+    assert!(matches!(claims.claim(&asked).await.as_slice(), [Ok(None)]));
+    assert!(is_aborted(&world, &asked[0].build));
+}
+
+/// Z7.6: another executor leaves it alone; the one that claimed it ends it once it is to stop, unless it is run there by now.
+#[tokio::test]
+async fn a_build_that_was_claimed_without_an_answer_ends_though_its_message_went_elsewhere() {
+    let (world, claims, asked) = unheard().await;
+    let other = Claims::new(world.ports(), SessionId::from("other"), None);
+    assert!(matches!(other.claim(&asked).await.as_slice(), [Ok(None)]));
+    claims.settle(&|_| false).await.unwrap();
+    assert!(matches!(phase(&world, &asked[0].build), Phase::Running), "its message might still come here");
+    stop(&world, &asked[0].build);
+    other.settle(&|_| false).await.unwrap();
+    claims.settle(&|build| *build == asked[0].build).await.unwrap();
+    assert!(matches!(phase(&world, &asked[0].build), Phase::Running), "it is somebody else's, or run here");
+    claims.settle(&|_| false).await.unwrap();
+    assert!(is_aborted(&world, &asked[0].build));
 }

@@ -56,11 +56,14 @@ impl Intake {
             effects.tell(format!("no pipeline heeds {} {} ({})", told.event, told.action, told.status));
             return Ok(Outcome::Leads(effects));
         }
-        let mut numbers: Vec<u64> =
-            match self.forge(&event.connection)?.changes_with_head(&event.project, told.head).await {
-                Ok(open) => open.iter().filter_map(|change| change.key.number()).collect(),
-                Err(error) => return final_or_again(error),
-            };
+        let forge = match self.forge_if_any(&event.connection).await? {
+            Ok(forge) => forge,
+            Err(why) => return Ok(Outcome::Fails(why)),
+        };
+        let mut numbers: Vec<u64> = match forge.changes_with_head(&event.project, told.head).await {
+            Ok(open) => open.iter().filter_map(|change| change.key.number()).collect(),
+            Err(error) => return final_or_again(error),
+        };
         numbers.retain(|number| *number > told.after);
         numbers.sort_unstable();
         if let ([number], 0) = (numbers.as_slice(), told.after) {

@@ -255,7 +255,11 @@ impl Intake {
             }
             EventKind::Enqueue { tenant, pipeline, number, head } => {
                 let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
-                let facts = match self.forge(&event.connection)?.read_change(&key).await {
+                let forge = match self.forge_if_any(&event.connection).await? {
+                    Ok(forge) => forge,
+                    Err(why) => return Ok(Outcome::Fails(why)),
+                };
+                let facts = match forge.read_change(&key).await {
                     Ok(facts) => facts,
                     Err(error) => return final_or_again(error),
                 };
@@ -296,7 +300,11 @@ impl Intake {
         key: &ChangeKey,
         mut effects: Effects,
     ) -> Result<Outcome, LookError> {
-        match self.forge(&key.connection)?.read_change(key).await {
+        let forge = match self.forge_if_any(&key.connection).await? {
+            Ok(forge) => forge,
+            Err(why) => return Ok(Outcome::Fails(why)),
+        };
+        match forge.read_change(key).await {
             Ok(facts) => Ok(match self.changed(id, told, &facts, &mut effects).await? {
                 None => Outcome::Leads(effects),
                 Some(why) => Outcome::Waits { why, tenant: None },

@@ -271,7 +271,11 @@ impl Intake {
             return Ok(Err(Outcome::Fails("it is about no change".to_owned())));
         };
         let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
-        match self.forge(&event.connection)?.read_change(&key).await {
+        let forge = match self.forge_if_any(&event.connection).await? {
+            Ok(forge) => forge,
+            Err(why) => return Ok(Err(Outcome::Fails(why))),
+        };
+        match forge.read_change(&key).await {
             Ok(facts) => Ok(Ok((key, facts))),
             Err(error) => final_or_again(error).map(Err),
         }

@@ -27,6 +27,7 @@ use async_trait::async_trait;
 use sluice_forge::{Forge, ForgeError, Verdict};
 use sluice_model::ConnectionName;
 use sluice_model::poke::Poke;
+use sluice_records::connection;
 use sluice_records::layout::Layouts;
 use sluice_runtime::Ports;
 use sluice_runtime::batch::{Heard, Look, LookError};
@@ -54,6 +55,20 @@ impl Intake {
                 "the connection {connection} is not configured here; store it and deploy the function again"
             ))
         })
+    }
+
+    /// Returns the forge of a connection; the inner error says that there is none any more, which is final. A connection that is
+    /// stored and not known here yet comes again, and so does one of which nobody can tell.
+    async fn forge_if_any(&self, connection: &ConnectionName) -> Result<Result<&Arc<dyn Forge>, String>, LookError> {
+        if let Some(forge) = self.forges.get(connection) {
+            return Ok(Ok(forge));
+        }
+        let stored = connection::load(&self.ports).await?;
+        match stored.0.get(connection) {
+            Some(stored) if stored.is_asked() => self.forge(connection).map(Ok),
+            Some(_) => Ok(Err(format!("the connection {connection} leads to no forge that could be asked"))),
+            None => Ok(Err(format!("the connection {connection} was removed; nobody can be asked any more"))),
+        }
     }
 }
 

@@ -34,6 +34,17 @@ const KEPT_MILLIS: u64 = 3 * 86_400_000;
 /// The first status with which an answer says that it was not the webhook's fault.
 const FAILED: u16 = 500;
 
+/// To whom a push says something new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NewTo {
+    /// To all that have the project.
+    All,
+    /// To those that have it by this connection: the others were told by another one to the same host.
+    ItsOwn,
+    /// To nobody.
+    Nobody,
+}
+
 impl Intake {
     /// Compares a project's branches with where they were told to be, and stores a push of ours for each that moved.
     pub(crate) async fn find_pushes(
@@ -127,27 +138,32 @@ impl Intake {
         Ok(())
     }
 
-    /// Notes that a push was told. Returns false for one that says nothing new: it was found by a sweep, and its webhook came
-    /// after all.
+    /// Notes that a push was told, and returns to whom it says something new. One that was found by a sweep, and whose webhook came
+    /// after all, does to nobody.
     pub(crate) async fn is_new_push(
         &self,
         event: &ForgeEvent,
         moved: &RefMove,
         refs: Option<Refs>,
         effects: &mut Effects,
-    ) -> Result<bool, LookError> {
+    ) -> Result<NewTo, LookError> {
         let mut refs = refs.unwrap_or_default();
         if moved.branch().is_none() {
-            return Ok(true);
+            return Ok(NewTo::All);
+        }
+        if refs.was_told_elsewhere(moved, &event.connection) {
+            refs.note_again(moved, &event.connection);
+            effects.write(refs::put(&event.project, &refs)?);
+            return Ok(NewTo::ItsOwn);
         }
         if refs.was_told(moved) {
-            return Ok(false);
+            return Ok(NewTo::Nobody);
         }
         if !(refs.is_out_of_order(moved) && self.is_late(event, &refs, moved).await) {
-            refs.note(moved);
+            refs.note(moved, &event.connection);
             effects.write(refs::put(&event.project, &refs)?);
         }
-        Ok(true)
+        Ok(NewTo::All)
     }
 
     /// Returns whether a branch is still where a later push said; a forge that does not say so has not said it.

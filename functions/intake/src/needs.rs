@@ -159,10 +159,14 @@ impl Intake {
         let may = match event.sender.as_str() {
             // Found by asking, and not told by anybody.
             "" => Permission::None,
-            sender => match self.forge(&event.connection)?.permission_of(&event.project, sender).await {
-                Ok(may) => may,
-                Err(error) if error.verdict() == Verdict::Final => Permission::None,
-                Err(error) => return Err(again(error)),
+            sender => match self.forge_if_any(&event.connection).await? {
+                Ok(forge) => match forge.permission_of(&event.project, sender).await {
+                    Ok(may) => may,
+                    Err(error) if error.verdict() == Verdict::Final => Permission::None,
+                    Err(error) => return Err(again(error)),
+                },
+                // Its connection was removed: nobody may do anything by it.
+                Err(_) => Permission::None,
             },
         };
         Ok(*seen.may.insert(may))

@@ -8,8 +8,10 @@ use crate::again;
 use crate::before::{Concerned, Known, Order};
 use crate::deliver::{Effects, Outcome, Rest};
 use crate::early::Turn;
+use crate::lost::NewTo;
 use crate::needs::Seen;
 use crate::route::{by_name, in_words, queue_key};
+use crate::sweep::is_by;
 use sluice_forge::Verdict;
 use sluice_gate::{ArrivalKind, Candidate, filter};
 use sluice_model::change::{ChangeRef, RefMove};
@@ -58,9 +60,19 @@ impl Intake {
         } else if concerned.is_empty() {
             effects.tell(format!("no tenant knows {}", event.project));
             return Ok(());
-        } else if !self.is_new_push(event, moved, found.get(&seen).and_then(decode_foreign), effects).await? {
-            effects.tell(format!("{git_ref} is at {at}, as was told before"));
-            return Ok(());
+        } else {
+            match self.is_new_push(event, moved, found.get(&seen).and_then(decode_foreign), effects).await? {
+                NewTo::All => {}
+                NewTo::ItsOwn => concerned.retain(|_, concerned| match concerned {
+                    Ok(concerned) => is_by(concerned, event),
+                    Err(_) => true,
+                }),
+                NewTo::Nobody => concerned.clear(),
+            }
+            if concerned.is_empty() {
+                effects.tell(format!("{git_ref} is at {at}, as was told before"));
+                return Ok(());
+            }
         }
         let harmless: Option<Harmless> = harmless.and_then(|key| found.get(&key).and_then(decode_foreign));
         let landed = match (harmless, &moved.newrev) {
@@ -216,7 +228,10 @@ impl Intake {
 
     /// Reads a ref that is said to have moved, for a webhook is a hint only.
     pub(crate) async fn read_ref(&self, event: &ForgeEvent, moved: &RefMove) -> Result<Read, LookError> {
-        let forge = self.forge(&event.connection)?;
+        let forge = match self.forge_if_any(&event.connection).await? {
+            Ok(forge) => forge,
+            Err(why) => return Ok(Read::Denied(format!("{} is not enqueued: {why}", moved.git_ref))),
+        };
         let tip = match forge.ref_tip(&event.project, &moved.git_ref).await {
             Ok(tip) => tip,
             // A tag of something else than a commit, for one: it would be told the same for ever, with all that came behind it.

@@ -259,11 +259,15 @@ impl Gap {
 /// Returns whether a tenant may have the project by the connection that is to be asked. Several may lead to its host: what is found
 /// by one that nobody has it by would be for nobody.
 fn may_be_known_by(known: &Known, event: &ForgeEvent) -> bool {
-    let is_by = |concerned: &Concerned| {
-        let project = concerned.live.layout.tenant().project(&event.project);
-        project.is_none_or(|project| project.connection == event.connection)
-    };
-    known.tenants.is_empty() || !known.damaged.is_empty() || known.tenants.iter().any(is_by)
+    known.tenants.is_empty()
+        || !known.damaged.is_empty()
+        || known.tenants.iter().any(|concerned| is_by(concerned, event))
+}
+
+/// Returns whether a tenant has the project by the connection that an event came by; one whose live layout has none may be about to.
+pub(crate) fn is_by(concerned: &Concerned, event: &ForgeEvent) -> bool {
+    let project = concerned.live.layout.tenant().project(&event.project);
+    project.is_none_or(|project| project.connection == event.connection)
 }
 
 fn kind(change: &ChangeRef, event: &str, action: &str, state: Option<String>, label: Option<String>) -> EventKind {

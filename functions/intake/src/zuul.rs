@@ -57,10 +57,16 @@ impl Intake {
                 let depends = |facts: &ChangeFacts| facts.status == ChangeStatus::Open && self.names(facts, &parent);
                 self.needed_by(&parent, &depends).await?
             }
-            ZuulEvent::ProjectChangeMerged => match self.forge(&event.connection)?.open_changes(&event.project).await {
-                Ok(open) => open.into_iter().map(|open| open.change.key).collect(),
-                Err(error) => return final_or_again(error),
-            },
+            ZuulEvent::ProjectChangeMerged => {
+                let forge = match self.forge_if_any(&event.connection).await? {
+                    Ok(forge) => forge,
+                    Err(why) => return Ok(Outcome::Fails(why)),
+                };
+                match forge.open_changes(&event.project).await {
+                    Ok(open) => open.into_iter().map(|open| open.change.key).collect(),
+                    Err(error) => return final_or_again(error),
+                }
+            }
         };
         keys.sort_by_key(|key| (key.number(), key.clone()));
         keys.retain(|key| *key != parent && !happened.was_told(key));
@@ -97,7 +103,11 @@ impl Intake {
         mut effects: Effects,
     ) -> Result<Outcome, LookError> {
         let key = ChangeKey::change(event.connection.clone(), event.project.clone(), happened.number);
-        let facts = match self.forge(&event.connection)?.read_change(&key).await {
+        let forge = match self.forge_if_any(&event.connection).await? {
+            Ok(forge) => forge,
+            Err(why) => return Ok(Outcome::Fails(why)),
+        };
+        let facts = match forge.read_change(&key).await {
             Ok(facts) => facts,
             Err(error) if error.verdict() == Verdict::Final => return final_or_again(error),
             Err(error) => return Err(again(error)),

@@ -2,13 +2,13 @@
 
 use crate::codec::encode_first;
 use serde::{Deserialize, Serialize};
-use sluice_model::ProjectName;
 use sluice_model::change::RefMove;
 use sluice_model::git::Oid;
 use sluice_model::name::escape;
+use sluice_model::{ConnectionName, ProjectName};
 use sluice_runtime::PortError;
 use sluice_runtime::record::{Expect, Key, Write};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Branches of one project that are remembered; pushes to others are not missed when nobody tells of them.
 pub const REFS_MAX: usize = 400;
@@ -18,6 +18,9 @@ const REFS_BYTES_MAX: usize = 62 << 10;
 
 /// Bytes that a branch takes besides its name and its commit: what JSON puts around them.
 const PLACE_BYTES: usize = 32;
+
+/// Bytes that a connection takes besides its name, with those of the list that it may be the only one of.
+const BY_BYTES: usize = 12;
 
 /// The branches of a project as far as they are known. One delivery of a project is handled at a time, and writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -40,6 +43,10 @@ pub struct Place {
     /// Whether a push told so. Otherwise it was found there at the first look, and its push may still come.
     #[serde(default)]
     pub told: bool,
+    /// By which connections it told so, of several to one host. None where that was not noted, or there is no room for it: then what
+    /// a further one tells is nothing new.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub by: BTreeSet<ConnectionName>,
 }
 
 impl Refs {
@@ -49,18 +56,32 @@ impl Refs {
         place.is_some_and(|place| place.told && Some(&place.at) == moved.newrev.as_ref())
     }
 
+    /// Returns whether a push says what only other connections to its host have said: triggers of its own have heard nothing of it.
+    pub fn was_told_elsewhere(&self, moved: &RefMove, by: &ConnectionName) -> bool {
+        let place = self.branches.get(&moved.git_ref);
+        self.was_told(moved) && place.is_some_and(|place| !place.by.is_empty() && !place.by.contains(by))
+    }
+
+    /// Notes that a push was told of by a further connection: its branch did not move again.
+    pub fn note_again(&mut self, moved: &RefMove, by: &ConnectionName) {
+        if let Some(mut place) = self.branches.get(&moved.git_ref).cloned() {
+            place.by.insert(by.clone());
+            self.put(&moved.git_ref, place);
+        }
+    }
+
     /// Returns whether a push does not begin where the branch is: it comes late, or one before it was lost.
     pub fn is_out_of_order(&self, moved: &RefMove) -> bool {
         let place = self.branches.get(&moved.git_ref);
         place.is_some_and(|place| place.told && Some(&place.at) != moved.oldrev.as_ref())
     }
 
-    /// Notes that a push was told of.
-    pub fn note(&mut self, moved: &RefMove) {
+    /// Notes that a push was told of by a connection.
+    pub fn note(&mut self, moved: &RefMove, by: &ConnectionName) {
         self.moves += 1;
         match &moved.newrev {
             None => drop(self.branches.remove(&moved.git_ref)),
-            Some(at) => self.put(&moved.git_ref, Place { at: at.clone(), told: true }),
+            Some(at) => self.put(&moved.git_ref, Place { at: at.clone(), told: true, by: [by.clone()].into() }),
         }
     }
 
@@ -71,7 +92,7 @@ impl Refs {
             self.is_whole = true;
             for (git_ref, at) in listed {
                 if !self.branches.contains_key(git_ref) {
-                    self.put(git_ref, Place { at: at.clone(), told: false });
+                    self.put(git_ref, Place { at: at.clone(), told: false, by: BTreeSet::new() });
                 }
             }
         }
@@ -79,7 +100,9 @@ impl Refs {
         for (git_ref, at) in listed {
             match self.branches.get(git_ref) {
                 Some(place) if place.at != *at => lost.push(RefMove::new(git_ref, place.at.clone(), at.clone())),
-                None if self.has_room(git_ref, at) => lost.push(RefMove::new(git_ref, Oid::zero(), at.clone())),
+                None if self.has_room(git_ref, at, &BTreeSet::new()) => {
+                    lost.push(RefMove::new(git_ref, Oid::zero(), at.clone()));
+                }
                 Some(_) | None => {}
             }
         }
@@ -89,18 +112,29 @@ impl Refs {
         lost
     }
 
-    fn put(&mut self, git_ref: &str, place: Place) {
-        if self.branches.contains_key(git_ref) || self.has_room(git_ref, &place.at) {
+    fn put(&mut self, git_ref: &str, mut place: Place) {
+        if !self.has_room(git_ref, &place.at, &place.by) {
+            // Where a branch is counts for more than who said so.
+            place.by.clear();
+        }
+        if self.branches.contains_key(git_ref) || self.has_room(git_ref, &place.at, &place.by) {
             self.branches.insert(git_ref.to_owned(), place);
         }
     }
 
-    fn has_room(&self, git_ref: &str, at: &Oid) -> bool {
+    /// Returns whether a branch fits beside the others.
+    fn has_room(&self, git_ref: &str, at: &Oid, by: &BTreeSet<ConnectionName>) -> bool {
         // A quotation mark, which a name may hold, is written as two characters.
-        let name = |git_ref: &str| git_ref.len() + git_ref.matches('"').count();
-        let bytes = |git_ref: &str, at: &Oid| name(git_ref) + at.as_str().len() + PLACE_BYTES;
-        let taken: usize = self.branches.iter().map(|(known, place)| bytes(known, &place.at)).sum();
-        self.branches.len() < REFS_MAX && taken + bytes(git_ref, at) <= REFS_BYTES_MAX
+        let name = |text: &str| text.len() + text.matches('"').count();
+        let told = |by: &BTreeSet<ConnectionName>| -> usize {
+            by.iter().map(|connection| name(connection.as_str()) + BY_BYTES).sum()
+        };
+        let bytes = |git_ref: &str, at: &Oid, by: &BTreeSet<ConnectionName>| {
+            name(git_ref) + at.as_str().len() + PLACE_BYTES + told(by)
+        };
+        let others = || self.branches.iter().filter(move |(known, _)| known.as_str() != git_ref);
+        let taken: usize = others().map(|(known, place)| bytes(known, &place.at, &place.by)).sum();
+        others().count() < REFS_MAX && taken + bytes(git_ref, at, by) <= REFS_BYTES_MAX
     }
 }
 
@@ -142,7 +176,7 @@ mod tests {
         let lost = [moved("main", "a", "b"), moved("new", NOWHERE, "n"), moved("old", "o", NOWHERE)];
         assert_eq!(refs.compare(&now, 9), lost);
         assert_eq!(refs.compare(&now, 1).len(), 1, "the rest at the next look");
-        lost.iter().for_each(|lost| refs.note(lost));
+        lost.iter().for_each(|lost| refs.note(lost, &"github".into()));
         assert_eq!(refs.compare(&now, 9), []);
     }
 
@@ -153,12 +187,36 @@ mod tests {
         refs.compare(&listed(&[("main", "a")]), 9);
         let push = moved("main", "x", "a");
         assert!(!refs.was_told(&push), "it was found there, and its push is on its way");
-        refs.note(&push);
+        refs.note(&push, &"github".into());
         assert!(refs.was_told(&push) && refs.is_out_of_order(&push));
-        refs.note(&moved("main", "a", "b"));
+        refs.note(&moved("main", "a", "b"), &"github".into());
         assert!(!refs.was_told(&moved("main", "b", "a")));
-        refs.note(&moved("main", "b", NOWHERE));
+        refs.note(&moved("main", "b", NOWHERE), &"github".into());
         assert!(!refs.was_told(&moved("main", NOWHERE, "b")));
+    }
+
+    /// C5: two connections to a host tell each push, and each has triggers of its own.
+    #[test]
+    fn a_push_is_told_once_by_each_connection() {
+        let (one, two) = (ConnectionName::from("one"), ConnectionName::from("two"));
+        let mut refs = Refs::default();
+        let push = moved("main", "a", "b");
+        assert!(!refs.was_told_elsewhere(&push, &one), "nobody has told it");
+        refs.note(&push, &one);
+        assert!(!refs.was_told_elsewhere(&push, &one) && refs.was_told_elsewhere(&push, &two));
+        refs.note_again(&push, &two);
+        assert!(refs.was_told(&push) && !refs.was_told_elsewhere(&push, &one) && !refs.was_told_elsewhere(&push, &two));
+        assert_eq!(refs.moves, 1, "the branch moved once");
+        refs.note(&moved("main", "b", "c"), &two);
+        assert!(refs.was_told_elsewhere(&moved("main", "b", "c"), &one));
+    }
+
+    /// What was noted before that is told nobody anew.
+    #[test]
+    fn an_older_record_has_each_push_told_by_every_connection() {
+        let refs: Refs = serde_json::from_str(r#"{"branches":{"refs/heads/main":{"at":"a","told":true}}}"#).unwrap();
+        let push = moved("main", "x", "a");
+        assert!(refs.was_told(&push) && !refs.was_told_elsewhere(&push, &"two".into()));
     }
 
     /// Nothing unbounded in a record: a body holds 64 KB.
@@ -172,6 +230,11 @@ mod tests {
         assert_eq!(refs.branches.len(), REFS_MAX);
         assert!(put(&ProjectName::new("forge.test", "org/one"), &refs).is_ok());
         assert_eq!(refs.compare(&all, 9), [], "what there is no room for is not new at each look");
+        for (git_ref, at) in all.iter().take(REFS_MAX) {
+            refs.note(&RefMove::new(git_ref, Oid::from("a"), at.clone()), &"a-connection-with-a-name".into());
+        }
+        assert_eq!(refs.branches.len(), REFS_MAX);
+        assert!(put(&ProjectName::new("forge.test", "org/one"), &refs).is_ok(), "who told it is left out first");
         // GitHub takes names of 255 bytes.
         let long = (0..2_000)
             .map(|number| (format!("{}{}", name(number), "\"".repeat(160)), Oid::from("0".repeat(40).as_str())));

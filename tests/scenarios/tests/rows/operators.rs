@@ -151,6 +151,46 @@ fn a_sweep_of_what_is_no_forge_ends() {
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
 }
 
+/// C5: what came by a connection that was removed since is told of no more, and does not come again for ever.
+#[test]
+fn what_came_by_a_connection_that_was_removed_ends() {
+    let mut site = site();
+    let opened = EventKind::Change {
+        number: 1,
+        event: "pull_request".to_owned(),
+        action: "opened".to_owned(),
+        comment: None,
+        label: None,
+        state: None,
+        status: None,
+    };
+    for kind in [opened, enqueue("check", 1, None)] {
+        let project = ProjectName::new("forge.test", "org/one");
+        let event = ForgeEvent { connection: "former".into(), project, sender: "ada".to_owned(), kind };
+        let why = ask_as(&mut site, event).unwrap_err();
+        assert!(why.contains("the connection former was removed"), "{why}");
+    }
+    assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
+}
+
+/// C5: a push that a further connection to its host tells of is news to those that have the project by it, and to no other.
+#[test]
+fn a_push_that_another_connection_tells_again_is_no_news_to_who_heard_of_it() {
+    let project: &[(&str, &str)] = &[(".zuul.yaml", super::PROJECT), ("shared", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", super::CONFIG)]), ("org/one", project)];
+    let mut site = Site::beside(7, super::MAIN, repositories, super::judge, &["aside"]);
+    let newrev = site.forge.tip(&branch("main"));
+    for (connection, is_news) in [("github", true), ("aside", false), ("aside", false), ("github", false)] {
+        let (connection, project) = (connection.into(), ProjectName::new("forge.test", "org/one"));
+        let git_ref = "refs/heads/main".to_owned();
+        let kind = EventKind::Push { git_ref, oldrev: Oid::zero(), newrev: newrev.clone() };
+        site.world.advance_millis(1);
+        let effects = ask_as(&mut site, ForgeEvent { connection, project, sender: String::new(), kind }).unwrap();
+        assert_eq!(!effects.join("\n").contains("as was told before"), is_news, "{effects:?}");
+    }
+}
+
 /// C5: where several connections lead to a host, the one is asked by which a tenant has the project.
 #[test]
 fn a_sweep_by_a_connection_that_no_tenant_has_the_project_by_asks_nobody() {
