@@ -270,7 +270,7 @@ impl Executor {
         let told = self.tell_end(&mut claimed, ended, &mut place).await;
         self.running().remove(&build);
         self.paused().remove(&build);
-        remove(&build, jobdir).await;
+        remove(&build, jobdir.clone()).await;
         told
     }
 

@@ -219,6 +219,8 @@ fn a_vote_of_ours_that_a_trigger_is_for_is_found_by_the_sweep() {
     site.run_until(|site| site.running() == ["unit"]);
     site.forge.vote(&change, "Approved", 1);
     site.take_in();
+    site.run_now();
+    assert_eq!(site.builds(), ["check unit 1"], "check has not voted yet");
     site.held.clear();
     site.run();
     assert_eq!((merged(&site), site.builds()), (vec![], vec!["check unit 1".to_owned()]));
