@@ -313,7 +313,7 @@ fn an_independent_pipeline_has_no_window_whatever_it_says() {
 #[test]
 fn a_secret_of_nothing_is_told() {
     let found = messages(&tenant().file("org/config", &format!("{BASE}- secret: {{name: s}}\n")).build());
-    assert_eq!(found, ["required key not provided: \"data\" (or \"oidc\" for a token)"]);
+    assert_eq!(found, ["syntax error: required key not provided: \"data\" (or \"oidc\" for a token)"]);
     for fine in ["data: {}", "data: {a: b}", "oidc: null", "oidc: {ttl: 5}"] {
         tenant().file("org/config", &format!("{BASE}- secret: {{name: s, {fine}}}\n")).sound();
     }
@@ -331,7 +331,9 @@ fn a_template_is_told_where_to_say_what_projects_alone_say() {
     ] {
         let text = format!("- project-template: {{name: t, {word}: {value}, check: {{jobs: []}}}}\n");
         let found = messages(&tenant().file("org/config", &format!("{BASE}{text}")).build());
-        let told = format!("a template cannot have \"{word}\": say it in the \"project\" that takes the template");
+        let told = format!(
+            "syntax error: a template cannot have \"{word}\": say it in the \"project\" that takes the template"
+        );
         assert_eq!(found, [told]);
     }
     // A pipeline may have such a name like any other.
