@@ -110,6 +110,8 @@ pub(crate) struct Seen {
     is_needed: bool,
     /// What the event's sender may do, once that was asked.
     may: Option<Permission>,
+    /// Whether the event tells of what this service says itself, once that was looked up.
+    pub(crate) is_ours: Option<bool>,
     /// As of which moment of its forge's clock the event's own change is known.
     as_of: Timestamp,
 }
@@ -118,7 +120,7 @@ impl Seen {
     /// Remembers the change of the event, and whether any may need it.
     pub(crate) fn knowing(facts: &ChangeFacts, is_needed: bool, as_of: Timestamp) -> Self {
         let changes = BTreeMap::from([(facts.change.key.clone(), Some(facts.clone()))]);
-        Self { changes, is_needed, may: None, as_of }
+        Self { changes, is_needed, may: None, is_ours: None, as_of }
     }
 
     /// Returns as of which moment of its forge's clock the event's own change is known.
@@ -177,10 +179,14 @@ impl Intake {
         if let Some(known) = seen.changes.get(key) {
             return Ok(known.clone());
         }
-        let facts = match self.forge(&key.connection)?.read_change(key).await {
-            Ok(facts) => Some(facts),
-            Err(error) if error.verdict() == Verdict::Final => None,
-            Err(error) => return Err(again(error)),
+        let facts = match self.forge_if_any(&key.connection).await? {
+            Ok(forge) => match forge.read_change(key).await {
+                Ok(facts) => Some(facts),
+                Err(error) if error.verdict() == Verdict::Final => None,
+                Err(error) => return Err(again(error)),
+            },
+            // Its connection was removed: what it knew is no change of a forge any more.
+            Err(_) => None,
         };
         seen.changes.insert(key.clone(), facts.clone());
         Ok(facts)

@@ -14,6 +14,7 @@ use sluice_model::poke::Poke;
 use sluice_model::{ArrivalId, BranchName, DeliveryId, QueueKey, TenantName};
 use sluice_records::change::{self, NEEDED_BY};
 use sluice_records::codec::decode_foreign;
+use sluice_records::connection;
 use sluice_records::layout::Live;
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Key, Query};
@@ -164,7 +165,10 @@ impl Intake {
             Manager::Dependent if facts.submittable == Some(false) => Some(filter::NOT_SUBMITTABLE.to_owned()),
             _ => filter::refusal(pipeline, facts, now),
         };
-        if is_news && !is_own_status(event, queue) && self.is_triggered(pipeline, event, Some(facts), seen).await? {
+        let may_start = is_news
+            && !is_own_status(event, queue)
+            && (!self.is_ours(event, seen).await? || filter::waits_for_own(pipeline, event));
+        if may_start && self.is_triggered(pipeline, event, Some(facts), seen).await? {
             if let Some(why) = &refusal {
                 if !listed.contains(queue) {
                     tracing::info!(change = %facts.change, pipeline = %pipeline.name, why, "not enqueued");
@@ -194,6 +198,24 @@ impl Intake {
         let merged = facts.status == ChangeStatus::Merged;
         let kind = ArrivalKind::Seen { change: facts.change.clone(), gone, merged, needs, as_of: seen.as_of() };
         Ok(Some((arrival(kind), effect)))
+    }
+
+    /// Returns whether an event tells of a status, a check run or votes of ours. Once one pipeline waits for it, all of them hear of it;
+    /// those that take whatever comes would start each other for ever.
+    async fn is_ours(&self, event: &ForgeEvent, seen: &mut Seen) -> Result<bool, LookError> {
+        let by: &str = match &event.kind {
+            EventKind::Change { status: Some(_), .. } => &event.sender,
+            EventKind::Gerrit(told) if !told.votes.is_empty() => &told.username,
+            _ => return Ok(false),
+        };
+        if let Some(known) = seen.is_ours {
+            return Ok(known);
+        }
+        let connections = connection::load(&self.ports).await?;
+        let login = connections.0.get(&event.connection).and_then(|connection| connection.login.as_deref());
+        let is_ours = login.is_some_and(|login| login == by || login.strip_suffix("[bot]") == Some(by));
+        seen.is_ours = Some(is_ours);
+        Ok(is_ours)
     }
 
     /// Returns whether a trigger of the pipeline takes the event. What its sender may do is asked only where that decides.

@@ -133,6 +133,9 @@ impl Reporter {
         }
         let tip = match forge.branch_tip(&branch).await {
             Ok(tip) => tip,
+            Err(error) if begun.own_until.is_some() && error.verdict() == Verdict::Final => {
+                return Err(under_way(error.to_string(), &order));
+            }
             Err(error) => return self.end(record, order, refused(error)?).await,
         };
         if let Some(end) = self.end_on(&begun, &order, &tip).await? {
@@ -244,6 +247,7 @@ impl Reporter {
         let last = moves.as_ref().map_or(&order, |moves| moves.last(&order));
         let harmless = landing::put_harmless(last, &tip, now)?;
         let intents = moves.as_ref().map(|moves| moves.intents(&tip, now)).transpose()?.unwrap_or_default();
+        let untried = order.clone();
         order.way = if moves.is_some() { LandingWay::FastForward } else { LandingWay::Merge };
         order.state = LandingState::Attempting { tip: tip.clone() };
         order.tried = true;
@@ -252,7 +256,7 @@ impl Reporter {
         let Some(mut record) = self.save(record, &order, with, begun.own_until).await? else {
             if begun.own_until.is_none() && self.is_overtaken(&fences).await? {
                 // Nothing was done, and its queue, should it still want that, has it tested on what the branch becomes.
-                return self.end(seen, order, LandingEnd::BaseMoved { tip }).await;
+                return self.end(seen, untried, LandingEnd::BaseMoved { tip }).await;
             }
             return Err(somebody_else());
         };
@@ -389,9 +393,10 @@ impl Reporter {
     async fn is_any_merged(&self, keys: &[ChangeKey]) -> Result<bool, LookError> {
         for key in keys {
             match self.forge(&key.connection)?.read_change(key).await {
-                Ok(need) if need.status == ChangeStatus::Merged => return Ok(true),
+                // It is the same change by any of them: the first one that shows it has said all there is.
+                Ok(need) => return Ok(need.status == ChangeStatus::Merged),
                 Err(error) if error.verdict() != Verdict::Final => return Err(again(error)),
-                Ok(_) | Err(_) => {}
+                Err(_) => {}
             }
         }
         Ok(false)

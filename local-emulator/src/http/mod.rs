@@ -16,6 +16,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Response, StatusCode};
+use axum::serve::ListenerExt as _;
 use bytes::BytesMut;
 use http_body_util::BodyExt;
 use std::net::SocketAddr;
@@ -68,6 +69,7 @@ impl HttpFront {
         let shared = Arc::new(Shared { front, routes, functions });
         let app = Router::new().fallback(handle).with_state(shared);
         let (stop, mut stopped) = watch::channel(false);
+        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
         let server = tokio::spawn(async move {
             let until = async move {
                 // An error means that the front was dropped: that is the end, too.

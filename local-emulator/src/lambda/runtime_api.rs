@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Response, StatusCode};
 use axum::routing::{get, post};
+use axum::serve::ListenerExt as _;
 use bytes::Bytes;
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -67,6 +68,7 @@ impl RuntimeApi {
     pub(super) async fn start(told: Told) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
+        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
         let (calls, waiting) = mpsc::channel(1);
         let start_failure = Arc::new(Mutex::new(None));
         let shared = Arc::new(Shared {

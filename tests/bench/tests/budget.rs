@@ -7,7 +7,7 @@ use sluice_bench::long::{Window, Written};
 use sluice_bench::sample::Nodes;
 use sluice_bench::{burst, long};
 
-/// The plan's budget: a change with three jobs on warm nodes, goal 60, which is missed. Calls are counted in one thread and by a clock of its
+/// The plan's budget: a change with three jobs on warm nodes, goal 60. Calls are counted in one thread and by a clock of its
 /// own, so they are always the same. Of three builds that pass side by side the last one tells their queue: the first two cost no
 /// message, and no look of the gate's with its read and its commit.
 #[tokio::test]

@@ -296,7 +296,7 @@ impl Work<'_> {
         let missing = candidate.needs.iter().find(|need| {
             let key = &need.change.key;
             let ahead = self.head.slots.iter().any(|slot| slot.change == need.change);
-            !ahead && !candidate.is_mate(key) && !self.head.landed.contains(key)
+            !ahead && !candidate.is_mate(key) && !self.head.has_landed(&need.change)
         })?;
         Some(format!("it depends on {}, which is neither merged nor ahead of it in this queue", missing.change.key))
     }
@@ -394,10 +394,10 @@ impl Work<'_> {
         let Some(candidate) = self.items.get(&slot).map(|item| item.candidate.clone()) else {
             return true;
         };
-        let is_open = |key: &ChangeKey| !self.head.landed.contains(key);
+        let is_open = |change: &&ChangeRef| !self.head.has_landed(change);
         let before: BTreeSet<&ChangeKey> =
-            candidate.needs.iter().map(|need| &need.change.key).filter(|key| is_open(key)).collect();
-        let now: BTreeSet<&ChangeKey> = needs.iter().map(|need| &need.key).filter(|key| is_open(key)).collect();
+            candidate.needs.iter().map(|need| &need.change).filter(is_open).map(|change| &change.key).collect();
+        let now: BTreeSet<&ChangeKey> = needs.iter().filter(is_open).map(|change| &change.key).collect();
         // One that is no longer open and did not land here left its queue, or will; that takes this one out.
         let ahead = &self.head.slots[..self.head.bundle(position).end];
         // One that is on its way into its branch may be there by now, as its forge says; the end of its landing tells.

@@ -130,7 +130,7 @@ impl Work<'_> {
         let own = Candidate { needs: Vec::new(), cycle: Vec::new(), ..one.clone() };
         let mut place = bundle.start;
         for need in one.needs.iter().filter(|need| !one.is_mate(&need.change.key)) {
-            if self.head.landed.contains(&need.change.key) {
+            if self.head.has_landed(&need.change) {
                 continue;
             }
             let Some(at) = self.head.slots.iter().position(|slot| slot.change == need.change) else {

@@ -327,7 +327,7 @@ impl Work<'_> {
         };
         item.candidate.needs.iter().any(|need| {
             let is_ahead = |slot: &Slot| slot.change == need.change;
-            !ahead.iter().any(is_ahead) && !self.head.landed.contains(&need.change.key)
+            !ahead.iter().any(is_ahead) && !self.head.has_landed(&need.change)
         })
     }
 

@@ -113,7 +113,7 @@ impl Work<'_> {
                 let from = &self.head.key.queue;
                 let offered = |mut candidate: Candidate| {
                     candidate.moved_from = Some(from.clone());
-                    candidate.needs.retain(|need| !self.head.landed.contains(&need.change.key));
+                    candidate.needs.retain(|need| !self.head.has_landed(&need.change));
                     candidate
                 };
                 let candidates = known.into_iter().map(|item| offered(item.candidate)).collect();

@@ -90,6 +90,37 @@ fn a_change_that_was_approved_while_it_was_checked_enters_the_gate_when_check_sa
     }
 }
 
+/// Z6.1: what one pipeline waits for starts no other one that takes whatever comes of a change.
+#[test]
+fn a_status_of_ours_starts_only_the_pipelines_that_name_it() {
+    let also = "
+- pipeline:
+    name: also
+    manager: independent
+    trigger: {github: [{event: pull_request}]}
+    success: {github: {status: success}}
+    failure: {github: {status: failure}}
+";
+    let mut site = site_of(&format!("{CLEAN_CHECK}{also}"), &format!("{PROJECT}    also: {{jobs: [other]}}\n"));
+    site.forge.tell_own_statuses();
+    approved_too_early_of_two(&mut site);
+    assert_eq!(merged(&site), [1]);
+    let builds = site.builds().into_iter().filter(|build| build.starts_with("also ")).count();
+    assert_eq!(builds, 1, "{:?}", site.builds());
+}
+
+/// Proposes a change that two pipelines test, and approves it while one of them does; then that goes on.
+fn approved_too_early_of_two(site: &mut Site) {
+    site.held = ["unit".to_owned()].into();
+    let change = propose(site, 1, &[("a", "x")]);
+    site.run_until(|site| site.running() == ["unit"]);
+    site.forge.approve(&change);
+    site.take_in();
+    site.run_now();
+    site.held.clear();
+    site.run();
+}
+
 /// C5: a status of ours whose webhook nobody took is found by the sweep, and told once.
 #[test]
 fn a_status_of_ours_that_nobody_told_of_is_found_by_the_sweep() {

@@ -6,6 +6,7 @@ use crate::plan::LayoutNumbers;
 use crate::queue::Standing;
 use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
+use sluice_model::build::BuildResult::Failure;
 use sluice_model::git::{Commit, LandingWay};
 
 fn passed(changes: &str) -> Bench {
@@ -335,6 +336,35 @@ fn a_revision_uploaded_while_a_push_lands_the_one_before_enters() {
         assert!(bench.head.slots.iter().all(|slot| slot.change == bench.change('A')));
         assert_eq!(bench.orders.len(), 1 + enters);
     }
+}
+
+/// D08: what depends on the newer revision of a change that a push landed waits for that one, and leaves with it.
+#[test]
+fn what_needs_a_revision_that_fails_does_not_land_by_the_one_that_a_push_landed_before() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.kept = true;
+    bench.approve("A");
+    bench.run();
+    bench.pass("A");
+    bench.run();
+    bench.revise('A');
+    bench.land();
+    bench.run();
+    assert_eq!(bench.left, ["A SUCCESS"]);
+    // Without the newer revision there is nothing that it could stand behind.
+    bench.approve_needing('B', "A");
+    bench.run();
+    assert_eq!(bench.head.slots.len(), 0);
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.run();
+    assert_eq!(bench.head.slots.len(), 2);
+    bench.end('A', "unit", Failure);
+    bench.run();
+    bench.pass("B");
+    bench.run();
+    assert_eq!(bench.left, ["A SUCCESS", "A FAILURE", "B FAILURE"]);
+    assert_eq!(bench.head.slots.len(), 0);
 }
 
 /// Changes that passed behind each other, and whose tested commits are kept.
