@@ -97,6 +97,7 @@ fn a_status_of_ours_starts_only_the_pipelines_that_name_it() {
 - pipeline:
     name: also
     manager: independent
+    require: {github: {open: true}}
     trigger: {github: [{event: pull_request}]}
     success: {github: {status: success}}
     failure: {github: {status: failure}}
