@@ -13,7 +13,11 @@ pub async fn store_jobs(ports: &Ports, graph: &str, state: &str, jobs: &[&str]) 
         let text = json!({"name": name, "voting": true, "attempts": 1, "nodesets": [], "dependencies": []});
         serde_json::from_value(text).unwrap()
     };
-    let jobs = JobGraph { jobs: jobs.iter().map(frozen).collect() };
+    store_graph(ports, graph, state, &JobGraph { jobs: jobs.iter().map(frozen).collect() }).await;
+}
+
+/// Stores a graph of jobs, and a state in which nothing is merged, under the keys that orders name.
+pub async fn store_graph(ports: &Ports, graph: &str, state: &str, jobs: &JobGraph) {
     let nothing = Speculation {
         changes: Vec::new(),
         branches: Vec::new(),
@@ -23,7 +27,7 @@ pub async fn store_jobs(ports: &Ports, graph: &str, state: &str, jobs: &[&str]) 
         defaults: Vec::new(),
     };
     for (key, text) in
-        [(graph, serde_json::to_string(&jobs).unwrap()), (state, serde_json::to_string(&nothing).unwrap())]
+        [(graph, serde_json::to_string(jobs).unwrap()), (state, serde_json::to_string(&nothing).unwrap())]
     {
         ports.objects.put(key, Bytes::from(text), PutMode::Always, "application/json").await.unwrap();
     }

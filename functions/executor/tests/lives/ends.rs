@@ -1,29 +1,24 @@
 //! Builds of one item that end side by side, on the ports in memory: when their queue is told.
 
+use crate::common::store_graph;
 use async_trait::async_trait;
-use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use sluice_executor::service::{Executor, Options};
 use sluice_executor::{Job, Observer, Runner, Sources, StopSignal};
 use sluice_memory::World;
-use sluice_model::build::{BuildResult, Ended, Order, Pause, Phase, Run, Speculation};
+use sluice_model::build::{BuildResult, Ended, Order, Pause, Phase, Run};
 use sluice_model::job::{FrozenJob, JobGraph};
 use sluice_model::poke::{Poke, Precedence, Queue};
 use sluice_model::{BuildId, Timestamp};
 use sluice_records::build;
 use sluice_records::codec::decode;
 use sluice_runtime::batch::LookError;
-use sluice_runtime::object::PutMode;
 use sluice_runtime::{Ports, cell};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-
-/// A net only: whoever waits for longer waits for ever.
-const NET: Duration = Duration::from_secs(60);
 
 /// What a build does next.
 enum Word {
@@ -118,8 +113,7 @@ impl Here {
     /// Has a build end, and returns whether the queue was told of it.
     async fn end(&mut self, job: &str, result: BuildResult) -> bool {
         self.words[job].send(Word::End(result)).ok().unwrap();
-        let ended = tokio::time::timeout(NET, self.running.join_next()).await.unwrap();
-        ended.unwrap().unwrap().unwrap();
+        self.running.join_next().await.unwrap().unwrap().unwrap();
         assert!(self.has_ended(job).await, "{job}");
         self.is_told()
     }
@@ -127,12 +121,9 @@ impl Here {
     /// Has a build pause, and waits until the queue was told of it.
     async fn pause(&self, job: &str) {
         self.words[job].send(Word::Pause).ok().unwrap();
-        let told = async {
-            while !self.is_told() {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(NET, told).await.unwrap();
+        while !self.is_told() {
+            tokio::task::yield_now().await;
+        }
     }
 
     async fn has_ended(&self, job: &str) -> bool {
@@ -150,21 +141,11 @@ impl Here {
     }
 }
 
-/// Stores the graph of the jobs, and the tested state.
+/// Stores jobs as they are said, and the tested state.
 async fn store(ports: &Ports, jobs: &[Value]) {
     let frozen = |job: &Value| -> FrozenJob { serde_json::from_value(job.clone()).unwrap() };
     let graph = JobGraph { jobs: jobs.iter().map(frozen).collect() };
-    let state = Speculation {
-        changes: Vec::new(),
-        branches: Vec::new(),
-        configured: Vec::new(),
-        placed: Vec::new(),
-        containing: None,
-        defaults: Vec::new(),
-    };
-    for (key, text) in [("g", serde_json::to_string(&graph).unwrap()), ("s", serde_json::to_string(&state).unwrap())] {
-        ports.objects.put(key, Bytes::from(text), PutMode::Always, "application/json").await.unwrap();
-    }
+    store_graph(ports, "g", "s", &graph).await;
 }
 
 fn order(job: &str) -> Order {
