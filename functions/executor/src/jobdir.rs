@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The paths of one build.
 #[derive(Debug, Clone)]
@@ -44,7 +45,15 @@ pub struct Runtime {
     pub root: PathBuf,
     /// OpenSSH's control sockets; the only part that playbooks may write.
     pub control: PathBuf,
+    /// Its file [`ALIVE`], locked as long as this executor lives, if the directory was made.
+    pub alive: Option<Arc<fs::File>>,
 }
+
+/// The file of a runtime directory that its executor holds locked: the kernel lets go of it with the process, however that ends.
+const ALIVE: &str = "alive";
+
+/// How the names of runtime directories begin.
+const PREFIX: &str = "sluice-";
 
 /// The owner of what trusted playbooks share.
 pub const TRUSTED: &str = "trusted";
@@ -66,11 +75,11 @@ impl Jobdir {
         let work = root.join("work");
         let short = build.as_str().get(..16).unwrap_or(build.as_str());
         // The process id keeps two executors on one machine apart that both believe in the build.
-        let runtime_root = runtime.join(format!("sluice-{}-{short}", std::process::id()));
+        let runtime_root = runtime.join(format!("{PREFIX}{}-{short}", std::process::id()));
         if runtime_root.exists() {
             fs::remove_dir_all(&runtime_root)?;
         }
-        let jobdir = Self {
+        let mut jobdir = Self {
             root: root.to_owned(),
             src: work.join("src"),
             logs: work.join("logs"),
@@ -82,7 +91,7 @@ impl Jobdir {
             facts: root.join("facts"),
             ssh: root.join("ssh"),
             homes: root.join("homes"),
-            runtime: Runtime { control: runtime_root.join("cp"), root: runtime_root },
+            runtime: Runtime { control: runtime_root.join("cp"), root: runtime_root, alive: None },
             work,
         };
         let tmp = jobdir.work.join("tmp");
@@ -103,6 +112,7 @@ impl Jobdir {
         ] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         }
+        jobdir.runtime.alive = Some(Arc::new(show_life(&jobdir.runtime.root)?));
         fs::write(&jobdir.results, "")?;
         fs::File::create_new(&jobdir.log)?;
         fs::hard_link(&jobdir.log, jobdir.logs.join("job-output.txt"))?;
@@ -142,6 +152,42 @@ impl Jobdir {
     }
 }
 
+/// Holds a runtime directory as that of somebody who lives.
+///
+/// The file gets its name when it is locked: nobody finds it free while this executor is there.
+fn show_life(root: &Path) -> std::io::Result<fs::File> {
+    let unnamed = root.join("alive.new");
+    let file = fs::File::create_new(&unnamed)?;
+    file.lock()?;
+    fs::rename(unnamed, root.join(ALIVE))?;
+    Ok(file)
+}
+
+/// Removes the runtime directories below `runtime` of executors that died before they could: opened secrets may lie there.
+///
+/// Those of others that live are held by a lock, which works across containers as well, where process ids say nothing. What cannot be
+/// read or removed is another account's, or is found the next time.
+pub fn forget_the_dead(runtime: &Path) {
+    let Ok(entries) = fs::read_dir(runtime) else { return };
+    for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
+        let path = entry.path();
+        let is_free = fs::File::open(path.join(ALIVE)).is_ok_and(|file| file.try_lock().is_ok());
+        if !is_free {
+            continue;
+        }
+        match fs::remove_dir_all(&path) {
+            Ok(()) => {
+                tracing::info!(path = %path.display(), "removed what an executor that died had in memory of a build")
+            }
+            Err(error) => tracing::warn!(
+                path = %path.display(),
+                %error,
+                "could not remove what an executor that died had in memory of a build: opened secrets may lie there, remove it by hand"
+            ),
+        }
+    }
+}
+
 /// Returns where the log of the build in the job directory `root` lies while it runs.
 pub fn log_path(root: &Path) -> PathBuf {
     root.join("job-output.txt")
@@ -150,4 +196,32 @@ pub fn log_path(root: &Path) -> PathBuf {
 /// Writes a file that only its owner can read; it must not be there yet.
 pub fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
     fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn build(name: &str) -> BuildId {
+        BuildId::derive(&[name])
+    }
+
+    /// Z7.1, Z7.3: an executor that is killed leaves opened secrets in memory, which the next one on the machine removes.
+    #[test]
+    fn what_a_dead_executor_had_in_memory_is_removed_and_what_a_living_one_has_stays() {
+        let scratch = tempfile::tempdir().unwrap();
+        let runtime = scratch.path().join("runtime");
+        let living = Jobdir::make(&scratch.path().join("one"), &runtime, &build("one")).unwrap();
+        let dead = Jobdir::make(&scratch.path().join("two"), &runtime, &build("two")).unwrap();
+        write_private(&dead.runtime.root.join("secret"), b"x").unwrap();
+        let foreign = runtime.join("somebody-else");
+        fs::create_dir(&foreign).unwrap();
+        fs::write(foreign.join(ALIVE), "").unwrap();
+        let root = dead.runtime.root.clone();
+        forget_the_dead(&runtime);
+        assert!(root.join("secret").exists(), "its executor lives");
+        drop(dead);
+        forget_the_dead(&runtime);
+        assert!(!root.exists() && living.runtime.control.exists() && foreign.exists());
+    }
 }

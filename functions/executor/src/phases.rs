@@ -8,7 +8,7 @@ use crate::gateway::Gateway;
 use crate::include::{self, IncludeError};
 use crate::inventory::{self, JobVars};
 use crate::job::{Job, Observer, Runner, Sources, StopSignal};
-use crate::jobdir::Jobdir;
+use crate::jobdir::{self, Jobdir};
 use crate::joblog::{JobLog, now};
 use crate::playbook::{self, FREEZE_INDEX, Inputs, Phase, Prepared, Shared};
 use crate::prepare::{self, Playbooks, PrepareError};
@@ -46,6 +46,7 @@ impl Ansible {
             return Err(SetupError::NoAnsible { path: program });
         }
         probe().await?;
+        jobdir::forget_the_dead(&settings.runtime);
         settings.content = Content::unpack(&settings.content, &settings.program("python")).await?.root;
         Ok(Self { settings })
     }

@@ -33,7 +33,7 @@ pub struct Agent {
     _process: Group,
     /// Its socket.
     pub socket: PathBuf,
-    /// Its process id (`SSH_AGENT_PID`).
+    /// The id of the process that it ends with (`SSH_AGENT_PID`).
     pub id: u32,
 }
 
@@ -42,10 +42,15 @@ impl Agent {
     ///
     /// One key opens the nodes of all builds. Playbooks may use the agent, and may forward it to their node: from there it
     /// must not sign for anybody else's (`ssh-add -h`, OpenSSH 8.9 or newer on this machine; nodes need nothing).
+    /// It holds the key for as long as this process lives and no longer, even if that is killed.
     pub async fn start(jobdir: &Jobdir, key: &Path, nodes: &[NodeAccess]) -> Result<Self, AgentError> {
         let socket = jobdir.runtime.root.join("agent.sock");
-        let mut command = plain("ssh-agent");
-        command.arg("-D").arg("-a").arg(&socket).stdout(Stdio::piped()).stderr(Stdio::null());
+        // The sandbox ends it with this process: a group is only killed by somebody who is still there to do it.
+        let runtime = &jobdir.runtime.root;
+        let mut command = plain("bwrap");
+        command.args(["--die-with-parent", "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/"]);
+        command.args(["--proc", "/proc", "--dev", "/dev", "--bind"]).args([runtime, runtime]);
+        command.args(["--", "ssh-agent", "-D", "-a"]).arg(&socket).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = Group::spawn(&mut command).map_err(|error| AgentError { said: error.to_string() })?;
         let id = process.id().unwrap_or_default();
         // It prints its address once it listens. Nothing more comes, so the pipe can stay unread afterwards.

@@ -7,6 +7,7 @@ use sluice_cli::local::{ONE, TWO};
 use sluice_local_tests::forge::Change;
 use sluice_local_tests::story::{Expected, approve, configure, decided, ends_right, entered};
 use sluice_local_tests::system::{Death, System, Wishes};
+use std::collections::BTreeSet;
 
 /// A point of the story at which somebody dies.
 struct Point {
@@ -189,11 +190,24 @@ async fn a_function_that_is_killed_is_made_up_for() {
     shows_the_same_again(&mut system).await;
 }
 
+/// The ssh-agents on this machine that nobody is left to end: their process ids, as init's children.
+fn orphaned_agents() -> BTreeSet<u32> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.filter(|id: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        let says = |line: &str| status.lines().any(|said| said.split_whitespace().eq(line.split_whitespace()));
+        says("Name: ssh-agent") && says("PPid: 1")
+    })
+    .collect()
+}
+
 /// Z7.3: a build whose executor died is run again, and a result that was written counts although nobody was told. The story goes on
-/// behind it as if nobody had died.
+/// behind it as if nobody had died, and nobody holds the nodes' key any more for the one that did.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_executor_that_is_killed_loses_no_build() {
     let wishes = Wishes { processes: true, kill: Some(sequence(&EXECUTOR)), ..Wishes::default() };
+    let orphaned_before = orphaned_agents();
     let mut system = System::start(wishes).await.unwrap();
     configure(&system, ["quick", "quick"]).await.unwrap();
     let forge = system.forge().unwrap();
@@ -207,6 +221,8 @@ async fn an_executor_that_is_killed_loses_no_build() {
         set["builds"].as_array().unwrap().iter().filter_map(|build| build["result"].as_str()).collect();
     assert_eq!(results.iter().filter(|result| **result == "SUCCESS").count(), 1, "{results:?}");
     system.deaths(EXECUTOR.len(), Death::OfTheExecutor).await.unwrap();
+    let orphaned: Vec<u32> = orphaned_agents().difference(&orphaned_before).copied().collect();
+    assert_eq!(orphaned, Vec::<u32>::new(), "they hold the nodes' key, and nobody ends them");
     for change in [&b, &c, &d] {
         approve(&system, change).await.unwrap();
         entered(&system, change).await.unwrap();

@@ -42,7 +42,7 @@ fn zuul(site: &Site, job: &str, change: u64) -> Value {
         facts: at("facts"),
         ssh: at("ssh"),
         homes: at("homes"),
-        runtime: Runtime { root: at("runtime"), control: at("runtime/control") },
+        runtime: Runtime { root: at("runtime"), control: at("runtime/control"), alive: None },
     };
     Value::Object(vars::zuul(&job, &[], &jobdir, &Settings::new(Path::new("/nowhere")), json!({})))
 }
