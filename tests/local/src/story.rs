@@ -180,6 +180,16 @@ pub async fn ends_right(system: &System, expected: Expected<'_>) -> anyhow::Resu
         let tested = set.and_then(|set| set.item.merged()).map(|merged| merged.tested.tree.0.clone());
         let tree = forge.tree(&change.repository, &commit).await?;
         ensure!(tested.as_ref() == Some(&tree), "{change}: {tested:?} was tested and {tree} landed");
+        for job in set.iter().flat_map(|set| &set.item.jobs) {
+            let item = set.map(|set| set.item.id.to_string()).unwrap_or_default();
+            let path = format!("tenant/{TENANT}/item/{item}/explain/{}", job.summary.name);
+            let told: Value = system.client()?.get(&path).await?;
+            ensure!(
+                !list(&told, "applied").is_empty(),
+                "nothing is told of what made {} what it is: {told}",
+                job.summary.name
+            );
+        }
     }
     for change in expected.refused {
         ensure!(forge.landed_as(change).await?.is_none(), "{change} was merged");

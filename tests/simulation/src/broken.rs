@@ -89,6 +89,8 @@ pub enum Cell {
     Delivery,
     /// What was told of a change.
     Told,
+    /// Whose turn it is to land on a branch.
+    Branch,
 }
 
 impl Cell {
@@ -100,6 +102,7 @@ impl Cell {
             Self::Landing => "landing#",
             Self::Delivery => "delivery#",
             Self::Told => return key.partition.starts_with("change#") && key.sort == "told",
+            Self::Branch => return key.partition.starts_with("branch#") && key.sort == "turn",
         };
         key.partition.starts_with(prefix) && (self == Self::Landing || key.sort == "head")
     }

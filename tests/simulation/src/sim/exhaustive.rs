@@ -1,20 +1,21 @@
-//! Small stories in every order: all interleavings of a few tasks, call by call, up to a number of switches away from one that
-//! could go on.
+//! Small stories in every order: all interleavings of a few tasks, call by call, with up to a number of disturbances. One is a switch
+//! away from a task that could go on, one that a task dies at a call, before or after its effect, one that an answer is lost.
 //!
-//! A schedule says whose turn it is at each call of a port. Each is played from the beginning, for nothing can be copied, and
-//! goes on to its end afterwards like any other story, with all that is checked there.
+//! A schedule says whose turn it is at each call of a port, and what becomes of the call. Each is played from the beginning, for
+//! nothing can be copied, and goes on to its end afterwards like any other story, with all that is checked there.
 
 use super::*;
 use crate::broken::{Cell, Mutation};
 use crate::people::uploaded;
+use crate::plays::{EXPRESS, Play, lands};
 use crate::shape::{Shape, TenantShape, Weather, project_yaml};
 use crate::windows::Window;
-use sluice_model::QueueKey;
+use sluice_gate::{Item, Job, JobStatus};
 use sluice_model::change::ChangeKey;
+use sluice_model::{BuildId, QueueKey};
 use sluice_records::tenant::{self, Early, Tenant};
 use sluice_runtime::cell;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Calls after which a schedule is taken for one without an end.
 const CALLS_MAX: usize = 2_000;
@@ -38,6 +39,8 @@ enum Scene {
     Layout,
     /// A tenant function makes a layout live and wakes what was kept for it, while intake looks at that by itself and a gate at its queue.
     Wake,
+    /// Two gates have what they want to land on one branch.
+    Turn,
 }
 
 /// What was explored.
@@ -49,28 +52,41 @@ struct Explored {
     calls: u64,
 }
 
-/// Whose turn it was, and who could have had it.
+/// Whose turn it was and what became of its call, and who could have had it.
 struct Turn {
-    chosen: u64,
+    chosen: Choice,
     able: Vec<u64>,
 }
 
-/// Plays a scene by every schedule that switches at most so often from a task that could go on.
+/// A task that has a turn, and what becomes of the call that it makes, if it makes one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Choice {
+    task: u64,
+    fate: Fate,
+}
+
+/// What may become of a call besides that it works.
+const FAULTS: [Fate; 3] = [Fate::DiesBefore, Fate::DiesAfter, Fate::FailsAfter];
+
+/// Plays a scene by every schedule with at most so many disturbances.
 ///
 /// # Errors
 /// What must not be, with the story that led to it.
-fn explore(scene: Scene, switches_max: usize, mutation: Option<Mutation>) -> Result<Explored, Failure> {
-    let mut open: Vec<Vec<u64>> = vec![Vec::new()];
+fn explore(scene: Scene, disturbances_max: usize, mutation: Option<Mutation>) -> Result<Explored, Failure> {
+    let mut open: Vec<Vec<Choice>> = vec![Vec::new()];
     let mut explored = Explored::default();
     while let Some(order) = open.pop() {
         let turns = scene.play(&order, mutation)?;
         explored.schedules += 1;
         explored.calls += turns.len() as u64;
         for at in order.len()..turns.len() {
-            for other in turns[at].able.iter().filter(|other| **other != turns[at].chosen) {
+            let task = turns[at].chosen.task;
+            let others = turns[at].able.iter().filter(|other| **other != task);
+            let others = others.map(|other| Choice { task: *other, fate: Fate::Works });
+            for other in others.chain(FAULTS.map(|fate| Choice { task, fate })) {
                 let before = turns[..at].iter().map(|turn| turn.chosen);
-                let next: Vec<u64> = before.chain([*other]).collect();
-                if switches(&next, &turns) <= switches_max {
+                let next: Vec<Choice> = before.chain([other]).collect();
+                if disturbances(&next, &turns) <= disturbances_max {
                     open.push(next);
                 }
             }
@@ -79,37 +95,49 @@ fn explore(scene: Scene, switches_max: usize, mutation: Option<Mutation>) -> Res
     Ok(explored)
 }
 
-/// Has as many calls go on as are left.
-fn turns_of(left: Arc<AtomicU32>) -> impl FnMut(sluice_memory::Step) -> Fate + Send + 'static {
+/// What becomes of the next call, until one was made; those after it wait.
+type Given = Arc<Mutex<Option<Fate>>>;
+
+/// Has one call go on for each fate that is given.
+fn turns_of(given: Given) -> impl FnMut(sluice_memory::Step) -> Fate + Send + 'static {
     move |step| {
-        let has_turn = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok();
-        if step.caller == "operator" || has_turn() { Fate::Works } else { Fate::Waits }
+        if step.caller == "operator" {
+            return Fate::Works;
+        }
+        given.lock().unwrap().take().unwrap_or(Fate::Waits)
     }
 }
 
-/// Counts the turns at which the one before could have gone on and did not.
-fn switches(order: &[u64], turns: &[Turn]) -> usize {
-    (1..order.len()).filter(|at| order[*at] != order[at - 1] && turns[*at].able.contains(&order[at - 1])).count()
+/// Counts the turns at which the one before could have gone on and did not, and the calls that did not work.
+fn disturbances(order: &[Choice], turns: &[Turn]) -> usize {
+    let switches = (1..order.len()).filter(|at| {
+        let before = order[at - 1].task;
+        order[*at].task != before && turns[*at].able.contains(&before)
+    });
+    switches.count() + order.iter().filter(|choice| choice.fate != Fate::Works).count()
 }
 
 impl Scene {
-    fn play(self, order: &[u64], mutation: Option<Mutation>) -> Result<Vec<Turn>, Failure> {
-        let mut sim = Sim::new(7, Settings { mutation, shape: Some(shape()) });
+    fn play(self, order: &[Choice], mutation: Option<Mutation>) -> Result<Vec<Turn>, Failure> {
+        let mut sim = Sim::new(7, Settings { mutation, shape: Some(shape(self)) });
         sim.run_until(|sim| sim.people.next_at.is_none())?;
         self.begin(&mut sim)?;
-        let left = Arc::new(AtomicU32::new(0));
-        let gives = left.clone();
-        sim.site.world.decide_fates(turns_of(gives));
+        let given = Given::default();
+        sim.site.world.decide_fates(turns_of(given.clone()));
         let mut turns: Vec<Turn> = Vec::new();
         while !sim.tasks.is_empty() {
             let mut able: Vec<u64> = sim.tasks.iter().map(|task| task.id).collect();
             able.sort_unstable();
-            let last = turns.last().map(|turn| turn.chosen).filter(|last| able.contains(last));
-            let chosen = order.get(turns.len()).copied().or(last).unwrap_or(able[0]);
-            let Some(at) = sim.tasks.iter().position(|task| task.id == chosen) else {
+            let last = turns.last().map(|turn| turn.chosen.task).filter(|last| able.contains(last));
+            let by_itself = Choice { task: last.unwrap_or(able[0]), fate: Fate::Works };
+            let chosen = order.get(turns.len()).copied().unwrap_or(by_itself);
+            let Some(at) = sim.tasks.iter().position(|task| task.id == chosen.task) else {
                 return Err(sim.failure("a schedule means something else when it is played again"));
             };
-            left.store(1, Ordering::Relaxed);
+            if chosen.fate != Fate::Works {
+                sim.tell(format!("{}: {:?}", sim.tasks[at].kind.name(), chosen.fate));
+            }
+            *given.lock().unwrap() = Some(chosen.fate);
             sim.poll(at)?;
             sim.look()?;
             turns.push(Turn { chosen, able });
@@ -166,7 +194,7 @@ impl Scene {
                 sim.run_until(|sim| sim.site.world.has_visible(Queue::Reports) && sim.tasks.is_empty())?;
                 let first = sim.site.world.take_messages(Queue::Reports, 10, LONG_SECONDS);
                 sim.give(Queue::Reports, 0, first);
-                sim.site.world.decide_fates(turns_of(Arc::new(AtomicU32::new(1))));
+                sim.site.world.decide_fates(turns_of(Arc::new(Mutex::new(Some(Fate::Works)))));
                 sim.poll(0)?;
                 let Some(reading) = sim.tasks.pop() else { return Err(sim.failure("the report has no second call")) };
                 sim.site.world.decide_fates(|_| Fate::Works);
@@ -234,6 +262,33 @@ impl Scene {
                 sim.handle(Queue::Events);
                 sim.handle(Queue::Gate);
             }
+            Self::Turn => {
+                let first = sim.propose(PROJECTS[0], 1, &[("f0".to_owned(), "1".to_owned())]);
+                let second = sim.propose(PROJECTS[0], 2, &[("f1".to_owned(), "2".to_owned())]);
+                sim.site.forge.label(&second, EXPRESS, true);
+                for change in [&first, &second] {
+                    sim.approve(change);
+                }
+                sim.until_last_builds()?;
+                let holders = sim.executors.iter().enumerate();
+                let held = holders.filter(|(_, executor)| !executor.builds.is_empty()).map(|(at, _)| at);
+                for executor in held.collect::<Vec<usize>>() {
+                    while !sim.executors[executor].builds.is_empty() {
+                        sim.end_build(executor, 0);
+                    }
+                }
+                while !sim.tasks.is_empty() {
+                    sim.poll(0)?;
+                    sim.look()?;
+                }
+                let messages = sim.site.world.take_messages(Queue::Gate, 10, HIDDEN_SECONDS);
+                if messages.len() != 2 {
+                    return Err(sim.failure(format!("two queues are to hear of their last builds: {messages:?}")));
+                }
+                for (host, message) in messages.into_iter().enumerate() {
+                    sim.give(Queue::Gate, host, vec![message]);
+                }
+            }
         }
         Ok(())
     }
@@ -275,6 +330,34 @@ impl Sim {
         })
     }
 
+    /// Goes on until of each change that stands in a gate the last build is all that is awaited, executors have those, and nothing else
+    /// is in hand.
+    fn until_last_builds(&mut self) -> Result<(), Failure> {
+        self.run_until(|sim| {
+            let never = sim.now().plus_seconds(1_000_000);
+            let gates = sim.watch.heads.values().filter(|head| lands(head.key.pipeline.as_str()));
+            let items = gates.flat_map(|head| &head.slots).filter_map(|slot| sim.watch.items.get(&slot.id));
+            let last = |item: &Item| {
+                let open = item.jobs.iter().filter(|job| !matches!(job.status, JobStatus::Ended { .. }));
+                let open: Vec<&Job> = open.collect();
+                (open.last().and_then(|job| job.build.clone()), open.len())
+            };
+            let awaited: Vec<_> = items.map(last).collect();
+            let held: BTreeSet<&BuildId> = awaited.iter().filter_map(|(build, _)| build.as_ref()).collect();
+            let mut running = 0;
+            for run in sim.executors.iter_mut().flat_map(|executor| &mut executor.builds) {
+                running += 1;
+                if held.contains(&run.claimed.run.build) {
+                    run.ends_at = never;
+                }
+            }
+            let world = &sim.site.world;
+            let waits = HANDLED.into_iter().any(|queue| queue != Queue::Wakes && world.has_visible(queue));
+            let is_quiet = sim.tasks.is_empty() && sim.webhooks.is_empty() && sim.told.is_empty() && !waits;
+            is_quiet && awaited.len() == 2 && running == 2 && awaited.iter().all(|(_, open)| *open == 1)
+        })
+    }
+
     /// Gives messages to both instances of a function, as when the first was slow.
     fn give_twice(&mut self, queue: Queue) {
         let messages = self.site.world.take_messages(queue, 10, HIDDEN_SECONDS);
@@ -307,8 +390,8 @@ fn check_of(change: &ChangeKey) -> QueueKey {
     }
 }
 
-/// Returns a site where nothing happens by itself.
-fn shape() -> Shape {
+/// Returns the site of a scene, where nothing happens by itself.
+fn shape(scene: Scene) -> Shape {
     let projects = PROJECTS.into_iter().map(|name| (name.to_owned(), false)).collect();
     Shape {
         tenants: vec![TenantShape { name: TENANT.to_owned(), projects }],
@@ -320,24 +403,24 @@ fn shape() -> Shape {
         executors: 2,
         branches: vec!["main"],
         tasks_max: 8,
-        plays: BTreeSet::new(),
+        plays: if scene == Scene::Turn { [Play::TwoGates].into() } else { BTreeSet::new() },
         mode_seed: 7,
         window: Window::GATE,
         weather: Weather { name: "exhaustive", ..Weather::default() },
     }
 }
 
-/// Switches from a task that could go on where `SLUICE_SIM_SWITCHES` does not say how many; without any there are as many
-/// schedules as orders of whole tasks.
-const SWITCHES_MAX: usize = 1;
+/// Disturbances where `SLUICE_SIM_DISTURBANCES` does not say how many; without any there are as many schedules as orders of whole
+/// tasks.
+const DISTURBANCES_MAX: usize = 1;
 
-fn switches_max() -> usize {
-    let asked = std::env::var("SLUICE_SIM_SWITCHES").ok();
-    asked.map_or(SWITCHES_MAX, |asked| asked.parse().expect("a number of switches"))
+fn disturbances_max() -> usize {
+    let asked = std::env::var("SLUICE_SIM_DISTURBANCES").ok();
+    asked.map_or(DISTURBANCES_MAX, |asked| asked.parse().expect("a number of disturbances"))
 }
 
 fn all_hold(scene: Scene, least: u64) {
-    match explore(scene, switches_max(), None) {
+    match explore(scene, disturbances_max(), None) {
         Ok(explored) => {
             println!("{scene:?}: {explored:?}");
             assert!(explored.schedules >= least, "{explored:?}");
@@ -347,7 +430,7 @@ fn all_hold(scene: Scene, least: u64) {
 }
 
 fn is_noticed(scene: Scene, mutation: Mutation) {
-    match explore(scene, switches_max().max(2), Some(mutation)) {
+    match explore(scene, disturbances_max().max(2), Some(mutation)) {
         Ok(explored) => panic!("{mutation:?} is not noticed: {explored:?}"),
         Err(failure) => println!("{scene:?} with {mutation:?}: {}", failure.why.lines().next().unwrap_or_default()),
     }
@@ -386,4 +469,12 @@ fn what_was_kept_for_a_layout_goes_on_in_whatever_order_it_is_woken_and_looked_a
 fn a_beginning_is_never_the_last_word_in_whatever_order_it_is_told() {
     all_hold(Scene::Report, 2);
     is_noticed(Scene::Report, Mutation::UnseenReports);
+}
+
+/// G05, Z6.4: of two gates that may land on one branch one orders it, and the other one tests what came of that, whoever looks when
+/// and whoever dies where.
+#[test]
+fn two_gates_land_on_one_branch_one_after_the_other_in_whatever_order_they_look() {
+    all_hold(Scene::Turn, 10);
+    is_noticed(Scene::Turn, Mutation::NoRevision(Cell::Branch));
 }
