@@ -196,15 +196,19 @@ impl<'l> Building<'l> {
     fn forbidden(&self, from: &JobStanza, origin: &Origin<'_>) -> Vec<Refused> {
         let name = &self.job.name;
         let guarded = self.guarded_from(origin.source);
-        let mut refused = Vec::new();
-        for attribute in from.changes_execution() {
-            let message = match &guarded {
-                _ if self.is_final => format!("Unable to modify final job {name} attribute {attribute}"),
-                Some(guarded) => format!("Unable to modify job {name} attribute {attribute}: {guarded}"),
-                None => break,
-            };
-            refused.push(Refused::of(attribute, message));
-        }
+        let changed = if self.is_final || guarded.is_some() { from.changes_execution() } else { Vec::new() };
+        let mut refused: Vec<Refused> = changed
+            .into_iter()
+            .map(|attribute| {
+                let message = match &guarded {
+                    Some(guarded) if !self.is_final => {
+                        format!("Unable to modify job {name} attribute {attribute}: {guarded}")
+                    }
+                    _ => format!("Unable to modify final job {name} attribute {attribute}"),
+                };
+                Refused::of(attribute, message)
+            })
+            .collect();
         if from.protected == Some(false)
             && let Some((job, project)) = &self.protected
         {
