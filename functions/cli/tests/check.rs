@@ -373,6 +373,11 @@ fn a_tenants_file_is_checked_by_itself() {
     assert_eq!(checked.status.code(), Some(0), "{}", said(&checked));
     assert!(said(&checked).contains("1 tenant(s), 2 project(s): 0 error(s)"), "{}", said(&checked));
     assert!(said(&checked).contains("the connection(s) hub"), "{}", said(&checked));
+    let limited = "    allowed-triggers: [hub, timer]\n    allowed-reporters: mail\n    source:";
+    std::fs::write(&main, sound.replace("    source:", limited)).unwrap();
+    let checked = sluice(&["check", path]);
+    assert!(said(&checked).contains("the connection(s) hub, mail, and"), "{}", said(&checked));
+    assert!(!said(&checked).contains("Unknown connection"), "{}", said(&checked));
     std::fs::write(&main, sound.replace("untrusted-projects", "untrusted-project")).unwrap();
     let wrong = sluice(&["check", path]);
     assert_eq!(wrong.status.code(), Some(1), "{}", said(&wrong));

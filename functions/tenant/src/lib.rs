@@ -322,7 +322,10 @@ impl Tenants {
         };
         let (config, errors) = parse_main("main.yaml", text, &connections);
         for error in &errors {
-            tracing::error!("{error}");
+            match error.problem.severity {
+                Severity::Error => tracing::error!("{error}"),
+                Severity::Warning => tracing::warn!("{error}"),
+            }
         }
         let mut mistakes = errors.iter().filter(|error| error.problem.severity == Severity::Error).count();
         if mistakes == 0 && config.tenants.is_empty() {

@@ -81,8 +81,14 @@ impl MainFile {
     }
 }
 
-/// Returns the connections of a tenant's `source`; the founding documents write it beside the word, too.
+/// Returns the connections that a tenant names: those of its `source`, and those that it may use. The founding documents write
+/// both beside the word, too.
 fn connections_of(stanza: &Value) -> impl Iterator<Item = &str> {
-    let sources = [stanza.get("tenant").and_then(|tenant| tenant.get("source")), stanza.get("source")];
-    sources.into_iter().flatten().filter_map(Value::as_object).flat_map(|source| source.keys().map(String::as_str))
+    let bodies = || stanza.get("tenant").into_iter().chain([stanza]);
+    let sources = bodies().filter_map(|body| body.get("source")?.as_object());
+    let allowed = bodies().flat_map(|body| [body.get("allowed-triggers"), body.get("allowed-reporters")]).flatten();
+    let allowed = allowed.flat_map(|list| list.as_array().map_or(std::slice::from_ref(list), Vec::as_slice));
+    // These two are there without anybody's adding them.
+    let allowed = allowed.filter_map(Value::as_str).filter(|name| !matches!(*name, "timer" | "zuul"));
+    sources.flat_map(|source| source.keys().map(String::as_str)).chain(allowed)
 }

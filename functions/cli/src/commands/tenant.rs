@@ -39,7 +39,10 @@ pub enum LeftOut {
 pub async fn load(data: Option<PathBuf>, file: &Path, left_out: LeftOut) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(file).with_context(|| format!("could not read {}", file.display()))?;
     let ports = operator(data).await?;
-    let main = parse(&ports, &file.display().to_string(), &text).await?;
+    let (main, warnings) = parse(&ports, &file.display().to_string(), &text).await?;
+    for warning in warnings {
+        say!("{}", warning.render(Some(text.as_str())));
+    }
     if main.tenants.is_empty() {
         bail!("{} names no tenant; nothing was stored", file.display());
     }
@@ -140,7 +143,7 @@ pub(super) async fn provider_of(
 
 async fn stored(ports: &Ports) -> anyhow::Result<Option<MainConfig>> {
     let Some(object) = ports.objects.get(connection::MAIN).await? else { return Ok(None) };
-    parse(ports, "main.yaml", std::str::from_utf8(&object.bytes)?).await.map(Some)
+    parse(ports, "main.yaml", std::str::from_utf8(&object.bytes)?).await.map(|(main, _)| Some(main))
 }
 
 /// Writes a tenant's live layout to a file.
@@ -157,10 +160,11 @@ pub async fn snapshot(data: Option<PathBuf>, name: &str, file: &Path) -> anyhow:
     Ok(())
 }
 
-async fn parse(ports: &Ports, path: &str, text: &str) -> anyhow::Result<MainConfig> {
+/// Returns a main configuration that has no mistake, and what is probably not meant in it.
+async fn parse(ports: &Ports, path: &str, text: &str) -> anyhow::Result<(MainConfig, Vec<ConfigError>)> {
     let connections = connection::load(ports).await?.vocabulary();
     let (main, errors) = parse_main(path, text, &connections);
-    if !errors.is_empty() {
+    if errors.iter().any(|error| error.problem.severity == Severity::Error) {
         let all: Vec<String> = errors.iter().map(|error| error.render(Some(text))).collect();
         let is_unknown = |error: &ConfigError| error.problem.message.starts_with("Unknown connection");
         let advice = match errors.iter().any(is_unknown) {
@@ -169,7 +173,7 @@ async fn parse(ports: &Ports, path: &str, text: &str) -> anyhow::Result<MainConf
         };
         bail!("the main configuration is wrong and was not stored:\n{}{advice}", all.join("\n"));
     }
-    Ok(main)
+    Ok((main, errors))
 }
 
 async fn read_again(ports: &Ports, main: &MainConfig, name: &TenantName) -> anyhow::Result<()> {

@@ -100,17 +100,21 @@ impl<'l> Building<'l> {
         }
     }
 
-    /// Applies a definition of the job or of one it inherits from.
-    pub(super) fn variant(&mut self, variant: &Variant<'_>) -> Result<(), Refused> {
+    /// Applies a definition of the job or of one it inherits from. Returns every reason why it may not be.
+    pub(super) fn variant(&mut self, variant: &Variant<'_>) -> Vec<Refused> {
         let origin = Origin { source: variant.defined.source(), depth: variant.depth, form: Form::Definition };
+        let mut refused = Vec::new();
         if variant.job.name != self.current {
-            self.descend(variant.job, &origin).map_err(|message| Refused::of("parent", message))?;
+            let why_not = self.descend(variant.job, &origin);
+            refused.extend(why_not.into_iter().map(|message| Refused::of("parent", message)));
         }
-        self.apply(variant.job, &origin)
+        // What else is wrong with it shows as well: the job does not run either way.
+        refused.extend(self.apply(variant.job, &origin));
+        refused
     }
 
-    /// Applies an entry of a project's job list.
-    pub(super) fn entry(&mut self, job: &JobStanza, source: &Source) -> Result<(), Refused> {
+    /// Applies an entry of a project's job list. Returns every reason why it may not be.
+    pub(super) fn entry(&mut self, job: &JobStanza, source: &Source) -> Vec<Refused> {
         let depth =
             self.job.run.iter().chain(&self.job.pre_run).map(|playbook| playbook.nesting_level).max().unwrap_or(0);
         self.apply(job, &Origin { source, depth, form: Form::Entry })
@@ -118,40 +122,42 @@ impl<'l> Building<'l> {
 
     /// Goes from a parent to its child. What holds for the parent alone is left behind also where that is refused, so that the
     /// child is not told that it is what its parent is.
-    fn descend(&mut self, child: &JobStanza, origin: &Origin<'_>) -> Result<(), String> {
+    fn descend(&mut self, child: &JobStanza, origin: &Origin<'_>) -> Vec<String> {
         let parent = std::mem::replace(&mut self.current, child.name.clone());
-        let refused = if parent.is_empty() { Ok(()) } else { self.may_descend(&parent, child, origin) };
+        let refused = if parent.is_empty() { Vec::new() } else { self.why_no_child(&parent, child, origin) };
         self.is_final = false;
         self.is_abstract = false;
         self.intermediate = false;
         self.inherits_credentials = None;
         // What is protected stays so in all that inherits from it; whoever may not inherit is told that once.
-        if refused.is_err() {
+        if !refused.is_empty() {
             self.protected = None;
         }
         refused
     }
 
-    fn may_descend(&self, parent: &str, child: &JobStanza, origin: &Origin<'_>) -> Result<(), String> {
+    /// Returns every reason why the job as it is may not be the parent of a definition.
+    fn why_no_child(&self, parent: &str, child: &JobStanza, origin: &Origin<'_>) -> Vec<String> {
+        let mut refused = Vec::new();
         if self.is_final {
-            return Err(format!("Unable to inherit from final job {parent}: it is final and can not act as a parent"));
+            refused.push(format!("Unable to inherit from final job {parent}: it is final and can not act as a parent"));
         }
         if self.intermediate && child.is_abstract != Some(true) {
-            return Err(format!("Job {} inherits from intermediate job {parent}, but is not abstract", child.name));
+            refused.push(format!("Job {} inherits from intermediate job {parent}, but is not abstract", child.name));
         }
         if let Some(guarded) = self.guarded_from(origin.source) {
-            return Err(format!(
+            refused.push(format!(
                 "Job {} of {} can not inherit from {parent}: {guarded}",
                 child.name, origin.source.project
             ));
         }
         if self.inherits_credentials == Some(false) {
-            return Err(format!(
+            refused.push(format!(
                 "Job {parent} keeps its credentials to itself and can not act as a parent of {}",
                 child.name
             ));
         }
-        Ok(())
+        refused
     }
 
     /// Returns why a definition of `source` may change nothing of how the job runs, where it is or comes from a protected one.
@@ -160,48 +166,65 @@ impl<'l> Building<'l> {
         Some(format!("{job} of {project} is a protected job in a different project"))
     }
 
-    fn apply(&mut self, from: &JobStanza, origin: &Origin<'_>) -> Result<(), Refused> {
-        if self.is_final
-            && let Some(attribute) = from.changes_execution()
-        {
-            let message = format!("Unable to modify final job {} attribute {attribute}", self.job.name);
-            return Err(Refused::of(attribute, message));
+    /// Applies what may be applied as a whole, or nothing. Returns every reason why it may not be.
+    fn apply(&mut self, from: &JobStanza, origin: &Origin<'_>) -> Vec<Refused> {
+        let mut refused = self.forbidden(from, origin);
+        if !refused.is_empty() {
+            return refused;
         }
-        if let Some(attribute) = from.changes_execution()
-            && let Some(guarded) = self.guarded_from(origin.source)
-        {
-            let message = format!("Unable to modify job {} attribute {attribute}: {guarded}", self.job.name);
-            return Err(Refused::of(attribute, message));
+        if let Err(message) = self.budget.take(weight::of_definition(from)) {
+            return vec![message.into()];
         }
-        if from.protected == Some(false)
-            && let Some((job, project)) = &self.protected
-        {
-            let message = format!(
-                "Unable to reset protected attribute of job {}: {job} of {project} is protected and stays so",
-                self.job.name
-            );
-            return Err(Refused::of("protected", message));
-        }
-        if let Some(attribute) = controlled(from).into_iter().find(|name| self.final_attributes.contains(*name)) {
-            let message = format!(
-                "Unable to modify job {} attribute {attribute}: it is final by attribute-control",
-                self.job.name
-            );
-            return Err(Refused::of(attribute, message));
-        }
-        self.budget.take(weight::of_definition(from))?;
         self.inheritance(from, origin);
         self.scalars(from);
         self.lists(from, origin);
         self.run_time(from, origin);
         self.variables(from);
         if let Some(nodeset) = &from.nodeset {
-            self.job.nodesets =
-                self.nodesets(nodeset).map_err(|message| Refused { attribute: "nodeset", message, is_told: true })?;
+            match self.nodesets(nodeset) {
+                Ok(nodesets) => self.job.nodesets = nodesets,
+                Err(message) => refused.push(Refused { attribute: "nodeset", message, is_told: true }),
+            }
         }
-        self.playbooks(from, origin)?;
+        refused.extend(self.playbooks(from, origin).err());
         self.final_attributes.extend(from.final_attributes.iter().cloned());
-        Ok(())
+        refused
+    }
+
+    /// Returns what a definition or an entry sets and may not, each attribute once: the job is final, or another project's and
+    /// protected, or the attribute is final by itself.
+    fn forbidden(&self, from: &JobStanza, origin: &Origin<'_>) -> Vec<Refused> {
+        let name = &self.job.name;
+        let guarded = self.guarded_from(origin.source);
+        let changed = if self.is_final || guarded.is_some() { from.changes_execution() } else { Vec::new() };
+        let mut refused: Vec<Refused> = changed
+            .into_iter()
+            .map(|attribute| {
+                let message = match &guarded {
+                    Some(guarded) if !self.is_final => {
+                        format!("Unable to modify job {name} attribute {attribute}: {guarded}")
+                    }
+                    _ => format!("Unable to modify final job {name} attribute {attribute}"),
+                };
+                Refused::of(attribute, message)
+            })
+            .collect();
+        if from.protected == Some(false)
+            && let Some((job, project)) = &self.protected
+        {
+            let message = format!(
+                "Unable to reset protected attribute of job {name}: {job} of {project} is protected and stays so"
+            );
+            refused.push(Refused::of("protected", message));
+        }
+        for attribute in controlled(from).into_iter().filter(|name| self.final_attributes.contains(*name)) {
+            if !refused.iter().any(|told| told.attribute == attribute) {
+                let message =
+                    format!("Unable to modify job {name} attribute {attribute}: it is final by attribute-control");
+                refused.push(Refused::of(attribute, message));
+            }
+        }
+        refused
     }
 
     /// Returns nodes and groups in order of preference.

@@ -3,6 +3,7 @@
 use super::apply::{Building, Refused, deep_merge};
 use super::blame::Blame;
 use super::blank::blank;
+use super::circles::circles;
 use super::collect::{Checkouts, Target, Unmatched, Variant, applies, collect};
 use super::kinds::{begin_with_initializers, may_report, not_reported_by};
 use super::limits;
@@ -290,26 +291,32 @@ impl<'l> Freezer<'l, '_> {
                 true => format!("Job {job} depends on {wanted}, a reporter, which runs after {job} was reported."),
                 false => format!("Job {job} depends on {wanted} which was not run."),
             };
-            // The entry that says so, where it is one and not the job's definition.
-            let said = of_job.iter().find_map(|entry| {
-                let list = &entry.job.dependencies.as_ref()?.value;
-                let number = list.iter().position(|dependency| dependency.name == wanted)?;
-                let place = entry.job.places.of_member("dependencies", &number.to_string());
-                Some((entry, place.unwrap_or(entry.job.place)))
-            });
             let is_told = !self.layout.is_defined(wanted.as_str());
-            let why = Refused { attribute: "dependencies", message, is_told };
-            let blame = match said {
-                Some((entry, place)) => Some(Blame::at(entry, self.input, place, why)),
-                None => of_job.first().map(|entry| Blame::of_entry(entry, self.input, why)),
-            };
-            self.found.refused.extend(blame);
+            self.refuse_waiting(of_job, &wanted, Refused { attribute: "dependencies", message, is_told });
         }
         begin_with_initializers(jobs);
-        if let Some(circle) = circle(jobs) {
-            let of_job = entries.get(circle.as_str()).cloned().unwrap_or_default();
-            self.refuse(&of_job, format!("Dependency cycle detected in job {circle}"));
+        for circle in circles(jobs) {
+            let Some(job) = circle.first() else { continue };
+            let of_job = entries.get(job.as_str()).map(Vec::as_slice).unwrap_or_default();
+            let way: Vec<&str> = circle.iter().chain([job]).map(JobName::as_str).collect();
+            let message = format!("Dependency cycle detected in job {job}: {}", way.join(" → "));
+            self.refuse_waiting(of_job, circle.get(1).unwrap_or(job), message.into());
         }
+    }
+
+    /// Refuses that a job waits for another one: at the entry that says so, where it is one and not the job's definition.
+    fn refuse_waiting(&mut self, of_job: &[Entry<'_>], wanted: &JobName, why: Refused) {
+        let said = of_job.iter().find_map(|entry| {
+            let list = &entry.job.dependencies.as_ref()?.value;
+            let number = list.iter().position(|dependency| dependency.name == *wanted)?;
+            let place = entry.job.places.of_member("dependencies", &number.to_string());
+            Some((entry, place.unwrap_or(entry.job.place)))
+        });
+        let blame = match said {
+            Some((entry, place)) => Some(Blame::at(entry, self.input, place, why)),
+            None => of_job.first().map(|entry| Blame::of_entry(entry, self.input, why)),
+        };
+        self.found.refused.extend(blame);
     }
 }
 
@@ -379,10 +386,11 @@ fn build<'l>(
     let mut building = Building::new(layout, budget, name);
     let mut blames: Vec<Blame> = Vec::new();
     for variant in &variants {
-        blames.extend(building.variant(variant).err().map(|why| Blame::of_definition(variant, why)));
+        let refused = building.variant(variant);
+        blames.extend(refused.into_iter().map(|why| Blame::of_definition(variant, why)));
     }
     for entry in &matching {
-        blames.extend(building.entry(entry.job, entry.source).err().map(|why| by_entry(entry, why)));
+        blames.extend(building.entry(entry.job, entry.source).into_iter().map(|why| by_entry(entry, why)));
     }
     let version = building.job.ansible_version.as_ref().or(layout.tenant().default_ansible_version.as_ref());
     if let Some(version) = version.filter(|version| !is_ansible_version(version)) {
@@ -401,10 +409,9 @@ fn build<'l>(
     let why_not = check(&building, pipeline, input, name);
     let why_not = why_not.into_iter().filter(|why| !(is_added && why.attribute == ALLOWED_PROJECTS));
     blames.extend(why_not.map(|why| by_entry(last, why)));
-    if building.job.run_time.kind == JobKind::Reporter
-        && let Some(entry) = matching.iter().find(|entry| !may_report(layout, entry.attached))
-    {
-        blames.push(by_entry(entry, not_reported_by(name, &entry.attached.project)));
+    if building.job.run_time.kind == JobKind::Reporter {
+        let listing = matching.iter().filter(|entry| !may_report(layout, entry.attached));
+        blames.extend(listing.map(|entry| by_entry(entry, not_reported_by(name, &entry.attached.project))));
     }
     let exceeded = limits::exceeded(&building, layout.tenant(), name);
     let said = variants.iter().map(|variant| variant.job).chain(matching.iter().map(|entry| entry.job));
@@ -460,7 +467,7 @@ fn blame_last(
 }
 
 /// Ansible's versions that a job may ask for, as Zuul counts them.
-const ANSIBLE_VERSIONS: [&str; 2] = ["9", "11"];
+pub(crate) const ANSIBLE_VERSIONS: [&str; 2] = ["9", "11"];
 
 /// Returns whether a job may ask for a version of Ansible.
 pub(crate) fn is_ansible_version(version: &str) -> bool {
@@ -494,7 +501,7 @@ fn check(building: &Building<'_>, pipeline: &Pipeline, input: &FreezeInput<'_>, 
     let job = &building.job;
     let playbooks = job.pre_run.iter().chain(&job.run).chain(&job.post_run);
     let of_playbooks: BTreeSet<&String> = playbooks.flat_map(|playbook| &playbook.semaphores).collect();
-    let twice = job.semaphores.iter().find(|held| of_playbooks.contains(&held.name));
+    let twice = job.semaphores.iter().filter(|held| of_playbooks.contains(&held.name));
     found.extend(twice.map(|held| Refused::of("semaphores", held_twice(name, &held.name))));
     if building.uses_secrets && pipeline.allow_secrets == Some(false) {
         let message = format!("Pipeline {} does not allow jobs with secrets, but {name} has some", pipeline.name);
@@ -528,25 +535,4 @@ fn skipped_by_files(building: &Building<'_>, files: Option<&[String]>) -> Option
 fn skipped_by_image(job: &FrozenJob, images: &[String]) -> Option<String> {
     let is_asked = images.is_empty() || job.image_build_name.as_ref().is_some_and(|own| images.contains(own));
     (!is_asked).then(|| format!("it is for none of the images that are asked for: {}", images.join(", ")))
-}
-
-/// Returns a job that waits for itself, if there is one.
-fn circle(jobs: &[FrozenJob]) -> Option<JobName> {
-    let mut left: BTreeMap<&JobName, BTreeSet<&JobName>> = jobs
-        .iter()
-        .map(|job| (&job.name, job.dependencies.iter().map(|dependency| &dependency.name).collect()))
-        .collect();
-    loop {
-        let free: Vec<&JobName> = left
-            .iter()
-            .filter(|(_, waits)| waits.iter().all(|one| !left.contains_key(*one)))
-            .map(|(name, _)| *name)
-            .collect();
-        if free.is_empty() {
-            return left.keys().next().map(|name| (*name).clone());
-        }
-        for name in free {
-            left.remove(name);
-        }
-    }
 }

@@ -3,6 +3,7 @@
 mod apply;
 mod blame;
 mod blank;
+mod circles;
 mod collect;
 mod foresee;
 pub mod freeze;

@@ -1,5 +1,6 @@
 //! What a layout is asked: its projects, jobs, queues, modes and providers.
 
+use super::providers::is_built;
 use super::{Defined, File, Layout, On, QueueSettings};
 use crate::connection::Connections;
 use crate::error::nearest;
@@ -231,7 +232,7 @@ impl Layout {
             let meant = meant.map(|meant| format!(" (did you mean \"{meant}\"?)")).unwrap_or_default();
             return Err(format!("tenant {} has no image \"{name}\"{meant}", self.tenant().name));
         };
-        if found.object.attributes.get("type").is_some_and(|kind| kind == "zuul") {
+        if is_built(found.object) {
             return Ok(found.source());
         }
         Err(format!("the image \"{name}\" is of type cloud: nobody builds it, the cloud has it"))
@@ -241,7 +242,11 @@ impl Layout {
     /// but the job that builds one may come with it.
     pub(crate) fn has_image(&self, name: &str) -> bool {
         let stands = self.entry(ObjectKind::Image, name).is_some_and(|entry| !entry.accepted.is_empty());
-        let mut proposed = self.over.iter().flat_map(|over| &over.files).flat_map(|file| file.fragment.stanzas());
+        let may_define = |file: &&File| {
+            self.base.ground.project_of(file).is_some_and(|project| project.kinds.contains(&ObjectKind::Image))
+        };
+        let proposed = self.over.iter().flat_map(|over| &over.files).filter(may_define);
+        let mut proposed = proposed.flat_map(|file| file.fragment.stanzas());
         stands || proposed.any(|stanza| matches!(stanza, Stanza::Image(image) if image.name == name))
     }
 

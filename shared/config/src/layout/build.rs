@@ -137,7 +137,7 @@ pub(super) fn claims_of<'f>(
         let unit = Unit::new(number, index);
         match settle::claims(ground, file, stanza, hints) {
             Ok(found) => found.into_iter().for_each(|(kind, name)| claim(kind, name, unit)),
-            Err(problem) => problems.entry(Spot::of(unit)).or_default().push(problem),
+            Err(refused) => problems.entry(Spot::of(unit)).or_default().extend(refused),
         }
     }
 }

@@ -22,6 +22,8 @@ use sluice_model::ProjectName;
 use sluice_model::job::NodeSet;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Ways back to itself that are told of one nodeset.
+const CIRCLES_MAX: usize = 20;
 /// The job that is built in and does nothing.
 pub(crate) const NOOP: &str = "noop";
 
@@ -366,14 +368,10 @@ impl Check<'_> {
         match found {
             Err(why) => self.conflict(place, "alternatives", format!("{which} {why}")),
             Ok(found) => {
-                let own =
-                    found.circles.iter().find(|circle| circle.first().map(String::as_str) == name && name.is_some());
-                if let Some(circle) = own {
-                    self.conflict(
-                        place,
-                        "alternatives",
-                        format!("{which} comes back to itself: {}", circle.join(" → ")),
-                    );
+                let is_own = |circle: &&Vec<String>| name.is_some() && circle.first().map(String::as_str) == name;
+                for circle in found.circles.iter().filter(is_own).take(CIRCLES_MAX) {
+                    let message = format!("{which} comes back to itself: {}", circle.join(" → "));
+                    self.conflict(place, "alternatives", message);
                 }
             }
         }
@@ -393,23 +391,24 @@ impl Check<'_> {
         }
         let (known, unknown): (Vec<_>, Vec<_>) =
             labels.into_iter().partition(|(label, _)| self.names.has(ObjectKind::Label, label));
-        let Some((label, number)) = unknown.first() else { return };
-        if !self.names.layout.tenant().use_nodepool {
-            for (label, number) in unknown {
-                let labels = self.names.known(ObjectKind::Label);
+        let is_older = self.names.layout.tenant().use_nodepool;
+        if is_older && known.is_empty() {
+            return;
+        }
+        let known: Vec<&str> = known.into_iter().map(|(label, _)| label).collect();
+        for (label, number) in unknown {
+            let (place, labels) = (at.member("label", number), self.names.known(ObjectKind::Label));
+            if !is_older {
                 let message = format!("The label \"{label}\" was not found.");
-                self.unknown(at.member("label", number), "nodes.label", message, label, labels);
+                self.unknown(place, "nodes.label", message, label, labels);
+                continue;
             }
-        } else if !known.is_empty() {
-            let known: Vec<&str> = known.into_iter().map(|(label, _)| label).collect();
             let message = format!(
                 "There is no label object \"{label}\", and the older protocol that asked for labels without one is not carried out: \
                  unless a provider's own nodes bear the label, jobs with this nodeset end as NODE_FAILURE, whoever offers {}",
                 known.join(", ")
             );
-            let place = at.member("label", *number);
             let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
-            let labels = self.names.known(ObjectKind::Label);
             self.add(problem.about("nodes.label").hinting(self.names.hints, label, labels).as_warning());
         }
     }

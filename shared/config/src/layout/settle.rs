@@ -12,6 +12,7 @@ use crate::objects::{
 };
 use crate::tenant::TenantProject;
 use sluice_model::job::JobKind;
+use std::collections::BTreeSet;
 
 /// An object that stanzas define.
 pub(crate) trait Object: 'static {
@@ -43,13 +44,13 @@ objects! {
     ProviderObject: Image | Flavor | Label | Section | Provider,
 }
 
-/// Returns the names that a stanza lays claim to, whoever else does, or why it may not.
+/// Returns the names that a stanza lays claim to, whoever else does, or every reason why it may not.
 pub(super) fn claims<'f>(
     ground: &'f Ground,
     file: &'f File,
     stanza: &'f Stanza,
     hints: &Hints,
-) -> Result<Vec<(ObjectKind, &'f str)>, Problem> {
+) -> Result<Vec<(ObjectKind, &'f str)>, Vec<Problem>> {
     let Some(project) = ground.project_of(file) else { return Ok(Vec::new()) };
     let (kind, name) = match stanza {
         Stanza::Pragma(_) => return Ok(Vec::new()),
@@ -57,7 +58,7 @@ pub(super) fn claims<'f>(
             if file.source().trust == Trust::Untrusted {
                 let message = "Pipelines may not be defined in untrusted repositories, only in config repositories";
                 let stanza = format!("pipeline {}", found.name);
-                return Err(File::problem(ProblemKind::NotPermitted, &stanza, found.place, message));
+                return Err(vec![File::problem(ProblemKind::NotPermitted, &stanza, found.place, message)]);
             }
             (ObjectKind::Pipeline, found.name.as_str())
         }
@@ -77,63 +78,69 @@ pub(super) fn claims<'f>(
     if !project.kinds.contains(&kind) {
         return Ok(Vec::new());
     }
-    match stanza {
-        Stanza::Job(job) => may_define(ground, file, project, job)?,
+    let refused = match stanza {
+        Stanza::Job(job) => job_refused(ground, file, project, job),
         Stanza::Project(stanza) => {
             let name = stanza.name.as_deref().unwrap_or(file.source().project.name());
-            entries_may_ask(file, project, stanza, &format!("project {name}"))?;
-            let targets = targets(ground, file, project, stanza, hints)?;
-            return Ok(targets.into_iter().map(|name| (ObjectKind::Project, name)).collect());
+            let mut refused = entries_refused(file, project, stanza, &format!("project {name}"));
+            match targets(ground, file, project, stanza, hints) {
+                Ok(targets) if refused.is_empty() => {
+                    return Ok(targets.into_iter().map(|name| (ObjectKind::Project, name)).collect());
+                }
+                Ok(_) => {}
+                Err(problem) => refused.push(problem),
+            }
+            refused
         }
         Stanza::ProjectTemplate(template) => {
-            entries_may_ask(file, project, template, &format!("project-template {name}"))?;
+            entries_refused(file, project, template, &format!("project-template {name}"))
         }
-        _ => {}
-    }
-    Ok(vec![(kind, name)])
+        _ => Vec::new(),
+    };
+    if refused.is_empty() { Ok(vec![(kind, name)]) } else { Err(refused) }
 }
 
-fn may_define(ground: &Ground, file: &File, project: &TenantProject, job: &JobStanza) -> Result<(), Problem> {
-    let refuse = |attribute: &str, message: String| {
-        let place = job.places.of(attribute).unwrap_or(job.place);
-        let problem = File::problem(ProblemKind::NotPermitted, &format!("job {}", job.name), place, message);
-        Err(problem.about(attribute).from_stanza_at(job.place.start))
-    };
+/// Returns every reason why a repository may not define a job.
+fn job_refused(ground: &Ground, file: &File, project: &TenantProject, job: &JobStanza) -> Vec<Problem> {
+    let stanza = format!("job {}", job.name);
+    let mut refused = Vec::new();
     let is_default_parent = job.parent == Parent::Unset && job.name == ground.tenant.default_parent;
     if (job.parent == Parent::Base || is_default_parent) && !project.allow_base_jobs {
-        return refuse(
-            "parent",
-            "Base jobs may only be defined in config-projects, and not where the tenant says \"allow-base-jobs: false\": name a parent".to_owned(),
-        );
+        let place = job.places.of("parent").unwrap_or(job.place);
+        let message = "Base jobs may only be defined in config-projects, and not where the tenant says \"allow-base-jobs: false\": name a parent";
+        let problem = File::problem(ProblemKind::NotPermitted, &stanza, place, message);
+        refused.push(problem.about("parent").from_stanza_at(job.place.start));
     }
-    may_ask(file, project, job, &format!("job {}", job.name), job.place)
+    refused.extend(asked_refused(file, project, job, &stanza, job.place));
+    refused
 }
 
-/// Refuses what a repository may not ask for, as a definition and as an entry of a project's list: credentials for storage (Z4.8),
+/// Returns what a repository may not ask for, as a definition and as an entry of a project's list: credentials for storage (Z4.8),
 /// and jobs that are reporters.
-fn may_ask(file: &File, project: &TenantProject, job: &JobStanza, stanza: &str, start: Place) -> Result<(), Problem> {
+fn asked_refused(file: &File, project: &TenantProject, job: &JobStanza, stanza: &str, start: Place) -> Vec<Problem> {
     let refuse = |attribute: &str, message: String| {
         let place = job.places.of(attribute).unwrap_or(job.place);
         let problem = File::problem(ProblemKind::NotPermitted, stanza, place, message);
-        Err(problem.about(attribute).from_stanza_at(start.start))
+        problem.about(attribute).from_stanza_at(start.start)
     };
+    let mut refused = Vec::new();
     if file.source().trust == Trust::Untrusted && job.run_time.containers.is_some() {
-        return refuse("auth", "Swift credentials may only be asked for in config repositories".to_owned());
+        refused.push(refuse("auth", "Swift credentials may only be asked for in config repositories".to_owned()));
     }
     let is_reporter = job.run_time.kind == Some(JobKind::Reporter);
-    if !is_reporter || file.source().trust.is_trusted() || project.allow_reporter_jobs {
-        return Ok(());
+    if is_reporter && !file.source().trust.is_trusted() && !project.allow_reporter_jobs {
+        let message = format!(
+            "Reporter jobs may be defined in config-projects and where the tenant says allow-reporter-jobs: move it to a config project, or have the tenant say allow-reporter-jobs of {}",
+            project.name
+        );
+        refused.push(refuse("type", message));
     }
-    let message = format!(
-        "Reporter jobs may be defined in config-projects and where the tenant says allow-reporter-jobs: move it to a config project, or have the tenant say allow-reporter-jobs of {}",
-        project.name
-    );
-    refuse("type", message)
+    refused
 }
 
-fn entries_may_ask(file: &File, project: &TenantProject, list: &ProjectStanza, stanza: &str) -> Result<(), Problem> {
-    let mut entries = list.pipelines.values().flat_map(|jobs| &jobs.jobs);
-    entries.try_for_each(|job| may_ask(file, project, job, stanza, list.place))
+fn entries_refused(file: &File, project: &TenantProject, list: &ProjectStanza, stanza: &str) -> Vec<Problem> {
+    let entries = list.pipelines.values().flat_map(|jobs| &jobs.jobs);
+    entries.flat_map(|job| asked_refused(file, project, job, stanza, list.place)).collect()
 }
 
 /// Returns the projects that a project's stanza is about.
@@ -262,21 +269,24 @@ impl<'l> Court<'l> {
         let refused = |allowed: &Option<Vec<String>>, name: &str| {
             allowed.as_ref().is_some_and(|list| !list.iter().any(|one| one == name))
         };
-        if let Some(trigger) =
-            pipeline.triggers.iter().find(|one| refused(&tenant.allowed_triggers, one.connection.as_str()))
-        {
-            let message =
-                format!("Unknown trigger: tenant {} may not use connection \"{}\"", tenant.name, trigger.connection);
-            return settled.refuse(unit, self.problem(ProblemKind::NotPermitted, stanza.place, message));
+        // Each connection once, however often it is named.
+        let triggers = pipeline.triggers.iter().map(|trigger| trigger.connection.as_str());
+        let triggers: BTreeSet<&str> = triggers.filter(|name| refused(&tenant.allowed_triggers, name)).collect();
+        let reporters = pipeline.reporters.all().map(|reporter| reporter.connection.as_str());
+        let reporters: BTreeSet<&str> = reporters.filter(|name| refused(&tenant.allowed_reporters, name)).collect();
+        if triggers.is_empty() && reporters.is_empty() {
+            return settled.entry.accepted.push(unit);
         }
-        if let Some(reporter) =
-            pipeline.reporters.all().find(|one| refused(&tenant.allowed_reporters, one.connection.as_str()))
-        {
-            let message =
-                format!("Unknown reporter: tenant {} may not use connection \"{}\"", tenant.name, reporter.connection);
-            return settled.refuse(unit, self.problem(ProblemKind::NotPermitted, stanza.place, message));
-        }
-        settled.entry.accepted.push(unit);
+        let triggers = triggers.into_iter().map(|name| ("trigger", name, &["trigger"] as &[&'static str]));
+        let reporters = reporters.into_iter().map(|name| ("reporter", name, &OCCASIONS as &[&'static str]));
+        let told = triggers.chain(reporters).map(|(what, name, words)| {
+            let message = format!("Unknown {what}: tenant {} may not use connection \"{name}\"", tenant.name);
+            let (attribute, place) = said_at(stanza, words, name).unwrap_or((what, stanza.place));
+            let problem = self.problem(ProblemKind::NotPermitted, place, message);
+            (unit, problem.about(attribute).from_stanza_at(stanza.place.start))
+        });
+        settled.problems.extend(told);
+        settled.entry.refused.push(unit);
     }
 
     fn job(&self, unit: Unit, settled: &mut Settled) {
@@ -351,24 +361,50 @@ impl<'l> Court<'l> {
         }
     }
 
+    /// Judges an image, flavor, label, section or provider, by the rule of all that a tenant has once.
     fn object(&self, unit: Unit, settled: &mut Settled) {
         let (Some(file), Some(object)) = (self.file(unit), self.files.object::<ProviderObject>(unit)) else { return };
         let Some(first) = settled.entry.accepted.first().copied() else { return settled.entry.accepted.push(unit) };
         let (Some(other_file), Some(other)) = (self.file(first), self.files.object::<ProviderObject>(first)) else {
             return;
         };
-        let same_project = other_file.source().project == file.source().project;
-        if same_project && other.attributes == object.attributes {
+        let (source, kind, name) = (other_file.source(), word(self.kind), &object.name);
+        let (problem, message) = if source.project != file.source().project {
+            let message = format!("The {kind} \"{name}\" is already defined in {}", source.project);
+            (ProblemKind::Duplicate, message)
+        } else if source.branch == file.source().branch {
+            // Also the very same: of two, somebody will change one.
+            (ProblemKind::Duplicate, format!("The {kind} \"{name}\" is already defined in {}", source.path))
+        } else if other.attributes == object.attributes {
             return settled.entry.refused.push(unit);
-        }
-        let message = format!(
-            "The {} \"{}\" is already defined in {}",
-            word(self.kind),
-            object.name,
-            other_file.source().project
-        );
-        settled.refuse(unit, self.problem(ProblemKind::Duplicate, object.place, message));
+        } else {
+            let message = format!("The {kind} \"{name}\" does not match its definition in branch {}", source.branch);
+            (ProblemKind::Conflict, message)
+        };
+        settled.refuse(unit, self.problem(problem, object.place, message));
     }
+}
+
+/// Attributes of a pipeline that name the connections it reports on.
+const OCCASIONS: [&str; 10] = [
+    "start",
+    "enqueue",
+    "success",
+    "failure",
+    "merge-conflict",
+    "merge-failure",
+    "no-jobs",
+    "dequeue",
+    "config-error",
+    "disabled",
+];
+
+/// Returns under which of these words a pipeline names a connection first, and where.
+fn said_at(stanza: &PipelineStanza, words: &[&'static str], connection: &str) -> Option<(&'static str, Place)> {
+    words.iter().find_map(|word| {
+        let mut keys = stanza.node.get(word)?.as_map()?.iter().map(|(key, _)| key);
+        keys.find(|key| key.as_text() == Some(connection)).map(|key| (*word, Place::of(key)))
+    })
 }
 
 /// An object of which a tenant has one.

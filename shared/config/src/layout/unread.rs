@@ -2,14 +2,15 @@
 //! for something that is there.
 
 use crate::error::{ConfigError, ProblemKind, Severity};
+use crate::objects::ObjectKind;
 use std::collections::BTreeMap;
 
 /// Returns whether any of these mistakes could be one of a definition that has a mistake itself.
 pub(super) fn concerns(errors: &[ConfigError]) -> bool {
-    errors.iter().any(|error| missing_job(error).is_some())
+    errors.iter().any(|error| missing(error).is_some())
 }
 
-/// Rewords what refers to jobs whose definition could not be read; `all` are the mistakes of the whole layout.
+/// Rewords what refers to stanzas that could not be read; `all` are the mistakes of the whole layout.
 ///
 /// The line of the definition is not told: a mistake that only moved within its file is no other one.
 pub(super) fn reword(errors: &mut [ConfigError], all: &[ConfigError]) {
@@ -17,24 +18,30 @@ pub(super) fn reword(errors: &mut [ConfigError], all: &[ConfigError]) {
     let is_unread =
         |error: &&ConfigError| error.problem.kind == ProblemKind::Syntax && error.problem.severity == Severity::Error;
     for error in all.iter().filter(is_unread) {
-        if let Some(job) = error.problem.stanza.strip_prefix("job ") {
-            unread.entry(job).or_insert(error);
-        }
+        unread.entry(error.problem.stanza.as_str()).or_insert(error);
     }
     for error in errors {
-        let Some(cause) = missing_job(error).and_then(|job| unread.get(job)) else { continue };
-        let (job, place) = (&cause.problem.stanza, format!("{}@{}: {}", cause.project, cause.branch, cause.path));
+        let Some(cause) = missing(error).and_then(|stanza| unread.get(stanza.as_str()).copied()) else { continue };
+        let (stanza, place) = (&cause.problem.stanza, format!("{}@{}: {}", cause.project, cause.branch, cause.path));
         let problem = &mut error.problem;
-        problem.message = format!("The {job} could not be read: its definition has a mistake ({place})");
+        problem.message = format!("The {stanza} could not be read: its definition has a mistake ({place})");
         (problem.suggestion, problem.kind) = (None, ProblemKind::Conflict);
     }
 }
 
-/// Returns the job that a mistake says is not defined.
-fn missing_job(error: &ConfigError) -> Option<&str> {
+/// Returns the stanza that would define what a mistake says is not there (`nodeset large`).
+fn missing(error: &ConfigError) -> Option<String> {
     let problem = &error.problem;
     if problem.kind != ProblemKind::UnknownName {
         return None;
     }
-    problem.message.strip_prefix("Job ")?.strip_suffix(" not defined")
+    let message = problem.message.as_str();
+    if let Some(job) = message.strip_prefix("Job ").and_then(|rest| rest.strip_suffix(" not defined")) {
+        return Some(format!("job {job}"));
+    }
+    let (what, name) = message.strip_prefix("The ")?.strip_suffix("\" was not found.")?.split_once(" \"")?;
+    let what = what.replace(' ', "-");
+    let kind = ObjectKind::WORDS.iter().find(|(word, _)| *word == what).map(|(_, kind)| *kind)?;
+    // Which projects there are the tenant says, not their stanzas.
+    (kind != ObjectKind::Project).then(|| format!("{what} {name}"))
 }

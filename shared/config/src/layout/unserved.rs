@@ -6,6 +6,7 @@ mod parts;
 
 use super::Layout;
 use super::alternatives::in_line;
+use super::providers::is_built;
 use crate::error::{ConfigError, Problem, ProblemKind};
 use crate::fragment::Source;
 use crate::layout::ProviderConfig;
@@ -72,7 +73,7 @@ impl<'l> Found<'l> {
             }
             Stanza::Image(image) => {
                 self.object("image", image, source);
-                if image.attributes.get("type").is_some_and(|kind| kind == "zuul") {
+                if is_built(image) {
                     let message = "images are not built yet: requests for labels that need this one fail".to_owned();
                     self.warn(&format!("image {}", image.name), "type", source, image.place, message);
                 }

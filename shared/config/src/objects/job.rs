@@ -249,8 +249,8 @@ impl JobStanza {
         }
     }
 
-    /// Returns whether anything that decides how it runs is set: such an entry may not change a final job.
-    pub fn changes_execution(&self) -> Option<&'static str> {
+    /// Returns what it sets of all that decides how a job runs: such an entry may not change a final job.
+    pub fn changes_execution(&self) -> Vec<&'static str> {
         let set = [
             ("parent", self.parent != Parent::Unset),
             ("semaphores", self.semaphores.is_some()),
@@ -276,7 +276,8 @@ impl JobStanza {
             ("ansible-version", self.ansible_version.is_some()),
             ("image-build-name", self.image_build_name.is_some()),
         ];
-        set.into_iter().find(|(_, set)| *set).map(|(name, _)| name).or_else(|| self.run_time.changes_execution())
+        let own = set.into_iter().filter(|(_, set)| *set).map(|(name, _)| name);
+        own.chain(self.run_time.changes_execution()).collect()
     }
 }
 

@@ -156,7 +156,8 @@ pub(super) fn of_secret(fields: &Fields<'_>) -> Places {
     places
 }
 
-/// Returns where each attribute of a provider's object stands, and each named member of its lists (`labels.small`).
+/// Returns where each attribute of a provider's object stands, and each named member of its lists (`labels.small`) with what it
+/// names itself (`labels.small.flavor`).
 pub(super) fn of_provider_object(fields: &Fields<'_>) -> Places {
     let mut places = Places::default();
     for key in fields.keys() {
@@ -169,6 +170,11 @@ pub(super) fn of_provider_object(fields: &Fields<'_>) -> Places {
                 let named = member.get("name").unwrap_or(member);
                 if let Some(text) = named.as_text() {
                     places.add(&format!("{list}.{text}"), named);
+                    for part in ["image", "flavor", "type"] {
+                        if let Some(node) = member.get(part) {
+                            places.add(&format!("{list}.{text}.{part}"), node);
+                        }
+                    }
                 }
             }
         }

@@ -69,8 +69,8 @@ pub struct IncludeVarsRef {
 }
 
 impl RunTimeStanza {
-    /// Returns the first attribute that changes how a job runs, if any is set: a final job does not take it.
-    pub(super) fn changes_execution(&self) -> Option<&'static str> {
+    /// Returns what it sets of all that decides how a job runs: a final job does not take it.
+    pub(super) fn changes_execution(&self) -> impl Iterator<Item = &'static str> + use<> {
         let set = [
             ("type", self.kind.is_some()),
             ("secret-exposure", self.secret_exposure.is_some()),
@@ -85,7 +85,7 @@ impl RunTimeStanza {
             ("host", self.host.is_some()),
             ("auth", self.containers.is_some()),
         ];
-        set.into_iter().find(|(_, set)| *set).map(|(name, _)| name)
+        set.into_iter().filter(|(_, set)| *set).map(|(name, _)| name)
     }
 }
 

@@ -14,7 +14,8 @@ use crate::Pattern;
 use crate::connection::Connections;
 use crate::error::{ConfigError, Problem, ProblemKind};
 use crate::fragment::Trust;
-use crate::objects::read::{Fields, Problems};
+use crate::job::freeze::{ANSIBLE_VERSIONS, is_ansible_version};
+use crate::objects::read::{Fields, Problems, members};
 use crate::objects::{ObjectKind, Place, split};
 use crate::yaml::{self, Node, Value};
 use serde::{Deserialize, Serialize};
@@ -429,15 +430,15 @@ fn tenant(body: &Node, connections: &Connections, p: &mut Problems) -> Option<Te
         tenant.included = Some(TenantProject::new(SYSTEM, included_project(), Trust::Config));
     }
     tenant.default_parent = f.text("default-parent", p).unwrap_or(tenant.default_parent);
-    tenant.default_ansible_version = f.version("default-ansible-version", p);
+    tenant.default_ansible_version = default_ansible_version(&mut f, p);
     tenant.max_nodes_per_job = limit(&mut f, "max-nodes-per-job", NODES_PER_JOB, p);
     tenant.max_job_timeout_seconds = limit(&mut f, "max-job-timeout", JOB_TIMEOUT_SECONDS, p).map(u64::from);
     tenant.max_changes_per_pipeline = f.count("max-changes-per-pipeline", 0, p);
     tenant.max_dependencies = f.count("max-dependencies", 0, p);
     tenant.exclude_unprotected_branches = f.flag("exclude-unprotected-branches", p).unwrap_or(false);
     tenant.exclude_locked_branches = f.flag("exclude-locked-branches", p).unwrap_or(false);
-    tenant.allowed_triggers = f.texts("allowed-triggers", p);
-    tenant.allowed_reporters = f.texts("allowed-reporters", p);
+    tenant.allowed_triggers = allowed_connections(&mut f, "allowed-triggers", connections, p);
+    tenant.allowed_reporters = allowed_connections(&mut f, "allowed-reporters", connections, p);
     tenant.allowed_labels = f.expressions("allowed-labels", p);
     tenant.disallowed_labels = f.expressions("disallowed-labels", p);
     tenant.allow_circular_dependencies = f.flag("allow-circular-dependencies", p);
@@ -454,6 +455,37 @@ fn tenant(body: &Node, connections: &Connections, p: &mut Problems) -> Option<Te
     }
     f.finish(p);
     name.map(|_| tenant)
+}
+
+/// Takes the version of Ansible that jobs without one have: no job could run with one that there is none of.
+fn default_ansible_version(f: &mut Fields<'_>, p: &mut Problems) -> Option<String> {
+    let attribute = "default-ansible-version";
+    let node = f.peek(attribute);
+    let version = f.version(attribute, p)?;
+    if let Some(node) = node.filter(|_| !is_ansible_version(&version)) {
+        let message =
+            format!("Ansible version {version} is not supported; there are {}", ANSIBLE_VERSIONS.join(" and "));
+        p.add(Problem::new(ProblemKind::UnknownName, node.start, node.end, message).about(attribute));
+    }
+    Some(version)
+}
+
+/// Takes a list of connections, and warns of those that there are none of: what is allowed beside them is meant all the same.
+fn allowed_connections(
+    f: &mut Fields<'_>,
+    attribute: &'static str,
+    connections: &Connections,
+    p: &mut Problems,
+) -> Option<Vec<String>> {
+    let nodes = f.peek(attribute).map(members).unwrap_or_default();
+    for node in nodes {
+        let Some(name) = node.as_text().filter(|name| connections.driver(name).is_none()) else { continue };
+        let message = format!("Unknown connection named \"{name}\", so \"{attribute}\" allows nothing by it");
+        let problem = Problem::new(ProblemKind::UnknownName, node.start, node.end, message).about(attribute);
+        let known = connections.0.keys().map(|name| name.as_str()).chain(["timer", "zuul"]);
+        p.add(problem.suggesting(name, known).as_warning());
+    }
+    f.texts(attribute, p)
 }
 
 /// Adds what the file may name once.

@@ -7,14 +7,16 @@ use crate::fragment::Trust;
 use crate::objects::ObjectKind;
 use crate::objects::read::{Fields, Problems, members};
 use crate::yaml::{Node, Value};
+use std::collections::BTreeSet;
 
 pub(super) fn sources(sources: &Node, connections: &Connections, tenant: &mut TenantConfig, p: &mut Problems) {
     let Some(mut all) = Fields::of(sources, "source", p) else {
         return;
     };
-    let (mut config, mut untrusted) = (Vec::new(), Vec::new());
+    let (mut config, mut untrusted, mut is_whole) = (Vec::new(), Vec::new(), true);
     for (connection, node) in all.rest() {
         if connections.project(connection, "").is_none() {
+            is_whole = false;
             let keys = sources.as_map().unwrap_or_default().iter().map(|(key, _)| key);
             let key = keys.into_iter().find(|key| key.as_text() == Some(connection)).unwrap_or(node);
             p.add(
@@ -42,6 +44,7 @@ pub(super) fn sources(sources: &Node, connections: &Connections, tenant: &mut Te
         }
         f.finish(p);
     }
+    let mut listed = Vec::new();
     for (node, project) in config.into_iter().chain(untrusted) {
         if tenant.project(&project.name).is_some() {
             let message = format!("Project {} is already in the tenant", project.name);
@@ -49,6 +52,27 @@ pub(super) fn sources(sources: &Node, connections: &Connections, tenant: &mut Te
         } else {
             tenant.projects.push(project);
         }
+        listed.push(node);
+    }
+    // Which projects an unknown connection would have, nobody knows.
+    if is_whole {
+        listed.into_iter().for_each(|node| shadow(node, tenant, p));
+    }
+}
+
+/// Tells of projects that a member of the list may shadow and that the tenant has none of, as Zuul does.
+fn shadow(member: &Node, tenant: &TenantConfig, p: &mut Problems) {
+    let attributes = member.as_map().and_then(<[_]>::first).map(|(_, attributes)| attributes);
+    let named = attributes.and_then(|attributes| attributes.get("shadow")).map(members).unwrap_or_default();
+    for node in named {
+        let Some(name) = node.as_text() else { continue };
+        let projects = || tenant.projects.iter().chain(&tenant.included).map(|project| &project.name);
+        if projects().any(|project| project.as_str() == name || project.name() == name) {
+            continue;
+        }
+        let message = format!("The project \"{name}\" was not found.");
+        let problem = Problem::new(ProblemKind::UnknownName, node.start, node.end, message).about("shadow");
+        p.add(problem.suggesting(name, projects().map(|project| project.name())));
     }
 }
 
@@ -139,8 +163,10 @@ fn project_attributes(f: &mut Fields<'_>, project: &mut TenantProject, p: &mut P
     project.shadow = f.texts("shadow", p).unwrap_or_default();
     project.extra_config_paths = f.texts("extra-config-paths", p).unwrap_or_default();
     let paths = &project.extra_config_paths;
-    if let Some(twice) = paths.iter().enumerate().find(|(at, path)| paths.iter().take(*at).any(|one| one == *path)) {
-        p.syntax(f.node(), "extra-config-paths", format!("\"extra-config-paths\" names {} twice", twice.1));
+    let mut known = BTreeSet::new();
+    let twice: BTreeSet<&String> = paths.iter().filter(|path| !known.insert(*path)).collect();
+    for path in twice {
+        p.syntax(f.node(), "extra-config-paths", format!("\"extra-config-paths\" names {path} twice"));
     }
     project.load_branch = f.text("load-branch", p);
     project.include_branches = f.expressions("include-branches", p);

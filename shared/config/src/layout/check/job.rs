@@ -1,5 +1,5 @@
-//! What else is told of a job's definition, or of an entry of a list, before it is frozen: jobs that it waits for, its Ansible, its
-//! times, its semaphores.
+//! What else is told of a job's definition, or of an entry of a list, before it is frozen: jobs that it waits for, the image that it
+//! builds, its Ansible, its times, its semaphores.
 
 use super::{At, Check, NOOP};
 use crate::error::{Problem, ProblemKind};
@@ -26,6 +26,15 @@ impl Check<'_> {
             let problem =
                 Problem::new(ProblemKind::UnknownName, place.start, place.end, unknown_ansible(&job.name, version));
             self.add(problem.about("ansible-version"));
+        }
+        if let Some(image) = &job.image_build_name {
+            let stands = self.names.has(ObjectKind::Image, image);
+            // It counts when it is merged, but the job that builds it may come with it.
+            if !stands && !self.names.layout.has_image(image) {
+                let known = self.names.known(ObjectKind::Image);
+                let message = format!("The image \"{image}\" was not found.");
+                self.unknown(at.attribute("image-build-name"), "image-build-name", message, image, known);
+            }
         }
         if let Some(message) = outlasts(&job.name, job.pre_timeout_seconds, job.timeout_seconds) {
             self.refuse(at.attribute("pre-timeout"), "pre-timeout", message);

@@ -2,6 +2,7 @@
 
 use super::label::{ImageFilter, image_filters};
 use super::values::{count, texts};
+use crate::objects::ProviderObject;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
@@ -66,13 +67,19 @@ pub struct ImageNode {
     pub imds_http_tokens: Option<String>,
 }
 
+/// Returns whether an image is built here. That is for the `image` to say and for nobody below it: it is one image of a tenant,
+/// which all of its providers run (L3.4, L3.7).
+pub(in crate::layout) fn is_built(image: &ProviderObject) -> bool {
+    image.attributes.get("type").and_then(Json::as_str) == Some("zuul")
+}
+
 /// Puts the merged attributes of an image into their fields.
-pub(super) fn typed(name: &str, canonical_name: String, merged: &Map<String, Json>) -> ImageConfig {
+pub(super) fn typed(image: &ProviderObject, canonical_name: String, merged: &Map<String, Json>) -> ImageConfig {
     let text = |name: &str| merged.get(name).and_then(Json::as_str).map(str::to_owned);
     ImageConfig {
-        name: name.to_owned(),
+        name: image.name.clone(),
         canonical_name,
-        is_built: text("type").as_deref() == Some("zuul"),
+        is_built: is_built(image),
         format: text("image-format").unwrap_or_else(|| FORMAT.to_owned()),
         import_method: text("import-method"),
         import_timeout_seconds: merged.get("import-timeout").and_then(Json::as_u64),

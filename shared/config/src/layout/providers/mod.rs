@@ -5,6 +5,7 @@ mod label;
 mod resolve;
 mod values;
 
+pub(super) use image::is_built;
 pub use image::{ImageConfig, ImageNode};
 pub use label::{CloudSettings, Fleet, ImageFilter, LabelConfig};
 pub(super) use resolve::resolve;

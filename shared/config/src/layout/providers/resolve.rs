@@ -1,6 +1,9 @@
-//! From the five objects to providers: inheritance of sections, the layers of each label, and what is wrong with them.
+//! From the five objects to providers: inheritance of sections, the layers of each label, and what is wrong with them. What they
+//! name is followed in `follow`.
 
-use super::image::{self, ImageConfig};
+mod follow;
+
+use super::image::{self, ImageConfig, is_built};
 use super::label::{LabelIdentity, typed};
 use super::values::{canonical, count, counts, entries, merge, names_in, of_label, static_nodes, texts};
 use super::{LabelConfig, ProviderConfig, SectionQuota};
@@ -65,9 +68,11 @@ pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<C
         for defined in layout.standing(kind) {
             resolver.connection((defined, defined.object), word);
             if kind == ObjectKind::Section {
+                resolver.parent((defined, defined.object));
                 resolver.overridden((defined, defined.object));
             }
             resolver.lists((defined, defined.object), word);
+            resolver.members((defined, defined.object), word);
         }
     }
     layout.standing(ObjectKind::Label).into_iter().for_each(|defined| resolver.parts((defined, defined.object)));
@@ -118,39 +123,6 @@ impl<'o> Resolver<'o> {
         self.errors.push(defined.source().error(problem));
     }
 
-    /// Tells of a connection that there is none of.
-    fn connection(&mut self, at: Found<'o>, word: &str) {
-        let Some(name) = at.1.attributes.get("connection").and_then(Json::as_str) else { return };
-        let connections = self.layout.connections();
-        if connections.driver(name).is_none() {
-            let message = format!("Unknown connection named \"{name}\"");
-            self.unknown(at, word, "connection", (name, message), connections.0.keys().map(|name| name.as_str()));
-        }
-    }
-
-    /// Tells of a section that says another connection than the nearest above it that says any: whoever may write a section could
-    /// otherwise take its parent's images and quota to any connection of the system.
-    fn overridden(&mut self, at: Found<'o>) {
-        let Some(own) = at.1.attributes.get("connection") else { return };
-        let mut parent = at.1.attributes.get("parent").and_then(Json::as_str);
-        for _ in 0..SECTIONS_MAX {
-            // One that there is none of is told by its name.
-            let Some((_, above)) = parent.and_then(|name| self.find(ObjectKind::Section, name)) else { return };
-            if let Some(said) = above.attributes.get("connection") {
-                if said != own {
-                    let message = format!(
-                        "The connection of the section \"{}\", {}, may not be overridden: remove \"connection\" here, or inherit from another section",
-                        above.name,
-                        named(said.as_str())
-                    );
-                    self.error(at, "section", "connection", ProblemKind::NotPermitted, message);
-                }
-                return;
-            }
-            parent = above.attributes.get("parent").and_then(Json::as_str);
-        }
-    }
-
     /// Returns whether a provider and its sections say one connection, and tells of a provider that says another one: with it whoever
     /// may write a provider could reach any connection of the system.
     fn keeps_connection(&mut self, at: Found<'o>, chain: &[Found<'o>]) -> bool {
@@ -172,33 +144,6 @@ impl<'o> Resolver<'o> {
         );
         self.error(at, "provider", "connection", ProblemKind::NotPermitted, message);
         false
-    }
-
-    /// Tells of images, flavors and labels that a section or provider lists and that there are none of.
-    fn lists(&mut self, at: Found<'o>, word: &str) {
-        for (kind, list, one) in [
-            (ObjectKind::Image, "images", "image"),
-            (ObjectKind::Flavor, "flavors", "flavor"),
-            (ObjectKind::Label, "labels", "label"),
-        ] {
-            for name in names_in(&at.1.attributes, list) {
-                if self.find(kind, &name).is_none() {
-                    let message = format!("The {one} \"{name}\" was not found.");
-                    self.unknown(at, word, list, (&name, message), self.layout.names(kind));
-                }
-            }
-        }
-    }
-
-    /// Tells of an image or flavor that a label names and that there is none of.
-    fn parts(&mut self, at: Found<'o>) {
-        for (kind, word) in [(ObjectKind::Image, "image"), (ObjectKind::Flavor, "flavor")] {
-            let Some(name) = at.1.attributes.get(word).and_then(Json::as_str) else { continue };
-            if self.find(kind, name).is_none() {
-                let message = format!("The {word} \"{name}\" was not found.");
-                self.unknown(at, "label", word, (name, message), self.layout.names(kind));
-            }
-        }
     }
 
     /// Tells of what nodes of this kind cannot have: static ones nothing of a cloud, a cloud's no list of nodes (L3.10).
@@ -228,17 +173,12 @@ impl<'o> Resolver<'o> {
         let at = (defined, provider);
         let chain = self.sections(at)?;
         let (nearest, section) = *chain.first()?;
-        if section.attributes.get("abstract") == Some(&Json::Bool(true)) {
-            self.error(
-                at,
-                "provider",
-                "section",
-                ProblemKind::NotPermitted,
-                format!("The section \"{}\" is abstract", section.name),
-            );
-            return None;
+        let is_abstract = section.attributes.get("abstract") == Some(&Json::Bool(true));
+        if is_abstract {
+            let message = format!("The section \"{}\" is abstract", section.name);
+            self.error(at, "provider", "section", ProblemKind::NotPermitted, message);
         }
-        if !self.keeps_connection(at, &chain) {
+        if !self.keeps_connection(at, &chain) || is_abstract {
             return None;
         }
         let mut of_section = Map::new();
@@ -292,20 +232,19 @@ impl<'o> Resolver<'o> {
         let mut wanted = at.1.attributes.get("section")?.as_str()?.to_owned();
         loop {
             let Some(found) = self.find(ObjectKind::Section, &wanted) else {
-                let (from, word, attribute) =
-                    chain.last().map_or((at, "provider", "section"), |section| (*section, "section", "parent"));
-                let message = format!("The section \"{wanted}\" was not found.");
-                self.unknown(from, word, attribute, (&wanted, message), self.layout.names(ObjectKind::Section));
+                // What a section inherits from is told there, whoever uses it.
+                if chain.is_empty() {
+                    let message = format!("The section \"{wanted}\" was not found.");
+                    self.unknown(at, "provider", "section", (&wanted, message), self.layout.names(ObjectKind::Section));
+                }
                 return None;
             };
-            if chain.len() >= SECTIONS_MAX || chain.iter().any(|(_, section)| section.name == found.1.name) {
-                self.error(
-                    found,
-                    "section",
-                    "parent",
-                    ProblemKind::Conflict,
-                    format!("The section \"{wanted}\" inherits from itself"),
-                );
+            if chain.iter().any(|(_, section)| section.name == found.1.name) {
+                return None;
+            }
+            if chain.len() >= SECTIONS_MAX {
+                let message = format!("The section inherits from more than {SECTIONS_MAX} others, one from the next");
+                self.error(at, "provider", "section", ProblemKind::Conflict, message);
                 return None;
             }
             chain.push(found);
@@ -388,7 +327,7 @@ impl<'o> Resolver<'o> {
                 }
                 part.leave(layer);
             }
-            image::typed(&object.name, canonical(defined, &object.name), &merged)
+            image::typed(object, canonical(defined, &object.name), &merged)
         });
         resolved.collect()
     }
@@ -471,8 +410,7 @@ impl<'o> Resolver<'o> {
                 name: label.name.as_str().into(),
                 canonical_name: canonical(defined, &label.name),
                 image: image.map(|(defined, image)| canonical(defined, &image.name)),
-                image_is_built: image
-                    .is_some_and(|(_, image)| image.attributes.get("type").and_then(Json::as_str) == Some("zuul")),
+                image_is_built: image.is_some_and(|(_, image)| is_built(image)),
                 flavor: flavor_name,
                 min_ready,
                 zone,

@@ -42,7 +42,14 @@ pub fn of(object: &str, path: &[String]) -> Vec<Json> {
         ("timer trigger", ["time"]) => vec![json!("0 0 * * *"), json!("1 0 * * *")],
         ("tenant", ["source"]) => vec![json!({"github": {"untrusted-projects": ["org/other"]}})],
         ("tenant" | "api-root", ["role-mappings"]) => vec![json!({"a-name": "a-name"})],
-        (object, ["org/project"]) if object.starts_with("tenant.source") => vec![json!({}), json!({"shadow": "a"})],
+        ("tenant", ["allowed-triggers" | "allowed-reporters"]) => vec![json!("github"), json!("gerrit")],
+        ("tenant", ["default-ansible-version"]) => vec![json!("9"), json!("11")],
+        (object, ["org/project"]) if object.starts_with("tenant.source") => {
+            vec![json!({}), json!({"shadow": "org/project"})]
+        }
+        (object, ["org/project", "shadow"]) if object.starts_with("tenant.source") => {
+            vec![json!("org/project"), json!("github.com/org/project")]
+        }
         ("authorization-rule", ["conditions"]) => vec![json!({"a": "b"}), json!({"a": "c"})],
         ("authorization-role", ["permissions"]) => vec![json!({"read": true}), json!({"read": false})],
         ("authorization-role", [.., "conditions"]) => vec![json!({"project": "a"})],

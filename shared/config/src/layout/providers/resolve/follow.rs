@@ -1,0 +1,132 @@
+//! What sections, providers and labels name, whoever uses them: connections, sections above, images, flavors and labels.
+
+use super::super::image::is_built;
+use super::super::values::names_in;
+use super::{Found, Resolver, SECTIONS_MAX, named};
+use crate::error::{Problem, ProblemKind};
+use crate::objects::ObjectKind;
+use crate::yaml::Mark;
+use serde_json::{Map, Value as Json};
+
+impl<'o> Resolver<'o> {
+    /// Tells of a connection that there is none of.
+    pub(super) fn connection(&mut self, at: Found<'o>, word: &str) {
+        let Some(name) = at.1.attributes.get("connection").and_then(Json::as_str) else { return };
+        let connections = self.layout.connections();
+        if connections.driver(name).is_none() {
+            let message = format!("Unknown connection named \"{name}\"");
+            self.unknown(at, word, "connection", (name, message), connections.0.keys().map(|name| name.as_str()));
+        }
+    }
+
+    /// Tells of a section that inherits from one that there is none of, or from itself.
+    pub(super) fn parent(&mut self, at: Found<'o>) {
+        let Some(mut wanted) = at.1.attributes.get("parent").and_then(Json::as_str) else { return };
+        if self.find(ObjectKind::Section, wanted).is_none() {
+            let message = format!("The section \"{wanted}\" was not found.");
+            return self.unknown(at, "section", "parent", (wanted, message), self.layout.names(ObjectKind::Section));
+        }
+        let mut way = vec![at.1.name.as_str()];
+        for _ in 0..SECTIONS_MAX {
+            way.push(wanted);
+            if wanted == at.1.name {
+                let message = format!("The section \"{wanted}\" inherits from itself: {}", way.join(" → "));
+                return self.error(at, "section", "parent", ProblemKind::Conflict, message);
+            }
+            // Others that come back to themselves, or to nothing, are told of that.
+            let above = self.find(ObjectKind::Section, wanted).map(|(_, above)| above);
+            let Some(next) = above.and_then(|above| above.attributes.get("parent")?.as_str()) else { return };
+            wanted = next;
+        }
+    }
+
+    /// Tells of a section that says another connection than the nearest above it that says any: whoever may write a section could
+    /// otherwise take its parent's images and quota to any connection of the system.
+    pub(super) fn overridden(&mut self, at: Found<'o>) {
+        let Some(own) = at.1.attributes.get("connection") else { return };
+        let mut parent = at.1.attributes.get("parent").and_then(Json::as_str);
+        for _ in 0..SECTIONS_MAX {
+            // One that there is none of is told by its name.
+            let Some((_, above)) = parent.and_then(|name| self.find(ObjectKind::Section, name)) else { return };
+            if let Some(said) = above.attributes.get("connection") {
+                if said != own {
+                    let message = format!(
+                        "The connection of the section \"{}\", {}, may not be overridden: remove \"connection\" here, or inherit from another section",
+                        above.name,
+                        named(said.as_str())
+                    );
+                    self.error(at, "section", "connection", ProblemKind::NotPermitted, message);
+                }
+                return;
+            }
+            parent = above.attributes.get("parent").and_then(Json::as_str);
+        }
+    }
+
+    /// Tells of images, flavors and labels that a section or provider lists and that there are none of.
+    pub(super) fn lists(&mut self, at: Found<'o>, word: &str) {
+        for (kind, list, one) in [
+            (ObjectKind::Image, "images", "image"),
+            (ObjectKind::Flavor, "flavors", "flavor"),
+            (ObjectKind::Label, "labels", "label"),
+        ] {
+            for name in names_in(&at.1.attributes, list) {
+                if self.find(kind, &name).is_none() {
+                    let message = format!("The {one} \"{name}\" was not found.");
+                    self.unknown(at, word, list, (&name, message), self.layout.names(kind));
+                }
+            }
+        }
+    }
+
+    /// Tells what is wrong with what a section or provider says of single labels and images: a label made of an image or flavor that
+    /// there is none of, and an image said to be of another type than it is.
+    pub(super) fn members(&mut self, at: Found<'o>, word: &str) {
+        for (name, label) in listed(&at.1.attributes, "labels") {
+            for (kind, part) in PARTS {
+                let Some(wanted) = label.get(part).and_then(Json::as_str) else { continue };
+                if self.find(kind, wanted).is_none() {
+                    let message = format!("The {part} \"{wanted}\" was not found.");
+                    let problem = Problem::new(ProblemKind::UnknownName, Mark::default(), Mark::default(), message);
+                    let problem = problem.about(&format!("labels.{part}"));
+                    let problem = problem.hinting(&self.hints, wanted, self.layout.names(kind));
+                    let place = at.1.places.of_member(&format!("labels.{name}"), part);
+                    self.put(at, word, place.or_else(|| at.1.places.of("labels")), problem);
+                }
+            }
+        }
+        for (name, said) in listed(&at.1.attributes, "images") {
+            let Some(said) = said.get("type").and_then(Json::as_str) else { continue };
+            let Some((_, image)) = self.find(ObjectKind::Image, name) else { continue };
+            let own = if is_built(image) { "zuul" } else { "cloud" };
+            if said != own {
+                let message = format!(
+                    "The image \"{name}\" is of type {own}, which its definition alone says: remove \"type\" here, or define an image of type {said}"
+                );
+                let place = at.1.places.of_member(&format!("images.{name}"), "type");
+                let problem = Problem::new(ProblemKind::Conflict, Mark::default(), Mark::default(), message);
+                self.put(at, word, place.or_else(|| at.1.places.of("images")), problem.about("images.type"));
+            }
+        }
+    }
+
+    /// Tells of an image or flavor that a label names and that there is none of.
+    pub(super) fn parts(&mut self, at: Found<'o>) {
+        for (kind, word) in PARTS {
+            let Some(name) = at.1.attributes.get(word).and_then(Json::as_str) else { continue };
+            if self.find(kind, name).is_none() {
+                let message = format!("The {word} \"{name}\" was not found.");
+                self.unknown(at, "label", word, (name, message), self.layout.names(kind));
+            }
+        }
+    }
+}
+
+/// What a label is made of, by the attribute that names it.
+const PARTS: [(ObjectKind, &str); 2] = [(ObjectKind::Image, "image"), (ObjectKind::Flavor, "flavor")];
+
+/// Returns the members of a list of a section or provider, by name.
+fn listed<'j>(attributes: &'j Map<String, Json>, list: &str) -> impl Iterator<Item = (&'j str, &'j Map<String, Json>)> {
+    let list = attributes.get(list).and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
+    list.iter().filter_map(|member| Some((member.get("name")?.as_str()?, member.as_object()?)))
+}
