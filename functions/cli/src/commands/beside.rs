@@ -3,6 +3,7 @@
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
+use sluice_config::job::not_beside;
 use sluice_config::tenant::{MainConfig, included_branch, included_collisions};
 use sluice_config::{ConfigError, Fragment, SourceFile, fragment, text_of};
 use sluice_git::{NewFile, Planted, is_own_directory, keys, plant};
@@ -56,13 +57,36 @@ pub fn read(main_file: &Path, main: &MainConfig) -> anyhow::Result<IncludedFiles
 /// Returns what is wrong with the files by themselves and beside each other, and which of them are not there, each once. `path` and
 /// `text` are those of the main configuration.
 pub fn mistakes(path: &str, text: &str, main: &MainConfig, files: &IncludedFiles) -> Vec<ConfigError> {
-    let parse = |file: &SourceFile| Arc::new(fragment::parse(file));
-    let of_tenants = main.tenants.iter().flat_map(|tenant| tenant.included_fragments((path, text), files, parse));
-    let parsed: Vec<Arc<Fragment>> = of_tenants.collect();
-    let by_path: BTreeMap<&str, &Arc<Fragment>> = parsed.iter().map(|file| (file.source.path.as_str(), file)).collect();
-    let each: Vec<Arc<Fragment>> = by_path.into_values().cloned().collect();
-    let found = parsed.iter().flat_map(|file| file.errors()).chain(included_collisions(&each));
+    let parsed = parsed(path, text, main, files);
+    let found = parsed.iter().flat_map(|file| file.errors()).chain(included_collisions(&each(&parsed)));
     found.collect::<BTreeSet<ConfigError>>().into_iter().collect()
+}
+
+/// Returns a warning for each playbook that jobs of the files name and that is not among the content. None where that is empty: then
+/// all playbooks are those of config projects.
+pub fn unfound(
+    path: &str,
+    text: &str,
+    main: &MainConfig,
+    files: &IncludedFiles,
+    content: &Content,
+) -> Vec<ConfigError> {
+    if content.is_empty() {
+        return Vec::new();
+    }
+    not_beside(&each(&parsed(path, text, main, files)), |file| content.contains_key(file))
+}
+
+/// Returns the files as each tenant has them.
+fn parsed(path: &str, text: &str, main: &MainConfig, files: &IncludedFiles) -> Vec<Arc<Fragment>> {
+    let parse = |file: &SourceFile| Arc::new(fragment::parse(file));
+    main.tenants.iter().flat_map(|tenant| tenant.included_fragments((path, text), files, parse)).collect()
+}
+
+/// Returns each file once.
+fn each(parsed: &[Arc<Fragment>]) -> Vec<Arc<Fragment>> {
+    let by_path: BTreeMap<&str, &Arc<Fragment>> = parsed.iter().map(|file| (file.source.path.as_str(), file)).collect();
+    by_path.into_values().cloned().collect()
 }
 
 /// Reads the playbooks and roles beside the files that tenants include: every file below `playbooks/` and `roles/`. Nothing where no

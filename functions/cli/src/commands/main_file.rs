@@ -48,7 +48,9 @@ impl MainFile {
         let (main, mut found) = parse_main(&name, &text, &known);
         let mut texts = beside::read(path, &main)?;
         found.extend(beside::mistakes(&name, &text, &main, &texts));
-        beside::commit(&beside::content(path, &main)?)?;
+        let content = beside::content(path, &main)?;
+        beside::commit(&content)?;
+        found.extend(beside::unfound(&name, &text, &main, &texts, &content));
         let of_tenants = main.tenants.iter().flat_map(|tenant| tenant.unserved(&name));
         let unserved: BTreeSet<ConfigError> = of_tenants.chain(main.unserved(&name)).collect();
         found.extend(unserved);

@@ -54,6 +54,7 @@ pub async fn load(data: Option<PathBuf>, file: &Path, left_out: LeftOut) -> anyh
     }
     let content = beside::content(file, &main).context("nothing was stored")?;
     let made = beside::commit(&content).context("nothing was stored")?;
+    let unfound = beside::unfound(&file.display().to_string(), &text, &main, &files, &content);
     let named: BTreeSet<TenantName> = main.tenants.iter().map(|tenant| tenant.name.clone()).collect();
     let gone: Vec<TenantName> =
         tenant::listed(&ports).await?.into_iter().filter(|known| !named.contains(known)).collect();
@@ -90,7 +91,7 @@ pub async fn load(data: Option<PathBuf>, file: &Path, left_out: LeftOut) -> anyh
         say!("With {} file(s) of playbooks/ and roles/ beside it, as commit {}.", content.len(), commit.short());
     }
     // What is said of each tenant is told with its configuration; of what belongs to none nobody else would.
-    for warning in main.unserved(&file.display().to_string()) {
+    for warning in unfound.into_iter().chain(main.unserved(&file.display().to_string())) {
         say!("{warning}");
     }
     if !gone.is_empty() {

@@ -1,11 +1,13 @@
 //! Playbooks that are not there: the one of a job's name, and those that a change has jobs name (Z4.9).
 
 use crate::error::{ConfigError, Problem, ProblemKind};
+use crate::fragment::Fragment;
 use crate::layout::{BranchConfig, Defined, Layout};
 use crate::objects::{JobStanza, PlaybookRef, Stanza};
 use crate::tenant::included_project;
 use sluice_model::job::{FrozenJob, Playbook, playbook_files};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// A playbook that a job of a branch names; it lies in the same branch.
 #[derive(Debug, Clone)]
@@ -106,6 +108,29 @@ impl Layout {
         let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
         Some(defined.source().error(problem.in_stanza(&format!("job {}", job.name)).about("run")))
     }
+}
+
+/// Returns a warning for each playbook that a job of included files names and that does not lie beside those (Z2.5): a config project
+/// may have it, which one tenant has and another one has not (Z4.9). `has` tells which files lie there.
+pub fn not_beside(files: &[Arc<Fragment>], has: impl Fn(&str) -> bool) -> Vec<ConfigError> {
+    let mut found = Vec::new();
+    for file in files {
+        for stanza in file.stanzas() {
+            let Stanza::Job(job) = stanza else { continue };
+            for (attribute, path) in named(job) {
+                if playbook_files(path).iter().any(|candidate| has(candidate)) {
+                    continue;
+                }
+                let message = format!(
+                    "There is no playbook \"{path}\" below playbooks/ beside the main configuration: it is looked for in the config projects of each tenant that includes this file, and where none has it the job ends as CONFIG_ERROR"
+                );
+                let problem = Problem::new(ProblemKind::UnknownName, job.place.start, job.place.end, message);
+                let problem = problem.in_stanza(&format!("job {}", job.name)).about(attribute).as_warning();
+                found.push(file.source.error(problem));
+            }
+        }
+    }
+    found
 }
 
 /// Returns the definitions of a job in a branch that count there.
