@@ -90,6 +90,9 @@ impl<'f> Directory<'f> {
             return Err(refused("it lies in too many directories"));
         }
         let Some(name) = folders.pop() else { return Err(refused("it has no name")) };
+        if matches!(file, NewFile::Link(_)) && name.eq_ignore_ascii_case(".gitmodules") {
+            return Err(refused("git takes no link of that name"));
+        }
         let mut at = self;
         for folder in folders {
             let inner = at.members.entry(folder).or_insert_with(|| Member::Directory(Directory::default()));

@@ -94,6 +94,8 @@ fn a_path_that_git_would_not_check_out_is_refused() {
         let files = BTreeMap::from([(path.to_owned(), NewFile::File(Vec::new()))]);
         assert!(matches!(plant(&files, "x"), Err(PlantError::Path { .. })), "{path:?}");
     }
+    let link = BTreeMap::from([("a/.gitmodules".to_owned(), NewFile::Link("b".to_owned()))]);
+    assert!(matches!(plant(&link, "x"), Err(PlantError::Path { .. })));
     let both = BTreeMap::from(["a", "a/b"].map(|path| (path.to_owned(), NewFile::File(Vec::new()))));
     let error = plant(&both, "x").unwrap_err().to_string();
     assert!(error.starts_with("\"a/b\" can be no file of a commit because what it lies in is a file"), "{error}");
