@@ -301,7 +301,8 @@ pub(crate) enum TenantCommand {
         /// The file.
         file: PathBuf,
     },
-    /// Stores a main configuration (tenants and their projects) after checking it, and has every tenant of it read.
+    /// Stores a main configuration (tenants and their projects) after checking it, with the files beside it that it includes and the
+    /// playbooks/ and roles/ of their jobs, and has every tenant of it read.
     Load {
         #[command(flatten)]
         data: Data,

@@ -400,6 +400,30 @@ fn a_tenants_file_is_checked_by_itself() {
     assert!(said(&nothing).contains("is the tenants' file, name it"), "{}", said(&nothing));
 }
 
+/// Z2.5, Z4.9: what lies beside the tenants' file for jobs of included files is looked at with it, and what could not be stored is told.
+#[test]
+fn playbooks_beside_the_tenants_file_are_looked_at_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let main = folder.path().join("main.yaml");
+    std::fs::write(&main, "- tenant: {name: one, include: [global.yaml]}\n").unwrap();
+    let jobs = "- job:\n    name: base\n    parent: null\n    run: playbooks/base.yaml\n    post-run: archive\n";
+    std::fs::write(folder.path().join("global.yaml"), jobs).unwrap();
+    let path = main.to_str().unwrap();
+    let plain = sluice(&["check", path]);
+    assert!(!said(&plain).contains("There is no playbook"), "{}", said(&plain));
+    std::fs::create_dir(folder.path().join("playbooks")).unwrap();
+    std::fs::write(folder.path().join("playbooks/base.yaml"), "- hosts: all\n").unwrap();
+    let checked = sluice(&["check", path]);
+    assert_eq!(checked.status.code(), Some(0), "{}", said(&checked));
+    assert!(said(&checked).contains("global.yaml:"), "{}", said(&checked));
+    assert!(said(&checked).contains("There is no playbook \"archive\" below playbooks/"), "{}", said(&checked));
+    assert!(!said(&checked).contains("There is no playbook \"playbooks/base.yaml\""), "{}", said(&checked));
+    std::os::unix::fs::symlink("../main.yaml", folder.path().join("playbooks/archive.yaml")).unwrap();
+    let refused = sluice(&["check", path]);
+    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    assert!(said(&refused).contains("playbooks/archive.yaml is a link to ../main.yaml"), "{}", said(&refused));
+}
+
 /// The hook for pre-commit looks at the files that are read for configuration, and at no others.
 #[test]
 fn the_hook_runs_for_the_files_that_are_read() {

@@ -232,3 +232,91 @@ impl Shelf<'_> {
         Ok(path)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Inherited, OpenedSecrets};
+    use crate::sources::ObjectSources;
+    use sluice_git::{NewFile, keys, plant};
+    use sluice_memory::World;
+    use sluice_model::build::{Order, Speculation};
+    use sluice_model::change::{ChangeKey, ChangeRef};
+    use sluice_model::git::BranchState;
+    use sluice_model::job::FrozenJob;
+    use sluice_model::{BuildId, QueueKey, Timestamp};
+    use sluice_runtime::object::PutMode;
+
+    /// Z2.5, Z4.6, Z4.9: a commit of files that lie beside the main configuration comes from object storage, where it was put when
+    /// that was loaded; its playbooks are trusted, and its roles are offered, as those of a config project.
+    #[tokio::test]
+    async fn a_playbook_beside_the_main_configuration_is_prepared_as_that_of_a_config_project() {
+        let file = |text: &str| NewFile::File(text.as_bytes().to_vec());
+        let files = BTreeMap::from([
+            ("playbooks/unit.yaml".to_owned(), file("- hosts: all\n  roles: [greeter]\n")),
+            ("roles/greeter/tasks/main.yaml".to_owned(), file("- debug: msg=hello\n")),
+        ]);
+        let made = plant(&files, "Message").unwrap();
+        let ports = World::new(1, 0, Timestamp(1_800_000_000_000)).ports();
+        let project = ProjectName::new("system", "included");
+        let key = keys::pack(&project, &made.pack);
+        ports.objects.put(&key, made.object.into(), PutMode::Always, "application/octet-stream").await.unwrap();
+
+        let folder = tempfile::tempdir().unwrap();
+        let build = BuildId::derive(&["a build"]);
+        let jobdir = Jobdir::make(&folder.path().join("job"), &folder.path().join("run"), &build).unwrap();
+        let key_of_change = ChangeKey::change("forge".into(), "forge.test/org/one".into(), 7);
+        let head = made.commit.id.clone();
+        let change = ChangeRef { key: key_of_change, branch: "main".into(), head, patchset: "1".to_owned() };
+        let order: Order = serde_json::from_value(json!({
+            "build": build, "queue": QueueKey { tenant: "one".into(), pipeline: "check".into(), queue: "q".into() },
+            "item": "b".repeat(32), "generation": 1, "job": "unit", "attempt": 1, "max_attempts": 3, "voting": true, "graph": "g",
+            "speculation": "s", "change": change, "event_id": "e1", "post_review": false, "request": null, "ordered_at": 0
+        }))
+        .unwrap();
+        let playbook = |path: &str| {
+            json!({
+                "connection": "system", "project": project, "branch": "main", "commit": made.commit.id, "path": path, "trusted": true,
+                "roles": [{"connection": "system", "project": project, "target_name": "included", "implicit": true}]
+            })
+        };
+        let frozen = |path: &str| -> FrozenJob {
+            let run = [playbook(path)];
+            serde_json::from_value(json!({"name": "unit", "voting": true, "attempts": 1, "nodesets": [], "run": run}))
+                .unwrap()
+        };
+        let branch = BranchKey { project: project.clone(), branch: "main".into() };
+        let state = BranchState { branch, base: made.commit.clone(), result: made.commit.clone(), packs: vec![key] };
+        let (changes, configured, placed, defaults) = Default::default();
+        let speculation =
+            Speculation { changes, branches: vec![state], configured, placed, containing: None, defaults };
+        let (secrets, inherited) = (OpenedSecrets::default(), Inherited::default());
+        let sources = ObjectSources::new(ports, folder.path().join("cache"));
+        let prepare = async |frozen: &FrozenJob| {
+            let job = Job {
+                order: &order,
+                job: frozen,
+                speculation: &speculation,
+                nodes: &[],
+                node_key: None,
+                secrets: &secrets,
+                child_jobs: &[],
+                inherited: &inherited,
+            };
+            playbooks(&job, &sources, &jobdir).await
+        };
+
+        let told = prepare(&frozen("nowhere")).await.unwrap_err().to_string();
+        assert!(told.starts_with("system/included@main has no playbook nowhere"), "{told}");
+        std::fs::remove_dir_all(jobdir.root.join("trusted")).unwrap();
+        let done = prepare(&frozen("unit")).await.unwrap();
+        let [prepared] = &done.all[..] else { panic!("{:?}", done.all) };
+        assert!(prepared.trust == Trust::Trusted, "{prepared:?}");
+        assert_eq!(prepared.canonical, "system/included/playbooks/unit.yaml");
+        assert!(prepared.file.starts_with(jobdir.root.join("trusted")), "{prepared:?}");
+        assert_eq!(std::fs::read_to_string(&prepared.file).unwrap(), "- hosts: all\n  roles: [greeter]\n");
+        let [roles] = &prepared.roles_path[..] else { panic!("{:?}", prepared.roles_path) };
+        assert!(roles.ends_with("role_0/included/roles"), "{roles:?}");
+        assert_eq!(std::fs::read_to_string(roles.join("greeter/tasks/main.yaml")).unwrap(), "- debug: msg=hello\n");
+    }
+}

@@ -218,6 +218,9 @@ impl Merger {
                 wanted.insert((connection.clone(), project.clone(), asked));
             }
         }
+        // What lies beside included files is in no repository that could be asked: it is in place, or nowhere.
+        let beside = layout.tenant().included.as_ref().map(|included| &included.name);
+        wanted.retain(|(_, project, _)| Some(project) != beside);
         let mut projects: BTreeMap<ProjectName, Vec<(ConnectionName, Asked)>> = BTreeMap::new();
         for (connection, project, asked) in wanted {
             projects.entry(project).or_default().push((connection, asked));
@@ -323,7 +326,7 @@ fn pin(playbook: &mut Playbook, branches: &[BranchState], defaults: &[BranchKey]
 /// Pins a file of variables of a config project to what is merged: trusted playbooks see what it says.
 fn pin_vars(file: &mut IncludeVars, change: &ChangeRef, layout: &Layout, branches: &[BranchState]) {
     let (_, project) = file.source.project(&change.key);
-    if !layout.tenant().project(project).is_some_and(|known| known.trust.is_trusted()) {
+    if !layout.tenant().source_project(project).is_some_and(|known| known.trust.is_trusted()) {
         return;
     }
     let default = layout.default_branch(project);

@@ -1,8 +1,9 @@
-//! Playbooks of jobs that included files define (Z2.5): looked for in the tenant's config projects (Z4.9).
+//! Playbooks of jobs that included files define (Z2.5): looked for beside those, then in the tenant's config projects (Z4.9).
 //!
-//! The files lie beside the main configuration, in no repository. So before a job's branches are put in place, whatever it would
-//! have from there (playbooks, roles beside them, files of variables) is given the first config project, in the tenant's order,
-//! that has it as it is merged. What none of them has is given the first of them, where its absence is told.
+//! The files lie beside the main configuration, in no repository that could be fetched. So before a job's branches are put in place,
+//! whatever it would have from there (playbooks, roles beside them, files of variables) is given what has it first: the commit that
+//! was stored with the files, then each config project, in the tenant's order, as it is merged. What none of them has is given the
+//! first of them, where its absence is told. The commit is the layout's: what the item ahead was tested with may be an older one.
 
 use crate::state::State;
 use crate::{Merger, Unmade, unmade};
@@ -25,12 +26,14 @@ struct Home {
 /// Where what jobs have of included files lies: by the paths that it may have.
 struct Homes {
     included: ProjectName,
+    /// Whether anything lies beside the files, so that roles may be there whatever else has the playbook.
+    has_own: bool,
     by_paths: BTreeMap<Vec<String>, Home>,
     first: Home,
 }
 
 impl Merger {
-    /// Gives what jobs have of included files a place in config projects. Returns what is wrong where the tenant has none.
+    /// Gives what jobs have of included files a place: beside those, or in config projects. Returns what is wrong where there is none.
     pub(crate) async fn place_included(
         &self,
         state: &mut State,
@@ -60,7 +63,8 @@ impl Merger {
         Ok(Vec::new())
     }
 
-    /// Looks for each of some things in the tenant's config projects. `None` where there is no config project that can be read.
+    /// Looks for each of some things beside the included files, then in the tenant's config projects. `None` where nothing lies beside
+    /// them, and there is no config project that can be read.
     async fn homes(
         &self,
         state: &mut State,
@@ -68,13 +72,23 @@ impl Merger {
         included: ProjectName,
         mut wanted: BTreeSet<Vec<String>>,
     ) -> Result<Option<Homes>, Unmade> {
+        let tenant = layout.tenant();
         let (mut by_paths, mut first) = (BTreeMap::new(), None);
-        for project in layout.tenant().projects.iter().filter(|project| project.trust.is_trusted()) {
+        let own = tenant.included.as_ref().zip(tenant.beside.as_ref());
+        let has_own = own.is_some();
+        let of_tenant = tenant.projects.iter().filter(|project| project.trust.is_trusted());
+        let own = own.into_iter().map(|(project, beside)| (project, Some(beside)));
+        let all: Vec<_> = own.chain(of_tenant.map(|project| (project, None))).collect();
+        for (project, beside) in all {
             if wanted.is_empty() && first.is_some() {
                 break;
             }
             let at = ProjectAt { connection: project.connection.clone(), project: project.name.clone() };
-            let Some(known) = self.merged(state, &at, layout.default_branch(&project.name)).await? else { continue };
+            let known = match beside {
+                Some(beside) => Some(beside.clone()),
+                None => self.merged(state, &at, layout.default_branch(&project.name)).await?,
+            };
+            let Some(known) = known else { continue };
             let home = Home {
                 connection: at.connection.clone(),
                 project: at.project.clone(),
@@ -89,13 +103,13 @@ impl Merger {
             };
             let is_here = |paths: &Vec<String>| paths.iter().any(|path| there.contains(path));
             let (found, left): (BTreeSet<_>, BTreeSet<_>) = wanted.into_iter().partition(is_here);
-            if (is_first || !found.is_empty()) && state.branch(&known.branch).is_none() {
-                state.speculation.branches.push(known);
+            if is_first || !found.is_empty() {
+                state.put(known);
             }
             by_paths.extend(found.into_iter().map(|paths| (paths, home.clone())));
             wanted = left;
         }
-        Ok(first.map(|first| Homes { included, by_paths, first }))
+        Ok(first.map(|first| Homes { included, has_own, by_paths, first }))
     }
 
     /// Returns a branch of a config project, of which only what is merged counts; `None` where it is not there, or nobody can read
@@ -143,20 +157,30 @@ impl Homes {
         }
     }
 
-    /// Returns roles with those of included files at home; once where that project's are offered anyway.
+    /// Returns roles with those of included files at home; once where that project's are offered anyway. What lies beside the files
+    /// is offered after them, wherever the playbook is.
     fn roles(&self, roles: Vec<Role>, home: &Home) -> Vec<Role> {
+        let is_own = home.project == self.included;
         let is_known = roles.iter().any(|role| role.project == home.project);
-        let place = |role: Role| match role.project == self.included {
-            false => Some(role),
-            true if is_known => None,
-            true => Some(Role {
-                connection: home.connection.clone(),
-                project: home.project.clone(),
-                target_name: home.project.short_name().to_owned(),
-                implicit: role.implicit,
-            }),
-        };
-        roles.into_iter().filter_map(place).collect()
+        let mut placed = Vec::with_capacity(roles.len() + 1);
+        for role in roles {
+            if role.project != self.included || is_own {
+                placed.push(role);
+                continue;
+            }
+            if !is_known {
+                placed.push(Role {
+                    connection: home.connection.clone(),
+                    project: home.project.clone(),
+                    target_name: home.project.short_name().to_owned(),
+                    implicit: role.implicit,
+                });
+            }
+            if self.has_own {
+                placed.push(role);
+            }
+        }
+        placed
     }
 }
 

@@ -1,10 +1,12 @@
-//! What a tenant includes (Z2.5): files that lie beside the main configuration, stored with it and parsed once for each content.
+//! What a tenant includes (Z2.5): files that lie beside the main configuration, stored with it and parsed once for each content, and
+//! the commit that their jobs' playbooks and roles are.
 
 use crate::Tenants;
 use sluice_config::fragment::{self, Fragment, SourceFile};
 use sluice_config::layout::Layout;
 use sluice_config::tenant::TenantConfig;
-use sluice_records::included::{self, IncludedFiles};
+use sluice_model::git::BranchState;
+use sluice_records::included::{self, Included, IncludedFiles};
 use sluice_runtime::batch::LookError;
 use std::sync::Arc;
 
@@ -22,13 +24,17 @@ pub(crate) enum Beside {
 }
 
 impl Tenants {
-    /// Returns the files that a tenant of a main configuration includes.
-    pub(crate) async fn beside(&self, config: &TenantConfig, main: &str) -> Result<Beside, LookError> {
-        let files = match config.included {
+    /// Returns the files that a tenant of a main configuration includes, and the commit beside them.
+    pub(crate) async fn beside(
+        &self,
+        config: &TenantConfig,
+        main: &str,
+    ) -> Result<(Beside, Option<BranchState>), LookError> {
+        let Included { files, beside } = match config.included {
             Some(_) => included::load(&self.ports, main).await?,
-            None => IncludedFiles::new(),
+            None => Included::default(),
         };
-        Ok(Beside::Stored { main: main.to_owned(), files })
+        Ok((Beside::Stored { main: main.to_owned(), files }, beside))
     }
 }
 

@@ -298,8 +298,9 @@ impl Tenants {
 
     /// Returns what the main configuration of a text says of a tenant, with the files that it includes.
     async fn named(&self, config: TenantConfig, connections: Connections, main: &str) -> Result<Wanted, LookError> {
-        let beside = self.beside(&config, main).await?;
-        Ok(Wanted::Named(Box::new(Named { config, connections, beside })))
+        let (files, beside) = self.beside(&config, main).await?;
+        let config = TenantConfig { beside, ..config };
+        Ok(Wanted::Named(Box::new(Named { config, connections, beside: files })))
     }
 
     /// Opens a stored layout.

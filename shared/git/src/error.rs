@@ -43,6 +43,22 @@ pub enum PackError {
     },
 }
 
+/// Why files could not be made a commit.
+#[derive(Debug, thiserror::Error)]
+pub enum PlantError {
+    /// Git would not check it out.
+    #[error("{path:?} can be no file of a commit because {why}: give it another name, or take it away")]
+    Path {
+        /// The path.
+        path: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The objects do not fit into a pack.
+    #[error("could not make a pack of the files")]
+    Pack(#[source] std::io::Error),
+}
+
 /// Why something could not be read from a repository.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {

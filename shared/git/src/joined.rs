@@ -59,6 +59,15 @@ fn open(path: &Path) -> Result<(File, usize), Error> {
     Ok((file, bytes))
 }
 
+/// Puts a pack and its index together as [`NewPack::joined`] does.
+pub(crate) fn join(pack: &[u8], index: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(pack.len() + index.len() + TRAILER_BYTES);
+    out.extend_from_slice(pack);
+    out.extend_from_slice(index);
+    close(&mut out, pack.len());
+    out
+}
+
 /// Appends what tells a pack of this length from the index behind it.
 fn close(out: &mut Vec<u8>, pack_bytes: usize) {
     out.extend_from_slice(MARK);

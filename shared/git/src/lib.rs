@@ -21,15 +21,17 @@ pub mod keys;
 mod merge;
 mod moved;
 mod pack;
+mod plant;
 mod read;
 mod replay;
 mod repository;
 pub mod workspace;
 
-pub use error::{FetchError, MergeError, PackError, ReadError};
+pub use error::{FetchError, MergeError, PackError, PlantError, ReadError};
 pub use fetch::{Credential, FetchLimits, FetchRequest, Fetched, RemoteRef, Want};
 pub use kept::{BadKept, Kept};
 pub use merge::{Merge, MergeOutcome, Merged};
 pub use pack::{BadPackName, NewPack, PackName};
+pub use plant::{NewFile, Planted, is_own_directory, plant};
 pub use read::{CommitFacts, FileKind, Found, ReadLimits, TreeFile};
 pub use repository::Repository;

@@ -12,8 +12,8 @@ use sluice_model::git::{Commit, MergeMode, Oid};
 use std::collections::BTreeSet;
 
 /// Who commits what we merge; fixed, so that a result is a function of its inputs.
-const NAME: &str = "Sluice";
-const EMAIL: &str = "sluice@localhost";
+pub(crate) const NAME: &str = "Sluice";
+pub(crate) const EMAIL: &str = "sluice@localhost";
 
 /// What to merge, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use serde_json::{Value, json};
-use sluice_cli::local::{CONNECTION, Identity, ONE};
+use sluice_cli::commands::show::{list, text};
+use sluice_cli::local::{CONNECTION, Identity, ONE, TENANT};
 use sluice_forge::Secret;
 use sluice_forge::webhook::sign;
 use sluice_local_tests::story::{Expected, approve, configure, decided, ends_right};
@@ -69,4 +70,52 @@ async fn a_cloud_that_a_provider_uses_is_not_removed() {
     let set: Value = decided(&system, &change).await.unwrap();
     assert_eq!(set["result"], "SUCCESS", "{set}");
     ends_right(&system, Expected { landed: &[&change], refused: &[] }).await.unwrap();
+}
+
+/// Returns the log of a job's build of a change that was decided.
+async fn log_of(system: &System, set: &Value, job: &str) -> String {
+    let build = list(set, "builds").iter().find(|build| text(build, "job_name") == job).unwrap();
+    let address = format!("{}api/tenant/{TENANT}/build/{}/log", system.web_root(), text(build, "uuid"));
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    client.get(&address).send().await.unwrap().error_for_status().unwrap().text().await.unwrap()
+}
+
+/// Z2.5, Z4.9: a job of a file that a tenant includes runs the playbook, with the role, that lay beside the main configuration when
+/// that was loaded. Where they are others at the next load, the next build runs those.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_playbook_beside_the_main_configuration_runs_as_it_was_loaded() {
+    let system = System::start(Wishes::default()).await.unwrap();
+    configure(&system, ["quick", "quick"]).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let main = folder.path().join("main.yaml");
+    let sample = include_str!("../../../demo/main.yaml");
+    std::fs::write(&main, sample.replace("    source:\n", "    include: [more.yaml]\n    source:\n")).unwrap();
+    let write = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let jobs = format!(
+        "- job: {{name: beside, parent: null, run: hello, nodeset: {{nodes: []}}}}\n- project: {{name: {ONE}, gate: {{jobs: [beside]}}}}\n"
+    );
+    write("more.yaml", &jobs);
+    write("playbooks/hello.yaml", "- hosts: localhost\n  gather_facts: false\n  roles: [greeter]\n");
+    let (mut landed, forge) = (Vec::new(), system.forge().unwrap());
+    for (nth, words) in ["first-words", "second-words"].into_iter().enumerate() {
+        write("roles/greeter/tasks/main.yaml", &format!("- debug: msg={words}\n"));
+        let loaded = system.run(&["tenant", "load", main.to_str().unwrap()], "").unwrap();
+        let told = format!("{}{}", String::from_utf8_lossy(&loaded.stdout), String::from_utf8_lossy(&loaded.stderr));
+        assert!(loaded.status.success() && told.contains("With 2 file(s) of playbooks/ and roles/"), "{told}");
+        let file = format!("greetings/beside-{nth}");
+        let change = forge.propose(ONE, words, &[(file.as_str(), "Hello!\n")]).await.unwrap();
+        approve(&system, &change).await.unwrap();
+        let set = decided(&system, &change).await.unwrap();
+        assert_eq!(set["result"], "SUCCESS", "{set}");
+        let log = log_of(&system, &set, "beside").await;
+        assert!(log.contains("[trusted : system/included/playbooks/hello.yaml@main]"), "{log}");
+        assert!(log.contains(words), "{log}");
+        landed.push(change);
+    }
+    let landed: Vec<_> = landed.iter().collect();
+    ends_right(&system, Expected { landed: &landed, refused: &[] }).await.unwrap();
 }

@@ -29,7 +29,7 @@ impl MainFile {
     /// Checks a file if it is a tenants' file; `None` for anything else.
     ///
     /// # Errors
-    /// When the file, or one that a tenant includes, cannot be read.
+    /// When the file, or one that a tenant includes, cannot be read, or what lies beside those could not be stored.
     pub fn read(path: &Path) -> anyhow::Result<Option<Self>> {
         if !path.is_file() {
             return Ok(None);
@@ -48,6 +48,9 @@ impl MainFile {
         let (main, mut found) = parse_main(&name, &text, &known);
         let mut texts = beside::read(path, &main)?;
         found.extend(beside::mistakes(&name, &text, &main, &texts));
+        let content = beside::content(path, &main)?;
+        beside::commit(&content)?;
+        found.extend(beside::unfound(&name, &text, &main, &texts, &content));
         let of_tenants = main.tenants.iter().flat_map(|tenant| tenant.unserved(&name));
         let unserved: BTreeSet<ConfigError> = of_tenants.chain(main.unserved(&name)).collect();
         found.extend(unserved);

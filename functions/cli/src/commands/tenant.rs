@@ -10,9 +10,10 @@ use sluice_config::{ConfigError, Severity};
 use sluice_model::poke::Poke;
 use sluice_model::{ConnectionName, TenantName};
 use sluice_records::codec::{decode, get};
+use sluice_records::included::{self, Included};
 use sluice_records::layout::Layouts;
 use sluice_records::tenant::Tenant;
-use sluice_records::{connection, included, tenant};
+use sluice_records::{connection, tenant};
 use sluice_runtime::object::PutMode;
 use sluice_runtime::record::Query;
 use sluice_runtime::{Entropy as _, Ports, cell};
@@ -32,7 +33,8 @@ pub enum LeftOut {
     Removed,
 }
 
-/// Stores a main configuration with the files beside it that its tenants include, and has every tenant of it read.
+/// Stores a main configuration with the files beside it that its tenants include, and the playbooks and roles of these, and has every
+/// tenant of it read.
 ///
 /// # Errors
 /// When it is wrong, would remove tenants without being told to, or the store does not answer.
@@ -53,6 +55,9 @@ pub async fn load(data: Option<PathBuf>, file: &Path, left_out: LeftOut) -> anyh
         let all: Vec<String> = mistakes.iter().map(|error| error.render(Some(own(error)))).collect();
         bail!("what the tenants of {} include is wrong, and nothing was stored:\n{}", file.display(), all.join("\n"));
     }
+    let content = beside::content(file, &main).context("nothing was stored")?;
+    let made = beside::commit(&content).context("nothing was stored")?;
+    let unfound = beside::unfound(&file.display().to_string(), &text, &main, &files, &content);
     let named: BTreeSet<TenantName> = main.tenants.iter().map(|tenant| tenant.name.clone()).collect();
     let gone: Vec<TenantName> =
         tenant::listed(&ports).await?.into_iter().filter(|known| !named.contains(known)).collect();
@@ -69,8 +74,13 @@ pub async fn load(data: Option<PathBuf>, file: &Path, left_out: LeftOut) -> anyh
         ports.records.commit(some.to_vec(), &OsEntropy.token()).await?;
     }
     // First: whoever reads the one looks for the other.
+    let commit = made.as_ref().map(|made| made.commit.id.clone());
     if !files.is_empty() {
-        included::store(&ports, &text, &files).await?;
+        let beside = match made {
+            Some(made) => Some(beside::store(&ports, made).await?),
+            None => None,
+        };
+        included::store(&ports, &text, &Included { files, beside }).await?;
     }
     ports.objects.put(connection::MAIN, Bytes::from(text), PutMode::Always, "application/yaml").await?;
     // First, for nothing else will ever ask what became of them; running the command again does.
@@ -80,8 +90,11 @@ pub async fn load(data: Option<PathBuf>, file: &Path, left_out: LeftOut) -> anyh
         read_again(&ports, &main, &tenant.name).await?;
     }
     say!("Stored.");
+    if let Some(commit) = commit {
+        say!("With {} file(s) of playbooks/ and roles/ beside it, as commit {}.", content.len(), commit.short());
+    }
     // What is said of each tenant is told with its configuration; of what belongs to none nobody else would.
-    for warning in main.unserved(&file.display().to_string()) {
+    for warning in unfound.into_iter().chain(main.unserved(&file.display().to_string())) {
         say!("{warning}");
     }
     if !gone.is_empty() {

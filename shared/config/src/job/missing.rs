@@ -1,10 +1,13 @@
 //! Playbooks that are not there: the one of a job's name, and those that a change has jobs name (Z4.9).
 
 use crate::error::{ConfigError, Problem, ProblemKind};
+use crate::fragment::Fragment;
 use crate::layout::{BranchConfig, Defined, Layout};
 use crate::objects::{JobStanza, PlaybookRef, Stanza};
-use sluice_model::job::{FrozenJob, playbook_files};
+use crate::tenant::included_project;
+use sluice_model::job::{FrozenJob, Playbook, playbook_files};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// A playbook that a job of a branch names; it lies in the same branch.
 #[derive(Debug, Clone)]
@@ -73,11 +76,14 @@ impl Layout {
         };
         let mut definitions = self.jobs(job.name.as_str());
         let defined = self.jobs(job.name.as_str()).find(is_nearest).or_else(|| definitions.next())?;
-        let looked: Vec<String> = job
-            .run
-            .iter()
-            .map(|playbook| format!("{} in {}@{}", playbook.path, playbook.project.name(), playbook.branch))
-            .collect();
+        let place = |playbook: &Playbook| match playbook.project == included_project() {
+            true => format!(
+                "{} below playbooks/ beside the main configuration and in the tenant's config projects",
+                playbook.path
+            ),
+            false => format!("{} in {}@{}", playbook.path, playbook.project.name(), playbook.branch),
+        };
+        let looked: Vec<String> = job.run.iter().map(place).collect();
         let forms = playbook_files("NAME").join(", ");
         let message = format!(
             "Job {} has no \"run\", and there is no playbook of its name or of a parent's: looked for {} (as {forms})",
@@ -89,18 +95,42 @@ impl Layout {
         Some(defined.source().error(problem.in_stanza(&format!("job {}", job.name)).about("run")))
     }
 
-    /// Returns what is told of a job that has playbooks, roles or files of variables of included files (Z2.5) in a tenant that has no
-    /// config project where they could be; at the job's first definition. `None` where the layout has none.
+    /// Returns what is told of a job that has playbooks, roles or files of variables of included files (Z2.5) where nothing lies beside
+    /// those, in a tenant that has no config project where they could be; at the job's first definition. `None` where the layout has
+    /// none.
     pub fn without_config_project(&self, job: &FrozenJob) -> Option<ConfigError> {
         let defined = self.jobs(job.name.as_str()).next()?;
         let message = format!(
-            "Job {} has playbooks of files that the tenant includes: those are looked for in the tenant's config projects, and it has none that can be read",
+            "Job {} has playbooks of files that the tenant includes, and neither playbooks/ nor roles/ lies beside the main configuration: those are looked for in the tenant's config projects, and it has none that can be read",
             job.name
         );
         let place = defined.object.place;
         let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
         Some(defined.source().error(problem.in_stanza(&format!("job {}", job.name)).about("run")))
     }
+}
+
+/// Returns a warning for each playbook that a job of included files names and that does not lie beside those (Z2.5): a config project
+/// may have it, which one tenant has and another one has not (Z4.9). `has` tells which files lie there.
+pub fn not_beside(files: &[Arc<Fragment>], has: impl Fn(&str) -> bool) -> Vec<ConfigError> {
+    let mut found = Vec::new();
+    for file in files {
+        for stanza in file.stanzas() {
+            let Stanza::Job(job) = stanza else { continue };
+            for (attribute, path) in named(job) {
+                if playbook_files(path).iter().any(|candidate| has(candidate)) {
+                    continue;
+                }
+                let message = format!(
+                    "There is no playbook \"{path}\" below playbooks/ beside the main configuration: it is looked for in the config projects of each tenant that includes this file, and where none has it the job ends as CONFIG_ERROR"
+                );
+                let problem = Problem::new(ProblemKind::UnknownName, job.place.start, job.place.end, message);
+                let problem = problem.in_stanza(&format!("job {}", job.name)).about(attribute).as_warning();
+                found.push(file.source.error(problem));
+            }
+        }
+    }
+    found
 }
 
 /// Returns the definitions of a job in a branch that count there.

@@ -19,5 +19,5 @@ pub(crate) mod weight;
 
 pub use foresee::{Foreseen, Known};
 pub use freeze::FreezeInput;
-pub use missing::NamedPlaybook;
+pub use missing::{NamedPlaybook, not_beside};
 pub use trace::{JobTrace, Step, StepKind};

@@ -206,12 +206,7 @@ impl<'l> Found<'l> {
 impl TenantConfig {
     /// Returns a warning for everything that the tenants' file says of this one and that is not carried out. `path` is the file's.
     pub fn unserved(&self, path: &str) -> Vec<ConfigError> {
-        let files = self.include.join(", ");
-        let beside = format!(
-            "playbooks and roles that lie beside the main configuration are not read yet: those of jobs in {files} are looked for in the tenant's config projects"
-        );
         let said = [
-            ("include", !self.include.is_empty(), beside),
             ("web-root", self.web_root.is_some(), "links lead to the system's own address so far".to_owned()),
             (
                 "report-build-page",

@@ -1,8 +1,9 @@
 //! Files that tenants include (Z2.5): they lie beside the main configuration, are trusted, and are together one config project,
 //! `system/included`, with a key pair of its own.
 //!
-//! No forge knows that project: its files are stored with the main configuration. Nothing else that lies beside it is read, so
-//! playbooks and roles of their jobs are those of the tenant's config projects (Z4.9).
+//! No forge knows that project: its files are stored with the main configuration. What lies beside that in `playbooks/` and `roles/`
+//! is a commit of its own ([`TenantConfig::beside`]). The files are no part of it: a job without `run` looks for its playbook at a
+//! repository's root too, and `base.yaml`, which defines the job `base`, is none.
 
 use super::{SYSTEM, TenantConfig, place_of};
 use crate::ConfigError;
@@ -12,6 +13,7 @@ use crate::objects::read::{Fields, Problems, members, text};
 use crate::objects::{Place, Stanza};
 use crate::yaml::{self, Mark, Node};
 use sluice_model::ProjectName;
+use sluice_model::git::BranchKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -23,6 +25,11 @@ const BRANCH: &str = "main";
 /// Returns the canonical name of the project that included files are together, in every tenant.
 pub fn included_project() -> ProjectName {
     ProjectName::new(SYSTEM, INCLUDED)
+}
+
+/// Returns the one branch that that project has.
+pub fn included_branch() -> BranchKey {
+    BranchKey { project: included_project(), branch: BRANCH.into() }
 }
 
 impl TenantConfig {
@@ -140,6 +147,7 @@ mod tests {
     use crate::fragment;
     use crate::layout::{Layout, LayoutSources};
     use crate::{Connections, Driver, parse_main};
+    use sluice_model::git::{BranchState, Commit, Oid};
 
     const MAIN: &str = "
 - tenant:
@@ -207,6 +215,26 @@ mod tests {
         assert_eq!(two.errors()[0].problem.start, Mark(9, 12));
         let mended = layout(&tenants[1], &[("global.yaml", "")]);
         assert!(mended.errors().is_empty() && mended.id() != two.id(), "{:?}", mended.errors());
+    }
+
+    /// Z2.5: what lies beside the files is part of the layout: another commit makes another layout, and one that is stored has it.
+    #[test]
+    fn what_lies_beside_the_files_is_part_of_the_layout() {
+        let (tenants, _) = tenants(MAIN);
+        let files = [("global.yaml", "")];
+        let with = |digit: &str| {
+            let commit = Commit { id: Oid(digit.repeat(40)), tree: Oid("f".repeat(40)) };
+            let packs = vec!["git/system%2Fincluded/pack".to_owned()];
+            let state = BranchState { branch: included_branch(), base: commit.clone(), result: commit, packs };
+            layout(&TenantConfig { beside: Some(state), ..tenants[1].clone() }, &files)
+        };
+        let (without, one, other) = (layout(&tenants[1], &files), with("1"), with("2"));
+        assert!(without.id() != one.id() && one.id() != other.id());
+        assert_eq!(with("1").id(), one.id());
+        assert!(other.moved_since(&one).is_main && !with("1").moved_since(&one).is_main);
+        let opened = Layout::from_bytes(&one.to_bytes()).unwrap();
+        assert_eq!(opened.tenant().beside, one.tenant().beside);
+        assert!(Layout::from_bytes(&without.to_bytes()).unwrap().tenant().beside.is_none());
     }
 
     /// L3.4, Z2.5: files of two tenants are one project all the same, so that what nodes are made of has one name in all of them.

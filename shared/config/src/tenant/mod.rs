@@ -8,7 +8,7 @@ mod source;
 
 pub use access::{Access, AuthorizationRole, AuthorizationRule, Grant, Permission};
 pub use branches::BranchFacts;
-pub use included::{included_collisions, included_project};
+pub use included::{included_branch, included_collisions, included_project};
 
 use crate::Pattern;
 use crate::connection::Connections;
@@ -19,6 +19,7 @@ use crate::objects::read::{Fields, Problems, members};
 use crate::objects::{ObjectKind, Place, split};
 use crate::yaml::{self, Node, Value};
 use serde::{Deserialize, Serialize};
+use sluice_model::git::BranchState;
 use sluice_model::{ConnectionName, ProjectName, TenantName};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -64,6 +65,9 @@ pub struct TenantConfig {
     /// The config project that the included files are together; no forge knows it.
     #[serde(default)]
     pub included: Option<TenantProject>,
+    /// What lies beside them for their jobs, playbooks and roles, as the one commit of that project; `None` where there is nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<BranchState>,
     /// The parent of jobs that name none.
     pub default_parent: String,
     /// Ansible's version where a job says nothing.
@@ -186,6 +190,7 @@ impl TenantConfig {
             projects: Vec::new(),
             include: Vec::new(),
             included: None,
+            beside: None,
             default_parent: "base".to_owned(),
             default_ansible_version: None,
             max_nodes_per_job: None,

@@ -1,0 +1,164 @@
+//! A commit without parents, made of files that lie in no repository, with all of its objects in one pack.
+//!
+//! Who made it and when is fixed, so that equal files make an equal commit and an equal pack, whoever makes them.
+
+use crate::error::PlantError;
+use crate::joined::join;
+use crate::merge::{EMAIL, NAME};
+use crate::pack::{self, PackName};
+use crate::read::oid;
+use gix::ObjectId;
+use gix::objs::Kind;
+use sluice_model::git::Commit;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+/// Directories that a file may lie in; deeper ones no checkout could make.
+const DEPTH_MAX: usize = 256;
+
+/// A file to be part of a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NewFile {
+    /// A file with these bytes.
+    File(Vec<u8>),
+    /// The same, which may be executed.
+    Executable(Vec<u8>),
+    /// A symbolic link, and where it leads.
+    Link(String),
+}
+
+/// A commit that [`plant`] made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planted {
+    /// The commit.
+    pub commit: Commit,
+    /// The pack that holds it and all that it reaches.
+    pub pack: PackName,
+    /// The pack with its index, as it is stored under [`crate::keys::pack`].
+    pub object: Vec<u8>,
+}
+
+/// Makes a commit without parents out of files by their paths, with `/`.
+///
+/// # Errors
+/// [`PlantError::Path`] for a path that git would not check out, and [`PlantError::Pack`] for more than a pack can hold.
+pub fn plant(files: &BTreeMap<String, NewFile>, message: &str) -> Result<Planted, PlantError> {
+    let mut root = Directory::default();
+    for (path, file) in files {
+        root.put(path, file)?;
+    }
+    let mut objects = Objects::new();
+    let tree = root.write(&mut objects)?;
+    let who = format!("{NAME} <{EMAIL}> 0 +0000");
+    let text = format!("tree {}\nauthor {who}\ncommitter {who}\n\n{}\n", tree.to_hex(), message.trim_end());
+    let id = add(&mut objects, Kind::Commit, text.into_bytes())?;
+    let made = pack::encode(&objects).map_err(PlantError::Pack)?;
+    let commit = Commit { id: oid(&id), tree: oid(&tree) };
+    Ok(Planted { commit, pack: made.name, object: join(&made.pack, &made.index) })
+}
+
+/// Returns whether git takes a name for that of its own directory, in any of the spellings that some file system makes one of: of a
+/// tree with such a name it checks out nothing.
+pub fn is_own_directory(name: &str) -> bool {
+    name.split('\\').any(|part| {
+        let part = part.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']);
+        part.eq_ignore_ascii_case(".git") || part.eq_ignore_ascii_case("git~1")
+    })
+}
+
+type Objects = BTreeMap<ObjectId, (Kind, Vec<u8>)>;
+
+/// A directory in the making.
+#[derive(Default)]
+struct Directory<'f> {
+    members: BTreeMap<&'f str, Member<'f>>,
+}
+
+enum Member<'f> {
+    File(&'f NewFile),
+    Directory(Directory<'f>),
+}
+
+impl<'f> Directory<'f> {
+    fn put(&mut self, path: &'f str, file: &'f NewFile) -> Result<(), PlantError> {
+        let refused = |why: &'static str| PlantError::Path { path: path.to_owned(), why };
+        let mut folders: Vec<&'f str> = path.split('/').collect();
+        if let Some(why) = folders.iter().find_map(|part| wrong(part)) {
+            return Err(refused(why));
+        }
+        if folders.len() > DEPTH_MAX {
+            return Err(refused("it lies in too many directories"));
+        }
+        let Some(name) = folders.pop() else { return Err(refused("it has no name")) };
+        if matches!(file, NewFile::Link(_)) && name.eq_ignore_ascii_case(".gitmodules") {
+            return Err(refused("git takes no link of that name"));
+        }
+        let mut at = self;
+        for folder in folders {
+            let inner = at.members.entry(folder).or_insert_with(|| Member::Directory(Directory::default()));
+            match inner {
+                Member::Directory(inner) => at = inner,
+                Member::File(_) => return Err(refused("what it lies in is a file")),
+            }
+        }
+        match at.members.entry(name) {
+            Entry::Vacant(place) => {
+                place.insert(Member::File(file));
+                Ok(())
+            }
+            Entry::Occupied(_) => Err(refused("a directory has its name")),
+        }
+    }
+
+    /// Adds its tree and all below to the objects, and returns the tree.
+    fn write(&self, objects: &mut Objects) -> Result<ObjectId, PlantError> {
+        let mut lines: Vec<(String, Vec<u8>)> = Vec::with_capacity(self.members.len());
+        for (name, member) in &self.members {
+            // Git puts a directory where it would stand if its name ended so.
+            let (mode, id, end) = match member {
+                Member::File(file) => (file.mode(), add(objects, Kind::Blob, file.bytes().to_vec())?, ""),
+                Member::Directory(inner) => ("40000", inner.write(objects)?, "/"),
+            };
+            let mut line = format!("{mode} {name}\0").into_bytes();
+            line.extend_from_slice(id.as_bytes());
+            lines.push((format!("{name}{end}"), line));
+        }
+        lines.sort();
+        add(objects, Kind::Tree, lines.into_iter().flat_map(|(_, line)| line).collect())
+    }
+}
+
+impl NewFile {
+    fn mode(&self) -> &'static str {
+        match self {
+            Self::File(_) => "100644",
+            Self::Executable(_) => "100755",
+            Self::Link(_) => "120000",
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::File(bytes) | Self::Executable(bytes) => bytes,
+            Self::Link(to) => to.as_bytes(),
+        }
+    }
+}
+
+/// Returns what is wrong with a part of a path.
+fn wrong(part: &str) -> Option<&'static str> {
+    match part {
+        "" | "." | ".." => Some("a part of it is no name"),
+        _ if part.contains('\0') => Some("a part of it has a byte that no name has"),
+        _ if is_own_directory(part) => Some("git has a directory of its own of that name"),
+        _ => None,
+    }
+}
+
+fn add(objects: &mut Objects, kind: Kind, data: Vec<u8>) -> Result<ObjectId, PlantError> {
+    let id = gix::objs::compute_hash(gix::hash::Kind::Sha1, kind, &data).ok();
+    let collides = || std::io::Error::other("an object collides with a known attack on SHA-1");
+    let id = id.ok_or_else(|| PlantError::Pack(collides()))?;
+    objects.insert(id, (kind, data));
+    Ok(id)
+}
