@@ -44,7 +44,8 @@ impl Connection {
     }
 
     /// Returns whether somebody whom the forge names is the account that the token acts as. A GitHub App is named with `[bot]` as an
-    /// account, and without it where a check run is its own; nobody has a login that differs from another's in its case alone.
+    /// account, and without it where a check run is its own. Case does not count: on GitHub no two logins differ by it alone, and
+    /// whoever is taken for us elsewhere starts the less by that.
     pub fn is_own(&self, by: &str) -> bool {
         let is = |own: &str| own.eq_ignore_ascii_case(by);
         self.login.as_deref().is_some_and(|login| is(login) || login.strip_suffix("[bot]").is_some_and(is))
