@@ -39,7 +39,7 @@ impl ObjectSources {
         let dir = self.dir.join(keys::escape(wanted.project.as_str()));
         let (mut names, mut keys_of): (Vec<PackName>, Vec<&str>) = (Vec::new(), Vec::new());
         for key in &wanted.packs {
-            let name = keys::pack_of(key).ok_or_else(|| format!("{key} is no key of a pack"))?;
+            let name = keys::pack_of(key).ok_or_else(|| unknown(key))?;
             // A pack that is listed in the form of an earlier version as well is put in place once.
             if !names.contains(&name) {
                 names.push(name);
@@ -80,6 +80,14 @@ impl ObjectSources {
 }
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// Says of a key in a tested state that it names nothing that is read here, and what to do: whoever tested it may be newer.
+fn unknown(key: &str) -> String {
+    format!(
+        "{key} is no key of a pack, or of one in a form that is newer than this executor: update the executors to the \
+         version of the functions, and run the job again"
+    )
+}
 
 #[async_trait]
 impl Sources for ObjectSources {
@@ -150,6 +158,19 @@ mod tests {
                 assert!(std::fs::read(file).unwrap() == std::fs::read(from).unwrap(), "{:?}", wanted.packs);
             }
         }
+    }
+
+    /// An update of the functions alone has them store what this executor does not know.
+    #[tokio::test]
+    async fn a_pack_in_a_form_that_is_not_known_is_refused_with_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let project = ProjectName::from("forge.example/org/name");
+        let ports = World::new(1, 0, Timestamp(1_800_000_000_000)).ports();
+        let key = format!("{}pack-{}.later", keys::prefix(&project), "a1".repeat(20));
+        let sources = ObjectSources::new(ports, folder.path().join("cache"));
+        let wanted = Wanted { connection: None, project: &project, packs: vec![key.as_str()], commits: Vec::new() };
+        let error = sources.packs(&wanted).await.unwrap_err().source.to_string();
+        assert!(error.contains(&key) && error.contains("update the executors"), "{error}");
     }
 
     #[tokio::test]

@@ -162,17 +162,17 @@ impl Records for Unheard {
     }
 }
 
-/// Claims of a life that claimed the first of three builds, and never learned so; with what is asked of it.
-async fn unheard() -> (World, Claims, Vec<Asked>) {
+/// Claims of a life that claimed the first of three builds, or several, and never learned so; with what is asked of it.
+async fn unheard(count: usize) -> (World, Claims, Vec<Asked>) {
     let (world, mut asked) = three().await;
-    asked.truncate(1);
+    asked.truncate(count);
     let ports = world.ports();
     let (is_first, is_cut) = (AtomicBool::new(true), AtomicBool::new(false));
     let table = Arc::new(Unheard { records: ports.records.clone(), is_first, is_cut });
     let claims = Claims::new(Ports { records: table.clone(), ..ports }, SessionId::from("life"), None);
-    assert!(matches!(claims.claim(&asked).await.as_slice(), [Err(_)]));
+    assert!(claims.claim(&asked).await.iter().all(Result::is_err));
     table.is_cut.store(false, Ordering::Relaxed);
-    assert_eq!(runs(&world), 1);
+    assert_eq!(runs(&world), count);
     (world, claims, asked)
 }
 
@@ -193,7 +193,7 @@ fn is_aborted(world: &World, build: &BuildId) -> bool {
 /// Z7.6: the message comes again to the life that claimed it, which goes on with it.
 #[tokio::test]
 async fn a_build_that_was_claimed_without_an_answer_goes_on_when_its_message_comes_again() {
-    let (world, claims, asked) = unheard().await;
+    let (world, claims, asked) = unheard(1).await;
     assert!(matches!(claims.claim(&asked).await.as_slice(), [Ok(Some(_))]));
     // Known to be run now, it is left alone, whatever is said of it.
     stop(&world, &asked[0].build);
@@ -204,7 +204,7 @@ async fn a_build_that_was_claimed_without_an_answer_goes_on_when_its_message_com
 /// Z7.6: its queue has given it up before its message came again; its run would stay open for as long as its executor lives.
 #[tokio::test]
 async fn a_stopped_build_that_was_claimed_without_an_answer_ends_when_its_message_comes_again() {
-    let (world, claims, asked) = unheard().await;
+    let (world, claims, asked) = unheard(1).await;
     stop(&world, &asked[0].build);
     assert!(matches!(claims.claim(&asked).await.as_slice(), [Ok(None)]));
     assert!(is_aborted(&world, &asked[0].build));
@@ -213,7 +213,7 @@ async fn a_stopped_build_that_was_claimed_without_an_answer_ends_when_its_messag
 /// Z7.6: another executor leaves it alone; the one that claimed it ends it once it is to stop, unless it is run there by now.
 #[tokio::test]
 async fn a_build_that_was_claimed_without_an_answer_ends_though_its_message_went_elsewhere() {
-    let (world, claims, asked) = unheard().await;
+    let (world, claims, asked) = unheard(1).await;
     let other = Claims::new(world.ports(), SessionId::from("other"), None);
     assert!(matches!(other.claim(&asked).await.as_slice(), [Ok(None)]));
     claims.settle(&|_| false).await.unwrap();
@@ -224,4 +224,27 @@ async fn a_build_that_was_claimed_without_an_answer_ends_though_its_message_went
     assert!(matches!(phase(&world, &asked[0].build), Phase::Running), "it is somebody else's, or run here");
     claims.settle(&|_| false).await.unwrap();
     assert!(is_aborted(&world, &asked[0].build));
+}
+
+/// Z7.6: what cannot be read of one build is told, and keeps no other one's run open.
+#[tokio::test]
+async fn a_build_that_cannot_be_read_keeps_no_other_from_ending() {
+    let (world, claims, mut asked) = unheard(3).await;
+    // The one that is looked at first.
+    asked.sort_by(|one, other| one.build.cmp(&other.build));
+    let mut builds = asked.iter().map(|asked| asked.build.clone());
+    let damaged = builds.next().unwrap();
+    let stopped = Stop { why: "nobody runs it".to_owned(), at: Timestamp(2), lost: false };
+    let Write::Put { mut record, expect } = build::put_stop(&damaged, &stopped).unwrap() else { unreachable!() };
+    record.body = "no stop".to_owned();
+    world.write_directly(Write::Put { record, expect });
+    for build in builds.clone() {
+        stop(&world, &build);
+    }
+    for _ in 0..2 {
+        let told = claims.settle(&|_| false).await.unwrap_err().to_string();
+        assert!(told.contains(damaged.as_str()), "{told}");
+        assert!(matches!(phase(&world, &damaged), Phase::Running));
+        assert!(builds.clone().all(|build| is_aborted(&world, &build)));
+    }
 }

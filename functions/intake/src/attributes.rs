@@ -9,6 +9,7 @@ use sluice_model::change::{ChangeFacts, CommitStatus};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::gerrit::{CastVote, GerritEvent, Vote};
 use sluice_model::id::digest;
+use sluice_records::connection::Connection;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Attributes of one change that are remembered; what there is no room for is neither compared nor missed.
@@ -45,8 +46,8 @@ pub(crate) enum Said {
 
 /// What a sweep asks for.
 pub(crate) struct Asks {
-    /// The login that we act under: of what it did that alone is told which a trigger is for.
-    pub(crate) own: Option<String>,
+    /// The connection that it asks by: of what its own account did that alone is told which a trigger is for.
+    pub(crate) connection: Option<Connection>,
     /// Whether any pipeline heeds statuses.
     pub(crate) statuses: bool,
     /// Whether the forge tells of changes in Gerrit's words.
@@ -55,7 +56,7 @@ pub(crate) struct Asks {
 
 impl Asks {
     pub(crate) fn is_own(&self, by: &str) -> bool {
-        self.own.as_deref().is_some_and(|own| own == by || own.strip_suffix("[bot]") == Some(by))
+        self.connection.as_ref().is_some_and(|connection| connection.is_own(by))
     }
 }
 
@@ -103,6 +104,8 @@ impl Attributes {
             }
             let is_other = !is_same(&name, told, value);
             match value {
+                // An older answer of the forge: what was told is newer.
+                Some(_) if is_behind(&name, told, value) => continue,
                 Some(value) if self.has_room(&name) => drop(self.told.insert(name, value.clone())),
                 Some(_) => continue,
                 None => drop(self.told.remove(&name)),
@@ -200,7 +203,7 @@ impl Lost {
                 format!("vote {label} {value:+} by {username} at {}", cast_at.0)
             }
             Self::VoteOff(label, by, before) => format!("no vote {label} {before:+} by {by}"),
-            Self::Status(status) => format!("status {}", status_text(status)),
+            Self::Status(status) => format!("status {}", status_named(status_text(status), status)),
         }
     }
 
@@ -283,7 +286,7 @@ const TEXTS_EDITED: &str = "edited";
 /// What separates a vote's label from who cast it; no label's name holds a space.
 const BY: &str = " by ";
 /// What separates its value from when it was cast: one that was taken back and cast again is another, and may be what a change that
-/// left without it waits for.
+/// left without it waits for. So with a status, which bears a number: one that is set again says the same, and is another report.
 const AT: &str = " at ";
 
 /// Returns the attributes that a change shows, by name.
@@ -297,7 +300,9 @@ fn shown(facts: &ChangeFacts) -> BTreeMap<String, String> {
     shown.extend(facts.labels.iter().map(|label| (format!("{LABEL}{label}"), String::new())));
     shown.extend(facts.votes.iter().map(|vote| (vote_name(vote), format!("{}{AT}{}", vote.value, vote.cast_at.0))));
     let statuses = facts.statuses.iter();
-    shown.extend(statuses.map(|status| (status_name(&status.by, &status.context), status.state.clone())));
+    shown.extend(
+        statuses.map(|status| (status_name(&status.by, &status.context), status_named(status.state.clone(), status))),
+    );
     shown
 }
 
@@ -374,13 +379,30 @@ fn vote_name(vote: &Vote) -> String {
 
 /// Returns the value of a vote as it is kept.
 fn value_of(kept: &str) -> i64 {
-    kept.split(AT).next().and_then(|value| value.parse().ok()).unwrap_or_default()
+    parted(kept).0.parse().unwrap_or_default()
 }
 
-/// Whether an attribute is as it was told. Older records hold no times of votes: those that have their value are the same.
+/// Returns what is kept of a vote or status: its value, and its time or number where there is one.
+fn parted(kept: &str) -> (&str, Option<u64>) {
+    kept.split_once(AT).map_or((kept, None), |(value, at)| (value, at.parse().ok()))
+}
+
+/// Whether an attribute is as it was told. Older records hold neither times of votes nor numbers of statuses: those that have their
+/// value are the same.
 fn is_same(name: &str, told: Option<&String>, now: Option<&String>) -> bool {
-    let is_old = |told: &String| name.starts_with(VOTE) && !told.contains(AT);
-    told == now || told.zip(now).is_some_and(|(told, now)| is_old(told) && value_of(told) == value_of(now))
+    let is_parted = name.starts_with(VOTE) || name.starts_with(STATUS);
+    let is_old = |told: &String| is_parted && !told.contains(AT);
+    let is_value = |told: &String, now: &String| parted(told).0 == parted(now).0;
+    told == now
+        || is_behind(name, told, now)
+        || told.zip(now).is_some_and(|(told, now)| is_old(told) && is_value(told, now))
+}
+
+/// Whether a status is one from before the one that was told, and says the same. Numbers of statuses grow.
+fn is_behind(name: &str, told: Option<&String>, now: Option<&String>) -> bool {
+    let (Some(told), Some(now), true) = (told, now, name.starts_with(STATUS)) else { return false };
+    let ((told, last), (now, number)) = (parted(told), parted(now));
+    told == now && number < last
 }
 
 fn status_name(by: &str, context: &str) -> String {
@@ -390,6 +412,11 @@ fn status_name(by: &str, context: &str) -> String {
 /// Returns a status in the words of events.
 fn status_text(status: &CommitStatus) -> String {
     format!("{}:{}:{}", status.by, status.context, status.state)
+}
+
+/// Returns a word for a status with what tells it from others that say the same, where its forge has a number for it.
+fn status_named(word: String, status: &CommitStatus) -> String {
+    status.number.map_or(word.clone(), |number| format!("{word}{AT}{number}"))
 }
 
 /// Returns the name of the status that an event tells of.
@@ -404,196 +431,4 @@ fn short(parts: &[&str]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use sluice_model::change::{ChangeKey, ChangeRef};
-
-    fn facts() -> ChangeFacts {
-        let key = ChangeKey::change("forge".into(), "forge.test/org/one".into(), 1);
-        let head = sluice_model::git::Oid::from("abc");
-        let change = ChangeRef { key, branch: "main".into(), patchset: head.0.clone(), head };
-        ChangeFacts { labels: vec!["go".to_owned()], ..ChangeFacts::bare(change, Timestamp(8)) }
-    }
-
-    fn asks() -> Asks {
-        Asks { own: Some("sluice[bot]".to_owned()), statuses: true, is_gerrit: false }
-    }
-
-    fn event(kind: EventKind) -> ForgeEvent {
-        let (connection, project) = ("forge".into(), "forge.test/org/one".into());
-        ForgeEvent { connection, project, sender: "ada".to_owned(), kind }
-    }
-
-    fn status(by: &str, state: &str, is_check: bool) -> CommitStatus {
-        CommitStatus { by: by.to_owned(), context: "a:b".to_owned(), state: state.to_owned(), is_check }
-    }
-
-    fn vote(label: &str, value: i64, by: &str) -> Vote {
-        Vote { label: label.into(), value, username: by.into(), email: None, cast_at: Timestamp(9) }
-    }
-
-    /// C5: each thing that was found has an event that tells of just that, so that it is not found again.
-    #[test]
-    fn the_event_of_what_was_lost_tells_of_all_of_it() {
-        let before = facts();
-        let now = ChangeFacts {
-            title: "another".to_owned(),
-            draft: true,
-            topic: Some("feature".to_owned()),
-            labels: Vec::new(),
-            votes: vec![vote("Code-Review", 2, "grace")],
-            statuses: vec![status("ci", "success", false)],
-            ..before.clone()
-        };
-        for is_gerrit in [false, true] {
-            let asks = Asks { is_gerrit, ..asks() };
-            let mut attributes = Attributes::of(&before);
-            let lost = attributes.lost(&now, &asks);
-            assert_eq!(lost.len(), if is_gerrit { 6 } else { 4 }, "{lost:?}");
-            for lost in lost {
-                let (heard, differs) = attributes.hear(&event(lost.kind(1, is_gerrit)), &now, true);
-                assert_eq!((heard, differs), (Said::News, true), "{lost:?}");
-                // Found by two sweeps before either was heard, or told after all.
-                assert_eq!(attributes.hear(&event(lost.kind(1, is_gerrit)), &now, true).0, Said::Known, "{lost:?}");
-                assert_eq!(attributes.hear(&event(lost.kind(1, is_gerrit)), &now, false).0, Said::Known, "{lost:?}");
-                assert_eq!(attributes.hear(&event(lost.kind(1, is_gerrit)), &now, false).0, Said::News, "{lost:?}");
-            }
-            assert_eq!(attributes.lost(&now, &asks), []);
-            assert!(attributes.are_whole(&now));
-        }
-    }
-
-    /// C5, G11: of several votes that nobody told of each is told, also of one label; what was cast together and comes late is known.
-    #[test]
-    fn each_of_several_lost_votes_is_told_once() {
-        let votes = vec![vote("Code-Review", 2, "grace"), vote("Approved", 1, "grace"), vote("Code-Review", 2, "ada")];
-        let with = ChangeFacts { votes, ..facts() };
-        let asks = Asks { is_gerrit: true, ..asks() };
-        for (before, now) in [(facts(), with.clone()), (with.clone(), facts())] {
-            let mut attributes = Attributes::of(&before);
-            let lost = attributes.lost(&now, &asks);
-            let marks: BTreeSet<String> = lost.iter().map(|lost| lost.mark(&now)).collect();
-            assert_eq!((lost.len(), marks.len()), (3, 3), "{marks:?}");
-            for lost in &lost {
-                assert_eq!(attributes.hear(&event(lost.kind(1, true)), &now, true), (Said::News, true), "{lost:?}");
-            }
-            assert_eq!(attributes.lost(&now, &asks), []);
-        }
-        let mut attributes = Attributes::of(&facts());
-        for lost in attributes.lost(&with, &asks) {
-            attributes.hear(&event(lost.kind(1, true)), &with, true);
-        }
-        let cast = |label: &str, value| CastVote { label: label.into(), value, before: Some(0) };
-        let both = GerritEvent {
-            number: 1,
-            r#type: "comment-added".into(),
-            username: "grace".into(),
-            votes: vec![cast("Approved", 1), cast("Code-Review", 2)],
-            ..GerritEvent::default()
-        };
-        assert_eq!(attributes.hear(&event(EventKind::Gerrit(both)), &with, false).0, Said::Known);
-    }
-
-    /// C5, G11: a vote that was taken back and cast again without a word is found, and told once; what older records hold is the same.
-    #[test]
-    fn a_vote_that_was_cast_again_is_another() {
-        let at = |at| ChangeFacts {
-            votes: vec![Vote { cast_at: Timestamp(at), ..vote("Approved", 1, "grace") }],
-            ..facts()
-        };
-        let asks = Asks { is_gerrit: true, ..asks() };
-        let mut attributes = Attributes::of(&at(9));
-        assert_eq!(attributes.lost(&at(9), &asks), []);
-        let lost = attributes.lost(&at(10), &asks);
-        assert_eq!(lost, [Lost::Vote(at(10).votes[0].clone(), 0)]);
-        assert_eq!(attributes.hear(&event(lost[0].kind(1, true)), &at(10), true), (Said::News, true));
-        assert_eq!(attributes.lost(&at(10), &asks), []);
-        let name = vote_name(&at(9).votes[0]);
-        attributes.told.insert(name.clone(), "1".to_owned());
-        assert!(attributes.lost(&at(11), &asks).is_empty() && attributes.are_whole(&at(11)));
-        assert!(
-            !attributes.hear(&event(lost[0].kind(1, true)), &at(11), true).1 && attributes.told[&name] == "1 at 11"
-        );
-    }
-
-    /// C5: a comment that names no vote tells of none: one of the same person that was lost is found all the same.
-    #[test]
-    fn a_comment_tells_of_the_votes_that_it_names() {
-        let now = ChangeFacts { votes: vec![vote("Approved", 1, "grace")], ..facts() };
-        let mut attributes = Attributes::of(&facts());
-        let r#type = "comment-added".to_owned();
-        let said = GerritEvent { number: 1, r#type, username: "grace".into(), ..GerritEvent::default() };
-        assert_eq!(attributes.hear(&event(EventKind::Gerrit(said)), &now, false), (Said::News, false));
-        assert_eq!(attributes.lost(&now, &Asks { is_gerrit: true, ..asks() }).len(), 1);
-    }
-
-    /// C5: a webhook comes minutes late and not days: whoever does the same again tells news. Records of before hold no times.
-    #[test]
-    fn what_was_made_up_for_is_remembered_for_an_hour() {
-        let edited = event(Lost::Edited.kind(1, false));
-        for (millis, said) in [(MADE_UP_MILLIS - 1, Said::Known), (MADE_UP_MILLIS, Said::News)] {
-            let mut attributes = Attributes::of(&facts());
-            let mut now = ChangeFacts { title: "another".to_owned(), ..facts() };
-            assert_eq!(attributes.hear(&edited, &now, true).0, Said::News);
-            now.seen_at = now.seen_at.plus_millis(millis);
-            assert_eq!(attributes.hear(&edited, &now, false).0, said, "{millis}");
-        }
-        let old: Attributes =
-            serde_json::from_str("{\"told\": {\"draft\": \"false\"}, \"made_up\": [\"edited\"]}").unwrap();
-        assert!(old.told.contains_key(DRAFT) && old.made_up_at.is_empty());
-    }
-
-    /// C5: what nobody heeds and what is under way is not missed; what we said ourselves is, and the sweep asks who waits for it.
-    #[test]
-    fn statuses_are_missed_where_they_are_heeded() {
-        let attributes = Attributes::of(&facts());
-        let with = |status| ChangeFacts { statuses: vec![status], ..facts() };
-        let lost = |status, asks: &Asks| attributes.lost(&with(status), asks).len();
-        assert_eq!(lost(status("ci", "pending", false), &asks()), 1);
-        assert_eq!(lost(status("ci", "pending", true), &asks()), 0);
-        assert_eq!(
-            (lost(status("sluice[bot]", "success", false), &asks()), lost(status("sluice", "success", true), &asks())),
-            (1, 1)
-        );
-        assert!(asks().is_own("sluice[bot]") && asks().is_own("sluice") && !asks().is_own("ci"));
-        assert_eq!(lost(status("ci", "success", false), &Asks { statuses: false, ..asks() }), 0);
-        assert!(attributes.are_whole(&with(status("ci", "success", false))), "a status moves no change");
-    }
-
-    /// C5: a comment that comes with a vote which was found before is told, and the vote is not told again.
-    #[test]
-    fn words_are_news_although_the_vote_they_came_with_was_found() {
-        let cast = |before| CastVote { label: "Code-Review".into(), value: 2, before: Some(before) };
-        let told = |comment: &str| {
-            event(EventKind::Gerrit(GerritEvent {
-                number: 1,
-                r#type: "comment-added".into(),
-                username: "grace".into(),
-                comment: Some(comment.to_owned()),
-                votes: vec![cast(0)],
-                ..GerritEvent::default()
-            }))
-        };
-        let vote = Vote {
-            label: "Code-Review".into(),
-            value: 2,
-            username: "grace".into(),
-            email: None,
-            cast_at: Timestamp(9),
-        };
-        let now = ChangeFacts { votes: vec![vote.clone()], ..facts() };
-        for (comment, is_told) in
-            [("Patch Set 1: Code-Review+2", false), ("Patch Set 1: Code-Review+2\n\nrecheck", true)]
-        {
-            let mut attributes = Attributes::of(&facts());
-            attributes.hear(&event(Lost::Vote(vote.clone(), 0).kind(1, true)), &now, true);
-            match attributes.hear(&told(comment), &now, false).0 {
-                Said::Words(words) => {
-                    let EventKind::Gerrit(words) = words.kind else { unreachable!() };
-                    assert!(is_told && words.votes.is_empty() && words.comment.as_deref() == Some(comment));
-                }
-                other => assert_eq!((other, is_told), (Said::Known, false)),
-            }
-        }
-    }
-}
+mod tests;

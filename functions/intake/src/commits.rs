@@ -1,9 +1,9 @@
 //! Statuses and check runs: what is told of a commit concerns the open changes whose head it is, each by itself.
 
 use crate::Intake;
-use crate::before::{Known, Order};
+use crate::before::{Concerned, Known, Order};
 use crate::deliver::{Effects, Outcome, Told, final_or_again};
-use sluice_gate::filter;
+use sluice_gate::filter::{self, Speaker};
 use sluice_model::change::ChangeKey;
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::git::Oid;
@@ -110,8 +110,10 @@ pub(crate) fn heeds(known: &Known, event: &ForgeEvent) -> bool {
     pipelines.any(|pipeline| filter::heeds_status(pipeline, event))
 }
 
-/// Returns whether some pipeline that is live waits for something that we said ourselves.
+/// Returns whether something that we said ourselves may start some pipeline that is live.
 pub(crate) fn is_awaited_of_us(known: &Known, event: &ForgeEvent) -> bool {
-    let mut pipelines = known.tenants.iter().flat_map(|concerned| concerned.live.layout.pipelines());
-    pipelines.any(|pipeline| filter::waits_for_own(pipeline, event))
+    known.tenants.iter().any(|Concerned { live, .. }| {
+        let may = |pipeline| filter::may_start(&live.tenant.name, pipeline, event, Speaker::Ourselves);
+        live.layout.pipelines().iter().any(may)
+    })
 }

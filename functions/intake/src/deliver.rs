@@ -347,7 +347,7 @@ impl Intake {
             self.route(News { id, event, facts, is_news }, &before, &mut seen, effects).await?;
         if is_news {
             self.judge(
-                event,
+                (event, seen.speaker.unwrap_or_default()),
                 facts,
                 before.verdicts.clone(),
                 before.tenants.get(..count).unwrap_or_default(),

@@ -295,7 +295,8 @@ impl Intake {
         let Routed { needs, told: count, .. } = self.route(news, &before, &mut seen, effects).await?;
         if is_news {
             let told = before.tenants.get(..count).unwrap_or_default();
-            self.judge(event, facts, before.verdicts.clone(), told, is_somewhere, effects)?;
+            let said = (event, seen.speaker.unwrap_or_default());
+            self.judge(said, facts, before.verdicts.clone(), told, is_somewhere, effects)?;
         }
         effects.write(change::put_facts(facts)?);
         if let Some(mut told) = before.told.filter(|told| !needs.is_subset(&told.needs)) {

@@ -4,15 +4,17 @@
 //! Open changes are compared in [`crate::sweep`]. Comments and tags leave nothing to compare: for those the forge is asked to
 //! send again what it could not deliver.
 
+use crate::before::{Concerned, Known};
 use crate::deliver::Effects;
 use crate::sweep::MADE_UP;
 use crate::{Intake, again};
 use sluice_forge::Verdict;
-use sluice_model::Timestamp;
 use sluice_model::change::RefMove;
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::git::Oid;
+use sluice_model::{ConnectionName, Timestamp};
 use sluice_records::codec::{decode_foreign, get};
+use sluice_records::connection;
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::refs::{self, Refs};
 use sluice_runtime::batch::LookError;
@@ -46,10 +48,12 @@ pub(crate) enum NewTo {
 }
 
 impl Intake {
-    /// Compares a project's branches with where they were told to be, and stores a push of ours for each that moved.
+    /// Compares a project's branches with where they were told to be, and stores a push of ours for each that moved: one by each
+    /// connection that tenants have the project by, for what is told by one counts for the triggers of that one alone.
     pub(crate) async fn find_pushes(
         &self,
         event: &ForgeEvent,
+        tenants: &Known,
         at: Timestamp,
         effects: &mut Effects,
     ) -> Result<(), LookError> {
@@ -69,15 +73,19 @@ impl Intake {
         if refs != known {
             effects.write(refs::put(&event.project, &refs)?);
         }
-        for moved in lost {
+        let by = if lost.is_empty() { BTreeSet::new() } else { self.known_by(event, tenants).await? };
+        let by_each = lost.iter().flat_map(|moved| by.iter().map(move |connection| (moved, connection)));
+        let told: Vec<(&RefMove, &ConnectionName)> = by_each.collect();
+        for (moved, connection) in told {
             let commit = |oid: &Option<Oid>| oid.clone().unwrap_or_else(Oid::zero);
             let (oldrev, newrev) = (commit(&moved.oldrev), commit(&moved.newrev));
             let found = Delivery {
-                connection: event.connection.clone(),
+                connection: connection.clone(),
                 forge_id: format!("sweep:{}:{}:{oldrev}:{newrev}:{}", event.project, moved.git_ref, refs.moves),
                 event_name: MADE_UP.to_owned(),
                 received_at: at,
                 event: Some(ForgeEvent {
+                    connection: connection.clone(),
                     kind: EventKind::Push { git_ref: moved.git_ref.clone(), oldrev, newrev },
                     ..event.clone()
                 }),
@@ -91,6 +99,23 @@ impl Intake {
             }
         }
         Ok(())
+    }
+
+    /// Returns the connections by which tenants have a project, with the one that is asked by. A tenant that cannot be read, or has no
+    /// such project yet, may have it by any that leads to its host.
+    async fn known_by(&self, event: &ForgeEvent, tenants: &Known) -> Result<BTreeSet<ConnectionName>, LookError> {
+        let mut by = BTreeSet::from([event.connection.clone()]);
+        let mut is_certain = tenants.damaged.is_empty();
+        for Concerned { live, .. } in &tenants.tenants {
+            let project = live.layout.tenant().project(&event.project);
+            is_certain &= project.is_some();
+            by.extend(project.map(|project| project.connection.clone()));
+        }
+        if !is_certain {
+            let connections = connection::load(&self.ports).await?;
+            by.extend(connections.of_host(event.project.host()).into_iter().map(|(name, _)| name.clone()));
+        }
+        Ok(by)
     }
 
     /// Has the forge send again what it could not deliver: nobody answered, or with an error of ours.

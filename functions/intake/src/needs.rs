@@ -10,11 +10,13 @@ use sluice_config::layout::Layout;
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_forge::Verdict;
 use sluice_gate::chain::landing_order;
+use sluice_gate::filter::Speaker;
 use sluice_gate::plan::CYCLE_MAX;
 use sluice_gate::{Candidate, InBranch};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, Permission};
 use sluice_model::event::ForgeEvent;
-use sluice_model::{PipelineName, Timestamp};
+use sluice_model::{ConnectionName, PipelineName, ProjectName, Timestamp};
+use sluice_records::layout::Live;
 use sluice_runtime::batch::LookError;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -110,8 +112,8 @@ pub(crate) struct Seen {
     is_needed: bool,
     /// What the event's sender may do, once that was asked.
     may: Option<Permission>,
-    /// Whether the event tells of what this service says itself, once that was looked up.
-    pub(crate) is_ours: Option<bool>,
+    /// Who says what the event tells, once that was looked up.
+    pub(crate) speaker: Option<Speaker>,
     /// As of which moment of its forge's clock the event's own change is known.
     as_of: Timestamp,
 }
@@ -120,7 +122,7 @@ impl Seen {
     /// Remembers the change of the event, and whether any may need it.
     pub(crate) fn knowing(facts: &ChangeFacts, is_needed: bool, as_of: Timestamp) -> Self {
         let changes = BTreeMap::from([(facts.change.key.clone(), Some(facts.clone()))]);
-        Self { changes, is_needed, may: None, is_ours: None, as_of }
+        Self { changes, is_needed, may: None, speaker: None, as_of }
     }
 
     /// Returns as of which moment of its forge's clock the event's own change is known.
@@ -313,8 +315,17 @@ impl Intake {
     }
 }
 
+/// Returns why no pipeline of a tenant takes a change or ref that a connection tells of, if so: the tenant has the project by another
+/// one to the same host. Nothing that the tenant asks of changes is asked of those that are known by this one.
+pub(crate) fn stranger(live: &Live, (connection, project): (&ConnectionName, &ProjectName)) -> Option<String> {
+    let by = &live.layout.tenant().project(project)?.connection;
+    let tenant = &live.tenant.name;
+    (by != connection)
+        .then(|| format!("tenant {tenant} has {project} by the connection {by}, and {connection} tells of it"))
+}
+
 /// Returns whether a change is one of a tenant's project, by the connection that the tenant has the project from.
-fn is_inside(layout: &Layout, change: &ChangeKey) -> bool {
+pub(crate) fn is_inside(layout: &Layout, change: &ChangeKey) -> bool {
     layout.tenant().project(&change.project).is_some_and(|project| project.connection == change.connection)
 }
 

@@ -6,7 +6,7 @@ use crate::Intake;
 use crate::before::Order;
 use crate::deliver::{Effects, Outcome, final_or_again};
 use crate::early::Turn;
-use crate::needs::{Needs, Seen};
+use crate::needs::{Needs, Seen, stranger};
 use crate::refs::Read;
 use crate::route::{Place, ignores_dependencies, in_words, queue_key};
 use sluice_config::pipeline::{Manager, Pipeline};
@@ -72,12 +72,13 @@ impl Intake {
     ) -> Result<Option<String>, LookError> {
         let change = &facts.change;
         let is_open = facts.status == ChangeStatus::Open;
-        let refusal = match pipeline.manager {
-            Manager::Dependent if !is_open => Some("the change is no longer open".to_owned()),
-            // Whatever entered is asked the same before it lands.
-            Manager::Dependent if facts.submittable == Some(false) => Some(filter::NOT_SUBMITTABLE.to_owned()),
-            _ => filter::refusal(pipeline, facts, self.ports.clock.now()),
-        };
+        let refusal =
+            stranger(live, (&change.key.connection, &change.key.project)).or_else(|| match pipeline.manager {
+                Manager::Dependent if !is_open => Some("the change is no longer open".to_owned()),
+                // Whatever entered is asked the same before it lands.
+                Manager::Dependent if facts.submittable == Some(false) => Some(filter::NOT_SUBMITTABLE.to_owned()),
+                _ => filter::refusal(pipeline, facts, self.ports.clock.now()),
+            });
         if let Some(why) = refusal {
             return Ok(Some(format!("{change} is not enqueued: {why}")));
         }
@@ -118,7 +119,8 @@ impl Intake {
             Ok(found) => found,
             Err(why) => return Ok(Outcome::Fails(why)),
         };
-        if let Some(why) = filter::refusal_of_refs(pipeline, &event.connection) {
+        let refusal = stranger(live, (&event.connection, &event.project));
+        if let Some(why) = refusal.or_else(|| filter::refusal_of_refs(pipeline, &event.connection)) {
             return Ok(Outcome::Fails(format!("{} is not enqueued: {why}", moved.git_ref)));
         }
         if let Some(forge) = self.forges.get(&event.connection).filter(|_| !moved.is_deleted()) {

@@ -9,7 +9,7 @@ use crate::before::{Concerned, Known, Order};
 use crate::deliver::{Effects, Outcome, Rest};
 use crate::early::Turn;
 use crate::lost::NewTo;
-use crate::needs::Seen;
+use crate::needs::{Seen, stranger};
 use crate::route::{by_name, in_words, queue_key};
 use crate::sweep::is_by;
 use sluice_forge::Verdict;
@@ -203,7 +203,8 @@ impl Intake {
             if !self.is_triggered(pipeline, event, None, &mut seen).await? {
                 continue;
             }
-            if let Some(why) = filter::refusal_of_refs(pipeline, &event.connection) {
+            let refusal = stranger(live, (&event.connection, &event.project));
+            if let Some(why) = refusal.or_else(|| filter::refusal_of_refs(pipeline, &event.connection)) {
                 effects.tell(format!("{} is not enqueued: {why}", moved.git_ref));
                 continue;
             }

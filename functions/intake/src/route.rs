@@ -3,9 +3,10 @@
 use crate::Intake;
 use crate::before::{Before, Concerned, Damaged};
 use crate::deliver::{Effects, Rest};
-use crate::needs::{Needs, Seen, candidate};
+use crate::needs::{Needs, Seen, candidate, is_inside, stranger};
 use sluice_config::fragment::config_paths;
 use sluice_config::pipeline::{Manager, Pipeline};
+use sluice_gate::filter::Speaker;
 use sluice_gate::queue::queue_of;
 use sluice_gate::{Arrival, ArrivalKind, Candidate, filter};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
@@ -14,7 +15,7 @@ use sluice_model::poke::Poke;
 use sluice_model::{ArrivalId, BranchName, DeliveryId, QueueKey, TenantName};
 use sluice_records::change::{self, NEEDED_BY};
 use sluice_records::codec::decode_foreign;
-use sluice_records::connection;
+use sluice_records::connection::{self, Connection};
 use sluice_records::layout::Live;
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Key, Query};
@@ -160,14 +161,14 @@ impl Intake {
         let refused = needs.refusal(&facts.change, &live.layout, pipeline);
         let open = facts.status == ChangeStatus::Open;
         // Only what lands has to be open; other pipelines say themselves what they require.
-        let refusal = match pipeline.manager {
+        let key = &facts.change.key;
+        let refusal = stranger(live, (&key.connection, &key.project)).or_else(|| match pipeline.manager {
             Manager::Dependent if !open => Some("the change is no longer open".to_owned()),
             Manager::Dependent if facts.submittable == Some(false) => Some(filter::NOT_SUBMITTABLE.to_owned()),
             _ => filter::refusal(pipeline, facts, now),
-        };
-        let may_start = is_news
-            && !is_own_status(event, queue)
-            && (!self.is_ours(event, seen).await? || filter::waits_for_own(pipeline, event));
+        });
+        let may_start =
+            is_news && filter::may_start(&live.tenant.name, pipeline, event, self.speaker(event, seen).await?);
         if may_start && self.is_triggered(pipeline, event, Some(facts), seen).await? {
             if let Some(why) = &refusal {
                 if !listed.contains(queue) {
@@ -200,22 +201,21 @@ impl Intake {
         Ok(Some((arrival(kind), effect)))
     }
 
-    /// Returns whether an event tells of a status, a check run or votes of ours. Once one pipeline waits for it, all of them hear of it;
-    /// those that take whatever comes would start each other for ever.
-    async fn is_ours(&self, event: &ForgeEvent, seen: &mut Seen) -> Result<bool, LookError> {
+    /// Returns who says what an event tells: of a status, a check run or votes it may be this service. Once one pipeline waits for
+    /// that, all of them hear of it.
+    async fn speaker(&self, event: &ForgeEvent, seen: &mut Seen) -> Result<Speaker, LookError> {
         let by: &str = match &event.kind {
             EventKind::Change { status: Some(_), .. } => &event.sender,
             EventKind::Gerrit(told) if !told.votes.is_empty() => &told.username,
-            _ => return Ok(false),
+            _ => return Ok(Speaker::Others),
         };
-        if let Some(known) = seen.is_ours {
+        if let Some(known) = seen.speaker {
             return Ok(known);
         }
         let connections = connection::load(&self.ports).await?;
-        let login = connections.0.get(&event.connection).and_then(|connection| connection.login.as_deref());
-        let is_ours = login.is_some_and(|login| login == by || login.strip_suffix("[bot]") == Some(by));
-        seen.is_ours = Some(is_ours);
-        Ok(is_ours)
+        let is_own = |connection: &Connection| connection.is_own(by);
+        let is_ours = connections.0.get(&event.connection).is_some_and(is_own);
+        Ok(*seen.speaker.insert(if is_ours { Speaker::Ourselves } else { Speaker::Others }))
     }
 
     /// Returns whether a trigger of the pipeline takes the event. What its sender may do is asked only where that decides.
@@ -273,7 +273,8 @@ impl Intake {
         }
         let now = self.ports.clock.now();
         let may_enter = |facts: &ChangeFacts| {
-            queue_key(live, pipeline, &facts.change) == *queue
+            is_inside(&live.layout, &facts.change.key)
+                && queue_key(live, pipeline, &facts.change) == *queue
                 && facts.status == ChangeStatus::Open
                 && facts.submittable != Some(false)
                 && filter::refusal(pipeline, facts, now).is_none()
@@ -367,15 +368,6 @@ impl Intake {
         let names = |url: &String| self.forges.values().any(|forge| forge.change_at(url).as_ref() == Some(key));
         facts.parents.contains(key) || facts.depends_on.iter().any(names)
     }
-}
-
-/// Whether an event tells of the status, or the end of the check run, by which the pipeline itself reports to its tenant: what it
-/// says starts it no more, or it would run for ever. One that is asked for again by somebody does.
-fn is_own_status(event: &ForgeEvent, queue: &QueueKey) -> bool {
-    let EventKind::Change { action, status: Some(status), .. } = &event.kind else { return false };
-    let context = status.split_once(':').and_then(|(_, rest)| rest.rsplit_once(':')).map(|(context, _)| context);
-    matches!(action.as_str(), "status" | "completed")
-        && context == Some(format!("{}/{}", queue.tenant, queue.pipeline).as_str())
 }
 
 /// Returns whether a pipeline tests changes without what they depend on.

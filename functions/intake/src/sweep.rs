@@ -47,7 +47,7 @@ impl Intake {
             return Ok(Ok(()));
         }
         self.find_webhooks(event, self.ports.clock.now(), effects).await?;
-        self.find_pushes(event, at, effects).await?;
+        self.find_pushes(event, &tenants, at, effects).await?;
         let mut open = match self.forge(&event.connection)?.open_changes(&event.project).await {
             Ok(open) => open,
             Err(error) if error.verdict() == Verdict::Final => return Ok(Err(error.to_string())),
@@ -90,13 +90,9 @@ impl Intake {
     async fn asks(&self, event: &ForgeEvent, known: &Known) -> Result<Asks, LookError> {
         let mut pipelines = known.tenants.iter().flat_map(|concerned| concerned.live.layout.pipelines());
         let statuses = pipelines.any(|pipeline| filter::heeds_statuses(pipeline, &event.connection));
-        let connections = connection::load(&self.ports).await?;
-        let connection = connections.0.get(&event.connection);
-        Ok(Asks {
-            own: connection.and_then(|connection| connection.login.clone()),
-            is_gerrit: connection.is_some_and(|connection| connection.driver == Driver::Gerrit),
-            statuses,
-        })
+        let connection = connection::load(&self.ports).await?.0.remove(&event.connection);
+        let is_gerrit = connection.as_ref().is_some_and(|connection| connection.driver == Driver::Gerrit);
+        Ok(Asks { connection, is_gerrit, statuses })
     }
 
     /// Returns what was never told of a change: its revision, or reviews, labels and attributes of the known one.

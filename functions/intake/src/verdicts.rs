@@ -3,8 +3,10 @@
 use crate::Intake;
 use crate::before::Concerned;
 use crate::deliver::Effects;
+use crate::needs::stranger;
 use crate::route::{may_configure, queue_key};
 use sluice_gate::explain::{self, Told, Verdicts};
+use sluice_gate::filter::{self, Speaker};
 use sluice_model::change::ChangeFacts;
 use sluice_model::event::ForgeEvent;
 use sluice_model::poke::Poke;
@@ -12,11 +14,11 @@ use sluice_records::change;
 use sluice_runtime::batch::LookError;
 
 impl Intake {
-    /// Notes what became of an event that was news, once it is known which queues are told of it. Nobody is asked anything.
-    /// `is_somewhere` is whether another tenant than these has a pipeline for it.
+    /// Notes what became of an event that was news, once it is known which queues are told of it and who said what it tells. Nobody
+    /// is asked anything. `is_somewhere` is whether another tenant than these has a pipeline for it.
     pub(crate) fn judge(
         &self,
-        event: &ForgeEvent,
+        (event, by): (&ForgeEvent, Speaker),
         facts: &ChangeFacts,
         mut verdicts: Verdicts,
         tenants: &[Concerned],
@@ -36,6 +38,7 @@ impl Intake {
                 nowhere = None;
                 continue;
             }
+            let stranger = stranger(live, (&facts.change.key.connection, project));
             let takes_part = live.layout.project_pipelines(project);
             let configures = may_configure(live, facts);
             for pipeline in live.layout.pipelines() {
@@ -45,7 +48,13 @@ impl Intake {
                 nowhere = None;
                 let queue = queue_key(live, pipeline, &facts.change);
                 let is_told = effects.pokes.contains(&Poke::Queue { queue });
-                let told = if is_told { Told::Yes } else { Told::No };
+                let held_back = filter::held_back(&live.tenant.name, pipeline, event, by);
+                let told = match (held_back, &stranger) {
+                    (Some(why), _) => Told::HeldBack(why),
+                    (None, Some(why)) => Told::Never(why),
+                    (None, None) if is_told => Told::Yes,
+                    (None, None) => Told::No,
+                };
                 let outcome = explain::outcome(pipeline, event, facts, told, now);
                 verdicts.note(&live.tenant.name, &pipeline.name, &outcome, &words, now);
             }

@@ -190,6 +190,7 @@ async fn act(forge: &dyn Forge, report: &Report, action: &Action) -> Result<(), 
                 state,
                 description: description.clone(),
                 url: Some(url.clone()),
+                wanted_at: report.wanted_at,
             };
             forge.set_status(project, head, &status).await
         }

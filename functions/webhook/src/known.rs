@@ -17,10 +17,8 @@ const AGAIN_MILLIS: u64 = 2_000;
 /// A connection as far as a webhook needs it.
 #[derive(Debug)]
 pub(crate) struct KnownConnection {
-    /// The host in canonical names.
-    pub(crate) canonical_hostname: String,
-    /// The login its token acts as.
-    pub(crate) login: Option<String>,
+    /// What is stored of it.
+    pub(crate) stored: Connection,
     /// What its webhooks are signed with; two while they are changed.
     pub(crate) secrets: Vec<Secret>,
 }
@@ -117,9 +115,5 @@ async fn open(ports: &Ports, name: &ConnectionName, connection: &Connection) -> 
         let context = connection::seal_context(name, "webhook-secret");
         secrets.push(Secret::new(connection::open(ports, &context, sealed).await?));
     }
-    Ok(KnownConnection {
-        canonical_hostname: connection.canonical_hostname.clone(),
-        login: connection.login.clone(),
-        secrets,
-    })
+    Ok(KnownConnection { stored: connection.clone(), secrets })
 }

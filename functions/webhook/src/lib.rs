@@ -10,6 +10,7 @@ use sluice_forge::webhook::{Parsed, parse, verify};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::poke::Poke;
 use sluice_model::{ConnectionName, DeliveryId};
+use sluice_records::connection::Connection;
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_runtime::record::Due;
 use sluice_runtime::{Commit, PortError, Ports, Saved, cell, quarantine};
@@ -89,13 +90,13 @@ impl Webhook {
         else {
             return Err(Refused::NoId);
         };
-        let parsed = parse(name, &connection.canonical_hostname, event_name, body);
+        let parsed = parse(name, &connection.stored.canonical_hostname, event_name, body);
         if let Parsed::Malformed { reason } = &parsed {
             // Genuine, since it is signed, and unreadable: kept for people, then done with.
             let text = String::from_utf8_lossy(body);
             quarantine::keep(&self.ports, "webhook", &format!("{name}-{forge_id}"), &text, reason).await?;
         }
-        let echo = self.echo(&parsed, connection.login.as_deref()).await?;
+        let echo = self.echo(&parsed, &connection.stored).await?;
         let (event, state) = judge(parsed, echo);
         let event = event.map(short);
         let delivery = Delivery {
@@ -112,12 +113,13 @@ impl Webhook {
 
     /// Returns whether a delivery tells of what we did ourselves, and who waits for that. Only of a status or check run of ours
     /// anybody is asked whether somebody does: what begins and ends at each change must cost no more than being stored.
-    async fn echo(&self, parsed: &Parsed, own_login: Option<&str>) -> Result<Echo, PortError> {
-        let is_marked = |sender: &str, marked: bool| marked && own_login.is_none_or(|login| login == sender);
+    async fn echo(&self, parsed: &Parsed, connection: &Connection) -> Result<Echo, PortError> {
+        // Anybody may copy a mark; where it is not known who we are it has to do.
+        let is_marked = |sender: &str, marked| marked && (connection.login.is_none() || connection.is_own(sender));
         Ok(match parsed {
             Parsed::Event { event, marker } if is_marked(&event.sender, marker.is_some()) => Echo::OfOurs,
             Parsed::OnCommit { event, marker }
-                if own_login == Some(event.sender.as_str()) || is_marked(&event.sender, marker.is_some()) =>
+                if connection.is_own(&event.sender) || is_marked(&event.sender, marker.is_some()) =>
             {
                 // Which change it is about no trigger asks here.
                 let is_awaited = self.known.status_triggers(&self.ports).await?.is_for(&event.about(0));

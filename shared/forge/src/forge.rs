@@ -50,7 +50,8 @@ pub trait Forge: Send + Sync {
     /// Returns the tree and the parents of a commit.
     async fn read_commit(&self, project: &ProjectName, id: &Oid) -> Result<CommitFacts, ForgeError>;
 
-    /// Sets a status on a commit. The newest of a context counts, so a repeat is harmless.
+    /// Sets a status on a commit, once for each report: a repeat leaves alone what it finds set for it, for the forge tells of each
+    /// that is set, while one that an earlier report has set is set again.
     async fn set_status(&self, project: &ProjectName, head: &Oid, status: &StatusReport) -> Result<(), ForgeError>;
 
     /// Makes the check run that bears `run.marker` on `head`, or updates it.
@@ -158,6 +159,8 @@ pub struct StatusReport {
     pub description: String,
     /// Where people read more.
     pub url: Option<String>,
+    /// Since when it is to be told. One that says the same and was set before that is another report's.
+    pub wanted_at: Timestamp,
 }
 
 /// The verdict of a status.

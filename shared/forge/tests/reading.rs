@@ -5,6 +5,7 @@ mod support;
 
 use sluice_forge::{Forge as _, ForgeError, Protection, StatusReport, StatusState, Verdict};
 use sluice_local_forge::{Aim, Edit, Fault, Times, Verdict as Review};
+use sluice_model::Timestamp;
 use sluice_model::change::{ChangeStatus, Permission, ReviewState};
 use sluice_model::git::BranchKey;
 use support::{REPOSITORY, Scene, driver};
@@ -25,7 +26,13 @@ async fn a_change_is_read_with_all_that_a_decision_asks_for() {
     scene.forge.review(REPOSITORY, number, Review::Comment, "by the way", "bob").unwrap();
     scene.forge.approve(REPOSITORY, number, "guest").unwrap();
     for state in [StatusState::Pending, StatusState::Success] {
-        let report = StatusReport { context: "one/check".into(), state, description: "x".repeat(200), url: None };
+        let report = StatusReport {
+            context: "one/check".into(),
+            state,
+            description: "x".repeat(200),
+            url: None,
+            wanted_at: Timestamp(0),
+        };
         scene.github.set_status(&scene.project(), &change.head, &report).await.unwrap();
     }
     let facts = scene.github.read_change(&change.key).await.unwrap();
@@ -53,8 +60,13 @@ async fn a_change_is_read_with_all_that_a_decision_asks_for() {
 async fn a_change_is_read_without_its_check_runs_where_the_token_is_shown_none() {
     let scene = Scene::new().await;
     let change = scene.propose("a.txt", "a", "").await;
-    let report =
-        StatusReport { context: "unit".into(), state: StatusState::Success, description: String::new(), url: None };
+    let report = StatusReport {
+        context: "unit".into(),
+        state: StatusState::Success,
+        description: String::new(),
+        url: None,
+        wanted_at: Timestamp(0),
+    };
     scene.github.set_status(&scene.project(), &change.head, &report).await.unwrap();
     let words = "Resource not accessible by personal access token".to_owned();
     for fault in [Fault::Forbidden { message: words }, Fault::RepositoryGone] {
@@ -147,8 +159,13 @@ async fn what_goes_wrong_is_told_apart() {
     assert!(matches!(stranger, ForgeError::Unauthorised { .. }), "{stranger:?}");
     assert!(!format!("{stranger:?}").contains("wrong-token"));
     let reader = driver(&scene.forge, "guest-token");
-    let report =
-        StatusReport { context: "c".into(), state: StatusState::Success, description: String::new(), url: None };
+    let report = StatusReport {
+        context: "c".into(),
+        state: StatusState::Success,
+        description: String::new(),
+        url: None,
+        wanted_at: Timestamp(0),
+    };
     let refused = reader.set_status(&scene.project(), &change.head, &report).await.unwrap_err();
     assert!(matches!(refused, ForgeError::Refused { status: 403, .. }), "{refused:?}");
 

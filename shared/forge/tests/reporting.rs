@@ -11,6 +11,7 @@ use sluice_forge::{
     StatusReport, StatusState,
 };
 use sluice_local_forge::{Aim, Fault, Times};
+use sluice_model::Timestamp;
 use sluice_model::change::ReviewState;
 use sluice_model::event::EventKind;
 use support::{REPOSITORY, Scene};
@@ -58,6 +59,7 @@ async fn a_status_that_stands_there_is_not_set_again() {
         state,
         description: description.clone(),
         url: url.map(str::to_owned),
+        wanted_at: Timestamp(0),
     };
     let page = Some("https://ci.example/1");
     scene.forge.fault(REPOSITORY, Fault::LoseAnswer, Aim::Writes, Times::Next(1));
@@ -73,6 +75,13 @@ async fn a_status_that_stands_there_is_not_set_again() {
         scene.github.set_status(&scene.project(), &change.head, &report(state, url)).await.unwrap();
         assert_eq!(scene.forge.statuses(REPOSITORY, change.head.as_str()).unwrap().len(), count);
     }
+    // What stands there was said by an earlier report: whoever waits for this one is to hear of it.
+    let before = scene.github.read_change(&change.key).await.unwrap().statuses[0].number;
+    let later = StatusReport { wanted_at: Timestamp(u64::MAX), ..report(StatusState::Success, page) };
+    scene.github.set_status(&scene.project(), &change.head, &later).await.unwrap();
+    assert_eq!(scene.forge.statuses(REPOSITORY, change.head.as_str()).unwrap().len(), 5);
+    let after = scene.github.read_change(&change.key).await.unwrap().statuses[0].number;
+    assert!(before.is_some() && after > before, "by its number it is told from the one before: {before:?} {after:?}");
 }
 
 #[tokio::test]
@@ -179,6 +188,7 @@ async fn what_happens_on_the_forge_arrives_as_events() {
         state: StatusState::Success,
         description: String::new(),
         url: None,
+        wanted_at: Timestamp(0),
     };
     scene.github.set_status(&scene.project(), &change.head, &report).await.unwrap();
     scene.forge.deliveries_tried(REPOSITORY).await.unwrap();

@@ -95,23 +95,35 @@ pub enum Outcome {
 }
 
 /// Says what became of an event about a change in a pipeline whose queue was told of it, or was not.
-pub fn outcome(pipeline: &Pipeline, event: &ForgeEvent, facts: &ChangeFacts, told: Told, now: Timestamp) -> Outcome {
+pub fn outcome(
+    pipeline: &Pipeline,
+    event: &ForgeEvent,
+    facts: &ChangeFacts,
+    told: Told<'_>,
+    now: Timestamp,
+) -> Outcome {
     let takes_from = |may| is_triggered(pipeline, event, Some(facts), may);
     if !takes_from(Some(Permission::Admin)) {
         return Outcome::PassedBy(untaken(pipeline, event, facts));
     }
+    let is_told = match told {
+        Told::Yes => true,
+        Told::No => false,
+        Told::HeldBack(why) => return Outcome::PassedBy(why.to_owned()),
+        Told::Never(why) => return Outcome::Refused(why.to_owned()),
+    };
     if pipeline.manager == Manager::Dependent && facts.status != ChangeStatus::Open {
         return Outcome::Refused("the change is no longer open".to_owned());
     }
     if let Some(why) = untakeable(pipeline, facts, now) {
         return Outcome::Refused(why);
     }
-    match told {
-        Told::Yes => Outcome::Offered,
-        Told::No if !takes_from(None) => {
-            Outcome::PassedBy("whoever sent it may not do what its triggers ask for (`permission`)".to_owned())
-        }
-        Told::No => Outcome::Refused("it needs more changes than the tenant allows (`max-dependencies`)".to_owned()),
+    if is_told {
+        Outcome::Offered
+    } else if !takes_from(None) {
+        Outcome::PassedBy("whoever sent it may not do what its triggers ask for (`permission`)".to_owned())
+    } else {
+        Outcome::Refused("it needs more changes than the tenant allows (`max-dependencies`)".to_owned())
     }
 }
 
@@ -123,11 +135,15 @@ pub fn untakeable(pipeline: &Pipeline, facts: &ChangeFacts, now: Timestamp) -> O
 
 /// Whether a queue was told of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum Told<'a> {
     /// It was.
     Yes,
     /// It was not.
     No,
+    /// It was not, for the event starts the pipeline in no case, and this is why ([`filter::held_back`]).
+    HeldBack(&'a str),
+    /// It was not, for the tenant takes the change nowhere, and this is why.
+    Never(&'a str),
 }
 
 /// Returns why a change is not in a pipeline, a line each: what became of its events, and what the pipeline asks for that the change
@@ -325,6 +341,24 @@ mod tests {
         let review = event("pull_request_review", "submitted", None);
         assert_eq!(why(&trigger, &review), "it wants the state approved, not none");
         assert_eq!(words(&event("pull_request", "comment", Some("nice"))), "pull_request comment (nice) by ada");
+    }
+
+    /// Z6.1: what no queue was told of for a reason of its own is told by that reason, where a trigger takes the event at all.
+    #[test]
+    fn why_a_queue_is_told_in_no_case_is_said_where_a_trigger_takes_the_event() {
+        let mut pipeline = Pipeline::new("check", Manager::Independent);
+        let on = |word: &str| GitHubTrigger { event: vec![word.to_owned()], ..GitHubTrigger::default() };
+        let trigger =
+            |word: &str| Trigger { connection: "github".into(), kind: TriggerKind::GitHub(on(word)), debug: false };
+        let opened = event("pull_request", "opened", None);
+        let of = |pipeline: &Pipeline, told| outcome(pipeline, &opened, &facts(), told, Timestamp(9));
+        pipeline.triggers = vec![trigger("pull_request")];
+        assert_eq!(of(&pipeline, Told::Yes), Outcome::Offered);
+        assert_eq!(of(&pipeline, Told::HeldBack("ours")), Outcome::PassedBy("ours".to_owned()));
+        assert_eq!(of(&pipeline, Told::Never("a stranger's")), Outcome::Refused("a stranger's".to_owned()));
+        pipeline.triggers = vec![trigger("push")];
+        let passed_by = of(&pipeline, Told::Never("a stranger's"));
+        assert!(matches!(&passed_by, Outcome::PassedBy(why) if why.contains("wants the event push")), "{passed_by:?}");
     }
 
     /// The newest of each kind stays, and no more than a record holds.

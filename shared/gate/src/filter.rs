@@ -14,7 +14,7 @@ use sluice_config::pipeline::{
 };
 use sluice_model::change::{ChangeFacts, ChangeStatus, Permission, Review, ReviewState};
 use sluice_model::event::{EventKind, ForgeEvent, ImageEvent, ZuulEvent};
-use sluice_model::{ConnectionName, PipelineName, Timestamp};
+use sluice_model::{ConnectionName, PipelineName, TenantName, Timestamp};
 
 /// Returns whether some trigger of the pipeline takes the event. `facts` are those of the change that it is about; an event
 /// about a ref has none. `may` is what its sender may do in the repository, where somebody asked: see [`asks_who`].
@@ -62,9 +62,44 @@ pub fn heeds_status(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
     pipeline.require.iter().chain(&pipeline.reject).any(asks) || triggers_of(pipeline, event).any(is_for)
 }
 
+/// Who says what an event tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Speaker {
+    /// This service: a status, a check run or votes of its own.
+    Ourselves,
+    /// Anybody else.
+    #[default]
+    Others,
+}
+
+/// Returns whether an event may start a pipeline of a tenant at all; see [`held_back`].
+pub fn may_start(tenant: &TenantName, pipeline: &Pipeline, event: &ForgeEvent, by: Speaker) -> bool {
+    held_back(tenant, pipeline, event, by).is_none()
+}
+
+/// Returns why an event starts a pipeline of a tenant in no case, whatever else its triggers take, if so.
+///
+/// By what a pipeline says it is started no more, or it would run for ever; one that somebody asks for again starts it. What else we
+/// said ourselves starts those that name it: of those that take whatever comes two would start each other for ever.
+pub fn held_back(tenant: &TenantName, pipeline: &Pipeline, event: &ForgeEvent, by: Speaker) -> Option<&'static str> {
+    if is_own_word(tenant, &pipeline.name, event) {
+        return Some("it is what the pipeline says itself, which does not start it again");
+    }
+    let is_unasked = by == Speaker::Ourselves && !waits_for_own(pipeline, event);
+    is_unasked.then_some("this service said it, and no trigger of the pipeline names what it said")
+}
+
+/// Whether an event tells of the status, or the end of the check run, by which the pipeline itself reports.
+fn is_own_word(tenant: &TenantName, pipeline: &PipelineName, event: &ForgeEvent) -> bool {
+    let EventKind::Change { action, status: Some(status), .. } = &event.kind else { return false };
+    let context = status.split_once(':').and_then(|(_, rest)| rest.rsplit_once(':')).map(|(context, _)| context);
+    matches!(action.as_str(), "status" | "completed") && context == Some(format!("{tenant}/{pipeline}").as_str())
+}
+
 /// Returns whether a trigger of the pipeline is for something that we said ourselves: a status, a check run or votes, which it names.
-/// What it asks of the change besides is left out for GitHub alone.
-pub fn waits_for_own(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
+/// What it asks of the change besides is left out for GitHub alone. Who has no pipelines at hand asks [`status_triggers`], which are
+/// for the same.
+fn waits_for_own(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
     triggers_of(pipeline, event).any(|trigger| match trigger {
         TriggerKind::GitHub(github) => names_statuses(github) && fits(github, event, None),
         TriggerKind::Gerrit(gerrit) => {

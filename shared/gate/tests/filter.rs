@@ -7,10 +7,7 @@ use sluice_config::pipeline::{
     Trigger, TriggerKind, ZuulTrigger,
 };
 use sluice_gate::Asks;
-use sluice_gate::filter::{
-    asks_who, heeds_status, is_triggered, is_triggered_by_images, refusal, refusal_of_refs, status_triggers,
-    waits_for_own,
-};
+use sluice_gate::filter::{asks_who, heeds_status, is_triggered, is_triggered_by_images, refusal, refusal_of_refs};
 use sluice_model::change::{
     ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Cut, Permission, Review, ReviewState,
 };
@@ -41,6 +38,7 @@ fn facts() -> ChangeFacts {
             context: "demo/check".to_owned(),
             state: "success".to_owned(),
             is_check: false,
+            number: None,
         }],
         cut: Cut::default(),
         files: None,
@@ -447,35 +445,6 @@ fn a_pipeline_heeds_statuses_only_if_it_says_a_word_of_them() {
         let kind = FilterKind::GitHub(GitHubFilter { status: vec![pattern("ci:.*")], ..GitHubFilter::default() });
         gate.reject = vec![Filter { connection: connection.into(), kind }];
         assert_eq!(heeds_status(&gate, &about), heeded, "{connection}");
-    }
-}
-
-/// Z6.1, Z6.7: what we said ourselves counts for triggers that name it, whatever else they or the pipeline ask of the change.
-#[test]
-fn a_status_of_ours_is_waited_for_where_a_trigger_names_it() {
-    let own = |status: &str| GitHubTrigger { status: vec![pattern(status)], ..on("pull_request", &["status"]) };
-    let mut kind = event("pull_request", "status");
-    let EventKind::Change { status, .. } = &mut kind else { unreachable!() };
-    *status = Some("bot:demo/check:success".to_owned());
-    let project = ProjectName::new("github.com", "org/one");
-    let about = ForgeEvent { connection: "github".into(), project, sender: "bot".to_owned(), kind };
-    for (trigger, is_named, waits) in [
-        (own("bot:demo/check:success"), true, true),
-        (GitHubTrigger { branch: vec![pattern("stable")], ..own("bot:.*:success") }, true, true),
-        (on("pull_request", &["status"]), true, true),
-        (own("bot:demo/check:failure"), true, false),
-        (on("check_run", &[]), true, false),
-        (on("pull_request", &[]), false, false),
-        (GitHubTrigger { comment: vec![pattern("recheck")], ..own("bot:.*") }, false, false),
-    ] {
-        let mut pipeline = with(trigger.clone());
-        let kind = FilterKind::GitHub(GitHubFilter { status: vec![pattern("bot:.*")], ..GitHubFilter::default() });
-        pipeline.require = vec![Filter { connection: "github".into(), kind }];
-        let kept = status_triggers(&pipeline);
-        assert_eq!((!kept.is_empty(), waits_for_own(&pipeline, &about)), (is_named, waits), "{trigger:?}");
-        assert_eq!(kept.iter().any(|trigger| trigger.is_for(&about)), waits, "{trigger:?}");
-        let elsewhere = ForgeEvent { connection: "another".into(), ..about.clone() };
-        assert!(!kept.iter().any(|trigger| trigger.is_for(&elsewhere)));
     }
 }
 

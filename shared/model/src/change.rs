@@ -330,6 +330,9 @@ pub struct CommitStatus {
     /// Whether it is a check run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_check: bool,
+    /// The forge's number of it, where it has one: one that is set again has a greater one, also where it says the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u64>,
 }
 
 /// Of what a change has more than is read. What is asked for of it counts only where it was read; what is refused because of it

@@ -175,6 +175,7 @@ mod tests {
             context: format!("{number:04}{}", "c".repeat(240)),
             state: "success".to_owned(),
             is_check: false,
+            number: Some(12_345_678_901),
         };
         let many = ChangeFacts { statuses: (0..1_000).map(status).collect(), ..bare() };
         let kept = stored(&many);

@@ -42,6 +42,14 @@ impl Connection {
     pub fn is_asked(&self) -> bool {
         matches!(self.driver, Driver::GitHub | Driver::Gerrit)
     }
+
+    /// Returns whether somebody whom the forge names is the account that the token acts as. A GitHub App is named with `[bot]` as an
+    /// account, and without it where a check run is its own. Case does not count: on GitHub no two logins differ by it alone, and
+    /// whoever is taken for us elsewhere starts the less by that.
+    pub fn is_own(&self, by: &str) -> bool {
+        let is = |own: &str| own.eq_ignore_ascii_case(by);
+        self.login.as_deref().is_some_and(|login| is(login) || login.strip_suffix("[bot]").is_some_and(is))
+    }
 }
 
 /// Every connection by name.
@@ -103,4 +111,40 @@ pub async fn open(ports: &Ports, context: &str, sealed: &str) -> Result<String, 
         .map_err(|_| PortError::unknown(attempt(), "it is not base64; seal it again with `sluice connection`"))?;
     let plain = ports.seal.open(context, &bytes).await?;
     String::from_utf8(plain).map_err(|_| PortError::unknown(attempt(), "it is not text"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn acting_as(login: Option<&str>) -> Connection {
+        Connection {
+            driver: Driver::GitHub,
+            canonical_hostname: "forge.test".to_owned(),
+            api_url: None,
+            git_url: "https://forge.test".to_owned(),
+            login: login.map(str::to_owned),
+            token: None,
+            webhook_secrets: Vec::new(),
+            landing: LandingWay::default(),
+        }
+    }
+
+    /// Z6.1: what an application says it says as its account, and its check runs are under its own name.
+    #[test]
+    fn an_application_is_known_by_its_account_and_by_its_name() {
+        for (login, by, is_own) in [
+            (Some("sluice[bot]"), "sluice[bot]", true),
+            (Some("sluice[bot]"), "sluice", true),
+            (Some("sluice[bot]"), "Sluice[bot]", true),
+            (Some("sluice[bot]"), "sluice2", false),
+            (Some("sluice[bot]"), "", false),
+            (Some("sluice"), "sluice", true),
+            (Some("sluice"), "sluice[bot]", false),
+            (None, "sluice", false),
+            (None, "", false),
+        ] {
+            assert_eq!(acting_as(login).is_own(by), is_own, "{login:?} {by}");
+        }
+    }
 }

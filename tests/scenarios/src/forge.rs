@@ -96,10 +96,19 @@ struct State {
     odd_refs: BTreeSet<(ProjectName, String)>,
     /// Whether topics have more changes than are read.
     has_large_topics: bool,
-    /// Statuses by commit and context, whatever is at that commit.
-    statuses: BTreeMap<(Oid, String), String>,
+    /// Statuses of ours by commit and context, whatever is at that commit.
+    statuses: BTreeMap<(Oid, String), Standing>,
+    /// How many statuses were set.
+    set: u64,
     /// Whether it tells of statuses that we set.
     tells_own: bool,
+}
+
+/// A status of ours on a commit.
+struct Standing {
+    state: String,
+    number: u64,
+    at: Timestamp,
 }
 
 /// The played forge.
@@ -419,20 +428,26 @@ impl Forge for PlayedForge {
                 let attempted = "set a status".to_owned();
                 return Err(ForgeError::RateLimited { attempted, retry_after_seconds: left });
             }
-            let set = status.state.as_str().to_owned();
-            let before = state.statuses.insert((head.clone(), status.context.clone()), set.clone());
+            let (at, word) = ((head.clone(), status.context.clone()), status.state.as_str());
+            // As the driver, which sets none that stands there for the same report.
+            let is_it = |there: &Standing| there.state == word && there.at.plus_seconds(2) >= status.wanted_at;
+            let stands = state.statuses.get(&at).is_some_and(is_it);
+            if !stands {
+                state.set += 1;
+                let standing = Standing { state: word.to_owned(), number: state.set, at: self.world.now() };
+                state.statuses.insert(at.clone(), standing);
+            }
+            let number = state.statuses.get(&at).map(|there| there.number);
             let of_head =
                 |kept: &&mut Kept| kept.facts.change.head == *head && kept.facts.change.key.project == *project;
             for kept in state.changes.values_mut().filter(of_head) {
                 kept.facts.statuses.retain(|known| known.context != status.context);
                 let (by, context) = (OWN.to_owned(), status.context.clone());
-                let state = status.state.as_str().to_owned();
-                kept.facts.statuses.push(CommitStatus { by, context, state, is_check: false });
+                kept.facts.statuses.push(CommitStatus { by, context, state: word.to_owned(), is_check: false, number });
                 kept.facts.statuses.sort_by(|a, b| a.context.cmp(&b.context));
             }
             drop(state);
-            // As the driver, which sets none that stands there.
-            if before != Some(set) {
+            if !stands {
                 self.tell_own_status(project, head, status);
             }
             Ok(())

@@ -15,41 +15,61 @@ use sluice_runtime::record::Record;
 use std::collections::BTreeSet;
 use std::sync::{MutexGuard, PoisonError};
 
+/// What is known of a claim whose answer was lost.
+enum Settled {
+    /// Its run is over, or not of this life.
+    Yes,
+    /// It may still be run here.
+    NotYet,
+}
+
 impl Claims {
     /// Ends runs of which this life never learned that it had claimed them, once they are to stop. `is_here` says whether a build is
     /// run here, or asked for, at that moment.
     ///
     /// # Errors
-    /// When the store does not answer, or whoever is told may not have been reached: call it again.
+    /// When the store does not answer, or a build cannot be read, or whoever is told may not have been reached: call it again. It names
+    /// the builds; those that it names kept no other from its end.
     pub async fn settle(&self, is_here: &(dyn Fn(&BuildId) -> bool + Send + Sync)) -> Result<(), LookError> {
         let builds: Vec<BuildId> = self.doubtful().iter().filter(|build| !is_here(build)).cloned().collect();
         let asked = |build: &BuildId| Asked { build: build.clone(), request: None, nodes: Vec::new() };
         let asked: Vec<Asked> = builds.iter().map(asked).collect();
         let mut seen = Seen::default();
         self.read(&asked, &mut seen).await?;
+        let mut failed = Vec::new();
         for id in &builds {
             // Asked again after reading: a claim that begins later writes a later revision, and one of the two writes is lost.
             if is_here(id) {
                 continue;
             }
-            let order = seen.found.get(&build::order_key(id));
-            let stop = seen.found.get(&build::stop_key(id));
-            match (self.own_run(id, &seen).unwrap_or_default(), order, stop) {
-                (Some(mine), Some(order), Some(stop)) => {
-                    let why = decode::<Stop>(stop)?.why;
-                    tracing::info!(build = %id, why, "a build was stopped that was claimed without an answer");
-                    self.end_unheard(&decode::<Order>(order)?, mine, &seen, (BuildResult::Aborted, why)).await?;
+            match self.settle_one(id, &seen).await {
+                Ok(Settled::Yes) => {
+                    self.doubtful().remove(id);
                 }
-                // Its message may still come here.
-                (Some(_), Some(_), None) => continue,
-                // The write may still be on its way.
-                (None, Some(_), None) if !seen.found.contains_key(&build::run_key(id)) => continue,
-                // Somebody else's, over, or of no order any more; and no claim is written of what was stopped.
-                _ => {}
+                Ok(Settled::NotYet) => {}
+                Err(error) => failed.push(format!("build {id}: {error}")),
             }
-            self.doubtful().remove(id);
         }
-        Ok(())
+        if failed.is_empty() { Ok(()) } else { Err(LookError::Again(failed.join("; "))) }
+    }
+
+    async fn settle_one(&self, id: &BuildId, seen: &Seen) -> Result<Settled, LookError> {
+        let order = seen.found.get(&build::order_key(id));
+        let stop = seen.found.get(&build::stop_key(id));
+        match (self.own_run(id, seen)?, order, stop) {
+            (Some(mine), Some(order), Some(stop)) => {
+                let why = decode::<Stop>(stop)?.why;
+                tracing::info!(build = %id, why, "a build was stopped that was claimed without an answer");
+                self.end_unheard(&decode::<Order>(order)?, mine, seen, (BuildResult::Aborted, why)).await?;
+                Ok(Settled::Yes)
+            }
+            // Its message may still come here.
+            (Some(_), Some(_), None) => Ok(Settled::NotYet),
+            // The write may still be on its way.
+            (None, Some(_), None) if !seen.found.contains_key(&build::run_key(id)) => Ok(Settled::NotYet),
+            // Somebody else's, over, or of no order any more; and no claim is written of what was stopped.
+            _ => Ok(Settled::Yes),
+        }
     }
 
     /// Returns the run of a build that is this life's own and did not end.

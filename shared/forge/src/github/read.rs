@@ -248,20 +248,27 @@ pub(super) async fn check_runs_named(
 }
 
 /// Joins statuses (newest first) and check runs; a check run is a status by its application.
-fn newest_per_context(statuses: Vec<shapes::Status>, check_runs: Vec<shapes::CheckRun>) -> Vec<CommitStatus> {
+///
+/// Each bears its number and no time: a check run that is edited after its end may show another time of that, and is the same.
+fn newest_per_context(statuses: Vec<shapes::Status>, mut check_runs: Vec<shapes::CheckRun>) -> Vec<CommitStatus> {
     let mut newest: BTreeMap<(String, String), CommitStatus> = BTreeMap::new();
-    let mut add = |by: String, context: String, state: String, is_check: bool| {
-        newest.entry((context.clone(), by.clone())).or_insert(CommitStatus { by, context, state, is_check });
+    let mut add = |status: CommitStatus| {
+        newest.entry((status.context.clone(), status.by.clone())).or_insert(status);
     };
     for status in statuses {
-        add(status.creator.map(|user| user.login).unwrap_or_default(), status.context, status.state, false);
+        let by = status.creator.map(|user| user.login).unwrap_or_default();
+        let (context, state, number) = (status.context, status.state, status.id);
+        add(CommitStatus { by, context, state, is_check: false, number });
     }
+    // Several suites of a commit may have a run of one name: which of them counts is the same at each reading.
+    check_runs.sort_by_key(|run| std::cmp::Reverse(run.id));
     for run in check_runs {
         let state = match (run.status.as_str(), run.conclusion) {
             ("completed", Some(conclusion)) => conclusion,
             _ => "pending".to_owned(),
         };
-        add(run.app.and_then(|app| app.slug).unwrap_or_default(), run.name, state, true);
+        let by = run.app.and_then(|app| app.slug).unwrap_or_default();
+        add(CommitStatus { by, context: run.name, state, is_check: true, number: Some(run.id) });
     }
     newest.into_values().collect()
 }
@@ -418,7 +425,7 @@ pub(super) async fn redeliver(github: &GitHub, project: &ProjectName, delivery: 
 }
 
 /// Returns the point in time that GitHub wrote as `2026-11-21T12:23:45Z`; the epoch when it cannot be read.
-fn timestamp(text: Option<&str>) -> Timestamp {
+pub(super) fn timestamp(text: Option<&str>) -> Timestamp {
     let parsed = text.and_then(|text| text.parse::<jiff::Timestamp>().ok());
     Timestamp(parsed.and_then(|at| u64::try_from(at.as_millisecond()).ok()).unwrap_or(0))
 }
@@ -489,6 +496,21 @@ mod tests {
             ("dan", ReviewState::Commented),
         ];
         assert_eq!(states, expected);
+    }
+
+    /// Z6.1, C5: of each name by each account the newest counts, and bears its number, by which one that is set again is another.
+    #[test]
+    fn the_newest_status_of_a_context_counts_and_bears_its_number() {
+        let status = |id: u64, state: &str| json!({"id": id, "context": "demo/check", "state": state, "creator": {"login": "bot"}});
+        let run = |id: u64, conclusion: &str| json!({"id": id, "name": "unit", "status": "completed", "conclusion": conclusion, "app": {"slug": "ci"}});
+        let statuses = json!([status(9, "success"), status(7, "pending"), status(5, "success")]);
+        for runs in [json!([run(3, "failure"), run(4, "success")]), json!([run(4, "success"), run(3, "failure")])] {
+            let runs = serde_json::from_value(runs).unwrap();
+            let newest = newest_per_context(serde_json::from_value(statuses.clone()).unwrap(), runs);
+            let shown: Vec<(&str, &str, Option<u64>)> =
+                newest.iter().map(|status| (status.context.as_str(), status.state.as_str(), status.number)).collect();
+            assert_eq!(shown, [("demo/check", "success", Some(9)), ("unit", "success", Some(4))]);
+        }
     }
 
     /// Z6.1, Z5: whoever has a hundred strangers review crowds out nobody who counts, and it is known that there are more.

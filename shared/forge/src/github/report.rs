@@ -7,15 +7,18 @@ use crate::forge::{CheckReport, CheckState, LineComment, ReviewVerdict, StatusRe
 use crate::marker::Marker;
 use reqwest::Method;
 use serde_json::{Value, json};
-use sluice_model::ProjectName;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::Oid;
+use sluice_model::{ProjectName, Timestamp};
 
 /// GitHub allows 2,500 comments on an issue.
 const COMMENT_PAGES_MAX: usize = 30;
 const REVIEW_PAGES_MAX: usize = 30;
 const DESCRIPTION_MAX_CHARACTERS: usize = 140;
 const SUMMARY_MAX_CHARACTERS: usize = 65_535;
+/// Milliseconds by which a status may seem to be older than the report that it was set for: GitHub tells whole seconds, by a clock
+/// of its own. Nothing is tested and reported twice in so short a time.
+const CLOCK_MILLIS: u64 = 2_000;
 /// GitHub's limit is 65,536; the marker needs its place.
 const COMMENT_MAX_CHARACTERS: usize = 65_000;
 
@@ -44,7 +47,9 @@ pub(super) async fn set_status(
     github.api.send(Method::POST, &path, Some(&body), Repeat::Never, &attempted).await.map(drop)
 }
 
-/// Whether the newest status of its context is the very one, set by us. Where that cannot be read it is set.
+/// Whether the newest status of its context was set by us for this very report: it says the same, and was set after the report was
+/// wanted. One from before that was another report's, and whoever waits for this one would hear nothing. Where it cannot be read
+/// the status is set.
 async fn stands(github: &GitHub, project: &ProjectName, head: &Oid, status: &StatusReport, attempted: &str) -> bool {
     let newest = read::newest_status(&github.api, project, head.as_str(), &status.context, attempted).await;
     let (Ok(Some(there)), Ok(me)) = (newest, github.api.own_login().await) else { return false };
@@ -52,6 +57,13 @@ async fn stands(github: &GitHub, project: &ProjectName, head: &Oid, status: &Sta
         && there.state == status.state.as_str()
         && there.description.unwrap_or_default() == cut(&status.description, DESCRIPTION_MAX_CHARACTERS)
         && there.target_url == status.url
+        && was_set_for(there.created_at.as_deref(), status.wanted_at)
+}
+
+/// Whether a status was set for a report that was wanted at this moment, by when the forge says that it was set. Where it does not
+/// say so, what says the same counts as the same: heard twice it would start a pipeline twice.
+fn was_set_for(created_at: Option<&str>, wanted_at: Timestamp) -> bool {
+    created_at.is_none_or(|at| read::timestamp(Some(at)).plus_millis(CLOCK_MILLIS) >= wanted_at)
 }
 
 pub(super) async fn put_check_run(
@@ -245,4 +257,25 @@ fn cut(text: &str, characters_max: usize) -> String {
     let mut kept: String = text.chars().take(characters_max.saturating_sub(1)).collect();
     kept.push('…');
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Z6.3: GitHub's times are whole seconds, and its clock need not be ours; what it does not tell is no reason to say it twice.
+    #[test]
+    fn a_status_was_set_for_a_report_unless_it_is_older() {
+        let wanted_at = Timestamp(1_795_259_025_900);
+        for (created_at, is_for_it) in [
+            (Some("2026-11-21T11:03:46Z"), true),
+            (Some("2026-11-21T11:03:45Z"), true),
+            (Some("2026-11-21T11:03:44Z"), true),
+            (Some("2026-11-21T11:03:43Z"), false),
+            (Some("2026-11-20T11:03:45Z"), false),
+            (None, true),
+        ] {
+            assert_eq!(was_set_for(created_at, wanted_at), is_for_it, "{created_at:?}");
+        }
+    }
 }

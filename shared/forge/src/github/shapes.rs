@@ -65,6 +65,9 @@ pub(super) struct PermissionOf {
 
 #[derive(Deserialize)]
 pub(super) struct Status {
+    /// Grows with each that is set.
+    pub id: Option<u64>,
+    pub created_at: Option<String>,
     pub context: String,
     pub state: String,
     pub description: Option<String>,

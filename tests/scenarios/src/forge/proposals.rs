@@ -11,6 +11,17 @@ impl PlayedForge {
         self.propose_on(project, "main", number, title, body, edits)
     }
 
+    /// Has a change be known by another connection to its host alone, and returns what it is there. Nobody is told.
+    pub fn move_to(&self, connection: &str, change: &ChangeKey) -> ChangeKey {
+        let moved = ChangeKey { connection: connection.into(), ..change.clone() };
+        let mut state = self.state();
+        if let Some(mut kept) = state.changes.remove(change) {
+            kept.facts.change.key = moved.clone();
+            state.changes.insert(moved.clone(), kept);
+        }
+        moved
+    }
+
     /// Opens a pull request that edits files of a branch, and says so.
     pub fn propose_on(
         &self,

@@ -27,7 +27,7 @@ impl PlayedForge {
     pub fn statuses_of(&self, commit: &Oid) -> Vec<String> {
         let state = self.state();
         let own = state.statuses.iter().filter(|((of, _), _)| of == commit);
-        own.map(|((_, context), state)| format!("{context} {state}")).collect()
+        own.map(|((_, context), there)| format!("{context} {}", there.state)).collect()
     }
 
     /// Returns how often a change was read.

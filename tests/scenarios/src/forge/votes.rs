@@ -13,10 +13,13 @@ impl PlayedForge {
 
     /// Sets a status on a change's head as somebody, which moves no change; nobody is told.
     pub fn put_status(&self, key: &ChangeKey, by: &str, context: &str, status: &str) {
-        if let Some(kept) = self.state().changes.get_mut(key) {
+        let mut state = self.state();
+        state.set += 1;
+        let number = Some(state.set);
+        if let Some(kept) = state.changes.get_mut(key) {
             kept.facts.statuses.retain(|known| known.context != context);
             let (by, context, state) = (by.to_owned(), context.to_owned(), status.to_owned());
-            kept.facts.statuses.push(CommitStatus { by, context, state, is_check: false });
+            kept.facts.statuses.push(CommitStatus { by, context, state, is_check: false, number });
         }
     }
 

@@ -1,10 +1,19 @@
 //! What a forge failed to tell is found by the sweep, and told once.
 
+use super::operators::ask_as;
 use super::refs::{CONFIG, branch, orders};
 use super::{MAIN, judge, propose};
+use bytes::Bytes;
+use sluice_memory::poll_once;
+use sluice_model::build::Order;
 use sluice_model::change::ChangeKey;
+use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::git::Oid;
-use sluice_runtime::Record;
+use sluice_model::poke::Poke;
+use sluice_model::{ConnectionName, ProjectName};
+use sluice_records::connection;
+use sluice_runtime::object::PutMode;
+use sluice_runtime::{Record, cell};
 use sluice_scenarios::Site;
 
 const PROJECT: &str = "
@@ -61,6 +70,50 @@ fn a_push_that_nobody_told_of_is_found_and_told_once() {
     site.forge.claim_push("org/one", "refs/heads/main", &before, &after);
     site.run();
     assert_eq!(tested(&site), once);
+}
+
+/// C5, S06: what a push starts it starts by the connection that a tenant has its project from; a push that nobody told of is told by
+/// each of these, and by each once.
+#[test]
+fn a_push_that_nobody_told_of_is_told_by_each_connection_that_a_tenant_has_the_project_by() {
+    let theirs = CONFIG.replace("github:", "aside:");
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", CONFIG)]),
+        ("org/config2", &[("zuul.yaml", &theirs)]),
+        ("org/one", &[(".zuul.yaml", PROJECT)]),
+    ];
+    let mut site = Site::beside(7, MAIN, repositories, judge, &["aside"]);
+    let ports = site.ports();
+    let mut connections = poll_once(connection::load(&ports)).unwrap().unwrap();
+    let github = connections.0[&ConnectionName::from("github")].clone();
+    connections.0.insert("aside".into(), github);
+    let main = "
+- tenant: {name: demo, source: {github: {config-projects: [org/config], untrusted-projects: [org/one]}}}
+- tenant: {name: other, source: {aside: {config-projects: [org/config2], untrusted-projects: [org/one]}}}
+";
+    let connections = serde_json::to_string(&connections).unwrap();
+    for (name, text) in [(connection::OBJECT, connections), (connection::MAIN, main.to_owned())] {
+        let put = ports.objects.put(name, Bytes::from(text), PutMode::Always, "application/octet-stream");
+        poll_once(put).unwrap().unwrap();
+    }
+    let pokes = ["demo", "other"].map(|tenant| Poke::Tenant { tenant: tenant.into() });
+    poll_once(cell::send(&ports, &pokes)).unwrap().unwrap();
+    site.run();
+    let sweep = |site: &mut Site, connection: &str| {
+        let project = ProjectName::new("forge.test", "org/one");
+        let event =
+            ForgeEvent { connection: connection.into(), project, sender: String::new(), kind: EventKind::Sweep };
+        ask_as(site, event).unwrap();
+    };
+    sweep(&mut site, "github");
+    site.forge.push_silently(&branch("main"), &[("src/a", "x")]);
+    for connection in ["github", "aside", "github"] {
+        sweep(&mut site, connection);
+        let order = |order: &Order| format!("{} {} {}", order.queue.tenant, order.queue.pipeline, order.job);
+        let mut builds: Vec<String> = orders(&site).iter().map(|(of, _)| order(of)).collect();
+        builds.sort();
+        assert_eq!(builds, ["demo post publish", "other post publish"], "after the sweep by {connection}");
+    }
 }
 
 /// C5, S06

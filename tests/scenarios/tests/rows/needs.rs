@@ -1,7 +1,12 @@
 //! What a change may depend on, and how far that is followed.
 
+use super::operators::ask_as;
 use super::standard::told;
 use super::{approve, comments, gate_builds, merged, site};
+use sluice_gate::explain::Verdicts;
+use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_records::change;
+use sluice_records::codec::decode;
 use sluice_scenarios::Site;
 
 /// D05, Z2.1: whoever may write a `Depends-On` may not have what it names tested, shown or told.
@@ -65,6 +70,54 @@ fn a_need_is_known_by_the_tenants_own_connection_where_several_lead_to_its_host(
     let c = site.forge.propose("org/two", 3, "C", "Depends-On: https://forge.test/org/one/pull/1", &[("c", "x")]);
     approve(&mut site, &[&c]);
     assert_eq!(merged(&site), [1, 2, 3]);
+}
+
+/// Z2.1, D02: what is known by another connection to the same host than the tenant's own enters no pipeline: not by an event, not by
+/// an operator, and not behind the change that it needs. Nothing that the gate requires is asked of it.
+#[test]
+fn a_change_by_another_connection_than_the_tenants_enters_nothing() {
+    let also = "
+- pipeline:
+    name: also
+    manager: independent
+    trigger: {gerrit: [{event: patchset-created}]}
+";
+    let (config, project) =
+        (format!("{}{also}", super::CONFIG), format!("{}    also: {{jobs: [unit]}}\n", super::PROJECT));
+    let project: &[(&str, &str)] = &[(".zuul.yaml", &project), ("shared", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] = &[("org/config", &[("zuul.yaml", &config)]), ("org/one", project)];
+    let mut site = Site::new(7, super::MAIN, repositories, super::judge);
+    let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+    site.run();
+    let b = site.forge.propose("org/one", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "x")]);
+    while site.forge.next_webhook().is_some() {}
+    let b = site.forge.move_to("gerrit", &b);
+    let about =
+        |kind| ForgeEvent { connection: "gerrit".into(), project: b.project.clone(), sender: "ada".into(), kind };
+    let opened = EventKind::Change {
+        number: 2,
+        event: "pull_request".into(),
+        action: "opened".into(),
+        comment: None,
+        label: None,
+        state: None,
+        status: None,
+    };
+    let effects = ask_as(&mut site, about(opened)).unwrap().join("\n");
+    assert!(!effects.contains("may enter"), "{effects}");
+    let verdicts = site.world.record(&change::verdicts_key(&b)).unwrap();
+    let verdicts: Verdicts = decode(&verdicts).unwrap();
+    let why =
+        verdicts.pipelines.iter().find(|verdict| verdict.pipeline.as_str() == "also").unwrap().taken.clone().unwrap();
+    assert!(why.why.contains("by the connection github, and gerrit tells of it"), "{why:?}");
+    let enqueue = EventKind::Enqueue { tenant: "demo".into(), pipeline: "check".into(), number: 2, head: None };
+    let refused = ask_as(&mut site, about(enqueue)).unwrap_err();
+    assert!(refused.contains("by the connection github, and gerrit tells of it"), "{refused}");
+    approve(&mut site, &[&a]);
+    assert_eq!((merged(&site), gate_builds(&site, "unit")), (vec![1], vec!["1".to_owned()]));
+    let of_b = site.ending(&["org/one"], &[&a]).buildsets.into_iter().filter(|set| set.contains("#2"));
+    assert_eq!(of_b.collect::<Vec<_>>(), Vec::<String>::new());
+    assert!(site.forge.change(&b).unwrap().comments.is_empty(), "it is told nothing either");
 }
 
 /// Z2.1: the chain ends at the tenant's border, also two steps away.

@@ -194,6 +194,41 @@ fn a_status_of_ours_that_nobody_waits_for_costs_what_any_echo_costs() {
     assert!(states(&site).iter().all(|state| *state == DeliveryState::Own), "{:?}", states(&site));
 }
 
+/// Z6.1, Z6.3, C5: a report that says what the one before it said is another word, for whoever waits for it: it is told once, by its
+/// webhook or by the sweep.
+#[test]
+fn a_report_that_says_the_same_again_starts_what_waits_for_it_once_more() {
+    let opened = "[{event: pull_request, action: [opened, changed, reopened]}]";
+    let again = "[{event: pull_request, action: opened}, {event: pull_request, action: comment, comment: recheck}]";
+    let told = r"
+- pipeline:
+    name: told
+    manager: independent
+    trigger: {github: [{event: pull_request, action: status, status: 'sluice\[bot\]:demo/check:success'}]}
+";
+    // Nothing is said between the two.
+    let config = CLEAN_CHECK.replacen("    start: {github: {status: pending, comment: false}}\n", "", 1);
+    let config = format!("{}{told}", config.replacen(opened, again, 1));
+    for is_told in [true, false] {
+        let mut site = site_of(&config, &format!("{PROJECT}    told: {{jobs: [other]}}\n"));
+        if is_told {
+            site.forge.tell_own_statuses();
+        }
+        let change = propose(&site, 1, &[("a", "x")]);
+        site.run();
+        for times in 1..=3 {
+            for _ in 0..2 {
+                site.sweep();
+                let builds = site.builds().into_iter().filter(|build| build.starts_with("told ")).count();
+                assert_eq!(builds, times, "told: {is_told}, {:?}", site.builds());
+            }
+            site.forge.comment(&change, "recheck");
+            site.run();
+        }
+        assert_eq!(site.ending(&["org/one"], &[&change]).left_over, Vec::<String>::new());
+    }
+}
+
 const REVIEWED: &str = r"
 - pipeline:
     name: check

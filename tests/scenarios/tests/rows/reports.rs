@@ -38,6 +38,7 @@ fn the_word_that_work_begins_is_not_told_after_the_word_that_it_ended() {
         state: StatusState::Pending,
         description: String::new(),
         url: None,
+        wanted_at: start.wanted_at,
     };
     poll_once(site.forge.set_status(&start.change.key.project, &head, &pending)).unwrap().unwrap();
     assert_eq!(state(&site), "pending");
