@@ -107,3 +107,10 @@ pub struct BranchState {
     /// Object keys of the packs that together hold everything reachable from `result`.
     pub packs: Vec<String>,
 }
+
+impl BranchState {
+    /// Returns a branch on which nothing was put: what is tested of it is `tip`, which these packs hold.
+    pub fn untouched(branch: BranchKey, tip: Commit, packs: Vec<String>) -> Self {
+        Self { branch, base: tip.clone(), result: tip, packs }
+    }
+}
