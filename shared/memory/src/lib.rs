@@ -8,6 +8,7 @@
 mod calls;
 mod fate;
 mod indexes;
+mod meddled;
 mod objects;
 mod queues;
 mod records;
@@ -16,4 +17,5 @@ mod world;
 
 pub use calls::{Calls, NOBODY, Used};
 pub use fate::{Fate, Step, Written, poll_once};
+pub use meddled::Meddled;
 pub use world::World;
