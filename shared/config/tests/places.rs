@@ -6,14 +6,6 @@ mod common;
 use common::*;
 use sluice_config::{ConfigError, FreezeInput, Layout, Severity, parse_main};
 
-/// Returns what the first file's marks enclose.
-fn marked(text: &str, error: &ConfigError) -> String {
-    let (start, end) = (error.problem.start, error.problem.end);
-    let line = text.lines().nth(start.line() as usize - 1).unwrap_or_default();
-    let until = if end.line() == start.line() { end.column() as usize - 1 } else { line.chars().count() };
-    line.chars().take(until).skip(start.column() as usize - 1).collect()
-}
-
 const KNOWN: &str = "
 - nodeset: {name: small-nodes, nodes: [{name: n, label: small}]}
 - secret: {name: password, data: {a: b}}
