@@ -209,6 +209,7 @@ impl Work<'_> {
             asks: self.snapshot.pipeline.map(|pipeline| Asks::of(pipeline, item.admitted_at)),
             fence: self.fence_of(&branch),
             tried: item.tried,
+            pushed: false,
             trouble: None,
             unread_since: None,
             wanted_at: self.now,
