@@ -28,7 +28,7 @@ impl Work<'_> {
         if let Some(has_left) = self.finish_let_go() {
             return has_left;
         }
-        if let Some(position) = self.reporting() {
+        if let Some(position) = self.held_by() {
             return self.finish_reporting(self.head.bundle(position));
         }
         for position in 0..self.head.slots.len() {
@@ -47,6 +47,9 @@ impl Work<'_> {
 
     fn finish_one(&mut self, position: usize) -> bool {
         let bundle = self.head.bundle(position);
+        if self.head.slots[position].standing == Standing::Reporting {
+            return self.finish_reporting(bundle);
+        }
         if bundle.len() > 1 {
             return self.finish_bundle(bundle);
         }
