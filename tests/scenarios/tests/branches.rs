@@ -4,23 +4,26 @@
 
 use async_trait::async_trait;
 use sluice_forge::Forge;
+use sluice_gate::arrival::{Arrival, ArrivalKind};
 use sluice_gate::{Landing, LandingEnd, LandingState, Turn};
 use sluice_memory::{Fate, poll_once};
 use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
 use sluice_model::git::Oid;
 use sluice_model::poke::{Poke, Queue};
-use sluice_model::{ConnectionName, Timestamp};
+use sluice_model::{ArrivalId, ConnectionName, Timestamp};
 use sluice_records::codec::{decode, with_body};
+use sluice_records::queue::put_arrival;
 use sluice_records::report::Buildset;
 use sluice_reporter::Reporter;
 use sluice_runtime::record::{Committed, Expect, Key, Query, Record, Write};
-use sluice_runtime::{PortError, Ports, Records, batch, cell};
+use sluice_runtime::{Clock as _, PortError, Ports, Records, batch, cell};
 use sluice_scenarios::repos::Tree;
 use sluice_scenarios::sample::{self, BASE, COMMON, PIPELINES};
 use sluice_scenarios::{Ending, Site};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A second gate, which takes what bears a label.
 const EXPRESS: &str = "
@@ -209,6 +212,46 @@ fn a_landing_whose_fence_nobody_asks_for_merges_into_a_branch_that_another_queue
     let messages = site.world.take_messages(Queue::Reports, 10, 30);
     poll_once(batch::handle(&reporter, Queue::Reports, messages)).expect("it comes to its end");
     assert_eq!(site.forge.merges().len(), 1);
+}
+
+/// R06, C2: what nobody can put into its branch an operator takes out. The landing is over by that, the branch is free, and nothing lands
+/// once the forge answers again.
+#[test]
+fn a_landing_that_an_operator_takes_back_lands_nothing_afterwards() {
+    let mut site = site(1);
+    let change = site.forge.propose("org/one", 1, "a", "", &[("a", "x")]);
+    site.run();
+    site.forge.approve(&change);
+    let is_silent = Arc::new(AtomicBool::new(true));
+    let silent = is_silent.clone();
+    site.world.decide_fates(move |step| match step.name == "forge.branch_tip" && silent.load(Ordering::Relaxed) {
+        true => Fate::FailsBefore,
+        false => Fate::Works,
+    });
+    site.run_until(|site| landings(site).iter().any(|landing| landing.trouble.is_some()));
+    assert_eq!(landings(&site)[0].state, LandingState::Wanted);
+    let by = || "jo".to_owned();
+    let kind = ArrivalKind::Dequeue { key: change.clone(), head: None, by: by(), reason: "it hangs".to_owned() };
+    let (id, event_id) = (ArrivalId("word".to_owned()), "operator".to_owned());
+    let word = Arrival { id, at: site.world.now(), event_id, layout: 0, by_operator: true, kind };
+    let queue = landings(&site)[0].queue.clone();
+    site.world.write_directly(put_arrival(&queue, &word).unwrap());
+    poll_once(cell::send(&site.ports(), &[Poke::Queue { queue }])).unwrap().unwrap();
+    site.run();
+    let landed = landings(&site);
+    let [Landing { state: LandingState::Ended { end: LandingEnd::Refused { why }, .. }, .. }] = landed.as_slice()
+    else {
+        panic!("{landed:?}")
+    };
+    assert!(why.contains("an operator took it out"), "{why}");
+    let turn: Turn = decode(&records(&site, "branch#")[0]).unwrap();
+    assert!(turn.is_unused(), "{turn:?}");
+    is_silent.store(false, Ordering::Relaxed);
+    site.sweep();
+    let ending = site.ending(&["org/one"], &[&change]);
+    assert_eq!((ending.merged, ending.left_over), (Vec::<String>::new(), Vec::<String>::new()));
+    let gate = ending.buildsets.iter().filter(|set| set.contains(" gate "));
+    assert_eq!(gate.collect::<Vec<_>>(), [&format!("{change} gate DEQUEUED")]);
 }
 
 /// Two tenants that hold one repository.
