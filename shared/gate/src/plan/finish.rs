@@ -257,6 +257,8 @@ impl Work<'_> {
                 self.succeed(position..position + 1, "landed")
             }
             LandingEnd::BaseMoved { tip } => {
+                // What stands behind something of this queue still was tested on that, which did not land.
+                let is_overtaken = tip.tree != landing.base.tree && slot.ahead.is_none();
                 self.note(
                     &slot.id,
                     format!(
@@ -267,7 +269,10 @@ impl Work<'_> {
                 );
                 self.head.slots[position].generation += 1;
                 self.head.slots[position].standing = Standing::Waiting;
-                self.note_overtaken(position..position + 1, tried);
+                self.note_tried(&slot.id, tried);
+                if is_overtaken {
+                    self.note_overtaken(position..position + 1);
+                }
                 if is_below && let Some(item) = self.item(&slot.id) {
                     // Whoever wanted to land it saw that all that it depends on is merged: it is tested on its branch alone.
                     item.candidate.needs.clear();
