@@ -280,7 +280,7 @@ impl Reporter {
             }
             // So may who gets no clear answer a second time, and the branch is not held shut until one comes.
             Err(error) if begun.is_moving && begun.own_until.is_none() => {
-                tracing::info!(change = %order.change, %error, "the forge is asked to merge, for nobody knows what became of a push");
+                tracing::info!(change = %order.change, %error, "pushes are given up, and the forge is asked to merge");
                 Ok(Pushed::Unanswered)
             }
             Err(error) => Err(again(error)),
