@@ -154,7 +154,7 @@ impl Reporter {
                 )));
             }
             // It was ordered by an earlier version: it is tested on what its branches are, and ordered with all that is to be known.
-            return self.end(record, order, LandingEnd::BaseMoved { tip }).await;
+            return self.end_unmoved(&begun, record, order, LandingEnd::BaseMoved { tip }).await;
         };
         let moves = self.move_of(&order, &tip).await?;
         if let Some(until) = own_until.filter(|_| is_moving) {
@@ -237,7 +237,7 @@ impl Reporter {
         let Some(mut record) = self.save(record, &order, with, begun.own_until).await? else {
             if begun.own_until.is_none() && self.is_overtaken(&fences).await? {
                 // Nothing was done, and its queue, should it still want that, has it tested on what the branch becomes.
-                return self.end(seen, untried, LandingEnd::BaseMoved { tip }).await;
+                return self.end_unmoved(begun, seen, untried, LandingEnd::BaseMoved { tip }).await;
             }
             return Err(somebody_else());
         };
