@@ -92,6 +92,12 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
         writes.push(landing::put(wanted)?);
         pokes.push(landing::poke(wanted));
     }
+    for ended in &plan.withdrawn {
+        let Some(seen) = loaded.landing_records.get(&ended.item) else {
+            return Err(LookError::Again(format!("a plan for {key} takes back a landing that nobody has read")));
+        };
+        writes.push(landing::put_ended(seen, ended)?);
+    }
     for wanted in plan.reports.iter().flat_map(Report::records) {
         writes.push(report::put(&wanted)?);
         pokes.push(report::poke(&wanted));

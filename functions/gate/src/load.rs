@@ -49,6 +49,8 @@ pub(crate) struct Loaded {
     pub(crate) runs: BTreeMap<BuildId, RunSeen>,
     /// Landings under way.
     pub(crate) landings: BTreeMap<ItemId, Landing>,
+    /// Their records, whose revisions guard what is taken back.
+    pub(crate) landing_records: BTreeMap<ItemId, Record>,
     /// Reports that the last jobs of items wait for.
     pub(crate) reports: BTreeMap<ItemId, ReportState>,
     /// What changes of other queues provide to items of this one.
@@ -70,13 +72,15 @@ pub(crate) struct Loaded {
 impl Loaded {
     /// Returns a cell of which nothing else is known yet.
     fn bare(live: Live, queue: queue::Loaded, watch: Watch) -> Self {
-        let (outcomes, runs, landings, reports, provided, semaphores, gone, idle, turns) = Default::default();
+        let (outcomes, runs, landings, landing_records, reports) = Default::default();
+        let (provided, semaphores, gone, idle, turns) = Default::default();
         Self {
             live,
             queue,
             outcomes,
             runs,
             landings,
+            landing_records,
             reports,
             provided,
             semaphores,
@@ -219,6 +223,7 @@ impl Reader<'_> {
                 Wanted::Landing(item) => {
                     // Whether it is in its branch is nothing to guess: the queue waits for a person.
                     let landing = decode(record).map_err(|bad| broken(self.key, &bad))?;
+                    loaded.landing_records.insert(item.clone(), record.clone());
                     loaded.landings.insert(item, landing);
                 }
                 Wanted::Report(item) => {

@@ -192,6 +192,8 @@ pub struct Plan {
     pub resumes: Vec<BuildId>,
     /// Landings to order.
     pub landings: Vec<Landing>,
+    /// Landings that are over before anybody began them, each on condition that it is as it was read.
+    pub withdrawn: Vec<Landing>,
     /// Semaphores to write, each on condition that it is as it was read.
     pub semaphores: Vec<Semaphore>,
     /// Branches that are taken, let go or waited for, each on condition that it is as it was read.
@@ -229,6 +231,7 @@ impl Plan {
             && self.stops.is_empty()
             && self.resumes.is_empty()
             && self.landings.is_empty()
+            && self.withdrawn.is_empty()
             && self.semaphores.is_empty()
             && self.turns.is_empty()
             && self.forwards.is_empty()
@@ -393,6 +396,7 @@ impl<'a> Work<'a> {
             + plan.stops.len() * 2
             + plan.resumes.len()
             + plan.landings.len()
+            + plan.withdrawn.len()
             + plan.reports.iter().map(|report| report.records().len()).sum::<usize>()
             + plan.happened.len()
             + plan.forwards.len()

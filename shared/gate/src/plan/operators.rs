@@ -3,7 +3,7 @@
 use super::Work;
 use super::admit::LEAVING_RECORDS;
 use crate::arrival::{Arrival, ArrivalKind};
-use crate::landing::{LandingEnd, LandingState};
+use crate::landing::{Landing, LandingEnd, LandingState};
 use crate::queue::{Slot, Standing};
 use crate::report::Occasion;
 use sluice_config::pipeline::Manager;
@@ -96,8 +96,29 @@ impl Work<'_> {
         meant.iter().all(|id| {
             let Some(position) = self.head.slots.iter().position(|slot| slot.id == *id) else { return true };
             self.note(id, format!("{by} took it out{colon}{reason}"));
-            self.leave_at(position, &format!("an operator took it out{colon}{reason}"), Occasion::Dequeue)
+            let why = format!("an operator took it out{colon}{reason}");
+            let taken_back = self.landing_to_take_back(position).cloned();
+            let has_left = self.leave_at(position, &why, Occasion::Dequeue);
+            if let Some(landing) = taken_back.filter(|_| has_left) {
+                self.plan.poke_tenant |= landing.configures || landing.together.iter().any(|other| other.configures);
+                let state = LandingState::Ended { end: LandingEnd::Refused { why }, at: self.now };
+                self.plan.withdrawn.push(Landing { state, ..landing });
+            }
+            has_left
         })
+    }
+
+    /// Returns the landing of what stands at `position`, of a bundle its first one's, where an operator may take it back: nobody could
+    /// carry it out for a while, and nobody has begun it. Whoever begins it meanwhile makes the plan come to nothing, for its record is
+    /// another one then.
+    pub(super) fn landing_to_take_back(&self, position: usize) -> Option<&Landing> {
+        let mut slots = self.head.slots[self.head.bundle(position)].iter();
+        let first = slots.next().filter(|first| first.standing == Standing::Landing)?;
+        let landing = self.snapshot.landings.get(&first.id).filter(|found| found.generation == first.generation)?;
+        // A push of before may still put it into its branch.
+        let may_land = landing.state != LandingState::Wanted || landing.pushed;
+        let is_whole = slots.all(|slot| slot.standing == Standing::Pledged);
+        (is_whole && !may_land && landing.trouble.is_some()).then_some(landing)
     }
 
     /// Moves changes to the front, with what they need before them; the others keep their order. What is being put into its

@@ -380,6 +380,7 @@ impl Bench {
             + 2 * (plan.orders.len() + plan.stops.len())
             + plan.resumes.len()
             + plan.landings.len()
+            + plan.withdrawn.len()
             + plan.reports.len()
             + plan.happened.len()
             + plan.forwards.len()
@@ -429,6 +430,9 @@ impl Bench {
             self.head = head;
         }
         self.arrivals.retain(|arrival| !plan.taken.contains(&arrival.id));
+        for landing in plan.withdrawn {
+            self.landings.insert(landing.item.clone(), landing);
+        }
         for landing in plan.landings {
             told.push(format!("land {} as {}", self.item_name(&landing.item), landing.tested.tree));
             self.landings.insert(landing.item.clone(), landing);
