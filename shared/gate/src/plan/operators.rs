@@ -11,6 +11,7 @@ use sluice_model::ItemId;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::Oid;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Records that one word of an operator writes: the arrival, and a change that leaves with its report.
@@ -110,12 +111,15 @@ impl Work<'_> {
             }
         };
         // Changes that need each other stand together, wherever that is.
-        let with_bundle = |order: &mut Vec<ItemId>, position: usize| {
+        let with_bundle = |order: &mut BTreeMap<ItemId, usize>, position: usize| {
             let bundle = &self.head.slots[self.head.bundle(position)];
-            let is_new = bundle.iter().all(|slot| !order.contains(&slot.id));
-            order.extend(bundle.iter().filter(|_| is_new).map(|slot| slot.id.clone()));
+            let is_new = bundle.iter().all(|slot| !order.contains_key(&slot.id));
+            for slot in bundle.iter().filter(|_| is_new) {
+                order.insert(slot.id.clone(), order.len());
+            }
         };
-        let mut order: Vec<ItemId> = Vec::new();
+        // Each with its place.
+        let mut order: BTreeMap<ItemId, usize> = BTreeMap::new();
         for position in (0..self.head.slots.len()).filter(|at| is_first(&self.head.slots[*at])) {
             with_bundle(&mut order, position);
         }
@@ -137,13 +141,10 @@ impl Work<'_> {
             }
         }
         let before: Vec<ItemId> = self.head.slots.iter().map(|slot| slot.id.clone()).collect();
-        let place = |slot: &Slot| order.iter().position(|id| *id == slot.id).unwrap_or(order.len());
         // Stable: those that nobody named stay as they were.
-        let mut slots = self.head.slots.clone();
-        slots.sort_by_key(place);
-        self.head.slots = slots;
+        self.head.slots.sort_by_cached_key(|slot| order.get(&slot.id).copied().unwrap_or(order.len()));
         let moved: Vec<ItemId> = (self.head.slots.iter().zip(&before))
-            .filter(|(slot, before)| slot.id != **before && order.contains(&slot.id))
+            .filter(|(slot, before)| slot.id != **before && order.contains_key(&slot.id))
             .map(|(slot, _)| slot.id.clone())
             .collect();
         for id in moved {

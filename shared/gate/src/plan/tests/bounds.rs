@@ -137,6 +137,28 @@ fn a_failure_ahead_of_hundreds_that_wait_writes_only_what_was_being_tested() {
     assert!(bench.head.slots[3..].iter().all(|slot| slot.generation == 1));
 }
 
+/// Z6.4, Z6.7: of many that are tested and move, each is written once with its reason, however many plans it takes.
+#[test]
+fn a_failure_ahead_of_very_many_that_are_tested_writes_each_of_them_once() {
+    let (mut bench, changes) = long(150, 0, &["unit"]);
+    bench.run();
+    let before: Vec<_> = bench.head.slots[1..].iter().map(|slot| (slot.id.clone(), slot.version)).collect();
+    bench.end(changes.chars().next().unwrap(), "unit", Failure);
+    let plans = bench.plans;
+    while bench.look().1 {
+        assert!(bench.plans - plans < 10, "they do not come to an end");
+    }
+    assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
+    let after: Vec<_> = bench.head.slots.iter().map(|slot| (slot.id.clone(), slot.version - 1)).collect();
+    assert_eq!(after, before, "each was written once");
+    for slot in &bench.head.slots {
+        let item = &bench.items[&slot.id];
+        assert_eq!((item.generation, item.jobs.len()), (slot.generation, 0));
+        let why = item.reasons.last().unwrap();
+        assert!(why.starts_with("tested again, now on "), "{why}");
+    }
+}
+
 /// Z6.4: what somebody else wrote is never too long for a record.
 #[test]
 fn a_conflict_in_very_many_files_fits_into_the_records() {
