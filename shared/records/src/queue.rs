@@ -123,7 +123,8 @@ pub async fn load(ports: &Ports, queue: &QueueKey) -> Result<Loaded, LoadError> 
 }
 
 /// Reads what changed in a queue since it was `known`: its items as its head, which was read just now, names them, and what
-/// arrived. Where the head is the very one that is known, so is all that it names. `None` where somebody writes it meanwhile: then it is to be read whole.
+/// arrived. Where the head is the very one that is known, so is all that it names. `None` where somebody writes it meanwhile: then it
+/// is to be read whole.
 ///
 /// # Errors
 /// As [`load`].

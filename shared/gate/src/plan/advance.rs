@@ -230,7 +230,10 @@ impl Work<'_> {
         (0..item.jobs.len()).all(|at| {
             let job = &item.jobs[at];
             match &job.status {
-                JobStatus::Waiting => !is_barred(item, job) && !(has_its_turn(item, at) && is_unblocked(item, job)),
+                JobStatus::Waiting => {
+                    let begins = has_its_turn(item, at) && is_unblocked(item, job);
+                    !begins && !is_barred(item, job)
+                }
                 JobStatus::Ordered { .. } => {
                     let seen = job.build.as_ref().and_then(|build| self.snapshot.runs.get(build));
                     let is_sent = matches!(seen, Some(RunSeen::NodesReady)) || self.is_forgotten(job);

@@ -24,8 +24,10 @@ impl Work<'_> {
     /// Takes operators' words, before anything else that arrived: other arrivals may wait for a layout, or for the very landing
     /// that froze the queue.
     pub(super) fn hear_operators(&mut self) {
-        for arrival in self.snapshot.arrivals.clone() {
-            if !is_operators(&arrival) || self.waits_for_landing(&arrival) {
+        let words: Vec<Arrival> =
+            self.snapshot.arrivals.iter().filter(|arrival| is_operators(arrival)).cloned().collect();
+        for arrival in words {
+            if self.waits_for_landing(&arrival) {
                 continue;
             }
             if !self.has_room(OPERATOR_RECORDS) {
