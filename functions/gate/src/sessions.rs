@@ -277,6 +277,22 @@ mod tests {
         }
     }
 
+    /// Z7.3: nobody can tell which builds an executor lists whose session cannot be read, and so none of them is lost for that.
+    #[test]
+    fn a_session_that_cannot_be_read_loses_none_of_its_builds() {
+        let runs = [run(), Run { build: BuildId::derive(&["two"]), ..run() }];
+        let record = encode_first(session::key(&run().session), &"no session").unwrap();
+        let found = BTreeMap::from([(record.key.clone(), record)]);
+        let mut watch = Watch::default();
+        for at in [100_000, 120_000] {
+            let asked = watch.meet(&runs, Timestamp(at));
+            let judged = watch.judge("gate", runs.to_vec(), &asked, &found, Timestamp(at));
+            let run_on = judged.runs.values().filter(|seen| matches!(seen, RunSeen::Running { .. })).count();
+            assert_eq!((run_on, judged.runs.len()), (2, 2), "{:?}", judged.runs);
+            assert_eq!(judged.unreadable.len(), 1, "it is set aside once");
+        }
+    }
+
     /// Z7.3: no two of these looks share a memory.
     #[test]
     fn a_session_that_stands_still_for_its_life_is_lost() {
