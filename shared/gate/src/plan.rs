@@ -309,9 +309,10 @@ pub fn plan(snapshot: Snapshot<'_>, now: Timestamp) -> Plan {
         return work.into_plan();
     }
     work.freeze_again();
-    if !work.carry_out_resets(Decided::Before) && work.head.frozen.is_none() {
-        // The transaction is full of what was decided before. Whatever else there is to decide is decided when that is written.
-        return work.into_plan();
+    if !work.carry_out_resets(Decided::Before) {
+        // The transaction is full of what was decided before. Whatever else there is to decide is decided when that is written, also
+        // where the queue is frozen: the word that lets it go on may wait behind it.
+        return Plan { due: Some(now), ..work.into_plan() };
     }
     if !work.snapshot.hold.results {
         work.observe();
@@ -332,7 +333,10 @@ pub fn plan(snapshot: Snapshot<'_>, now: Timestamp) -> Plan {
     work.settle_semaphores();
     work.settle_turns();
     work.left_over |= work.may_admit_more();
-    work.into_plan()
+    match work.has_unheard_word() {
+        true => Plan { due: Some(now), ..work.into_plan() },
+        false => work.into_plan(),
+    }
 }
 
 /// A plan in the making.

@@ -46,6 +46,12 @@ impl Work<'_> {
         }
     }
 
+    /// Returns whether an operator's word is left that waits for no landing: this plan had no room for it. It is heard by the next one,
+    /// also where the queue is frozen.
+    pub(super) fn has_unheard_word(&self) -> bool {
+        self.left().any(|word| is_operators(word) && !self.waits_for_landing(word))
+    }
+
     /// Lets a frozen queue go on. What landed leaves, with another tree than the tested one or as the first of a bundle that did not
     /// land as a whole; it is in its branch, so what needs it may stay. The rest of such a bundle leaves without having landed.
     /// What was tested on top of it is tested again.
