@@ -385,16 +385,41 @@ fn plain_text(text: &str) -> bool {
 }
 
 fn tagged(tag: Option<String>, own_kind: &str, node: Node) -> Result<Composed, YamlError> {
-    let node = match tag.filter(|tag| tag != "!") {
-        None => node,
-        Some(tag) if tag.strip_prefix(STANDARD) == Some(own_kind) => node,
-        Some(tag) if is_own_tag(&tag) => {
+    let Some(tag) = tag.filter(|tag| tag != "!") else { return Ok(Composed { node, merge: false }) };
+    let node = match tag.strip_prefix(STANDARD) {
+        Some(kind) if kind == own_kind => node,
+        Some("omap" | "pairs") if own_kind == "seq" => in_pairs(node)?,
+        _ if is_own_tag(&tag) => {
             let (start, end) = (node.start, node.end);
             Node { value: Value::Tagged(tag, Box::new(node)), start, end }
         }
-        Some(tag) => return Err(unknown_tag(&tag, node.start)),
+        _ => return Err(unknown_tag(&tag, node.start)),
     };
     Ok(Composed { node, merge: false })
+}
+
+/// Returns what PyYAML makes of a list of mappings with one key each, where its tag says that their order counts or that keys may
+/// repeat: a list of pairs.
+fn in_pairs(node: Node) -> Result<Node, YamlError> {
+    let Node { value, start, end } = node;
+    let list = match value {
+        Value::List(list) => list,
+        other => return Ok(Node { value: other, start, end }),
+    };
+    let mut pairs = Vec::with_capacity(list.len());
+    for member in list {
+        let (start, end) = (member.start, member.end);
+        let pair = match member.value {
+            Value::Map(map) if map.len() == 1 => map.into_iter().next(),
+            _ => None,
+        };
+        let Some((key, value)) = pair else {
+            let message = "expected a mapping with one key here, as each member of \"!!omap\" and \"!!pairs\" is";
+            return Err(error(start, message));
+        };
+        pairs.push(Node { value: Value::List(vec![key, value]), start, end });
+    }
+    Ok(Node { value: Value::List(pairs), start, end })
 }
 
 /// Tags of the configuration language: ciphertexts, combination control and Ansible's unsafe texts.
@@ -412,5 +437,16 @@ fn is_control_tag(tag: &str) -> bool {
 }
 
 fn unknown_tag(tag: &str, place: Mark) -> YamlError {
-    error(place, format!("could not determine a constructor for the tag \"{tag}\""))
+    // What PyYAML makes of these, no attribute takes, and no variable arrives as: configuration travels as JSON.
+    let instead = match tag.strip_prefix(STANDARD) {
+        Some("binary") => {
+            "there are no bytes (\"!!binary\") in configuration: leave the tag out, and have the playbook decode the base64"
+        }
+        Some("set") => "there are no sets (\"!!set\") in configuration: write a list",
+        Some(kind @ ("omap" | "pairs")) => {
+            return error(place, format!("\"!!{kind}\" stands before a list of mappings with one key each"));
+        }
+        _ => return error(place, format!("could not determine a constructor for the tag \"{tag}\"")),
+    };
+    error(place, instead)
 }
