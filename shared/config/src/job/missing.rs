@@ -2,7 +2,7 @@
 
 use crate::error::{ConfigError, Problem, ProblemKind};
 use crate::layout::{BranchConfig, Defined, Layout};
-use crate::objects::{JobStanza, PlaybookRef, Stanza};
+use crate::objects::{JobStanza, Stanza};
 use sluice_model::job::{FrozenJob, playbook_files};
 use std::collections::BTreeSet;
 
@@ -15,6 +15,8 @@ pub struct NamedPlaybook<'l> {
     pub is_new: bool,
     defined: Defined<'l, JobStanza>,
     attribute: &'static str,
+    /// Which one of the attribute's it is.
+    number: usize,
 }
 
 impl NamedPlaybook<'_> {
@@ -27,8 +29,10 @@ impl NamedPlaybook<'_> {
             source.project.name(),
             source.branch
         );
-        let problem = Problem::new(ProblemKind::UnknownName, job.place.start, job.place.end, message);
-        source.error(problem.in_stanza(&format!("job {}", job.name)).about(self.attribute))
+        let place = job.places.of_member(self.attribute, &self.number.to_string()).unwrap_or(job.place);
+        let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
+        let problem = problem.in_stanza(&format!("job {}", job.name)).from_stanza_at(job.place.start);
+        source.error(problem.about(self.attribute))
     }
 }
 
@@ -50,12 +54,13 @@ impl Layout {
         for name in names {
             let already: BTreeSet<&str> = defined_in(before, name, config)
                 .flat_map(|defined| named(defined.object))
-                .map(|(_, path)| path)
+                .map(|(_, _, path)| path)
                 .collect();
             for defined in defined_in(self, name, config) {
-                for (attribute, path) in named(defined.object) {
+                for (attribute, number, path) in named(defined.object) {
                     if known.insert(path) {
-                        found.push(NamedPlaybook { name: path, is_new: !already.contains(path), defined, attribute });
+                        let is_new = !already.contains(path);
+                        found.push(NamedPlaybook { name: path, is_new, defined, attribute, number });
                     }
                 }
             }
@@ -116,10 +121,11 @@ fn defined_in<'l>(
     layout.jobs(name).filter(is_own)
 }
 
-/// Returns the playbooks that a definition names, with the attribute that does.
-fn named(job: &JobStanza) -> impl Iterator<Item = (&'static str, &str)> {
+/// Returns the playbooks that a definition names, with the attribute that does and the number there.
+fn named(job: &JobStanza) -> impl Iterator<Item = (&'static str, usize, &str)> {
     let lists = [("pre-run", &job.pre_run), ("run", &job.run), ("post-run", &job.post_run)];
     lists.into_iter().flat_map(|(attribute, list)| {
-        list.iter().flatten().map(move |playbook: &PlaybookRef| (attribute, playbook.path.as_str()))
+        let list = list.iter().flatten().enumerate();
+        list.map(move |(number, playbook)| (attribute, number, playbook.path.as_str()))
     })
 }

@@ -97,10 +97,9 @@ fn nodes_and_groups(fields: &mut Fields<'_>, name: &str, p: &mut Problems) -> Op
         p.syntax(fields.node(), "nodes", "required key not provided: \"nodes\" (or \"alternatives\")");
         return None;
     };
-    let mut set = nodes_only(members(list), p);
+    let (mut set, known) = nodes_and_names(members(list), p);
     name.clone_into(&mut set.name);
     if let Some(list) = fields.take("groups") {
-        let known: BTreeSet<String> = set.nodes.iter().flat_map(|node| node.names.clone()).collect();
         let mut seen = BTreeSet::new();
         for member in members(list) {
             let Some(found) = group(member, &known, p) else { continue };
@@ -116,6 +115,11 @@ fn nodes_and_groups(fields: &mut Fields<'_>, name: &str, p: &mut Problems) -> Op
 
 /// Reads a list of nodes without groups.
 pub(super) fn nodes_only(list: &[Node], p: &mut Problems) -> NodeSet {
+    nodes_and_names(list, p).0
+}
+
+/// Reads a list of nodes. Returns all names as well, also of nodes with a mistake: a group may mean them.
+fn nodes_and_names(list: &[Node], p: &mut Problems) -> (NodeSet, BTreeSet<String>) {
     let mut set = NodeSet::default();
     let mut seen = BTreeSet::new();
     for member in list {
@@ -150,7 +154,7 @@ pub(super) fn nodes_only(list: &[Node], p: &mut Problems) -> NodeSet {
         }
         fields.finish(p);
     }
-    set
+    (set, seen)
 }
 
 fn group(node: &Node, known: &BTreeSet<String>, p: &mut Problems) -> Option<Group> {
@@ -158,8 +162,10 @@ fn group(node: &Node, known: &BTreeSet<String>, p: &mut Problems) -> Option<Grou
     let name = fields.required_name("name", p);
     let nodes = fields.required("nodes", p).map(|node| super::read::texts(node, "groups.nodes", p));
     fields.finish(p);
+    if let Some(name) = &name {
+        check_name(name, node, "groups.name", p);
+    }
     let (name, nodes) = (name?, nodes?);
-    check_name(&name, node, "groups.name", p);
     for wrong in nodes.iter().filter(|member| !known.contains(*member) && *member != "localhost") {
         p.syntax(node, "groups.nodes", format!("In group \"{name}\", node \"{wrong}\" is not a node of the nodeset"));
     }

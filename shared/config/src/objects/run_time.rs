@@ -188,13 +188,14 @@ fn host(f: &mut Fields<'_>, p: &mut Problems) -> Option<Host> {
             return None;
         }
     };
+    let name = text(name, "host", p);
     let found = text(fingerprint, "fingerprint", p)?;
     let Some(fingerprint) = Fingerprint::parse(&found) else {
         let message = format!("\"{found}\" is no fingerprint: expected 16 bytes with colons between, or SHA256:…");
         p.syntax(fingerprint, "fingerprint", message);
         return None;
     };
-    Some(Host { name: text(name, "host", p)?, fingerprint })
+    Some(Host { name: name?, fingerprint })
 }
 
 /// Reads the seeds' list of containers.
