@@ -53,7 +53,7 @@ fn a_mistake_of_shape_hides_no_other_of_its_stanza() {
         (
             "org/project",
             "- nodeset:\n    name: n\n    nodes: [{name: a}, {name: b, label: smal}]\n    groups: [{name: g, nodes: [a, c]}]\n",
-            &["{name: a}", "{name: g, nodes: [a, c]}", "[{name: a}, {name: b, label: smal}]"],
+            &["{name: a}", "c", "[{name: a}, {name: b, label: smal}]"],
         ),
         (
             "org/project",

@@ -10,7 +10,7 @@ use crate::pipeline::Pipeline;
 use crate::tenant::TenantProject;
 use sluice_model::id::digest;
 use sluice_model::{BranchName, ProjectName};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Mistakes by where they stand.
@@ -132,6 +132,7 @@ pub(super) fn claims_of<'f>(
     mut claim: impl FnMut(ObjectKind, &'f str, Unit),
 ) -> Vec<Unit> {
     let mut faulty = Vec::new();
+    let told: BTreeSet<&Problem> = file.fragment.problems.iter().collect();
     if !file.fragment.problems.is_empty() {
         problems.insert(Spot::of_file(number), file.fragment.problems.clone());
     }
@@ -147,7 +148,7 @@ pub(super) fn claims_of<'f>(
                 faulty.push(unit);
                 if let Stanza::Pipeline(pipeline) = stanza {
                     let (_, mut found) = pipeline.resolve(&ground.connections);
-                    found.retain(|problem| !file.fragment.problems.contains(problem));
+                    found.retain(|problem| !told.contains(problem));
                     problems.entry(Spot::of(unit)).or_default().extend(found);
                 }
             }

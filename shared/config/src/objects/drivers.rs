@@ -99,11 +99,12 @@ fn events(f: &mut Fields<'_>, known: &[&str], p: &mut Problems) -> Vec<String> {
         return Vec::new();
     };
     let list = texts(node, "trigger.event", p);
-    for wrong in list.iter().filter(|event| !known.contains(&event.as_str())) {
+    for one in members(node) {
+        let Some(wrong) = one.as_text().filter(|event| !known.contains(event)) else { continue };
         let problem = crate::error::Problem::new(
             crate::error::ProblemKind::Syntax,
-            node.start,
-            node.end,
+            one.start,
+            one.end,
             format!("\"{wrong}\" is not one of {} for \"event\"", known.join(", ")),
         );
         p.add(problem.about("trigger.event").suggesting(wrong, known.iter().copied()));

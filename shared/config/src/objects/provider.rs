@@ -94,9 +94,10 @@ fn value(node: &Node, word: &Word, p: &mut Problems) -> Option<Json> {
         (Shape::Final, Value::Text(text)) if text == "allow-override" => true,
         (Shape::WordList(words), _) => {
             let found = super::read::texts(node, word.name, p);
-            for wrong in found.iter().filter(|one| !words.contains(&one.as_str())) {
+            for one in members(node) {
+                let Some(wrong) = one.as_text().filter(|text| !words.contains(text)) else { continue };
                 let message = format!("\"{wrong}\" is not one of {} for \"{}\"", words.join(", "), word.name);
-                let problem = Problem::new(ProblemKind::Syntax, node.start, node.end, message);
+                let problem = Problem::new(ProblemKind::Syntax, one.start, one.end, message);
                 p.add(problem.about(word.name).suggesting(wrong, words.iter().copied()));
             }
             return Some(Json::from(found));

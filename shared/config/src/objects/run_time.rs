@@ -130,11 +130,12 @@ fn choice(f: &mut Fields<'_>, name: &'static str, p: &mut Problems) -> Option<Ch
 
 /// Reads texts that must be regular expressions.
 fn expressions(node: &Node, attribute: &str, p: &mut Problems) -> Vec<String> {
-    let found = texts(node, attribute, p);
-    for wrong in found.iter().filter_map(|one| Pattern::new(one).err()) {
-        p.syntax(node, attribute, wrong.to_string());
+    for one in members(node) {
+        if let Some(wrong) = one.as_text().and_then(|text| Pattern::new(text).err()) {
+            p.syntax(one, attribute, wrong.to_string());
+        }
     }
-    found
+    texts(node, attribute, p)
 }
 
 fn selectors(node: &Node, attribute: &str, p: &mut Problems) -> Vec<Selector> {
