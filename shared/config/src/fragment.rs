@@ -216,13 +216,13 @@ pub fn text_of(bytes: Vec<u8>) -> String {
 
 /// Parses a file. It never fails: mistakes are part of the result, all at once.
 pub fn parse(file: &SourceFile) -> Fragment {
-    let Found { sound: mut stanzas, faulty, problems } = match yaml::compose_once(&file.text) {
-        Ok(root) => objects::stanzas(&root),
-        Err(cause) => Found {
-            problems: vec![Problem::new(ProblemKind::Syntax, cause.mark, cause.mark, cause.message)],
-            ..Found::default()
-        },
-    };
+    let (root, broken) = yaml::compose_all(&file.text);
+    let mut found = root.as_ref().map(objects::stanzas).unwrap_or_default();
+    if !broken.is_empty() {
+        // Nothing of a file counts that is not read as it is written; what else is wrong with it is told all the same.
+        found = Found { problems: beside(broken, found.problems), ..Found::default() };
+    }
+    let Found { sound: mut stanzas, faulty, problems } = found;
     let mut pragma = PragmaStanza::default();
     for stanza in &stanzas {
         if let Stanza::Pragma(found) = stanza {
@@ -234,6 +234,15 @@ pub fn parse(file: &SourceFile) -> Fragment {
     stanzas.extend(faulty);
     let (source, hash) = (file.source.clone(), hash(file));
     Fragment { source, hash, pragma, stanzas: Stanzas::Parsed(stanzas), sound, problems }
+}
+
+/// Returns mistakes of YAML and of shape in the order in which they stand; of two at one place the one of YAML.
+fn beside(broken: Vec<yaml::YamlError>, mut problems: Vec<Problem>) -> Vec<Problem> {
+    problems.retain(|problem| !broken.iter().any(|cause| cause.mark == problem.start));
+    let broken = broken.into_iter();
+    problems.extend(broken.map(|cause| Problem::new(ProblemKind::Syntax, cause.mark, cause.mark, cause.message)));
+    problems.sort_by_key(|problem| problem.start);
+    problems
 }
 
 /// The places where a repository keeps configuration; the first that exists is read.

@@ -94,6 +94,32 @@ fn a_mistake_of_shape_hides_no_other_of_its_stanza() {
     }
 }
 
+/// Z6.6, C07: keys that are there twice, and tags that nobody knows, hide no other mistake of their file; nothing of it counts.
+#[test]
+fn a_mistake_of_yaml_hides_no_other_of_its_file() {
+    let text = "- job:
+    name: a
+    run: x
+    run: y
+- job:
+    name: b
+    votng: true
+    vars: {k: !foo bar, [a]: b}
+- nodeset: {name: n, nodes: [{name: !!binary YQ==, label: l}], groups: !!set {x}}
+- job: {name: fine, run: r}
+";
+    let layout = tenant().file("org/config", BASE).file("org/project", text).build();
+    let told: Vec<(u32, u32)> =
+        layout.errors().iter().map(|error| (error.problem.start.line(), error.problem.start.column())).collect();
+    assert_eq!(told, [(4, 5), (7, 5), (8, 15), (8, 25), (9, 37), (9, 72)], "{:#?}", layout.errors());
+    let jobs: Vec<&str> = layout.job_names().collect();
+    assert_eq!(jobs, ["base"]);
+    // What cannot be parsed is told last.
+    let layout = tenant().file("org/config", BASE).file("org/project", "- job: {name: a, name: b}\n- job: [\n").build();
+    let lines: Vec<u32> = layout.errors().iter().map(|error| error.problem.start.line()).collect();
+    assert!(lines.len() == 2 && lines[0] == 1 && lines[1] > 1, "{:#?}", layout.errors());
+}
+
 /// Z6.6: a stanza with a mistake defines nothing; what it names is followed as others' names are, when these come and go.
 #[test]
 fn names_in_a_stanza_with_mistakes_are_followed_when_others_change() {
