@@ -38,7 +38,7 @@ const KNOWN: &str = "
 #[test]
 fn a_mistake_of_shape_hides_no_other_of_its_stanza() {
     // The project, its stanza, and what is marked.
-    let rows: [(&str, &str, &[&str]); 9] = [
+    let rows: [(&str, &str, &[&str]); 15] = [
         (
             "org/project",
             "- job:\n    name: j\n    parent: bose\n    votng: false\n    timeout: soon\n    nodeset: small-node\n    secrets: [password, pasword]\n",
@@ -70,6 +70,29 @@ fn a_mistake_of_shape_hides_no_other_of_its_stanza() {
             "org/config",
             "- provider:\n    name: p\n    section: s\n    labels: [{slots: few}]\n    flavor-defaults: {final: perhaps, tag: 1}\n",
             &["{slots: few}", "few", "perhaps", "tag"],
+        ),
+        // Each member of a list that is wrong, and not the list.
+        ("org/project", "- job:\n    name: j\n    intermediate: true\n", &["true"]),
+        (
+            "org/project",
+            "- job:\n    name: j\n    secrets: [{name: zuul, secret: password}, {name: nodepool, secret: password}]\n",
+            &["zuul", "nodepool"],
+        ),
+        ("org/project", "- job:\n    name: j\n    failure-output: ['(', fine, '[']\n", &["'('", "'['"]),
+        (
+            "org/project",
+            "- nodeset:\n    name: n\n    nodes: [{name: [a, a, '{{x}}'], label: small}]\n",
+            &["a", "'{{x}}'"],
+        ),
+        (
+            "org/config",
+            "- image:\n    name: i\n    type: cloud\n    upload-methods: [copy, cpy, uplod]\n",
+            &["cpy", "uplod"],
+        ),
+        (
+            "org/config",
+            "- pipeline:\n    name: p\n    manager: independent\n    trigger: {github: [{event: [push, pul_request, psh]}]}\n",
+            &["pul_request", "psh"],
         ),
     ];
     for (name, stanza, expected) in rows {
