@@ -72,6 +72,8 @@ pub enum Mutation {
     DroppedJobs,
     /// What brings a change to a queue that depends on others is never written.
     LostDependents,
+    /// No executor looks after builds that it claimed without having been told.
+    UnsettledClaims,
 }
 
 /// Whose head.

@@ -5,15 +5,16 @@ use crate::random::Random;
 use crate::site::Site;
 use crate::truth;
 use sluice_executor::claim::{Claimed, Claims};
-use sluice_model::build::{BuildResult, Ended, Phase};
+use sluice_model::build::{BuildResult, Ended, Phase, Run};
 use sluice_model::git::BranchKey;
 use sluice_model::{BuildId, ProjectName, SessionId, Timestamp};
-use sluice_records::codec::encode_first;
+use sluice_records::build::{run_key, stop_key};
+use sluice_records::codec::{decode, encode_first};
 use sluice_records::session::{self, LIFE_SECONDS, Session};
 use sluice_runtime::Ports;
 use sluice_runtime::record::{Expect, Write};
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Builds that one executor runs at once.
 pub const BUILDS_MAX: usize = 4;
@@ -33,6 +34,10 @@ pub struct Executor {
     pub builds: Vec<Running>,
     /// Builds that it is claiming or ending.
     pub busy: BTreeSet<BuildId>,
+    /// Builds that it may have claimed without having been told.
+    pub doubtful: BTreeSet<BuildId>,
+    /// Builds that it runs or asks for, as whoever settles the doubtful ones sees them ([`Self::show_builds`]).
+    pub here: Arc<Mutex<BTreeSet<BuildId>>>,
     /// Until when it is cut off from everything.
     pub silent_until: Option<Timestamp>,
     skew_millis: i64,
@@ -60,9 +65,19 @@ impl Executor {
         let claims = Arc::new(Claims::new(ports.clone(), session.clone(), None));
         let started_at = ports.clock.now();
         let (builds, busy) = (Vec::new(), BTreeSet::new());
-        let silent_until = None;
-        let mut executor =
-            Self { session, claims, ports, builds, busy, silent_until, skew_millis, started_at, revision: 0 };
+        let mut executor = Self {
+            session,
+            claims,
+            ports,
+            builds,
+            busy,
+            doubtful: BTreeSet::new(),
+            here: Arc::default(),
+            silent_until: None,
+            skew_millis,
+            started_at,
+            revision: 0,
+        };
         executor.renew(site);
         executor
     }
@@ -79,7 +94,7 @@ impl Executor {
             log_address: None,
             started_at: self.started_at,
             alive_until: now.plus_seconds(LIFE_SECONDS),
-            builds: self.builds.iter().map(|running| &running.claimed.run.build).chain(&self.busy).cloned().collect(),
+            builds: self.own_builds().cloned().collect(),
         };
         self.revision += 1;
         let Ok(mut record) = encode_first(session::key(&self.session), &session) else { return };
@@ -93,11 +108,33 @@ impl Executor {
             return;
         }
         for running in &mut self.builds {
-            let key = sluice_records::build::stop_key(&running.claimed.run.build);
+            let key = stop_key(&running.claimed.run.build);
             if running.ends_at > now && site.world.record(&key).is_some() {
                 (running.ends_at, running.instead) = (now, Some(BuildResult::Aborted));
             }
         }
+    }
+
+    /// Returns the builds that it runs or asks for.
+    fn own_builds(&self) -> impl Iterator<Item = &BuildId> {
+        self.builds.iter().map(|running| &running.claimed.run.build).chain(&self.busy)
+    }
+
+    /// Shows whoever settles doubtful builds which ones it runs or asks for at this moment.
+    pub fn show_builds(&self) {
+        *self.here.lock().unwrap() = self.own_builds().cloned().collect();
+    }
+
+    /// Forgets doubts about builds that are over, somebody else's, or were stopped before anybody claimed them.
+    pub fn forget_settled(&mut self, site: &Site) {
+        let session = self.session.clone();
+        self.doubtful.retain(|build| {
+            let run = site.world.record(&run_key(build)).and_then(|record| decode::<Run>(&record).ok());
+            match run {
+                Some(run) => run.session == session && !matches!(run.phase, Phase::Ended(_)),
+                None => site.world.record(&stop_key(build)).is_none(),
+            }
+        });
     }
 
     /// Takes a build in that was claimed.

@@ -3,6 +3,7 @@
 //! Every look at a message, every claim and every end of a build is a future that is polled here and nowhere else. It stops
 //! where a call of a port *waits*, and others go on; so two functions stand in the middle of one cell as often as not.
 
+mod executing;
 #[cfg(test)]
 mod exhaustive;
 mod landings;
@@ -362,6 +363,7 @@ impl Sim {
             executor.renew(&self.site);
             executor.hear_stops(&self.site, now);
         }
+        self.settle_doubtful();
         let due = self.respawn_at.iter().filter(|at| **at <= now).count();
         self.respawn_at.retain(|at| *at > now);
         for _ in 0..due {

@@ -81,6 +81,11 @@ pub enum Kind {
         /// The builds.
         builds: Vec<BuildId>,
     },
+    /// The end of builds that an executor may have claimed without having been told.
+    Settle {
+        /// Whose.
+        session: SessionId,
+    },
     /// The end of a build.
     End {
         /// Whose.
@@ -103,7 +108,10 @@ impl Kind {
     /// Returns the executor whose task it is.
     pub fn session(&self) -> Option<&SessionId> {
         match self {
-            Self::Claim { session, .. } | Self::End { session, .. } | Self::WillFail { session, .. } => Some(session),
+            Self::Claim { session, .. }
+            | Self::Settle { session }
+            | Self::End { session, .. }
+            | Self::WillFail { session, .. } => Some(session),
             _ => None,
         }
     }
@@ -119,6 +127,7 @@ impl Kind {
             Self::Tick => "the timer's tick".to_owned(),
             Self::Webhook { id } => format!("webhook ({id})"),
             Self::Claim { session, .. } => format!("{session} (claims)"),
+            Self::Settle { session } => format!("{session} (looks after claims without an answer)"),
             Self::End { session, build } => format!("{session} (ends {build})"),
             Self::WillFail { session, build, .. } => format!("{session} (says that {build} will fail)"),
         }

@@ -368,3 +368,13 @@ fn a_change_that_is_lost_as_it_depends_on_another_one_is_noticed() {
     };
     caught_with("was never checked", Mutation::LostDependents, calm);
 }
+
+/// Z7.6: a build that was claimed without an answer, and given up since nobody ran it, is ended by who claimed it.
+#[test]
+fn a_claim_without_an_answer_that_nobody_looks_after_is_noticed() {
+    let lies = |seed| {
+        let weather = Weather { name: "lies", waits: 300, fails_after: 25, ..Weather::default() };
+        Shape { executors: 3, weather, ..Shape::draw(seed) }
+    };
+    caught_with("its executor goes on", Mutation::UnsettledClaims, lies);
+}

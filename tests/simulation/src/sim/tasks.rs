@@ -144,6 +144,7 @@ impl Sim {
         }
         let name = task.kind.name();
         self.site.forge.set_reader(task.id);
+        self.show_builds(&task.kind);
         let done = task.poll();
         let death = self.site.world.take_death();
         let struck = self.faults.lock().map(|mut faults| faults.take_struck()).unwrap_or_default();
@@ -193,6 +194,11 @@ impl Sim {
                 let mut leaked = None;
                 for ((claim, receipt), build) in claims.into_iter().zip(receipts).zip(builds) {
                     executor.busy.remove(&build);
+                    if claim.is_err() {
+                        executor.doubtful.insert(build);
+                    } else {
+                        executor.doubtful.remove(&build);
+                    }
                     if let Ok(claimed) = claim {
                         self.site.world.drop_message(queue, &receipt);
                         if let Some(claimed) = claimed {
@@ -205,6 +211,7 @@ impl Sim {
                     return Err(self.failure(leak));
                 }
             }
+            (Kind::Settle { session }, _) => self.settled(&session),
             (Kind::End { session, build } | Kind::WillFail { session, build, .. }, Done::Ended(_, true)) => {
                 let executor = self.executors.iter_mut().find(|executor| executor.session == session);
                 if let Some(executor) = executor {
