@@ -74,6 +74,22 @@ pub enum Mutation {
     LostDependents,
     /// No executor looks after builds that it claimed without having been told.
     UnsettledClaims,
+    /// What an item is tested as names jobs, and nothing that they depend on.
+    ForgottenDependencies,
+    /// A job that is to wait for another one is taken to need its success.
+    HardDependencies,
+    /// A job that does not vote is taken to vote.
+    AllVote,
+    /// What a job returns does not say which of those behind it are to be run.
+    UntoldChoices,
+    /// A paused build goes on before anybody says so.
+    HastyResumes,
+    /// Nobody writes that a paused build may go on.
+    LostResumes,
+    /// A project is taken not to mind that jobs go on whose change has failed.
+    PatientProjects,
+    /// A job is taken not to hold what is behind its change.
+    NothingHolds,
 }
 
 /// Whose head.
@@ -146,10 +162,23 @@ impl Mutation {
             Self::DroppedJobs if record.key.partition.starts_with("merge#") => {
                 record.body = with_field(&record.body, &["result", "merged", "jobs"], without_unit);
             }
+            _ if record.key.partition.starts_with("merge#") => record.body = self.misread_answer(record.body),
             Self::MisheardOperators if is_word => record.body = with_number(&record.body, "\"number\":", "4711"),
             _ => {}
         }
         record
+    }
+
+    /// Returns how a merger's answer is misread.
+    fn misread_answer(self, body: String) -> String {
+        match self {
+            Self::ForgottenDependencies => with_field(&body, &["result", "merged", "jobs"], without_dependencies),
+            Self::HardDependencies => body.replace("\"soft\":true", "\"soft\":false"),
+            Self::AllVote => body.replace("\"voting\":false", "\"voting\":true"),
+            Self::PatientProjects => body.replace("\"fail_fast\":true", "\"fail_fast\":false"),
+            Self::NothingHolds => body.replace("\"hold_following_changes\":true", "\"hold_following_changes\":false"),
+            _ => body,
+        }
     }
 
     /// Returns whether a write is forgotten.
@@ -158,6 +187,7 @@ impl Mutation {
             Write::Put { record, .. } if self == Self::LostDependents => {
                 record.key.sort.starts_with("arrival#") && record.body.contains("\"needs\":[{")
             }
+            Write::Put { record, .. } => self == Self::LostResumes && record.key.sort == "resume",
             _ => false,
         }
     }
@@ -232,6 +262,14 @@ fn without_unit(jobs: Value) -> Value {
         Value::Array(jobs) => jobs.into_iter().filter(|job| job["name"] != "unit").collect(),
         other => other,
     }
+}
+
+/// Returns jobs that depend on nothing.
+fn without_dependencies(mut jobs: Value) -> Value {
+    for job in jobs.as_array_mut().into_iter().flatten() {
+        job["dependencies"] = Value::Array(Vec::new());
+    }
+    jobs
 }
 
 /// Returns an object's text without one of its fields.

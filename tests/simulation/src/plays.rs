@@ -40,6 +40,15 @@ pub enum Play {
     Forward,
     /// A job runs after the report of what landed, and fails now and then.
     Reporters,
+    /// Jobs depend on each other, softly or not; one does not vote, one chooses which of those behind it are run, one pauses while
+    /// those behind it run ([`crate::graphs`]).
+    Graphs,
+    /// The first job that fails ends the others of its change.
+    FailFast,
+    /// A job comes before all others of its change.
+    Initializers,
+    /// A job of the gate holds what is behind its change until it has passed.
+    Heralds,
 }
 
 impl Play {
@@ -61,10 +70,16 @@ impl Play {
 
     /// Those that seeds draw from [`NEWEST_FROM`] on, so that all before keep the sites that they had.
     pub const NEWEST: [Self; 2] = [Self::Forward, Self::Reporters];
+
+    /// Those that seeds draw from [`LATEST_FROM`] on.
+    pub const LATEST: [Self; 4] = [Self::Graphs, Self::FailFast, Self::Initializers, Self::Heralds];
 }
 
 /// The first seed that draws the newest plays as well.
 pub const NEWEST_FROM: u64 = 1_000_000;
+
+/// The first seed that draws the latest as well.
+pub const LATEST_FROM: u64 = 2_000_000;
 
 /// Returns what a seed's site plays.
 pub fn draw(seed: u64) -> BTreeSet<Play> {
@@ -73,6 +88,10 @@ pub fn draw(seed: u64) -> BTreeSet<Play> {
     if seed >= NEWEST_FROM {
         let mut random = Random::new(seed, 12);
         plays.extend(Play::NEWEST.into_iter().filter(|_| random.per_mille(PLAYS_PER_MILLE)));
+    }
+    if seed >= LATEST_FROM {
+        let mut random = Random::new(seed, 13);
+        plays.extend(Play::LATEST.into_iter().filter(|_| random.per_mille(PLAYS_PER_MILLE)));
     }
     plays
 }
@@ -199,6 +218,18 @@ mod tests {
         assert!((1..2_000).chain([NEWEST_FROM - 1]).all(|seed| !draw(seed).iter().any(is_newest)));
         for play in Play::NEWEST {
             let drawn = (NEWEST_FROM..NEWEST_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
+            assert!((20..=100).contains(&drawn), "{play:?} is drawn {drawn} times");
+        }
+    }
+
+    /// C2: and so with the latest.
+    #[test]
+    fn a_seed_of_before_draws_none_of_the_latest_plays_and_some_seed_of_after_draws_each() {
+        let is_latest = |play: &Play| Play::LATEST.contains(play);
+        let before = (1..2_000).chain(NEWEST_FROM..NEWEST_FROM + 2_000).chain([LATEST_FROM - 1]);
+        assert!(before.into_iter().all(|seed| !draw(seed).iter().any(is_latest)));
+        for play in Play::LATEST.into_iter().chain(Play::NEWEST) {
+            let drawn = (LATEST_FROM..LATEST_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
             assert!((20..=100).contains(&drawn), "{play:?} is drawn {drawn} times");
         }
     }

@@ -1,5 +1,6 @@
 //! What a seed chooses before anything happens: how large the site is, what people do, and what goes wrong how often.
 
+use crate::graphs;
 use crate::plays::{
     self, AUDIT, AUDIT_YAML, CAREFUL, CAREFUL_YAML, EXPRESS, EXPRESS_YAML, LOCKS_YAML, POST, POST_YAML, Play,
     REPORTERS_YAML, lands,
@@ -278,8 +279,8 @@ impl Shape {
             (false, false) => "{name: integrated}",
         };
         let common = COMMON.replacen("{name: integrated}", queue, 1);
-        [&pipelines, BASE, &jobs, &common, &cloud(self.instances), locks, &audit, &careful, &post, express, reporters]
-            .concat()
+        let (cloud, graphs) = (cloud(self.instances), graphs::yaml(&self.plays));
+        [&pipelines, BASE, &jobs, &common, &cloud, locks, &audit, &careful, &post, express, reporters, &graphs].concat()
     }
 
     /// Returns the projects with the configuration that each begins with.

@@ -232,9 +232,7 @@ impl Sim {
             let served = HANDLED.into_iter().filter(|queue| world.has_visible(*queue) && unserved != Some(*queue));
             choices.extend(served.map(Choice::Handle));
             for queue in [Queue::BuildsHigh, Queue::BuildsNormal, Queue::BuildsLow] {
-                let may =
-                    |e: &Executor| e.silent_until.is_none() && e.builds.len() + e.busy.len() < executors::BUILDS_MAX;
-                if world.has_visible(queue) && self.executors.iter().any(may) {
+                if world.has_visible(queue) && self.executors.iter().any(Executor::has_place) {
                     choices.push(Choice::Claim(queue));
                 }
             }
@@ -362,6 +360,7 @@ impl Sim {
         for executor in &mut self.executors {
             executor.renew(&self.site);
             executor.hear_stops(&self.site, now);
+            executor.hear_resumes(&self.site, now, self.settings.mutation == Some(Mutation::HastyResumes));
         }
         self.settle_doubtful();
         let due = self.respawn_at.iter().filter(|at| **at <= now).count();

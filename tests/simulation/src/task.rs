@@ -1,6 +1,7 @@
 //! Something under way: a future of a real function, and what it is about.
 
 use sluice_executor::claim::Claimed;
+use sluice_model::build::BuildResult;
 use sluice_model::poke::Queue;
 use sluice_model::{BuildId, SessionId, Timestamp};
 use sluice_runtime::batch::LookError;
@@ -41,6 +42,8 @@ pub enum Done {
     Claimed(Vec<Result<Option<Claimed>, LookError>>),
     /// A build's end, or that it will fail, was told; whether it was heard.
     Ended(Box<Claimed>, bool),
+    /// That a build is paused was told; whether it was heard.
+    Paused(Box<Claimed>, bool),
     /// Nothing that anybody waits for.
     Nothing,
 }
@@ -92,6 +95,15 @@ pub enum Kind {
         session: SessionId,
         /// Which.
         build: BuildId,
+        /// What is told of it; `None` for what the truth says.
+        instead: Option<BuildResult>,
+    },
+    /// That a build is paused.
+    Pause {
+        /// Whose.
+        session: SessionId,
+        /// Which.
+        build: BuildId,
     },
     /// That a build will fail.
     WillFail {
@@ -111,6 +123,7 @@ impl Kind {
             Self::Claim { session, .. }
             | Self::Settle { session }
             | Self::End { session, .. }
+            | Self::Pause { session, .. }
             | Self::WillFail { session, .. } => Some(session),
             _ => None,
         }
@@ -128,7 +141,8 @@ impl Kind {
             Self::Webhook { id } => format!("webhook ({id})"),
             Self::Claim { session, .. } => format!("{session} (claims)"),
             Self::Settle { session } => format!("{session} (looks after claims without an answer)"),
-            Self::End { session, build } => format!("{session} (ends {build})"),
+            Self::End { session, build, .. } => format!("{session} (ends {build})"),
+            Self::Pause { session, build } => format!("{session} (pauses {build})"),
             Self::WillFail { session, build, .. } => format!("{session} (says that {build} will fail)"),
         }
     }

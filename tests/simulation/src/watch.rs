@@ -1,5 +1,7 @@
 //! What must hold after every write, whoever made it: each record against the one before, each transaction against the rest.
 
+mod follows;
+mod graphs;
 mod landings;
 mod last_jobs;
 mod windows;
@@ -16,11 +18,10 @@ use sluice_model::build::{Order, Phase, Run};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::{BranchKey, LandingWay};
 use sluice_model::{BuildId, ItemId, QueueKey, SessionId, Timestamp};
-use sluice_pool::{Launch, Node, NodeState, Request, RequestState};
+use sluice_pool::{Launch, Node, NodeState};
 use sluice_records::codec::decode;
 use sluice_records::delivery::{Delivery, DeliveryState};
 use sluice_records::report::Buildset;
-use sluice_records::tenant::Tenant;
 use sluice_runtime::record::{Key, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,6 +51,8 @@ pub struct Watch {
     gone: BTreeSet<Key>,
     runs: BTreeMap<BuildId, (SessionId, bool)>,
     stopped: BTreeSet<BuildId>,
+    /// Paused builds that were told to go on.
+    resumed: BTreeSet<BuildId>,
     nodes: BTreeMap<Key, Option<BuildId>>,
     machines: BTreeSet<Key>,
     last_jobs: last_jobs::LastJobs,
@@ -92,6 +95,7 @@ impl Watch {
             gone: BTreeSet::new(),
             runs: BTreeMap::new(),
             stopped: BTreeSet::new(),
+            resumed: BTreeSet::new(),
             nodes: BTreeMap::new(),
             machines: BTreeSet::new(),
             last_jobs: last_jobs::LastJobs::default(),
@@ -134,12 +138,16 @@ impl Watch {
                 Ok(())
             }
             Kind::Buildset => self.buildset(before, after, news),
-            Kind::Tenant => tenant(before, after, news),
+            Kind::Tenant => follows::tenant(before, after, news),
             Kind::Node => self.node(key, after),
-            Kind::Request => request(before, after),
+            Kind::Request => follows::request(before, after),
             Kind::Semaphore => read(after)?.map_or(Ok(()), |semaphore| self.locks.written(key, semaphore)),
             Kind::Quarantine => Err("nothing may go to quarantine".to_owned()),
             Kind::Frozen => Err(format!("a cell was frozen: {}", after.map_or("", |record| record.body.as_str()))),
+            Kind::Resume => {
+                self.resumed.extend(build_of(key));
+                Ok(())
+            }
             Kind::Queue | Kind::Arrival | Kind::Provider | Kind::Told | Kind::Turn | Kind::Other => Ok(()),
         }
     }
@@ -270,7 +278,7 @@ impl Watch {
                 return Err(format!("{} claims it though it was to stop", after.session));
             }
             None => self.locks.claimed(&after.build)?,
-            Some(_) => {}
+            Some(before) => self.goes_on(before, &after)?,
         }
         if let Phase::Ended(ended) = &after.phase {
             self.last_jobs.ended(&after.build, ended.result);
@@ -352,8 +360,10 @@ impl Watch {
                 let order: Order = decode(record).map_err(|bad| bad.to_string())?;
                 self.is_within_window(&order)?;
                 self.last_job_ordered(&order, news)?;
+                self.is_its_turn(&order)?;
                 self.locks.ordered(&order)
             }
+            (Kind::Resume, Some(_)) => self.may_go_on(key),
             (Kind::Landing, Some(record)) if write.before.is_none() => {
                 let landing: Landing = decode(record).map_err(|bad| bad.to_string())?;
                 self.landing_ordered(&landing, transaction)
@@ -440,6 +450,7 @@ enum Kind {
     Landing,
     Order,
     Stop,
+    Resume,
     Run,
     Merge,
     Buildset,
@@ -502,6 +513,7 @@ fn kind(key: &Key) -> Kind {
         ("landing", _) => Kind::Landing,
         ("build", "order") => Kind::Order,
         ("build", "stop") => Kind::Stop,
+        ("build", "resume") => Kind::Resume,
         ("build", "run") => Kind::Run,
         ("merge", _) => Kind::Merge,
         ("buildset", "head") => Kind::Buildset,
@@ -554,37 +566,4 @@ fn same_outcome(before: Option<&Record>, after: Option<&Record>) -> Result<(), S
         }
         _ => Ok(()),
     }
-}
-
-fn tenant(before: Option<&Record>, after: Option<&Record>, news: &mut Vec<News>) -> Result<(), String> {
-    let (before, after) = both::<Tenant>(before, after)?;
-    let Some(after) = after else { return Err("a tenant's head is removed".to_owned()) };
-    let now = after.layout;
-    if now.live > now.wanted {
-        return Err(format!("layout {} is live, and {} is wanted", now.live, now.wanted));
-    }
-    let was = before.map(|before| before.layout);
-    if let Some(was) = was.filter(|was| now.live < was.live || now.wanted < was.wanted) {
-        return Err(format!("its layout numbers fall from {was:?} to {now:?}"));
-    }
-    if was.is_none_or(|was| was.live != now.live) {
-        news.push(News::Line(format!("layout {} of {} is live", now.live, after.name)));
-    } else if was.is_some_and(|was| was.wanted != now.wanted) {
-        news.push(News::Line(format!("layout {} of {} is wanted", now.wanted, after.name)));
-    }
-    Ok(())
-}
-
-/// An executor's half of a request's life is its own.
-fn request(before: Option<&Record>, after: Option<&Record>) -> Result<(), String> {
-    let (before, after) = both::<Request>(before, after)?;
-    let (Some(before), Some(after)) = (before, after) else { return Ok(()) };
-    let may_follow = match (&before.state, &after.state) {
-        (RequestState::Ended(_) | RequestState::Failed { .. }, next) => before.state == *next,
-        (RequestState::Claimed(was), RequestState::Claimed(now) | RequestState::Ended(now)) => was == now,
-        (RequestState::Claimed(_), RequestState::Failed { .. }) => true,
-        (RequestState::Claimed(_), _) => false,
-        _ => true,
-    };
-    if may_follow { Ok(()) } else { Err(format!("a request was {:?} and is {:?} now", before.state, after.state)) }
 }

@@ -378,3 +378,68 @@ fn a_claim_without_an_answer_that_nobody_looks_after_is_noticed() {
     };
     caught_with("its executor goes on", Mutation::UnsettledClaims, lies);
 }
+
+/// Sites of these plays are told to fail in these words by a broken rule.
+fn caught_playing(plays: &[Play], words: &str, mutation: Mutation) {
+    caught_with(words, mutation, |seed| with(plays, seed));
+}
+
+/// C2, J12, G20: sites whose jobs depend on each other, pause, hold others or end them fail nothing.
+#[test]
+fn a_site_whose_jobs_depend_on_each_other_fails_nothing() {
+    let told = all_kept(&Play::LATEST);
+    assert!(told.iter().map(|told| told.landed).sum::<u64>() > KEPT_SEEDS / 2);
+    all_kept(&[Play::Graphs]);
+}
+
+/// C2, J12, G20, N16, Z4.3: the same beside bundles, semaphores, reports, windows and second gates.
+#[test]
+fn a_site_whose_jobs_depend_on_each_other_fails_nothing_beside_whatever_else_is_played() {
+    let others = [Play::Cycles, Play::Locks, Play::Reporters, Play::Forward, Play::Windows, Play::TwoGates];
+    all_kept(&[&Play::LATEST[..], &others].concat());
+}
+
+/// J12: a job is ordered once those that it depends on have passed, and those that come before all.
+#[test]
+fn a_job_that_is_ordered_before_its_turn_is_noticed() {
+    for plays in [[Play::Graphs], [Play::Initializers]] {
+        caught_playing(&plays, "is ordered before its turn", Mutation::ForgottenDependencies);
+    }
+}
+
+/// J12: one that only waits for another one is run however that ends.
+#[test]
+fn a_job_that_is_left_out_without_a_reason_is_noticed() {
+    caught_playing(&[Play::Graphs], "nothing that it depends on bars it", Mutation::HardDependencies);
+}
+
+/// J12: what a job returns says which of those behind it are run.
+#[test]
+fn a_job_that_is_run_though_it_was_not_chosen_is_noticed() {
+    caught_playing(&[Play::Graphs], "left it out", Mutation::UntoldChoices);
+}
+
+/// R01: a job that does not vote keeps nothing out.
+#[test]
+fn a_change_that_is_kept_out_by_a_job_without_a_vote_is_noticed() {
+    caught_playing(&[Play::Graphs], "every job passed", Mutation::AllVote);
+}
+
+/// J12: a paused build goes on once all behind it is over, and not before.
+#[test]
+fn a_paused_build_that_goes_on_too_soon_or_never_is_noticed() {
+    caught_playing(&[Play::Graphs], "before it was told to", Mutation::HastyResumes);
+    caught_as(&UNDONE, Mutation::LostResumes, |seed| Some(with(&[Play::Graphs], seed)));
+}
+
+/// G20: the first job that fails ends the others where the project asks for that.
+#[test]
+fn a_job_that_is_ordered_after_the_failure_that_ends_it_is_noticed() {
+    caught_playing(&[Play::Graphs, Play::FailFast], "which ends all others", Mutation::PatientProjects);
+}
+
+/// G20: what is behind a change whose job holds it waits for that job.
+#[test]
+fn a_job_that_is_ordered_while_a_change_ahead_holds_it_is_noticed() {
+    caught_playing(&[Play::Heralds], "holds it", Mutation::NothingHolds);
+}

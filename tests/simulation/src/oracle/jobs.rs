@@ -2,6 +2,7 @@
 //! and those that the config project has run for every project.
 
 use super::{Oracle, branch_of};
+use crate::graphs;
 use crate::plays::{AUDIT, CAREFUL, EXPRESS, POST, PUBLISH, Play, lands};
 use sluice_records::report::Buildset;
 use sluice_scenarios::repos::{Store, Tree};
@@ -58,7 +59,7 @@ impl Oracle {
         };
         let publishes = (pipeline == "gate" && has(Play::Reporters)).then_some(PUBLISH);
         let mut names = own(text, pipeline);
-        names.extend(of_all.iter().copied().chain(publishes));
+        names.extend(of_all.iter().copied().chain(publishes).chain(graphs::names(&self.plays, pipeline)));
         names.sort_unstable();
         names
     }
@@ -102,5 +103,9 @@ mod tests {
         let gate = ["cluster", "deploy-org-t0p0", "guarded", "locked", "publish", "quick", "turns", "unit"];
         assert_eq!(oracle.names(&text, "gate"), gate);
         assert_eq!(oracle.names(&text, POST), ["quick", "unit"]);
+        let oracle = Oracle::new(&Shape::draw(1).playing([Play::Heralds, Play::Initializers].into_iter().collect()));
+        assert_eq!(oracle.names(&text, "check"), ["prelude", "quick", "unit"]);
+        let gate = ["cluster", "deploy-org-t0p0", "herald", "locked", "prelude", "quick", "unit"];
+        assert_eq!(oracle.names(&text, "gate"), gate);
     }
 }

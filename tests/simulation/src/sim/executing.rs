@@ -1,7 +1,11 @@
 //! What executors do with the builds that they have, besides ending them.
 
 use super::{Done, Kind, Mutation, Sim};
-use sluice_model::{BuildId, SessionId};
+use crate::executors::{Rest, Running};
+use sluice_executor::claim::{self, Claimed};
+use sluice_model::build::Pause;
+use sluice_model::{BuildId, SessionId, Timestamp};
+use sluice_runtime::Clock as _;
 
 impl Sim {
     /// Has executors look after what they may have claimed without having been told, as each renewal of a session does: one look
@@ -32,6 +36,29 @@ impl Sim {
         if let Some(executor) = self.executors.iter().find(|executor| executor.session == *session) {
             executor.show_builds();
         }
+    }
+
+    /// Has a build pause until the jobs behind it are over.
+    pub(super) fn pause_build(&mut self, executor: usize, build: usize) {
+        let executor = &mut self.executors[executor];
+        let mut claimed = executor.builds.swap_remove(build).claimed;
+        let (session, ports, id) = (executor.session.clone(), executor.ports.clone(), claimed.run.build.clone());
+        executor.busy.insert(id.clone());
+        let since = ports.clock.now();
+        let pause = Pause { since, data: serde_json::Map::new(), data_object: None, log_url: None };
+        self.begin(Kind::Pause { session, build: id }, async move {
+            let told = claim::pause(&ports, &mut claimed, pause).await;
+            Done::Paused(Box::new(claimed), told.is_ok())
+        });
+    }
+
+    /// Takes back a build that was to pause; one of which nobody may have heard pauses once more.
+    pub(super) fn paused(&mut self, session: &SessionId, build: &BuildId, claimed: Claimed, is_told: bool) {
+        let later = self.now().plus_millis(self.random.between(200, 5_000));
+        let Some(executor) = self.executors.iter_mut().find(|executor| executor.session == *session) else { return };
+        executor.busy.remove(build);
+        let (rest, ends_at) = if is_told { (Rest::Paused, Timestamp(u64::MAX)) } else { (Rest::No, later) };
+        executor.builds.push(Running { claimed, ends_at, fails_at: None, instead: None, rest });
     }
 
     /// Forgets what an executor need not look after any more.
