@@ -90,6 +90,10 @@ pub enum Mutation {
     PatientProjects,
     /// A job is taken not to hold what is behind its change.
     NothingHolds,
+    /// A job is taken to require nothing of the changes before its own.
+    NothingRequired,
+    /// An order does not say what the job is given.
+    EmptyHands,
 }
 
 /// Whose head.
@@ -172,11 +176,16 @@ impl Mutation {
     /// Returns how a merger's answer is misread.
     fn misread_answer(self, body: String) -> String {
         match self {
-            Self::ForgottenDependencies => with_field(&body, &["result", "merged", "jobs"], without_dependencies),
+            Self::ForgottenDependencies => {
+                with_field(&body, &["result", "merged", "jobs"], |jobs| without_each(jobs, "dependencies"))
+            }
             Self::HardDependencies => body.replace("\"soft\":true", "\"soft\":false"),
             Self::AllVote => body.replace("\"voting\":false", "\"voting\":true"),
             Self::PatientProjects => body.replace("\"fail_fast\":true", "\"fail_fast\":false"),
             Self::NothingHolds => body.replace("\"hold_following_changes\":true", "\"hold_following_changes\":false"),
+            Self::NothingRequired => {
+                with_field(&body, &["result", "merged", "jobs"], |jobs| without_each(jobs, "requires"))
+            }
             _ => body,
         }
     }
@@ -215,6 +224,11 @@ impl Mutation {
                         }
                         Self::OtherModes if record.key.partition.starts_with("landing#") => {
                             record.body = with_field(&record.body, &["mode"], |_| "squash-merge".into());
+                        }
+                        Self::EmptyHands
+                            if record.key.partition.starts_with("build#") && record.key.sort == "order" =>
+                        {
+                            record.body = without(&record.body, "providers");
                         }
                         Self::ForgottenAsks if record.key.partition.starts_with("landing#") => {
                             record.body = without(&record.body, "asks");
@@ -264,10 +278,10 @@ fn without_unit(jobs: Value) -> Value {
     }
 }
 
-/// Returns jobs that depend on nothing.
-fn without_dependencies(mut jobs: Value) -> Value {
-    for job in jobs.as_array_mut().into_iter().flatten() {
-        job["dependencies"] = Value::Array(Vec::new());
+/// Returns jobs of which none has such a field.
+fn without_each(mut jobs: Value, field: &str) -> Value {
+    for job in jobs.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        job.remove(field);
     }
     jobs
 }

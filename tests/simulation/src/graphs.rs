@@ -1,5 +1,6 @@
 //! Jobs that come before and after each other: which depend on which, softly or not, which are left out by what another one returned,
-//! which one pauses while those behind it run, which begin before all others, hold what is behind their change, or do not vote.
+//! which one pauses while those behind it run, which begin before all others, hold what is behind their change, give it what it
+//! requires, or do not vote.
 
 use crate::plays::{PUBLISH, Play};
 use crate::truth;
@@ -25,6 +26,11 @@ pub const LATER: &str = "later";
 pub const PRELUDE: &str = "prelude";
 /// The job of [`Play::Heralds`], which holds what is behind its change.
 pub const HERALD: &str = "herald";
+
+/// The job of [`Play::Artifacts`] that makes what those behind its change are given.
+pub const IMAGE: &str = "image";
+/// The job that is given that.
+pub const USES: &str = "uses";
 
 /// How much a job needs another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +97,9 @@ pub fn names(plays: &BTreeSet<Play>, pipeline: &str) -> Vec<&'static str> {
         names
             .extend(GRAPH.iter().map(|(name, _)| *name).filter(|name| is_check || (is_gate && OF_GATE.contains(name))));
     }
+    if plays.contains(&Play::Artifacts) && (is_check || is_gate) {
+        names.extend([IMAGE, USES]);
+    }
     names.extend((plays.contains(&Play::Initializers) && (is_check || is_gate)).then_some(PRELUDE));
     names.extend((plays.contains(&Play::Heralds) && is_gate).then_some(HERALD));
     names
@@ -110,6 +119,10 @@ pub fn yaml(plays: &BTreeSet<Play>) -> String {
                 if before.is_empty() { String::new() } else { format!(", dependencies: [{}]", before.join(", ")) };
             job(name, &format!("{waits}{voting}"));
         }
+    }
+    if plays.contains(&Play::Artifacts) {
+        job(IMAGE, ", provides: [image]");
+        job(USES, ", requires: [image]");
     }
     if plays.contains(&Play::Initializers) {
         job(PRELUDE, ", type: initializer");

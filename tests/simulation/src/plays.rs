@@ -49,6 +49,8 @@ pub enum Play {
     Initializers,
     /// A job of the gate holds what is behind its change until it has passed.
     Heralds,
+    /// A job provides what another one requires of the changes that its own is tested on.
+    Artifacts,
 }
 
 impl Play {
@@ -72,7 +74,7 @@ impl Play {
     pub const NEWEST: [Self; 2] = [Self::Forward, Self::Reporters];
 
     /// Those that seeds draw from [`LATEST_FROM`] on.
-    pub const LATEST: [Self; 4] = [Self::Graphs, Self::FailFast, Self::Initializers, Self::Heralds];
+    pub const LATEST: [Self; 5] = [Self::Graphs, Self::FailFast, Self::Initializers, Self::Heralds, Self::Artifacts];
 }
 
 /// The first seed that draws the newest plays as well.
@@ -226,8 +228,8 @@ mod tests {
     #[test]
     fn a_seed_of_before_draws_none_of_the_latest_plays_and_some_seed_of_after_draws_each() {
         let is_latest = |play: &Play| Play::LATEST.contains(play);
-        let before = (1..2_000).chain(NEWEST_FROM..NEWEST_FROM + 2_000).chain([LATEST_FROM - 1]);
-        assert!(before.into_iter().all(|seed| !draw(seed).iter().any(is_latest)));
+        let mut before = (1..2_000).chain(NEWEST_FROM..NEWEST_FROM + 2_000).chain([LATEST_FROM - 1]);
+        assert!(before.all(|seed| !draw(seed).iter().any(is_latest)));
         for play in Play::LATEST.into_iter().chain(Play::NEWEST) {
             let drawn = (LATEST_FROM..LATEST_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
             assert!((20..=100).contains(&drawn), "{play:?} is drawn {drawn} times");

@@ -1,5 +1,6 @@
 //! What must hold after every write, whoever made it: each record against the one before, each transaction against the rest.
 
+mod artifacts;
 mod follows;
 mod graphs;
 mod landings;
@@ -55,6 +56,7 @@ pub struct Watch {
     resumed: BTreeSet<BuildId>,
     nodes: BTreeMap<Key, Option<BuildId>>,
     machines: BTreeSet<Key>,
+    artifacts: artifacts::Artifacts,
     last_jobs: last_jobs::LastJobs,
     /// Jobs that failed after their reports while something behind was tested.
     pub tested_again: u64,
@@ -98,6 +100,7 @@ impl Watch {
             resumed: BTreeSet::new(),
             nodes: BTreeMap::new(),
             machines: BTreeSet::new(),
+            artifacts: artifacts::Artifacts::default(),
             last_jobs: last_jobs::LastJobs::default(),
             tested_again: 0,
         }
@@ -282,6 +285,7 @@ impl Watch {
         }
         if let Phase::Ended(ended) = &after.phase {
             self.last_jobs.ended(&after.build, ended.result);
+            self.artifacts.ended(&after.build, ended.result);
         }
         let is_over = matches!(after.phase, Phase::Ended(_));
         let line = match &after.phase {
@@ -361,6 +365,7 @@ impl Watch {
                 self.is_within_window(&order)?;
                 self.last_job_ordered(&order, news)?;
                 self.is_its_turn(&order)?;
+                self.is_given(&order)?;
                 self.locks.ordered(&order)
             }
             (Kind::Resume, Some(_)) => self.may_go_on(key),

@@ -443,3 +443,10 @@ fn a_job_that_is_ordered_after_the_failure_that_ends_it_is_noticed() {
 fn a_job_that_is_ordered_while_a_change_ahead_holds_it_is_noticed() {
     caught_playing(&[Play::Heralds], "holds it", Mutation::NothingHolds);
 }
+
+/// S07: a job is given what the changes made that its own is tested on, once all of it is there.
+#[test]
+fn a_job_that_is_not_given_what_it_requires_is_noticed() {
+    caught_playing(&[Play::Artifacts], "is not there", Mutation::NothingRequired);
+    caught_playing(&[Play::Artifacts], "and is to be given", Mutation::EmptyHands);
+}

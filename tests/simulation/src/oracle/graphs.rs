@@ -1,9 +1,11 @@
 //! Which of an item's jobs had to be run, and which to be left out, by how those ended that come before them.
 
 use super::Oracle;
-use crate::graphs::{CHOOSER, HOST, Need, PRELUDE, before, chosen, fails_fast, votes};
+use crate::graphs::{CHOOSER, HOST, Need, PRELUDE, USES, before, chosen, fails_fast, votes};
 use crate::plays::{PUBLISH, Play};
 use crate::truth;
+use sluice_gate::Item;
+use sluice_model::JobName;
 use sluice_model::build::BuildResult;
 use sluice_records::report::Buildset;
 use sluice_scenarios::repos::Tree;
@@ -45,6 +47,11 @@ impl Oracle {
 /// Returns whether a job's result keeps its change out.
 pub(super) fn is_failure(name: &str, result: BuildResult) -> bool {
     votes(name) && !matches!(result, BuildResult::Success | BuildResult::Skipped)
+}
+
+/// Returns whether a job may have failed since what its change needs did not provide what it requires.
+pub(super) fn may_lack(job: &JobName, item: &Item) -> bool {
+    job.as_str() == USES && !item.candidate.needs.is_empty()
 }
 
 /// Returns whether a job failed so that the others of its change are ended where that is asked for. It may have been ended by that

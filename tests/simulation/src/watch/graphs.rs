@@ -1,7 +1,7 @@
 //! Jobs that come before and after each other: each is ordered in its turn, and what pauses goes on when all behind it is over.
 
 use super::{Watch, build_of};
-use crate::graphs::{BEHIND_HOST, HERALD, Need, PRELUDE, before, fails_fast, votes};
+use crate::graphs::{BEHIND_HOST, HERALD, Need, PRELUDE, USES, before, fails_fast, votes};
 use sluice_gate::{Item, Job, JobStatus};
 use sluice_model::ItemId;
 use sluice_model::build::{BuildResult, Order, Phase, Run};
@@ -37,19 +37,25 @@ impl Watch {
 
     /// Returns what holds a build that is ordered: the nearest of those whose state its own is made on that has not come so far.
     fn held_by(&self, order: &Order) -> Option<String> {
-        let head = self.heads.get(&order.queue)?;
-        let slot = |id: &ItemId| head.slots.iter().find(|slot| slot.id == *id);
-        let mut ahead = slot(&order.item)?.ahead.as_ref();
-        // Nobody is ahead of more than there are.
-        for _ in 0..head.slots.len() {
-            let item = self.items.get(&ahead?.item)?;
-            let has_passed = |job: &Job| job.result().is_some_and(BuildResult::passed);
-            if named(item, HERALD).is_some_and(|herald| !has_passed(herald)) {
-                return Some(item.candidate.change.to_string());
-            }
-            ahead = slot(&item.id)?.ahead.as_ref();
+        let has_passed = |job: &Job| job.result().is_some_and(BuildResult::passed);
+        let holds = |item: &&&Item| named(item, HERALD).is_some_and(|herald| !has_passed(herald));
+        self.chain(order).iter().find(holds).map(|item| item.candidate.change.to_string())
+    }
+
+    /// Returns the items whose states that of a build is made on, the nearest first, as far as they are in its queue.
+    pub(super) fn chain(&self, order: &Order) -> Vec<&Item> {
+        let mut chain = Vec::new();
+        let Some(head) = self.heads.get(&order.queue) else { return chain };
+        let ahead_of = |id: &ItemId| head.slots.iter().find(|slot| slot.id == *id).and_then(|slot| slot.ahead.as_ref());
+        let mut next = ahead_of(&order.item);
+        // Nobody is behind more than there are.
+        while let Some(item) =
+            next.and_then(|ahead| self.items.get(&ahead.item)).filter(|_| chain.len() < head.slots.len())
+        {
+            next = ahead_of(&item.id);
+            chain.push(item);
         }
-        None
+        chain
     }
 
     /// Judges that a paused build is told to go on, by the items that name it as the same decision leaves them.
@@ -76,15 +82,16 @@ impl Watch {
     }
 }
 
-fn named<'a>(item: &'a Item, name: &str) -> Option<&'a Job> {
+pub(super) fn named<'a>(item: &'a Item, name: &str) -> Option<&'a Job> {
     item.jobs.iter().find(|job| job.summary.name.as_str() == name)
 }
 
-/// Returns whether a job that votes ended as one that was run and did not pass, or is known to.
+/// Returns whether a job that votes ended as one that was run and did not pass, or is known to. One that lacks what it requires fails
+/// in the very decision that orders others.
 fn has_failed(job: &Job) -> bool {
     let is_known = match &job.status {
         JobStatus::Running { pre_fail, .. } => *pre_fail,
         _ => job.result() == Some(BuildResult::Failure),
     };
-    is_known && votes(job.summary.name.as_str())
+    is_known && votes(job.summary.name.as_str()) && job.summary.name.as_str() != USES
 }
