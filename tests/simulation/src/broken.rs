@@ -94,6 +94,10 @@ pub enum Mutation {
     NothingRequired,
     /// An order does not say what the job is given.
     EmptyHands,
+    /// A build that passed is taken for one that failed, of which somebody may want the nodes.
+    HeldThoughPassed,
+    /// Nobody counts whose nodes are kept.
+    UncountedHolds,
 }
 
 /// Whose head.
@@ -166,6 +170,9 @@ impl Mutation {
             Self::DroppedJobs if record.key.partition.starts_with("merge#") => {
                 record.body = with_field(&record.body, &["result", "merged", "jobs"], without_unit);
             }
+            Self::HeldThoughPassed if record.key.sort.starts_with("request#") => {
+                record.body = record.body.replace("\"result\":\"SUCCESS\"", "\"result\":\"FAILURE\"");
+            }
             _ if record.key.partition.starts_with("merge#") => record.body = self.misread_answer(record.body),
             Self::MisheardOperators if is_word => record.body = with_number(&record.body, "\"number\":", "4711"),
             _ => {}
@@ -196,6 +203,7 @@ impl Mutation {
             Write::Put { record, .. } if self == Self::LostDependents => {
                 record.key.sort.starts_with("arrival#") && record.body.contains("\"needs\":[{")
             }
+            Write::Put { record, .. } if self == Self::UncountedHolds => record.key.partition.starts_with("autohold#"),
             Write::Put { record, .. } => self == Self::LostResumes && record.key.sort == "resume",
             _ => false,
         }

@@ -1,5 +1,6 @@
 //! What people do: propose, approve, change their minds, push behind everybody's back; drawn from the seed.
 
+mod holds;
 mod reviews;
 mod thoughts;
 
@@ -12,7 +13,7 @@ use crate::site::{Site, branch_of};
 use crate::story::Story;
 use sluice_gate::{ArrivalKind, Head};
 use sluice_model::change::{ChangeKey, ChangeRef, ChangeStatus};
-use sluice_model::{QueueKey, Timestamp};
+use sluice_model::{QueueKey, TenantName, Timestamp};
 use sluice_runtime::Clock as _;
 use std::collections::BTreeMap;
 use thoughts::Thoughts;
@@ -35,6 +36,9 @@ const AUDIT_PER_MILLE: u64 = 200;
 /// Things out of 1000 that people do where changes may need each other that have two do so.
 const CYCLES_PER_MILLE: u64 = 400;
 
+/// Things out of 1000 that people do where nodes may be kept that have them kept, or let go.
+const AUTOHOLDS_PER_MILLE: u64 = 300;
+
 /// Queues as they stand.
 type Heads = BTreeMap<QueueKey, Head>;
 
@@ -48,6 +52,9 @@ pub struct People {
     proposed: Vec<(ChangeKey, usize)>,
     editions: u64,
     has_audit: bool,
+    /// What operators want nodes kept for, by tenant and id.
+    holds: Vec<(TenantName, String)>,
+    holds_count: u64,
     thoughts: Thoughts,
     /// When somebody does something next; `None` when all is done.
     pub next_at: Option<Timestamp>,
@@ -67,6 +74,8 @@ impl People {
             proposed: Vec::new(),
             editions: 0,
             has_audit: true,
+            holds: Vec::new(),
+            holds_count: 0,
             thoughts: Thoughts::new(seed),
             next_at: Some(now),
             is_sabotaged: false,
@@ -176,6 +185,9 @@ impl People {
         }
         if self.shape.has(Play::Cycles) && self.random.per_mille(CYCLES_PER_MILLE) {
             return self.tie(&change, tenant, site, oracle, story);
+        }
+        if self.shape.has(Play::Autoholds) && self.random.per_mille(AUTOHOLDS_PER_MILLE) {
+            return self.ask_to_hold(site, story);
         }
         if self.random.per_mille(OPERATORS_PER_MILLE) {
             return self.operate(site, heads, oracle, story);

@@ -51,6 +51,8 @@ pub enum Play {
     Heralds,
     /// A job provides what another one requires of the changes that its own is tested on.
     Artifacts,
+    /// Operators want nodes of failed builds kept for a while.
+    Autoholds,
 }
 
 impl Play {
@@ -74,7 +76,8 @@ impl Play {
     pub const NEWEST: [Self; 2] = [Self::Forward, Self::Reporters];
 
     /// Those that seeds draw from [`LATEST_FROM`] on.
-    pub const LATEST: [Self; 5] = [Self::Graphs, Self::FailFast, Self::Initializers, Self::Heralds, Self::Artifacts];
+    pub const LATEST: [Self; 6] =
+        [Self::Graphs, Self::FailFast, Self::Initializers, Self::Heralds, Self::Artifacts, Self::Autoholds];
 }
 
 /// The first seed that draws the newest plays as well.

@@ -3,6 +3,7 @@
 mod artifacts;
 mod follows;
 mod graphs;
+mod holds;
 mod landings;
 mod last_jobs;
 mod windows;
@@ -57,6 +58,7 @@ pub struct Watch {
     nodes: BTreeMap<Key, Option<BuildId>>,
     machines: BTreeSet<Key>,
     artifacts: artifacts::Artifacts,
+    holds: holds::Holds,
     last_jobs: last_jobs::LastJobs,
     /// Jobs that failed after their reports while something behind was tested.
     pub tested_again: u64,
@@ -101,6 +103,7 @@ impl Watch {
             nodes: BTreeMap::new(),
             machines: BTreeSet::new(),
             artifacts: artifacts::Artifacts::default(),
+            holds: holds::Holds::default(),
             last_jobs: last_jobs::LastJobs::default(),
             tested_again: 0,
         }
@@ -144,6 +147,7 @@ impl Watch {
             Kind::Tenant => follows::tenant(before, after, news),
             Kind::Node => self.node(key, after),
             Kind::Request => follows::request(before, after),
+            Kind::Autohold => self.holds.written(key, read(after)?),
             Kind::Semaphore => read(after)?.map_or(Ok(()), |semaphore| self.locks.written(key, semaphore)),
             Kind::Quarantine => Err("nothing may go to quarantine".to_owned()),
             Kind::Frozen => Err(format!("a cell was frozen: {}", after.map_or("", |record| record.body.as_str()))),
@@ -286,6 +290,7 @@ impl Watch {
         if let Phase::Ended(ended) = &after.phase {
             self.last_jobs.ended(&after.build, ended.result);
             self.artifacts.ended(&after.build, ended.result);
+            self.holds.ended(&after.build, ended.result);
         }
         let is_over = matches!(after.phase, Phase::Ended(_));
         let line = match &after.phase {
@@ -360,8 +365,10 @@ impl Watch {
                 let (count, most) = (self.machines.len(), self.shape.instances);
                 Err(format!("{count} machines may exist, and {most} are allowed"))
             }
+            (Kind::Node, after) => self.is_counted(key, after.as_ref()),
             (Kind::Order, Some(record)) if write.before.is_none() => {
                 let order: Order = decode(record).map_err(|bad| bad.to_string())?;
+                self.holds.ordered(&order);
                 self.is_within_window(&order)?;
                 self.last_job_ordered(&order, news)?;
                 self.is_its_turn(&order)?;
@@ -463,6 +470,7 @@ enum Kind {
     Provider,
     Node,
     Request,
+    Autohold,
     Semaphore,
     Told,
     Turn,
@@ -526,6 +534,7 @@ fn kind(key: &Key) -> Kind {
         ("provider", "head") => Kind::Provider,
         ("provider", "node") => Kind::Node,
         ("provider", "request") => Kind::Request,
+        ("autohold", _) => Kind::Autohold,
         ("semaphores", _) => Kind::Semaphore,
         ("change", "told") => Kind::Told,
         ("branch", "turn") => Kind::Turn,

@@ -450,3 +450,25 @@ fn a_job_that_is_not_given_what_it_requires_is_noticed() {
     caught_playing(&[Play::Artifacts], "is not there", Mutation::NothingRequired);
     caught_playing(&[Play::Artifacts], "and is to be given", Mutation::EmptyHands);
 }
+
+/// A site where operators want nodes of failed builds kept.
+fn with_holds(seed: u64) -> Shape {
+    Shape { actions: 12, ..with(&[Play::Autoholds], seed) }
+}
+
+/// C2: sites where nodes of failed builds are kept fail nothing.
+#[test]
+fn a_site_where_nodes_are_held_fails_nothing() {
+    for seed in 1..=KEPT_SEEDS {
+        if let Err(failure) = play(seed, Settings { mutation: None, shape: Some(with_holds(seed)) }) {
+            panic!("{failure}\n\nthe site of seed {seed} where nodes are held fails");
+        }
+    }
+}
+
+/// N05: nodes are kept of what failed, and each is counted.
+#[test]
+fn a_node_that_is_held_without_a_reason_is_noticed() {
+    caught_with("which passed", Mutation::HeldThoughPassed, with_holds);
+    caught_with("nobody's wish counts it", Mutation::UncountedHolds, with_holds);
+}
