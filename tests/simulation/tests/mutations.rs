@@ -379,7 +379,7 @@ fn a_claim_without_an_answer_that_nobody_looks_after_is_noticed() {
     caught_with("its executor goes on", Mutation::UnsettledClaims, lies);
 }
 
-/// Sites of these plays are told to fail in these words by a broken rule.
+/// Plays sites of these plays until one fails in these words by a broken rule.
 fn caught_playing(plays: &[Play], words: &str, mutation: Mutation) {
     caught_with(words, mutation, |seed| with(plays, seed));
 }
