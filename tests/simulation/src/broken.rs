@@ -98,6 +98,10 @@ pub enum Mutation {
     HeldThoughPassed,
     /// Nobody counts whose nodes are kept.
     UncountedHolds,
+    /// Nobody hears that an operator has events wait.
+    UnheardPauses,
+    /// Nobody hears that an operator has answers wait.
+    HastyAnswers,
 }
 
 /// Whose head.
@@ -172,6 +176,12 @@ impl Mutation {
             }
             Self::HeldThoughPassed if record.key.sort.starts_with("request#") => {
                 record.body = record.body.replace("\"result\":\"SUCCESS\"", "\"result\":\"FAILURE\"");
+            }
+            Self::UnheardPauses if record.key.partition.starts_with("tenant#") => {
+                record.body = record.body.replace("\"trigger_queue_paused\":true", "\"trigger_queue_paused\":false");
+            }
+            Self::HastyAnswers if record.key.partition.starts_with("tenant#") => {
+                record.body = record.body.replace("\"result_queue_paused\":true", "\"result_queue_paused\":false");
             }
             _ if record.key.partition.starts_with("merge#") => record.body = self.misread_answer(record.body),
             Self::MisheardOperators if is_word => record.body = with_number(&record.body, "\"number\":", "4711"),

@@ -53,6 +53,8 @@ pub enum Play {
     Artifacts,
     /// Operators want nodes of failed builds kept for a while.
     Autoholds,
+    /// Operators have what comes, or what is answered, wait for a while.
+    Pauses,
 }
 
 impl Play {
@@ -76,8 +78,15 @@ impl Play {
     pub const NEWEST: [Self; 2] = [Self::Forward, Self::Reporters];
 
     /// Those that seeds draw from [`LATEST_FROM`] on.
-    pub const LATEST: [Self; 6] =
-        [Self::Graphs, Self::FailFast, Self::Initializers, Self::Heralds, Self::Artifacts, Self::Autoholds];
+    pub const LATEST: [Self; 7] = [
+        Self::Graphs,
+        Self::FailFast,
+        Self::Initializers,
+        Self::Heralds,
+        Self::Artifacts,
+        Self::Autoholds,
+        Self::Pauses,
+    ];
 }
 
 /// The first seed that draws the newest plays as well.

@@ -6,6 +6,7 @@ mod graphs;
 mod holds;
 mod landings;
 mod last_jobs;
+mod pauses;
 mod windows;
 mod words;
 
@@ -14,7 +15,7 @@ use crate::plays::Play;
 use crate::shape::Shape;
 use sluice_config::pipeline::Manager;
 use sluice_gate::queue::{Slot, Standing};
-use sluice_gate::{Head, Item, Landing, LandingState, MergeOutcome, StoredHead};
+use sluice_gate::{Head, Item, Landing, LandingState, StoredHead};
 use sluice_memory::Written;
 use sluice_model::build::{Order, Phase, Run};
 use sluice_model::change::{ChangeKey, ChangeRef};
@@ -59,6 +60,9 @@ pub struct Watch {
     machines: BTreeSet<Key>,
     artifacts: artifacts::Artifacts,
     holds: holds::Holds,
+    pauses: pauses::Pauses,
+    /// What time it is.
+    pub now: Timestamp,
     last_jobs: last_jobs::LastJobs,
     /// Jobs that failed after their reports while something behind was tested.
     pub tested_again: u64,
@@ -104,6 +108,8 @@ impl Watch {
             machines: BTreeSet::new(),
             artifacts: artifacts::Artifacts::default(),
             holds: holds::Holds::default(),
+            pauses: pauses::Pauses::default(),
+            now: Timestamp(0),
             last_jobs: last_jobs::LastJobs::default(),
             tested_again: 0,
         }
@@ -136,15 +142,18 @@ impl Watch {
             Kind::Delivery => self.delivery(key, before, after, news),
             Kind::Item => self.item(before, after),
             Kind::Landing => self.landing(key, before, after, news),
-            Kind::Order => same(before, after, "an order is written once"),
-            Kind::Merge => same_outcome(before, after),
+            Kind::Order => follows::same(before, after, "an order is written once"),
+            Kind::Merge => follows::same_outcome(before, after),
             Kind::Run => self.run(before, after, news),
             Kind::Stop => {
                 self.stopped.extend(build_of(key));
                 Ok(())
             }
             Kind::Buildset => self.buildset(before, after, news),
-            Kind::Tenant => follows::tenant(before, after, news),
+            Kind::Tenant => {
+                self.pauses.said(read(after)?, self.now);
+                follows::tenant(before, after, news)
+            }
             Kind::Node => self.node(key, after),
             Kind::Request => follows::request(before, after),
             Kind::Autohold => self.holds.written(key, read(after)?),
@@ -360,7 +369,8 @@ impl Watch {
                 self.window(before.as_ref(), &head, transaction)?;
                 self.queue(before, head, news)
             }
-            (Kind::Arrival, None) => self.word(write, transaction),
+            (Kind::Arrival, None) => self.may_be_heard(write).and_then(|()| self.word(write, transaction)),
+            (Kind::Item, Some(_)) => self.may_be_answered(write),
             (Kind::Node, Some(_)) if self.machines.len() > self.shape.instances as usize => {
                 let (count, most) = (self.machines.len(), self.shape.instances);
                 Err(format!("{count} machines may exist, and {most} are allowed"))
@@ -563,21 +573,4 @@ fn both<T: serde::de::DeserializeOwned>(
 
 fn build_of(key: &Key) -> Option<BuildId> {
     key.partition.strip_prefix("build#").map(BuildId::from)
-}
-
-fn same(before: Option<&Record>, after: Option<&Record>, rule: &str) -> Result<(), String> {
-    match (before, after) {
-        (Some(before), Some(after)) if before.body != after.body => Err(format!("{rule}, and this is another one")),
-        _ => Ok(()),
-    }
-}
-
-fn same_outcome(before: Option<&Record>, after: Option<&Record>) -> Result<(), String> {
-    let (before, after) = both::<MergeOutcome>(before, after)?;
-    match (before, after) {
-        (Some(before), Some(after)) if before != after => {
-            Err("the first answer stands, and this is another".to_owned())
-        }
-        _ => Ok(()),
-    }
 }

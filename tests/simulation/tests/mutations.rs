@@ -413,19 +413,19 @@ fn a_job_that_is_left_out_without_a_reason_is_noticed() {
     caught_playing(&[Play::Graphs], "nothing that it depends on bars it", Mutation::HardDependencies);
 }
 
-/// J12: what a job returns says which of those behind it are run.
+/// Z4.3: what a job returns says which of those behind it are run.
 #[test]
 fn a_job_that_is_run_though_it_was_not_chosen_is_noticed() {
     caught_playing(&[Play::Graphs], "left it out", Mutation::UntoldChoices);
 }
 
-/// R01: a job that does not vote keeps nothing out.
+/// J14: a job that does not vote keeps nothing out.
 #[test]
 fn a_change_that_is_kept_out_by_a_job_without_a_vote_is_noticed() {
     caught_playing(&[Play::Graphs], "every job passed", Mutation::AllVote);
 }
 
-/// J12: a paused build goes on once all behind it is over, and not before.
+/// Z4.3: a paused build goes on once all behind it is over, and not before.
 #[test]
 fn a_paused_build_that_goes_on_too_soon_or_never_is_noticed() {
     caught_playing(&[Play::Graphs], "before it was told to", Mutation::HastyResumes);
@@ -456,7 +456,7 @@ fn with_holds(seed: u64) -> Shape {
     Shape { actions: 12, ..with(&[Play::Autoholds], seed) }
 }
 
-/// C2: sites where nodes of failed builds are kept fail nothing.
+/// C2, N05, N15: sites where nodes of failed builds are kept fail nothing.
 #[test]
 fn a_site_where_nodes_are_held_fails_nothing() {
     for seed in 1..=KEPT_SEEDS {
@@ -466,9 +466,33 @@ fn a_site_where_nodes_are_held_fails_nothing() {
     }
 }
 
-/// N05: nodes are kept of what failed, and each is counted.
+/// N15: nodes are kept of what failed, and each is counted.
 #[test]
 fn a_node_that_is_held_without_a_reason_is_noticed() {
     caught_with("which passed", Mutation::HeldThoughPassed, with_holds);
     caught_with("nobody's wish counts it", Mutation::UncountedHolds, with_holds);
+}
+
+/// A site where operators have events and answers wait, for long enough that somebody would take them in by mistake.
+fn with_pauses(seed: u64) -> Shape {
+    let weather = Weather { name: "calm", waits: 100, ..Weather::default() };
+    Shape { actions: 16, pause_millis_max: 30_000, weather, ..with(&[Play::Pauses], seed) }
+}
+
+/// C2: what waited for an operator goes on when it may, and nothing of it is lost.
+#[test]
+fn a_site_whose_events_are_held_back_fails_nothing() {
+    for seed in 1..=KEPT_SEEDS {
+        if let Err(failure) = play(seed, Settings { mutation: None, shape: Some(with_pauses(seed)) }) {
+            panic!("{failure}\n\nthe site of seed {seed} whose events are held back fails");
+        }
+    }
+    all_kept(&[Play::Pauses]);
+}
+
+/// C2: events and answers that an operator has wait are not taken in.
+#[test]
+fn what_is_taken_in_though_an_operator_has_it_wait_is_noticed() {
+    caught_with("an operator has what comes wait", Mutation::UnheardPauses, with_pauses);
+    caught_with("an operator has answers wait", Mutation::HastyAnswers, with_pauses);
 }

@@ -1,6 +1,7 @@
 //! What may follow in records that tell everything by themselves.
 
 use super::{News, both};
+use sluice_gate::MergeOutcome;
 use sluice_pool::{Request, RequestState};
 use sluice_records::tenant::Tenant;
 use sluice_runtime::record::Record;
@@ -37,4 +38,23 @@ pub(super) fn request(before: Option<&Record>, after: Option<&Record>) -> Result
         _ => true,
     };
     if may_follow { Ok(()) } else { Err(format!("a request was {:?} and is {:?} now", before.state, after.state)) }
+}
+
+/// A record that is there stays as it is, by this rule.
+pub(super) fn same(before: Option<&Record>, after: Option<&Record>, rule: &str) -> Result<(), String> {
+    match (before, after) {
+        (Some(before), Some(after)) if before.body != after.body => Err(format!("{rule}, and this is another one")),
+        _ => Ok(()),
+    }
+}
+
+/// The first answer to a question stands.
+pub(super) fn same_outcome(before: Option<&Record>, after: Option<&Record>) -> Result<(), String> {
+    let (before, after) = both::<MergeOutcome>(before, after)?;
+    match (before, after) {
+        (Some(before), Some(after)) if before != after => {
+            Err("the first answer stands, and this is another".to_owned())
+        }
+        _ => Ok(()),
+    }
 }
