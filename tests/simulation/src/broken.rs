@@ -102,6 +102,10 @@ pub enum Mutation {
     UnheardPauses,
     /// Nobody hears that an operator has answers wait.
     HastyAnswers,
+    /// What tells other changes of what happened to one is never written.
+    UntoldMerges,
+    /// What brings a change to the queue in which it is tested again is never written.
+    LostRetests,
 }
 
 /// Whose head.
@@ -214,6 +218,12 @@ impl Mutation {
                 record.key.sort.starts_with("arrival#") && record.body.contains("\"needs\":[{")
             }
             Write::Put { record, .. } if self == Self::UncountedHolds => record.key.partition.starts_with("autohold#"),
+            Write::Put { record, .. } if self == Self::UntoldMerges => {
+                record.key.partition.starts_with("delivery#") && record.body.contains("\"zuul:")
+            }
+            Write::Put { record, .. } if self == Self::LostRetests => {
+                record.key.sort.starts_with("arrival#") && record.key.partition.contains("/recheck/")
+            }
             Write::Put { record, .. } => self == Self::LostResumes && record.key.sort == "resume",
             _ => false,
         }

@@ -271,6 +271,7 @@ impl Sim {
                 continue;
             }
             wrong.extend(self.oracle.undone(&facts.change, is_approved(facts)));
+            wrong.extend(self.oracle.untested_again(&facts.change));
         }
         // A push that nobody heard of is not looked for.
         if self.shape.has(Play::Post) && self.shape.weather.all_are_heard() {

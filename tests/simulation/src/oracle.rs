@@ -11,6 +11,7 @@ mod graphs;
 mod jobs;
 mod last_jobs;
 mod posts;
+mod retests;
 mod revisions;
 mod undone;
 mod unruly;
@@ -82,6 +83,8 @@ struct Tip {
 #[derive(Default)]
 struct Known {
     revisions: BTreeMap<Oid, Revision>,
+    proposed_at: Option<Timestamp>,
+    landed_at: Option<Timestamp>,
     /// When it was approved, oldest first.
     approvals: Vec<Approval>,
     /// Revisions that entered gate.
@@ -183,6 +186,7 @@ impl Oracle {
             self.taken_back(&change.key, now);
         }
         let known = self.changes.entry(change.key.clone()).or_default();
+        known.proposed_at.get_or_insert(now);
         known.revisions.insert(change.head.clone(), Revision { base, commits });
     }
 

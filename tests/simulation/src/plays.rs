@@ -55,6 +55,8 @@ pub enum Play {
     Autoholds,
     /// Operators have what comes, or what is answered, wait for a while.
     Pauses,
+    /// A pipeline that tests the open changes of a project once more when one of it landed.
+    Retests,
 }
 
 impl Play {
@@ -78,7 +80,7 @@ impl Play {
     pub const NEWEST: [Self; 2] = [Self::Forward, Self::Reporters];
 
     /// Those that seeds draw from [`LATEST_FROM`] on.
-    pub const LATEST: [Self; 7] = [
+    pub const LATEST: [Self; 8] = [
         Self::Graphs,
         Self::FailFast,
         Self::Initializers,
@@ -86,6 +88,7 @@ impl Play {
         Self::Artifacts,
         Self::Autoholds,
         Self::Pauses,
+        Self::Retests,
     ];
 }
 
@@ -118,6 +121,9 @@ pub const CAREFUL: &str = "careful";
 
 /// The pipeline for what is in a branch.
 pub const POST: &str = "post";
+
+/// The pipeline that is started by landings.
+pub const RECHECK: &str = "recheck";
 
 /// Pipelines that tell of an open change by a status of their name.
 pub const TELLING: [&str; 5] = ["check", "gate", AUDIT, EXPRESS, CAREFUL];
@@ -192,6 +198,18 @@ pub const CAREFUL_YAML: &str = "
     failure:
       github: {status: failure}
 - project: {name: ^org/t.*, careful: {jobs: [quick]}}
+";
+
+/// The pipeline of [`Play::Retests`], and what runs in it. It tells nobody.
+pub const RECHECK_YAML: &str = "
+- pipeline:
+    name: recheck
+    manager: independent
+    precedence: low
+    trigger:
+      zuul:
+        - event: project-change-merged
+- project: {name: ^org/t.*, recheck: {jobs: [quick, unit]}}
 ";
 
 /// The pipeline of [`Play::Post`], and what runs in it.

@@ -496,3 +496,16 @@ fn what_is_taken_in_though_an_operator_has_it_wait_is_noticed() {
     caught_with("an operator has what comes wait", Mutation::UnheardPauses, with_pauses);
     caught_with("an operator has answers wait", Mutation::HastyAnswers, with_pauses);
 }
+
+/// Z6.1: the open changes of a project are told of what landed there, and tested again.
+#[test]
+fn a_change_that_is_not_told_of_what_landed_beside_it_is_noticed() {
+    all_kept(&[Play::Retests]);
+    let calm = |seed| {
+        let weather = Weather { name: "calm", waits: 100, ..Weather::default() };
+        Shape { actions: 0, changes: 9, weather, ..with(&[Play::Retests], seed) }
+    };
+    for mutation in [Mutation::UntoldMerges, Mutation::LostRetests] {
+        caught_with("was not tested again", mutation, calm);
+    }
+}

@@ -3,7 +3,7 @@
 
 use super::{Oracle, branch_of};
 use crate::graphs;
-use crate::plays::{AUDIT, CAREFUL, EXPRESS, POST, PUBLISH, Play, lands};
+use crate::plays::{AUDIT, CAREFUL, EXPRESS, POST, PUBLISH, Play, RECHECK, lands};
 use sluice_records::report::Buildset;
 use sluice_scenarios::repos::{Store, Tree};
 
@@ -53,7 +53,7 @@ impl Oracle {
         let of_all: &[&str] = match pipeline {
             "check" if has(Play::Locks) => &["turns"],
             "gate" if has(Play::Locks) => &["guarded", "turns"],
-            AUDIT | POST | EXPRESS => &["quick", "unit"],
+            AUDIT | POST | EXPRESS | RECHECK => &["quick", "unit"],
             CAREFUL => &["quick"],
             _ => &[],
         };
