@@ -460,7 +460,6 @@ impl Sim {
         if written.is_empty() {
             return Ok(());
         }
-        self.watch.now = self.now();
         let news = self.watch.see(&written).map_err(|why| self.failure(why))?;
         for news in news {
             self.hear(news).map_err(|why| self.failure(why))?;

@@ -61,8 +61,6 @@ pub struct Watch {
     artifacts: artifacts::Artifacts,
     holds: holds::Holds,
     pauses: pauses::Pauses,
-    /// What time it is.
-    pub now: Timestamp,
     last_jobs: last_jobs::LastJobs,
     /// Jobs that failed after their reports while something behind was tested.
     pub tested_again: u64,
@@ -109,7 +107,6 @@ impl Watch {
             artifacts: artifacts::Artifacts::default(),
             holds: holds::Holds::default(),
             pauses: pauses::Pauses::default(),
-            now: Timestamp(0),
             last_jobs: last_jobs::LastJobs::default(),
             tested_again: 0,
         }
@@ -151,7 +148,7 @@ impl Watch {
             }
             Kind::Buildset => self.buildset(before, after, news),
             Kind::Tenant => {
-                self.pauses.said(read(after)?, self.now);
+                self.pauses.said(read(after)?, write.at);
                 follows::tenant(before, after, news)
             }
             Kind::Node => self.node(key, after),

@@ -71,6 +71,6 @@ impl Watch {
         let mut heads = self.heads.values();
         let head = heads.find(|head| sluice_records::queue::partition(&head.key) == key.partition);
         let since = head.and_then(|head| held.get(&head.key.tenant));
-        since.is_some_and(|since| self.now.since(*since) > HEARD_MILLIS)
+        since.is_some_and(|since| write.at.since(*since) > HEARD_MILLIS)
     }
 }
