@@ -72,6 +72,40 @@ pub enum Mutation {
     DroppedJobs,
     /// What brings a change to a queue that depends on others is never written.
     LostDependents,
+    /// No executor looks after builds that it claimed without having been told.
+    UnsettledClaims,
+    /// What an item is tested as names jobs, and nothing that they depend on.
+    ForgottenDependencies,
+    /// A job that is to wait for another one is taken to need its success.
+    HardDependencies,
+    /// A job that does not vote is taken to vote.
+    AllVote,
+    /// What a job returns does not say which of those behind it are to be run.
+    UntoldChoices,
+    /// A paused build goes on before anybody says so.
+    HastyResumes,
+    /// Nobody writes that a paused build may go on.
+    LostResumes,
+    /// A project is taken not to mind that jobs go on whose change has failed.
+    PatientProjects,
+    /// A job is taken not to hold what is behind its change.
+    NothingHolds,
+    /// A job is taken to require nothing of the changes before its own.
+    NothingRequired,
+    /// An order does not say what the job is given.
+    EmptyHands,
+    /// A build that passed is taken for one that failed, of which somebody may want the nodes.
+    HeldThoughPassed,
+    /// Nobody counts whose nodes are kept.
+    UncountedHolds,
+    /// Nobody hears that an operator has events wait.
+    UnheardPauses,
+    /// Nobody hears that an operator has answers wait.
+    HastyAnswers,
+    /// What tells other changes of what happened to one is never written.
+    UntoldMerges,
+    /// What brings a change to the queue in which it is tested again is never written.
+    LostRetests,
 }
 
 /// Whose head.
@@ -147,10 +181,37 @@ impl Mutation {
             Self::DroppedJobs if record.key.partition.starts_with("merge#") => {
                 record.body = with_field(&record.body, &["result", "merged", "jobs"], without_unit);
             }
+            Self::HeldThoughPassed if record.key.sort.starts_with("request#") => {
+                record.body = record.body.replace("\"result\":\"SUCCESS\"", "\"result\":\"FAILURE\"");
+            }
+            Self::UnheardPauses if record.key.partition.starts_with("tenant#") => {
+                record.body = record.body.replace("\"trigger_queue_paused\":true", "\"trigger_queue_paused\":false");
+            }
+            Self::HastyAnswers if record.key.partition.starts_with("tenant#") => {
+                record.body = record.body.replace("\"result_queue_paused\":true", "\"result_queue_paused\":false");
+            }
+            _ if record.key.partition.starts_with("merge#") => record.body = self.misread_answer(record.body),
             Self::MisheardOperators if is_word => record.body = with_number(&record.body, "\"number\":", "4711"),
             _ => {}
         }
         record
+    }
+
+    /// Returns how a merger's answer is misread.
+    fn misread_answer(self, body: String) -> String {
+        match self {
+            Self::ForgottenDependencies => {
+                with_field(&body, &["result", "merged", "jobs"], |jobs| without_each(jobs, "dependencies"))
+            }
+            Self::HardDependencies => body.replace("\"soft\":true", "\"soft\":false"),
+            Self::AllVote => body.replace("\"voting\":false", "\"voting\":true"),
+            Self::PatientProjects => body.replace("\"fail_fast\":true", "\"fail_fast\":false"),
+            Self::NothingHolds => body.replace("\"hold_following_changes\":true", "\"hold_following_changes\":false"),
+            Self::NothingRequired => {
+                with_field(&body, &["result", "merged", "jobs"], |jobs| without_each(jobs, "requires"))
+            }
+            _ => body,
+        }
     }
 
     /// Returns whether a write is forgotten.
@@ -159,6 +220,14 @@ impl Mutation {
             Write::Put { record, .. } if self == Self::LostDependents => {
                 record.key.sort.starts_with("arrival#") && record.body.contains("\"needs\":[{")
             }
+            Write::Put { record, .. } if self == Self::UncountedHolds => record.key.partition.starts_with("autohold#"),
+            Write::Put { record, .. } if self == Self::UntoldMerges => {
+                record.key.partition.starts_with("delivery#") && record.body.contains("\"zuul:")
+            }
+            Write::Put { record, .. } if self == Self::LostRetests => {
+                record.key.sort.starts_with("arrival#") && record.key.partition.contains("/recheck/")
+            }
+            Write::Put { record, .. } => self == Self::LostResumes && record.key.sort == "resume",
             _ => false,
         }
     }
@@ -186,6 +255,11 @@ impl Mutation {
                         }
                         Self::OtherModes if record.key.partition.starts_with("landing#") => {
                             record.body = with_field(&record.body, &["mode"], |_| "squash-merge".into());
+                        }
+                        Self::EmptyHands
+                            if record.key.partition.starts_with("build#") && record.key.sort == "order" =>
+                        {
+                            record.body = without(&record.body, "providers");
                         }
                         Self::ForgottenAsks if record.key.partition.starts_with("landing#") => {
                             record.body = without(&record.body, "asks");
@@ -233,6 +307,14 @@ fn without_unit(jobs: Value) -> Value {
         Value::Array(jobs) => jobs.into_iter().filter(|job| job["name"] != "unit").collect(),
         other => other,
     }
+}
+
+/// Returns jobs of which none has such a field.
+fn without_each(mut jobs: Value, field: &str) -> Value {
+    for job in jobs.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        job.remove(field);
+    }
+    jobs
 }
 
 /// Returns an object's text without one of its fields.

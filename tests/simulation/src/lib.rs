@@ -9,6 +9,7 @@ pub mod broken;
 mod end;
 pub mod executors;
 pub mod faults;
+pub mod graphs;
 pub mod locks;
 pub mod oracle;
 pub mod people;

@@ -3,6 +3,7 @@
 //! Every look at a message, every claim and every end of a build is a future that is polled here and nowhere else. It stops
 //! where a call of a port *waits*, and others go on; so two functions stand in the middle of one cell as often as not.
 
+mod executing;
 #[cfg(test)]
 mod exhaustive;
 mod landings;
@@ -231,9 +232,7 @@ impl Sim {
             let served = HANDLED.into_iter().filter(|queue| world.has_visible(*queue) && unserved != Some(*queue));
             choices.extend(served.map(Choice::Handle));
             for queue in [Queue::BuildsHigh, Queue::BuildsNormal, Queue::BuildsLow] {
-                let may =
-                    |e: &Executor| e.silent_until.is_none() && e.builds.len() + e.busy.len() < executors::BUILDS_MAX;
-                if world.has_visible(queue) && self.executors.iter().any(may) {
+                if world.has_visible(queue) && self.executors.iter().any(Executor::has_place) {
                     choices.push(Choice::Claim(queue));
                 }
             }
@@ -361,7 +360,9 @@ impl Sim {
         for executor in &mut self.executors {
             executor.renew(&self.site);
             executor.hear_stops(&self.site, now);
+            executor.hear_resumes(&self.site, now, self.settings.mutation == Some(Mutation::HastyResumes));
         }
+        self.settle_doubtful();
         let due = self.respawn_at.iter().filter(|at| **at <= now).count();
         self.respawn_at.retain(|at| *at > now);
         for _ in 0..due {
