@@ -113,8 +113,7 @@ impl Replay {
         let mut turn = Turn::new(before, facts, &self.known);
         turn.play();
         let differences = compare::differences(&turn, facts);
-        let title = format!("replay of {}, revision {}", head.key, facts.revision);
-        let mut steps = vec![title.clone()];
+        let mut steps = vec![format!("replay of {}, revision {}", head.key, facts.revision)];
         steps.extend(turn.steps.iter().map(|step| format!("  {step}")));
         if let Some(first) = differences.first() {
             let before: Vec<String> = turn.line.steps.iter().cloned().collect();

@@ -15,7 +15,7 @@ const LANDED_MAX: usize = 32;
 /// Returns how a decision differs from the model's, the most telling first.
 pub(super) fn differences(turn: &Turn<'_>, facts: &Facts) -> Vec<String> {
     let (line, head) = (&turn.line, &facts.head);
-    let mut found = Vec::new();
+    let mut found = turn.misheard.clone();
     let mut compare = |what: &str, decided: String, model: String| {
         if decided != model {
             found.push(format!("{what}: {decided} was decided, and the model decides {model}"));
@@ -75,10 +75,9 @@ fn compare_stops(turn: &Turn<'_>, facts: &Facts, compare: &mut impl FnMut(&str, 
         facts.items.values().chain(facts.left.values().map(|set| &set.item)).any(|item| of(&item))
     };
     let more = facts.stops.iter().filter(|build| !turn.stops.contains(*build) && !turn.lost.contains(*build));
-    let less = turn
-        .stops
-        .iter()
-        .filter(|build| !facts.stops.contains(*build) && !turn.known.is_over(build) && !turn.lost.contains(*build));
+    let less = turn.stops.iter().filter(|build| {
+        !facts.stops.contains(*build) && turn.known.result(build).is_none() && !turn.lost.contains(*build)
+    });
     let names = |builds: Vec<&BuildId>| list(builds.into_iter().map(ToString::to_string));
     let more: Vec<&BuildId> = more.filter(|build| !is_shared(build)).collect();
     let less: Vec<&BuildId> = less.filter(|build| !is_shared(build)).collect();

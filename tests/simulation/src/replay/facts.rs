@@ -2,7 +2,7 @@
 
 use sluice_gate::{Arrival, Ask, Head, Item, Landing, LandingEnd, LandingState, MergeOutcome, MergeResult, StoredHead};
 use sluice_memory::Written;
-use sluice_model::build::{Order, Phase, Run};
+use sluice_model::build::{BuildResult, Order, Phase, Run};
 use sluice_model::git::Oid;
 use sluice_model::{BuildId, ItemId};
 use sluice_records::codec::decode;
@@ -55,8 +55,8 @@ pub(super) struct Known {
     trees: BTreeMap<(ItemId, u64, u64), Oid>,
     /// How landings ended, by item and state.
     ends: BTreeMap<(ItemId, u64), LandingEnd>,
-    /// Builds that an executor ended.
-    over: BTreeSet<BuildId>,
+    /// Builds that an executor ended, and how.
+    over: BTreeMap<BuildId, BuildResult>,
 }
 
 impl Known {
@@ -70,9 +70,9 @@ impl Known {
         self.ends.get(&(id.clone(), state))
     }
 
-    /// Returns whether an executor ended a build.
-    pub(super) fn is_over(&self, build: &BuildId) -> bool {
-        self.over.contains(build)
+    /// Returns how an executor ended a build, once it has.
+    pub(super) fn result(&self, build: &BuildId) -> Option<BuildResult> {
+        self.over.get(build).copied()
     }
 
     /// Takes a transaction in. Returns what it says where it is a new revision of a queue's head.
@@ -153,8 +153,8 @@ impl Known {
             }
             ("build", "run", Some(after)) => {
                 let run: Run = read(after)?;
-                if matches!(run.phase, Phase::Ended(_)) {
-                    self.over.insert(run.build);
+                if let Phase::Ended(ended) = &run.phase {
+                    self.over.insert(run.build.clone(), ended.result);
                 }
             }
             ("build", "order", Some(after)) => {

@@ -29,6 +29,8 @@ pub(super) struct Turn<'a> {
     pub(super) stops: BTreeSet<BuildId>,
     /// Builds that were lost, or gave up: that they are stopped is no decision.
     pub(super) lost: BTreeSet<BuildId>,
+    /// Answers that were taken for others than merger and executors wrote.
+    pub(super) misheard: Vec<String>,
     /// What was heard and decided, in words.
     pub(super) steps: Vec<String>,
 }
@@ -36,8 +38,8 @@ pub(super) struct Turn<'a> {
 impl<'a> Turn<'a> {
     /// Returns a revision of a queue that was so before.
     pub(super) fn new(line: Line, facts: &'a Facts, known: &'a Known) -> Self {
-        let (left, landings, orders, stops, lost, steps) = Default::default();
-        Self { line, facts, known, left, landings, orders, stops, lost, steps }
+        let (left, landings, orders, stops, lost, misheard, steps) = Default::default();
+        Self { line, facts, known, left, landings, orders, stops, lost, misheard, steps }
     }
 
     /// Decides.
@@ -151,6 +153,10 @@ impl<'a> Turn<'a> {
         if place.tree.as_ref().is_some_and(|before| *before != tree) {
             return self.begin_again(at, "its branch moved while it was frozen again");
         }
+        let told = self.known.tree(&place.id, place.state, layout);
+        if told != Some(&tree) {
+            self.misheard.push(format!("{change} was heard to merge as {tree}, and the merger wrote {told:?}"));
+        }
         place.tree = Some(tree.clone());
         place.answer = said;
         let mut before = std::mem::take(&mut place.tasks);
@@ -214,7 +220,17 @@ impl<'a> Turn<'a> {
                 continue;
             }
             // A build that nobody can carry out, or that was lost once too often, is let go with its end.
-            if let (Stage::UnderWay { build, .. }, Stage::Ended(_)) = (&task.stage, &next) {
+            if let (Stage::UnderWay { build, .. }, Stage::Ended(result)) = (&task.stage, &next) {
+                let told = build.as_ref().and_then(|build| self.known.result(build));
+                // These two say what became of a build that no executor ended.
+                let is_own = matches!(result, BuildResult::RetryLimit | BuildResult::NodeFailure);
+                if !is_own && told != Some(*result) {
+                    let text = format!(
+                        "{} of {change} was heard to end as {result}, and its executor wrote {told:?}",
+                        task.name
+                    );
+                    self.misheard.push(text);
+                }
                 self.lost.extend(build.clone());
             }
             let text = match &next {
