@@ -46,7 +46,7 @@ pub struct Replay {
     lines: BTreeMap<QueueKey, Line>,
     /// Revisions that were replayed.
     pub replayed: u64,
-    /// Revisions that were believed, since they may have been too full, or somebody thawed the queue.
+    /// Revisions that were believed, since the model cannot tell what had to come out.
     pub believed: u64,
 }
 
@@ -101,7 +101,7 @@ impl Replay {
         let rules = self.shape.window_of(head.key.pipeline.as_str());
         let new = || Line::new(head.key.clone(), head.manager, head.layout, rules);
         let before = self.lines.remove(&head.key).unwrap_or_else(new);
-        if is_believed(facts) {
+        if before.has_paused || is_believed(facts) {
             self.believed += 1;
             let mut line = before;
             line.believe(facts);
@@ -138,13 +138,13 @@ impl Replay {
     }
 }
 
-/// Returns whether a revision is taken as it is: an operator let a frozen queue go on, which nobody can tell from facts; or it may
-/// have been cut by the size of its transaction.
+/// Returns whether a revision is taken as it is: an operator let a frozen queue go on, which nobody can tell from facts; a build is
+/// paused, which the model does not know; or it may have been cut by the size of its transaction.
 fn is_believed(facts: &Facts) -> bool {
     let is_thaw = |kind: &ArrivalKind| matches!(kind, ArrivalKind::Thaw { .. });
     let mut candidates =
         facts.items.values().chain(facts.left.values().map(|set| &set.item)).map(|item| &item.candidate);
     let has_cycles = candidates.any(|candidate| !candidate.cycle.is_empty());
     let full = if has_cycles { FULL_WEIGHT_OF_CYCLES } else { FULL_WEIGHT };
-    facts.weight > full || facts.taken.iter().any(|(_, arrival)| is_thaw(&arrival.kind))
+    facts.weight > full || facts.has_paused() || facts.taken.iter().any(|(_, arrival)| is_thaw(&arrival.kind))
 }

@@ -1,6 +1,9 @@
 //! What one revision of a queue's head was decided on and what it decided, read out of its transaction.
 
-use sluice_gate::{Arrival, Ask, Head, Item, Landing, LandingEnd, LandingState, MergeOutcome, MergeResult, StoredHead};
+use serde_json::{Map, Value};
+use sluice_gate::{
+    Arrival, Ask, Head, Item, Job, Landing, LandingEnd, LandingState, MergeOutcome, MergeResult, StoredHead,
+};
 use sluice_memory::Written;
 use sluice_model::build::{BuildResult, Order, Phase, Run};
 use sluice_model::git::Oid;
@@ -40,6 +43,12 @@ impl Facts {
         self.items.get(id).or_else(|| self.left.get(id).map(|set| &set.item))
     }
 
+    /// Returns whether a build is paused, and jobs run beside it.
+    pub(super) fn has_paused(&self) -> bool {
+        let items = self.items.values().chain(self.left.values().map(|set| &set.item));
+        items.flat_map(|item| &item.jobs).any(Job::is_paused)
+    }
+
     /// Returns the order to land an item in a state, if it was given.
     pub(super) fn landing(&self, id: &ItemId, state: u64) -> Option<&Landing> {
         self.landings.iter().find(|landing| landing.item == *id && landing.generation == state)
@@ -57,6 +66,8 @@ pub(super) struct Known {
     ends: BTreeMap<(ItemId, u64), LandingEnd>,
     /// Builds that an executor ended, and how.
     over: BTreeMap<BuildId, BuildResult>,
+    /// Which jobs right behind it a build chose to run, where it did.
+    chosen: BTreeMap<BuildId, Vec<String>>,
 }
 
 impl Known {
@@ -73,6 +84,11 @@ impl Known {
     /// Returns how an executor ended a build, once it has.
     pub(super) fn result(&self, build: &BuildId) -> Option<BuildResult> {
         self.over.get(build).copied()
+    }
+
+    /// Returns which jobs right behind it a build chose, where it did.
+    pub(super) fn chosen(&self, build: &BuildId) -> Option<&[String]> {
+        self.chosen.get(build).map(Vec::as_slice)
     }
 
     /// Takes a transaction in. Returns what it says where it is a new revision of a queue's head.
@@ -155,6 +171,9 @@ impl Known {
                 let run: Run = read(after)?;
                 if let Phase::Ended(ended) = &run.phase {
                     self.over.insert(run.build.clone(), ended.result);
+                    if let Some(names) = chosen(&ended.data) {
+                        self.chosen.insert(run.build.clone(), names);
+                    }
                 }
             }
             ("build", "order", Some(after)) => {
@@ -183,6 +202,12 @@ struct Heard {
     orders: BTreeSet<(ItemId, String)>,
     stops: BTreeSet<BuildId>,
     sets: BTreeMap<ItemId, Buildset>,
+}
+
+/// Returns the jobs that a build's `zuul.child_jobs` names, where it returned that.
+fn chosen(data: &Map<String, Value>) -> Option<Vec<String>> {
+    let names = data.get("zuul")?.get("child_jobs")?.as_array()?;
+    Some(names.iter().filter_map(Value::as_str).map(str::to_owned).collect())
 }
 
 fn read<T: serde::de::DeserializeOwned>(record: &Record) -> Result<T, String> {

@@ -2,7 +2,7 @@
 
 use super::line::{Place, Stage, Task};
 use super::turn::Turn;
-use sluice_gate::{Item, JobStatus, Standing, WaitsFor};
+use sluice_gate::{Item, JobStatus, Standing};
 use sluice_model::BuildId;
 use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
@@ -33,16 +33,20 @@ impl Turn<'_> {
             }
             let name = task.name.clone();
             let build = match recorded(after, &name) {
-                // Whether it has a semaphore is not this queue's to say.
-                Recorded::WaitsForSemaphore => continue,
+                // Whether it has a semaphore, or what it requires, is not this queue's to say.
+                Recorded::WaitsForOthers => continue,
                 Recorded::Ended(result) => {
                     place.tasks[nth].stage = Stage::Ended(result);
                     continue;
                 }
                 Recorded::UnderWay(build) => build,
-                // Of those that need each other one may run it for all.
+                // Of those that need each other one may run it for all, and choose for all what is run behind it.
                 Recorded::Waits if !is_alone => continue,
-                Recorded::Waits => None,
+                Recorded::Skipped if !is_alone => {
+                    place.tasks[nth].stage = Stage::Ended(BuildResult::Skipped);
+                    continue;
+                }
+                Recorded::Waits | Recorded::Skipped => None,
             };
             if is_alone {
                 self.orders.insert((id.clone(), name.clone()));
@@ -65,10 +69,44 @@ impl Turn<'_> {
     }
 }
 
+impl Turn<'_> {
+    /// Skips what waits right behind a job that passed and that its build did not choose.
+    pub(super) fn choose(&mut self, at: usize, parent: &str, build: Option<&BuildId>) {
+        let known = self.known;
+        let Some(chosen) = build.and_then(|build| known.chosen(build)) else { return };
+        for task in &mut self.line.places[at].tasks {
+            let is_behind = task.dependencies.iter().any(|dependency| dependency.name.as_str() == parent);
+            if task.stage == Stage::Waiting && is_behind && !chosen.contains(&task.name) {
+                task.stage = Stage::Ended(BuildResult::Skipped);
+            }
+        }
+    }
+
+    /// Ends the rest of a place that fails by itself, where its project asks to fail fast; of a bundle every job is run to its end.
+    pub(super) fn cut_short(&mut self, at: usize) {
+        let place = &mut self.line.places[at];
+        let is_cut = place.merges().is_some_and(|merges| merges.fail_fast) && place.cycle.is_empty();
+        if !is_cut || !place.fails_by_itself() || place.is_complete() {
+            return;
+        }
+        self.stops.extend(place.builds().cloned());
+        for task in &mut place.tasks {
+            match task.stage {
+                Stage::Waiting => task.stage = Stage::Ended(BuildResult::Skipped),
+                Stage::UnderWay { .. } => task.stage = Stage::Ended(BuildResult::Aborted),
+                Stage::Ended(_) => {}
+            }
+        }
+        let text = format!("{} fails fast: its other jobs are ended", place.change);
+        self.step(text);
+    }
+}
+
 /// What is recorded of a job whose turn it is.
 enum Recorded {
     Waits,
-    WaitsForSemaphore,
+    WaitsForOthers,
+    Skipped,
     UnderWay(Option<BuildId>),
     /// It ended with its order: nobody has its nodes; or it is what another change of its bundle had run.
     Ended(BuildResult),
@@ -78,8 +116,9 @@ fn recorded(after: Option<&Item>, name: &str) -> Recorded {
     let job = after.and_then(|item| item.jobs.iter().find(|job| job.summary.name.as_str() == name));
     let Some(job) = job else { return Recorded::Waits };
     match &job.status {
-        JobStatus::Waiting if matches!(job.waits_for, Some(WaitsFor::Semaphore(_))) => Recorded::WaitsForSemaphore,
-        JobStatus::Waiting | JobStatus::Ended { result: BuildResult::Skipped, .. } => Recorded::Waits,
+        JobStatus::Waiting if job.waits_for.is_some() => Recorded::WaitsForOthers,
+        JobStatus::Waiting => Recorded::Waits,
+        JobStatus::Ended { result: BuildResult::Skipped, .. } => Recorded::Skipped,
         JobStatus::Ended { result, .. } => Recorded::Ended(*result),
         JobStatus::Ordered { .. } | JobStatus::Running { .. } | JobStatus::Paused { .. } => {
             Recorded::UnderWay(job.build.clone())

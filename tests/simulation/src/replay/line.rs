@@ -26,6 +26,8 @@ pub(super) struct Line {
     pub(super) window: u32,
     pub(super) layout: u64,
     pub(super) is_frozen: bool,
+    /// Whether a build of it was paused when it was believed last.
+    pub(super) has_paused: bool,
     /// Whether a success in its pipeline is put into its branch.
     pub(super) lands: bool,
     pub(super) places: Vec<Place>,
@@ -84,6 +86,8 @@ pub(super) struct Merges {
     /// Whether the branch could be moved to what was tested.
     pub(super) kept: bool,
     pub(super) configures: bool,
+    /// Whether the first job that fails ends the others.
+    pub(super) fail_fast: bool,
 }
 
 /// A job of a change.
@@ -257,6 +261,7 @@ impl Answer {
                 tested: merged.tested.id.clone(),
                 kept: merged.kept,
                 configures: merged.touches_configuration,
+                fail_fast: merged.fail_fast,
             }),
             Ask::Unmergeable { configuration, .. } => Self::Cannot { configuration: *configuration },
         }
@@ -274,6 +279,7 @@ impl Line {
             rules,
             layout,
             is_frozen: false,
+            has_paused: false,
             places: Vec::new(),
             landed: Vec::new(),
             steps: VecDeque::new(),
@@ -285,6 +291,7 @@ impl Line {
         let head = &facts.head;
         (self.manager, self.window, self.layout) = (head.manager, head.window, head.layout);
         self.is_frozen = head.frozen.is_some();
+        self.has_paused = facts.has_paused();
         let heads = head.landed_heads.iter().cloned().chain(std::iter::repeat(String::new()));
         self.landed = head.landed.iter().cloned().zip(heads).collect();
         let believed = head.slots.iter().map(|slot| {

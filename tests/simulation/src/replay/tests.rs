@@ -29,7 +29,13 @@ fn place(number: u64, stage: Stage) -> Place {
         ahead: (number > 1).then(|| (id(number - 1), 1)),
         standing: Standing::Testing,
         layout: 1,
-        answer: Answer::Merges(Merges { base: "base".into(), tested: "tested".into(), kept: false, configures: false }),
+        answer: Answer::Merges(Merges {
+            base: "base".into(),
+            tested: "tested".into(),
+            kept: false,
+            configures: false,
+            fail_fast: false,
+        }),
         tasks: vec![Task { name, hash, voting: true, reporter: false, dependencies, stage }],
         ..Place::new(id(number), change, false)
     }

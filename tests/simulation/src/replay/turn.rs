@@ -108,6 +108,7 @@ impl<'a> Turn<'a> {
             self.hear_merge(at, after);
             if self.line.places[at].is_known() {
                 self.hear_jobs(at, after);
+                self.cut_short(at);
             }
         }
     }
@@ -189,12 +190,19 @@ impl<'a> Turn<'a> {
         let place = &mut self.line.places[at];
         let is_told = place.standing == Standing::Reporting;
         let change = place.change.clone();
+        let known = self.known;
+        let wrote = |build: Option<&BuildId>| build.and_then(|build| known.result(build));
+        let mut passed: Vec<(String, Option<BuildId>)> = Vec::new();
         for task in &mut place.tasks {
             let Some(job) = after.jobs.iter().find(|job| job.summary.name.as_str() == task.name) else { continue };
             let next = match (&task.stage, &job.status) {
                 (Stage::Ended(_), _) => continue,
-                // Whoever takes a change out ends its jobs so.
-                (_, JobStatus::Ended { result: BuildResult::Aborted, .. }) if has_left => continue,
+                // Whoever takes a change out, or has it fail fast, ends its jobs so.
+                (Stage::UnderWay { build, .. }, JobStatus::Ended { result: BuildResult::Aborted, .. })
+                    if has_left || wrote(build.as_ref()) != Some(BuildResult::Aborted) =>
+                {
+                    continue;
+                }
                 // What is skipped is a decision; but for what would have run after a report that was refused.
                 (Stage::Waiting, JobStatus::Ended { result: BuildResult::Skipped, .. }) if is_told && task.reporter => {
                     Stage::Ended(BuildResult::Skipped)
@@ -221,7 +229,7 @@ impl<'a> Turn<'a> {
             }
             // A build that nobody can carry out, or that was lost once too often, is let go with its end.
             if let (Stage::UnderWay { build, .. }, Stage::Ended(result)) = (&task.stage, &next) {
-                let told = build.as_ref().and_then(|build| self.known.result(build));
+                let told = wrote(build.as_ref());
                 // These two say what became of a build that no executor ended.
                 let is_own = matches!(result, BuildResult::RetryLimit | BuildResult::NodeFailure);
                 if !is_own && told != Some(*result) {
@@ -238,8 +246,14 @@ impl<'a> Turn<'a> {
                 Stage::UnderWay { .. } => format!("{} of {change} will fail, or runs", task.name),
                 Stage::Waiting => format!("{} of {change} is lost, and is to be attempted again", task.name),
             };
+            if let (Stage::UnderWay { build, .. }, Stage::Ended(BuildResult::Success)) = (&task.stage, &next) {
+                passed.push((task.name.clone(), build.clone()));
+            }
             task.stage = next;
             self.steps.push(text);
+        }
+        for (name, build) in passed {
+            self.choose(at, &name, build.as_ref());
         }
     }
 
