@@ -310,7 +310,7 @@ impl Line {
     pub(super) fn remember(&mut self, steps: &[String]) {
         self.steps.extend(steps.iter().cloned());
         let more = self.steps.len().saturating_sub(STEPS_MAX);
-        self.steps.drain(..more);
+        drop(self.steps.drain(..more));
     }
 
     pub(super) fn is_dependent(&self) -> bool {
