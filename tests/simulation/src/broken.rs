@@ -9,6 +9,9 @@ use sluice_runtime::record::{Committed, Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports, Queues, Records};
 use std::sync::Arc;
 
+/// Of so many revisions of a queue one is written otherwise, where that is done now and then.
+const NOW_AND_THEN: u64 = 8;
+
 /// A rule that is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutation {
@@ -106,6 +109,12 @@ pub enum Mutation {
     UntoldMerges,
     /// What brings a change to the queue in which it is tested again is never written.
     LostRetests,
+    /// Now and then what is tested second in a queue is tested anew, though nothing ahead of it changed.
+    NeedlessResets,
+    /// What is tested anew second in a queue is so on its branch, also where what is ahead of it may pass.
+    StaysAside,
+    /// What comes last in a queue takes the place of what came before it.
+    SwappedPlaces,
 }
 
 /// Whose head.
@@ -148,6 +157,11 @@ impl Mutation {
         let records = Arc::new(Broken { inner: ports.records.clone(), mutation: self });
         let queues = Arc::new(BrokenQueues { inner: ports.queues.clone(), mutation: self });
         Ports { records, queues, ..ports }
+    }
+
+    /// Returns whether it is the replay that has to notice it; elsewhere it notices too much.
+    pub fn is_for_replay(self) -> bool {
+        matches!(self, Self::NeedlessResets | Self::StaysAside | Self::SwappedPlaces)
     }
 
     fn breaks(self, key: &Key) -> bool {
@@ -250,6 +264,17 @@ impl Mutation {
                         {
                             record.body = with_field(&record.body, &["layout", "live"], |_| 4711.into());
                         }
+                        Self::NeedlessResets
+                            if Cell::Queue.is_head(&record.key) && record.revision.is_multiple_of(NOW_AND_THEN) =>
+                        {
+                            record.body = with_field(&record.body, &["slots"], |slots| with_second(slots, anew));
+                        }
+                        Self::StaysAside if Cell::Queue.is_head(&record.key) => {
+                            record.body = with_field(&record.body, &["slots"], |slots| with_second(slots, aside));
+                        }
+                        Self::SwappedPlaces if Cell::Queue.is_head(&record.key) => {
+                            record.body = with_field(&record.body, &["slots"], with_last_before);
+                        }
                         Self::StretchedWindows if Cell::Queue.is_head(&record.key) => {
                             record.body = with_field(&record.body, &["window"], |_| 47.into());
                         }
@@ -299,6 +324,61 @@ fn with_field(text: &str, path: &[&str], to: impl FnOnce(Value) -> Value) -> Str
         *found = to(found.take());
     }
     value.to_string()
+}
+
+/// Returns a head's slots with another text in the place of the second one's.
+fn with_second(slots: Value, to: impl FnOnce(&str) -> String) -> Value {
+    match slots {
+        Value::Array(mut slots) => {
+            if let Some(text) = slots.get(1).and_then(Value::as_str).map(to) {
+                slots[1] = text.into();
+            }
+            Value::Array(slots)
+        }
+        other => other,
+    }
+}
+
+/// Returns a slot's text in the next state, where it is tested (`sluice_gate::queue::stored` says what the words are).
+fn anew(text: &str) -> String {
+    let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+    if !words.iter().any(|word| word == "t") {
+        return text.to_owned();
+    }
+    match words.iter_mut().skip(1).find(|word| word.starts_with('g')) {
+        Some(word) => {
+            let state: u64 = word[1..].parse().unwrap_or(1);
+            *word = format!("g{}", state + 1);
+        }
+        None => words.push("g2".to_owned()),
+    }
+    words.join(" ")
+}
+
+/// Returns a slot's text on its branch, where it waits to be tested anew behind what is ahead of it.
+fn aside(text: &str) -> String {
+    let mut words = text.split(' ').skip(1);
+    let is_anew = text.contains(" g") && words.all(|word| word.starts_with('g') || word.starts_with('v'));
+    if is_anew { format!("{text} -") } else { text.to_owned() }
+}
+
+/// Returns a head's slots with the last one before the one before it, where it has just come and waits by itself.
+fn with_last_before(slots: Value) -> Value {
+    match slots {
+        Value::Array(mut slots) => {
+            let has_come = |slot: &Value| slot.as_str().is_some_and(|text| !text.contains(' '));
+            let may_wait =
+                |slot: &Value| slot.as_str().is_some_and(|text| text.ends_with(" t") || text.contains(" t "));
+            if let [.., before, last] = slots.as_mut_slice()
+                && has_come(last)
+                && may_wait(before)
+            {
+                std::mem::swap(before, last);
+            }
+            Value::Array(slots)
+        }
+        other => other,
+    }
 }
 
 /// Returns jobs without the one that most that is broken fails by.

@@ -14,6 +14,7 @@ use crate::faults::Faults;
 use crate::oracle::Oracle;
 use crate::people::People;
 use crate::random::Random;
+use crate::replay::Replay;
 use crate::shape::Shape;
 use crate::site::{HANDLED, START, Site, name_of};
 use crate::story::Story;
@@ -73,6 +74,8 @@ pub struct Sim {
     pub watch: Watch,
     /// What should have come out.
     pub oracle: Oracle,
+    /// What comes out once more.
+    pub(crate) replay: Replay,
     /// What happened.
     pub story: Story,
     pub(crate) people: People,
@@ -130,6 +133,9 @@ impl Sim {
             }
         }
         let watch = Watch::new(&shape);
+        // Other broken rules are to be noticed by what else is looked at.
+        let is_replayed = settings.mutation.is_none_or(Mutation::is_for_replay);
+        let replay = Replay::new(&shape, is_replayed);
         site.world.take_journal();
         let mut sim = Self {
             people: People::new(seed, &shape, START.plus_millis(3_000)),
@@ -138,6 +144,7 @@ impl Sim {
             site,
             watch,
             oracle,
+            replay,
             faults,
             executors: Vec::new(),
             tasks: Vec::new(),
@@ -464,7 +471,14 @@ impl Sim {
         for news in news {
             self.hear(news).map_err(|why| self.failure(why))?;
         }
-        Ok(())
+        let (steps, why) = match self.replay.see(&written) {
+            Ok(steps) => (steps, None),
+            Err(difference) => (difference.steps, Some(difference.why)),
+        };
+        for step in steps {
+            self.tell(step);
+        }
+        why.map_or(Ok(()), |why| Err(self.failure(why)))
     }
 
     fn hear(&mut self, news: News) -> Result<(), String> {

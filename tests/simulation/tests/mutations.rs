@@ -508,4 +508,44 @@ fn a_change_that_is_not_told_of_what_landed_beside_it_is_noticed() {
     for mutation in [Mutation::UntoldMerges, Mutation::LostRetests] {
         caught_with("was not tested again", mutation, calm);
     }
+
+/// A crowded site whose projects share a queue.
+fn crowded_queue(seed: u64) -> Shape {
+    let mut shape = Shape::crowded(seed);
+    for (_, is_shared) in shape.tenants.iter_mut().flat_map(|tenant| &mut tenant.projects) {
+        *is_shared = true;
+    }
+    shape
+}
+
+/// Z6.4: what is tested second is tested anew where something ahead of it changed, and nowhere else. That it is, is allowed; so only who
+/// decides again from the same facts notices.
+#[test]
+fn a_reset_without_a_reason_is_noticed() {
+    caught_with("the state of", Mutation::NeedlessResets, crowded_queue);
+}
+
+/// Z6.4: what is tested anew is so behind the nearest one that may pass.
+#[test]
+fn a_change_that_stays_on_its_branch_though_the_one_ahead_may_pass_is_noticed() {
+    caught_with("is tested on: its branch was decided", Mutation::StaysAside, crowded_queue);
+}
+
+/// Z6.4: who came first stands first.
+#[test]
+fn a_change_that_takes_the_place_of_the_one_before_it_is_noticed() {
+    caught_with("the order: ", Mutation::SwappedPlaces, crowded_queue);
+}
+
+/// C2: few decisions are believed since they may have been cut by the size of a transaction; the others are made again.
+#[test]
+fn nearly_every_decision_is_replayed() {
+    let (mut replayed, mut believed) = (0, 0);
+    for seed in 1..=KEPT_SEEDS {
+        match play(seed, Settings::default()) {
+            Ok(told) => (replayed, believed) = (replayed + told.replayed, believed + told.believed),
+            Err(failure) => panic!("{failure}\n\nseed {seed} fails"),
+        }
+    }
+    assert!(replayed > 20 * KEPT_SEEDS && believed * 10 < replayed, "{replayed} replayed, {believed} believed");
 }
