@@ -7,7 +7,7 @@ use crate::Reporter;
 use crate::land::again;
 use sluice_forge::{Forge, Verdict};
 use sluice_gate::landing::RUN_MAX;
-use sluice_gate::{Landing, LandingState};
+use sluice_gate::{Landing, LandingEnd, LandingState};
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
 use sluice_model::git::{BranchKey, Commit, LandingWay, Oid};
@@ -43,23 +43,54 @@ impl Move {
     pub(crate) fn intents(&self, tip: &Commit, now: Timestamp) -> Result<Vec<Write>, PortError> {
         let intent = |(seen, order): &(Record, Landing)| {
             let state = LandingState::Attempting { tip: tip.clone() };
-            let mut record = with_body(seen.clone(), &Landing { state, tried: true, ..order.clone() })?;
-            let at = now.plus_seconds(MOVE_SECONDS);
-            record.due = Some(Due { at, poke: landing::poke(order) });
-            record.look_at = Some(at);
-            Ok(after(record, seen.revision))
+            let order = Landing { state, tried: true, ..order.clone() };
+            under_way(seen, &order, seen.revision, now)
         };
         self.behind.iter().map(intent).collect()
     }
 
-    /// Returns the same landings as they were before their intents: a move that was refused was not begun, and none is tried again.
+    /// Returns the same landings as they were before their intents: a move that was refused was not begun, and none is tried again. One
+    /// that an earlier move was to land may be in its branch all the same.
     pub(crate) fn withdrawn(&self) -> Result<Vec<Write>, PortError> {
         let withdrawn = |(seen, order): &(Record, Landing)| {
-            let record = with_body(seen.clone(), &Landing { way: LandingWay::Merge, tried: true, ..order.clone() })?;
+            let pushed = order.pushed || order.is_moving();
+            let (way, state) = (LandingWay::Merge, LandingState::Wanted);
+            let record = with_body(seen.clone(), &Landing { way, state, pushed, ..order.clone() })?;
             Ok(after(record, seen.revision + 1))
         };
         self.behind.iter().map(withdrawn).collect()
     }
+
+    /// Returns the same landings as those that nobody moves any more, and that a move of before may land still: each asks its branch, and
+    /// says of nothing that it did not land while that may be so.
+    pub(crate) fn unanswered(&self, tip: &Commit, now: Timestamp) -> Result<Vec<Write>, PortError> {
+        let unanswered = |(seen, order): &(Record, Landing)| {
+            let (way, state) = (LandingWay::Merge, LandingState::Attempting { tip: tip.clone() });
+            let order = Landing { way, state, tried: true, pushed: true, ..order.clone() };
+            under_way(seen, &order, seen.revision + 1, now)
+        };
+        self.behind.iter().map(unanswered).collect()
+    }
+}
+
+/// What became of a push.
+pub(crate) enum Pushed {
+    /// It tells how the landing ends.
+    Over(LandingEnd),
+    /// Nothing was moved: nobody of ours may push there.
+    Refused,
+    /// Nobody knows, and it is not tried again; it may be made still.
+    Unanswered,
+}
+
+/// Returns the write of a landing that a move may carry out, on condition that it is at this revision: it is due when the move must have
+/// come to an end.
+fn under_way(seen: &Record, order: &Landing, revision: u64, now: Timestamp) -> Result<Write, PortError> {
+    let mut record = with_body(seen.clone(), order)?;
+    let at = now.plus_seconds(MOVE_SECONDS);
+    record.due = Some(Due { at, poke: landing::poke(order) });
+    record.look_at = Some(at);
+    Ok(after(record, revision))
 }
 
 /// Returns the write of a record on condition that it is at this revision.
@@ -136,6 +167,9 @@ impl Reporter {
         order: &Landing,
         branch: &BranchKey,
     ) -> Result<bool, LookError> {
+        if order.tested.id == order.base.id {
+            return Ok(false); // What adds nothing to its branch was never moved there, and is in it all the same.
+        }
         match forge.branch_tip(branch).await {
             Ok(tip) if tip.id == order.tested.id => Ok(true),
             Ok(_) => match forge.contains(branch, &order.tested.id).await {

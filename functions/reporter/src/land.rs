@@ -1,13 +1,13 @@
-//! A landing: is the tip still what was tested on; merge; read back; compare trees.
+//! A landing: is the tip still what was tested on; merge. What became of it is judged beside ([`crate::judge`]).
 
 use crate::Reporter;
-use crate::forward::{Move, is_as_tested};
+use crate::forward::{Move, Pushed, is_as_tested};
 use sluice_forge::{Forge, ForgeError, MergeMessage, Verdict};
 use sluice_gate::item::cut;
 use sluice_gate::landing::TROUBLE_BYTES_MAX;
 use sluice_gate::{Landing, LandingEnd, LandingState, Trouble, filter};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
-use sluice_model::git::{BranchKey, Commit, LandingWay, Oid};
+use sluice_model::git::{BranchKey, Commit, LandingWay};
 use sluice_model::{ConnectionName, ItemId, Timestamp};
 use sluice_records::codec::{decode, get, with_body};
 use sluice_records::{landing, turn};
@@ -22,27 +22,28 @@ const OWN_MERGE_LOOK_SECONDS: u64 = 2;
 /// Seconds after which those who wait for a landing are told what keeps it.
 const TROUBLE_AFTER_SECONDS: u64 = 60;
 
-/// Seconds for which a forge may refuse to show what a landing made of its branch, which it says was made. Forges show some things late;
-/// after that nobody waits any longer, for while a landing is attempted its branch is everybody's to wait for.
-const UNREAD_SECONDS: u64 = 300;
+/// Seconds for which a push may be under way before anybody says that it came to nothing: while less is left of an attempt, none is sent.
+const PUSH_SECONDS: u64 = 30;
 
 /// Dependencies of one change that are looked at before it lands; whoever admitted it refused more.
 const NEEDS_MAX: usize = 30;
 
 /// Where a landing goes, and what an earlier look may have begun of it.
-struct Begun<'a> {
-    forge: &'a dyn Forge,
-    branch: &'a BranchKey,
+pub(crate) struct Begun<'a> {
+    pub(crate) forge: &'a dyn Forge,
+    pub(crate) branch: &'a BranchKey,
     /// Until when a merge, or a move of the branch, that was begun may be under way.
-    own_until: Option<Timestamp>,
+    pub(crate) own_until: Option<Timestamp>,
     /// Whether what was begun is a move, however long ago.
-    is_moving: bool,
+    pub(crate) is_moving: bool,
+    /// Whether a push may have moved the branch, however long ago and whatever was begun since: the branch tells.
+    pub(crate) may_be_moved: bool,
 }
 
 impl Begun<'_> {
     /// Returns whether a move may be under way: what a change shows by now may have come after it.
-    fn may_be_moving(&self) -> bool {
-        self.is_moving && self.own_until.is_some()
+    pub(crate) fn may_be_moving(&self) -> bool {
+        self.may_be_moved && self.own_until.is_some()
     }
 }
 
@@ -101,45 +102,49 @@ impl Reporter {
         let forge = self.forge(&order.change.key.connection)?.clone();
         let branch = BranchKey { project: order.change.key.project.clone(), branch: order.change.branch.clone() };
         let own_until = self.own_merge_until(&record, &order);
-        let is_moving = order.way == LandingWay::FastForward && matches!(order.state, LandingState::Attempting { .. });
-        let begun = Begun { forge: &*forge, branch: &branch, own_until, is_moving };
+        let is_moving = order.is_moving();
+        let may_be_moved = is_moving || order.pushed;
+        let begun = Begun { forge: &*forge, branch: &branch, own_until, is_moving, may_be_moved };
         // Whatever the change shows by now: the branch tells whether it was moved.
-        if is_moving && self.is_in(&*forge, &order, &branch).await? {
+        if may_be_moved && self.is_in(&*forge, &order, &branch).await? {
             let end = self.judge(&*forge, &order, &branch, &order.tested.id).await?;
             return self.end(record, order, end).await;
         }
         let facts = match forge.read_change(&order.change.key).await {
             Ok(facts) => facts,
-            Err(error) if begun.own_until.is_some() && (begun.is_moving || error.verdict() == Verdict::Final) => {
+            Err(error) if begun.may_be_moving() || (begun.own_until.is_some() && error.verdict() == Verdict::Final) => {
                 return Err(under_way(error.to_string(), &order));
             }
-            Err(error) => return self.end(record, order, refused(error)?).await,
+            Err(error) => return self.end_unmoved(&begun, record, order, refused(error)?).await,
         };
         // What its author does to it after the merge, which a forge may show only later, takes nothing of that back.
         if begun.own_until.is_some() && facts.status != ChangeStatus::Merged && !is_as_tested(&order, &facts) {
             return Err(under_way(format!("{} is not what was tested any more", order.change), &order));
         }
         if facts.change.branch != order.change.branch {
+            if begun.may_be_moving() {
+                return Err(under_way(format!("{} is for another branch now", order.change), &order));
+            }
             // The forge merges into the branch that the change names now; nothing of this queue's branch is concerned.
             let end = elsewhere(&order, &facts);
-            return self.end(record, order, end).await;
+            return self.end_unmoved(&begun, record, order, end).await;
         }
         if facts.status == ChangeStatus::Merged {
             let end = self.end_of_merged(&begun, &order, &facts).await?;
             return self.end(record, order, end).await;
         }
         if let Some(why) = self.refusal(&begun, &order, &facts).await? {
-            return self.end(record, order, LandingEnd::Refused { why }).await;
+            return self.end_unmoved(&begun, record, order, LandingEnd::Refused { why }).await;
         }
         let tip = match forge.branch_tip(&branch).await {
             Ok(tip) => tip,
             Err(error) if begun.own_until.is_some() && error.verdict() == Verdict::Final => {
                 return Err(under_way(error.to_string(), &order));
             }
-            Err(error) => return self.end(record, order, refused(error)?).await,
+            Err(error) => return self.end_unmoved(&begun, record, order, refused(error)?).await,
         };
         if let Some(end) = self.end_on(&begun, &order, &tip).await? {
-            return self.end(record, order, end).await;
+            return self.end_unmoved(&begun, record, order, end).await;
         }
         let Some(fences) = turn::fences(&order) else {
             if begun.own_until.is_some() {
@@ -149,44 +154,18 @@ impl Reporter {
                 )));
             }
             // It was ordered by an earlier version: it is tested on what its branches are, and ordered with all that is to be known.
-            return self.end(record, order, LandingEnd::BaseMoved { tip }).await;
+            return self.end_unmoved(&begun, record, order, LandingEnd::BaseMoved { tip }).await;
         };
         let moves = self.move_of(&order, &tip).await?;
-        if moves.is_none() && begun.may_be_moving() && tip.id == order.base.id {
-            return Err(under_way("its tested commit is lost".to_owned(), &order));
+        if let Some(until) = own_until.filter(|_| is_moving) {
+            if moves.is_none() && tip.id == order.base.id {
+                return Err(under_way("its tested commit is lost".to_owned(), &order));
+            }
+            if moves.is_some() && until < self.ports.clock.now().plus_seconds(PUSH_SECONDS) {
+                return Err(under_way("it is not in its branch".to_owned(), &order));
+            }
         }
         self.attempt(&begun, record, order, Ready { tip, fences, moves, title: &facts.title }).await
-    }
-
-    /// Returns how a landing ends whose change its forge shows as merged, by us or by somebody else.
-    async fn end_of_merged(
-        &self,
-        begun: &Begun<'_>,
-        order: &Landing,
-        facts: &ChangeFacts,
-    ) -> Result<LandingEnd, LookError> {
-        let end = match &facts.merge_commit {
-            Some(commit) => self.judge(begun.forge, order, begun.branch, commit).await?,
-            None => self.judge_tip(begun.forge, order, begun.branch).await?,
-        };
-        let end = self.or_moved(begun, order, end).await?;
-        let end = match end {
-            // Nobody asked for that here: a person merged it, or another gate that has it too. What its branch is by now was tested
-            // or is to be; nothing of this queue's landed untested.
-            LandingEnd::Mismatch { .. } if is_others(order) => match begun.forge.branch_tip(begun.branch).await {
-                Ok(tip) => match compared(order, tip) {
-                    LandingEnd::Mismatch { landed } => LandingEnd::BaseMoved { tip: landed },
-                    end => end,
-                },
-                Err(error) => refused(error)?,
-            },
-            end => end,
-        };
-        if begun.may_be_moving() && matches!(end, LandingEnd::Mismatch { .. }) {
-            // It may show as merged by the last commit of a move that the branch does not show yet.
-            return Err(under_way("it was merged as something else".to_owned(), order));
-        }
-        Ok(end)
     }
 
     /// Returns why a change that is not merged may not land any more, by what its forge shows of it, if so.
@@ -251,51 +230,58 @@ impl Reporter {
         order.way = if moves.is_some() { LandingWay::FastForward } else { LandingWay::Merge };
         order.state = LandingState::Attempting { tip: tip.clone() };
         order.tried = true;
+        // Where the forge is to merge now, a push that had no answer may have been before.
+        order.pushed |= begun.is_moving && moves.is_none();
         let with = harmless.into_iter().chain(intents).chain(turn::checks(&fences)).collect();
         let seen = record.clone();
         let Some(mut record) = self.save(record, &order, with, begun.own_until).await? else {
             if begun.own_until.is_none() && self.is_overtaken(&fences).await? {
                 // Nothing was done, and its queue, should it still want that, has it tested on what the branch becomes.
-                return self.end(seen, untried, LandingEnd::BaseMoved { tip }).await;
+                return self.end_unmoved(begun, seen, untried, LandingEnd::BaseMoved { tip }).await;
             }
             return Err(somebody_else());
         };
         if let Some(moves) = moves {
-            if let Some(end) = self.push(begun, &order, &tip, &moves).await? {
-                return self.end(record, order, end).await;
-            }
+            let is_unanswered = match self.push(begun, &order, &tip, &moves).await? {
+                Pushed::Over(end) => return self.end(record, order, end).await,
+                Pushed::Refused => false,
+                Pushed::Unanswered => true,
+            };
             order.way = LandingWay::Merge;
-            let with = moves.withdrawn()?.into_iter().chain(turn::checks(&fences)).collect();
+            order.pushed |= is_unanswered;
+            let others = match is_unanswered {
+                true => moves.unanswered(&tip, self.ports.clock.now())?,
+                false => moves.withdrawn()?,
+            };
+            let with = others.into_iter().chain(turn::checks(&fences)).collect();
             let saved = self.save(record, &order, with, None).await?;
             record = saved.ok_or_else(somebody_else)?;
+            if is_unanswered {
+                // Who asks the forge to merge looks first at what branch and change are after so long a wait.
+                return Err(under_way("a push to its branch had no answer".to_owned(), &order));
+            }
         }
         let end = self.merge(begun, &order, title).await?;
-        self.end(record, order, end).await
+        self.end_unmoved(begun, record, order, end).await
     }
 
-    /// Moves the branch and returns how the landing ends by that; `None` where its forge is to be asked to merge instead.
-    async fn push(
-        &self,
-        begun: &Begun<'_>,
-        order: &Landing,
-        tip: &Commit,
-        moves: &Move,
-    ) -> Result<Option<LandingEnd>, LookError> {
+    /// Moves the branch and returns what became of that.
+    async fn push(&self, begun: &Begun<'_>, order: &Landing, tip: &Commit, moves: &Move) -> Result<Pushed, LookError> {
         match begun.forge.fast_forward(begun.branch, &tip.id, &moves.to, &moves.pack).await {
-            Ok(()) => self.judge(begun.forge, order, begun.branch, &order.tested.id).await.map(Some),
+            Ok(()) => self.judge(begun.forge, order, begun.branch, &order.tested.id).await.map(Pushed::Over),
             Err(error @ ForgeError::HeadMoved { .. }) => Err(again(error)),
             Err(error) if error.verdict() == Verdict::Final && begun.own_until.is_some() => {
                 Err(under_way(error.to_string(), order))
             }
-            // Who may not push there may still merge: nothing was moved. So may who gets no clear answer a second time, and the
-            // branch is not held shut until one comes; a push of before that arrives late finds the branch elsewhere.
-            Err(error) if error.verdict() == Verdict::Final || (begun.is_moving && begun.own_until.is_none()) => {
-                // Unless one of the two was made after all: of several changes that it landed its forge would name the last commit.
-                if begun.is_moving && self.is_in(begun.forge, order, begun.branch).await? {
-                    return self.judge(begun.forge, order, begun.branch, &order.tested.id).await.map(Some);
-                }
+            // Who may not push there may still merge: nothing was moved.
+            Err(error) if error.verdict() == Verdict::Final && !begun.is_moving => {
                 tracing::info!(change = %order.change, %error, "the forge is asked to merge what it lets nobody push");
-                Ok(None)
+                Ok(Pushed::Refused)
+            }
+            // So may who gets no clear answer a second time, and the branch is not held shut until one comes.
+            Err(error) if begun.is_moving && begun.own_until.is_none() => {
+                tracing::info!(change = %order.change, %error, "pushes are given up, and the forge is asked to merge");
+                Ok(Pushed::Unanswered)
             }
             Err(error) => Err(again(error)),
         }
@@ -305,32 +291,25 @@ impl Reporter {
     async fn merge(&self, begun: &Begun<'_>, order: &Landing, title: &str) -> Result<LandingEnd, LookError> {
         let commit = match begun.forge.merge(&order.change, order.mode, &message(order, title)).await {
             Ok(commit) => commit,
-            Err(error) if begun.own_until.is_some() && error.verdict() == Verdict::Final => {
-                return Err(in_a_moment(format!("{error}; a merge that was asked for before may be under way")));
+            Err(error) if error.verdict() == Verdict::Final && (begun.own_until.is_some() || begun.is_moving) => {
+                let what = if begun.may_be_moved { "a push or a merge" } else { "a merge" };
+                return Err(in_a_moment(format!("{error}; {what} that was asked for before may be under way")));
             }
             Err(error) => return refused(error),
         };
         let end = self.judge(begun.forge, order, begun.branch, &commit).await?;
+        let end = self.or_moved(begun, order, end).await?;
         if let LandingEnd::Mismatch { .. } = end {
+            if begun.is_moving {
+                // The last commit of a push may be what its forge names, and its branch be shown as it was before: that is looked at
+                // for as long as this attempt lasts, and then it is what it is.
+                return Err(under_way("it was merged as something else".to_owned(), order));
+            }
             // Retargeted between the reading and the merge, which names the head and not the branch.
             let facts = begun.forge.read_change(&order.change.key).await.map_err(again)?;
             if facts.change.branch != order.change.branch {
                 return Ok(elsewhere(order, &facts));
             }
-        }
-        Ok(end)
-    }
-
-    /// Returns how a landing ends whose forge names another commit than the tested one. Of a move that was asked for before, and came
-    /// late, it names the last commit, which may be another change's; the branch holds the tested one then.
-    async fn or_moved(&self, begun: &Begun<'_>, order: &Landing, end: LandingEnd) -> Result<LandingEnd, LookError> {
-        let was_withdrawn = order.tried && matches!(order.state, LandingState::Wanted);
-        let may_be_moved = begun.is_moving || (was_withdrawn && order.mode.keeps_head());
-        if may_be_moved
-            && matches!(end, LandingEnd::Mismatch { .. })
-            && self.is_in(begun.forge, order, begun.branch).await?
-        {
-            return self.judge(begun.forge, order, begun.branch, &order.tested.id).await;
         }
         Ok(end)
     }
@@ -453,55 +432,21 @@ impl Reporter {
         Ok(None)
     }
 
-    /// Compares what landed with what was tested. The commit's own tree decides; the branch may have moved on since.
-    async fn judge(
+    /// Ends a landing that came to nothing, as it seems. Where a push may have moved its branch the branch is asked last: it may have been
+    /// made since the look began, and what it landed is not told as anything else.
+    async fn end_unmoved(
         &self,
-        forge: &dyn Forge,
-        order: &Landing,
-        branch: &BranchKey,
-        landed: &Oid,
-    ) -> Result<LandingEnd, LookError> {
-        match forge.read_commit(&branch.project, landed).await {
-            Ok(facts) => Ok(compared(order, facts.commit)),
-            Err(error) => self.unread(order, error).await,
+        begun: &Begun<'_>,
+        record: Record,
+        order: Landing,
+        end: LandingEnd,
+    ) -> Result<(), LookError> {
+        let has_landed = matches!(end, LandingEnd::Landed { .. });
+        if !has_landed && begun.may_be_moved && self.is_in(begun.forge, &order, begun.branch).await? {
+            let end = self.judge(begun.forge, &order, begun.branch, &order.tested.id).await?;
+            return self.end(record, order, end).await;
         }
-    }
-
-    async fn judge_tip(&self, forge: &dyn Forge, order: &Landing, branch: &BranchKey) -> Result<LandingEnd, LookError> {
-        match forge.branch_tip(branch).await {
-            Ok(tip) => Ok(compared(order, tip)),
-            Err(error) => self.unread(order, error).await,
-        }
-    }
-
-    /// Returns how a landing ends that was made, as its forge says, and that cannot be judged: unproven, once the forge has said for
-    /// long that it will not show what landed. Since when it says so stands with the landing, whoever looks.
-    async fn unread(&self, order: &Landing, error: ForgeError) -> Result<LandingEnd, LookError> {
-        if error.verdict() != Verdict::Final {
-            return Err(again(error));
-        }
-        let now = self.ports.clock.now();
-        match order.unread_since {
-            Some(since) if since.plus_seconds(UNREAD_SECONDS) <= now => {
-                return Ok(LandingEnd::Unproven { why: cut(&error.to_string(), TROUBLE_BYTES_MAX) });
-            }
-            Some(_) => {}
-            None => self.note_unread(order, now).await?,
-        }
-        Err(again(error))
-    }
-
-    async fn note_unread(&self, order: &Landing, now: Timestamp) -> Result<(), LookError> {
-        let Some(head) = get(&self.ports, &landing::key(&order.item, order.generation)).await? else { return Ok(()) };
-        let known: Landing = decode(&head)?;
-        if known.unread_since.is_some() || matches!(known.state, LandingState::Ended { .. }) {
-            return Ok(());
-        }
-        let due = head.due.clone();
-        let head = with_body(head, &Landing { unread_since: Some(now), ..known })?;
-        // Losing means that somebody else carries it on.
-        cell::commit(&self.ports, Write { head, others: Vec::new(), pokes: Vec::new(), due }).await?;
-        Ok(())
+        self.end(record, order, end).await
     }
 
     async fn end(&self, record: Record, mut order: Landing, end: LandingEnd) -> Result<(), LookError> {
@@ -543,7 +488,7 @@ pub(crate) fn again(error: ForgeError) -> LookError {
 }
 
 /// Returns how a landing ends that its forge refuses; what is not final comes again.
-fn refused(error: ForgeError) -> Result<LandingEnd, LookError> {
+pub(crate) fn refused(error: ForgeError) -> Result<LandingEnd, LookError> {
     match error.verdict() {
         Verdict::Final => Ok(LandingEnd::Refused { why: error.to_string() }),
         Verdict::After { .. } | Verdict::Retry => Err(again(error)),
@@ -555,20 +500,14 @@ fn somebody_else() -> LookError {
 }
 
 /// Returns why a landing is looked at again in a moment: what keeps it from landing may have come after its branch was moved.
-fn under_way(why: String, order: &Landing) -> LookError {
-    let what = if order.way == LandingWay::FastForward { "a move of the branch" } else { "a merge" };
+pub(crate) fn under_way(why: String, order: &Landing) -> LookError {
+    let what = if order.pushed || order.way == LandingWay::FastForward { "a move of the branch" } else { "a merge" };
     in_a_moment(format!("{why}; {what} of {} may be under way", order.change))
 }
 
 /// Returns why a landing is looked at again while a merge or a move may be under way.
 fn in_a_moment(why: String) -> LookError {
     LookError::Later { why, seconds: OWN_MERGE_LOOK_SECONDS }
-}
-
-/// Returns whether a change that shows as merged was merged by somebody else: no forge was ever asked for it here. What lands behind
-/// others of its bundle is not asked about: half of that is in its branches, and a person has to look.
-fn is_others(order: &Landing) -> bool {
-    matches!(order.state, LandingState::Wanted) && !order.tried && order.asks.is_some()
 }
 
 /// How a landing ends whose change is no longer one of the branch that it was tested on.
@@ -581,14 +520,6 @@ fn elsewhere(order: &Landing, facts: &ChangeFacts) -> LandingEnd {
         }
     };
     LandingEnd::Refused { why }
-}
-
-fn compared(order: &Landing, landed: Commit) -> LandingEnd {
-    if landed.tree == order.tested.tree {
-        LandingEnd::Landed { commit: landed }
-    } else {
-        LandingEnd::Mismatch { landed }
-    }
 }
 
 fn message(order: &Landing, title: &str) -> MergeMessage {

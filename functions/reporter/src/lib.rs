@@ -2,6 +2,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod forward;
+mod judge;
 mod land;
 mod message;
 mod report;

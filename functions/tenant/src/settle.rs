@@ -210,6 +210,7 @@ mod tests {
             asks: None,
             fence: Some(1),
             tried: false,
+            pushed: false,
             trouble: None,
             unread_since: None,
             wanted_at: ORDERED,

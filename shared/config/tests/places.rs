@@ -309,11 +309,8 @@ fn what_cannot_be_frozen_is_marked_where_it_is_said() {
             "- project:\n    check:\n      jobs:\n        - a: {tags: [x]}\n        - a: {tags: [y], voting: false}\n",
             "org/project",
             &[
-                ("a: {tags: [x]}", "Unable to modify job a attribute tags: it is final by attribute-control"),
-                (
-                    "a: {tags: [y], voting: false}",
-                    "Unable to modify job a attribute tags: it is final by attribute-control",
-                ),
+                ("[x]", "Unable to modify job a attribute tags: it is final by attribute-control"),
+                ("[y]", "Unable to modify job a attribute tags: it is final by attribute-control"),
             ],
         ),
     ];

@@ -71,7 +71,7 @@ pub struct Item {
     /// How far it is with what follows its success, where its jobs that run after the reports keep it in its queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reporting: Option<Reporting>,
-    /// How often a landing of it found its branch moved, since the branch was kept for it last ([`crate::turn::KeptFor`]).
+    /// How often a landing of it found its branch moved by others, since the branch was kept for it last ([`crate::turn::KeptFor`]).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub overtaken: u32,
     /// Whether a forge was asked to merge it by a landing that ended without that ([`crate::Landing::tried`]).

@@ -57,6 +57,9 @@ pub struct Landing {
     /// as merged be our own doing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tried: bool,
+    /// Whether a push to move its branch was sent for it and had no clear answer, whatever was begun since: of that the branch alone tells.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pushed: bool,
     /// What keeps it from being carried out, once it has been kept for a while.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<Trouble>,
@@ -125,6 +128,11 @@ impl Landing {
             && branch_of(&self.change) == branch_of(&next.change)
             && self.fence == next.fence
             && self.tested.id == next.base.id
+    }
+
+    /// Returns whether what was begun of it is a move of its branch, which may be made however late the answer comes.
+    pub fn is_moving(&self) -> bool {
+        self.way == LandingWay::FastForward && matches!(self.state, LandingState::Attempting { .. })
     }
 
     /// Returns whether it is the first of a bundle, with an intent that shows the fences of all of its branches.

@@ -1,6 +1,6 @@
 //! A landing: ordered by the gate, carried out and ended by the reporter.
 
-use crate::codec::{encode_first, expiry};
+use crate::codec::{encode_first, expiry, with_body};
 use serde::{Deserialize, Serialize};
 use sluice_gate::Landing;
 use sluice_model::git::{BranchKey, Commit, Oid};
@@ -8,7 +8,7 @@ use sluice_model::name::escape;
 use sluice_model::poke::Poke;
 use sluice_model::{ItemId, QueueKey, TenantName, Timestamp};
 use sluice_runtime::PortError;
-use sluice_runtime::record::{Due, Expect, Key, Write};
+use sluice_runtime::record::{Due, Expect, Key, Record, Write};
 
 /// Returns the key of an item's landing from one speculative state.
 pub fn key(item: &ItemId, generation: u64) -> Key {
@@ -42,6 +42,17 @@ pub fn put(landing: &Landing) -> Result<Write, PortError> {
     record.look_at = Some(at);
     record.expires_at = Some(expiry(landing.wanted_at));
     Ok(Write::Put { record, expect: Expect::Absent })
+}
+
+/// Returns the write of a landing that its queue ends, on condition that it is as it was read: nobody has begun it, and whoever is about
+/// to begin it finds at its intent that it is over.
+///
+/// # Errors
+/// When it is too large.
+pub fn put_ended(seen: &Record, landing: &Landing) -> Result<Write, PortError> {
+    let record = with_body(seen.clone(), landing)?;
+    let record = Record { revision: seen.revision + 1, outbox: Vec::new(), due: None, look_at: None, ..record };
+    Ok(Write::Put { record, expect: Expect::Revision(seen.revision) })
 }
 
 /// What a landing is about to make of a branch, where that changes nothing that its tenant reads as configuration.

@@ -120,6 +120,7 @@ mod tests {
             asks: None,
             fence: fences[0],
             tried: false,
+            pushed: false,
             trouble: None,
             unread_since: None,
             wanted_at: Timestamp(1),

@@ -81,6 +81,8 @@ struct State {
     hides_commits: bool,
     /// Moves of branches that were made.
     moves: Vec<Move>,
+    /// Which push is made late, where none is answered.
+    late: Option<pushes::Late>,
     /// For how many seconds the next merge is not shown, and its answer lost.
     merges_unseen: Option<u64>,
     /// A change that shows as it was before its merge, until then.
@@ -310,6 +312,7 @@ impl PlayedForge {
     }
 
     async fn step<T>(&self, name: &'static str, work: impl FnOnce() -> Result<T, ForgeError>) -> Result<T, ForgeError> {
+        self.make_late(name);
         let mut refused = None;
         let answer = self.world.step(name, || {
             work().map_err(|error| {
@@ -560,7 +563,11 @@ impl Forge for PlayedForge {
     }
 
     async fn fast_forward(&self, branch: &BranchKey, from: &Oid, to: &Oid, _: &[u8]) -> Result<(), ForgeError> {
-        self.step("forge.fast_forward", || self.move_now(branch, from, to)).await
+        self.step("forge.fast_forward", || match self.is_left_unanswered(branch, from, to) {
+            true => Err(ForgeError::unknown(format!("move {branch}"), "no answer")),
+            false => self.move_now(branch, from, to),
+        })
+        .await
     }
 
     async fn contains(&self, branch: &BranchKey, commit: &Oid) -> Result<bool, ForgeError> {

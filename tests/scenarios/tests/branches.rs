@@ -3,23 +3,29 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_forge::Forge;
+use sluice_gate::arrival::{Arrival, ArrivalKind};
 use sluice_gate::{Landing, LandingEnd, LandingState, Turn};
+use sluice_gate_function::Gate;
 use sluice_memory::{Fate, Meddled, poll_once};
-use sluice_model::ConnectionName;
 use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
 use sluice_model::git::Oid;
 use sluice_model::poke::{Poke, Queue};
+use sluice_model::{ArrivalId, ConnectionName};
 use sluice_records::codec::{decode, with_body};
+use sluice_records::queue::put_arrival;
 use sluice_records::report::Buildset;
 use sluice_reporter::Reporter;
 use sluice_runtime::record::{Expect, Record, Write};
-use sluice_runtime::{Ports, Records, batch, cell};
+use sluice_runtime::{Clock as _, Ports, Records, batch, cell};
 use sluice_scenarios::repos::Tree;
 use sluice_scenarios::sample::{self, BASE, COMMON, PIPELINES};
 use sluice_scenarios::{Ending, Site};
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
 
 /// A second gate, which takes what bears a label.
 const EXPRESS: &str = "
@@ -186,6 +192,86 @@ fn a_landing_whose_fence_nobody_asks_for_merges_into_a_branch_that_another_queue
     let messages = site.world.take_messages(Queue::Reports, 10, 30);
     poll_once(batch::handle(&reporter, Queue::Reports, messages)).expect("it comes to its end");
     assert_eq!(site.forge.merges().len(), 1);
+}
+
+/// Returns a site with an approved change that is ordered to land, and that nobody can land while the forge is silent about its branch.
+fn stuck() -> (Site, ChangeKey, Arc<AtomicBool>) {
+    let mut site = site(1);
+    let change = site.forge.propose("org/one", 1, "a", "", &[("a", "x")]);
+    site.run();
+    site.forge.approve(&change);
+    let is_silent = Arc::new(AtomicBool::new(true));
+    let silent = is_silent.clone();
+    site.world.decide_fates(move |step| match step.name == "forge.branch_tip" && silent.load(Ordering::Relaxed) {
+        true => Fate::FailsBefore,
+        false => Fate::Works,
+    });
+    site.run_until(|site| landings(site).iter().any(|landing| landing.trouble.is_some()));
+    assert_eq!(landings(&site)[0].state, LandingState::Wanted);
+    (site, change, is_silent)
+}
+
+/// Has an operator take a change out of the queue in which it is to land.
+fn dequeue(site: &Site, change: &ChangeKey) {
+    let (by, reason) = ("jo".to_owned(), "it hangs".to_owned());
+    let kind = ArrivalKind::Dequeue { key: change.clone(), head: None, by, reason };
+    let (id, event_id) = (ArrivalId("word".to_owned()), "operator".to_owned());
+    let word = Arrival { id, at: site.world.now(), event_id, layout: 0, by_operator: true, kind };
+    let queue = landings(site)[0].queue.clone();
+    site.world.write_directly(put_arrival(&queue, &word).unwrap());
+    poll_once(cell::send(&site.ports(), &[Poke::Queue { queue }])).unwrap().unwrap();
+}
+
+/// R06, C2: what nobody can put into its branch an operator takes out. The landing is over by that, the branch is free, and nothing lands
+/// once the forge answers again.
+#[test]
+fn a_landing_that_an_operator_takes_back_lands_nothing_afterwards() {
+    let (mut site, change, is_silent) = stuck();
+    dequeue(&site, &change);
+    site.run();
+    let landed = landings(&site);
+    let [landing] = landed.as_slice() else { panic!("{landed:?}") };
+    let LandingState::Ended { end: LandingEnd::Refused { why }, .. } = &landing.state else { panic!("{landing:?}") };
+    assert!(why.contains("an operator took it out"), "{why}");
+    let turn: Turn = decode(&records(&site, "branch#")[0]).unwrap();
+    assert!(turn.is_unused(), "{turn:?}");
+    is_silent.store(false, Ordering::Relaxed);
+    site.pass(60);
+    // While nobody could land it the message that asks for that was received too often.
+    site.world.take_dead();
+    let ending = site.ending(&["org/one"], &[&change]);
+    assert_eq!((ending.merged, ending.left_over), (Vec::<String>::new(), Vec::<String>::new()));
+    let gate = ending.buildsets.iter().filter(|set| set.contains(" gate "));
+    assert_eq!(gate.collect::<Vec<_>>(), [&format!("{change} gate DEQUEUED")]);
+}
+
+/// R06, Z6.4: where somebody begins a landing while a gate is about to take it back, the gate finds that, and the change stays: it may be
+/// in its branch.
+#[test]
+fn a_landing_that_is_begun_while_it_is_taken_back_goes_on() {
+    let (site, change, _) = stuck();
+    dequeue(&site, &change);
+    let is_waiting = Arc::new(AtomicBool::new(true));
+    let waits = is_waiting.clone();
+    site.world.decide_fates(move |step| match step.name == "records.commit" && waits.load(Ordering::Relaxed) {
+        true => Fate::Waits,
+        false => Fate::Works,
+    });
+    let gate = Gate::new(site.ports(), "https://sluice.test/");
+    let messages = site.world.take_messages(Queue::Gate, 10, 30);
+    let mut look = pin!(batch::handle(&gate, Queue::Gate, messages));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(look.as_mut().poll(&mut context).is_pending(), "it is about to write");
+    let record = records(&site, "landing#").remove(0);
+    let landing: Landing = decode(&record).unwrap();
+    let state = LandingState::Attempting { tip: landing.base.clone() };
+    let begun = with_body(record, &Landing { state: state.clone(), tried: true, ..landing }).unwrap();
+    let begun = Record { revision: begun.revision + 1, ..begun };
+    site.world.write_directly(Write::Put { record: begun, expect: Expect::Anything });
+    is_waiting.store(false, Ordering::Relaxed);
+    assert!(look.as_mut().poll(&mut context).is_ready());
+    assert_eq!(landings(&site)[0].state, state);
+    assert!(!records(&site, "buildset#").iter().any(|record| record.body.contains("DEQUEUED")), "it has not left");
 }
 
 /// Two tenants that hold one repository.

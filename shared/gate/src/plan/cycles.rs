@@ -318,6 +318,7 @@ impl Work<'_> {
                 LandingEnd::Mismatch { landed } => return self.freeze(&slot, mismatch(&landing, &landed)),
                 LandingEnd::Unproven { why } => return self.freeze(&slot, unproven(&landing, &why)),
                 LandingEnd::BaseMoved { tip } if !has_begun => {
+                    let is_overtaken = tip.tree != landing.base.tree;
                     let tip = tip.id.short();
                     self.note(
                         &slot.id,
@@ -327,7 +328,10 @@ impl Work<'_> {
                         self.head.slots[at].generation += 1;
                         self.head.slots[at].standing = Standing::Waiting;
                     }
-                    self.note_overtaken(bundle, landing.tried);
+                    self.note_tried(&slot.id, landing.tried);
+                    if is_overtaken {
+                        self.note_overtaken(bundle);
+                    }
                     return true;
                 }
                 LandingEnd::Refused { why } if !has_begun => {

@@ -28,7 +28,7 @@ impl Work<'_> {
         if let Some(has_left) = self.finish_let_go() {
             return has_left;
         }
-        if let Some(position) = self.reporting() {
+        if let Some(position) = self.held_by() {
             return self.finish_reporting(self.head.bundle(position));
         }
         for position in 0..self.head.slots.len() {
@@ -47,6 +47,9 @@ impl Work<'_> {
 
     fn finish_one(&mut self, position: usize) -> bool {
         let bundle = self.head.bundle(position);
+        if self.head.slots[position].standing == Standing::Reporting {
+            return self.finish_reporting(bundle);
+        }
         if bundle.len() > 1 {
             return self.finish_bundle(bundle);
         }
@@ -209,6 +212,7 @@ impl Work<'_> {
             asks: self.snapshot.pipeline.map(|pipeline| Asks::of(pipeline, item.admitted_at)),
             fence: self.fence_of(&branch),
             tried: item.tried,
+            pushed: false,
             trouble: None,
             unread_since: None,
             wanted_at: self.now,
@@ -253,6 +257,8 @@ impl Work<'_> {
                 self.succeed(position..position + 1, "landed")
             }
             LandingEnd::BaseMoved { tip } => {
+                // What stands behind something of this queue still was tested on that, which did not land.
+                let is_overtaken = tip.tree != landing.base.tree && slot.ahead.is_none();
                 self.note(
                     &slot.id,
                     format!(
@@ -263,7 +269,10 @@ impl Work<'_> {
                 );
                 self.head.slots[position].generation += 1;
                 self.head.slots[position].standing = Standing::Waiting;
-                self.note_overtaken(position..position + 1, tried);
+                self.note_tried(&slot.id, tried);
+                if is_overtaken {
+                    self.note_overtaken(position..position + 1);
+                }
                 if is_below && let Some(item) = self.item(&slot.id) {
                     // Whoever wanted to land it saw that all that it depends on is merged: it is tested on its branch alone.
                     item.candidate.needs.clear();
@@ -327,7 +336,8 @@ impl Work<'_> {
         };
         item.candidate.needs.iter().any(|need| {
             let is_ahead = |slot: &Slot| slot.change == need.change;
-            !ahead.iter().any(is_ahead) && !self.head.has_landed(&need.change)
+            // It is right ahead, or not far: of a long queue little is compared.
+            !ahead.iter().rev().any(is_ahead) && !self.head.has_landed(&need.change)
         })
     }
 
@@ -344,6 +354,9 @@ impl Work<'_> {
             return true;
         };
         self.touched.remove(&slot.id);
+        if let Some(why) = self.moved.remove(&slot.id) {
+            item.note(why);
+        }
         self.skip_unstarted(&mut item);
         item.note(format!("left {}: {result}: {why}", self.head.key.pipeline));
         self.plan.reasons.push(format!("{} leaves {}: {result}: {why}", slot.change, self.head.key));

@@ -3,7 +3,7 @@
 use super::Work;
 use super::admit::LEAVING_RECORDS;
 use crate::arrival::{Arrival, ArrivalKind};
-use crate::landing::{LandingEnd, LandingState};
+use crate::landing::{Landing, LandingEnd, LandingState};
 use crate::queue::{Slot, Standing};
 use crate::report::Occasion;
 use sluice_config::pipeline::Manager;
@@ -11,6 +11,7 @@ use sluice_model::ItemId;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::Oid;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Records that one word of an operator writes: the arrival, and a change that leaves with its report.
@@ -23,8 +24,10 @@ impl Work<'_> {
     /// Takes operators' words, before anything else that arrived: other arrivals may wait for a layout, or for the very landing
     /// that froze the queue.
     pub(super) fn hear_operators(&mut self) {
-        for arrival in self.snapshot.arrivals.clone() {
-            if !is_operators(&arrival) || self.waits_for_landing(&arrival) {
+        let words: Vec<Arrival> =
+            self.snapshot.arrivals.iter().filter(|arrival| is_operators(arrival)).cloned().collect();
+        for arrival in words {
+            if self.waits_for_landing(&arrival) {
                 continue;
             }
             if !self.has_room(OPERATOR_RECORDS) {
@@ -41,6 +44,12 @@ impl Work<'_> {
             }
             self.plan.taken.push(arrival.id);
         }
+    }
+
+    /// Returns whether an operator's word is left that waits for no landing: this plan had no room for it. It is heard by the next one,
+    /// also where the queue is frozen.
+    pub(super) fn has_unheard_word(&self) -> bool {
+        self.left().any(|word| is_operators(word) && !self.waits_for_landing(word))
     }
 
     /// Lets a frozen queue go on. What landed leaves, with another tree than the tested one or as the first of a bundle that did not
@@ -96,8 +105,29 @@ impl Work<'_> {
         meant.iter().all(|id| {
             let Some(position) = self.head.slots.iter().position(|slot| slot.id == *id) else { return true };
             self.note(id, format!("{by} took it out{colon}{reason}"));
-            self.leave_at(position, &format!("an operator took it out{colon}{reason}"), Occasion::Dequeue)
+            let why = format!("an operator took it out{colon}{reason}");
+            let taken_back = self.landing_to_take_back(position).cloned();
+            let has_left = self.leave_at(position, &why, Occasion::Dequeue);
+            if let Some(landing) = taken_back.filter(|_| has_left) {
+                self.plan.poke_tenant |= landing.configures || landing.together.iter().any(|other| other.configures);
+                let state = LandingState::Ended { end: LandingEnd::Refused { why }, at: self.now };
+                self.plan.withdrawn.push(Landing { state, ..landing });
+            }
+            has_left
         })
+    }
+
+    /// Returns the landing of what stands at `position`, of a bundle its first one's, where an operator may take it back: nobody could
+    /// carry it out for a while, and nobody has begun it. Whoever begins it meanwhile makes the plan come to nothing, for its record is
+    /// another one then.
+    pub(super) fn landing_to_take_back(&self, position: usize) -> Option<&Landing> {
+        let mut slots = self.head.slots[self.head.bundle(position)].iter();
+        let first = slots.next().filter(|first| first.standing == Standing::Landing)?;
+        let landing = self.snapshot.landings.get(&first.id).filter(|found| found.generation == first.generation)?;
+        // A push of before may still put it into its branch.
+        let may_land = landing.state != LandingState::Wanted || landing.pushed;
+        let is_whole = slots.all(|slot| slot.standing == Standing::Pledged);
+        (is_whole && !may_land && landing.trouble.is_some()).then_some(landing)
     }
 
     /// Moves changes to the front, with what they need before them; the others keep their order. What is being put into its
@@ -110,12 +140,15 @@ impl Work<'_> {
             }
         };
         // Changes that need each other stand together, wherever that is.
-        let with_bundle = |order: &mut Vec<ItemId>, position: usize| {
+        let with_bundle = |order: &mut BTreeMap<ItemId, usize>, position: usize| {
             let bundle = &self.head.slots[self.head.bundle(position)];
-            let is_new = bundle.iter().all(|slot| !order.contains(&slot.id));
-            order.extend(bundle.iter().filter(|_| is_new).map(|slot| slot.id.clone()));
+            let is_new = bundle.iter().all(|slot| !order.contains_key(&slot.id));
+            for slot in bundle.iter().filter(|_| is_new) {
+                order.insert(slot.id.clone(), order.len());
+            }
         };
-        let mut order: Vec<ItemId> = Vec::new();
+        // Each with its place.
+        let mut order: BTreeMap<ItemId, usize> = BTreeMap::new();
         for position in (0..self.head.slots.len()).filter(|at| is_first(&self.head.slots[*at])) {
             with_bundle(&mut order, position);
         }
@@ -137,13 +170,10 @@ impl Work<'_> {
             }
         }
         let before: Vec<ItemId> = self.head.slots.iter().map(|slot| slot.id.clone()).collect();
-        let place = |slot: &Slot| order.iter().position(|id| *id == slot.id).unwrap_or(order.len());
         // Stable: those that nobody named stay as they were.
-        let mut slots = self.head.slots.clone();
-        slots.sort_by_key(place);
-        self.head.slots = slots;
+        self.head.slots.sort_by_cached_key(|slot| order.get(&slot.id).copied().unwrap_or(order.len()));
         let moved: Vec<ItemId> = (self.head.slots.iter().zip(&before))
-            .filter(|(slot, before)| slot.id != **before && order.contains(&slot.id))
+            .filter(|(slot, before)| slot.id != **before && order.contains_key(&slot.id))
             .map(|(slot, _)| slot.id.clone())
             .collect();
         for id in moved {

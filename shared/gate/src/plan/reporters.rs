@@ -6,6 +6,7 @@ use super::{Removed, Work};
 use crate::item::{Item, Job, REASON_BYTES_MAX, Reporting, cut};
 use crate::queue::{Slot, Standing};
 use crate::report::{Action, Occasion, Report, ReportState};
+use sluice_config::pipeline::Manager;
 use sluice_model::ItemId;
 use sluice_model::build::BuildResult;
 use std::ops::Range;
@@ -31,12 +32,15 @@ enum Told {
 impl Work<'_> {
     /// Returns whether something of the queue has succeeded and runs its last jobs: nothing else is asked for, ordered or landed.
     pub(super) fn is_held(&self) -> bool {
-        self.reporting().is_some()
+        self.held_by().is_some()
     }
 
-    /// Returns the position of what runs its last jobs, the first where several do.
-    pub(super) fn reporting(&self) -> Option<usize> {
-        self.head.slots.iter().position(|slot| slot.standing == Standing::Reporting)
+    /// Returns the position of what keeps the rest of the queue waiting while its last jobs run, the first where several do. In an
+    /// independent pipeline nothing does: the revisions of a change go on beside each other.
+    pub(super) fn held_by(&self) -> Option<usize> {
+        let is_reporting = |slot: &Slot| slot.standing == Standing::Reporting;
+        let position = self.head.slots.iter().position(is_reporting);
+        position.filter(|_| self.head.manager != Manager::Independent)
     }
 
     /// Returns whether it is known that an item is in its branch.
@@ -112,7 +116,7 @@ impl Work<'_> {
         for _ in &slots {
             self.remove(bundle.start, "SUCCESS", "the jobs after its report are over", Occasion::Success);
         }
-        if let Some(why) = failed {
+        if let Some(why) = failed.filter(|_| self.head.manager != Manager::Independent) {
             self.begin_again_from(bundle.start, &why);
         }
         true

@@ -6,8 +6,8 @@
 use super::Work;
 use crate::queue::{Slot, Standing};
 use crate::turn::{COURTESY_SECONDS, KEPT_SECONDS, KeptFor, OVERTAKEN_MAX, Turn, TurnHolder, WAITING_MAX, branch_of};
-use sluice_model::QueueKey;
 use sluice_model::git::BranchKey;
+use sluice_model::{ItemId, QueueKey};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -101,12 +101,18 @@ impl Work<'_> {
         seen.is_some_and(|seen| seen.is_over && seen.turn.holder.as_ref() == Some(holder))
     }
 
-    /// Remembers of the first of a bundle that its landing found a branch moved, and whether a merge was asked for. One queue may land
-    /// again and again while another one tests; so after some such landings the branches are kept for what lost them.
-    pub(super) fn note_overtaken(&mut self, bundle: Range<usize>, tried: bool) {
+    /// Remembers of what did not land whether a merge of it was asked for: it may show late.
+    pub(super) fn note_tried(&mut self, id: &ItemId, tried: bool) {
+        if let Some(item) = self.item(id) {
+            item.tried |= tried;
+        }
+    }
+
+    /// Remembers of the first of a bundle that its landing found a branch moved by others. One queue may land again and again while another
+    /// one tests; so after some such landings the branches are kept for what lost them.
+    pub(super) fn note_overtaken(&mut self, bundle: Range<usize>) {
         let id = self.head.slots[bundle.start].id.clone();
         let Some(item) = self.item(&id) else { return };
-        item.tried |= tried;
         item.overtaken += 1;
         if item.overtaken < OVERTAKEN_MAX {
             return;

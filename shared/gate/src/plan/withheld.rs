@@ -68,8 +68,8 @@ impl Work<'_> {
 
     /// Returns whether an arrival would replace or take out a change that is being put into its branch: only the end of its
     /// landing tells what becomes of it. Until then the arrival is not taken: what lost its approval meanwhile and does not land
-    /// is not to be tested again and landed (G12). Nor is what a push landed taken out of its last jobs by a revision that the push did
-    /// not bring: that one enters when they are over.
+    /// is not to be tested again and landed (G12). An operator's word takes out what nobody can land and nobody has begun to. Nor is
+    /// what a push landed taken out of its last jobs by a revision that the push did not bring: that one enters when they are over.
     pub(super) fn waits_for_landing(&self, arrival: &Arrival) -> bool {
         let is_landing = |key: &ChangeKey, now: Option<&ChangeRef>| {
             (self.head.slots.iter()).any(|slot| {
@@ -86,7 +86,10 @@ impl Work<'_> {
                 candidates.iter().any(is_awaited)
             }
             ArrivalKind::Seen { change, gone, .. } => is_landing(&change.key, Some(change).filter(|_| gone.is_none())),
-            ArrivalKind::Dequeue { key, .. } => is_landing(key, None),
+            ArrivalKind::Dequeue { key, .. } => (0..self.head.slots.len()).any(|at| {
+                let slot = &self.head.slots[at];
+                slot.standing.is_landing() && slot.change.key == *key && self.landing_to_take_back(at).is_none()
+            }),
             ArrivalKind::Superseded { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => false,
         }
     }
@@ -94,9 +97,9 @@ impl Work<'_> {
     /// Returns whether a revision of a change is open still, and another one of it, which a push landed, runs its last jobs.
     fn waits_for_last_jobs(&self, change: &ChangeRef) -> bool {
         let is_another = |slot: &Slot| {
-            slot.change.key == change.key
+            slot.standing == Standing::Reporting
+                && slot.change.key == change.key
                 && slot.change.head != change.head
-                && slot.standing == Standing::Reporting
                 && self.has_landed(&slot.id)
         };
         self.head.slots.iter().any(is_another) && !self.head.has_landed(change)

@@ -73,7 +73,10 @@ impl PlayedForge {
         if let Some(extra) = sabotage {
             let mut tree = store.tree(&commit.id).clone();
             tree.extend(extra);
-            commit = store.commit(tree, vec![commit.id], "somebody else's");
+            // A commit of the forge's own, and nobody else's: the tested one is not in the branch.
+            let parents =
+                if mode.keeps_head() { vec![tip.id.clone(), change.head.clone()] } else { vec![commit.id.clone()] };
+            commit = store.commit(tree, parents, "somebody else's");
         }
         store.set(&branch, &commit.id);
         state.past.note(&kept.facts, self.world.now());

@@ -2,7 +2,54 @@
 
 use super::*;
 
+/// A push of ours that is made late, among those that are never answered.
+pub(super) struct Late {
+    /// Pushes that are sent before it.
+    pushes_before: usize,
+    /// The name of the call right before which it is made, and how many of that name come before.
+    call: &'static str,
+    calls_before: usize,
+    /// The push, once it was sent.
+    sent: Option<(BranchKey, Oid, Oid)>,
+}
+
 impl PlayedForge {
+    /// Answers no push of ours from now on. The one behind `pushes_before` others is made: right before a call of this name, of which
+    /// `calls_before` others come between. The others never are.
+    pub fn answer_no_push(&self, pushes_before: usize, call: &'static str, calls_before: usize) {
+        self.state().late = Some(Late { pushes_before, call, calls_before, sent: None });
+    }
+
+    /// Returns whether a push has no answer; the one that is made late is kept until then.
+    pub(super) fn is_left_unanswered(&self, branch: &BranchKey, from: &Oid, to: &Oid) -> bool {
+        let mut state = self.state();
+        let Some(late) = &mut state.late else { return false };
+        match late.pushes_before.checked_sub(1) {
+            Some(before) => late.pushes_before = before,
+            None if late.sent.is_none() => late.sent = Some((branch.clone(), from.clone(), to.clone())),
+            None => {}
+        }
+        true
+    }
+
+    /// Makes the push that was sent and not answered, if this is the call before which it is made.
+    pub(super) fn make_late(&self, call: &str) {
+        let mut state = self.state();
+        let Some(late) = state.late.as_mut().filter(|late| late.sent.is_some() && late.call == call) else { return };
+        if let Some(before) = late.calls_before.checked_sub(1) {
+            late.calls_before = before;
+            return;
+        }
+        // It is made once: no later call is of a name like that.
+        late.call = "";
+        let sent = late.sent.clone();
+        drop(state);
+        if let Some((branch, from, to)) = sent {
+            // A branch that is elsewhere by then stays there.
+            let _ = self.move_now(&branch, &from, &to);
+        }
+    }
+
     /// Pushes to a branch behind everybody's back; nobody is told.
     pub fn push_silently(&self, branch: &BranchKey, edits: &[(&str, &str)]) {
         let mut store = self.store.lock().unwrap();

@@ -1,6 +1,7 @@
 //! What is put into a branch was tested on that branch, whatever becomes of the change meanwhile.
 
 use super::{CONFIG, PROJECT, approve, buildsets, comments, gate_builds, merged, propose, site, site_of};
+use sluice_runtime::Clock as _;
 use sluice_scenarios::Site;
 
 /// A site whose gate has a queue for each branch.
@@ -167,6 +168,27 @@ fn a_landing_of_which_no_commit_is_shown_freezes_its_queue_in_the_end() {
     assert!(frozen(&site));
     let heads: Vec<String> = site.world.records().into_iter().map(|record| record.body).collect();
     assert!(heads.iter().any(|body| body.contains("nobody can tell what landed") && body.contains("thaw the queue")));
+}
+
+/// Z6.4: what somebody else merged is no alarm of ours where its forge does not show the commit: the branch tells what is to be tested.
+#[test]
+fn a_change_that_somebody_merged_into_a_commit_that_nobody_shows_stops_no_queue() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    let b = propose(&site, 2, &[("b", "x")]);
+    site.run();
+    site.forge.approve(&a);
+    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+    site.forge.merge_outside(&a);
+    site.forge.hide_commits(true);
+    let begun = site.world.now();
+    let is_over = |site: &Site| !buildsets(site, &[&a]).is_empty();
+    site.run_until(|site| is_over(site) || site.world.now().since(begun) > 60_000);
+    site.forge.hide_commits(false);
+    assert!(is_over(&site), "it waits for nobody");
+    approve(&mut site, &[&b]);
+    assert!(!frozen(&site));
+    assert_eq!(merged(&site), [2]);
 }
 
 /// Z6.4: a commit that is shown a moment late is no reason to stop.

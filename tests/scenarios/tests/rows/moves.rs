@@ -1,11 +1,11 @@
 //! Landings that move a branch to the very commits that were tested, several at once.
 
 use super::{buildsets, comments, merged, propose, site};
-use sluice_gate::Landing;
+use sluice_gate::{Landing, LandingState};
 use sluice_memory::Fate;
 use sluice_model::ProjectName;
 use sluice_model::change::ChangeKey;
-use sluice_model::git::BranchKey;
+use sluice_model::git::{BranchKey, LandingWay};
 use sluice_records::codec::decode;
 use sluice_runtime::record::{Expect, Record, Write};
 use sluice_scenarios::Site;
@@ -113,6 +113,108 @@ fn a_run_whose_pushes_are_never_answered_lands_whichever_of_them_is_made() {
         site.run();
         all_landed(&site, &changes);
     }
+}
+
+/// Calls of whoever looks what became of a push.
+const LOOKS: [&str; 5] =
+    ["forge.branch_tip", "forge.contains", "forge.read_change", "forge.read_commit", "forge.merge"];
+
+fn is_frozen(site: &Site) -> bool {
+    site.world.records().iter().any(|record| record.body.contains("until an operator has looked"))
+}
+
+/// Z6.4: whenever a push is made that had no answer, before or between the calls of whoever looks and asks the forge to merge: what it
+/// brought has landed and is told so, and the queue goes on.
+#[test]
+fn a_push_that_is_made_late_lands_what_it_brings_whenever_that_is() {
+    let mut moves = 0;
+    for call in LOOKS {
+        for pushes_before in [0, 3, 4, 5] {
+            for calls_before in 0..3 {
+                let mut site = keeping();
+                site.forge.answer_no_push(pushes_before, call, calls_before);
+                let changes = all_passed(&mut site);
+                site.run();
+                assert!(!is_frozen(&site), "{call} after {calls_before}, push {pushes_before}");
+                all_landed(&site, &changes);
+                moves += site.forge.moves().len();
+            }
+        }
+    }
+    assert!(moves >= 10, "{moves} pushes were made late");
+}
+
+/// Z6.4: the same where whoever asks the forge to merge dies at that: who comes next finds by the branch what the push landed.
+#[test]
+fn a_push_that_is_made_late_is_found_by_whoever_comes_after_a_crash() {
+    for fate in [Fate::DiesBefore, Fate::DiesAfter, Fate::FailsBefore, Fate::FailsAfter] {
+        for call in LOOKS {
+            for pushes_before in 3..6 {
+                let mut site = keeping();
+                site.forge.answer_no_push(pushes_before, call, 0);
+                let changes = all_passed(&mut site);
+                let mut is_over = false;
+                site.world.decide_fates(move |step| {
+                    if is_over || step.name != "forge.merge" {
+                        return Fate::Works;
+                    }
+                    is_over = true;
+                    fate
+                });
+                site.run();
+                assert!(!is_frozen(&site), "{fate:?}, {call}, push {pushes_before}");
+                all_landed(&site, &changes);
+            }
+        }
+    }
+}
+
+/// Z6.4: where pushes are never answered nor made, and the forge merges what was not tested, the queue is frozen all the same.
+#[test]
+fn a_true_mismatch_behind_pushes_without_an_answer_freezes_the_queue() {
+    let mut site = keeping();
+    site.forge.answer_no_push(usize::MAX, "", 0);
+    site.forge.sabotage([("strange".to_owned(), "file".to_owned())].into());
+    all_passed(&mut site);
+    site.run();
+    assert_eq!((merged(&site), is_frozen(&site)), (vec![1], true));
+}
+
+/// Z6.4: of a run whose push was refused nothing was begun: what a person merges of it before its turn is that person's, and no alarm.
+#[test]
+fn what_a_person_merges_behind_a_refused_push_stops_no_queue() {
+    let mut site = keeping();
+    site.forge.refuse_pushes("protected branch hook declined");
+    let [a, b, c] = all_passed(&mut site);
+    // The next one's look fails, so that there is time between.
+    let (mut is_merged, mut is_over) = (false, false);
+    site.world.decide_fates(move |step| match step.name {
+        "forge.merge" => {
+            is_merged = true;
+            Fate::Works
+        }
+        "forge.read_change" if is_merged && !is_over => {
+            is_over = true;
+            Fate::FailsBefore
+        }
+        _ => Fate::Works,
+    });
+    site.run_until(|site| !site.forge.merges().is_empty());
+    let records = site.world.records();
+    let mut landings = records.iter().filter(|record| record.key.partition.starts_with("landing#"));
+    let of_second = landings.find_map(|record| decode::<Landing>(record).ok().filter(|found| found.change.key == b));
+    let second = of_second.expect("the second is to land");
+    let begun = (second.state, second.way, second.tried, second.pushed);
+    assert_eq!(begun, (LandingState::Wanted, LandingWay::Merge, false, false));
+    site.forge.push_silently(&main_branch(), &[("d", "pushed")]);
+    site.forge.merge_outside(&b);
+    site.run();
+    assert!(!is_frozen(&site));
+    assert_eq!(merged(&site), [1, 3]);
+    let files = site.forge.files("org/one", "main");
+    assert!(["a", "b", "c", "d"].iter().all(|file| files.contains_key(*file)), "{files:?}");
+    let sets = buildsets(&site, &[&a, &b, &c]);
+    assert!(sets.contains(&"org/one#3 SUCCESS".to_owned()), "{sets:?}");
 }
 
 /// Z6.4: a landing behind the first of a run whose record nobody can read keeps that from nothing.

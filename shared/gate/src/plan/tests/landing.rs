@@ -1,11 +1,12 @@
 //! Landings: tested is what lands, and what happens when it cannot be; layouts that change meanwhile.
 
 use super::bench::Bench;
-use crate::landing::{LandingEnd, LandingState};
+use crate::landing::{Landing, LandingEnd, LandingState, Trouble};
 use crate::plan::LayoutNumbers;
 use crate::queue::Standing;
 use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
+use sluice_model::Timestamp;
 use sluice_model::build::BuildResult::Failure;
 use sluice_model::git::{Commit, LandingWay};
 
@@ -125,6 +126,76 @@ fn nothing_takes_a_change_out_while_it_lands() {
     bench.land();
     bench.run();
     assert_eq!((bench.left[0].as_str(), bench.arrivals.len()), ("A SUCCESS", 0));
+}
+
+fn trouble() -> Option<Trouble> {
+    Some(Trouble { since: Timestamp(1), why: "the connection is gone".to_owned() })
+}
+
+/// R06: what nobody can put into its branch an operator takes out, while nobody has begun to: its landing is over by that.
+#[test]
+fn an_operator_takes_back_a_landing_that_nobody_can_carry_out() {
+    let mut bench = passed("AB");
+    let id = bench.head.slots[0].id.clone();
+    bench.dequeue('A');
+    assert_snapshot!(bench.run(), @"");
+    assert_eq!((bench.head.slots[0].standing, bench.arrivals.len()), (Standing::Landing, 1), "it may land any moment");
+    bench.landings.get_mut(&id).unwrap().trouble = trouble();
+    bench.run();
+    assert_eq!((bench.left.clone(), bench.arrivals.len()), (vec!["A DEQUEUED".to_owned()], 0));
+    let LandingState::Ended { end: LandingEnd::Refused { why }, .. } = &bench.landings[&id].state else {
+        panic!("{:?}", bench.landings[&id].state)
+    };
+    assert_eq!(why, "an operator took it out: it hangs");
+    assert!(bench.turns.values().all(|seen| seen.turn.holder.is_none()), "its branch is free");
+    bench.finish();
+    assert_eq!(bench.landed, ["0B"]);
+}
+
+/// R06, Z6.4: what somebody has begun to land, or may have by a push without an answer, is not taken back: its end tells.
+#[test]
+fn what_may_be_in_its_branch_is_not_taken_back() {
+    let begun = |landing: &mut Landing| landing.state = LandingState::Attempting { tip: landing.base.clone() };
+    let pushed = |landing: &mut Landing| landing.pushed = true;
+    for may_land in [&begun as &dyn Fn(&mut Landing), &pushed] {
+        let mut bench = passed("AB");
+        let landing = bench.landings.values_mut().next().unwrap();
+        landing.trouble = trouble();
+        may_land(landing);
+        bench.dequeue('A');
+        assert_eq!(bench.run(), "");
+        assert_eq!((bench.head.slots[0].standing, bench.arrivals.len()), (Standing::Landing, 1));
+    }
+}
+
+/// R06, Z6.5: of a bundle nothing lands where its first landing is taken back; where one has landed, the others are not given up.
+#[test]
+fn a_bundle_is_taken_back_as_a_whole_or_not_at_all() {
+    let cycle = || {
+        let mut bench = Bench::gate(&["unit"]);
+        bench.approve_cycle("AB", "");
+        bench.run();
+        bench.pass("AB");
+        bench.run();
+        bench
+    };
+    let troubled = |bench: &mut Bench| {
+        let wanted = bench.landings.values_mut().filter(|landing| landing.state == LandingState::Wanted);
+        wanted.for_each(|landing| landing.trouble = trouble());
+    };
+    let mut bench = cycle();
+    troubled(&mut bench);
+    bench.dequeue('B');
+    bench.run();
+    assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED"]);
+    assert!(bench.landings.values().all(|landing| matches!(landing.state, LandingState::Ended { .. })));
+    let mut half = cycle();
+    half.land();
+    half.run();
+    troubled(&mut half);
+    half.dequeue('B');
+    assert_snapshot!(half.run(), @"");
+    assert_eq!((half.left.len(), half.arrivals.len()), (0, 1));
 }
 
 /// G12, Z6.4: what took a change out while it was landing is heard where it does not land.

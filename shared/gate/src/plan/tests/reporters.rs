@@ -306,6 +306,61 @@ fn in_an_independent_pipeline_a_reporter_runs_after_the_report() {
     ");
 }
 
+/// Z4.3, Z6.4: where older revisions go on beside newer ones, the last jobs of one keep the others from nothing, and decide nothing about
+/// them.
+#[test]
+fn the_last_jobs_of_an_older_revision_keep_the_newer_one_from_nothing() {
+    for result in [Success, Failure] {
+        let mut bench = bench(Manager::Independent);
+        bench.pipeline.dequeue_on_new_patchset = false;
+        bench.approve("A");
+        bench.run();
+        bench.pass("A");
+        bench.run();
+        bench.make_reports();
+        assert_eq!(bench.run(), "run A publish on 0A");
+        bench.revise('A');
+        bench.seen('A', None);
+        bench.approve("A");
+        assert_eq!(bench.run(), "run A unit on 0A", "the newer revision is tested meanwhile");
+        bench.end('A', "unit", Success);
+        assert_eq!(bench.run(), "A stays: SUCCESS");
+        bench.make_reports();
+        assert_eq!((bench.run().as_str(), published(&bench)), ("run A publish on 0A", 2));
+        let standing: Vec<Standing> = bench.head.slots.iter().map(|slot| slot.standing).collect();
+        assert_eq!(standing, [Standing::Reporting; 2]);
+        // The first of the two that run, which is the older revision's.
+        bench.end('A', "publish", result);
+        assert_eq!(bench.run(), "A leaves: SUCCESS");
+        let heads: Vec<&str> = bench.head.slots.iter().map(|slot| slot.change.head.as_str()).collect();
+        assert_eq!(heads, ["A2"]);
+        assert_eq!(bench.orders.iter().filter(|order| order.job.as_str() == "unit").count(), 2);
+        bench.finish();
+        assert_eq!(bench.left, ["A SUCCESS", "A SUCCESS"]);
+    }
+}
+
+/// Z4.3: an older revision that succeeds meanwhile is told of, and leaves, whatever a newer one still tests.
+#[test]
+fn a_revision_whose_tests_take_longer_keeps_no_other_ones_last_jobs() {
+    let mut bench = bench(Manager::Independent);
+    bench.pipeline.dequeue_on_new_patchset = false;
+    bench.approve("A");
+    bench.run();
+    bench.revise('A');
+    bench.seen('A', None);
+    bench.approve("A");
+    bench.run();
+    bench.end('A', "unit", Success);
+    assert_eq!(bench.run(), "A stays: SUCCESS");
+    bench.make_reports();
+    assert_eq!(bench.run(), "run A publish on 0A");
+    bench.end('A', "publish", Success);
+    assert_eq!(bench.run(), "A leaves: SUCCESS");
+    bench.finish();
+    assert_eq!(bench.left, ["A SUCCESS", "A SUCCESS"]);
+}
+
 /// Z4.3: a pipeline that tells nobody has no report to wait for.
 #[test]
 fn a_reporter_of_a_pipeline_that_tells_nobody_runs_at_once() {

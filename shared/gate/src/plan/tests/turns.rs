@@ -409,6 +409,36 @@ fn a_branch_is_kept_for_what_was_overtaken_too_often() {
     assert!(look_after(&mut fast, &slow).starts_with("land A"));
 }
 
+/// C2: a branch is kept for nobody who found it where it was, as who shows a fence that is not known, nor for what was tested on
+/// something of its own queue that did not land.
+#[test]
+fn what_nobody_overtook_is_not_taken_for_overtaken() {
+    let mut bench = passed("first", "A");
+    for _ in 0..=OVERTAKEN_MAX {
+        assert!(bench.run().starts_with("land A"));
+        let tip = landing_that(&bench, &LandingState::Wanted).base.clone();
+        bench.end_landing(LandingEnd::BaseMoved { tip });
+        bench.run();
+        bench.pass("A");
+    }
+    assert!(bench.turns.values().all(|seen| seen.turn.kept_for.is_none()));
+    assert_eq!(bench.items.values().map(|item| item.overtaken).collect::<Vec<_>>(), [0]);
+
+    let mut bench = Bench::gate(&["unit"]);
+    bench.kept = true;
+    bench.approve("AB");
+    bench.run();
+    bench.pass("AB");
+    bench.run();
+    assert_eq!(bench.landings.len(), 2, "B is ordered right behind A");
+    bench.end_landing(LandingEnd::Refused { why: "it was closed".to_owned() });
+    bench.run();
+    assert!(bench.land());
+    bench.run();
+    assert_eq!(bench.head.slots[0].standing, Standing::Testing, "B is tested again without A");
+    assert_eq!(bench.items.values().map(|item| item.overtaken).collect::<Vec<_>>(), [0]);
+}
+
 /// C2: nobody waits for one whose tests never end, nor for what has left.
 #[test]
 fn a_branch_is_kept_for_nobody_for_ever() {
