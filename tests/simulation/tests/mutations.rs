@@ -508,6 +508,7 @@ fn a_change_that_is_not_told_of_what_landed_beside_it_is_noticed() {
     for mutation in [Mutation::UntoldMerges, Mutation::LostRetests] {
         caught_with("was not tested again", mutation, calm);
     }
+}
 
 /// A crowded site whose projects share a queue.
 fn crowded_queue(seed: u64) -> Shape {

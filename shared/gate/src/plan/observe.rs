@@ -174,7 +174,7 @@ impl Work<'_> {
 
     fn observe_runs(&mut self, id: &ItemId) {
         let has_changed =
-            |item: &&Item| item.jobs.iter().any(|job| self.seen_of(job).is_some_and(|seen| is_news(job, seen)));
+            |item: &&Item| item.jobs.iter().any(|job| self.run_of(job).is_some_and(|seen| is_news(job, seen)));
         let Some(mut item) = self.items.get(id).filter(has_changed).cloned() else {
             return; // Most builds run on as they did, and a copy of each item would be most of what a look costs.
         };
@@ -198,7 +198,7 @@ impl Work<'_> {
     }
 
     /// Returns what is known of the build of a job that is under way.
-    fn seen_of(&self, job: &Job) -> Option<&RunSeen> {
+    fn run_of(&self, job: &Job) -> Option<&RunSeen> {
         job.build.as_ref().filter(|_| job.is_under_way()).and_then(|build| self.snapshot.runs.get(build))
     }
 
