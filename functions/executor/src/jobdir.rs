@@ -171,7 +171,10 @@ pub fn forget_the_dead(runtime: &Path) {
     let Ok(entries) = fs::read_dir(runtime) else { return };
     for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
         let path = entry.path();
-        let is_free = fs::File::open(path.join(ALIVE)).is_ok_and(|file| file.try_lock().is_ok());
+        let alive = path.join(ALIVE);
+        // Anybody may put something else there, where memory is shared: whoever opened a pipe would wait for its other end.
+        let is_file = fs::symlink_metadata(&alive).is_ok_and(|found| found.is_file());
+        let is_free = is_file && fs::File::open(&alive).is_ok_and(|file| file.try_lock().is_ok());
         if !is_free {
             continue;
         }
@@ -217,11 +220,15 @@ mod tests {
         let foreign = runtime.join("somebody-else");
         fs::create_dir(&foreign).unwrap();
         fs::write(foreign.join(ALIVE), "").unwrap();
+        let elsewhere = runtime.join(format!("{PREFIX}elsewhere"));
+        fs::create_dir(&elsewhere).unwrap();
+        std::os::unix::fs::symlink(foreign.join(ALIVE), elsewhere.join(ALIVE)).unwrap();
         let root = dead.runtime.root.clone();
         forget_the_dead(&runtime);
         assert!(root.join("secret").exists(), "its executor lives");
         drop(dead);
         forget_the_dead(&runtime);
         assert!(!root.exists() && living.runtime.control.exists() && foreign.exists());
+        assert!(elsewhere.exists(), "what is no file says nothing of an executor");
     }
 }
