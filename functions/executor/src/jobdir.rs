@@ -2,7 +2,7 @@
 
 use sluice_model::BuildId;
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -144,8 +144,8 @@ impl Jobdir {
 
     /// Removes what lies in memory. Done before the sandbox's last process is gone, a socket could come back.
     pub fn forget_runtime(&self) {
-        if let Err(error) = fs::remove_dir_all(&self.runtime.root)
-            && error.kind() != std::io::ErrorKind::NotFound
+        if let Err(error) = remove_runtime(&self.runtime.root)
+            && error.kind() != ErrorKind::NotFound
         {
             tracing::warn!(path = %self.runtime.root.display(), %error, "could not remove a build's runtime directory");
         }
@@ -163,6 +163,21 @@ fn show_life(root: &Path) -> std::io::Result<fs::File> {
     Ok(file)
 }
 
+/// Removes a runtime directory, last the file by which it is found if whoever removes it dies meanwhile.
+fn remove_runtime(root: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(root)? {
+        let entry = entry?;
+        if entry.file_name() == ALIVE {
+            continue;
+        }
+        let path = entry.path();
+        let removed = if entry.file_type()?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        // A socket goes with its process.
+        removed.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
+    }
+    fs::remove_dir_all(root)
+}
+
 /// Removes the runtime directories below `runtime` of executors that died before they could: opened secrets may lie there.
 ///
 /// Those of others that live are held by a lock, which works across containers as well, where process ids say nothing. What cannot be
@@ -171,11 +186,14 @@ pub fn forget_the_dead(runtime: &Path) {
     let Ok(entries) = fs::read_dir(runtime) else { return };
     for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
         let path = entry.path();
-        let is_free = fs::File::open(path.join(ALIVE)).is_ok_and(|file| file.try_lock().is_ok());
+        let alive = path.join(ALIVE);
+        // Anybody may put something else there, where memory is shared: whoever opened a pipe would wait for its other end.
+        let is_file = fs::symlink_metadata(&alive).is_ok_and(|found| found.is_file());
+        let is_free = is_file && fs::File::open(&alive).is_ok_and(|file| file.try_lock().is_ok());
         if !is_free {
             continue;
         }
-        match fs::remove_dir_all(&path) {
+        match remove_runtime(&path) {
             Ok(()) => {
                 tracing::info!(path = %path.display(), "removed what an executor that died had in memory of a build")
             }
@@ -217,11 +235,18 @@ mod tests {
         let foreign = runtime.join("somebody-else");
         fs::create_dir(&foreign).unwrap();
         fs::write(foreign.join(ALIVE), "").unwrap();
+        let elsewhere = runtime.join(format!("{PREFIX}elsewhere"));
+        fs::create_dir(&elsewhere).unwrap();
+        std::os::unix::fs::symlink(foreign.join(ALIVE), elsewhere.join(ALIVE)).unwrap();
         let root = dead.runtime.root.clone();
         forget_the_dead(&runtime);
         assert!(root.join("secret").exists(), "its executor lives");
         drop(dead);
         forget_the_dead(&runtime);
         assert!(!root.exists() && living.runtime.control.exists() && foreign.exists());
+        assert!(elsewhere.exists(), "what is no file says nothing of an executor");
+        write_private(&living.runtime.root.join("secret"), b"x").unwrap();
+        living.forget_runtime();
+        assert!(!living.runtime.root.exists());
     }
 }

@@ -380,11 +380,15 @@ fn is_same(name: &str, told: Option<&String>, now: Option<&String>) -> bool {
         || told.zip(now).is_some_and(|(told, now)| is_old(told) && is_value(told, now))
 }
 
-/// Whether a status is one from before the one that was told, and says the same. Numbers of statuses grow.
+/// Whether a status is one from before the one that was told, whatever it says: numbers of statuses grow, and a forge may answer with
+/// what it showed a while ago. Of one without a number only what says the same is taken for older.
 fn is_behind(name: &str, told: Option<&String>, now: Option<&String>) -> bool {
     let (Some(told), Some(now), true) = (told, now, name.starts_with(STATUS)) else { return false };
-    let ((told, last), (now, number)) = (parted(told), parted(now));
-    told == now && number < last
+    match (parted(told), parted(now)) {
+        ((_, Some(last)), (_, Some(number))) => number < last,
+        ((told, Some(_)), (now, None)) => told == now,
+        _ => false,
+    }
 }
 
 fn status_name(by: &str, context: &str) -> String {

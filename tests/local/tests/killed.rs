@@ -190,16 +190,30 @@ async fn a_function_that_is_killed_is_made_up_for() {
     shows_the_same_again(&mut system).await;
 }
 
-/// The ssh-agents on this machine that nobody is left to end: their process ids, as init's children.
+/// The ssh-agents on this machine that nobody is left to end: their process ids.
 fn orphaned_agents() -> BTreeSet<u32> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    ids.filter(|id: &u32| {
-        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
-        let says = |line: &str| status.lines().any(|said| said.split_whitespace().eq(line.split_whitespace()));
-        says("Name: ssh-agent") && says("PPid: 1")
-    })
-    .collect()
+    ids.filter(|id: &u32| is_orphaned_agent(*id)).collect()
+}
+
+/// Whether a process is an ssh-agent that init has, or that stands in a sandbox which init has.
+fn is_orphaned_agent(id: u32) -> bool {
+    let Some((_, mut parent)) = name_and_parent(id).filter(|(name, _)| name == "ssh-agent") else { return false };
+    // A sandbox is two processes.
+    for _ in 0..2 {
+        match name_and_parent(parent) {
+            Some((name, above)) if parent != 1 && name == "bwrap" => parent = above,
+            _ => break,
+        }
+    }
+    parent == 1
+}
+
+fn name_and_parent(id: u32) -> Option<(String, u32)> {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    Some((field("Name:")?.to_owned(), field("PPid:")?.parse().ok()?))
 }
 
 /// Z7.3: a build whose executor died is run again, and a result that was written counts although nobody was told. The story goes on

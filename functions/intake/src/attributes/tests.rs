@@ -129,6 +129,16 @@ fn a_status_that_was_set_again_is_another() {
     for older in [Some(5), Some(4), None] {
         assert_eq!(attributes.lost(&at(older), &asks()), [], "{older:?}");
     }
+    // What it replaced, as a forge shows that is behind: told once more, the one after it would be told once more as well.
+    let replaced = CommitStatus { number: Some(4), ..status("ci", "pending", false) };
+    let replaced = ChangeFacts { statuses: vec![replaced], ..facts() };
+    assert_eq!(attributes.lost(&replaced, &asks()), []);
+    let told = event(Lost::Status(replaced.statuses[0].clone()).kind(1, false));
+    assert_eq!(attributes.hear(&told, &replaced, true), (Said::Known, false));
+    assert_eq!(attributes.lost(&at(Some(5)), &asks()), [], "what was told stays told");
+    let failed = CommitStatus { number: Some(5), ..status("ci", "failure", true) };
+    let failed = ChangeFacts { statuses: vec![failed], ..facts() };
+    assert_eq!(attributes.lost(&failed, &asks()).len(), 1, "a check run keeps its number when it ends otherwise");
     let lost = attributes.lost(&at(Some(6)), &asks());
     assert_eq!(lost, [Lost::Status(at(Some(6)).statuses[0].clone())]);
     assert_ne!(lost[0].mark(&at(Some(6))), Lost::Status(at(Some(5)).statuses[0].clone()).mark(&at(Some(5))));

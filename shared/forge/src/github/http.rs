@@ -3,11 +3,11 @@
 use super::ConnectError;
 use crate::error::ForgeError;
 use crate::secret::Secret;
-use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderValue, USER_AGENT};
 use reqwest::{Client, Method, Response, StatusCode, redirect};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use sluice_model::ConnectionName;
+use sluice_model::{ConnectionName, Timestamp};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::OnceCell;
@@ -41,6 +41,10 @@ pub(super) struct Api {
     connection: ConnectionName,
     token: Secret,
 }
+
+/// By how much a forge's clock is ahead of ours, in milliseconds; less than nothing where it is behind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Ahead(pub i128);
 
 /// An answer with status 2xx.
 pub(super) struct Answer {
@@ -230,6 +234,18 @@ impl Answer {
     pub fn read<T: DeserializeOwned>(&self, attempted: &str) -> Result<T, ForgeError> {
         serde_json::from_slice(&self.body).map_err(|error| ForgeError::unknown(attempted, error))
     }
+
+    /// Returns by how much the clock of whoever gave this answer, just now, is ahead of ours. One that tells no time has ours.
+    pub fn ahead(&self) -> Ahead {
+        ahead(&self.headers, now())
+    }
+}
+
+/// Returns by how much the clock is ahead by which an answer was given that came at this moment.
+fn ahead(headers: &HeaderMap, now: Timestamp) -> Ahead {
+    let text = headers.get(DATE).and_then(|date| date.to_str().ok());
+    let date = text.and_then(|text| jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok());
+    Ahead(date.map_or(0, |date| i128::from(date.as_millisecond()) - i128::from(now.0)))
 }
 
 async fn read_body(mut response: Response, attempted: &str) -> Result<Vec<u8>, ForgeError> {
@@ -315,7 +331,12 @@ fn is_loopback(url: &Url) -> bool {
 }
 
 pub(super) fn now_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    now().seconds()
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).ok();
+    Timestamp(since.and_then(|since| u64::try_from(since.as_millis()).ok()).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -343,6 +364,21 @@ mod tests {
             let status = StatusCode::from_u16(*status).unwrap();
             assert_eq!(rate_limit(status, &headers(pairs), message, 1_000), *expected, "{status} {pairs:?}");
         }
+    }
+
+    /// Z6.3: minutes between two clocks are no reason to take one report for another.
+    #[test]
+    fn a_forges_clock_is_read_from_its_answer() {
+        let now = Timestamp(1_795_259_025_900);
+        for (date, millis) in [
+            ("Sat, 21 Nov 2026 11:03:45 GMT", -900),
+            ("Sat, 21 Nov 2026 11:08:46 GMT", 300_100),
+            ("Sat, 21 Nov 2026 10:58:45 GMT", -300_900),
+            ("some time ago", 0),
+        ] {
+            assert_eq!(ahead(&headers(&[("date", date)]), now), Ahead(millis), "{date}");
+        }
+        assert_eq!(ahead(&HeaderMap::new(), now), Ahead(0));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Reading changes, branches, commits and deliveries.
 
-use super::http::{Api, Listed, PAGE_SIZE, Repeat, now_seconds};
+use super::http::{Ahead, Api, Listed, PAGE_SIZE, Repeat, now_seconds};
 use super::{GitHub, escape_path, number, repository, shapes};
 use crate::depends_on::depends_on;
 use crate::error::ForgeError;
@@ -203,17 +203,20 @@ async fn statuses(api: &Api, path: String, attempted: &str) -> Result<(Vec<shape
     Ok(listed.part())
 }
 
-/// Returns a commit's newest status of a context, among the newest of all.
+/// Returns a commit's newest status of a context, among the newest of all, and by how much the clock is ahead that it was set by.
 pub(super) async fn newest_status(
     api: &Api,
     project: &ProjectName,
     head: &str,
     context: &str,
     attempted: &str,
-) -> Result<Option<shapes::Status>, ForgeError> {
-    let path = repository(project, &format!("/commits/{}/statuses", escape_path(head)));
-    let listed = api.pages(&path, 1, attempted, |statuses: Vec<shapes::Status>| statuses).await?;
-    Ok(listed.part().0.into_iter().find(|status| status.context == context))
+) -> Result<(Option<shapes::Status>, Ahead), ForgeError> {
+    let query = format!("per_page={PAGE_SIZE}&page=1");
+    let path = repository(project, &format!("/commits/{}/statuses?{query}", escape_path(head)));
+    let answer = api.send(Method::GET, &path, None, Repeat::Safe, attempted).await?;
+    let ahead = answer.ahead();
+    let statuses: Vec<shapes::Status> = answer.read(attempted)?;
+    Ok((statuses.into_iter().find(|status| status.context == context), ahead))
 }
 
 /// Returns the newest check runs of a commit, and whether there are more; `None` where the token is shown none. They are GitHub

@@ -1,6 +1,6 @@
 //! Statuses, check runs and comments. Each finds what an earlier try wrote, so that its effect is there once.
 
-use super::http::{Api, Repeat};
+use super::http::{Ahead, Api, Repeat};
 use super::{GitHub, escape_path, number, read, repository, shapes};
 use crate::error::ForgeError;
 use crate::forge::{CheckReport, CheckState, LineComment, ReviewVerdict, StatusReport};
@@ -16,9 +16,9 @@ const COMMENT_PAGES_MAX: usize = 30;
 const REVIEW_PAGES_MAX: usize = 30;
 const DESCRIPTION_MAX_CHARACTERS: usize = 140;
 const SUMMARY_MAX_CHARACTERS: usize = 65_535;
-/// Milliseconds by which a status may seem to be older than the report that it was set for: GitHub tells whole seconds, by a clock
-/// of its own. Nothing is tested and reported twice in so short a time.
-const CLOCK_MILLIS: u64 = 2_000;
+/// Milliseconds by which a status may seem to be older than the report that it was set for: GitHub tells whole seconds, and the
+/// machines here that want and make reports need not agree to the last of them. Nothing is tested and reported twice in so short a time.
+const CLOCK_MILLIS: i128 = 2_000;
 /// GitHub's limit is 65,536; the marker needs its place.
 const COMMENT_MAX_CHARACTERS: usize = 65_000;
 
@@ -52,18 +52,21 @@ pub(super) async fn set_status(
 /// the status is set.
 async fn stands(github: &GitHub, project: &ProjectName, head: &Oid, status: &StatusReport, attempted: &str) -> bool {
     let newest = read::newest_status(&github.api, project, head.as_str(), &status.context, attempted).await;
-    let (Ok(Some(there)), Ok(me)) = (newest, github.api.own_login().await) else { return false };
+    let (Ok((Some(there), ahead)), Ok(me)) = (newest, github.api.own_login().await) else { return false };
     there.creator.is_some_and(|user| user.login.eq_ignore_ascii_case(me))
         && there.state == status.state.as_str()
         && there.description.unwrap_or_default() == cut(&status.description, DESCRIPTION_MAX_CHARACTERS)
         && there.target_url == status.url
-        && was_set_for(there.created_at.as_deref(), status.wanted_at)
+        && was_set_for(there.created_at.as_deref(), status.wanted_at, ahead)
 }
 
-/// Whether a status was set for a report that was wanted at this moment, by when the forge says that it was set. Where it does not
-/// say so, what says the same counts as the same: heard twice it would start a pipeline twice.
-fn was_set_for(created_at: Option<&str>, wanted_at: Timestamp) -> bool {
-    created_at.is_none_or(|at| read::timestamp(Some(at)).plus_millis(CLOCK_MILLIS) >= wanted_at)
+/// Whether a status was set for a report that was wanted at this moment, by when the forge says that it was set, with a clock that is
+/// so much ahead of ours: by one that is minutes ahead an earlier report's would look like this one's, which nobody would hear of.
+/// Where it does not say so, what says the same counts as the same: heard twice it would start a pipeline twice.
+fn was_set_for(created_at: Option<&str>, wanted_at: Timestamp, Ahead(ahead_millis): Ahead) -> bool {
+    let is_later =
+        |at: &str| i128::from(read::timestamp(Some(at)).0) + CLOCK_MILLIS >= i128::from(wanted_at.0) + ahead_millis;
+    created_at.is_none_or(is_later)
 }
 
 pub(super) async fn put_check_run(
@@ -267,15 +270,21 @@ mod tests {
     #[test]
     fn a_status_was_set_for_a_report_unless_it_is_older() {
         let wanted_at = Timestamp(1_795_259_025_900);
-        for (created_at, is_for_it) in [
-            (Some("2026-11-21T11:03:46Z"), true),
-            (Some("2026-11-21T11:03:45Z"), true),
-            (Some("2026-11-21T11:03:44Z"), true),
-            (Some("2026-11-21T11:03:43Z"), false),
-            (Some("2026-11-20T11:03:45Z"), false),
-            (None, true),
+        for (created_at, ahead_millis, is_for_it) in [
+            (Some("2026-11-21T11:03:46Z"), 0, true),
+            (Some("2026-11-21T11:03:45Z"), 0, true),
+            (Some("2026-11-21T11:03:44Z"), 0, true),
+            (Some("2026-11-21T11:03:43Z"), 0, false),
+            (Some("2026-11-20T11:03:45Z"), 0, false),
+            // Set a minute before this report was wanted, and a minute after it, by a clock that is five minutes ahead.
+            (Some("2026-11-21T11:07:45Z"), 300_000, false),
+            (Some("2026-11-21T11:09:45Z"), 300_000, true),
+            // The same by one that is five minutes behind.
+            (Some("2026-11-21T10:57:45Z"), -300_000, false),
+            (Some("2026-11-21T10:59:45Z"), -300_000, true),
+            (None, 300_000, true),
         ] {
-            assert_eq!(was_set_for(created_at, wanted_at), is_for_it, "{created_at:?}");
+            assert_eq!(was_set_for(created_at, wanted_at, Ahead(ahead_millis)), is_for_it, "{created_at:?}");
         }
     }
 }
