@@ -259,6 +259,36 @@ mod tests {
         assert!(error.problem.message.starts_with("The label \"small\" is also defined in a.yaml"), "{error}");
     }
 
+    /// Z2.5, Z5.2: no repository passes for the files that tenants include: neither by its canonical name, by which commits are told
+    /// apart, nor by its connection's, by which keys are.
+    #[test]
+    fn no_repository_has_the_name_of_the_included_files() {
+        let connections = Connections::new()
+            .with("system", Driver::GitHub, "github.com")
+            .with("github", Driver::GitHub, "system")
+            .with("other", Driver::GitHub, "");
+        let rows = [
+            ("system", "included", true),
+            ("github", "included", true),
+            ("system", "org/included", false),
+            ("other", "included", false),
+        ];
+        for (connection, name, is_refused) in rows {
+            for list in ["config-projects", "untrusted-projects"] {
+                let main = format!("- tenant: {{name: one, source: {{{connection}: {{{list}: [{name}]}}}}}}\n");
+                let (config, errors) = parse_main("main.yaml", &main, &connections);
+                let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                assert_eq!(
+                    (told.len() == 1, config.tenants[0].projects.is_empty()),
+                    (is_refused, is_refused),
+                    "{told:?}"
+                );
+                let words = "has the name of the files that tenants include, system/included";
+                assert!(told.iter().all(|one| one.contains(words)), "{told:?}");
+            }
+        }
+    }
+
     /// Z2.3, Z2.5: what is included lies beside the main configuration and nowhere else.
     #[test]
     fn no_path_leads_out_of_where_the_main_configuration_lies() {
