@@ -1,9 +1,9 @@
 //! Files that tenants include (Z2.5): they lie beside the main configuration, are trusted, and are together one config project,
 //! `system/included`, with a key pair of its own.
 //!
-//! No forge knows that project: its files are stored with the main configuration. What lies beside that in `playbooks/` and `roles/`
-//! is a commit of its own ([`TenantConfig::beside`]). The files are no part of it: a job without `run` looks for its playbook at a
-//! repository's root too, and `base.yaml`, which defines the job `base`, is none.
+//! No forge knows that project, and no repository may have its name: its files are stored with the main configuration. What lies
+//! beside that in `playbooks/` and `roles/` is a commit of its own ([`TenantConfig::beside`]). The files are no part of it: a job
+//! without `run` looks for its playbook at a repository's root too, and `base.yaml`, which defines the job `base`, is none.
 
 use super::{SYSTEM, TenantConfig, place_of};
 use crate::ConfigError;
