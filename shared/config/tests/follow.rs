@@ -182,6 +182,12 @@ fn the_image_that_a_job_builds_is_followed() {
     let job = "- job: {name: build, run: r, image-build-name: trixie}\n";
     let proposed = [sound.proposal("org/config", "master", &renamed), sound.proposal("org/project", "master", job)];
     assert_eq!(layout.overlay(&proposed, Scope::ToValidate).errors_since(&layout), []);
+    // Of a project that may define none it is no image, whatever its file says.
+    let own = format!("- image: {{name: trixie, type: zuul}}\n{job}");
+    let proposed = [sound.proposal("org/project", "master", &own)];
+    let told = layout.overlay(&proposed, Scope::ToValidate).errors_since(&layout);
+    let told: Vec<String> = told.iter().map(ConfigError::short_text).collect();
+    assert_eq!(told, ["The image \"trixie\" was not found."]);
 }
 
 /// X10, X12, Z4.8, Z6.6: a stanza is told everything that its repository may not say, not the first of it.

@@ -8,7 +8,7 @@ use crate::fragment::{self, Fragment, Source, SourceFile};
 use crate::layout::ProviderConfig;
 use crate::objects::{
     JobStanza, NodesetStanza, ObjectKind, ProjectStanza, ProviderObject, QueueStanza, QueueType, SecretStanza,
-    SemaphoreStanza, Stanza,
+    SemaphoreStanza,
 };
 use crate::pipeline::Pipeline;
 use crate::tenant::{TenantConfig, TenantProject};
@@ -242,12 +242,7 @@ impl Layout {
     /// but the job that builds one may come with it.
     pub(crate) fn has_image(&self, name: &str) -> bool {
         let stands = self.entry(ObjectKind::Image, name).is_some_and(|entry| !entry.accepted.is_empty());
-        let may_define = |file: &&File| {
-            self.base.ground.project_of(file).is_some_and(|project| project.kinds.contains(&ObjectKind::Image))
-        };
-        let proposed = self.over.iter().flat_map(|over| &over.files).filter(may_define);
-        let mut proposed = proposed.flat_map(|file| file.fragment.stanzas());
-        stands || proposed.any(|stanza| matches!(stanza, Stanza::Image(image) if image.name == name))
+        stands || self.over.as_deref().is_some_and(|over| over.images.contains(name))
     }
 
     /// Returns the definitions of a job, in order.

@@ -11,7 +11,7 @@ use super::{Base, BranchConfig, Files, Layout, Scope, Spot, providers, settle};
 use crate::error::{ConfigError, Hints};
 use crate::fragment::{Fragment, Trust};
 use crate::layout::ProviderConfig;
-use crate::objects::ObjectKind;
+use crate::objects::{ObjectKind, Stanza};
 use crate::pipeline::Pipeline;
 use sluice_model::{BranchName, ProjectName};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,8 +26,13 @@ pub(super) struct Over {
     pub(super) removed: BTreeSet<u32>,
     /// Files that count besides; their numbers follow those of the base.
     pub(super) files: Vec<File>,
+<<<<<<< HEAD
     /// Stanzas of these with mistakes: they stand nowhere.
     faulty: Vec<Unit>,
+=======
+    /// Images that these define, whether or not any counts before it is merged.
+    pub(super) images: BTreeSet<String>,
+>>>>>>> review2
     /// Entries that take the place of the base's.
     pub(super) shelves: Shelves,
     /// Stanzas whose right to stand was decided again: what is wrong with that is in `problems` now.
@@ -61,6 +66,7 @@ pub(super) fn overlay(layout: &Layout, proposed: &[BranchConfig], scope: Scope) 
     if over.files.is_empty() && over.removed.is_empty() {
         return Layout::of(Arc::clone(base));
     }
+    over.images = images(base, &over.files);
     let claimed = claim(base, &mut over, keeps_nodes);
     let touched = claimed.keys().cloned().collect();
     settle_again(base, &mut over, claimed);
@@ -105,6 +111,18 @@ fn replace_files(base: &Base, all: &BTreeMap<(&ProjectName, &BranchName), (&Bran
         }
         over.removed.extend(old.map(|(number, _)| number).filter(|number| !stays.contains(number)));
     }
+}
+
+/// Returns the names of the images that files define whose projects may: each job that builds one asks for it.
+fn images(base: &Base, files: &[File]) -> BTreeSet<String> {
+    let may_define =
+        |file: &&File| base.ground.project_of(file).is_some_and(|project| project.kinds.contains(&ObjectKind::Image));
+    let stanzas = files.iter().filter(may_define).flat_map(|file| file.fragment.stanzas());
+    let name = |stanza: &Stanza| match stanza {
+        Stanza::Image(image) => Some(image.name.clone()),
+        _ => None,
+    };
+    stanzas.filter_map(name).collect()
 }
 
 /// New claimants by what they lay claim to; a name that is only given up has none.

@@ -1,9 +1,9 @@
 //! Files that tenants include (Z2.5): they lie beside the main configuration, are trusted, and are together one config project,
 //! `system/included`, with a key pair of its own.
 //!
-//! No forge knows that project: its files are stored with the main configuration. What lies beside that in `playbooks/` and `roles/`
-//! is a commit of its own ([`TenantConfig::beside`]). The files are no part of it: a job without `run` looks for its playbook at a
-//! repository's root too, and `base.yaml`, which defines the job `base`, is none.
+//! No forge knows that project, and no repository may have its name: its files are stored with the main configuration. What lies
+//! beside that in `playbooks/` and `roles/` is a commit of its own ([`TenantConfig::beside`]). The files are no part of it: a job
+//! without `run` looks for its playbook at a repository's root too, and `base.yaml`, which defines the job `base`, is none.
 
 use super::{SYSTEM, TenantConfig, place_of};
 use crate::ConfigError;
@@ -257,6 +257,36 @@ mod tests {
         let [error] = &found[..] else { panic!("{found:?}") };
         assert_eq!((error.path.as_str(), error.problem.start.line()), ("b.yaml", 3));
         assert!(error.problem.message.starts_with("The label \"small\" is also defined in a.yaml"), "{error}");
+    }
+
+    /// Z2.5, Z5.2: no repository passes for the files that tenants include: neither by its canonical name, by which commits are told
+    /// apart, nor by its connection's, by which keys are.
+    #[test]
+    fn no_repository_has_the_name_of_the_included_files() {
+        let connections = Connections::new()
+            .with("system", Driver::GitHub, "github.com")
+            .with("github", Driver::GitHub, "system")
+            .with("other", Driver::GitHub, "");
+        let rows = [
+            ("system", "included", true),
+            ("github", "included", true),
+            ("system", "org/included", false),
+            ("other", "included", false),
+        ];
+        for (connection, name, is_refused) in rows {
+            for list in ["config-projects", "untrusted-projects"] {
+                let main = format!("- tenant: {{name: one, source: {{{connection}: {{{list}: [{name}]}}}}}}\n");
+                let (config, errors) = parse_main("main.yaml", &main, &connections);
+                let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                assert_eq!(
+                    (told.len() == 1, config.tenants[0].projects.is_empty()),
+                    (is_refused, is_refused),
+                    "{told:?}"
+                );
+                let words = "has the name of the files that tenants include, system/included";
+                assert!(told.iter().all(|one| one.contains(words)), "{told:?}");
+            }
+        }
     }
 
     /// Z2.3, Z2.5: what is included lies beside the main configuration and nowhere else.

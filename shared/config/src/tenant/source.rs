@@ -1,6 +1,6 @@
 //! Which projects a tenant reads, as its `source` lists them: singly or in groups, with what each may define (Z2.2).
 
-use super::{TenantConfig, TenantProject};
+use super::{SYSTEM, TenantConfig, TenantProject, included_project};
 use crate::connection::Connections;
 use crate::error::{Problem, ProblemKind};
 use crate::fragment::Trust;
@@ -56,23 +56,22 @@ pub(super) fn sources(sources: &Node, connections: &Connections, tenant: &mut Te
     }
     // Which projects an unknown connection would have, nobody knows.
     if is_whole {
-        listed.into_iter().for_each(|node| shadow(node, tenant, p));
+        let projects = || tenant.projects.iter().chain(&tenant.included).map(|project| &project.name);
+        let known: BTreeSet<&str> = projects().flat_map(|project| [project.as_str(), project.name()]).collect();
+        listed.into_iter().for_each(|node| shadow(node, &known, projects().map(|project| project.name()), p));
     }
 }
 
-/// Tells of projects that a member of the list may shadow and that the tenant has none of, as Zuul does.
-fn shadow(member: &Node, tenant: &TenantConfig, p: &mut Problems) {
+/// Tells of projects that a member of the list may shadow and that the tenant has none of, as Zuul does. `known` are all names of the
+/// tenant's projects, `short` those without a host, to suggest one of them.
+fn shadow<'n>(member: &Node, known: &BTreeSet<&str>, short: impl Iterator<Item = &'n str> + Clone, p: &mut Problems) {
     let attributes = member.as_map().and_then(<[_]>::first).map(|(_, attributes)| attributes);
     let named = attributes.and_then(|attributes| attributes.get("shadow")).map(members).unwrap_or_default();
     for node in named {
-        let Some(name) = node.as_text() else { continue };
-        let projects = || tenant.projects.iter().chain(&tenant.included).map(|project| &project.name);
-        if projects().any(|project| project.as_str() == name || project.name() == name) {
-            continue;
-        }
+        let Some(name) = node.as_text().filter(|name| !known.contains(name)) else { continue };
         let message = format!("The project \"{name}\" was not found.");
         let problem = Problem::new(ProblemKind::UnknownName, node.start, node.end, message).about("shadow");
-        p.add(problem.suggesting(name, projects().map(|project| project.name())));
+        p.add(problem.suggesting(name, short.clone()));
     }
 }
 
@@ -134,6 +133,17 @@ impl ListReader<'_> {
         let Some(canonical) = self.connections.project(self.connection, name) else {
             return;
         };
+        // Keys are told apart by connection and name, commits by canonical name: one of a forge that has either would open secrets of
+        // included files, or pass for their playbooks.
+        let included = included_project();
+        if canonical == included || (self.connection == SYSTEM && canonical.name() == included.name()) {
+            let message = format!(
+                "Project {name} of the connection \"{}\" has the name of the files that tenants include, {included}: give its connection another name and another canonical host than \"{SYSTEM}\"",
+                self.connection
+            );
+            p.add(Problem::new(ProblemKind::NotPermitted, node.start, node.end, message).about("source"));
+            return;
+        }
         let mut project = TenantProject::new(self.connection, canonical, trust);
         let mut defaults = project.kinds.clone();
         let mut provider_config = group.provider_config;

@@ -5,7 +5,6 @@ use crate::executors::{Rest, Running};
 use sluice_executor::claim::{self, Claimed};
 use sluice_model::build::Pause;
 use sluice_model::{BuildId, SessionId, Timestamp};
-use sluice_runtime::Clock as _;
 
 impl Sim {
     /// Has executors look after what they may have claimed without having been told, as each renewal of a session does: one look
