@@ -26,13 +26,10 @@ pub(super) struct Over {
     pub(super) removed: BTreeSet<u32>,
     /// Files that count besides; their numbers follow those of the base.
     pub(super) files: Vec<File>,
-<<<<<<< HEAD
     /// Stanzas of these with mistakes: they stand nowhere.
     faulty: Vec<Unit>,
-=======
     /// Images that these define, whether or not any counts before it is merged.
     pub(super) images: BTreeSet<String>,
->>>>>>> review2
     /// Entries that take the place of the base's.
     pub(super) shelves: Shelves,
     /// Stanzas whose right to stand was decided again: what is wrong with that is in `problems` now.
