@@ -29,7 +29,7 @@ const SEARCHED: &str = "x-sluice-searched-until";
 
 /// `T/builds`.
 pub(crate) async fn list(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
-    asked.only(filter::BUILDS)?;
+    asked.only(&[filter::BUILDSETS, filter::BUILDS].concat())?;
     let (filter, page) = (Filter::read(asked)?, asked.page()?);
     let wanted = page.skip + page.limit;
     let mut found = search(api, tenant, &filter, wanted).await?;

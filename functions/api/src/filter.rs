@@ -6,32 +6,10 @@ use crate::reply::Refusal;
 use sluice_model::change::ChangeRef;
 use sluice_model::{JobName, PipelineName, Timestamp};
 
-/// The parameters of the lists of builds.
-pub(crate) const BUILDS: &[&str] = &[
-    "project",
-    "pipeline",
-    "branch",
-    "job_name",
-    "change",
-    "patchset",
-    "ref",
-    "newrev",
-    "uuid",
-    "queue_item_uuid",
-    "voting",
-    "nodeset",
-    "result",
-    "held",
-    "final",
-    "complete",
-    "exclude_result",
-    "idx_min",
-    "idx_max",
-    "limit",
-    "skip",
-];
+/// The parameters of the lists of builds, besides those of [`BUILDSETS`].
+pub(crate) const BUILDS: &[&str] = &["job_name", "voting", "nodeset", "held", "final"];
 
-/// The parameters of the lists of buildsets.
+/// The parameters of the lists of buildsets and of builds.
 pub(crate) const BUILDSETS: &[&str] = &[
     "project",
     "pipeline",

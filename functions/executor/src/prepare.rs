@@ -286,7 +286,7 @@ mod tests {
                 .unwrap()
         };
         let branch = BranchKey { project: project.clone(), branch: "main".into() };
-        let state = BranchState { branch, base: made.commit.clone(), result: made.commit.clone(), packs: vec![key] };
+        let state = BranchState::untouched(branch, made.commit.clone(), vec![key]);
         let (changes, configured, placed, defaults) = Default::default();
         let speculation =
             Speculation { changes, branches: vec![state], configured, placed, containing: None, defaults };

@@ -114,7 +114,7 @@ pub async fn place_aside(
     let packs = packs(sources, Some(connection), project, &states_of(speculation, project), commit).await?;
     // Its tree is not looked at here.
     let at = Commit { id: commit.clone(), tree: commit.clone() };
-    let state = BranchState { branch: branch.clone(), base: at.clone(), result: at, packs: Vec::new() };
+    let state = BranchState::untouched(branch.clone(), at, Vec::new());
     checkout(project, packs, path, &state, Vec::new(), Objects::Linked).await
 }
 
@@ -440,7 +440,7 @@ mod tests {
     fn speculation(project: &ProjectName, there: &[&str], default: Option<&str>) -> Speculation {
         let key = |branch: &str| BranchKey { project: project.clone(), branch: branch.into() };
         let at = || Commit { id: Oid("a".repeat(40)), tree: Oid("b".repeat(40)) };
-        let state = |branch: &str| BranchState { branch: key(branch), base: at(), result: at(), packs: Vec::new() };
+        let state = |branch: &str| BranchState::untouched(key(branch), at(), Vec::new());
         let (changes, configured, placed) = Default::default();
         let branches = there.iter().map(|branch| state(branch)).collect();
         let defaults = default.iter().map(|branch| key(branch)).collect();

@@ -3,46 +3,28 @@
 
 mod common;
 
-use async_trait::async_trait;
 use sluice_executor::claim::{Asked, Claims};
-use sluice_memory::World;
+use sluice_memory::{Fate, Meddled, World};
 use sluice_model::build::{BuildResult, Order, Phase, Run};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::{BuildId, ItemId, QueueKey, SessionId, Timestamp};
 use sluice_records::build::{self, Stop};
 use sluice_records::codec::decode;
-use sluice_runtime::record::{Committed, Key, Query, Record, Write};
-use sluice_runtime::{PortError, Ports, Records};
-use std::sync::atomic::{AtomicBool, Ordering};
+use sluice_runtime::Ports;
+use sluice_runtime::record::Write;
 use std::sync::{Arc, Mutex};
 
-/// A table to which somebody writes a moment before the first commit.
-struct Raced {
-    world: World,
-    records: Arc<dyn Records>,
-    first: Mutex<Option<Write>>,
-}
-
-#[async_trait]
-impl Records for Raced {
-    async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError> {
-        self.records.get(keys).await
-    }
-    async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError> {
-        self.records.query(query).await
-    }
-    async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError> {
-        self.records.due(shard, until, limit).await
-    }
-    async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError> {
-        self.records.find(partition, before, limit).await
-    }
-    async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
-        if let Some(write) = self.first.lock().unwrap().take() {
-            self.world.write_directly(write);
+/// Returns claims for which somebody writes to the table a moment before their first commit.
+fn raced(world: &World, write: Write) -> Claims {
+    let ports = world.ports();
+    let (table, first) = (world.clone(), Mutex::new(Some(write)));
+    let records = Meddled::writing(ports.records.clone(), move |writes| {
+        if let Some(write) = first.lock().unwrap().take() {
+            table.write_directly(write);
         }
-        self.records.commit(writes, write_id).await
-    }
+        writes
+    });
+    Claims::new(Ports { records: Arc::new(records), ..ports }, SessionId::from("life"), None)
 }
 
 fn ordered(name: &str) -> Order {
@@ -110,10 +92,7 @@ async fn a_build_that_is_stopped_meanwhile_keeps_no_other_from_being_claimed() {
     let (world, asked) = three().await;
     let stop =
         build::put_stop(&asked[1].build, &Stop { why: "it left".to_owned(), at: Timestamp(2), lost: false }).unwrap();
-    let ports = world.ports();
-    let records =
-        Arc::new(Raced { world: world.clone(), records: ports.records.clone(), first: Mutex::new(Some(stop)) });
-    let claims = Claims::new(Ports { records, ..ports }, SessionId::from("life"), None);
+    let claims = raced(&world, stop);
     let claimed = claims.claim(&asked).await;
     assert!(matches!(claimed.as_slice(), [Ok(Some(_)), Err(_), Ok(Some(_))]));
     assert_eq!(runs(&world), 2);
@@ -121,57 +100,27 @@ async fn a_build_that_is_stopped_meanwhile_keeps_no_other_from_being_claimed() {
     assert!(matches!(claims.claim(&asked[1..2]).await.as_slice(), [Ok(None)]));
 }
 
-/// A table that is cut off by the first commit: that one is written, and nobody hears of it.
-struct Unheard {
-    records: Arc<dyn Records>,
-    is_first: AtomicBool,
-    is_cut: AtomicBool,
-}
-
-impl Unheard {
-    fn answer(&self) -> Result<(), PortError> {
-        match self.is_cut.load(Ordering::Relaxed) {
-            true => Err(PortError::unknown("ask the table", "no answer came")),
-            false => Ok(()),
+/// Cuts a table off by the next commit: that one is written, and nobody hears of it.
+fn cut_off(world: &World) {
+    let mut is_cut = false;
+    world.decide_fates(move |step| match step.name {
+        "records.commit" => {
+            is_cut = true;
+            Fate::FailsAfter
         }
-    }
-}
-
-#[async_trait]
-impl Records for Unheard {
-    async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError> {
-        self.answer()?;
-        self.records.get(keys).await
-    }
-    async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError> {
-        self.records.query(query).await
-    }
-    async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError> {
-        self.records.due(shard, until, limit).await
-    }
-    async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError> {
-        self.records.find(partition, before, limit).await
-    }
-    async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
-        let committed = self.records.commit(writes, write_id).await;
-        if self.is_first.swap(false, Ordering::Relaxed) {
-            self.is_cut.store(true, Ordering::Relaxed);
-        }
-        self.answer()?;
-        committed
-    }
+        "records.get" if is_cut => Fate::FailsBefore,
+        _ => Fate::Works,
+    });
 }
 
 /// Claims of a life that claimed the first of three builds, or several, and never learned so; with what is asked of it.
 async fn unheard(count: usize) -> (World, Claims, Vec<Asked>) {
     let (world, mut asked) = three().await;
     asked.truncate(count);
-    let ports = world.ports();
-    let (is_first, is_cut) = (AtomicBool::new(true), AtomicBool::new(false));
-    let table = Arc::new(Unheard { records: ports.records.clone(), is_first, is_cut });
-    let claims = Claims::new(Ports { records: table.clone(), ..ports }, SessionId::from("life"), None);
+    let claims = Claims::new(world.ports(), SessionId::from("life"), None);
+    cut_off(&world);
     assert!(claims.claim(&asked).await.iter().all(Result::is_err));
-    table.is_cut.store(false, Ordering::Relaxed);
+    world.decide_fates(|_| Fate::Works);
     assert_eq!(runs(&world), count);
     (world, claims, asked)
 }

@@ -8,10 +8,11 @@ mod founding;
 use founding::founding_material;
 use serde_yaml::Value;
 use sluice_executor::lookup::{as_list_of_plays, find_playbook};
+use sluice_executor::returned::Returned;
 use std::path::{Path, PathBuf};
 
 /// What is not done without the documents.
-const UNDONE: &str = "the founding documents' playbooks were not read";
+const UNDONE: &str = "the founding documents' playbooks and returned data were not read";
 
 /// Returns the playbooks of the first document with the paths they are said to have: from a line that names a file to the next
 /// line of prose. A play's keys stand at the margin there.
@@ -85,4 +86,34 @@ fn each_playbook_of_the_first_document_is_found_by_its_name() {
         let name = within.trim_start_matches("playbooks/").trim_end_matches(".yaml");
         assert_eq!(find_playbook(checkout.path(), name), Some(PathBuf::from(within)));
     }
+}
+
+/// E1, L1.3: the artifacts of the second document's image job are read as it is printed, by what reads what a job returns.
+#[test]
+fn the_returned_artifacts_of_the_second_document_are_read() {
+    let Some(folder) = founding_material(UNDONE) else { return };
+    let text = std::fs::read_to_string(folder.join("seeds/nodepool-in-zuul.rst")).unwrap();
+    let blocks: Vec<String> = text
+        .split(".. code-block:: yaml\n")
+        .skip(1)
+        .map(|rest| {
+            let lines = rest.lines().take_while(|line| line.is_empty() || line.starts_with(' '));
+            lines.fold(String::new(), |block, line| block + line + "\n")
+        })
+        .filter(|block| block.trim_start().starts_with("artifacts:"))
+        .collect();
+    let [printed] = &blocks[..] else { panic!("{blocks:#?}") };
+    let own: serde_json::Value = serde_yaml::from_str(printed).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), serde_json::json!({"data": {"zuul": own}}).to_string()).unwrap();
+    let (returned, ignored) = Returned::read(file.path());
+    assert_eq!(ignored, None);
+    let image = |format: &str| {
+        serde_json::json!({
+            "name": format!("{format} image"),
+            "url": format!("https://storage.example.com/new_image.{format}"),
+            "metadata": {"type": "zuul_image", "image_name": "debian-unstable", "format": format},
+        })
+    };
+    assert_eq!(returned.data["zuul"]["artifacts"], serde_json::json!([image("raw"), image("qcow2")]));
 }

@@ -37,14 +37,23 @@ pub struct Carried {
 }
 
 /// Returns the commit of a plan.
-pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timestamp) -> Result<Carried, LookError> {
+pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, mut plan: Plan, now: Timestamp) -> Result<Carried, LookError> {
     let (live, before) = (&loaded.live, &loaded.queue);
-    let head = plan.head.clone().or_else(|| before.head.clone());
+    let head = plan.head.take().or_else(|| before.head.clone());
     let Some(head) = head.or_else(|| super::head(key, live, before)) else {
         return Err(LookError::Again(format!("a plan for {key} without a queue")));
     };
     let was_listed = before.head.as_ref().is_some_and(|head| !head.slots.is_empty());
-    let mut after = queue::Loaded { head: Some(head.clone()), ..before.clone() };
+    // Not all of what was before is copied: the heads of a long queue, again and again, would cost more than what is decided.
+    let mut after = queue::Loaded {
+        head_record: None,
+        head: None,
+        items: before.items.clone(),
+        arrivals: before.arrivals.clone(),
+        arrival_keys: before.arrival_keys.clone(),
+        is_cut: before.is_cut,
+        is_frozen: before.is_frozen,
+    };
     let mut writes = Vec::new();
     let mut pokes = Vec::new();
     for item in plan.items.values() {
@@ -135,14 +144,15 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, plan: Plan, now: Timest
     if plan.poke_tenant {
         pokes.push(Poke::Tenant { tenant: key.tenant.clone() });
     }
+    let (record, is_listed) = (head_record(before, &head, now)?, !head.slots.is_empty());
+    after.head = Some(head);
     let is_limited = live.layout.tenant().max_changes_per_pipeline.is_some();
     let changes = |queue: &queue::Loaded| if is_limited { changes(queue) } else { 0 };
     let counts_else = changes(before) != changes(&after);
-    if head.slots.is_empty() == was_listed || counts_else || (before.head.is_none() && !head.slots.is_empty()) {
-        writes.push(list(key, !head.slots.is_empty(), changes(&after))?);
+    if is_listed != was_listed || counts_else || (before.head.is_none() && is_listed) {
+        writes.push(list(key, is_listed, changes(&after))?);
     }
     let more = plan.due.is_some_and(|due| due <= now);
-    let record = head_record(before, &head, now)?;
     let commit = Commit { head: record, others: deduplicated(writes), pokes, due: due(key, plan.due) };
     Ok(Carried { commit, after, turns, more })
 }

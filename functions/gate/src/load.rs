@@ -147,6 +147,9 @@ impl Reader<'_> {
             return self.all(watch).await;
         }
         let Some(head) = found.records.remove(&head) else { return self.all(watch).await };
+        if !queue.is_at(&head) {
+            found.wanted = None;
+        }
         match queue::refresh(self.ports, self.key, queue, head).await? {
             Some(queue) => self.complete(queue, watch, found).await,
             None => self.all(watch).await,
@@ -157,12 +160,8 @@ impl Reader<'_> {
     pub(crate) async fn answers(&self, kept: Kept) -> Result<Loaded, LookError> {
         let (head, frozen) = (queue::head_key(self.key), frozen_key(&queue::partition(self.key)));
         let found = self.found(&kept.queue, kept.layout, &kept.watch, vec![head.clone(), frozen.clone()]).await?;
-        let is_same = |kept: &Record, now: &Record| kept.revision == now.revision && kept.write_id == now.write_id;
-        let same = match (&kept.queue.head_record, found.records.get(&head)) {
-            (Some(kept), Some(now)) => is_same(kept, now),
-            _ => false,
-        };
-        if !same || found.records.contains_key(&frozen) {
+        let is_same = found.records.get(&head).is_some_and(|head| kept.queue.is_at(head));
+        if !is_same || found.records.contains_key(&frozen) {
             return self.whole(Some(kept)).await;
         }
         self.complete(kept.queue, kept.watch, found).await
@@ -191,9 +190,12 @@ impl Reader<'_> {
         let at = self.ports.clock.now();
         let mut keys = vec![tenant::key(&self.key.tenant)];
         keys.extend(more);
-        keys.extend(wanted(queue, layout, lands(queue, None)).into_keys());
+        let lands = lands(queue, None);
+        let wanted = wanted(queue, layout, lands);
+        keys.extend(wanted.keys().cloned());
         keys.extend(watch.keys_due(at));
-        Ok(Found { records: get_all(self.ports, &keys).await?, asked: keys.into_iter().collect(), at })
+        let records = get_all(self.ports, &keys).await?;
+        Ok(Found { records, asked: keys, at, wanted: Some(((layout, lands), wanted)) })
     }
 
     /// Puts together what was read; reads on where it was read for another layout than the live one or for an older head, or
@@ -203,11 +205,20 @@ impl Reader<'_> {
         let record = found.records.remove(&tenant::key(name));
         let live = self.layouts.live_of(self.ports, name, record, found.at).await?;
         let live = live.ok_or_else(|| LookError::Again(format!("tenant {name} has no layout yet")))?;
-        let wanted = wanted(&queue, live.number(), lands(&queue, Some((&live.layout, self.key))));
-        let keys: Vec<Key> = wanted.keys().filter(|key| !found.asked.contains(key)).cloned().collect();
-        if !keys.is_empty() {
-            found.records.extend(get_all(self.ports, &keys).await?);
-        }
+        let by = (live.number(), lands(&queue, Some((&live.layout, self.key))));
+        let wanted = match found.wanted.take() {
+            // A long queue waits for much: what was asked for is not worked out once more.
+            Some((asked_by, asked)) if asked_by == by => asked,
+            _ => {
+                let wanted = wanted(&queue, by.0, by.1);
+                let asked: BTreeSet<&Key> = found.asked.iter().collect();
+                let keys: Vec<Key> = wanted.keys().filter(|key| !asked.contains(key)).cloned().collect();
+                if !keys.is_empty() {
+                    found.records.extend(get_all(self.ports, &keys).await?);
+                }
+                wanted
+            }
+        };
         let mut loaded = Loaded::bare(live, queue, Watch::default());
         let mut running: Vec<Run> = Vec::new();
         for (key, wanted) in wanted {
@@ -295,9 +306,11 @@ fn unmergeable(queue: &queue::Loaded, item: &ItemId, layout: u64, detail: String
 struct Found {
     records: BTreeMap<Key, Record>,
     /// What was asked for, whether it is there or not.
-    asked: BTreeSet<Key>,
+    asked: Vec<Key>,
     /// When the reading began.
     at: Timestamp,
+    /// What the queue waits for, by the number of the layout and whether it lands changes; `None` where the queue is another one by now.
+    wanted: Option<((u64, bool), BTreeMap<Key, Wanted>)>,
 }
 
 enum Wanted {

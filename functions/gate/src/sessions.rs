@@ -72,8 +72,10 @@ impl Watch {
     ) -> Judged {
         let mut judged = Judged::default();
         let mut unlisted = BTreeSet::new();
+        let mut sessions: BTreeMap<SessionId, Read> = BTreeMap::new();
         for run in running {
-            let record = found.get(&session::key(&run.session));
+            let known = sessions.entry(run.session.clone());
+            let known = known.or_insert_with(|| Read::of(&run.session, found, &mut judged.unreadable));
             // One that cannot be read tells nothing but whether it is renewed: if it is not, its executor is taken for dead.
             let unknown = || Session {
                 id: run.session.clone(),
@@ -83,11 +85,10 @@ impl Watch {
                 alive_until: now,
                 builds: vec![run.build.clone()],
             };
-            let session = record.map(|record| read(record, &mut judged.unreadable).unwrap_or_else(unknown));
-            let doubt = found.get(&session::doubt_key(&run.session));
-            let doubt: Option<Doubt> = doubt.and_then(|record| read(record, &mut judged.unreadable));
-            let is_over = match (record, &session) {
-                (Some(record), Some(session)) => match verdict(gate, session, record.revision, doubt, now) {
+            let unreadable = (known.revision.is_some() && known.session.is_none()).then(unknown);
+            let session = known.session.as_ref().or(unreadable.as_ref());
+            let is_over = match (known.revision, session) {
+                (Some(revision), Some(session)) => match verdict(gate, session, revision, known.doubt.clone(), now) {
                     Verdict::Lives => false,
                     Verdict::Dead => true,
                     Verdict::Doubted { since, news } => {
@@ -99,9 +100,9 @@ impl Watch {
                 },
                 _ => false,
             };
-            let mut seen = seen(&run, asked.contains(&run.session).then_some(session.as_ref()), is_over);
+            let mut seen = seen(&run, asked.contains(&run.session).then_some(session), is_over);
             let is_at_work = matches!(seen, RunSeen::Running { .. } | RunSeen::Paused { .. });
-            let lives = session.as_ref().is_some_and(|session| session.alive_until > now);
+            let lives = session.is_some_and(|session| session.alive_until > now);
             if let Some(session) = session.filter(|session| is_at_work && !knows(session, &run)) {
                 // Its end may have been written since its run was read: the next look, which reads both again, decides.
                 if self.unlisted.contains(&run.build) {
@@ -121,6 +122,26 @@ impl Watch {
     fn due(&self, now: Timestamp) -> BTreeSet<SessionId> {
         let is_due = |at: Timestamp| now.since(at) >= LIFE_SECONDS * 1_000;
         self.alive_at.iter().filter(|(_, at)| is_due(**at)).map(|(session, _)| session.clone()).collect()
+    }
+}
+
+/// What was read of one executor's session. It lists the executor's builds, so that it is read once and not for each of them.
+struct Read {
+    /// The revision of its record, where there is one.
+    revision: Option<u64>,
+    /// `None` also where the record cannot be read.
+    session: Option<Session>,
+    doubt: Option<Doubt>,
+}
+
+impl Read {
+    fn of(id: &SessionId, found: &BTreeMap<Key, Record>, unreadable: &mut Vec<BadRecord>) -> Self {
+        let record = found.get(&session::key(id));
+        Self {
+            revision: record.map(|record| record.revision),
+            session: record.and_then(|record| read(record, unreadable)),
+            doubt: found.get(&session::doubt_key(id)).and_then(|record| read(record, unreadable)),
+        }
     }
 }
 
@@ -253,6 +274,22 @@ mod tests {
         for (revision, now) in [(30, 100_000), (60, 130_000), (90, 160_000)] {
             let (seen, _) = kept.judge(revision, now - 60_000, now);
             assert!(matches!(seen, RunSeen::Running { .. }), "{seen:?}");
+        }
+    }
+
+    /// Z7.3: nobody can tell which builds an executor lists whose session cannot be read, and so none of them is lost for that.
+    #[test]
+    fn a_session_that_cannot_be_read_loses_none_of_its_builds() {
+        let runs = [run(), Run { build: BuildId::derive(&["two"]), ..run() }];
+        let record = encode_first(session::key(&run().session), &"no session").unwrap();
+        let found = BTreeMap::from([(record.key.clone(), record)]);
+        let mut watch = Watch::default();
+        for at in [100_000, 120_000] {
+            let asked = watch.meet(&runs, Timestamp(at));
+            let judged = watch.judge("gate", runs.to_vec(), &asked, &found, Timestamp(at));
+            let run_on = judged.runs.values().filter(|seen| matches!(seen, RunSeen::Running { .. })).count();
+            assert_eq!((run_on, judged.runs.len()), (2, 2), "{:?}", judged.runs);
+            assert_eq!(judged.unreadable.len(), 1, "it is set aside once");
         }
     }
 

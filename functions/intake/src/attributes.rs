@@ -219,14 +219,9 @@ impl Lost {
 
     /// Returns the event that tells of it.
     pub(crate) fn kind(&self, number: u64, is_gerrit: bool) -> EventKind {
-        let change = |action: &str| EventKind::Change {
-            number,
-            event: "pull_request".to_owned(),
-            action: action.to_owned(),
-            comment: None,
-            label: None,
-            state: None,
-            status: None,
+        let change = |event: &str, action: &str, label: Option<String>, status: Option<String>| {
+            let (event, action) = (event.to_owned(), action.to_owned());
+            EventKind::Change { number, event, action, comment: None, label, state: None, status }
         };
         let gerrit = |r#type: &str, told: GerritEvent| {
             let (r#type, username) = (r#type.to_owned(), self.by().to_owned());
@@ -235,18 +230,13 @@ impl Lost {
         let none = GerritEvent::default;
         match self {
             Self::Edited if is_gerrit => gerrit(TEXTS_EDITED, none()),
-            Self::Edited => change("edited"),
+            Self::Edited => change("pull_request", "edited", None, None),
             Self::Draft => gerrit("wip-state-changed", none()),
             Self::Topic => gerrit("topic-changed", none()),
             Self::LabelOff(label) if is_gerrit => {
                 gerrit("hashtags-changed", GerritEvent { removed: vec![label.clone()], ..none() })
             }
-            Self::LabelOff(label) => match change("unlabeled") {
-                EventKind::Change { number, event, action, comment, state, status, .. } => {
-                    EventKind::Change { number, event, action, comment, label: Some(label.clone()), state, status }
-                }
-                other => other,
-            },
+            Self::LabelOff(label) => change("pull_request", "unlabeled", Some(label.clone()), None),
             Self::Vote(vote, before) => {
                 let cast = CastVote { label: vote.label.clone(), value: vote.value, before: Some(*before) };
                 let email = vote.email.clone();
@@ -259,15 +249,7 @@ impl Lost {
             Self::Status(status) => {
                 let (event, action) =
                     if status.is_check { ("check_run", "completed") } else { ("pull_request", "status") };
-                EventKind::Change {
-                    number,
-                    event: event.to_owned(),
-                    action: action.to_owned(),
-                    comment: None,
-                    label: None,
-                    state: None,
-                    status: Some(status_text(status)),
-                }
+                change(event, action, None, Some(status_text(status)))
             }
         }
     }

@@ -5,8 +5,7 @@
 
 use crate::Tenants;
 use bytes::Bytes;
-use sluice_config::Connections;
-use sluice_config::layout::{Layout, LayoutSources};
+use sluice_config::layout::Layout;
 use sluice_config::tenant::TenantConfig;
 use sluice_model::poke::Poke;
 use sluice_model::{TenantName, Timestamp};
@@ -17,7 +16,6 @@ use sluice_runtime::batch::LookError;
 use sluice_runtime::object::PutMode;
 use sluice_runtime::record::{Expect, Query, Record, Write};
 use sluice_runtime::{Commit, Saved, cell};
-use std::collections::BTreeMap;
 
 /// Seconds after which a second look at the main configuration has to find the tenant left out as well.
 const SURE_SECONDS: u64 = 30;
@@ -65,12 +63,7 @@ impl Tenants {
     /// Gives it an empty layout and takes it off the list; then its queues are told.
     async fn remove(&self, record: Record, head: Tenant) -> Result<(), LookError> {
         let name = &head.name;
-        let layout = Layout::build(LayoutSources {
-            tenant: TenantConfig::new(name.as_str()),
-            connections: Connections::new(),
-            branches: BTreeMap::new(),
-            fragments: Vec::new(),
-        });
+        let layout = Layout::empty(TenantConfig::new(name.as_str()));
         let object = format!("layouts/{}", layout.id());
         self.ports.objects.put(&object, Bytes::from(layout.to_bytes()), PutMode::Always, "application/json").await?;
         let now = self.ports.clock.now();

@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use sluice_config::connection::Driver;
-use sluice_memory::{World, poll_once};
+use sluice_memory::{Meddled, World, poll_once};
 use sluice_model::git::LandingWay;
 use sluice_model::poke::{Poke, Queue};
 use sluice_model::{DeliveryId, ProjectName, QueueKey, TenantName, Timestamp};
@@ -17,40 +17,25 @@ use sluice_runtime::batch::Look;
 use sluice_runtime::object::PutMode;
 use sluice_runtime::port::{Incoming, Outgoing, due_shard};
 use sluice_runtime::quarantine::frozen_key;
-use sluice_runtime::record::{Committed, Due, Expect, Key, Query, Record, Write};
-use sluice_runtime::{PortError, Ports, Queues, Records};
+use sluice_runtime::record::{Due, Expect, Key, Record, Write};
+use sluice_runtime::{PortError, Ports, Queues};
 use sluice_timer::Timer;
 use std::sync::Arc;
 
 const START: Timestamp = Timestamp(1_800_000_060_000);
 
-/// Refuses to read a page that holds a record of which the key says so, as an adapter does that cannot decode one of them, and
-/// to send a message of which the text says so.
-struct Picky(World);
-
 const BAD: &str = "bad";
 
-#[async_trait]
-impl Records for Picky {
-    async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError> {
-        if let Some(bad) = keys.iter().find(|key| key.partition.contains(BAD)) {
-            return Err(PortError::unknown(format!("read {bad}"), "an attribute of a newer version"));
-        }
-        self.0.get(keys).await
-    }
-    async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError> {
-        self.0.query(query).await
-    }
-    async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError> {
-        self.0.due(shard, until, limit).await
-    }
-    async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError> {
-        self.0.find(partition, before, limit).await
-    }
-    async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
-        self.0.commit(writes, write_id).await
+/// Refuses to read a page that holds a record of which the key says so, as an adapter does that cannot decode one of them.
+fn read(keys: &[Key]) -> Result<(), PortError> {
+    match keys.iter().find(|key| key.partition.contains(BAD)) {
+        Some(bad) => Err(PortError::unknown(format!("read {bad}"), "an attribute of a newer version")),
+        None => Ok(()),
     }
 }
+
+/// Refuses to send a message of which the text says so.
+struct Picky(World);
 
 #[async_trait]
 impl Queues for Picky {
@@ -79,9 +64,10 @@ fn world() -> World {
 }
 
 fn timer(world: &World) -> Timer {
-    let picky = Arc::new(Picky(world.clone()));
+    let ports = world.ports();
+    let records = Arc::new(Meddled::reading(ports.records.clone(), read));
     // Its turn to ask forges never comes here.
-    Timer::new(Ports { records: picky.clone(), queues: picky, ..world.ports() }, 1_000_003)
+    Timer::new(Ports { records, queues: Arc::new(Picky(world.clone())), ..ports }, 1_000_003)
 }
 
 fn queue_of(name: &str) -> QueueKey {

@@ -1,7 +1,7 @@
 //! One configuration file, parsed once: its stanzas and its mistakes. Which files of a repository are configuration.
 
 use crate::error::{ConfigError, Problem, ProblemKind};
-use crate::objects::{self, PragmaStanza, Stanza};
+use crate::objects::{self, Found, PragmaStanza, Stanza};
 use crate::pack;
 use crate::tenant::TenantProject;
 use crate::yaml::{self, Mark};
@@ -77,11 +77,13 @@ pub struct Fragment {
     /// How the file is read.
     pub pragma: PragmaStanza,
     stanzas: Stanzas,
+    /// How many of them, the first, are without mistakes.
+    sound: usize,
     /// Its mistakes.
     pub problems: Vec<Problem>,
 }
 
-/// The stanzas of a file in order; those with mistakes are left out.
+/// The stanzas of a file in order; those with mistakes come last, as far as they could be read.
 #[derive(Debug, Clone)]
 enum Stanzas {
     /// As they were parsed.
@@ -113,7 +115,7 @@ impl PartialEq for Fragment {
 }
 
 impl Fragment {
-    /// Returns a fragment whose stanzas are stored.
+    /// Returns a fragment whose stanzas are stored, the first `sound` of them without mistakes.
     pub(crate) fn packed(
         source: Source,
         hash: String,
@@ -121,9 +123,10 @@ impl Fragment {
         problems: Vec<Problem>,
         packed: &Arc<Packed>,
         stanzas: Vec<Range<usize>>,
+        sound: usize,
     ) -> Self {
         let slots = stanzas.into_iter().map(|range| (range, OnceLock::new())).collect();
-        Self { source, hash, pragma, stanzas: Stanzas::Packed(Arc::clone(packed), slots), problems }
+        Self { source, hash, pragma, stanzas: Stanzas::Packed(Arc::clone(packed), slots), sound, problems }
     }
 
     /// Returns a fragment that says nothing and only tells of mistakes: of what is not there to be read.
@@ -132,19 +135,38 @@ impl Fragment {
             problems.iter().map(|problem| format!("{:?} {}", problem.start, problem.message)).collect::<Vec<_>>();
         // Its text says nothing: whatever is written there, it is not read.
         let hash = digest(&["telling-1", &hash(&SourceFile { source: source.clone(), text: said.join("\n") })]);
-        Self { source, hash, pragma: PragmaStanza::default(), stanzas: Stanzas::Parsed(Vec::new()), problems }
+        Self { source, hash, pragma: PragmaStanza::default(), stanzas: Stanzas::Parsed(Vec::new()), sound: 0, problems }
     }
 
     /// Returns its stanzas in order; those with mistakes are left out.
     pub fn stanzas(&self) -> impl Iterator<Item = &Stanza> {
-        let count = match &self.stanzas {
-            Stanzas::Parsed(list) => list.len(),
-            Stanzas::Packed(_, slots) => slots.len(),
-        };
-        (0..count).filter_map(|number| self.stanza(number))
+        (0..self.sound).filter_map(|number| self.stanza(number))
     }
 
-    /// Returns one of its stanzas by its number.
+    /// Returns all that was read, by the numbers of [`Fragment::stanza`]: last the stanzas with mistakes, which nothing may be
+    /// made of.
+    pub(crate) fn read(&self) -> impl Iterator<Item = &Stanza> {
+        (0..self.count()).filter_map(|number| self.stanza(number))
+    }
+
+    /// Returns the stanzas with mistakes.
+    pub(crate) fn faulty(&self) -> impl Iterator<Item = &Stanza> {
+        (self.sound..self.count()).filter_map(|number| self.stanza(number))
+    }
+
+    fn count(&self) -> usize {
+        match &self.stanzas {
+            Stanzas::Parsed(list) => list.len(),
+            Stanzas::Packed(_, slots) => slots.len(),
+        }
+    }
+
+    /// Returns whether the stanza of a number is without mistakes.
+    pub(crate) fn is_sound(&self, number: usize) -> bool {
+        number < self.sound
+    }
+
+    /// Returns one of its stanzas by its number; those with mistakes have the highest.
     pub fn stanza(&self, number: usize) -> Option<&Stanza> {
         match &self.stanzas {
             Stanzas::Parsed(list) => list.get(number),
@@ -194,10 +216,13 @@ pub fn text_of(bytes: Vec<u8>) -> String {
 
 /// Parses a file. It never fails: mistakes are part of the result, all at once.
 pub fn parse(file: &SourceFile) -> Fragment {
-    let (stanzas, problems) = match yaml::compose_once(&file.text) {
-        Ok(root) => objects::stanzas(&root),
-        Err(cause) => (Vec::new(), vec![Problem::new(ProblemKind::Syntax, cause.mark, cause.mark, cause.message)]),
-    };
+    let (root, broken) = yaml::compose_all(&file.text);
+    let mut found = root.as_ref().map(objects::stanzas).unwrap_or_default();
+    if !broken.is_empty() {
+        // Nothing of a file counts that is not read as it is written; what else is wrong with it is told all the same.
+        found = Found { problems: beside(broken, found.problems), ..Found::default() };
+    }
+    let Found { sound: mut stanzas, faulty, problems } = found;
     let mut pragma = PragmaStanza::default();
     for stanza in &stanzas {
         if let Stanza::Pragma(found) = stanza {
@@ -205,7 +230,19 @@ pub fn parse(file: &SourceFile) -> Fragment {
             pragma.implied_branches = found.implied_branches.clone().or(pragma.implied_branches);
         }
     }
-    Fragment { source: file.source.clone(), hash: hash(file), pragma, stanzas: Stanzas::Parsed(stanzas), problems }
+    let sound = stanzas.len();
+    stanzas.extend(faulty);
+    let (source, hash) = (file.source.clone(), hash(file));
+    Fragment { source, hash, pragma, stanzas: Stanzas::Parsed(stanzas), sound, problems }
+}
+
+/// Returns mistakes of YAML and of shape in the order in which they stand; of two at one place the one of YAML.
+fn beside(broken: Vec<yaml::YamlError>, mut problems: Vec<Problem>) -> Vec<Problem> {
+    problems.retain(|problem| !broken.iter().any(|cause| cause.mark == problem.start));
+    let broken = broken.into_iter();
+    problems.extend(broken.map(|cause| Problem::new(ProblemKind::Syntax, cause.mark, cause.mark, cause.message)));
+    problems.sort_by_key(|problem| problem.start);
+    problems
 }
 
 /// The places where a repository keeps configuration; the first that exists is read.

@@ -6,14 +6,6 @@ mod common;
 use common::*;
 use sluice_config::{ConfigError, FreezeInput, Layout, ProblemKind, Scope, Severity, parse_main};
 
-/// Returns what a mistake's marks enclose.
-fn marked(text: &str, error: &ConfigError) -> String {
-    let (start, end) = (error.problem.start, error.problem.end);
-    let line = text.lines().nth(start.line() as usize - 1).unwrap_or_default();
-    let until = if end.line() == start.line() { end.column() as usize - 1 } else { line.chars().count() };
-    line.chars().take(until).skip(start.column() as usize - 1).collect()
-}
-
 fn errors(layout: &Layout) -> Vec<&ConfigError> {
     layout.errors().iter().filter(|error| error.problem.severity == Severity::Error).collect()
 }

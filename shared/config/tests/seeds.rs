@@ -59,7 +59,7 @@ fn second_document() -> Vec<String> {
             .map(|line| line.get(indent..).unwrap_or_default())
             .fold(String::new(), |text, line| text + line + "\n")
     });
-    // The data that a job returns is no configuration.
+    // The data that a job returns is no configuration: the executor reads it (functions/executor/tests/seeds.rs).
     blocks.filter(|block| !block.trim_start().starts_with("artifacts:")).collect()
 }
 

@@ -8,8 +8,8 @@ mod common;
 
 use common::founding_material;
 use sluice_config::tasks::{Roles, Strategy, Task, TaskKind, check, parse};
-use sluice_config::{Problem, ProblemKind};
-use std::collections::BTreeSet;
+use sluice_config::{Problem, ProblemKind, yaml};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns the document in one line.
 fn document() -> Option<String> {
@@ -94,9 +94,15 @@ fn roles(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// Returns the nodes of each role, as the document lists them.
-fn nodes_of(text: &str) -> BTreeSet<String> {
-    text.split("] ").map(|part| part.split_once(':').unwrap().0.to_owned()).collect()
+/// Returns the nodes of each role as an example lists them, a line for each put back.
+fn nodes_of_roles(printed: &str) -> BTreeMap<String, Vec<String>> {
+    let text = printed.replace("] ", "]\n");
+    serde_json::from_value(yaml::compose_once(&text).unwrap_or_else(|cause| panic!("{text}{cause}")).to_json()).unwrap()
+}
+
+/// Returns the roles that nodes have in an example.
+fn nodes_of(printed: &str) -> BTreeSet<String> {
+    nodes_of_roles(printed).into_keys().collect()
 }
 
 /// E1, E2, G1, G3: a group, with its three strategies; the placeholder that fell out leaves no YAML.
@@ -232,6 +238,65 @@ fn the_example_with_misprints_tells_each_of_them() {
     let corrected = sound(&corrected);
     assert!(check(&corrected, Some(&roles(&["primary-controller", "compute"]))).is_empty());
     assert_eq!(ids(&corrected).len(), 4);
+}
+
+/// E1, G3: the nodes of both worked examples, as they are listed: each role with its own, in that order.
+#[test]
+fn the_examples_of_nodes_are_read() {
+    let Some(document) = document() else { return };
+    let common: [(&str, &[&str]); 4] = [
+        ("cinder", &["node-6"]),
+        ("compute", &["node-8"]),
+        ("controller", &["node-4", "node-2", "node-3", "node-5"]),
+        ("primary-controller", &["node-1"]),
+    ];
+    for (from, to, other) in [
+        ("several nodes for deployment: ::", "This nodes will", "network"),
+        ("set of roles to nodes: ::", "Deploy /etc/puppet", "ceph-osd"),
+    ] {
+        let found = nodes_of_roles(between(&document, from, to));
+        let more: [(&str, &[&str]); 1] = [(other, &["node-7"])];
+        let expected: BTreeMap<String, Vec<String>> = common
+            .into_iter()
+            .chain(more)
+            .map(|(role, nodes)| (role.to_owned(), nodes.iter().map(|node| (*node).to_owned()).collect()))
+            .collect();
+        assert_eq!(found, expected, "{from}");
+    }
+}
+
+/// E1, E2, G8: the facts of a node: the remark within them is told where it stands; without it they load, and each one's parameters
+/// are a task's, as they are stored.
+#[test]
+fn the_example_of_serialised_tasks_is_read() {
+    let Some(document) = document() else { return };
+    let printed = between(&document, "astute will have section like: ::", "Each astute.yaml");
+    // A line for each key; what stands below `parameters` stands deeper.
+    let mut lines = String::new();
+    for word in printed.split(' ') {
+        match word {
+            "-" if !lines.ends_with(']') => lines.push_str("\n  -"),
+            "type:" | "uids:" | "parameters:" => lines.push_str(&format!("\n    {word}")),
+            "puppet_manifest:" | "puppet_modules:" | "timeout:" | "cwd:" => lines.push_str(&format!("\n      {word}")),
+            _ => lines.push_str(&format!(" {word}")),
+        }
+    }
+    let printed = lines.trim_start();
+    let remark = " - this is done for compatibility reasons";
+    let line = printed.lines().position(|line| line.ends_with(remark)).unwrap() + 1;
+    let refused = yaml::compose_once(printed).unwrap_err();
+    assert_eq!(usize::try_from(refused.mark.line()).unwrap(), line, "{printed}{refused}");
+    let facts = yaml::compose_once(&printed.replace(remark, "")).unwrap().to_json();
+    let facts = facts["tasks"].as_array().unwrap();
+    assert_eq!(facts.len(), 2, "{facts:#?}");
+    for (number, (fact, manifest)) in facts.iter().zip(["/etc/network.pp", "/etc/controller.pp"]).enumerate() {
+        assert_eq!((fact["priority"].as_u64(), fact["uids"][0].as_u64()), (Some(100), Some(number as u64 + 1)));
+        let stored = serde_json::json!([{"id": "a", "type": fact["type"], "parameters": fact["parameters"]}]);
+        let [task] = &sound(&stored.to_string())[..] else { panic!("{stored}") };
+        assert_eq!((task.kind, task.timeout_seconds), (TaskKind::Puppet, Some(360)));
+        assert_eq!(task.parameters["puppet_manifest"], manifest);
+        assert_eq!(serde_json::Value::Object(task.parameters.clone()), fact["parameters"]);
+    }
 }
 
 /// G2: an id that is there twice, a name that nothing bears, tasks that wait for each other: each is told with its place.

@@ -15,6 +15,11 @@ impl Items {
         self.0.get(id).map(|item| &**item)
     }
 
+    /// Returns an item to hold on to while others are changed.
+    pub(crate) fn shared(&self, id: &ItemId) -> Option<Arc<Item>> {
+        self.0.get(id).cloned()
+    }
+
     /// Returns an item to change it; whoever shares it keeps it as it is.
     pub fn get_mut(&mut self, id: &ItemId) -> Option<&mut Item> {
         self.0.get_mut(id).map(Arc::make_mut)

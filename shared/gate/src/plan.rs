@@ -36,6 +36,7 @@ use crate::queue::{Head, Slot, Standing};
 use crate::report::{Report, ReportState};
 use crate::semaphore::{Asked, Semaphore, SemaphoreKey};
 use crate::turn::{Turn, TurnSeen};
+use observe::Decided;
 use semaphores::InLine;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -311,7 +312,11 @@ pub fn plan(snapshot: Snapshot<'_>, now: Timestamp) -> Plan {
         return work.into_plan();
     }
     work.freeze_again();
-    work.carry_out_resets();
+    if !work.carry_out_resets(Decided::Before) {
+        // The transaction is full of what was decided before. Whatever else there is to decide is decided when that is written, also
+        // where the queue is frozen: the word that lets it go on may wait behind it.
+        return Plan { due: Some(now), ..work.into_plan() };
+    }
     if !work.snapshot.hold.results {
         work.observe();
     }
@@ -325,23 +330,30 @@ pub fn plan(snapshot: Snapshot<'_>, now: Timestamp) -> Plan {
             break;
         }
     }
-    work.carry_out_resets();
+    work.carry_out_resets(Decided::Now);
     work.advance();
     work.list_unclaimed();
     work.settle_semaphores();
     work.settle_turns();
     work.left_over |= work.may_admit_more();
-    work.into_plan()
+    match work.has_unheard_word() {
+        true => Plan { due: Some(now), ..work.into_plan() },
+        false => work.into_plan(),
+    }
 }
 
 /// A plan in the making.
 pub(crate) struct Work<'a> {
     pub(crate) snapshot: Snapshot<'a>,
     pub(crate) now: Timestamp,
-    before: Head,
     pub(crate) head: Head,
+    /// Where in the queue this plan is, so that what stands there is not looked for.
+    at: usize,
     items: Items,
     touched: BTreeSet<ItemId>,
+    /// Why items are given another state to be tested on by this plan. It is written down with their resets: nothing is written for
+    /// the reason alone.
+    moved: BTreeMap<ItemId, String>,
     plan: Plan,
     left_over: bool,
     /// Semaphores as this plan leaves them, those it touches.
@@ -362,13 +374,14 @@ impl<'a> Work<'a> {
     fn new(mut snapshot: Snapshot<'a>, now: Timestamp) -> Self {
         let items = std::mem::take(&mut snapshot.items);
         Self {
-            before: snapshot.head.clone(),
             head: snapshot.head.clone(),
+            at: 0,
             health: snapshot.health.clone(),
             snapshot,
             now,
             items,
             touched: BTreeSet::new(),
+            moved: BTreeMap::new(),
             plan: Plan::default(),
             left_over: false,
             semaphores: BTreeMap::new(),
@@ -388,22 +401,30 @@ impl<'a> Work<'a> {
 
     fn used(&self) -> usize {
         let plan = &self.plan;
+        // A stop is one record. What an item provides, where changes are queues of their own, may be written with it.
+        let of_stop = if is_dependent(&self.snapshot.head) { 1 } else { 2 };
         self.touched.len()
             + plan.removed.len() * 4
             + plan.reported.len()
             + plan.taken.len()
             + plan.orders.len() * 2
-            + plan.stops.len() * 2
+            + plan.stops.len() * of_stop
             + plan.resumes.len()
             + plan.landings.len()
             + plan.withdrawn.len()
-            + plan.reports.iter().map(|report| report.records().len()).sum::<usize>()
+            + plan.reports.iter().map(Report::records_count).sum::<usize>()
             + plan.happened.len()
             + plan.forwards.len()
             + self.semaphores.len()
             + self.turns.len()
             + usize::from(plan.wants_layout)
             + usize::from(self.health.is_some())
+    }
+
+    /// Returns the position of an item; where this plan is just looking it is not searched for.
+    fn position(&self, id: &ItemId) -> Option<usize> {
+        let is_here = self.head.slots.get(self.at).is_some_and(|slot| slot.id == *id);
+        if is_here { Some(self.at) } else { self.head.position(id) }
     }
 
     fn item(&mut self, id: &ItemId) -> Option<&mut Item> {
@@ -414,7 +435,8 @@ impl<'a> Work<'a> {
     /// Remembers a reason; where the transaction is full it is in the log alone.
     fn note(&mut self, id: &ItemId, reason: String) {
         let is_written = self.touched.contains(id) || self.used() < RECORDS_MAX;
-        if let Some(item) = self.items.get_mut(id).filter(|_| is_written) {
+        // What is not written is not copied either.
+        if is_written && let Some(item) = self.items.get_mut(id) {
             // Not by their number: of a full list the oldest goes.
             let before = item.reasons.last().cloned();
             item.note(reason.clone());
@@ -495,13 +517,13 @@ impl<'a> Work<'a> {
     /// Has items of an older layout frozen again; builds whose job and tested tree are unchanged live on (R01). A long queue
     /// needs several plans for it: until its turn comes, an item of an older layout neither orders, lands nor leaves.
     fn freeze_again(&mut self) {
-        let ids: Vec<ItemId> =
-            (self.head.slots.iter()).filter(|slot| !slot.standing.is_decided()).map(|slot| slot.id.clone()).collect();
-        for id in ids {
-            let is_older = (self.items.get(&id)).is_some_and(|item| item.ask != Ask::No && !self.is_frozen_now(item));
-            if !is_older {
+        for at in 0..self.head.slots.len() {
+            let slot = &self.head.slots[at];
+            let is_older = |item: &Item| item.ask != Ask::No && !self.is_frozen_now(item);
+            if slot.standing.is_decided() || !self.items.get(&slot.id).is_some_and(is_older) {
                 continue;
             }
+            let id = slot.id.clone();
             if !self.has_room(1) {
                 return;
             }
@@ -518,10 +540,12 @@ impl<'a> Work<'a> {
         for id in self.touched {
             if let Some(mut item) = items.remove(&id) {
                 item.version += 1;
-                if let Some(slot) = head.slots.iter_mut().find(|slot| slot.id == id) {
-                    slot.version = item.version;
-                }
                 plan.items.insert(id, item);
+            }
+        }
+        for slot in head.slots.iter_mut().filter(|_| !plan.items.is_empty()) {
+            if let Some(item) = plan.items.get(&slot.id) {
+                slot.version = item.version;
             }
         }
         let known = &self.snapshot.semaphores;
@@ -537,7 +561,7 @@ impl<'a> Work<'a> {
         let waits = !is_idle || !self.snapshot.arrivals.is_empty();
         let seconds = if self.left_over { 0 } else { LOOK_SECONDS };
         plan.due = (waits && head.frozen.is_none()).then(|| self.now.plus_seconds(seconds));
-        plan.head = (head != self.before).then_some(head);
+        plan.head = (head != self.snapshot.head).then_some(head);
         plan
     }
 }

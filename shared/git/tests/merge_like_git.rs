@@ -44,6 +44,14 @@ fn relink(sandbox: &Sandbox, to: &str) {
     std::os::unix::fs::symlink(to, sandbox.dir.join("link")).unwrap();
 }
 
+fn put(sandbox: &Sandbox, path: &str, content: impl AsRef<[u8]>) {
+    sandbox.write(path, content);
+}
+
+fn rm(sandbox: &Sandbox, path: &str) {
+    sandbox.git(&["rm", "-qr", path]);
+}
+
 fn mv(sandbox: &Sandbox, from: &str, to: &str) {
     fs::create_dir_all(sandbox.dir.join(to).parent().unwrap()).unwrap();
     sandbox.git(&["mv", from, to]);
@@ -70,29 +78,9 @@ const STORIES: &[(&str, Edit, Edit)] = &[
     ),
     ("renamed differently", |s| mv(s, "a.txt", "y.txt"), |s| mv(s, "a.txt", "z.txt")),
     ("renamed alike", |s| mv(s, "a.txt", "z.txt"), |s| mv(s, "a.txt", "z.txt")),
-    (
-        "rename and delete",
-        |s| mv(s, "a.txt", "z.txt"),
-        |s| {
-            s.git(&["rm", "-q", "a.txt"]);
-        },
-    ),
-    (
-        "edit and delete",
-        |s| replace(s, "a.txt", "line 3\n", "A\n"),
-        |s| {
-            s.git(&["rm", "-q", "a.txt"]);
-        },
-    ),
-    (
-        "delete and delete",
-        |s| {
-            s.git(&["rm", "-q", "a.txt"]);
-        },
-        |s| {
-            s.git(&["rm", "-q", "a.txt"]);
-        },
-    ),
+    ("rename and delete", |s| mv(s, "a.txt", "z.txt"), |s| rm(s, "a.txt")),
+    ("edit and delete", |s| replace(s, "a.txt", "line 3\n", "A\n"), |s| rm(s, "a.txt")),
+    ("delete and delete", |s| rm(s, "a.txt"), |s| rm(s, "a.txt")),
     ("mode and edit", |s| executable(s, "a.txt"), |s| replace(s, "a.txt", "line 3\n", "B\n")),
     ("mode and mode", |s| executable(s, "a.txt"), |s| executable(s, "a.txt")),
     ("submodule and file", |s| set_submodule(s, "2"), |s| replace(s, "a.txt", "line 3\n", "B\n")),
@@ -102,71 +90,19 @@ const STORIES: &[(&str, Edit, Edit)] = &[
     ("link differently", |s| relink(s, "b.txt"), |s| relink(s, "bin")),
     (
         "line ends, far apart",
-        |s| {
-            s.write("crlf.txt", "zero\r\none\r\ntwo\r\nthree\r\n");
-        },
-        |s| {
-            s.write("crlf.txt", "one\r\ntwo\r\nthree\r\nfour\r\n");
-        },
+        |s| put(s, "crlf.txt", "zero\r\none\r\ntwo\r\nthree\r\n"),
+        |s| put(s, "crlf.txt", "one\r\ntwo\r\nthree\r\nfour\r\n"),
     ),
-    (
-        "line ends against content",
-        |s| {
-            s.write("crlf.txt", "one\ntwo\nthree\n");
-        },
-        |s| {
-            s.write("b.txt", "x\n");
-        },
-    ),
-    (
-        "binary and file",
-        |s| {
-            s.write("bin", [9, 0, 9]);
-        },
-        |s| {
-            s.write("b.txt", "x\n");
-        },
-    ),
-    (
-        "binary differently",
-        |s| {
-            s.write("bin", [9, 0, 9]);
-        },
-        |s| {
-            s.write("bin", [8, 0, 8]);
-        },
-    ),
-    (
-        "added alike",
-        |s| {
-            s.write("new.txt", "x\n");
-        },
-        |s| {
-            s.write("new.txt", "x\n");
-        },
-    ),
-    (
-        "added differently",
-        |s| {
-            s.write("new.txt", "x\n");
-        },
-        |s| {
-            s.write("new.txt", "y\n");
-        },
-    ),
-    (
-        "added beside",
-        |s| {
-            s.write("dir/x.txt", "x\n");
-        },
-        |s| {
-            s.write("dir/y.txt", "y\n");
-        },
-    ),
+    ("line ends against content", |s| put(s, "crlf.txt", "one\ntwo\nthree\n"), |s| put(s, "b.txt", "x\n")),
+    ("binary and file", |s| put(s, "bin", [9, 0, 9]), |s| put(s, "b.txt", "x\n")),
+    ("binary differently", |s| put(s, "bin", [9, 0, 9]), |s| put(s, "bin", [8, 0, 8])),
+    ("added alike", |s| put(s, "new.txt", "x\n"), |s| put(s, "new.txt", "x\n")),
+    ("added differently", |s| put(s, "new.txt", "x\n"), |s| put(s, "new.txt", "y\n")),
+    ("added beside", |s| put(s, "dir/x.txt", "x\n"), |s| put(s, "dir/y.txt", "y\n")),
     (
         "file becomes directory",
         |s| {
-            s.git(&["rm", "-q", "b.txt"]);
+            rm(s, "b.txt");
             s.write("b.txt/in.txt", "x\n");
         },
         |s| replace(s, "a.txt", "line 3\n", "B\n"),
@@ -174,7 +110,7 @@ const STORIES: &[(&str, Edit, Edit)] = &[
     (
         "file becomes directory and is edited",
         |s| {
-            s.git(&["rm", "-q", "b.txt"]);
+            rm(s, "b.txt");
             s.write("b.txt/in.txt", "x\n");
         },
         |s| replace(s, "b.txt", "line 103\n", "B\n"),
@@ -187,22 +123,8 @@ const STORIES: &[(&str, Edit, Edit)] = &[
         },
         |s| replace(s, "a.txt", "line 3\n", "B\n"),
     ),
-    (
-        "directory renamed, file added to it",
-        |s| mv(s, "dir", "moved"),
-        |s| {
-            s.write("dir/x.txt", "x\n");
-        },
-    ),
-    (
-        "directory deleted, file added to it",
-        |s| {
-            s.git(&["rm", "-qr", "dir"]);
-        },
-        |s| {
-            s.write("dir/x.txt", "x\n");
-        },
-    ),
+    ("directory renamed, file added to it", |s| mv(s, "dir", "moved"), |s| put(s, "dir/x.txt", "x\n")),
+    ("directory deleted, file added to it", |s| rm(s, "dir"), |s| put(s, "dir/x.txt", "x\n")),
     ("directory renamed, file moved into it", |s| mv(s, "dir", "moved"), |s| mv(s, "a.txt", "dir/a.txt")),
     (
         "directory renamed, file in it edited",
@@ -212,24 +134,10 @@ const STORIES: &[(&str, Edit, Edit)] = &[
     (
         "directory partly renamed, file added to it",
         |s| mv(s, "dir/c.txt", "moved/c.txt"),
-        |s| {
-            s.write("dir/x.txt", "x\n");
-        },
+        |s| put(s, "dir/x.txt", "x\n"),
     ),
-    (
-        "inner directory renamed, file added to it",
-        |s| mv(s, "dir/sub", "moved"),
-        |s| {
-            s.write("dir/sub/x.txt", "x\n");
-        },
-    ),
-    (
-        "directory renamed, file added below",
-        |s| mv(s, "dir", "moved"),
-        |s| {
-            s.write("dir/deep/er/x.txt", "x\n");
-        },
-    ),
+    ("inner directory renamed, file added to it", |s| mv(s, "dir/sub", "moved"), |s| put(s, "dir/sub/x.txt", "x\n")),
+    ("directory renamed, file added below", |s| mv(s, "dir", "moved"), |s| put(s, "dir/deep/er/x.txt", "x\n")),
     ("nothing and something", |_| {}, |s| replace(s, "a.txt", "line 3\n", "B\n")),
 ];
 

@@ -1,20 +1,16 @@
 //! Git's ids and the state of branches that a build is made of.
 
+use crate::text::text;
 use crate::{BranchName, ProjectName};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A git object id in hexadecimal.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Oid(pub String);
+text!(
+    /// A git object id in hexadecimal.
+    Oid
+);
 
 impl Oid {
-    /// Returns the id as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// Returns the id of zeros, by which git says that there is no commit.
     pub fn zero() -> Self {
         Self("0".repeat(40))
@@ -28,18 +24,6 @@ impl Oid {
     /// Returns its first eight digits, for people.
     pub fn short(&self) -> &str {
         self.0.get(..8).unwrap_or(&self.0)
-    }
-}
-
-impl fmt::Display for Oid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl From<&str> for Oid {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
     }
 }
 
@@ -122,4 +106,11 @@ pub struct BranchState {
     pub result: Commit,
     /// Object keys of the packs that together hold everything reachable from `result`.
     pub packs: Vec<String>,
+}
+
+impl BranchState {
+    /// Returns a branch on which nothing was put: what is tested of it is `tip`, which these packs hold.
+    pub fn untouched(branch: BranchKey, tip: Commit, packs: Vec<String>) -> Self {
+        Self { branch, base: tip.clone(), result: tip, packs }
+    }
 }

@@ -1,37 +1,19 @@
 //! Ids that Sluice gives. They are derived from what they name, so that a step run twice names the same thing.
 
-use serde::{Deserialize, Serialize};
+use crate::text::text;
 use sha2::{Digest, Sha256};
-use std::fmt;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(transparent)]
-        pub struct $name(pub String);
+        text! {
+            $(#[$doc])*
+            $name
+        }
 
         impl $name {
             /// Returns the id that these parts always have: 32 hexadecimal digits.
             pub fn derive(parts: &[&str]) -> Self {
                 Self(digest(parts))
-            }
-
-            /// Returns the id as text.
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-
-        impl From<&str> for $name {
-            fn from(text: &str) -> Self {
-                Self(text.to_owned())
             }
         }
     };

@@ -14,6 +14,7 @@ pub mod job;
 pub mod name;
 pub mod node;
 pub mod poke;
+mod text;
 pub mod time;
 
 pub use id::{ArrivalId, BuildId, DeliveryId, ItemId, NodeId, SessionId};

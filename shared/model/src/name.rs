@@ -1,32 +1,14 @@
 //! Names people give to things, each its own type so that one is never taken for another.
 
+use crate::text::text;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(transparent)]
-        pub struct $name(pub String);
-
-        impl $name {
-            /// Returns the name as text.
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-
-        impl From<&str> for $name {
-            fn from(text: &str) -> Self {
-                Self(text.to_owned())
-            }
+        text! {
+            $(#[$doc])*
+            $name
         }
 
         impl From<String> for $name {
@@ -70,20 +52,15 @@ name!(
     ProviderName
 );
 
-/// A project's canonical name: the forge's host name and the repository's path there (`github.com/org/project`).
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ProjectName(pub String);
+text!(
+    /// A project's canonical name: the forge's host name and the repository's path there (`github.com/org/project`).
+    ProjectName
+);
 
 impl ProjectName {
     /// Returns the canonical name of `name` on `host`.
     pub fn new(host: &str, name: &str) -> Self {
         Self(format!("{host}/{name}"))
-    }
-
-    /// Returns the whole canonical name.
-    pub fn as_str(&self) -> &str {
-        &self.0
     }
 
     /// Returns the host part; empty for a name without one.
@@ -99,18 +76,6 @@ impl ProjectName {
     /// Returns the last part of the path (`project`).
     pub fn short_name(&self) -> &str {
         self.0.rsplit('/').next().unwrap_or(&self.0)
-    }
-}
-
-impl fmt::Display for ProjectName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl From<&str> for ProjectName {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
     }
 }
 

@@ -123,7 +123,8 @@ pub async fn load(ports: &Ports, queue: &QueueKey) -> Result<Loaded, LoadError> 
 }
 
 /// Reads what changed in a queue since it was `known`: its items as its head, which was read just now, names them, and what
-/// arrived. `None` where somebody writes it meanwhile: then it is to be read whole.
+/// arrived. Where the head is the very one that is known, so is all that it names. `None` where somebody writes it meanwhile: then it
+/// is to be read whole.
 ///
 /// # Errors
 /// As [`load`].
@@ -133,6 +134,13 @@ pub async fn refresh(
     known: Loaded,
     head_record: Record,
 ) -> Result<Option<Loaded>, LoadError> {
+    if known.head.is_some() && known.is_at(&head_record) {
+        let arrived = arrivals::after(ports, queue, None, Window::default()).await?;
+        let Loaded { head, items, .. } = known;
+        let mut loaded = Loaded { head_record: Some(head_record), head, items, ..Loaded::empty() };
+        loaded.arrived(arrived);
+        return Ok(Some(loaded));
+    }
     let stored: StoredHead = decode(&head_record)?;
     let versions = stored.versions().map_err(|why| bad(queue, &why))?;
     let mut before = known.items;
@@ -160,6 +168,12 @@ pub async fn refresh(
 }
 
 impl Loaded {
+    /// Returns whether a head's record is the one that this was read or written with, so that its items are those of the store.
+    pub fn is_at(&self, head: &Record) -> bool {
+        let is_same = |own: &Record| own.revision == head.revision && own.write_id == head.write_id;
+        self.head_record.as_ref().is_some_and(is_same)
+    }
+
     fn empty() -> Self {
         let (items, arrivals, arrival_keys) = Default::default();
         Self { head_record: None, head: None, items, arrivals, arrival_keys, is_cut: false, is_frozen: false }

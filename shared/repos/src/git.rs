@@ -130,7 +130,7 @@ impl Repos for GitRepos {
         let tip = self.fetch_tip(&shelf, at, branch, None).await?;
         let packs = shelf.packs_with(&self.ports, &tip.id).await?;
         let branch = BranchKey { project: at.project.clone(), branch: branch.clone() };
-        Ok(BranchState { branch, base: tip.clone(), result: tip, packs })
+        Ok(BranchState::untouched(branch, tip, packs))
     }
 
     async fn tag(&self, at: &ProjectAt, tag: &str) -> Result<BranchState, ReposError> {
@@ -158,7 +158,7 @@ impl Repos for GitRepos {
             .await?;
         let packs = shelf.packs_with(&self.ports, &tip.id).await?;
         let branch = BranchKey { project: at.project.clone(), branch: BranchName(name) };
-        Ok(BranchState { branch, base: tip.clone(), result: tip, packs })
+        Ok(BranchState::untouched(branch, tip, packs))
     }
 
     async fn at(
@@ -188,7 +188,7 @@ impl Repos for GitRepos {
             .await?;
         let packs = shelf.packs_with(&self.ports, &commit.id).await?;
         let branch = BranchKey { project: at.project.clone(), branch: branch.clone() };
-        Ok((BranchState { branch, base: commit.clone(), result: commit, packs }, files))
+        Ok((BranchState::untouched(branch, commit, packs), files))
     }
 
     async fn containing(&self, at: &ProjectAt, commit: &Oid) -> Result<Vec<BranchName>, ReposError> {

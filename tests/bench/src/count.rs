@@ -5,7 +5,7 @@ use crate::money;
 use crate::real::Real;
 use crate::runner::Builds;
 use crate::sample::{self, Nodes};
-use sluice_memory::{Calls, Used};
+use sluice_memory::{Calls, Used, prices};
 use sluice_timer::Timer;
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ impl Stage {
     pub fn dollars(&self) -> f64 {
         let own: f64 = self.calls.values().flatten().map(|(name, used)| money::dollars(name, used)).sum();
         let (all, fifo) = ((self.sources.receives + self.sources.deletes) as f64, self.sources.fifo_calls as f64);
-        own + fifo * money::SQS_FIFO_REQUEST + (all - fifo) * money::SQS_STANDARD_REQUEST
+        own + fifo * prices::SQS_FIFO_REQUEST + (all - fifo) * prices::SQS_STANDARD_REQUEST
     }
 }
 

@@ -318,14 +318,6 @@ fn long(text: &mut String, number: &str, long: &Long) {
         }
         written(text, cost);
     }
-    if long.moved.written.per_item() > GOAL_ITEM_WRITES as f64 {
-        line(
-            text,
-            format_args!(
-                "      written again: what a plan decides to move and has no room to stop the builds of, which the next one does"
-            ),
-        );
-    }
     let Cost { time, looks, written, .. } = &long.restarted;
     line(
         text,
@@ -351,8 +343,9 @@ fn written(text: &mut String, cost: &Cost) {
     line(
         text,
         format_args!(
-            "      {} items changed, {is:.2} records of theirs written for each, goal at most {goal}: {}; besides, the head {}{}",
+            "      {} items changed, their records written {} times: {is:.2} for each, goal at most {goal}: {}; besides, the head {}{}",
             written.items,
+            written.item_writes,
             if is <= goal { "met" } else { "MISSED" },
             written.head,
             if others.is_empty() { String::new() } else { format!(", {}", others.join(", ")) }
@@ -390,6 +383,7 @@ fn cost_json(cost: &Cost) -> Value {
         "records_written": written.total(),
         "items_changed": written.items,
         "item_writes": written.item_writes,
+        "item_writes_per_item": written.per_item(),
         "head_writes": written.head,
         "other_writes": written.others,
     })

@@ -306,7 +306,7 @@ impl Repos for PlayedRepos {
         let key = BranchKey { project: at.project.clone(), branch: branch.clone() };
         self.step("repos.tip", |store| {
             let tip = store.tip(&key).ok_or_else(|| gone(&key))?;
-            Ok(BranchState { branch: key.clone(), base: tip.clone(), result: tip, packs: Vec::new() })
+            Ok(BranchState::untouched(key.clone(), tip, Vec::new()))
         })
         .await
     }
@@ -315,7 +315,7 @@ impl Repos for PlayedRepos {
         let key = BranchKey { project: at.project.clone(), branch: format!("refs/tags/{tag}").as_str().into() };
         self.step("repos.tag", |store| {
             let tip = store.ref_tip(&at.project, key.branch.as_str()).ok_or_else(|| gone(&key))?;
-            Ok(BranchState { branch: key.clone(), base: tip.clone(), result: tip, packs: Vec::new() })
+            Ok(BranchState::untouched(key.clone(), tip, Vec::new()))
         })
         .await
     }
@@ -331,7 +331,7 @@ impl Repos for PlayedRepos {
             let found = store.find(commit).ok_or_else(|| gone(commit))?;
             let files = since.and_then(|since| Some(store.touched(&store.find(since)?.id, commit)));
             let branch = BranchKey { project: at.project.clone(), branch: branch.clone() };
-            Ok((BranchState { branch, base: found.clone(), result: found, packs: Vec::new() }, files))
+            Ok((BranchState::untouched(branch, found, Vec::new()), files))
         })
         .await
     }
@@ -358,7 +358,7 @@ impl Repos for PlayedRepos {
                 Some(state) => state.clone(),
                 None => {
                     let tip = store.tip(&ask.branch).ok_or_else(|| gone(&ask.branch))?;
-                    BranchState { branch: ask.branch.clone(), base: tip.clone(), result: tip, packs: Vec::new() }
+                    BranchState::untouched(ask.branch.clone(), tip, Vec::new())
                 }
             };
             let files = Some(store.touched(&state.result.id, &ask.head));

@@ -2,23 +2,22 @@
 //! branch, everything lands as it was tested, and nobody holds a branch at the end.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
-use async_trait::async_trait;
 use sluice_forge::Forge;
 use sluice_gate::arrival::{Arrival, ArrivalKind};
 use sluice_gate::{Landing, LandingEnd, LandingState, Turn};
 use sluice_gate_function::Gate;
-use sluice_memory::{Fate, poll_once};
+use sluice_memory::{Fate, Meddled, poll_once};
 use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
 use sluice_model::git::Oid;
 use sluice_model::poke::{Poke, Queue};
-use sluice_model::{ArrivalId, ConnectionName, Timestamp};
+use sluice_model::{ArrivalId, ConnectionName};
 use sluice_records::codec::{decode, with_body};
 use sluice_records::queue::put_arrival;
 use sluice_records::report::Buildset;
 use sluice_reporter::Reporter;
-use sluice_runtime::record::{Committed, Expect, Key, Query, Record, Write};
-use sluice_runtime::{Clock as _, PortError, Ports, Records, batch, cell};
+use sluice_runtime::record::{Expect, Record, Write};
+use sluice_runtime::{Clock as _, Ports, Records, batch, cell};
 use sluice_scenarios::repos::Tree;
 use sluice_scenarios::sample::{self, BASE, COMMON, PIPELINES};
 use sluice_scenarios::{Ending, Site};
@@ -174,32 +173,10 @@ fn a_landing_whose_branch_was_taken_by_another_queue_merges_nothing() {
     assert_eq!(fences, Some(Some(turn.fence + 1)));
 }
 
-/// A table that asks nobody whose turn it is on a branch: the rule that the test above looks at, broken.
-struct Unfenced(Arc<dyn Records>);
-
-#[async_trait]
-impl Records for Unfenced {
-    async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError> {
-        self.0.get(keys).await
-    }
-
-    async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError> {
-        self.0.query(query).await
-    }
-
-    async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError> {
-        self.0.due(shard, until, limit).await
-    }
-
-    async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError> {
-        self.0.find(partition, before, limit).await
-    }
-
-    async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
-        let is_fence =
-            |write: &Write| matches!(write, Write::Check { key, .. } if key.partition.starts_with("branch#"));
-        self.0.commit(writes.into_iter().filter(|write| !is_fence(write)).collect(), write_id).await
-    }
+/// Returns a table that asks nobody whose turn it is on a branch: the rule that the test above looks at, broken.
+fn unfenced(records: Arc<dyn Records>) -> Meddled {
+    let is_fence = |write: &Write| matches!(write, Write::Check { key, .. } if key.partition.starts_with("branch#"));
+    Meddled::writing(records, move |writes| writes.into_iter().filter(|write| !is_fence(write)).collect())
 }
 
 /// C2: the fence alone keeps it from that, so that the test above would notice its want: the change, its head and its branch's tip
@@ -208,7 +185,7 @@ impl Records for Unfenced {
 fn a_landing_whose_fence_nobody_asks_for_merges_into_a_branch_that_another_queue_has() {
     let (site, _) = overtaken();
     let ports = site.ports();
-    let unfenced = Ports { records: Arc::new(Unfenced(ports.records.clone())), ..ports };
+    let unfenced = Ports { records: Arc::new(unfenced(ports.records.clone())), ..ports };
     let forges: BTreeMap<ConnectionName, Arc<dyn Forge>> =
         BTreeMap::from([("github".into(), site.forge.clone() as Arc<dyn Forge>)]);
     let reporter = Reporter::new(unfenced, forges);

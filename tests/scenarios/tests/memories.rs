@@ -3,8 +3,7 @@
 
 use bytes::Bytes;
 use http::HeaderMap;
-use sluice_config::Connections;
-use sluice_config::layout::{Layout, LayoutSources};
+use sluice_config::layout::Layout;
 use sluice_config::tenant::TenantConfig;
 use sluice_forge::Secret;
 use sluice_forge::webhook::sign;
@@ -22,7 +21,6 @@ use sluice_runtime::record::{Expect, Write};
 use sluice_scenarios::Site;
 use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
 use sluice_scenarios::site::WEBHOOK_SECRET;
-use std::collections::BTreeMap;
 
 const TENANT: &str = "
 - tenant:
@@ -196,12 +194,7 @@ fn the_layouts_of_more_tenants_than_are_kept_are_opened_once_each() {
     let ports = world.ports();
     let names: Vec<TenantName> = (0..20).map(|number| TenantName(format!("tenant-{number}"))).collect();
     for name in &names {
-        let layout = Layout::build(LayoutSources {
-            tenant: TenantConfig::new(name.as_str()),
-            connections: Connections::new(),
-            branches: BTreeMap::new(),
-            fragments: Vec::new(),
-        });
+        let layout = Layout::empty(TenantConfig::new(name.as_str()));
         let object = format!("layouts/{}", layout.id());
         let put = ports.objects.put(&object, Bytes::from(layout.to_bytes()), PutMode::Always, "application/json");
         poll_once(put).unwrap().unwrap();

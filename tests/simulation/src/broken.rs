@@ -9,6 +9,9 @@ use sluice_runtime::record::{Committed, Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports, Queues, Records};
 use std::sync::Arc;
 
+/// Of so many revisions of a queue one is written otherwise, where that is done now and then.
+const NOW_AND_THEN: u64 = 8;
+
 /// A rule that is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutation {
@@ -72,6 +75,46 @@ pub enum Mutation {
     DroppedJobs,
     /// What brings a change to a queue that depends on others is never written.
     LostDependents,
+    /// No executor looks after builds that it claimed without having been told.
+    UnsettledClaims,
+    /// What an item is tested as names jobs, and nothing that they depend on.
+    ForgottenDependencies,
+    /// A job that is to wait for another one is taken to need its success.
+    HardDependencies,
+    /// A job that does not vote is taken to vote.
+    AllVote,
+    /// What a job returns does not say which of those behind it are to be run.
+    UntoldChoices,
+    /// A paused build goes on before anybody says so.
+    HastyResumes,
+    /// Nobody writes that a paused build may go on.
+    LostResumes,
+    /// A project is taken not to mind that jobs go on whose change has failed.
+    PatientProjects,
+    /// A job is taken not to hold what is behind its change.
+    NothingHolds,
+    /// A job is taken to require nothing of the changes before its own.
+    NothingRequired,
+    /// An order does not say what the job is given.
+    EmptyHands,
+    /// A build that passed is taken for one that failed, of which somebody may want the nodes.
+    HeldThoughPassed,
+    /// Nobody counts whose nodes are kept.
+    UncountedHolds,
+    /// Nobody hears that an operator has events wait.
+    UnheardPauses,
+    /// Nobody hears that an operator has answers wait.
+    HastyAnswers,
+    /// What tells other changes of what happened to one is never written.
+    UntoldMerges,
+    /// What brings a change to the queue in which it is tested again is never written.
+    LostRetests,
+    /// Now and then what is tested second in a queue is tested anew, though nothing ahead of it changed.
+    NeedlessResets,
+    /// What is tested anew second in a queue is so on its branch, also where what is ahead of it may pass.
+    StaysAside,
+    /// What comes last in a queue takes the place of what came before it.
+    SwappedPlaces,
 }
 
 /// Whose head.
@@ -116,6 +159,11 @@ impl Mutation {
         Ports { records, queues, ..ports }
     }
 
+    /// Returns whether it is the replay that has to notice it; elsewhere it notices too much.
+    pub fn is_for_replay(self) -> bool {
+        matches!(self, Self::NeedlessResets | Self::StaysAside | Self::SwappedPlaces)
+    }
+
     fn breaks(self, key: &Key) -> bool {
         match self {
             Self::NoRevision(cell) => cell.is_head(key),
@@ -147,10 +195,37 @@ impl Mutation {
             Self::DroppedJobs if record.key.partition.starts_with("merge#") => {
                 record.body = with_field(&record.body, &["result", "merged", "jobs"], without_unit);
             }
+            Self::HeldThoughPassed if record.key.sort.starts_with("request#") => {
+                record.body = record.body.replace("\"result\":\"SUCCESS\"", "\"result\":\"FAILURE\"");
+            }
+            Self::UnheardPauses if record.key.partition.starts_with("tenant#") => {
+                record.body = record.body.replace("\"trigger_queue_paused\":true", "\"trigger_queue_paused\":false");
+            }
+            Self::HastyAnswers if record.key.partition.starts_with("tenant#") => {
+                record.body = record.body.replace("\"result_queue_paused\":true", "\"result_queue_paused\":false");
+            }
+            _ if record.key.partition.starts_with("merge#") => record.body = self.misread_answer(record.body),
             Self::MisheardOperators if is_word => record.body = with_number(&record.body, "\"number\":", "4711"),
             _ => {}
         }
         record
+    }
+
+    /// Returns how a merger's answer is misread.
+    fn misread_answer(self, body: String) -> String {
+        match self {
+            Self::ForgottenDependencies => {
+                with_field(&body, &["result", "merged", "jobs"], |jobs| without_each(jobs, "dependencies"))
+            }
+            Self::HardDependencies => body.replace("\"soft\":true", "\"soft\":false"),
+            Self::AllVote => body.replace("\"voting\":false", "\"voting\":true"),
+            Self::PatientProjects => body.replace("\"fail_fast\":true", "\"fail_fast\":false"),
+            Self::NothingHolds => body.replace("\"hold_following_changes\":true", "\"hold_following_changes\":false"),
+            Self::NothingRequired => {
+                with_field(&body, &["result", "merged", "jobs"], |jobs| without_each(jobs, "requires"))
+            }
+            _ => body,
+        }
     }
 
     /// Returns whether a write is forgotten.
@@ -159,6 +234,14 @@ impl Mutation {
             Write::Put { record, .. } if self == Self::LostDependents => {
                 record.key.sort.starts_with("arrival#") && record.body.contains("\"needs\":[{")
             }
+            Write::Put { record, .. } if self == Self::UncountedHolds => record.key.partition.starts_with("autohold#"),
+            Write::Put { record, .. } if self == Self::UntoldMerges => {
+                record.key.partition.starts_with("delivery#") && record.body.contains("\"zuul:")
+            }
+            Write::Put { record, .. } if self == Self::LostRetests => {
+                record.key.sort.starts_with("arrival#") && record.key.partition.contains("/recheck/")
+            }
+            Write::Put { record, .. } => self == Self::LostResumes && record.key.sort == "resume",
             _ => false,
         }
     }
@@ -181,11 +264,27 @@ impl Mutation {
                         {
                             record.body = with_field(&record.body, &["layout", "live"], |_| 4711.into());
                         }
+                        Self::NeedlessResets
+                            if Cell::Queue.is_head(&record.key) && record.revision.is_multiple_of(NOW_AND_THEN) =>
+                        {
+                            record.body = with_field(&record.body, &["slots"], |slots| with_second(slots, anew));
+                        }
+                        Self::StaysAside if Cell::Queue.is_head(&record.key) => {
+                            record.body = with_field(&record.body, &["slots"], |slots| with_second(slots, aside));
+                        }
+                        Self::SwappedPlaces if Cell::Queue.is_head(&record.key) => {
+                            record.body = with_field(&record.body, &["slots"], with_last_before);
+                        }
                         Self::StretchedWindows if Cell::Queue.is_head(&record.key) => {
                             record.body = with_field(&record.body, &["window"], |_| 47.into());
                         }
                         Self::OtherModes if record.key.partition.starts_with("landing#") => {
                             record.body = with_field(&record.body, &["mode"], |_| "squash-merge".into());
+                        }
+                        Self::EmptyHands
+                            if record.key.partition.starts_with("build#") && record.key.sort == "order" =>
+                        {
+                            record.body = without(&record.body, "providers");
                         }
                         Self::ForgottenAsks if record.key.partition.starts_with("landing#") => {
                             record.body = without(&record.body, "asks");
@@ -227,12 +326,75 @@ fn with_field(text: &str, path: &[&str], to: impl FnOnce(Value) -> Value) -> Str
     value.to_string()
 }
 
+/// Returns a head's slots with another text in the place of the second one's.
+fn with_second(slots: Value, to: impl FnOnce(&str) -> String) -> Value {
+    match slots {
+        Value::Array(mut slots) => {
+            if let Some(text) = slots.get(1).and_then(Value::as_str).map(to) {
+                slots[1] = text.into();
+            }
+            Value::Array(slots)
+        }
+        other => other,
+    }
+}
+
+/// Returns a slot's text in the next state, where it is tested (`sluice_gate::queue::stored` says what the words are).
+fn anew(text: &str) -> String {
+    let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+    if !words.iter().any(|word| word == "t") {
+        return text.to_owned();
+    }
+    match words.iter_mut().skip(1).find(|word| word.starts_with('g')) {
+        Some(word) => {
+            let state: u64 = word[1..].parse().unwrap_or(1);
+            *word = format!("g{}", state + 1);
+        }
+        None => words.push("g2".to_owned()),
+    }
+    words.join(" ")
+}
+
+/// Returns a slot's text on its branch, where it waits to be tested anew behind what is ahead of it.
+fn aside(text: &str) -> String {
+    let mut words = text.split(' ').skip(1);
+    let is_anew = text.contains(" g") && words.all(|word| word.starts_with('g') || word.starts_with('v'));
+    if is_anew { format!("{text} -") } else { text.to_owned() }
+}
+
+/// Returns a head's slots with the last one before the one before it, where it has just come and waits by itself.
+fn with_last_before(slots: Value) -> Value {
+    match slots {
+        Value::Array(mut slots) => {
+            let has_come = |slot: &Value| slot.as_str().is_some_and(|text| !text.contains(' '));
+            let may_wait =
+                |slot: &Value| slot.as_str().is_some_and(|text| text.ends_with(" t") || text.contains(" t "));
+            if let [.., before, last] = slots.as_mut_slice()
+                && has_come(last)
+                && may_wait(before)
+            {
+                std::mem::swap(before, last);
+            }
+            Value::Array(slots)
+        }
+        other => other,
+    }
+}
+
 /// Returns jobs without the one that most that is broken fails by.
 fn without_unit(jobs: Value) -> Value {
     match jobs {
         Value::Array(jobs) => jobs.into_iter().filter(|job| job["name"] != "unit").collect(),
         other => other,
     }
+}
+
+/// Returns jobs of which none has such a field.
+fn without_each(mut jobs: Value, field: &str) -> Value {
+    for job in jobs.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        job.remove(field);
+    }
+    jobs
 }
 
 /// Returns an object's text without one of its fields.

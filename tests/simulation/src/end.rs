@@ -58,6 +58,8 @@ impl Sim {
             seconds: self.now().since(crate::site::START) / 1_000,
             runs: self.runs,
             tested_again: self.watch.tested_again,
+            replayed: self.replay.replayed,
+            believed: self.replay.believed,
             ending: self.ending(),
             story: self.story.text(),
         })
@@ -233,13 +235,7 @@ impl Sim {
         let told = |open: &ledger::Open| {
             format!("{} is open: {}", open.id, open.unaccounted.as_deref().unwrap_or("it is seen to"))
         };
-        // An executor that never heard that it had claimed a build hears of its stop as little, and its run stays open while it lives.
-        let weather = &self.shape.weather;
-        let is_unheard = |open: &&ledger::Open| {
-            let goes_on = open.unaccounted.as_deref().is_some_and(|why| why.ends_with("its executor goes on"));
-            weather.fails_after + weather.outages > 0 && open.kind == ledger::Kind::Build && goes_on
-        };
-        let mut wrong: Vec<String> = ledger.unaccounted().filter(|open| !is_unheard(open)).map(told).collect();
+        let mut wrong: Vec<String> = ledger.unaccounted().map(told).collect();
         wrong.extend(ledger.is_cut.then(|| "the ledger holds more than one reading takes".to_owned()));
         wrong
     }
@@ -277,6 +273,7 @@ impl Sim {
                 continue;
             }
             wrong.extend(self.oracle.undone(&facts.change, is_approved(facts)));
+            wrong.extend(self.oracle.untested_again(&facts.change));
         }
         // A push that nobody heard of is not looked for.
         if self.shape.has(Play::Post) && self.shape.weather.all_are_heard() {

@@ -2,18 +2,21 @@
 //!
 //! [`play`] tells the story of one seed. The real functions run on the ports of `shared/memory`, on one thread and one clock, as
 //! futures that stop in the middle of a cell while others go on ([`sim`]); what goes wrong is drawn ([`faults`]); every write is
-//! checked against what must never be ([`watch`]), and every decision against a gate that is too plain to be wrong ([`oracle`]).
+//! checked against what must never be ([`watch`]), and every decision against a gate that is too plain to be wrong ([`oracle`]);
+//! then it is decided again from the same facts by a list and some loops, which has to come out the same ([`replay`]).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test harness may panic")]
 
 pub mod broken;
 mod end;
 pub mod executors;
 pub mod faults;
+pub mod graphs;
 pub mod locks;
 pub mod oracle;
 pub mod people;
 pub mod plays;
 pub mod random;
+pub mod replay;
 pub mod reviews;
 pub mod runner;
 pub mod shape;
@@ -58,6 +61,10 @@ pub struct Told {
     pub runs: u64,
     /// Jobs that failed after their reports while something behind was tested.
     pub tested_again: u64,
+    /// Revisions of queues' heads that were replayed.
+    pub replayed: u64,
+    /// Those that could not be, and were believed.
+    pub believed: u64,
     /// All by which two runs are compared.
     pub ending: String,
     /// The story.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Every ten seconds a line tells the totals so far; who ends it with SIGTERM or SIGINT has them as well, and the seed to go on
-//! with. `SLUICE_SIM_THREADS` says how many seeds are played at once.
+//! with. `SLUICE_SIM_THREADS` says how many seeds are played at once; with `SLUICE_SIM_REPLAY` stories tell each step of the replay.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's program may panic")]
 
 use sluice_simulation::runner::{FAILURES_MAX, kept, play_safely, play_while, range, threads};

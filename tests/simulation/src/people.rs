@@ -1,5 +1,7 @@
 //! What people do: propose, approve, change their minds, push behind everybody's back; drawn from the seed.
 
+mod events;
+mod holds;
 mod reviews;
 mod thoughts;
 
@@ -12,9 +14,9 @@ use crate::site::{Site, branch_of};
 use crate::story::Story;
 use sluice_gate::{ArrivalKind, Head};
 use sluice_model::change::{ChangeKey, ChangeRef, ChangeStatus};
-use sluice_model::{QueueKey, Timestamp};
+use sluice_model::{QueueKey, TenantName, Timestamp};
 use sluice_runtime::Clock as _;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use thoughts::Thoughts;
 
 /// Files that changes edit; few, so that they meet.
@@ -35,6 +37,12 @@ const AUDIT_PER_MILLE: u64 = 200;
 /// Things out of 1000 that people do where changes may need each other that have two do so.
 const CYCLES_PER_MILLE: u64 = 400;
 
+/// Things out of 1000 that people do where nodes may be kept that have them kept, or let go.
+const AUTOHOLDS_PER_MILLE: u64 = 300;
+
+/// Things out of 1000 that people do where events may be held back that hold them back, or let them go on.
+const PAUSES_PER_MILLE: u64 = 250;
+
 /// Queues as they stand.
 type Heads = BTreeMap<QueueKey, Head>;
 
@@ -48,6 +56,11 @@ pub struct People {
     proposed: Vec<(ChangeKey, usize)>,
     editions: u64,
     has_audit: bool,
+    /// What operators want nodes kept for, by tenant and id.
+    holds: Vec<(TenantName, String)>,
+    holds_count: u64,
+    /// Tenants of which operators hold something back.
+    held_back: BTreeSet<TenantName>,
     thoughts: Thoughts,
     /// When somebody does something next; `None` when all is done.
     pub next_at: Option<Timestamp>,
@@ -67,6 +80,9 @@ impl People {
             proposed: Vec::new(),
             editions: 0,
             has_audit: true,
+            holds: Vec::new(),
+            holds_count: 0,
+            held_back: BTreeSet::new(),
             thoughts: Thoughts::new(seed),
             next_at: Some(now),
             is_sabotaged: false,
@@ -89,6 +105,7 @@ impl People {
                 self.actions -= 1;
                 self.change_minds(site, heads, oracle, story);
             }
+            None if self.let_all_go_on(site, heads, story) => {}
             None => {
                 self.next_at = None;
                 return;
@@ -176,6 +193,12 @@ impl People {
         }
         if self.shape.has(Play::Cycles) && self.random.per_mille(CYCLES_PER_MILLE) {
             return self.tie(&change, tenant, site, oracle, story);
+        }
+        if self.shape.has(Play::Pauses) && self.random.per_mille(PAUSES_PER_MILLE) {
+            return self.hold_back(site, heads, story);
+        }
+        if self.shape.has(Play::Autoholds) && self.random.per_mille(AUTOHOLDS_PER_MILLE) {
+            return self.ask_to_hold(site, story);
         }
         if self.random.per_mille(OPERATORS_PER_MILLE) {
             return self.operate(site, heads, oracle, story);

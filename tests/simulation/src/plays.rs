@@ -40,6 +40,23 @@ pub enum Play {
     Forward,
     /// A job runs after the report of what landed, and fails now and then.
     Reporters,
+    /// Jobs depend on each other, softly or not; one does not vote, one chooses which of those behind it are run, one pauses while
+    /// those behind it run ([`crate::graphs`]).
+    Graphs,
+    /// The first job that fails ends the others of its change.
+    FailFast,
+    /// A job comes before all others of its change.
+    Initializers,
+    /// A job of the gate holds what is behind its change until it has passed.
+    Heralds,
+    /// A job provides what another one requires of the changes that its own is tested on.
+    Artifacts,
+    /// Operators want nodes of failed builds kept for a while.
+    Autoholds,
+    /// Operators have what comes, or what is answered, wait for a while.
+    Pauses,
+    /// A pipeline that tests the open changes of a project once more when one of it landed.
+    Retests,
 }
 
 impl Play {
@@ -61,10 +78,25 @@ impl Play {
 
     /// Those that seeds draw from [`NEWEST_FROM`] on, so that all before keep the sites that they had.
     pub const NEWEST: [Self; 2] = [Self::Forward, Self::Reporters];
+
+    /// Those that seeds draw from [`LATEST_FROM`] on.
+    pub const LATEST: [Self; 8] = [
+        Self::Graphs,
+        Self::FailFast,
+        Self::Initializers,
+        Self::Heralds,
+        Self::Artifacts,
+        Self::Autoholds,
+        Self::Pauses,
+        Self::Retests,
+    ];
 }
 
 /// The first seed that draws the newest plays as well.
 pub const NEWEST_FROM: u64 = 1_000_000;
+
+/// The first seed that draws the latest as well.
+pub const LATEST_FROM: u64 = 2_000_000;
 
 /// Returns what a seed's site plays.
 pub fn draw(seed: u64) -> BTreeSet<Play> {
@@ -73,6 +105,10 @@ pub fn draw(seed: u64) -> BTreeSet<Play> {
     if seed >= NEWEST_FROM {
         let mut random = Random::new(seed, 12);
         plays.extend(Play::NEWEST.into_iter().filter(|_| random.per_mille(PLAYS_PER_MILLE)));
+    }
+    if seed >= LATEST_FROM {
+        let mut random = Random::new(seed, 13);
+        plays.extend(Play::LATEST.into_iter().filter(|_| random.per_mille(PLAYS_PER_MILLE)));
     }
     plays
 }
@@ -85,6 +121,9 @@ pub const CAREFUL: &str = "careful";
 
 /// The pipeline for what is in a branch.
 pub const POST: &str = "post";
+
+/// The pipeline that is started by landings.
+pub const RECHECK: &str = "recheck";
 
 /// Pipelines that tell of an open change by a status of their name.
 pub const TELLING: [&str; 5] = ["check", "gate", AUDIT, EXPRESS, CAREFUL];
@@ -161,6 +200,18 @@ pub const CAREFUL_YAML: &str = "
 - project: {name: ^org/t.*, careful: {jobs: [quick]}}
 ";
 
+/// The pipeline of [`Play::Retests`], and what runs in it. It tells nobody.
+pub const RECHECK_YAML: &str = "
+- pipeline:
+    name: recheck
+    manager: independent
+    precedence: low
+    trigger:
+      zuul:
+        - event: project-change-merged
+- project: {name: ^org/t.*, recheck: {jobs: [quick, unit]}}
+";
+
 /// The pipeline of [`Play::Post`], and what runs in it.
 pub const POST_YAML: &str = "
 - pipeline:
@@ -199,6 +250,18 @@ mod tests {
         assert!((1..2_000).chain([NEWEST_FROM - 1]).all(|seed| !draw(seed).iter().any(is_newest)));
         for play in Play::NEWEST {
             let drawn = (NEWEST_FROM..NEWEST_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
+            assert!((20..=100).contains(&drawn), "{play:?} is drawn {drawn} times");
+        }
+    }
+
+    /// C2: and so with the latest.
+    #[test]
+    fn a_seed_of_before_draws_none_of_the_latest_plays_and_some_seed_of_after_draws_each() {
+        let is_latest = |play: &Play| Play::LATEST.contains(play);
+        let mut before = (1..2_000).chain(NEWEST_FROM..NEWEST_FROM + 2_000).chain([LATEST_FROM - 1]);
+        assert!(before.all(|seed| !draw(seed).iter().any(is_latest)));
+        for play in Play::LATEST.into_iter().chain(Play::NEWEST) {
+            let drawn = (LATEST_FROM..LATEST_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
             assert!((20..=100).contains(&drawn), "{play:?} is drawn {drawn} times");
         }
     }

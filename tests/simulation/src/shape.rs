@@ -1,8 +1,9 @@
 //! What a seed chooses before anything happens: how large the site is, what people do, and what goes wrong how often.
 
+use crate::graphs;
 use crate::plays::{
     self, AUDIT, AUDIT_YAML, CAREFUL, CAREFUL_YAML, EXPRESS, EXPRESS_YAML, LOCKS_YAML, POST, POST_YAML, Play,
-    REPORTERS_YAML, lands,
+    RECHECK_YAML, REPORTERS_YAML, lands,
 };
 use crate::random::Random;
 use crate::reviews::{at_hub, at_review, for_tagged, is_review, of_both, sources, with_words};
@@ -278,8 +279,9 @@ impl Shape {
             (false, false) => "{name: integrated}",
         };
         let common = COMMON.replacen("{name: integrated}", queue, 1);
-        [&pipelines, BASE, &jobs, &common, &cloud(self.instances), locks, &audit, &careful, &post, express, reporters]
-            .concat()
+        let cloud = cloud(self.instances);
+        let latest = graphs::yaml(&self.plays) + also(Play::Retests, RECHECK_YAML);
+        [&pipelines, BASE, &jobs, &common, &cloud, locks, &audit, &careful, &post, express, reporters, &latest].concat()
     }
 
     /// Returns the projects with the configuration that each begins with.

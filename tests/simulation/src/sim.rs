@@ -3,6 +3,7 @@
 //! Every look at a message, every claim and every end of a build is a future that is polled here and nowhere else. It stops
 //! where a call of a port *waits*, and others go on; so two functions stand in the middle of one cell as often as not.
 
+mod executing;
 #[cfg(test)]
 mod exhaustive;
 mod landings;
@@ -13,6 +14,7 @@ use crate::faults::Faults;
 use crate::oracle::Oracle;
 use crate::people::People;
 use crate::random::Random;
+use crate::replay::Replay;
 use crate::shape::Shape;
 use crate::site::{HANDLED, START, Site, name_of};
 use crate::story::Story;
@@ -72,6 +74,8 @@ pub struct Sim {
     pub watch: Watch,
     /// What should have come out.
     pub oracle: Oracle,
+    /// What comes out once more.
+    pub(crate) replay: Replay,
     /// What happened.
     pub story: Story,
     pub(crate) people: People,
@@ -129,6 +133,9 @@ impl Sim {
             }
         }
         let watch = Watch::new(&shape);
+        // Other broken rules are to be noticed by what else is looked at.
+        let is_replayed = settings.mutation.is_none_or(Mutation::is_for_replay);
+        let replay = Replay::new(&shape, is_replayed);
         site.world.take_journal();
         let mut sim = Self {
             people: People::new(seed, &shape, START.plus_millis(3_000)),
@@ -137,6 +144,7 @@ impl Sim {
             site,
             watch,
             oracle,
+            replay,
             faults,
             executors: Vec::new(),
             tasks: Vec::new(),
@@ -231,9 +239,7 @@ impl Sim {
             let served = HANDLED.into_iter().filter(|queue| world.has_visible(*queue) && unserved != Some(*queue));
             choices.extend(served.map(Choice::Handle));
             for queue in [Queue::BuildsHigh, Queue::BuildsNormal, Queue::BuildsLow] {
-                let may =
-                    |e: &Executor| e.silent_until.is_none() && e.builds.len() + e.busy.len() < executors::BUILDS_MAX;
-                if world.has_visible(queue) && self.executors.iter().any(may) {
+                if world.has_visible(queue) && self.executors.iter().any(Executor::has_place) {
                     choices.push(Choice::Claim(queue));
                 }
             }
@@ -361,7 +367,9 @@ impl Sim {
         for executor in &mut self.executors {
             executor.renew(&self.site);
             executor.hear_stops(&self.site, now);
+            executor.hear_resumes(&self.site, now, self.settings.mutation == Some(Mutation::HastyResumes));
         }
+        self.settle_doubtful();
         let due = self.respawn_at.iter().filter(|at| **at <= now).count();
         self.respawn_at.retain(|at| *at > now);
         for _ in 0..due {
@@ -463,7 +471,14 @@ impl Sim {
         for news in news {
             self.hear(news).map_err(|why| self.failure(why))?;
         }
-        Ok(())
+        let (steps, why) = match self.replay.see(&written) {
+            Ok(steps) => (steps, None),
+            Err(difference) => (difference.steps, Some(difference.why)),
+        };
+        for step in steps {
+            self.tell(step);
+        }
+        why.map_or(Ok(()), |why| Err(self.failure(why)))
     }
 
     fn hear(&mut self, news: News) -> Result<(), String> {

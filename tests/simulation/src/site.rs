@@ -20,11 +20,13 @@ use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::git::BranchKey;
 use sluice_model::poke::{Poke, Queue};
 use sluice_model::{ArrivalId, ProjectName, QueueKey, TenantName, Timestamp};
+use sluice_records::codec::{decode, with_body};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::tenant::{self, Tenant};
 use sluice_reporter::Reporter;
 use sluice_repos::Repos;
 use sluice_runtime::batch::{Look, LookError};
-use sluice_runtime::record::Due;
+use sluice_runtime::record::{Committed, Due, Expect, Write};
 use sluice_runtime::{Clock, Commit, Ports, cell};
 use sluice_scenarios::PlayedForge;
 use sluice_scenarios::cloud::{PlayedChecks, PlayedCloud};
@@ -135,6 +137,32 @@ impl Site {
         let Ok(write) = sluice_records::queue::put_arrival(queue, &word) else { return };
         self.world.write_directly(write);
         let _ = poll_once(cell::send(&self.world.ports_of("operator"), &[Poke::Queue { queue: queue.clone() }]));
+    }
+
+    /// Has an operator hold back what enters a tenant's queues, and what is answered there, as `sluice manage-events` does. Returns what
+    /// is held back by now, in words; `None` where the tenant was not read yet.
+    pub fn hold_back<'a>(
+        &self,
+        tenant: &TenantName,
+        (triggers, results): (bool, bool),
+        queues: impl Iterator<Item = &'a QueueKey>,
+    ) -> Option<String> {
+        let ports = self.world.ports_of("operator");
+        let seen = self.world.record(&tenant::key(tenant))?;
+        let mut head: Tenant = decode(&seen).ok()?;
+        head.events = head.events.said(false, triggers, results, "jo", "to look at it", self.world.now());
+        let (revision, told) = (seen.revision, head.events.described());
+        let mut record = with_body(seen, &head).ok()?;
+        record.revision = revision + 1;
+        let write = Write::Put { record, expect: Expect::Revision(revision) };
+        let token = ports.entropy.token();
+        match poll_once(ports.records.commit(vec![write], &token)) {
+            Some(Ok(Committed::Yes)) => {}
+            _ => return None,
+        }
+        let pokes: Vec<Poke> = queues.map(|queue| Poke::Queue { queue: queue.clone() }).collect();
+        let _ = poll_once(cell::send(&ports, &pokes));
+        Some(told)
     }
 
     /// Has an operator offer a change to a pipeline, as `sluice enqueue` does.

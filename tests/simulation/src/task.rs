@@ -1,6 +1,7 @@
 //! Something under way: a future of a real function, and what it is about.
 
 use sluice_executor::claim::Claimed;
+use sluice_model::build::BuildResult;
 use sluice_model::poke::Queue;
 use sluice_model::{BuildId, SessionId, Timestamp};
 use sluice_runtime::batch::LookError;
@@ -41,6 +42,8 @@ pub enum Done {
     Claimed(Vec<Result<Option<Claimed>, LookError>>),
     /// A build's end, or that it will fail, was told; whether it was heard.
     Ended(Box<Claimed>, bool),
+    /// That a build is paused was told; whether it was heard.
+    Paused(Box<Claimed>, bool),
     /// Nothing that anybody waits for.
     Nothing,
 }
@@ -81,8 +84,22 @@ pub enum Kind {
         /// The builds.
         builds: Vec<BuildId>,
     },
+    /// The end of builds that an executor may have claimed without having been told.
+    Settle {
+        /// Whose.
+        session: SessionId,
+    },
     /// The end of a build.
     End {
+        /// Whose.
+        session: SessionId,
+        /// Which.
+        build: BuildId,
+        /// What is told of it; `None` for what the truth says.
+        instead: Option<BuildResult>,
+    },
+    /// That a build is paused.
+    Pause {
         /// Whose.
         session: SessionId,
         /// Which.
@@ -103,7 +120,11 @@ impl Kind {
     /// Returns the executor whose task it is.
     pub fn session(&self) -> Option<&SessionId> {
         match self {
-            Self::Claim { session, .. } | Self::End { session, .. } | Self::WillFail { session, .. } => Some(session),
+            Self::Claim { session, .. }
+            | Self::Settle { session }
+            | Self::End { session, .. }
+            | Self::Pause { session, .. }
+            | Self::WillFail { session, .. } => Some(session),
             _ => None,
         }
     }
@@ -119,7 +140,9 @@ impl Kind {
             Self::Tick => "the timer's tick".to_owned(),
             Self::Webhook { id } => format!("webhook ({id})"),
             Self::Claim { session, .. } => format!("{session} (claims)"),
-            Self::End { session, build } => format!("{session} (ends {build})"),
+            Self::Settle { session } => format!("{session} (looks after claims without an answer)"),
+            Self::End { session, build, .. } => format!("{session} (ends {build})"),
+            Self::Pause { session, build } => format!("{session} (pauses {build})"),
             Self::WillFail { session, build, .. } => format!("{session} (says that {build} will fail)"),
         }
     }

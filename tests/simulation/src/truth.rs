@@ -1,6 +1,7 @@
 //! Which trees pass: a pure function of the files, known to everybody who needs it. What a played executor answers follows from
 //! it, and so does what the oracle expects.
 
+use crate::graphs::{GUEST, HERALD, IMAGE, LEFT, LINT, PRELUDE};
 use crate::plays::PUBLISH;
 use sluice_scenarios::repos::Tree;
 
@@ -15,13 +16,19 @@ pub fn passes(job: &str, tree: &Tree) -> bool {
             })
         }),
         "quick" => tree.values().all(|text| !text.contains("sloppy")),
+        // What votes fails only where one of the two above does.
+        GUEST | HERALD | IMAGE => passes("unit", tree),
+        LEFT | PRELUDE => passes("quick", tree),
         // It fails now and then, whatever the others say.
-        PUBLISH => {
-            let sum: usize = tree.values().flat_map(|text| text.bytes()).map(usize::from).sum();
-            !sum.is_multiple_of(3)
-        }
+        PUBLISH => !sum(tree).is_multiple_of(3),
+        LINT => !sum(tree).is_multiple_of(2),
         _ => true,
     }
+}
+
+/// Returns a number that follows from a tree and is another one for most others: by it is chosen what a tree's text says nothing of.
+pub fn sum(tree: &Tree) -> usize {
+    tree.values().flat_map(|text| text.bytes()).map(usize::from).sum()
 }
 
 /// Returns whether every job passes.

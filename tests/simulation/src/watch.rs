@@ -1,7 +1,12 @@
 //! What must hold after every write, whoever made it: each record against the one before, each transaction against the rest.
 
+mod artifacts;
+mod follows;
+mod graphs;
+mod holds;
 mod landings;
 mod last_jobs;
+mod pauses;
 mod windows;
 mod words;
 
@@ -10,17 +15,16 @@ use crate::plays::Play;
 use crate::shape::Shape;
 use sluice_config::pipeline::Manager;
 use sluice_gate::queue::{Slot, Standing};
-use sluice_gate::{Head, Item, Landing, LandingState, MergeOutcome, StoredHead};
+use sluice_gate::{Head, Item, Landing, LandingState, StoredHead};
 use sluice_memory::Written;
 use sluice_model::build::{Order, Phase, Run};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::{BranchKey, LandingWay};
 use sluice_model::{BuildId, ItemId, QueueKey, SessionId, Timestamp};
-use sluice_pool::{Launch, Node, NodeState, Request, RequestState};
+use sluice_pool::{Launch, Node, NodeState};
 use sluice_records::codec::decode;
 use sluice_records::delivery::{Delivery, DeliveryState};
 use sluice_records::report::Buildset;
-use sluice_records::tenant::Tenant;
 use sluice_runtime::record::{Key, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,8 +54,13 @@ pub struct Watch {
     gone: BTreeSet<Key>,
     runs: BTreeMap<BuildId, (SessionId, bool)>,
     stopped: BTreeSet<BuildId>,
+    /// Paused builds that were told to go on.
+    resumed: BTreeSet<BuildId>,
     nodes: BTreeMap<Key, Option<BuildId>>,
     machines: BTreeSet<Key>,
+    artifacts: artifacts::Artifacts,
+    holds: holds::Holds,
+    pauses: pauses::Pauses,
     last_jobs: last_jobs::LastJobs,
     /// Jobs that failed after their reports while something behind was tested.
     pub tested_again: u64,
@@ -92,8 +101,12 @@ impl Watch {
             gone: BTreeSet::new(),
             runs: BTreeMap::new(),
             stopped: BTreeSet::new(),
+            resumed: BTreeSet::new(),
             nodes: BTreeMap::new(),
             machines: BTreeSet::new(),
+            artifacts: artifacts::Artifacts::default(),
+            holds: holds::Holds::default(),
+            pauses: pauses::Pauses::default(),
             last_jobs: last_jobs::LastJobs::default(),
             tested_again: 0,
         }
@@ -126,20 +139,28 @@ impl Watch {
             Kind::Delivery => self.delivery(key, before, after, news),
             Kind::Item => self.item(before, after),
             Kind::Landing => self.landing(key, before, after, news),
-            Kind::Order => same(before, after, "an order is written once"),
-            Kind::Merge => same_outcome(before, after),
+            Kind::Order => follows::same(before, after, "an order is written once"),
+            Kind::Merge => follows::same_outcome(before, after),
             Kind::Run => self.run(before, after, news),
             Kind::Stop => {
                 self.stopped.extend(build_of(key));
                 Ok(())
             }
             Kind::Buildset => self.buildset(before, after, news),
-            Kind::Tenant => tenant(before, after, news),
+            Kind::Tenant => {
+                self.pauses.said(read(after)?, write.at);
+                follows::tenant(before, after, news)
+            }
             Kind::Node => self.node(key, after),
-            Kind::Request => request(before, after),
+            Kind::Request => follows::request(before, after),
+            Kind::Autohold => self.holds.written(key, read(after)?),
             Kind::Semaphore => read(after)?.map_or(Ok(()), |semaphore| self.locks.written(key, semaphore)),
             Kind::Quarantine => Err("nothing may go to quarantine".to_owned()),
             Kind::Frozen => Err(format!("a cell was frozen: {}", after.map_or("", |record| record.body.as_str()))),
+            Kind::Resume => {
+                self.resumed.extend(build_of(key));
+                Ok(())
+            }
             Kind::Queue | Kind::Arrival | Kind::Provider | Kind::Told | Kind::Turn | Kind::Other => Ok(()),
         }
     }
@@ -270,10 +291,12 @@ impl Watch {
                 return Err(format!("{} claims it though it was to stop", after.session));
             }
             None => self.locks.claimed(&after.build)?,
-            Some(_) => {}
+            Some(before) => self.goes_on(before, &after)?,
         }
         if let Phase::Ended(ended) = &after.phase {
             self.last_jobs.ended(&after.build, ended.result);
+            self.artifacts.ended(&after.build, ended.result);
+            self.holds.ended(&after.build, ended.result);
         }
         let is_over = matches!(after.phase, Phase::Ended(_));
         let line = match &after.phase {
@@ -343,17 +366,23 @@ impl Watch {
                 self.window(before.as_ref(), &head, transaction)?;
                 self.queue(before, head, news)
             }
-            (Kind::Arrival, None) => self.word(write, transaction),
+            (Kind::Arrival, None) => self.may_be_heard(write).and_then(|()| self.word(write, transaction)),
+            (Kind::Item, Some(_)) => self.may_be_answered(write),
             (Kind::Node, Some(_)) if self.machines.len() > self.shape.instances as usize => {
                 let (count, most) = (self.machines.len(), self.shape.instances);
                 Err(format!("{count} machines may exist, and {most} are allowed"))
             }
+            (Kind::Node, after) => self.is_counted(key, after.as_ref()),
             (Kind::Order, Some(record)) if write.before.is_none() => {
                 let order: Order = decode(record).map_err(|bad| bad.to_string())?;
+                self.holds.ordered(&order);
                 self.is_within_window(&order)?;
                 self.last_job_ordered(&order, news)?;
+                self.is_its_turn(&order)?;
+                self.is_given(&order)?;
                 self.locks.ordered(&order)
             }
+            (Kind::Resume, Some(_)) => self.may_go_on(key),
             (Kind::Landing, Some(record)) if write.before.is_none() => {
                 let landing: Landing = decode(record).map_err(|bad| bad.to_string())?;
                 self.landing_ordered(&landing, transaction)
@@ -440,6 +469,7 @@ enum Kind {
     Landing,
     Order,
     Stop,
+    Resume,
     Run,
     Merge,
     Buildset,
@@ -447,6 +477,7 @@ enum Kind {
     Provider,
     Node,
     Request,
+    Autohold,
     Semaphore,
     Told,
     Turn,
@@ -502,6 +533,7 @@ fn kind(key: &Key) -> Kind {
         ("landing", _) => Kind::Landing,
         ("build", "order") => Kind::Order,
         ("build", "stop") => Kind::Stop,
+        ("build", "resume") => Kind::Resume,
         ("build", "run") => Kind::Run,
         ("merge", _) => Kind::Merge,
         ("buildset", "head") => Kind::Buildset,
@@ -509,6 +541,7 @@ fn kind(key: &Key) -> Kind {
         ("provider", "head") => Kind::Provider,
         ("provider", "node") => Kind::Node,
         ("provider", "request") => Kind::Request,
+        ("autohold", _) => Kind::Autohold,
         ("semaphores", _) => Kind::Semaphore,
         ("change", "told") => Kind::Told,
         ("branch", "turn") => Kind::Turn,
@@ -537,54 +570,4 @@ fn both<T: serde::de::DeserializeOwned>(
 
 fn build_of(key: &Key) -> Option<BuildId> {
     key.partition.strip_prefix("build#").map(BuildId::from)
-}
-
-fn same(before: Option<&Record>, after: Option<&Record>, rule: &str) -> Result<(), String> {
-    match (before, after) {
-        (Some(before), Some(after)) if before.body != after.body => Err(format!("{rule}, and this is another one")),
-        _ => Ok(()),
-    }
-}
-
-fn same_outcome(before: Option<&Record>, after: Option<&Record>) -> Result<(), String> {
-    let (before, after) = both::<MergeOutcome>(before, after)?;
-    match (before, after) {
-        (Some(before), Some(after)) if before != after => {
-            Err("the first answer stands, and this is another".to_owned())
-        }
-        _ => Ok(()),
-    }
-}
-
-fn tenant(before: Option<&Record>, after: Option<&Record>, news: &mut Vec<News>) -> Result<(), String> {
-    let (before, after) = both::<Tenant>(before, after)?;
-    let Some(after) = after else { return Err("a tenant's head is removed".to_owned()) };
-    let now = after.layout;
-    if now.live > now.wanted {
-        return Err(format!("layout {} is live, and {} is wanted", now.live, now.wanted));
-    }
-    let was = before.map(|before| before.layout);
-    if let Some(was) = was.filter(|was| now.live < was.live || now.wanted < was.wanted) {
-        return Err(format!("its layout numbers fall from {was:?} to {now:?}"));
-    }
-    if was.is_none_or(|was| was.live != now.live) {
-        news.push(News::Line(format!("layout {} of {} is live", now.live, after.name)));
-    } else if was.is_some_and(|was| was.wanted != now.wanted) {
-        news.push(News::Line(format!("layout {} of {} is wanted", now.wanted, after.name)));
-    }
-    Ok(())
-}
-
-/// An executor's half of a request's life is its own.
-fn request(before: Option<&Record>, after: Option<&Record>) -> Result<(), String> {
-    let (before, after) = both::<Request>(before, after)?;
-    let (Some(before), Some(after)) = (before, after) else { return Ok(()) };
-    let may_follow = match (&before.state, &after.state) {
-        (RequestState::Ended(_) | RequestState::Failed { .. }, next) => before.state == *next,
-        (RequestState::Claimed(was), RequestState::Claimed(now) | RequestState::Ended(now)) => was == now,
-        (RequestState::Claimed(_), RequestState::Failed { .. }) => true,
-        (RequestState::Claimed(_), _) => false,
-        _ => true,
-    };
-    if may_follow { Ok(()) } else { Err(format!("a request was {:?} and is {:?} now", before.state, after.state)) }
 }

@@ -72,7 +72,8 @@ impl Window {
         after
     }
 
-    fn after_one(&self, size: u32, result: &str) -> u32 {
+    /// Returns the size of a window after one result.
+    pub(crate) fn after_one(&self, size: u32, result: &str) -> u32 {
         match (result, self.grows, self.shrinks) {
             ("SUCCESS", Step::By(by), _) => self.ceiling.unwrap_or(u32::MAX).min(size + by),
             ("SUCCESS", Step::Times(times), _) => self.ceiling.unwrap_or(u32::MAX).min(size * times),

@@ -368,3 +368,185 @@ fn a_change_that_is_lost_as_it_depends_on_another_one_is_noticed() {
     };
     caught_with("was never checked", Mutation::LostDependents, calm);
 }
+
+/// Z7.6: a build that was claimed without an answer, and given up since nobody ran it, is ended by who claimed it.
+#[test]
+fn a_claim_without_an_answer_that_nobody_looks_after_is_noticed() {
+    let lies = |seed| {
+        let weather = Weather { name: "lies", waits: 300, fails_after: 25, ..Weather::default() };
+        Shape { executors: 3, weather, ..Shape::draw(seed) }
+    };
+    caught_with("its executor goes on", Mutation::UnsettledClaims, lies);
+}
+
+/// Plays sites of these plays until one fails in these words by a broken rule.
+fn caught_playing(plays: &[Play], words: &str, mutation: Mutation) {
+    caught_with(words, mutation, |seed| with(plays, seed));
+}
+
+/// C2, J12, G20: sites whose jobs depend on each other, pause, hold others or end them fail nothing.
+#[test]
+fn a_site_whose_jobs_depend_on_each_other_fails_nothing() {
+    let told = all_kept(&Play::LATEST);
+    assert!(told.iter().map(|told| told.landed).sum::<u64>() > KEPT_SEEDS / 2);
+    all_kept(&[Play::Graphs]);
+}
+
+/// C2, J12, G20, N16, Z4.3: the same beside bundles, semaphores, reports, windows and second gates.
+#[test]
+fn a_site_whose_jobs_depend_on_each_other_fails_nothing_beside_whatever_else_is_played() {
+    let others = [Play::Cycles, Play::Locks, Play::Reporters, Play::Forward, Play::Windows, Play::TwoGates];
+    all_kept(&[&Play::LATEST[..], &others].concat());
+}
+
+/// J12: a job is ordered once those that it depends on have passed, and those that come before all.
+#[test]
+fn a_job_that_is_ordered_before_its_turn_is_noticed() {
+    for plays in [[Play::Graphs], [Play::Initializers]] {
+        caught_playing(&plays, "is ordered before its turn", Mutation::ForgottenDependencies);
+    }
+}
+
+/// J12: one that only waits for another one is run however that ends.
+#[test]
+fn a_job_that_is_left_out_without_a_reason_is_noticed() {
+    caught_playing(&[Play::Graphs], "nothing that it depends on bars it", Mutation::HardDependencies);
+}
+
+/// Z4.3: what a job returns says which of those behind it are run.
+#[test]
+fn a_job_that_is_run_though_it_was_not_chosen_is_noticed() {
+    caught_playing(&[Play::Graphs], "left it out", Mutation::UntoldChoices);
+}
+
+/// J14: a job that does not vote keeps nothing out.
+#[test]
+fn a_change_that_is_kept_out_by_a_job_without_a_vote_is_noticed() {
+    caught_playing(&[Play::Graphs], "every job passed", Mutation::AllVote);
+}
+
+/// Z4.3: a paused build goes on once all behind it is over, and not before.
+#[test]
+fn a_paused_build_that_goes_on_too_soon_or_never_is_noticed() {
+    caught_playing(&[Play::Graphs], "before it was told to", Mutation::HastyResumes);
+    caught_as(&UNDONE, Mutation::LostResumes, |seed| Some(with(&[Play::Graphs], seed)));
+}
+
+/// G20: the first job that fails ends the others where the project asks for that.
+#[test]
+fn a_job_that_is_ordered_after_the_failure_that_ends_it_is_noticed() {
+    caught_playing(&[Play::Graphs, Play::FailFast], "which ends all others", Mutation::PatientProjects);
+}
+
+/// G20: what is behind a change whose job holds it waits for that job.
+#[test]
+fn a_job_that_is_ordered_while_a_change_ahead_holds_it_is_noticed() {
+    caught_playing(&[Play::Heralds], "holds it", Mutation::NothingHolds);
+}
+
+/// S07: a job is given what the changes made that its own is tested on, once all of it is there.
+#[test]
+fn a_job_that_is_not_given_what_it_requires_is_noticed() {
+    caught_playing(&[Play::Artifacts], "is not there", Mutation::NothingRequired);
+    caught_playing(&[Play::Artifacts], "and is to be given", Mutation::EmptyHands);
+}
+
+/// A site where operators want nodes of failed builds kept.
+fn with_holds(seed: u64) -> Shape {
+    Shape { actions: 12, ..with(&[Play::Autoholds], seed) }
+}
+
+/// C2, N05, N15: sites where nodes of failed builds are kept fail nothing.
+#[test]
+fn a_site_where_nodes_are_held_fails_nothing() {
+    for seed in 1..=KEPT_SEEDS {
+        if let Err(failure) = play(seed, Settings { mutation: None, shape: Some(with_holds(seed)) }) {
+            panic!("{failure}\n\nthe site of seed {seed} where nodes are held fails");
+        }
+    }
+}
+
+/// N15: nodes are kept of what failed, and each is counted.
+#[test]
+fn a_node_that_is_held_without_a_reason_is_noticed() {
+    caught_with("which passed", Mutation::HeldThoughPassed, with_holds);
+    caught_with("nobody's wish counts it", Mutation::UncountedHolds, with_holds);
+}
+
+/// A site where operators have events and answers wait, for long enough that somebody would take them in by mistake.
+fn with_pauses(seed: u64) -> Shape {
+    let weather = Weather { name: "calm", waits: 100, ..Weather::default() };
+    Shape { actions: 16, pause_millis_max: 30_000, weather, ..with(&[Play::Pauses], seed) }
+}
+
+/// C2: what waited for an operator goes on when it may, and nothing of it is lost.
+#[test]
+fn a_site_whose_events_are_held_back_fails_nothing() {
+    for seed in 1..=KEPT_SEEDS {
+        if let Err(failure) = play(seed, Settings { mutation: None, shape: Some(with_pauses(seed)) }) {
+            panic!("{failure}\n\nthe site of seed {seed} whose events are held back fails");
+        }
+    }
+    all_kept(&[Play::Pauses]);
+}
+
+/// C2: events and answers that an operator has wait are not taken in.
+#[test]
+fn what_is_taken_in_though_an_operator_has_it_wait_is_noticed() {
+    caught_with("an operator has what comes wait", Mutation::UnheardPauses, with_pauses);
+    caught_with("an operator has answers wait", Mutation::HastyAnswers, with_pauses);
+}
+
+/// Z6.1: the open changes of a project are told of what landed there, and tested again.
+#[test]
+fn a_change_that_is_not_told_of_what_landed_beside_it_is_noticed() {
+    all_kept(&[Play::Retests]);
+    let calm = |seed| {
+        let weather = Weather { name: "calm", waits: 100, ..Weather::default() };
+        Shape { actions: 0, changes: 9, weather, ..with(&[Play::Retests], seed) }
+    };
+    for mutation in [Mutation::UntoldMerges, Mutation::LostRetests] {
+        caught_with("was not tested again", mutation, calm);
+    }
+}
+
+/// A crowded site whose projects share a queue.
+fn crowded_queue(seed: u64) -> Shape {
+    let mut shape = Shape::crowded(seed);
+    for (_, is_shared) in shape.tenants.iter_mut().flat_map(|tenant| &mut tenant.projects) {
+        *is_shared = true;
+    }
+    shape
+}
+
+/// Z6.4: what is tested second is tested anew where something ahead of it changed, and nowhere else. That it is, is allowed; so only who
+/// decides again from the same facts notices.
+#[test]
+fn a_reset_without_a_reason_is_noticed() {
+    caught_with("the state of", Mutation::NeedlessResets, crowded_queue);
+}
+
+/// Z6.4: what is tested anew is so behind the nearest one that may pass.
+#[test]
+fn a_change_that_stays_on_its_branch_though_the_one_ahead_may_pass_is_noticed() {
+    caught_with("is tested on: its branch was decided", Mutation::StaysAside, crowded_queue);
+}
+
+/// Z6.4: who came first stands first.
+#[test]
+fn a_change_that_takes_the_place_of_the_one_before_it_is_noticed() {
+    caught_with("the order: ", Mutation::SwappedPlaces, crowded_queue);
+}
+
+/// C2: few decisions are believed since they may have been cut by the size of a transaction; the others are made again.
+#[test]
+fn nearly_every_decision_is_replayed() {
+    let (mut replayed, mut believed) = (0, 0);
+    for seed in 1..=KEPT_SEEDS {
+        match play(seed, Settings::default()) {
+            Ok(told) => (replayed, believed) = (replayed + told.replayed, believed + told.believed),
+            Err(failure) => panic!("{failure}\n\nseed {seed} fails"),
+        }
+    }
+    assert!(replayed > 20 * KEPT_SEEDS && believed * 10 < replayed, "{replayed} replayed, {believed} believed");
+}

@@ -1,6 +1,7 @@
 //! Seeds that every run of the tests plays: a fixed set, and those that failed once.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+use sluice_simulation::plays::LATEST_FROM;
 use sluice_simulation::runner::{kept, play_all, play_safely, range};
 use sluice_simulation::{Settings, play};
 
@@ -23,6 +24,16 @@ fn no_seed_breaks_an_invariant_or_surprises_the_oracle() {
     assert_eq!(sum.seeds, count);
     // A site at which nothing happens breaks nothing either.
     assert!(sum.deliveries > 20 * count && sum.landed > count && sum.struck > 2 * count, "{sum:?}");
+}
+
+/// C2, J12, G20: the same of sites that draw what was last learnt to be played as well.
+#[test]
+fn no_seed_of_the_latest_plays_breaks_an_invariant_or_surprises_the_oracle() {
+    let sum = play_all(LATEST_FROM..=LATEST_FROM + 59);
+    if let Some((seed, failure)) = sum.failures.first() {
+        panic!("{failure}\n\nseed {seed} failed; again: cargo run -p sluice-simulation -- {seed}");
+    }
+    assert!(sum.seeds == 60 && sum.landed > sum.seeds, "{sum:?}");
 }
 
 /// C2: what failed once does not fail again.

@@ -171,7 +171,7 @@ pub async fn store(ports: &Ports, made: Planted) -> anyhow::Result<BranchState> 
     let branch = included_branch();
     let key = keys::pack(&branch.project, &pack);
     ports.objects.put(&key, Bytes::from(object), PutMode::Always, "application/octet-stream").await?;
-    Ok(BranchState { branch, base: commit.clone(), result: commit, packs: vec![key] })
+    Ok(BranchState::untouched(branch, commit, vec![key]))
 }
 
 /// Returns what a directory has, by paths from the main configuration.

@@ -324,7 +324,7 @@ impl Story {
         let repo = Repo::new();
         let commit = repo.commit(files);
         let branch = BranchKey { project: project.into(), branch: "main".into() };
-        self.extra.push(BranchState { branch, base: commit.clone(), result: commit, packs: Vec::new() });
+        self.extra.push(BranchState::untouched(branch, commit, Vec::new()));
         self.repos.insert(project.into(), repo);
         let target_name = project.rsplit('/').next().unwrap().to_owned();
         Role { connection: "forge".into(), project: project.into(), target_name, implicit: false }

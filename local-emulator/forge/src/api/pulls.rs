@@ -122,6 +122,13 @@ async fn base_of(engine: &Engine, full_name: &str, pull: &Pull) -> Result<String
     tip.ok_or_else(ApiError::not_found)
 }
 
+/// Returns a pull request and the commit that it is compared with.
+async fn compared(engine: &Engine, full_name: &str, number: u64) -> Result<(Pull, String), ApiError> {
+    let pull = engine.pull(full_name, number)?;
+    let base = base_of(engine, full_name, &pull).await?;
+    Ok((pull, base))
+}
+
 #[derive(Deserialize)]
 pub(super) struct Changes {
     title: Option<String>,
@@ -149,8 +156,7 @@ pub(super) async fn files(
     Query(paging): Query<Paging>,
 ) -> Answer {
     let full_name = format!("{owner}/{name}");
-    let pull = engine.pull(&full_name, number)?;
-    let base = base_of(&engine, &full_name, &pull).await?;
+    let (pull, base) = compared(&engine, &full_name, number).await?;
     let files = engine.git(&full_name).files_between(&base, &pull.head_sha).await?;
     page(&engine.web, &uri, paging, files.iter().map(shapes::file).collect(), Value::Array)
 }
@@ -162,8 +168,7 @@ pub(super) async fn commits(
     Query(paging): Query<Paging>,
 ) -> Answer {
     let full_name = format!("{owner}/{name}");
-    let pull = engine.pull(&full_name, number)?;
-    let base = base_of(&engine, &full_name, &pull).await?;
+    let (pull, base) = compared(&engine, &full_name, number).await?;
     let commits = engine.git(&full_name).commits_between(&base, &pull.head_sha).await?;
     page(&engine.web, &uri, paging, commits.iter().map(shapes::repository_commit).collect(), Value::Array)
 }
@@ -252,9 +257,8 @@ pub(super) async fn review(
 ) -> Answer {
     let full_name = format!("{owner}/{name}");
     let by = caller.someone()?;
-    let pull = engine.pull(&full_name, number)?;
-    let commit = verdict.commit_id.unwrap_or_else(|| pull.head_sha.clone());
-    let base = base_of(&engine, &full_name, &pull).await?;
+    let (pull, base) = compared(&engine, &full_name, number).await?;
+    let commit = verdict.commit_id.unwrap_or(pull.head_sha);
     let files = engine.git(&full_name).files_between(&base, &commit).await?;
     if verdict.comments.iter().any(|line| !files.iter().any(|file| file.path == line.path)) {
         return Err(ApiError::invalid("Unprocessable Entity: Path could not be resolved"));

@@ -43,10 +43,12 @@ impl Blame {
         Refused { attribute, message, is_told }: Refused,
     ) -> Self {
         let problem = Problem::new(ProblemKind::NotPermitted, place.start, place.end, message);
+        // An entry that says nothing of the attribute is wrong as a whole: a member of its pipeline's list.
+        let about = if entry.job.places.of(attribute).is_some() { attribute } else { input.pipeline };
         let problem = problem
             .in_stanza(&format!("project {}", input.project.name()))
             .from_stanza_at(entry.stanza.place.start)
-            .about(input.pipeline);
+            .about(about);
         Self { error: entry.source.error(problem), attribute, is_told }
     }
 }

@@ -3,7 +3,7 @@
 use crate::error::{ConfigError, Problem, ProblemKind};
 use crate::fragment::Fragment;
 use crate::layout::{BranchConfig, Defined, Layout};
-use crate::objects::{JobStanza, PlaybookRef, Stanza};
+use crate::objects::{JobStanza, Stanza};
 use crate::tenant::included_project;
 use sluice_model::job::{FrozenJob, Playbook, playbook_files};
 use std::collections::BTreeSet;
@@ -18,6 +18,8 @@ pub struct NamedPlaybook<'l> {
     pub is_new: bool,
     defined: Defined<'l, JobStanza>,
     attribute: &'static str,
+    /// Which one of the attribute's it is.
+    number: usize,
 }
 
 impl NamedPlaybook<'_> {
@@ -30,8 +32,10 @@ impl NamedPlaybook<'_> {
             source.project.name(),
             source.branch
         );
-        let problem = Problem::new(ProblemKind::UnknownName, job.place.start, job.place.end, message);
-        source.error(problem.in_stanza(&format!("job {}", job.name)).about(self.attribute))
+        let place = job.places.of_member(self.attribute, &self.number.to_string()).unwrap_or(job.place);
+        let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
+        let problem = problem.in_stanza(&format!("job {}", job.name)).from_stanza_at(job.place.start);
+        source.error(problem.about(self.attribute))
     }
 }
 
@@ -53,12 +57,13 @@ impl Layout {
         for name in names {
             let already: BTreeSet<&str> = defined_in(before, name, config)
                 .flat_map(|defined| named(defined.object))
-                .map(|(_, path)| path)
+                .map(|(_, _, path)| path)
                 .collect();
             for defined in defined_in(self, name, config) {
-                for (attribute, path) in named(defined.object) {
+                for (attribute, number, path) in named(defined.object) {
                     if known.insert(path) {
-                        found.push(NamedPlaybook { name: path, is_new: !already.contains(path), defined, attribute });
+                        let is_new = !already.contains(path);
+                        found.push(NamedPlaybook { name: path, is_new, defined, attribute, number });
                     }
                 }
             }
@@ -117,16 +122,17 @@ pub fn not_beside(files: &[Arc<Fragment>], has: impl Fn(&str) -> bool) -> Vec<Co
     for file in files {
         for stanza in file.stanzas() {
             let Stanza::Job(job) = stanza else { continue };
-            for (attribute, path) in named(job) {
+            for (attribute, number, path) in named(job) {
                 if playbook_files(path).iter().any(|candidate| has(candidate)) {
                     continue;
                 }
                 let message = format!(
                     "There is no playbook \"{path}\" below playbooks/ beside the main configuration: it is looked for in the config projects of each tenant that includes this file, and where none has it the job ends as CONFIG_ERROR"
                 );
-                let problem = Problem::new(ProblemKind::UnknownName, job.place.start, job.place.end, message);
-                let problem = problem.in_stanza(&format!("job {}", job.name)).about(attribute).as_warning();
-                found.push(file.source.error(problem));
+                let place = job.places.of_member(attribute, &number.to_string()).unwrap_or(job.place);
+                let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
+                let problem = problem.in_stanza(&format!("job {}", job.name)).from_stanza_at(job.place.start);
+                found.push(file.source.error(problem.about(attribute).as_warning()));
             }
         }
     }
@@ -146,10 +152,11 @@ fn defined_in<'l>(
     layout.jobs(name).filter(is_own)
 }
 
-/// Returns the playbooks that a definition names, with the attribute that does.
-fn named(job: &JobStanza) -> impl Iterator<Item = (&'static str, &str)> {
+/// Returns the playbooks that a definition names, with the attribute that does and the number there.
+fn named(job: &JobStanza) -> impl Iterator<Item = (&'static str, usize, &str)> {
     let lists = [("pre-run", &job.pre_run), ("run", &job.run), ("post-run", &job.post_run)];
     lists.into_iter().flat_map(|(attribute, list)| {
-        list.iter().flatten().map(move |playbook: &PlaybookRef| (attribute, playbook.path.as_str()))
+        let list = list.iter().flatten().enumerate();
+        list.map(move |(number, playbook)| (attribute, number, playbook.path.as_str()))
     })
 }

@@ -5,12 +5,12 @@ use super::settle::{self, Settled};
 use super::shelf::{Entry, Shelf, Shelves, Unit};
 use super::{Base, Files, Layout, LayoutSources, Spot, check, providers, shapes};
 use crate::error::{Hints, Problem};
-use crate::objects::{ObjectKind, PipelineStanza, ProjectStanza};
+use crate::objects::{ObjectKind, PipelineStanza, ProjectStanza, Stanza};
 use crate::pipeline::Pipeline;
 use crate::tenant::TenantProject;
 use sluice_model::id::digest;
 use sluice_model::{BranchName, ProjectName};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Mistakes by where they stand.
@@ -20,13 +20,13 @@ pub(super) fn build(sources: LayoutSources) -> Layout {
     let LayoutSources { tenant, connections, branches, fragments } = sources;
     let mut ground = Ground::new(tenant, connections, branches);
     let mut files = ground.in_order(fragments);
-    let (mut shelves, mut settled) = shelved(&ground, &files);
+    let (mut shelves, mut settled, mut faulty) = shelved(&ground, &files);
     let said = said_defaults(&ground, &files, &shelves);
     // The order is another one then, and so is who comes first. Once only: the words were looked for in the order without them.
     if !said.is_empty() {
         ground.said = said;
         files = ground.in_order(files.into_iter().map(|file| file.fragment).collect());
-        (shelves, settled) = shelved(&ground, &files);
+        (shelves, settled, faulty) = shelved(&ground, &files);
     }
     let base = Base {
         id: content_id(&ground, files.iter()),
@@ -44,7 +44,7 @@ pub(super) fn build(sources: LayoutSources) -> Layout {
     let mut layout = Layout::of(Arc::new(base));
     let pipelines = pipelines(&layout);
     let (providers, provider_errors) = providers::resolve(&layout);
-    let (found, mut references) = check::all(&layout);
+    let (found, mut references) = check::all(&layout, faulty);
     references.sort_unstable();
     references.dedup();
     // Nobody else has it yet.
@@ -87,15 +87,15 @@ fn said_defaults(ground: &Ground, files: &[File], shelves: &Shelves) -> BTreeMap
     said
 }
 
-/// Settles every name, and returns what stands under each and what is wrong.
-fn shelved(ground: &Ground, files: &[File]) -> (Shelves, Problems) {
-    let mut settled = Problems::new();
+/// Settles every name, and returns what stands under each, what is wrong, and the stanzas with mistakes.
+fn shelved(ground: &Ground, files: &[File]) -> (Shelves, Problems, Vec<Unit>) {
+    let (mut settled, mut faulty) = (Problems::new(), Vec::new());
     let mut claims: BTreeMap<ObjectKind, Vec<(&str, Unit)>> = BTreeMap::new();
     let hints = Hints::new();
     for (number, file) in files.iter().enumerate() {
-        claims_of(ground, file, number, &mut settled, &hints, |kind, name, unit| {
+        faulty.extend(claims_of(ground, file, number, &mut settled, &hints, |kind, name, unit| {
             claims.entry(kind).or_default().push((name, unit))
-        });
+        }));
     }
     let mut shelves = Shelves::default();
     for (kind, mut claims) in claims {
@@ -110,7 +110,7 @@ fn shelved(ground: &Ground, files: &[File]) -> (Shelves, Problems) {
         }
         shelves.put_all(kind, shelf.into_iter().collect::<Shelf>());
     }
-    (shelves, settled)
+    (shelves, settled, faulty)
 }
 
 /// Puts away what was found wrong, and returns the rest.
@@ -121,7 +121,8 @@ pub(super) fn take(settled: Settled, problems: &mut Problems) -> Entry {
     settled.entry
 }
 
-/// Gathers what a file's stanzas lay claim to, and what is wrong with the file by itself.
+/// Gathers what a file's stanzas lay claim to, and what is wrong with the file by itself. Returns the stanzas with mistakes that
+/// would lay claim to something: they stand nowhere, and what they name is followed all the same.
 pub(super) fn claims_of<'f>(
     ground: &'f Ground,
     file: &'f File,
@@ -129,17 +130,32 @@ pub(super) fn claims_of<'f>(
     problems: &mut Problems,
     hints: &Hints,
     mut claim: impl FnMut(ObjectKind, &'f str, Unit),
-) {
+) -> Vec<Unit> {
+    let mut faulty = Vec::new();
+    let told: BTreeSet<&Problem> = file.fragment.problems.iter().collect();
     if !file.fragment.problems.is_empty() {
         problems.insert(Spot::of_file(number), file.fragment.problems.clone());
     }
-    for (index, stanza) in file.fragment.stanzas().enumerate() {
+    for (index, stanza) in file.fragment.read().enumerate() {
         let unit = Unit::new(number, index);
         match settle::claims(ground, file, stanza, hints) {
-            Ok(found) => found.into_iter().for_each(|(kind, name)| claim(kind, name, unit)),
+            Ok(found) if file.fragment.is_sound(index) => {
+                found.into_iter().for_each(|(kind, name)| claim(kind, name, unit));
+            }
+            // What the tenant does not read of a project is not looked at any further.
+            Ok(found) if found.is_empty() => {}
+            Ok(_) => {
+                faulty.push(unit);
+                if let Stanza::Pipeline(pipeline) = stanza {
+                    let (_, mut found) = pipeline.resolve(&ground.connections);
+                    found.retain(|problem| !told.contains(problem));
+                    problems.entry(Spot::of(unit)).or_default().extend(found);
+                }
+            }
             Err(refused) => problems.entry(Spot::of(unit)).or_default().extend(refused),
         }
     }
+    faulty
 }
 
 /// Returns the pipelines that stand, in the order of configuration.

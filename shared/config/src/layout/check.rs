@@ -30,9 +30,9 @@ pub(crate) const NOOP: &str = "noop";
 /// What was found wrong with which stanza, and which stanza asked for which names.
 pub(super) type Found = (Vec<(Unit, Problem)>, Vec<(u32, Unit)>);
 
-/// Returns every broken reference of a layout.
-pub(super) fn all(layout: &Layout) -> Found {
-    let mut units: Vec<Unit> = layout.base.shelves.standing().map(|(_, _, unit)| unit).collect();
+/// Returns every broken reference of a layout; `faulty` are stanzas that stand nowhere, for their mistakes.
+pub(super) fn all(layout: &Layout, faulty: Vec<Unit>) -> Found {
+    let mut units: Vec<Unit> = layout.base.shelves.standing().map(|(_, _, unit)| unit).chain(faulty).collect();
     units.sort_unstable();
     // A pattern of names puts one stanza on many projects.
     units.dedup();
@@ -70,7 +70,7 @@ fn look(
     for unit in units {
         let Some((file, stanza)) = layout.stanza(unit) else { continue };
         let (name, place) = match stanza {
-            Stanza::Job(job) => (format!("job {}", job.name), job.place),
+            Stanza::Job(job) => (format!("job {}", job.name).trim_end().to_owned(), job.place),
             Stanza::Nodeset(nodeset) => (format!("nodeset {}", nodeset.name), nodeset.place),
             Stanza::Project(project) | Stanza::ProjectTemplate(project) => {
                 let name = project.name.as_deref().unwrap_or_else(|| file.source().project.name());
@@ -292,7 +292,7 @@ impl Check<'_> {
             return;
         };
         let place = at.attribute("parent");
-        if *parent == job.name {
+        if *parent == job.name && !parent.is_empty() {
             let message = format!("Dependency cycle detected in the parents of job {parent}: {parent} → {parent}");
             return self.conflict(place, "parent", message);
         }

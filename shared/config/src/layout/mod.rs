@@ -262,6 +262,12 @@ impl Layout {
         build::build(sources)
     }
 
+    /// Returns the layout of a tenant for which there are neither connections nor files.
+    pub fn empty(tenant: TenantConfig) -> Self {
+        let (connections, branches) = (Connections::new(), BTreeMap::new());
+        Self::build(LayoutSources { tenant, connections, branches, fragments: Vec::new() })
+    }
+
     fn of(base: Arc<Base>) -> Self {
         Self { base, over: None, id: OnceLock::new(), errors: OnceLock::new(), fragments: OnceLock::new() }
     }

@@ -26,6 +26,8 @@ pub(super) struct Over {
     pub(super) removed: BTreeSet<u32>,
     /// Files that count besides; their numbers follow those of the base.
     pub(super) files: Vec<File>,
+    /// Stanzas of these with mistakes: they stand nowhere.
+    faulty: Vec<Unit>,
     /// Entries that take the place of the base's.
     pub(super) shelves: Shelves,
     /// Stanzas whose right to stand was decided again: what is wrong with that is in `problems` now.
@@ -122,11 +124,13 @@ fn claim(base: &Base, over: &mut Over, keeps_nodes: bool) -> Claimed {
         });
     }
     for (index, file) in over.files.iter().enumerate() {
-        claims_of(&base.ground, file, base.files.len() + index, &mut over.problems, &hints, |kind, name, unit| {
+        let number = base.files.len() + index;
+        let faulty = claims_of(&base.ground, file, number, &mut over.problems, &hints, |kind, name, unit| {
             if counts(kind) {
                 claimed.entry((kind, name.to_owned())).or_default().push(unit);
             }
         });
+        over.faulty.extend(faulty);
     }
     claimed
 }
@@ -164,6 +168,7 @@ fn judge(mut layout: Layout, touched: &BTreeSet<(ObjectKind, String)>) -> Layout
     let is_gone = |unit: &Unit| layout.over.as_ref().is_some_and(|over| over.removed.contains(&unit.file));
     referring.retain(|unit| !claimants.contains(unit) && !is_gone(unit));
     standing.extend(&referring);
+    standing.extend(layout.over.iter().flat_map(|over| &over.faulty));
     let found = check::some(&layout, standing.iter().copied()).0;
     let has = |wanted: fn(ObjectKind) -> bool| touched.iter().any(|(kind, _)| wanted(*kind));
     let pipelines = has(|kind| kind == ObjectKind::Pipeline).then(|| pipelines(&layout));

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use sluice_model::{BranchName, ProjectName};
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What the bytes begin with; another form gets another number.
@@ -68,6 +69,9 @@ struct FileHead {
     problems: Vec<Problem>,
     /// Bytes of each stanza.
     stanzas: Vec<u32>,
+    /// Bytes of each stanza with mistakes. Those of all files stand behind the others, where an older version looks for none.
+    #[serde(default)]
+    faulty: Vec<u32>,
 }
 
 /// Returns a layout as bytes. An overlay is stored as what it comes to.
@@ -94,7 +98,12 @@ fn pack(base: &Base) -> Result<Vec<u8>, LayoutDecodeError> {
             pragma: fragment.pragma.clone(),
             problems: fragment.problems.clone(),
             stanzas: lengths.collect::<Result<_, _>>()?,
+            faulty: Vec::new(),
         });
+    }
+    for (file, head) in base.files.iter().zip(&mut files) {
+        let lengths = file.fragment.faulty().map(|stanza| packer.pack(stanza));
+        head.faulty = lengths.map(|length| Ok::<_, PackError>(length? as u32)).collect::<Result<_, _>>()?;
     }
     let head = packer.pack(&Head {
         shapes: base.parsed_by,
@@ -153,16 +162,24 @@ pub(super) fn from_bytes(bytes: &[u8]) -> Result<Layout, LayoutDecodeError> {
     plain.truncate(head_start);
     let stanzas = Arc::new(Packed { bytes: plain, names });
     let mut start = values_start;
+    let mut ranges = |lengths: &[u32]| -> Vec<Range<usize>> {
+        let next = |length: &u32| {
+            let begun = start;
+            start += *length as usize;
+            begun..start
+        };
+        lengths.iter().map(next).collect()
+    };
+    let sound: Vec<_> = head.files.iter().map(|file| ranges(&file.stanzas)).collect();
+    let faulty: Vec<_> = head.files.iter().map(|file| ranges(&file.faulty)).collect();
     let mut fragments = Vec::with_capacity(head.files.len());
-    for FileHead { source, hash, pragma, problems, stanzas: lengths } in head.files {
-        let mut ranges = Vec::with_capacity(lengths.len());
-        for length in lengths {
-            let end = start + length as usize;
-            ranges.push(start..end);
-            start = end;
-        }
-        let (count, fragment) = (ranges.len(), Fragment::packed(source, hash, pragma, problems, &stanzas, ranges));
-        if head.shapes != shapes::name() && fragment.stanzas().count() != count {
+    for ((file, mut ranges), faulty) in head.files.into_iter().zip(sound).zip(faulty) {
+        let FileHead { source, hash, pragma, problems, .. } = file;
+        let sound = ranges.len();
+        ranges.extend(faulty);
+        let count = ranges.len();
+        let fragment = Fragment::packed(source, hash, pragma, problems, &stanzas, ranges, sound);
+        if head.shapes != shapes::name() && fragment.read().count() != count {
             return Err(LayoutDecodeError(format!("another version stored stanzas of {}", fragment.source.path)));
         }
         fragments.push(Arc::new(fragment));

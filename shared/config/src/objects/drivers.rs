@@ -99,11 +99,12 @@ fn events(f: &mut Fields<'_>, known: &[&str], p: &mut Problems) -> Vec<String> {
         return Vec::new();
     };
     let list = texts(node, "trigger.event", p);
-    for wrong in list.iter().filter(|event| !known.contains(&event.as_str())) {
+    for one in members(node) {
+        let Some(wrong) = one.as_text().filter(|event| !known.contains(event)) else { continue };
         let problem = crate::error::Problem::new(
             crate::error::ProblemKind::Syntax,
-            node.start,
-            node.end,
+            one.start,
+            one.end,
             format!("\"{wrong}\" is not one of {} for \"event\"", known.join(", ")),
         );
         p.add(problem.about("trigger.event").suggesting(wrong, known.iter().copied()));
@@ -337,7 +338,7 @@ const TOPIC_FIELDS: [&str; 9] =
 /// Reads a topic of MQTT with names in braces.
 fn topic(node: &Node, attribute: &str, p: &mut Problems) -> Option<String> {
     let text = super::read::text(node, attribute, p)?;
-    let mut rest = text.as_str();
+    let (mut rest, mut is_right) = (text.as_str(), true);
     while let Some((_, after)) = rest.split_once('{') {
         let Some((field, further)) = after.split_once('}') else {
             p.syntax(node, attribute, "a brace of \"topic\" is not closed");
@@ -347,11 +348,11 @@ fn topic(node: &Node, attribute: &str, p: &mut Problems) -> Option<String> {
             let message = format!("\"{field}\" is not one of {} for \"topic\"", TOPIC_FIELDS.join(", "));
             let problem = crate::error::Problem::new(crate::error::ProblemKind::Syntax, node.start, node.end, message);
             p.add(problem.about(attribute).suggesting(field, TOPIC_FIELDS));
-            return None;
+            is_right = false;
         }
         rest = further;
     }
-    Some(text)
+    is_right.then_some(text)
 }
 
 /// Takes a quality of service: 0, 1 or 2.

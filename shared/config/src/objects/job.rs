@@ -292,11 +292,15 @@ pub(crate) fn read(name: &str, place: Place, fields: &mut Fields<'_>, p: &mut Pr
         Some(node) => super::read::text(node, "parent", p).map_or(Parent::Unset, Parent::Named),
     };
     job.is_final = f.flag("final", p);
+    let says_abstract = f.has("abstract");
     job.is_abstract = f.flag("abstract", p);
     job.protected = f.flag("protected", p);
+    let intermediate = f.peek("intermediate");
     job.intermediate = f.flag("intermediate", p);
-    if job.intermediate == Some(true) && job.is_abstract != Some(true) {
-        p.syntax(f.node(), "intermediate", "An intermediate job must also be abstract");
+    // Where it could not be read whether it is abstract, that is the mistake.
+    let is_concrete = job.is_abstract == Some(false) || !says_abstract;
+    if let Some(node) = intermediate.filter(|_| job.intermediate == Some(true) && is_concrete) {
+        p.syntax(node, "intermediate", "An intermediate job must also be abstract");
     }
     job.requires = f.combined("requires", p, |node, at, p| Some(texts(node, at, p)));
     job.provides = f.combined("provides", p, |node, at, p| Some(texts(node, at, p)));

@@ -64,12 +64,12 @@ pub(super) fn secrets(node: &Node, p: &mut Problems) -> Vec<SecretRef> {
             Some(SecretRef { name: name?, secret: secret?, pass_to_parent })
         },
     );
-    if let Some(taken) = list.iter().find(|secret| matches!(secret.name.as_str(), "zuul" | "nodepool")) {
-        p.syntax(
-            node,
-            "secrets",
-            format!("Secrets named \"zuul\" or \"nodepool\" are not allowed, but \"{}\" is", taken.name),
-        );
+    for member in members(node) {
+        let named = member.get("name").unwrap_or(member);
+        if let Some(taken @ ("zuul" | "nodepool")) = named.as_text() {
+            let message = format!("Secrets named \"zuul\" or \"nodepool\" are not allowed, but \"{taken}\" is");
+            p.syntax(named, "secrets", message);
+        }
     }
     list
 }

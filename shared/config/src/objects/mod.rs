@@ -28,6 +28,7 @@ use crate::error::{Problem, ProblemKind};
 use crate::yaml::{Mark, Node};
 use read::{Fields, Problems};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Where a stanza stands in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -135,32 +136,61 @@ pub enum Stanza {
     Provider(ProviderObject),
 }
 
-/// Reads a file's list of stanzas; what is wrong is left out and told.
-pub(crate) fn stanzas(root: &Node) -> (Vec<Stanza>, Vec<Problem>) {
-    let mut problems = Vec::new();
-    let mut found = Vec::new();
+/// What was read of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Stanzas without mistakes.
+    pub(crate) sound: Vec<Stanza>,
+    /// Those with mistakes, as far as they could be read: they stand nowhere, and what else is wrong with them is looked for.
+    pub(crate) faulty: Vec<Stanza>,
+    /// The mistakes.
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// Reads a file's list of stanzas.
+pub(crate) fn stanzas(root: &Node) -> Found {
+    let mut found = Found::default();
     if root.is_null() {
-        return (found, problems);
+        return found;
     }
     let Some(list) = root.as_list() else {
-        problems.push(Problem::new(
+        found.problems.push(Problem::new(
             ProblemKind::Syntax,
             root.start,
             root.end,
             format!("a configuration file must be a list of stanzas, but this is {}", root.kind()),
         ));
-        return (found, problems);
+        return found;
     };
     for member in list {
         let mut p = Problems { start: Some(member.start), ..Problems::default() };
         let read = stanza(member, &mut p);
         // A stanza with a mistake is not half loaded.
-        if !p.any_error() {
-            found.extend(read);
+        if p.any_error() {
+            found.faulty.extend(read.map(|stanza| without_members(stanza, &p.list)));
+        } else {
+            found.sound.extend(read);
         }
-        problems.extend(p.list);
+        found.problems.extend(p.list);
     }
-    (found, problems)
+    found
+}
+
+/// Returns a stanza that no longer says where members stand of lists that have a mistake.
+fn without_members(mut stanza: Stanza, problems: &[Problem]) -> Stanza {
+    let attributes = problems.iter().filter_map(|problem| problem.attribute.as_deref());
+    let told: BTreeSet<String> = attributes.flat_map(|path| path.split('.')).map(str::to_owned).collect();
+    match &mut stanza {
+        Stanza::Job(job) => job.places.forget_members(&told),
+        Stanza::Nodeset(nodeset) => nodeset.places.forget_members(&told),
+        Stanza::Project(project) | Stanza::ProjectTemplate(project) => {
+            project.places.forget_members(&told);
+            let entries = project.pipelines.values_mut().flat_map(|jobs| &mut jobs.jobs);
+            entries.for_each(|job| job.places.forget_members(&told));
+        }
+        _ => {}
+    }
+    stanza
 }
 
 /// Splits a stanza into its word, its body and its place. The seeds also write name and data beside a bare word.
@@ -221,14 +251,11 @@ fn stanza(member: &Node, p: &mut Problems) -> Option<Stanza> {
     let mut f = Fields::of(&body, "", p)?;
     let stanza = match kind {
         None => Some(Stanza::Pragma(small::pragma(&mut f, p))),
-        Some(ObjectKind::Pipeline) => {
-            return pipeline::stanza(&body, place, p).map(Stanza::Pipeline);
-        }
+        Some(ObjectKind::Pipeline) => Some(Stanza::Pipeline(pipeline::stanza(&mut f, place, p))),
         Some(ObjectKind::Job) => {
             // Without a name it is read all the same, for its other mistakes.
-            let name = f.required_name("name", p);
-            let job = job::read(name.as_deref().unwrap_or_default(), place, &mut f, p);
-            name.map(|_| Stanza::Job(Box::new(job)))
+            let name = f.required_name("name", p).unwrap_or_default();
+            Some(Stanza::Job(Box::new(job::read(&name, place, &mut f, p))))
         }
         Some(ObjectKind::Project) => Some(Stanza::Project(project::project(&mut f, place, p))),
         Some(ObjectKind::ProjectTemplate) => project::template(&mut f, place, p).map(Stanza::ProjectTemplate),

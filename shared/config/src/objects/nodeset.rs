@@ -97,16 +97,15 @@ fn nodes_and_groups(fields: &mut Fields<'_>, name: &str, p: &mut Problems) -> Op
         p.syntax(fields.node(), "nodes", "required key not provided: \"nodes\" (or \"alternatives\")");
         return None;
     };
-    let mut set = nodes_only(members(list), p);
+    let (mut set, known) = nodes_and_names(members(list), p);
     name.clone_into(&mut set.name);
     if let Some(list) = fields.take("groups") {
-        let known: BTreeSet<String> = set.nodes.iter().flat_map(|node| node.names.clone()).collect();
         let mut seen = BTreeSet::new();
         for member in members(list) {
             let Some(found) = group(member, &known, p) else { continue };
             if !seen.insert(found.name.clone()) {
                 let message = format!("Group named \"{}\" appears multiple times in nodeset", found.name);
-                p.syntax(member, "groups.name", message);
+                p.syntax(member.get("name").unwrap_or(member), "groups.name", message);
             }
             set.groups.push(found);
         }
@@ -116,12 +115,18 @@ fn nodes_and_groups(fields: &mut Fields<'_>, name: &str, p: &mut Problems) -> Op
 
 /// Reads a list of nodes without groups.
 pub(super) fn nodes_only(list: &[Node], p: &mut Problems) -> NodeSet {
+    nodes_and_names(list, p).0
+}
+
+/// Reads a list of nodes. Returns all names as well, also of nodes with a mistake: a group may mean them.
+fn nodes_and_names(list: &[Node], p: &mut Problems) -> (NodeSet, BTreeSet<String>) {
     let mut set = NodeSet::default();
     let mut seen = BTreeSet::new();
     for member in list {
         let Some(mut fields) = Fields::of(member, "nodes", p) else {
             continue;
         };
+        let said = fields.peek("name").map(members).unwrap_or_default();
         let names = fields.texts("name", p);
         let label = match fields.one_of(&["label", "image"], p) {
             Some((_, node)) => super::read::text(node, "nodes.label", p),
@@ -133,14 +138,11 @@ pub(super) fn nodes_only(list: &[Node], p: &mut Problems) -> NodeSet {
         match names.filter(|names| !names.is_empty()) {
             None => p.syntax(member, "nodes.name", "required key not provided: \"name\""),
             Some(names) => {
-                for name in &names {
-                    check_name(name, member, "nodes.name", p);
-                    if !seen.insert(name.clone()) {
-                        p.syntax(
-                            member,
-                            "nodes.name",
-                            format!("Node named \"{name}\" appears multiple times in nodeset"),
-                        );
+                for (name, node) in said.iter().filter_map(|node| Some((node.as_text()?, node))) {
+                    check_name(name, node, "nodes.name", p);
+                    if !seen.insert(name.to_owned()) {
+                        let message = format!("Node named \"{name}\" appears multiple times in nodeset");
+                        p.syntax(node, "nodes.name", message);
                     }
                 }
                 if let Some(label) = label {
@@ -150,20 +152,28 @@ pub(super) fn nodes_only(list: &[Node], p: &mut Problems) -> NodeSet {
         }
         fields.finish(p);
     }
-    set
+    (set, seen)
 }
 
 fn group(node: &Node, known: &BTreeSet<String>, p: &mut Problems) -> Option<Group> {
     let mut fields = Fields::of(node, "groups", p)?;
+    let name_node = fields.peek("name").unwrap_or(node);
     let name = fields.required_name("name", p);
-    let nodes = fields.required("nodes", p).map(|node| super::read::texts(node, "groups.nodes", p));
+    let list = fields.required("nodes", p);
+    let nodes = list.map(|node| super::read::texts(node, "groups.nodes", p));
     fields.finish(p);
-    let (name, nodes) = (name?, nodes?);
-    check_name(&name, node, "groups.name", p);
-    for wrong in nodes.iter().filter(|member| !known.contains(*member) && *member != "localhost") {
-        p.syntax(node, "groups.nodes", format!("In group \"{name}\", node \"{wrong}\" is not a node of the nodeset"));
+    if let Some(name) = &name {
+        check_name(name, name_node, "groups.name", p);
     }
-    Some(Group { name, nodes })
+    for member in list.map(members).unwrap_or_default() {
+        let Some(wrong) = member.as_text().filter(|text| !known.contains(*text) && *text != "localhost") else {
+            continue;
+        };
+        let group = name.as_deref().unwrap_or_default();
+        let message = format!("In group \"{group}\", node \"{wrong}\" is not a node of the nodeset");
+        p.syntax(member, "groups.nodes", message);
+    }
+    Some(Group { name: name?, nodes: nodes? })
 }
 
 /// Ansible expands the names of hosts and groups as templates wherever a playbook prints them, and trusted playbooks do (Z7.5).

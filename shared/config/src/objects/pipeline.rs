@@ -21,16 +21,22 @@ pub struct PipelineStanza {
     pub node: Node,
 }
 
-pub(super) fn stanza(node: &Node, place: Place, p: &mut Problems) -> Option<PipelineStanza> {
-    let mut fields = Fields::of(node, "", p)?;
-    Some(PipelineStanza { name: fields.required_name("name", p)?, place, node: node.clone() })
+pub(super) fn stanza(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> PipelineStanza {
+    // Without a name it is kept for its other mistakes.
+    let name = fields.required_name("name", p).unwrap_or_default();
+    // All else is read where the connections are known.
+    fields.rest();
+    PipelineStanza { name, place, node: fields.node().clone() }
 }
 
 impl PipelineStanza {
     /// Returns the pipeline, its names resolved to connections, and every mistake in it.
     pub fn resolve(&self, connections: &Connections) -> (Option<Pipeline>, Vec<Problem>) {
-        let none =
-            || Problems { list: Vec::new(), stanza: format!("pipeline {}", self.name), start: Some(self.place.start) };
+        let none = || Problems {
+            list: Vec::new(),
+            stanza: format!("pipeline {}", self.name).trim_end().to_owned(),
+            start: Some(self.place.start),
+        };
         let (mut p, mut spared) = (none(), none());
         let fields = Fields::of(&self.node, "", &mut p);
         let pipeline = fields.map(|fields| read(&self.name, fields, connections, &mut p, &mut spared));

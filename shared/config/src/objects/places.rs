@@ -4,6 +4,7 @@ use super::Place;
 use super::read::{Fields, members, untag};
 use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Places of attributes (`parent`) and of members of their lists (`secrets.0`), by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -46,10 +47,42 @@ impl Places {
         }
     }
 
+    /// Adds members that follow `before` others in an attribute's list, and the attribute where it has no place yet.
+    fn add_more(&mut self, attribute: &str, before: usize, node: &Node, keys: &[&str]) {
+        if self.of(attribute).is_none() {
+            self.add(attribute, node);
+        }
+        for (number, member) in members(node).iter().enumerate() {
+            let named = keys.iter().find_map(|key| member.get(key));
+            self.add_member(attribute, before + number, named.unwrap_or(member));
+        }
+    }
+
+    /// Forgets where members of lists with mistakes stand, by the words of the attributes that these are about: what could not be
+    /// read is not in its list, so numbers no longer say who is meant. The lists' own places stay.
+    pub(super) fn forget_members(&mut self, told: &BTreeSet<String>) {
+        let any = |words: &[&str]| words.iter().any(|word| told.contains(*word));
+        let is_told = |list: &str| match list {
+            "required-projects" => any(&["required-projects", "repos"]),
+            "secrets" => any(&["secrets", "auth"]),
+            "label" | "alternatives" => any(&["nodeset", "nodes", "groups", "alternatives"]),
+            "post-run" => any(&["post-run", "cleanup-run"]),
+            other => told.contains(other),
+        };
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        self.0.retain(|(known, _)| match known.split_once('.') {
+            Some((list, number)) if is_number(number) => !is_told(list),
+            _ => true,
+        });
+    }
+
     /// Adds the labels and alternatives of a nodeset.
     fn add_nodeset(&mut self, body: &Node) {
         let mut labels = 0;
         let mut add_nodes = |places: &mut Self, nodes: &Node| {
+            if places.of("label").is_none() {
+                places.add("label", nodes);
+            }
             for node in members(nodes) {
                 let label = node.get("label").or_else(|| node.get("image"));
                 places.add_member("label", labels, label.unwrap_or(node));
@@ -73,47 +106,57 @@ impl Places {
     }
 }
 
-/// What a job names, by attribute and the keys that a member may name it under.
-const OF_A_JOB: [(&str, &[&str]); 16] = [
+/// Lists of a job whose members name something, with the keys that a member may name it under.
+const LISTS_OF_A_JOB: [(&str, &[&str]); 11] = [
     ("secrets", &["secret", "name"]),
     ("required-projects", &["name"]),
-    ("repos", &["name"]),
     ("allowed-projects", &[]),
     ("include-projects", &["name"]),
     ("exclude-projects", &["name"]),
     ("include-vars", &["project", "name"]),
     ("roles", &["zuul", "galaxy"]),
-    ("parent", &[]),
-    ("timeout", &[]),
-    ("pre-timeout", &[]),
-    ("post-timeout", &[]),
-    ("type", &[]),
-    ("final", &[]),
     ("dependencies", &["name"]),
-    ("override-checkout", &[]),
+    ("pre-run", &["name"]),
+    ("run", &["name"]),
+    ("post-run", &["name"]),
 ];
 
-/// Returns where a job names others; `fields` still holds its attributes.
+/// Returns the name under which a job's attribute is kept: some have older names.
+fn released(attribute: &str) -> &str {
+    match attribute {
+        "repos" => "required-projects",
+        "nodes" => "nodeset",
+        "semaphore" => "semaphores",
+        "override-branch" => "override-checkout",
+        other => other,
+    }
+}
+
+/// Returns where each attribute of a job stands, and where it names others; `fields` still holds its attributes.
 pub(super) fn of_job(fields: &Fields<'_>) -> Places {
     let mut places = Places::default();
-    for (attribute, keys) in OF_A_JOB {
-        let Some(node) = fields.peek(attribute) else { continue };
-        let name = if attribute == "repos" { "required-projects" } else { attribute };
-        if matches!(attribute, "parent" | "timeout" | "pre-timeout" | "post-timeout" | "type" | "final") {
-            places.add(name, node);
-        } else {
-            places.add_list(name, node, keys);
+    for (attribute, _, node) in fields.entries() {
+        let name = released(attribute);
+        match LISTS_OF_A_JOB.iter().find(|(list, _)| *list == name) {
+            Some((_, keys)) => places.add_list(name, node, keys),
+            None => places.add(name, node),
+        }
+        if name == "nodeset" {
+            places.add_nodeset(node);
         }
     }
-    if let Some(list) = fields.peek("auth").and_then(|auth| auth.get("secrets")) {
+    // Playbooks that clean up are kept behind the others that run after.
+    if let Some(node) = fields.peek("cleanup-run") {
+        let before = fields.peek("post-run").map_or(0, |own| members(own).len());
+        places.add_more("post-run", before, node, &["name"]);
+    }
+    let auth = fields.peek("auth");
+    if let Some(list) = auth.and_then(|auth| auth.get("secrets")) {
         let before = fields.peek("secrets").map_or(0, |own| members(own).len());
-        for (number, member) in members(list).iter().enumerate() {
-            places.add_member("secrets", before + number, member.get("secret").unwrap_or(member));
-        }
+        places.add_more("secrets", before, list, &["secret"]);
     }
-    if let Some(node) = fields.peek("nodeset").or_else(|| fields.peek("nodes")) {
-        places.add("nodeset", node);
-        places.add_nodeset(node);
+    if let Some(node) = auth.and_then(|auth| auth.get("swift")) {
+        places.add("auth.swift", node);
     }
     places
 }
@@ -137,17 +180,21 @@ pub(super) fn of_project(fields: &Fields<'_>) -> Places {
     if let Some(list) = fields.peek("templates") {
         places.add_list("templates", list, &[]);
     }
-    for key in fields.keys() {
-        if let Some(name) = key.as_text().filter(|name| !matches!(*name, "name" | "templates")) {
-            places.add(name, key);
+    for (name, key, node) in fields.entries() {
+        match name {
+            "name" | "templates" => {}
+            "description" | "branches" | "vars" | "merge-mode" | "default-branch" | "queue" => places.add(name, node),
+            // Of a pipeline the name is what may be wrong.
+            _ => places.add(name, key),
         }
     }
     places
 }
 
-/// Returns where a secret asks for a token.
+/// Returns where a secret's attributes stand, and what it asks for in a token.
 pub(super) fn of_secret(fields: &Fields<'_>) -> Places {
     let mut places = Places::default();
+    fields.entries().for_each(|(name, _, node)| places.add(name, node));
     for key in ["ttl", "iss"] {
         if let Some(node) = fields.peek("oidc").and_then(|oidc| oidc.get(key)) {
             places.add(&format!("oidc.{key}"), node);
@@ -160,8 +207,7 @@ pub(super) fn of_secret(fields: &Fields<'_>) -> Places {
 /// names itself (`labels.small.flavor`).
 pub(super) fn of_provider_object(fields: &Fields<'_>) -> Places {
     let mut places = Places::default();
-    for key in fields.keys() {
-        let Some((name, node)) = key.as_text().and_then(|name| Some((name, fields.peek(name)?))) else { continue };
+    for (name, _, node) in fields.entries() {
         // The older word for the list; of a label it is one image's name.
         let list = if name == "image" && node.as_text().is_none() { "images" } else { name };
         places.add(list, node);

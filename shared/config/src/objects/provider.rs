@@ -3,7 +3,8 @@
 use super::Place;
 use super::places::{self, Places};
 use super::provider_words::{
-    FLAVOR, IMAGE, LABEL, LIMITS, Need, OF_A_PROVIDER, OF_A_SECTION, OF_BOTH, OF_ONE_ONLY, Part, Shape, Word,
+    FLAVOR, IMAGE, LABEL, LIMITS, NOT_BY_DEFAULT, Need, OF_A_PROVIDER, OF_A_SECTION, OF_BOTH, OF_ONE_ONLY, Part, Shape,
+    Word,
 };
 use super::read::{Fields, Problems, members};
 use crate::error::{Problem, ProblemKind};
@@ -93,9 +94,10 @@ fn value(node: &Node, word: &Word, p: &mut Problems) -> Option<Json> {
         (Shape::Final, Value::Text(text)) if text == "allow-override" => true,
         (Shape::WordList(words), _) => {
             let found = super::read::texts(node, word.name, p);
-            for wrong in found.iter().filter(|one| !words.contains(&one.as_str())) {
+            for one in members(node) {
+                let Some(wrong) = one.as_text().filter(|text| !words.contains(text)) else { continue };
                 let message = format!("\"{wrong}\" is not one of {} for \"{}\"", words.join(", "), word.name);
-                let problem = Problem::new(ProblemKind::Syntax, node.start, node.end, message);
+                let problem = Problem::new(ProblemKind::Syntax, one.start, one.end, message);
                 p.add(problem.about(word.name).suggesting(wrong, words.iter().copied()));
             }
             return Some(Json::from(found));
@@ -112,12 +114,7 @@ fn value(node: &Node, word: &Word, p: &mut Problems) -> Option<Json> {
         (Shape::Flavors, _) => return Some(named_list(node, word.name, &[FLAVOR], p)),
         (Shape::Labels, _) => return Some(named_list(node, word.name, &[LABEL], p)),
         (Shape::Nodes, _) => return Some(static_nodes(node, p)),
-        (Shape::Defaults(words), Value::Map(_)) => {
-            let mut fields = Fields::of(node, word.name, p)?;
-            let map = attributes(&mut fields, &[words], p);
-            fields.finish(p);
-            return Some(Json::Object(map));
-        }
+        (Shape::Defaults(words), Value::Map(_)) => return defaults(node, word.name, words, p),
         _ => false,
     };
     if fits {
@@ -134,6 +131,26 @@ fn value(node: &Node, word: &Word, p: &mut Problems) -> Option<Json> {
     };
     p.expected(node, word.name, &what);
     None
+}
+
+/// Reads what a section or provider says of all its images, flavors or labels.
+fn defaults(node: &Node, attribute: &str, words: &[Word], p: &mut Problems) -> Option<Json> {
+    let mut fields = Fields::of(node, attribute, p)?;
+    let is_of_one = |word: &&Word| NOT_BY_DEFAULT.contains(&word.name);
+    let general: Vec<Word> = words.iter().filter(|word| !is_of_one(word)).copied().collect();
+    let map = attributes(&mut fields, &[general.as_slice()], p);
+    for word in words.iter().filter(is_of_one).filter(|word| node.get(word.name).is_some()) {
+        if let Some(node) = fields.take(word.name) {
+            let one = attribute.trim_end_matches("-defaults");
+            let message = format!(
+                "extra keys not allowed: \"{}\" is no default, for each {one} says it of itself: move it to the {one}, or to its entry in \"{one}s\"",
+                word.name
+            );
+            p.syntax(node, &fields.path(word.name), message);
+        }
+    }
+    fields.finish(p);
+    Some(Json::Object(map))
 }
 
 /// Reads a mapping whose keys are known.
@@ -186,8 +203,10 @@ fn named_list(node: &Node, attribute: &str, words: &[&[Word]], p: &mut Problems)
         let Some(mut fields) = Fields::of(member, attribute, p) else {
             continue;
         };
-        if let Some(name) = fields.required_name("name", p) {
-            let mut map = attributes(&mut fields, words, p);
+        // Without a name it is read all the same, for its other mistakes.
+        let name = fields.required_name("name", p);
+        let mut map = attributes(&mut fields, words, p);
+        if let Some(name) = name {
             map.insert("name".to_owned(), Json::String(name));
             list.push(Json::Object(map));
         }

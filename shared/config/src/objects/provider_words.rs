@@ -180,6 +180,28 @@ pub(super) const LABEL: &[Word] = &[
 pub(super) const OF_ONE_ONLY: [&str; 9] =
     ["type", "image", "flavor", "min-ready", "max-nodes", "aliases", "final", "retain-count", "max-retain-count"];
 
+/// What tells one image, flavor or label from others, or is of one only in a cloud: no section or provider has it for all of them
+/// by default.
+pub(super) const NOT_BY_DEFAULT: [&str; 17] = [
+    "description",
+    "type",
+    "image-id",
+    "image-name",
+    "image-filters",
+    "image",
+    "flavor",
+    "min-ready",
+    "max-nodes",
+    "instance-type",
+    "flavor-name",
+    "cloud-flavor",
+    "fleet",
+    "dedicated-host",
+    "ebs-optimized",
+    "market-type",
+    "nested-virtualization",
+];
+
 /// What a section alone has.
 pub(super) const OF_A_SECTION: &[Word] = &[word("parent", Shape::Text), word("abstract", Shape::Flag)];
 

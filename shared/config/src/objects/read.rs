@@ -99,6 +99,11 @@ impl<'n> Fields<'n> {
         self.left.iter().map(|(_, key, _)| *key)
     }
 
+    /// Returns what is not yet taken: its name, its key and its value.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'n str, &'n Node, &'n Node)> {
+        self.left.iter().copied()
+    }
+
     pub(crate) fn path(&self, name: &str) -> String {
         if self.prefix.is_empty() { name.to_owned() } else { format!("{}.{name}", self.prefix) }
     }

@@ -130,11 +130,12 @@ fn choice(f: &mut Fields<'_>, name: &'static str, p: &mut Problems) -> Option<Ch
 
 /// Reads texts that must be regular expressions.
 fn expressions(node: &Node, attribute: &str, p: &mut Problems) -> Vec<String> {
-    let found = texts(node, attribute, p);
-    for wrong in found.iter().filter_map(|one| Pattern::new(one).err()) {
-        p.syntax(node, attribute, wrong.to_string());
+    for one in members(node) {
+        if let Some(wrong) = one.as_text().and_then(|text| Pattern::new(text).err()) {
+            p.syntax(one, attribute, wrong.to_string());
+        }
     }
-    found
+    texts(node, attribute, p)
 }
 
 fn selectors(node: &Node, attribute: &str, p: &mut Problems) -> Vec<Selector> {
@@ -188,13 +189,14 @@ fn host(f: &mut Fields<'_>, p: &mut Problems) -> Option<Host> {
             return None;
         }
     };
+    let name = text(name, "host", p);
     let found = text(fingerprint, "fingerprint", p)?;
     let Some(fingerprint) = Fingerprint::parse(&found) else {
         let message = format!("\"{found}\" is no fingerprint: expected 16 bytes with colons between, or SHA256:…");
         p.syntax(fingerprint, "fingerprint", message);
         return None;
     };
-    Some(Host { name: text(name, "host", p)?, fingerprint })
+    Some(Host { name: name?, fingerprint })
 }
 
 /// Reads the seeds' list of containers.

@@ -225,7 +225,7 @@ mod tests {
         let with = |digit: &str| {
             let commit = Commit { id: Oid(digit.repeat(40)), tree: Oid("f".repeat(40)) };
             let packs = vec!["git/system%2Fincluded/pack".to_owned()];
-            let state = BranchState { branch: included_branch(), base: commit.clone(), result: commit, packs };
+            let state = BranchState::untouched(included_branch(), commit, packs);
             layout(&TenantConfig { beside: Some(state), ..tenants[1].clone() }, &files)
         };
         let (without, one, other) = (layout(&tenants[1], &files), with("1"), with("2"));

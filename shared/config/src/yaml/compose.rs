@@ -17,17 +17,35 @@ const TEXT_BYTES_MAX: usize = 64 << 20;
 const GAVE_UP: &str =
     "the text cannot be read from here on: a tag that no space follows, or an escape that is no character";
 
+/// Greatest number of mistakes that are told of one text besides the one that ends it.
+const NOTED_MAX: usize = 100;
+
 const STANDARD: &str = "tag:yaml.org,2002:";
 
 /// Returns the one document of a text; an empty text is a null. As with PyYAML a key that is there twice has its last value.
 pub fn compose(text: &str) -> Result<Node, YamlError> {
-    document(text, Repeated::LastCounts)
+    sound(document(text, Repeated::LastCounts))
 }
 
 /// Returns the one document of a text as Zuul reads configuration: a key that is there twice in one mapping is refused, for one of
 /// the two is not what its author sees.
 pub fn compose_once(text: &str) -> Result<Node, YamlError> {
+    sound(document(text, Repeated::Refused))
+}
+
+/// Returns as [`compose_once`], with every mistake: keys that are there twice and tags that nobody knows keep nothing else from being
+/// read. A document with mistakes is there to be looked through for more, and for nothing else; after what cannot be parsed there is none.
+pub fn compose_all(text: &str) -> (Option<Node>, Vec<YamlError>) {
     document(text, Repeated::Refused)
+}
+
+/// Returns the document if it has no mistake, else the first.
+fn sound((root, mistakes): (Option<Node>, Vec<YamlError>)) -> Result<Node, YamlError> {
+    match (mistakes.into_iter().next(), root) {
+        (None, Some(root)) => Ok(root),
+        (Some(mistake), _) => Err(mistake),
+        (None, None) => Err(error(Mark(1, 1), "there is no document")),
+    }
 }
 
 /// What becomes of a key that is there twice in one mapping.
@@ -37,16 +55,31 @@ enum Repeated {
     Refused,
 }
 
-fn document(text: &str, repeated: Repeated) -> Result<Node, YamlError> {
+fn document(text: &str, repeated: Repeated) -> (Option<Node>, Vec<YamlError>) {
     if let Some(error) = unreadable(text) {
-        return Err(error);
+        return (None, vec![error]);
     }
     let mut input = text.as_bytes();
     let mut parser = Parser::new();
     parser.set_input_string(&mut input);
-    let mut composer =
-        Composer { parser, repeated, anchors: HashMap::new(), nodes: 0, text_bytes: 0, reached: Mark(1, 1) };
-    composer.document()
+    let mut composer = Composer {
+        parser,
+        repeated,
+        anchors: HashMap::new(),
+        nodes: 0,
+        text_bytes: 0,
+        reached: Mark(1, 1),
+        noted: Vec::new(),
+    };
+    let read = composer.document();
+    let mut mistakes = std::mem::take(&mut composer.noted);
+    match read {
+        Ok(root) => (Some(root), mistakes),
+        Err(last) => {
+            mistakes.push(last);
+            (None, mistakes)
+        }
+    }
 }
 
 /// Returns the first character that YAML does not allow; the parser does not say where it stands.
@@ -78,6 +111,8 @@ struct Composer<'a, 'b> {
     text_bytes: usize,
     /// Where the newest event ended.
     reached: Mark,
+    /// Mistakes in spite of which the rest could be read, one at a place.
+    noted: Vec<YamlError>,
 }
 
 /// What a node costs each time it is repeated.
@@ -140,6 +175,29 @@ impl Composer<'_, '_> {
         }
     }
 
+    /// Notes a mistake in spite of which the rest can be read; too many of them end it.
+    fn note(&mut self, mistake: YamlError) -> Result<(), YamlError> {
+        if self.noted.len() >= NOTED_MAX {
+            return Err(mistake);
+        }
+        // What follows from it is no other mistake.
+        if !self.noted.iter().any(|known| known.mark == mistake.mark) {
+            self.noted.push(mistake);
+        }
+        Ok(())
+    }
+
+    /// Returns what was read, or where that is a mistake, which is noted, a value in its stead.
+    fn or_instead(&mut self, read: Result<Composed, YamlError>, instead: Node) -> Result<Composed, YamlError> {
+        match read {
+            Ok(composed) => Ok(composed),
+            Err(mistake) => {
+                self.note(mistake)?;
+                Ok(Composed { node: instead, merge: false })
+            }
+        }
+    }
+
     fn count(&mut self, more: usize, text_bytes: usize, place: Mark) -> Result<(), YamlError> {
         self.nodes = self.nodes.saturating_add(more);
         self.text_bytes = self.text_bytes.saturating_add(text_bytes);
@@ -169,21 +227,22 @@ impl Composer<'_, '_> {
             EventData::Scalar { anchor, tag, value, plain_implicit, .. } => {
                 self.count(1, value.len(), start)?;
                 self.open(&anchor, start)?;
-                (anchor, scalar_node(tag, value, plain_implicit, start, end)?)
+                let read = scalar_node(tag, &value, plain_implicit, start, end);
+                (anchor, self.or_instead(read, Node { value: Value::Text(value), start, end })?)
             }
             EventData::SequenceStart { anchor, tag, .. } => {
                 self.count(1, 0, start)?;
                 self.open(&anchor, start)?;
                 let (list, end) = self.sequence(depth)?;
-                let node = Node { value: Value::List(list), start, end };
-                (anchor, tagged(tag, "seq", node)?)
+                let read = tagged(tag, "seq", Node { value: Value::List(list), start, end });
+                (anchor, self.or_instead(read, Node { value: Value::List(Vec::new()), start, end })?)
             }
             EventData::MappingStart { anchor, tag, .. } => {
                 self.count(1, 0, start)?;
                 self.open(&anchor, start)?;
                 let (map, end) = self.mapping(depth)?;
-                let node = Node { value: Value::Map(map), start, end };
-                (anchor, tagged(tag, "map", node)?)
+                let read = tagged(tag, "map", Node { value: Value::Map(map), start, end });
+                (anchor, self.or_instead(read, Node { value: Value::Map(Vec::new()), start, end })?)
             }
             _ => return Err(error(start, "a value was expected here")),
         };
@@ -254,20 +313,22 @@ impl Composer<'_, '_> {
                     "the key \"{name}\" appears more than once in one mapping, first at line {}: only one of them would count",
                     first.line()
                 );
-                return Err(error(key.node.start, message));
+                self.note(error(key.node.start, message))?;
             }
             let event = self.event()?;
             let value = self.node(event, depth + 1)?.node;
             last = Some(value.end.max(key.node.end));
             if key.merge {
-                merged.extend(pairs_to_merge(value)?);
+                match pairs_to_merge(value) {
+                    Ok(pairs) => merged.extend(pairs),
+                    Err(mistake) => self.note(mistake)?,
+                }
                 continue;
             }
             if matches!(key.node.value, Value::List(_) | Value::Map(_)) {
-                return Err(error(
-                    key.node.start,
-                    format!("found unhashable key: {} cannot be a key", key.node.kind()),
-                ));
+                let message = format!("found unhashable key: {} cannot be a key", key.node.kind());
+                self.note(error(key.node.start, message))?;
+                continue;
             }
             own.push((key.node, value));
         }
@@ -345,7 +406,7 @@ fn identity(key: &Node) -> String {
     }
 }
 
-fn scalar_node(tag: Option<String>, text: String, plain: bool, start: Mark, end: Mark) -> Result<Composed, YamlError> {
+fn scalar_node(tag: Option<String>, text: &str, plain: bool, start: Mark, end: Mark) -> Result<Composed, YamlError> {
     let place = |value| Node { value, start, end };
     let tag = tag.filter(|tag| tag != "!");
     let kind = match tag.as_deref().and_then(|tag| tag.strip_prefix(STANDARD)) {
@@ -357,18 +418,18 @@ fn scalar_node(tag: Option<String>, text: String, plain: bool, start: Mark, end:
         Some("null") => Kind::Null,
         Some("merge") => Kind::Merge,
         Some(_) => return Err(unknown_tag(&tag.unwrap_or_default(), start)),
-        None if tag.is_none() && plain => scalar::kind(&text),
+        None if tag.is_none() && plain => scalar::kind(text),
         None => Kind::Text,
     };
-    let value = scalar::value(&text, kind).map_err(|message| error(start, message))?;
+    let value = scalar::value(text, kind).map_err(|message| error(start, message))?;
     match tag {
         Some(tag) if !tag.starts_with(STANDARD) => {
             if !is_own_tag(&tag) {
                 return Err(unknown_tag(&tag, start));
             }
             // A control tag tells how to combine; what it holds is read as if it were not there.
-            let inner = if is_control_tag(&tag) && plain_text(&text) {
-                scalar::value(&text, scalar::kind(&text))
+            let inner = if is_control_tag(&tag) && plain_text(text) {
+                scalar::value(text, scalar::kind(text))
             } else {
                 Ok(value)
             };
@@ -385,16 +446,41 @@ fn plain_text(text: &str) -> bool {
 }
 
 fn tagged(tag: Option<String>, own_kind: &str, node: Node) -> Result<Composed, YamlError> {
-    let node = match tag.filter(|tag| tag != "!") {
-        None => node,
-        Some(tag) if tag.strip_prefix(STANDARD) == Some(own_kind) => node,
-        Some(tag) if is_own_tag(&tag) => {
+    let Some(tag) = tag.filter(|tag| tag != "!") else { return Ok(Composed { node, merge: false }) };
+    let node = match tag.strip_prefix(STANDARD) {
+        Some(kind) if kind == own_kind => node,
+        Some("omap" | "pairs") if own_kind == "seq" => in_pairs(node)?,
+        _ if is_own_tag(&tag) => {
             let (start, end) = (node.start, node.end);
             Node { value: Value::Tagged(tag, Box::new(node)), start, end }
         }
-        Some(tag) => return Err(unknown_tag(&tag, node.start)),
+        _ => return Err(unknown_tag(&tag, node.start)),
     };
     Ok(Composed { node, merge: false })
+}
+
+/// Returns what PyYAML makes of a list of mappings with one key each, where its tag says that their order counts or that keys may
+/// repeat: a list of pairs.
+fn in_pairs(node: Node) -> Result<Node, YamlError> {
+    let Node { value, start, end } = node;
+    let list = match value {
+        Value::List(list) => list,
+        other => return Ok(Node { value: other, start, end }),
+    };
+    let mut pairs = Vec::with_capacity(list.len());
+    for member in list {
+        let (start, end) = (member.start, member.end);
+        let pair = match member.value {
+            Value::Map(map) if map.len() == 1 => map.into_iter().next(),
+            _ => None,
+        };
+        let Some((key, value)) = pair else {
+            let message = "expected a mapping with one key here, as each member of \"!!omap\" and \"!!pairs\" is";
+            return Err(error(start, message));
+        };
+        pairs.push(Node { value: Value::List(vec![key, value]), start, end });
+    }
+    Ok(Node { value: Value::List(pairs), start, end })
 }
 
 /// Tags of the configuration language: ciphertexts, combination control and Ansible's unsafe texts.
@@ -412,5 +498,16 @@ fn is_control_tag(tag: &str) -> bool {
 }
 
 fn unknown_tag(tag: &str, place: Mark) -> YamlError {
-    error(place, format!("could not determine a constructor for the tag \"{tag}\""))
+    // What PyYAML makes of these, no attribute takes, and no variable arrives as: configuration travels as JSON.
+    let instead = match tag.strip_prefix(STANDARD) {
+        Some("binary") => {
+            "there are no bytes (\"!!binary\") in configuration: leave the tag out, and have the playbook decode the base64"
+        }
+        Some("set") => "there are no sets (\"!!set\") in configuration: write a list",
+        Some(kind @ ("omap" | "pairs")) => {
+            return error(place, format!("\"!!{kind}\" stands before a list of mappings with one key each"));
+        }
+        _ => return error(place, format!("could not determine a constructor for the tag \"{tag}\"")),
+    };
+    error(place, instead)
 }

@@ -3,7 +3,7 @@
 mod compose;
 mod scalar;
 
-pub use compose::{compose, compose_once};
+pub use compose::{compose, compose_all, compose_once};
 
 /// What stands for bytes that are no UTF-8: a character that YAML does not allow.
 pub const UNREADABLE: char = '\u{fffe}';

@@ -167,6 +167,46 @@ fn tags_of_the_language_are_kept() {
     assert_eq!(json_of("!unsafe '{{ x }}'"), json!({"!unsafe": "{{ x }}"}));
 }
 
+/// Z2.4: lists whose order counts, or whose keys may repeat, are lists of pairs, as they arrive from PyYAML as JSON.
+#[test]
+fn ordered_mappings_are_lists_of_pairs() {
+    for (text, expected) in [
+        ("!!omap [a: 1, b: [2]]", json!([["a", 1], ["b", [2]]])),
+        ("a: !!omap\n  - x: y\n  - z:\n", json!({"a": [["x", "y"], ["z", null]]})),
+        ("!!pairs [a: 1, a: 2]", json!([["a", 1], ["a", 2]])),
+        ("!<tag:yaml.org,2002:pairs> [{1: b}]", json!([[1, "b"]])),
+        ("!!omap []", json!([])),
+        ("- &x !!pairs [a: b]\n- *x\n", json!([[["a", "b"]], [["a", "b"]]])),
+    ] {
+        assert_eq!(json_of(text), expected, "{text:?}");
+    }
+    for (text, line, column) in [
+        ("!!omap [a]", 1, 9),
+        ("- !!pairs\n  - a: 1\n  - {b: 2, c: 3}\n", 3, 5),
+        ("!!pairs [{}]", 1, 10),
+        ("a: !!omap {b: c}", 1, 4),
+        ("a: !!pairs b", 1, 4),
+    ] {
+        let refused = compose(text).unwrap_err();
+        assert!(refused.message.contains("one key"), "{text}: {refused}");
+        assert_eq!(refused.mark, Mark(line, column), "{text}: {refused}");
+    }
+}
+
+/// Z2.4, Z6.6: bytes and sets, which are no JSON, are refused at their place with what to write in their stead.
+#[test]
+fn bytes_and_sets_are_refused_with_what_to_write_instead() {
+    for (text, told) in [
+        ("- vars: {a: !!binary aGVsbG8=}\n", "leave the tag out"),
+        ("- vars: {a: !!set {b, c}}\n", "write a list"),
+        ("- vars: {a: !!set [b, c]}\n", "write a list"),
+    ] {
+        let refused = compose_once(text).unwrap_err();
+        assert!(refused.message.contains(told) && !refused.message.contains("aGVs"), "{text}: {refused}");
+        assert_eq!(refused.mark, Mark(1, 13), "{text}");
+    }
+}
+
 /// C07: broken YAML is refused with its place.
 #[test]
 fn mistakes_name_their_place() {

@@ -22,14 +22,38 @@ pub const NOT_REQUIRED: &[(&str, &str, &str)] = &[
     ("static section/provider", "nodes", "L3.10: they may come from the parent or the section"),
 ];
 
+/// What the list calls the object of attributes that are settings of a whole system.
+pub const SYSTEM: &str = "system attributes";
+
+/// Settings of a whole system, none of which configuration may say: what a tenant says in their stead, and why there is no more.
+pub const OF_THE_SYSTEM: &[(&str, Option<&str>, &str)] = &[
+    ("use_relative_priority", None, "Z1.1: requests are served by their pipeline's precedence, then in their order"),
+    ("max_hold_expiration", None, "how long nodes are held is said where they are asked for, not in configuration"),
+    ("default_hold_expiration", None, "how long nodes are held is said where they are asked for, not in configuration"),
+    (
+        "default_ansible_version",
+        Some("default-ansible-version"),
+        "a tenant's own word; without it there is one version",
+    ),
+    (
+        "web_root",
+        Some("web-root"),
+        "a tenant's own word; without it links lead to the address that the system is given",
+    ),
+    ("websocket_url", None, "where a log is streamed from belongs to the system's address"),
+    ("oidc_signing_key_rotation_interval", None, "keys of the system's issuer of tokens are its operator's affair"),
+    ("oidc_supported_signing_algorithms", None, "keys of the system's issuer of tokens are its operator's affair"),
+    ("oidc_default_signing_algorithm", None, "keys of the system's issuer of tokens are its operator's affair"),
+];
+
 /// Returns whether a row of the list names an attribute that a configuration file can have.
 pub fn is_attribute(object: &str, name: &str) -> bool {
     let of_provider = object.ends_with("section/provider");
     !(
         // What a driver can do is no attribute.
         name == "(capabilities)"
-            // These stand in the system's own settings.
-            || object.starts_with("system attributes")
+            // These stand in the system's own settings (`OF_THE_SYSTEM`).
+            || object.starts_with(SYSTEM)
             // Walked as "entry of a project" and "entry of a template".
             || name.contains("<job attribute>")
             // Says that one of two attributes, which have rows of their own, must be there. Of a flavor neither must: section and
@@ -104,6 +128,29 @@ pub fn also_in(objects: &Objects, object: &str, name: &str) -> bool {
             // E3: the founding documents' word for a provider's images.
             name == "image" || (is_own && !other.split(' ').any(|one| one == name)) || (in_general && !of_one_only)
         }
+        _ => false,
+    }
+}
+
+/// Returns whether a part of an object takes an attribute that the list has elsewhere in that object only.
+pub fn also_in_part(objects: &Objects, object: &str, path: &[String], name: &str) -> bool {
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    let has = |object: &str, part: Option<&str>| {
+        let root = objects.get(object);
+        let at = part.map_or(root, |part| root.and_then(|root| root.children.get(part)));
+        at.is_some_and(|at| at.children.contains_key(name))
+    };
+    match (object, path.as_slice()) {
+        // E3: the founding documents' queue under a pipeline.
+        ("project" | "project-template", ["check"]) => name == "queue",
+        // L3.8: an image in a section has an image's attributes, whose rows are left out there.
+        ("aws section/provider" | "static section/provider", ["images"]) => {
+            has("image", None) || has(object, Some("image-defaults"))
+        }
+        // L3.2: tags of the three things that a label is made of are merged.
+        ("aws section/provider" | "static section/provider", ["flavors" | "flavor-defaults"]) => name == "tags",
+        // L3.10: the founding documents' static nodes have several.
+        ("static section/provider", ["nodes"]) => name == "labels",
         _ => false,
     }
 }

@@ -14,10 +14,10 @@ mod places;
 mod untrusted;
 mod walk;
 
-use exceptions::{NOT_REQUIRED, also_in, either_of, reads_more};
+use exceptions::{NOT_REQUIRED, OF_THE_SYSTEM, SYSTEM, also_in, also_in_part, either_of, reads_more};
 use list::{Attribute, Type};
 use serde_json::{Map, Value as Json, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use walk::{At, full, objects, required};
 
 /// Returns the documents in which an object with these attributes is not told of as it should be.
@@ -177,6 +177,71 @@ fn an_unknown_attribute_of_a_part_is_refused_by_name() {
         let wrap = !at.attribute.kind.as_ref().is_some_and(|kind| kind.accepts(&json!({})));
         let value = if wrap { json!([inside]) } else { Json::Object(inside) };
         failures.extend(misjudged(at.object, &at.given(Some(value)), Some("no-such-word")));
+    }
+    none(failures);
+}
+
+/// Z2, Z3, Z4, Z6.1, L3: below the top too a word is taken where the list has it, and nowhere else in its object.
+#[test]
+fn an_attribute_of_another_part_is_refused_by_name() {
+    let objects = objects();
+    let all = At::all(&objects);
+    let (mut failures, mut count) = (Vec::new(), 0);
+    for object in objects.keys() {
+        let of_object = || all.iter().filter(move |at| at.object == object);
+        let mut words: BTreeMap<&str, &Attribute> = BTreeMap::new();
+        for at in of_object() {
+            words.entry(at.name()).or_insert(at.attribute);
+        }
+        // What users choose the name of, and a hundred quotas that are all alike, are no words.
+        words.retain(|name, _| !matches!(*name, "chosen" | "check" | "org/project") && !name.starts_with("L-"));
+        for at in of_object() {
+            let own = &at.attribute.children;
+            if own.is_empty() || own.contains_key("chosen") || exceptions::is_open(object, &at.path) {
+                continue;
+            }
+            let Json::Object(inside) = full(object, at.root, &at.path, at.attribute) else { continue };
+            let wrap = !at.attribute.kind.as_ref().is_some_and(|kind| kind.accepts(&json!({})));
+            for (name, attribute) in &words {
+                if own.contains_key(*name) || also_in_part(&objects, object, &at.path, name) {
+                    continue;
+                }
+                let kind = attribute.kind.as_ref().unwrap();
+                let text = places::a_text(&[(*name).to_owned()]);
+                let mut inside = inside.clone();
+                inside.insert((*name).to_owned(), kind.right(text, &json!({})).remove(0));
+                let inside = Json::Object(inside);
+                let given = at.given(Some(if wrap { json!([inside]) } else { inside }));
+                count += 1;
+                let told = format!("extra keys not allowed: \"{name}\"");
+                failures.extend(misjudged(object, &given, Some(&told)));
+            }
+        }
+    }
+    println!("{count} cases");
+    assert!(count > 3_000, "{count}");
+    none(failures);
+}
+
+/// Z2.1: what the list has of the system as a whole are settings of it, each for a reason: no configuration says them, in whatever
+/// object of the tenants' file.
+#[test]
+fn settings_of_the_system_are_no_configuration() {
+    let rows = common::ATTRIBUTES.lines().map(|row| row.split('\t').collect::<Vec<_>>());
+    let listed: Vec<&str> = rows.filter(|row| row[1].starts_with(SYSTEM)).map(|row| row[2]).collect();
+    let known: Vec<&str> = OF_THE_SYSTEM.iter().map(|(name, ..)| *name).collect();
+    assert_eq!(listed, known);
+    let objects = objects();
+    let mut failures = Vec::new();
+    for (name, instead, reason) in OF_THE_SYSTEM {
+        for object in ["tenant", "api-root"] {
+            let mut given = required(object, &objects[object], &[], &objects[object], "");
+            given.insert((*name).to_owned(), json!("9"));
+            let told = format!("extra keys not allowed: \"{name}\"");
+            failures.extend(misjudged(object, &given, Some(&told)));
+        }
+        let has = |word: &&str| objects["tenant"].children.contains_key(*word);
+        assert!(instead.iter().all(has), "{name}: {reason}");
     }
     none(failures);
 }

@@ -5,8 +5,8 @@
 mod founding;
 
 use sluice_config::{
-    BranchConfig, Connections, Driver, Fragment, FreezeInput, Layout, LayoutSources, Source, SourceFile, TenantConfig,
-    Trust, parse_main,
+    BranchConfig, ConfigError, Connections, Driver, Fragment, FreezeInput, Layout, LayoutSources, Source, SourceFile,
+    TenantConfig, Trust, parse_main,
 };
 use sluice_model::ProjectName;
 use sluice_model::job::{FrozenJob, JobGraph};
@@ -144,6 +144,14 @@ pub fn names(graph: &JobGraph) -> Vec<&str> {
 /// Returns a job of a graph.
 pub fn job<'g>(graph: &'g JobGraph, name: &str) -> &'g FrozenJob {
     graph.jobs.iter().find(|job| job.name.as_str() == name).unwrap()
+}
+
+/// Returns what a mistake's marks enclose of the first line that they are on.
+pub fn marked(text: &str, error: &ConfigError) -> String {
+    let (start, end) = (error.problem.start, error.problem.end);
+    let line = text.lines().nth(start.line() as usize - 1).unwrap_or_default();
+    let until = if end.line() == start.line() { end.column() as usize - 1 } else { line.chars().count() };
+    line.chars().take(until).skip(start.column() as usize - 1).collect()
 }
 
 /// Pipelines and a base job that most tests start from.

@@ -11,7 +11,7 @@ use crate::report::Occasion;
 use sluice_config::pipeline::Manager;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
-use sluice_model::{ItemId, Timestamp};
+use sluice_model::{ArrivalId, ItemId, Timestamp};
 use std::collections::BTreeSet;
 
 /// Why a change leaves that depends on other changes than it was admitted with.
@@ -29,9 +29,12 @@ impl Work<'_> {
             // Requirements were judged under a layout that is about to go; intake's answer is taken when the next one is live.
             return;
         }
-        let others = self.snapshot.arrivals.iter().filter(|arrival| !is_operators(arrival) && !self.is_paused(arrival));
+        let arrivals = &self.snapshot.arrivals;
+        let is_other = |at: &usize| !is_operators(&arrivals[*at]) && !self.is_paused(&arrivals[*at]);
+        let others = in_forges_order(arrivals, (0..arrivals.len()).filter(is_other).collect());
         let mut waiting = Waiting::default();
-        for arrival in in_forges_order(others.cloned().collect()) {
+        for at in others {
+            let arrival = &self.snapshot.arrivals[at];
             if self.snapshot.hold.discards
                 && !arrival.by_operator
                 && let ArrivalKind::Enqueue { candidates } = &arrival.kind
@@ -41,17 +44,21 @@ impl Work<'_> {
                 let changes: Vec<String> = candidates.iter().map(|candidate| candidate.change.to_string()).collect();
                 let why = format!("{} dropped: an operator has trigger events discarded", changes.join(", "));
                 self.plan.reasons.push(why);
-                self.plan.taken.push(arrival.id);
+                self.plan.taken.push(arrival.id.clone());
                 continue;
             }
-            let must_wait = waiting.keeps_back(&arrival);
-            if must_wait || self.waits_for_landing(&arrival) || !self.has_place(&arrival) {
-                if must_wait && !self.leaves_already(&arrival) {
+            let must_wait = waiting.keeps_back(arrival);
+            if must_wait || self.waits_for_landing(arrival) || !self.has_place(arrival) {
+                waiting.add(arrival);
+                let news =
+                    Some(arrival).filter(|arrival| must_wait && matches!(arrival.kind, ArrivalKind::Seen { .. }));
+                if news.cloned().is_some_and(|news| !self.leaves_already(&news)) {
                     return;
                 }
-                waiting.add(&arrival);
                 continue;
             }
+            // Of many that wait those alone are copied that are taken in.
+            let arrival = arrival.clone();
             if !self.has_room(room(&arrival)) {
                 return;
             }
@@ -82,19 +89,22 @@ impl Work<'_> {
 
     /// Returns whether an arrival that was left may be taken in now: a landing that it waited for is over.
     pub(super) fn may_admit_more(&self) -> bool {
-        let left: Vec<Arrival> = self.left().cloned().collect();
-        let (words, mut others): (Vec<_>, Vec<_>) = left.into_iter().partition(is_operators);
-        others.retain(|arrival| !self.is_paused(arrival));
+        let arrivals = &self.snapshot.arrivals;
+        let taken: BTreeSet<&ArrivalId> = self.plan.taken.iter().collect();
+        let left = (0..arrivals.len()).filter(|at| !taken.contains(&arrivals[*at].id));
+        let (words, mut others): (Vec<usize>, Vec<usize>) = left.partition(|at| is_operators(&arrivals[*at]));
+        others.retain(|at| !self.is_paused(&arrivals[*at]));
         let mut waiting = Waiting::default();
-        let may_enter = |arrival: &Arrival| {
+        let may_enter = |at: &usize| {
+            let arrival = &arrivals[*at];
             let waits = waiting.keeps_back(arrival) || self.waits_for_landing(arrival) || !self.has_place(arrival);
             if waits {
                 waiting.add(arrival);
             }
             !waits
         };
-        (!self.is_settling() && in_forges_order(others).iter().any(may_enter))
-            || words.iter().any(|word| !self.waits_for_landing(word))
+        (!self.is_settling() && in_forges_order(arrivals, others).iter().any(may_enter))
+            || words.iter().any(|word| !self.waits_for_landing(&arrivals[*word]))
     }
 
     /// Returns the arrivals that were not taken in.
@@ -498,13 +508,20 @@ impl Work<'_> {
 }
 
 /// Puts what is told of a change behind what was true of it before. Arrivals are kept in the order of the clocks of those who
-/// wrote them, which differ; of one change its forge's clock says what came first.
-fn in_forges_order(mut arrivals: Vec<Arrival>) -> Vec<Arrival> {
+/// wrote them, which differ; of one change its forge's clock says what came first. Those to be ordered are named by their places.
+fn in_forges_order(arrivals: &[Arrival], mut order: Vec<usize>) -> Vec<usize> {
+    // Most news are of changes that do not enter: they are where they belong, however many there are.
+    let candidates = order.iter().filter_map(|at| match &arrivals[*at].kind {
+        ArrivalKind::Enqueue { candidates } => Some(candidates),
+        _ => None,
+    });
+    let entering: BTreeSet<&ChangeKey> = candidates.flatten().map(|candidate| &candidate.change.key).collect();
     let mut at = 0;
-    while at < arrivals.len() {
-        let later = match &arrivals[at].kind {
-            ArrivalKind::Seen { change, as_of, .. } => arrivals[at + 1..].iter().rposition(|behind| {
-                let ArrivalKind::Enqueue { candidates } = &behind.kind else { return false };
+    while at < order.len() {
+        let later = match &arrivals[order[at]].kind {
+            ArrivalKind::Seen { change, .. } if !entering.contains(&change.key) => None,
+            ArrivalKind::Seen { change, as_of, .. } => order[at + 1..].iter().rposition(|behind| {
+                let ArrivalKind::Enqueue { candidates } = &arrivals[*behind].kind else { return false };
                 let is_older =
                     |c: &Candidate| c.change.key == change.key && Timestamp::default() < c.as_of && c.as_of < *as_of;
                 candidates.iter().any(is_older)
@@ -512,11 +529,11 @@ fn in_forges_order(mut arrivals: Vec<Arrival>) -> Vec<Arrival> {
             _ => None,
         };
         match later {
-            Some(behind) => arrivals[at..=at + 1 + behind].rotate_left(1),
+            Some(behind) => order[at..=at + 1 + behind].rotate_left(1),
             None => at += 1,
         }
     }
-    arrivals
+    order
 }
 
 /// Returns the records that taking an arrival in may write, besides builds to stop, which are counted one by one.

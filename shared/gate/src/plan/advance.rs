@@ -1,6 +1,6 @@
 //! Asks for what is missing: tested states of the merger, builds of the executors, landings once more.
 
-use super::graph::{ended, is_unblocked, parents, settle_dependents};
+use super::graph::{ended, is_barred, is_unblocked, parents, settle_dependents};
 use super::provided::Required;
 use super::reporters::has_its_turn;
 use super::semaphores::Permit;
@@ -11,8 +11,10 @@ use crate::item::{Ask, Item, Job, JobStatus, Onto, WaitsFor};
 use crate::queue::{Slot, Standing, UNCLAIMED_MAX};
 use crate::report::Occasion;
 use sluice_model::build::{BuildResult, RequestRef};
+use sluice_model::change::ChangeKey;
 use sluice_model::{BuildId, ItemId, JobName, LabelName, ProviderName, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Seconds after which a build that nobody has claimed is sent once more: its message may have been lost.
 const SENT_AGAIN_SECONDS: u64 = 900;
@@ -32,34 +34,37 @@ impl Work<'_> {
             false => usize::MAX,
         };
         for position in 0..self.head.active() {
-            let slot = self.head.slots[position].clone();
+            self.at = position;
+            let slot = &self.head.slots[position];
             let held_by = slot.ahead.as_ref().and_then(|ahead| holding.get(&ahead.item)).cloned();
             if self.items.get(&slot.id).is_none_or(|item| item.generation != slot.generation) {
                 self.left_over = true;
                 continue;
             }
-            match slot.standing {
-                Standing::Landing => self.remind_if_late(&slot),
+            let (id, standing, is_joined) = (slot.id.clone(), slot.standing, slot.joined);
+            match standing {
+                Standing::Landing => self.remind_if_late(&id),
                 Standing::Pledged | Standing::Landed => {}
-                Standing::Reporting => self.order_jobs(&slot.id, None),
-                _ if position >= begins_until => self.send_ordered(slot.id.clone()),
+                Standing::Reporting => self.order_jobs(&id, None),
+                _ if position >= begins_until => self.send_ordered(position),
                 _ => {
-                    self.ask(position, &slot);
-                    self.order_jobs(&slot.id, held_by.as_ref());
+                    self.ask(position);
+                    self.order_jobs(&id, held_by.as_ref());
                 }
             }
-            let own = self.items.get(&slot.id).and_then(Item::holds_following).map(|job| job.summary.name.clone());
+            let own = self.items.get(&id).and_then(Item::holds_following).map(|job| job.summary.name.clone());
             // What is behind a bundle is behind all of it.
-            let before = position.checked_sub(1).filter(|_| slot.joined).map(|before| &self.head.slots[before].id);
+            let before = position.checked_sub(1).filter(|_| is_joined).map(|before| &self.head.slots[before].id);
             let of_bundle = before.and_then(|before| holding.get(before)).cloned();
             if let Some(job) = own.or(held_by).or(of_bundle) {
-                holding.insert(slot.id, job);
+                holding.insert(id, job);
             }
         }
         // The window may have closed before builds that were ordered within it. Nodes that one of them holds are those that what is
         // ahead may wait for.
         for position in self.head.active()..self.head.slots.len() {
-            self.send_ordered(self.head.slots[position].id.clone());
+            self.at = position;
+            self.send_ordered(position);
         }
         // Last: what was skipped just now is over too.
         self.resume_paused();
@@ -67,40 +72,42 @@ impl Work<'_> {
 
     /// Sends the builds of an item that have their nodes and could not be sent before they had their semaphores, and those without
     /// nodes again whose message was lost.
-    fn send_ordered(&mut self, id: ItemId) {
+    fn send_ordered(&mut self, position: usize) {
         let has_nodes = |job: &Job| {
             matches!(job.status, JobStatus::Ordered { .. }) && (job.takes_nodes_first() || job.request.is_none())
         };
-        let Some(mut item) = self.items.get(&id).filter(|item| item.jobs.iter().any(has_nodes)).cloned() else {
+        let id = &self.head.slots[position].id;
+        let Some(mut item) = self.items.get(id).filter(|item| item.jobs.iter().any(has_nodes)).cloned() else {
             return;
         };
         let mut changed = false;
         for at in 0..item.jobs.len() {
-            let room = 5 + item.jobs[at].summary.semaphores.len();
+            let room = order_room(&item.jobs[at]);
             changed |= has_nodes(&item.jobs[at]) && self.has_room(room) && self.send(&mut item, at);
         }
         if changed {
-            self.touched.insert(id.clone());
-            self.items.insert(id, item);
+            self.touched.insert(item.id.clone());
+            self.items.insert(item.id.clone(), item);
         }
     }
 
-    fn remind_if_late(&mut self, slot: &Slot) {
-        let landing = self.snapshot.landings.get(&slot.id).cloned();
+    fn remind_if_late(&mut self, id: &ItemId) {
+        let landing = self.snapshot.landings.get(id).cloned();
         let late = landing.as_ref().is_some_and(|landing| {
             !matches!(landing.state, crate::landing::LandingState::Ended { .. })
                 && self.now.since(landing.wanted_at) >= LOOK_SECONDS * 1_000
         });
         if late {
-            self.remind_landing(&slot.id);
+            self.remind_landing(id);
             if let Some(trouble) = landing.and_then(|landing| landing.trouble) {
                 let since = trouble.since.to_iso();
-                self.note(&slot.id, format!("its landing cannot be carried out since {since}: {}", trouble.why));
+                self.note(id, format!("its landing cannot be carried out since {since}: {}", trouble.why));
             }
         }
     }
 
-    fn ask(&mut self, position: usize, slot: &Slot) {
+    fn ask(&mut self, position: usize) {
+        let slot = &self.head.slots[position];
         let Some(item) = self.items.get(&slot.id) else {
             return;
         };
@@ -134,31 +141,33 @@ impl Work<'_> {
                 })
             }
         };
-        if !self.has_room(1) {
+        let (id, generation) = (slot.id.clone(), slot.generation);
+        // What this plan writes anyway needs no more room.
+        if !self.touched.contains(&id) && !self.has_room(1) {
             return;
         }
         let (now, layout) = (self.now, self.head.layout);
-        if let Some(item) = self.item(&slot.id) {
+        if let Some(item) = self.item(&id) {
             item.layout = layout;
             item.ask = Ask::Asked { at: now, since, onto };
         }
-        self.plan.asks.push((slot.id.clone(), slot.generation));
+        self.plan.asks.push((id, generation));
     }
 
     fn order_jobs(&mut self, id: &ItemId, held_by: Option<&JobName>) {
-        let Some(mut item) = self
+        let Some(item) = self
             .items
-            .get(id)
+            .shared(id)
             .filter(|item| item.merged().is_some() && (item.reporting.is_some() || self.is_frozen_now(item)))
-            .filter(|item| item.reporting.is_some() || !needs_are_failing(self, id))
-            .cloned()
+            .filter(|item| item.reporting.is_some() || !needs_are_failing(self, item))
         else {
             return;
         };
         // What is noted of it without an order: the item, and that its jobs start.
-        if !self.has_room(3) {
+        if !self.has_room(3) || self.is_at_rest(&item) {
             return;
         }
+        let mut item = Arc::unwrap_or_clone(item);
         let mut changed = settle_dependents(&mut item, self.now);
         for at in 0..item.jobs.len() {
             if !has_its_turn(&item, at) {
@@ -176,7 +185,7 @@ impl Work<'_> {
                     }
                 }
             }
-            let room = 5 + item.jobs[at].summary.semaphores.len();
+            let room = order_room(&item.jobs[at]);
             if matches!(item.jobs[at].status, JobStatus::Ordered { .. }) && self.has_room(room) {
                 changed |= self.send(&mut item, at);
             }
@@ -210,10 +219,36 @@ impl Work<'_> {
         }
     }
 
+    /// Returns whether none of an item's jobs can move by itself: they run, are over, or wait for others of them, for nodes or for an
+    /// executor. So it is with most items at most looks, and a copy of each would be most of what those cost.
+    fn is_at_rest(&mut self, item: &Item) -> bool {
+        let begins = !item.start_reported && item.reporting.is_none() && !item.jobs.is_empty();
+        let in_bundle = self.position(&item.id).is_none_or(|position| self.head.bundle(position).len() > 1);
+        if begins || in_bundle {
+            return false;
+        }
+        (0..item.jobs.len()).all(|at| {
+            let job = &item.jobs[at];
+            match &job.status {
+                JobStatus::Waiting => {
+                    let begins = has_its_turn(item, at) && is_unblocked(item, job);
+                    !begins && !is_barred(item, job)
+                }
+                JobStatus::Ordered { .. } => {
+                    let seen = job.build.as_ref().and_then(|build| self.snapshot.runs.get(build));
+                    let is_sent = matches!(seen, Some(RunSeen::NodesReady)) || self.is_forgotten(job);
+                    // Where the transaction is full it is looked at again, whatever it comes to.
+                    !is_sent && (!has_its_turn(item, at) || self.has_room(order_room(job)))
+                }
+                JobStatus::Running { .. } | JobStatus::Paused { .. } | JobStatus::Ended { .. } => true,
+            }
+        })
+    }
+
     /// Returns how urgent an item is among those of its pipeline: nodes go to what is first in its queue before they go to what is
     /// behind in another one. A bundle is one place.
     fn relative(&self, id: &ItemId) -> usize {
-        let start = self.head.position(id).map_or(0, |position| self.head.bundle(position).start);
+        let start = self.position(id).map_or(0, |position| self.head.bundle(position).start);
         let starts = (0..start).filter(|at| *at == 0 || !self.head.slots[*at].joined);
         coarse(starts.count())
     }
@@ -382,7 +417,7 @@ impl Work<'_> {
 
     /// Returns the items whose changes are in the tested state of one, the nearest first.
     pub(super) fn ahead_of<'w>(&'w self, id: &ItemId) -> impl Iterator<Item = &'w Slot> {
-        let position = self.head.position(id).unwrap_or(0);
+        let position = self.position(id).unwrap_or(0);
         let mut next = self.head.slots.get(position).and_then(|slot| slot.ahead.as_ref());
         let mut is_mate = false;
         self.head.slots[..position].iter().rev().filter(move |slot| {
@@ -412,18 +447,19 @@ fn waits(job: &mut Job, waits_for: WaitsFor) -> bool {
     is_news
 }
 
-fn needs_are_failing(work: &Work<'_>, id: &ItemId) -> bool {
-    work.head.manager == sluice_config::pipeline::Manager::Dependent
-        && work.items.get(id).is_some_and(|item| {
-            // Of a bundle that fails every job is run to its end.
-            let others = item.candidate.needs.iter().filter(|need| !item.candidate.is_mate(&need.change.key));
-            others.into_iter().any(|need| {
-                work.head
-                    .slots
-                    .iter()
-                    .any(|slot| slot.change.key == need.change.key && slot.standing == Standing::Failing)
-            })
-        })
+fn needs_are_failing(work: &Work<'_>, item: &Item) -> bool {
+    // Of a bundle that fails every job is run to its end.
+    let mut others = item.candidate.needs.iter().filter(|need| !item.candidate.is_mate(&need.change.key));
+    // Few fail, so that of a long queue few are compared.
+    let failing = |key: &ChangeKey| {
+        work.head.slots.iter().any(|slot| slot.standing == Standing::Failing && slot.change.key == *key)
+    };
+    work.head.manager == sluice_config::pipeline::Manager::Dependent && others.any(|need| failing(&need.change.key))
+}
+
+/// Returns the records that a job may write that is ordered or sent.
+fn order_room(job: &Job) -> usize {
+    5 + job.summary.semaphores.len()
 }
 
 /// Returns the row of Z1.1, padded so that key order is number order, with part of the build's id so that no two are one.

@@ -2,7 +2,6 @@
 
 use super::{Work, is_dependent};
 use crate::queue::{Ahead, Slot, Standing};
-use sluice_model::ItemId;
 
 impl Work<'_> {
     /// Gives each item the state it is to be tested on; where that is another one, a new generation starts. Changes that need each
@@ -44,10 +43,11 @@ impl Work<'_> {
         let Some(item) = self.items.get(&slot.id) else {
             return false;
         };
+        // Few fail, so that of a long queue few are compared.
         let needs_failing = item.candidate.needs.iter().any(|need| {
             self.head.slots[..start]
                 .iter()
-                .any(|ahead| ahead.change.key == need.change.key && ahead.standing == Standing::Failing)
+                .any(|ahead| ahead.standing == Standing::Failing && ahead.change.key == need.change.key)
         });
         // What lost a change that it needs leaves next; nobody is tested on top of it until then (D09).
         let is_lost = is_dependent(&self.head) && (needs_failing || self.is_orphan(position) || self.is_let_go(slot));
@@ -72,25 +72,28 @@ impl Work<'_> {
     /// only the head changes, however many wait.
     fn reset(&mut self, position: usize, wanted: Option<Ahead>) {
         let slot = &mut self.head.slots[position];
-        slot.ahead = wanted.clone();
+        slot.ahead = wanted;
         let (id, generation) = (slot.id.clone(), slot.generation);
         if !self.items.get(&id).is_some_and(|item| item.generation == generation && item.was_asked()) {
             return;
         }
         self.head.slots[position].generation += 1;
-        let onto = self.described(wanted.as_ref());
-        self.note(&id, format!("tested again, now on {onto}"));
+        let why = self.why_again(position);
+        self.plan.reasons.push(why.clone());
+        // Written with the reset, so that many that move are not written for this alone, and once more when their builds stop.
+        self.moved.insert(id, why);
     }
 
-    pub(super) fn described(&self, ahead: Option<&Ahead>) -> String {
-        let Some(ahead) = ahead else {
-            return "the branch as it is".to_owned();
+    /// Says of what stands at a position that it is tested anew on what it is behind by now.
+    pub(super) fn why_again(&self, position: usize) -> String {
+        let slots = &self.head.slots[..=position];
+        let onto = match &slots[position].ahead {
+            None => "the branch as it is".to_owned(),
+            // It is right ahead, or not far.
+            Some(ahead) => (slots.iter().rev().find(|slot| slot.id == ahead.item))
+                .map_or_else(|| ahead.item.to_string(), |slot| slot.change.to_string()),
         };
-        self.change_of(&ahead.item).unwrap_or_else(|| ahead.item.to_string())
-    }
-
-    fn change_of(&self, id: &ItemId) -> Option<String> {
-        self.head.slots.iter().find(|slot| slot.id == *id).map(|slot| slot.change.to_string())
+        format!("tested again, now on {onto}")
     }
 }
 

@@ -336,7 +336,8 @@ impl Work<'_> {
         };
         item.candidate.needs.iter().any(|need| {
             let is_ahead = |slot: &Slot| slot.change == need.change;
-            !ahead.iter().any(is_ahead) && !self.head.has_landed(&need.change)
+            // It is right ahead, or not far: of a long queue little is compared.
+            !ahead.iter().rev().any(is_ahead) && !self.head.has_landed(&need.change)
         })
     }
 
@@ -353,6 +354,9 @@ impl Work<'_> {
             return true;
         };
         self.touched.remove(&slot.id);
+        if let Some(why) = self.moved.remove(&slot.id) {
+            item.note(why);
+        }
         self.skip_unstarted(&mut item);
         item.note(format!("left {}: {result}: {why}", self.head.key.pipeline));
         self.plan.reasons.push(format!("{} leaves {}: {result}: {why}", slot.change, self.head.key));

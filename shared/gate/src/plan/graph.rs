@@ -34,6 +34,11 @@ pub(super) fn settle_dependents(item: &mut Item, now: Timestamp) -> bool {
     any
 }
 
+/// Returns whether a job will never run.
+pub(super) fn is_barred(item: &Item, job: &Job) -> bool {
+    barred(item, job).is_some()
+}
+
 /// Returns why a job will never run, if so: the first of the jobs it depends on that did not succeed. Where that one was
 /// skipped itself, what it was skipped for counts for this one too.
 fn barred(item: &Item, job: &Job) -> Option<String> {

@@ -12,19 +12,38 @@ use sluice_model::{ItemId, Timestamp};
 /// Characters of the reason why a job ended that an item remembers.
 const WHY_MAX: usize = 300;
 
+/// Which plan decided the resets that are carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Decided {
+    /// One of before, which had no room for them.
+    Before,
+    /// This one.
+    Now,
+}
+
 impl Work<'_> {
-    /// Brings items up to the generation that the head gave them: their builds stop, their questions are open again.
-    pub(super) fn carry_out_resets(&mut self) {
+    /// Brings items up to the generation that the head gave them: their builds stop, their questions are open again. Returns false
+    /// where some are left for the next plan, since the transaction is full.
+    pub(super) fn carry_out_resets(&mut self, decided: Decided) -> bool {
         for at in 0..self.head.slots.len() {
             let Slot { id, generation, .. } = &self.head.slots[at];
             if self.items.get(id).is_none_or(|item| item.generation >= *generation) {
                 continue;
             }
             let (id, generation) = (id.clone(), *generation);
-            if !self.has_room(1) || !self.stop_builds(&id, "what it is tested on changed") {
-                return;
+            // All that it writes goes into one plan, so that the item is written once; one with very many builds takes several.
+            let builds =
+                self.items.get(&id).map_or(0, |item| item.jobs.iter().filter(|job| job.is_under_way()).count());
+            let records = if builds == 0 { 1 } else { (2 + 2 * builds).min(RECORDS_MAX / 2) };
+            if !self.has_room(records) || !self.stop_builds(&id, "what it is tested on changed") {
+                return false;
             }
+            // What an earlier plan decided and had no room for is told by where the item stands.
+            let why = self.moved.remove(&id).or_else(|| (decided == Decided::Before).then(|| self.why_again(at)));
             if let Some(item) = self.item(&id) {
+                if let Some(why) = why {
+                    item.note(why);
+                }
                 item.generation = generation;
                 item.layout = 0;
                 item.tested_tree = None;
@@ -32,6 +51,7 @@ impl Work<'_> {
                 item.jobs.clear();
             }
         }
+        true
     }
 
     /// Takes in answers to open questions.
@@ -153,8 +173,10 @@ impl Work<'_> {
     }
 
     fn observe_runs(&mut self, id: &ItemId) {
-        let Some(mut item) = self.items.get(id).cloned() else {
-            return;
+        let has_changed =
+            |item: &&Item| item.jobs.iter().any(|job| self.run_of(job).is_some_and(|seen| is_news(job, seen)));
+        let Some(mut item) = self.items.get(id).filter(has_changed).cloned() else {
+            return; // Most builds run on as they did, and a copy of each item would be most of what a look costs.
         };
         let mut changed = false;
         for at in 0..item.jobs.len() {
@@ -173,6 +195,11 @@ impl Work<'_> {
             self.touched.insert(id.clone());
             self.items.insert(id.clone(), item);
         }
+    }
+
+    /// Returns what is known of the build of a job that is under way.
+    fn run_of(&self, job: &Job) -> Option<&RunSeen> {
+        job.build.as_ref().filter(|_| job.is_under_way()).and_then(|build| self.snapshot.runs.get(build))
     }
 
     fn next_generation(&mut self, id: &ItemId) {
@@ -202,6 +229,19 @@ fn reconcile(mut old: Vec<Job>, merged: &Merged) -> (Vec<Job>, Vec<Job>) {
         });
     }
     (jobs, old)
+}
+
+/// Returns whether [`take_run`] would change anything about a job by what is known of its build.
+fn is_news(job: &Job, seen: &RunSeen) -> bool {
+    match seen {
+        RunSeen::Paused { .. } => !job.is_paused(),
+        RunSeen::Running { started_at, pre_fail } => {
+            let status = JobStatus::Running { started_at: *started_at, pre_fail: *pre_fail };
+            !job.is_paused() && job.status != status
+        }
+        RunSeen::NeverBegun | RunSeen::NodesReady => false,
+        RunSeen::NoNodes(_) | RunSeen::Lost { .. } | RunSeen::Ended(_) => true,
+    }
 }
 
 fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp, stops: &mut Vec<Stop>) -> bool {

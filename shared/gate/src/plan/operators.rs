@@ -11,6 +11,7 @@ use sluice_model::ItemId;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::Oid;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Records that one word of an operator writes: the arrival, and a change that leaves with its report.
@@ -23,8 +24,10 @@ impl Work<'_> {
     /// Takes operators' words, before anything else that arrived: other arrivals may wait for a layout, or for the very landing
     /// that froze the queue.
     pub(super) fn hear_operators(&mut self) {
-        for arrival in self.snapshot.arrivals.clone() {
-            if !is_operators(&arrival) || self.waits_for_landing(&arrival) {
+        let words: Vec<Arrival> =
+            self.snapshot.arrivals.iter().filter(|arrival| is_operators(arrival)).cloned().collect();
+        for arrival in words {
+            if self.waits_for_landing(&arrival) {
                 continue;
             }
             if !self.has_room(OPERATOR_RECORDS) {
@@ -41,6 +44,12 @@ impl Work<'_> {
             }
             self.plan.taken.push(arrival.id);
         }
+    }
+
+    /// Returns whether an operator's word is left that waits for no landing: this plan had no room for it. It is heard by the next one,
+    /// also where the queue is frozen.
+    pub(super) fn has_unheard_word(&self) -> bool {
+        self.left().any(|word| is_operators(word) && !self.waits_for_landing(word))
     }
 
     /// Lets a frozen queue go on. What landed leaves, with another tree than the tested one or as the first of a bundle that did not
@@ -131,12 +140,15 @@ impl Work<'_> {
             }
         };
         // Changes that need each other stand together, wherever that is.
-        let with_bundle = |order: &mut Vec<ItemId>, position: usize| {
+        let with_bundle = |order: &mut BTreeMap<ItemId, usize>, position: usize| {
             let bundle = &self.head.slots[self.head.bundle(position)];
-            let is_new = bundle.iter().all(|slot| !order.contains(&slot.id));
-            order.extend(bundle.iter().filter(|_| is_new).map(|slot| slot.id.clone()));
+            let is_new = bundle.iter().all(|slot| !order.contains_key(&slot.id));
+            for slot in bundle.iter().filter(|_| is_new) {
+                order.insert(slot.id.clone(), order.len());
+            }
         };
-        let mut order: Vec<ItemId> = Vec::new();
+        // Each with its place.
+        let mut order: BTreeMap<ItemId, usize> = BTreeMap::new();
         for position in (0..self.head.slots.len()).filter(|at| is_first(&self.head.slots[*at])) {
             with_bundle(&mut order, position);
         }
@@ -158,13 +170,10 @@ impl Work<'_> {
             }
         }
         let before: Vec<ItemId> = self.head.slots.iter().map(|slot| slot.id.clone()).collect();
-        let place = |slot: &Slot| order.iter().position(|id| *id == slot.id).unwrap_or(order.len());
         // Stable: those that nobody named stay as they were.
-        let mut slots = self.head.slots.clone();
-        slots.sort_by_key(place);
-        self.head.slots = slots;
+        self.head.slots.sort_by_cached_key(|slot| order.get(&slot.id).copied().unwrap_or(order.len()));
         let moved: Vec<ItemId> = (self.head.slots.iter().zip(&before))
-            .filter(|(slot, before)| slot.id != **before && order.contains(&slot.id))
+            .filter(|(slot, before)| slot.id != **before && order.contains_key(&slot.id))
             .map(|(slot, _)| slot.id.clone())
             .collect();
         for id in moved {

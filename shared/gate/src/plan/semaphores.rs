@@ -166,10 +166,15 @@ impl Work<'_> {
 
     /// Gives back what builds of this queue hold that are over, and leaves the line where nothing waits any more (N17).
     pub(super) fn settle_semaphores(&mut self) {
-        let live = self.live_builds();
-        let queue = self.head.key.clone();
         let known: BTreeSet<SemaphoreKey> =
             self.snapshot.semaphores.keys().chain(self.semaphores.keys()).cloned().collect();
+        if known.is_empty() {
+            // The builds of a long queue are not listed where nobody asks for them.
+            self.head.semaphores = Vec::new();
+            return;
+        }
+        let live = self.live_builds();
+        let queue = self.head.key.clone();
         let mut used = Vec::new();
         for key in known {
             let mut semaphore = self.semaphore(&key);

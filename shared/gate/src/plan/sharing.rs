@@ -98,7 +98,7 @@ impl Work<'_> {
 
     /// Returns the job of a change of the bundle, ahead in the queue, whose build can stand for this one, with its item.
     fn twin<'w>(&'w self, item: &Item, at: usize) -> Option<(&'w Item, &'w Job)> {
-        let position = self.head.position(&item.id)?;
+        let position = self.position(&item.id)?;
         self.head.slots[self.head.bundle(position).start..position].iter().find_map(|slot| {
             let other = self.items.get(&slot.id).filter(|other| other.generation == slot.generation)?;
             // What has succeeded keeps the jobs that it was frozen with.
@@ -111,7 +111,7 @@ impl Work<'_> {
 
     /// Returns whether a change ahead sees to a build that this one shares.
     pub(super) fn is_seen_to(&self, item: &Item, build: &BuildId) -> bool {
-        let Some(position) = self.head.position(&item.id) else { return false };
+        let Some(position) = self.position(&item.id) else { return false };
         let ahead = self.head.slots[self.head.bundle(position).start..position].iter();
         let jobs = ahead.filter_map(|slot| self.items.get(&slot.id)).flat_map(|item| &item.jobs);
         jobs.into_iter().any(|job| job.is_under_way() && job.build.as_ref() == Some(build) && job.request.is_some())

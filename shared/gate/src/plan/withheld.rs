@@ -97,9 +97,9 @@ impl Work<'_> {
     /// Returns whether a revision of a change is open still, and another one of it, which a push landed, runs its last jobs.
     fn waits_for_last_jobs(&self, change: &ChangeRef) -> bool {
         let is_another = |slot: &Slot| {
-            slot.change.key == change.key
+            slot.standing == Standing::Reporting
+                && slot.change.key == change.key
                 && slot.change.head != change.head
-                && slot.standing == Standing::Reporting
                 && self.has_landed(&slot.id)
         };
         self.head.slots.iter().any(is_another) && !self.head.has_landed(change)

@@ -78,12 +78,9 @@ pub enum NotWhole {
 impl Head {
     /// Returns what the head's record holds.
     pub fn stored(&self) -> StoredHead {
-        let mut positions = BTreeMap::new();
-        let slots = self.slots.iter().enumerate().map(|(at, slot)| {
-            positions.insert(&slot.id, at);
-            self.slot_text(at, &positions)
-        });
-        StoredHead { slots: slots.collect(), ..self.stored_frame() }
+        let mut places = None;
+        let slots = (0..self.slots.len()).map(|at| self.slot_text(at, &mut places)).collect();
+        StoredHead { slots, ..self.stored_frame() }
     }
 
     /// Returns how many bytes the record may come to need with so many items more.
@@ -117,7 +114,17 @@ impl Head {
         Some(Ahead { item: last.id.clone(), generation: last.generation })
     }
 
-    fn slot_text(&self, at: usize, positions: &BTreeMap<&ItemId, usize>) -> String {
+    /// Returns whether the slot at `at` is tested on what is usual for it.
+    fn is_usual(&self, at: usize) -> bool {
+        let last = self.slots[..at].last().filter(|_| self.manager == Manager::Dependent);
+        match (&self.slots[at].ahead, last) {
+            (Some(ahead), Some(last)) => ahead.item == last.id && ahead.generation == last.generation,
+            (ahead, last) => ahead.is_none() && last.is_none(),
+        }
+    }
+
+    /// Returns a slot's text. The places of all slots are noted in `places` by the first that is tested on anything unusual.
+    fn slot_text<'h>(&'h self, at: usize, places: &mut Option<BTreeMap<&'h ItemId, usize>>) -> String {
         let slot = &self.slots[at];
         let mut text = short(&slot.id);
         if let Some(letter) = letter(slot.standing) {
@@ -132,12 +139,13 @@ impl Head {
                 text.push_str(&format!(" {word}{number}"));
             }
         }
-        if slot.ahead == Self::usual(self.manager, &self.slots[..at]) {
+        if self.is_usual(at) {
             return text;
         }
+        let all = || self.slots.iter().enumerate().map(|(at, slot)| (&slot.id, at)).collect::<BTreeMap<_, _>>();
         match &slot.ahead {
             None => text.push_str(" -"),
-            Some(ahead) => match positions.get(&ahead.item).filter(|position| **position < at) {
+            Some(ahead) => match places.get_or_insert_with(all).get(&ahead.item).filter(|place| **place < at) {
                 Some(position) if self.slots[*position].generation == ahead.generation => {
                     text.push_str(&format!(" ^{}", at - position));
                 }
@@ -282,6 +290,18 @@ fn short(id: &ItemId) -> String {
     letters.iter().map(|letter| char::from(*letter)).collect()
 }
 
+/// Returns the place of a letter in [`LETTERS`].
+fn value(letter: u8) -> Option<u8> {
+    match letter {
+        b'A'..=b'Z' => Some(letter - b'A'),
+        b'a'..=b'z' => Some(letter - b'a' + 26),
+        b'0'..=b'9' => Some(letter - b'0' + 52),
+        b'+' => Some(62),
+        b'_' => Some(63),
+        _ => None,
+    }
+}
+
 /// Returns the id that [`short`] made such a text of; one with a space would be two words.
 fn long(text: &str) -> Option<ItemId> {
     if let Some(id) = text.strip_prefix('~') {
@@ -292,7 +312,7 @@ fn long(text: &str) -> Option<ItemId> {
     }
     let mut number: u128 = 0;
     for (at, letter) in text.bytes().enumerate() {
-        let value = LETTERS.iter().position(|known| *known == letter)? as u128;
+        let value = u128::from(value(letter)?);
         number |= value.checked_shl(u32::try_from(6 * at).ok()?)?;
     }
     Some(ItemId(format!("{number:032x}")))

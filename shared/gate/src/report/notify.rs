@@ -88,6 +88,12 @@ impl Report {
         let sent = Self { id, actions: messages, awaited: false, ..self.clone() };
         [told, sent].into_iter().filter(|report| !report.actions.is_empty()).collect()
     }
+
+    /// Returns how many records it is, without making them: every plan asks again and again whether it has room for more.
+    pub(crate) fn records_count(&self) -> usize {
+        let messages = self.actions.iter().filter(|action| action.is_message()).count();
+        usize::from(messages > 0) + usize::from(messages < self.actions.len())
+    }
 }
 
 /// Characters that a text of a report may have beside so many others: all of them fit into one record.

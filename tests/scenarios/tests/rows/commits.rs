@@ -1,6 +1,6 @@
 //! Statuses and check runs: what somebody says of a commit.
 
-use super::{CONFIG, MAIN, PROJECT, judge, propose};
+use super::{CONFIG, PROJECT, propose, site_of};
 use sluice_model::change::ChangeKey;
 use sluice_records::codec::decode;
 use sluice_records::delivery::{Delivery, DeliveryState};
@@ -11,11 +11,7 @@ pub fn site_that_heeds_statuses() -> Site {
     let config = format!(
         "{CONFIG}- pipeline: {{name: told, manager: independent, trigger: {{github: [{{event: pull_request, action: status, status: 'bot:ci:success'}}]}}}}\n"
     );
-    let project = format!("{PROJECT}    told: {{jobs: [noop]}}\n");
-    let project: &[(&str, &str)] = &[(".zuul.yaml", &project), ("shared", "0")];
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", project), ("org/two", project)];
-    Site::new(7, MAIN, repositories, judge)
+    site_of(&config, &format!("{PROJECT}    told: {{jobs: [noop]}}\n"))
 }
 
 /// Returns the changes that went through a pipeline, sorted.

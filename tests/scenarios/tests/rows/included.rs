@@ -68,7 +68,7 @@ fn load_with(site: &mut Site, main: &str, global: &str, commit: Option<&Commit>)
     let files = IncludedFiles::from([("global.yaml".to_owned(), global.to_owned())]);
     let beside = commit.map(|commit| {
         let packs = vec![format!("git/system%2Fincluded/{}", commit.id)];
-        BranchState { branch: included_branch(), base: commit.clone(), result: commit.clone(), packs }
+        BranchState::untouched(included_branch(), commit.clone(), packs)
     });
     poll_once(included::store(&site.ports(), main, &Included { files, beside })).unwrap().unwrap();
     store(site, main);

@@ -1,6 +1,6 @@
 //! What is put into a branch was tested on that branch, whatever becomes of the change meanwhile.
 
-use super::{CONFIG, MAIN, PROJECT, approve, buildsets, comments, gate_builds, judge, merged, propose, site};
+use super::{CONFIG, PROJECT, approve, buildsets, comments, gate_builds, merged, propose, site, site_of};
 use sluice_forge::Forge;
 use sluice_gate::{Landing, LandingEnd, LandingState};
 use sluice_memory::Fate;
@@ -21,10 +21,7 @@ use std::task::{Context, Poll, Waker};
 /// A site whose gate has a queue for each branch.
 fn per_branch() -> Site {
     let config = CONFIG.replace("{name: integrated}", "{name: integrated, per-branch: true}");
-    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", project), ("org/two", project)];
-    Site::new(7, MAIN, repositories, judge)
+    site_of(&config, PROJECT)
 }
 
 fn frozen(site: &Site) -> bool {
@@ -81,10 +78,7 @@ fn a_change_whose_approval_is_taken_back_before_it_is_merged_does_not_land() {
 #[test]
 fn outside_a_dependent_pipeline_a_change_does_not_land_before_what_it_needs() {
     let config = CONFIG.replace("manager: dependent", "manager: independent");
-    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", project), ("org/two", project)];
-    let mut site = Site::new(7, MAIN, repositories, judge);
+    let mut site = site_of(&config, PROJECT);
     let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
     let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "x")]);
     approve(&mut site, &[&a]);

@@ -44,6 +44,7 @@ use sluice_memory::poll_once;
 use sluice_model::ProjectName;
 use sluice_model::build::{BuildResult, Order};
 use sluice_model::change::{ChangeKey, ChangeStatus};
+use sluice_model::event::EventKind;
 use sluice_model::git::BranchKey;
 use sluice_model::job::{FrozenJob, JobGraph};
 use sluice_records::codec::decode;
@@ -125,6 +126,32 @@ fn site() -> Site {
         ("org/outside", &[("README", "not of the tenant")]),
     ];
     Site::new(7, MAIN, repositories, judge)
+}
+
+/// A site with this central configuration, where two projects have this one of their own.
+fn site_of(config: &str, project: &str) -> Site {
+    let project: &[(&str, &str)] = &[(".zuul.yaml", project), ("shared", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", config)]), ("org/one", project), ("org/two", project)];
+    Site::new(7, MAIN, repositories, judge)
+}
+
+/// Returns the jobs and the queue of [`CONFIG`], for a configuration that has other pipelines.
+fn jobs() -> &'static str {
+    &CONFIG[CONFIG.find("- job:").expect("the jobs stand behind the pipelines")..]
+}
+
+/// The event of a change that was opened.
+fn opened(number: u64) -> EventKind {
+    EventKind::Change {
+        number,
+        event: "pull_request".to_owned(),
+        action: "opened".to_owned(),
+        comment: None,
+        label: None,
+        state: None,
+        status: None,
+    }
 }
 
 fn propose(site: &Site, number: u64, edits: &[(&str, &str)]) -> ChangeKey {

@@ -2,7 +2,7 @@
 
 use super::operators::ask_as;
 use super::standard::told;
-use super::{approve, comments, gate_builds, merged, site};
+use super::{approve, comments, gate_builds, merged, opened, site};
 use sluice_gate::explain::Verdicts;
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_records::change;
@@ -94,16 +94,7 @@ fn a_change_by_another_connection_than_the_tenants_enters_nothing() {
     let b = site.forge.move_to("gerrit", &b);
     let about =
         |kind| ForgeEvent { connection: "gerrit".into(), project: b.project.clone(), sender: "ada".into(), kind };
-    let opened = EventKind::Change {
-        number: 2,
-        event: "pull_request".into(),
-        action: "opened".into(),
-        comment: None,
-        label: None,
-        state: None,
-        status: None,
-    };
-    let effects = ask_as(&mut site, about(opened)).unwrap().join("\n");
+    let effects = ask_as(&mut site, about(opened(2))).unwrap().join("\n");
     assert!(!effects.contains("may enter"), "{effects}");
     let verdicts = site.world.record(&change::verdicts_key(&b)).unwrap();
     let verdicts: Verdicts = decode(&verdicts).unwrap();

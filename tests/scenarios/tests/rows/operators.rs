@@ -1,7 +1,7 @@
 //! What operators put into pipelines: as if an event had, with all that the pipeline requires.
 
 use super::refs::{branch, orders};
-use super::{approve, gate_builds, merged, propose, site};
+use super::{approve, gate_builds, merged, opened, propose, site};
 use sluice_memory::poll_once;
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::git::Oid;
@@ -155,16 +155,7 @@ fn a_sweep_of_what_is_no_forge_ends() {
 #[test]
 fn what_came_by_a_connection_that_was_removed_ends() {
     let mut site = site();
-    let opened = EventKind::Change {
-        number: 1,
-        event: "pull_request".to_owned(),
-        action: "opened".to_owned(),
-        comment: None,
-        label: None,
-        state: None,
-        status: None,
-    };
-    for kind in [opened, enqueue("check", 1, None)] {
+    for kind in [opened(1), enqueue("check", 1, None)] {
         let project = ProjectName::new("forge.test", "org/one");
         let event = ForgeEvent { connection: "former".into(), project, sender: "ada".to_owned(), kind };
         let why = ask_as(&mut site, event).unwrap_err();

@@ -1,6 +1,6 @@
 //! What Sluice says on a forge itself: statuses and votes of one pipeline that another one waits for.
 
-use super::{MAIN, PROJECT, comments, gate_builds, headers, judge, merged, propose};
+use super::{PROJECT, comments, gate_builds, headers, jobs, judge, merged, propose, site_of};
 use bytes::Bytes;
 use serde_json::json;
 use sluice_forge::Marker;
@@ -39,18 +39,11 @@ const CLEAN_CHECK: &str = r"
     start: {github: {status: pending, comment: false}}
     success: {github: {status: success, merge: true}}
     failure: {github: {status: failure}}
-- job: {name: base, parent: null}
-- job: {name: unit, run: playbooks/unit.yaml}
-- job: {name: other, run: playbooks/other.yaml}
-- job: {name: lint, run: playbooks/lint.yaml, voting: false}
-- queue: {name: integrated}
 ";
 
-fn site_of(config: &str, project: &str) -> Site {
-    let project: &[(&str, &str)] = &[(".zuul.yaml", project), ("shared", "0")];
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", config)]), ("org/one", project), ("org/two", project)];
-    Site::new(7, MAIN, repositories, judge)
+/// A site with these pipelines and the jobs of the other rows.
+fn site_with(pipelines: &str, project: &str) -> Site {
+    site_of(&format!("{pipelines}{}", jobs()), project)
 }
 
 /// Proposes a change and approves it while it is checked, which is too early; then check goes on.
@@ -78,7 +71,7 @@ fn states(site: &Site) -> Vec<DeliveryState> {
 #[test]
 fn a_change_that_was_approved_while_it_was_checked_enters_the_gate_when_check_says_success() {
     for twice in [false, true] {
-        let mut site = site_of(CLEAN_CHECK, PROJECT);
+        let mut site = site_with(CLEAN_CHECK, PROJECT);
         site.twice = twice;
         site.forge.tell_own_statuses();
         let change = approved_too_early(&mut site, &[("a", "x")]);
@@ -102,7 +95,7 @@ fn a_status_of_ours_starts_only_the_pipelines_that_name_it() {
     success: {github: {status: success}}
     failure: {github: {status: failure}}
 ";
-    let mut site = site_of(&format!("{CLEAN_CHECK}{also}"), &format!("{PROJECT}    also: {{jobs: [other]}}\n"));
+    let mut site = site_with(&format!("{CLEAN_CHECK}{also}"), &format!("{PROJECT}    also: {{jobs: [other]}}\n"));
     site.forge.tell_own_statuses();
     approved_too_early(&mut site, &[("a", "x")]);
     assert_eq!(merged(&site), [1]);
@@ -113,7 +106,7 @@ fn a_status_of_ours_starts_only_the_pipelines_that_name_it() {
 /// C5: a status of ours whose webhook nobody took is found by the sweep, and told once.
 #[test]
 fn a_status_of_ours_that_nobody_told_of_is_found_by_the_sweep() {
-    let mut site = site_of(CLEAN_CHECK, PROJECT);
+    let mut site = site_with(CLEAN_CHECK, PROJECT);
     let change = approved_too_early(&mut site, &[("a", "x, broken other")]);
     assert_eq!(gate_builds(&site, "other"), Vec::<String>::new());
     for _ in 0..3 {
@@ -126,7 +119,7 @@ fn a_status_of_ours_that_nobody_told_of_is_found_by_the_sweep() {
 /// Z6.3: a report that is carried out again says nothing anew: a change that failed in the gate meanwhile stays out of it.
 #[test]
 fn a_report_that_is_made_again_starts_nothing_again() {
-    let mut site = site_of(CLEAN_CHECK, PROJECT);
+    let mut site = site_with(CLEAN_CHECK, PROJECT);
     site.forge.tell_own_statuses();
     let change = approved_too_early(&mut site, &[("a", "broken other")]);
     assert_eq!((merged(&site), gate_builds(&site, "other")), (vec![], vec!["1".to_owned()]));
@@ -153,7 +146,7 @@ fn a_pipeline_is_not_started_by_its_own_status() {
     success: {github: {status: success}}
 ";
     let project = format!("{PROJECT}    echo: {{jobs: [noop]}}\n");
-    let mut site = site_of(&format!("{CLEAN_CHECK}{echo}"), &project);
+    let mut site = site_with(&format!("{CLEAN_CHECK}{echo}"), &project);
     site.forge.tell_own_statuses();
     let change = propose(&site, 1, &[("a", "x")]);
     site.run();
@@ -210,7 +203,7 @@ fn a_report_that_says_the_same_again_starts_what_waits_for_it_once_more() {
     let config = CLEAN_CHECK.replacen("    start: {github: {status: pending, comment: false}}\n", "", 1);
     let config = format!("{}{told}", config.replacen(opened, again, 1));
     for is_told in [true, false] {
-        let mut site = site_of(&config, &format!("{PROJECT}    told: {{jobs: [other]}}\n"));
+        let mut site = site_with(&config, &format!("{PROJECT}    told: {{jobs: [other]}}\n"));
         if is_told {
             site.forge.tell_own_statuses();
         }
@@ -245,11 +238,6 @@ const REVIEWED: &str = r"
         - {event: comment-added, approval: [{Approved: 1}]}
         - {event: comment-added, approval: [{Verified: 1}], username: 'sluice\[bot\]'}
     success: {gerrit: {Verified: 2, submit: true}}
-- job: {name: base, parent: null}
-- job: {name: unit, run: playbooks/unit.yaml}
-- job: {name: other, run: playbooks/other.yaml}
-- job: {name: lint, run: playbooks/lint.yaml, voting: false}
-- queue: {name: integrated}
 ";
 
 const REVIEWED_MAIN: &str = "
@@ -266,8 +254,9 @@ const REVIEWED_MAIN: &str = "
 #[test]
 fn a_vote_of_ours_that_a_trigger_is_for_is_found_by_the_sweep() {
     let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
+    let config = format!("{REVIEWED}{}", jobs());
     let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", REVIEWED)]), ("review.test/org/one", project)];
+        &[("org/config", &[("zuul.yaml", &config)]), ("review.test/org/one", project)];
     let mut site = Site::new(7, REVIEWED_MAIN, repositories, judge);
     site.held = ["unit".to_owned()].into();
     let change = site.forge.upload("org/one", 1, None, &[("a", "x")]);

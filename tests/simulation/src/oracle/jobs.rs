@@ -2,7 +2,8 @@
 //! and those that the config project has run for every project.
 
 use super::{Oracle, branch_of};
-use crate::plays::{AUDIT, CAREFUL, EXPRESS, POST, PUBLISH, Play, lands};
+use crate::graphs;
+use crate::plays::{AUDIT, CAREFUL, EXPRESS, POST, PUBLISH, Play, RECHECK, lands};
 use sluice_records::report::Buildset;
 use sluice_scenarios::repos::{Store, Tree};
 
@@ -52,13 +53,13 @@ impl Oracle {
         let of_all: &[&str] = match pipeline {
             "check" if has(Play::Locks) => &["turns"],
             "gate" if has(Play::Locks) => &["guarded", "turns"],
-            AUDIT | POST | EXPRESS => &["quick", "unit"],
+            AUDIT | POST | EXPRESS | RECHECK => &["quick", "unit"],
             CAREFUL => &["quick"],
             _ => &[],
         };
         let publishes = (pipeline == "gate" && has(Play::Reporters)).then_some(PUBLISH);
         let mut names = own(text, pipeline);
-        names.extend(of_all.iter().copied().chain(publishes));
+        names.extend(of_all.iter().copied().chain(publishes).chain(graphs::names(&self.plays, pipeline)));
         names.sort_unstable();
         names
     }
@@ -102,5 +103,9 @@ mod tests {
         let gate = ["cluster", "deploy-org-t0p0", "guarded", "locked", "publish", "quick", "turns", "unit"];
         assert_eq!(oracle.names(&text, "gate"), gate);
         assert_eq!(oracle.names(&text, POST), ["quick", "unit"]);
+        let oracle = Oracle::new(&Shape::draw(1).playing([Play::Heralds, Play::Initializers].into_iter().collect()));
+        assert_eq!(oracle.names(&text, "check"), ["prelude", "quick", "unit"]);
+        let gate = ["cluster", "deploy-org-t0p0", "herald", "locked", "prelude", "quick", "unit"];
+        assert_eq!(oracle.names(&text, "gate"), gate);
     }
 }

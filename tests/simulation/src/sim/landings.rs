@@ -123,6 +123,8 @@ impl Sim {
     fn put(&mut self, change: &ChangeRef, commit: &Commit, said: Option<Said>, is_unruly: bool) -> Result<(), String> {
         let is_first = self.is_first(change);
         let store = self.site.store.lock().unwrap();
-        self.oracle.landed(change, commit, said, is_first, is_unruly, &store)
+        self.oracle.landed(change, commit, said, is_first, is_unruly, &store)?;
+        self.oracle.has_come_into_its_branch(&change.key, self.site.world.now());
+        Ok(())
     }
 }

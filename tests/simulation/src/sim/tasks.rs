@@ -1,6 +1,8 @@
 //! What moves a site: looks, claims, ends and deliveries, each polled a step at a time until it is done or dies.
 
 use super::*;
+use crate::executors::{Rest, Running};
+use sluice_model::build::Phase;
 
 impl Sim {
     pub(super) fn begin(&mut self, kind: Kind, future: impl Future<Output = Done> + 'static) {
@@ -64,8 +66,7 @@ impl Sim {
     }
 
     pub(super) fn claim(&mut self, queue: Queue) {
-        let may = |e: &Executor| e.silent_until.is_none() && e.builds.len() + e.busy.len() < executors::BUILDS_MAX;
-        let able: Vec<usize> = (0..self.executors.len()).filter(|at| may(&self.executors[*at])).collect();
+        let able: Vec<usize> = (0..self.executors.len()).filter(|at| self.executors[*at].has_place()).collect();
         let Some(at) = self.random.one(&able).copied() else { return };
         let messages = self.site.world.take_messages(queue, 3, 60);
         self.claim_by(at, queue, messages);
@@ -98,6 +99,9 @@ impl Sim {
     }
 
     pub(super) fn end_build(&mut self, executor: usize, build: usize) {
+        if self.executors[executor].builds[build].is_to_pause() {
+            return self.pause_build(executor, build);
+        }
         let executor = &mut self.executors[executor];
         let running = executor.builds.swap_remove(build);
         let mut claimed = running.claimed;
@@ -106,13 +110,16 @@ impl Sim {
         } else {
             executors::judge(&self.site, &claimed)
         };
-        let ended = executors::ended(running.instead.unwrap_or(truth), executor.ports.clock.now());
+        let mut ended = executors::ended(running.instead.unwrap_or(truth), executor.ports.clock.now());
+        if ended.result.passed() && self.settings.mutation != Some(Mutation::UntoldChoices) {
+            ended.data = executors::returned(&self.site, &claimed);
+        }
         let (session, ports, id) = (executor.session.clone(), executor.ports.clone(), claimed.run.build.clone());
         executor.busy.insert(id.clone());
         if self.settings.mutation == Some(crate::Mutation::ForgottenEnds) && self.random.per_mille(300) {
             return;
         }
-        self.begin(Kind::End { session, build: id }, async move {
+        self.begin(Kind::End { session, build: id, instead: running.instead }, async move {
             let told = claim::end(&ports, &mut claimed, ended).await;
             Done::Ended(Box::new(claimed), told.is_ok())
         });
@@ -144,6 +151,7 @@ impl Sim {
         }
         let name = task.kind.name();
         self.site.forge.set_reader(task.id);
+        self.show_builds(&task.kind);
         let done = task.poll();
         let death = self.site.world.take_death();
         let struck = self.faults.lock().map(|mut faults| faults.take_struck()).unwrap_or_default();
@@ -193,6 +201,11 @@ impl Sim {
                 let mut leaked = None;
                 for ((claim, receipt), build) in claims.into_iter().zip(receipts).zip(builds) {
                     executor.busy.remove(&build);
+                    if claim.is_err() {
+                        executor.doubtful.insert(build);
+                    } else {
+                        executor.doubtful.remove(&build);
+                    }
                     if let Ok(claimed) = claim {
                         self.site.world.drop_message(queue, &receipt);
                         if let Some(claimed) = claimed {
@@ -205,7 +218,8 @@ impl Sim {
                     return Err(self.failure(leak));
                 }
             }
-            (Kind::End { session, build } | Kind::WillFail { session, build, .. }, Done::Ended(_, true)) => {
+            (Kind::Settle { session }, _) => self.settled(&session),
+            (Kind::End { session, build, .. } | Kind::WillFail { session, build, .. }, Done::Ended(_, true)) => {
                 let executor = self.executors.iter_mut().find(|executor| executor.session == session);
                 if let Some(executor) = executor {
                     executor.busy.remove(&build);
@@ -219,9 +233,19 @@ impl Sim {
                     return Ok(());
                 };
                 executor.busy.remove(&claimed.run.build);
-                let ends_at = if let Kind::WillFail { ends_at, .. } = kind { ends_at.max(now) } else { later };
                 let claimed = *claimed;
-                executor.builds.push(executors::Running { claimed, ends_at, fails_at: None, instead: None });
+                // One that was told to stop, or was given up, while it was paused does not go on as if it had been told to.
+                let is_paused = matches!(claimed.run.phase, Phase::Paused(_));
+                let (ends_at, instead) = match kind {
+                    Kind::WillFail { ends_at, .. } => (ends_at.max(now), None),
+                    Kind::End { instead, .. } => (later, instead.filter(|_| is_paused)),
+                    _ => (later, None),
+                };
+                let rest = Rest::after(&claimed.run.phase);
+                executor.builds.push(Running { claimed, ends_at, fails_at: None, instead, rest });
+            }
+            (Kind::Pause { session, build }, Done::Paused(claimed, is_told)) => {
+                self.paused(&session, &build, *claimed, is_told);
             }
             _ => {}
         }

@@ -373,11 +373,13 @@ impl Bench {
 
     fn carry_out(&mut self, plan: Plan) -> Vec<String> {
         let mut told = Vec::new();
+        let of_stop = if self.head.manager == Manager::Dependent { 1 } else { 2 };
         let records = plan.items.len()
             + 4 * plan.removed.len()
             + plan.reported.len()
             + plan.taken.len()
-            + 2 * (plan.orders.len() + plan.stops.len())
+            + 2 * plan.orders.len()
+            + of_stop * plan.stops.len()
             + plan.resumes.len()
             + plan.landings.len()
             + plan.withdrawn.len()
@@ -389,7 +391,7 @@ impl Bench {
             + usize::from(plan.wants_layout);
         self.most_records = self.most_records.max(records);
         // A stop is one write, and so is what leaves, its buildset, and what it provided; the head and the listing come to it.
-        let writes = records - plan.removed.len() - plan.stops.len() + 2;
+        let writes = records - plan.removed.len() - (of_stop - 1) * plan.stops.len() + 2;
         assert!(writes <= 100, "{writes} writes in one plan");
         for (what, item, _) in &plan.happened {
             let title = plan.removed.iter().find(|removed| removed.item.id == *item);

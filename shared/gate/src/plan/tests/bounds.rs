@@ -2,11 +2,13 @@
 
 use super::bench::{Bench, job};
 use crate::arrival::ArrivalKind;
+use crate::landing::LandingEnd;
 use crate::plan::{ChangesLimit, RECORDS_MAX, RunSeen};
 use crate::queue::Standing;
 use sluice_config::pipeline::Manager;
 use sluice_model::build::BuildResult::{Failure, Success};
 use sluice_model::event::ZuulEvent;
+use sluice_model::git::Commit;
 use sluice_model::job::JobSummary;
 
 fn long(count: usize, window: u32, jobs: &[&str]) -> (Bench, String) {
@@ -135,6 +137,46 @@ fn a_failure_ahead_of_hundreds_that_wait_writes_only_what_was_being_tested() {
     let written = before[1..].iter().zip(&after).filter(|(before, after)| before != after).count();
     assert!(written <= 3, "{written} items were written");
     assert!(bench.head.slots[3..].iter().all(|slot| slot.generation == 1));
+}
+
+/// Z6.4, Z6.7: of many that are tested and move, each is written once with its reason, however many plans it takes.
+#[test]
+fn a_failure_ahead_of_very_many_that_are_tested_writes_each_of_them_once() {
+    let (mut bench, changes) = long(150, 0, &["unit"]);
+    bench.run();
+    let before: Vec<_> = bench.head.slots[1..].iter().map(|slot| (slot.id.clone(), slot.version)).collect();
+    bench.end(changes.chars().next().unwrap(), "unit", Failure);
+    let plans = bench.plans;
+    while bench.look().1 {
+        assert!(bench.plans - plans < 10, "they do not come to an end");
+    }
+    assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
+    let after: Vec<_> = bench.head.slots.iter().map(|slot| (slot.id.clone(), slot.version - 1)).collect();
+    assert_eq!(after, before, "each was written once");
+    for slot in &bench.head.slots {
+        let item = &bench.items[&slot.id];
+        assert_eq!((item.generation, item.jobs.len()), (slot.generation, 0));
+        let why = item.reasons.last().unwrap();
+        assert!(why.starts_with("tested again, now on "), "{why}");
+    }
+}
+
+/// G18, Z6.7: a queue freezes while more builds are to be stopped than one plan has room for; the word that lets it go on is heard.
+#[test]
+fn a_frozen_queue_that_has_very_many_builds_to_stop_hears_an_operator() {
+    let (mut bench, changes) = long(150, 0, &["unit"]);
+    bench.run();
+    let named: Vec<char> = changes.chars().take(2).collect();
+    bench.pass(&named[0].to_string());
+    bench.run();
+    bench.end_landing(LandingEnd::Mismatch { landed: Commit { id: "abc".into(), tree: "strange".into() } });
+    bench.end(named[1], "unit", Failure);
+    assert!(!bench.look().1, "nothing moves in a frozen queue");
+    assert!(bench.head.frozen.is_some());
+    bench.thaw();
+    bench.run();
+    assert_eq!((bench.head.frozen.as_ref(), bench.left.as_slice()), (None, &["a MERGE_FAILURE".to_owned()][..]));
+    assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
 }
 
 /// Z6.4: what somebody else wrote is never too long for a record.

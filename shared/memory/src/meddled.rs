@@ -1,0 +1,59 @@
+//! A table that something is done to on its way, where no [`crate::Fate`] says it: one of its records, not one of its calls.
+
+use async_trait::async_trait;
+use sluice_model::Timestamp;
+use sluice_runtime::record::{Committed, Key, Query, Record, Write};
+use sluice_runtime::{PortError, Records};
+use std::sync::Arc;
+
+/// A table whose reads by key may be refused, and whose writes may become others.
+pub struct Meddled {
+    inner: Arc<dyn Records>,
+    reads: Reads,
+    writes: Writes,
+}
+
+/// Says whether these records may be read.
+type Reads = Box<dyn Fn(&[Key]) -> Result<(), PortError> + Send + Sync>;
+
+/// Returns what is written instead.
+type Writes = Box<dyn Fn(Vec<Write>) -> Vec<Write> + Send + Sync>;
+
+impl Meddled {
+    /// Returns the table where `reads` is asked before each read by key.
+    pub fn reading(
+        inner: Arc<dyn Records>,
+        reads: impl Fn(&[Key]) -> Result<(), PortError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { inner, reads: Box::new(reads), writes: Box::new(|writes| writes) }
+    }
+
+    /// Returns the table where `writes` says before each commit what is written.
+    pub fn writing(inner: Arc<dyn Records>, writes: impl Fn(Vec<Write>) -> Vec<Write> + Send + Sync + 'static) -> Self {
+        Self { inner, reads: Box::new(|_| Ok(())), writes: Box::new(writes) }
+    }
+}
+
+#[async_trait]
+impl Records for Meddled {
+    async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError> {
+        (self.reads)(keys)?;
+        self.inner.get(keys).await
+    }
+
+    async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError> {
+        self.inner.query(query).await
+    }
+
+    async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError> {
+        self.inner.due(shard, until, limit).await
+    }
+
+    async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError> {
+        self.inner.find(partition, before, limit).await
+    }
+
+    async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
+        self.inner.commit((self.writes)(writes), write_id).await
+    }
+}

@@ -1,0 +1,226 @@
+//! What one revision of a queue's head was decided on and what it decided, read out of its transaction.
+
+use serde_json::{Map, Value};
+use sluice_gate::{
+    Arrival, Ask, Head, Item, Job, Landing, LandingEnd, LandingState, MergeOutcome, MergeResult, StoredHead,
+};
+use sluice_memory::Written;
+use sluice_model::build::{BuildResult, Order, Phase, Run};
+use sluice_model::git::Oid;
+use sluice_model::{BuildId, ItemId};
+use sluice_records::codec::decode;
+use sluice_records::queue::partition;
+use sluice_records::report::Buildset;
+use sluice_runtime::record::{Key, Record};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One revision of a queue's head.
+pub(super) struct Facts {
+    pub(super) revision: u64,
+    /// The queue as it is since.
+    pub(super) head: Head,
+    /// Its items as they are since.
+    pub(super) items: BTreeMap<ItemId, Item>,
+    /// What was taken in, in the order of its keys, each with its key.
+    pub(super) taken: Vec<(String, Arrival)>,
+    /// What had arrived and still waits, in the same order.
+    pub(super) waiting: Vec<(String, Arrival)>,
+    /// What left, with how it ended.
+    pub(super) left: BTreeMap<ItemId, Buildset>,
+    /// Landings that were ordered.
+    pub(super) landings: Vec<Landing>,
+    /// Builds that were ordered: item and job.
+    pub(super) orders: BTreeSet<(ItemId, String)>,
+    /// Builds that were stopped.
+    pub(super) stops: BTreeSet<BuildId>,
+    /// How many records the decision wrote, each as it counts for whoever has to fit it into one transaction, at least.
+    pub(super) weight: usize,
+}
+
+impl Facts {
+    /// Returns an item as the decision left it, whether it stays or not.
+    pub(super) fn after(&self, id: &ItemId) -> Option<&Item> {
+        self.items.get(id).or_else(|| self.left.get(id).map(|set| &set.item))
+    }
+
+    /// Returns whether a build is paused, and jobs run beside it.
+    pub(super) fn has_paused(&self) -> bool {
+        let items = self.items.values().chain(self.left.values().map(|set| &set.item));
+        items.flat_map(|item| &item.jobs).any(Job::is_paused)
+    }
+
+    /// Returns the order to land an item in a state, if it was given.
+    pub(super) fn landing(&self, id: &ItemId, state: u64) -> Option<&Landing> {
+        self.landings.iter().find(|landing| landing.item == *id && landing.generation == state)
+    }
+}
+
+/// What merger, executors and reporters wrote, which a decision may have read or not yet.
+#[derive(Default)]
+pub(super) struct Known {
+    items: BTreeMap<ItemId, Item>,
+    arrivals: BTreeMap<Key, Arrival>,
+    /// The trees of states that merge, by item, state and layout.
+    trees: BTreeMap<(ItemId, u64, u64), Oid>,
+    /// How landings ended, by item and state.
+    ends: BTreeMap<(ItemId, u64), LandingEnd>,
+    /// Builds that an executor ended, and how.
+    over: BTreeMap<BuildId, BuildResult>,
+    /// Which jobs right behind it a build chose to run, where it did.
+    chosen: BTreeMap<BuildId, Vec<String>>,
+}
+
+impl Known {
+    /// Returns the tree that the merger found for a state under a layout.
+    pub(super) fn tree(&self, id: &ItemId, state: u64, layout: u64) -> Option<&Oid> {
+        self.trees.get(&(id.clone(), state, layout))
+    }
+
+    /// Returns how the landing of a state ended, once it has.
+    pub(super) fn end(&self, id: &ItemId, state: u64) -> Option<&LandingEnd> {
+        self.ends.get(&(id.clone(), state))
+    }
+
+    /// Returns how an executor ended a build, once it has.
+    pub(super) fn result(&self, build: &BuildId) -> Option<BuildResult> {
+        self.over.get(build).copied()
+    }
+
+    /// Returns which jobs right behind it a build chose, where it did.
+    pub(super) fn chosen(&self, build: &BuildId) -> Option<&[String]> {
+        self.chosen.get(build).map(Vec::as_slice)
+    }
+
+    /// Takes a transaction in. Returns what it says where it is a new revision of a queue's head.
+    ///
+    /// # Errors
+    /// Of a record that cannot be read.
+    pub(super) fn see(&mut self, transaction: &[Written]) -> Result<Option<Facts>, String> {
+        let mut heard = Heard::default();
+        for write in transaction {
+            self.see_one(write, &mut heard)?;
+        }
+        let Some((revision, stored)) = heard.head else { return Ok(None) };
+        let head = stored.whole(|id| self.items.get(id)).map_err(|torn| torn.to_string())?;
+        let own = partition(&head.key);
+        let in_order = |arrivals: &BTreeMap<Key, Arrival>| -> Vec<(String, Arrival)> {
+            let here = arrivals.iter().filter(|(key, _)| key.partition == own);
+            here.map(|(key, arrival)| (key.sort.clone(), arrival.clone())).collect()
+        };
+        let items: BTreeMap<ItemId, Item> =
+            (head.slots.iter()).filter_map(|slot| Some((slot.id.clone(), self.items.get(&slot.id)?.clone()))).collect();
+        let left = heard.sets.into_iter().filter(|(id, set)| set.queue == head.key && !items.contains_key(id));
+        let left: BTreeMap<ItemId, Buildset> = left.collect();
+        let weight = transaction.len() + 3 * left.len() + heard.orders.len() + heard.stops.len();
+        Ok(Some(Facts {
+            revision,
+            items,
+            taken: in_order(&heard.taken),
+            waiting: in_order(&self.arrivals),
+            left,
+            landings: heard.landings,
+            orders: heard.orders,
+            stops: heard.stops,
+            weight,
+            head,
+        }))
+    }
+
+    fn see_one(&mut self, write: &Written, heard: &mut Heard) -> Result<(), String> {
+        let Some(record) = write.after.as_ref().or(write.before.as_ref()) else { return Ok(()) };
+        let key = &record.key;
+        let kind = |text: &str| text.split('#').next().unwrap_or_default().to_owned();
+        let is_new = write.before.is_none();
+        match (kind(&key.partition).as_str(), kind(&key.sort).as_str(), &write.after) {
+            ("queue", "head", Some(after)) => {
+                let is_struck_off = write.before.as_ref().is_some_and(|before| before.revision == after.revision);
+                heard.head = (!is_struck_off).then_some((after.revision, read(after)?));
+            }
+            ("queue", "item", Some(after)) => {
+                let item: Item = read(after)?;
+                self.items.insert(item.id.clone(), item);
+            }
+            ("queue", "item", None) => {
+                let item: Item = read(record)?;
+                self.items.remove(&item.id);
+            }
+            ("queue", "arrival", Some(after)) => {
+                self.arrivals.insert(key.clone(), read(after)?);
+            }
+            ("queue", "arrival", None) => {
+                self.arrivals.remove(key);
+                heard.taken.insert(key.clone(), read(record)?);
+            }
+            ("merge", _, Some(after)) => {
+                let outcome: MergeOutcome = read(after)?;
+                if let MergeResult::Merged(merged) = outcome.result {
+                    let of = (outcome.item, outcome.generation, outcome.layout);
+                    self.trees.insert(of, merged.tested.tree);
+                }
+            }
+            ("landing", _, Some(after)) => {
+                let landing: Landing = read(after)?;
+                if let LandingState::Ended { end, .. } = &landing.state {
+                    self.ends.insert((landing.item.clone(), landing.generation), end.clone());
+                }
+                if is_new {
+                    heard.landings.push(landing);
+                }
+            }
+            ("build", "run", Some(after)) => {
+                let run: Run = read(after)?;
+                if let Phase::Ended(ended) = &run.phase {
+                    self.over.insert(run.build.clone(), ended.result);
+                    if let Some(names) = chosen(&ended.data) {
+                        self.chosen.insert(run.build.clone(), names);
+                    }
+                }
+            }
+            ("build", "order", Some(after)) => {
+                let order: Order = read(after)?;
+                heard.orders.insert((order.item, order.job.as_str().to_owned()));
+            }
+            ("build", "stop", Some(_)) => {
+                heard.stops.extend(key.partition.strip_prefix("build#").map(BuildId::from));
+            }
+            ("buildset", "head", Some(after)) => {
+                let set: Buildset = read(after)?;
+                heard.sets.insert(set.id.clone(), set);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// What one transaction says.
+#[derive(Default)]
+struct Heard {
+    head: Option<(u64, StoredHead)>,
+    taken: BTreeMap<Key, Arrival>,
+    landings: Vec<Landing>,
+    orders: BTreeSet<(ItemId, String)>,
+    stops: BTreeSet<BuildId>,
+    sets: BTreeMap<ItemId, Buildset>,
+}
+
+/// Returns the jobs that a build's `zuul.child_jobs` names, where it returned that.
+fn chosen(data: &Map<String, Value>) -> Option<Vec<String>> {
+    let names = data.get("zuul")?.get("child_jobs")?.as_array()?;
+    Some(names.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+}
+
+fn read<T: serde::de::DeserializeOwned>(record: &Record) -> Result<T, String> {
+    decode(record).map_err(|bad| bad.to_string())
+}
+
+/// Returns in a word how far the question for an item's state is.
+pub(super) fn word_of(ask: &Ask) -> &'static str {
+    match ask {
+        Ask::No => "unasked",
+        Ask::Asked { .. } => "asked",
+        Ask::Merged(_) => "merged",
+        Ask::Unmergeable { configuration: true, .. } => "misconfigured",
+        Ask::Unmergeable { configuration: false, .. } => "in conflict",
+    }
+}

@@ -1,0 +1,368 @@
+//! A queue as the model has it: a plain list of places, and what is known of each.
+
+use super::facts::Facts;
+use crate::plays::lands;
+use crate::windows::Window;
+use sluice_config::pipeline::Manager;
+use sluice_gate::{Ask, Item, Job, JobStatus, Standing};
+use sluice_model::build::BuildResult;
+use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_model::git::Oid;
+use sluice_model::job::Dependency;
+use sluice_model::{BuildId, ItemId, QueueKey, Timestamp};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Steps of a queue that are kept, for whoever wants to understand a difference.
+const STEPS_MAX: usize = 80;
+
+/// A queue.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    pub(super) key: QueueKey,
+    pub(super) manager: Manager,
+    pub(super) rules: Window,
+    /// How many bundles are worked on; 0 for all.
+    pub(super) window: u32,
+    pub(super) layout: u64,
+    pub(super) is_frozen: bool,
+    /// Whether a build of it was paused when it was believed last.
+    pub(super) has_paused: bool,
+    /// Whether a success in its pipeline is put into its branch.
+    pub(super) lands: bool,
+    pub(super) places: Vec<Place>,
+    /// What landed, with how its head begins where a push brought it: its forge takes no other revision for merged.
+    pub(super) landed: Vec<(ChangeKey, String)>,
+    /// What was replayed last, oldest first.
+    pub(super) steps: VecDeque<String>,
+}
+
+/// A change in a queue.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) id: ItemId,
+    pub(super) change: ChangeRef,
+    pub(super) needs: Vec<ChangeRef>,
+    pub(super) cycle: Vec<ChangeKey>,
+    /// As of when it is known so.
+    pub(super) as_of: Timestamp,
+    /// Whether it needs the one before it as much as that one needs it.
+    pub(super) joined: bool,
+    /// Whether it is to leave, since it and others came to need each other.
+    pub(super) is_let_go: bool,
+    /// Counts the states it was to be tested in.
+    pub(super) state: u64,
+    /// What that is on top of; the branch where `None`.
+    pub(super) ahead: Option<(ItemId, u64)>,
+    pub(super) standing: Standing,
+    /// The state that all below is about.
+    pub(super) known_state: u64,
+    pub(super) layout: u64,
+    pub(super) answer: Answer,
+    /// The tree that it was tested as in this state, by whatever layout.
+    pub(super) tree: Option<Oid>,
+    pub(super) tasks: Vec<Task>,
+    pub(super) is_in_branch: bool,
+}
+
+/// What the merger said of a state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Nobody asked.
+    Unasked,
+    Asked,
+    Merges(Merges),
+    /// It cannot be tested: its configuration is wrong, or it does not merge.
+    Cannot {
+        configuration: bool,
+    },
+}
+
+/// A state that merges.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Merges {
+    pub(super) base: Oid,
+    pub(super) tested: Oid,
+    /// Whether the branch could be moved to what was tested.
+    pub(super) kept: bool,
+    pub(super) configures: bool,
+    /// Whether the first job that fails ends the others.
+    pub(super) fail_fast: bool,
+}
+
+/// A job of a change.
+#[derive(Debug, Clone)]
+pub(super) struct Task {
+    pub(super) name: String,
+    pub(super) hash: String,
+    pub(super) voting: bool,
+    /// Whether it runs after the report.
+    pub(super) reporter: bool,
+    pub(super) dependencies: Vec<Dependency>,
+    pub(super) stage: Stage,
+}
+
+/// Where a job is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Stage {
+    Waiting,
+    UnderWay { build: Option<BuildId>, will_fail: bool },
+    Ended(BuildResult),
+}
+
+impl Task {
+    /// Returns a job as a record has it.
+    pub(super) fn of(job: &Job) -> Self {
+        let summary = &job.summary;
+        let stage = match &job.status {
+            JobStatus::Waiting => Stage::Waiting,
+            JobStatus::Ordered { .. } | JobStatus::Paused { .. } => {
+                Stage::UnderWay { build: job.build.clone(), will_fail: false }
+            }
+            JobStatus::Running { pre_fail, .. } => Stage::UnderWay { build: job.build.clone(), will_fail: *pre_fail },
+            JobStatus::Ended { result, .. } => Stage::Ended(*result),
+        };
+        Self {
+            name: summary.name.as_str().to_owned(),
+            hash: summary.hash.clone(),
+            voting: summary.voting,
+            reporter: summary.reporter,
+            dependencies: summary.dependencies.clone(),
+            stage,
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Ended(_))
+    }
+
+    /// Returns whether it was run and did not pass.
+    pub(super) fn has_failed(&self) -> bool {
+        matches!(self.stage, Stage::Ended(result) if result != BuildResult::Success && result != BuildResult::Skipped)
+    }
+
+    /// Returns whether its change does not pass, as far as it goes: a build may tell so before its end.
+    pub(super) fn fails_change(&self) -> bool {
+        let will_fail = matches!(self.stage, Stage::UnderWay { will_fail: true, .. });
+        self.voting && !self.reporter && (will_fail || self.has_failed())
+    }
+}
+
+impl Place {
+    /// Returns a change that has just come.
+    pub(super) fn new(id: ItemId, change: ChangeRef, joined: bool) -> Self {
+        Self {
+            id,
+            change,
+            needs: Vec::new(),
+            cycle: Vec::new(),
+            as_of: Timestamp::default(),
+            joined,
+            is_let_go: false,
+            state: 1,
+            ahead: None,
+            standing: Standing::Waiting,
+            known_state: 1,
+            layout: 0,
+            answer: Answer::Unasked,
+            tree: None,
+            tasks: Vec::new(),
+            is_in_branch: false,
+        }
+    }
+
+    /// Returns its name and state, as what is behind it names it.
+    pub(super) fn name(&self) -> (ItemId, u64) {
+        (self.id.clone(), self.state)
+    }
+
+    /// Returns whether what is known of it is about the state that it is in.
+    pub(super) fn is_known(&self) -> bool {
+        self.known_state == self.state
+    }
+
+    /// Returns whether it is being put into its branch, so that only the end of that tells what becomes of it.
+    pub(super) fn is_landing(&self) -> bool {
+        matches!(self.standing, Standing::Landing | Standing::Pledged | Standing::Landed)
+    }
+
+    /// Returns whether nothing but its landing, or its last jobs, tells any more what becomes of it.
+    pub(super) fn is_decided(&self) -> bool {
+        self.is_landing() || self.standing == Standing::Reporting
+    }
+
+    /// Returns whether another state would throw something away.
+    pub(super) fn has_begun(&self) -> bool {
+        self.answer != Answer::Unasked || self.layout != 0 || !self.tasks.is_empty()
+    }
+
+    pub(super) fn merges(&self) -> Option<&Merges> {
+        match &self.answer {
+            Answer::Merges(merges) => Some(merges),
+            _ => None,
+        }
+    }
+
+    /// Returns the jobs that decide about it.
+    pub(super) fn deciding(&self) -> impl Iterator<Item = &Task> {
+        self.tasks.iter().filter(|task| !task.reporter)
+    }
+
+    pub(super) fn has_last_jobs_left(&self) -> bool {
+        self.tasks.iter().any(|task| task.reporter && !task.is_over())
+    }
+
+    /// Returns whether nothing more is awaited that decides about it.
+    pub(super) fn is_complete(&self) -> bool {
+        match &self.answer {
+            Answer::Cannot { .. } => true,
+            Answer::Merges(_) => self.deciding().all(Task::is_over),
+            Answer::Unasked | Answer::Asked => false,
+        }
+    }
+
+    /// Returns whether it is known not to pass by itself.
+    pub(super) fn fails_by_itself(&self) -> bool {
+        self.is_known() && (matches!(self.answer, Answer::Cannot { .. }) || self.tasks.iter().any(Task::fails_change))
+    }
+
+    /// Returns the builds that are under way for it.
+    pub(super) fn builds(&self) -> impl Iterator<Item = &BuildId> {
+        self.tasks.iter().filter_map(|task| match &task.stage {
+            Stage::UnderWay { build, .. } => build.as_ref(),
+            _ => None,
+        })
+    }
+
+    /// Takes what a record says of it for true.
+    fn believe(&mut self, item: &Item) {
+        let candidate = &item.candidate;
+        self.needs = candidate.needs.iter().map(|need| need.change.clone()).collect();
+        self.cycle.clone_from(&candidate.cycle);
+        self.as_of = candidate.as_of;
+        self.is_let_go = candidate.refused.is_some();
+        self.known_state = item.generation;
+        self.layout = item.layout;
+        self.tree.clone_from(&item.tested_tree);
+        self.is_in_branch = item.landed.is_some();
+        self.tasks = item.jobs.iter().map(Task::of).collect();
+        self.answer = Answer::of(&item.ask);
+    }
+}
+
+impl Answer {
+    /// Returns an answer as a record has it.
+    pub(super) fn of(ask: &Ask) -> Self {
+        match ask {
+            Ask::No => Self::Unasked,
+            Ask::Asked { .. } => Self::Asked,
+            Ask::Merged(merged) => Self::Merges(Merges {
+                base: merged.base.id.clone(),
+                tested: merged.tested.id.clone(),
+                kept: merged.kept,
+                configures: merged.touches_configuration,
+                fail_fast: merged.fail_fast,
+            }),
+            Ask::Unmergeable { configuration, .. } => Self::Cannot { configuration: *configuration },
+        }
+    }
+}
+
+impl Line {
+    /// Returns a queue to which nothing has come.
+    pub(super) fn new(key: QueueKey, manager: Manager, layout: u64, rules: Window) -> Self {
+        Self {
+            lands: lands(key.pipeline.as_str()),
+            window: rules.initial,
+            key,
+            manager,
+            rules,
+            layout,
+            is_frozen: false,
+            has_paused: false,
+            places: Vec::new(),
+            landed: Vec::new(),
+            steps: VecDeque::new(),
+        }
+    }
+
+    /// Takes what was decided for true, where that cannot be told from facts.
+    pub(super) fn believe(&mut self, facts: &Facts) {
+        let head = &facts.head;
+        (self.manager, self.window, self.layout) = (head.manager, head.window, head.layout);
+        self.is_frozen = head.frozen.is_some();
+        self.has_paused = facts.has_paused();
+        let heads = head.landed_heads.iter().cloned().chain(std::iter::repeat(String::new()));
+        self.landed = head.landed.iter().cloned().zip(heads).collect();
+        let believed = head.slots.iter().map(|slot| {
+            let mut place = Place::new(slot.id.clone(), slot.change.clone(), slot.joined);
+            if let Some(item) = facts.items.get(&slot.id) {
+                place.believe(item);
+            }
+            (place.state, place.standing) = (slot.generation, slot.standing);
+            place.ahead = slot.ahead.as_ref().map(|ahead| (ahead.item.clone(), ahead.generation));
+            place
+        });
+        self.places = believed.collect();
+    }
+
+    /// Remembers what was replayed.
+    pub(super) fn remember(&mut self, steps: &[String]) {
+        self.steps.extend(steps.iter().cloned());
+        let more = self.steps.len().saturating_sub(STEPS_MAX);
+        drop(self.steps.drain(..more));
+    }
+
+    pub(super) fn is_dependent(&self) -> bool {
+        self.manager == Manager::Dependent
+    }
+
+    pub(super) fn position(&self, id: &ItemId) -> Option<usize> {
+        self.places.iter().position(|place| place.id == *id)
+    }
+
+    pub(super) fn position_of(&self, change: &ChangeRef) -> Option<usize> {
+        self.places.iter().position(|place| place.change == *change)
+    }
+
+    /// Returns the positions of those that need each other, one of which stands there.
+    pub(super) fn bundle(&self, position: usize) -> Range<usize> {
+        let mut start = position;
+        while start > 0 && self.places[start].joined {
+            start -= 1;
+        }
+        let mut end = position + 1;
+        while end < self.places.len() && self.places[end].joined {
+            end += 1;
+        }
+        start..end
+    }
+
+    /// Returns how many places are worked on: as many bundles as the window is wide.
+    pub(super) fn worked_on(&self) -> usize {
+        let mut bundles = 0;
+        for (at, place) in self.places.iter().enumerate() {
+            if at == 0 || !place.joined {
+                bundles += 1;
+            }
+            if self.window > 0 && bundles > self.window {
+                return at;
+            }
+        }
+        self.places.len()
+    }
+
+    pub(super) fn has_landed(&self, change: &ChangeRef) -> bool {
+        let is_it = |(key, head): &(ChangeKey, String)| *key == change.key && change.head.as_str().starts_with(head);
+        self.landed.iter().any(is_it)
+    }
+
+    /// Returns whether something that a place needs is neither before it, or in its bundle, nor landed.
+    pub(super) fn is_lost(&self, position: usize) -> bool {
+        let end = self.bundle(position).end;
+        self.places[position].needs.iter().any(|need| {
+            let is_before = self.places[..end].iter().any(|place| place.change == *need);
+            !is_before && !self.has_landed(need)
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! The model by itself: what it decides of queues that are written down here.
+
+use super::compare::differences;
+use super::facts::{Facts, Known};
+use super::line::{Answer, Line, Merges, Place, Stage, Task};
+use super::turn::Turn;
+use crate::windows::Window;
+use sluice_config::pipeline::Manager;
+use sluice_gate::queue::{Ahead, Slot};
+use sluice_gate::{Head, Standing};
+use sluice_model::build::BuildResult;
+use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_model::{ItemId, ProjectName, QueueKey, QueueName};
+use std::collections::{BTreeMap, BTreeSet};
+
+const RUNS: Stage = Stage::UnderWay { build: None, will_fail: false };
+const WILL_FAIL: Stage = Stage::UnderWay { build: None, will_fail: true };
+
+fn id(number: u64) -> ItemId {
+    ItemId(format!("item{number}"))
+}
+
+/// Returns a change that is tested behind the one of the number before, the first on its branch.
+fn place(number: u64, stage: Stage) -> Place {
+    let key = ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/t0p0"), number);
+    let change = ChangeRef { key, branch: "main".into(), head: "head".into(), patchset: String::new() };
+    let (name, hash, dependencies) = ("unit".to_owned(), String::new(), Vec::new());
+    Place {
+        ahead: (number > 1).then(|| (id(number - 1), 1)),
+        standing: Standing::Testing,
+        layout: 1,
+        answer: Answer::Merges(Merges {
+            base: "base".into(),
+            tested: "tested".into(),
+            kept: false,
+            configures: false,
+            fail_fast: false,
+        }),
+        tasks: vec![Task { name, hash, voting: true, reporter: false, dependencies, stage }],
+        ..Place::new(id(number), change, false)
+    }
+}
+
+fn key() -> QueueKey {
+    QueueKey { tenant: "tenant0".into(), pipeline: "gate".into(), queue: QueueName("integrated".to_owned()) }
+}
+
+fn line(places: Vec<Place>) -> Line {
+    Line { places, ..Line::new(key(), Manager::Dependent, 1, Window::GATE) }
+}
+
+/// Returns a revision that nothing new led to.
+fn nothing_new() -> Facts {
+    Facts {
+        revision: 1,
+        head: Head::new(key(), Manager::Dependent, Window::GATE.initial, 1),
+        items: BTreeMap::new(),
+        taken: Vec::new(),
+        waiting: Vec::new(),
+        left: BTreeMap::new(),
+        landings: Vec::new(),
+        orders: BTreeSet::new(),
+        stops: BTreeSet::new(),
+        weight: 1,
+    }
+}
+
+/// Returns what becomes of a queue where nothing new came, and who leaves it.
+fn next(line: Line) -> (Line, Vec<(ItemId, String)>) {
+    let (facts, known) = (nothing_new(), Known::default());
+    let mut turn = Turn::new(line, &facts, &known);
+    turn.play();
+    (turn.line, turn.left.into_iter().collect())
+}
+
+/// Returns what each is tested on and in which state.
+fn states(line: &Line) -> Vec<(Option<(ItemId, u64)>, u64)> {
+    line.places.iter().map(|place| (place.ahead.clone(), place.state)).collect()
+}
+
+/// Z6.4: one that fails moves aside, those behind are tested anew without it, and behind it again when it recovers.
+#[test]
+fn what_is_behind_one_that_fails_goes_on_without_it_and_returns() {
+    let (calm, _) = next(line(vec![place(1, RUNS), place(2, RUNS), place(3, RUNS)]));
+    assert_eq!(states(&calm), [(None, 1), (Some((id(1), 1)), 1), (Some((id(2), 1)), 1)], "nothing happened");
+
+    let (fails, left) = next(line(vec![place(1, WILL_FAIL), place(2, RUNS), place(3, RUNS)]));
+    assert_eq!(states(&fails), [(None, 1), (None, 2), (Some((id(2), 2)), 2)]);
+    assert_eq!((fails.places[0].standing, left.len()), (Standing::Failing, 0), "its job is not over");
+
+    let mut recovers = fails;
+    recovers.places[0].tasks[0].stage = RUNS;
+    let (recovers, _) = next(recovers);
+    // Of the third nothing was asked in its second state, so that there is nothing to throw away.
+    assert_eq!(states(&recovers), [(None, 1), (Some((id(1), 1)), 3), (Some((id(2), 3)), 2)]);
+}
+
+/// Z6.4, G16: the first in the queue reports first; what is behind it waits with its result, and the window shrinks by a failure.
+#[test]
+fn the_first_in_a_queue_reports_first() {
+    let failed = || Stage::Ended(BuildResult::Failure);
+    let (waits, left) = next(line(vec![place(1, RUNS), place(2, failed())]));
+    assert_eq!((waits.places[1].standing, waits.window, left.len()), (Standing::Failing, 20, 0));
+
+    let (first, left) = next(line(vec![place(1, failed()), place(2, RUNS)]));
+    assert_eq!(left, [(id(1), "FAILURE".to_owned())]);
+    assert_eq!((first.window, states(&first)), (10, vec![(None, 2)]));
+}
+
+/// Z6.5, D09: what needs a change that left without landing leaves as well.
+#[test]
+fn what_needs_a_change_that_failed_leaves_with_it() {
+    let mut needing = place(2, RUNS);
+    needing.needs = vec![place(1, RUNS).change];
+    let (rest, left) = next(line(vec![place(1, Stage::Ended(BuildResult::Failure)), needing]));
+    assert_eq!(left, [(id(1), "FAILURE".to_owned()), (id(2), "FAILURE".to_owned())]);
+    assert!(rest.places.is_empty());
+}
+
+/// C2: a decision that is another one than the model's is told as such, and one that is the same is not.
+#[test]
+fn a_decision_that_differs_is_told() {
+    let known = Known::default();
+    let slot = |number: u64, ahead: Option<Ahead>| {
+        let Place { id, change, .. } = place(number, RUNS);
+        Slot { id, change, generation: 1, ahead, standing: Standing::Testing, joined: false, version: 1 }
+    };
+    let told = |ahead: Option<Ahead>, window: u32| {
+        let mut facts = nothing_new();
+        facts.head.slots = vec![slot(1, None), slot(2, ahead)];
+        facts.head.window = window;
+        let mut turn = Turn::new(line(vec![place(1, RUNS), place(2, RUNS)]), &facts, &known);
+        turn.play();
+        differences(&turn, &facts)
+    };
+    let ahead = || Some(Ahead { item: id(1), generation: 1 });
+    assert_eq!(told(ahead(), 20), Vec::<String>::new());
+    assert!(told(None, 20)[0].starts_with("what org/t0p0#2 at head is tested on: its branch was decided"));
+    assert!(told(ahead(), 7)[0].starts_with("the window: 7 was decided, and the model decides 20"));
+}

@@ -1,0 +1,455 @@
+//! One revision, replayed: answers are heard, what arrived is taken in, every place is put behind the nearest one that may pass,
+//! what is over lands or leaves, and what is missing is asked for and ordered.
+//!
+//! Written from what Zuul documents of its pipelines (Z6.4, Z6.5), as loops over a list; of `shared/gate` it knows the records alone.
+
+use super::facts::{Facts, Known};
+use super::line::{Answer, Line, Place, Stage, Task};
+use sluice_gate::{Arrival, ArrivalKind, Item, JobStatus, LandingEnd, Standing};
+use sluice_model::build::BuildResult;
+use sluice_model::{BuildId, ItemId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// Rounds after which a queue is taken for one that never settles.
+const ROUNDS_MAX: usize = 1_000;
+
+/// A revision in the making.
+pub(super) struct Turn<'a> {
+    pub(super) line: Line,
+    pub(super) facts: &'a Facts,
+    pub(super) known: &'a Known,
+    /// What left, with how it ended.
+    pub(super) left: BTreeMap<ItemId, String>,
+    /// Which states are to land.
+    pub(super) landings: BTreeSet<(ItemId, u64)>,
+    /// Jobs that are ordered.
+    pub(super) orders: BTreeSet<(ItemId, String)>,
+    /// Builds that are stopped.
+    pub(super) stops: BTreeSet<BuildId>,
+    /// Builds that were lost, or gave up: that they are stopped is no decision.
+    pub(super) lost: BTreeSet<BuildId>,
+    /// Answers that were taken for others than merger and executors wrote.
+    pub(super) misheard: Vec<String>,
+    /// What was heard and decided, in words.
+    pub(super) steps: Vec<String>,
+}
+
+impl<'a> Turn<'a> {
+    /// Returns a revision of a queue that was so before.
+    pub(super) fn new(line: Line, facts: &'a Facts, known: &'a Known) -> Self {
+        let (left, landings, orders, stops, lost, misheard, steps) = Default::default();
+        Self { line, facts, known, left, landings, orders, stops, lost, misheard, steps }
+    }
+
+    /// Decides.
+    pub(super) fn play(&mut self) {
+        self.follow_layout();
+        self.throw_away();
+        self.hear_answers();
+        self.take_in();
+        for _ in 0..ROUNDS_MAX {
+            self.align();
+            if !self.finish() {
+                break;
+            }
+        }
+        self.throw_away();
+        self.go_on();
+    }
+
+    pub(super) fn step(&mut self, text: String) {
+        self.steps.push(text);
+    }
+
+    /// Follows a new layout: the window of a queue where nothing stands begins anew, and what is not decided yet is asked for again.
+    fn follow_layout(&mut self) {
+        let now = self.facts.head.layout;
+        if now != self.line.layout {
+            self.step(format!("layout {now} is followed, after {}", self.line.layout));
+            self.line.layout = now;
+            self.line.manager = self.facts.head.manager;
+            let initial = self.line.rules.initial;
+            if initial == 0 || self.line.window == 0 || self.line.places.is_empty() {
+                self.line.window = initial;
+            }
+        }
+        for place in &mut self.line.places {
+            if !place.is_decided() && place.layout != now {
+                place.answer = Answer::Unasked;
+            }
+        }
+    }
+
+    /// Throws away what is known of states that are no more: builds stop, questions are open again.
+    fn throw_away(&mut self) {
+        for place in &mut self.line.places {
+            if place.known_state >= place.state {
+                continue;
+            }
+            self.stops.extend(place.builds().cloned());
+            place.known_state = place.state;
+            place.layout = 0;
+            place.tree = None;
+            place.answer = Answer::Unasked;
+            place.tasks.clear();
+        }
+    }
+
+    fn hear_answers(&mut self) {
+        let facts = self.facts;
+        for at in 0..self.line.places.len() {
+            let place = &self.line.places[at];
+            let Some(after) = facts.after(&place.id).filter(|_| place.is_known()) else { continue };
+            if after.generation != place.state {
+                self.hear_of_another_tree(at);
+                continue;
+            }
+            self.hear_merge(at, after);
+            if self.line.places[at].is_known() {
+                self.hear_jobs(at, after);
+                self.cut_short(at);
+            }
+        }
+    }
+
+    /// Hears of a state that was frozen again and merges to another tree: its branch moved, so that it is tested anew, with those that
+    /// need it. Its record tells of that no more.
+    fn hear_of_another_tree(&mut self, at: usize) {
+        let place = &self.line.places[at];
+        let told = self.known.tree(&place.id, place.state, self.line.layout);
+        let is_other = told.is_some_and(|told| place.tree.as_ref().is_some_and(|tree| tree != told));
+        if is_other && place.answer == Answer::Asked {
+            self.begin_again(at, "its branch moved while it was frozen again");
+        }
+    }
+
+    /// Has what needs each other at a position tested anew.
+    fn begin_again(&mut self, at: usize, why: &str) {
+        for at in self.line.bundle(at) {
+            let place = &mut self.line.places[at];
+            place.state += 1;
+            place.standing = Standing::Waiting;
+            let text = format!("{} is tested anew, in state {}: {why}", place.change, place.state);
+            self.steps.push(text);
+        }
+    }
+
+    fn hear_merge(&mut self, at: usize, after: &Item) {
+        let layout = self.line.layout;
+        let place = &mut self.line.places[at];
+        let said = Answer::of(&after.ask);
+        if place.answer != Answer::Asked || matches!(said, Answer::Unasked | Answer::Asked) {
+            return;
+        }
+        place.layout = layout;
+        let change = place.change.clone();
+        let Some(merged) = after.merged() else {
+            self.stops.extend(place.builds().cloned());
+            place.tasks.clear();
+            place.answer = said;
+            return self.step(format!("{change} cannot be tested"));
+        };
+        let tree = merged.tested.tree.clone();
+        if place.tree.as_ref().is_some_and(|before| *before != tree) {
+            return self.begin_again(at, "its branch moved while it was frozen again");
+        }
+        let told = self.known.tree(&place.id, place.state, layout);
+        if told != Some(&tree) {
+            self.misheard.push(format!("{change} was heard to merge as {tree}, and the merger wrote {told:?}"));
+        }
+        place.tree = Some(tree.clone());
+        place.answer = said;
+        let mut before = std::mem::take(&mut place.tasks);
+        for job in &merged.jobs {
+            let (name, hash) = (job.name.as_str(), job.hash.as_str());
+            let same = before.iter().position(|task| task.name == name && task.hash == hash);
+            place.tasks.push(match same {
+                Some(at) => before.remove(at),
+                None => Task {
+                    name: name.to_owned(),
+                    hash: hash.to_owned(),
+                    voting: job.voting,
+                    reporter: job.reporter,
+                    dependencies: job.dependencies.clone(),
+                    stage: Stage::Waiting,
+                },
+            });
+        }
+        let gone = before.into_iter().filter_map(|task| match task.stage {
+            Stage::UnderWay { build, .. } => build,
+            _ => None,
+        });
+        self.stops.extend(gone);
+        self.step(format!("{change} merges as tree {}", tree.short()));
+    }
+
+    /// Hears what became of builds, as the item's record says it was heard.
+    fn hear_jobs(&mut self, at: usize, after: &Item) {
+        let has_left = !self.facts.items.contains_key(&after.id);
+        let place = &mut self.line.places[at];
+        let is_told = place.standing == Standing::Reporting;
+        let change = place.change.clone();
+        let known = self.known;
+        let wrote = |build: Option<&BuildId>| build.and_then(|build| known.result(build));
+        let mut passed: Vec<(String, Option<BuildId>)> = Vec::new();
+        for task in &mut place.tasks {
+            let Some(job) = after.jobs.iter().find(|job| job.summary.name.as_str() == task.name) else { continue };
+            let next = match (&task.stage, &job.status) {
+                (Stage::Ended(_), _) => continue,
+                // Whoever takes a change out, or has it fail fast, ends its jobs so.
+                (Stage::UnderWay { build, .. }, JobStatus::Ended { result: BuildResult::Aborted, .. })
+                    if has_left || wrote(build.as_ref()) != Some(BuildResult::Aborted) =>
+                {
+                    continue;
+                }
+                // What is skipped is a decision; but for what would have run after a report that was refused.
+                (Stage::Waiting, JobStatus::Ended { result: BuildResult::Skipped, .. }) if is_told && task.reporter => {
+                    Stage::Ended(BuildResult::Skipped)
+                }
+                (Stage::Waiting, _) => continue,
+                (Stage::UnderWay { build, .. }, status) => {
+                    let is_same = job.build == *build;
+                    match status {
+                        JobStatus::Ended { result, .. } if is_same => Stage::Ended(*result),
+                        JobStatus::Running { pre_fail, .. } if is_same => {
+                            Stage::UnderWay { build: build.clone(), will_fail: *pre_fail }
+                        }
+                        JobStatus::Ordered { .. } | JobStatus::Paused { .. } if is_same => continue,
+                        // Lost, given up, or without nodes: it is to be attempted again.
+                        _ => {
+                            self.lost.extend(build.clone());
+                            Stage::Waiting
+                        }
+                    }
+                }
+            };
+            if next == task.stage {
+                continue;
+            }
+            // A build that nobody can carry out, or that was lost once too often, is let go with its end.
+            if let (Stage::UnderWay { build, .. }, Stage::Ended(result)) = (&task.stage, &next) {
+                let told = wrote(build.as_ref());
+                // These two say what became of a build that no executor ended.
+                let is_own = matches!(result, BuildResult::RetryLimit | BuildResult::NodeFailure);
+                if !is_own && told != Some(*result) {
+                    let text = format!(
+                        "{} of {change} was heard to end as {result}, and its executor wrote {told:?}",
+                        task.name
+                    );
+                    self.misheard.push(text);
+                }
+                self.lost.extend(build.clone());
+            }
+            let text = match &next {
+                Stage::Ended(result) => format!("{} of {change} ended: {result}", task.name),
+                Stage::UnderWay { .. } => format!("{} of {change} will fail, or runs", task.name),
+                Stage::Waiting => format!("{} of {change} is lost, and is to be attempted again", task.name),
+            };
+            if let (Stage::UnderWay { build, .. }, Stage::Ended(BuildResult::Success)) = (&task.stage, &next) {
+                passed.push((task.name.clone(), build.clone()));
+            }
+            task.stage = next;
+            self.steps.push(text);
+        }
+        for (name, build) in passed {
+            self.choose(at, &name, build.as_ref());
+        }
+    }
+
+    /// Takes in what arrived: operators' words first, then what forges and other pipelines tell, of each change in the order of its
+    /// forge's clock.
+    fn take_in(&mut self) {
+        let facts = self.facts;
+        let is_word = |arrival: &Arrival| {
+            matches!(arrival.kind, ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. })
+        };
+        for (_, arrival) in facts.taken.iter().filter(|(_, arrival)| is_word(arrival)) {
+            self.hear_word(arrival);
+        }
+        // News that wait behind others of their change, and by which it leaves all the same.
+        let has_left = |arrival: &Arrival| {
+            let ArrivalKind::Seen { change, .. } = &arrival.kind else { return false };
+            let mut left = facts.left.values();
+            left.any(|set| set.item.candidate.change.key == change.key && set.result == "DEQUEUED")
+        };
+        let others = facts.taken.iter().filter(|(_, arrival)| !is_word(arrival));
+        let mut all: Vec<(&String, &Arrival, bool)> = others.map(|(key, arrival)| (key, arrival, true)).collect();
+        let kept = facts.waiting.iter().filter(|(_, arrival)| has_left(arrival));
+        all.extend(kept.map(|(key, arrival)| (key, arrival, false)));
+        all.sort_by_key(|(key, ..)| *key);
+        let all = all.into_iter().map(|(_, arrival, is_taken)| (arrival, is_taken)).collect();
+        for (arrival, is_taken) in by_their_forges_clock(all) {
+            if is_taken || self.takes_out(arrival) {
+                self.hear_arrival(arrival);
+            }
+        }
+    }
+
+    /// Puts each place behind the nearest one ahead of it, or its bundle behind the nearest, that is not failing; where that is another
+    /// one than before, or in another state, it is tested anew. A bundle fails as a whole.
+    fn align(&mut self) {
+        let mut nearest: Option<(ItemId, u64)> = None;
+        let mut start = 0;
+        while start < self.line.places.len() {
+            let bundle = self.line.bundle(start);
+            let (first, last) = (start, bundle.end - 1);
+            start = bundle.end;
+            if self.line.places[first].standing == Standing::Reporting {
+                continue;
+            }
+            if self.line.places[first].is_landing() {
+                nearest = Some(self.line.places[last].name());
+                continue;
+            }
+            let wanted = nearest.clone().filter(|_| self.line.is_dependent());
+            for at in bundle.clone() {
+                if self.line.places[at].ahead != wanted {
+                    self.test_on(at, wanted.clone());
+                }
+            }
+            let fails = bundle.clone().any(|at| self.fails(at, first));
+            for at in bundle.clone() {
+                self.line.places[at].standing = self.standing(at, fails, bundle.len() > 1);
+            }
+            if !fails {
+                nearest = Some(self.line.places[last].name());
+            }
+        }
+    }
+
+    fn test_on(&mut self, at: usize, wanted: Option<(ItemId, u64)>) {
+        let onto = match &wanted {
+            None => "its branch as it is".to_owned(),
+            Some((id, state)) => {
+                let found = self.line.position(id).map(|at| self.line.places[at].change.to_string());
+                format!("{}, in state {state}", found.unwrap_or_else(|| id.to_string()))
+            }
+        };
+        let place = &mut self.line.places[at];
+        place.ahead = wanted;
+        let begins_again = place.is_known() && place.has_begun();
+        place.state += u64::from(begins_again);
+        let how = if begins_again { "anew " } else { "" };
+        let text = format!("{} is to be tested {how}on {onto}, in state {}", place.change, place.state);
+        self.step(text);
+    }
+
+    /// Returns whether a place whose bundle begins at `start` is known not to pass as it stands.
+    fn fails(&self, at: usize, start: usize) -> bool {
+        let place = &self.line.places[at];
+        let needs_fail = || {
+            let ahead = &self.line.places[..start];
+            let fails = |place: &&Place| place.standing == Standing::Failing;
+            ahead.iter().filter(fails).any(|ahead| place.needs.iter().any(|need| need.key == ahead.change.key))
+        };
+        place.fails_by_itself()
+            || (self.line.is_dependent() && (place.is_let_go || needs_fail() || self.line.is_lost(at)))
+    }
+
+    fn standing(&self, at: usize, fails: bool, is_in_bundle: bool) -> Standing {
+        let place = &self.line.places[at];
+        if fails {
+            Standing::Failing
+        } else if place.is_known() && place.is_complete() && (is_in_bundle || place.deciding().next().is_some()) {
+            Standing::Passed
+        } else if place.is_known() && place.merges().is_some() {
+            Standing::Testing
+        } else {
+            Standing::Waiting
+        }
+    }
+
+    /// Returns how the landing of a place ended, where the decision shows that this was heard.
+    pub(super) fn end_of(&self, at: usize) -> Option<LandingEnd> {
+        let place = &self.line.places[at];
+        let end = self.known.end(&place.id, place.state)?;
+        let slot = self.facts.head.slots.iter().find(|slot| slot.id == place.id);
+        let is_heard = match slot {
+            None => true,
+            Some(slot) if slot.standing != Standing::Landing || slot.generation != place.state => true,
+            Some(_) => self.facts.head.frozen.is_some() && freezes(end, self.line.bundle(at), at),
+        };
+        is_heard.then(|| end.clone())
+    }
+
+    /// Asks for states and orders builds, of what is within the window and as far as what is ahead allows.
+    fn go_on(&mut self) {
+        if self.line.is_frozen {
+            return;
+        }
+        let is_held = self.line.places.iter().any(|place| place.standing == Standing::Reporting);
+        for at in 0..self.line.worked_on() {
+            if !self.line.places[at].is_known() {
+                continue;
+            }
+            match self.line.places[at].standing {
+                Standing::Landing | Standing::Pledged | Standing::Landed => {}
+                Standing::Reporting => self.order_jobs(at),
+                _ if is_held => {}
+                _ => {
+                    self.ask(at);
+                    self.order_jobs(at);
+                }
+            }
+        }
+    }
+
+    /// Asks for the state of a place once there is one of what it is tested on.
+    fn ask(&mut self, at: usize) {
+        if self.line.places[at].answer != Answer::Unasked {
+            return;
+        }
+        let first = self.line.bundle(at).start;
+        let has_state = |below: &Place, state: u64| below.known_state == state && below.merges().is_some();
+        let may = match (first < at, &self.line.places[at].ahead) {
+            (true, _) => {
+                // The first of a bundle has all of it put together.
+                let first = &self.line.places[first];
+                has_state(first, first.state) && first.layout == self.line.layout
+            }
+            (false, None) => true,
+            (false, Some((id, state))) => {
+                self.line.position(id).is_some_and(|at| has_state(&self.line.places[at], *state))
+            }
+        };
+        if may {
+            let layout = self.line.layout;
+            let place = &mut self.line.places[at];
+            (place.answer, place.layout) = (Answer::Asked, layout);
+            let text = format!("the state {} of {} is asked for", place.state, place.change);
+            self.step(text);
+        }
+    }
+}
+
+/// Returns whether the end of a landing at a position of a bundle freezes its queue.
+fn freezes(end: &LandingEnd, bundle: Range<usize>, at: usize) -> bool {
+    match end {
+        LandingEnd::Mismatch { .. } | LandingEnd::Unproven { .. } => true,
+        LandingEnd::BaseMoved { .. } | LandingEnd::Refused { .. } => at > bundle.start,
+        LandingEnd::Landed { .. } => false,
+    }
+}
+
+/// Puts news of a change behind an offer of it that its forge's clock says is older.
+fn by_their_forges_clock(mut all: Vec<(&Arrival, bool)>) -> Vec<(&Arrival, bool)> {
+    let is_older = |offer: &Arrival, news: &Arrival| {
+        let (ArrivalKind::Enqueue { candidates }, ArrivalKind::Seen { change, as_of, .. }) = (&offer.kind, &news.kind)
+        else {
+            return false;
+        };
+        candidates.iter().any(|one| one.change.key == change.key && one.as_of.0 > 0 && one.as_of < *as_of)
+    };
+    let mut at = 0;
+    while at < all.len() {
+        match (at + 1..all.len()).rev().find(|behind| is_older(all[*behind].0, all[at].0)) {
+            Some(behind) => {
+                let news = all.remove(at);
+                all.insert(behind, news);
+            }
+            None => at += 1,
+        }
+    }
+    all
+}

@@ -1,0 +1,76 @@
+//! What operators hold back waits: events, and answers, until they let them go on.
+
+use super::{Watch, both, read};
+use sluice_gate::{Arrival, Ask, Item};
+use sluice_memory::Written;
+use sluice_model::{TenantName, Timestamp};
+use sluice_records::tenant::Tenant;
+use std::collections::BTreeMap;
+
+/// Milliseconds after which every look at a queue began when events were held back already, where nobody sleeps in the middle of one.
+const HEARD_MILLIS: u64 = 60_000;
+
+/// Since when what is held back of which tenant.
+#[derive(Default)]
+pub(super) struct Pauses {
+    triggers: BTreeMap<TenantName, Timestamp>,
+    results: BTreeMap<TenantName, Timestamp>,
+}
+
+impl Pauses {
+    /// Hears what a tenant's head says.
+    pub(super) fn said(&mut self, tenant: Option<Tenant>, now: Timestamp) {
+        let Some(Tenant { name, events, .. }) = tenant else { return };
+        for (held, is_held) in
+            [(&mut self.triggers, events.trigger_queue_paused), (&mut self.results, events.result_queue_paused)]
+        {
+            if is_held {
+                held.entry(name.clone()).or_insert(now);
+            } else {
+                held.remove(&name);
+            }
+        }
+    }
+}
+
+impl Watch {
+    /// Judges an arrival that is taken in: while events wait only what an operator asked for is.
+    pub(super) fn may_be_heard(&self, write: &Written) -> Result<(), String> {
+        if !self.is_held(&self.pauses.triggers, write) {
+            return Ok(());
+        }
+        match read::<Arrival>(write.before.as_ref())? {
+            Some(arrival) if !arrival.by_operator => {
+                Err("it is taken in, and an operator has what comes wait".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Judges an item as it is written: while answers wait it has none.
+    pub(super) fn may_be_answered(&self, write: &Written) -> Result<(), String> {
+        if !self.is_held(&self.pauses.results, write) {
+            return Ok(());
+        }
+        let (before, after) = both::<Item>(write.before.as_ref(), write.after.as_ref())?;
+        let (Some(before), Some(after)) = (before, after) else { return Ok(()) };
+        match (&before.ask, &after.ask) {
+            (Ask::Asked { .. }, Ask::Merged(_)) => {
+                Err("its tested state is taken in, and an operator has answers wait".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether the tenant of a queue's record is held back so long that whoever wrote it knew of that.
+    fn is_held(&self, held: &BTreeMap<TenantName, Timestamp>, write: &Written) -> bool {
+        if held.is_empty() || self.shape.weather.sleeps > 0 {
+            return false;
+        }
+        let Some(key) = super::key_of(write) else { return false };
+        let mut heads = self.heads.values();
+        let head = heads.find(|head| sluice_records::queue::partition(&head.key) == key.partition);
+        let since = head.and_then(|head| held.get(&head.key.tenant));
+        since.is_some_and(|since| write.at.since(*since) > HEARD_MILLIS)
+    }
+}
