@@ -22,8 +22,9 @@ const OWN_MERGE_LOOK_SECONDS: u64 = 2;
 /// Seconds after which those who wait for a landing are told what keeps it.
 const TROUBLE_AFTER_SECONDS: u64 = 60;
 
-/// Seconds for which a push may be under way before anybody says that it came to nothing: while less is left of an attempt, none is sent.
-const PUSH_SECONDS: u64 = 30;
+/// Seconds for which a push or a merge may be under way before anybody says that it came to nothing: while less is left of an attempt, none
+/// is asked for.
+const ASKED_SECONDS: u64 = 30;
 
 /// Dependencies of one change that are looked at before it lands; whoever admitted it refused more.
 const NEEDS_MAX: usize = 30;
@@ -38,6 +39,8 @@ pub(crate) struct Begun<'a> {
     pub(crate) is_moving: bool,
     /// Whether a push may have moved the branch, however long ago and whatever was begun since: the branch tells.
     pub(crate) may_be_moved: bool,
+    /// Whether a forge was asked before, by this landing or by an earlier one of the same item.
+    pub(crate) was_tried: bool,
 }
 
 impl Begun<'_> {
@@ -104,7 +107,8 @@ impl Reporter {
         let own_until = self.own_merge_until(&record, &order);
         let is_moving = order.is_moving();
         let may_be_moved = is_moving || order.pushed;
-        let begun = Begun { forge: &*forge, branch: &branch, own_until, is_moving, may_be_moved };
+        let was_tried = order.tried;
+        let begun = Begun { forge: &*forge, branch: &branch, own_until, is_moving, may_be_moved, was_tried };
         // Whatever the change shows by now: the branch tells whether it was moved.
         if may_be_moved && self.is_in(&*forge, &order, &branch).await? {
             let end = self.judge(&*forge, &order, &branch, &order.tested.id).await?;
@@ -131,7 +135,7 @@ impl Reporter {
         }
         if facts.status == ChangeStatus::Merged {
             let end = self.end_of_merged(&begun, &order, &facts).await?;
-            return self.end(record, order, end).await;
+            return self.end_unmoved(&begun, record, order, end).await;
         }
         if let Some(why) = self.refusal(&begun, &order, &facts).await? {
             return self.end_unmoved(&begun, record, order, LandingEnd::Refused { why }).await;
@@ -157,11 +161,11 @@ impl Reporter {
             return self.end_unmoved(&begun, record, order, LandingEnd::BaseMoved { tip }).await;
         };
         let moves = self.move_of(&order, &tip).await?;
-        if let Some(until) = own_until.filter(|_| is_moving) {
-            if moves.is_none() && tip.id == order.base.id {
+        if let Some(until) = own_until {
+            if is_moving && moves.is_none() && tip.id == order.base.id {
                 return Err(under_way("its tested commit is lost".to_owned(), &order));
             }
-            if moves.is_some() && until < self.ports.clock.now().plus_seconds(PUSH_SECONDS) {
+            if self.is_too_late(until) {
                 return Err(under_way("it is not in its branch".to_owned(), &order));
             }
         }
@@ -204,7 +208,7 @@ impl Reporter {
         }
         let is_where_it_was = matches!(&order.state, LandingState::Attempting { tip: before } if before.id == tip.id);
         // What a forge says of a branch may be a moment old: a move that it does not show yet is waited for.
-        if begun.own_until.is_some() && (begun.is_moving || !is_where_it_was) {
+        if begun.own_until.is_some() && (begun.may_be_moved || !is_where_it_was) {
             let why = format!("{} moved while a merge of {} may be under way", begun.branch, order.change);
             return Err(in_a_moment(why));
         }
@@ -241,6 +245,10 @@ impl Reporter {
             }
             return Err(somebody_else());
         };
+        // Whoever was held up meanwhile asks for nothing that others may take for over before it is.
+        if record.due.as_ref().is_some_and(|due| self.is_too_late(due.at)) {
+            return Err(under_way("its intent took long to write".to_owned(), &order));
+        }
         if let Some(moves) = moves {
             let is_unanswered = match self.push(begun, &order, &tip, &moves).await? {
                 Pushed::Over(end) => return self.end(record, order, end).await,
@@ -295,7 +303,17 @@ impl Reporter {
                 let what = if begun.may_be_moved { "a push or a merge" } else { "a merge" };
                 return Err(in_a_moment(format!("{error}; {what} that was asked for before may be under way")));
             }
-            Err(error) => return refused(error),
+            Err(error) => {
+                let end = refused(error)?;
+                // A merge that was asked for before may have been made since the change was read; what it made is judged then.
+                if begun.was_tried {
+                    let facts = begun.forge.read_change(&order.change.key).await.map_err(again)?;
+                    if facts.status == ChangeStatus::Merged {
+                        return Err(in_a_moment(format!("{} was merged meanwhile", order.change)));
+                    }
+                }
+                return Ok(end);
+            }
         };
         let end = self.judge(begun.forge, order, begun.branch, &commit).await?;
         let end = self.or_moved(begun, order, end).await?;
@@ -323,6 +341,11 @@ impl Reporter {
             .iter()
             .zip(fences.values())
             .any(|(record, fence)| record.as_ref().is_some_and(|record| record.fence > *fence)))
+    }
+
+    /// Returns whether so little is left of an attempt that nothing more is asked for: it might be made when others take it for over.
+    fn is_too_late(&self, until: Timestamp) -> bool {
+        until < self.ports.clock.now().plus_seconds(ASKED_SECONDS)
     }
 
     /// Returns until when a merge may be under way that an earlier look asked for and did not live to see the end of. A forge

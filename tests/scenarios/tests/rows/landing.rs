@@ -1,8 +1,22 @@
 //! What is put into a branch was tested on that branch, whatever becomes of the change meanwhile.
 
 use super::{CONFIG, PROJECT, approve, buildsets, comments, gate_builds, merged, propose, site, site_of};
+use sluice_forge::Forge;
+use sluice_gate::{Landing, LandingEnd, LandingState};
+use sluice_memory::Fate;
+use sluice_model::ConnectionName;
+use sluice_records::codec::{decode, with_body};
+use sluice_records::landing::poke;
+use sluice_reporter::Reporter;
 use sluice_runtime::Clock as _;
+use sluice_runtime::batch::{Look as _, LookError};
+use sluice_runtime::record::{Expect, Record, Write};
 use sluice_scenarios::Site;
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
 
 /// A site whose gate has a queue for each branch.
 fn per_branch() -> Site {
@@ -241,4 +255,46 @@ fn what_is_done_to_a_change_whose_merge_shows_late_is_no_refusal() {
         assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"], "revised: {is_revised}");
         assert!(!frozen(&site));
     }
+}
+
+/// Z6.4: a merge that was asked for before, and is made between the reading of the change and the next asking, is no refusal, whatever the
+/// forge says to the second.
+#[test]
+fn a_merge_that_is_made_while_it_is_asked_for_again_is_told_as_landed() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.forge.approve(&a);
+    let order = |site: &Site| -> Option<Record> {
+        site.world.records().into_iter().find(|record| record.key.partition.starts_with("landing#"))
+    };
+    site.run_until(|site| order(site).is_some());
+    let record = order(&site).unwrap();
+    let landing: Landing = decode(&record).unwrap();
+    // Somebody asked, and neither had an answer nor lived on; that was long ago.
+    let begun = Landing { state: LandingState::Attempting { tip: landing.base.clone() }, tried: true, ..landing };
+    let record = with_body(record, &begun).unwrap();
+    let record = Record { revision: record.revision + 1, due: None, ..record };
+    site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    let is_asking = Arc::new(AtomicBool::new(true));
+    let asks = is_asking.clone();
+    site.world.decide_fates(move |step| match step.name == "forge.merge" && asks.load(Ordering::Relaxed) {
+        true => Fate::Waits,
+        false => Fate::Works,
+    });
+    let forge = site.forge.clone() as Arc<dyn Forge>;
+    let forges: BTreeMap<ConnectionName, Arc<dyn Forge>> = BTreeMap::from([("github".into(), forge)]);
+    let (reporter, poke) = (Reporter::new(site.ports(), forges), poke(&begun));
+    let mut look = pin!(reporter.look(&poke));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(look.as_mut().poll(&mut context).is_pending(), "it is about to ask");
+    site.forge.merge_outside(&a);
+    site.forge.refuse_merges("the base branch was modified");
+    is_asking.store(false, Ordering::Relaxed);
+    let Poll::Ready(looked) = look.as_mut().poll(&mut context) else { panic!("it waits for nothing") };
+    assert!(matches!(looked, Err(LookError::Later { .. })), "{looked:?}");
+    site.run();
+    let landing: Landing = decode(&order(&site).unwrap()).unwrap();
+    assert!(matches!(landing.state, LandingState::Ended { end: LandingEnd::Landed { .. }, .. }), "{landing:?}");
+    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"]);
 }

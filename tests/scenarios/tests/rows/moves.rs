@@ -1,14 +1,24 @@
 //! Landings that move a branch to the very commits that were tested, several at once.
 
 use super::{buildsets, comments, merged, propose, site};
+use sluice_forge::Forge;
 use sluice_gate::{Landing, LandingState};
-use sluice_memory::Fate;
-use sluice_model::ProjectName;
+use sluice_memory::{Fate, poll_once};
 use sluice_model::change::ChangeKey;
 use sluice_model::git::{BranchKey, LandingWay};
-use sluice_records::codec::decode;
-use sluice_runtime::record::{Expect, Record, Write};
+use sluice_model::{ConnectionName, ProjectName};
+use sluice_records::codec::{decode, with_body};
+use sluice_records::landing;
+use sluice_reporter::Reporter;
+use sluice_runtime::Clock as _;
+use sluice_runtime::batch::{Look as _, LookError};
+use sluice_runtime::record::{Due, Expect, Record, Write};
 use sluice_scenarios::Site;
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
 
 /// The calls by which a run lands; whoever dies at one of them comes again.
 const STEPS: [&str; 4] = ["forge.fast_forward", "forge.read_commit", "forge.branch_tip", "records.commit"];
@@ -167,6 +177,71 @@ fn a_push_that_is_made_late_is_found_by_whoever_comes_after_a_crash() {
             }
         }
     }
+}
+
+/// Returns a reporter of its own, which nobody else waits for.
+fn reporter(site: &Site) -> Reporter {
+    let forge = site.forge.clone() as Arc<dyn Forge>;
+    let forges: BTreeMap<ConnectionName, Arc<dyn Forge>> = BTreeMap::from([("github".into(), forge)]);
+    Reporter::new(site.ports(), forges)
+}
+
+/// Returns the orders to land with their records, once all three changes are to land.
+fn ordered(site: &mut Site) -> [(Record, Landing); 3] {
+    let changes = all_passed(site);
+    let landings = |site: &Site| -> Vec<(Record, Landing)> {
+        let mut records = site.world.records();
+        records.retain(|record| record.key.partition.starts_with("landing#"));
+        let landings: Vec<Landing> = records.iter().map(|record| decode(record).unwrap()).collect();
+        records.into_iter().zip(landings).collect()
+    };
+    site.run_until(|site| landings(site).len() == 3);
+    let found = landings(site);
+    changes.map(|change| found.iter().find(|(_, landing)| landing.change.key == change).unwrap().clone())
+}
+
+/// Z6.4: while a push without an answer may be made still, what it may land is not told as overtaken, though its turn has not come.
+#[test]
+fn what_a_push_without_an_answer_may_land_is_not_taken_for_overtaken() {
+    let mut site = keeping();
+    let [(_, first), (record, second), _] = ordered(&mut site);
+    let state = LandingState::Attempting { tip: first.base };
+    let begun = Landing { way: LandingWay::Merge, state: state.clone(), tried: true, pushed: true, ..second };
+    let due = Due { at: site.world.now().plus_seconds(60), poke: landing::poke(&begun) };
+    let record = with_body(record, &begun).unwrap();
+    let record = Record { revision: record.revision + 1, due: Some(due), ..record };
+    let key = record.key.clone();
+    site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    let reporter = reporter(&site);
+    let looked = poll_once(reporter.look(&landing::poke(&begun))).expect("it comes to its end");
+    assert!(matches!(looked, Err(LookError::Later { .. })), "{looked:?}");
+    let record = site.world.records().into_iter().find(|record| record.key == key).unwrap();
+    assert_eq!(decode::<Landing>(&record).unwrap().state, state);
+}
+
+/// Z6.4: whoever is held up at its intent sends no push that may be made when others take it for over. It is made in the end.
+#[test]
+fn a_push_is_not_sent_when_its_intent_took_long_to_write() {
+    let mut site = keeping();
+    let orders = ordered(&mut site);
+    let changes = orders.each_ref().map(|(_, landing)| landing.change.key.clone());
+    let is_held_up = Arc::new(AtomicBool::new(true));
+    let waits = is_held_up.clone();
+    site.world.decide_fates(move |step| match step.name == "records.commit" && waits.load(Ordering::Relaxed) {
+        true => Fate::Waits,
+        false => Fate::Works,
+    });
+    let (reporter, poke) = (reporter(&site), landing::poke(&orders[0].1));
+    let mut look = pin!(reporter.look(&poke));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(look.as_mut().poll(&mut context).is_pending(), "it is about to write its intent");
+    site.world.advance_millis(40_000);
+    is_held_up.store(false, Ordering::Relaxed);
+    let Poll::Ready(looked) = look.as_mut().poll(&mut context) else { panic!("it waits for nothing") };
+    assert!(matches!(looked, Err(LookError::Later { .. })), "{looked:?}");
+    assert!(site.forge.moves().is_empty());
+    site.run();
+    all_landed(&site, &changes);
 }
 
 /// Z6.4: where pushes are never answered nor made, and the forge merges what was not tested, the queue is frozen all the same.

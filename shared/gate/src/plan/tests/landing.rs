@@ -505,6 +505,26 @@ fn a_branch_that_moved_has_a_whole_run_tested_again() {
     assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS", "C SUCCESS"]);
 }
 
+/// R06, Z6.4: whichever of a run an operator takes back, what is ahead of it lands as it was tested, and what is behind it is tested without.
+#[test]
+fn a_run_goes_on_without_what_is_taken_back() {
+    let rows = [('A', ["0B", "0BC"], ["B", "C"]), ('B', ["0A", "0AC"], ["A", "C"]), ('C', ["0A", "0AB"], ["A", "B"])];
+    for (taken_back, landed, left) in rows {
+        let mut bench = passed_and_kept("ABC");
+        bench.run();
+        for landing in bench.landings.values_mut() {
+            landing.trouble = trouble();
+        }
+        bench.dequeue(taken_back);
+        bench.run();
+        assert_eq!(bench.left, [format!("{taken_back} DEQUEUED")]);
+        bench.finish();
+        assert_eq!(bench.landed, landed);
+        assert_eq!(bench.left[1..], left.map(|change| format!("{change} SUCCESS")));
+        assert!(bench.turns.values().all(|seen| seen.turn.holder.is_none()), "the branch is free");
+    }
+}
+
 /// G15, Z6.4: what was to land behind a change that its forge refuses is tested without it.
 #[test]
 fn a_run_goes_on_without_what_is_refused() {
