@@ -266,8 +266,10 @@ fn each_example_of_the_second_document_loads() {
         tenant.build_with(&connections)
     };
     let base = "- job: {name: base, parent: null, run: r}\n";
+    // The image that the jobs build is the third example's.
+    let image = "- image: {name: debian-unstable, type: zuul}\n";
     for pipelines in &examples[..2] {
-        let layout = layout_with(&[base, pipelines]);
+        let layout = layout_with(&[base, image, pipelines]);
         assert!(layout.errors().is_empty(), "{:#?}", messages(&layout));
         assert_eq!((layout.pipelines().len(), layout.job_names().count()), (1, 2));
     }

@@ -66,6 +66,8 @@ pub(super) struct Known {
     ends: BTreeMap<(ItemId, u64), LandingEnd>,
     /// Builds that an executor ended, and how.
     over: BTreeMap<BuildId, BuildResult>,
+    /// Builds of which an executor said that they will fail.
+    failing: BTreeSet<BuildId>,
     /// Which jobs right behind it a build chose to run, where it did.
     chosen: BTreeMap<BuildId, Vec<String>>,
 }
@@ -84,6 +86,11 @@ impl Known {
     /// Returns how an executor ended a build, once it has.
     pub(super) fn result(&self, build: &BuildId) -> Option<BuildResult> {
         self.over.get(build).copied()
+    }
+
+    /// Returns whether an executor said of a build that it will fail.
+    pub(super) fn will_fail(&self, build: &BuildId) -> bool {
+        self.failing.contains(build)
     }
 
     /// Returns which jobs right behind it a build chose, where it did.
@@ -169,6 +176,9 @@ impl Known {
             }
             ("build", "run", Some(after)) => {
                 let run: Run = read(after)?;
+                if matches!(run.phase, Phase::Failing) {
+                    self.failing.insert(run.build.clone());
+                }
                 if let Phase::Ended(ended) = &run.phase {
                     self.over.insert(run.build.clone(), ended.result);
                     if let Some(names) = chosen(&ended.data) {

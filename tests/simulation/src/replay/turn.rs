@@ -5,7 +5,7 @@
 
 use super::facts::{Facts, Known};
 use super::line::{Answer, Line, Place, Stage, Task};
-use sluice_gate::{Arrival, ArrivalKind, Item, JobStatus, LandingEnd, Standing};
+use sluice_gate::{Arrival, ArrivalKind, Item, Job, JobStatus, LandingEnd, Standing};
 use sluice_model::build::BuildResult;
 use sluice_model::{BuildId, ItemId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -191,6 +191,14 @@ impl<'a> Turn<'a> {
         let is_told = place.standing == Standing::Reporting;
         let change = place.change.clone();
         let known = self.known;
+        // What fails fast ends what is known to fail with the rest: then the item's record does not show which that was.
+        let failed = |job: &Job| {
+            let is_own = |result: BuildResult| result != BuildResult::Aborted && !result.passed();
+            job.summary.voting && job.result().is_some_and(|result| is_own(result) && result != BuildResult::Skipped)
+        };
+        let is_failure = self.facts.left.get(&after.id).is_none_or(|set| set.result == "FAILURE");
+        let fails_fast = place.merges().is_some_and(|merges| merges.fail_fast) && place.cycle.is_empty();
+        let is_cut_for_one = fails_fast && is_failure && !after.jobs.iter().any(failed);
         let wrote = |build: Option<&BuildId>| build.and_then(|build| known.result(build));
         let mut passed: Vec<(String, Option<BuildId>)> = Vec::new();
         for task in &mut place.tasks {
@@ -201,7 +209,15 @@ impl<'a> Turn<'a> {
                 (Stage::UnderWay { build, .. }, JobStatus::Ended { result: BuildResult::Aborted, .. })
                     if has_left || wrote(build.as_ref()) != Some(BuildResult::Aborted) =>
                 {
-                    continue;
+                    if !is_cut_for_one || !build.as_ref().is_some_and(|build| known.will_fail(build)) {
+                        continue;
+                    }
+                    Stage::UnderWay { build: build.clone(), will_fail: true }
+                }
+                // It was lost, and before it was attempted again nothing of the change was to run any more.
+                (Stage::UnderWay { build, .. }, JobStatus::Ended { result: BuildResult::Skipped, .. }) => {
+                    self.lost.extend(build.clone());
+                    Stage::Waiting
                 }
                 // What is skipped is a decision; but for what would have run after a report that was refused.
                 (Stage::Waiting, JobStatus::Ended { result: BuildResult::Skipped, .. }) if is_told && task.reporter => {

@@ -44,12 +44,12 @@ fn without_nodes(bench: &mut Bench) {
 /// D15, N02: B's jobs end with those of A that they share, though only A read what became of their nodes.
 #[test]
 fn a_shared_build_without_nodes_ends_for_all_that_share_it() {
-    let mut bench = sharing(44, &["small"]);
+    let mut bench = sharing(88, &["small"]);
     without_nodes(&mut bench);
     assert!(!bench.under_way().is_empty(), "not all of it was seen in one plan");
     bench.run();
     assert_eq!(bench.left, ["A FAILURE", "B FAILURE"]);
-    assert!(bench.comments().iter().filter(|text| text.contains("job-43 : NODE_FAILURE")).count() == 2);
+    assert!(bench.comments().iter().filter(|text| text.contains("job-87 : NODE_FAILURE")).count() == 2);
 }
 
 /// D15, N14: so do they follow it to the next nodeset.
