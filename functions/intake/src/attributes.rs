@@ -104,6 +104,8 @@ impl Attributes {
             }
             let is_other = !is_same(&name, told, value);
             match value {
+                // What was told of it may have been read before the forge showed it: only its own words say that it was not.
+                Some(_) if takes_away(event) && is_of_revision(&name) => continue,
                 // An older answer of the forge: what was told is newer.
                 Some(_) if is_behind(&name, told, value) => continue,
                 Some(value) if self.has_room(&name) => drop(self.told.insert(name, value.clone())),
@@ -293,7 +295,7 @@ fn tells(event: &ForgeEvent, name: &str) -> bool {
     match &event.kind {
         EventKind::Gerrit(told) => match told.r#type.as_str() {
             // The description is the commit's, and votes are on a patchset.
-            "patchset-created" => name == TITLE || name == MESSAGE || name.starts_with(VOTE),
+            "patchset-created" => name == TITLE || name == MESSAGE || is_of_revision(name),
             "comment-added" | "vote-deleted" => told.votes.iter().any(|vote| is_named(told, vote, name)),
             "hashtags-changed" => {
                 let mut tags = told.added.iter().chain(&told.removed);
@@ -306,7 +308,7 @@ fn tells(event: &ForgeEvent, name: &str) -> bool {
         },
         EventKind::Change { action, label, status, .. } => match action.as_str() {
             // Statuses are on a head.
-            "changed" => name.starts_with(STATUS) || name.starts_with(VOTE),
+            "changed" => is_of_revision(name),
             "edited" => [TITLE, MESSAGE, DRAFT, TOPIC].contains(&name),
             "labeled" | "unlabeled" => label.is_some() && name.strip_prefix(LABEL) == label.as_deref(),
             "status" | "completed" => status.as_deref().and_then(named_by) == Some(name.to_owned()),
@@ -314,6 +316,20 @@ fn tells(event: &ForgeEvent, name: &str) -> bool {
         },
         _ => false,
     }
+}
+
+/// Whether an event tells of another revision, with which votes and statuses of the one before are gone.
+fn takes_away(event: &ForgeEvent) -> bool {
+    match &event.kind {
+        EventKind::Gerrit(told) => told.r#type == "patchset-created",
+        EventKind::Change { action, .. } => action == "changed",
+        _ => false,
+    }
+}
+
+/// Whether an attribute is on a revision, and not on the change.
+fn is_of_revision(name: &str) -> bool {
+    name.starts_with(VOTE) || name.starts_with(STATUS)
 }
 
 /// Whether an event tells of a vote in the attribute of this name. Of votes that were taken back older deliveries of ours name no

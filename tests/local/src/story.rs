@@ -180,7 +180,9 @@ pub async fn ends_right(system: &System, expected: Expected<'_>) -> anyhow::Resu
         let tested = set.and_then(|set| set.item.merged()).map(|merged| merged.tested.tree.0.clone());
         let tree = forge.tree(&change.repository, &commit).await?;
         ensure!(tested.as_ref() == Some(&tree), "{change}: {tested:?} was tested and {tree} landed");
-        for job in set.iter().flat_map(|set| &set.item.jobs) {
+        // Nobody defines the job `noop`.
+        let jobs = set.iter().flat_map(|set| &set.item.jobs).filter(|job| job.summary.name.as_str() != "noop");
+        for job in jobs {
             let item = set.map(|set| set.item.id.to_string()).unwrap_or_default();
             let path = format!("tenant/{TENANT}/item/{item}/explain/{}", job.summary.name);
             let told: Value = system.client()?.get(&path).await?;

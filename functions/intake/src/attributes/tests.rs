@@ -228,3 +228,31 @@ fn words_are_news_although_the_vote_they_came_with_was_found() {
         }
     }
 }
+
+/// C5, G11: a vote on a new revision whose own event was read before the forge showed it is found once that revision is heard of, and
+/// votes on the revision before are gone with it.
+#[test]
+fn a_new_revision_tells_of_no_vote_that_is_on_it() {
+    let old = ChangeFacts { votes: vec![vote("Verified", 1, "ci")], ..facts() };
+    let new = ChangeFacts { votes: vec![vote("Code-Review", 2, "grace")], ..facts() };
+    let patchset = GerritEvent { number: 1, r#type: "patchset-created".into(), ..GerritEvent::default() };
+    let cast = CastVote { label: "Code-Review".into(), value: 2, before: Some(0) };
+    let voted = GerritEvent {
+        number: 1,
+        r#type: "comment-added".into(),
+        username: "grace".into(),
+        votes: vec![cast],
+        ..GerritEvent::default()
+    };
+    let asks = Asks { is_gerrit: true, ..asks() };
+    for is_made_up in [false, true] {
+        let mut attributes = Attributes::of(&old);
+        // The forge is behind: it shows the revision of before.
+        attributes.hear(&event(EventKind::Gerrit(voted.clone())), &old, false);
+        attributes.hear(&event(EventKind::Gerrit(patchset.clone())), &new, is_made_up);
+        assert_eq!(attributes.lost(&new, &asks), [Lost::Vote(new.votes[0].clone(), 0)]);
+        let lost = attributes.lost(&new, &asks)[0].kind(1, true);
+        assert_eq!(attributes.hear(&event(lost), &new, true), (Said::News, true));
+        assert_eq!(attributes.lost(&new, &asks), []);
+    }
+}
