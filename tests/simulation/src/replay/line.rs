@@ -149,6 +149,13 @@ impl Task {
 }
 
 impl Place {
+    /// Takes up this standing, where it had none before.
+    pub(super) fn begins_as(&mut self, standing: Standing) {
+        if self.standing == Standing::Waiting {
+            self.standing = standing;
+        }
+    }
+
     /// Returns a change that has just come.
     pub(super) fn new(id: ItemId, change: ChangeRef, joined: bool) -> Self {
         Self {

@@ -148,6 +148,7 @@ impl<'a> Turn<'a> {
             self.stops.extend(place.builds().cloned());
             place.tasks.clear();
             place.answer = said;
+            place.begins_as(Standing::Failing);
             return self.step(format!("{change} cannot be tested"));
         };
         let tree = merged.tested.tree.clone();
@@ -181,6 +182,8 @@ impl<'a> Turn<'a> {
             _ => None,
         });
         self.stops.extend(gone);
+        // An operator's word that is heard right after moves nothing before what has begun.
+        place.begins_as(Standing::Testing);
         self.step(format!("{change} merges as tree {}", tree.short()));
     }
 
