@@ -85,6 +85,16 @@ impl Attributes {
         Self { told: shown(facts).into_iter().take(NAMES_MAX).collect(), made_up_at: BTreeMap::new() }
     }
 
+    /// Returns the attributes of a change of which this is told first. Where its forge itself tells of a revision, what is on that has
+    /// words of its own, which may be lost.
+    pub(crate) fn first(event: &ForgeEvent, facts: &ChangeFacts, is_made_up: bool) -> Self {
+        let mut first = Self::of(facts);
+        if !is_made_up && (takes_away(event) || is_opened(event)) {
+            first.told.retain(|name, _| !is_of_revision(name));
+        }
+        first
+    }
+
     /// Forgets what a sweep made up for: it was of another revision.
     pub(crate) fn forget_made_up(&mut self) {
         self.made_up_at.clear();
@@ -325,6 +335,10 @@ fn takes_away(event: &ForgeEvent) -> bool {
         EventKind::Change { action, .. } => action == "changed",
         _ => false,
     }
+}
+
+fn is_opened(event: &ForgeEvent) -> bool {
+    matches!(&event.kind, EventKind::Change { action, .. } if action == "opened")
 }
 
 /// Whether an attribute is on a revision, and not on the change.
