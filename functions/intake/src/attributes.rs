@@ -85,11 +85,11 @@ impl Attributes {
         Self { told: shown(facts).into_iter().take(NAMES_MAX).collect(), made_up_at: BTreeMap::new() }
     }
 
-    /// Returns the attributes of a change of which this is told first. Where its forge itself tells of a revision, what is on that has
-    /// words of its own, which may be lost.
-    pub(crate) fn first(event: &ForgeEvent, facts: &ChangeFacts, is_made_up: bool) -> Self {
+    /// Returns the attributes of a change of which this is told first. Where that is a revision, what is on it has words of its own,
+    /// which may be lost.
+    pub(crate) fn first(event: &ForgeEvent, facts: &ChangeFacts) -> Self {
         let mut first = Self::of(facts);
-        if !is_made_up && (takes_away(event) || is_opened(event)) {
+        if takes_away(event) || is_opened(event) {
             first.told.retain(|name, _| !is_of_revision(name));
         }
         first

@@ -60,7 +60,7 @@ impl Told {
     /// one of a sweep.
     pub(crate) fn hear(&mut self, event: &ForgeEvent, facts: &ChangeFacts, is_made_up: bool) -> Said {
         let Some(attributes) = &mut self.attributes else {
-            self.attributes = Some(Attributes::first(event, facts, is_made_up));
+            self.attributes = Some(Attributes::first(event, facts));
             return Said::News;
         };
         let (heard, differs) = attributes.hear(event, facts, is_made_up);

@@ -257,17 +257,11 @@ fn a_new_revision_tells_of_no_vote_that_is_on_it() {
     }
 }
 
-/// C5, G11: so is one whose own event was lost where the revision was told first, and read late enough to show it; what a sweep tells
-/// first shows nothing new.
+/// C5, G11: so is one whose own event was lost where the revision was told first, and read late enough to show it.
 #[test]
 fn the_first_word_of_a_change_tells_of_no_vote_on_it() {
     let facts = ChangeFacts { votes: vec![vote("Code-Review", 2, "grace")], ..facts() };
     let patchset = GerritEvent { number: 1, r#type: "patchset-created".into(), ..GerritEvent::default() };
-    let asks = Asks { is_gerrit: true, ..asks() };
-    let lost = |is_made_up| {
-        let event = event(EventKind::Gerrit(patchset.clone()));
-        Attributes::first(&event, &facts, is_made_up).lost(&facts, &asks)
-    };
-    assert_eq!(lost(false), [Lost::Vote(facts.votes[0].clone(), 0)]);
-    assert_eq!(lost(true), []);
+    let first = Attributes::first(&event(EventKind::Gerrit(patchset)), &facts);
+    assert_eq!(first.lost(&facts, &Asks { is_gerrit: true, ..asks() }), [Lost::Vote(facts.votes[0].clone(), 0)]);
 }

@@ -3,6 +3,7 @@
 use super::Work;
 use super::admit::LEAVING_RECORDS;
 use crate::arrival::{Arrival, ArrivalKind};
+use crate::item::Ask;
 use crate::landing::{Landing, LandingEnd, LandingState};
 use crate::queue::{Slot, Standing};
 use crate::report::Occasion;
@@ -134,7 +135,10 @@ impl Work<'_> {
     /// branch stays where it is, and so does what has begun where one is worked on after the other. Always returns true.
     fn promote(&mut self, keys: &[ChangeKey], by: &str) -> bool {
         let is_first = |slot: &Slot| match self.head.manager {
-            Manager::Serial | Manager::Supercedent => slot.standing != Standing::Waiting,
+            // What was asked for is begun: its answer would have it worked on wherever it stands by then.
+            Manager::Serial | Manager::Supercedent => {
+                slot.standing != Standing::Waiting || self.items.get(&slot.id).is_some_and(|item| item.ask != Ask::No)
+            }
             Manager::Dependent | Manager::Independent => {
                 matches!(slot.standing, Standing::Landing | Standing::Landed | Standing::Reporting)
             }

@@ -1,6 +1,6 @@
 //! What comes into a queue, what news take out of it, and what operators do to it.
 
-use super::line::Place;
+use super::line::{Answer, Place};
 use super::turn::Turn;
 use sluice_config::pipeline::Manager;
 use sluice_gate::{Arrival, ArrivalKind, Candidate, Standing};
@@ -362,7 +362,7 @@ impl Turn<'_> {
         let places = &self.line.places;
         let one_by_one = matches!(self.line.manager, Manager::Serial | Manager::Supercedent);
         let stays = |place: &Place| match one_by_one {
-            true => place.standing != Standing::Waiting,
+            true => place.standing != Standing::Waiting || place.answer != Answer::Unasked,
             false => matches!(place.standing, Standing::Landing | Standing::Landed | Standing::Reporting),
         };
         let mut first: Vec<usize> = Vec::new();

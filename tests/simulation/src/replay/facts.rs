@@ -7,10 +7,11 @@ use sluice_gate::{
 use sluice_memory::Written;
 use sluice_model::build::{BuildResult, Order, Phase, Run};
 use sluice_model::git::Oid;
-use sluice_model::{BuildId, ItemId};
+use sluice_model::{BuildId, ItemId, TenantName};
 use sluice_records::codec::decode;
 use sluice_records::queue::partition;
 use sluice_records::report::Buildset;
+use sluice_records::tenant::Tenant;
 use sluice_runtime::record::{Key, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,6 +69,8 @@ pub(super) struct Known {
     over: BTreeMap<BuildId, BuildResult>,
     /// Builds of which an executor said that they will fail.
     failing: BTreeSet<BuildId>,
+    /// Tenants of which an operator ever had answers wait: which decision knew of that is in no record.
+    held: BTreeSet<TenantName>,
     /// Which jobs right behind it a build chose to run, where it did.
     chosen: BTreeMap<BuildId, Vec<String>>,
 }
@@ -91,6 +94,11 @@ impl Known {
     /// Returns whether an executor said of a build that it will fail.
     pub(super) fn will_fail(&self, build: &BuildId) -> bool {
         self.failing.contains(build)
+    }
+
+    /// Returns whether an operator ever had answers of a tenant wait.
+    pub(super) fn was_held(&self, tenant: &TenantName) -> bool {
+        self.held.contains(tenant)
     }
 
     /// Returns which jobs right behind it a build chose, where it did.
@@ -157,6 +165,12 @@ impl Known {
             ("queue", "arrival", None) => {
                 self.arrivals.remove(key);
                 heard.taken.insert(key.clone(), read(record)?);
+            }
+            ("tenant", "head", Some(after)) => {
+                let tenant: Tenant = read(after)?;
+                if tenant.events.result_queue_paused {
+                    self.held.insert(tenant.name);
+                }
             }
             ("merge", _, Some(after)) => {
                 let outcome: MergeOutcome = read(after)?;

@@ -2,7 +2,7 @@
 
 use super::line::{Place, Stage, Task};
 use super::turn::Turn;
-use sluice_gate::{Item, JobStatus, Standing};
+use sluice_gate::{Item, Job, JobStatus, Standing};
 use sluice_model::BuildId;
 use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
@@ -32,27 +32,28 @@ impl Turn<'_> {
                 continue;
             }
             let name = task.name.clone();
-            let build = match recorded(after, &name) {
+            let (build, will_fail) = match recorded(after, &name) {
                 // Whether it has a semaphore, or what it requires, is not this queue's to say.
                 Recorded::WaitsForOthers => continue,
                 Recorded::Ended(result) => {
                     place.tasks[nth].stage = Stage::Ended(result);
                     continue;
                 }
-                Recorded::UnderWay(build) => build,
+                // What another one of its bundle has run already may be known to fail.
+                Recorded::UnderWay(build, will_fail) => (build, will_fail && !is_alone),
                 // Of those that need each other one may run it for all, and choose for all what is run behind it.
                 Recorded::Waits if !is_alone => continue,
                 Recorded::Skipped if !is_alone => {
                     place.tasks[nth].stage = Stage::Ended(BuildResult::Skipped);
                     continue;
                 }
-                Recorded::Waits | Recorded::Skipped => None,
+                Recorded::Waits | Recorded::Skipped => (None, false),
             };
             if is_alone {
                 self.orders.insert((id.clone(), name.clone()));
                 self.steps.push(format!("{name} of {} is to run", place.change));
             }
-            place.tasks[nth].stage = Stage::UnderWay { build, will_fail: false };
+            place.tasks[nth].stage = Stage::UnderWay { build, will_fail };
         }
         skip(place);
     }
@@ -84,6 +85,12 @@ impl Turn<'_> {
 
     /// Ends the rest of a place that fails by itself, where its project asks to fail fast; of a bundle every job is run to its end.
     pub(super) fn cut_short(&mut self, at: usize) {
+        // While answers wait nothing is cut short either.
+        let item = self.facts.after(&self.line.places[at].id);
+        let goes_on = item.is_some_and(|item| item.jobs.iter().any(Job::is_under_way));
+        if goes_on && self.known.was_held(&self.facts.head.key.tenant) {
+            return;
+        }
         let place = &mut self.line.places[at];
         let is_cut = place.merges().is_some_and(|merges| merges.fail_fast) && place.cycle.is_empty();
         if !is_cut || !place.fails_by_itself() || place.is_complete() {
@@ -107,7 +114,8 @@ enum Recorded {
     Waits,
     WaitsForOthers,
     Skipped,
-    UnderWay(Option<BuildId>),
+    /// By this build, and whether it is known that it will fail.
+    UnderWay(Option<BuildId>, bool),
     /// It ended with its order: nobody has its nodes; or it is what another change of its bundle had run.
     Ended(BuildResult),
 }
@@ -120,9 +128,8 @@ fn recorded(after: Option<&Item>, name: &str) -> Recorded {
         JobStatus::Waiting => Recorded::Waits,
         JobStatus::Ended { result: BuildResult::Skipped, .. } => Recorded::Skipped,
         JobStatus::Ended { result, .. } => Recorded::Ended(*result),
-        JobStatus::Ordered { .. } | JobStatus::Running { .. } | JobStatus::Paused { .. } => {
-            Recorded::UnderWay(job.build.clone())
-        }
+        JobStatus::Running { pre_fail, .. } => Recorded::UnderWay(job.build.clone(), *pre_fail),
+        JobStatus::Ordered { .. } | JobStatus::Paused { .. } => Recorded::UnderWay(job.build.clone(), false),
     }
 }
 

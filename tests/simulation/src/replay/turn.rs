@@ -222,6 +222,13 @@ impl<'a> Turn<'a> {
                     self.lost.extend(build.clone());
                     Stage::Waiting
                 }
+                // Likewise, and what it requires was not made: nobody ran it to its end.
+                (Stage::UnderWay { build, .. }, JobStatus::Ended { result: BuildResult::Failure, .. })
+                    if !job.summary.requires.is_empty() && wrote(build.as_ref()).is_none() =>
+                {
+                    self.lost.extend(build.clone());
+                    Stage::Waiting
+                }
                 // What is skipped is a decision; but for what would have run after a report that was refused.
                 (Stage::Waiting, JobStatus::Ended { result: BuildResult::Skipped, .. }) if is_told && task.reporter => {
                     Stage::Ended(BuildResult::Skipped)

@@ -205,3 +205,17 @@ fn in_a_serial_queue_what_has_begun_stays_first() {
     bench.run();
     assert_eq!(order(&bench), "ACB");
 }
+
+/// Z6.1: so does what was asked for, whose answer would have it worked on behind another one.
+#[test]
+fn in_a_serial_queue_what_was_asked_for_stays_first() {
+    let mut bench = Bench::new(Manager::Serial, &["unit"]);
+    bench.approve("ABC");
+    bench.look();
+    promote(&mut bench, "C");
+    bench.look();
+    assert_eq!(order(&bench), "ACB");
+    bench.run();
+    bench.finish();
+    assert_eq!(bench.left, ["A SUCCESS", "C SUCCESS", "B SUCCESS"]);
+}
