@@ -249,7 +249,13 @@ mod tests {
     }
 
     fn said(state: ReviewState, at: u64) -> Review {
-        Review { by: "grace".to_owned(), state, permission: Permission::Write, submitted_at: Timestamp(at) }
+        Review {
+            by: "grace".to_owned(),
+            email: None,
+            state,
+            permission: Permission::Write,
+            submitted_at: Timestamp(at),
+        }
     }
 
     fn event(action: &str) -> ForgeEvent {

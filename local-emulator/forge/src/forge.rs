@@ -52,12 +52,20 @@ pub struct Account {
     pub token: String,
     /// What it may do.
     pub permission: Permission,
+    /// The address that it makes public.
+    pub email: Option<String>,
 }
 
 impl Account {
     /// Makes an account.
     pub fn new(login: impl Into<String>, token: impl Into<String>, permission: Permission) -> Self {
-        Self { login: login.into(), token: token.into(), permission }
+        Self { login: login.into(), token: token.into(), permission, email: None }
+    }
+
+    /// Returns the account with an address that everybody is shown.
+    #[must_use]
+    pub fn with_email(self, email: impl Into<String>) -> Self {
+        Self { email: Some(email.into()), ..self }
     }
 }
 

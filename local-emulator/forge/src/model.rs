@@ -113,6 +113,9 @@ pub(crate) struct Review {
     pub id: u64,
     pub number: u64,
     pub author: String,
+    /// The author's address, if it is public.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub email: Option<String>,
     /// `APPROVED`, `CHANGES_REQUESTED`, `COMMENTED` or `DISMISSED`.
     pub state: String,
     pub body: String,

@@ -110,9 +110,13 @@ pub(crate) fn comment(web: &str, full_name: &str, comment: &Comment) -> Value {
 }
 
 pub(crate) fn review(web: &str, full_name: &str, review: &Review) -> Value {
+    let mut author = user(web, &review.author);
+    if let Some(email) = &review.email {
+        author["email"] = email.as_str().into();
+    }
     json!({
         "id": review.id,
-        "user": user(web, &review.author),
+        "user": author,
         "body": review.body,
         "state": review.state,
         "commit_id": review.commit,

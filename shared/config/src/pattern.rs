@@ -75,7 +75,7 @@ impl Pattern {
         self.ask(text, Place::AtStart)
     }
 
-    /// Returns whether the pattern occurs anywhere in the text, as for comments.
+    /// Returns whether the pattern occurs anywhere in the text, as for comments, people and hashtags.
     pub fn finds(&self, text: &str) -> bool {
         self.ask(text, Place::Anywhere)
     }

@@ -45,6 +45,8 @@ async fn a_change_is_read_with_all_that_a_decision_asks_for() {
     let expected =
         [("bob", ReviewState::Approved, Permission::Write), ("guest", ReviewState::Approved, Permission::Read)];
     assert_eq!(reviews, expected);
+    let addresses: Vec<_> = facts.reviews.iter().map(|r| r.email.as_deref()).collect();
+    assert_eq!(addresses, [Some("bob@example.org"), None]);
     let statuses: Vec<_> =
         facts.statuses.iter().map(|s| (s.by.as_str(), s.context.as_str(), s.state.as_str())).collect();
     assert_eq!(statuses, [("sluice", "one/check", "success")]);

@@ -380,13 +380,11 @@ fn unmet(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<S
         return Some(format!("the label {label}"));
     }
     if let Some(requirement) =
-        // What nobody knows of a review fulfils nothing: no forge tells its author's address.
-        filter
-            .review
-            .iter()
-            .find(|r| r.email.is_some() || !facts.reviews.iter().any(|review| review_fits(r, review, now)))
+        filter.review.iter().find(|r| !facts.reviews.iter().any(|review| review_fits(r, review, now)))
     {
-        return Some(format!("a review: {}", described(requirement)));
+        let is_hidden = requirement.email.is_some() && facts.reviews.iter().any(|review| review.email.is_none());
+        let hidden = if is_hidden { ADDRESS_HIDDEN } else { "" };
+        return Some(format!("a review: {}{hidden}", described(requirement)));
     }
     if !filter.status.is_empty() && !filter.status.iter().any(|pattern| status_fits(pattern, facts)) {
         let wanted: Vec<&str> = filter.status.iter().map(Pattern::as_str).collect();
@@ -395,6 +393,10 @@ fn unmet(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<S
     }
     None
 }
+
+/// Said of a review that is missed where it may be there, by somebody whose address is not shown.
+const ADDRESS_HIDDEN: &str =
+    " (the forge shows no address of some who reviewed, so that it is not seen; `username` is known of all)";
 
 /// Said of a status that is missed where it may be there, as a check run.
 const CHECK_RUNS_HIDDEN: &str =
@@ -448,7 +450,9 @@ fn review_fits(requirement: &ReviewRequirement, review: &Review, now: Timestamp)
         other => other,
     } == kind;
     requirement.r#type.as_deref().is_none_or(in_our_words)
-        && requirement.username.as_ref().is_none_or(|pattern| pattern.matches_whole(&review.by))
+        && requirement.username.as_ref().is_none_or(|pattern| pattern.finds(&review.by))
+        // Who shows no address is taken for nobody's.
+        && requirement.email.as_ref().is_none_or(|p| review.email.as_ref().is_some_and(|email| p.finds(email)))
         && requirement.older_than_seconds.is_none_or(|seconds| age_seconds >= seconds)
         && requirement.newer_than_seconds.is_none_or(|seconds| age_seconds < seconds)
         && requirement.permission.is_none_or(|needed| as_needed(review.permission) >= Some(needed))
@@ -459,8 +463,8 @@ fn described(requirement: &ReviewRequirement) -> String {
     if let Some(pattern) = &requirement.username {
         words.push(format!("by {}", pattern.as_str()));
     }
-    if requirement.email.is_some() {
-        words.push("by an address, which is not known of reviews (say `username` instead of `email`)".to_owned());
+    if let Some(pattern) = &requirement.email {
+        words.push(format!("by the address {}", pattern.as_str()));
     }
     if let Some(permission) = requirement.permission {
         words.push(format!("by somebody with {} permission", format!("{permission:?}").to_lowercase()));

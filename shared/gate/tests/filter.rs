@@ -57,6 +57,7 @@ fn facts() -> ChangeFacts {
 fn review(state: ReviewState, permission: Permission, days_ago: u64) -> Review {
     Review {
         by: "grace".to_owned(),
+        email: Some("grace@example.com".to_owned()),
         state,
         permission,
         submitted_at: Timestamp(NOW.0 - days_ago * DAY_SECONDS * 1_000),
@@ -287,7 +288,8 @@ fn what_is_required_must_hold_and_what_is_rejected_must_not() {
     assert_eq!(asked(None, Some(none()), &reviewed), None);
 }
 
-/// R08, Z6.1: type, permission, name and age of a review; a dismissed one is none.
+/// R08, Z6.1: type, permission, name, address and age of a review; a dismissed one is none. What meets a requirement is rejected where
+/// it is to be rejected, of a pipeline and of a trigger alike; names and addresses are searched.
 #[test]
 fn a_review_counts_by_its_type_its_permission_its_author_and_its_age() {
     let any = ReviewRequirement::default;
@@ -296,7 +298,9 @@ fn a_review_counts_by_its_type_its_permission_its_author_and_its_age() {
     let recent = || ReviewRequirement { newer_than_seconds: Some(2 * DAY_SECONDS), ..approved() };
     let older = || ReviewRequirement { older_than_seconds: Some(2 * DAY_SECONDS), ..approved() };
     let by = |name: &str| ReviewRequirement { username: Some(pattern(name)), ..approved() };
+    let at = |address: &str| ReviewRequirement { email: Some(pattern(address)), ..approved() };
     let yes = ReviewState::Approved;
+    let robot = || Review { by: "bot-2".to_owned(), email: None, ..review(yes, Permission::Write, 0) };
     for (requirement, reviews, met) in [
         (approved(), vec![], false),
         (approved(), vec![review(yes, Permission::Write, 0)], true),
@@ -310,19 +314,53 @@ fn a_review_counts_by_its_type_its_permission_its_author_and_its_age() {
         (older(), vec![review(yes, Permission::Write, 3)], true),
         (older(), vec![review(yes, Permission::Write, 1)], false),
         (by("gra.*"), vec![review(yes, Permission::Write, 0)], true),
-        (by("gra"), vec![review(yes, Permission::Write, 0)], false),
-        // Nobody knows the address, so nobody may be taken for its owner.
+        (by("race$"), vec![review(yes, Permission::Write, 0)], true),
+        (by("^race"), vec![review(yes, Permission::Write, 0)], false),
+        (by("bot"), vec![robot()], true),
+        (by("^bot$"), vec![robot()], false),
+        (at("@example\\.com$"), vec![review(yes, Permission::Write, 0)], true),
+        (at("^example"), vec![review(yes, Permission::Write, 0)], false),
+        (at("@example\\.org$"), vec![review(yes, Permission::Write, 0)], false),
+        (at("bot@"), vec![review(yes, Permission::Write, 0)], false),
+        // Whose address is not shown is taken for nobody's, and another's address does not stand for his.
+        (at(".*"), vec![robot()], false),
         (
-            ReviewRequirement { email: Some(pattern(".*")), ..approved() },
-            vec![review(yes, Permission::Write, 0)],
+            ReviewRequirement { username: Some(pattern("bot")), ..at("grace") },
+            vec![robot(), review(yes, Permission::Write, 0)],
             false,
         ),
     ] {
         let facts = ChangeFacts { reviews, ..facts() };
-        let refused =
-            asked(Some(GitHubFilter { review: vec![requirement.clone()], ..GitHubFilter::default() }), None, &facts);
+        let filter = || GitHubFilter { review: vec![requirement.clone()], ..GitHubFilter::default() };
+        let refused = asked(Some(filter()), None, &facts);
         assert_eq!(refused.is_none(), met, "{requirement:?} {:?}: {refused:?}", facts.reviews);
+        let rejected = asked(None, Some(filter()), &facts);
+        assert_eq!(rejected.is_some(), met, "rejected: {requirement:?} {:?}: {rejected:?}", facts.reviews);
+        let taken = |require: Option<GitHubFilter>, reject: Option<GitHubFilter>| {
+            let (require, reject) = (require.map(FilterKind::GitHub), reject.map(FilterKind::GitHub));
+            let trigger = GitHubTrigger { require, reject, ..on("pull_request", &[]) };
+            triggered_for(trigger, event("pull_request", "opened"), &facts)
+        };
+        assert_eq!(taken(Some(filter()), None), met, "required by a trigger: {requirement:?}");
+        assert_eq!(taken(None, Some(filter())), !met, "rejected by a trigger: {requirement:?}");
     }
+}
+
+/// Z6.1: a review that may be missed because its author shows no address is missed with that word.
+#[test]
+fn a_review_by_an_address_that_is_not_shown_is_missed_with_its_reason() {
+    let wanted = ReviewRequirement { email: Some(pattern("@example\\.org$")), ..ReviewRequirement::default() };
+    let told = |email: Option<&str>| {
+        let email = email.map(str::to_owned);
+        let reviews = vec![Review { email, ..review(ReviewState::Approved, Permission::Write, 0) }];
+        let filter = GitHubFilter { review: vec![wanted.clone()], ..GitHubFilter::default() };
+        asked(Some(filter), None, &ChangeFacts { reviews, ..facts() })
+    };
+    let missing = "pipeline gate requires a review: any by the address @example\\.org$";
+    assert_eq!(told(Some("grace@example.com")).as_deref(), Some(missing));
+    let hidden = told(None).unwrap();
+    assert!(hidden.starts_with(missing) && hidden.contains("shows no address"), "{hidden}");
+    assert_eq!(told(Some("grace@example.org")), None);
 }
 
 /// Z6.1: a filter of another connection is not about this change; the reason names pipeline and requirement.

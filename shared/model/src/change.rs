@@ -310,6 +310,9 @@ pub enum Permission {
 pub struct Review {
     /// The reviewer's login.
     pub by: String,
+    /// The reviewer's address, where the forge shows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub email: Option<String>,
     /// What was said.
     pub state: ReviewState,
     /// The reviewer's permission in the repository.

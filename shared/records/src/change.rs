@@ -184,6 +184,7 @@ mod tests {
         assert_eq!(stored(&few), few);
         let review = |number: usize| Review {
             by: format!("{number:03}{}", "b".repeat(1_000)),
+            email: None,
             state: ReviewState::Approved,
             permission: Permission::Write,
             submitted_at: Timestamp(1),

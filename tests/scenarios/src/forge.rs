@@ -150,7 +150,8 @@ impl PlayedForge {
     pub fn approve(&self, key: &ChangeKey) {
         let submitted_at = self.world.now();
         let (by, state, permission) = ("grace".to_owned(), ReviewState::Approved, Permission::Write);
-        self.edit(key, |facts| facts.reviews = vec![Review { by, state, permission, submitted_at }]);
+        let email = Some("grace@example.org".to_owned());
+        self.edit(key, |facts| facts.reviews = vec![Review { by, email, state, permission, submitted_at }]);
         let body = json!({"action": "submitted", "pull_request": {"number": key.number()}, "review": {"state": "approved", "body": ""}});
         self.tell("pull_request_review", key, body, "grace");
     }

@@ -114,6 +114,7 @@ impl Engine {
                 id: access.next("review")?,
                 number,
                 author: by.to_owned(),
+                email: self.account(by).and_then(|account| account.email.clone()),
                 state: state.to_owned(),
                 body,
                 commit: commit.unwrap_or_else(|| pull.head_sha.clone()),

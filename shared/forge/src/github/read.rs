@@ -121,9 +121,9 @@ async fn reviews(api: &Api, key: &ChangeKey, attempted: &str) -> Result<(Vec<Rev
     let Listed::All(listed) = listed else { return Ok((Vec::new(), true)) };
     let (asked, is_cut) = first_asked(latest_per_reviewer(listed));
     let mut reviews = Vec::with_capacity(asked.len());
-    for (by, Latest { state, at, .. }) in asked {
+    for (by, Latest { state, at, email, .. }) in asked {
         let permission = permission(api, &key.project, &by, attempted).await?;
-        reviews.push(Review { by, state, permission, submitted_at: at });
+        reviews.push(Review { by, email, state, permission, submitted_at: at });
     }
     Ok((reviews, is_cut))
 }
@@ -143,10 +143,12 @@ fn first_asked(latest: BTreeMap<String, Latest>) -> (Vec<(String, Latest)>, bool
 }
 
 /// A reviewer's newest verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Latest {
     state: ReviewState,
     at: Timestamp,
+    /// The reviewer's address, where the forge shows it.
+    email: Option<String>,
     /// Whether the forge says that the reviewer belongs to the repository.
     is_insider: bool,
 }
@@ -170,7 +172,8 @@ fn latest_per_reviewer(reviews: Vec<shapes::Review>) -> BTreeMap<String, Latest>
             Some(seen) if seen.at > at => {}
             Some(_) if state == ReviewState::Commented => {}
             _ => {
-                latest.insert(user.login, Latest { state, at, is_insider });
+                let email = user.email.filter(|email| !email.is_empty());
+                latest.insert(user.login, Latest { state, at, email, is_insider });
             }
         }
     }
@@ -501,6 +504,22 @@ mod tests {
         assert_eq!(states, expected);
     }
 
+    /// Z6.1: an address is known of a reviewer where the forge shows it, and nowhere else.
+    #[test]
+    fn a_reviewers_address_is_the_one_that_is_shown() {
+        for (user, expected) in [
+            (json!({"login": "ann", "email": "ann@example.org"}), Some("ann@example.org")),
+            (json!({"login": "ann", "email": null}), None),
+            (json!({"login": "ann", "email": ""}), None),
+            (json!({"login": "ann"}), None),
+        ] {
+            let reviews = json!([{"user": user, "body": "", "state": "APPROVED"}]);
+            let latest = latest_per_reviewer(serde_json::from_value(reviews).unwrap());
+            let emails: Vec<Option<&str>> = latest.values().map(|latest| latest.email.as_deref()).collect();
+            assert_eq!(emails, [expected]);
+        }
+    }
+
     /// Z6.1, C5: of each name by each account the newest counts, and bears its number, by which one that is set again is another.
     #[test]
     fn the_newest_status_of_a_context_counts_and_bears_its_number() {
@@ -519,10 +538,10 @@ mod tests {
     /// Z6.1, Z5: whoever has a hundred strangers review crowds out nobody who counts, and it is known that there are more.
     #[test]
     fn of_very_many_reviewers_those_are_asked_after_who_belong_there_and_gave_a_verdict() {
-        let latest = |state, at, is_insider| Latest { state, at: Timestamp(at), is_insider };
+        let latest = |state, at, is_insider| Latest { state, at: Timestamp(at), email: None, is_insider };
         let mut all: BTreeMap<String, Latest> =
             (0..150).map(|n| (format!("stranger-{n:03}"), latest(ReviewState::Commented, 1_000 + n, false))).collect();
-        let (asked, is_cut) = first_asked(all.iter().take(100).map(|(by, of)| (by.clone(), *of)).collect());
+        let (asked, is_cut) = first_asked(all.iter().take(100).map(|(by, of)| (by.clone(), of.clone())).collect());
         assert_eq!((asked.len(), is_cut), (100, false));
         all.insert("ann".to_owned(), latest(ReviewState::ChangesRequested, 1, false));
         all.insert("maintainer".to_owned(), latest(ReviewState::Commented, 1, true));

@@ -5,6 +5,8 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 pub(super) struct User {
     pub login: String,
+    /// An address that its owner made public; in most answers it is left out.
+    pub email: Option<String>,
 }
 
 #[derive(Deserialize)]

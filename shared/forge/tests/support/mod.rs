@@ -27,7 +27,7 @@ impl Scene {
         let accounts = vec![
             Account::new("sluice", "sluice-token", Permission::Admin),
             Account::new("ann", "ann-token", Permission::Write),
-            Account::new("bob", "bob-token", Permission::Write),
+            Account::new("bob", "bob-token", Permission::Write).with_email("bob@example.org"),
             Account::new("guest", "guest-token", Permission::Read),
         ];
         let options = Options { root: folder.path().to_path_buf(), port: 0, accounts, first_hook };

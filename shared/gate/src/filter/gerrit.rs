@@ -22,8 +22,8 @@ pub(super) fn takes(trigger: &GerritTrigger, event: &ForgeEvent, facts: Option<&
         && branch_fits
         && trigger.r#ref.is_empty()
         && text_fits(&trigger.comment, told.comment.as_deref(), Pattern::finds)
-        && text_fits(&trigger.email, told.email.as_deref(), Pattern::matches)
-        && text_fits(&trigger.username, Some(told.username.as_str()), Pattern::matches)
+        && text_fits(&trigger.email, told.email.as_deref(), Pattern::finds)
+        && text_fits(&trigger.username, Some(told.username.as_str()), Pattern::finds)
         && cast(&trigger.approval, &told.votes, |_| true)
         && cast(&trigger.approval_change, &told.votes, |vote| vote.before.is_some_and(|before| before != vote.value))
         && any_fits(&trigger.added, &told.added)
@@ -61,10 +61,10 @@ pub(crate) fn misfit(trigger: &GerritTrigger, event: &ForgeEvent, facts: &Change
     if !text_fits(&trigger.comment, told.comment.as_deref(), Pattern::finds) {
         return format!("it wants a comment with {}", texts(&trigger.comment));
     }
-    if !text_fits(&trigger.username, Some(told.username.as_str()), Pattern::matches) {
+    if !text_fits(&trigger.username, Some(told.username.as_str()), Pattern::finds) {
         return format!("it wants it done by {}, not by {}", texts(&trigger.username), told.username);
     }
-    if !text_fits(&trigger.email, told.email.as_deref(), Pattern::matches) {
+    if !text_fits(&trigger.email, told.email.as_deref(), Pattern::finds) {
         return format!("it wants the address {}", texts(&trigger.email));
     }
     for (wanted, word) in [(&trigger.approval, "vote"), (&trigger.approval_change, "new vote")] {
@@ -123,7 +123,7 @@ fn cast(wanted: &[Approval], votes: &[CastVote], counts: impl Fn(&CastVote) -> b
 }
 
 fn any_fits(patterns: &[Pattern], tags: &[String]) -> bool {
-    patterns.is_empty() || tags.iter().any(|tag| matches_any(patterns, tag))
+    patterns.is_empty() || tags.iter().any(|tag| patterns.iter().any(|pattern| pattern.finds(tag)))
 }
 
 /// A checker is named by its whole id, or by the part before the colon.
@@ -191,7 +191,7 @@ pub(super) fn met(filter: &GerritFilter, facts: &ChangeFacts, now: Timestamp) ->
 }
 
 fn has_hashtag(pattern: &Pattern, facts: &ChangeFacts) -> bool {
-    facts.labels.iter().any(|tag| pattern.matches(tag))
+    facts.labels.iter().any(|tag| pattern.finds(tag))
 }
 
 /// Whether the votes of an entry are there, each by somebody and of an age that it asks for. One without a label asks for any vote
@@ -199,8 +199,8 @@ fn has_hashtag(pattern: &Pattern, facts: &ChangeFacts) -> bool {
 fn is_given(approval: &Approval, facts: &ChangeFacts, now: Timestamp) -> bool {
     let fits = |vote: &Vote| {
         let age_seconds = now.since(vote.cast_at) / 1_000;
-        approval.username.as_ref().is_none_or(|pattern| pattern.matches(&vote.username))
-            && approval.email.as_ref().is_none_or(|p| vote.email.as_ref().is_some_and(|email| p.matches(email)))
+        approval.username.as_ref().is_none_or(|pattern| pattern.finds(&vote.username))
+            && approval.email.as_ref().is_none_or(|p| vote.email.as_ref().is_some_and(|email| p.finds(email)))
             && approval.older_than_seconds.is_none_or(|seconds| age_seconds >= seconds)
             && approval.newer_than_seconds.is_none_or(|seconds| age_seconds < seconds)
     };
