@@ -71,4 +71,5 @@ lint: setup ## Checks formatting, lints and the template.
 	@$(CARGO) fmt --all --check
 	@echo "==> lints"
 	@$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	@if command -v cfn-lint >/dev/null; then echo "==> template"; cfn-lint infra/template.yaml; else echo "==> template: cfn-lint is not installed, left out"; fi
+	@echo "==> template"
+	@infra/check-template.sh $(TOOLS)

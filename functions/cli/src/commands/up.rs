@@ -1,16 +1,19 @@
 //! `sluice up`: the whole system on this machine.
 
 use crate::local::{
-    CONFIG, CREDENTIALS_FILE, Endpoint, Functions, Local, Loudness, ONE, OWNER, Options, REVIEWER, TWO, header_file,
-    log_to,
+    CALLS_FILE, CONFIG, CREDENTIALS_FILE, Endpoint, Functions, Local, Loudness, ONE, OWNER, Options, REVIEWER, TWO,
+    header_file, log_to, write_calls,
 };
 use crate::say::tell;
 use anyhow::{Context as _, bail};
 use sluice_emulator::data::{Death, Latency};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
+
+/// How often what was called is written beside the state.
+const CALLS_WRITTEN_EVERY: Duration = Duration::from_secs(5);
 
 /// What was asked for.
 #[derive(Debug, Clone)]
@@ -78,11 +81,43 @@ pub async fn run(wanted: Wanted) -> anyhow::Result<()> {
     let local = Local::start(options).await?;
     tell!("sluice is up after {:.1} s.\n", begun.elapsed().as_secs_f64());
     print_addresses(&local, &data, &log);
-    stop.await;
+    let mut calls = Calls::default();
+    let mut ticks = tokio::time::interval(CALLS_WRITTEN_EVERY);
+    tokio::pin!(stop);
+    loop {
+        tokio::select! {
+            () = &mut stop => break,
+            _ = ticks.tick() => calls.write(&local),
+        }
+    }
+    calls.write(&local);
     tell!("\nStopping …");
     local.stop().await;
     tell!("Stopped. Nothing is lost: `sluice up` on the same directory goes on.");
     Ok(())
+}
+
+/// Keeps the file of what was called up to date.
+#[derive(Debug, Default)]
+struct Calls {
+    has_failed: bool,
+}
+
+impl Calls {
+    /// Writes what was called since the start, if the data services are our own. That it cannot be written is told once and
+    /// not at each tick.
+    fn write(&mut self, local: &Local) {
+        let Some(meter) = local.meter() else { return };
+        match write_calls(local.data(), &meter.snapshot()) {
+            Ok(_) => self.has_failed = false,
+            Err(_) if self.has_failed => {}
+            Err(error) => {
+                self.has_failed = true;
+                let error = format!("{error:#}");
+                tracing::warn!(%error, "what was called is not written as long as this lasts: is the disk full?");
+            }
+        }
+    }
 }
 
 /// Checks an address that goes into statuses and comments; it ends in `/`.
@@ -109,6 +144,12 @@ fn print_addresses(local: &Local, data: &Path, log: &Path) {
     );
     tell!("  state          {}", data.display());
     tell!("  log            {}", log.display());
+    if local.meter().is_some() {
+        tell!(
+            "  calls          {}: what each function called, and what it would cost",
+            data.join(CALLS_FILE).display()
+        );
+    }
     let ignored = local.ignored();
     match ignored.as_slice() {
         [] => {

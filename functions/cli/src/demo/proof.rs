@@ -4,7 +4,7 @@
 use super::story::Change;
 use super::teller::Teller;
 use crate::local::ledger::{self, Sent};
-use crate::local::{CONFIG, Local, ONE, TWO};
+use crate::local::{CONFIG, Local, ONE, TWO, write_calls};
 use crate::say::tell;
 use anyhow::Context as _;
 use sluice_emulator::data::prices::DYNAMODB_WRITE_UNIT;
@@ -63,8 +63,7 @@ pub(super) async fn show(
 ) -> anyhow::Result<ExitCode> {
     let report = local.meter().map(Meter::snapshot).unwrap_or_default();
     let unaccounted = unaccounted(local.operator(), forge).await?;
-    let meter = local.data().join("calls.json");
-    std::fs::write(&meter, serde_json::to_vec_pretty(&report)?)?;
+    let meter = write_calls(local.data(), &report)?;
     let sets = ledger::buildsets(local.operator()).await?;
     teller.title("What came of it");
     tell!(

@@ -4,6 +4,7 @@
 //! store ([`seed`]) and returns once everything answers. All state is below one data directory: what is started on it again
 //! goes on where it stopped.
 
+mod calls;
 mod desk;
 mod elsewhere;
 mod executor;
@@ -14,6 +15,7 @@ mod logging;
 mod seed;
 mod services;
 
+pub use calls::{CALLS_FILE, write_calls};
 pub use desk::{DESK_FILE, Desk};
 pub use ground::{end_nodes, free_port};
 pub use identity::{CREDENTIALS_FILE, Identity, OWNER, REVIEWER, header_file};

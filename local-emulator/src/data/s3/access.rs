@@ -1,6 +1,7 @@
 //! Keys and policies for `s3s`: whose signature it is, and whether that principal may do what it asks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{Credentials, S3Auth, SecretKey};
@@ -9,6 +10,21 @@ use s3s::{S3Result, s3_error};
 use super::super::account::Account;
 use super::super::auth::{Caller, KeyRing};
 use super::Policies;
+
+/// Learns whether the caller of one request proved who it is: a refusal by a policy and one for a bad signature are both 403.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Proof(Arc<AtomicBool>);
+
+impl Proof {
+    /// Returns whether the signature was verified.
+    pub fn is_given(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn give(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
 
 /// Answers `s3s`'s questions about keys and policies.
 #[derive(Clone)]
@@ -59,6 +75,12 @@ impl S3Auth for Guard {
 #[async_trait::async_trait]
 impl S3Access for Guard {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
+        // Credentials are there only once `s3s` has verified the signature with their secret.
+        if context.credentials().is_some()
+            && let Some(proof) = context.extensions_mut().get::<Proof>()
+        {
+            proof.give();
+        }
         let credentials = context.credentials();
         let bucket = context.s3_path().get_bucket_name().unwrap_or_default();
         let key = context.s3_path().get_object_key().unwrap_or_default();

@@ -32,6 +32,15 @@ use store::Store;
 /// Asks for the policies in force when a call comes.
 pub(super) type Policies = Arc<dyn Fn() -> Arc<dyn Authorizer> + Send + Sync>;
 
+/// Whether a caller proved by its signature who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proven {
+    /// It did.
+    Yes,
+    /// It did not, or `s3s` answered before it looked.
+    No,
+}
+
 /// The buckets of one data directory.
 pub struct S3 {
     service: S3Service,
@@ -66,8 +75,17 @@ impl S3 {
         self.store.create_bucket(name).map(|_| ())
     }
 
-    pub(super) async fn call(&self, request: Request<Bytes>) -> Response<Bytes> {
-        match self.service.call(request.map(s3s::Body::from)).await {
+    /// Answers a call, and says whether its caller proved who it is.
+    pub(super) async fn call(&self, request: Request<Bytes>) -> (Response<Bytes>, Proven) {
+        let proof = access::Proof::default();
+        let mut request = request.map(s3s::Body::from);
+        request.extensions_mut().insert(proof.clone());
+        let response = self.response(request).await;
+        (response, if proof.is_given() { Proven::Yes } else { Proven::No })
+    }
+
+    async fn response(&self, request: Request<s3s::Body>) -> Response<Bytes> {
+        match self.service.call(request).await {
             Ok(response) => {
                 let (parts, body) = response.into_parts();
                 match body.collect().await {

@@ -97,6 +97,34 @@ async fn what_the_policies_do_not_allow_is_refused_by_each_service() {
 }
 
 #[tokio::test]
+async fn a_call_to_s3_that_a_policy_refuses_is_counted_and_one_that_is_badly_signed_is_not() {
+    let lab = lab();
+    let clients = lab.clients();
+    clients.s3.create_bucket().bucket("objects").send().await.unwrap();
+    lab.front.set_authorizer(Arc::new(Only(vec![("s3:GetObject", "arn:aws:s3:::objects/")])));
+    lab.front.meter().reset();
+    let badly_signed = lab.clients_of(KEY, "wrong").s3;
+    let refused = badly_signed.list_objects_v2().bucket("objects").send().await.unwrap_err();
+    assert_eq!(refused.code(), Some("SignatureDoesNotMatch"));
+    assert!(lab.front.meter().snapshot().rows.is_empty(), "it did not prove who it is");
+
+    let refused = clients.s3.list_objects_v2().bucket("objects").send().await.unwrap_err();
+    assert_eq!(refused.code(), Some("AccessDenied"));
+    let body = ByteStream::from_static(b"x");
+    let refused = clients.s3.put_object().bucket("objects").key("k").body(body).send().await.unwrap_err();
+    assert_eq!(refused.code(), Some("AccessDenied"));
+    // Refused by the operation and not at the door; without a body that could say why.
+    let refused = clients.s3.head_object().bucket("objects").key("nothing").send().await.unwrap_err();
+    assert_eq!(refused.raw_response().unwrap().status().as_u16(), 403);
+    let report = lab.front.meter().snapshot();
+    for operation in ["ListObjectsV2", "PutObject", "HeadObject"] {
+        let count = report.total(|row| row.principal == "tester" && row.service == "s3" && row.operation == operation);
+        assert_eq!((count.calls, count.refused), (1, 1), "{operation}");
+    }
+    assert_eq!(report.total(|_| true).calls, 3);
+}
+
+#[tokio::test]
 async fn failures_are_injected_into_s3_and_sqs_and_counted() {
     let lab = lab();
     let clients = lab.clients();

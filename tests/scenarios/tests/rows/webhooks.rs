@@ -23,6 +23,38 @@ fn a_request_without_the_form_of_a_signature_is_refused_without_a_call() {
     assert_eq!(site.world.steps(), before);
 }
 
+/// Z5: a stranger does not learn from a refusal what was wrong, nor whether there is such a connection.
+#[test]
+fn every_refusal_for_a_signature_reads_the_same() {
+    let site = site();
+    let body = Bytes::from_static(b"{}");
+    let ours = headers(&body, WEBHOOK_SECRET);
+    let with = |signature: &str| {
+        let mut headers = ours.clone();
+        headers.insert("x-hub-signature-256", signature.parse().unwrap());
+        headers
+    };
+    let mut missing = ours.clone();
+    missing.remove("x-hub-signature-256");
+    let refused = [
+        ("of another secret", "github", headers(&body, "not the secret")),
+        ("of another body", "github", headers(b"{ }", WEBHOOK_SECRET)),
+        ("made up", "github", with(&format!("sha256={}", "0".repeat(64)))),
+        ("missing", "github", missing),
+        ("empty", "github", with("")),
+        ("too short", "github", with("sha256=0")),
+        ("no digits", "github", with(&format!("sha256={}", "z".repeat(64)))),
+        ("of another kind", "github", with("sha1=da39a3ee5e6b4b0d3255bfef95601890afd80709")),
+        ("for a connection that does not exist", "nobody", ours.clone()),
+    ];
+    for (what, connection, headers) in refused {
+        let answer = site.hand_in_at(&connection.into(), &headers, &body);
+        assert_eq!((answer.status().as_u16(), answer.headers().len()), (401, 0), "a signature {what}");
+        assert!(answer.body().is_empty(), "a signature {what}: {:?}", answer.body());
+    }
+    assert_eq!(site.hand_in(&ours, &body), 202, "but for these it is taken in");
+}
+
 /// Z5: GitHub's comments have up to 65,536 characters, each of which may be a line break or none of ASCII.
 #[test]
 fn the_longest_comment_is_taken_in() {
