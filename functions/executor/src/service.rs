@@ -399,8 +399,8 @@ impl Executor {
         }
     }
 
-    /// Renews the session every [`RENEW_SECONDS`] and learns what is to stop, until the session is gone. One that could not be renewed in
-    /// time is over for its builds: the gate has them run again, so they end here.
+    /// Renews the session every [`RENEW_SECONDS`] and learns what is to stop, until the session is gone. One that could not be
+    /// renewed in time is over for its builds: the gate has them run again, so they end here.
     async fn renew(&self, mut record: Record) {
         let started_at = self.ports.clock.now();
         let mut alive_until = started_at.plus_seconds(LIFE_SECONDS);
