@@ -3,6 +3,8 @@
 mod slots;
 mod together;
 
+pub use slots::WAIT_SECONDS;
+
 use crate::archive;
 use crate::claim::{self, Asked, Claimed, Claims, QueueHears};
 use crate::job::{Job, Observer, OpenedSecrets, Runner, StopSignal, Stopper};
@@ -30,6 +32,10 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+/// The queues of builds, the most urgent first, each with how many milliseconds it is asked later than the first.
+pub const QUEUES: [(Queue, u64); 3] = [(Queue::BuildsHigh, 0), (Queue::BuildsNormal, 40), (Queue::BuildsLow, 80)];
+/// Seconds from one renewal of a session to the next.
+pub const RENEW_SECONDS: u64 = 1;
 /// Looks at a build before its message is left to come again.
 const CLAIM_TRIES: u32 = 3;
 /// How often an ended build tries to say all of it before it says its result alone.
@@ -117,7 +123,7 @@ impl Executor {
         let record = self.begin().await?;
         let (over, ending) = watch::channel(false);
         let mut tasks = tokio::task::JoinSet::new();
-        for (queue, head_start_millis) in [(Queue::BuildsHigh, 0), (Queue::BuildsNormal, 40), (Queue::BuildsLow, 80)] {
+        for (queue, head_start_millis) in QUEUES {
             tasks.spawn(self.clone().ask(queue, head_start_millis, ending.clone()));
         }
         let ended = tokio::select! {
@@ -393,12 +399,12 @@ impl Executor {
         }
     }
 
-    /// Renews the session each second and learns what is to stop, until the session is gone. One that could not be renewed in
-    /// time is over for its builds: the gate has them run again, so they end here.
+    /// Renews the session every [`RENEW_SECONDS`] and learns what is to stop, until the session is gone. One that could not be
+    /// renewed in time is over for its builds: the gate has them run again, so they end here.
     async fn renew(&self, mut record: Record) {
         let started_at = self.ports.clock.now();
         let mut alive_until = started_at.plus_seconds(LIFE_SECONDS);
-        let mut ticks = interval(Duration::from_secs(1));
+        let mut ticks = interval(Duration::from_secs(RENEW_SECONDS));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
@@ -416,8 +422,16 @@ impl Executor {
         }
     }
 
-    /// Renews the session once. Returns whether it is still there.
-    async fn renew_once(&self, record: &mut Record, started_at: Timestamp, now: Timestamp) -> Result<bool, LookError> {
+    /// Renews the session once, whose record this is, and learns what is to stop. Returns whether it is still there.
+    ///
+    /// # Errors
+    /// When the store does not answer, or what it holds cannot be read: it is tried again at the next renewal.
+    pub async fn renew_once(
+        &self,
+        record: &mut Record,
+        started_at: Timestamp,
+        now: Timestamp,
+    ) -> Result<bool, LookError> {
         let mut head = with_body(record.clone(), &self.body(started_at, now))?;
         // Kept as long as any final record, counted from its last sign of life.
         head.expires_at = Some(expiry(now));

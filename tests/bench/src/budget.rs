@@ -1,5 +1,7 @@
 //! What the plan allows, step by step.
 
+use sluice_model::poke::Queue;
+
 /// Own calls that a change with three jobs may make.
 pub const GOAL_CALLS: u64 = 60;
 
@@ -27,11 +29,11 @@ pub const GOAL_ITEM_WRITES: u64 = 1;
 /// Calls that cold nodes add.
 pub const COLD_NODES: u64 = 10;
 
-/// Batches of messages, one after another, from a delivery to its request for nodes.
-pub const HOPS_TO_NODES: u32 = 3;
+/// Queues of the batches of messages, one after another, from a delivery to its request for nodes.
+pub const WAY_TO_NODES: [Queue; 3] = [Queue::Events, Queue::Merges, Queue::Gate];
 
-/// As many to its build.
-pub const HOPS_TO_BUILD: u32 = 4;
+/// The same to its build.
+pub const WAY_TO_BUILD: [Queue; 4] = [Queue::Events, Queue::Merges, Queue::Gate, Queue::Pool];
 
 /// Messages by which a gate change with three jobs has its queue looked at.
 pub const POKES_OF_GATE: u64 = 6;

@@ -4,7 +4,7 @@
 use crate::house::Ends;
 use crate::played::Played;
 use crate::sample;
-use crate::throughput::processor_time;
+use crate::throughput::{Times, processor_time};
 use std::time::{Duration, Instant};
 
 /// Changes that pass before anything is measured: what functions keep in memory is there by then.
@@ -23,6 +23,8 @@ pub struct Burst {
     pub processor: Duration,
     /// Own calls.
     pub calls: u64,
+    /// Time by function.
+    pub functions: Times,
 }
 
 impl Burst {
@@ -54,12 +56,14 @@ pub async fn measure(changes: u64, projects: usize) -> Burst {
     played.house.rest().await;
     let keys: Vec<_> = (1..=changes).map(|number| propose(WARMING + number)).collect();
     played.house.world.take_calls();
+    played.house.take_times();
     let (begin, before) = (Instant::now(), processor_time());
     played.house.rest().await;
     let (wall, processor) = (begin.elapsed(), processor_time().saturating_sub(before));
     let calls = played.house.world.take_calls().total();
+    let functions = played.house.take_times();
     for key in &keys {
         assert!(played.has_status(key, "bench/check", "success"), "{key} did not pass: {:?}", played.forge.change(key));
     }
-    Burst { projects, changes, wall, processor, calls }
+    Burst { projects, changes, wall, processor, calls, functions }
 }

@@ -1,11 +1,13 @@
 //! Counts the calls of one change with three jobs, by function and operation, on a house that has seen such a change before.
 
+use crate::budget::planned;
 use crate::house::{Ends, EventSources, House};
 use crate::money;
 use crate::real::Real;
 use crate::runner::Builds;
 use crate::sample::{self, Nodes};
-use sluice_memory::{Calls, Used, prices};
+use sluice_memory::{Calls, NOBODY, Used, prices};
+use sluice_model::poke::Queue;
 use sluice_timer::Timer;
 use std::collections::BTreeMap;
 
@@ -61,6 +63,26 @@ impl Stage {
         rows.collect::<Vec<_>>().join(", ")
     }
 
+    /// Says which operations the calls of one function go to.
+    pub fn spent_by(&self, function: &str) -> String {
+        let operations = self.calls.get(function).into_iter().flatten();
+        let own = operations.filter(|(operation, _)| is_own(operation));
+        let mut all: Vec<_> = own.map(|(operation, used)| (used.calls, *operation)).collect();
+        all.sort_by(|one, other| other.cmp(one));
+        let rows = all.iter().map(|(calls, operation)| format!("{operation} {calls}"));
+        rows.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Says of each function that makes more calls than the plan gives it by how many, and what it calls.
+    pub fn over_plan(&self, jobs: u64) -> Vec<String> {
+        let functions = self.calls.keys().filter(|function| **function != NOBODY);
+        let over = functions.filter_map(|function| {
+            let over = self.calls_of(function).saturating_sub(planned(function, jobs));
+            (over > 0).then(|| format!("{function}: {over} over plan; spent on: {}", self.spent_by(function)))
+        });
+        over.collect()
+    }
+
     /// Returns what it would cost on AWS, event sources included.
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     pub fn dollars(&self) -> f64 {
@@ -97,9 +119,20 @@ pub async fn count(nodes: Nodes) -> Counted {
     one(&mut real, 2).await
 }
 
-/// Counts what functions call in [`IDLE_MINUTES`] virtual minutes in which nothing happens, on a house that has seen a change: the
-/// timer's sweep once a minute, as its schedule has it, and what that pokes. Event sources count receives that bring messages alone.
-pub async fn idle() -> Stage {
+/// What is called by the minute, whatever changes come: each over [`IDLE_MINUTES`] virtual ones.
+#[derive(Debug, Clone)]
+pub struct Idle {
+    /// The timer's sweep once a minute, as its schedule has it, and what that pokes. Event sources count receives that bring messages
+    /// alone.
+    pub sweep: Stage,
+    /// An executor's session, renewed as often as its loop does.
+    pub session: Stage,
+    /// The same while it runs builds.
+    pub building: Stage,
+}
+
+/// Counts what is called in [`IDLE_MINUTES`] virtual minutes in which nothing happens, on a house that has seen a change.
+pub async fn idle() -> Idle {
     let mut real = Real::new(sample::playable(Nodes::Warm), Builds::Prepared).await;
     real.house.ends = Ends::OneByOne;
     one(&mut real, 1).await;
@@ -110,7 +143,38 @@ pub async fn idle() -> Stage {
         timer.tick().await.unwrap();
         real.house.rest().await;
     }
-    Stage::taken(&mut real.house)
+    let sweep = Stage::taken(&mut real.house);
+    let session = renewals(&mut real.house).await;
+    begin_builds(&mut real, 2).await;
+    let building = renewals(&mut real.house).await;
+    // What they began in the house's directories is over before those are removed.
+    while real.house.end_build().await {}
+    Idle { sweep, session, building }
+}
+
+/// Counts what the renewals of the executor's session call, and has the session outlive what comes then.
+async fn renewals(house: &mut House) -> Stage {
+    Stage::taken(house);
+    house.renew_session(IDLE_MINUTES).await;
+    let stage = Stage::taken(house);
+    house.begin_session();
+    stage
+}
+
+/// Proposes a change and has its builds begin; none of them ends.
+async fn begin_builds(real: &mut Real, number: u64) {
+    real.push(number).await;
+    settle(real).await;
+    real.propose(number).await;
+    real.told().await;
+    real.house.receive_all().await;
+    while real.house.running() == 0 {
+        let mut moved = false;
+        for queue in Queue::ALL {
+            moved |= real.house.deliver(queue).await;
+        }
+        assert!(moved || real.house.wait(), "no build ever began");
+    }
 }
 
 async fn one(real: &mut Real, number: u64) -> Counted {

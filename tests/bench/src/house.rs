@@ -8,7 +8,7 @@ use futures::stream::{FuturesUnordered, StreamExt as _};
 use http::HeaderMap;
 use sluice_cloud::Site as CloudSite;
 use sluice_config::connection::Driver;
-use sluice_executor::service::{Executor, Options};
+use sluice_executor::service::{Executor, Options, RENEW_SECONDS};
 use sluice_forge::webhook::sign;
 use sluice_forge::{Forge, Secret};
 use sluice_gate_function::Gate;
@@ -125,6 +125,7 @@ pub struct House {
     functions: BTreeMap<Queue, (&'static str, Box<dyn Look>)>,
     webhook: Webhook,
     executor: Arc<Executor>,
+    session: SessionId,
     runner: Arc<Nothing>,
     running: FuturesUnordered<BoxFuture<'static, Result<(), LookError>>>,
     inbox: Inbox,
@@ -165,12 +166,13 @@ impl House {
             listens: true,
             functions,
             executor,
+            session,
             runner,
             running: FuturesUnordered::new(),
             inbox,
             _state: state,
         };
-        house.begin_session(&session);
+        house.begin_session();
         let poke = Poke::Tenant { tenant: TenantName::from("bench") };
         sluice_runtime::cell::send(&house.world.ports(), &[poke]).await.unwrap();
         house.rest().await;
@@ -338,19 +340,36 @@ impl House {
                 .any(|record| is_provider(&record.key.partition) && record.key.sort.starts_with("request#"))
     }
 
-    /// A session that outlives the measuring: renewals are counted by the minute, not by the change.
-    fn begin_session(&self, id: &SessionId) {
+    /// Begins a session that outlives the measuring: renewals are counted by the minute, not by the change.
+    pub fn begin_session(&self) {
         let now = self.world.now();
         let session = Session {
-            id: id.clone(),
+            id: self.session.clone(),
             hostname: "bench".to_owned(),
             log_address: None,
             started_at: now,
             alive_until: now.plus_seconds(30 * 86_400),
             builds: Vec::new(),
         };
-        let record = encode_first(session::key(id), &session).unwrap();
+        let record = encode_first(session::key(&self.session), &session).unwrap();
         self.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    }
+
+    /// Renews the executor's session as often as it does in so many minutes, which pass by the clock of the world. Nothing else is
+    /// moved meanwhile.
+    pub async fn renew_session(&self, minutes: u64) {
+        let mut record = self.world.record(&session::key(&self.session)).unwrap();
+        let started_at = self.world.now();
+        for _ in 0..minutes * 60 / RENEW_SECONDS {
+            self.world.advance_millis(RENEW_SECONDS * 1_000);
+            let is_there = self.executor.renew_once(&mut record, started_at, self.world.now()).await.unwrap();
+            assert!(is_there, "the executor's session is gone");
+        }
+    }
+
+    /// Returns how much of a build is done.
+    pub fn builds(&self) -> Builds {
+        self.runner.builds()
     }
 
     /// Returns the time spent in functions so far, by function, and starts anew.

@@ -5,6 +5,7 @@ use crate::house::Ends;
 use crate::real::Real;
 use crate::runner::Builds;
 use crate::sample;
+use crate::throughput::{Times, sum};
 use sluice_model::poke::Queue;
 use std::time::{Duration, Instant};
 
@@ -14,24 +15,30 @@ pub const WARM_UP: u64 = 5;
 pub const SAMPLES: u64 = 50;
 
 /// Medians and 95th percentiles, without the time during which the forge answers something, git over HTTP included.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Latency {
     /// From the webhook to the gate's requests for nodes.
     pub node_request: Spread,
     /// From the webhook to the first build in an executor's queue.
     pub build_request: Spread,
-    /// Batches of messages on the way to the requests for nodes, one after another, of the change that needed most.
-    pub node_hops: u32,
-    /// As many to the build.
-    pub build_hops: u32,
+    /// Queues of the batches of messages on the way to the requests for nodes, one after another, of the change that needed most.
+    pub node_way: Vec<Queue>,
+    /// The same to the build.
+    pub build_way: Vec<Queue>,
+    /// Time by function until the build was asked for, of all changes together, what it waited for included.
+    pub functions: Times,
+    /// By call of the forge and of repositories, which is part of that.
+    pub outside: Times,
 }
 
 /// What one change took.
 struct Sample {
     node_request: Duration,
-    node_hops: u32,
+    node_way: Vec<Queue>,
     build_request: Duration,
-    build_hops: u32,
+    build_way: Vec<Queue>,
+    functions: Times,
+    outside: Times,
 }
 
 /// How samples lie.
@@ -63,9 +70,15 @@ pub async fn measure() -> Latency {
     Latency {
         node_request: Spread::of(samples.iter().map(|sample| sample.node_request).collect()),
         build_request: Spread::of(samples.iter().map(|sample| sample.build_request).collect()),
-        node_hops: samples.iter().map(|sample| sample.node_hops).max().unwrap_or_default(),
-        build_hops: samples.iter().map(|sample| sample.build_hops).max().unwrap_or_default(),
+        node_way: longest(samples.iter().map(|sample| &sample.node_way)),
+        build_way: longest(samples.iter().map(|sample| &sample.build_way)),
+        functions: sum(samples.iter().map(|sample| sample.functions.clone())),
+        outside: sum(samples.iter().map(|sample| sample.outside.clone())),
     }
+}
+
+fn longest<'a>(ways: impl Iterator<Item = &'a Vec<Queue>>) -> Vec<Queue> {
+    ways.max_by_key(|way| way.len()).cloned().unwrap_or_default()
 }
 
 async fn one(real: &mut Real, number: u64) -> Sample {
@@ -74,29 +87,41 @@ async fn one(real: &mut Real, number: u64) -> Sample {
     real.house.rest().await;
     real.propose(number).await;
     real.told().await;
-    let forge = real.forge.clone();
+    let (forge, outside) = (real.forge.clone(), real.outside.clone());
+    real.house.take_times();
+    outside.take();
     let (begin, before) = (Instant::now(), forge.busy());
     let own = || begin.elapsed().saturating_sub(forge.busy().saturating_sub(before));
     let house = &mut real.house;
     house.receive_all().await;
-    let (mut hops, mut requested) = (0, None);
+    let (mut way, mut requested) = (Vec::new(), None);
     loop {
         let mut moved = false;
         for queue in [Queue::Events, Queue::Gate, Queue::Merges] {
-            let delivered = house.deliver(queue).await;
-            hops += u32::from(delivered);
-            moved |= delivered;
+            if house.deliver(queue).await {
+                way.push(queue);
+                moved = true;
+            }
         }
         if requested.is_none() && house.world.has_visible(Queue::Pool) {
-            requested = Some((own(), hops));
+            requested = Some((own(), way.clone()));
         }
-        let delivered = house.deliver(Queue::Pool).await;
-        hops += u32::from(delivered);
+        if house.deliver(Queue::Pool).await {
+            way.push(Queue::Pool);
+            moved = true;
+        }
         if house.world.has_visible(Queue::BuildsNormal) {
-            let (node_request, node_hops) = requested.unwrap_or_default();
-            return Sample { node_request, node_hops, build_request: own(), build_hops: hops };
+            let (node_request, node_way) = requested.unwrap_or_default();
+            return Sample {
+                node_request,
+                node_way,
+                build_request: own(),
+                build_way: way,
+                functions: house.take_times(),
+                outside: outside.take(),
+            };
         }
-        moved |= delivered | house.deliver(Queue::Wakes).await;
+        moved |= house.deliver(Queue::Wakes).await;
         assert!(moved || house.wait(), "no build was ever asked for");
     }
 }

@@ -2,15 +2,20 @@
 
 use crate::budget::{
     COLD_NODES, GOAL_BURST_PER_SECOND, GOAL_CALLS, GOAL_CHANGE_MILLISECONDS, GOAL_CHANGES_PER_SECOND, GOAL_FLAT,
-    GOAL_ITEM_WRITES, GOAL_LOOK_MILLISECONDS, GOAL_MILLISECONDS, HOPS_TO_BUILD, HOPS_TO_NODES, POKES_OF_GATE, STEPS,
+    GOAL_ITEM_WRITES, GOAL_LOOK_MILLISECONDS, GOAL_MILLISECONDS, POKES_OF_GATE, STEPS, WAY_TO_BUILD, WAY_TO_NODES,
     planned,
 };
 use crate::burst::Burst;
-use crate::count::{Counted, IDLE_MINUTES, Stage};
-use crate::latency::{Latency, Spread};
+use crate::count::{Counted, IDLE_MINUTES, Idle, Stage};
+use crate::latency::{Latency, SAMPLES, Spread};
 use crate::long::{Cost, Long, Window, Written};
+use crate::runner::Builds;
 use crate::throughput::{Rate, Times};
+use crate::words::{asked_a_minute, at_least, millis, ranked, verdict, way_spent};
 use serde_json::{Value, json};
+use sluice_executor::service::{QUEUES, RENEW_SECONDS, WAIT_SECONDS};
+use sluice_memory::sqs::limits::WAIT_SECONDS_MAX;
+use sluice_model::poke::Queue;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -23,8 +28,8 @@ pub struct Measured {
     pub warm: Counted,
     /// Calls with nodes launched for each build.
     pub cold: Counted,
-    /// Calls while nothing happens, over [`IDLE_MINUTES`].
-    pub idle: Stage,
+    /// Calls by the minute, over [`IDLE_MINUTES`].
+    pub idle: Idle,
     /// Event to build request.
     pub latency: Latency,
     /// Looks at a queue of a thousand changes.
@@ -61,7 +66,6 @@ impl Measured {
     fn bursts(&self, text: &mut String) {
         let Burst { changes, projects, .. } = self.burst;
         let (rate, calls) = (self.burst.per_second(), self.burst.calls as f64 / changes.max(1) as f64);
-        let words = if rate >= GOAL_BURST_PER_SECOND { "met" } else { "MISSED" };
         line(
             text,
             format_args!("\n6. A burst of {changes} changes over {projects} projects, one job each, in one thread"),
@@ -69,10 +73,11 @@ impl Measured {
         line(
             text,
             format_args!(
-                "   {rate:.0} changes a second, goal {GOAL_BURST_PER_SECOND}: {words} ({:.2} of it); {calls:.1} own calls each",
-                rate / GOAL_BURST_PER_SECOND
+                "   {rate:.0} changes a second, goal {GOAL_BURST_PER_SECOND}: {}; {calls:.1} own calls each",
+                at_least(rate, GOAL_BURST_PER_SECOND)
             ),
         );
+        line(text, format_args!("      spent on (ms for each change): {}", ranked(&self.burst.functions, changes)));
         let (few, many) = (self.few.processor_milliseconds(), self.many.processor_milliseconds());
         for (burst, is) in [(&self.few, few), (&self.many, many)] {
             line(
@@ -135,6 +140,9 @@ impl Measured {
                 cold.gate.total()
             ),
         );
+        for step in warm.check.over_plan(JOBS) {
+            line(text, format_args!("   {step}"));
+        }
         line(
             text,
             format_args!(
@@ -176,28 +184,42 @@ impl Measured {
         self.apart(text);
     }
 
-    /// What goes on without any change. What waits by the clock cannot be counted on a clock of the house's own, and is not.
+    /// What goes on without any change. What waits for messages by the clock of the machine is not counted by that of the world, and
+    /// is computed.
     fn apart(&self, text: &mut String) {
+        let Idle { sweep, session, building } = &self.idle;
         let minute = |calls: u64| calls as f64 / IDLE_MINUTES as f64;
         line(
             text,
             format_args!(
                 "   apart, per minute in which nothing happens, measured over {IDLE_MINUTES} virtual ones: the timer's calls {:.1}, those of functions that it pokes {:.1}, event sources' receives with messages {:.1};",
-                minute(self.idle.calls_of("timer")),
-                minute(self.idle.total().saturating_sub(self.idle.calls_of("timer"))),
-                minute(self.idle.sources.receives)
+                minute(sweep.calls_of("timer")),
+                minute(sweep.total().saturating_sub(sweep.calls_of("timer"))),
+                minute(sweep.sources.receives)
             ),
         );
         line(
             text,
             format_args!(
-                "      computed, not measured (`make demo` counts them by the clock): an executor's session 60 writes, one a second, and while it builds 60 reads beside them; its polls 9, of three queues that are each asked for 20 s;"
+                "      measured over as many, an executor's session, renewed every {RENEW_SECONDS} s as its loop has it: {:.1} calls, and while it builds {:.1} (over all the minutes: {})",
+                minute(session.total()),
+                minute(building.total()),
+                building.spent_by("executor")
             ),
         );
         line(
             text,
             format_args!(
-                "      an event source's idle polls 3 for each connection that it keeps, of 20 s each. Live logs: none, they are read from the executor."
+                "      computed, not measured (`make demo` counts them by the clock): an executor's idle polls {:.0}, of its {} queues that it asks for {WAIT_SECONDS} s each;",
+                asked_a_minute(QUEUES.len(), WAIT_SECONDS),
+                QUEUES.len()
+            ),
+        );
+        line(
+            text,
+            format_args!(
+                "      an event source's {:.0} for each connection that it keeps, of {WAIT_SECONDS_MAX} s each, the longest that SQS has a receive wait. Live logs: none, they are read from the executor.",
+                asked_a_minute(1, WAIT_SECONDS_MAX)
             ),
         );
     }
@@ -246,11 +268,18 @@ impl Measured {
                 verdict(is, GOAL_MILLISECONDS)
             ),
         );
-        let Latency { node_hops, build_hops, .. } = self.latency;
+        let Latency { node_way, build_way, functions, outside, .. } = &self.latency;
+        line(text, format_args!("      spent on (ms for each change): {}", ranked(functions, SAMPLES)));
+        line(
+            text,
+            format_args!("      outside, part of that, the forge's own time included: {}", ranked(outside, SAMPLES)),
+        );
+        hops(text, "nodes are asked for", node_way, &WAY_TO_NODES);
+        hops(text, "a build is asked for", build_way, &WAY_TO_BUILD);
         line(
             text,
             format_args!(
-                "   batches one after another on the way: {node_hops} to the nodes (plan: {HOPS_TO_NODES}), {build_hops} to the build (plan: {HOPS_TO_BUILD}); a gate change of {JOBS} jobs looked at its queue {} times for {} messages (plan: {POKES_OF_GATE})",
+                "   a gate change of {JOBS} jobs looked at its queue {} times for {} messages (plan: {POKES_OF_GATE})",
                 self.warm.gate.sources.gate_batches, self.warm.gate.sources.gate_messages
             ),
         );
@@ -268,12 +297,26 @@ impl Measured {
         let spread = |spread: &Spread| json!({"median_milliseconds": millis(spread.median), "high_milliseconds": millis(spread.high)});
         json!({
             "optimised": !cfg!(debug_assertions),
-            "calls": {"warm": counted(&self.warm), "cold": counted(&self.cold), "idle": {"minutes": IDLE_MINUTES, "all": stage(&self.idle)}},
-            "latency": {"node_request": spread(&self.latency.node_request), "build_request": spread(&self.latency.build_request), "node_hops": self.latency.node_hops, "build_hops": self.latency.build_hops},
+            "calls": {"warm": counted(&self.warm), "cold": counted(&self.cold), "idle": {"minutes": IDLE_MINUTES, "all": stage(&self.idle.sweep), "session": stage(&self.idle.session), "session_building": stage(&self.idle.building)}},
+            "latency": {"node_request": spread(&self.latency.node_request), "build_request": spread(&self.latency.build_request), "node_hops": self.latency.node_way.len(), "build_hops": self.latency.build_way.len(), "functions": times_json(&self.latency.functions), "outside": times_json(&self.latency.outside)},
             "long_queue": long_json(&self.long), "wide_queue": long_json(&self.wide),
             "throughput": {"own": rate_json(&self.own), "real": rate_json(&self.real)},
             "bursts": [burst_json(&self.burst), burst_json(&self.few), burst_json(&self.many)],
         })
+    }
+}
+
+fn hops(text: &mut String, until: &str, way: &[Queue], planned: &[Queue]) {
+    let (is, goal) = (way.len(), planned.len());
+    line(
+        text,
+        format_args!(
+            "   batches one after another until {until}: {is}, goal at most {goal}: {}",
+            verdict(is as f64, goal as f64)
+        ),
+    );
+    if is > goal {
+        line(text, format_args!("      spent on: {}", way_spent(way, planned)));
     }
 }
 
@@ -392,15 +435,24 @@ fn cost_json(cost: &Cost) -> Value {
 fn rate(text: &mut String, number: &str, what: &str, rate: &Rate) {
     let each = |time: Duration| millis(time) / rate.landed.max(1) as f64;
     line(text, format_args!("\n{number}. One gate queue, {what}: {} of {} changes landed", rate.landed, rate.asked));
+    let builds = match rate.builds {
+        Builds::Nothing => "have no workspace, as repositories in memory have no packs; 4b has it",
+        Builds::Prepared => "get their workspace from the merger's packs, and their playbooks; Ansible is left out",
+    };
+    line(
+        text,
+        format_args!(
+            "   builds are claimed, started and finished through the records; they {builds}; nodes are played"
+        ),
+    );
     let is = rate.per_second();
     let by_clock = rate.landed as f64 / rate.wall.as_secs_f64().max(1e-9);
     for (is, of) in [(is, "without the forge's own time"), (by_clock, "by the clock")] {
-        let word = if is >= GOAL_CHANGES_PER_SECOND { "met" } else { "MISSED" };
-        let ratio = is / GOAL_CHANGES_PER_SECOND;
         line(
             text,
             format_args!(
-                "   {is:.1} changes/s {of}, goal at least {GOAL_CHANGES_PER_SECOND}: {word} ({ratio:.2} of it)"
+                "   {is:.1} changes/s {of}, goal at least {GOAL_CHANGES_PER_SECOND}: {}",
+                at_least(is, GOAL_CHANGES_PER_SECOND)
             ),
         );
     }
@@ -428,30 +480,8 @@ fn rate(text: &mut String, number: &str, what: &str, rate: &Rate) {
     }
 }
 
-fn ranked(times: &Times, changes: u64) -> String {
-    let mut rows: Vec<_> = times.iter().collect();
-    rows.sort_by_key(|(_, (time, _))| std::cmp::Reverse(*time));
-    let row = |(name, (time, count)): &(&&str, &(Duration, u64))| {
-        format!("{name} {:.2} in {count} calls", millis(*time) / changes.max(1) as f64)
-    };
-    rows.iter().take(7).map(row).collect::<Vec<_>>().join(", ")
-}
-
-fn verdict(is: f64, goal: f64) -> String {
-    let ratio = is / goal;
-    if is <= goal {
-        format!("met ({ratio:.2} of it)")
-    } else {
-        format!("MISSED by {:.0} ({ratio:.2} times it)", is - goal)
-    }
-}
-
 fn signed(is: u64, plan: u64) -> String {
     if is >= plan { format!("+{}", is - plan) } else { format!("-{}", plan - is) }
-}
-
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1_000.0
 }
 
 fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
@@ -477,13 +507,8 @@ fn stage(stage: &Stage) -> Value {
 }
 
 fn rate_json(rate: &Rate) -> Value {
-    let times = |times: &Times| {
-        let rows = times
-            .iter()
-            .map(|(name, (time, count))| ((*name).to_owned(), json!({"milliseconds": millis(*time), "count": count})));
-        Value::Object(rows.collect())
-    };
     json!({
+        "builds_prepared": rate.builds == Builds::Prepared,
         "asked": rate.asked,
         "landed": rate.landed,
         "changes_per_second": rate.per_second(),
@@ -493,7 +518,14 @@ fn rate_json(rate: &Rate) -> Value {
         "processor_milliseconds": millis(rate.processor),
         "records_written": rate.records_written,
         "own_calls": rate.calls,
-        "functions": times(&rate.functions),
-        "outside": times(&rate.outside),
+        "functions": times_json(&rate.functions),
+        "outside": times_json(&rate.outside),
     })
+}
+
+fn times_json(times: &Times) -> Value {
+    let rows = times
+        .iter()
+        .map(|(name, (time, count))| ((*name).to_owned(), json!({"milliseconds": millis(*time), "count": count})));
+    Value::Object(rows.collect())
 }

@@ -37,6 +37,11 @@ impl Nothing {
         Self { ends: Semaphore::new(0), fails: watch::Sender::new(None), waiting: Mutex::default(), builds }
     }
 
+    /// Returns how much of a build is done.
+    pub fn builds(&self) -> Builds {
+        self.builds
+    }
+
     /// Lets further builds end.
     pub fn let_end(&self, builds: usize) {
         self.ends.add_permits(builds);

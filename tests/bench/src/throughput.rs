@@ -21,9 +21,21 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Time and how often, by name.
 pub type Times = BTreeMap<&'static str, (Duration, u64)>;
 
+/// Adds times up by name.
+pub fn sum(all: impl IntoIterator<Item = Times>) -> Times {
+    let mut sum = Times::new();
+    for (name, (time, count)) in all.into_iter().flatten() {
+        let entry = sum.entry(name).or_default();
+        *entry = (entry.0 + time, entry.1 + count);
+    }
+    sum
+}
+
 /// How changes passed.
 #[derive(Debug, Clone)]
 pub struct Rate {
+    /// How much of each build was done.
+    pub builds: Builds,
     /// How many were approved.
     pub asked: u64,
     /// How many had landed when it ended.
@@ -60,7 +72,8 @@ impl Rate {
     }
 }
 
-/// Measures with a forge and repositories that cost next to nothing: our own work alone.
+/// Measures with a forge and repositories that cost next to nothing: our own work alone. Such repositories have no packs, so builds
+/// have no workspace.
 pub async fn own(changes: u64) -> Rate {
     let mut played = Played::new(Nodes::Cold).await;
     played.house.ends = Ends::AtOnce;
@@ -74,9 +87,10 @@ pub async fn own(changes: u64) -> Rate {
     measure(&mut played.house, &outside, changes, || forge.merges().len() as u64, forge_time).await
 }
 
-/// Measures with real repositories: a forge on this machine, its REST API, and merges by git.
+/// Measures with real repositories: a forge on this machine, its REST API, merges by git, and builds that get their workspace from
+/// the packs of those and their playbooks. Ansible is left out, and the nodes that it would run on are played.
 pub async fn real(changes: u64) -> Rate {
-    let mut real = Real::new(sample::repositories(Nodes::Cold), Builds::Nothing).await;
+    let mut real = Real::new(sample::playable(Nodes::Cold), Builds::Prepared).await;
     real.house.ends = Ends::AtOnce;
     let mut numbers = Vec::new();
     for number in 1..=changes {
@@ -114,6 +128,7 @@ async fn measure(
     let (wall, processor) = (begin.elapsed(), processor_time().saturating_sub(before));
     let calls = house.world.take_calls();
     Rate {
+        builds: house.builds(),
         asked,
         landed: landed(),
         wall,

@@ -1,11 +1,16 @@
 //! The calls of a change do not grow unnoticed.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use sluice_bench::budget::{GOAL_CALLS, GOAL_ITEM_WRITES};
-use sluice_bench::count::count;
+use sluice_bench::budget::{GOAL_CALLS, GOAL_ITEM_WRITES, WAY_TO_BUILD};
+use sluice_bench::count::{IDLE_MINUTES, Stage, count, idle};
 use sluice_bench::long::{Window, Written};
+use sluice_bench::runner::Builds;
 use sluice_bench::sample::Nodes;
-use sluice_bench::{burst, long};
+use sluice_bench::words::{asked_a_minute, at_least, unplanned, verdict, way_spent};
+use sluice_bench::{burst, long, throughput};
+use sluice_memory::Used;
+use sluice_model::poke::Queue;
+use std::collections::BTreeMap;
 
 /// The plan's budget: a change with three jobs on warm nodes, goal 60. Calls are counted in one thread and by a clock of its
 /// own, so they are always the same. Of three builds that pass side by side the last one tells their queue: the first two cost no
@@ -79,4 +84,47 @@ async fn a_change_makes_the_same_calls_in_a_tenant_of_few_projects_and_of_many()
         many.calls,
         many.projects
     );
+}
+
+/// What a step makes beyond the plan is told with what it is made of: its own calls alone, and no step that keeps to the plan.
+#[test]
+fn a_step_that_makes_more_calls_than_planned_says_which() {
+    let used = |calls| Used { calls, ..Used::default() };
+    let launcher = BTreeMap::from([("records.get", used(4)), ("records.commit", used(7)), ("seal.open", used(2))]);
+    let reporter = BTreeMap::from([("records.commit", used(3))]);
+    let calls = BTreeMap::from([("launcher", launcher), ("reporter", reporter)]);
+    let stage = Stage { calls, ..Stage::default() };
+    assert_eq!(stage.over_plan(3), ["launcher: 5 over plan; spent on: records.commit 7, records.get 4"]);
+}
+
+/// A way that is longer than planned names what it passes beyond the plan, and one that is not says so.
+#[test]
+fn a_way_that_is_longer_than_planned_says_by_what() {
+    let way = [Queue::Events, Queue::Gate, Queue::Merges, Queue::Gate, Queue::Pool];
+    assert_eq!(unplanned(&way, &WAY_TO_BUILD), [Queue::Gate]);
+    assert!(unplanned(&WAY_TO_BUILD, &WAY_TO_BUILD).is_empty());
+    let spent = way_spent(&way, &WAY_TO_BUILD);
+    assert!(spent.starts_with("Events, Gate, Merges, Gate, Pool; beyond the plan: Gate (intake writes"), "{spent}");
+    assert_eq!(verdict(5.0, 4.0), "MISSED by 1 (1.25 times it)");
+    assert_eq!(verdict(4.0, 4.0), "met (1.00 of it)");
+    assert_eq!(at_least(40.0, 50.0), "MISSED by 10.0 (0.80 of it)");
+    assert_eq!(at_least(50.0, 50.0), "met (1.00 of it)");
+}
+
+/// A session is renewed by one write, and while it runs builds it reads beside that whether one is to stop.
+#[tokio::test]
+async fn a_session_costs_a_write_a_second_and_a_read_more_while_it_builds() {
+    let idle = idle().await;
+    let seconds = IDLE_MINUTES * 60;
+    assert_eq!(idle.session.total(), seconds, "{}", idle.session.spent());
+    assert_eq!(idle.building.total(), 2 * seconds, "{}", idle.building.spent());
+    assert!((asked_a_minute(3, 20) - 9.0).abs() < f64::EPSILON);
+}
+
+/// The rate with real merges leaves out Ansible alone: builds have their workspace from the packs, and what they test lands.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_that_land_by_real_merges_have_their_builds_prepared() {
+    let rate = throughput::real(2).await;
+    assert_eq!((rate.asked, rate.landed, rate.builds), (2, 2, Builds::Prepared));
+    assert!(rate.functions.contains_key("executor"), "{rate:?}");
 }

@@ -14,7 +14,7 @@ const CLAIM_SECONDS: u32 = 60;
 /// Builds that one question to a queue may bring.
 const RECEIVE_MAX: u32 = 10;
 /// Seconds of one question to a queue that has nothing.
-const WAIT_SECONDS: u32 = 20;
+pub const WAIT_SECONDS: u32 = 20;
 /// Receipts after which a build that is given back is sent anew: below the five after which its queue takes it for dead.
 const GIVEN_BACK_MAX: u32 = 3;
 
