@@ -1,4 +1,5 @@
-//! The data services on one machine: DynamoDB, S3, SQS and KMS on disk, never kinder than AWS.
+//! The data services on one machine: DynamoDB, S3, SQS and KMS on disk, no kinder than AWS, but that indexes lag and messages of
+//! standard queues come twice only where [`Faults`] and [`Options`] ask for it.
 //!
 //! [`Front`] opens them in one data directory and answers every request, whether it came over a loopback socket
 //! ([`serve`]) or from the SDK in this process ([`Connector`]). In that order a request is: read for the service and key it

@@ -1,6 +1,7 @@
 //! The site: functions, queues and time, moved one message at a time in an order drawn from the seed.
 
 mod executor;
+mod late;
 mod stream;
 
 use crate::cloud::{PlayedChecks, PlayedCloud};
@@ -8,6 +9,7 @@ use crate::forge::gerrit::REVIEW;
 use crate::forge::{OWN, PlayedForge, Webhook};
 use crate::post::PlayedPost;
 use crate::repos::{PlayedRepos, Store, Tree};
+use crate::site::late::PutOff;
 use bytes::Bytes;
 use http::{HeaderMap, Response};
 use sluice_cloud::Site as CloudSite;
@@ -42,7 +44,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 /// Rounds after which a site that does not come to rest is taken for stuck.
-const ROUNDS_MAX: u64 = 5_000;
+const ROUNDS_MAX: u64 = 10_000;
 /// Seconds a received message stays hidden.
 const VISIBILITY_SECONDS: u32 = 30;
 /// Where the story begins.
@@ -65,6 +67,8 @@ pub struct Site {
     pub store: Arc<Mutex<Store>>,
     /// Whether each message is delivered twice.
     pub twice: bool,
+    /// Whether what comes twice comes again late, when nothing else is left to do now, and webhooks come late and in another order.
+    pub late: bool,
     /// What builds of a job return with `zuul_return`; one that returns `pause` waits for those behind it.
     pub returns: fn(job: &str) -> serde_json::Map<String, serde_json::Value>,
     /// Jobs whose builds do not end by themselves.
@@ -83,6 +87,10 @@ pub struct Site {
     deaths: u64,
     /// Events of a stream that were stored.
     told: u64,
+    /// Webhooks that are put off, where the site is told late.
+    put_off: PutOff,
+    /// Messages that stayed in their queues though they were handled.
+    came_again: u64,
 }
 
 impl Site {
@@ -151,6 +159,7 @@ impl Site {
             post,
             store,
             twice: false,
+            late: false,
             returns: |_| serde_json::Map::new(),
             held: BTreeSet::new(),
             twins: false,
@@ -163,6 +172,8 @@ impl Site {
             next_tick: START,
             deaths: 0,
             told: 0,
+            put_off: PutOff::default(),
+            came_again: 0,
         };
         site.renew_session();
         let poke = Poke::Tenant { tenant: TenantName::from("demo") };
@@ -189,7 +200,7 @@ impl Site {
     /// Runs until nothing is left to do and nothing will be due by itself.
     pub fn run(&mut self) {
         for _ in 0..ROUNDS_MAX {
-            if !self.round() && !self.wait() {
+            if !self.go_on() {
                 return;
             }
         }
@@ -219,7 +230,7 @@ impl Site {
             if is_wanted(self) {
                 return;
             }
-            assert!(self.round() || self.wait(), "the site came to rest before it was as wanted");
+            assert!(self.go_on(), "the site came to rest before it was as wanted");
         }
         panic!("the site does not come to be as wanted");
     }
@@ -228,7 +239,7 @@ impl Site {
     pub fn run_checked(&mut self, look: impl Fn(&Self)) {
         for _ in 0..ROUNDS_MAX {
             look(self);
-            if !self.round() && !self.wait() {
+            if !self.go_on() {
                 return;
             }
         }
@@ -276,8 +287,14 @@ impl Site {
         panic!("the site does not come to rest");
     }
 
-    /// Handles what the forge told and nothing else, so that approvals count in the order they were given.
+    /// Handles what the forge told and nothing else, so that approvals count in the order they were given. Where the site is told
+    /// late it is put off: there they count in any order.
     pub fn take_in(&mut self) {
+        if self.late {
+            self.put_off_webhooks();
+            self.world.advance_millis(1);
+            return;
+        }
         for _ in 0..ROUNDS_MAX {
             if let Some(webhook) = self.forge.next_webhook() {
                 self.receive(&webhook);
@@ -309,12 +326,21 @@ impl Site {
         }
     }
 
+    /// Does one thing, lets time pass where none can be done now, and has come what comes when all else is at rest. Returns false
+    /// when nothing is left.
+    fn go_on(&mut self) -> bool {
+        self.round() || self.wait() || self.receive_at_rest()
+    }
+
     /// Does one thing that can be done now, drawn from the seed. Returns false when there is none.
     fn round(&mut self) -> bool {
         let mut choices: Vec<Choice> =
             Queue::ALL.into_iter().filter(|queue| self.has_visible(*queue)).map(Choice::Queue).collect();
         choices.extend(self.building.iter().any(|claimed| self.may_end(claimed)).then_some(Choice::EndBuild));
-        if let Some(webhook) = self.forge.next_webhook() {
+        if self.late {
+            self.put_off_webhooks();
+            choices.extend(self.put_off.may_come().then_some(Choice::Webhook));
+        } else if let Some(webhook) = self.forge.next_webhook() {
             self.receive(&webhook);
             return true;
         }
@@ -328,6 +354,7 @@ impl Site {
         let chosen = choices[self.draw(choices.len())];
         match chosen {
             Choice::EndBuild => self.end_build(),
+            Choice::Webhook => self.receive_any(),
             Choice::Queue(queue @ (Queue::BuildsHigh | Queue::BuildsNormal | Queue::BuildsLow)) => {
                 self.claim_build(queue)
             }
@@ -399,6 +426,13 @@ impl Site {
 
     /// Has the webhook take in what the forge tells.
     pub fn receive(&mut self, webhook: &Webhook) {
+        let times = if self.twice { 2 } else { 1 };
+        for _ in 0..times {
+            self.hand_over(webhook);
+        }
+    }
+
+    fn hand_over(&mut self, webhook: &Webhook) {
         let mut headers = HeaderMap::new();
         let signature = sign(&Secret::new(WEBHOOK_SECRET), &webhook.body);
         for (name, value) in [
@@ -409,17 +443,14 @@ impl Site {
             headers.insert(name, value.parse().unwrap());
         }
         let body = Bytes::from(webhook.body.clone());
-        let times = if self.twice { 2 } else { 1 };
-        for _ in 0..times {
-            if poll_once(self.webhook.receive(&"github".into(), &headers, &body)).is_none() {
-                self.deaths += 1;
-            }
+        if poll_once(self.webhook.receive(&"github".into(), &headers, &body)).is_none() {
+            self.deaths += 1;
         }
     }
 
     fn deliver(&mut self, queue: Queue) {
         let mut messages = self.take(queue, 10);
-        let times = if self.twice { 2 } else { 1 };
+        let times = if self.twice && !self.late { 2 } else { 1 };
         for time in 0..times {
             // What comes twice was received twice, and says so.
             messages.iter_mut().for_each(|message| message.receive_count += time);
@@ -432,7 +463,11 @@ impl Site {
                 }
                 Some(failed) => {
                     for message in messages.iter().filter(|message| !failed.contains(&message.id)) {
-                        self.world.drop_message(queue, &message.receipt);
+                        if self.comes_again(message) {
+                            self.came_again += 1;
+                        } else {
+                            self.world.drop_message(queue, &message.receipt);
+                        }
                     }
                 }
             }
@@ -478,6 +513,7 @@ pub const WEBHOOK_SECRET: &str = "a shared secret";
 enum Choice {
     Queue(Queue),
     EndBuild,
+    Webhook,
 }
 
 /// Stores the connections of the played forge and cloud, and the main configuration.

@@ -25,7 +25,7 @@ impl Site {
     }
 
     pub(super) fn claim_build(&mut self, queue: Queue) {
-        let (mut asked, mut receipts): (Vec<Asked>, Vec<String>) = (Vec::new(), Vec::new());
+        let (mut asked, mut receipts): (Vec<Asked>, Vec<Option<String>>) = (Vec::new(), Vec::new());
         for message in self.take(queue, 3) {
             let poke = serde_json::from_str::<Poke>(&message.body).unwrap();
             let build = Asked::of(poke).expect("a message about a build");
@@ -36,13 +36,16 @@ impl Site {
                 continue;
             }
             asked.push(build);
-            receipts.push(message.receipt);
+            receipts.push((!self.comes_again(&message)).then_some(message.receipt));
         }
         let Some(claims) = poll_once(self.claims.claim(&asked)) else { return self.die() };
         for (claim, receipt) in claims.into_iter().zip(receipts) {
             if let Ok(claimed) = claim {
                 self.building.extend(claimed);
-                self.world.drop_message(queue, &receipt);
+                match receipt {
+                    Some(receipt) => self.world.drop_message(queue, &receipt),
+                    None => self.came_again += 1,
+                }
             }
         }
     }
