@@ -120,17 +120,19 @@ fn filters_of_files_count_only_where_files_are_touched() {
     let text = "
 - job: {name: code, run: r, files: ^src/}
 - job: {name: checks, run: r, irrelevant-files: ^docs/}
-- project: {name: org/project, check: {jobs: [code, checks]}}
+- job: {name: rest, run: r, files: {regex: ^docs/, negate: true}}
+- project: {name: org/project, check: {jobs: [code, checks, rest]}}
 ";
     let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
     let org_project = project("org/project");
     // The files that are touched, and the jobs that run.
-    let rows: [(&[&str], &[&str]); 5] = [
-        (&[], &["code", "checks"]),
-        (&["/COMMIT_MSG"], &["code", "checks"]),
-        (&["/COMMIT_MSG", "README"], &["checks"]),
+    let rows: [(&[&str], &[&str]); 6] = [
+        (&[], &["code", "checks", "rest"]),
+        (&["/COMMIT_MSG"], &["code", "checks", "rest"]),
+        (&["/COMMIT_MSG", "README"], &["checks", "rest"]),
         (&["docs/a"], &[]),
-        (&["src/a", "docs/a"], &["code", "checks"]),
+        (&["/COMMIT_MSG", "docs/a"], &[]),
+        (&["src/a", "docs/a"], &["code", "checks", "rest"]),
     ];
     for (files, expected) in rows {
         let touched: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();

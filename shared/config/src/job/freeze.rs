@@ -520,9 +520,8 @@ fn skipped_by_files(building: &Building<'_>, files: Option<&[String]>) -> Option
     if real.is_empty() {
         return None;
     }
-    if !building.files.is_empty()
-        && !files.iter().any(|file| building.files.iter().any(|pattern| pattern.matches(file)))
-    {
+    let is_meant = |file: &&String| building.files.iter().any(|pattern| pattern.matches(file));
+    if !building.files.is_empty() && !real.iter().any(is_meant) {
         return Some("no file that it is for was touched".to_owned());
     }
     let irrelevant = |file: &&String| building.irrelevant_files.iter().any(|pattern| pattern.matches(file));
