@@ -292,6 +292,17 @@ fn an_empty_list_of_reporters_leaves_nobody_untold() {
     assert!(found.success.is_empty());
 }
 
+/// Z6.6: who is listed by an older word beside the newer one is told nothing, and that is said; the pipeline stands.
+#[test]
+fn reporters_of_an_older_word_beside_the_newer_one_are_told_of() {
+    let text = "- pipeline: {name: p, manager: independent, merge-conflict: {github: {comment: true}}, merge-failure: {smtp: {}}}\n";
+    let layout = tenant().file("org/config", text).build();
+    let told = "syntax error: \"merge-failure\" is another word for \"merge-conflict\": give one of them";
+    assert_eq!(messages(&layout), [told]);
+    let found = &layout.pipeline("p").unwrap().reporters.merge_conflict;
+    assert!(matches!(found[0].kind, ReporterKind::GitHub(_)) && found.len() == 1, "{found:?}");
+}
+
 /// L4.1, in part: a label without an object is told where others have one, and is a mistake where the tenant does without the older
 /// way. That way itself is not carried out, which is what the warning says.
 #[test]
