@@ -346,6 +346,49 @@ fn a_job_whose_definition_the_change_edits_runs() {
     );
 }
 
+/// Z4.7, J05, J07, J17: what a job may not is told where it would run: where its files are touched, or where the change defines it
+/// otherwise. What may not be said of it is told in any case.
+#[test]
+fn a_job_that_may_not_run_keeps_nobody_from_running_where_its_files_are_not_touched() {
+    let open = "- pipeline: {name: open, manager: independent, post-review: true, allow-secrets: false}\n";
+    let name = project("org/project");
+    for (said, pipeline, told) in [
+        ("abstract: true", "check", "Job own is abstract and may not be directly run"),
+        ("allowed-projects: [org/project1]", "check", "Project org/project is not allowed to run job own"),
+        ("post-review: true", "check", "Pre-review pipeline check does not allow post-review job own"),
+        ("secrets: [key]", "open", "Pipeline open does not allow jobs with secrets, but own has some"),
+        ("type: reporter", "check", "Job own is a reporter"),
+    ] {
+        let own = format!(
+            "- secret: {{name: key, data: {{a: b}}}}\n- job: {{name: own, run: r, files: ^src/, {said}}}\n- job: {{name: other, run: r}}\n- project: {{{pipeline}: {{jobs: [own, other]}}}}\n"
+        );
+        let tenant = tenant().file("org/config", &format!("{BASE}{open}")).file("org/project", &own);
+        let layout = tenant.sound();
+        let found = |layout: &Layout, before: Option<&Layout>, file: &str| {
+            let files = [file.to_owned()];
+            let input = FreezeInput::change(pipeline, &name, "master").touching(&files);
+            match layout.freeze(&FreezeInput { before, ..input }) {
+                Ok(graph) => format!("runs {}", names(&graph).join(" ")),
+                Err(errors) => errors.iter().map(|error| error.short_text()).collect::<Vec<_>>().join("\n"),
+            }
+        };
+        assert_eq!(found(&layout, None, "README"), "runs other", "{said}");
+        let refused = found(&layout, None, "src/a");
+        assert!(refused.starts_with(told) && refused.lines().count() == 1, "{said}: {refused}");
+        let edited = |from: &str, to: &str| {
+            let proposal = tenant.proposal("org/project", "master", &own.replace(from, to));
+            found(&layout.overlay(&[proposal], Scope::UntrustedOnly), Some(&layout), ".zuul.yaml")
+        };
+        assert_eq!(edited("name: own, run: r", "name: own, run: changed"), refused, "{said}");
+        assert_eq!(edited("name: other, run: r", "name: other, run: changed"), "runs other", "{said}");
+    }
+    let fixed = "- job: {name: own, final: true, run: r, files: ^src/}\n- project: {name: org/project, check: {jobs: [own: {timeout: 3}]}}\n";
+    let layout = tenant().file("org/config", &format!("{BASE}{fixed}")).sound();
+    let files = ["README".to_owned()];
+    let errors = layout.freeze(&FreezeInput::change("check", &name, "master").touching(&files)).unwrap_err();
+    assert_eq!(errors[0].short_text(), "Unable to modify final job own attribute timeout");
+}
+
 /// Z4.10: a global job, a variant for stable branches, and a project's entry for files.
 #[test]
 fn the_worked_example_freezes_as_told() {
