@@ -420,3 +420,26 @@ fn a_global_semaphore_is_not_redefined() {
     let of = |name: &str| layout.semaphore(name);
     assert_eq!((of("shared"), of("own"), of("other")), ((true, 3), (false, 2), (false, 1)));
 }
+
+/// Z2.2, Z2.4: the places where every repository keeps configuration are no extra paths, each told where it is named.
+#[test]
+fn the_usual_places_of_configuration_are_no_extra_paths() {
+    let rows: [(&str, &[&str]); 4] = [
+        ("[more/, zuul.yaml, .zuul.d/]", &["zuul.yaml", ".zuul.d/"]),
+        ("[zuul.d/, .zuul.yaml]", &["zuul.d/", ".zuul.yaml"]),
+        (".zuul.yaml", &[".zuul.yaml"]),
+        ("[zuul.d, zuul.d/more/, a/zuul.yaml]", &[]),
+    ];
+    for (paths, expected) in rows {
+        let main = format!(
+            "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects:\n          - org/project: {{extra-config-paths: {paths}}}\n"
+        );
+        let (_, errors) = parse_main("main.yaml", &main, &connections());
+        let found: Vec<String> = errors.iter().map(|error| marked(&main, error)).collect();
+        assert_eq!(found, expected, "{errors:#?}");
+        for error in errors {
+            let told = "syntax error: Default zuul configs are not allowed in extra-config-paths";
+            assert_eq!(error.short_text(), told);
+        }
+    }
+}
