@@ -447,6 +447,25 @@ fn job_trees_and_templates_are_put_in_line() {
     assert_eq!(serde_json::to_string(&job(&graph, "docs").vars).unwrap(), r#"{"a":"template","b":"project"}"#);
 }
 
+/// Z6.2: variables of a template are for the pipelines that it has, those of a project for all of them.
+#[test]
+fn variables_of_a_template_are_for_its_own_pipelines() {
+    let text = "
+- job: {name: docs, run: r}
+- project-template: {name: one, vars: {a: one, b: one}, check: {jobs: [docs]}}
+- project-template: {name: two, vars: {a: two, c: two}, gate: {jobs: [docs]}}
+- project: {name: org/project, templates: [one, two], vars: {b: project}}
+";
+    let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
+    let name = project("org/project");
+    for (pipeline, expected) in
+        [("check", r#"{"a":"one","b":"project"}"#), ("gate", r#"{"a":"two","b":"project","c":"two"}"#)]
+    {
+        let graph = layout.freeze(&FreezeInput::change(pipeline, &name, "master")).unwrap();
+        assert_eq!(serde_json::to_string(&job(&graph, "docs").vars).unwrap(), expected, "{pipeline}");
+    }
+}
+
 /// Z4.6: a child's roles extend its parent's, and each playbook sees those of its own definition.
 #[test]
 fn roles_extend_those_of_the_parent() {
