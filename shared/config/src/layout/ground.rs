@@ -118,8 +118,8 @@ impl Ground {
         let Some(project) = self.project_of(file) else { return all.cloned().collect() };
         let is_told = |problem: &&Problem| {
             let word = problem.stanza.split(' ').next().unwrap_or_default();
-            let kind = ObjectKind::WORDS.iter().find(|(name, _)| *name == word);
-            !project.kinds.is_empty() && kind.is_none_or(|(_, kind)| !project.leaves_out(*kind))
+            let kind = ObjectKind::WORDS.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind);
+            !project.kinds.is_empty() && kind.is_none_or(|kind| !project.leaves_out(kind))
         };
         all.filter(is_told).cloned().collect()
     }
