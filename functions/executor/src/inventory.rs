@@ -6,7 +6,7 @@ use crate::steering::{Reach, restrict};
 use crate::vars::{is_template, to_map, unsafe_texts};
 use serde_json::{Map, Value, json};
 use serde_yaml::value::{Tag, TaggedValue};
-use sluice_model::job::NodeSet;
+use sluice_model::job::{NodeSet, means_executor};
 use sluice_model::node::NodeAccess;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,9 +26,30 @@ pub fn hosts<'a>(job: &Job<'a>) -> Vec<Host<'a>> {
     job.nodes.iter().flat_map(named).collect()
 }
 
-/// Ansible expands templates in the names of hosts and groups, in trusted playbooks too. Configuration refuses such names.
+/// Ansible expands templates in the names of hosts and groups, in trusted playbooks too, and would do on a node what is for the
+/// executor. Configuration refuses such names.
 fn is_host_name(name: &str) -> bool {
-    !is_template(name)
+    !is_template(name) && !means_executor(name)
+}
+
+/// A node or a group of the job has a name that playbooks have for the executor.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the job's nodeset has a {kind} named \"{name}\", and that is what playbooks call the executor: give it another name"
+)]
+pub struct ExecutorsName {
+    kind: &'static str,
+    name: String,
+}
+
+/// Checks that no node and no group stands where playbooks mean the executor.
+pub fn check_names(job: &Job<'_>) -> Result<(), ExecutorsName> {
+    let nodes = job.nodes.iter().flat_map(|node| &node.names).map(|name| ("node", name));
+    let groups = nodeset(job).groups.iter().map(|group| ("group", &group.name));
+    match nodes.chain(groups).find(|(_, name)| means_executor(name)) {
+        Some((kind, name)) => Err(ExecutorsName { kind, name: name.clone() }),
+        None => Ok(()),
+    }
 }
 
 /// How the job's own variables stand in an inventory.

@@ -6,7 +6,7 @@ use crate::disk::DiskWatch;
 use crate::freeze::{self, Frozen};
 use crate::gateway::Gateway;
 use crate::include::{self, IncludeError};
-use crate::inventory::{self, JobVars};
+use crate::inventory::{self, ExecutorsName, JobVars};
 use crate::job::{Job, Observer, Runner, Sources, StopSignal};
 use crate::jobdir::{self, Jobdir};
 use crate::joblog::{JobLog, now};
@@ -116,6 +116,8 @@ impl Runner for Ansible {
 #[derive(Debug, thiserror::Error)]
 enum StartError {
     #[error(transparent)]
+    Names(#[from] ExecutorsName),
+    #[error(transparent)]
     Prepare(#[from] PrepareError),
     #[error(transparent)]
     Include(IncludeError),
@@ -138,7 +140,8 @@ enum StartError {
 impl StartError {
     fn result(&self) -> BuildResult {
         match self {
-            Self::Prepare(PrepareError::NoPlaybook { .. })
+            Self::Names(_)
+            | Self::Prepare(PrepareError::NoPlaybook { .. })
             | Self::Include(IncludeError::Missing { .. } | IncludeError::Unreadable { .. })
             | Self::Secret { .. }
             | Self::Token { .. } => BuildResult::ConfigError,
@@ -174,6 +177,7 @@ struct Nodes {
 impl<'a> Build<'a> {
     async fn prepare(&self, log: &mut JobLog<'_>) -> Result<Stage<'a>, StartError> {
         let (job, jobdir) = (self.job, self.jobdir);
+        inventory::check_names(job)?;
         write_accounts(jobdir)?;
         self.check_secrets()?;
         log.say("Cloning repos into workspace");

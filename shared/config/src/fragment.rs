@@ -246,7 +246,7 @@ fn beside(broken: Vec<yaml::YamlError>, mut problems: Vec<Problem>) -> Vec<Probl
 }
 
 /// The places where a repository keeps configuration; the first that exists is read.
-const ROOTS: [&str; 4] = ["zuul.yaml", "zuul.d/", ".zuul.yaml", ".zuul.d/"];
+pub(crate) const ROOTS: [&str; 4] = ["zuul.yaml", "zuul.d/", ".zuul.yaml", ".zuul.d/"];
 /// A file of this name keeps its directory from being read.
 const IGNORE: &str = ".zuul.ignore";
 
@@ -371,8 +371,8 @@ mod tests {
         assert_eq!(told(&project, &["zuul.yaml", ".zuul.d/x", "README.yaml"]), []);
         assert_eq!(told(&project, &["zuul.yaml", "zuul.d/x.yaml", "zuul.d/.zuul.ignore"]), []);
         assert_eq!(told(&project, &[".zuul.d/x.yaml"]), []);
-        project.extra_config_paths = vec![".zuul.yaml".to_owned()];
-        assert_eq!(told(&project, &["zuul.yaml", ".zuul.yaml"]), [], "the tenant reads it besides");
+        project.extra_config_paths = vec![".zuul.d/x.yaml".to_owned()];
+        assert_eq!(told(&project, &["zuul.yaml", ".zuul.d/x.yaml"]), [], "the tenant reads it besides");
     }
 
     /// Z2.4

@@ -120,17 +120,19 @@ fn filters_of_files_count_only_where_files_are_touched() {
     let text = "
 - job: {name: code, run: r, files: ^src/}
 - job: {name: checks, run: r, irrelevant-files: ^docs/}
-- project: {name: org/project, check: {jobs: [code, checks]}}
+- job: {name: rest, run: r, files: {regex: ^docs/, negate: true}}
+- project: {name: org/project, check: {jobs: [code, checks, rest]}}
 ";
     let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
     let org_project = project("org/project");
     // The files that are touched, and the jobs that run.
-    let rows: [(&[&str], &[&str]); 5] = [
-        (&[], &["code", "checks"]),
-        (&["/COMMIT_MSG"], &["code", "checks"]),
-        (&["/COMMIT_MSG", "README"], &["checks"]),
+    let rows: [(&[&str], &[&str]); 6] = [
+        (&[], &["code", "checks", "rest"]),
+        (&["/COMMIT_MSG"], &["code", "checks", "rest"]),
+        (&["/COMMIT_MSG", "README"], &["checks", "rest"]),
         (&["docs/a"], &[]),
-        (&["src/a", "docs/a"], &["code", "checks"]),
+        (&["/COMMIT_MSG", "docs/a"], &[]),
+        (&["src/a", "docs/a"], &["code", "checks", "rest"]),
     ];
     for (files, expected) in rows {
         let touched: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
@@ -344,6 +346,49 @@ fn a_job_whose_definition_the_change_edits_runs() {
     );
 }
 
+/// Z4.7, J05, J07, J17: what a job may not is told where it would run: where its files are touched, or where the change defines it
+/// otherwise. What may not be said of it is told in any case.
+#[test]
+fn a_job_that_may_not_run_keeps_nobody_from_running_where_its_files_are_not_touched() {
+    let open = "- pipeline: {name: open, manager: independent, post-review: true, allow-secrets: false}\n";
+    let name = project("org/project");
+    for (said, pipeline, told) in [
+        ("abstract: true", "check", "Job own is abstract and may not be directly run"),
+        ("allowed-projects: [org/project1]", "check", "Project org/project is not allowed to run job own"),
+        ("post-review: true", "check", "Pre-review pipeline check does not allow post-review job own"),
+        ("secrets: [key]", "open", "Pipeline open does not allow jobs with secrets, but own has some"),
+        ("type: reporter", "check", "Job own is a reporter"),
+    ] {
+        let own = format!(
+            "- secret: {{name: key, data: {{a: b}}}}\n- job: {{name: own, run: r, files: ^src/, {said}}}\n- job: {{name: other, run: r}}\n- project: {{{pipeline}: {{jobs: [own, other]}}}}\n"
+        );
+        let tenant = tenant().file("org/config", &format!("{BASE}{open}")).file("org/project", &own);
+        let layout = tenant.sound();
+        let found = |layout: &Layout, before: Option<&Layout>, file: &str| {
+            let files = [file.to_owned()];
+            let input = FreezeInput::change(pipeline, &name, "master").touching(&files);
+            match layout.freeze(&FreezeInput { before, ..input }) {
+                Ok(graph) => format!("runs {}", names(&graph).join(" ")),
+                Err(errors) => errors.iter().map(|error| error.short_text()).collect::<Vec<_>>().join("\n"),
+            }
+        };
+        assert_eq!(found(&layout, None, "README"), "runs other", "{said}");
+        let refused = found(&layout, None, "src/a");
+        assert!(refused.starts_with(told) && refused.lines().count() == 1, "{said}: {refused}");
+        let edited = |from: &str, to: &str| {
+            let proposal = tenant.proposal("org/project", "master", &own.replace(from, to));
+            found(&layout.overlay(&[proposal], Scope::UntrustedOnly), Some(&layout), ".zuul.yaml")
+        };
+        assert_eq!(edited("name: own, run: r", "name: own, run: changed"), refused, "{said}");
+        assert_eq!(edited("name: other, run: r", "name: other, run: changed"), "runs other", "{said}");
+    }
+    let fixed = "- job: {name: own, final: true, run: r, files: ^src/}\n- project: {name: org/project, check: {jobs: [own: {timeout: 3}]}}\n";
+    let layout = tenant().file("org/config", &format!("{BASE}{fixed}")).sound();
+    let files = ["README".to_owned()];
+    let errors = layout.freeze(&FreezeInput::change("check", &name, "master").touching(&files)).unwrap_err();
+    assert_eq!(errors[0].short_text(), "Unable to modify final job own attribute timeout");
+}
+
 /// Z4.10: a global job, a variant for stable branches, and a project's entry for files.
 #[test]
 fn the_worked_example_freezes_as_told() {
@@ -400,6 +445,25 @@ fn job_trees_and_templates_are_put_in_line() {
     assert_eq!(job(&graph, "pypi-upload").dependencies[0].name.as_str(), "tarball");
     assert!(!job(&graph, "tarball").voting);
     assert_eq!(serde_json::to_string(&job(&graph, "docs").vars).unwrap(), r#"{"a":"template","b":"project"}"#);
+}
+
+/// Z6.2: variables of a template are for the pipelines that it has, those of a project for all of them.
+#[test]
+fn variables_of_a_template_are_for_its_own_pipelines() {
+    let text = "
+- job: {name: docs, run: r}
+- project-template: {name: one, vars: {a: one, b: one}, check: {jobs: [docs]}}
+- project-template: {name: two, vars: {a: two, c: two}, gate: {jobs: [docs]}}
+- project: {name: org/project, templates: [one, two], vars: {b: project}}
+";
+    let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
+    let name = project("org/project");
+    for (pipeline, expected) in
+        [("check", r#"{"a":"one","b":"project"}"#), ("gate", r#"{"a":"two","b":"project","c":"two"}"#)]
+    {
+        let graph = layout.freeze(&FreezeInput::change(pipeline, &name, "master")).unwrap();
+        assert_eq!(serde_json::to_string(&job(&graph, "docs").vars).unwrap(), expected, "{pipeline}");
+    }
 }
 
 /// Z4.6: a child's roles extend its parent's, and each playbook sees those of its own definition.

@@ -269,3 +269,35 @@ fn what_is_said_of_one_alone_is_no_default() {
         assert_eq!(error.problem.attribute, Some(format!("{of}-defaults.{word}")));
     }
 }
+
+/// Z2.2, Z6.6: of kinds that the tenant leaves out of a repository no mistake is told, and of one that it reads nothing of none at all,
+/// however the layout came about.
+#[test]
+fn mistakes_of_what_a_tenant_leaves_out_are_not_told() {
+    let shapes = "- job: {name: a, votng: false}\n- nodeset: {name: n, nodes: [], nods: []}\n- jbo: {name: b}\n";
+    let yaml = "- job: {name: a, name: b}\n- nodeset: {name: n, nodes: [], nods: []}\n";
+    // What is said of the repository, its file, and the lines that are told of.
+    let rows: [(&str, &str, &[u32]); 7] = [
+        ("", shapes, &[1, 2, 3]),
+        ("include: [job]", shapes, &[1, 3]),
+        ("exclude: nodeset", shapes, &[1, 3]),
+        ("exclude: [job]", shapes, &[2, 3]),
+        ("include: []", shapes, &[]),
+        ("exclude: [job, nodeset]", yaml, &[1]),
+        ("include: []", yaml, &[]),
+    ];
+    for (said, text, expected) in rows {
+        let main = format!(
+            "- tenant: {{name: one, source: {{github: {{config-projects: [org/config], untrusted-projects: [org/project: {{{said}}}]}}}}}}\n"
+        );
+        let lines =
+            |errors: &[ConfigError]| -> Vec<u32> { errors.iter().map(|error| error.problem.start.line()).collect() };
+        let before = tenant_of(&main).file("org/config", BASE);
+        let sound = before.sound();
+        let proposed = sound.overlay(&[before.proposal("org/project", "master", text)], Scope::ToValidate);
+        assert_eq!(lines(&proposed.errors_since(&sound)), expected, "{said}");
+        let layout = before.file("org/project", text).build();
+        assert_eq!(lines(layout.errors()), expected, "{said}: {:#?}", layout.errors());
+        assert_eq!(Layout::from_bytes(&layout.to_bytes()).unwrap().errors(), layout.errors(), "{said}");
+    }
+}

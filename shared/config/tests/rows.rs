@@ -292,6 +292,17 @@ fn an_empty_list_of_reporters_leaves_nobody_untold() {
     assert!(found.success.is_empty());
 }
 
+/// Z6.6: who is listed by an older word beside the newer one is told nothing, and that is said; the pipeline stands.
+#[test]
+fn reporters_of_an_older_word_beside_the_newer_one_are_told_of() {
+    let text = "- pipeline: {name: p, manager: independent, merge-conflict: {github: {comment: true}}, merge-failure: {smtp: {}}}\n";
+    let layout = tenant().file("org/config", text).build();
+    let told = "syntax error: \"merge-failure\" is another word for \"merge-conflict\": give one of them";
+    assert_eq!(messages(&layout), [told]);
+    let found = &layout.pipeline("p").unwrap().reporters.merge_conflict;
+    assert!(matches!(found[0].kind, ReporterKind::GitHub(_)) && found.len() == 1, "{found:?}");
+}
+
 /// L4.1, in part: a label without an object is told where others have one, and is a mistake where the tenant does without the older
 /// way. That way itself is not carried out, which is what the warning says.
 #[test]
@@ -408,4 +419,27 @@ fn a_global_semaphore_is_not_redefined() {
     assert!(messages(&layout)[0].contains("may not have the name of a global semaphore"));
     let of = |name: &str| layout.semaphore(name);
     assert_eq!((of("shared"), of("own"), of("other")), ((true, 3), (false, 2), (false, 1)));
+}
+
+/// Z2.2, Z2.4: the places where every repository keeps configuration are no extra paths, each told where it is named.
+#[test]
+fn the_usual_places_of_configuration_are_no_extra_paths() {
+    let rows: [(&str, &[&str]); 4] = [
+        ("[more/, zuul.yaml, .zuul.d/]", &["zuul.yaml", ".zuul.d/"]),
+        ("[zuul.d/, .zuul.yaml]", &["zuul.d/", ".zuul.yaml"]),
+        (".zuul.yaml", &[".zuul.yaml"]),
+        ("[zuul.d, zuul.d/more/, a/zuul.yaml]", &[]),
+    ];
+    for (paths, expected) in rows {
+        let main = format!(
+            "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects:\n          - org/project: {{extra-config-paths: {paths}}}\n"
+        );
+        let (_, errors) = parse_main("main.yaml", &main, &connections());
+        let found: Vec<String> = errors.iter().map(|error| marked(&main, error)).collect();
+        assert_eq!(found, expected, "{errors:#?}");
+        for error in errors {
+            let told = "syntax error: Default zuul configs are not allowed in extra-config-paths";
+            assert_eq!(error.short_text(), told);
+        }
+    }
 }

@@ -561,3 +561,25 @@ fn a_nodes_or_groups_name_is_no_template() {
         one_mistake(&layout, "is not a valid name for an Ansible host or group");
     }
 }
+
+/// Z3.1, Z7.5: what config projects do on the executor, with their secrets, is done on no node that a change brings.
+#[test]
+fn no_node_and_no_group_is_called_as_the_executor() {
+    let (nodes, groups) = ("Nodes named 'localhost' are not allowed.", "Groups named 'localhost' are not allowed.");
+    for (stanza, told) in [
+        ("nodeset: {name: own, nodes: [{name: localhost, label: small}]}", nodes),
+        ("nodeset: {name: own, nodes: [{name: [one, localhost], label: small}]}", nodes),
+        ("nodeset: {name: own, nodes: [{name: one, label: small}], groups: [{name: localhost, nodes: one}]}", groups),
+        ("nodeset: {name: own, alternatives: [{nodes: [{name: localhost, label: small}]}]}", nodes),
+        ("job: {name: own, parent: base, nodeset: {nodes: [{name: localhost, label: small}]}}", nodes),
+        // Ansible takes the one for the other, and a port for no part of a name.
+        ("nodeset: {name: own, nodes: [{name: '127.0.0.1', label: small}]}", "Nodes named '127.0.0.1' are"),
+        ("nodeset: {name: own, nodes: [{name: '::1', label: small}]}", "Nodes named '::1' are"),
+        ("nodeset: {name: own, nodes: [{name: 'localhost:22', label: small}]}", "Nodes named 'localhost:22' are"),
+    ] {
+        one_mistake(&tenant().file("org/config", BASE).file("org/project", &format!("- {stanza}\n")).build(), told);
+    }
+    let text =
+        "- nodeset: {name: own, nodes: [{name: one, label: small}], groups: [{name: g, nodes: [one, localhost]}]}\n";
+    tenant().file("org/config", BASE).file("org/project", text).sound();
+}

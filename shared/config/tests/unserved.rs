@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{BASE, tenant};
+use common::{BASE, tenant, tenant_of};
 use sluice_config::{Severity, parse_main};
 use std::collections::BTreeSet;
 
@@ -301,4 +301,19 @@ fn nothing_is_told_of_files_that_a_tenant_includes() {
     let main = "- tenant: {name: one, include: [more.yaml], source: {github: {config-projects: [org/config]}}}";
     let layout = common::tenant_of(main).build();
     assert!(layout.unserved().is_empty(), "{:?}", layout.unserved());
+}
+
+/// Z2.2: what the tenant leaves out of a repository does nothing, and nothing is told of it.
+#[test]
+fn what_a_tenant_leaves_out_is_not_told() {
+    for (said, expected) in [("", 1), ("exclude: secret", 0), ("include: []", 0)] {
+        let main = format!(
+            "- tenant: {{name: one, source: {{github: {{config-projects: [org/config], untrusted-projects: [org/project: {{{said}}}]}}}}}}\n"
+        );
+        let tenant = tenant_of(&main).file("org/config", BASE);
+        let layout = tenant.file("org/project", "- secret: {name: s, oidc: {ttl: 5}}\n").sound();
+        let found = layout.unserved();
+        let told = found.iter().filter(|warning| warning.problem.message.contains("tokens are not issued yet"));
+        assert_eq!(told.count(), expected, "{said}: {found:#?}");
+    }
 }

@@ -264,6 +264,18 @@ fn words_that_do_not_go_together_are_told() {
             "is 3, and must be at least \"window-floor\", which is 4",
         ),
         ("- pipeline: {name: q, manager: dependent, window-ceiling: 2}", false, "window-ceiling", "which is 3"),
+        (
+            "- pipeline: {name: q, manager: dependent, supersedes: [], supercedes: [check]}",
+            false,
+            "supersedes",
+            "another word for \"supercedes\"",
+        ),
+        (
+            "- pipeline: {name: q, manager: dependent, merge-failure-message: a, merge-conflict-message: b}",
+            false,
+            "merge-failure-message",
+            "another word for \"merge-conflict-message\"",
+        ),
         ("- pipeline: {name: q, manager: serial, window: 4}", true, "window", "has no effect"),
         ("- pipeline: {name: q, manager: supercedent, window-ceiling: 9}", true, "window-ceiling", "has no effect"),
     ];

@@ -171,6 +171,26 @@ async fn hosts_that_a_playbook_makes_up_are_in_no_later_inventory() {
     assert!(!trace.exists(), "{}", outcome.log);
 }
 
+/// Z7.5: what trusted playbooks do on the executor is done on no node, whatever that is called.
+#[tokio::test]
+async fn a_node_or_group_that_is_called_as_the_executor_ends_the_build_before_any_playbook() {
+    let play = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - debug: msg=here\n";
+    let story = || Story::new(&[(CONFIG, "here.yaml", play)]);
+    for (mut story, named) in [
+        (story().with_nodes(&["localhost"], &[]), "a node named \"localhost\""),
+        (story().with_nodes(&["127.0.0.1"], &[]), "a node named \"127.0.0.1\""),
+        (story().with_nodes(&["localhost:22"], &[]), "a node named \"localhost:22\""),
+        (story().with_nodes(&["one"], &[("localhost", &["one"])]), "a group named \"localhost\""),
+    ] {
+        story.job.run = vec![story.trusted("here")];
+        let outcome = story.run().await;
+        assert_eq!(outcome.ended.result, ConfigError, "{}", outcome.log);
+        let detail = outcome.ended.detail.clone().unwrap_or_default();
+        assert!(detail.contains(named) && detail.contains("what playbooks call the executor"), "{detail}");
+        assert!(!outcome.log.contains("RUN START"), "{}", outcome.log);
+    }
+}
+
 /// Z2.3, Z7.5: one key opens the nodes of all builds.
 #[tokio::test]
 async fn an_agent_that_is_forwarded_to_a_node_opens_no_other_builds_node() {

@@ -236,11 +236,12 @@ impl<'l> Freezer<'l, '_> {
             Ok(built) => built,
             Err(outcome) => return outcome,
         };
-        let (job, why_not) = built;
-        let Some(reason) = why_not.filter(|_| !self.is_new(name, &job)) else {
-            return Outcome::Runs(Box::new(job));
-        };
-        Outcome::Skipped(reason)
+        let Built { job, why_not, unmet } = built;
+        match why_not.filter(|_| !self.is_new(name, &job)) {
+            Some(reason) => Outcome::Skipped(reason),
+            None if unmet.is_empty() => Outcome::Runs(Box::new(job)),
+            None => Outcome::Broken(unmet),
+        }
     }
 
     /// Returns whether the change defines the job otherwise than it was (match-on-config-updates).
@@ -261,7 +262,7 @@ impl<'l> Freezer<'l, '_> {
         let place = Place { layout: before, pipeline, input: self.input, budget: self.budget_before };
         match build(place, name, of_job, variables, None) {
             // The hash leaves out where a job was written: one that moved to another file is not changed.
-            Ok((old, _)) => old.hash() != job.hash(),
+            Ok(old) => old.job.hash() != job.hash(),
             Err(_) => true,
         }
     }
@@ -338,14 +339,23 @@ struct Place<'l> {
     budget: &'l Budget,
 }
 
-/// Merges every definition of a job. Returns it, and why files say that it does not run.
+/// A job with every definition merged.
+struct Built {
+    job: FrozenJob,
+    /// Why files or images say that it does not run.
+    why_not: Option<String>,
+    /// Why it may not run where it would run all the same.
+    unmet: Vec<Blame>,
+}
+
+/// Merges every definition of a job.
 fn build<'l>(
     place: Place<'l>,
     name: &str,
     entries: &[Entry<'l>],
     variables: &Map<String, Json>,
     mut steps: Option<&mut Vec<Step>>,
-) -> Result<(FrozenJob, Option<String>), Outcome> {
+) -> Result<Built, Outcome> {
     let Place { layout, pipeline, input, budget } = place;
     let target = input.target();
     let matching: Vec<&Entry<'_>> =
@@ -356,7 +366,7 @@ fn build<'l>(
     if name == NOOP && layout.jobs(NOOP).next().is_none() {
         let noop = blank(NOOP);
         let why_not = skipped_by_image(&noop, input.image_names);
-        return Ok((noop, why_not));
+        return Ok(Built { job: noop, why_not, unmet: Vec::new() });
     }
     let by_entry = |entry: &Entry<'_>, why: Refused| Blame::of_entry(entry, input, why);
     let broken = |message: String| Outcome::Broken(vec![by_entry(last, message.into())]);
@@ -406,12 +416,19 @@ fn build<'l>(
     building.guard_secrets();
     // A config project may add any job to any project's pipelines.
     let is_added = matching.iter().any(|entry| entry.source.trust.is_trusted());
-    let why_not = check(&building, pipeline, input, name);
-    let why_not = why_not.into_iter().filter(|why| !(is_added && why.attribute == ALLOWED_PROJECTS));
-    blames.extend(why_not.map(|why| by_entry(last, why)));
+    let refused = check(&building, pipeline, input, name);
+    let refused = refused.into_iter().filter(|why| !(is_added && why.attribute == ALLOWED_PROJECTS));
+    let mut unmet: Vec<Blame> = refused.map(|why| by_entry(last, why)).collect();
     if building.job.run_time.kind == JobKind::Reporter {
         let listing = matching.iter().filter(|entry| !may_report(layout, entry.attached));
-        blames.extend(listing.map(|entry| by_entry(entry, not_reported_by(name, &entry.attached.project))));
+        unmet.extend(listing.map(|entry| by_entry(entry, not_reported_by(name, &entry.attached.project))));
+    }
+    unmet.truncate(BLAMES_MAX);
+    let why_not =
+        skipped_by_files(&building, input.files).or_else(|| skipped_by_image(&building.job, input.image_names));
+    // Who is not run in any case may be what cannot be run: that keeps nobody else from being tested.
+    if why_not.is_none() {
+        blames.append(&mut unmet);
     }
     let exceeded = limits::exceeded(&building, layout.tenant(), name);
     let said = variants.iter().map(|variant| variant.job).chain(matching.iter().map(|entry| entry.job));
@@ -423,8 +440,6 @@ fn build<'l>(
         blames.truncate(if budget.is_spent() { 1 } else { BLAMES_MAX });
         return Err(Outcome::Broken(blames));
     }
-    let why_not =
-        skipped_by_files(&building, input.files).or_else(|| skipped_by_image(&building.job, input.image_names));
     let mut job = building.job;
     if let Some(image) = &job.image_build_name {
         job.run_time.image_formats = layout.image_formats(image);
@@ -446,7 +461,7 @@ fn build<'l>(
         let why = Refused { attribute: "nodeset", message, is_told: true };
         return Err(Outcome::Broken(blame_last(&matching, &variants, input, why).into_iter().collect()));
     }
-    Ok((job, why_not))
+    Ok(Built { job, why_not, unmet })
 }
 
 /// Blames the entry, or else the definition, that says something of an attribute last; the last entry where none does.
@@ -520,9 +535,8 @@ fn skipped_by_files(building: &Building<'_>, files: Option<&[String]>) -> Option
     if real.is_empty() {
         return None;
     }
-    if !building.files.is_empty()
-        && !files.iter().any(|file| building.files.iter().any(|pattern| pattern.matches(file)))
-    {
+    let is_meant = |file: &&String| building.files.iter().any(|pattern| pattern.matches(file));
+    if !building.files.is_empty() && !real.iter().any(is_meant) {
         return Some("no file that it is for was touched".to_owned());
     }
     let irrelevant = |file: &&String| building.irrelevant_files.iter().any(|pattern| pattern.matches(file));

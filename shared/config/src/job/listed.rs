@@ -108,6 +108,8 @@ fn listed<'l>(layout: &'l Layout, project: &ProjectName, pipeline: &str, target:
             for defined in layout.templates(template) {
                 let (source, stanza) = (defined.source(), defined.object);
                 match defined.matches_implied(target.on) {
+                    // Its variables are for the pipelines that it has; a project's own are for all.
+                    true if !stanza.pipelines.contains_key(pipeline) => {}
                     true => found.add(Part { source, stanza, attached }, pipeline),
                     false => found.leave_out(LeftOut { source, stanza, is_bound_here: false }, pipeline),
                 }

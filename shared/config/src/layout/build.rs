@@ -133,8 +133,9 @@ pub(super) fn claims_of<'f>(
 ) -> Vec<Unit> {
     let mut faulty = Vec::new();
     let told: BTreeSet<&Problem> = file.fragment.problems.iter().collect();
-    if !file.fragment.problems.is_empty() {
-        problems.insert(Spot::of_file(number), file.fragment.problems.clone());
+    let of_file = ground.told_of(file);
+    if !of_file.is_empty() {
+        problems.insert(Spot::of_file(number), of_file);
     }
     for (index, stanza) in file.fragment.read().enumerate() {
         let unit = Unit::new(number, index);

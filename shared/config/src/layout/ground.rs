@@ -111,6 +111,19 @@ impl Ground {
         self.ranked(file.place.project)
     }
 
+    /// Returns the mistakes of a file that are told: none of what the tenant leaves out of its project, and none at all where it
+    /// reads nothing of that.
+    pub(super) fn told_of(&self, file: &File) -> Vec<Problem> {
+        let all = file.fragment.problems.iter();
+        let Some(project) = self.project_of(file) else { return all.cloned().collect() };
+        let is_told = |problem: &&Problem| {
+            let word = problem.stanza.split(' ').next().unwrap_or_default();
+            let kind = ObjectKind::WORDS.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind);
+            !project.kinds.is_empty() && kind.is_none_or(|kind| !project.leaves_out(kind))
+        };
+        all.filter(is_told).cloned().collect()
+    }
+
     /// Returns the project of a rank: first the files that the tenant includes, as its own file does, then those it lists.
     fn ranked(&self, rank: usize) -> Option<&TenantProject> {
         match rank.checked_sub(1) {

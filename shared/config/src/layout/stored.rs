@@ -192,8 +192,11 @@ pub(super) fn from_bytes(bytes: &[u8]) -> Result<Layout, LayoutDecodeError> {
         return Err(LayoutDecodeError("it has files that its tenant does not read".to_owned()));
     }
     let mut settled = head.settled;
-    for (number, file) in files.iter().enumerate().filter(|(_, file)| !file.fragment.problems.is_empty()) {
-        settled.insert(Spot::of_file(number), file.fragment.problems.clone());
+    for (number, file) in files.iter().enumerate() {
+        let told = ground.told_of(file);
+        if !told.is_empty() {
+            settled.insert(Spot::of_file(number), told);
+        }
     }
     Ok(Layout::of(Arc::new(Base {
         id: head.id,

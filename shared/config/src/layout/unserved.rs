@@ -23,7 +23,12 @@ impl Layout {
         let mut found = Found { layout: self, labels: self.labels(), warnings: Vec::new() };
         found.warnings.extend(self.tenant().unserved("main.yaml"));
         for fragment in self.fragments() {
-            for stanza in fragment.stanzas() {
+            let project = self.base.ground.project(&fragment.source.project).map(|(_, project)| project);
+            let is_read = |stanza: &&Stanza| match (stanza.kind(), project) {
+                (Some(kind), Some(project)) => !project.leaves_out(kind),
+                _ => true,
+            };
+            for stanza in fragment.stanzas().filter(is_read) {
                 found.stanza(stanza, &fragment.source);
             }
         }

@@ -136,6 +136,28 @@ pub enum Stanza {
     Provider(ProviderObject),
 }
 
+impl Stanza {
+    /// Returns the kind of object that it defines; `None` for how the file is read.
+    pub fn kind(&self) -> Option<ObjectKind> {
+        Some(match self {
+            Self::Pragma(_) => return None,
+            Self::Pipeline(_) => ObjectKind::Pipeline,
+            Self::Job(_) => ObjectKind::Job,
+            Self::Project(_) => ObjectKind::Project,
+            Self::ProjectTemplate(_) => ObjectKind::ProjectTemplate,
+            Self::Nodeset(_) => ObjectKind::Nodeset,
+            Self::Queue(_) => ObjectKind::Queue,
+            Self::Secret(_) => ObjectKind::Secret,
+            Self::Semaphore(_) => ObjectKind::Semaphore,
+            Self::Image(_) => ObjectKind::Image,
+            Self::Flavor(_) => ObjectKind::Flavor,
+            Self::Label(_) => ObjectKind::Label,
+            Self::Section(_) => ObjectKind::Section,
+            Self::Provider(_) => ObjectKind::Provider,
+        })
+    }
+}
+
 /// What was read of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Found {

@@ -5,7 +5,7 @@ use super::places::{self, Places};
 use super::read::{Fields, Problems, members};
 use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
-use sluice_model::job::{Group, NodeSet, NodeSpec};
+use sluice_model::job::{Group, NodeSet, NodeSpec, means_executor};
 use std::collections::BTreeSet;
 
 /// Greatest number of nodesets that one may come to.
@@ -139,7 +139,7 @@ fn nodes_and_names(list: &[Node], p: &mut Problems) -> (NodeSet, BTreeSet<String
             None => p.syntax(member, "nodes.name", "required key not provided: \"name\""),
             Some(names) => {
                 for (name, node) in said.iter().filter_map(|node| Some((node.as_text()?, node))) {
-                    check_name(name, node, "nodes.name", p);
+                    check_name(name, node, "Nodes", "nodes.name", p);
                     if !seen.insert(name.to_owned()) {
                         let message = format!("Node named \"{name}\" appears multiple times in nodeset");
                         p.syntax(node, "nodes.name", message);
@@ -163,7 +163,7 @@ fn group(node: &Node, known: &BTreeSet<String>, p: &mut Problems) -> Option<Grou
     let nodes = list.map(|node| super::read::texts(node, "groups.nodes", p));
     fields.finish(p);
     if let Some(name) = &name {
-        check_name(name, name_node, "groups.name", p);
+        check_name(name, name_node, "Groups", "groups.name", p);
     }
     for member in list.map(members).unwrap_or_default() {
         let Some(wrong) = member.as_text().filter(|text| !known.contains(*text) && *text != "localhost") else {
@@ -176,10 +176,13 @@ fn group(node: &Node, known: &BTreeSet<String>, p: &mut Problems) -> Option<Grou
     Some(Group { name: name?, nodes: nodes? })
 }
 
-/// Ansible expands the names of hosts and groups as templates wherever a playbook prints them, and trusted playbooks do (Z7.5).
-fn check_name(name: &str, node: &Node, attribute: &str, p: &mut Problems) {
+/// Ansible expands the names of hosts and groups as templates wherever a playbook prints them, and trusted playbooks do; what these
+/// do on the executor must not be done on a node that has its name (Z7.5).
+fn check_name(name: &str, node: &Node, kind: &str, attribute: &str, p: &mut Problems) {
     let plain = |c: char| c.is_alphanumeric() || "-_.:@+/ ".contains(c);
     if name.is_empty() || !name.chars().all(plain) {
         p.syntax(node, attribute, format!("\"{name}\" is not a valid name for an Ansible host or group"));
+    } else if means_executor(name) {
+        p.syntax(node, attribute, format!("{kind} named '{name}' are not allowed."));
     }
 }

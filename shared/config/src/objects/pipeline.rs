@@ -2,7 +2,7 @@
 
 use super::Place;
 use super::drivers;
-use super::read::{Fields, Problems, members};
+use super::read::{Fields, Problems, members, text, texts};
 use crate::connection::{Connections, Driver};
 use crate::error::{Problem, ProblemKind};
 use crate::pipeline::{Filter, Growth, GrowthKind, Manager, Messages, Pipeline, Reporter, Reporters, Trigger, Window};
@@ -68,8 +68,9 @@ fn read(name: &str, mut f: Fields<'_>, connections: &Connections, p: &mut Proble
     pipeline.allow_secrets = f.flag("allow-secrets", p);
     pipeline.post_review = f.flag("post-review", p).unwrap_or(false) || pipeline.allow_secrets == Some(true);
     pipeline.window = window(&mut f, manager, p);
-    let supersedes = f.texts("supercedes", p).or(f.texts("supersedes", p)).unwrap_or_default();
-    pipeline.supersedes = supersedes.into_iter().map(Into::into).collect();
+    if let Some((name, node)) = f.one_of(&["supercedes", "supersedes"], p) {
+        pipeline.supersedes = texts(node, name, p).into_iter().map(Into::into).collect();
+    }
     pipeline.allow_other_connections = f.flag("allow-other-connections", p).unwrap_or(true);
     pipeline.allow_parameters = f.flag("allow-parameters", p).unwrap_or(false);
     pipeline.dequeue_on_new_patchset = f.flag("dequeue-on-new-patchset", p).unwrap_or(true);
@@ -136,20 +137,20 @@ fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Problems) -> Window {
 }
 
 fn messages(f: &mut Fields<'_>, messages: &mut Messages, p: &mut Problems) {
-    let mut set = |name: &'static str, slot: &mut String| {
-        if let Some(text) = f.text(name, p) {
+    let mut set = |names: &[&'static str], slot: &mut String| {
+        let Some((name, node)) = f.one_of(names, p) else { return };
+        if let Some(text) = text(node, name, p) {
             *slot = text;
         }
     };
-    set("start-message", &mut messages.start);
-    set("success-message", &mut messages.success);
-    set("failure-message", &mut messages.failure);
-    set("merge-conflict-message", &mut messages.merge_conflict);
-    // The name that older configurations have for it.
-    set("merge-failure-message", &mut messages.merge_conflict);
-    set("no-jobs-message", &mut messages.no_jobs);
-    set("enqueue-message", &mut messages.enqueue);
-    set("dequeue-message", &mut messages.dequeue);
+    set(&["start-message"], &mut messages.start);
+    set(&["success-message"], &mut messages.success);
+    set(&["failure-message"], &mut messages.failure);
+    // The second is the name that older configurations have for it.
+    set(&["merge-conflict-message", "merge-failure-message"], &mut messages.merge_conflict);
+    set(&["no-jobs-message"], &mut messages.no_jobs);
+    set(&["enqueue-message"], &mut messages.enqueue);
+    set(&["dequeue-message"], &mut messages.dequeue);
     messages.footer = f.text("footer-message", p);
 }
 
@@ -204,6 +205,7 @@ fn filters(f: &mut Fields<'_>, name: &'static str, connections: &Connections, p:
 }
 
 fn reporters(f: &mut Fields<'_>, connections: &Connections, p: &mut Problems, spared: &mut Problems) -> Reporters {
+    let by_old_name = f.peek("merge-failure");
     let mut given = |name: &'static str| -> Vec<Reporter> {
         let mut list = Vec::new();
         let (found, unknown) = by_connection(f, name, connections, p);
@@ -221,15 +223,23 @@ fn reporters(f: &mut Fields<'_>, connections: &Connections, p: &mut Problems, sp
     let old_name = given("merge-failure");
     // Whoever is told of failures is told of these too, unless somebody else is listed: an empty list leaves nobody out.
     let or_else = |list: Vec<Reporter>, others: &[Reporter]| if list.is_empty() { others.to_vec() } else { list };
-    Reporters {
-        start: given("start"),
-        enqueue: given("enqueue"),
-        success: given("success"),
-        merge_conflict: or_else(or_else(given("merge-conflict"), &old_name), &failure),
+    let (start, enqueue, success) = (given("start"), given("enqueue"), given("success"));
+    let conflict = given("merge-conflict");
+    let is_twice = !conflict.is_empty() && !old_name.is_empty();
+    let reporters = Reporters {
+        start,
+        enqueue,
+        success,
+        merge_conflict: or_else(or_else(conflict, &old_name), &failure),
         config_error: or_else(given("config-error"), &failure),
         no_jobs: given("no-jobs"),
         dequeue: given("dequeue"),
         disabled: given("disabled"),
         failure,
+    };
+    if let Some(node) = by_old_name.filter(|_| is_twice) {
+        let message = "\"merge-failure\" is another word for \"merge-conflict\": give one of them";
+        spared.syntax(node, "merge-failure", message);
     }
+    reporters
 }

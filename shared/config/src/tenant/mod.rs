@@ -226,14 +226,22 @@ impl TenantConfig {
     }
 }
 
+/// Returns whether repositories define objects of a kind where the tenant says nothing of that.
+fn is_usual(kind: ObjectKind, trust: Trust) -> bool {
+    // Untrusted repositories define what nodes are made of only where they are told to.
+    trust.is_trusted() || !(kind.is_provider_config() || kind == ObjectKind::Pipeline)
+}
+
 impl TenantProject {
+    /// Returns whether the tenant says that it reads nothing of a kind that such a project usually defines.
+    pub(crate) fn leaves_out(&self, kind: ObjectKind) -> bool {
+        !self.kinds.contains(&kind) && is_usual(kind, self.trust)
+    }
+
     /// Returns a project with the defaults of its trust.
     pub fn new(connection: &str, name: ProjectName, trust: Trust) -> Self {
         let kinds = ObjectKind::WORDS.iter().map(|(_, kind)| *kind);
-        // Untrusted repositories define what nodes are made of only where they are told to.
-        let kinds = kinds
-            .filter(|kind| trust.is_trusted() || !(kind.is_provider_config() || *kind == ObjectKind::Pipeline))
-            .collect();
+        let kinds = kinds.filter(|kind| is_usual(*kind, trust)).collect();
         Self {
             connection: connection.into(),
             name,

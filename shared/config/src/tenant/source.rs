@@ -3,7 +3,7 @@
 use super::{SYSTEM, TenantConfig, TenantProject, included_project};
 use crate::connection::Connections;
 use crate::error::{Problem, ProblemKind};
-use crate::fragment::Trust;
+use crate::fragment::{ROOTS, Trust};
 use crate::objects::ObjectKind;
 use crate::objects::read::{Fields, Problems, members};
 use crate::yaml::{Node, Value};
@@ -171,6 +171,11 @@ impl ListReader<'_> {
 
 fn project_attributes(f: &mut Fields<'_>, project: &mut TenantProject, p: &mut Problems) {
     project.shadow = f.texts("shadow", p).unwrap_or_default();
+    for member in f.peek("extra-config-paths").map(members).unwrap_or_default() {
+        if member.as_text().is_some_and(|path| ROOTS.contains(&path)) {
+            p.syntax(member, "extra-config-paths", "Default zuul configs are not allowed in extra-config-paths");
+        }
+    }
     project.extra_config_paths = f.texts("extra-config-paths", p).unwrap_or_default();
     let paths = &project.extra_config_paths;
     let mut known = BTreeSet::new();

@@ -282,6 +282,17 @@ pub struct Group {
     pub nodes: Vec<String>,
 }
 
+/// What Ansible calls the machine that it runs on: a host of any of these names in the inventory is taken for all of them.
+const EXECUTOR: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+
+/// Returns whether playbooks mean the executor by a host's or group's name: what they do there, often with secrets, would be done
+/// on the node of that name. Of a host's name Ansible takes a port at its end away.
+pub fn means_executor(name: &str) -> bool {
+    let is_port = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let host = name.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(name, |(host, _)| host);
+    EXECUTOR.contains(&name) || EXECUTOR.contains(&host)
+}
+
 /// A playbook and what it may see.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Playbook {
