@@ -10,7 +10,7 @@ use sluice_config::layout::Layout;
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_forge::{Verdict, host_of};
 use sluice_gate::chain::landing_order;
-use sluice_gate::filter::Speaker;
+use sluice_gate::filter::{self, Speaker};
 use sluice_gate::plan::CYCLE_MAX;
 use sluice_gate::{Candidate, InBranch};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, Permission};
@@ -71,11 +71,18 @@ impl Needs {
         landing_order(forth.intersection(&back).cloned().collect(), &self.parents)
     }
 
-    /// Returns why the change may not be tested in a pipeline, if so: for what it needs itself, or because a queue there forbids
-    /// a cycle that is met (D04, D11). That text is Zuul's.
+    /// Returns why the change may not be tested in a pipeline, if so: for what it needs itself, because that is of a connection of
+    /// which the pipeline takes nothing, or because a queue there forbids a cycle that is met (D04, D11). That text is Zuul's.
     pub(crate) fn refusal(&self, own: &ChangeRef, layout: &Layout, pipeline: &Pipeline) -> Option<String> {
-        if self.refused.is_some() || self.named.is_empty() {
+        if self.refused.is_some() {
             return self.refused.clone();
+        }
+        let foreign = self.open.iter().find_map(|need| {
+            let why = filter::refusal_of_connection(pipeline, &need.change.key.connection)?;
+            Some(format!("it depends on {}, and {why}", need.change.key))
+        });
+        if foreign.is_some() || self.named.is_empty() {
+            return foreign;
         }
         let met = self.open.iter().map(|facts| &facts.change).chain([own]);
         met.map(|change| (change, self.cycle_of(&change.key).len())).filter(|(_, length)| *length > 0).find_map(

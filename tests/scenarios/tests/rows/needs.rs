@@ -107,6 +107,56 @@ fn a_need_is_waited_for_only_where_a_connection_leads_to_its_host() {
     assert_eq!(merged(&site), [1, 2, 3]);
 }
 
+/// Z6.1: a pipeline that allows no other connections takes no change of one that it does not name, and none that depends on one;
+/// both are told why.
+#[test]
+fn a_pipeline_may_keep_out_what_other_connections_bring() {
+    let main = "
+- tenant:
+    name: demo
+    source:
+      github:
+        config-projects: [org/config]
+        untrusted-projects: [org/one]
+      gerrit:
+        untrusted-projects: [org/two]
+";
+    let project: &[(&str, &str)] = &[(".zuul.yaml", "- project: {check: {jobs: [unit]}}\n"), ("shared", "0")];
+    for allowed in [true, false] {
+        let config = format!(
+            "
+- pipeline:
+    name: check
+    manager: independent
+    allow-other-connections: {allowed}
+    trigger:
+      github: [{{event: pull_request, action: [opened, changed, reopened]}}]
+    success: {{github: {{status: success}}}}
+    failure: {{github: {{status: failure}}}}
+{}",
+            super::jobs()
+        );
+        let repositories: &[(&str, &[(&str, &str)])] =
+            &[("org/config", &[("zuul.yaml", &config)]), ("org/one", project), ("review.test/org/two", project)];
+        let mut site = Site::new(7, main, repositories, super::judge);
+        let b = site.forge.upload("org/two", 2, None, &[("b", "x")]);
+        site.take_in();
+        site.run();
+        let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://review.test/org/two/pull/2", &[("a", "x")]);
+        site.take_in();
+        site.run();
+        let said = comments(&site, &a);
+        assert_eq!(said.contains("does not name the connection gerrit and takes no others"), !allowed, "{said}");
+        assert_eq!(site.builds().is_empty(), !allowed, "{:?}", site.builds());
+        let kind = EventKind::Enqueue { tenant: "demo".into(), pipeline: "check".into(), number: 2, head: None };
+        let (connection, project) = (b.connection.clone(), b.project.clone());
+        let asked = ask_as(&mut site, ForgeEvent { connection, project, sender: "ada".into(), kind });
+        assert_eq!(asked.is_ok(), allowed, "{asked:?}");
+        let why = asked.err().unwrap_or_default();
+        assert_eq!(why.contains("allow-other-connections"), !allowed, "{why}");
+    }
+}
+
 /// Z2.1, D02: what is known by another connection to the same host than the tenant's own enters no pipeline: not by an event, not by
 /// an operator, and not behind the change that it needs. Nothing that the gate requires is asked of it.
 #[test]
