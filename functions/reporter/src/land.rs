@@ -366,7 +366,7 @@ impl Reporter {
         let parents = facts.parents.iter().cloned().map(|parent| vec![parent]);
         let strange = self.strange(facts).await?;
         let named = facts.depends_on.iter().filter(|url| !strange.contains(url));
-        let named = named.map(|url| self.changes_at(url, &order.change.key.connection));
+        let named: Vec<_> = named.map(|url| self.changes_at(url, &order.change.key.connection)).collect();
         for keys in parents.chain(named).take(NEEDS_MAX) {
             let Some(key) = keys.first() else {
                 return Ok(Some(
@@ -388,8 +388,12 @@ impl Reporter {
     /// Returns the addresses that a change depends on and whose host no connection leads to: as when it entered they are not waited
     /// for. What is on the host of a connection is none of them, whether or not it is a change and can be read.
     async fn strange<'f>(&self, facts: &'f ChangeFacts) -> Result<Vec<&'f String>, LookError> {
-        let is_change = |url: &String| self.forges.values().any(|forge| forge.change_at(url).is_some());
-        let mut strange: Vec<&String> = facts.depends_on.iter().filter(|url| !is_change(url)).collect();
+        let mut strange: Vec<&'f String> = Vec::new();
+        for url in &facts.depends_on {
+            if !self.forges.values().any(|forge| forge.change_at(url).is_some()) {
+                strange.push(url);
+            }
+        }
         if !strange.is_empty() {
             let connections = connection::load(&self.ports).await?;
             strange.retain(|url| host_of(url).is_some_and(|host| !connections.leads_to(&host)));

@@ -43,9 +43,13 @@ impl Connection {
         matches!(self.driver, Driver::GitHub | Driver::Gerrit)
     }
 
-    /// Returns whether projects are there, whether or not it is asked about changes.
+    /// Returns whether projects may be there, whether or not it is asked about changes.
     fn has_projects(&self) -> bool {
-        matches!(self.driver, Driver::GitHub | Driver::Gerrit | Driver::GitLab | Driver::Pagure | Driver::Git)
+        match self.driver {
+            Driver::GitHub | Driver::Gerrit | Driver::GitLab | Driver::Pagure | Driver::Git | Driver::Other => true,
+            Driver::Smtp | Driver::Mqtt | Driver::Sql | Driver::Elasticsearch => false,
+            Driver::Timer | Driver::Zuul | Driver::Aws | Driver::Static => false,
+        }
     }
 
     /// Returns whether somebody whom the forge names is the account that the token acts as. A GitHub App is named with `[bot]` as an

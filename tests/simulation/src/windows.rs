@@ -77,7 +77,7 @@ impl Window {
         match (result, self.grows, self.shrinks) {
             ("SUCCESS", Step::By(by), _) => self.ceiling.unwrap_or(u32::MAX).min(size + by),
             ("SUCCESS", Step::Times(times), _) => self.ceiling.unwrap_or(u32::MAX).min(size * times),
-            // What somebody took out, and what passed and did not merge, says nothing against how changes do.
+            // What somebody took out, and what passed and was not merged, says nothing of how changes fare.
             ("DEQUEUED" | "MERGE_FAILURE", ..) => size,
             (_, _, Step::By(by)) => self.floor.max(size.saturating_sub(by)),
             (_, _, Step::Times(times)) => self.floor.max(size / times),
