@@ -289,8 +289,12 @@ pub(crate) enum TenantCommand {
     Reload {
         #[command(flatten)]
         data: Data,
+        /// Every tenant of the main configuration, one after the other.
+        #[arg(long, conflicts_with = "tenant")]
+        all: bool,
         /// The tenant.
-        tenant: String,
+        #[arg(required_unless_present = "all")]
+        tenant: Option<String>,
     },
     /// Writes a tenant's configuration, as it is live, to a file that `sluice check` and `sluice freeze` read.
     Snapshot {

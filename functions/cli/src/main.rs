@@ -64,7 +64,9 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Tenant(command) => match command {
             TenantCommand::Show { asked, tenant: name } => show::tenant(&asked.into(), name.as_deref()).await?,
-            TenantCommand::Reload { data, tenant: name } => tenant::reload(data.data, &name).await?,
+            TenantCommand::Reload { data, all, tenant: name } => {
+                tenant::reload(data.data, name.as_deref().filter(|_| !all)).await?;
+            }
             TenantCommand::Snapshot { data, tenant: name, file } => tenant::snapshot(data.data, &name, &file).await?,
             TenantCommand::Load { data, remove, file } => {
                 let left_out = if remove { tenant::LeftOut::Removed } else { tenant::LeftOut::Refused };

@@ -288,6 +288,10 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
     assert!(err(&nobody).contains("no tenant has a project org/nobody"), "{}", err(&nobody));
     let reloaded = run(data.path(), &["tenant", "reload", "demo"]);
     assert!(reloaded.status.success(), "{}", err(&reloaded));
+    let all = run(data.path(), &["tenant", "reload", "--all"]);
+    assert!(all.status.success() && out(&all).contains("tenant demo: "), "{}{}", out(&all), err(&all));
+    let nothing = run(data.path(), &["tenant", "reload"]);
+    assert!(!nothing.status.success() && err(&nothing).contains("TENANT"), "{}", err(&nothing));
     let second = run(data.path(), &["up", "--listen", &format!("127.0.0.1:{}", up.port + 5)]);
     assert!(err(&second).contains("another sluice works on"), "{}", err(&second));
     let (status, said) = up.stop();

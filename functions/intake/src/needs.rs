@@ -8,14 +8,15 @@
 use crate::{Intake, again};
 use sluice_config::layout::Layout;
 use sluice_config::pipeline::{Manager, Pipeline};
-use sluice_forge::Verdict;
+use sluice_forge::{Verdict, host_of};
 use sluice_gate::chain::landing_order;
-use sluice_gate::filter::Speaker;
+use sluice_gate::filter::{self, Speaker};
 use sluice_gate::plan::CYCLE_MAX;
 use sluice_gate::{Candidate, InBranch};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, Permission};
 use sluice_model::event::ForgeEvent;
 use sluice_model::{ConnectionName, PipelineName, ProjectName, Timestamp};
+use sluice_records::connection;
 use sluice_records::layout::Live;
 use sluice_runtime::batch::LookError;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,9 @@ const NEED_MESSAGE_CHARS: usize = 500;
 /// Characters of an address that a refusal repeats.
 const URL_CHARS_MAX: usize = 200;
 
+/// How many addresses that nobody can be asked about are told with a change.
+const UNFOLLOWED_MAX: usize = 3;
+
 /// What a change needs.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
@@ -44,6 +48,8 @@ pub(crate) struct Needs {
     pub(crate) refused: Option<String>,
     /// Whether nobody is told of a refusal: more changes are needed than the tenant looks at.
     pub(crate) is_ignored: bool,
+    /// Some of the addresses that the change itself names and that no connection leads to: as in Zuul they are not waited for.
+    unfollowed: Vec<String>,
     direct: Vec<ChangeKey>,
     /// Which change names which, as far as both are open.
     named: Vec<(ChangeKey, ChangeKey)>,
@@ -65,11 +71,18 @@ impl Needs {
         landing_order(forth.intersection(&back).cloned().collect(), &self.parents)
     }
 
-    /// Returns why the change may not be tested in a pipeline, if so: for what it needs itself, or because a queue there forbids
-    /// a cycle that is met (D04, D11). That text is Zuul's.
+    /// Returns why the change may not be tested in a pipeline, if so: for what it needs itself, because that is of a connection of
+    /// which the pipeline takes nothing, or because a queue there forbids a cycle that is met (D04, D11). That text is Zuul's.
     pub(crate) fn refusal(&self, own: &ChangeRef, layout: &Layout, pipeline: &Pipeline) -> Option<String> {
-        if self.refused.is_some() || self.named.is_empty() {
+        if self.refused.is_some() {
             return self.refused.clone();
+        }
+        let foreign = self.open.iter().find_map(|need| {
+            let why = filter::refusal_of_connection(pipeline, &need.change.key.connection)?;
+            Some(format!("it depends on {}, and {why}", need.change.key))
+        });
+        if foreign.is_some() || self.named.is_empty() {
+            return foreign;
         }
         let met = self.open.iter().map(|facts| &facts.change).chain([own]);
         met.map(|change| (change, self.cycle_of(&change.key).len())).filter(|(_, length)| *length > 0).find_map(
@@ -195,20 +208,20 @@ impl Intake {
     }
 
     /// Returns what a change needs by its commits, its message, and its topic where a queue of its project wants that, in this
-    /// order; where that cannot be told of one of them, why.
+    /// order; where that cannot be told of one of them, why. What of its message is `strange` is left out.
     async fn named_by(
         &self,
         facts: &ChangeFacts,
+        strange: &[&String],
         layout: &Layout,
     ) -> Result<Vec<Result<ChangeKey, String>>, LookError> {
         let at = |url: &String| {
             self.change_at(url, layout).ok_or_else(|| {
-                let url: String = url.chars().take(URL_CHARS_MAX).collect();
-                format!("it depends on {url}, which is no change of a forge that is configured here")
+                format!("it depends on {}, which is no change of a forge that is configured here", cut_address(url))
             })
         };
         let mut named: Vec<_> = facts.parents.iter().cloned().map(Ok).collect();
-        named.extend(facts.depends_on.iter().map(at));
+        named.extend(facts.depends_on.iter().filter(|url| !strange.contains(url)).map(at));
         let (key, branch) = (&facts.change.key, facts.change.branch.as_str());
         let pipelines = layout.project_pipelines(&key.project);
         let by_topic = |pipeline: &PipelineName| {
@@ -228,6 +241,22 @@ impl Intake {
             }
         }
         Ok(named)
+    }
+
+    /// Returns the addresses that a change depends on and whose host no connection leads to: nobody can be asked about them. What is
+    /// on the host of a connection is none of them, whether or not it is a change and can be read.
+    async fn strange<'f>(&self, facts: &'f ChangeFacts) -> Result<Vec<&'f String>, LookError> {
+        let mut strange: Vec<&'f String> = Vec::new();
+        for url in &facts.depends_on {
+            if !self.forges.values().any(|forge| forge.change_at(url).is_some()) {
+                strange.push(url);
+            }
+        }
+        if !strange.is_empty() {
+            let connections = connection::load(&self.ports).await?;
+            strange.retain(|url| host_of(url).is_some_and(|host| !connections.leads_to(&host)));
+        }
+        Ok(strange)
     }
 
     /// Returns the change that an address is the page of. Where several connections lead to its host, it is the one by which the
@@ -251,7 +280,11 @@ impl Intake {
     ) -> Result<(), LookError> {
         path.push(facts.change.key.clone());
         needs.parents.extend(facts.parents.iter().map(|below| (facts.change.key.clone(), below.clone())));
-        for key in self.named_by(facts, layout).await? {
+        let strange = self.strange(facts).await?;
+        if path.len() == 1 {
+            needs.unfollowed = strange.iter().take(UNFOLLOWED_MAX).map(|url| cut_address(url)).collect();
+        }
+        for key in self.named_by(facts, &strange, layout).await? {
             let key = match key {
                 Ok(key) => key,
                 Err(why) => {
@@ -315,6 +348,10 @@ impl Intake {
     }
 }
 
+fn cut_address(url: &str) -> String {
+    url.chars().take(URL_CHARS_MAX).collect()
+}
+
 /// Returns why no pipeline of a tenant takes a change or ref that a connection tells of, if so: the tenant has the project by another
 /// one to the same host. Nothing that the tenant asks of changes is asked of those that are known by this one.
 pub(crate) fn stranger(live: &Live, (connection, project): (&ConnectionName, &ProjectName)) -> Option<String> {
@@ -340,6 +377,7 @@ pub(crate) fn candidate(facts: &ChangeFacts, needs: &Needs, refused: Option<Stri
     Candidate {
         needs: below.iter().map(|need| alone(need, if is_told(need) { NEED_MESSAGE_CHARS } else { 0 })).collect(),
         cycle,
+        unfollowed: needs.unfollowed.clone(),
         refused,
         ..alone(facts, 4_000)
     }
@@ -360,6 +398,7 @@ fn alone(facts: &ChangeFacts, message_chars: usize) -> Candidate {
         author: facts.author.clone(),
         needs: Vec::new(),
         cycle: Vec::new(),
+        unfollowed: Vec::new(),
         refused: None,
         merged: (facts.status == ChangeStatus::Merged).then(|| InBranch { files: few_files(facts) }),
         moved_from: None,

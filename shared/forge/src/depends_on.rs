@@ -22,6 +22,12 @@ pub fn depends_on(text: &str) -> Vec<String> {
     found
 }
 
+/// Returns the host that an address leads to, in small letters and without its port; `None` for what is no address of one.
+pub fn host_of(address: &str) -> Option<String> {
+    let url = Url::parse(address).ok()?;
+    url.host_str().filter(|host| !host.is_empty()).map(str::to_owned)
+}
+
 fn address_of(line: &str) -> Option<String> {
     let (word, rest) = line.split_once(':')?;
     if !word.eq_ignore_ascii_case("Depends-On") {
@@ -64,5 +70,19 @@ mod tests {
     fn the_list_of_dependencies_is_bounded() {
         let text: String = (0..300).map(|n| format!("Depends-On: https://h/a/b/pull/{n}\n")).collect();
         assert_eq!(depends_on(&text).len(), DEPENDENCIES_MAX);
+    }
+
+    /// Z6.5
+    #[test]
+    fn the_host_of_an_address_is_found_without_its_port_and_its_user() {
+        for (address, host) in [
+            ("https://GitHub.com/org/one/pull/4", Some("github.com")),
+            ("http://ada@forge.test:8080/org/one", Some("forge.test")),
+            ("https://[::1]:9600/org/one", Some("[::1]")),
+            ("org/one#4", None),
+            ("mailto:ada@forge.test", None),
+        ] {
+            assert_eq!(host_of(address).as_deref(), host, "{address}");
+        }
     }
 }

@@ -99,6 +99,7 @@ impl Candidate {
             author: String::new(),
             needs: Vec::new(),
             cycle: Vec::new(),
+            unfollowed: Vec::new(),
             refused: None,
             merged: None,
             moved_from: None,
@@ -133,6 +134,10 @@ pub struct Candidate {
     /// where each is tested for itself. The others are among [`Self::needs`] too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cycle: Vec<ChangeKey>,
+    /// Some of the addresses that it says it depends on and that nobody can be asked about, for no connection leads to their host:
+    /// they are not waited for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unfollowed: Vec<String>,
     /// Why it cannot be tested at all (a dependency that cannot be found, a cycle), if so; of one that stands in a queue, why it is to
     /// leave it.
     #[serde(default)]

@@ -263,9 +263,22 @@ fn own_terms_fit(trigger: &GitHubTrigger, facts: Option<&ChangeFacts>) -> bool {
         && reject.is_none_or(|filter| met(&filter, facts, facts.seen_at).is_none())
 }
 
-/// Returns why the pipeline takes no refs of a connection, or `None` when it does: what it requires or rejects of changes no
-/// ref can show.
+/// Returns why the pipeline takes nothing of a connection, not even what another change depends on, or `None` when it does.
+pub fn refusal_of_connection(pipeline: &Pipeline, connection: &ConnectionName) -> Option<String> {
+    (!pipeline.takes_from(connection)).then(|| {
+        let name = &pipeline.name;
+        format!(
+            "pipeline {name} does not name the connection {connection} and takes no others (allow-other-connections)"
+        )
+    })
+}
+
+/// Returns why the pipeline takes no refs of a connection, or `None` when it does: it takes nothing of it, or requires or rejects
+/// of changes what no ref can show.
 pub fn refusal_of_refs(pipeline: &Pipeline, connection: &ConnectionName) -> Option<String> {
+    if let Some(why) = refusal_of_connection(pipeline, connection) {
+        return Some(why);
+    }
     let asks = |filters: &[Filter]| {
         let own = filters.iter().filter(|filter| filter.connection == *connection);
         own.into_iter().any(|filter| match &filter.kind {
@@ -307,7 +320,8 @@ pub const NOT_SUBMITTABLE: &str = "its forge would not let it land, by its own r
 
 /// Returns why the pipeline does not take the change as it is now, or `None` when it does.
 pub fn refusal(pipeline: &Pipeline, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
-    refusal_by(&pipeline.name, &pipeline.require, &pipeline.reject, facts, now)
+    refusal_of_connection(pipeline, &facts.change.key.connection)
+        .or_else(|| refusal_by(&pipeline.name, &pipeline.require, &pipeline.reject, facts, now))
 }
 
 /// Returns what is told of a change that may not merge for that reason. The text is Zuul's.

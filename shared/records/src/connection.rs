@@ -43,6 +43,15 @@ impl Connection {
         matches!(self.driver, Driver::GitHub | Driver::Gerrit)
     }
 
+    /// Returns whether projects may be there, whether or not it is asked about changes.
+    fn has_projects(&self) -> bool {
+        match self.driver {
+            Driver::GitHub | Driver::Gerrit | Driver::GitLab | Driver::Pagure | Driver::Git | Driver::Other => true,
+            Driver::Smtp | Driver::Mqtt | Driver::Sql | Driver::Elasticsearch => false,
+            Driver::Timer | Driver::Zuul | Driver::Aws | Driver::Static => false,
+        }
+    }
+
     /// Returns whether somebody whom the forge names is the account that the token acts as. A GitHub App is named with `[bot]` as an
     /// account, and without it where a check run is its own. Case does not count: on GitHub no two logins differ by it alone, and
     /// whoever is taken for us elsewhere starts the less by that.
@@ -70,6 +79,30 @@ impl ConnectionsFile {
     pub fn of_host(&self, host: &str) -> Vec<(&ConnectionName, &Connection)> {
         self.0.iter().filter(|(_, connection)| connection.canonical_hostname == host).collect()
     }
+
+    /// Returns whether a connection to where changes are leads to a host, or to one that it lies below. Ports do not count: what is
+    /// taken for known without being so is refused, and what is not, though it is, would be left out.
+    pub fn leads_to(&self, host: &str) -> bool {
+        let host = host.to_ascii_lowercase();
+        let is_it = |known: &str| {
+            let known = known.to_ascii_lowercase();
+            let below = host.strip_suffix(known.as_str());
+            !known.is_empty() && below.is_some_and(|front| front.is_empty() || front.ends_with('.'))
+        };
+        self.0.values().filter(|connection| connection.has_projects()).any(|connection| {
+            let named = [Some(&connection.canonical_hostname), Some(&connection.git_url), connection.api_url.as_ref()];
+            named.into_iter().flatten().any(|address| is_it(host_in(address)))
+        })
+    }
+}
+
+/// Returns the host of an address, or of a host with or without a port; nothing of a path.
+fn host_in(address: &str) -> &str {
+    let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
+    let rest = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    let end = if host.starts_with('[') { host.split_inclusive(']').next() } else { host.split(':').next() };
+    end.unwrap_or(host)
 }
 
 /// What a sealed secret of a connection is bound to.
@@ -145,6 +178,43 @@ mod tests {
             (None, "", false),
         ] {
             assert_eq!(acting_as(login).is_own(by), is_own, "{login:?} {by}");
+        }
+    }
+
+    /// Z6.5: what lies on a host that some connection leads to is never taken for unknown.
+    #[test]
+    fn a_host_is_known_by_each_address_of_a_connection_to_where_projects_are() {
+        let hub = Connection {
+            canonical_hostname: "Hub.test".to_owned(),
+            api_url: Some("https://api.example.org/v3".to_owned()),
+            git_url: "http://bot@git.test:8080/repos".to_owned(),
+            ..acting_as(None)
+        };
+        let here = Connection {
+            driver: Driver::Git,
+            canonical_hostname: "[::1]:9600".to_owned(),
+            git_url: "/srv/git".to_owned(),
+            ..acting_as(None)
+        };
+        let mail = Connection { driver: Driver::Smtp, canonical_hostname: "mail.test".to_owned(), ..acting_as(None) };
+        let mail = Connection { git_url: String::new(), ..mail };
+        let file = ConnectionsFile(
+            [("hub", hub), ("here", here), ("mail", mail)].map(|(name, one)| (name.into(), one)).into(),
+        );
+        for (host, is_known) in [
+            ("hub.test", true),
+            ("HUB.test", true),
+            ("www.hub.test", true),
+            ("git.test", true),
+            ("api.example.org", true),
+            ("[::1]", true),
+            ("nohub.test", false),
+            ("example.org", false),
+            ("mail.test", false),
+            ("elsewhere.test", false),
+            ("", false),
+        ] {
+            assert_eq!(file.leads_to(host), is_known, "{host}");
         }
     }
 }

@@ -77,7 +77,8 @@ impl Window {
         match (result, self.grows, self.shrinks) {
             ("SUCCESS", Step::By(by), _) => self.ceiling.unwrap_or(u32::MAX).min(size + by),
             ("SUCCESS", Step::Times(times), _) => self.ceiling.unwrap_or(u32::MAX).min(size * times),
-            ("DEQUEUED", ..) => size,
+            // What somebody took out, and what passed and was not merged, says nothing of how changes fare.
+            ("DEQUEUED" | "MERGE_FAILURE", ..) => size,
             (_, _, Step::By(by)) => self.floor.max(size.saturating_sub(by)),
             (_, _, Step::Times(times)) => self.floor.max(size / times),
         }
@@ -101,7 +102,11 @@ mod tests {
         assert_eq!(after(&[]), BTreeSet::from([2]));
         assert_eq!(after(&[one("SUCCESS")]), BTreeSet::from([4]));
         assert_eq!(after(&[one("MERGE_CONFLICT")]), BTreeSet::from([1]));
-        assert_eq!(after(&[one("DEQUEUED")]), BTreeSet::from([2]));
+        for (result, size) in
+            [("FAILURE", 1), ("CONFIG_ERROR", 1), ("NO_JOBS", 1), ("DEQUEUED", 2), ("MERGE_FAILURE", 2)]
+        {
+            assert_eq!(after(&[one(result)]), BTreeSet::from([size]), "{result}");
+        }
         // Grown first it is 3 afterwards, as 3 times 2 is over the ceiling; shrunk first it is 3 times 1.
         assert_eq!(after(&[one("SUCCESS"), one("FAILURE")]), BTreeSet::from([3]));
         assert_eq!(after(&[one("FAILURE"), one("FAILURE"), one("SUCCESS")]), BTreeSet::from([2, 3]));

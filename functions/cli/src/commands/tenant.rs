@@ -109,17 +109,23 @@ pub async fn load(data: Option<PathBuf>, file: &Path, left_out: LeftOut) -> anyh
     Ok(())
 }
 
-/// Has a tenant's configuration read again.
+/// Has a tenant's configuration read again, or each tenant's after the other where none is named.
 ///
 /// # Errors
 /// When there is no such tenant, or the store does not answer.
-pub async fn reload(data: Option<PathBuf>, name: &str) -> anyhow::Result<()> {
+pub async fn reload(data: Option<PathBuf>, name: Option<&str>) -> anyhow::Result<()> {
     let ports = operator(data).await?;
     let main =
         stored(&ports).await?.context("there is no main configuration; store one with `sluice tenant load FILE`")?;
-    let name = TenantName::from(name);
-    read_again(&ports, &main, &name).await?;
-    show_outcome(&ports, &name).await
+    let names = match name {
+        Some(name) => vec![TenantName::from(name)],
+        None => main.tenants.iter().map(|tenant| tenant.name.clone()).collect(),
+    };
+    for name in &names {
+        read_again(&ports, &main, name).await?;
+        show_outcome(&ports, name).await?;
+    }
+    Ok(())
 }
 
 /// Returns a tenant of the stored main configuration that has projects of a connection.

@@ -165,11 +165,6 @@ impl<'l> Found<'l> {
                 self.warn(&stanza, "reporters", source, place, message);
             }
         }
-        if !pipeline.allow_other_connections {
-            let message =
-                "not carried out yet: changes of other connections may come in as dependencies all the same".to_owned();
-            self.warn(&stanza, "allow-other-connections", source, place, message);
-        }
         if pipeline.allow_parameters {
             let message = "not carried out yet: an enqueue by hand carries no parameters".to_owned();
             self.warn(&stanza, "allow-parameters", source, place, message);

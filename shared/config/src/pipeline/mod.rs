@@ -20,7 +20,7 @@ pub use trigger::{
 };
 
 use serde::{Deserialize, Serialize};
-use sluice_model::{PipelineName, poke::Precedence};
+use sluice_model::{ConnectionName, PipelineName, poke::Precedence};
 
 /// The pipelines that one may supersede; whatever enters tells each of them, in one transaction.
 pub const SUPERSEDES_MAX: usize = 4;
@@ -62,7 +62,7 @@ pub struct Pipeline {
     /// What the reports say.
     #[serde(default)]
     pub messages: Messages,
-    /// Whether changes of connections that no trigger names may come in as dependencies.
+    /// Whether changes and refs of connections that it names nowhere may come in, also as dependencies: see [`Pipeline::takes_from`].
     pub allow_other_connections: bool,
     /// Whether an enqueue by hand may carry parameters.
     #[serde(default)]
@@ -99,6 +99,15 @@ impl Pipeline {
             ignore_dependencies: false,
             disable_after_consecutive_failures: None,
         }
+    }
+
+    /// Returns whether changes and refs of a connection may come in: of those that its triggers, requirements or reporters name
+    /// always, of others unless it says otherwise.
+    pub fn takes_from(&self, connection: &ConnectionName) -> bool {
+        self.allow_other_connections
+            || self.triggers.iter().any(|trigger| trigger.connection == *connection)
+            || self.require.iter().chain(&self.reject).any(|filter| filter.connection == *connection)
+            || self.reporters.all().any(|reporter| reporter.connection == *connection)
     }
 }
 

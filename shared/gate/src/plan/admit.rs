@@ -278,6 +278,9 @@ impl Work<'_> {
         let admitted = Candidate { moved_from: None, ..candidate.clone() };
         let mut item = Item::admitted(&slot, admitted, &arrival.event_id, arrival.at);
         item.note(format!("enqueued in {} by event {}", self.head.key.pipeline, arrival.event_id));
+        for address in &candidate.unfollowed {
+            item.note(format!("it depends on {address}, where no connection leads to: that is not waited for"));
+        }
         self.plan.reasons.push(format!("{change} enters {}", self.head.key));
         self.plan.reports.extend(self.report_item(&item, Occasion::Enqueue, ""));
         self.tell(ZuulEvent::ParentChangeEnqueued, &slot.id, change);

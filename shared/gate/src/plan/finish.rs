@@ -380,13 +380,15 @@ impl Work<'_> {
         }
     }
 
+    /// Moves the window by how a change ended, as Zuul does: it grows when one landed, shrinks when its jobs did not succeed, which
+    /// no jobs do not either, and stays where they did and its forge did not merge it, or where somebody took it out.
     pub(super) fn move_window(&mut self, result: &str) {
         let Some(pipeline) = self.snapshot.pipeline.filter(|pipeline| pipeline.window.is_limited()) else {
             return;
         };
         self.head.window = match result {
             "SUCCESS" => pipeline.window.after_success(self.head.window),
-            "FAILURE" | "MERGE_FAILURE" | "MERGE_CONFLICT" | "CONFIG_ERROR" => {
+            "FAILURE" | "MERGE_CONFLICT" | "CONFIG_ERROR" | "NO_JOBS" => {
                 pipeline.window.after_failure(self.head.window)
             }
             _ => self.head.window,

@@ -7,6 +7,7 @@ use sluice_gate::explain::Verdicts;
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_records::change;
 use sluice_records::codec::decode;
+use sluice_records::report::Buildset;
 use sluice_scenarios::Site;
 
 /// D05, Z2.1: whoever may write a `Depends-On` may not have what it names tested, shown or told.
@@ -70,6 +71,90 @@ fn a_need_is_known_by_the_tenants_own_connection_where_several_lead_to_its_host(
     let c = site.forge.propose("org/two", 3, "C", "Depends-On: https://forge.test/org/one/pull/1", &[("c", "x")]);
     approve(&mut site, &[&c]);
     assert_eq!(merged(&site), [1, 2, 3]);
+}
+
+/// Z6.5, D01: what is on a host of no connection is told with the change and keeps it from nothing; what is on the host of one, and
+/// is no change there, keeps it out.
+#[test]
+fn a_need_is_waited_for_only_where_a_connection_leads_to_its_host() {
+    let mut site = site();
+    let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://elsewhere.test/org/two/pull/7", &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1]);
+    assert!(!comments(&site, &a).contains("elsewhere.test"), "{}", comments(&site, &a));
+    let told = "it depends on https://elsewhere.test/org/two/pull/7, where no connection leads to";
+    let records = site.world.records();
+    let sets = records.iter().filter_map(|record| decode::<Buildset>(record).ok());
+    let tellers: Vec<String> = sets
+        .filter(|set| set.item.reasons.iter().any(|reason| reason.contains(told)))
+        .map(|set| set.queue.pipeline.to_string())
+        .collect();
+    assert!(tellers.contains(&"check".to_owned()) && tellers.contains(&"gate".to_owned()), "{tellers:?}");
+    // A real need beside it counts.
+    let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+    let body = "Depends-On: https://elsewhere.test/org/two/pull/7\nDepends-On: https://forge.test/org/two/pull/2";
+    let c = site.forge.propose("org/one", 3, "C", body, &[("c", "x")]);
+    approve(&mut site, &[&c]);
+    assert_eq!(merged(&site), [1]);
+    approve(&mut site, &[&b]);
+    assert_eq!(merged(&site), [1, 2, 3]);
+    for (number, page) in [(4, "forge.test/org/two/issues/2"), (5, "www.forge.test/org/two/pull/9")] {
+        let change = site.forge.propose("org/one", number, "D", &format!("Depends-On: https://{page}"), &[("d", "x")]);
+        approve(&mut site, &[&change]);
+        let said = comments(&site, &change);
+        assert!(said.contains(&format!("{page}, which is no change of a forge that is configured here")), "{said}");
+    }
+    assert_eq!(merged(&site), [1, 2, 3]);
+}
+
+/// Z6.1: a pipeline that allows no other connections takes no change of one that it does not name, and none that depends on one;
+/// both are told why.
+#[test]
+fn a_pipeline_may_keep_out_what_other_connections_bring() {
+    let main = "
+- tenant:
+    name: demo
+    source:
+      github:
+        config-projects: [org/config]
+        untrusted-projects: [org/one]
+      gerrit:
+        untrusted-projects: [org/two]
+";
+    let project: &[(&str, &str)] = &[(".zuul.yaml", "- project: {check: {jobs: [unit]}}\n"), ("shared", "0")];
+    for allowed in [true, false] {
+        let config = format!(
+            "
+- pipeline:
+    name: check
+    manager: independent
+    allow-other-connections: {allowed}
+    trigger:
+      github: [{{event: pull_request, action: [opened, changed, reopened]}}]
+    success: {{github: {{status: success}}}}
+    failure: {{github: {{status: failure}}}}
+{}",
+            super::jobs()
+        );
+        let repositories: &[(&str, &[(&str, &str)])] =
+            &[("org/config", &[("zuul.yaml", &config)]), ("org/one", project), ("review.test/org/two", project)];
+        let mut site = Site::new(7, main, repositories, super::judge);
+        let b = site.forge.upload("org/two", 2, None, &[("b", "x")]);
+        site.take_in();
+        site.run();
+        let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://review.test/org/two/pull/2", &[("a", "x")]);
+        site.take_in();
+        site.run();
+        let said = comments(&site, &a);
+        assert_eq!(said.contains("does not name the connection gerrit and takes no others"), !allowed, "{said}");
+        assert_eq!(site.builds().is_empty(), !allowed, "{:?}", site.builds());
+        let kind = EventKind::Enqueue { tenant: "demo".into(), pipeline: "check".into(), number: 2, head: None };
+        let (connection, project) = (b.connection.clone(), b.project.clone());
+        let asked = ask_as(&mut site, ForgeEvent { connection, project, sender: "ada".into(), kind });
+        assert_eq!(asked.is_ok(), allowed, "{asked:?}");
+        let why = asked.err().unwrap_or_default();
+        assert_eq!(why.contains("allow-other-connections"), !allowed, "{why}");
+    }
 }
 
 /// Z2.1, D02: what is known by another connection to the same host than the tenant's own enters no pipeline: not by an event, not by

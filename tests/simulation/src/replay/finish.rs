@@ -233,9 +233,9 @@ impl Turn<'_> {
         self.left.insert(place.id, result.to_owned());
     }
 
-    /// Moves the window: it grows with a success and shrinks with a failure.
+    /// Moves the window as its rules have it.
     pub(super) fn count(&mut self, result: &str) {
-        if self.line.rules.initial == 0 || matches!(result, "DEQUEUED" | "NO_JOBS") {
+        if self.line.rules.initial == 0 {
             return;
         }
         let before = self.line.window;

@@ -228,18 +228,9 @@ impl Bench {
 
     pub fn candidate(&self, change: char, needs: &str) -> Candidate {
         Candidate {
-            change: self.change(change),
-            url: String::new(),
             title: change.to_string(),
-            message: String::new(),
-            author: String::new(),
             needs: needs.chars().map(|need| self.candidate(need, "")).collect(),
-            cycle: Vec::new(),
-            refused: None,
-            merged: None,
-            moved_from: None,
-            as_of: Timestamp::default(),
-            moved_on: None,
+            ..Candidate::bare(&self.change(change))
         }
     }
 

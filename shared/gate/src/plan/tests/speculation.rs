@@ -1,6 +1,7 @@
 //! Which state each item is tested on (Z6.4).
 
 use super::bench::Bench;
+use crate::landing::LandingEnd;
 use insta::assert_snapshot;
 use sluice_config::pipeline::{Growth, GrowthKind};
 use sluice_model::build::BuildResult::{Failure, Success};
@@ -205,6 +206,60 @@ fn a_window_grows_and_shrinks_as_its_pipeline_says() {
     bench.seen('E', Some("the change was closed"));
     bench.run();
     assert_eq!(bench.head.window, 5);
+}
+
+/// G16: jobs that did not succeed shrink the window, and no jobs are no success; what passed and is refused by its forge, or is
+/// taken out, leaves it as it is.
+#[test]
+fn a_window_moves_by_how_a_change_left() {
+    type Ending = fn(&mut Bench);
+    let table: [(&str, Ending, u32); 7] = [
+        ("SUCCESS", passes, 5),
+        ("FAILURE", |bench| bench.end('A', "unit", Failure), 3),
+        ("MERGE_CONFLICT", |_| {}, 3),
+        ("CONFIG_ERROR", |_| {}, 3),
+        ("NO_JOBS", |_| {}, 3),
+        ("MERGE_FAILURE", is_refused, 4),
+        ("DEQUEUED", |bench| bench.dequeue('A'), 4),
+    ];
+    for (result, ending, size) in table {
+        let mut bench = Bench::gate(&["unit"]);
+        let window = &mut bench.pipeline.window;
+        (window.initial, window.floor) = (4, 1);
+        window.decrease = Growth { kind: GrowthKind::Linear, factor: 1 };
+        bench.head.window = 4;
+        match result {
+            "MERGE_CONFLICT" => {
+                bench.tips.insert("one".to_owned(), "0x".to_owned());
+                bench.conflicts.push(('A', 'x'));
+            }
+            "CONFIG_ERROR" => {
+                bench.misconfigured.insert('A');
+            }
+            "NO_JOBS" => {
+                bench.own_jobs.insert('A', Vec::new());
+            }
+            _ => {}
+        }
+        bench.approve("A");
+        bench.run();
+        ending(&mut bench);
+        bench.run();
+        assert_eq!(bench.left, [format!("A {result}")]);
+        assert_eq!(bench.head.window, size, "{result}");
+    }
+}
+
+fn passes(bench: &mut Bench) {
+    bench.pass("A");
+    bench.run();
+    bench.land();
+}
+
+fn is_refused(bench: &mut Bench) {
+    bench.pass("A");
+    bench.run();
+    bench.end_landing(LandingEnd::Refused { why: "a review by an owner is missing".to_owned() });
 }
 
 /// G14: a new revision in the middle of a chain takes what needs it along, and nothing else.
