@@ -119,7 +119,7 @@ impl Launcher {
     async fn load(&self, name: &ProviderName, heard: Heard) -> Result<Option<Held>, LookError> {
         let mut loaded = provider::load(&self.ports, name).await?;
         if loaded.is_frozen {
-            tracing::error!(provider = %name, "the provider is frozen; an operator has to look at it");
+            tracing::error!(provider = %name, "the provider is frozen; look at it, then let it go on with `sluice provider thaw`");
             return Ok(None);
         }
         let now = self.ports.clock.now();

@@ -30,7 +30,8 @@ pub enum LookError {
         /// How long; more than [`LATER_SECONDS_MAX`] is waited out in several steps.
         seconds: u64,
     },
-    /// The cell's own records contradict themselves; after a few receipts the cell is frozen.
+    /// The cell's own records contradict themselves; after a few receipts the cell is frozen, where whoever looks at it heeds such
+    /// a mark ([`quarantine::is_heeded`]). Otherwise the message ends as a dead letter, and comes to life again.
     #[error("{partition} cannot be decided on: {reason}")]
     Broken {
         /// The cell.
@@ -121,12 +122,8 @@ async fn handle_one(function: &dyn Look, queue: Queue, message: &Incoming, looke
             looked.push(poke);
             Ok(())
         }
-        Err(LookError::Broken { partition, reason }) if message.receive_count >= BROKEN_RECEIPTS_MAX => {
-            quarantine::freeze(function.ports(), &partition, &reason).await.map_err(|error| {
-                // A cell of others is not this function's to freeze: the message then ends as a dead letter.
-                tracing::error!(cell = partition, reason, %error, "a cell that cannot be decided on could not be frozen");
-                back_off(message)
-            })
+        Err(LookError::Broken { partition, reason }) if quarantine::is_heeded(queue, &partition) => {
+            set_aside(function.ports(), message, &partition, &reason).await
         }
         Err(error) => {
             tracing::warn!(queue = name, message = message.id, receipts = message.receive_count, %error, "a look failed");
@@ -139,6 +136,25 @@ async fn handle_one(function: &dyn Look, queue: Queue, message: &Incoming, looke
             })
         }
     }
+}
+
+/// Freezes a cell that cannot be decided on, once its message was received often enough; the error is as that of [`handle_one`].
+/// A message about a cell that is frozen already is done with: the rest is an operator's turn.
+async fn set_aside(ports: &Ports, message: &Incoming, partition: &str, reason: &str) -> Result<(), u32> {
+    // A record that cannot be read may have ended the look before it came to the mark.
+    let ended = match quarantine::frozen_because(ports, partition).await {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) if message.receive_count < BROKEN_RECEIPTS_MAX => {
+            tracing::warn!(cell = partition, reason, receipts = message.receive_count, "a cell cannot be decided on");
+            return Err(back_off(message));
+        }
+        Ok(None) => quarantine::freeze(ports, partition, reason).await,
+        Err(error) => Err(error),
+    };
+    ended.map_err(|error| {
+        tracing::error!(cell = partition, reason, %error, "a cell that cannot be decided on could not be frozen");
+        back_off(message)
+    })
 }
 
 /// Returns the seconds of a pause that grows with a message's receipts.
