@@ -168,3 +168,38 @@ async fn postpone(ports: &Ports, queue: Queue, message: &Incoming, seconds: u32)
         tracing::debug!(message = message.id, %error, "a failed message could not be postponed");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// C2.2: what fails comes again soon at first, and never later than the longest back-off.
+    #[test]
+    fn the_back_off_doubles_with_each_receipt_up_to_its_bound() {
+        let seconds = |receive_count| {
+            let (id, body, receipt) = Default::default();
+            back_off(&Incoming { id, body, receipt, group: None, receive_count })
+        };
+        let table = [(0, 1), (1, 2), (2, 4), (3, 8), (4, 16), (5, 32), (6, 64), (7, 120), (16, 120), (u32::MAX, 120)];
+        for (receipts, expected) in table {
+            assert_eq!(seconds(receipts), expected, "received {receipts} times");
+        }
+    }
+
+    /// Z7.1: a mark is written for those alone who look at it.
+    #[test]
+    fn only_the_gate_freezes_queues_and_only_the_launcher_providers() {
+        let partitions =
+            ["queue#demo/gate/q", "provider#ec2", "tenant#demo", "image#demo/debian", "landing#1", "queue"];
+        for queue in Queue::ALL {
+            let heeded: Vec<&str> =
+                partitions.into_iter().filter(|partition| quarantine::is_heeded(queue, partition)).collect();
+            let expected: &[&str] = match queue {
+                Queue::Gate => &["queue#demo/gate/q"],
+                Queue::Pool => &["provider#ec2"],
+                _ => &[],
+            };
+            assert_eq!(heeded, expected, "{queue:?}");
+        }
+    }
+}
