@@ -173,7 +173,7 @@ async fn postpone(ports: &Ports, queue: Queue, message: &Incoming, seconds: u32)
 mod tests {
     use super::*;
 
-    /// C2.2: what fails comes again soon at first, and never later than the longest back-off.
+    /// What fails comes again soon at first, and never later than the longest back-off.
     #[test]
     fn the_back_off_doubles_with_each_receipt_up_to_its_bound() {
         let seconds = |receive_count| {
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// Z7.1: a mark is written for those alone who look at it.
+    /// A mark is written for those alone who look at it.
     #[test]
     fn only_the_gate_freezes_queues_and_only_the_launcher_providers() {
         let partitions =

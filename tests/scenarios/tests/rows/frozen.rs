@@ -1,5 +1,5 @@
 //! Cells whose own records cannot be decided on: they are frozen with the reason, nothing else waits for them, and they go on once
-//! somebody has mended what was wrong (Z7).
+//! somebody has mended what was wrong.
 
 use super::{approve, merged, propose, site};
 use sluice_gate_function::Gate;
@@ -76,7 +76,7 @@ fn is_checked(site: &Site, change: &ChangeKey) -> bool {
     site.forge.change(change).unwrap().facts.statuses.iter().any(|status| status.state == "success")
 }
 
-/// Z7.1: a queue whose head nobody can read stops alone, and loses nothing.
+/// Z6.4: a queue whose head nobody can read stops alone, and loses nothing.
 #[test]
 fn a_queue_whose_head_cannot_be_read_is_frozen_until_it_is_mended() {
     let mut site = site();
@@ -96,7 +96,7 @@ fn a_queue_whose_head_cannot_be_read_is_frozen_until_it_is_mended() {
     assert_eq!((merged(&site), mark(&site, &queue::partition(&gate()))), (vec![1, 2], None));
 }
 
-/// Z6.4, Z7.1: whether a change is in its branch is nothing to guess: the queue waits, and the landing bears no mark that nobody would
+/// Z6.4: whether a change is in its branch is nothing to guess: the queue waits, and the landing bears no mark that nobody would
 /// take away.
 #[test]
 fn a_queue_whose_landing_cannot_be_read_is_frozen_and_lands_it_once_it_is_mended() {
@@ -120,7 +120,7 @@ fn is_of_provider(record: &Record, sort: &str) -> bool {
     record.key.partition.starts_with("provider#") && record.key.sort.starts_with(sort)
 }
 
-/// Z7.1, Z1.7: a provider whose head nobody can read gives no nodes, and gives them to who still waits once it is mended.
+/// Z1.2: a provider whose head nobody can read gives no nodes, and gives them to who still waits once it is mended.
 #[test]
 fn a_provider_whose_head_cannot_be_read_is_frozen_until_it_is_mended() {
     let project = "
