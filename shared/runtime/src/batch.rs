@@ -31,7 +31,8 @@ pub enum LookError {
         seconds: u64,
     },
     /// The cell's own records contradict themselves; after a few receipts the cell is frozen, where whoever looks at it heeds such
-    /// a mark ([`quarantine::is_heeded`]). Otherwise the message ends as a dead letter, and comes to life again.
+    /// a mark ([`quarantine::is_heeded`]). Otherwise the message ends as a dead letter, and comes to life again, or is left to the
+    /// sweep that finds its record due each minute.
     #[error("{partition} cannot be decided on: {reason}")]
     Broken {
         /// The cell.
@@ -125,6 +126,17 @@ async fn handle_one(function: &dyn Look, queue: Queue, message: &Incoming, looke
         Err(LookError::Broken { partition, reason }) if quarantine::is_heeded(queue, &partition) => {
             set_aside(function.ports(), message, &partition, &reason).await
         }
+        Err(LookError::Broken { partition, reason })
+            if message.receive_count >= BROKEN_RECEIPTS_MAX && is_due_by_itself(&poke) =>
+        {
+            tracing::error!(
+                cell = partition,
+                reason,
+                ?poke,
+                "it cannot be decided on, and is looked at again by the sweep"
+            );
+            Ok(())
+        }
         Err(error) => {
             tracing::warn!(queue = name, message = message.id, receipts = message.receive_count, %error, "a look failed");
             Err(match error {
@@ -136,6 +148,12 @@ async fn handle_one(function: &dyn Look, queue: Queue, message: &Incoming, looke
             })
         }
     }
+}
+
+/// Returns whether the record that a poke names is due each minute until it is over. Such a message need not stay in its group, where
+/// others wait behind it that have nothing to do with what is wrong.
+fn is_due_by_itself(poke: &Poke) -> bool {
+    matches!(poke, Poke::Delivery { .. } | Poke::Report { .. })
 }
 
 /// Freezes a cell that cannot be decided on, once its message was received often enough; the error is as that of [`handle_one`].

@@ -2,20 +2,21 @@
 //! somebody has mended what was wrong.
 
 use super::{approve, merged, propose, site};
+use async_trait::async_trait;
 use sluice_gate_function::Gate;
-use sluice_memory::poll_once;
-use sluice_model::QueueKey;
+use sluice_memory::{World, poll_once};
 use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
 use sluice_model::poke::{Poke, Queue};
+use sluice_model::{QueueKey, Timestamp};
 use sluice_pool::ProviderHead;
 use sluice_records::codec::decode;
 use sluice_records::{provider, queue};
-use sluice_runtime::batch::{self, BROKEN_RECEIPTS_MAX};
-use sluice_runtime::cell;
+use sluice_runtime::batch::{self, BROKEN_RECEIPTS_MAX, Look, LookError};
 use sluice_runtime::port::Incoming;
 use sluice_runtime::quarantine::{frozen_because, frozen_key};
 use sluice_runtime::record::{Expect, Record, Write};
+use sluice_runtime::{Ports, cell};
 use sluice_scenarios::{Site, sample};
 
 fn put(site: &Site, record: Record) {
@@ -46,16 +47,15 @@ fn gate() -> QueueKey {
     QueueKey { tenant: "demo".into(), pipeline: "gate".into(), queue: "integrated".into() }
 }
 
+fn received(poke: &Poke, receive_count: u32) -> Incoming {
+    let body = serde_json::to_string(poke).unwrap();
+    Incoming { id: "one".to_owned(), body, receipt: "none".to_owned(), group: None, receive_count }
+}
+
 /// Has a gate look at its queue for a message that was received so often; returns whether the message is done with.
 fn is_done(site: &Site, receive_count: u32) -> bool {
     let function = Gate::new(site.ports(), "https://sluice.test/");
-    let message = Incoming {
-        id: "one".to_owned(),
-        body: serde_json::to_string(&Poke::Queue { queue: gate() }).unwrap(),
-        receipt: "none".to_owned(),
-        group: None,
-        receive_count,
-    };
+    let message = received(&Poke::Queue { queue: gate() }, receive_count);
     poll_once(batch::handle(&function, Queue::Gate, vec![message])).unwrap().is_empty()
 }
 
@@ -114,6 +114,46 @@ fn a_queue_whose_landing_cannot_be_read_is_frozen_and_lands_it_once_it_is_mended
     mend(&site, landing, &queue::partition(&gate()), Poke::Queue { queue: gate() });
     approve(&mut site, &[&b]);
     assert_eq!(merged(&site), [1, 2]);
+}
+
+/// Finds at each look that a cell contradicts itself.
+struct Puzzled {
+    ports: Ports,
+    partition: &'static str,
+}
+
+#[async_trait]
+impl Look for Puzzled {
+    async fn look(&self, _poke: &Poke) -> Result<(), LookError> {
+        Err(LookError::Broken { partition: self.partition.to_owned(), reason: "it makes no sense".to_owned() })
+    }
+
+    fn ports(&self) -> &Ports {
+        &self.ports
+    }
+}
+
+/// Where nobody heeds a mark none is written: what is due by itself is left to the sweep, the rest stays until it is a dead letter.
+#[test]
+fn a_cell_whose_mark_nobody_heeds_bears_none() {
+    let world = World::new(1, 0, Timestamp(1_000_000));
+    let report = Poke::Report { queue: gate(), report: "landing#a#1".to_owned(), group: "one".to_owned() };
+    let table = [
+        (Queue::Tenants, Poke::Tenant { tenant: "demo".into() }, "tenant#demo", false),
+        (Queue::Gate, Poke::Queue { queue: gate() }, "tenant#demo", false),
+        (Queue::Pool, Poke::Pool { provider: "main".into() }, "queue#demo/gate/integrated", false),
+        (Queue::Reports, report, "landing#a", true),
+    ];
+    for (queue, poke, partition, is_left) in table {
+        let function = Puzzled { ports: world.ports(), partition };
+        for receive_count in 1..=BROKEN_RECEIPTS_MAX {
+            let message = received(&poke, receive_count);
+            let failed = poll_once(batch::handle(&function, queue, vec![message])).unwrap();
+            let is_last = receive_count == BROKEN_RECEIPTS_MAX;
+            assert_eq!(failed.is_empty(), is_left && is_last, "{poke:?} received {receive_count} times");
+        }
+    }
+    assert_eq!(world.records(), Vec::new());
 }
 
 fn is_of_provider(record: &Record, sort: &str) -> bool {
