@@ -2,7 +2,8 @@
 
 use crate::Api;
 use crate::buildsets::{self, Row};
-use crate::load;
+use crate::load::{self, Queues};
+use crate::pool;
 use crate::reply::{self, Refusal};
 use crate::status::{Scene, waiting_status};
 use crate::waits;
@@ -37,8 +38,9 @@ pub(crate) async fn board(api: &Api, tenant: &TenantName) -> Result<Response<Byt
     let mut pipelines: Vec<Value> = Vec::new();
     let known = live.layout.pipelines();
     let disabled = disabled(&api.ports, tenant, &live).await?;
+    let frozen_providers = pool::frozen(&api.ports, &live.layout).await?;
     for shown in known {
-        let mut body = pipeline(&scene, shown, &read.queues);
+        let mut body = pipeline(&scene, shown, &read);
         if let Some(map) = body.as_object_mut() {
             map.insert("disabled".into(), json!(disabled.get(&shown.name)));
         }
@@ -51,13 +53,14 @@ pub(crate) async fn board(api: &Api, tenant: &TenantName) -> Result<Response<Byt
             gone.push(Pipeline::new(key.pipeline.as_str(), head.manager));
         }
     }
-    pipelines.extend(gone.iter().map(|shown| pipeline(&scene, shown, &read.queues)));
+    pipelines.extend(gone.iter().map(|shown| pipeline(&scene, shown, &read)));
     let body = json!({
         "tenant": tenant,
         "at": scene.now,
         "layout": {"wanted": live.tenant.layout.wanted, "live": live.tenant.layout.live, "since": live.tenant.live_since},
         "errors": live.tenant.errors,
         "held": live.tenant.events.holds().then(|| live.tenant.events.described()),
+        "frozen_providers": frozen_providers,
         "troubles": read.troubles,
         "pipelines": pipelines,
         "recent": recent.iter().map(left).collect::<Vec<_>>(),
@@ -80,17 +83,17 @@ async fn disabled(ports: &Ports, tenant: &TenantName, live: &Live) -> Result<BTr
     Ok(disabled)
 }
 
-fn pipeline(scene: &Scene<'_>, pipeline: &Pipeline, queues: &[(QueueKey, Loaded)]) -> Value {
-    let own = queues.iter().filter(|(key, _)| key.pipeline == pipeline.name);
+fn pipeline(scene: &Scene<'_>, pipeline: &Pipeline, read: &Queues) -> Value {
+    let own = read.queues.iter().filter(|(key, _)| key.pipeline == pipeline.name);
     json!({
         "name": pipeline.name,
         "description": pipeline.description,
         "manager": pipeline.manager.as_str(),
-        "queues": own.map(|(key, loaded)| queue(scene, key, loaded)).collect::<Vec<_>>(),
+        "queues": own.map(|(key, loaded)| queue(scene, key, loaded, read.frozen.get(key))).collect::<Vec<_>>(),
     })
 }
 
-fn queue(scene: &Scene<'_>, key: &QueueKey, loaded: &Loaded) -> Value {
+fn queue(scene: &Scene<'_>, key: &QueueKey, loaded: &Loaded, mark: Option<&String>) -> Value {
     let slots = loaded.head.as_ref().map(|head| head.slots.as_slice()).unwrap_or_default();
     let items = slots.iter().enumerate().filter_map(|(position, slot)| {
         let (_, found) = loaded.items.get(&slot.id)?;
@@ -102,17 +105,17 @@ fn queue(scene: &Scene<'_>, key: &QueueKey, loaded: &Loaded) -> Value {
         Some(body)
     });
     let landed = loaded.head.as_ref().map(|head| head.landed.as_slice()).unwrap_or_default();
+    let own = loaded.head.as_ref().and_then(|head| head.frozen.as_deref());
+    let frozen: Vec<&str> = own.into_iter().chain(mark.map(String::as_str)).collect();
     json!({
         "name": key.queue,
         "window": loaded.head.as_ref().map_or(0, |head| head.window),
-        "frozen": loaded.head.as_ref().and_then(|head| head.frozen.clone()).or_else(|| loaded.is_frozen.then(|| FROZEN.to_owned())),
+        "frozen": (!frozen.is_empty()).then(|| frozen.join("; ")),
         "landed": landed.iter().rev().take(5).map(change_key).collect::<Vec<_>>(),
         "arrivals": loaded.arrivals.iter().take(ARRIVALS_MAX).map(arrival).collect::<Vec<_>>(),
         "items": items.collect::<Vec<_>>(),
     })
 }
-
-const FROZEN: &str = "An operator has to look at this queue: its records could not be decided on.";
 
 /// Returns an item with its place in the queue, if it still has one.
 pub(crate) fn item(scene: &Scene<'_>, item: &Item, slot: Option<&Slot>) -> Value {

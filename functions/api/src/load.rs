@@ -8,13 +8,14 @@ use sluice_model::build::{Ended, Phase, Run};
 use sluice_model::change::{ChangeFacts, ChangeKey};
 use sluice_model::name::escape;
 use sluice_model::{DeliveryId, ItemId, QueueKey, TenantName, Timestamp};
-use sluice_records::codec::{decode, decode_foreign, get};
+use sluice_records::codec::{BadRecord, decode, decode_foreign, get};
 use sluice_records::delivery::{self, Delivery};
 use sluice_records::layout::Live;
 use sluice_records::queue::Loaded;
 use sluice_records::report::{Buildset, buildset_key};
 use sluice_records::tenant::Tenant;
 use sluice_records::{build, change, queue, tenant};
+use sluice_runtime::quarantine::frozen_because;
 use sluice_runtime::record::{Key, Query, Record};
 use sluice_runtime::{PortError, Ports};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +29,8 @@ const TENANTS_MAX: usize = 1_000;
 const QUEUES_MAX: usize = 500;
 /// Queues that are read side by side.
 const QUEUES_AT_ONCE: usize = 16;
+/// Characters that are told of why a queue cannot be read.
+const WHY_MAX: usize = 600;
 /// Keys in one read of the table.
 const KEYS_AT_ONCE: usize = 100;
 
@@ -36,6 +39,8 @@ const KEYS_AT_ONCE: usize = 100;
 pub(crate) struct Queues {
     /// Those that hold items or arrivals.
     pub(crate) queues: Vec<(QueueKey, Loaded)>,
+    /// Why those of them are frozen whose records could not be decided on.
+    pub(crate) frozen: BTreeMap<QueueKey, String>,
     /// What could not be read, for people: an answer that leaves something out says so.
     pub(crate) troubles: Vec<String>,
 }
@@ -92,17 +97,38 @@ pub(crate) async fn queues(ports: &Ports, name: &TenantName) -> Result<Queues, R
     for keys in queue_keys(ports, name).await?.chunks(QUEUES_AT_ONCE) {
         for (key, loaded) in keys.iter().zip(join_all(keys.iter().map(|key| queue::load(ports, key))).await) {
             match loaded {
-                Ok(loaded) => read.queues.push((key.clone(), loaded)),
+                Ok(loaded) => {
+                    if loaded.is_frozen
+                        && let Some(why) = frozen_because(ports, &queue::partition(key)).await?
+                    {
+                        read.frozen.insert(key.clone(), why);
+                    }
+                    read.queues.push((key.clone(), loaded));
+                }
                 Err(queue::LoadError::Port(error)) => return Err(error.into()),
                 Err(queue::LoadError::Bad(bad)) => {
                     tracing::warn!(queue = %key, error = %bad, "left a queue out of an answer");
-                    read.troubles.push(format!("The queue {} of {} cannot be read.", key.queue, key.pipeline));
+                    let mark = frozen_because(ports, &queue::partition(key)).await?;
+                    read.troubles.push(trouble(key, mark, &bad));
                 }
             }
         }
     }
     claims(ports, &mut read.queues).await?;
     Ok(read)
+}
+
+/// Says why a queue is not shown, and what to do where it is frozen for that.
+fn trouble(key: &QueueKey, mark: Option<String>, bad: &BadRecord) -> String {
+    let QueueKey { tenant, pipeline, queue } = key;
+    let is_frozen = mark.is_some();
+    let why: String = mark.unwrap_or_else(|| bad.to_string()).chars().take(WHY_MAX).collect();
+    if is_frozen {
+        let thaw = format!("sluice queue thaw {tenant} {pipeline} {queue} --reason TEXT");
+        format!("The queue {queue} of {pipeline} is frozen: {why}. Once that is mended: {thaw}")
+    } else {
+        format!("The queue {queue} of {pipeline} cannot be read: {why}.")
+    }
 }
 
 /// Shows builds as running that executors have claimed, and as passed those that have: a queue itself hears of that with its next

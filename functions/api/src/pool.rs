@@ -13,6 +13,9 @@ use sluice_pool::{Node, NodeState, Request, RequestState};
 use sluice_records::build::order_key;
 use sluice_records::codec::decode;
 use sluice_records::provider::{self, Loaded};
+use sluice_runtime::Ports;
+use sluice_runtime::quarantine::{frozen_key, reason};
+use sluice_runtime::record::Key;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Providers that one answer covers.
@@ -81,6 +84,21 @@ async fn providers(api: &Api, layout: &Layout) -> Result<Vec<Loaded>, Refusal> {
         all.push(provider::load(&api.ports, &ProviderName(provider.canonical_name.clone())).await?);
     }
     Ok(all)
+}
+
+/// Returns the frozen ones of a tenant's providers, and why they are.
+pub(crate) async fn frozen(ports: &Ports, layout: &Layout) -> Result<Vec<Value>, Refusal> {
+    let named: BTreeMap<Key, &str> = layout
+        .providers()
+        .iter()
+        .take(PROVIDERS_MAX)
+        .map(|provider| provider.canonical_name.as_str())
+        .map(|name| (frozen_key(&provider::partition(&ProviderName(name.to_owned()))), name))
+        .collect();
+    let keys: Vec<Key> = named.keys().cloned().collect();
+    let marks = load::many(ports, &keys).await?;
+    let frozen = named.values().zip(&marks).filter_map(|(name, mark)| Some((name, reason(mark.as_ref()?))));
+    Ok(frozen.map(|(name, why)| json!({"name": name, "why": why})).collect())
 }
 
 /// Returns the tenant's builds among those that nodes are given to: a request may be gone before its nodes are.

@@ -7,10 +7,12 @@ use common::{each, get, json, keys, story};
 use serde_json::{Value, json as value};
 use sluice_browser_tests::story::{A, B, C, D, E, F, G, NOW, build_id, change, item_id};
 use sluice_gate::{Item, JobStatus, WaitsFor};
+use sluice_model::QueueKey;
 use sluice_model::build::{BuildResult, Ended, Phase, Run};
-use sluice_records::build;
 use sluice_records::codec::{decode, with_body};
-use sluice_runtime::record::{Expect, Write};
+use sluice_records::{build, queue};
+use sluice_runtime::quarantine::freeze;
+use sluice_runtime::record::{Expect, Record, Write};
 
 /// Z9.1: the shape of status.
 #[tokio::test]
@@ -207,6 +209,28 @@ async fn the_board_shows_states_and_reasons() {
     assert_eq!(queue["items"][3]["reasons"][2], "tested again, now on org/app#12");
     assert_eq!(queue["arrivals"][0]["changes"], value!([{"project": "org/app", "number": 17}]));
     assert_eq!(each(&board["recent"], "result"), ["SUCCESS", "SUCCESS", "FAILURE", "MERGE_CONFLICT"]);
+}
+
+/// Z9.1: why a queue is frozen is told, also where its records cannot be read, and then how it goes on.
+#[tokio::test]
+async fn the_board_says_why_a_queue_is_frozen() {
+    let story = story().await;
+    let path = "/api/tenant/acme/board";
+    let board = json(&story.api, path).await;
+    assert_eq!((&board["frozen_providers"], &board["troubles"]), (&value!([]), &value!([])));
+    let name = board["pipelines"][1]["queues"][0]["name"].as_str().unwrap();
+    let key = QueueKey { tenant: "acme".into(), pipeline: "gate".into(), queue: name.into() };
+    let why = "somebody wrote nonsense";
+    freeze(&story.world.ports(), &queue::partition(&key), why).await.unwrap();
+    let frozen = json(&story.api, path).await;
+    assert_eq!(frozen["pipelines"][1]["queues"][0]["frozen"], why);
+    let head = story.world.record(&queue::head_key(&key)).unwrap();
+    let record = Record { body: "{}".to_owned(), ..head };
+    story.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    let unread = json(&story.api, path).await;
+    let told =
+        format!("of gate is frozen: {why}. Once that is mended: sluice queue thaw acme gate {name} --reason TEXT");
+    assert!(unread["troubles"][0].as_str().unwrap().ends_with(&told), "{}", unread["troubles"]);
 }
 
 /// The reasons of an item can be asked for while it waits and after it left.

@@ -56,6 +56,9 @@ pub(crate) enum Command {
     /// Lets a frozen queue go on.
     #[command(subcommand)]
     Queue(QueueCommand),
+    /// Lets a frozen provider go on.
+    #[command(subcommand)]
+    Provider(ProviderCommand),
     /// Puts a change into a pipeline, as if an event had; what the pipeline requires counts as always.
     Enqueue(enqueue::EnqueueArguments),
     /// Puts a branch or tag into a pipeline, as if it had been pushed.
@@ -440,6 +443,18 @@ pub(crate) enum QueueCommand {
         /// What was found; it is kept with the change that stopped the queue, with your name.
         #[arg(long, value_name = "TEXT")]
         reason: String,
+    },
+}
+
+#[derive(Subcommand)]
+pub(crate) enum ProviderCommand {
+    /// Lets a provider go on that was frozen because its records could not be decided on, after somebody mended them. `sluice
+    /// status` says which provider is frozen, and why.
+    Thaw {
+        #[command(flatten)]
+        data: Data,
+        /// The provider, as `sluice status` names it.
+        provider: String,
     },
 }
 

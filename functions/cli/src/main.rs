@@ -4,11 +4,11 @@ mod arguments;
 
 use arguments::{
     CheckArguments, Cli, Command, ConnectionCommand, ExecutorArguments, ExplainArguments, FormatWord, FreezeArguments,
-    ImageCommand, QueueCommand, SecretCommand, StatusArguments, TenantCommand, functions,
+    ImageCommand, ProviderCommand, QueueCommand, SecretCommand, StatusArguments, TenantCommand, functions,
 };
 use clap::Parser as _;
 use sluice_cli::commands::{autohold, check, connection, enqueue, events, executor, explain, folder, freeze};
-use sluice_cli::commands::{image, quarantine, queue, secret, show, tenant, up};
+use sluice_cli::commands::{image, provider, quarantine, queue, secret, show, tenant, up};
 use sluice_cli::demo;
 use sluice_model::{BranchName, QueueKey};
 use std::process::ExitCode;
@@ -95,6 +95,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             };
             queue::thaw(data.data, key, &reason).await?;
         }
+        Command::Provider(ProviderCommand::Thaw { data, provider: name }) => provider::thaw(data.data, &name).await?,
         Command::Enqueue(arguments) => enqueue::enqueue(arguments.into()).await?,
         Command::EnqueueRef(arguments) => enqueue::enqueue(arguments.into()).await?,
         Command::Image(ImageCommand::Build(arguments)) => image::build(arguments).await?,

@@ -333,6 +333,8 @@ fn another_main_configuration_says_what_goes_and_what_cannot_be_read() {
     assert!(err(&run(data.path(), &nowhere)).contains("is not in the pipeline gate of mine"));
     let thaw = ["queue", "thaw", "mine", "gate", "integrated", "--reason", "looked"];
     assert!(err(&run(data.path(), &thaw)).contains("is not frozen"));
+    let thaw = ["provider", "thaw", "nobody"];
+    assert!(err(&run(data.path(), &thaw)).contains("the provider nobody is not frozen"));
     assert!(up.stop().0.success());
 }
 

@@ -22,7 +22,7 @@ use sluice_pool::{
     builds_to_look_at, plan,
 };
 use sluice_records::build::{self, Stop};
-use sluice_records::codec::{decode, encode, encode_first, with_body};
+use sluice_records::codec::{decode, decode_foreign, encode, encode_first, with_body};
 use sluice_records::provider::{self, Loaded};
 use sluice_runtime::batch::{Heard, Look, LookError};
 use sluice_runtime::record::{Due, Expect, Key, Record, Write};
@@ -119,7 +119,7 @@ impl Launcher {
     async fn load(&self, name: &ProviderName, heard: Heard) -> Result<Option<Held>, LookError> {
         let mut loaded = provider::load(&self.ports, name).await?;
         if loaded.is_frozen {
-            tracing::error!(provider = %name, "the provider is frozen; an operator has to look at it");
+            tracing::error!(provider = %name, "the provider is frozen; look at it, then let it go on with `sluice provider thaw`");
             return Ok(None);
         }
         let now = self.ports.clock.now();
@@ -340,17 +340,16 @@ fn build_fact(
         (None, _, _) => BuildFact::Gone,
         (Some(_), None, None) => BuildFact::Waiting,
         (Some(_), Some(_), None) => BuildFact::Withdrawn,
-        (Some(_), stop, Some(run)) => match decode::<Run>(run)?.phase {
-            Phase::Ended(_) => BuildFact::Ended,
-            // The gate has given it up, and its executor is known to be gone or had time to end: nobody waits for its nodes.
-            _ if stop
-                .map(decode::<Stop>)
-                .transpose()?
-                .is_some_and(|stop| stop.lost || now.since(stop.at) > STOPPED_SECONDS * 1_000) =>
-            {
-                BuildFact::Ended
+        (Some(_), stop, Some(run)) => match decode_foreign::<Run>(run).map(|run| run.phase) {
+            Some(Phase::Ended(_)) => BuildFact::Ended,
+            // A run that cannot be read is its queue's to give up; no other build of the provider waits for that.
+            phase => {
+                let stop = stop.map(decode::<Stop>).transpose()?;
+                // The gate has given it up, and its executor is known to be gone or had time to end: nobody waits for its nodes.
+                let is_over = stop
+                    .is_some_and(|stop| (stop.lost && phase.is_some()) || now.since(stop.at) > STOPPED_SECONDS * 1_000);
+                if is_over { BuildFact::Ended } else { BuildFact::Claimed }
             }
-            _ => BuildFact::Claimed,
         },
     })
 }

@@ -9,6 +9,9 @@ use sluice_records::ledger::{self, Kind, Ledger};
 use sluice_runtime::PortError;
 use std::collections::BTreeSet;
 
+/// The metric of frozen cells.
+const FROZEN: &str = "FrozenCells";
+
 /// Lines about single things that one sweep writes into the log.
 const TOLD_MAX: usize = 20;
 
@@ -19,8 +22,12 @@ impl Timer {
         for open in ledger.unaccounted().take(TOLD_MAX) {
             tracing::error!(kind = open.kind.plural(), id = open.id, why = open.unaccounted, "unaccounted for");
         }
+        for cell in ledger.frozen.iter().take(TOLD_MAX) {
+            tracing::error!(cell, "frozen, and what stands in it waits until an operator has looked at it");
+        }
         // CloudWatch reads the metrics out of this line (embedded metric format); each must be 0.
-        tracing::info!(counts = ?ledger.counts(), is_cut = ledger.is_cut, "past their bound");
+        let (counts, frozen) = (ledger.counts(), ledger.frozen.len());
+        tracing::info!(?counts, frozen, is_cut = ledger.is_cut, "past their bound");
         if std::env::var_os("AWS_LAMBDA_RUNTIME_API").is_some() {
             println!("{}", metrics(&ledger, now));
         }
@@ -31,10 +38,11 @@ impl Timer {
 }
 
 /// Returns the line that CloudWatch takes the metrics `Sluice/UnaccountedDeliveries` (`…Arrivals`, `…Items`, `…Builds`,
-/// `…Requests`) from.
+/// `…Requests`) and `Sluice/FrozenCells` from: frozen queues and providers in which something is past its bound.
 fn metrics(ledger: &Ledger, now: Timestamp) -> String {
     let stack = std::env::var("SLUICE_STACK").unwrap_or_else(|_| "sluice".to_owned());
-    let names = Kind::ALL.map(|kind| json!({"Name": metric(kind), "Unit": "Count"}));
+    let names = Kind::ALL.into_iter().map(metric).chain([FROZEN]);
+    let names: Vec<Value> = names.map(|name| json!({"Name": name, "Unit": "Count"})).collect();
     let mut line = Map::new();
     line.insert(
         "_aws".to_owned(),
@@ -44,6 +52,7 @@ fn metrics(ledger: &Ledger, now: Timestamp) -> String {
         }),
     );
     line.insert("Stack".to_owned(), json!(stack));
+    line.insert(FROZEN.to_owned(), json!(ledger.frozen.len()));
     line.extend(ledger.counts().into_iter().map(|(kind, count)| (metric(kind).to_owned(), json!(count))));
     Value::Object(line).to_string()
 }

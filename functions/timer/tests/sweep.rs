@@ -265,6 +265,10 @@ fn what_nobody_sees_to_has_its_cell_poked() {
     world.advance_millis(660_000);
     poll_once(timer(&world).tick()).unwrap().unwrap();
     assert_eq!(sent(&world, Queue::Gate), [Poke::Queue { queue: queue_of("forgotten") }]);
+    // What an operator has to see to is counted by itself.
+    let now = world.ports().clock.now();
+    let counted = poll_once(ledger::read(&world.ports(), ledger::past_bound(now), now)).unwrap().unwrap();
+    assert_eq!(counted.frozen.into_iter().collect::<Vec<_>>(), [queue::partition(&queue_of("frozen"))]);
 }
 
 /// C5: only a forge whose API can be called is asked for what it never told, once for each project however many tenants have it;

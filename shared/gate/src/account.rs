@@ -18,7 +18,7 @@ pub const UNCLAIMED: &str = "it was sent to the executors again and again, and n
 pub struct Cell {
     /// When it is to be looked at without being poked.
     pub due: Option<Timestamp>,
-    /// Whether it is frozen: that is told and alarmed by itself, and an operator's turn.
+    /// Whether it is frozen: that is counted by itself, and an operator's turn.
     pub is_frozen: bool,
 }
 

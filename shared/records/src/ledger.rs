@@ -31,6 +31,8 @@ const KEYS_MAX: usize = 100;
 pub struct Ledger {
     /// Everything that was found open, in no particular order.
     pub open: Vec<Open>,
+    /// The cells among those that something stands in that are frozen, by their partitions: nobody but an operator sees to them.
+    pub frozen: BTreeSet<String>,
     /// Whether there may be more.
     pub is_cut: bool,
 }
@@ -173,6 +175,7 @@ async fn in_queues(ports: &Ports, cells: Cells, now: Timestamp, ledger: &mut Led
             .collect();
         let is_frozen = heads.contains_key(&frozen_key(&partition))
             || stored.as_ref().is_some_and(|stored| stored.frozen.is_some());
+        ledger.frozen.extend(is_frozen.then(|| partition.clone()));
         let cell = head.map(|head| Cell { due: head.look_at, is_frozen });
         let builds = stored.as_ref().map(|stored| stored.unclaimed.clone()).unwrap_or_default();
         let queue = stored.map(|stored| stored.key).or_else(|| queue_of(&partition));
@@ -255,6 +258,7 @@ async fn in_providers(ports: &Ports, cells: Cells, now: Timestamp, ledger: &mut 
         let partition = &record.key.partition;
         let head = heads.get(&Key::new(partition.as_str(), "head"));
         let is_frozen = heads.contains_key(&frozen_key(partition));
+        ledger.frozen.extend(is_frozen.then(|| partition.clone()));
         let cell = head.map(|head| Cell { due: head.look_at, is_frozen });
         let name = partition.strip_prefix("provider#").map(sluice_model::name::unescape).map(ProviderName);
         let provider = head.and_then(decode_foreign::<ProviderHead>).map(|head| head.provider).or(name);

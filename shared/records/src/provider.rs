@@ -1,6 +1,6 @@
 //! A provider's cell: head, requests and nodes.
 
-use crate::codec::{decode, encode};
+use crate::codec::{BadRecord, decode, encode};
 use crate::ledger;
 use crate::queue::LoadError;
 use sluice_model::name::escape;
@@ -87,7 +87,13 @@ pub async fn load(ports: &Ports, provider: &ProviderName) -> Result<Loaded, Load
                 let node: Node = decode(&record)?;
                 loaded.nodes.insert(node.id.clone(), (record, node));
             }
-            _ => loaded.is_frozen = true,
+            "frozen" => loaded.is_frozen = true,
+            _ => {
+                return Err(LoadError::Bad(BadRecord {
+                    key: record.key,
+                    why: "no record of this name belongs here".into(),
+                }));
+            }
         }
     }
     Ok(loaded)

@@ -30,7 +30,9 @@ pub enum LookError {
         /// How long; more than [`LATER_SECONDS_MAX`] is waited out in several steps.
         seconds: u64,
     },
-    /// The cell's own records contradict themselves; after a few receipts the cell is frozen.
+    /// The cell's own records contradict themselves; after a few receipts the cell is frozen, where whoever looks at it heeds such
+    /// a mark ([`quarantine::is_heeded`]). Otherwise the message ends as a dead letter, and comes to life again, or is left to the
+    /// sweep that finds its record due each minute.
     #[error("{partition} cannot be decided on: {reason}")]
     Broken {
         /// The cell.
@@ -121,12 +123,19 @@ async fn handle_one(function: &dyn Look, queue: Queue, message: &Incoming, looke
             looked.push(poke);
             Ok(())
         }
-        Err(LookError::Broken { partition, reason }) if message.receive_count >= BROKEN_RECEIPTS_MAX => {
-            quarantine::freeze(function.ports(), &partition, &reason).await.map_err(|error| {
-                // A cell of others is not this function's to freeze: the message then ends as a dead letter.
-                tracing::error!(cell = partition, reason, %error, "a cell that cannot be decided on could not be frozen");
-                back_off(message)
-            })
+        Err(LookError::Broken { partition, reason }) if quarantine::is_heeded(queue, &partition) => {
+            set_aside(function.ports(), message, &partition, &reason).await
+        }
+        Err(LookError::Broken { partition, reason })
+            if message.receive_count >= BROKEN_RECEIPTS_MAX && is_due_by_itself(&poke) =>
+        {
+            tracing::error!(
+                cell = partition,
+                reason,
+                ?poke,
+                "it cannot be decided on, and is looked at again by the sweep"
+            );
+            Ok(())
         }
         Err(error) => {
             tracing::warn!(queue = name, message = message.id, receipts = message.receive_count, %error, "a look failed");
@@ -141,6 +150,31 @@ async fn handle_one(function: &dyn Look, queue: Queue, message: &Incoming, looke
     }
 }
 
+/// Returns whether the record that a poke names is due each minute until it is over. Such a message need not stay in its group, where
+/// others wait behind it that have nothing to do with what is wrong.
+fn is_due_by_itself(poke: &Poke) -> bool {
+    matches!(poke, Poke::Delivery { .. } | Poke::Report { .. })
+}
+
+/// Freezes a cell that cannot be decided on, once its message was received often enough; the error is as that of [`handle_one`].
+/// A message about a cell that is frozen already is done with: the rest is an operator's turn.
+async fn set_aside(ports: &Ports, message: &Incoming, partition: &str, reason: &str) -> Result<(), u32> {
+    // A record that cannot be read may have ended the look before it came to the mark.
+    let ended = match quarantine::frozen_because(ports, partition).await {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) if message.receive_count < BROKEN_RECEIPTS_MAX => {
+            tracing::warn!(cell = partition, reason, receipts = message.receive_count, "a cell cannot be decided on");
+            return Err(back_off(message));
+        }
+        Ok(None) => quarantine::freeze(ports, partition, reason).await,
+        Err(error) => Err(error),
+    };
+    ended.map_err(|error| {
+        tracing::error!(cell = partition, reason, %error, "a cell that cannot be decided on could not be frozen");
+        back_off(message)
+    })
+}
+
 /// Returns the seconds of a pause that grows with a message's receipts.
 fn back_off(message: &Incoming) -> u32 {
     1_u32.checked_shl(message.receive_count.min(16)).map_or(BACK_OFF_SECONDS_MAX, |s| s.min(BACK_OFF_SECONDS_MAX))
@@ -150,5 +184,40 @@ async fn postpone(ports: &Ports, queue: Queue, message: &Incoming, seconds: u32)
     if let Err(error) = ports.queues.postpone(queue, &message.receipt, seconds).await {
         // The queue's own visibility time-out brings it back, only later.
         tracing::debug!(message = message.id, %error, "a failed message could not be postponed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What fails comes again soon at first, and never later than the longest back-off.
+    #[test]
+    fn the_back_off_doubles_with_each_receipt_up_to_its_bound() {
+        let seconds = |receive_count| {
+            let (id, body, receipt) = Default::default();
+            back_off(&Incoming { id, body, receipt, group: None, receive_count })
+        };
+        let table = [(0, 1), (1, 2), (2, 4), (3, 8), (4, 16), (5, 32), (6, 64), (7, 120), (16, 120), (u32::MAX, 120)];
+        for (receipts, expected) in table {
+            assert_eq!(seconds(receipts), expected, "received {receipts} times");
+        }
+    }
+
+    /// A mark is written for those alone who look at it.
+    #[test]
+    fn only_the_gate_freezes_queues_and_only_the_launcher_providers() {
+        let partitions =
+            ["queue#demo/gate/q", "provider#ec2", "tenant#demo", "image#demo/debian", "landing#1", "queue"];
+        for queue in Queue::ALL {
+            let heeded: Vec<&str> =
+                partitions.into_iter().filter(|partition| quarantine::is_heeded(queue, partition)).collect();
+            let expected: &[&str] = match queue {
+                Queue::Gate => &["queue#demo/gate/q"],
+                Queue::Pool => &["provider#ec2"],
+                _ => &[],
+            };
+            assert_eq!(heeded, expected, "{queue:?}");
+        }
     }
 }

@@ -4,6 +4,7 @@ use crate::port::{PortError, Ports};
 use crate::record::{Expect, Key, Record, Write};
 use serde::{Deserialize, Serialize};
 use sluice_model::Timestamp;
+use sluice_model::poke::Queue;
 
 /// A message or cell that was set aside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,12 +17,42 @@ pub struct SetAside {
     pub body: String,
 }
 
+/// Characters of the reason that are kept: what cannot be read may be quoted in it.
+const REASON_MAX: usize = 1_000;
+
 /// The partition of messages that nobody could read.
 pub const QUARANTINE: &str = "quarantine";
 
 /// Returns the key that marks a partition as frozen.
 pub fn frozen_key(partition: &str) -> Key {
     Key::new(partition, "frozen")
+}
+
+/// Returns whether the function behind a message queue rules a cell and heeds its mark: the gate those of change queues, the launcher
+/// those of providers. Nobody else freezes anything, since a mark that nobody reads would only lose the message.
+pub fn is_heeded(queue: Queue, partition: &str) -> bool {
+    match partition.split_once('#') {
+        Some(("queue", _)) => queue == Queue::Gate,
+        Some(("provider", _)) => queue == Queue::Pool,
+        _ => false,
+    }
+}
+
+/// Returns why a cell is frozen, and nothing where it is not.
+///
+/// # Errors
+/// Whatever the store could not answer.
+pub async fn frozen_because(ports: &Ports, partition: &str) -> Result<Option<String>, PortError> {
+    let found = ports.records.get(&[frozen_key(partition)]).await?;
+    Ok(found.iter().flatten().next().map(reason))
+}
+
+/// Returns the reason that a frozen cell's mark gives.
+pub fn reason(mark: &Record) -> String {
+    match serde_json::from_str::<SetAside>(&mark.body) {
+        Ok(aside) => aside.reason,
+        Err(error) => format!("its mark does not say why: {error}"),
+    }
 }
 
 /// Keeps an unreadable message. Doing it twice is harmless.
@@ -39,7 +70,8 @@ pub async fn keep(ports: &Ports, queue: &str, id: &str, body: &str, reason: &str
 /// # Errors
 /// Whatever the store could not answer.
 pub async fn freeze(ports: &Ports, partition: &str, reason: &str) -> Result<(), PortError> {
-    put(ports, frozen_key(partition), reason, "").await?;
+    let cut: String = reason.chars().take(REASON_MAX).collect();
+    put(ports, frozen_key(partition), &cut, "").await?;
     tracing::error!(cell = partition, reason, "a cell is frozen");
     Ok(())
 }

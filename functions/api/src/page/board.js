@@ -170,6 +170,7 @@ const showBoard = async () => {
     el("h1", { "data-key": "title" }, place.tenant),
     settling && el("p", { class: "notice", "data-key": "settling" }, "A new configuration is being read. Nothing enters or lands until it is live."),
     board.errors > 0 && el("p", { class: "notice bad", "data-key": "errors" }, `The configuration has ${board.errors} mistake${board.errors === 1 ? "" : "s"}. `, el("a", { href: pageOf("configuration") }, "Read more")),
+    board.frozen_providers.map((provider) => el("p", { class: "notice bad", role: "alert" }, `The provider ${provider.name} is frozen: ${provider.why}`)),
     board.troubles.map((trouble) => el("p", { class: "notice bad" }, trouble)),
     summary(board),
     el("div", { class: "board", "data-key": "board" },

@@ -13,6 +13,7 @@ pub mod freeze;
 pub mod image;
 pub mod main_file;
 pub mod place;
+pub mod provider;
 pub mod quarantine;
 pub mod queue;
 pub mod secret;

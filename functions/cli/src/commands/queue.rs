@@ -13,7 +13,7 @@ use sluice_model::poke::Poke;
 use sluice_model::{ArrivalId, ProjectName, QueueKey, TenantName};
 use sluice_records::codec::decode;
 use sluice_records::{queue, tenant};
-use sluice_runtime::quarantine::frozen_key;
+use sluice_runtime::quarantine::{frozen_because, frozen_key};
 use sluice_runtime::record::{Expect, Query, Write};
 use sluice_runtime::{Entropy as _, Ports, cell};
 use std::collections::BTreeSet;
@@ -50,6 +50,7 @@ pub async fn thaw(data: Option<PathBuf>, key: QueueKey, reason: &str) -> anyhow:
             key.tenant
         );
     }
+    let marked = if has_mark { frozen_because(&ports, &queue::partition(&key)).await? } else { None };
     let mut writes = Vec::new();
     if has_mark {
         writes.push(Write::Delete { key: frozen_key(&queue::partition(&key)), expect: Expect::Anything });
@@ -63,7 +64,7 @@ pub async fn thaw(data: Option<PathBuf>, key: QueueKey, reason: &str) -> anyhow:
     ports.records.commit(writes, &OsEntropy.token()).await?;
     cell::send(&ports, &[Poke::Queue { queue: key.clone() }]).await?;
     say!("The queue {} of {} goes on.", key.queue, key.pipeline);
-    if let Some(why) = why {
+    for why in why.into_iter().chain(marked) {
         say!("It was frozen because {why}");
     }
     Ok(())

@@ -133,6 +133,10 @@ pub async fn status(asked: &Asked, tenant: Option<&str>) -> anyhow::Result<()> {
         if let Some(held) = board["held"].as_str() {
             say!("  HELD BACK: {held} (`sluice manage-events`)");
         }
+        for provider in list(&board, "frozen_providers") {
+            say!("  provider {} is FROZEN: {}", text(provider, "name"), text(provider, "why"));
+            say!("    once that is looked into: sluice provider thaw {}", text(provider, "name"));
+        }
         for trouble in list(&board, "troubles") {
             say!("  NOT SHOWN: {}", trouble.as_str().unwrap_or_default());
         }

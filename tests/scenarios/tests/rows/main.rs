@@ -7,6 +7,7 @@ mod cycles;
 mod early;
 mod environment;
 mod filters;
+mod frozen;
 mod gating;
 mod gerrit;
 mod graph;

@@ -4,11 +4,12 @@ use super::{approve, buildsets, comments, merged, propose, site};
 use sluice_config::Severity;
 use sluice_memory::poll_once;
 use sluice_model::ProjectName;
+use sluice_model::build::BuildResult;
 use sluice_model::git::BranchKey;
 use sluice_records::layout::Layouts;
 use sluice_records::{queue, session};
 use sluice_runtime::record::{Expect, Record, Write};
-use sluice_scenarios::Site;
+use sluice_scenarios::{Site, sample};
 
 /// Has the first record of which this holds say nothing any more.
 fn spoil(site: &Site, is_it: impl Fn(&Record) -> bool) {
@@ -59,6 +60,25 @@ fn a_run_that_cannot_be_read_is_a_lost_build() {
     assert_eq!(merged(&site), [1]);
     assert!(quarantine(&site).iter().all(|name| name.starts_with("record#build#")), "{:?}", quarantine(&site));
     assert_eq!(quarantine(&site).len(), 1);
+}
+
+/// Z7.3, Z1.7: its nodes are let go once its executor had time to end, and its provider serves the others meanwhile.
+#[test]
+fn a_run_that_cannot_be_read_does_not_keep_its_nodes_for_ever() {
+    let project = "
+- job: {name: unit, run: playbooks/unit.yaml, nodeset: {nodes: [{name: a, label: small}]}}
+- project: {check: {jobs: [unit]}}
+";
+    let mut site = sample::small(1, project, |_, _, _| BuildResult::Success);
+    site.held.insert("unit".to_owned());
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run_until(|site| site.running() == ["unit"]);
+    spoil(&site, |record| record.key.partition.starts_with("build#") && record.key.sort == "run");
+    site.die();
+    site.held.clear();
+    site.run();
+    assert_eq!(site.builds(), ["check unit 1"; 2]);
+    assert_eq!(site.ending(&[], &[&a]).buildsets, ["org/one#1 check SUCCESS"]);
 }
 
 /// Z7.3: an executor of whose life nobody can read is dead when it does not renew it.
