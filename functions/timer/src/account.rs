@@ -1,4 +1,4 @@
-//! The ledger, each minute: what nobody sees to any more is counted, told, and has its cell poked.
+//! The ledger, each minute: what nobody sees to any more is counted, told, and has its cell poked; what is frozen is counted and told.
 
 use crate::Timer;
 use crate::sweep::Failures;
@@ -12,6 +12,9 @@ use std::collections::BTreeSet;
 /// Lines about single things that one sweep writes into the log.
 const TOLD_MAX: usize = 20;
 
+/// The metric of what waits for a person, since it is frozen.
+const FROZEN: &str = "FrozenQueues";
+
 impl Timer {
     /// Counts what is past its bound, and pokes whoever should have seen to it: a wake-up may have been lost.
     pub(crate) async fn account(&self, now: Timestamp, failures: &mut Failures) -> Result<(), PortError> {
@@ -19,8 +22,11 @@ impl Timer {
         for open in ledger.unaccounted().take(TOLD_MAX) {
             tracing::error!(kind = open.kind.plural(), id = open.id, why = open.unaccounted, "unaccounted for");
         }
+        for frozen in ledger.frozen.iter().take(TOLD_MAX) {
+            tracing::error!(queue = %frozen.queue, why = frozen.why, "a queue is frozen; look at it, then let it go on with `sluice queue thaw`");
+        }
         // CloudWatch reads the metrics out of this line (embedded metric format); each must be 0.
-        tracing::info!(counts = ?ledger.counts(), is_cut = ledger.is_cut, "past their bound");
+        tracing::info!(counts = ?ledger.counts(), frozen = ledger.frozen.len(), is_cut = ledger.is_cut, "past their bound");
         if std::env::var_os("AWS_LAMBDA_RUNTIME_API").is_some() {
             println!("{}", metrics(&ledger, now));
         }
@@ -31,10 +37,11 @@ impl Timer {
 }
 
 /// Returns the line that CloudWatch takes the metrics `Sluice/UnaccountedDeliveries` (`…Arrivals`, `…Items`, `…Builds`,
-/// `…Requests`) from.
+/// `…Requests`) and `Sluice/FrozenQueues` from.
 fn metrics(ledger: &Ledger, now: Timestamp) -> String {
     let stack = std::env::var("SLUICE_STACK").unwrap_or_else(|_| "sluice".to_owned());
-    let names = Kind::ALL.map(|kind| json!({"Name": metric(kind), "Unit": "Count"}));
+    let names = Kind::ALL.into_iter().map(metric).chain([FROZEN]);
+    let names: Vec<Value> = names.map(|name| json!({"Name": name, "Unit": "Count"})).collect();
     let mut line = Map::new();
     line.insert(
         "_aws".to_owned(),
@@ -45,6 +52,7 @@ fn metrics(ledger: &Ledger, now: Timestamp) -> String {
     );
     line.insert("Stack".to_owned(), json!(stack));
     line.extend(ledger.counts().into_iter().map(|(kind, count)| (metric(kind).to_owned(), json!(count))));
+    line.insert(FROZEN.to_owned(), json!(ledger.frozen.len()));
     Value::Object(line).to_string()
 }
 
@@ -55,5 +63,31 @@ fn metric(kind: Kind) -> &'static str {
         Kind::Item => "UnaccountedItems",
         Kind::Build => "UnaccountedBuilds",
         Kind::Request => "UnaccountedRequests",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_model::{QueueKey, TenantName};
+    use sluice_records::ledger::FrozenQueue;
+
+    const TEMPLATE: &str = include_str!("../../../infra/template.yaml");
+
+    /// C5, Z6.4: a frozen queue is counted beside what nobody sees to, and each count has an alarm.
+    #[test]
+    fn each_count_is_a_metric_that_an_alarm_looks_at() {
+        let queue = QueueKey { tenant: TenantName::from("demo"), pipeline: "gate".into(), queue: "q".into() };
+        let why = "the landed tree is another one".to_owned();
+        let ledger = Ledger { frozen: vec![FrozenQueue { queue, why }], ..Ledger::default() };
+        let line: Value = serde_json::from_str(&metrics(&ledger, Timestamp(5))).unwrap();
+        assert_eq!((&line["FrozenQueues"], &line["UnaccountedItems"]), (&json!(1), &json!(0)));
+        let named = line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap();
+        let names: Vec<&str> = named.iter().map(|metric| metric["Name"].as_str().unwrap()).collect();
+        assert_eq!((names.len(), names.last()), (Kind::ALL.len() + 1, Some(&"FrozenQueues")));
+        for name in names {
+            assert!(line[name].is_u64(), "{name} has no value");
+            assert!(TEMPLATE.contains(&format!("MetricName: {name}\n")), "{name} has no alarm");
+        }
     }
 }

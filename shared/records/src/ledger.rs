@@ -33,6 +33,17 @@ pub struct Ledger {
     pub open: Vec<Open>,
     /// Whether there may be more.
     pub is_cut: bool,
+    /// Queues that are frozen, of those in which something that is open stands. None of it is unaccounted for: it is a person's turn.
+    pub frozen: Vec<FrozenQueue>,
+}
+
+/// A queue of which nothing moves until an operator has looked at it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FrozenQueue {
+    /// Which.
+    pub queue: QueueKey,
+    /// Why, for people.
+    pub why: String,
 }
 
 /// What kind of thing is open.
@@ -173,6 +184,10 @@ async fn in_queues(ports: &Ports, cells: Cells, now: Timestamp, ledger: &mut Led
             .collect();
         let is_frozen = heads.contains_key(&frozen_key(&partition))
             || stored.as_ref().is_some_and(|stored| stored.frozen.is_some());
+        ledger.frozen.extend(stored.as_ref().and_then(|stored| {
+            let why = stored.frozen.clone()?;
+            Some(FrozenQueue { queue: stored.key.clone(), why })
+        }));
         let cell = head.map(|head| Cell { due: head.look_at, is_frozen });
         let builds = stored.as_ref().map(|stored| stored.unclaimed.clone()).unwrap_or_default();
         let queue = stored.map(|stored| stored.key).or_else(|| queue_of(&partition));
