@@ -53,6 +53,8 @@ pub enum Mutation {
     Unserved(Queue),
     /// A delivery that has ended is read as one that was just accepted.
     ReopenedDeliveries,
+    /// A report that was made is read as one that is wanted.
+    ReopenedReports,
     /// An item that is tested anew is written in the generation before its first.
     FallingGenerations,
     /// A layout is made live that nobody wants yet.
@@ -188,6 +190,9 @@ impl Mutation {
             }
             Self::ReopenedDeliveries if record.key.partition.starts_with("delivery#") => {
                 record.body = with_field(&record.body, &["state"], |_| "accepted".into());
+            }
+            Self::ReopenedReports if record.key.partition.starts_with("report#") => {
+                record.body = with_field(&record.body, &["state"], |_| "wanted".into());
             }
             Self::EarlyReporters if record.key.sort.starts_with("item#") => {
                 record.body = record.body.replace("\"reporter\":true", "\"reporter\":false");

@@ -141,6 +141,7 @@ impl Watch {
             Kind::Landing => self.landing(key, before, after, news),
             Kind::Order => follows::same(before, after, "an order is written once"),
             Kind::Merge => follows::same_outcome(before, after),
+            Kind::Report => follows::report(before, after),
             Kind::Run => self.run(before, after, news),
             Kind::Stop => {
                 self.stopped.extend(build_of(key));
@@ -472,6 +473,7 @@ enum Kind {
     Resume,
     Run,
     Merge,
+    Report,
     Buildset,
     Tenant,
     Provider,
@@ -496,6 +498,7 @@ impl Kind {
                 | Self::Item
                 | Self::Landing
                 | Self::Run
+                | Self::Report
                 | Self::Tenant
                 | Self::Provider
                 | Self::Node
@@ -515,7 +518,14 @@ impl Kind {
     fn is_for_good(self) -> bool {
         matches!(
             self,
-            Self::Delivery | Self::Queue | Self::Landing | Self::Order | Self::Run | Self::Merge | Self::Buildset
+            Self::Delivery
+                | Self::Queue
+                | Self::Landing
+                | Self::Order
+                | Self::Run
+                | Self::Merge
+                | Self::Report
+                | Self::Buildset
         )
     }
 }
@@ -536,6 +546,7 @@ fn kind(key: &Key) -> Kind {
         ("build", "resume") => Kind::Resume,
         ("build", "run") => Kind::Run,
         ("merge", _) => Kind::Merge,
+        ("report", _) => Kind::Report,
         ("buildset", "head") => Kind::Buildset,
         ("tenant", "head") => Kind::Tenant,
         ("provider", "head") => Kind::Provider,
