@@ -63,6 +63,8 @@ pub enum Mutation {
     UncountedNodes,
     /// A branch is taken to be free to land on though somebody lands there.
     OutOfTurn,
+    /// A landing begins whether or not somebody took its branch since it was ordered.
+    NoFence,
     /// A window is wider than it may be.
     StretchedWindows,
     /// A landing is carried out in another way than its project says.
@@ -247,7 +249,8 @@ impl Mutation {
                 record.key.sort.starts_with("arrival#") && record.key.partition.contains("/recheck/")
             }
             Write::Put { record, .. } => self == Self::LostResumes && record.key.sort == "resume",
-            _ => false,
+            Write::Check { key, .. } => self == Self::NoFence && key.partition.starts_with("branch#"),
+            Write::Delete { .. } => false,
         }
     }
 

@@ -46,6 +46,8 @@ pub struct Watch {
     shape: Shape,
     /// Landings under way, by branch.
     pub landing: BTreeMap<BranchKey, BTreeMap<Key, Landing>>,
+    /// Under which fence each branch was taken last.
+    fences: BTreeMap<Key, u64>,
     /// Deliveries that have not ended, with when they came.
     pub open_deliveries: BTreeMap<Key, Timestamp>,
     /// Deliveries that came.
@@ -96,6 +98,7 @@ impl Watch {
             items: BTreeMap::new(),
             former_windows: BTreeMap::new(),
             landing: BTreeMap::new(),
+            fences: BTreeMap::new(),
             open_deliveries: BTreeMap::new(),
             deliveries: 0,
             gone: BTreeSet::new(),
@@ -162,7 +165,8 @@ impl Watch {
                 self.resumed.extend(build_of(key));
                 Ok(())
             }
-            Kind::Queue | Kind::Arrival | Kind::Provider | Kind::Told | Kind::Turn | Kind::Other => Ok(()),
+            Kind::Turn => self.taken(key, after),
+            Kind::Queue | Kind::Arrival | Kind::Provider | Kind::Told | Kind::Other => Ok(()),
         }
     }
 
@@ -250,6 +254,7 @@ impl Watch {
     ) -> Result<(), String> {
         let (before, after) = both::<Landing>(before, after)?;
         let Some(after) = after else { return Ok(()) };
+        self.begins(before.as_ref(), &after)?;
         if let Some(before) = before {
             let may_follow = match (&before.state, &after.state) {
                 (LandingState::Ended { .. }, _) => before.state == after.state,
