@@ -110,7 +110,11 @@ impl Gate {
                 }
                 Saved::Yes(head) => {
                     if let Some(why) = frozen_by(&loaded.queue, &carried.after) {
-                        tracing::error!(%queue, why, "a queue is frozen; look at it, then let it go on with `sluice queue thaw`");
+                        tracing::error!(
+                            %queue,
+                            why,
+                            "a queue is frozen; look at it, then let it go on with `sluice queue thaw`"
+                        );
                     }
                     for line in &news {
                         tracing::info!(target: NEWS, tenant = %queue.tenant, "{line}");

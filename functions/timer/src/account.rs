@@ -1,4 +1,5 @@
-//! The ledger, each minute: what nobody sees to any more is counted, told, and has its cell poked; what is frozen is counted and told.
+//! The ledger, each minute: what nobody sees to any more is counted, told, and has its cell poked; what is frozen is counted and
+//! told.
 
 use crate::Timer;
 use crate::sweep::Failures;
@@ -23,7 +24,11 @@ impl Timer {
             tracing::error!(kind = open.kind.plural(), id = open.id, why = open.unaccounted, "unaccounted for");
         }
         for frozen in ledger.frozen.iter().take(TOLD_MAX) {
-            tracing::error!(queue = %frozen.queue, why = frozen.why, "a queue is frozen; look at it, then let it go on with `sluice queue thaw`");
+            tracing::error!(
+                queue = %frozen.queue,
+                why = frozen.why,
+                "a queue is frozen; look at it, then let it go on with `sluice queue thaw`"
+            );
         }
         // CloudWatch reads the metrics out of this line (embedded metric format); each must be 0.
         tracing::info!(counts = ?ledger.counts(), frozen = ledger.frozen.len(), is_cut = ledger.is_cut, "past their bound");
