@@ -109,6 +109,13 @@ impl Gate {
                     self.hear(&mut loaded, Heard::Again).await?;
                 }
                 Saved::Yes(head) => {
+                    if let Some(why) = frozen_by(&loaded.queue, &carried.after) {
+                        tracing::error!(
+                            %queue,
+                            why,
+                            "a queue is frozen; look at it, then let it go on with `sluice queue thaw`"
+                        );
+                    }
                     for line in &news {
                         tracing::info!(target: NEWS, tenant = %queue.tenant, "{line}");
                     }
@@ -272,6 +279,13 @@ impl Gate {
 
 fn items_of(kept: &VecDeque<(QueueKey, Kept)>) -> usize {
     kept.iter().map(|(_, cell)| cell.queue.items.len()).sum()
+}
+
+/// Returns why a queue is frozen since a decision that found it otherwise.
+fn frozen_by<'a>(before: &queue::Loaded, after: &'a queue::Loaded) -> Option<&'a str> {
+    let was_frozen = before.head.as_ref().is_some_and(|head| head.frozen.is_some());
+    let why = after.head.as_ref()?.frozen.as_deref();
+    why.filter(|_| !was_frozen)
 }
 
 /// Returns what of a plan people want to hear of at once.

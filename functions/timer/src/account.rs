@@ -66,3 +66,25 @@ fn metric(kind: Kind) -> &'static str {
         Kind::Request => "UnaccountedRequests",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEMPLATE: &str = include_str!("../../../infra/template.yaml");
+
+    /// C5, Z6.4: a frozen cell is counted beside what nobody sees to, and each count has an alarm.
+    #[test]
+    fn each_count_is_a_metric_that_an_alarm_looks_at() {
+        let ledger = Ledger { frozen: ["queue#demo/gate/q".to_owned()].into(), ..Ledger::default() };
+        let line: Value = serde_json::from_str(&metrics(&ledger, Timestamp(5))).unwrap();
+        assert_eq!((&line["FrozenCells"], &line["UnaccountedItems"]), (&json!(1), &json!(0)));
+        let named = line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap();
+        let names: Vec<&str> = named.iter().map(|metric| metric["Name"].as_str().unwrap()).collect();
+        assert_eq!((names.len(), names.contains(&"FrozenCells")), (Kind::ALL.len() + 1, true));
+        for name in names {
+            assert!(line[name].is_u64(), "{name} has no value");
+            assert!(TEMPLATE.contains(&format!("MetricName: {name}\n")), "{name} has no alarm");
+        }
+    }
+}

@@ -2,18 +2,21 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_gate::StoredHead;
+use sluice_gate::arrival::{Arrival, ArrivalKind};
 use sluice_memory::poll_once;
+use sluice_model::ArrivalId;
 use sluice_model::build::BuildResult;
 use sluice_model::poke::{Poke, Queue};
 use sluice_pool::ProviderHead;
 use sluice_records::codec::decode;
 use sluice_records::delivery;
 use sluice_records::ledger::{self, Kind, Ledger};
+use sluice_records::queue::put_arrival;
 use sluice_runtime::{Clock as _, Record, cell};
 use sluice_scenarios::Site;
 use sluice_scenarios::sample;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 const PROJECT: &str = "
 - job: {name: unit, run: playbooks/unit.yaml}
@@ -173,6 +176,38 @@ fn a_build_that_is_sent_again_and_again_and_not_claimed_is_counted() {
         site.run();
         assert_eq!((open(&site), site.builds()), (Ledger::default(), vec!["check unit 1".to_owned()]), "{nodeset}");
     }
+}
+
+/// C5, Z6.4: a queue that is frozen is counted, with its reason, until an operator lets it go on; what stands in it is a person's turn,
+/// and not unaccounted for.
+#[test]
+fn a_frozen_queue_is_counted_until_an_operator_lets_it_go_on() {
+    let project = PROJECT.replace("check: {jobs: [unit]}", "check: {jobs: [unit]}, gate: {jobs: [unit]}");
+    let mut site = sample::small(8, &project, |_, _, _| BuildResult::Success);
+    site.forge.sabotage(BTreeMap::from([("strange".to_owned(), "file".to_owned())]));
+    let change = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+    site.run();
+    assert_eq!(open(&site).frozen, BTreeSet::new(), "nothing has landed yet");
+    sample::approve(&mut site, &[&change]);
+    let frozen = open(&site).frozen;
+    let records = site.world.records();
+    let heads = records.iter().filter(|record| record.key.sort == "head" && frozen.contains(&record.key.partition));
+    let heads: Vec<StoredHead> = heads.map(|record| decode(record).unwrap()).collect();
+    let [StoredHead { key: queue, frozen: Some(why), .. }] = heads.as_slice() else { panic!("{frozen:?}") };
+    assert_eq!(queue.pipeline.as_str(), "gate");
+    assert!(why.contains("until an operator has looked"), "{why}");
+    // As the timer reads it, long after.
+    site.world.advance_millis(2 * ledger_bound() * 1_000);
+    let now = site.world.now();
+    let late = poll_once(ledger::read(&site.ports(), ledger::past_bound(now), now)).unwrap().unwrap();
+    assert_eq!((&late.frozen, late.unaccounted().count()), (&frozen, 0));
+    let kind = ArrivalKind::Thaw { by: "jo".to_owned(), reason: "seen".to_owned() };
+    let (id, event_id) = (ArrivalId("word".to_owned()), "operator".to_owned());
+    let word = Arrival { id, at: now, event_id, layout: 0, by_operator: true, kind };
+    site.world.write_directly(put_arrival(queue, &word).unwrap());
+    poll_once(cell::send(&site.ports(), &[Poke::Queue { queue: queue.clone() }])).unwrap().unwrap();
+    site.pass(1);
+    assert_eq!(open(&site).frozen, BTreeSet::new());
 }
 
 fn ledger_bound() -> u64 {

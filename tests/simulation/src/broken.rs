@@ -53,6 +53,8 @@ pub enum Mutation {
     Unserved(Queue),
     /// A delivery that has ended is read as one that was just accepted.
     ReopenedDeliveries,
+    /// A report that was made is read as one that is wanted.
+    ReopenedReports,
     /// An item that is tested anew is written in the generation before its first.
     FallingGenerations,
     /// A layout is made live that nobody wants yet.
@@ -61,6 +63,8 @@ pub enum Mutation {
     UncountedNodes,
     /// A branch is taken to be free to land on though somebody lands there.
     OutOfTurn,
+    /// A landing begins whether or not somebody took its branch since it was ordered.
+    NoFence,
     /// A window is wider than it may be.
     StretchedWindows,
     /// A landing is carried out in another way than its project says.
@@ -189,6 +193,9 @@ impl Mutation {
             Self::ReopenedDeliveries if record.key.partition.starts_with("delivery#") => {
                 record.body = with_field(&record.body, &["state"], |_| "accepted".into());
             }
+            Self::ReopenedReports if record.key.partition.starts_with("report#") => {
+                record.body = with_field(&record.body, &["state"], |_| "wanted".into());
+            }
             Self::EarlyReporters if record.key.sort.starts_with("item#") => {
                 record.body = record.body.replace("\"reporter\":true", "\"reporter\":false");
             }
@@ -242,7 +249,8 @@ impl Mutation {
                 record.key.sort.starts_with("arrival#") && record.key.partition.contains("/recheck/")
             }
             Write::Put { record, .. } => self == Self::LostResumes && record.key.sort == "resume",
-            _ => false,
+            Write::Check { key, .. } => self == Self::NoFence && key.partition.starts_with("branch#"),
+            Write::Delete { .. } => false,
         }
     }
 

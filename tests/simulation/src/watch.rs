@@ -46,6 +46,8 @@ pub struct Watch {
     shape: Shape,
     /// Landings under way, by branch.
     pub landing: BTreeMap<BranchKey, BTreeMap<Key, Landing>>,
+    /// Under which fence each branch was taken last.
+    fences: BTreeMap<Key, u64>,
     /// Deliveries that have not ended, with when they came.
     pub open_deliveries: BTreeMap<Key, Timestamp>,
     /// Deliveries that came.
@@ -96,6 +98,7 @@ impl Watch {
             items: BTreeMap::new(),
             former_windows: BTreeMap::new(),
             landing: BTreeMap::new(),
+            fences: BTreeMap::new(),
             open_deliveries: BTreeMap::new(),
             deliveries: 0,
             gone: BTreeSet::new(),
@@ -141,6 +144,7 @@ impl Watch {
             Kind::Landing => self.landing(key, before, after, news),
             Kind::Order => follows::same(before, after, "an order is written once"),
             Kind::Merge => follows::same_outcome(before, after),
+            Kind::Report => follows::report(before, after),
             Kind::Run => self.run(before, after, news),
             Kind::Stop => {
                 self.stopped.extend(build_of(key));
@@ -161,7 +165,8 @@ impl Watch {
                 self.resumed.extend(build_of(key));
                 Ok(())
             }
-            Kind::Queue | Kind::Arrival | Kind::Provider | Kind::Told | Kind::Turn | Kind::Other => Ok(()),
+            Kind::Turn => self.taken(key, after),
+            Kind::Queue | Kind::Arrival | Kind::Provider | Kind::Told | Kind::Other => Ok(()),
         }
     }
 
@@ -249,6 +254,7 @@ impl Watch {
     ) -> Result<(), String> {
         let (before, after) = both::<Landing>(before, after)?;
         let Some(after) = after else { return Ok(()) };
+        self.begins(before.as_ref(), &after)?;
         if let Some(before) = before {
             let may_follow = match (&before.state, &after.state) {
                 (LandingState::Ended { .. }, _) => before.state == after.state,
@@ -472,6 +478,7 @@ enum Kind {
     Resume,
     Run,
     Merge,
+    Report,
     Buildset,
     Tenant,
     Provider,
@@ -496,6 +503,7 @@ impl Kind {
                 | Self::Item
                 | Self::Landing
                 | Self::Run
+                | Self::Report
                 | Self::Tenant
                 | Self::Provider
                 | Self::Node
@@ -515,7 +523,14 @@ impl Kind {
     fn is_for_good(self) -> bool {
         matches!(
             self,
-            Self::Delivery | Self::Queue | Self::Landing | Self::Order | Self::Run | Self::Merge | Self::Buildset
+            Self::Delivery
+                | Self::Queue
+                | Self::Landing
+                | Self::Order
+                | Self::Run
+                | Self::Merge
+                | Self::Report
+                | Self::Buildset
         )
     }
 }
@@ -536,6 +551,7 @@ fn kind(key: &Key) -> Kind {
         ("build", "resume") => Kind::Resume,
         ("build", "run") => Kind::Run,
         ("merge", _) => Kind::Merge,
+        ("report", _) => Kind::Report,
         ("buildset", "head") => Kind::Buildset,
         ("tenant", "head") => Kind::Tenant,
         ("provider", "head") => Kind::Provider,

@@ -257,6 +257,12 @@ fn a_delivery_that_goes_on_after_its_end_is_noticed() {
     assert!(why.contains("a delivery had ended"), "{why}");
 }
 
+/// C2, G01: what was told is not told again, nor is what nobody is to be told any more.
+#[test]
+fn a_report_that_goes_on_after_its_end_is_noticed() {
+    caught_as(&["a report had ended"], Mutation::ReopenedReports, crowded_now_and_then);
+}
+
 /// Z6.4: whatever bears an older generation is ignored, so that none may come twice.
 #[test]
 fn a_generation_that_falls_is_noticed() {

@@ -10,11 +10,14 @@ use crate::people::uploaded;
 use crate::plays::{EXPRESS, Play, lands};
 use crate::shape::{Shape, TenantShape, Weather, project_yaml};
 use crate::windows::Window;
-use sluice_gate::{Item, Job, JobStatus};
+use sluice_gate::{Item, Job, JobStatus, Landing};
 use sluice_model::change::ChangeKey;
 use sluice_model::{BuildId, QueueKey};
+use sluice_records::codec::{decode, with_body};
 use sluice_records::tenant::{self, Early, Tenant};
+use sluice_records::{landing, turn};
 use sluice_runtime::cell;
+use sluice_runtime::record::{Expect, Record, Write};
 use std::collections::BTreeSet;
 
 /// Calls after which a schedule is taken for one without an end.
@@ -483,4 +486,51 @@ fn a_beginning_is_never_the_last_word_in_whatever_order_it_is_told() {
 fn two_gates_land_on_one_branch_one_after_the_other_in_whatever_order_they_look() {
     all_hold(Scene::Turn, 10);
     is_noticed(Scene::Turn, Mutation::NoRevision(Cell::Branch));
+}
+
+/// Has a landing carried out, call by call, whose branch was taken by somebody and let go again since it was ordered. Returns whether
+/// it merged anything.
+fn land_overtaken(mutation: Option<Mutation>) -> Result<bool, Failure> {
+    let mut sim = Sim::new(7, Settings { mutation, shape: Some(shape(Scene::Turn)) });
+    sim.run_until(|sim| sim.people.next_at.is_none())?;
+    let change = sim.propose(PROJECTS[0], 1, &[("f0".to_owned(), "1".to_owned())]);
+    sim.approve(&change);
+    sim.run_until(|sim| sim.watch.landing.values().any(|under_way| !under_way.is_empty()))?;
+    // Whoever is at work dies, so that nobody carries it out before.
+    sim.tasks.clear();
+    let under_way: Option<Landing> = sim.watch.landing.values().flat_map(BTreeMap::values).next().cloned();
+    let ordered = under_way.expect("it was just ordered");
+    let key = turn::key(&sluice_gate::turn::branch_of(&ordered.change));
+    let record = sim.site.world.record(&key).expect("the branch is the landing's");
+    let mut taken: sluice_gate::Turn = decode(&record).expect("it says whose turn it is");
+    taken.fence += 1;
+    taken.holder = None;
+    let revision = record.revision + 1;
+    let record = with_body(record, &taken).expect("it is small");
+    let record = Record { revision, fence: taken.fence, ..record };
+    sim.site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    let _ = sluice_memory::poll_once(cell::send(&sim.site.world.ports_of("operator"), &[landing::poke(&ordered)]));
+    let given = Given::default();
+    sim.site.world.decide_fates(turns_of(given.clone()));
+    // As often as more than all that is told of the change could need.
+    for _ in 0..10 {
+        sim.handle(Queue::Reports);
+        while !sim.tasks.is_empty() {
+            *given.lock().unwrap() = Some(Fate::Works);
+            sim.poll(0)?;
+            sim.look()?;
+        }
+    }
+    Ok(sim.site.forge.merge_count() > 0)
+}
+
+/// C2, Z6.4: nothing begins to land on a branch that somebody took since, and it would be seen.
+#[test]
+fn a_landing_whose_branch_was_taken_since_begins_nothing_and_would_be_noticed() {
+    match land_overtaken(None) {
+        Ok(has_merged) => assert!(!has_merged, "it was merged"),
+        Err(failure) => panic!("{failure}"),
+    }
+    let noticed = land_overtaken(Some(Mutation::NoFence)).expect_err("a landing without a fence is not noticed");
+    assert!(noticed.why.contains("which was taken since"), "{}", noticed.why);
 }

@@ -1,7 +1,7 @@
 //! What may follow in records that tell everything by themselves.
 
 use super::{News, both};
-use sluice_gate::MergeOutcome;
+use sluice_gate::{MergeOutcome, Report, ReportState};
 use sluice_pool::{Request, RequestState};
 use sluice_records::tenant::Tenant;
 use sluice_runtime::record::Record;
@@ -44,6 +44,17 @@ pub(super) fn request(before: Option<&Record>, after: Option<&Record>) -> Result
 pub(super) fn same(before: Option<&Record>, after: Option<&Record>, rule: &str) -> Result<(), String> {
     match (before, after) {
         (Some(before), Some(after)) if before.body != after.body => Err(format!("{rule}, and this is another one")),
+        _ => Ok(()),
+    }
+}
+
+/// A report that was made, dropped or refused stays so: nobody is to tell it again.
+pub(super) fn report(before: Option<&Record>, after: Option<&Record>) -> Result<(), String> {
+    let (before, after) = both::<Report>(before, after)?;
+    match (before, after) {
+        (Some(before), Some(after)) if before.state != ReportState::Wanted && before.state != after.state => {
+            Err(format!("a report had ended as {:?} and is {:?} now", before.state, after.state))
+        }
         _ => Ok(()),
     }
 }

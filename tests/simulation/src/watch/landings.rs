@@ -1,13 +1,14 @@
 //! Landings that are under way on one branch: one, or those of a run, which one push may land; and that nothing lands on a state
-//! which a job that failed after its report made worthless.
+//! which a job that failed after its report made worthless, or on a branch that somebody took since.
 
 use super::{Watch, key_of};
 use crate::plays::Play;
 use sluice_gate::queue::{Slot, Standing};
-use sluice_gate::{Head, Landing};
+use sluice_gate::{Head, Landing, LandingState};
 use sluice_memory::Written;
 use sluice_model::git::{BranchKey, LandingWay, Oid};
-use sluice_runtime::record::Key;
+use sluice_records::turn;
+use sluice_runtime::record::{Key, Record};
 use std::collections::BTreeSet;
 
 impl Watch {
@@ -45,6 +46,31 @@ impl Watch {
         }
         let changes: Vec<String> = under_way.values().map(|other| other.change.to_string()).collect();
         Err(format!("{} land on one branch at once", changes.join(" and ")))
+    }
+
+    /// Takes in under which fence a branch was taken.
+    pub(super) fn taken(&mut self, key: &Key, after: Option<&Record>) -> Result<(), String> {
+        match after {
+            Some(record) => self.fences.insert(key.clone(), record.fence),
+            None => self.fences.remove(key),
+        };
+        Ok(())
+    }
+
+    /// Judges a landing that begins: nobody has taken a branch that it needs since it was ordered.
+    pub(super) fn begins(&self, before: Option<&Landing>, after: &Landing) -> Result<(), String> {
+        let has_begun = |landing: &Landing| matches!(landing.state, LandingState::Attempting { .. });
+        if !has_begun(after) || before.is_none_or(has_begun) {
+            return Ok(());
+        }
+        let fences = turn::fences(after).unwrap_or_default();
+        let is_old = |(branch, fence): &(&BranchKey, &u64)| {
+            self.fences.get(&turn::key(branch)).is_some_and(|now| *now > **fence)
+        };
+        match fences.iter().find(is_old) {
+            Some((branch, _)) => Err(format!("{} begins to land on {branch}, which was taken since", after.change)),
+            None => Ok(()),
+        }
     }
 
     /// Judges a slot that is landing: it is the first; or it was ordered to land behind the one before, in the same decision, whatever
