@@ -3,13 +3,11 @@
 
 use sluice_config::Pattern;
 use sluice_config::pipeline::{
-    Filter, FilterKind, GitHubFilter, GitHubReporter, GitHubTrigger, Manager, Permission as Needed, Pipeline, Reporter,
-    ReporterKind, ReviewRequirement, Trigger, TriggerKind, ZuulTrigger,
+    Filter, FilterKind, GitHubFilter, GitHubTrigger, Manager, Permission as Needed, Pipeline, ReviewRequirement,
+    Trigger, TriggerKind, ZuulTrigger,
 };
 use sluice_gate::Asks;
-use sluice_gate::filter::{
-    asks_who, heeds_status, is_triggered, is_triggered_by_images, refusal, refusal_of_connection, refusal_of_refs,
-};
+use sluice_gate::filter::{asks_who, heeds_status, is_triggered, is_triggered_by_images, refusal, refusal_of_refs};
 use sluice_model::change::{
     ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Cut, Permission, Review, ReviewState,
 };
@@ -544,30 +542,6 @@ fn what_is_required_of_changes_keeps_refs_out() {
     pipeline.require.clear();
     pipeline.reject = github(GitHubFilter { draft: Some(true), ..GitHubFilter::default() });
     assert!(refusal_of_refs(&pipeline, &"github".into()).unwrap().contains("rejects"));
-}
-
-/// Z6.1: what is named is a connection of a trigger, a requirement or a reporter of any occasion.
-#[test]
-fn a_pipeline_that_allows_no_other_connections_takes_nothing_of_one_that_it_does_not_name() {
-    let mut bare = Pipeline::new("check", Manager::Independent);
-    assert_eq!(refusal_of_connection(&bare, &"github".into()), None, "all are allowed where nothing is said");
-    bare.allow_other_connections = false;
-    let filter = Filter { connection: "github".into(), kind: FilterKind::GitHub(GitHubFilter::default()) };
-    let kind = TriggerKind::GitHub(GitHubTrigger::default());
-    let trigger = Trigger { connection: "github".into(), kind, debug: false };
-    let triggered = Pipeline { triggers: vec![trigger], ..bare.clone() };
-    let requires = Pipeline { require: vec![filter.clone()], ..bare.clone() };
-    let rejects = Pipeline { reject: vec![filter], ..bare.clone() };
-    let mut reports = bare.clone();
-    let kind = ReporterKind::GitHub(GitHubReporter::default());
-    reports.reporters.no_jobs = vec![Reporter { connection: "github".into(), kind }];
-    assert_eq!(refusal(&triggered, &facts(), NOW), None);
-    for pipeline in [triggered, requires, rejects, reports] {
-        assert_eq!(refusal_of_connection(&pipeline, &"github".into()), None);
-        assert!(refusal_of_refs(&pipeline, &"gerrit".into()).unwrap().contains("takes no others"));
-    }
-    assert!(refusal_of_refs(&bare, &"github".into()).unwrap().contains("does not name the connection github"));
-    assert!(refusal(&bare, &facts(), NOW).unwrap().contains("allow-other-connections"));
 }
 
 /// G12, Z6.4: before a change lands it is asked what it was asked when it entered. That a review has grown old meanwhile takes
