@@ -8,7 +8,7 @@
 use crate::{Intake, again};
 use sluice_config::layout::Layout;
 use sluice_config::pipeline::{Manager, Pipeline};
-use sluice_forge::{Verdict, host_of};
+use sluice_forge::{Verdict, no_changes};
 use sluice_gate::chain::landing_order;
 use sluice_gate::filter::{self, Speaker};
 use sluice_gate::plan::CYCLE_MAX;
@@ -243,22 +243,6 @@ impl Intake {
         Ok(named)
     }
 
-    /// Returns the addresses that a change depends on and whose host no connection leads to: nobody can be asked about them. What is
-    /// on the host of a connection is none of them, whether or not it is a change and can be read.
-    async fn strange<'f>(&self, facts: &'f ChangeFacts) -> Result<Vec<&'f String>, LookError> {
-        let mut strange: Vec<&'f String> = Vec::new();
-        for url in &facts.depends_on {
-            if !self.forges.values().any(|forge| forge.change_at(url).is_some()) {
-                strange.push(url);
-            }
-        }
-        if !strange.is_empty() {
-            let connections = connection::load(&self.ports).await?;
-            strange.retain(|url| host_of(url).is_some_and(|host| !connections.leads_to(&host)));
-        }
-        Ok(strange)
-    }
-
     /// Returns the change that an address is the page of. Where several connections lead to its host, it is the one by which the
     /// tenant has the project, if it has it at all.
     fn change_at(&self, url: &str, layout: &Layout) -> Option<ChangeKey> {
@@ -280,7 +264,8 @@ impl Intake {
     ) -> Result<(), LookError> {
         path.push(facts.change.key.clone());
         needs.parents.extend(facts.parents.iter().map(|below| (facts.change.key.clone(), below.clone())));
-        let strange = self.strange(facts).await?;
+        // Nobody can be asked about what is on a host that no connection leads to: it is not waited for.
+        let strange = connection::strange(&self.ports, no_changes(&self.forges, &facts.depends_on)).await?;
         if path.len() == 1 {
             needs.unfollowed = strange.iter().take(UNFOLLOWED_MAX).map(|url| cut_address(url)).collect();
         }

@@ -2,7 +2,7 @@
 
 use crate::Reporter;
 use crate::forward::{Move, Pushed, is_as_tested};
-use sluice_forge::{Forge, ForgeError, MergeMessage, Verdict, host_of};
+use sluice_forge::{Forge, ForgeError, MergeMessage, Verdict, no_changes};
 use sluice_gate::item::cut;
 use sluice_gate::landing::TROUBLE_BYTES_MAX;
 use sluice_gate::{Landing, LandingEnd, LandingState, Trouble, filter};
@@ -364,7 +364,8 @@ impl Reporter {
     /// Returns why a change may not land yet: it depends, by now, on something that is not merged (Z6.5).
     pub(crate) async fn unmet_need(&self, order: &Landing, facts: &ChangeFacts) -> Result<Option<String>, LookError> {
         let parents = facts.parents.iter().cloned().map(|parent| vec![parent]);
-        let strange = self.strange(facts).await?;
+        // As when it entered they are not waited for.
+        let strange = connection::strange(&self.ports, no_changes(&self.forges, &facts.depends_on)).await?;
         let named = facts.depends_on.iter().filter(|url| !strange.contains(url));
         let named: Vec<_> = named.map(|url| self.changes_at(url, &order.change.key.connection)).collect();
         for keys in parents.chain(named).take(NEEDS_MAX) {
@@ -383,22 +384,6 @@ impl Reporter {
             }
         }
         Ok(None)
-    }
-
-    /// Returns the addresses that a change depends on and whose host no connection leads to: as when it entered they are not waited
-    /// for. What is on the host of a connection is none of them, whether or not it is a change and can be read.
-    async fn strange<'f>(&self, facts: &'f ChangeFacts) -> Result<Vec<&'f String>, LookError> {
-        let mut strange: Vec<&'f String> = Vec::new();
-        for url in &facts.depends_on {
-            if !self.forges.values().any(|forge| forge.change_at(url).is_some()) {
-                strange.push(url);
-            }
-        }
-        if !strange.is_empty() {
-            let connections = connection::load(&self.ports).await?;
-            strange.retain(|url| host_of(url).is_some_and(|host| !connections.leads_to(&host)));
-        }
-        Ok(strange)
     }
 
     /// Returns the change that an address is the page of, by each connection that leads to its host: by which of them the tenant has

@@ -1,5 +1,9 @@
-//! Finds the `Depends-On:` lines of a change's text.
+//! Finds the `Depends-On:` lines of a change's text, and which of their addresses are no change of a forge.
 
+use crate::forge::Forge;
+use sluice_model::ConnectionName;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use url::Url;
 
 /// How many dependencies of one change are read; further lines are not looked at.
@@ -22,10 +26,9 @@ pub fn depends_on(text: &str) -> Vec<String> {
     found
 }
 
-/// Returns the host that an address leads to, in small letters and without its port; `None` for what is no address of one.
-pub fn host_of(address: &str) -> Option<String> {
-    let url = Url::parse(address).ok()?;
-    url.host_str().filter(|host| !host.is_empty()).map(str::to_owned)
+/// Returns those of some addresses that are the page of a change of none of these forges. Asks nobody.
+pub fn no_changes<'a>(forges: &BTreeMap<ConnectionName, Arc<dyn Forge>>, addresses: &'a [String]) -> Vec<&'a String> {
+    addresses.iter().filter(|url| !forges.values().any(|forge| forge.change_at(url).is_some())).collect()
 }
 
 fn address_of(line: &str) -> Option<String> {
@@ -42,6 +45,7 @@ fn address_of(line: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{GitHub, GitHubOptions, Secret};
 
     /// D01, Z6.5
     #[test]
@@ -72,17 +76,30 @@ mod tests {
         assert_eq!(depends_on(&text).len(), DEPENDENCIES_MAX);
     }
 
-    /// Z6.5
+    /// Z6.5: what any of the forges knows as a change of its own is one, whatever the others say.
     #[test]
-    fn the_host_of_an_address_is_found_without_its_port_and_its_user() {
-        for (address, host) in [
-            ("https://GitHub.com/org/one/pull/4", Some("github.com")),
-            ("http://ada@forge.test:8080/org/one", Some("forge.test")),
-            ("https://[::1]:9600/org/one", Some("[::1]")),
-            ("org/one#4", None),
-            ("mailto:ada@forge.test", None),
-        ] {
-            assert_eq!(host_of(address).as_deref(), host, "{address}");
-        }
+    fn the_addresses_that_are_no_change_of_any_forge_are_told_from_those_that_are() {
+        let forge = |connection: &str, host: &str| -> (ConnectionName, Arc<dyn Forge>) {
+            let options = GitHubOptions {
+                connection: connection.into(),
+                host: host.to_owned(),
+                api_url: format!("https://api.{host}"),
+                web_url: format!("https://{host}"),
+                token: Secret::new("t"),
+                own_login: None,
+            };
+            let driver: Arc<dyn Forge> = Arc::new(GitHub::new(options).unwrap());
+            (connection.into(), driver)
+        };
+        let forges = BTreeMap::from([forge("one", "one.test"), forge("two", "two.test")]);
+        let addresses = [
+            "https://one.test/org/a/pull/1",
+            "https://one.test/org/a/issues/1",
+            "https://two.test/org/a/pull/1",
+            "https://three.test/org/a/pull/1",
+        ]
+        .map(str::to_owned);
+        assert_eq!(no_changes(&forges, &addresses), [&addresses[1], &addresses[3]]);
+        assert_eq!(no_changes(&BTreeMap::new(), &addresses).len(), 4, "where there is no forge there is no change");
     }
 }

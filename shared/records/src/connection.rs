@@ -6,6 +6,7 @@ use sluice_model::ConnectionName;
 use sluice_model::git::LandingWay;
 use sluice_runtime::{PortError, Ports};
 use std::collections::BTreeMap;
+use url::Url;
 
 /// The object that holds them.
 pub const OBJECT: &str = "system/connections.json";
@@ -80,29 +81,40 @@ impl ConnectionsFile {
         self.0.iter().filter(|(_, connection)| connection.canonical_hostname == host).collect()
     }
 
+    /// Returns whether an address is on a host that no connection leads to: nobody can be asked about what is there. What names no
+    /// host is on none, and so is not.
+    fn is_strange(&self, address: &str) -> bool {
+        host_of(address).is_some_and(|host| !self.leads_to(&host))
+    }
+
     /// Returns whether a connection to where changes are leads to a host, or to one that it lies below. Ports do not count: what is
     /// taken for known without being so is refused, and what is not, though it is, would be left out.
-    pub fn leads_to(&self, host: &str) -> bool {
-        let host = host.to_ascii_lowercase();
-        let is_it = |known: &str| {
-            let known = known.to_ascii_lowercase();
+    fn leads_to(&self, host: &str) -> bool {
+        let is_it = |known: String| {
             let below = host.strip_suffix(known.as_str());
-            !known.is_empty() && below.is_some_and(|front| front.is_empty() || front.ends_with('.'))
+            below.is_some_and(|front| front.is_empty() || front.ends_with('.'))
         };
         self.0.values().filter(|connection| connection.has_projects()).any(|connection| {
             let named = [Some(&connection.canonical_hostname), Some(&connection.git_url), connection.api_url.as_ref()];
-            named.into_iter().flatten().any(|address| is_it(host_in(address)))
+            named.into_iter().flatten().filter_map(|written| host_in(written)).any(is_it)
         })
     }
 }
 
-/// Returns the host of an address, or of a host with or without a port; nothing of a path.
-fn host_in(address: &str) -> &str {
-    let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
-    let rest = rest.split(['/', '?', '#']).next().unwrap_or(rest);
-    let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
-    let end = if host.starts_with('[') { host.split_inclusive(']').next() } else { host.split(':').next() };
-    end.unwrap_or(host)
+/// Returns the host that an address leads to, as a browser would read it: in small letters, without its port, its user and a dot at
+/// its end. `None` for what is no address of one.
+fn host_of(address: &str) -> Option<String> {
+    let url = Url::parse(address).ok()?;
+    url.host_str().map(|host| host.trim_end_matches('.').to_ascii_lowercase()).filter(|host| !host.is_empty())
+}
+
+/// Returns the host of what a connection is configured with: an address, or a host with or without a port; nothing of a path.
+fn host_in(written: &str) -> Option<String> {
+    if written.contains("://") {
+        return host_of(written);
+    }
+    // Before a slash that begins it there is no host.
+    (!written.starts_with('/')).then(|| host_of(&format!("http://{written}"))).flatten()
 }
 
 /// What a sealed secret of a connection is bound to.
@@ -120,6 +132,19 @@ pub async fn load(ports: &Ports) -> Result<ConnectionsFile, PortError> {
             PortError::unknown(format!("read {OBJECT}"), "there is none; store the connections first")
         })?;
     serde_json::from_slice(&object.bytes).map_err(|error| PortError::unknown(format!("read {OBJECT}"), error))
+}
+
+/// Returns those of some addresses that are on a host that no connection leads to; nothing is read where there are none. What
+/// comes in without waiting for them lands without them: whoever asks about either asks here.
+///
+/// # Errors
+/// As [`load`].
+pub async fn strange<'a>(ports: &Ports, addresses: Vec<&'a String>) -> Result<Vec<&'a String>, PortError> {
+    if addresses.is_empty() {
+        return Ok(addresses);
+    }
+    let connections = load(ports).await?;
+    Ok(addresses.into_iter().filter(|address| connections.is_strange(address)).collect())
 }
 
 /// Seals a secret of a connection, in the form the object keeps.
@@ -196,25 +221,71 @@ mod tests {
             git_url: "/srv/git".to_owned(),
             ..acting_as(None)
         };
+        let far = Connection {
+            canonical_hostname: "far.test".to_owned(),
+            git_url: "https://bücher.test".to_owned(),
+            ..acting_as(None)
+        };
         let mail = Connection { driver: Driver::Smtp, canonical_hostname: "mail.test".to_owned(), ..acting_as(None) };
         let mail = Connection { git_url: String::new(), ..mail };
         let file = ConnectionsFile(
-            [("hub", hub), ("here", here), ("mail", mail)].map(|(name, one)| (name.into(), one)).into(),
+            [("hub", hub), ("here", here), ("far", far), ("mail", mail)].map(|(name, one)| (name.into(), one)).into(),
         );
-        for (host, is_known) in [
-            ("hub.test", true),
-            ("HUB.test", true),
-            ("www.hub.test", true),
-            ("git.test", true),
-            ("api.example.org", true),
-            ("[::1]", true),
-            ("nohub.test", false),
-            ("example.org", false),
-            ("mail.test", false),
-            ("elsewhere.test", false),
+        for (address, is_strange) in [
+            ("https://hub.test/org/one/issues/4", false),
+            ("https://HUB.test:8443/", false),
+            ("https://www.hub.test/a", false),
+            ("http://git.test/a", false),
+            ("https://api.example.org/v4", false),
+            ("http://[::1]:1/a", false),
+            ("http://[0::1]/a", false),
+            ("http://xn--bcher-kva.test/a", false),
+            ("https://hub.test./a", false),
+            (r"https://hub.test\@elsewhere.test/a", false),
+            ("https:hub.test/a", false),
+            ("https://nohub.test/a", true),
+            ("https://hub.test@elsewhere.test/a", true),
+            ("https://example.org/a", true),
+            ("https://mail.test/a", true),
+            ("https://srv/git", true),
+            ("https://elsewhere.test/hub.test", true),
+            ("org/one#4", false),
+            ("mailto:ada@elsewhere.test", false),
             ("", false),
         ] {
-            assert_eq!(file.leads_to(host), is_known, "{host}");
+            assert_eq!(file.is_strange(address), is_strange, "{address}");
+        }
+    }
+
+    /// Z6.5
+    #[test]
+    fn the_host_of_an_address_is_found_without_its_port_and_its_user() {
+        for (address, host) in [
+            ("https://GitHub.com/org/one/pull/4", Some("github.com")),
+            ("http://ada@forge.test:8080/org/one", Some("forge.test")),
+            ("ssh://ada@Forge.test:29418/org/one", Some("forge.test")),
+            ("https://[::1]:9600/org/one", Some("[::1]")),
+            ("org/one#4", None),
+            ("mailto:ada@forge.test", None),
+        ] {
+            assert_eq!(host_of(address).as_deref(), host, "{address}");
+        }
+    }
+
+    /// Z6.5: operators write hosts with and without all that may stand around them.
+    #[test]
+    fn the_host_of_a_connection_is_found_in_an_address_and_alone() {
+        for (written, host) in [
+            ("Hub.test", Some("hub.test")),
+            ("localhost:9600", Some("localhost")),
+            ("[::1]:9600", Some("[::1]")),
+            ("hub.test/gerrit", Some("hub.test")),
+            ("http://bot@git.test:8080/repos", Some("git.test")),
+            ("file:///srv/git", None),
+            ("/srv/git", None),
+            ("", None),
+        ] {
+            assert_eq!(host_in(written).as_deref(), host, "{written}");
         }
     }
 }
