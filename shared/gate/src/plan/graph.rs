@@ -116,10 +116,14 @@ pub(super) fn choose_children(item: &mut Item, at: usize, returned: &Map<String,
         let is_child = job.summary.dependencies.iter().any(|dependency| dependency.name == parent);
         let is_chosen = chosen.iter().any(|name| name.as_str() == Some(job.summary.name.as_str()));
         if is_child && !is_chosen {
-            let why = format!("Skipped due to child_jobs return value in job {parent}");
-            job.status = ended(BuildResult::Skipped, Some(why), now);
+            job.status = ended(BuildResult::Skipped, Some(left_out_by(&parent)), now);
         }
     }
+}
+
+/// Returns what is told of a job that a finished one left out of what is behind it.
+pub(super) fn left_out_by(parent: &JobName) -> String {
+    format!("Skipped due to child_jobs return value in job {parent}")
 }
 
 /// Returns the builds whose returned data a job is given: of all jobs before it, the farthest first, so that what a nearer

@@ -5,6 +5,7 @@
 //! is gone when the first has read it: then the others learn it from the first.
 
 use super::Work;
+use super::graph::left_out_by;
 use crate::item::{Item, Job, JobStatus};
 use sluice_model::build::{BuildResult, RequestRef};
 use sluice_model::job::{Dependency, Shared};
@@ -44,7 +45,7 @@ impl Taken {
         (job.build, job.attempt, job.status, job.waits_for) = (Some(build.clone()), attempt, status, None);
         (job.request, job.alternative, job.semaphores_first) = (request, alternative, semaphores_first);
         let name = job.summary.name.clone();
-        for job in item.jobs.iter_mut().filter(|job| job.status == JobStatus::Waiting) {
+        for job in item.jobs.iter_mut().filter(|job| job.status == JobStatus::Waiting && is_behind(job, &name)) {
             if let Some((_, status)) = left_out.iter().find(|(left, _)| *left == job.summary.name) {
                 job.status = status.clone();
             }
@@ -137,11 +138,26 @@ fn taken(build: &BuildId, other: &Item, twin: &Job) -> Taken {
     }
 }
 
+/// Returns the jobs behind a build that the build itself left out. What else was skipped there was so for what other jobs of that
+/// change came to, and the same jobs of another change may have to run.
 fn left_out(other: &Item, twin: &Job) -> Vec<(JobName, JobStatus)> {
-    let is_behind = |job: &&Job| job.summary.dependencies.iter().any(|before| before.name == twin.summary.name);
-    let is_skipped = |job: &&Job| job.result() == Some(BuildResult::Skipped);
-    let skipped = other.jobs.iter().filter(is_behind).filter(is_skipped);
-    skipped.map(|job| (job.summary.name.clone(), job.status.clone())).collect()
+    let name = &twin.summary.name;
+    let why = left_out_by(name);
+    let is_told = |job: &Job| match &job.status {
+        JobStatus::Ended { result: BuildResult::Skipped, detail, .. } => detail.as_deref() == Some(why.as_str()),
+        _ => false,
+    };
+    // What could not run without one that was left out says the same, and may have been chosen itself.
+    let inherits = |job: &Job| {
+        let mut hard = job.summary.dependencies.iter().filter(|dependency| !dependency.soft);
+        hard.any(|dependency| other.jobs.iter().any(|job| job.summary.name == dependency.name && is_told(job)))
+    };
+    let left_out = other.jobs.iter().filter(|job| is_behind(job, name) && is_told(job) && !inherits(job));
+    left_out.map(|job| (job.summary.name.clone(), job.status.clone())).collect()
+}
+
+fn is_behind(job: &Job, name: &JobName) -> bool {
+    job.summary.dependencies.iter().any(|before| before.name == *name)
 }
 
 /// Returns whether one build can stand for the jobs of two changes of a bundle: the jobs are frozen alike, what comes before them was

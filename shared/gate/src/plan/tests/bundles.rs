@@ -1,11 +1,11 @@
 //! Changes that need each other, in the rarer turns of a bundle's life: builds that only one of them sees the end of, needs that
 //! change, branches that move while jobs are frozen again (Z6.5).
 
-use super::bench::{Bench, job};
+use super::bench::{Bench, after, job};
 use crate::plan::{LayoutNumbers, RunSeen};
 use insta::assert_snapshot;
 use sluice_model::LabelName;
-use sluice_model::build::BuildResult::{Failure, Success};
+use sluice_model::build::BuildResult::{Failure, Retry, Success};
 use sluice_model::event::ZuulEvent;
 use sluice_model::job::{JobSummary, Shared};
 
@@ -77,6 +77,61 @@ fn a_shared_build_is_seen_to_by_the_one_that_is_left() {
     bench.end('A', "job-00", Success);
     bench.run();
     assert_eq!(bench.left, ["A FAILURE", "B FAILURE"]);
+}
+
+/// Returns which jobs of which changes are under way.
+fn at_work(bench: &Bench) -> Vec<(char, String)> {
+    bench.under_way().into_iter().map(|(change, job, _)| (change, job)).collect()
+}
+
+/// D15, J12: what A's own jobs came to says nothing of B's, whenever B takes A's build over.
+#[test]
+fn a_job_that_is_skipped_for_a_job_of_its_own_change_runs_for_the_other() {
+    let mut bench = gate();
+    bench.jobs = vec![
+        JobSummary { shared: Shared::InCycle, ..job("build") },
+        JobSummary { voting: false, ..job("lint") },
+        after("deploy", &["build", "lint"]),
+    ];
+    bench.approve_cycle("AB", "");
+    bench.run();
+    bench.end('A', "lint", Failure);
+    bench.end('B', "lint", Success);
+    bench.run();
+    bench.end('A', "build", Retry);
+    assert_snapshot!(bench.run(), @"run A build (attempt 2) on 0A");
+    bench.end('A', "build", Success);
+    bench.run();
+    assert_eq!(at_work(&bench), [('B', "deploy".to_owned())]);
+    bench.end('B', "deploy", Failure);
+    bench.run();
+    assert_eq!(bench.left, ["A FAILURE", "B FAILURE"]);
+}
+
+/// D15, Z4.3: what A's build left out is left out for B as well, which did not see its end.
+#[test]
+fn a_job_that_a_shared_build_left_out_is_left_out_for_all_that_share_it() {
+    let jobs = |hash: &str| {
+        let build = JobSummary { shared: Shared::InCycle, hash: hash.to_owned(), ..job("build") };
+        vec![build, after("deploy", &["build"]), after("notes", &["build"]), after("mail", &["deploy", "build"])]
+    };
+    let mut bench = gate();
+    bench.own_jobs.insert('A', jobs("one"));
+    bench.own_jobs.insert('B', jobs("two"));
+    bench.approve_cycle("AB", "");
+    bench.run();
+    let chosen = serde_json::json!({ "zuul": { "child_jobs": ["notes", "mail"] } });
+    bench.end_returning('A', "build", Success, chosen.as_object().cloned().unwrap());
+    bench.run();
+    // By now B's job is A's, and nothing of `mail` needs what was left out.
+    let mut others = jobs("one");
+    others[3] = after("mail", &["build"]);
+    others[3].hash = "mail-2".to_owned();
+    bench.own_jobs.insert('B', others);
+    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+    bench.run();
+    let expected = [('A', "notes"), ('B', "notes"), ('B', "mail")].map(|(change, job)| (change, job.to_owned()));
+    assert_eq!(at_work(&bench), expected);
 }
 
 /// Z6.5: what one of them needs by now stands ahead of both, so that nothing has to begin again.
