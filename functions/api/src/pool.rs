@@ -11,8 +11,9 @@ use sluice_model::build::Order;
 use sluice_model::{ProviderName, TenantName};
 use sluice_pool::{Node, NodeState, Request, RequestState};
 use sluice_records::build::order_key;
-use sluice_records::codec::decode;
+use sluice_records::codec::decode_foreign;
 use sluice_records::provider::{self, Loaded};
+use sluice_records::queue::LoadError;
 use sluice_runtime::Ports;
 use sluice_runtime::quarantine::{frozen_key, reason};
 use sluice_runtime::record::Key;
@@ -38,7 +39,7 @@ pub(crate) async fn labels(api: &Api, tenant: &TenantName) -> Result<Response<By
 pub(crate) async fn nodes(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
     let live = load::live(api, tenant).await?;
     let mut list = Vec::new();
-    for loaded in providers(api, &live.layout).await? {
+    for loaded in providers(&api.ports, names(&live.layout)).await? {
         let own: BTreeSet<_> = loaded
             .requests
             .values()
@@ -61,7 +62,7 @@ pub(crate) async fn nodes(api: &Api, tenant: &TenantName) -> Result<Response<Byt
 pub(crate) async fn requests(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
     let live = load::live(api, tenant).await?;
     let mut list = Vec::new();
-    for loaded in providers(api, &live.layout).await? {
+    for loaded in providers(&api.ports, names(&live.layout)).await? {
         let own: Vec<&Request> = loaded
             .requests
             .values()
@@ -70,7 +71,7 @@ pub(crate) async fn requests(api: &Api, tenant: &TenantName) -> Result<Response<
             .collect();
         let keys: Vec<_> = own.iter().map(|request| order_key(&request.build)).collect();
         for (request, record) in own.into_iter().zip(load::many(&api.ports, &keys).await?) {
-            let order: Option<Order> = record.as_ref().map(decode).transpose()?;
+            let order: Option<Order> = record.as_ref().and_then(decode_foreign);
             list.push(request_json(request, order.as_ref()));
         }
         list.truncate(LISTED_MAX);
@@ -78,10 +79,24 @@ pub(crate) async fn requests(api: &Api, tenant: &TenantName) -> Result<Response<
     Ok(reply::json(&Value::Array(list)))
 }
 
-async fn providers(api: &Api, layout: &Layout) -> Result<Vec<Loaded>, Refusal> {
+fn names(layout: &Layout) -> Vec<ProviderName> {
+    let providers = layout.providers().iter().take(PROVIDERS_MAX);
+    providers.map(|provider| ProviderName(provider.canonical_name.clone())).collect()
+}
+
+/// Reads providers. One bad record hides its provider, not the others; the board says which are frozen for that, and why.
+async fn providers(ports: &Ports, names: Vec<ProviderName>) -> Result<Vec<Loaded>, Refusal> {
     let mut all = Vec::new();
-    for provider in layout.providers().iter().take(PROVIDERS_MAX) {
-        all.push(provider::load(&api.ports, &ProviderName(provider.canonical_name.clone())).await?);
+    for provider in names {
+        match provider::load(ports, &provider).await {
+            Ok(loaded) => all.push(loaded),
+            Err(LoadError::Bad(bad)) => tracing::warn!(
+                %provider,
+                %bad,
+                "left a provider out of an answer; mend the record, then let it go on with `sluice provider thaw`"
+            ),
+            Err(LoadError::Port(error)) => return Err(error.into()),
+        }
     }
     Ok(all)
 }
@@ -108,7 +123,7 @@ async fn builds_of(api: &Api, tenant: &TenantName, loaded: &Loaded) -> Result<BT
     let keys: Vec<_> = given.iter().take(LISTED_MAX).map(order_key).collect();
     let mut own = BTreeSet::new();
     for record in load::many(&api.ports, &keys).await?.into_iter().flatten() {
-        let order: Order = decode(&record)?;
+        let Some(order) = decode_foreign::<Order>(&record) else { continue };
         if order.queue.tenant == *tenant {
             own.insert(order.build.to_string());
         }
@@ -191,4 +206,33 @@ fn request_json(request: &Request, order: Option<&Order>) -> Value {
         "is_locked": false,
         "lock_holder": null,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_memory::World;
+    use sluice_model::Timestamp;
+    use sluice_pool::ProviderHead;
+    use sluice_records::codec::encode_first;
+    use sluice_runtime::record::{Expect, Record, Write};
+
+    /// Z9.1, Z7: what is not readable of one provider says nothing of the nodes of another.
+    #[tokio::test]
+    async fn a_provider_that_cannot_be_read_hides_no_other() {
+        let world = World::new(7, 0, Timestamp(0));
+        let [bad, good] = ["bad", "good"].map(ProviderName::from);
+        for name in [&bad, &good] {
+            let record = encode_first(provider::head_key(name), &ProviderHead::new(name.clone())).unwrap();
+            world.write_directly(Write::Put { record, expect: Expect::Absent });
+        }
+        let read = async || {
+            let found = providers(&world.ports(), vec![bad.clone(), good.clone()]).await.unwrap();
+            found.into_iter().filter_map(|loaded| Some(loaded.head?.provider)).collect::<Vec<_>>()
+        };
+        assert_eq!(read().await, [bad.clone(), good.clone()]);
+        let record = Record { revision: 2, ..Record::new(provider::head_key(&bad), "{}".to_owned()) };
+        world.write_directly(Write::Put { record, expect: Expect::Anything });
+        assert_eq!(read().await, [good.clone()]);
+    }
 }
