@@ -20,7 +20,6 @@ use sluice_model::node::NodeAccess;
 use sluice_model::poke::Poke;
 use sluice_model::{BuildId, JobName, NodeId, SessionId};
 use sluice_pool::{Node, Request, RequestState, Row};
-use sluice_records::build::Stop;
 use sluice_records::codec::{decode, get, with_body};
 use sluice_records::{build, provider};
 use sluice_runtime::batch::LookError;
@@ -157,7 +156,7 @@ impl Claims {
     async fn prepare(&self, id: &BuildId, seen: &Seen) -> Result<Option<Prepared>, LookError> {
         let Some(order) = seen.found.get(&build::order_key(id)) else { return Ok(None) };
         if let Some(stop) = seen.found.get(&build::stop_key(id)) {
-            let why = decode::<Stop>(stop)?.why;
+            let why = build::stop_of(stop).why;
             tracing::info!(build = %id, why, "a build was stopped before it was run");
             if let Ok(Some(mine)) = self.own_run(id, seen) {
                 self.end_unheard(&decode::<Order>(order)?, mine, seen, (BuildResult::Aborted, why)).await?;

@@ -17,8 +17,8 @@ use serde_json::{Map, Value};
 use sluice_model::build::{BuildResult, Ended, Pause};
 use sluice_model::poke::Queue;
 use sluice_model::{BuildId, SessionId, Timestamp};
-use sluice_records::build::{self, Stop};
-use sluice_records::codec::{decode, encode, expiry, get, with_body};
+use sluice_records::build;
+use sluice_records::codec::{encode, expiry, get, with_body};
 use sluice_records::session::{self, LIFE_SECONDS, Session};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::port::Incoming;
@@ -425,7 +425,7 @@ impl Executor {
     /// Renews the session once, whose record this is, and learns what is to stop. Returns whether it is still there.
     ///
     /// # Errors
-    /// When the store does not answer, or what it holds cannot be read: it is tried again at the next renewal.
+    /// When the store does not answer: it is tried again at the next renewal.
     pub async fn renew_once(
         &self,
         record: &mut Record,
@@ -458,7 +458,7 @@ impl Executor {
                     self.paused().remove(build);
                     stopper.resume();
                 } else {
-                    stopper.stop(&decode::<Stop>(&found)?.why);
+                    stopper.stop(&build::stop_of(&found).why);
                 }
             }
         }

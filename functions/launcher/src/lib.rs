@@ -21,8 +21,8 @@ use sluice_pool::{
     Action, BuildFact, Change, Facts, Listing, Plan, ProviderHead, ProviderLimits, RequestState, Row, Snapshot,
     builds_to_look_at, plan,
 };
-use sluice_records::build::{self, Stop};
-use sluice_records::codec::{decode, decode_foreign, encode, encode_first, with_body};
+use sluice_records::build;
+use sluice_records::codec::{decode_foreign, encode, encode_first, with_body};
 use sluice_records::provider::{self, Loaded};
 use sluice_runtime::batch::{Heard, Look, LookError};
 use sluice_runtime::record::{Due, Expect, Key, Record, Write};
@@ -171,7 +171,7 @@ impl Launcher {
             let at = |key: Key| found.get(&key);
             build_fact(at(build::order_key(id)), at(build::stop_key(id)), at(build::run_key(id)), now)
         };
-        let builds = wanted.iter().map(|id| Ok((id.clone(), fact(id)?))).collect::<Result<_, LookError>>()?;
+        let builds = wanted.iter().map(|id| (id.clone(), fact(id))).collect();
         Ok((tenant.and_then(|key| found.remove(&key)), builds))
     }
 
@@ -330,13 +330,8 @@ fn take_in(loaded: &mut Loaded, change: Change, write: Write) {
     }
 }
 
-fn build_fact(
-    order: Option<&Record>,
-    stop: Option<&Record>,
-    run: Option<&Record>,
-    now: Timestamp,
-) -> Result<BuildFact, LookError> {
-    Ok(match (order, stop, run) {
+fn build_fact(order: Option<&Record>, stop: Option<&Record>, run: Option<&Record>, now: Timestamp) -> BuildFact {
+    match (order, stop, run) {
         (None, _, _) => BuildFact::Gone,
         (Some(_), None, None) => BuildFact::Waiting,
         (Some(_), Some(_), None) => BuildFact::Withdrawn,
@@ -344,14 +339,14 @@ fn build_fact(
             Some(Phase::Ended(_)) => BuildFact::Ended,
             // A run that cannot be read is its queue's to give up; no other build of the provider waits for that.
             phase => {
-                let stop = stop.map(decode::<Stop>).transpose()?;
                 // The gate has given it up, and its executor is known to be gone or had time to end: nobody waits for its nodes.
                 let is_over = stop
+                    .map(build::stop_of)
                     .is_some_and(|stop| (stop.lost && phase.is_some()) || now.since(stop.at) > STOPPED_SECONDS * 1_000);
                 if is_over { BuildFact::Ended } else { BuildFact::Claimed }
             }
         },
-    })
+    }
 }
 
 /// Returns the write of one change. Records of a cell are guarded by the head's revision; a request also shows that it was

@@ -1,6 +1,6 @@
 //! A build: the gate's order, its words to stop or to go on, and the executor's run, each a record with one writer.
 
-use crate::codec::{encode, encode_first, expiry, with_body};
+use crate::codec::{KEEP_DAYS, decode, encode, encode_first, expiry, with_body};
 use crate::ledger;
 use serde::{Deserialize, Serialize};
 use sluice_model::build::{Order, Phase, Run};
@@ -75,6 +75,17 @@ pub fn put_stop(build: &BuildId, stop: &Stop) -> Result<Write, PortError> {
     Ok(Write::Put { record, expect: Expect::Anything })
 }
 
+/// Reads the wish to stop a build. It is one whatever it says: of what cannot be read it is known when it was said, by when it may be
+/// forgotten, and that counts as for an executor that lives.
+pub fn stop_of(record: &Record) -> Stop {
+    decode(record).unwrap_or_else(|bad| {
+        tracing::error!(%bad, "a build is stopped all the same; nothing is to be done: the record is forgotten by itself");
+        let at = record.expires_at.map_or(0, |at| at.0.saturating_sub(KEEP_DAYS * 86_400_000));
+        let why = "it is no longer wanted, and why cannot be read".to_owned();
+        Stop { why, at: Timestamp(at), lost: false }
+    })
+}
+
 /// Returns the write of the word that a paused build goes on; saying it twice is harmless.
 ///
 /// # Errors
@@ -110,4 +121,19 @@ pub fn next_run(before: &Record, run: &Run) -> Result<Record, PortError> {
 fn list(record: &mut Record, run: &Run) {
     let is_open = !matches!(run.phase, Phase::Ended(_));
     record.find = is_open.then(|| ledger::listed(&record.key, run.claimed_at));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Z7.3: nobody waits for a build, or keeps its nodes, since nobody can read why it is to end.
+    #[test]
+    fn a_wish_to_stop_that_cannot_be_read_is_as_old_as_it_is() {
+        let stop = Stop { why: "the change left".to_owned(), at: Timestamp(1_795_259_025_000), lost: true };
+        let Write::Put { record, .. } = put_stop(&"b".into(), &stop).unwrap() else { panic!("a wish is written") };
+        assert_eq!(stop_of(&record), stop);
+        let unread = stop_of(&Record { body: "{}".to_owned(), ..record });
+        assert_eq!((unread.at, unread.lost), (stop.at, false), "its executor may live, and has its time to end it");
+    }
 }

@@ -7,7 +7,7 @@ use super::{Asked, Claims, QueueHears, Seen, commit_end, raced, request_key, sen
 use sluice_model::BuildId;
 use sluice_model::build::{BuildResult, Ended, Order, Phase, Run};
 use sluice_pool::{Request, RequestState};
-use sluice_records::build::{self, Stop};
+use sluice_records::build;
 use sluice_records::codec::decode;
 use sluice_runtime::Saved;
 use sluice_runtime::batch::LookError;
@@ -58,7 +58,7 @@ impl Claims {
         let stop = seen.found.get(&build::stop_key(id));
         match (self.own_run(id, seen)?, order, stop) {
             (Some(mine), Some(order), Some(stop)) => {
-                let why = decode::<Stop>(stop)?.why;
+                let why = build::stop_of(stop).why;
                 tracing::info!(build = %id, why, "a build was stopped that was claimed without an answer");
                 self.end_unheard(&decode::<Order>(order)?, mine, seen, (BuildResult::Aborted, why)).await?;
                 Ok(Settled::Yes)
