@@ -29,7 +29,7 @@ const ARRIVALS_MAX: usize = 20;
 /// Answers with everything the status page shows.
 pub(crate) async fn board(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
     let live = load::live(api, tenant).await?;
-    let read = load::queues(&api.ports, tenant).await?;
+    let mut read = load::queues(&api.ports, tenant).await?;
     let durations = api.estimates.of(&api.ports, tenant).await?;
     let recent = buildsets::newest(&api.ports, tenant, RECENT_MAX).await?;
     let open = waits::open(read.queues.iter().flat_map(|(_, loaded)| loaded.items.values().map(|(_, item)| &**item)));
@@ -37,7 +37,7 @@ pub(crate) async fn board(api: &Api, tenant: &TenantName) -> Result<Response<Byt
     let scene = Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now };
     let mut pipelines: Vec<Value> = Vec::new();
     let known = live.layout.pipelines();
-    let disabled = disabled(&api.ports, tenant, &live).await?;
+    let disabled = disabled(&api.ports, tenant, &live, &mut read.troubles).await?;
     let frozen_providers = pool::frozen(&api.ports, &live.layout).await?;
     for shown in known {
         let mut body = pipeline(&scene, shown, &read);
@@ -68,14 +68,27 @@ pub(crate) async fn board(api: &Api, tenant: &TenantName) -> Result<Response<Byt
     Ok(reply::json_kept(&body, 1, scene.now))
 }
 
-/// Returns the pipelines that report to their `disabled` reporters alone, each with how many failures followed each other.
-async fn disabled(ports: &Ports, tenant: &TenantName, live: &Live) -> Result<BTreeMap<PipelineName, u32>, Refusal> {
+/// Returns the pipelines that report to their `disabled` reporters alone, each with how many failures followed each other. Of which
+/// that cannot be read is told among the troubles.
+async fn disabled(
+    ports: &Ports,
+    tenant: &TenantName,
+    live: &Live,
+    troubles: &mut Vec<String>,
+) -> Result<BTreeMap<PipelineName, u32>, Refusal> {
     let counts = |pipeline: &&Pipeline| pipeline.disable_after_consecutive_failures.is_some();
     let counting = live.layout.pipelines().iter().filter(counts);
     let keys: Vec<_> = counting.map(|pipeline| health::key(tenant, &pipeline.name)).collect();
     let mut disabled = BTreeMap::new();
     for record in load::many(ports, &keys).await?.iter().flatten() {
-        let health = decode::<Health>(record)?.under(live.number());
+        let health = match decode::<Health>(record) {
+            Ok(health) => health.under(live.number()),
+            Err(bad) => {
+                tracing::warn!(%bad, "left out of an answer how often a pipeline failed");
+                troubles.push(format!("How often a pipeline failed is counted anew: {bad}."));
+                continue;
+            }
+        };
         if health.disabled {
             disabled.insert(health.pipeline, health.failures);
         }

@@ -158,17 +158,18 @@ impl Gate {
     }
 
     /// Reads how often items of the pipeline failed, where it is to be disabled after too many. Other queues count too, so it
-    /// is read before each plan.
+    /// is read before each plan. A count that cannot be read keeps no queue of the pipeline from going on.
     async fn failures(&self, queue: &QueueKey, live: &Live) -> Result<Option<(Option<Record>, Health)>, LookError> {
         let pipeline = live.layout.pipeline(queue.pipeline.as_str());
         if pipeline.is_none_or(|pipeline| pipeline.disable_after_consecutive_failures.is_none()) {
             return Ok(None);
         }
         let record = get(&self.ports, &health::key(&queue.tenant, &queue.pipeline)).await?;
-        let known = match &record {
-            Some(record) => decode(record)?,
-            None => Health::new(queue.tenant.clone(), queue.pipeline.clone(), live.number()),
-        };
+        let known = record.as_ref().and_then(|record| {
+            let told = "a pipeline's failures are counted anew, and one that was disabled reports as usual again; nothing is to be done: the next count takes the record's place";
+            decode::<Health>(record).inspect_err(|bad| tracing::error!(%queue, %bad, "{told}")).ok()
+        });
+        let known = known.unwrap_or_else(|| Health::new(queue.tenant.clone(), queue.pipeline.clone(), live.number()));
         Ok(Some((record, known.under(live.number()))))
     }
 

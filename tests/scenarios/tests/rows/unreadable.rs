@@ -1,6 +1,7 @@
 //! Records of others that a queue waits for and nobody can read: they hold up what they are about, and nothing else (Z7).
 
-use super::{approve, buildsets, comments, merged, propose, site};
+use super::system_events::asked;
+use super::{CONFIG, PROJECT, approve, buildsets, comments, merged, propose, site, site_of};
 use sluice_config::Severity;
 use sluice_memory::poll_once;
 use sluice_model::ProjectName;
@@ -79,6 +80,50 @@ fn a_run_that_cannot_be_read_does_not_keep_its_nodes_for_ever() {
     site.run();
     assert_eq!(site.builds(), ["check unit 1"; 2]);
     assert_eq!(site.ending(&[], &[&a]).buildsets, ["org/one#1 check SUCCESS"]);
+}
+
+/// Z7.3, Z1.7: so are those of a build that is to stop for a reason that nobody can read: that it is to stop is all there is to know.
+#[test]
+fn a_wish_to_stop_that_cannot_be_read_is_heeded_all_the_same() {
+    let project = "
+- job: {name: unit, run: playbooks/unit.yaml, nodeset: {nodes: [{name: a, label: small}]}}
+- project: {check: {jobs: [unit]}}
+";
+    let mut site = sample::small(1, project, |_, _, _| BuildResult::Success);
+    site.held.insert("unit".to_owned());
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run_until(|site| site.running() == ["unit"]);
+    site.die();
+    site.run_until(|site| site.world.records().iter().any(|record| record.key.sort == "stop"));
+    spoil(&site, |record| record.key.sort == "stop");
+    site.held.clear();
+    site.run();
+    assert_eq!(site.builds(), ["check unit 1"; 2]);
+    assert_eq!(site.ending(&[], &[&a]).buildsets, ["org/one#1 check SUCCESS"]);
+    assert_eq!(site.world.records().iter().filter(|record| record.key.sort == "frozen").count(), 0);
+}
+
+/// Z7, R04: failures of a pipeline that nobody can read are counted anew; no queue of it waits for that.
+#[test]
+fn failures_of_a_pipeline_that_cannot_be_read_are_counted_anew() {
+    let config = CONFIG.replacen(
+        "    failure: {github: {status: failure}}\n",
+        "    failure: {github: {status: failure}}\n    disabled: {github: {label: disabled, comment: false}}\n    disable-after-consecutive-failures: 2\n",
+        1,
+    );
+    let mut site = site_of(&config, PROJECT);
+    let fail = |number: u64| {
+        let key = propose(&site, number, &[(&format!("f{number}"), "broken unit")]);
+        site.run();
+        let is_disabled = site.forge.change(&key).unwrap().facts.labels == ["disabled"];
+        if number == 1 {
+            spoil(&site, |record| record.key.partition.starts_with("health#"));
+            let (status, board) = asked(&site, "tenant/demo/board");
+            assert_eq!((status, board["troubles"].as_array().unwrap().len()), (200, 1), "{board}");
+        }
+        is_disabled
+    };
+    assert_eq!([1, 2, 3, 4].map(fail), [false, false, false, true], "the second is the first that counts");
 }
 
 /// Z7.3: an executor of whose life nobody can read is dead when it does not renew it.
