@@ -1,45 +1,16 @@
 //! What may start a pipeline of what this service says itself (Z6.1).
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use sluice_config::Pattern;
-use sluice_config::pipeline::{
-    Filter, FilterKind, GitHubFilter, GitHubTrigger, Manager, Pipeline, Trigger, TriggerKind,
-};
+mod common;
+
+use common::{event_of, on, pattern, told, with};
+use sluice_config::pipeline::{Filter, FilterKind, GitHubFilter, GitHubTrigger};
 use sluice_gate::filter::{Speaker, may_start, status_triggers};
-use sluice_model::ProjectName;
-use sluice_model::event::{EventKind, ForgeEvent};
-
-fn pattern(text: &str) -> Pattern {
-    Pattern::new(text).unwrap()
-}
-
-fn on(name: &str, actions: &[&str]) -> GitHubTrigger {
-    GitHubTrigger {
-        event: vec![name.to_owned()],
-        action: actions.iter().map(|a| (*a).to_owned()).collect(),
-        ..GitHubTrigger::default()
-    }
-}
-
-fn with(trigger: GitHubTrigger) -> Pipeline {
-    let mut pipeline = Pipeline::new("p", Manager::Independent);
-    pipeline.triggers = vec![Trigger { connection: "github".into(), kind: TriggerKind::GitHub(trigger), debug: false }];
-    pipeline
-}
+use sluice_model::event::ForgeEvent;
 
 /// Returns the event of a status or check run.
 fn said(name: &str, action: &str, status: &str) -> ForgeEvent {
-    let kind = EventKind::Change {
-        number: 1,
-        event: name.to_owned(),
-        action: action.to_owned(),
-        comment: None,
-        label: None,
-        state: None,
-        status: Some(status.to_owned()),
-    };
-    let project = ProjectName::new("github.com", "org/one");
-    ForgeEvent { connection: "github".into(), project, sender: "bot".to_owned(), kind }
+    told("bot", event_of(name, action, Some(status)))
 }
 
 /// Z6.1, Z6.7: what we said ourselves counts for triggers that name it, whatever else they or the pipeline ask of the change.

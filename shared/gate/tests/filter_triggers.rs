@@ -1,0 +1,230 @@
+//! Triggers as tables (Z6.1).
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::{event, event_of, facts, on, pattern, told, triggered_for, with};
+use sluice_config::pipeline::{
+    Filter, FilterKind, GitHubFilter, GitHubTrigger, Manager, Permission as Needed, Pipeline, Trigger, TriggerKind,
+    ZuulTrigger,
+};
+use sluice_gate::filter::{asks_who, heeds_status, is_triggered, is_triggered_by_images};
+use sluice_model::change::Permission;
+use sluice_model::event::{EventKind, ImageEvent};
+
+fn triggered(trigger: GitHubTrigger, kind: EventKind) -> bool {
+    triggered_for(trigger, kind, &facts())
+}
+
+/// Z6.1
+#[test]
+fn a_trigger_takes_its_events_with_its_actions() {
+    let opened = || event("pull_request", "opened");
+    for (trigger, kind, taken) in [
+        (on("pull_request", &["opened", "changed"]), opened(), true),
+        (on("pull_request", &[]), opened(), true),
+        (on("pull_request", &["closed"]), opened(), false),
+        (on("pull_request_review", &["opened"]), opened(), false),
+        (GitHubTrigger { branch: vec![pattern("main")], ..on("pull_request", &[]) }, opened(), true),
+        (GitHubTrigger { branch: vec![pattern("stable")], ..on("pull_request", &[]) }, opened(), false),
+        (on("pull_request", &[]), EventKind::Sweep, false),
+        // A check run that is asked for again, by its name and by the older one; also as it was stored by that.
+        (on("check_run", &["rerequested"]), event("check_run", "rerequested"), true),
+        (on("check_run", &["requested"]), event("check_run", "rerequested"), true),
+        (on("check_run", &["rerequested"]), event("check_run", "requested"), true),
+        (on("check_run", &["completed"]), event("check_run", "rerequested"), false),
+        (on("pull_request", &["comment"]), event("pull_request", "comment"), true),
+    ] {
+        assert_eq!(triggered(trigger.clone(), kind), taken, "{trigger:?}");
+    }
+}
+
+/// Z6.1: a comment is searched, a label and a state are named, a status is matched as a whole.
+#[test]
+fn a_trigger_takes_what_the_event_says_besides() {
+    let with = |edit: fn(&mut EventKind)| {
+        let mut kind = event("e", "a");
+        edit(&mut kind);
+        kind
+    };
+    let said = || {
+        with(|kind| {
+            if let EventKind::Change { comment, .. } = kind {
+                *comment = Some("please recheck now".to_owned())
+            }
+        })
+    };
+    let comment = |text: &str| GitHubTrigger { comment: vec![pattern(text)], ..on("e", &[]) };
+    assert!(triggered(comment("recheck"), said()));
+    assert!(!triggered(comment("^recheck"), said()));
+    assert!(!triggered(comment("recheck"), event("e", "a")), "no comment is no match");
+
+    let labeled = || {
+        with(|kind| {
+            if let EventKind::Change { label, action, .. } = kind {
+                (*label, *action) = (Some("ready".to_owned()), "labeled".to_owned());
+            }
+        })
+    };
+    assert!(triggered(GitHubTrigger { label: vec!["ready".to_owned()], ..on("e", &[]) }, labeled()));
+    assert!(!triggered(GitHubTrigger { label: vec!["late".to_owned()], ..on("e", &[]) }, labeled()));
+    assert!(!triggered(GitHubTrigger { unlabel: vec!["ready".to_owned()], ..on("e", &[]) }, labeled()));
+
+    let asked = || {
+        with(|kind| {
+            if let EventKind::Change { state, .. } = kind {
+                *state = Some("changes_requested".to_owned())
+            }
+        })
+    };
+    assert!(triggered(GitHubTrigger { state: vec!["request_changes".to_owned()], ..on("e", &[]) }, asked()));
+    assert!(!triggered(GitHubTrigger { state: vec!["approved".to_owned()], ..on("e", &[]) }, asked()));
+
+    let status = || event_of("e", "a", Some("bot:demo/check:success"));
+    assert!(triggered(GitHubTrigger { status: vec![pattern("bot:demo/.*:success")], ..on("e", &[]) }, status()));
+    assert!(!triggered(GitHubTrigger { status: vec![pattern("bot:demo/")], ..on("e", &[]) }, status()));
+}
+
+/// Z6.1: `check` is about check runs alone, each by its app, its name and how it ended, as a whole.
+#[test]
+fn a_trigger_takes_a_check_run_by_its_whole_name_and_no_other_event_by_it() {
+    let run = |name: &str, said: Option<&str>| event_of(name, "completed", said);
+    let failed = || run("check_run", Some("ci:one/unit:failure"));
+    for (checks, kind, taken) in [
+        (&["ci:one/unit:failure"][..], failed(), true),
+        (&["ci:.*:failure"][..], failed(), true),
+        (&["lint:.*", "ci:.*"][..], failed(), true),
+        (&["ci:one/unit:success"][..], failed(), false),
+        (&["one/unit"][..], failed(), false),
+        (&[".*"][..], run("check_run", None), false),
+        (&[".*"][..], run("pull_request", Some("ci:one/unit:failure")), false),
+        (
+            &[".*"][..],
+            EventKind::Push { git_ref: "refs/heads/main".to_owned(), oldrev: "a".into(), newrev: "b".into() },
+            false,
+        ),
+    ] {
+        let event = ["check_run", "pull_request", "push"].map(str::to_owned).to_vec();
+        let check = checks.iter().map(|text| pattern(text)).collect();
+        let trigger = GitHubTrigger { event, check, ..GitHubTrigger::default() };
+        assert_eq!(triggered(trigger, kind.clone()), taken, "{checks:?} {kind:?}");
+    }
+}
+
+/// Z6.1
+#[test]
+fn a_push_is_taken_by_its_ref() {
+    let push = || EventKind::Push { git_ref: "refs/tags/v1".to_owned(), oldrev: "0".into(), newrev: "1".into() };
+    assert!(triggered(on("push", &[]), push()));
+    assert!(triggered(GitHubTrigger { r#ref: vec![pattern("^refs/tags/.*$")], ..on("push", &[]) }, push()));
+    assert!(!triggered(GitHubTrigger { r#ref: vec![pattern("^refs/heads/.*$")], ..on("push", &[]) }, push()));
+}
+
+fn pushed(git_ref: &str) -> EventKind {
+    EventKind::Push { git_ref: git_ref.to_owned(), oldrev: "a".into(), newrev: "b".into() }
+}
+
+/// S06, Z6.1: a push is looked at by its ref; whatever only a change has keeps it out.
+#[test]
+fn a_push_is_taken_by_its_ref_and_by_nothing_that_a_change_has() {
+    let on_push = || on("push", &[]);
+    for (trigger, git_ref, taken) in [
+        (on_push(), "refs/heads/main", true),
+        (GitHubTrigger { r#ref: vec![pattern("^refs/heads/main$")], ..on_push() }, "refs/heads/main", true),
+        (GitHubTrigger { r#ref: vec![pattern("^refs/tags/")], ..on_push() }, "refs/heads/main", false),
+        (GitHubTrigger { r#ref: vec![pattern("^refs/tags/")], ..on_push() }, "refs/tags/1.0", true),
+        (GitHubTrigger { branch: vec![pattern("main")], ..on_push() }, "refs/heads/main", true),
+        (GitHubTrigger { branch: vec![pattern("main")], ..on_push() }, "refs/tags/main", false),
+        (GitHubTrigger { label: vec!["go".to_owned()], ..on_push() }, "refs/heads/main", false),
+        (
+            GitHubTrigger { require: Some(FilterKind::GitHub(GitHubFilter::default())), ..on_push() },
+            "refs/heads/main",
+            false,
+        ),
+        (on("push", &["opened"]), "refs/heads/main", false),
+        (on("pull_request", &[]), "refs/heads/main", false),
+    ] {
+        let event = told("ada", pushed(git_ref));
+        assert_eq!(is_triggered(&with(trigger.clone()), &event, None, None), taken, "{trigger:?} {git_ref}");
+    }
+}
+
+/// Z6.7: a status is looked at where a trigger is for it, or where changes are asked for statuses, and nowhere else.
+#[test]
+fn a_pipeline_heeds_statuses_only_if_it_says_a_word_of_them() {
+    let on_status = |status: &str| GitHubTrigger { status: vec![pattern(status)], ..on("pull_request", &["status"]) };
+    let require = Some(FilterKind::GitHub(GitHubFilter { label: vec!["go".to_owned()], ..GitHubFilter::default() }));
+    let about = told("ci", event_of("pull_request", "status", Some("ci:unit:success")));
+    for (trigger, heeded) in [
+        (on_status("ci:unit:success"), true),
+        // What it asks of the change nobody knows yet.
+        (GitHubTrigger { require, branch: vec![pattern("stable")], ..on_status("ci:unit:success") }, true),
+        (on_status("ci:unit:failure"), false),
+        (on("pull_request", &[]), true),
+        (on("pull_request", &["opened", "changed"]), false),
+        (on("check_run", &[]), false),
+    ] {
+        assert_eq!(heeds_status(&with(trigger.clone()), &about), heeded, "{trigger:?}");
+    }
+    let mut gate = with(on("pull_request", &["opened"]));
+    for (connection, heeded) in [("another", false), ("github", true)] {
+        let kind = FilterKind::GitHub(GitHubFilter { status: vec![pattern("ci:.*")], ..GitHubFilter::default() });
+        gate.reject = vec![Filter { connection: connection.into(), kind }];
+        assert_eq!(heeds_status(&gate, &about), heeded, "{connection}");
+    }
+}
+
+/// S06: no pipeline of GitHub's is started by a ref that is gone; its triggers have no `ignore-deletes` that could say otherwise.
+#[test]
+fn a_deleted_ref_starts_nothing() {
+    for git_ref in ["refs/heads/main", "refs/tags/1.0"] {
+        let kind =
+            |newrev: &str| EventKind::Push { git_ref: git_ref.to_owned(), oldrev: "a".into(), newrev: newrev.into() };
+        assert!(triggered(on("push", &[]), kind("b")));
+        assert!(!triggered(on("push", &[]), kind("0000000000000000000000000000000000000000")));
+    }
+}
+
+/// Z6.1: who may not do what the trigger asks for starts nothing, and nor does one of whom nobody knows it.
+#[test]
+fn a_trigger_that_asks_who_it_is_fires_for_those_alone_who_may_do_so_much() {
+    let pipeline = with(GitHubTrigger { permission: Some(Needed::Write), ..on("pull_request", &["comment"]) });
+    let event = |action: &str| told("ada", event("pull_request", action));
+    for (may, fires) in [
+        (None, false),
+        (Some(Permission::None), false),
+        (Some(Permission::Read), false),
+        (Some(Permission::Write), true),
+        (Some(Permission::Admin), true),
+    ] {
+        assert_eq!(is_triggered(&pipeline, &event("comment"), Some(&facts()), may), fires, "{may:?}");
+    }
+    // The forge is asked only where that decides.
+    assert!(asks_who(&pipeline, &event("comment"), Some(&facts())));
+    assert!(!asks_who(&pipeline, &event("opened"), Some(&facts())));
+    let mut either = pipeline;
+    either.triggers.extend(with(on("pull_request", &["comment"])).triggers);
+    assert!(!asks_who(&either, &event("comment"), Some(&facts())));
+}
+
+/// L1.2, L1.5, L1.6: each of the three is asked for by its own word, and nothing else starts by it.
+#[test]
+fn what_is_asked_of_images_starts_pipelines_that_name_it() {
+    let all = [ImageEvent::ImageBuild, ImageEvent::ImageValidate, ImageEvent::ImageDelete];
+    for (events, taken) in [
+        (&["image-build"][..], [true, false, false]),
+        (&["image-validate", "image-delete"][..], [false, true, true]),
+        (&["project-change-merged", "parent-change-enqueued"][..], [false; 3]),
+        (&[][..], [false; 3]),
+    ] {
+        let mut pipeline = Pipeline::new("p", Manager::Independent);
+        let event = events.iter().map(|event| (*event).to_owned()).collect();
+        let kind = TriggerKind::Zuul(ZuulTrigger { event, ..ZuulTrigger::default() });
+        pipeline.triggers = vec![Trigger { connection: "zuul".into(), kind, debug: false }];
+        assert_eq!(all.map(|what| is_triggered_by_images(&pipeline, what)), taken, "{events:?}");
+    }
+    let mut pipeline = Pipeline::new("p", Manager::Independent);
+    let kind = TriggerKind::GitHub(on("pull_request", &[]));
+    pipeline.triggers = vec![Trigger { connection: "github".into(), kind, debug: false }];
+    assert_eq!(all.map(|what| is_triggered_by_images(&pipeline, what)), [false; 3]);
+}
