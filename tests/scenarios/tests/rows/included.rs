@@ -33,6 +33,12 @@ const JOBS: &str = "
 - job: {name: hollow}
 ";
 
+/// What a project makes of those.
+const OWN: &str = "
+- job: {name: child, parent: unit, run: own.yaml}
+- project: {gate: {jobs: [unit, shaped, lost, child]}}
+";
+
 /// The file with its pipelines and these jobs.
 fn global(jobs: &str) -> String {
     format!("{}{jobs}", CONFIG.split("- job:").next().unwrap())
@@ -103,26 +109,37 @@ fn has_job(site: &Site, name: &str) -> bool {
     live(site).job_names().any(|known| known == name)
 }
 
+/// Lands a change of the project, under a layout without mistakes.
+fn land(site: &mut Site) {
+    assert!(live(site).errors().is_empty(), "{:?}", live(site).errors());
+    let change = site.forge.propose("org/one", 1, "a change", "", &[("a", "x")]);
+    approve(site, &[&change]);
+    assert_eq!(merged(site), [1], "{}", comments(site, &change));
+}
+
+/// Returns each playbook with the project that it is of.
+fn places(list: &[Playbook]) -> Vec<String> {
+    list.iter().map(|playbook| format!("{} in {}", playbook.path, playbook.project.name())).collect()
+}
+
+/// Returns the projects whose roles a playbook has, in their order.
+fn roles(playbook: &Playbook) -> Vec<String> {
+    playbook.roles.iter().map(|role| role.project.name().to_owned()).collect()
+}
+
 /// Z2.1, Z2.5, Z4.9: jobs of an included file run with playbooks of the first config project that has them, trusted and as they are
 /// merged; roles beside those are offered with them, and one that is nowhere is looked for in the first.
 #[test]
 fn jobs_of_an_included_file_run_with_playbooks_of_config_projects() {
-    let own =
-        "- job: {name: child, parent: unit, run: own.yaml}\n- project: {gate: {jobs: [unit, shaped, lost, child]}}\n";
-    let mut site = site(MAIN, own);
+    let mut site = site(MAIN, OWN);
     let missing = told(&site);
     assert!(
         missing.len() == 1 && missing[0].starts_with("main.yaml:4 The tenant includes \"global.yaml\""),
         "{missing:?}"
     );
     load(&mut site, MAIN, &global(JOBS));
-    assert!(live(&site).errors().is_empty(), "{:?}", live(&site).errors());
-    let change = site.forge.propose("org/one", 1, "a change", "", &[("a", "x")]);
-    approve(&mut site, &[&change]);
-    assert_eq!(merged(&site), [1], "{}", comments(&site, &change));
+    land(&mut site);
 
-    let place = |playbook: &Playbook| format!("{} in {}", playbook.path, playbook.project.name());
-    let places = |list: &[Playbook]| list.iter().map(place).collect::<Vec<_>>();
     let unit = ordered(&site, "unit", 1).1;
     assert_eq!(places(&unit.pre_run), ["prepare in org/config"]);
     assert_eq!(places(&unit.run), ["playbooks/unit.yaml in org/config2"]);
@@ -135,8 +152,6 @@ fn jobs_of_an_included_file_run_with_playbooks_of_config_projects() {
     assert_eq!(places(&ordered(&site, "lost", 1).1.run), ["nowhere in org/config"]);
     let child = ordered(&site, "child", 1).1;
     assert_eq!(places(&child.run), ["own.yaml in org/one"]);
-    let roles =
-        |playbook: &Playbook| playbook.roles.iter().map(|role| role.project.name().to_owned()).collect::<Vec<_>>();
     assert_eq!(
         (roles(&unit.run[0]), roles(&child.run[0])),
         (vec!["org/config2".to_owned()], vec!["org/one".to_owned(), "org/config".to_owned()])
@@ -187,19 +202,12 @@ fn a_job_of_an_included_file_without_a_playbook_is_told() {
 /// roles that lie there; what is not there is of a config project, whose roles come first then.
 #[test]
 fn jobs_of_an_included_file_run_with_what_lies_beside_it() {
-    let own =
-        "- job: {name: child, parent: unit, run: own.yaml}\n- project: {gate: {jobs: [unit, shaped, lost, child]}}\n";
-    let mut site = site(MAIN, own);
+    let mut site = site(MAIN, OWN);
     let files = [("playbooks/unit.yaml", "-"), ("playbooks/prepare.yml", "-"), ("roles/a/tasks/main.yaml", "[]")];
     let commit = beside(&site, &files);
     load_with(&mut site, MAIN, &global(JOBS), Some(&commit));
-    assert!(live(&site).errors().is_empty(), "{:?}", live(&site).errors());
-    let change = site.forge.propose("org/one", 1, "a change", "", &[("a", "x")]);
-    approve(&mut site, &[&change]);
-    assert_eq!(merged(&site), [1], "{}", comments(&site, &change));
+    land(&mut site);
 
-    let place = |playbook: &Playbook| format!("{} in {}", playbook.path, playbook.project.name());
-    let places = |list: &[Playbook]| list.iter().map(place).collect::<Vec<_>>();
     let (order, unit) = ordered(&site, "unit", 1);
     assert_eq!(places(&unit.pre_run), ["prepare in included"]);
     assert_eq!(places(&unit.run), ["playbooks/unit.yaml in included"]);
@@ -210,8 +218,6 @@ fn jobs_of_an_included_file_run_with_what_lies_beside_it() {
     }
     assert_eq!(places(&ordered(&site, "shaped", 1).1.run), ["shaped in org/config2", "base in included"]);
     assert_eq!(places(&ordered(&site, "lost", 1).1.run), ["nowhere in included"]);
-    let roles =
-        |playbook: &Playbook| playbook.roles.iter().map(|role| role.project.name().to_owned()).collect::<Vec<_>>();
     assert_eq!(roles(&unit.run[0]), ["included"]);
     assert_eq!(roles(&unit.post_run[0]), ["org/config2", "included"]);
     let child = ordered(&site, "child", 1).1;
