@@ -350,24 +350,14 @@ fn provider_for(layout: &Layout, labels: &[LabelName]) -> Option<ProviderName> {
     layout.providers().iter().find(offers).map(|provider| ProviderName(provider.canonical_name.clone()))
 }
 
-impl Gate {
+#[async_trait]
+impl Look for Gate {
     async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError> {
         match poke {
             Poke::Queue { queue } => self.drain(queue, Part::Whole, heard).await,
             Poke::Answer { queue } => self.drain(queue, Part::Answers, heard).await,
             other => Err(LookError::Again(format!("the gate was poked with {other:?}"))),
         }
-    }
-}
-
-#[async_trait]
-impl Look for Gate {
-    async fn look(&self, poke: &Poke) -> Result<(), LookError> {
-        self.poked(poke, Heard::First).await
-    }
-
-    async fn look_again(&self, poke: &Poke) -> Result<(), LookError> {
-        self.poked(poke, Heard::Again).await
     }
 
     fn ports(&self) -> &Ports {

@@ -13,7 +13,7 @@ use sluice_model::TenantName;
 use sluice_model::poke::Poke;
 use sluice_records::codec::{decode, encode, get, with_body};
 use sluice_records::image::{self, Image};
-use sluice_runtime::batch::{Look, LookError};
+use sluice_runtime::batch::{Heard, Look, LookError};
 use sluice_runtime::record::{Due, Expect, Write};
 use sluice_runtime::{Commit, Ports, Saved, cell};
 
@@ -65,7 +65,7 @@ impl Images {
 
 #[async_trait]
 impl Look for Images {
-    async fn look(&self, poke: &Poke) -> Result<(), LookError> {
+    async fn poked(&self, poke: &Poke, _heard: Heard) -> Result<(), LookError> {
         match poke {
             Poke::Image { tenant, image } => self.look_at(tenant, image).await,
             other => Err(LookError::Again(format!("the images were poked with {other:?}"))),

@@ -72,24 +72,14 @@ impl Intake {
     }
 }
 
-impl Intake {
+#[async_trait]
+impl Look for Intake {
     async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError> {
         match poke {
             Poke::Delivery { delivery, .. } => self.handle(delivery, heard).await,
             Poke::Schedule { tenant } => self.tick(tenant).await,
             other => Err(LookError::Again(format!("intake was poked with {other:?}"))),
         }
-    }
-}
-
-#[async_trait]
-impl Look for Intake {
-    async fn look(&self, poke: &Poke) -> Result<(), LookError> {
-        self.poked(poke, Heard::First).await
-    }
-
-    async fn look_again(&self, poke: &Poke) -> Result<(), LookError> {
-        self.poked(poke, Heard::Again).await
     }
 
     fn ports(&self) -> &Ports {

@@ -380,23 +380,13 @@ fn write(name: &ProviderName, loaded: &Loaded, change: &Change) -> Result<Write,
     })
 }
 
-impl Launcher {
+#[async_trait]
+impl Look for Launcher {
     async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError> {
         match poke {
             Poke::Pool { provider } => self.drain(provider, heard).await,
             other => Err(LookError::Again(format!("the launcher was poked with {other:?}"))),
         }
-    }
-}
-
-#[async_trait]
-impl Look for Launcher {
-    async fn look(&self, poke: &Poke) -> Result<(), LookError> {
-        self.poked(poke, Heard::First).await
-    }
-
-    async fn look_again(&self, poke: &Poke) -> Result<(), LookError> {
-        self.poked(poke, Heard::Again).await
     }
 
     fn ports(&self) -> &Ports {

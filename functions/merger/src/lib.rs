@@ -153,23 +153,13 @@ impl Merger {
     }
 }
 
-impl Merger {
+#[async_trait]
+impl Look for Merger {
     async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError> {
         match poke {
             Poke::Merge { queue, item, generation } => self.answer(queue, item, *generation, heard).await,
             other => Err(LookError::Again(format!("the merger was poked with {other:?}"))),
         }
-    }
-}
-
-#[async_trait]
-impl Look for Merger {
-    async fn look(&self, poke: &Poke) -> Result<(), LookError> {
-        self.poked(poke, Heard::First).await
-    }
-
-    async fn look_again(&self, poke: &Poke) -> Result<(), LookError> {
-        self.poked(poke, Heard::Again).await
     }
 
     fn ports(&self) -> &Ports {

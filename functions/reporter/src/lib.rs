@@ -45,7 +45,8 @@ impl Reporter {
     }
 }
 
-impl Reporter {
+#[async_trait]
+impl Look for Reporter {
     async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError> {
         match poke {
             Poke::Report { report, .. } => match sluice_records::landing::parse(report) {
@@ -54,17 +55,6 @@ impl Reporter {
             },
             other => Err(LookError::Again(format!("the reporter was poked with {other:?}"))),
         }
-    }
-}
-
-#[async_trait]
-impl Look for Reporter {
-    async fn look(&self, poke: &Poke) -> Result<(), LookError> {
-        self.poked(poke, Heard::First).await
-    }
-
-    async fn look_again(&self, poke: &Poke) -> Result<(), LookError> {
-        self.poked(poke, Heard::Again).await
     }
 
     fn ports(&self) -> &Ports {

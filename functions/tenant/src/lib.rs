@@ -39,7 +39,7 @@ use sluice_records::tenant::{
     self, AwaitedLanding, Dirty, LOOK_SECONDS, PROBLEMS_MAX, Problem, ProjectSource, QUEUES, Tenant,
 };
 use sluice_repos::Repos;
-use sluice_runtime::batch::{Look, LookError};
+use sluice_runtime::batch::{Heard, Look, LookError};
 use sluice_runtime::object::PutMode;
 use sluice_runtime::record::{Due, Expect, Key, Query, Record, Write};
 use sluice_runtime::{Commit, PortError, Ports, Saved, cell};
@@ -399,7 +399,7 @@ fn problems(sources: &[ProjectSource], given_up: &[AwaitedLanding]) -> Vec<Probl
 
 #[async_trait]
 impl Look for Tenants {
-    async fn look(&self, poke: &Poke) -> Result<(), LookError> {
+    async fn poked(&self, poke: &Poke, _heard: Heard) -> Result<(), LookError> {
         match poke {
             Poke::Tenant { tenant } => self.look_at(tenant).await,
             other => Err(LookError::Again(format!("the tenant function was poked with {other:?}"))),

@@ -129,17 +129,10 @@ impl Timer {
 #[async_trait]
 impl Look for Timer {
     /// Passes on what a wake holds; a dead letter is what it was, once more.
-    async fn look(&self, poke: &Poke) -> Result<(), LookError> {
+    async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError> {
         match poke {
             Poke::Wake { then, .. } => Ok(cell::send(&self.ports, &[(**then).clone()]).await?),
-            dead => self.revive(dead, Heard::First).await,
-        }
-    }
-
-    async fn look_again(&self, poke: &Poke) -> Result<(), LookError> {
-        match poke {
-            Poke::Wake { .. } => self.look(poke).await,
-            dead => self.revive(dead, Heard::Again).await,
+            dead => self.revive(dead, heard).await,
         }
     }
 

@@ -60,12 +60,16 @@ pub enum Heard {
 /// A function that looks at cells.
 #[async_trait]
 pub trait Look: Send + Sync {
-    /// Looks at what a poke names; safe to run twice.
-    async fn look(&self, poke: &Poke) -> Result<(), LookError>;
-    /// Looks at what a message names that was received before ([`Heard::Again`]). Whoever leaves an outbox to its message
-    /// ([`crate::cell::Guard::Message`]) sends it again here.
+    /// Looks at what a poke names; safe to run twice. Whoever leaves an outbox to its message ([`crate::cell::Guard::Message`]) sends
+    /// it again where that was received before ([`Heard::Again`]).
+    async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError>;
+    /// Looks at what a message names that is received for the first time.
+    async fn look(&self, poke: &Poke) -> Result<(), LookError> {
+        self.poked(poke, Heard::First).await
+    }
+    /// Looks at what a message names that was received before.
     async fn look_again(&self, poke: &Poke) -> Result<(), LookError> {
-        self.look(poke).await
+        self.poked(poke, Heard::Again).await
     }
     /// Returns the ports, for quarantine and back-off.
     fn ports(&self) -> &Ports;

@@ -25,7 +25,7 @@ use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::tenant::{self, Tenant};
 use sluice_reporter::Reporter;
 use sluice_repos::Repos;
-use sluice_runtime::batch::{Look, LookError};
+use sluice_runtime::batch::{Heard, Look, LookError};
 use sluice_runtime::record::{Committed, Due, Expect, Write};
 use sluice_runtime::{Clock, Commit, Ports, cell};
 use sluice_scenarios::PlayedForge;
@@ -261,13 +261,8 @@ struct Content(Arc<dyn Look>);
 
 #[async_trait]
 impl Look for Content {
-    async fn look(&self, poke: &Poke) -> Result<(), LookError> {
-        let _ = self.0.look(poke).await;
-        Ok(())
-    }
-
-    async fn look_again(&self, poke: &Poke) -> Result<(), LookError> {
-        let _ = self.0.look_again(poke).await;
+    async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError> {
+        let _ = self.0.poked(poke, heard).await;
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use sluice_model::{QueueKey, Timestamp};
 use sluice_pool::ProviderHead;
 use sluice_records::codec::decode;
 use sluice_records::{provider, queue};
-use sluice_runtime::batch::{self, BROKEN_RECEIPTS_MAX, Look, LookError};
+use sluice_runtime::batch::{self, BROKEN_RECEIPTS_MAX, Heard, Look, LookError};
 use sluice_runtime::port::Incoming;
 use sluice_runtime::quarantine::{frozen_because, frozen_key};
 use sluice_runtime::record::{Expect, Record, Write};
@@ -124,7 +124,7 @@ struct Puzzled {
 
 #[async_trait]
 impl Look for Puzzled {
-    async fn look(&self, _poke: &Poke) -> Result<(), LookError> {
+    async fn poked(&self, _poke: &Poke, _heard: Heard) -> Result<(), LookError> {
         Err(LookError::Broken { partition: self.partition.to_owned(), reason: "it makes no sense".to_owned() })
     }
 
