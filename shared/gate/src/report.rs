@@ -1,23 +1,27 @@
 //! What is told to whom: the texts of reports, and the actions that carry them to a forge.
 //!
-//! Names in messages are filled in by [`words`]; what is done to changes is in [`github`] and [`gerrit`], mail and MQTT in [`notify`] and
-//! [`published`].
+//! Names in messages are filled in by [`words`], jobs are told of by [`jobs`]; what is done to changes is in [`github`] and [`gerrit`],
+//! mail and MQTT in [`notify`] and [`published`].
 
 mod gerrit;
 mod github;
+mod jobs;
 mod notify;
+mod occasion;
 pub mod published;
 mod words;
 
+pub(crate) use occasion::Occasion;
+
 use crate::arrival::{Arrival, Candidate};
-use crate::filter;
-use crate::item::{Ask, Item, Job, JobStatus};
+use crate::item::{Ask, Item};
 use crate::merge::LineNote;
 use crate::plan::Work;
 use github::github_actions;
+use jobs::{job_line, notes_of, warnings};
 use notify::Told;
 use serde::{Deserialize, Serialize};
-use sluice_config::pipeline::{Messages, Pipeline, Reporter, ReporterKind};
+use sluice_config::pipeline::ReporterKind;
 use sluice_model::change::ChangeRef;
 use sluice_model::id::digest;
 use sluice_model::{ConnectionName, ItemId, QueueKey, Timestamp};
@@ -233,129 +237,6 @@ pub enum Action {
     },
 }
 
-/// What a report is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Occasion {
-    Enqueue,
-    Start,
-    Success,
-    Failure,
-    MergeConflict,
-    MergeFailure,
-    ConfigError,
-    NeedFailed,
-    /// One of the changes that need each other failed.
-    CycleFailed,
-    NoJobs,
-    Dequeue,
-    /// It no longer meets what the pipeline asks for, or what its forge does.
-    Unmergeable,
-    /// The same revision goes on as another item, which is told of: nothing is said about this one.
-    Superseded,
-    Refused,
-}
-
-impl Occasion {
-    /// Those that tell that an item which stood in a queue has left it.
-    const ENDS: [Self; 10] = [
-        Self::Success,
-        Self::Failure,
-        Self::MergeConflict,
-        Self::MergeFailure,
-        Self::ConfigError,
-        Self::NeedFailed,
-        Self::CycleFailed,
-        Self::NoJobs,
-        Self::Dequeue,
-        Self::Unmergeable,
-    ];
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Enqueue => "enqueue",
-            Self::Start => "start",
-            Self::Success => "success",
-            Self::Failure => "failure",
-            Self::MergeConflict => "merge-conflict",
-            Self::MergeFailure => "merge-failure",
-            Self::ConfigError => "config-error",
-            Self::NeedFailed => "need-failed",
-            Self::CycleFailed => "cycle-failed",
-            Self::NoJobs => "no-jobs",
-            Self::Dequeue => "dequeue",
-            Self::Unmergeable => "unmergeable",
-            Self::Superseded => "superseded",
-            Self::Refused => "refused",
-        }
-    }
-
-    /// Returns the word of the reporters that it is told by, as the configuration has them.
-    fn reporter(self) -> &'static str {
-        match self {
-            Self::MergeFailure | Self::NeedFailed | Self::CycleFailed | Self::Unmergeable | Self::Refused => "failure",
-            Self::Superseded => "dequeue",
-            other => other.word(),
-        }
-    }
-
-    /// Whether it tells of something that goes on.
-    fn is_beginning(self) -> bool {
-        matches!(self, Self::Enqueue | Self::Start)
-    }
-
-    /// Whether it tells how it ended, rather than that it begins or was taken out.
-    fn is_result(self) -> bool {
-        !self.is_beginning() && !matches!(self, Self::Dequeue | Self::Superseded)
-    }
-
-    fn reporters(self, pipeline: &Pipeline) -> &[Reporter] {
-        let reporters = &pipeline.reporters;
-        let or_failure = |own: &'_ [Reporter]| own.is_empty();
-        match self {
-            Self::Enqueue => &reporters.enqueue,
-            Self::Start => &reporters.start,
-            Self::Success => &reporters.success,
-            Self::MergeConflict if !or_failure(&reporters.merge_conflict) => &reporters.merge_conflict,
-            Self::ConfigError if !or_failure(&reporters.config_error) => &reporters.config_error,
-            Self::Failure
-            | Self::MergeConflict
-            | Self::MergeFailure
-            | Self::ConfigError
-            | Self::NeedFailed
-            | Self::CycleFailed
-            | Self::Unmergeable
-            | Self::Refused => &reporters.failure,
-            Self::NoJobs => &reporters.no_jobs,
-            Self::Dequeue => &reporters.dequeue,
-            Self::Superseded => &[],
-        }
-    }
-
-    fn headline(self, messages: &Messages, words: &Words<'_>, why: &str) -> String {
-        match self {
-            Self::Enqueue => words.fill(&messages.enqueue),
-            Self::Start => words.fill(&messages.start),
-            Self::Success => messages.success.clone(),
-            Self::Failure => messages.failure.clone(),
-            Self::MergeConflict => format!("{}\n\n{why}", messages.merge_conflict),
-            Self::MergeFailure => {
-                format!("{}\n\nThe forge did not merge it: {why}", messages.failure)
-            }
-            Self::ConfigError => format!("{}\n\n{why}", messages.failure),
-            Self::NeedFailed | Self::CycleFailed | Self::Refused => format!("{}\n\n{why}", messages.failure),
-            Self::NoJobs => words.fill(&messages.no_jobs),
-            Self::Dequeue => format!("{}\n\n{why}", messages.dequeue),
-            Self::Unmergeable => why.to_owned(),
-            Self::Superseded => String::new(),
-        }
-    }
-
-    /// Returns how a change leaves that is taken out for this reason.
-    pub(crate) fn of_leaving(why: &str) -> Self {
-        if filter::is_unable_to_merge(why) { Self::Unmergeable } else { Self::Dequeue }
-    }
-}
-
 impl Work<'_> {
     /// Returns the report on an item, or `None` when the pipeline tells nobody.
     pub(crate) fn report_item(&self, item: &Item, occasion: Occasion, why: &str) -> Option<Report> {
@@ -463,112 +344,10 @@ fn with_notes(mut report: Report, body: &str, notes: Vec<LineNote>, or_comment: 
     report
 }
 
-/// Returns what jobs say beside lines, each with the job that says it.
-fn notes_of(jobs: &[Job]) -> Vec<LineNote> {
-    let of = |job: &Job| {
-        let name = job.summary.name.clone();
-        job.told.notes.clone().into_iter().map(move |note| LineNote { text: format!("{name}: {}", note.text), ..note })
-    };
-    jobs.iter().flat_map(of).collect()
-}
-
-/// Returns the warnings of jobs as a paragraph, or nothing.
-fn warnings(jobs: &[Job]) -> String {
-    let of = |job: &Job| {
-        let name = &job.summary.name;
-        let mut lines: Vec<String> = job.told.warnings.iter().map(|text| format!("- {name} : {text}\n")).collect();
-        if job.told.left_out > 0 {
-            lines.push(format!("- {name} : {} more, which it returned and nobody has room for\n", job.told.left_out));
-        }
-        lines
-    };
-    let lines: String = jobs.iter().flat_map(of).collect();
-    if lines.is_empty() { lines } else { format!("\nWarnings:\n\n{lines}") }
-}
-
-fn job_line(job: &Job, now: Timestamp) -> String {
-    let JobStatus::Ended { result, detail, started_at, ended_at, log_url } = &job.status else {
-        return format!("- {} : in progress\n", job.summary.name);
-    };
-    let own = if result.passed() { &job.summary.success_url } else { &job.summary.failure_url };
-    let name = match link(own.as_deref(), log_url.as_deref()) {
-        Some(url) => format!("[{}]({url})", job.summary.name),
-        None => job.summary.name.to_string(),
-    };
-    let message = match (result.passed(), &job.summary.success_message, &job.summary.failure_message) {
-        (true, Some(message), _) | (false, _, Some(message)) => message.clone(),
-        _ => result.to_string(),
-    };
-    let ended = if *ended_at == Timestamp(0) { now } else { *ended_at };
-    let took = started_at.map(|started| format!(" in {}", duration(ended.since(started) / 1_000))).unwrap_or_default();
-    let voting = if job.summary.voting { "" } else { " (non-voting)" };
-    let detail = detail.as_ref().filter(|_| !result.passed()).map(|detail| format!(" ({detail})")).unwrap_or_default();
-    format!("- {name} : {message}{took}{voting}{detail}\n")
-}
-
-/// Returns where a job's line points to: what the job says, within its logs where that is relative, else its logs.
-fn link(own: Option<&str>, log_url: Option<&str>) -> Option<String> {
-    match (own, log_url) {
-        (Some(own), _) if own.contains("://") => Some(own.to_owned()),
-        (Some(own), Some(logs)) => Some(format!("{}/{}", logs.trim_end_matches('/'), own.trim_start_matches('/'))),
-        (_, logs) => logs.map(str::to_owned),
-    }
-}
-
-fn duration(seconds: u64) -> String {
-    match (seconds / 3_600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, s) => format!("{s}s"),
-        (0, m, s) => format!("{m}m {s:02}s"),
-        (h, m, s) => format!("{h}h {m:02}m {s:02}s"),
-    }
-}
-
 fn cut(text: &str) -> String {
     if text.chars().count() <= COMMENT_CHARS_MAX {
         return text.to_owned();
     }
     let kept: String = text.chars().take(COMMENT_CHARS_MAX).collect();
     format!("{kept}\n\n… cut; the whole report is on the page of the buildset.")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use sluice_model::build::BuildResult;
-    use sluice_model::job::JobSummary;
-
-    fn line(result: BuildResult, log_url: Option<&str>, summary: &str) -> String {
-        let mut text: serde_json::Value = serde_json::from_str(summary).unwrap();
-        for (key, value) in [("name", "unit".into()), ("hash", "h".into()), ("voting", true.into())] {
-            text[key] = value;
-        }
-        text["attempts"] = 1.into();
-        text["labels"] = serde_json::json!([]);
-        let summary: JobSummary = serde_json::from_value(text).unwrap();
-        let (started_at, ended_at) = (Some(Timestamp(1_000)), Timestamp(66_000));
-        let log_url = log_url.map(str::to_owned);
-        let status = JobStatus::Ended { result, detail: None, started_at, ended_at, log_url };
-        job_line(&Job { status, ..Job::new(summary) }, Timestamp(66_000))
-    }
-
-    /// R05: a job's own words stand in the place of its result, each for its case.
-    #[test]
-    fn a_jobs_messages_are_told_in_the_place_of_its_result() {
-        let words = r#"{"success_message": "all is well", "failure_message": "see the wiki"}"#;
-        assert_eq!(line(BuildResult::Success, None, words), "- unit : all is well in 1m 05s\n");
-        assert_eq!(line(BuildResult::TimedOut, None, words), "- unit : see the wiki in 1m 05s\n");
-        assert_eq!(line(BuildResult::Failure, None, "{}"), "- unit : FAILURE in 1m 05s\n");
-    }
-
-    /// R05: a job's own address is told for its case; a relative one lies within the logs.
-    #[test]
-    fn a_jobs_addresses_are_told_in_the_place_of_its_logs() {
-        let own = r#"{"success_url": "docs/index.html", "failure_url": "https://wiki/broken"}"#;
-        let logs = Some("https://logs/1/");
-        assert!(line(BuildResult::Success, logs, own).starts_with("- [unit](https://logs/1/docs/index.html) :"));
-        assert!(line(BuildResult::Failure, logs, own).starts_with("- [unit](https://wiki/broken) :"));
-        assert!(line(BuildResult::Success, None, own).starts_with("- unit :"));
-        assert!(line(BuildResult::Failure, None, own).starts_with("- [unit](https://wiki/broken) :"));
-        assert!(line(BuildResult::Success, logs, "{}").starts_with("- [unit](https://logs/1/) :"));
-    }
 }

@@ -1,0 +1,108 @@
+//! What a report tells of jobs: a line of each, their warnings, and what they say beside lines of the change.
+
+use crate::item::{Job, JobStatus};
+use crate::merge::LineNote;
+use sluice_model::Timestamp;
+
+/// Returns the line that tells how a job ended.
+pub(super) fn job_line(job: &Job, now: Timestamp) -> String {
+    let JobStatus::Ended { result, detail, started_at, ended_at, log_url } = &job.status else {
+        return format!("- {} : in progress\n", job.summary.name);
+    };
+    let own = if result.passed() { &job.summary.success_url } else { &job.summary.failure_url };
+    let name = match link(own.as_deref(), log_url.as_deref()) {
+        Some(url) => format!("[{}]({url})", job.summary.name),
+        None => job.summary.name.to_string(),
+    };
+    let message = match (result.passed(), &job.summary.success_message, &job.summary.failure_message) {
+        (true, Some(message), _) | (false, _, Some(message)) => message.clone(),
+        _ => result.to_string(),
+    };
+    let ended = if *ended_at == Timestamp(0) { now } else { *ended_at };
+    let took = started_at.map(|started| format!(" in {}", duration(ended.since(started) / 1_000))).unwrap_or_default();
+    let voting = if job.summary.voting { "" } else { " (non-voting)" };
+    let detail = detail.as_ref().filter(|_| !result.passed()).map(|detail| format!(" ({detail})")).unwrap_or_default();
+    format!("- {name} : {message}{took}{voting}{detail}\n")
+}
+
+/// Returns what jobs say beside lines, each with the job that says it.
+pub(super) fn notes_of(jobs: &[Job]) -> Vec<LineNote> {
+    let of = |job: &Job| {
+        let name = job.summary.name.clone();
+        job.told.notes.clone().into_iter().map(move |note| LineNote { text: format!("{name}: {}", note.text), ..note })
+    };
+    jobs.iter().flat_map(of).collect()
+}
+
+/// Returns the warnings of jobs as a paragraph, or nothing.
+pub(super) fn warnings(jobs: &[Job]) -> String {
+    let of = |job: &Job| {
+        let name = &job.summary.name;
+        let mut lines: Vec<String> = job.told.warnings.iter().map(|text| format!("- {name} : {text}\n")).collect();
+        if job.told.left_out > 0 {
+            lines.push(format!("- {name} : {} more, which it returned and nobody has room for\n", job.told.left_out));
+        }
+        lines
+    };
+    let lines: String = jobs.iter().flat_map(of).collect();
+    if lines.is_empty() { lines } else { format!("\nWarnings:\n\n{lines}") }
+}
+
+/// Returns where a job's line points to: what the job says, within its logs where that is relative, else its logs.
+fn link(own: Option<&str>, log_url: Option<&str>) -> Option<String> {
+    match (own, log_url) {
+        (Some(own), _) if own.contains("://") => Some(own.to_owned()),
+        (Some(own), Some(logs)) => Some(format!("{}/{}", logs.trim_end_matches('/'), own.trim_start_matches('/'))),
+        (_, logs) => logs.map(str::to_owned),
+    }
+}
+
+fn duration(seconds: u64) -> String {
+    match (seconds / 3_600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, s) => format!("{s}s"),
+        (0, m, s) => format!("{m}m {s:02}s"),
+        (h, m, s) => format!("{h}h {m:02}m {s:02}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_model::build::BuildResult;
+    use sluice_model::job::JobSummary;
+
+    fn line(result: BuildResult, log_url: Option<&str>, summary: &str) -> String {
+        let mut text: serde_json::Value = serde_json::from_str(summary).unwrap();
+        for (key, value) in [("name", "unit".into()), ("hash", "h".into()), ("voting", true.into())] {
+            text[key] = value;
+        }
+        text["attempts"] = 1.into();
+        text["labels"] = serde_json::json!([]);
+        let summary: JobSummary = serde_json::from_value(text).unwrap();
+        let (started_at, ended_at) = (Some(Timestamp(1_000)), Timestamp(66_000));
+        let log_url = log_url.map(str::to_owned);
+        let status = JobStatus::Ended { result, detail: None, started_at, ended_at, log_url };
+        job_line(&Job { status, ..Job::new(summary) }, Timestamp(66_000))
+    }
+
+    /// R05: a job's own words stand in the place of its result, each for its case.
+    #[test]
+    fn a_jobs_messages_are_told_in_the_place_of_its_result() {
+        let words = r#"{"success_message": "all is well", "failure_message": "see the wiki"}"#;
+        assert_eq!(line(BuildResult::Success, None, words), "- unit : all is well in 1m 05s\n");
+        assert_eq!(line(BuildResult::TimedOut, None, words), "- unit : see the wiki in 1m 05s\n");
+        assert_eq!(line(BuildResult::Failure, None, "{}"), "- unit : FAILURE in 1m 05s\n");
+    }
+
+    /// R05: a job's own address is told for its case; a relative one lies within the logs.
+    #[test]
+    fn a_jobs_addresses_are_told_in_the_place_of_its_logs() {
+        let own = r#"{"success_url": "docs/index.html", "failure_url": "https://wiki/broken"}"#;
+        let logs = Some("https://logs/1/");
+        assert!(line(BuildResult::Success, logs, own).starts_with("- [unit](https://logs/1/docs/index.html) :"));
+        assert!(line(BuildResult::Failure, logs, own).starts_with("- [unit](https://wiki/broken) :"));
+        assert!(line(BuildResult::Success, None, own).starts_with("- unit :"));
+        assert!(line(BuildResult::Failure, None, own).starts_with("- [unit](https://wiki/broken) :"));
+        assert!(line(BuildResult::Success, logs, "{}").starts_with("- [unit](https://logs/1/) :"));
+    }
+}
