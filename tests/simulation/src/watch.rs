@@ -4,12 +4,14 @@ mod artifacts;
 mod follows;
 mod graphs;
 mod holds;
+mod kinds;
 mod landings;
 mod last_jobs;
 mod pauses;
 mod windows;
 mod words;
 
+use self::kinds::{Kind, kind};
 use crate::locks::Locks;
 use crate::plays::Play;
 use crate::shape::Shape;
@@ -462,106 +464,6 @@ impl Watch {
         self.former_landing = landing.map(|slot| slot.id.clone()).collect();
         self.former = former.into_iter().map(|slot| slot.id).collect();
         Ok(())
-    }
-}
-
-/// What a record is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Delivery,
-    Queue,
-    Item,
-    Arrival,
-    Landing,
-    Order,
-    Stop,
-    Resume,
-    Run,
-    Merge,
-    Report,
-    Buildset,
-    Tenant,
-    Provider,
-    Node,
-    Request,
-    Autohold,
-    Semaphore,
-    Told,
-    Turn,
-    Quarantine,
-    Frozen,
-    Other,
-}
-
-impl Kind {
-    /// Whether each write of it must show what was seen.
-    fn is_ruled(self) -> bool {
-        matches!(
-            self,
-            Self::Delivery
-                | Self::Queue
-                | Self::Item
-                | Self::Landing
-                | Self::Run
-                | Self::Report
-                | Self::Tenant
-                | Self::Provider
-                | Self::Node
-                | Self::Request
-                | Self::Semaphore
-                | Self::Told
-                | Self::Turn
-        )
-    }
-
-    /// Whether it is removed at its end, never to come back.
-    fn is_mortal(self) -> bool {
-        matches!(self, Self::Item | Self::Node | Self::Request)
-    }
-
-    /// Whether it stays for weeks.
-    fn is_for_good(self) -> bool {
-        matches!(
-            self,
-            Self::Delivery
-                | Self::Queue
-                | Self::Landing
-                | Self::Order
-                | Self::Run
-                | Self::Merge
-                | Self::Report
-                | Self::Buildset
-        )
-    }
-}
-
-fn kind(key: &Key) -> Kind {
-    let (partition, _) = key.partition.split_once('#').unwrap_or((key.partition.as_str(), ""));
-    let (sort, _) = key.sort.split_once('#').unwrap_or((key.sort.as_str(), ""));
-    match (partition, sort) {
-        ("quarantine", _) => Kind::Quarantine,
-        (_, "frozen") => Kind::Frozen,
-        ("delivery", "head") => Kind::Delivery,
-        ("queue", "head") => Kind::Queue,
-        ("queue", "item") => Kind::Item,
-        ("queue", "arrival") => Kind::Arrival,
-        ("landing", _) => Kind::Landing,
-        ("build", "order") => Kind::Order,
-        ("build", "stop") => Kind::Stop,
-        ("build", "resume") => Kind::Resume,
-        ("build", "run") => Kind::Run,
-        ("merge", _) => Kind::Merge,
-        ("report", _) => Kind::Report,
-        ("buildset", "head") => Kind::Buildset,
-        ("tenant", "head") => Kind::Tenant,
-        ("provider", "head") => Kind::Provider,
-        ("provider", "node") => Kind::Node,
-        ("provider", "request") => Kind::Request,
-        ("autohold", _) => Kind::Autohold,
-        ("semaphores", _) => Kind::Semaphore,
-        ("change", "told") => Kind::Told,
-        ("branch", "turn") => Kind::Turn,
-        _ => Kind::Other,
     }
 }
 
