@@ -10,7 +10,7 @@ use sluice_model::poke::{Poke, Precedence};
 use sluice_model::{BuildId, Timestamp};
 use sluice_records::build::{self, Resume, Stop};
 use sluice_records::codec::decode;
-use sluice_runtime::record::Record;
+use sluice_runtime::record::{Record, Write};
 use sluice_runtime::{Clock, cell};
 use std::path::Path;
 use std::sync::Arc;
@@ -125,6 +125,19 @@ async fn a_paused_build_can_be_stopped() {
     life.until("registry", |phase| matches!(phase, Phase::Paused(_))).await;
     let stop = Stop { why: "a newer patchset".to_owned(), at: life.world.world.now(), lost: false };
     life.world.write(build::put_stop(&id("registry"), &stop).unwrap());
+    let ended = life.until("registry", |phase| result(phase).is_some()).await;
+    assert_eq!(result(&ended), Some(BuildResult::Aborted));
+}
+
+/// Z6.4, Z7: so it is where nobody can read why.
+#[tokio::test]
+async fn a_build_is_stopped_by_a_word_that_cannot_be_read() {
+    let life = Life::begin(&["registry"]).await;
+    life.until("registry", |phase| matches!(phase, Phase::Paused(_))).await;
+    let stop = Stop { why: "a newer patchset".to_owned(), at: life.world.world.now(), lost: false };
+    let written = build::put_stop(&id("registry"), &stop).unwrap();
+    let Write::Put { record, expect } = written else { unreachable!("a wish is written") };
+    life.world.write(Write::Put { record: Record { body: "{}".to_owned(), ..record }, expect });
     let ended = life.until("registry", |phase| result(phase).is_some()).await;
     assert_eq!(result(&ended), Some(BuildResult::Aborted));
 }
