@@ -68,8 +68,8 @@ pub(crate) async fn board(api: &Api, tenant: &TenantName) -> Result<Response<Byt
     Ok(reply::json_kept(&body, 1, scene.now))
 }
 
-/// Returns the pipelines that report to their `disabled` reporters alone, each with how many failures followed each other. Of which
-/// that cannot be read is told among the troubles.
+/// Returns the pipelines that report to their `disabled` reporters alone, each with how many failures followed each other. Where
+/// that cannot be read, it is said among the troubles.
 async fn disabled(
     ports: &Ports,
     tenant: &TenantName,
