@@ -134,6 +134,29 @@ impl PlayedForge {
         Self { connection: Some(connection.into()), ..Self::new(self.world.clone(), self.store.clone()) }
     }
 
+    /// Shows changes as branches that point at one commit, the first one's.
+    pub fn share_head(&self, keys: &[ChangeKey]) {
+        let Some(head) = self.change(&keys[0]).map(|kept| kept.facts.change.head) else { return };
+        for key in keys {
+            self.edit(key, |facts| {
+                facts.change = ChangeRef { head: head.clone(), patchset: head.0.clone(), ..facts.change.clone() }
+            });
+        }
+    }
+
+    /// Says that somebody set a status on a change's head.
+    pub fn tell_status(&self, key: &ChangeKey, context: &str, sender: &str) {
+        let Some(head) = self.change(key).map(|kept| kept.facts.change.head) else { return };
+        let body = json!({"sha": head.0, "state": "success", "context": context});
+        self.tell("status", key, body, sender);
+    }
+
+    /// Has a change be for another branch from now on, and says so.
+    pub fn retarget(&self, key: &ChangeKey, branch: &str) {
+        self.edit(key, |facts| facts.change.branch = branch.into());
+        self.tell("pull_request", key, json!({"action": "edited", "number": key.number()}), "ada");
+    }
+
     /// Has the next merge land these files besides what was asked.
     pub fn sabotage(&self, extra: Tree) {
         self.state().sabotage = Some(extra);
