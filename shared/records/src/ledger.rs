@@ -284,7 +284,7 @@ async fn of_runs(ports: &Ports, keys: Vec<Key>, now: Timestamp, ledger: &mut Led
     let found = by_key(many(ports, of_builds.chain(sessions).collect()).await?);
     for run in runs {
         let order = found.get(&build::order_key(&run.build)).and_then(decode_foreign::<Order>);
-        let stop = found.get(&build::stop_key(&run.build)).and_then(decode_foreign::<build::Stop>);
+        let stop = found.get(&build::stop_key(&run.build)).map(build::stop_of);
         let life = found.get(&session::key(&run.session)).and_then(decode_foreign::<session::Session>);
         let seen = OpenRun { alive_until: life.map(|life| life.alive_until), stopped_at: stop.map(|stop| stop.at) };
         if account::is_given_up(seen, now) {
