@@ -23,7 +23,7 @@ use sluice_records::{change, tenant};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Key, Record};
 use sluice_runtime::{PortError, Ports};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 /// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
@@ -38,6 +38,9 @@ const READINGS_MAX: usize = 3;
 
 /// Central projects of a tenant whose pushes an event of another project waits for.
 const CENTRAL_MAX: usize = 10;
+
+/// Further projects that say which pipelines a project takes part in, and whose pushes an event of it waits for as well.
+const CONFIGURING_MAX: usize = 10;
 
 /// Marks that are remembered to be gone.
 const GONE_MAX: usize = 4_096;
@@ -297,8 +300,8 @@ impl Intake {
         Ok(live.map(|live| Some(live).filter(|live| has(live, project))))
     }
 
-    /// Returns the marks of pushes to a project, and to the central ones, that a tenant has still to read, and whether one went away
-    /// since the tenant's head was read.
+    /// Returns the marks of pushes to a project, and to the others that say where its events lead, that a tenant has still to read, and
+    /// whether one went away since the tenant's head was read.
     async fn marks(
         &self,
         live: &Live,
@@ -368,12 +371,15 @@ fn is_awaited(mark: &Record, now: Timestamp) -> bool {
     since.is_none_or(|since| now.since(since) < WAIT_MILLIS)
 }
 
-/// Returns the keys of what names the newest pushes to a project, and to the projects that pipelines come from.
+/// Returns the keys of what names the newest pushes to a project, to the projects that pipelines come from, and to those that say
+/// which of them the project takes part in. What other projects say changes nothing of where its events lead.
 fn pushed_keys(live: &Live, project: &ProjectName) -> Vec<Key> {
     let name = &live.tenant.name;
     let central = live.layout.tenant().projects.iter().filter(|central| central.trust.is_trusted());
     let central = central.map(|central| &central.name).filter(|central| *central != project).take(CENTRAL_MAX);
-    std::iter::once(project).chain(central).map(|project| tenant::pushed_key(name, project)).collect()
+    let configuring = live.layout.configured_by(project).into_iter().take(CONFIGURING_MAX);
+    let others: BTreeSet<&ProjectName> = central.chain(configuring).collect();
+    std::iter::once(project).chain(others).map(|project| tenant::pushed_key(name, project)).collect()
 }
 
 /// Whether an event has to wait for what came before it.
@@ -398,7 +404,7 @@ pub(crate) type Found = BTreeMap<Key, Record>;
 #[derive(Default)]
 struct Read {
     found: Found,
-    asked: std::collections::BTreeSet<Key>,
+    asked: BTreeSet<Key>,
 }
 
 impl Read {

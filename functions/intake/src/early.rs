@@ -7,6 +7,10 @@
 //!
 //! What comes of the same project meanwhile waits behind it, even where its own configuration is live by then: what is decided
 //! follows the order in which things happened. Whatever is told pokes the next one that waits behind it.
+//!
+//! An event waits for configuration of its own project, and for that of others as far as it says where the event leads
+//! ([`crate::before`]): jobs are frozen again when a layout becomes live, but what was offered to no pipeline never enters. Between
+//! projects there is no order: they are told side by side, or a busy tenant would have them wait for each other one by one.
 
 use crate::Intake;
 use crate::before::{Before, Concerned, Damaged, Order};

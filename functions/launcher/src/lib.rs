@@ -7,6 +7,7 @@
 mod holds;
 mod limits;
 mod outside;
+mod places;
 
 pub use outside::{Checks, SshChecks};
 
@@ -18,8 +19,8 @@ use sluice_model::build::{Phase, Run};
 use sluice_model::poke::Poke;
 use sluice_model::{BuildId, ConnectionName, ProviderName, Timestamp};
 use sluice_pool::{
-    Action, BuildFact, Change, Facts, Listing, Plan, ProviderHead, ProviderLimits, RequestState, Row, Snapshot,
-    builds_to_look_at, plan,
+    Action, BuildFact, Change, Facts, Listing, Plan, ProviderHead, ProviderLimits, Request, RequestState, Row,
+    Snapshot, builds_to_look_at, plan,
 };
 use sluice_records::build;
 use sluice_records::codec::{decode_foreign, encode, encode_first, with_body};
@@ -72,10 +73,21 @@ struct Held {
     loaded: Loaded,
     /// Where builds stood when the look began.
     builds: BTreeMap<BuildId, BuildFact>,
+    /// How many changes stood before those of requests that wait, in their shared queues, when the look began.
+    places: BTreeMap<Row, usize>,
     /// What operators want kept.
     holds: Holds,
     /// Whether this look moved the time of the next one.
     is_due_moved: bool,
+}
+
+/// What is read beside a provider's cell when a look begins.
+#[derive(Default)]
+struct Seen {
+    /// The tenant that had the provider last.
+    tenant: Option<Record>,
+    builds: BTreeMap<BuildId, BuildFact>,
+    places: BTreeMap<Row, usize>,
 }
 
 impl Launcher {
@@ -125,12 +137,14 @@ impl Launcher {
         let now = self.ports.clock.now();
         let head = loaded.head.clone().unwrap_or_else(|| ProviderHead::new(name.clone()));
         let (requests, nodes) = (loaded.requests.values().map(|(_, r)| r), loaded.nodes.values().map(|(_, n)| n));
+        let waiting = places::may_have_moved(requests.clone(), now);
         let wanted: Vec<BuildId> = builds_to_look_at(&head, requests, nodes, now).into_iter().collect();
-        let (found, builds) = match self.configured.recent(name, now).filter(|_| wanted.is_empty()) {
-            Some(found) => (found, BTreeMap::new()),
+        let (found, Seen { builds, places, .. }) = match self.configured.recent(name, now).filter(|_| wanted.is_empty())
+        {
+            Some(found) => (found, Seen::default()),
             None => {
-                let (tenant, builds) = self.read(name, &wanted).await?;
-                let found = match self.configured.find(&self.ports, name, tenant.as_ref(), now).await? {
+                let seen = self.read(name, &wanted, &waiting).await?;
+                let found = match self.configured.find(&self.ports, name, seen.tenant.as_ref(), now).await? {
                     Some(found) => found,
                     None if is_unused(&loaded) => return Ok(None),
                     None => {
@@ -138,7 +152,7 @@ impl Launcher {
                         Found { connection: head.connection.clone(), limits: ProviderLimits::none(name.clone()) }
                     }
                 };
-                (found, builds)
+                (found, seen)
             }
         };
         if let Some(head) = &mut loaded.head_record {
@@ -149,18 +163,15 @@ impl Launcher {
             head.outbox.clear();
         }
         let holds = self.holds(name, &loaded).await?;
-        Ok(Some(Held { name: name.clone(), found, loaded, builds, holds, is_due_moved: false }))
+        Ok(Some(Held { name: name.clone(), found, loaded, builds, places, holds, is_due_moved: false }))
     }
 
-    /// Reads where builds stand, and with the same call the tenant that had the provider last.
-    async fn read(
-        &self,
-        name: &ProviderName,
-        wanted: &[BuildId],
-    ) -> Result<(Option<Record>, BTreeMap<BuildId, BuildFact>), LookError> {
+    /// Reads where builds stand, and with the same call the tenant that had the provider last, and where the changes of requests that
+    /// wait stand in their queues.
+    async fn read(&self, name: &ProviderName, wanted: &[BuildId], waiting: &[&Request]) -> Result<Seen, LookError> {
         let tenant = self.configured.key(name);
         let of_builds = wanted.iter().flat_map(|id| [build::order_key(id), build::stop_key(id), build::run_key(id)]);
-        let keys: Vec<Key> = of_builds.chain(tenant.clone()).collect();
+        let keys: Vec<Key> = of_builds.chain(tenant.clone()).chain(places::heads(waiting)).collect();
         let mut found: BTreeMap<Key, Record> = BTreeMap::new();
         for page in keys.chunks(KEYS_MAX) {
             let records = self.ports.records.get(page).await?;
@@ -172,7 +183,8 @@ impl Launcher {
             build_fact(at(build::order_key(id)), at(build::stop_key(id)), at(build::run_key(id)), now)
         };
         let builds = wanted.iter().map(|id| (id.clone(), fact(id))).collect();
-        Ok((tenant.and_then(|key| found.remove(&key)), builds))
+        let places = places::by_now(waiting, &found);
+        Ok(Seen { tenant: tenant.and_then(|key| found.remove(&key)), builds, places })
     }
 
     /// Puts the cell and what is seen outside together, and decides.
@@ -293,7 +305,8 @@ enum Committed {
 /// Adds what was read when the look began to what was seen since.
 fn known(held: &Held, facts: Facts) -> Facts {
     let builds = held.builds.iter().chain(&held.holds.builds).map(|(id, fact)| (id.clone(), fact.clone()));
-    Facts { builds: builds.collect(), released: held.holds.released.clone(), ..facts }
+    let (released, places) = (held.holds.released.clone(), held.places.clone());
+    Facts { builds: builds.collect(), released, places, ..facts }
 }
 
 fn snapshot_of(held: &Held, facts: Facts) -> Snapshot {

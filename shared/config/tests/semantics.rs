@@ -346,6 +346,25 @@ fn who_may_configure_whom_is_said_by_the_tenant() {
     }
 }
 
+/// Z6.2, X11: a push to one of these may change which pipelines a project takes part in.
+#[test]
+fn a_layout_tells_who_configures_a_project() {
+    let main = "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/central, org/config]\n        untrusted-projects: [{org/project: {configure-projects: [org/other]}}, org/other, org/third, org/last]\n";
+    let layout = tenant_of(main)
+        .file("org/central", BASE)
+        .file("org/config", "- project: {name: org/last, check: {jobs: []}}\n")
+        .file("org/third", "- project-template: {name: shared, check: {jobs: []}}\n")
+        .file("org/last", "- project: {templates: [shared]}\n")
+        .build();
+    let by = |name: &str| -> Vec<String> {
+        layout.configured_by(&project(name)).into_iter().map(|one| one.name().to_owned()).collect()
+    };
+    assert_eq!(by("org/last"), ["org/config", "org/third"]);
+    assert_eq!(by("org/other"), ["org/project"]);
+    assert_eq!(by("org/third"), Vec::<String>::new());
+    assert_eq!(by("org/config"), Vec::<String>::new());
+}
+
 /// Z4.1: a job that names no parent inherits from the tenant's default one.
 #[test]
 fn the_default_parent_is_the_tenants() {

@@ -27,7 +27,7 @@ pub(crate) fn requests(ledger: &mut Ledger<'_>) -> Waiting {
         ledger.say(reason);
         return Waiting::ForRoom;
     }
-    for request in turns::in_order(&ledger.requests) {
+    for request in turns::in_order(&ledger.requests, &ledger.facts.places) {
         if request.state != RequestState::Requested || request.not_before > ledger.now {
             continue;
         }

@@ -186,6 +186,11 @@ impl Row {
         Self(format!("{:03}-{:04}-{:012}", priority.min(999), relative.min(9_999), sequence.min(999_999_999_999)))
     }
 
+    /// Returns how far back its change stood when the request was made; 0 for what is no such row.
+    pub fn relative(&self) -> u32 {
+        self.parts().1
+    }
+
     /// Returns its priority, how far back its change stands, and what is left of it; whatever else it may be counts as first.
     pub(crate) fn parts(&self) -> (u32, u32, &str) {
         let mut parts = self.0.splitn(3, '-');

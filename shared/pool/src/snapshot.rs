@@ -149,6 +149,9 @@ pub struct Facts {
     pub builds: BTreeMap<BuildId, BuildFact>,
     /// Held nodes that nobody wants any more: the wish that they are held for was taken back.
     pub released: BTreeSet<NodeId>,
+    /// How many changes stand before a request's change in its shared queue by now, where that was looked up; the row tells how many
+    /// stood there when the request was made.
+    pub places: BTreeMap<Row, usize>,
 }
 
 /// Every machine at the provider that bears our tag.

@@ -20,7 +20,7 @@ pub(crate) fn launch(ledger: &mut Ledger<'_>) {
         return;
     }
     // One that waits for quota holds back those behind it, but not the repeats of launches that were called.
-    'requests: for request in turns::in_order(&ledger.requests) {
+    'requests: for request in turns::in_order(&ledger.requests, &ledger.facts.places) {
         let RequestState::Placed(placement) = &request.state else {
             continue;
         };

@@ -1,6 +1,7 @@
 //! The order of service: priority first, then how many changes stand before one's own, then who came first.
 //!
-//! Of a shared queue the row tells the place already. In an independent pipeline each change is a queue of its own and knows of no
+//! Of a shared queue the row tells the place that the change had when it asked; where the launcher has looked up the place that it
+//! has by now, that one counts, for a queue moves up. In an independent pipeline each change is a queue of its own and knows of no
 //! other, so it is counted here: of the changes of one group that have requests at this provider, in whatever state, the first counts as
 //! first, the next as one behind it, and so on (Zuul's relative priority). A change moves up as those before it come to their end,
 //! and one with many changes takes no turn from others that have few.
@@ -9,12 +10,14 @@ use crate::request::{Request, Row};
 use sluice_model::{QueueKey, Timestamp};
 use std::collections::BTreeMap;
 
-/// Returns the requests in the order in which they are served.
-pub(crate) fn in_order(requests: &BTreeMap<Row, Request>) -> Vec<Request> {
+/// Returns the requests in the order in which they are served; `by_now` is where changes stand in their shared queues, as far as it is
+/// known.
+pub(crate) fn in_order(requests: &BTreeMap<Row, Request>, by_now: &BTreeMap<Row, usize>) -> Vec<Request> {
     let places = places(requests);
     let mut ordered: Vec<&Request> = requests.values().collect();
     ordered.sort_by_cached_key(|request| {
         let (priority, relative, rest) = request.row.parts();
+        let relative = by_now.get(&request.row).map_or(relative, |place| coarse(*place));
         let place = request.group.as_ref().and_then(|_| places.get(&request.queue)).copied();
         (priority, relative.max(place.unwrap_or_default()), rest.to_owned(), request.row.clone())
     });

@@ -174,6 +174,25 @@ fn changes_of_projects_in_an_independent_pipeline_take_turns() {
     assert_eq!(world.state(2), "requested", "its project has one before it");
 }
 
+/// Z1.1, Z6.1: a change that has moved up in its shared queue since it asked is served by the place that it has by now.
+#[test]
+fn a_request_is_served_by_the_place_that_its_change_has_by_now() {
+    let behind = |sequence: u64, relative: u32| {
+        let row = Row::new(200, relative, sequence);
+        Request { row, ..request(sequence, &["small"]) }
+    };
+    for (moved_up, served) in [(None, "build-2"), (Some(1), "build-2"), (Some(0), "build-1")] {
+        let mut world = World::new(limits(1));
+        world.cell.requests = vec![behind(1, 3), behind(2, 0)];
+        let places = moved_up.map(|place| (Row::new(200, 3, 1), place));
+        world.cell.facts.places = places.into_iter().collect();
+        world.step();
+        let placed = world.cell.requests.iter().filter(|request| matches!(request.state, RequestState::Placed(_)));
+        let placed: Vec<&str> = placed.map(|request| request.build.as_str()).collect();
+        assert_eq!(placed, [served], "{moved_up:?}");
+    }
+}
+
 /// Z1.1, Z6.1: a more urgent pipeline is served first whatever stands before a change there, and a place in a shared queue counts as one
 /// in an independent pipeline.
 #[test]

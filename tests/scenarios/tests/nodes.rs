@@ -64,6 +64,65 @@ fn projects_that_share_a_queue_take_turns_as_one() {
     assert_eq!(site.ending(&[], &[]).buildsets.iter().filter(|set| set.ends_with("check SUCCESS")).count(), 4);
 }
 
+/// Z6.1, Z1.1: what has become first in its shared queue while it waited for nodes is served before what became first in another one
+/// after that.
+#[test]
+fn a_change_that_has_moved_up_in_its_queue_is_served_by_the_place_that_it_has_by_now() {
+    let job = |name: &str, matcher: &str| format!("- job: {{name: {name}, run: playbooks/unit.yaml{matcher}}}\n");
+    let one = job("of-one", ", irrelevant-files: ['^free$']") + "- project: {gate: {jobs: [noop, of-one]}}\n";
+    let two = job("long", ", files: ['^slow$']") + &job("of-two", "");
+    let two = two + "- project: {check: {jobs: [long]}, gate: {jobs: [of-two]}}\n";
+    let config = sample::central(1);
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &config)]),
+        ("org/one", &[(".zuul.yaml", &one)]),
+        ("org/two", &[(".zuul.yaml", &two)]),
+    ];
+    let mut site = Site::new(3, MAIN, repositories, |_, _, _| BuildResult::Success);
+    site.run();
+    site.held.extend(["long", "of-one", "of-two"].map(str::to_owned));
+    // Something else has the only node for as long as this lasts.
+    site.forge.propose("org/two", 4, "slow", "", &[("slow", "x")]);
+    site.run_until(|site| site.running() == ["long"]);
+    let propose = |site: &mut Site, project: &str, number: u64, file: &str| {
+        let change = site.forge.propose(project, number, "a change", "", &[(file, "x")]);
+        site.take_in();
+        change
+    };
+    let first = propose(&mut site, "org/one", 1, "free");
+    let behind = propose(&mut site, "org/one", 2, "file-2");
+    let other = propose(&mut site, "org/two", 3, "file-3");
+    for change in [&first, &behind] {
+        site.forge.approve(change);
+        site.take_in();
+    }
+    // The first one needs no node; it does not land before the one behind it has asked for one.
+    for queue in [Queue::Gate, Queue::Merges, Queue::Gate, Queue::Merges, Queue::Gate] {
+        site.handle(queue);
+    }
+    let asked = |site: &Site, job: &str| -> Option<Request> {
+        let records = site.world.records();
+        let requests = records.iter().filter(|record| record.key.sort.starts_with("request#"));
+        let mut requests = requests.map(|record| decode::<Request>(record).unwrap());
+        requests.find(|request| request.requestor.starts_with(&format!("gate {job} ")))
+    };
+    assert_eq!(asked(&site, "of-one").map(|request| request.row.relative()), Some(1));
+    site.run_until(|site| site.forge.merges().len() == 1);
+    site.handle(Queue::Gate);
+    site.forge.approve(&other);
+    site.take_in();
+    site.run_until(|site| asked(site, "of-two").is_some());
+    assert_eq!(asked(&site, "of-two").map(|request| request.row.relative()), Some(0));
+    assert_eq!(site.running(), ["long"]);
+    site.world.advance_millis(5_000);
+    site.held.remove("long");
+    site.run_until(|site| site.running().iter().any(|job| job.starts_with("of-")));
+    assert_eq!(site.running(), ["of-one"]);
+    site.held.clear();
+    site.run();
+    assert_eq!(site.forge.merges().len(), 3);
+}
+
 /// Z4.3, Z1.8: a job that has the only node and waits for a semaphore, and one that holds the semaphore and waits for the node, both come
 /// to their end: the first gives its node back, and is tested after the other.
 #[test]

@@ -135,6 +135,27 @@ impl Layout {
         self.pipelines().iter().filter(takes_part).map(|pipeline| pipeline.name.clone()).collect()
     }
 
+    /// Returns the other projects whose configuration says which pipelines a project takes part in: who has stanzas for it, or the
+    /// templates that its stanzas take, and whom the tenant lets have such stanzas.
+    pub fn configured_by(&self, project: &ProjectName) -> Vec<&ProjectName> {
+        let is_trusted = self.tenant().project(project).is_some_and(|known| known.trust.is_trusted());
+        let mut found: BTreeSet<&ProjectName> = BTreeSet::new();
+        for other in self.tenant().projects.iter().filter(|_| !is_trusted) {
+            let mut patterns = other.configure_projects.iter();
+            if patterns.any(|one| one.matches_whole(project.as_str()) || one.matches_whole(project.name())) {
+                found.insert(&other.name);
+            }
+        }
+        for defined in self.stanzas_of(project) {
+            found.insert(&defined.source().project);
+            for template in &defined.object.templates {
+                found.extend(self.templates(template).map(|template| &template.source().project));
+            }
+        }
+        found.remove(project);
+        found.into_iter().collect()
+    }
+
     /// Returns the shared queue of a project in a pipeline (Z6.3), whatever the branch.
     pub fn queue(&self, project: &ProjectName, pipeline: &str) -> QueueSettings {
         self.queue_on(project, pipeline, None)

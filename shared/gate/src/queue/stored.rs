@@ -167,6 +167,25 @@ impl StoredHead {
         self.slots.iter().map(|text| read(text).ok_or_else(|| NotWhole::Bad { slot: text.clone() })).collect()
     }
 
+    /// Returns how many stand before each item; a bundle counts as one, and its items stand in one place.
+    ///
+    /// # Errors
+    /// [`NotWhole::Bad`] for a slot that makes no sense.
+    pub fn places(&self) -> Result<BTreeMap<ItemId, usize>, NotWhole> {
+        let (mut places, mut before) = (BTreeMap::new(), None);
+        for text in &self.slots {
+            let words = Words::read(text).ok_or_else(|| NotWhole::Bad { slot: text.clone() })?;
+            let place = match before {
+                None => 0,
+                Some(before) if words.joined => before,
+                Some(before) => before + 1,
+            };
+            places.insert(words.id, place);
+            before = Some(place);
+        }
+        Ok(places)
+    }
+
     /// Returns whether an item stands in the queue; what makes no sense may be about any.
     pub fn names(&self, item: &ItemId) -> bool {
         self.versions().map_or(true, |items| items.iter().any(|(id, _)| id == item))

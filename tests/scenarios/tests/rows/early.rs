@@ -110,6 +110,39 @@ fn a_comment_counts_for_a_trigger_that_was_pushed_before_it() {
     }
 }
 
+/// Z6.2, Z6.6: the same of a template that another untrusted project has, and by which the change's own takes part in the pipeline. What
+/// that project's push does not concern does not wait for it.
+#[test]
+fn a_comment_counts_for_a_pipeline_of_a_template_that_was_pushed_before_it() {
+    let spoken = &SPOKEN[..SPOKEN.find("- project:").expect("the project stands behind the pipelines")];
+    let central = format!("{CONFIG}{spoken}");
+    let template = |jobs: &str| format!("- project-template: {{name: shared, {jobs}}}\n");
+    let (before, after) = (template("first: {jobs: [unit]}"), template("second: {jobs: [other]}"));
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &central)]),
+        ("org/one", &[(".zuul.yaml", "- project: {templates: [shared]}\n")]),
+        ("org/two", &[(".zuul.yaml", &before)]),
+        ("org/noop", &[(".zuul.yaml", "- project: {first: {jobs: [noop]}}\n")]),
+    ];
+    for twice in [false, true] {
+        let mut site = Site::new(7, MAIN, repositories, judge);
+        let change = propose(&site, 1, &[("a", "x")]);
+        let other = site.forge.propose("org/noop", 2, "a change", "", &[("a", "x")]);
+        site.run();
+        site.world.take_journal();
+        site.twice = twice;
+        site.forge.push(&main_of("org/two"), &[(".zuul.yaml", &after)]);
+        site.take_in();
+        site.forge.comment(&change, "second");
+        site.forge.comment(&other, "first");
+        site.take_in();
+        assert_eq!(arrived(&site), ["first"], "the one waits for what was pushed, the other one does not");
+        site.run();
+        assert_eq!(pipelines(&site), ["second"]);
+        assert_eq!(left_over(&site, &change), Vec::<String>::new());
+    }
+}
+
 /// Z6.6, C01: the same of a trigger that lands through the gate, from the intent to land on.
 #[test]
 fn a_comment_counts_for_a_trigger_that_is_about_to_be_live() {

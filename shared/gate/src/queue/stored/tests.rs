@@ -118,6 +118,18 @@ fn an_item_that_was_written_since_the_head_was_read_is_found_out() {
     }
 }
 
+/// Z6.1, Z6.5: how many stand before a change is read off the head alone; a bundle is one place.
+#[test]
+fn a_head_tells_how_many_stand_before_each_item() {
+    let joined = |number| Slot { joined: true, ..slot(number, id(number), 1, Standing::Waiting, 1) };
+    let alone = |number| slot(number, id(number), 1, Standing::Testing, 2);
+    let queue = head(Manager::Dependent, vec![joined(1), alone(2), joined(3), joined(4), alone(5)]);
+    let places = [(1, 0), (2, 1), (3, 1), (4, 1), (5, 2)].map(|(number, place)| (id(number), place));
+    assert_eq!(queue.stored().places(), Ok(BTreeMap::from(places)));
+    let wrong = StoredHead { slots: vec!["short".to_owned()], ..queue.stored() };
+    assert_eq!(wrong.places(), Err(NotWhole::Bad { slot: "short".to_owned() }));
+}
+
 fn any_standing() -> impl Strategy<Value = Standing> {
     use Standing::{Failing, Landed, Landing, Passed, Pledged, Reporting, Testing, Waiting};
     prop::sample::select(vec![Waiting, Testing, Failing, Passed, Landing, Pledged, Landed, Reporting])
