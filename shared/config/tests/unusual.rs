@@ -427,6 +427,12 @@ fn groups_may_share_nodes_and_have_a_name_each() {
     let twice = format!("- nodeset: {{name: n, {nodes}, groups: [{{name: g, nodes: db}}, {{name: g, nodes: web}}]}}\n");
     let told = messages(&tenant().file("org/config", &twice).build());
     assert!(told.len() == 1 && told[0].contains("Group named \"g\" appears multiple times in nodeset"), "{told:?}");
+    // Of Ansible's own groups one holds what is in no other, and may be listed; the one of all hosts may not.
+    let own = format!(
+        "- nodeset: {{name: n, {nodes}, groups: [{{name: all, nodes: db}}, {{name: ungrouped, nodes: web}}]}}\n"
+    );
+    let told = messages(&tenant().file("org/config", &own).build());
+    assert!(told.len() == 1 && told[0].contains("Groups named 'all' are not allowed"), "{told:?}");
 }
 
 /// Z2.2, X08: a shadowing project's own variants go with the definition that is shadowed; what else it defines may use the other's.
