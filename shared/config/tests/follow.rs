@@ -163,6 +163,31 @@ fn what_a_tenant_names_is_followed() {
     assert!(found[0].short_text().starts_with("Unknown connection named \"githbu\""), "{found:#?}");
 }
 
+/// Z2.2, X12: an expression by which an untrusted project would configure config projects alone allows nothing, which is warned of.
+#[test]
+fn who_may_configure_config_projects_alone_is_told_that_nothing_is_allowed() {
+    let main = "- tenant:
+    name: one
+    source:
+      github:
+        config-projects: [org/config, org/central]
+        untrusted-projects:
+          - org/project: {configure-projects: [org/con.*, org/c.*, org/other, org/gone]}
+          - org/cake: {configure-projects: github.com/org/central}
+          - org/other
+";
+    let (config, found) = parse_main("main.yaml", main, &connections());
+    let told: Vec<(&str, String)> =
+        found.iter().map(|error| (error.problem.severity.word(), marked(main, error))).collect();
+    assert_eq!(
+        told,
+        [("warning", "org/con.*".to_owned()), ("warning", "github.com/org/central".to_owned())],
+        "{found:#?}"
+    );
+    assert!(found[0].short_text().contains("it means github.com/org/config, and"), "{found:#?}");
+    assert_eq!(config.tenants[0].projects.len(), 5);
+}
+
 /// L1.1, L3.3: an image that a job says it builds is looked up when the job is read, as a definition and in a list; it may come with the
 /// job, and who takes it away is told.
 #[test]
