@@ -159,6 +159,11 @@ fn what_breaks_off_hides_no_mistake_above_it() {
     assert_eq!(jobs, ["base"]);
     let reopened = Layout::from_bytes(&layout.to_bytes()).unwrap();
     assert_eq!(reopened.errors(), layout.errors());
+    // The same above a character that no text may have, but for the stanza that it may be in.
+    let text = "- job: {name: a, votng: true}\n- job: {name: b, votng: true}\n# \u{1b}\n";
+    let layout = tenant().file("org/config", BASE).file("org/project", text).build();
+    let lines: Vec<u32> = layout.errors().iter().map(|error| error.problem.start.line()).collect();
+    assert_eq!(lines, [1, 3], "{:#?}", layout.errors());
 }
 
 /// Z6.6: a stanza with a mistake defines nothing; what it names is followed as others' names are, when these come and go.

@@ -57,9 +57,35 @@ enum Repeated {
 }
 
 fn document(text: &str, repeated: Repeated) -> (Option<Node>, Vec<YamlError>) {
-    if let Some(error) = unreadable(text) {
-        return (None, vec![error]);
+    let Some(error) = unreadable(text) else {
+        let Read { root, mut noted, broken } = read(text, repeated);
+        noted.extend(broken);
+        return (root, noted);
+    };
+    // The parser takes no such text. The lines above are looked through, but for what may go on behind them: the last member of
+    // their list, and what breaks off only since they end there.
+    let lines = text.split_inclusive('\n').take(error.mark.line().saturating_sub(1) as usize);
+    let above: usize = lines.map(str::len).sum();
+    let Read { root, mut noted, broken } = read(text.get(..above).unwrap_or_default(), repeated);
+    noted.push(error);
+    let Some(Node { value: Value::List(mut list), start, end }) = root else { return (None, noted) };
+    if broken.is_none() {
+        list.pop();
     }
+    (Some(Node { value: Value::List(list), start, end }), noted)
+}
+
+/// What could be read of a text.
+struct Read {
+    /// The document, or what was finished of it when it broke off.
+    root: Option<Node>,
+    /// Mistakes in spite of which the rest could be read.
+    noted: Vec<YamlError>,
+    /// Why it broke off.
+    broken: Option<YamlError>,
+}
+
+fn read(text: &str, repeated: Repeated) -> Read {
     let mut input = text.as_bytes();
     let mut parser = Parser::new();
     parser.set_input_string(&mut input);
@@ -73,15 +99,11 @@ fn document(text: &str, repeated: Repeated) -> (Option<Node>, Vec<YamlError>) {
         noted: Vec::new(),
         above: None,
     };
-    let read = composer.document();
-    let mut mistakes = std::mem::take(&mut composer.noted);
-    match read {
-        Ok(root) => (Some(root), mistakes),
-        Err(last) => {
-            mistakes.push(last);
-            (composer.above, mistakes)
-        }
-    }
+    let (root, broken) = match composer.document() {
+        Ok(root) => (Some(root), None),
+        Err(broken) => (composer.above.take(), Some(broken)),
+    };
+    Read { root, noted: composer.noted, broken }
 }
 
 /// Returns the first character that YAML does not allow; the parser does not say where it stands.

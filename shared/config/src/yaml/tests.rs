@@ -239,6 +239,11 @@ fn a_list_that_breaks_off_keeps_its_finished_members() {
         ("- a\n- [b, *c]\n", Some(json!(["a"]))),
         ("- a\n--- b\n", Some(json!(["a"]))),
         ("a: 1\nb: [\n", None),
+        // What stands in one line with a character that YAML does not have is not read, nor what may go on there.
+        ("- a\n- b\n  c\n- d\u{1}\n", Some(json!(["a"]))),
+        ("- a\n- [b,\n  c\u{1}]\n", Some(json!(["a"]))),
+        ("a: 1\nb: \u{1}\n", None),
+        ("\u{1}", None),
     ] {
         let (root, mistakes) = compose_all(text);
         assert_eq!((root.map(|root| root.to_json()), mistakes.len()), (kept, 1), "{text:?}: {mistakes:?}");
