@@ -244,7 +244,7 @@ fn no_file_is_fetched_of_a_repository_that_nothing_is_read_of() {
     store(&site, &of(": {include: []}"), &["demo"]);
     site.run();
     let without = head(&site, "demo");
-    assert_ne!(without.layout_object, before.layout_object, "its job is gone");
+    assert_ne!(without.layout_object, before.layout_object, "nothing of it is there any more");
     // Nobody looks at this, so that it is no mistake.
     let change = site.forge.propose("org/one", 5, "a change", "", &[(".zuul.yaml", "- job: [\n")]);
     site.run();
