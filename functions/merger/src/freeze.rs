@@ -151,7 +151,8 @@ impl Merger {
     ) -> Result<Vec<BranchConfig>, Unmade> {
         let mut proposed = Vec::new();
         for key in &state.speculation.configured {
-            let Some(project) = live.layout.project(key.project.as_str()).cloned() else { continue };
+            let known = live.layout.project(key.project.as_str()).filter(|project| !project.reads_nothing());
+            let Some(project) = known.cloned() else { continue };
             let Some(branch) = state.branch(key) else { continue };
             let commit = instead.filter(|(of, _)| *of == key).map_or(&branch.result, |(_, commit)| commit);
             let at = ProjectAt { connection: project.connection.clone(), project: key.project.clone() };

@@ -218,6 +218,8 @@ impl Tenants {
             };
             if !config.reads_branch(project, &facts) {
                 source.branches.push(BranchSource { read: false, ..entry });
+            } else if project.reads_nothing() {
+                source.branches.push(entry);
             } else if let Some(known) = known.filter(|known| known.read && known.commit == *commit) {
                 source.branches.push(BranchSource {
                     files: known.files.clone(),
@@ -327,8 +329,11 @@ fn rules(config: &TenantConfig, project: &TenantProject) -> String {
     } = project;
     let of_guards = (config.leaves_out_unprotected(project), config.leaves_out_locked(project));
     let named = (load_branch, include_branches, exclude_branches, always_dynamic_branches);
-    let said = serde_json::to_string(&(connection, trust, extra_config_paths, named, of_guards));
-    digest(&["rules-1", &said.unwrap_or_default()])
+    let said = serde_json::to_string(&(connection, trust, extra_config_paths, named, of_guards)).unwrap_or_default();
+    let mut parts = vec!["rules-1", said.as_str()];
+    // Beside the rest, so that other projects keep the name that they had.
+    parts.extend(project.reads_nothing().then_some("reads nothing"));
+    digest(&parts)
 }
 
 fn before_or_none(wanted: Wanted<'_>) -> ProjectSource {

@@ -163,6 +163,31 @@ fn what_a_tenant_names_is_followed() {
     assert!(found[0].short_text().starts_with("Unknown connection named \"githbu\""), "{found:#?}");
 }
 
+/// Z2.2, X12: an expression by which an untrusted project would configure config projects alone allows nothing, which is warned of.
+#[test]
+fn who_may_configure_config_projects_alone_is_told_that_nothing_is_allowed() {
+    let main = "- tenant:
+    name: one
+    source:
+      github:
+        config-projects: [org/config, org/central]
+        untrusted-projects:
+          - org/project: {configure-projects: [org/con.*, org/c.*, org/other, org/gone]}
+          - org/cake: {configure-projects: github.com/org/central}
+          - org/other
+";
+    let (config, found) = parse_main("main.yaml", main, &connections());
+    let told: Vec<(&str, String)> =
+        found.iter().map(|error| (error.problem.severity.word(), marked(main, error))).collect();
+    assert_eq!(
+        told,
+        [("warning", "org/con.*".to_owned()), ("warning", "github.com/org/central".to_owned())],
+        "{found:#?}"
+    );
+    assert!(found[0].short_text().contains("it means github.com/org/config, and"), "{found:#?}");
+    assert_eq!(config.tenants[0].projects.len(), 5);
+}
+
 /// L1.1, L3.3: an image that a job says it builds is looked up when the job is read, as a definition and in a list; it may come with the
 /// job, and who takes it away is told.
 #[test]
@@ -356,6 +381,62 @@ fn what_could_not_be_read_is_not_called_missing() {
         assert_eq!(told, [format!("The {kind} x could not be read: its definition has a mistake ({place})")]);
         assert!(layout.errors().len() > of_user.len(), "what is wrong with it is told as well");
     }
+}
+
+/// L3.2, L3.8: what an image, flavor, label or section with a mistake would bear is not called missing by what nodes are made of.
+#[test]
+fn what_nodes_are_made_of_and_could_not_be_read_is_not_called_missing() {
+    let rows = [
+        ("section", "{name: x, connection: null, bogus: 1}", "- provider: {name: p, section: x}\n"),
+        ("section", "{name: x, connection: null, bogus: 1}", "- section: {name: s, parent: x}\n"),
+        ("image", "{name: x, type: zool}", "- section: {name: s, connection: null, images: [x]}\n"),
+        ("flavor", "{name: x, bogus: 1}", "- label: {name: l, flavor: x}\n"),
+        ("label", "{name: x, bogus: 1}", "- section: {name: s, connection: null, labels: [x]}\n"),
+    ];
+    for (kind, body, user) in rows {
+        let layout = tenant()
+            .at("org/config", "master", "zuul.d/a.yaml", &format!("- {kind}: {body}\n"))
+            .at("org/config", "master", "zuul.d/b.yaml", user)
+            .build();
+        let of_user = errors(&layout).into_iter().filter(|error| error.path == "zuul.d/b.yaml");
+        let told: Vec<String> = of_user.map(|error| error.short_text()).collect();
+        let place = "github.com/org/config@master: zuul.d/a.yaml";
+        assert_eq!(told, [format!("The {kind} x could not be read: its definition has a mistake ({place})")], "{user}");
+    }
+}
+
+/// L3.2, L3.8, Z6.6: what objects with mistakes name of others is followed all the same, as merged and as proposed; nothing is made
+/// of them.
+#[test]
+fn what_objects_with_mistakes_name_is_followed() {
+    let text = "
+- section: {name: s, connection: nowhere, parent: gone, labels: [none], bogus: 1}
+- provider: {name: p, section: missing, images: [none], bogus: 1}
+- label: {name: l, image: none, flavor: none, bogus: 1}
+";
+    let names = |errors: &[ConfigError]| -> Vec<String> {
+        let missing = errors.iter().filter(|error| error.problem.kind == ProblemKind::UnknownName);
+        let mut names: Vec<String> = missing.map(|error| error.problem.message.clone()).collect();
+        names.sort();
+        names
+    };
+    let expected = [
+        "The flavor \"none\" was not found.",
+        "The image \"none\" was not found.",
+        "The image \"none\" was not found.",
+        "The label \"none\" was not found.",
+        "The section \"gone\" was not found.",
+        "The section \"missing\" was not found.",
+        "Unknown connection named \"nowhere\"",
+    ];
+    let (empty, whole) = (tenant().file("org/config", ""), tenant().file("org/config", text));
+    let (before, after) = (empty.build(), whole.build());
+    assert_eq!(names(after.errors()), expected);
+    assert!(after.providers().is_empty() && before.errors().is_empty());
+    let proposed = before.overlay(&[empty.proposal("org/config", "master", text)], Scope::ToValidate);
+    assert_eq!(names(&proposed.errors_since(&before)), expected);
+    let mended = after.overlay(&[whole.proposal("org/config", "master", "")], Scope::ToValidate);
+    assert_eq!(names(mended.errors()), Vec::<String>::new());
 }
 
 /// L3.3: one name is given once in a file, and once in the files of a branch, whatever both say.

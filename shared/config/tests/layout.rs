@@ -77,6 +77,7 @@ fn stanza() -> impl Strategy<Value = String> {
         1 => select(vec!["check", "gate", "post"]).prop_map(|pipeline| format!("- pipeline: {{name: {pipeline}, manager: independent}}")),
         1 => (name("l"), 0..3u8).prop_map(|(label, ready)| format!("- label: {{name: {label}, min-ready: {ready}}}")),
         1 => Just("- section: {name: rack, connection: null}".to_owned()),
+        1 => name("l").prop_map(|label| format!("- section: {{name: rack, connection: null, labels: [{label}], bogus: 1}}")),
         1 => name("l").prop_map(|label| format!("- provider: {{name: here, section: rack, labels: [{label}]}}")),
         1 => Just("- pragma: {implied-branch-matchers: false}".to_owned()),
         1 => Just("- jub: {name: x}".to_owned()),

@@ -143,6 +143,29 @@ fn a_mistake_of_yaml_hides_no_other_of_its_file() {
     assert!(lines.len() == 2 && lines[0] == 1 && lines[1] > 1, "{:#?}", layout.errors());
 }
 
+/// Z6.6, C07: what cannot be parsed hides no mistake of the stanzas above it; they count for nothing, as the whole file.
+#[test]
+fn what_breaks_off_hides_no_mistake_above_it() {
+    let text = "- job: {name: a, votng: true}
+- job: {name: b, run: r}
+- pragma: {implied-branches: [stable]}
+- job: {name: c, votng: true, run: [
+";
+    let layout = tenant().file("org/config", BASE).file("org/project", text).build();
+    let told: Vec<(u32, u32)> =
+        layout.errors().iter().map(|error| (error.problem.start.line(), error.problem.start.column())).collect();
+    assert!(told.len() == 2 && told[0] == (1, 18) && told[1].0 > 3, "{:#?}", layout.errors());
+    let jobs: Vec<&str> = layout.job_names().collect();
+    assert_eq!(jobs, ["base"]);
+    let reopened = Layout::from_bytes(&layout.to_bytes()).unwrap();
+    assert_eq!(reopened.errors(), layout.errors());
+    // The same above a character that no text may have, but for the stanza that it may be in.
+    let text = "- job: {name: a, votng: true}\n- job: {name: b, votng: true}\n# \u{1b}\n";
+    let layout = tenant().file("org/config", BASE).file("org/project", text).build();
+    let lines: Vec<u32> = layout.errors().iter().map(|error| error.problem.start.line()).collect();
+    assert_eq!(lines, [1, 3], "{:#?}", layout.errors());
+}
+
 /// Z6.6: a stanza with a mistake defines nothing; what it names is followed as others' names are, when these come and go.
 #[test]
 fn names_in_a_stanza_with_mistakes_are_followed_when_others_change() {

@@ -140,6 +140,39 @@ fn projects_count_in_the_order_of_the_tenant() {
     assert_eq!(with(before, "org/a", "org/project"), "org/project");
 }
 
+/// Z4.2, Z6.2: what an expression says of a project counts after all that names it, wherever each stands; stanzas of one expression
+/// count together, where the first of them stands.
+#[test]
+fn a_stanza_with_an_expression_counts_after_those_that_name_the_project() {
+    let text = "
+- job: {name: test, run: r}
+- job: {name: other, run: r}
+- project: {name: '^org/p.*', queue: all, merge-mode: rebase, default-branch: all, check: {jobs: [other, test: {vars: {from: all}}]}}
+- project: {name: '^org/.*', check: {jobs: [test: {vars: {from: wider}}]}}
+- project: {name: org/project, queue: own, merge-mode: squash-merge, default-branch: own, check: {jobs: [test: {vars: {from: own}}]}}
+- project: {name: '^org/p.*', check: {jobs: [test: {vars: {from: again}}]}}
+";
+    let tenant = tenant().file("org/config", &format!("{BASE}{text}"));
+    let proposed = "- project: {check: {jobs: [test: {vars: {from: proposed}}]}}\n";
+    let proposed = tenant.proposal("org/project", "master", proposed);
+    let layout = tenant.sound();
+    let stored = Layout::from_bytes(&layout.to_bytes()).unwrap();
+    let overlay = layout.overlay(&[proposed], Scope::UntrustedOnly);
+    for layout in [&layout, &stored, &overlay] {
+        let said = |name: &str| {
+            let name = project(name);
+            let graph = layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap();
+            let queue = layout.queue(&name, "check").name.to_string();
+            let default = layout.default_branch(&name).to_string();
+            (queue, layout.merge_mode(&name), default, names(&graph).join(" "))
+        };
+        let own = ("own".to_owned(), MergeMode::SquashMerge, "own".to_owned(), "test other".to_owned());
+        let all = ("all".to_owned(), MergeMode::Rebase, "all".to_owned(), "other test".to_owned());
+        assert_eq!((said("org/project"), said("org/project1")), (own, all));
+        assert_eq!(last(layout), "wider");
+    }
+}
+
 /// Z6.4: a project has one merge mode: the first that is said of it in the order of configuration, in whichever branch.
 #[test]
 fn a_project_has_one_merge_mode_whichever_branch_says_it() {

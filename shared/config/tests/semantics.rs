@@ -223,6 +223,10 @@ fn a_project_defines_the_kinds_that_it_is_let() {
         ("{projects: [org/project], exclude: [semaphore]}", [true, false, true, false]),
         ("{projects: [org/project: {include: [job]}], include: [semaphore]}", [true, false, false, false]),
         ("{projects: [org/project: {exclude: [job]}], exclude: [semaphore]}", [false, false, true, false]),
+        ("{projects: [org/project: {include: [job, nodeset]}], exclude: [job]}", [true, false, true, false]),
+        ("{projects: [org/project: {include: job}], include: nodeset, exclude: job}", [true, false, false, false]),
+        ("{projects: [org/project: {exclude: job}], include: [job, semaphore]}", [false, true, false, false]),
+        ("{projects: [org/project], include: [job, semaphore], exclude: job}", [false, true, false, false]),
         ("{projects: [org/project], include-provider-config: true}", [true, true, true, true]),
     ];
     for (listed, expected) in rows {

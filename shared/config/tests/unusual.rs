@@ -386,7 +386,8 @@ fn two_words_that_exclude_each_other_are_told() {
 }
 
 /// Z6.2, Z6.3: of what a project has one of (queue, merge mode, default branch) its first word counts, an expression's stanza
-/// included, and before that of any template; jobs and variables of all of them add up, the later ones with more weight.
+/// included, and before that of any template; jobs and variables of all of them add up, the later ones with more weight and those of
+/// expressions last.
 #[test]
 fn the_first_word_of_a_project_counts_and_jobs_add_up() {
     let layout = sound(
@@ -408,7 +409,7 @@ fn the_first_word_of_a_project_counts_and_jobs_add_up() {
     let jobs = frozen_in(&layout, "check", "org/project", "master");
     let found: Vec<(&str, bool)> = jobs.iter().map(|job| (job.name.as_str(), job.voting)).collect();
     assert_eq!(found, [("one", false), ("two", true)]);
-    assert_eq!(json!(jobs[0].vars), json!({"x": "own", "t": 1, "a": 1}));
+    assert_eq!(json!(jobs[0].vars), json!({"x": "all", "t": 1, "a": 1}));
 }
 
 /// Z3.1: nodes of several names, groups that share them, and groups of one name twice.
@@ -426,6 +427,12 @@ fn groups_may_share_nodes_and_have_a_name_each() {
     let twice = format!("- nodeset: {{name: n, {nodes}, groups: [{{name: g, nodes: db}}, {{name: g, nodes: web}}]}}\n");
     let told = messages(&tenant().file("org/config", &twice).build());
     assert!(told.len() == 1 && told[0].contains("Group named \"g\" appears multiple times in nodeset"), "{told:?}");
+    // Of Ansible's own groups one holds what is in no other, and may be listed; the one of all hosts may not.
+    let own = format!(
+        "- nodeset: {{name: n, {nodes}, groups: [{{name: all, nodes: db}}, {{name: ungrouped, nodes: web}}]}}\n"
+    );
+    let told = messages(&tenant().file("org/config", &own).build());
+    assert!(told.len() == 1 && told[0].contains("Groups named 'all' are not allowed"), "{told:?}");
 }
 
 /// Z2.2, X08: a shadowing project's own variants go with the definition that is shadowed; what else it defines may use the other's.

@@ -220,6 +220,44 @@ fn another_main_configuration_reads_what_is_new_and_nothing_else() {
     assert_eq!(merged(&site), [change.to_string()]);
 }
 
+/// Z2.2, R03: of a repository that a tenant takes no kind of objects from no file is fetched, neither of its branches nor of its changes,
+/// which are gated all the same; once the tenant takes some, what is there by then is read.
+#[test]
+fn no_file_is_fetched_of_a_repository_that_nothing_is_read_of() {
+    let of = |said: &str| {
+        format!(
+            "- tenant: {{name: demo, source: {{github: {{config-projects: [org/config], untrusted-projects: [org/one{said}]}}}}}}\n"
+        )
+    };
+    let own: &[(&str, &str)] = &[(".zuul.yaml", "- job: {name: own, run: playbooks/unit.yaml}\n"), ("file", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] = &[("org/config", &[("zuul.yaml", CONFIG)]), ("org/one", own)];
+    let mut site = Site::new(7, &of(""), repositories, |_, _, _| BuildResult::Success);
+    site.run();
+    let before = head(&site, "demo");
+
+    let fetched = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&fetched);
+    site.world.decide_fates(move |step| {
+        counts.fetch_add(usize::from(step.name == "repos.configuration"), Ordering::SeqCst);
+        Fate::Works
+    });
+    store(&site, &of(": {include: []}"), &["demo"]);
+    site.run();
+    let without = head(&site, "demo");
+    assert_ne!(without.layout_object, before.layout_object, "nothing of it is there any more");
+    // Nobody looks at this, so that it is no mistake.
+    let change = site.forge.propose("org/one", 5, "a change", "", &[(".zuul.yaml", "- job: [\n")]);
+    site.run();
+    site.forge.approve(&change);
+    site.run();
+    assert_eq!(merged(&site), [change.to_string()]);
+    assert_eq!((fetched.load(Ordering::SeqCst), head(&site, "demo").errors), (0, without.errors));
+
+    store(&site, &of(""), &["demo"]);
+    site.run();
+    assert_eq!((fetched.load(Ordering::SeqCst), head(&site, "demo").errors), (1, without.errors + 1));
+}
+
 /// R03: a tenant that comes back is read anew, and goes on with the numbers that its queues know.
 #[test]
 fn a_tenant_that_comes_back_works_again() {

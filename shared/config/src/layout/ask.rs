@@ -203,9 +203,10 @@ impl Layout {
     pub fn default_branch(&self, project: &ProjectName) -> BranchName {
         let ground = &self.base.ground;
         let stanzas = self.stanzas_of(project);
-        let said = stanzas.filter_map(|defined| Some((defined.file, defined.object.default_branch.as_deref()?)));
+        let said = stanzas.filter_map(|defined| Some((defined, defined.object.default_branch.as_deref()?)));
         // The first of several by the order that none of them makes: what is merged has one answer, whatever counts first for it.
-        let said = said.min_by_key(|one| ground.unsaid_place(one.0)).map(|(_, word)| word);
+        let said = said.min_by_key(|(one, _)| (one.object.expression().is_some(), ground.unsaid_place(one.file)));
+        let said = said.map(|(_, word)| word);
         let of_forge = || ground.default_branch(ground.project(project)?.1);
         said.or_else(of_forge).unwrap_or("master").into()
     }

@@ -119,7 +119,7 @@ impl Ground {
         let is_told = |problem: &&Problem| {
             let word = problem.stanza.split(' ').next().unwrap_or_default();
             let kind = ObjectKind::WORDS.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind);
-            !project.kinds.is_empty() && kind.is_none_or(|kind| !project.leaves_out(kind))
+            !project.reads_nothing() && kind.is_none_or(|kind| !project.leaves_out(kind))
         };
         all.filter(is_told).cloned().collect()
     }

@@ -458,6 +458,20 @@ impl Layout {
         units.into_iter().filter_map(|unit| self.defined(unit)).collect()
     }
 
+    /// Returns what could be read of the stanzas of a kind that stand nowhere for their mistakes, in the order of configuration.
+    fn faulty<T: Object>(&self, kind: ObjectKind) -> Vec<Defined<'_, T>> {
+        let mut found = Vec::new();
+        for (_, file) in self.files() {
+            // What the tenant does not read of a project is not looked at any further.
+            if self.base.ground.project_of(file).is_none_or(|project| !project.kinds.contains(&kind)) {
+                continue;
+            }
+            let stanzas = file.fragment.faulty().filter(|stanza| stanza.kind() == Some(kind));
+            found.extend(stanzas.filter_map(|stanza| Some(Defined { file, object: T::of(stanza)? })));
+        }
+        found
+    }
+
     /// Returns the same layout with nothing laid over another.
     fn flattened(&self) -> Self {
         let ground = &self.base.ground;

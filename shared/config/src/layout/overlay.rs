@@ -67,7 +67,16 @@ pub(super) fn overlay(layout: &Layout, proposed: &[BranchConfig], scope: Scope) 
     let claimed = claim(base, &mut over, keeps_nodes);
     let touched = claimed.keys().cloned().collect();
     settle_again(base, &mut over, claimed);
-    judge(Layout { over: Some(Arc::new(over)), ..Layout::of(Arc::clone(base)) }, &touched)
+    let has_faulty_objects = !keeps_nodes && has_faulty_objects(base, &over);
+    judge(Layout { over: Some(Arc::new(over)), ..Layout::of(Arc::clone(base)) }, &touched, has_faulty_objects)
+}
+
+/// Returns whether a file that came or went has objects that nodes are made of and that have mistakes: nothing bears their names,
+/// and what they name is followed with what all others do.
+fn has_faulty_objects(base: &Base, over: &Over) -> bool {
+    let went = over.removed.iter().filter_map(|number| base.file(*number));
+    let mut stanzas = went.chain(&over.files).flat_map(|file| file.fragment.faulty());
+    stanzas.any(|stanza| stanza.kind().is_some_and(ObjectKind::is_provider_config))
 }
 
 /// Takes out the files that are no longer as they were and puts in the new ones; a file that is the same stays.
@@ -165,7 +174,7 @@ fn settle_again(base: &Base, over: &mut Over, claimed: Claimed) {
 }
 
 /// Checks what stands anew and what refers to it, and makes pipelines and providers where their objects changed.
-fn judge(mut layout: Layout, touched: &BTreeSet<(ObjectKind, String)>) -> Layout {
+fn judge(mut layout: Layout, touched: &BTreeSet<(ObjectKind, String)>, has_faulty_objects: bool) -> Layout {
     let base = Arc::clone(&layout.base);
     let before = Layout::of(Arc::clone(&base));
     let mut claimants: BTreeSet<Unit> = BTreeSet::new();
@@ -187,7 +196,8 @@ fn judge(mut layout: Layout, touched: &BTreeSet<(ObjectKind, String)>) -> Layout
     let found = check::some(&layout, standing.iter().copied()).0;
     let has = |wanted: fn(ObjectKind) -> bool| touched.iter().any(|(kind, _)| wanted(*kind));
     let pipelines = has(|kind| kind == ObjectKind::Pipeline).then(|| pipelines(&layout));
-    let providers = has(ObjectKind::is_provider_config).then(|| providers::resolve(&layout));
+    let are_nodes_touched = has_faulty_objects || has(ObjectKind::is_provider_config);
+    let providers = are_nodes_touched.then(|| providers::resolve(&layout));
     // Nobody else has it yet.
     if let Some(over) = layout.over.as_mut().and_then(Arc::get_mut) {
         for (unit, problem) in found {

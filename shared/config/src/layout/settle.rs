@@ -12,7 +12,7 @@ use crate::objects::{
 };
 use crate::tenant::TenantProject;
 use sluice_model::job::JobKind;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An object that stanzas define.
 pub(crate) trait Object: 'static {
@@ -159,7 +159,7 @@ fn targets<'g>(
         let problem = File::problem(kind, &in_stanza, place, message).about("name");
         Err(problem.from_stanza_at(stanza.place.start))
     };
-    let is_pattern = name.starts_with('^');
+    let is_pattern = stanza.expression().is_some();
     let not_permitted = || {
         let permitted = match project.configure_projects.is_empty() {
             true => "the only project definition permitted is its own",
@@ -215,7 +215,7 @@ impl Settled {
     }
 }
 
-/// Decides between those that lay claim to one name, in the order of configuration.
+/// Decides between those that lay claim to one name, in the order of configuration. A project's stanzas stand as they count.
 pub(super) fn settle(ground: &Ground, files: Files<'_>, kind: ObjectKind, name: &str, claimants: &[Unit]) -> Settled {
     let court = Court { ground, files, kind, name };
     let mut settled = Settled::default();
@@ -237,7 +237,27 @@ pub(super) fn settle(ground: &Ground, files: Files<'_>, kind: ObjectKind, name: 
             }
         }
     }
+    if kind == ObjectKind::Project {
+        settled.entry.accepted = named_first(files, &settled.entry.accepted);
+    }
     settled
+}
+
+/// Returns the stanzas of a project as they count: first those that name it, then those whose expression covers its name, each
+/// expression's together where the first of them stands. All within that in the order of configuration.
+fn named_first(files: Files<'_>, units: &[Unit]) -> Vec<Unit> {
+    let mut ranks: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut rank = |unit: Unit| {
+        let Some(expression) = files.object::<ProjectStanza>(unit).and_then(ProjectStanza::expression) else {
+            return 0;
+        };
+        let next = ranks.len() + 1;
+        *ranks.entry(expression).or_insert(next)
+    };
+    let mut ranked: Vec<(usize, Unit)> = units.iter().map(|unit| (rank(*unit), *unit)).collect();
+    // Stable: what is of one rank stays in the order of configuration.
+    ranked.sort_by_key(|(rank, _)| *rank);
+    ranked.into_iter().map(|(_, unit)| unit).collect()
 }
 
 struct Court<'l> {

@@ -11,6 +11,10 @@ use std::collections::BTreeSet;
 /// Greatest number of nodesets that one may come to.
 pub(crate) const ALTERNATIVES_MAX: usize = 256;
 
+/// Ansible's own group of every host. It gives an inventory up that has one of this name in it, and goes on with what it had read of it
+/// by then: playbooks would find other hosts than the job's, or none.
+const ALL: &str = "all";
+
 /// A `nodeset` stanza.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodesetStanza {
@@ -164,6 +168,11 @@ fn group(node: &Node, known: &BTreeSet<String>, p: &mut Problems) -> Option<Grou
     fields.finish(p);
     if let Some(name) = &name {
         check_name(name, name_node, "Groups", "groups.name", p);
+        if name == ALL {
+            let message =
+                "Groups named 'all' are not allowed: Ansible has one of all nodes anyway, and takes none within itself";
+            p.syntax(name_node, "groups.name", message);
+        }
     }
     for member in list.map(members).unwrap_or_default() {
         let Some(wrong) = member.as_text().filter(|text| !known.contains(*text) && *text != "localhost") else {

@@ -39,6 +39,13 @@ pub struct ProjectStanza {
     pub pipelines: BTreeMap<String, PipelineJobs>,
 }
 
+impl ProjectStanza {
+    /// Returns the expression of names that stands in the place of a project's name, if one does.
+    pub fn expression(&self) -> Option<&str> {
+        self.name.as_deref().filter(|name| name.starts_with('^'))
+    }
+}
+
 /// What a project says of one pipeline.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PipelineJobs {

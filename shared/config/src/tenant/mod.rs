@@ -233,6 +233,11 @@ fn is_usual(kind: ObjectKind, trust: Trust) -> bool {
 }
 
 impl TenantProject {
+    /// Returns whether the tenant takes no kind of objects from it: then its files are of no use, and only its branches count.
+    pub fn reads_nothing(&self) -> bool {
+        self.kinds.is_empty()
+    }
+
     /// Returns whether the tenant says that it reads nothing of a kind that such a project usually defines.
     pub(crate) fn leaves_out(&self, kind: ObjectKind) -> bool {
         !self.kinds.contains(&kind) && is_usual(kind, self.trust)

@@ -7,6 +7,7 @@ use crate::fragment::{ROOTS, Trust};
 use crate::objects::ObjectKind;
 use crate::objects::read::{Fields, Problems, members};
 use crate::yaml::{Node, Value};
+use sluice_model::ProjectName;
 use std::collections::BTreeSet;
 
 pub(super) fn sources(sources: &Node, connections: &Connections, tenant: &mut TenantConfig, p: &mut Problems) {
@@ -44,12 +45,13 @@ pub(super) fn sources(sources: &Node, connections: &Connections, tenant: &mut Te
         }
         f.finish(p);
     }
-    let mut listed = Vec::new();
+    let (mut listed, mut configuring) = (Vec::new(), Vec::new());
     for (node, project) in config.into_iter().chain(untrusted) {
         if tenant.project(&project.name).is_some() {
             let message = format!("Project {} is already in the tenant", project.name);
             p.add(Problem::new(ProblemKind::Duplicate, node.start, node.end, message).about("source"));
         } else {
+            configuring.extend((!project.configure_projects.is_empty()).then(|| (node, project.name.clone())));
             tenant.projects.push(project);
         }
         listed.push(node);
@@ -59,15 +61,45 @@ pub(super) fn sources(sources: &Node, connections: &Connections, tenant: &mut Te
         let projects = || tenant.projects.iter().chain(&tenant.included).map(|project| &project.name);
         let known: BTreeSet<&str> = projects().flat_map(|project| [project.as_str(), project.name()]).collect();
         listed.into_iter().for_each(|node| shadow(node, &known, projects().map(|project| project.name()), p));
+        for (node, name) in configuring {
+            configure(node, &name, tenant, p);
+        }
+    }
+}
+
+/// Returns what the member of the list says of its project under a word.
+fn said<'n>(member: &'n Node, word: &str) -> &'n [Node] {
+    let attributes = member.as_map().and_then(<[_]>::first).map(|(_, attributes)| attributes);
+    attributes.and_then(|attributes| attributes.get(word)).map(members).unwrap_or_default()
+}
+
+/// Warns of expressions by which a project would configure config projects alone: no untrusted project has a say in those.
+fn configure(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut Problems) {
+    let Some(project) = tenant.project(name) else { return };
+    let nodes = said(member, "configure-projects");
+    // Of expressions with a mistake nobody knows whom they mean.
+    if nodes.len() != project.configure_projects.len() {
+        return;
+    }
+    for (node, pattern) in nodes.iter().zip(&project.configure_projects) {
+        let is_meant =
+            |one: &&TenantProject| pattern.matches_whole(one.name.as_str()) || pattern.matches_whole(one.name.name());
+        let mut meant = tenant.projects.iter().filter(is_meant).peekable();
+        let Some(first) = meant.peek().map(|one| one.name.clone()) else { continue };
+        if meant.all(|one| one.trust.is_trusted()) {
+            let message = format!(
+                "\"configure-projects\" allows nothing by this: it means {first}, and no untrusted project configures a config project"
+            );
+            let problem = Problem::new(ProblemKind::NotPermitted, node.start, node.end, message);
+            p.add(problem.about("configure-projects").as_warning());
+        }
     }
 }
 
 /// Tells of projects that a member of the list may shadow and that the tenant has none of, as Zuul does. `known` are all names of the
 /// tenant's projects, `short` those without a host, to suggest one of them.
 fn shadow<'n>(member: &Node, known: &BTreeSet<&str>, short: impl Iterator<Item = &'n str> + Clone, p: &mut Problems) {
-    let attributes = member.as_map().and_then(<[_]>::first).map(|(_, attributes)| attributes);
-    let named = attributes.and_then(|attributes| attributes.get("shadow")).map(members).unwrap_or_default();
-    for node in named {
+    for node in said(member, "shadow") {
         let Some(name) = node.as_text().filter(|name| !known.contains(name)) else { continue };
         let message = format!("The project \"{name}\" was not found.");
         let problem = Problem::new(ProblemKind::UnknownName, node.start, node.end, message).about("shadow");
@@ -151,7 +183,11 @@ impl ListReader<'_> {
         if let Some(attributes) = attributes
             && let Some(mut f) = Fields::of(attributes, name, p)
         {
-            include = f.take("include").map(|node| kinds("include", node, p)).or(include);
+            if let Some(node) = f.take("include") {
+                // As in Zuul it stands for all that the group says of kinds.
+                include = Some(kinds("include", node, p));
+                exclude.clear();
+            }
             exclude.extend(f.take("exclude").map(|node| kinds("exclude", node, p)).unwrap_or_default());
             provider_config = f.flag("include-provider-config", p).or(provider_config);
             project_attributes(&mut f, &mut project, p);

@@ -34,7 +34,8 @@ pub fn compose_once(text: &str) -> Result<Node, YamlError> {
 }
 
 /// Returns as [`compose_once`], with every mistake: keys that are there twice and tags that nobody knows keep nothing else from being
-/// read. A document with mistakes is there to be looked through for more, and for nothing else; after what cannot be parsed there is none.
+/// read. Of a list that breaks off, as no text can be parsed behind a bracket that nothing closes, the members that were finished are
+/// returned. A document with mistakes is there to be looked through for more, and for nothing else.
 pub fn compose_all(text: &str) -> (Option<Node>, Vec<YamlError>) {
     document(text, Repeated::Refused)
 }
@@ -56,9 +57,35 @@ enum Repeated {
 }
 
 fn document(text: &str, repeated: Repeated) -> (Option<Node>, Vec<YamlError>) {
-    if let Some(error) = unreadable(text) {
-        return (None, vec![error]);
+    let Some(error) = unreadable(text) else {
+        let Read { root, mut noted, broken } = read(text, repeated);
+        noted.extend(broken);
+        return (root, noted);
+    };
+    // The parser takes no such text. The lines above are looked through, but for what may go on behind them: the last member of
+    // their list, and what breaks off only since they end there.
+    let lines = text.split_inclusive('\n').take(error.mark.line().saturating_sub(1) as usize);
+    let above: usize = lines.map(str::len).sum();
+    let Read { root, mut noted, broken } = read(text.get(..above).unwrap_or_default(), repeated);
+    noted.push(error);
+    let Some(Node { value: Value::List(mut list), start, end }) = root else { return (None, noted) };
+    if broken.is_none() {
+        list.pop();
     }
+    (Some(Node { value: Value::List(list), start, end }), noted)
+}
+
+/// What could be read of a text.
+struct Read {
+    /// The document, or what was finished of it when it broke off.
+    root: Option<Node>,
+    /// Mistakes in spite of which the rest could be read.
+    noted: Vec<YamlError>,
+    /// Why it broke off.
+    broken: Option<YamlError>,
+}
+
+fn read(text: &str, repeated: Repeated) -> Read {
     let mut input = text.as_bytes();
     let mut parser = Parser::new();
     parser.set_input_string(&mut input);
@@ -70,16 +97,13 @@ fn document(text: &str, repeated: Repeated) -> (Option<Node>, Vec<YamlError>) {
         text_bytes: 0,
         reached: Mark(1, 1),
         noted: Vec::new(),
+        above: None,
     };
-    let read = composer.document();
-    let mut mistakes = std::mem::take(&mut composer.noted);
-    match read {
-        Ok(root) => (Some(root), mistakes),
-        Err(last) => {
-            mistakes.push(last);
-            (None, mistakes)
-        }
-    }
+    let (root, broken) = match composer.document() {
+        Ok(root) => (Some(root), None),
+        Err(broken) => (composer.above.take(), Some(broken)),
+    };
+    Read { root, noted: composer.noted, broken }
 }
 
 /// Returns the first character that YAML does not allow; the parser does not say where it stands.
@@ -113,6 +137,8 @@ struct Composer<'a, 'b> {
     reached: Mark,
     /// Mistakes in spite of which the rest could be read, one at a place.
     noted: Vec<YamlError>,
+    /// What was finished of the document when it broke off: a list of its members, never a part of one.
+    above: Option<Node>,
 }
 
 /// What a node costs each time it is repeated.
@@ -164,10 +190,21 @@ impl Composer<'_, '_> {
         }
         let event = self.event()?;
         let root = self.node(event, 0)?.node;
+        match self.end() {
+            Ok(()) => Ok(root),
+            Err(broken) => {
+                self.above = Some(root);
+                Err(broken)
+            }
+        }
+    }
+
+    /// Reads the end of the document and of the stream.
+    fn end(&mut self) -> Result<(), YamlError> {
         self.event()?;
         let next = self.event()?;
         match next.data {
-            EventData::StreamEnd => Ok(root),
+            EventData::StreamEnd => Ok(()),
             _ => Err(error(
                 mark(next.start_mark),
                 "expected a single document in the stream, but found another document",
@@ -233,7 +270,7 @@ impl Composer<'_, '_> {
             EventData::SequenceStart { anchor, tag, .. } => {
                 self.count(1, 0, start)?;
                 self.open(&anchor, start)?;
-                let (list, end) = self.sequence(depth)?;
+                let (list, end) = self.sequence(depth, start)?;
                 let read = tagged(tag, "seq", Node { value: Value::List(list), start, end });
                 (anchor, self.or_instead(read, Node { value: Value::List(Vec::new()), start, end })?)
             }
@@ -280,16 +317,26 @@ impl Composer<'_, '_> {
         }
     }
 
-    fn sequence(&mut self, depth: usize) -> Result<(Vec<Node>, Mark), YamlError> {
-        let mut list = Vec::new();
-        loop {
-            let event = self.event()?;
-            if event.data == EventData::SequenceEnd {
-                let last = list.last().map(|node: &Node| node.end);
-                return Ok((list, end_of(&event, last)));
+    fn sequence(&mut self, depth: usize, start: Mark) -> Result<(Vec<Node>, Mark), YamlError> {
+        let mut list: Vec<Node> = Vec::new();
+        let broken = loop {
+            let read = match self.event() {
+                Ok(event) if event.data == EventData::SequenceEnd => {
+                    let last = list.last().map(|node| node.end);
+                    return Ok((list, end_of(&event, last)));
+                }
+                Ok(event) => self.node(event, depth + 1),
+                Err(broken) => Err(broken),
+            };
+            match read {
+                Ok(member) => list.push(member.node),
+                Err(broken) => break broken,
             }
-            list.push(self.node(event, depth + 1)?.node);
+        };
+        if depth == 0 {
+            self.above = Some(Node { value: Value::List(list), start, end: self.reached });
         }
+        Err(broken)
     }
 
     fn mapping(&mut self, depth: usize) -> Result<(Vec<(Node, Node)>, Mark), YamlError> {

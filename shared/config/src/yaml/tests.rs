@@ -229,6 +229,28 @@ fn mistakes_name_their_place() {
     assert_eq!(place("&a [*a]"), (1, 5));
 }
 
+/// Z6.6: of a list that breaks off the members that were finished are there to be looked through, and never a part of one.
+#[test]
+fn a_list_that_breaks_off_keeps_its_finished_members() {
+    for (text, kept) in [
+        ("- a\n- b: [1]\n- c: [2\n", Some(json!(["a", {"b": [1]}]))),
+        ("- a: 1\n  b: [\n", Some(json!([]))),
+        ("- a\n- *b\n- c\n", Some(json!(["a"]))),
+        ("- a\n- [b, *c]\n", Some(json!(["a"]))),
+        ("- a\n--- b\n", Some(json!(["a"]))),
+        ("a: 1\nb: [\n", None),
+        // What stands in one line with a character that YAML does not have is not read, nor what may go on there.
+        ("- a\n- b\n  c\n- d\u{1}\n", Some(json!(["a"]))),
+        ("- a\n- [b,\n  c\u{1}]\n", Some(json!(["a"]))),
+        ("a: 1\nb: \u{1}\n", None),
+        ("\u{1}", None),
+    ] {
+        let (root, mistakes) = compose_all(text);
+        assert_eq!((root.map(|root| root.to_json()), mistakes.len()), (kept, 1), "{text:?}: {mistakes:?}");
+        assert!(compose(text).is_err() && compose_once(text).is_err(), "{text:?}");
+    }
+}
+
 /// Z5.1: a ciphertext of a scheme that nothing here can open is told when it is read, and not by a job that cannot have it; what it
 /// holds is not repeated.
 #[test]

@@ -137,7 +137,10 @@ def listed(jobs):
 
 
 def bodies(data):
-    """The stanzas, and templates before them, that are about each of the ten projects, in order."""
+    """The stanzas, and templates before them, that are about each of the ten projects, in order.
+
+    Those that name a project come before those whose expression covers its name, and of these each expression's stand together.
+    """
     templates, projects = {}, []
     for repository, _, found in stanzas(data):
         for stanza in found:
@@ -151,6 +154,12 @@ def bodies(data):
             return re.match(name, project) or re.match(name, "opendev.org/" + project)
         return name in (project, "opendev.org/" + project)
 
+    named = [stanza for stanza in projects if not stanza["name"].startswith("^")]
+    by_expression = {}
+    for stanza in projects:
+        if stanza["name"].startswith("^"):
+            by_expression.setdefault(stanza["name"], []).append(stanza)
+    projects = named + [stanza for found in by_expression.values() for stanza in found]
     result = {}
     for project in PROJECTS:
         result[project] = []

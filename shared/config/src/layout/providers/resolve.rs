@@ -60,12 +60,17 @@ const OF_CLOUDS_ONLY: [&str; 31] = [
     "config-drive",
 ];
 
-/// Returns every provider resolved, and what is wrong.
+/// Returns every provider resolved, and what is wrong. What could be read of objects with mistakes of shape is followed as well.
 pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<ConfigError>) {
     let mut resolver =
         Resolver { layout, tenant: &layout.tenant().name, errors: Vec::new(), left: WEIGHT_MAX, hints: Hints::new() };
     for (kind, word) in [(ObjectKind::Section, "section"), (ObjectKind::Provider, "provider")] {
-        for defined in layout.standing(kind) {
+        let faulty = layout.faulty::<ProviderObject>(kind);
+        // Of one that stands it is told where its sections are put together.
+        if kind == ObjectKind::Provider {
+            faulty.iter().for_each(|defined| resolver.section((*defined, defined.object)));
+        }
+        for defined in layout.standing::<ProviderObject>(kind).into_iter().chain(faulty) {
             resolver.connection((defined, defined.object), word);
             if kind == ObjectKind::Section {
                 resolver.parent((defined, defined.object));
@@ -75,7 +80,9 @@ pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<C
             resolver.members((defined, defined.object), word);
         }
     }
-    layout.standing(ObjectKind::Label).into_iter().for_each(|defined| resolver.parts((defined, defined.object)));
+    let labels = layout.standing::<ProviderObject>(ObjectKind::Label).into_iter();
+    let labels = labels.chain(layout.faulty(ObjectKind::Label));
+    labels.for_each(|defined| resolver.parts((defined, defined.object)));
     let list = layout.standing(ObjectKind::Provider);
     let providers = list.into_iter().filter_map(|defined| resolver.provider(defined)).collect();
     (providers, resolver.errors)
@@ -234,8 +241,7 @@ impl<'o> Resolver<'o> {
             let Some(found) = self.find(ObjectKind::Section, &wanted) else {
                 // What a section inherits from is told there, whoever uses it.
                 if chain.is_empty() {
-                    let message = format!("The section \"{wanted}\" was not found.");
-                    self.unknown(at, "provider", "section", (&wanted, message), self.layout.names(ObjectKind::Section));
+                    self.section(at);
                 }
                 return None;
             };

@@ -19,6 +19,15 @@ impl<'o> Resolver<'o> {
         }
     }
 
+    /// Tells of a provider's section that there is none of.
+    pub(super) fn section(&mut self, at: Found<'o>) {
+        let Some(wanted) = at.1.attributes.get("section").and_then(Json::as_str) else { return };
+        if self.find(ObjectKind::Section, wanted).is_none() {
+            let message = format!("The section \"{wanted}\" was not found.");
+            self.unknown(at, "provider", "section", (wanted, message), self.layout.names(ObjectKind::Section));
+        }
+    }
+
     /// Tells of a section that inherits from one that there is none of, or from itself.
     pub(super) fn parent(&mut self, at: Found<'o>) {
         let Some(mut wanted) = at.1.attributes.get("parent").and_then(Json::as_str) else { return };
