@@ -354,6 +354,16 @@ pub(crate) enum SecretCommand {
         #[arg(value_name = "FILE", default_value = "-")]
         value: PathBuf,
     },
+    /// Takes over a project's private key, as from Zuul: what was encrypted for it can stay as it is. A key that is there stays.
+    Import {
+        #[command(flatten)]
+        data: Data,
+        /// The project, by its short or canonical name.
+        project: String,
+        /// A file with the key as PEM, without a password; `-` is standard input.
+        #[arg(value_name = "FILE", default_value = "-")]
+        key: PathBuf,
+    },
     /// Prints a project's public key.
     Key {
         #[command(flatten)]

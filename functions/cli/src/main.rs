@@ -84,6 +84,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         },
         Command::Secret(command) => match command {
             SecretCommand::Encrypt { data, project, value } => secret::encrypt(data.data, &project, &value).await?,
+            SecretCommand::Import { data, project, key } => secret::import(data.data, &project, &key).await?,
             SecretCommand::Key { data, project } => secret::show(data.data, &project).await?,
         },
         Command::Quarantine { data, text } => quarantine::list(data.data, text).await?,

@@ -284,6 +284,19 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
     assert!(key.starts_with("-----BEGIN PUBLIC KEY-----"), "{key}");
     let served = get(up.port, "/api/tenant/demo/key/org/one.pub");
     assert!(served.starts_with("HTTP/1.1 200") && served.ends_with(&key), "{served}");
+    // A key that is brought along is the project's from then on, and takes no other's place.
+    let brought = sluice_keys::ProjectKey::generate().unwrap();
+    let pem = data.path().join("brought.pem");
+    std::fs::write(&pem, brought.to_pem().unwrap().expose()).unwrap();
+    let import = |project: &str| run(data.path(), &["secret", "import", project, pem.to_str().unwrap()]);
+    for _ in 0..2 {
+        let imported = import("org/two");
+        assert!(imported.status.success(), "{}", err(&imported));
+        assert_eq!(out(&run(data.path(), &["secret", "key", "org/two"])), brought.public().to_pem().unwrap());
+    }
+    let refused = import("org/one");
+    assert!(err(&refused).contains("has another key pair already"), "{}", err(&refused));
+    assert_eq!(out(&run(data.path(), &["secret", "key", "org/one"])), key);
     let nobody = run(data.path(), &["secret", "key", "org/nobody"]);
     assert!(err(&nobody).contains("no tenant has a project org/nobody"), "{}", err(&nobody));
     let reloaded = run(data.path(), &["tenant", "reload", "demo"]);
