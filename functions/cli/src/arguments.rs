@@ -1,7 +1,7 @@
 //! What `sluice` may be asked, as it is typed and as its help tells, and what that means to the commands.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sluice_cli::commands::{autohold, connection, enqueue, events, image, queue, show, up};
+use sluice_cli::commands::{Printed, autohold, connection, enqueue, events, image, queue, show, up};
 use sluice_cli::local::Endpoint;
 use sluice_emulator::data::{Death, DeathError};
 use std::path::PathBuf;
@@ -52,6 +52,8 @@ pub(crate) enum Command {
         /// Shows the texts, too.
         #[arg(long)]
         text: bool,
+        #[command(flatten)]
+        printed: Printed,
     },
     /// Lets a frozen queue go on.
     #[command(subcommand)]
@@ -73,7 +75,7 @@ pub(crate) enum Command {
     /// Keeps the nodes of builds of a job that fail, for somebody to look at.
     Autohold(autohold::AutoholdArguments),
     /// Lists the requests that were made so.
-    AutoholdList(autohold::OfTenant),
+    AutoholdList(autohold::ListArguments),
     /// Shows one of them, with the nodes that are kept.
     AutoholdInfo(autohold::IdArguments),
     /// Deletes one of them; nodes that are kept for it are let go.
@@ -260,6 +262,8 @@ pub(crate) struct StatusArguments {
     /// Only this tenant.
     #[arg(long, value_name = "TENANT")]
     pub(crate) tenant: Option<String>,
+    #[command(flatten)]
+    pub(crate) printed: Printed,
 }
 
 #[derive(Args)]
@@ -287,6 +291,8 @@ pub(crate) enum TenantCommand {
         asked: Asked,
         /// The tenant. [default: the only one there is]
         tenant: Option<String>,
+        #[command(flatten)]
+        printed: Printed,
     },
     /// Has a tenant's configuration read again from its repositories.
     Reload {
@@ -339,6 +345,8 @@ pub(crate) enum ConnectionCommand {
     List {
         #[command(flatten)]
         data: Data,
+        #[command(flatten)]
+        printed: Printed,
     },
 }
 

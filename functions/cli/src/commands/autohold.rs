@@ -2,11 +2,12 @@
 //! kept for somebody to look at.
 
 use super::enqueue::project;
-use super::operator;
 use super::queue::{only_tenant, who};
+use super::{Format, Printed, operator, say_json};
 use crate::say::say;
 use anyhow::{Context as _, bail};
 use clap::Args;
+use serde_json::{Value, json};
 use sluice_aws::OsEntropy;
 use sluice_config::pattern::Pattern;
 use sluice_gate::autohold::{ANY, Autohold, COUNT_MAX, REASON_CHARS_MAX};
@@ -59,6 +60,17 @@ pub struct AutoholdArguments {
     /// Seconds for which nodes are kept. [default: until the request is deleted]
     #[arg(long, value_name = "SECONDS")]
     pub node_hold_expiration: Option<u64>,
+}
+
+/// `sluice autohold-list`.
+#[derive(Debug, Clone, Args)]
+pub struct ListArguments {
+    /// The tenant.
+    #[command(flatten)]
+    pub within: OfTenant,
+    /// How it is printed.
+    #[command(flatten)]
+    pub printed: Printed,
 }
 
 /// `sluice autohold-info` and `sluice autohold-delete`.
@@ -123,10 +135,21 @@ pub async fn ask(wanted: AutoholdArguments) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When the store does not answer.
-pub async fn list(within: OfTenant) -> anyhow::Result<()> {
-    let ports = operator(within.data).await?;
-    let tenant = only_tenant(&ports, within.tenant.as_deref()).await?;
+pub async fn list(wanted: ListArguments) -> anyhow::Result<()> {
+    let (ports, tenant) = within(wanted.within).await?;
     let known = autohold::of_tenant(&ports, &tenant).await?;
+    if wanted.printed.format == Format::Json {
+        let row = |(_, request): &(sluice_runtime::Record, Autohold)| {
+            json!({
+                "id": request.id, "tenant": request.tenant, "project": request.project, "job": request.job,
+                "ref_filter": request.ref_filter, "max_count": request.max_count,
+                "current_count": request.current_count(), "reason": request.reason, "by": request.by,
+                "node_expiration": request.node_expiration_seconds,
+            })
+        };
+        say_json(&Value::Array(known.iter().map(row).collect()));
+        return Ok(());
+    }
     if known.is_empty() {
         say!("{tenant} has no autohold requests.");
         return Ok(());

@@ -175,7 +175,7 @@ pub async fn snapshot(data: Option<PathBuf>, name: &str, file: &Path) -> anyhow:
     let live = Layouts::default().live(&ports, &name).await.map_err(|error| anyhow!("{error}"))?;
     let live = live.with_context(|| format!("there is no tenant {name}, or it was never read"))?;
     std::fs::write(file, live.layout.to_bytes()).with_context(|| format!("could not write {}", file.display()))?;
-    println!("Wrote {name} to {}; `sluice check --tenant {} DIRECTORY` reads it.", file.display(), file.display());
+    say!("Wrote {name} to {}; `sluice check --tenant {} DIRECTORY` reads it.", file.display(), file.display());
     Ok(())
 }
 
