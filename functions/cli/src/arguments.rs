@@ -42,7 +42,7 @@ pub(crate) enum Command {
     /// Adds connections to forges and clouds, and changes their secrets.
     #[command(subcommand)]
     Connection(ConnectionCommand),
-    /// Encrypts values for a project's jobs, and shows its public key; makes its key pair when there is none.
+    /// Encrypts values for a project's jobs, shows its public key, takes over a key pair; makes one when there is none.
     #[command(subcommand)]
     Secret(SecretCommand),
     /// Shows what was set aside because nobody could read it: deliveries that are signed and malformed, broken messages.
@@ -74,11 +74,11 @@ pub(crate) enum Command {
     Promote(queue::PromoteArguments),
     /// Keeps the nodes of builds of a job that fail, for somebody to look at.
     Autohold(autohold::AutoholdArguments),
-    /// Lists the requests that were made so.
+    /// Lists the autohold requests of a tenant.
     AutoholdList(autohold::ListArguments),
-    /// Shows one of them, with the nodes that are kept.
+    /// Shows an autohold request, with the nodes that are kept for it.
     AutoholdInfo(autohold::IdArguments),
-    /// Deletes one of them; nodes that are kept for it are let go.
+    /// Deletes an autohold request; nodes that are kept for it are let go.
     AutoholdDelete(autohold::IdArguments),
     /// Holds events of a tenant back, or lets them go on: what is not named goes on.
     ManageEvents(events::ManageEventsArguments),
