@@ -35,6 +35,8 @@ pub(crate) enum Command {
     /// other repositories are not checked.
     Check(CheckArguments),
     /// Shows the jobs that a change, a branch or a tag would run, and which definition said what.
+    ///
+    /// Exit status 0 with jobs, 1 where the configuration allows none, 2 if that could not be tried.
     Freeze(FreezeArguments),
     /// Looks at tenants, loads the main configuration, has configuration read again.
     #[command(subcommand)]

@@ -179,6 +179,7 @@ fn found<'a>(
     project: &ProjectName,
 ) -> Result<(&'a Live, &'a Pipeline), String> {
     let live = live.ok_or_else(|| format!("tenant {tenant} does not know {project}"))?;
+    let known = || live.layout.pipelines().iter().map(|pipeline| pipeline.name.as_str()).collect::<Vec<_>>().join(", ");
     let pipeline = live.layout.pipeline(name.as_str());
-    Ok((live, pipeline.ok_or_else(|| format!("tenant {tenant} has no pipeline {name}"))?))
+    Ok((live, pipeline.ok_or_else(|| format!("tenant {tenant} has no pipeline {name}; it has: {}", known()))?))
 }

@@ -1,7 +1,7 @@
 //! `sluice autohold`, `autohold-list`, `autohold-info`, `autohold-delete`, in zuul-client's words: nodes of builds that fail are
 //! kept for somebody to look at.
 
-use super::enqueue::project;
+use super::enqueue::{known_project, live};
 use super::queue::{only_tenant, who};
 use super::{Format, Printed, operator, say_json};
 use crate::say::say;
@@ -90,7 +90,12 @@ pub struct IdArguments {
 pub async fn ask(wanted: AutoholdArguments) -> anyhow::Result<()> {
     let ports = operator(wanted.within.data.clone()).await?;
     let tenant = only_tenant(&ports, wanted.within.tenant.as_deref()).await?;
-    let (_, project) = project(&ports, &tenant, &wanted.project).await?;
+    let live = live(&ports, &tenant).await?;
+    let project = known_project(&live, &wanted.project)?.name.clone();
+    if !live.layout.job_names().any(|name| name == wanted.job) {
+        // A change may bring it along.
+        eprintln!("sluice: {tenant} has no job {}: the request waits for one of that name", wanted.job);
+    }
     let ref_filter = match (wanted.change, wanted.git_ref) {
         (Some(number), _) => format!("refs/pull/{number}/head"),
         (None, Some(git_ref)) => git_ref,

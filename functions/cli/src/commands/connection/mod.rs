@@ -323,7 +323,10 @@ async fn login_of(name: &ConnectionName, to: &Connection, token: &str) -> anyhow
 
 fn missing(file: &ConnectionsFile, name: &ConnectionName) -> String {
     let known: Vec<_> = file.0.keys().map(ToString::to_string).collect();
-    format!("there is no connection {name}; there are: {}", known.join(", "))
+    match known.is_empty() {
+        true => format!("there is no connection {name}, and no other; one is added with `sluice connection add`"),
+        false => format!("there is no connection {name}; there are: {}", known.join(", ")),
+    }
 }
 
 struct Secrets {
