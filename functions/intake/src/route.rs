@@ -429,3 +429,34 @@ pub(crate) fn in_words(live: &Live, pipeline: &Pipeline, change: &ChangeRef) -> 
     words.extend(branch.map(|branch| format!(", branch {branch}")));
     words
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_model::ProjectName;
+
+    fn change(number: u64) -> ChangeRef {
+        let key = ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/one"), number);
+        ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() }
+    }
+
+    /// Z6.1, Z6.5: of what comes with a change only those are told of in the same way that need it as much as it needs them.
+    #[test]
+    fn how_jobs_were_decided_is_told_of_what_the_trigger_let_in() {
+        let offered = |cycle: &[u64]| -> Vec<Candidate> {
+            let cycle: Vec<ChangeKey> = cycle.iter().map(|number| change(*number).key).collect();
+            let of = |number: u64| {
+                let cycle = if cycle.contains(&change(number).key) { cycle.clone() } else { Vec::new() };
+                Candidate { cycle, ..Candidate::bare(&change(number)) }
+            };
+            (1..=4).map(of).collect()
+        };
+        let told = |cycle: &[u64], detail| -> Vec<u64> {
+            let told = told_of(offered(cycle), &change(2), detail);
+            told.iter().filter(|one| one.debug).filter_map(|one| one.change.key.number()).collect()
+        };
+        assert_eq!(told(&[], Detail::Debug), [2]);
+        assert_eq!(told(&[2, 3], Detail::Debug), [2, 3]);
+        assert_eq!(told(&[2, 3], Detail::Outcome), [] as [u64; 0]);
+    }
+}

@@ -5,9 +5,10 @@ use sluice_config::Pattern;
 use sluice_config::pipeline::{
     GitHubTrigger, Manager, Permission as Needed, Pipeline, Trigger, TriggerKind, ZuulTrigger,
 };
+use sluice_gate::Candidate;
 use sluice_gate::filter::{Detail, asks_who, detail_by_images, detail_by_zuul, detail_of};
 use sluice_model::ProjectName;
-use sluice_model::change::Permission;
+use sluice_model::change::{ChangeKey, ChangeRef, Permission};
 use sluice_model::event::{EventKind, ForgeEvent, ImageEvent, ZuulEvent};
 
 /// A comment on a change.
@@ -99,4 +100,26 @@ fn what_happened_elsewhere_and_what_is_asked_of_images_has_jobs_explained_by_its
     assert_eq!(asked(ImageEvent::ImageBuild), Some(Detail::Debug));
     assert_eq!(asked(ImageEvent::ImageValidate), Some(Detail::Outcome));
     assert_eq!(asked(ImageEvent::ImageDelete), None);
+}
+
+/// What was stored before anybody asked is read as asking for nothing more.
+#[test]
+fn records_without_the_word_ask_for_the_outcome_alone() {
+    let key = ChangeKey::change("github".into(), ProjectName::new("github.com", "org/one"), 1);
+    let change = ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() };
+    let plain = Candidate::bare(&change);
+    let stored = serde_json::to_value(&plain).unwrap();
+    assert!(stored.get("debug").is_none(), "{stored}");
+    assert_eq!(serde_json::from_value::<Candidate>(stored).unwrap(), plain);
+    let told = Candidate { debug: true, ..plain };
+    assert_eq!(serde_json::from_value::<Candidate>(serde_json::to_value(&told).unwrap()).unwrap(), told);
+    let tick = |debug| {
+        let (tenant, pipeline, branches) = ("demo".into(), "nightly".into(), vec!["main".into()]);
+        EventKind::Timer { tenant, pipeline, branches, dereference: false, debug }
+    };
+    for debug in [false, true] {
+        let stored = serde_json::to_value(tick(debug)).unwrap();
+        assert_eq!(stored["timer"].get("debug").is_some(), debug, "{stored}");
+        assert_eq!(serde_json::from_value::<EventKind>(stored).unwrap(), tick(debug));
+    }
 }
