@@ -1,7 +1,7 @@
 //! What `sluice` may be asked, as it is typed and as its help tells, and what that means to the commands.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sluice_cli::commands::{Printed, autohold, connection, enqueue, events, image, queue, show, up};
+use sluice_cli::commands::{Printed, autohold, connection, enqueue, events, image, queue, secret, show, up};
 use sluice_cli::local::Endpoint;
 use sluice_emulator::data::{Death, DeathError};
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ pub(crate) enum Command {
     Connection(ConnectionCommand),
     /// Encrypts values for a project's jobs, shows its public key, takes over a key pair; makes one when there is none.
     #[command(subcommand)]
-    Secret(SecretCommand),
+    Secret(secret::SecretCommand),
     /// Shows what was set aside because nobody could read it: deliveries that are signed and malformed, broken messages.
     Quarantine {
         #[command(flatten)]
@@ -349,37 +349,6 @@ pub(crate) enum ConnectionCommand {
         data: Data,
         #[command(flatten)]
         printed: Printed,
-    },
-}
-
-#[derive(Subcommand)]
-pub(crate) enum SecretCommand {
-    /// Prints a value encrypted for a project, as it is pasted into a `secret` of its configuration.
-    Encrypt {
-        #[command(flatten)]
-        data: Data,
-        /// The project, by its short or canonical name.
-        project: String,
-        /// A file with the value, taken as it is; `-` is standard input.
-        #[arg(value_name = "FILE", default_value = "-")]
-        value: PathBuf,
-    },
-    /// Takes over a project's private key, as from Zuul: what was encrypted for it can stay as it is. A key that is there stays.
-    Import {
-        #[command(flatten)]
-        data: Data,
-        /// The project, by its short or canonical name.
-        project: String,
-        /// A file with the key as PEM, without a password; `-` is standard input.
-        #[arg(value_name = "FILE", default_value = "-")]
-        key: PathBuf,
-    },
-    /// Prints a project's public key.
-    Key {
-        #[command(flatten)]
-        data: Data,
-        /// The project, by its short or canonical name.
-        project: String,
     },
 }
 

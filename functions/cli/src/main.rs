@@ -4,7 +4,7 @@ mod arguments;
 
 use arguments::{
     CheckArguments, Cli, Command, ConnectionCommand, ExecutorArguments, ExplainArguments, FormatWord, FreezeArguments,
-    ImageCommand, ProviderCommand, QueueCommand, SecretCommand, StatusArguments, TenantCommand, functions,
+    ImageCommand, ProviderCommand, QueueCommand, StatusArguments, TenantCommand, functions,
 };
 use clap::Parser as _;
 use sluice_cli::commands::{autohold, check, connection, enqueue, events, executor, explain, folder, freeze};
@@ -86,11 +86,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             ConnectionCommand::Remove { data, name } => connection::remove(data.data, &name).await?,
             ConnectionCommand::List { data, printed } => connection::list(data.data, printed.format).await?,
         },
-        Command::Secret(command) => match command {
-            SecretCommand::Encrypt { data, project, value } => secret::encrypt(data.data, &project, &value).await?,
-            SecretCommand::Import { data, project, key } => secret::import(data.data, &project, &key).await?,
-            SecretCommand::Key { data, project } => secret::show(data.data, &project).await?,
-        },
+        Command::Secret(command) => secret::run(command).await?,
         Command::Quarantine { data, text, printed } => quarantine::list(data.data, text, printed.format).await?,
         Command::Queue(QueueCommand::Thaw { data, tenant, pipeline, queue: name, reason }) => {
             let key = QueueKey {

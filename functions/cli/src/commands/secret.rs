@@ -3,6 +3,7 @@
 use super::operator;
 use crate::say::say;
 use anyhow::{Context as _, anyhow, bail};
+use clap::Subcommand;
 use sluice_config::tenant::{SYSTEM, included_project};
 use sluice_keys::{ProjectKey, Secret};
 use sluice_model::{ConnectionName, ProjectName};
@@ -12,6 +13,53 @@ use sluice_runtime::Ports;
 use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+
+/// Encrypts values for a project's jobs, shows its public key, takes over a key pair; makes one when there is none.
+#[derive(Debug, Clone, Subcommand)]
+pub enum SecretCommand {
+    /// Prints a value encrypted for a project, as it is pasted into a `secret` of its configuration.
+    Encrypt {
+        /// Directory of a local system's state. [default: ~/.local/share/sluice]
+        #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
+        data: Option<PathBuf>,
+        /// The project, by its short or canonical name.
+        project: String,
+        /// A file with the value, taken as it is; `-` is standard input.
+        #[arg(value_name = "FILE", default_value = "-")]
+        value: PathBuf,
+    },
+    /// Takes over a project's private key, as from Zuul: what was encrypted for it can stay as it is. A key that is there stays.
+    Import {
+        /// Directory of a local system's state. [default: ~/.local/share/sluice]
+        #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
+        data: Option<PathBuf>,
+        /// The project, by its short or canonical name.
+        project: String,
+        /// A file with the key as PEM, without a password; `-` is standard input.
+        #[arg(value_name = "FILE", default_value = "-")]
+        key: PathBuf,
+    },
+    /// Prints a project's public key.
+    Key {
+        /// Directory of a local system's state. [default: ~/.local/share/sluice]
+        #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
+        data: Option<PathBuf>,
+        /// The project, by its short or canonical name.
+        project: String,
+    },
+}
+
+/// Does what was asked for.
+///
+/// # Errors
+/// Those of [`encrypt`], [`import`] and [`show`].
+pub async fn run(command: SecretCommand) -> anyhow::Result<()> {
+    match command {
+        SecretCommand::Encrypt { data, project, value } => encrypt(data, &project, &value).await,
+        SecretCommand::Import { data, project, key } => import(data, &project, &key).await,
+        SecretCommand::Key { data, project } => show(data, &project).await,
+    }
+}
 
 /// Prints a project's public key; makes the pair when there is none.
 ///
