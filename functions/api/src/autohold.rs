@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
 use sluice_gate::autohold::Autohold;
-use sluice_model::{TenantName, Timestamp};
+use sluice_model::{ProjectName, TenantName, Timestamp};
 use sluice_records::autohold;
 
 /// The requests of a tenant; those of one project where it is named, by its whole name or its end.
@@ -16,9 +16,16 @@ pub(crate) async fn list(api: &Api, tenant: &TenantName, project: Option<&str>) 
     load::known(&api.ports, tenant).await?;
     let now = api.ports.clock.now();
     let known = autohold::of_tenant(&api.ports, tenant).await?;
-    let is_meant = |request: &Autohold| project.is_none_or(|project| request.project.as_str().ends_with(project));
+    let project = project.filter(|name| !name.is_empty());
+    let is_meant = |request: &Autohold| project.is_none_or(|project| is_named(&request.project, project));
     let list = known.iter().map(|(_, request)| request).filter(|request| is_meant(request));
     Ok(reply::json(&Value::Array(list.map(|request| shown(request, now)).collect())))
+}
+
+/// Returns whether a project is meant by a name: whole, or from where a part of it begins.
+fn is_named(project: &ProjectName, name: &str) -> bool {
+    let before = project.as_str().strip_suffix(name);
+    before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
 }
 
 /// One request.
@@ -45,4 +52,26 @@ fn shown(request: &Autohold, now: Timestamp) -> Value {
         "expired": request.expired_at(now).map(|at| at.0 as f64 / 1_000.0),
         "nodes": nodes.collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Z9.1: the end of another project's name is not its name.
+    #[test]
+    fn a_project_is_named_by_whole_parts_of_its_name() {
+        let project = ProjectName::new("github.com", "org/app");
+        for (name, is_meant) in [
+            ("github.com/org/app", true),
+            ("org/app", true),
+            ("app", true),
+            ("pp", false),
+            ("rg/app", false),
+            ("", false),
+            ("org/app/", false),
+        ] {
+            assert_eq!(is_named(&project, name), is_meant, "{name}");
+        }
+    }
 }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use sluice_config::Pipeline;
 use sluice_gate::{Arrival, ArrivalKind, Ask, Candidate, Health, Item, Job, JobStatus, Slot};
 use sluice_model::change::ChangeKey;
+use sluice_model::hold::EventsHold;
 use sluice_model::{PipelineName, QueueKey, TenantName};
 use sluice_records::codec::decode;
 use sluice_records::health;
@@ -59,13 +60,19 @@ pub(crate) async fn board(api: &Api, tenant: &TenantName) -> Result<Response<Byt
         "at": scene.now,
         "layout": {"wanted": live.tenant.layout.wanted, "live": live.tenant.layout.live, "since": live.tenant.live_since},
         "errors": live.tenant.errors,
-        "held": live.tenant.events.holds().then(|| live.tenant.events.described()),
+        "held": held(&live.tenant.events),
         "frozen_providers": frozen_providers,
         "troubles": read.troubles,
         "pipelines": pipelines,
         "recent": recent.iter().map(left).collect::<Vec<_>>(),
     });
     Ok(reply::json_kept(&body, 1, scene.now))
+}
+
+/// Returns what an operator holds back of the tenant's events, and why; `None` where that is nothing.
+fn held(events: &EventsHold) -> Option<String> {
+    let because = events.reason().map(|reason| format!(": {reason}")).unwrap_or_default();
+    events.holds().then(|| format!("{}{because}", events.described()))
 }
 
 /// Returns the pipelines that report to their `disabled` reporters alone, each with how many failures followed each other. Where
@@ -248,4 +255,19 @@ fn left(row: &Row) -> Value {
         "since": row.item.admitted_at,
         "at": at,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_model::Timestamp;
+
+    /// Z6.1: whoever wonders where the events are reads why they are held back, and no reason that is over.
+    #[test]
+    fn what_is_held_back_is_told_with_its_reason() {
+        let paused = EventsHold::default().said(false, true, false, "jo", "the forge moves", Timestamp(1));
+        assert_eq!(held(&paused).as_deref(), Some("trigger events wait: the forge moves"));
+        assert_eq!(held(&paused.said(false, false, false, "jo", "it has moved", Timestamp(2))), None);
+        assert_eq!(held(&EventsHold::default()), None);
+    }
 }

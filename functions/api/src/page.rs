@@ -90,5 +90,6 @@ mod tests {
     fn markup_in_a_name_is_shown_as_text() {
         assert_eq!(text("<b a=\"&\">"), "&lt;b a=&quot;&amp;&quot;&gt;");
         assert!(!SCRIPT.contains("innerHTML"), "the page writes text, never markup");
+        assert!(!SCRIPT.contains("/${place."), "what the address says is one part of a path, never more");
     }
 }

@@ -23,7 +23,9 @@ pub(crate) enum Refusal {
         what: String,
     },
     /// The tenant is known, but nothing could be read of it yet.
-    #[error("the tenant {tenant} has no configuration that could be loaded")]
+    #[error(
+        "the tenant {tenant} has no configuration that could be loaded: it is being read, or could not be; `sluice tenant reload {tenant}` reads it again and says what comes of it"
+    )]
     NotLoaded {
         /// Which.
         tenant: String,
@@ -195,6 +197,14 @@ mod tests {
         assert_eq!(response.headers()["access-control-allow-origin"], "*");
         let body: Value = serde_json::from_slice(response.body()).unwrap();
         assert_eq!(body, json!({"error": "Not Found", "description": "There is no tenant x."}));
+    }
+
+    /// Z9.1: a tenant of which nothing could be read yet is told with what to do.
+    #[test]
+    fn a_tenant_without_configuration_is_told_with_what_to_do() {
+        let response = Refusal::NotLoaded { tenant: "demo".to_owned() }.response();
+        assert_eq!(response.status(), StatusCode::UNPROCESSABLE_ENTITY);
+        assert!(String::from_utf8_lossy(response.body()).contains("`sluice tenant reload demo`"));
     }
 
     /// Z5.4: what failed inside is for the log, not for strangers.

@@ -1,7 +1,7 @@
 //! What `sluice` may be asked, as it is typed and as its help tells, and what that means to the commands.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sluice_cli::commands::{autohold, connection, enqueue, events, image, queue, show, up};
+use sluice_cli::commands::{Printed, autohold, connection, enqueue, events, image, queue, secret, show, up};
 use sluice_cli::local::Endpoint;
 use sluice_emulator::data::{Death, DeathError};
 use std::path::PathBuf;
@@ -35,6 +35,8 @@ pub(crate) enum Command {
     /// other repositories are not checked.
     Check(CheckArguments),
     /// Shows the jobs that a change, a branch or a tag would run, and which definition said what.
+    ///
+    /// Exit status 0 with jobs, 1 where the configuration allows none, 2 if that could not be tried.
     Freeze(FreezeArguments),
     /// Looks at tenants, loads the main configuration, has configuration read again.
     #[command(subcommand)]
@@ -42,9 +44,9 @@ pub(crate) enum Command {
     /// Adds connections to forges and clouds, and changes their secrets.
     #[command(subcommand)]
     Connection(ConnectionCommand),
-    /// Encrypts values for a project's jobs, and shows its public key; makes its key pair when there is none.
+    /// Encrypts values for a project's jobs, shows its public key, takes over a key pair; makes one when there is none.
     #[command(subcommand)]
-    Secret(SecretCommand),
+    Secret(secret::SecretCommand),
     /// Shows what was set aside because nobody could read it: deliveries that are signed and malformed, broken messages.
     Quarantine {
         #[command(flatten)]
@@ -52,6 +54,8 @@ pub(crate) enum Command {
         /// Shows the texts, too.
         #[arg(long)]
         text: bool,
+        #[command(flatten)]
+        printed: Printed,
     },
     /// Lets a frozen queue go on.
     #[command(subcommand)]
@@ -72,11 +76,11 @@ pub(crate) enum Command {
     Promote(queue::PromoteArguments),
     /// Keeps the nodes of builds of a job that fail, for somebody to look at.
     Autohold(autohold::AutoholdArguments),
-    /// Lists the requests that were made so.
-    AutoholdList(autohold::OfTenant),
-    /// Shows one of them, with the nodes that are kept.
+    /// Lists the autohold requests of a tenant.
+    AutoholdList(autohold::ListArguments),
+    /// Shows an autohold request, with the nodes that are kept for it.
     AutoholdInfo(autohold::IdArguments),
-    /// Deletes one of them; nodes that are kept for it are let go.
+    /// Deletes an autohold request; nodes that are kept for it are let go.
     AutoholdDelete(autohold::IdArguments),
     /// Holds events of a tenant back, or lets them go on: what is not named goes on.
     ManageEvents(events::ManageEventsArguments),
@@ -260,6 +264,8 @@ pub(crate) struct StatusArguments {
     /// Only this tenant.
     #[arg(long, value_name = "TENANT")]
     pub(crate) tenant: Option<String>,
+    #[command(flatten)]
+    pub(crate) printed: Printed,
 }
 
 #[derive(Args)]
@@ -287,6 +293,8 @@ pub(crate) enum TenantCommand {
         asked: Asked,
         /// The tenant. [default: the only one there is]
         tenant: Option<String>,
+        #[command(flatten)]
+        printed: Printed,
     },
     /// Has a tenant's configuration read again from its repositories.
     Reload {
@@ -339,27 +347,8 @@ pub(crate) enum ConnectionCommand {
     List {
         #[command(flatten)]
         data: Data,
-    },
-}
-
-#[derive(Subcommand)]
-pub(crate) enum SecretCommand {
-    /// Prints a value encrypted for a project, as it is pasted into a `secret` of its configuration.
-    Encrypt {
         #[command(flatten)]
-        data: Data,
-        /// The project, by its short or canonical name.
-        project: String,
-        /// A file with the value, taken as it is; `-` is standard input.
-        #[arg(value_name = "FILE", default_value = "-")]
-        value: PathBuf,
-    },
-    /// Prints a project's public key.
-    Key {
-        #[command(flatten)]
-        data: Data,
-        /// The project, by its short or canonical name.
-        project: String,
+        printed: Printed,
     },
 }
 

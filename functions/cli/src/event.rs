@@ -3,11 +3,14 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, header};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use sluice_runtime::port::Incoming;
 use std::collections::BTreeMap;
+
+/// The most bytes of a function's answer to a request, with what is around its body; Lambda takes a few more.
+const ANSWER_BYTES_MAX: usize = 6 << 20;
 
 /// What a function is called for.
 #[derive(Debug)]
@@ -160,8 +163,28 @@ pub fn failed_messages(ids: &[String]) -> Vec<u8> {
     json!({"batchItemFailures": failures}).to_string().into_bytes()
 }
 
-/// Returns the answer to a request. Text goes as it is, everything else as base64.
+/// Returns the answer to a request. One that is larger than a function may give is refused with what to do: nobody would get it.
 pub fn response(response: &Response<Bytes>) -> Vec<u8> {
+    let answer = written(response);
+    if answer.len() <= ANSWER_BYTES_MAX {
+        return answer;
+    }
+    let (bytes, most) = (answer.len(), ANSWER_BYTES_MAX >> 20);
+    tracing::warn!(bytes, "an answer is larger than a function may give");
+    let body = json!({
+        "error": "Payload Too Large",
+        "description": format!("The answer would have {bytes} bytes, and one may have {most} MiB: ask for less of a list by `limit` and `skip` where it takes them, or for one thing alone by its own path."),
+    });
+    let mut refused = Response::new(Bytes::from(body.to_string()));
+    *refused.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
+    let headers = refused.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json; charset=utf-8"));
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    written(&refused)
+}
+
+/// Writes an answer as the front takes it. Text goes as it is, everything else as base64.
+fn written(response: &Response<Bytes>) -> Vec<u8> {
     let mut headers = Map::new();
     for name in response.headers().keys() {
         let values: Vec<_> =
@@ -220,6 +243,18 @@ mod tests {
         );
         let binary: Value = serde_json::from_slice(&response(&Response::new(Bytes::from_static(&[0, 255])))).unwrap();
         assert_eq!((&binary["body"], &binary["isBase64Encoded"]), (&json!("AP8="), &json!(true)));
+    }
+
+    /// Z9.1: as long as it fits it goes as it is, whatever its quotes come to.
+    #[test]
+    fn an_answer_that_is_too_large_says_what_to_do() {
+        let of = |body: String| serde_json::from_slice::<Value>(&response(&Response::new(Bytes::from(body)))).unwrap();
+        assert_eq!(of("x".repeat(5 << 20))["statusCode"], 200);
+        for body in ["x".repeat(6 << 20), "\"".repeat(4 << 20)] {
+            let refused = of(body);
+            assert_eq!(refused["statusCode"], 413);
+            assert!(refused["body"].as_str().unwrap().contains("`limit`"), "{refused}");
+        }
     }
 
     #[test]

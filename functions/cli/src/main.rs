@@ -4,7 +4,7 @@ mod arguments;
 
 use arguments::{
     CheckArguments, Cli, Command, ConnectionCommand, ExecutorArguments, ExplainArguments, FormatWord, FreezeArguments,
-    ImageCommand, ProviderCommand, QueueCommand, SecretCommand, StatusArguments, TenantCommand, functions,
+    ImageCommand, ProviderCommand, QueueCommand, StatusArguments, TenantCommand, functions,
 };
 use clap::Parser as _;
 use sluice_cli::commands::{autohold, check, connection, enqueue, events, executor, explain, folder, freeze};
@@ -57,13 +57,17 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             let asked = freeze::Asked { path, tenant, project, item, containing, pipeline, files, job, json };
             return Ok(freeze::run(&asked).unwrap_or_else(unchecked));
         }
-        Command::Status(StatusArguments { asked, tenant }) => show::status(&asked.into(), tenant.as_deref()).await?,
+        Command::Status(StatusArguments { asked, tenant, printed }) => {
+            show::status(&asked.into(), tenant.as_deref(), printed.format).await?
+        }
         Command::Explain(ExplainArguments { asked, change, git_ref, tenant, job }) => {
             let about = explain::About::read(&change, git_ref.as_deref())?;
             explain::explain(&asked.into(), &about, tenant.as_deref(), job.as_deref()).await?
         }
         Command::Tenant(command) => match command {
-            TenantCommand::Show { asked, tenant: name } => show::tenant(&asked.into(), name.as_deref()).await?,
+            TenantCommand::Show { asked, tenant: name, printed } => {
+                show::tenant(&asked.into(), name.as_deref(), printed.format).await?
+            }
             TenantCommand::Reload { data, all, tenant: name } => {
                 tenant::reload(data.data, name.as_deref().filter(|_| !all)).await?;
             }
@@ -80,13 +84,10 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
                 connection::rotate(rotate.data.data, &rotate.name, files, check).await?;
             }
             ConnectionCommand::Remove { data, name } => connection::remove(data.data, &name).await?,
-            ConnectionCommand::List { data } => connection::list(data.data).await?,
+            ConnectionCommand::List { data, printed } => connection::list(data.data, printed.format).await?,
         },
-        Command::Secret(command) => match command {
-            SecretCommand::Encrypt { data, project, value } => secret::encrypt(data.data, &project, &value).await?,
-            SecretCommand::Key { data, project } => secret::show(data.data, &project).await?,
-        },
-        Command::Quarantine { data, text } => quarantine::list(data.data, text).await?,
+        Command::Secret(command) => secret::run(command).await?,
+        Command::Quarantine { data, text, printed } => quarantine::list(data.data, text, printed.format).await?,
         Command::Queue(QueueCommand::Thaw { data, tenant, pipeline, queue: name, reason }) => {
             let key = QueueKey {
                 tenant: tenant.as_str().into(),

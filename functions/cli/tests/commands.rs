@@ -109,6 +109,11 @@ fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
+/// Reads an answer that is meant for programs.
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_str(&out(output)).unwrap_or_else(|error| panic!("{error}: {}{}", out(output), err(output)))
+}
+
 /// C4, C5: what an operator stores is there after a stop and after a second start, and secrets are shown nowhere.
 #[test]
 fn connections_are_added_rotated_and_kept_over_a_restart() {
@@ -123,6 +128,10 @@ fn connections_are_added_rotated_and_kept_over_a_restart() {
     assert!(out(&added).contains("api/connection/hub/payload"));
     let listed = run(data.path(), &["connection", "list"]);
     assert!(out(&listed).contains("hub: github at github.com (https://api.github.com), a token, 1 webhook secret(s)"));
+    let rows = json(&run(data.path(), &["connection", "list", "--format", "json"]));
+    let hub = rows["connections"].as_array().unwrap().iter().find(|row| row["name"] == "hub").unwrap();
+    assert_eq!((hub["driver"].as_str(), hub["has_token"].as_bool()), (Some("github"), Some(true)), "{hub}");
+    assert_eq!(hub["webhook_secrets"].as_u64(), Some(1), "{hub}");
     let rotated =
         run_with_input(data.path(), &["connection", "rotate", "hub", "--webhook-secret-file", "-"], "another\n");
     assert!(rotated.status.success(), "{}", err(&rotated));
@@ -269,6 +278,16 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
     assert!(shown.contains("check, gate") && shown.contains("no configuration errors"), "{shown}");
     let status = out(&run(data.path(), &["status"]));
     assert!(status.contains("tenant demo") && status.contains("gate (dependent)\n    nothing"), "{status}");
+    let of = |arguments: &[&str]| json(&run(data.path(), &[arguments, &["--format", "json"]].concat()));
+    let told = of(&["status"]);
+    let names = [&told[0]["tenant"], &told[0]["board"]["tenant"]].map(|name| name.as_str());
+    assert_eq!(names, [Some("demo"), Some("demo")], "{told}");
+    let told = of(&["tenant", "show"]);
+    let has_two = told["projects"].as_array().unwrap().iter().any(|project| project["name"] == "org/two");
+    assert!(has_two && told["config_errors"].is_array(), "{told}");
+    for list in ["quarantine", "autohold-list"] {
+        assert_eq!(of(&[list]).as_array().map(Vec::len), Some(0), "{list}");
+    }
     let explained = run(data.path(), &["explain", "org/one#7"]);
     assert!(err(&explained).contains("has not seen org/one#7"), "{}", err(&explained));
     let wrong = data.path().join("main.yaml");
@@ -284,6 +303,19 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
     assert!(key.starts_with("-----BEGIN PUBLIC KEY-----"), "{key}");
     let served = get(up.port, "/api/tenant/demo/key/org/one.pub");
     assert!(served.starts_with("HTTP/1.1 200") && served.ends_with(&key), "{served}");
+    // A key that is brought along is the project's from then on, and takes no other's place.
+    let brought = sluice_keys::ProjectKey::generate().unwrap();
+    let pem = data.path().join("brought.pem");
+    std::fs::write(&pem, brought.to_pem().unwrap().expose()).unwrap();
+    let import = |project: &str| run(data.path(), &["secret", "import", project, pem.to_str().unwrap()]);
+    for _ in 0..2 {
+        let imported = import("org/two");
+        assert!(imported.status.success(), "{}", err(&imported));
+        assert_eq!(out(&run(data.path(), &["secret", "key", "org/two"])), brought.public().to_pem().unwrap());
+    }
+    let refused = import("org/one");
+    assert!(err(&refused).contains("has another key pair already"), "{}", err(&refused));
+    assert_eq!(out(&run(data.path(), &["secret", "key", "org/one"])), key);
     let nobody = run(data.path(), &["secret", "key", "org/nobody"]);
     assert!(err(&nobody).contains("no tenant has a project org/nobody"), "{}", err(&nobody));
     let reloaded = run(data.path(), &["tenant", "reload", "demo"]);

@@ -12,6 +12,7 @@ use crate::zuul::What;
 use crate::{Intake, again};
 use sluice_forge::{ForgeError, Verdict};
 use sluice_gate::Arrival;
+use sluice_gate::filter::Detail;
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus, RefMove};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::gerrit::GerritEvent;
@@ -271,9 +272,9 @@ impl Intake {
                 let into = (tenant, pipeline, delivery.received_at);
                 return self.enqueue_ref(id, event, into, &moved, effects).await;
             }
-            EventKind::Timer { tenant, pipeline, branches, dereference } => {
+            EventKind::Timer { tenant, pipeline, branches, dereference, debug } => {
                 let of = (tenant, pipeline, delivery.received_at);
-                return self.ticked(id, event, of, branches, *dereference, effects).await;
+                return self.ticked(id, event, of, branches, (*dereference, Detail::of(*debug)), effects).await;
             }
             EventKind::Image { tenant, what, branch, images } => {
                 let asked = Asked { what: *what, branch, images };

@@ -54,17 +54,16 @@ impl Intake {
         let moved = RefMove::standing(branch).asking(images.clone());
         let change = ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved);
         let takes_part = live.layout.project_pipelines(&event.project);
-        let started = |pipeline: &&sluice_config::Pipeline| {
-            takes_part.contains(&pipeline.name) && filter::is_triggered_by_images(pipeline, what)
-        };
+        let takes_part = |pipeline: &&sluice_config::Pipeline| takes_part.contains(&pipeline.name);
         let mut refused = Vec::new();
-        for pipeline in live.layout.pipelines().iter().filter(started) {
+        for pipeline in live.layout.pipelines().iter().filter(takes_part) {
+            let Some(detail) = filter::detail_by_images(pipeline, what) else { continue };
             if let Some(why) = filter::refusal_of_refs(pipeline, &event.connection) {
                 refused.push(why);
                 continue;
             }
             let queue = queue_key(live, pipeline, &change);
-            let candidates = vec![self.ref_candidate(&change, &event.sender)?];
+            let candidates = vec![self.ref_candidate(&change, &event.sender, detail)?];
             let arrival = self.arrival(id, live, &queue, &change, ArrivalKind::Enqueue { candidates });
             effects.arrive(&queue, &arrival)?;
             effects.tell(format!("{change} may enter {}", in_words(live, pipeline, &change)));

@@ -389,5 +389,6 @@ fn alone(facts: &ChangeFacts, message_chars: usize) -> Candidate {
         moved_from: None,
         as_of: facts.updated_at,
         moved_on: None,
+        debug: false,
     }
 }

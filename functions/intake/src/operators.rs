@@ -8,8 +8,9 @@ use crate::deliver::{Effects, Outcome, final_or_again};
 use crate::early::Turn;
 use crate::needs::{Needs, Seen, stranger};
 use crate::refs::Read;
-use crate::route::{Place, ignores_dependencies, in_words, queue_key};
+use crate::route::{Place, ignores_dependencies, in_words, queue_key, told_of};
 use sluice_config::pipeline::{Manager, Pipeline};
+use sluice_gate::filter::Detail;
 use sluice_gate::{Arrival, ArrivalKind, filter};
 use sluice_model::change::{ChangeFacts, ChangeRef, ChangeStatus, RefMove};
 use sluice_model::event::ForgeEvent;
@@ -24,8 +25,8 @@ use sluice_runtime::batch::LookError;
 pub(crate) enum Asker {
     /// An operator: it enters also while events are paused or discarded.
     Operator,
-    /// Something that happened in another queue.
-    Event,
+    /// Something that happened in another queue, and so much is told of what enters by it.
+    Event(Detail),
 }
 
 impl Intake {
@@ -91,6 +92,11 @@ impl Intake {
         let refused = needs.refusal(change, &live.layout, pipeline);
         let place = Place { live, pipeline, queue: &queue, listed: &[] };
         let candidates = self.candidates(facts, &needs, refused, &place, seen).await?;
+        let detail = match asker {
+            Asker::Operator => Detail::Outcome,
+            Asker::Event(detail) => detail,
+        };
+        let candidates = told_of(candidates, change, detail);
         let arrival = self.arrival(id, live, &queue, change, ArrivalKind::Enqueue { candidates });
         let arrival = Arrival { by_operator: asker == Asker::Operator, ..arrival };
         effects.write(change::put_facts(facts)?);
@@ -146,7 +152,7 @@ impl Intake {
             Read::Denied(why) => return Ok(Outcome::Fails(why)),
         };
         let queue = queue_key(live, pipeline, &change);
-        let candidates = vec![self.ref_candidate(&change, &event.sender)?];
+        let candidates = vec![self.ref_candidate(&change, &event.sender, Detail::Outcome)?];
         let arrival = self.arrival(id, live, &queue, &change, ArrivalKind::Enqueue { candidates });
         let arrival = Arrival { by_operator: true, ..arrival };
         effects.arrive(&queue, &arrival)?;
@@ -173,6 +179,7 @@ fn found<'a>(
     project: &ProjectName,
 ) -> Result<(&'a Live, &'a Pipeline), String> {
     let live = live.ok_or_else(|| format!("tenant {tenant} does not know {project}"))?;
+    let known = || live.layout.pipelines().iter().map(|pipeline| pipeline.name.as_str()).collect::<Vec<_>>().join(", ");
     let pipeline = live.layout.pipeline(name.as_str());
-    Ok((live, pipeline.ok_or_else(|| format!("tenant {tenant} has no pipeline {name}"))?))
+    Ok((live, pipeline.ok_or_else(|| format!("tenant {tenant} has no pipeline {name}; it has: {}", known()))?))
 }

@@ -13,6 +13,7 @@ use crate::needs::{Seen, stranger};
 use crate::route::{by_name, in_words, queue_key};
 use crate::sweep::is_by;
 use sluice_forge::Verdict;
+use sluice_gate::filter::Detail;
 use sluice_gate::{ArrivalKind, Candidate, filter};
 use sluice_model::change::{ChangeRef, RefMove};
 use sluice_model::event::{Awaited, EventKind, ForgeEvent};
@@ -200,9 +201,7 @@ impl Intake {
         let takes_part = live.layout.project_pipelines(&event.project);
         let mut read: Option<(ChangeRef, Option<Oid>)> = None;
         for pipeline in live.layout.pipelines().iter().filter(|pipeline| takes_part.contains(&pipeline.name)) {
-            if !self.is_triggered(pipeline, event, None, &mut seen).await? {
-                continue;
-            }
+            let Some(detail) = self.detail_of(pipeline, event, None, &mut seen).await? else { continue };
             let refusal = stranger(live, (&event.connection, &event.project));
             if let Some(why) = refusal.or_else(|| filter::refusal_of_refs(pipeline, &event.connection)) {
                 effects.tell(format!("{} is not enqueued: {why}", moved.git_ref));
@@ -219,7 +218,7 @@ impl Intake {
                 },
             };
             let queue = queue_key(live, pipeline, &change);
-            let candidates = vec![Candidate { moved_on, ..self.ref_candidate(&change, &event.sender)? }];
+            let candidates = vec![Candidate { moved_on, ..self.ref_candidate(&change, &event.sender, detail)? }];
             let arrival = self.arrival(id, live, &queue, &change, ArrivalKind::Enqueue { candidates });
             effects.arrive(&queue, &arrival)?;
             effects.tell(format!("{change} may enter {}", in_words(live, pipeline, &change)));
@@ -259,11 +258,17 @@ impl Intake {
         Ok(Read::Confirmed(change, moved_on))
     }
 
-    /// Returns a ref as it is offered to a queue.
-    pub(crate) fn ref_candidate(&self, change: &ChangeRef, author: &str) -> Result<Candidate, LookError> {
+    /// Returns a ref as it is offered to a queue, of which so much is to be told.
+    pub(crate) fn ref_candidate(
+        &self,
+        change: &ChangeRef,
+        author: &str,
+        detail: Detail,
+    ) -> Result<Candidate, LookError> {
         let commit = Some(&change.head).filter(|head| !head.is_zero());
         let page = self.forges.get(&change.key.connection).map(|forge| forge.page_of(&change.key.project, commit));
-        Ok(Candidate { url: page.unwrap_or_default(), author: author.to_owned(), ..Candidate::bare(change) })
+        let (url, author, debug) = (page.unwrap_or_default(), author.to_owned(), detail == Detail::Debug);
+        Ok(Candidate { url, author, debug, ..Candidate::bare(change) })
     }
 
     /// Returns whether a commit has this tree; a forge that does not say so has not said it.

@@ -6,7 +6,7 @@ use crate::deliver::{Effects, Rest};
 use crate::needs::{Needs, Seen, candidate, is_inside, stranger};
 use sluice_config::fragment::config_paths;
 use sluice_config::pipeline::{Manager, Pipeline};
-use sluice_gate::filter::Speaker;
+use sluice_gate::filter::{Detail, Speaker};
 use sluice_gate::queue::queue_of;
 use sluice_gate::{Arrival, ArrivalKind, Candidate, filter};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
@@ -169,7 +169,7 @@ impl Intake {
         });
         let may_start =
             is_news && filter::may_start(&live.tenant.name, pipeline, event, self.speaker(event, seen).await?);
-        if may_start && self.is_triggered(pipeline, event, Some(facts), seen).await? {
+        if may_start && let Some(detail) = self.detail_of(pipeline, event, Some(facts), seen).await? {
             if let Some(why) = &refusal {
                 if !listed.contains(queue) {
                     tracing::info!(change = %facts.change, pipeline = %pipeline.name, why, "not enqueued");
@@ -180,6 +180,7 @@ impl Intake {
                 tracing::info!(change = %facts.change, pipeline = %pipeline.name, "not enqueued: it needs too many");
             } else {
                 let candidates = self.candidates(facts, needs, refused, place, seen).await?;
+                let candidates = told_of(candidates, &facts.change, detail);
                 let effect = format!("{} may enter {}", facts.change, in_words(live, pipeline, &facts.change));
                 return Ok(Some((arrival(ArrivalKind::Enqueue { candidates }), effect)));
             }
@@ -218,19 +219,20 @@ impl Intake {
         Ok(*seen.speaker.insert(if is_ours { Speaker::Ourselves } else { Speaker::Others }))
     }
 
-    /// Returns whether a trigger of the pipeline takes the event. What its sender may do is asked only where that decides.
-    pub(crate) async fn is_triggered(
+    /// Returns how much is told of what the event lets into the pipeline; `None` where no trigger takes it. What its sender may do is
+    /// asked only where that decides.
+    pub(crate) async fn detail_of(
         &self,
         pipeline: &Pipeline,
         event: &ForgeEvent,
         facts: Option<&ChangeFacts>,
         seen: &mut Seen,
-    ) -> Result<bool, LookError> {
+    ) -> Result<Option<Detail>, LookError> {
         let may = match filter::asks_who(pipeline, event, facts) {
             true => Some(self.may(event, seen).await?),
             false => None,
         };
-        Ok(filter::is_triggered(pipeline, event, facts, may))
+        Ok(filter::detail_of(pipeline, event, facts, may))
     }
 
     pub(crate) fn arrival(
@@ -370,6 +372,18 @@ impl Intake {
     }
 }
 
+/// Returns what is offered with a change, where so much is to be told of it and of those that come in only together with it: what
+/// else comes with it no trigger let in.
+pub(crate) fn told_of(mut candidates: Vec<Candidate>, change: &ChangeRef, detail: Detail) -> Vec<Candidate> {
+    let own = candidates.iter().find(|candidate| candidate.change.key == change.key);
+    let cycle = own.map(|own| own.cycle.clone()).unwrap_or_default();
+    for candidate in &mut candidates {
+        let key = &candidate.change.key;
+        candidate.debug = detail == Detail::Debug && (*key == change.key || cycle.contains(key));
+    }
+    candidates
+}
+
 /// Returns whether a pipeline tests changes without what they depend on.
 pub(crate) fn ignores_dependencies(pipeline: &Pipeline) -> bool {
     pipeline.ignore_dependencies && pipeline.manager == Manager::Independent
@@ -414,4 +428,35 @@ pub(crate) fn in_words(live: &Live, pipeline: &Pipeline, change: &ChangeRef) -> 
     words.extend(name.map(|name| format!(", queue {name}")));
     words.extend(branch.map(|branch| format!(", branch {branch}")));
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_model::ProjectName;
+
+    fn change(number: u64) -> ChangeRef {
+        let key = ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/one"), number);
+        ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() }
+    }
+
+    /// Z6.1, Z6.5: of what comes with a change only those are told of in the same way that need it as much as it needs them.
+    #[test]
+    fn how_jobs_were_decided_is_told_of_what_the_trigger_let_in() {
+        let offered = |cycle: &[u64]| -> Vec<Candidate> {
+            let cycle: Vec<ChangeKey> = cycle.iter().map(|number| change(*number).key).collect();
+            let of = |number: u64| {
+                let cycle = if cycle.contains(&change(number).key) { cycle.clone() } else { Vec::new() };
+                Candidate { cycle, ..Candidate::bare(&change(number)) }
+            };
+            (1..=4).map(of).collect()
+        };
+        let told = |cycle: &[u64], detail| -> Vec<u64> {
+            let told = told_of(offered(cycle), &change(2), detail);
+            told.iter().filter(|one| one.debug).filter_map(|one| one.change.key.number()).collect()
+        };
+        assert_eq!(told(&[], Detail::Debug), [2]);
+        assert_eq!(told(&[2, 3], Detail::Debug), [2, 3]);
+        assert_eq!(told(&[2, 3], Detail::Outcome), [] as [u64; 0]);
+    }
 }

@@ -10,6 +10,7 @@ use crate::early::{Turn, turn_at_damaged};
 use crate::route::{in_words, queue_key};
 use sluice_config::tenant::TenantProject;
 use sluice_forge::Verdict;
+use sluice_gate::filter::Detail;
 use sluice_gate::{ArrivalKind, Fired, Schedule, filter};
 use sluice_model::change::{ChangeRef, RefMove};
 use sluice_model::event::{EventKind, ForgeEvent};
@@ -114,6 +115,7 @@ impl Intake {
                     pipeline: pipeline.clone(),
                     branches: branches.to_vec(),
                     dereference: fired.dereference,
+                    debug: fired.detail == Detail::Debug,
                 },
             }),
             state: DeliveryState::Accepted,
@@ -136,7 +138,7 @@ impl Intake {
         event: &ForgeEvent,
         (tenant, pipeline, since): (&TenantName, &PipelineName, Timestamp),
         branches: &[BranchName],
-        dereference: bool,
+        (dereference, detail): (bool, Detail),
         mut effects: Effects,
     ) -> Result<Outcome, LookError> {
         let known = self.tenants_with(&event.project, Order::AtOnce, &[]).await?;
@@ -176,7 +178,7 @@ impl Intake {
             }
             let change = ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved);
             let queue = queue_key(live, pipeline, &change);
-            let candidates = vec![self.ref_candidate(&change, "")?];
+            let candidates = vec![self.ref_candidate(&change, "", detail)?];
             let arrival = self.arrival(id, live, &queue, &change, ArrivalKind::Enqueue { candidates });
             effects.arrive(&queue, &arrival)?;
             effects.tell(format!("{change} may enter {}", in_words(live, pipeline, &change)));

@@ -128,9 +128,9 @@ impl Intake {
         let takes_part = live.layout.project_pipelines(&event.project);
         for pipeline in live.layout.pipelines().iter().filter(|pipeline| takes_part.contains(&pipeline.name)) {
             if facts.status == ChangeStatus::Open
-                && filter::is_triggered_by_zuul(pipeline, happened.what, happened.pipeline)
+                && let Some(detail) = filter::detail_by_zuul(pipeline, happened.what, happened.pipeline)
                 && let Some(why) =
-                    self.offer((id, Asker::Event), &facts, live, pipeline, &mut seen, &mut effects).await?
+                    self.offer((id, Asker::Event(detail)), &facts, live, pipeline, &mut seen, &mut effects).await?
             {
                 effects.tell(why);
             }

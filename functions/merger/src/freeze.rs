@@ -66,7 +66,7 @@ impl Merger {
             image_names: change.key.images().map_or(&[][..], |images| images.names.as_slice()),
         };
         let fail_fast = layout.fail_fast(&input);
-        let (frozen, trace) = match layout.debug(&input) {
+        let (frozen, trace) = match item.candidate.debug || layout.debug(&input) {
             true => layout.freeze_with_trace(&input),
             false => (layout.freeze(&input), Vec::new()),
         };

@@ -105,6 +105,7 @@ impl Candidate {
             moved_from: None,
             as_of: Timestamp::default(),
             moved_on: None,
+            debug: false,
         }
     }
 
@@ -155,6 +156,9 @@ pub struct Candidate {
     /// The commit that a pushed ref had moved on to when its forge was asked; `None` where the push was its newest, and for changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved_on: Option<Oid>,
+    /// Whether the trigger that let it in has its reports tell how its jobs were decided (`debug`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub debug: bool,
 }
 
 /// A change that is in its branch already.

@@ -24,10 +24,42 @@ pub fn is_triggered(
     facts: Option<&ChangeFacts>,
     may: Option<Permission>,
 ) -> bool {
-    triggers_of(pipeline, event).any(|trigger| match trigger {
+    detail_of(pipeline, event, facts, may).is_some()
+}
+
+/// How much the reports on what a trigger lets in tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// What became of it.
+    Outcome,
+    /// How its jobs were decided, too (`debug`).
+    Debug,
+}
+
+impl Detail {
+    /// Returns what a trigger asks for that says `debug` so.
+    pub fn of(debug: bool) -> Self {
+        if debug { Self::Debug } else { Self::Outcome }
+    }
+
+    /// Returns the most that some of these triggers ask for; `None` of none.
+    fn of_all<'a>(triggers: impl Iterator<Item = &'a Trigger>) -> Option<Self> {
+        triggers.map(|trigger| Self::of(trigger.debug)).max()
+    }
+}
+
+/// Returns how much is told of what the event lets in, by all triggers of the pipeline that take it; `None` where none does. The
+/// arguments are those of [`is_triggered`].
+pub fn detail_of(
+    pipeline: &Pipeline,
+    event: &ForgeEvent,
+    facts: Option<&ChangeFacts>,
+    may: Option<Permission>,
+) -> Option<Detail> {
+    Detail::of_all(triggers_of(pipeline, event).filter(|trigger| match &trigger.kind {
         TriggerKind::GitHub(github) => takes(github, event, facts) && is_permitted(github, may),
         other => takes_otherwise(other, event, facts),
-    })
+    }))
 }
 
 fn takes_otherwise(trigger: &TriggerKind, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
@@ -38,14 +70,21 @@ fn takes_otherwise(trigger: &TriggerKind, event: &ForgeEvent, facts: Option<&Cha
     }
 }
 
-/// Returns whether what the event's sender may do decides whether the pipeline takes it.
+/// Returns whether what the event's sender may do decides whether the pipeline takes it, or how much is told of it.
 pub fn asks_who(pipeline: &Pipeline, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
-    let asks = |trigger: &TriggerKind| match trigger {
-        TriggerKind::GitHub(github) => takes(github, event, facts).then_some(github.permission.is_some()),
-        other => takes_otherwise(other, event, facts).then_some(false),
-    };
-    let mut taking = triggers_of(pipeline, event).filter_map(asks).peekable();
-    taking.peek().is_some() && taking.all(|asks| asks)
+    let (mut asking, mut open): (Option<Detail>, Option<Detail>) = (None, None);
+    for trigger in triggers_of(pipeline, event) {
+        let detail = Some(Detail::of(trigger.debug));
+        match &trigger.kind {
+            TriggerKind::GitHub(github) if !takes(github, event, facts) => {}
+            TriggerKind::GitHub(github) if github.permission.is_some() => asking = asking.max(detail),
+            TriggerKind::GitHub(_) => open = open.max(detail),
+            other if takes_otherwise(other, event, facts) => open = open.max(detail),
+            _ => {}
+        }
+    }
+    // Nothing, which no trigger asks for, is less than anything.
+    asking > open
 }
 
 /// Returns whether a status or check run on a change's head may be anything to the pipeline: a trigger is for it, or the pipeline
@@ -55,7 +94,7 @@ pub fn heeds_status(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
         filter.connection == event.connection
             && matches!(&filter.kind, FilterKind::GitHub(github) if !github.status.is_empty())
     };
-    let is_for = |trigger: &TriggerKind| match trigger {
+    let is_for = |trigger: &Trigger| match &trigger.kind {
         TriggerKind::GitHub(github) => fits(github, event, None),
         other => takes_otherwise(other, event, None),
     };
@@ -100,7 +139,7 @@ fn is_own_word(tenant: &TenantName, pipeline: &PipelineName, event: &ForgeEvent)
 /// What it asks of the change besides is left out for GitHub alone. Who has no pipelines at hand asks [`status_triggers`], which are
 /// for the same.
 fn waits_for_own(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
-    triggers_of(pipeline, event).any(|trigger| match trigger {
+    triggers_of(pipeline, event).any(|trigger| match &trigger.kind {
         TriggerKind::GitHub(github) => names_statuses(github) && fits(github, event, None),
         TriggerKind::Gerrit(gerrit) => {
             let names_votes = !(gerrit.approval.is_empty() && gerrit.approval_change.is_empty());
@@ -171,24 +210,29 @@ fn names_statuses(github: &GitHubTrigger) -> bool {
 
 /// Returns whether a pipeline is started by what happened in `parent`, a pipeline of the same tenant.
 pub fn is_triggered_by_zuul(pipeline: &Pipeline, what: ZuulEvent, parent: &PipelineName) -> bool {
-    pipeline.triggers.iter().any(|trigger| match &trigger.kind {
+    detail_by_zuul(pipeline, what, parent).is_some()
+}
+
+/// Returns how much is told of what enters by that, by all triggers that are for it; `None` where none is.
+pub fn detail_by_zuul(pipeline: &Pipeline, what: ZuulEvent, parent: &PipelineName) -> Option<Detail> {
+    Detail::of_all(pipeline.triggers.iter().filter(|trigger| match &trigger.kind {
         // Only of what entered is asked where it did.
         TriggerKind::Zuul(zuul) => {
             listed(&zuul.event, what.as_str())
                 && (what != ZuulEvent::ParentChangeEnqueued || matches_any(&zuul.pipeline, parent.as_str()))
         }
         _ => false,
-    })
+    }))
 }
 
-/// Returns whether a pipeline is started by what is asked of images.
-pub fn is_triggered_by_images(pipeline: &Pipeline, what: ImageEvent) -> bool {
+/// Returns how much is told of what enters by what is asked of images, by all triggers that are for it; `None` where none is.
+pub fn detail_by_images(pipeline: &Pipeline, what: ImageEvent) -> Option<Detail> {
     let takes = |kind: &TriggerKind| matches!(kind, TriggerKind::Zuul(zuul) if listed(&zuul.event, what.as_str()));
-    pipeline.triggers.iter().any(|trigger| takes(&trigger.kind))
+    Detail::of_all(pipeline.triggers.iter().filter(|trigger| takes(&trigger.kind)))
 }
 
-fn triggers_of<'a>(pipeline: &'a Pipeline, event: &'a ForgeEvent) -> impl Iterator<Item = &'a TriggerKind> {
-    pipeline.triggers.iter().filter(|trigger| trigger.connection == event.connection).map(|trigger| &trigger.kind)
+fn triggers_of<'a>(pipeline: &'a Pipeline, event: &'a ForgeEvent) -> impl Iterator<Item = &'a Trigger> {
+    pipeline.triggers.iter().filter(|trigger| trigger.connection == event.connection)
 }
 
 /// Whether the sender may do what the trigger asks for. Nobody knows it of whom nobody asked, so such a trigger does not fire.

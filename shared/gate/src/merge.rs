@@ -82,7 +82,7 @@ pub struct Merged {
     /// Whether the first job that fails ends the others (`fail-fast` of the project in this pipeline).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fail_fast: bool,
-    /// How its jobs were decided, a line each, where the project wants to be told (`debug`); at most [`DEBUG_BYTES_MAX`].
+    /// How its jobs were decided, a line each, where the project or the trigger says `debug`; at most [`DEBUG_BYTES_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub debug: Vec<String>,
 }

@@ -1,5 +1,6 @@
 //! When the timers of a tenant fire: each tick once, and what was missed while nobody looked once for all.
 
+use crate::filter::Detail;
 use serde::{Deserialize, Serialize};
 use sluice_config::pipeline::{Cron, Pipeline, TriggerKind};
 use sluice_model::id::digest;
@@ -41,6 +42,8 @@ pub struct Fired {
     pub dereference: bool,
     /// Seconds by which a branch may be late.
     pub jitter_seconds: u64,
+    /// How much is told of what it lets in.
+    pub detail: Detail,
 }
 
 impl Schedule {
@@ -75,6 +78,7 @@ impl Schedule {
                     at,
                     dereference: timer.dereference,
                     jitter_seconds: cron.jitter_seconds,
+                    detail: Detail::of(trigger.debug),
                 });
             }
             let next_at = before.filter(|at| *at > now).or_else(|| cron.next_after(now));
@@ -137,6 +141,18 @@ mod tests {
         let (schedule, _) = Schedule::new("demo".into()).advance(&pipelines, at(0));
         let (schedule, fired) = schedule.advance(&pipelines, at(50));
         assert_eq!((times(&fired), schedule.due()), (vec![("hourly".to_owned(), at(1))], Some(at(51))));
+    }
+
+    /// R09, Z6.1: what a timer says of reports is told with its tick.
+    #[test]
+    fn a_tick_says_whether_its_timer_wants_jobs_explained() {
+        for (debug, detail) in [(false, Detail::Outcome), (true, Detail::Debug)] {
+            let mut nightly = periodic("nightly", "0 2 * * *");
+            nightly.triggers[0].debug = debug;
+            let (schedule, _) = Schedule::new("demo".into()).advance(std::slice::from_ref(&nightly), at(1));
+            let (_, fired) = schedule.advance(&[nightly], at(2));
+            assert_eq!(fired.iter().map(|fired| fired.detail).collect::<Vec<_>>(), [detail]);
+        }
     }
 
     /// R09: configuration that changes starts nothing by itself.

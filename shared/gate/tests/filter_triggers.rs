@@ -8,7 +8,7 @@ use sluice_config::pipeline::{
     Filter, FilterKind, GitHubFilter, GitHubTrigger, Manager, Permission as Needed, Pipeline, Trigger, TriggerKind,
     ZuulTrigger,
 };
-use sluice_gate::filter::{asks_who, heeds_status, is_triggered, is_triggered_by_images};
+use sluice_gate::filter::{asks_who, detail_by_images, heeds_status, is_triggered};
 use sluice_model::change::Permission;
 use sluice_model::event::{EventKind, ImageEvent};
 
@@ -221,10 +221,10 @@ fn what_is_asked_of_images_starts_pipelines_that_name_it() {
         let event = events.iter().map(|event| (*event).to_owned()).collect();
         let kind = TriggerKind::Zuul(ZuulTrigger { event, ..ZuulTrigger::default() });
         pipeline.triggers = vec![Trigger { connection: "zuul".into(), kind, debug: false }];
-        assert_eq!(all.map(|what| is_triggered_by_images(&pipeline, what)), taken, "{events:?}");
+        assert_eq!(all.map(|what| detail_by_images(&pipeline, what).is_some()), taken, "{events:?}");
     }
     let mut pipeline = Pipeline::new("p", Manager::Independent);
     let kind = TriggerKind::GitHub(on("pull_request", &[]));
     pipeline.triggers = vec![Trigger { connection: "github".into(), kind, debug: false }];
-    assert_eq!(all.map(|what| is_triggered_by_images(&pipeline, what)), [false; 3]);
+    assert_eq!(all.map(|what| detail_by_images(&pipeline, what).is_some()), [false; 3]);
 }

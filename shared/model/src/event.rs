@@ -128,6 +128,9 @@ pub enum EventKind {
         branches: Vec<BranchName>,
         /// Whether they are to be tested where they are when this is handled, rather than when their turn comes.
         dereference: bool,
+        /// Whether the timer has reports tell how jobs were decided (`debug`).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        debug: bool,
     },
     /// Something is asked of images that a branch of the project defines.
     Image {

@@ -208,6 +208,7 @@ fn arrival(played: &Played, key: &ChangeKey) -> Arrival {
         moved_from: None,
         as_of: Timestamp(0),
         moved_on: None,
+        debug: false,
     };
     Arrival {
         id: ArrivalId(format!("{:032x}", key.number().unwrap())),

@@ -98,6 +98,7 @@ const pipelineSection = (pipeline, now) => {
   const counted = count === 0 ? "empty" : count === 1 ? "1 change" : `${count} changes`;
   return el("section", { class: `pipeline${pipeline.queues.length > 1 ? " many" : ""}`, "data-key": pipeline.name },
     el("h2", {}, pipeline.name, el("small", {}, `${pipeline.manager} · ${counted}`)),
+    pipeline.disabled ? el("p", { class: "notice bad", role: "alert" }, `Disabled: ${pipeline.disabled} failures followed each other, and reports go to its disabled reporters alone. Once that is looked into: sluice tenant reload ${place.tenant}`) : null,
     pipeline.description && count ? el("p", { class: "quiet about" }, pipeline.description) : null,
     count || pipeline.queues.length ? el("div", { class: "queues" }, pipeline.queues.map((queue) => queueColumn(queue, pipeline, now))) : null);
 };
@@ -164,10 +165,11 @@ const drawRails = () => {
 const showBoard = async () => {
   const board = await ask(api("board"));
   const settling = board.layout.wanted > board.layout.live;
-  const full = (pipeline) => pipeline.queues.some((queue) => queue.items.length || queue.arrivals.length || queue.frozen);
+  const full = (pipeline) => Boolean(pipeline.disabled) || pipeline.queues.some((queue) => queue.items.length || queue.arrivals.length || queue.frozen);
   const empty = board.pipelines.filter((pipeline) => !full(pipeline));
   show(
     el("h1", { "data-key": "title" }, place.tenant),
+    board.held && el("p", { class: "notice", "data-key": "held" }, `Held back by an operator: ${board.held}`),
     settling && el("p", { class: "notice", "data-key": "settling" }, "A new configuration is being read. Nothing enters or lands until it is live."),
     board.errors > 0 && el("p", { class: "notice bad", "data-key": "errors" }, `The configuration has ${board.errors} mistake${board.errors === 1 ? "" : "s"}. `, el("a", { href: pageOf("configuration") }, "Read more")),
     board.frozen_providers.map((provider) => el("p", { class: "notice bad", role: "alert" }, `The provider ${provider.name} is frozen: ${provider.why}`)),

@@ -28,7 +28,7 @@ const addLines = (target, text) => {
 const followLog = async () => {
   const target = document.getElementById("log");
   for (let round = 0; round < 8 && target && !log.ended; round += 1) {
-    const response = await fetch(api(`build/${place.id}/log?offset=${log.next}`));
+    const response = await fetch(apiOf("build", `/log?offset=${log.next}`));
     if (!response.ok) return;
     const bytes = await response.arrayBuffer();
     log.next = Number(response.headers.get("x-log-next"));
@@ -46,7 +46,7 @@ const followLog = async () => {
 };
 
 const showBuild = async () => {
-  const build = await ask(api(`build/${place.id}`));
+  const build = await ask(apiOf("build"));
   const [started, ended] = [moment(build.start_time), moment(build.end_time)];
   const took = started ? duration((ended || new Date()) - started) : "not started yet";
   const facts = [

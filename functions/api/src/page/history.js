@@ -56,7 +56,7 @@ const showBuilds = async () => {
 };
 
 const showBuildset = async () => {
-  const [buildset, item] = await Promise.all([ask(api(`buildset/${place.id}`)), ask(api(`item/${place.id}`)).catch(() => null)]);
+  const [buildset, item] = await Promise.all([ask(apiOf("buildset")), ask(apiOf("item")).catch(() => null)]);
   const ref = buildset.refs[0];
   const facts = [
     ["Change", link(ref.ref_url, refName(ref))],

@@ -117,12 +117,23 @@ const link = (address, text, attributes) => {
 // Zuul's names of pages that are others here: links that were written for it lead to what comes nearest.
 const ALSO = { stream: "build", buildsets: "builds", projects: "configuration", project: "configuration", jobs: "configuration", job: "configuration", "config-errors": "configuration" };
 
+// A part of the address; what is not encoded as it should be stands for itself.
+const decoded = (part) => {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+};
+
 const place = (() => {
-  const parts = location.pathname.split("/").filter(Boolean).map(decodeURIComponent);
+  const parts = location.pathname.split("/").filter(Boolean).map(decoded);
   if (parts[0] === "t" && parts[1]) return { tenant: parts[1], view: ALSO[parts[2]] || parts[2] || "status", id: parts[3] };
   return { tenant: null, view: parts.length ? "nowhere" : "tenants", id: null };
 })();
 const api = (path) => `/api/tenant/${encodeURIComponent(place.tenant)}/${path}`;
+// What the address names stays one part of a path: with its slashes it would lead elsewhere, also to what a job left behind.
+const apiOf = (kind, rest = "") => api(`${kind}/${encodeURIComponent(place.id)}${rest}`);
 const pageOf = (view, id) => `/t/${encodeURIComponent(place.tenant)}/${view}${id ? `/${encodeURIComponent(id)}` : ""}`;
 
 const pulse = (text, tone) => {

@@ -1,12 +1,13 @@
 //! `sluice autohold`, `autohold-list`, `autohold-info`, `autohold-delete`, in zuul-client's words: nodes of builds that fail are
 //! kept for somebody to look at.
 
-use super::enqueue::project;
-use super::operator;
+use super::enqueue::{known_project, live};
 use super::queue::{only_tenant, who};
+use super::{Format, Printed, operator, say_json};
 use crate::say::say;
 use anyhow::{Context as _, bail};
 use clap::Args;
+use serde_json::{Value, json};
 use sluice_aws::OsEntropy;
 use sluice_config::pattern::Pattern;
 use sluice_gate::autohold::{ANY, Autohold, COUNT_MAX, REASON_CHARS_MAX};
@@ -61,6 +62,17 @@ pub struct AutoholdArguments {
     pub node_hold_expiration: Option<u64>,
 }
 
+/// `sluice autohold-list`.
+#[derive(Debug, Clone, Args)]
+pub struct ListArguments {
+    /// The tenant.
+    #[command(flatten)]
+    pub within: OfTenant,
+    /// How it is printed.
+    #[command(flatten)]
+    pub printed: Printed,
+}
+
 /// `sluice autohold-info` and `sluice autohold-delete`.
 #[derive(Debug, Clone, Args)]
 pub struct IdArguments {
@@ -78,7 +90,12 @@ pub struct IdArguments {
 pub async fn ask(wanted: AutoholdArguments) -> anyhow::Result<()> {
     let ports = operator(wanted.within.data.clone()).await?;
     let tenant = only_tenant(&ports, wanted.within.tenant.as_deref()).await?;
-    let (_, project) = project(&ports, &tenant, &wanted.project).await?;
+    let live = live(&ports, &tenant).await?;
+    let project = known_project(&live, &wanted.project)?.name.clone();
+    if !live.layout.job_names().any(|name| name == wanted.job) {
+        // A change may bring it along.
+        eprintln!("sluice: {tenant} has no job {}: the request waits for one of that name", wanted.job);
+    }
     let ref_filter = match (wanted.change, wanted.git_ref) {
         (Some(number), _) => format!("refs/pull/{number}/head"),
         (None, Some(git_ref)) => git_ref,
@@ -123,10 +140,21 @@ pub async fn ask(wanted: AutoholdArguments) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When the store does not answer.
-pub async fn list(within: OfTenant) -> anyhow::Result<()> {
-    let ports = operator(within.data).await?;
-    let tenant = only_tenant(&ports, within.tenant.as_deref()).await?;
+pub async fn list(wanted: ListArguments) -> anyhow::Result<()> {
+    let (ports, tenant) = within(wanted.within).await?;
     let known = autohold::of_tenant(&ports, &tenant).await?;
+    if wanted.printed.format == Format::Json {
+        let row = |(_, request): &(sluice_runtime::Record, Autohold)| {
+            json!({
+                "id": request.id, "tenant": request.tenant, "project": request.project, "job": request.job,
+                "ref_filter": request.ref_filter, "max_count": request.max_count,
+                "current_count": request.current_count(), "reason": request.reason, "by": request.by,
+                "node_expiration": request.node_expiration_seconds,
+            })
+        };
+        say_json(&Value::Array(known.iter().map(row).collect()));
+        return Ok(());
+    }
     if known.is_empty() {
         say!("{tenant} has no autohold requests.");
         return Ok(());

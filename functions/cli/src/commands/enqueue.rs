@@ -9,13 +9,14 @@ use crate::say::say;
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use sluice_aws::OsEntropy;
+use sluice_config::TenantProject;
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::git::Oid;
 use sluice_model::poke::Poke;
 use sluice_model::{ConnectionName, PipelineName, ProjectName, TenantName};
 use sluice_records::codec::{decode, get};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
-use sluice_records::layout::Layouts;
+use sluice_records::layout::{Layouts, Live};
 use sluice_runtime::record::Due;
 use sluice_runtime::{Commit, Entropy as _, Ports, cell};
 use std::time::Duration;
@@ -167,10 +168,23 @@ pub(super) async fn project(
     tenant: &TenantName,
     name: &str,
 ) -> anyhow::Result<(ConnectionName, ProjectName)> {
-    let live = Layouts::default().live(ports, tenant).await.map_err(|error| anyhow!("{error}"))?;
-    let live = live.with_context(|| format!("the configuration of {tenant} was never read (`sluice tenant show`)"))?;
-    let project = live.layout.project(name);
-    let project = project
-        .with_context(|| format!("{tenant} has no project {name}, or several of that name: give the canonical one"))?;
+    let live = live(ports, tenant).await?;
+    let project = known_project(&live, name)?;
     Ok((project.connection.clone(), project.name.clone()))
+}
+
+/// Returns a tenant with its configuration as it is live.
+pub(super) async fn live(ports: &Ports, tenant: &TenantName) -> anyhow::Result<Live> {
+    let live = Layouts::default().live(ports, tenant).await.map_err(|error| anyhow!("{error}"))?;
+    live.with_context(|| format!("the configuration of {tenant} was never read (`sluice tenant show`)"))
+}
+
+/// Returns a project of a tenant by its short or canonical name.
+pub(super) fn known_project<'l>(live: &'l Live, name: &str) -> anyhow::Result<&'l TenantProject> {
+    live.layout.project(name).with_context(|| {
+        let tenant = &live.tenant.name;
+        format!(
+            "{tenant} has no project {name}, or several of that name: give the canonical one (`sluice tenant show {tenant}` lists them)"
+        )
+    })
 }

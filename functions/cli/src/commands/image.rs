@@ -3,14 +3,13 @@
 //! It is a delivery like that of `sluice enqueue`: intake offers the branch that defines the image to the pipelines that
 //! `image-build` starts, and says what came of it.
 
-use super::enqueue::ask;
+use super::enqueue::{ask, live};
 use super::operator;
 use super::queue::{only_tenant, who};
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{anyhow, bail};
 use clap::Args;
 use sluice_model::change::ImagesAsked;
 use sluice_model::event::{EventKind, ForgeEvent, ImageEvent};
-use sluice_records::layout::Layouts;
 use std::path::PathBuf;
 
 /// `sluice image build`.
@@ -33,8 +32,7 @@ pub async fn build(wanted: BuildArguments) -> anyhow::Result<()> {
     let BuildArguments { data, tenant, image } = wanted;
     let ports = operator(data).await?;
     let tenant = only_tenant(&ports, Some(&tenant)).await?;
-    let live = Layouts::default().live(&ports, &tenant).await.map_err(|error| anyhow!("{error}"))?;
-    let live = live.with_context(|| format!("the configuration of {tenant} was never read (`sluice tenant show`)"))?;
+    let live = live(&ports, &tenant).await?;
     let home = live.layout.image_to_build(&image).map_err(|why| anyhow!("could not have {image} built: {why}"))?;
     if let Some(why) = live.layout.why_image_is_not_built(home, &image) {
         bail!("could not have {image} built: {why}");

@@ -23,13 +23,40 @@ pub mod up;
 pub mod why;
 
 use crate::local::Desk;
+use crate::say::say;
 use anyhow::{Context as _, bail};
 use aws_config::{BehaviorVersion, Region};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
+use clap::{Args, ValueEnum};
+use serde_json::Value;
 use sluice_aws::{AwsSettings, SdkConfig};
+use sluice_config::plain_json;
 use sluice_runtime::Ports;
 use std::path::PathBuf;
+
+/// How a list is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// How an answer is wanted.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct Printed {
+    /// How it is printed.
+    #[arg(long, value_enum, default_value = "text")]
+    pub format: Format,
+}
+
+/// Prints an answer for programs; nothing that strangers wrote in it steers a terminal.
+fn say_json(answer: &Value) {
+    say!("{}", plain_json(&format!("{answer:#}")));
+}
 
 /// Returns where a local system keeps its state when nobody says.
 ///

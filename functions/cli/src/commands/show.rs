@@ -1,10 +1,11 @@
 //! `sluice status` and `sluice tenant show`: what the API tells, as text.
 
+use super::{Format, say_json};
 use crate::local::Desk;
 use crate::say::say;
 use anyhow::{Context as _, bail};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -116,12 +117,22 @@ impl Client {
 ///
 /// # Errors
 /// When the API does not answer.
-pub async fn status(asked: &Asked, tenant: Option<&str>) -> anyhow::Result<()> {
+pub async fn status(asked: &Asked, tenant: Option<&str>, format: Format) -> anyhow::Result<()> {
     let client = Client::of(asked)?;
     let tenants = match tenant {
         Some(_) => vec![client.tenant(tenant).await?],
         None => client.tenants().await?,
     };
+    if format == Format::Json {
+        let mut told = Vec::new();
+        for name in &tenants {
+            let board: Value = client.get(&format!("tenant/{name}/board")).await?;
+            let ledger: Value = client.get(&format!("tenant/{name}/ledger")).await?;
+            told.push(json!({"tenant": name, "board": board, "ledger": ledger}));
+        }
+        say_json(&Value::Array(told));
+        return Ok(());
+    }
     for name in &tenants {
         let board: Value = client.get(&format!("tenant/{name}/board")).await?;
         let errors = board.get("errors").and_then(Value::as_u64).unwrap_or(0);
@@ -207,14 +218,18 @@ fn show_pipeline(tenant: &str, pipeline: &Value) {
 ///
 /// # Errors
 /// When the API does not answer.
-pub async fn tenant(asked: &Asked, name: Option<&str>) -> anyhow::Result<()> {
+pub async fn tenant(asked: &Asked, name: Option<&str>, format: Format) -> anyhow::Result<()> {
     let client = Client::of(asked)?;
     let name = client.tenant(name).await?;
-    say!("tenant {name}");
     let pipelines: Vec<Value> = client.get(&format!("tenant/{name}/pipelines")).await?;
-    say!("  pipelines  {}", pipelines.iter().map(|pipeline| text(pipeline, "name")).collect::<Vec<_>>().join(", "));
     let projects: Vec<Value> = client.get(&format!("tenant/{name}/projects")).await?;
     let errors: Vec<Value> = client.get(&format!("tenant/{name}/config-errors?limit=1000")).await?;
+    if format == Format::Json {
+        say_json(&json!({"tenant": name, "pipelines": pipelines, "projects": projects, "config_errors": errors}));
+        return Ok(());
+    }
+    say!("tenant {name}");
+    say!("  pipelines  {}", pipelines.iter().map(|pipeline| text(pipeline, "name")).collect::<Vec<_>>().join(", "));
     let unreadable = |project: &Value| {
         errors.iter().any(|error| {
             text(error, "name") == "Project Not Found" && error["source_context"]["project"] == project["name"]

@@ -1,5 +1,7 @@
 //! `sluice tenant`: the main configuration, and having configuration read again.
 
+use super::enqueue::live;
+use super::queue::only_tenant;
 use super::{beside, operator};
 use crate::say::say;
 use anyhow::{Context as _, anyhow, bail};
@@ -171,11 +173,10 @@ async fn stored(ports: &Ports) -> anyhow::Result<Option<MainConfig>> {
 /// When there is no such tenant, it was never read, or the file cannot be written.
 pub async fn snapshot(data: Option<PathBuf>, name: &str, file: &Path) -> anyhow::Result<()> {
     let ports = operator(data).await?;
-    let name = TenantName::from(name);
-    let live = Layouts::default().live(&ports, &name).await.map_err(|error| anyhow!("{error}"))?;
-    let live = live.with_context(|| format!("there is no tenant {name}, or it was never read"))?;
+    let name = only_tenant(&ports, Some(name)).await?;
+    let live = live(&ports, &name).await?;
     std::fs::write(file, live.layout.to_bytes()).with_context(|| format!("could not write {}", file.display()))?;
-    println!("Wrote {name} to {}; `sluice check --tenant {} DIRECTORY` reads it.", file.display(), file.display());
+    say!("Wrote {name} to {}; `sluice check --tenant {} DIRECTORY` reads it.", file.display(), file.display());
     Ok(())
 }
 

@@ -141,10 +141,6 @@ impl<'l> Found<'l> {
                     format!("{what} not carried out yet: the pipeline {} is never started by this", pipeline.name);
                 self.warn(&stanza, "trigger", source, place, message);
             }
-            if trigger.debug {
-                let message = "\"debug\": not carried out yet: reports tell how jobs were decided where a project says \"debug\" of the pipeline".to_owned();
-                self.warn(&stanza, "trigger.debug", source, place, message);
-            }
             let events = if let TriggerKind::Zuul(zuul) = &trigger.kind { zuul.event.as_slice() } else { &[] };
             for message in events.iter().filter_map(|event| untold(event, pipeline)) {
                 self.warn(&stanza, "trigger", source, place, message);

@@ -13,7 +13,7 @@ pub struct Trigger {
     pub connection: ConnectionName,
     /// What it looks for.
     pub kind: TriggerKind,
-    /// Whether decisions about it are told to users.
+    /// Whether reports on what it lets in tell how jobs were decided.
     #[serde(default)]
     pub debug: bool,
 }

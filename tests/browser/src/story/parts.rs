@@ -84,6 +84,7 @@ pub(super) fn candidate(of: &Change) -> Candidate {
         moved_from: None,
         as_of: Timestamp(0),
         moved_on: None,
+        debug: false,
     }
 }
 

@@ -102,6 +102,28 @@ fn a_trigger_takes_only_changes_with_the_status_that_it_requires_and_without_wha
     assert_eq!(built(&site, "asked"), ["asked lint 2", "asked lint 4", "asked lint 5"]);
 }
 
+/// Z6.1, Z4.7: what a trigger with `debug` let in is told with how its jobs were decided, though no project says `debug`; what
+/// another trigger let in before and after it is not.
+#[test]
+fn reports_tell_how_jobs_were_decided_of_what_a_trigger_with_debug_let_in() {
+    let opened = "github: [{event: pull_request, action: [opened, changed, reopened]}]";
+    assert!(CONFIG.contains(opened));
+    let explain = "{event: pull_request, action: comment, comment: '^explain$', debug: true}";
+    let both = opened.replace("}]", &format!("}}, {explain}]"));
+    let mut site = site(MAIN, &CONFIG.replace(opened, &both), "");
+    let change = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    assert!(!comments(&site, &change).contains("How the jobs were decided"), "{}", comments(&site, &change));
+    site.forge.comment(&change, "explain");
+    site.run();
+    let told = comments(&site, &change);
+    assert!(told.contains("How the jobs were decided:\n\n    job unit runs"), "{told}");
+    site.forge.revise(&change, "a", "y");
+    site.run();
+    let told = comments(&site, &change);
+    assert_eq!((built(&site, "check").len(), told.matches("How the jobs were decided").count()), (3, 1), "{told}");
+}
+
 /// R07, Z6.1: that a change's configuration is wrong, and that no job is for it, is told as its pipeline says, and nowhere else.
 /// Where nothing is said of wrong configuration it is told as a failure, and that there are no jobs is told nobody.
 #[test]

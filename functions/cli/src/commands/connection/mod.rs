@@ -2,13 +2,14 @@
 
 mod wanted;
 
-use super::{desk, operator, tenant};
+use super::{Format, desk, operator, say_json, tenant};
 use crate::local::{CONNECTION, HOST};
 use crate::pool_key::PoolKey;
 use crate::say::say;
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use clap::ValueEnum;
+use serde_json::{Value, json};
 use sluice_config::connection::Driver;
 use sluice_forge::{ForgeError, GitHub, GitHubOptions, Secret};
 use sluice_model::ConnectionName;
@@ -209,10 +210,16 @@ pub async fn remove(data: Option<PathBuf>, name: &str) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When the store does not answer.
-pub async fn list(data: Option<PathBuf>) -> anyhow::Result<()> {
+pub async fn list(data: Option<PathBuf>, format: Format) -> anyhow::Result<()> {
     let is_local = desk(data.clone())?.is_some();
     let ports = operator(data).await?;
     let (file, _) = read(&ports).await?;
+    if format == Format::Json {
+        let rows: Vec<Value> = file.0.iter().map(|(name, connection)| row(name, connection)).collect();
+        let key = PoolKey::load(&ports).await?.map(|key| key.public);
+        say_json(&json!({"connections": rows, "nodes_public_key": key}));
+        return Ok(());
+    }
     if file.0.is_empty() {
         say!("There are no connections; add one with `sluice connection add`.");
     }
@@ -226,6 +233,21 @@ pub async fn list(data: Option<PathBuf>) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Returns a connection for programs; of its secrets, whether and how many there are.
+fn row(name: &ConnectionName, connection: &Connection) -> Value {
+    json!({
+        "name": name,
+        "driver": word(connection.driver),
+        "canonical_hostname": connection.canonical_hostname,
+        "api_url": connection.api_url,
+        "git_url": connection.git_url,
+        "login": connection.login,
+        "has_token": connection.token.is_some(),
+        "webhook_secrets": connection.webhook_secrets.len(),
+        "landing": if connection.landing.is_merge() { "merge" } else { "fast-forward" },
+    })
 }
 
 fn described(connection: &Connection, is_local: bool) -> String {
@@ -301,7 +323,10 @@ async fn login_of(name: &ConnectionName, to: &Connection, token: &str) -> anyhow
 
 fn missing(file: &ConnectionsFile, name: &ConnectionName) -> String {
     let known: Vec<_> = file.0.keys().map(ToString::to_string).collect();
-    format!("there is no connection {name}; there are: {}", known.join(", "))
+    match known.is_empty() {
+        true => format!("there is no connection {name}, and no other; one is added with `sluice connection add`"),
+        false => format!("there is no connection {name}; there are: {}", known.join(", ")),
+    }
 }
 
 struct Secrets {

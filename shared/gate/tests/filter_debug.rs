@@ -1,0 +1,125 @@
+//! How much is told of what a trigger lets in: `debug` of the triggers that take an event (Z6.1).
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use sluice_config::Pattern;
+use sluice_config::pipeline::{
+    GitHubTrigger, Manager, Permission as Needed, Pipeline, Trigger, TriggerKind, ZuulTrigger,
+};
+use sluice_gate::Candidate;
+use sluice_gate::filter::{Detail, asks_who, detail_by_images, detail_by_zuul, detail_of};
+use sluice_model::ProjectName;
+use sluice_model::change::{ChangeKey, ChangeRef, Permission};
+use sluice_model::event::{EventKind, ForgeEvent, ImageEvent, ZuulEvent};
+
+/// A comment on a change.
+fn comment(text: &str) -> ForgeEvent {
+    let kind = EventKind::Change {
+        number: 1,
+        event: "pull_request".to_owned(),
+        action: "comment".to_owned(),
+        comment: Some(text.to_owned()),
+        label: None,
+        state: None,
+        status: None,
+    };
+    let project = ProjectName::new("github.com", "org/one");
+    ForgeEvent { connection: "github".into(), project, sender: "ada".to_owned(), kind }
+}
+
+/// A trigger for comments with a word.
+fn on_comment(word: &str, permission: Option<Needed>, debug: bool) -> Trigger {
+    let on = GitHubTrigger {
+        event: vec!["pull_request".to_owned()],
+        action: vec!["comment".to_owned()],
+        comment: vec![Pattern::new(word).unwrap()],
+        permission,
+        ..GitHubTrigger::default()
+    };
+    Trigger { connection: "github".into(), kind: TriggerKind::GitHub(on), debug }
+}
+
+fn pipeline(triggers: &[Trigger]) -> Pipeline {
+    let mut pipeline = Pipeline::new("check", Manager::Independent);
+    pipeline.triggers = triggers.to_vec();
+    pipeline
+}
+
+#[test]
+fn jobs_are_explained_where_a_trigger_that_takes_the_event_says_so() {
+    let plain = on_comment("recheck", None, false);
+    let debug = on_comment("recheck debug", None, true);
+    for triggers in [[plain.clone(), debug.clone()], [debug.clone(), plain.clone()]] {
+        let of = |text: &str| detail_of(&pipeline(&triggers), &comment(text), None, None);
+        assert_eq!(of("recheck"), Some(Detail::Outcome));
+        assert_eq!(of("recheck debug"), Some(Detail::Debug), "in whichever order they stand");
+        assert_eq!(of("nice"), None);
+    }
+    let elsewhere = Trigger { connection: "elsewhere".into(), ..debug };
+    assert_eq!(detail_of(&pipeline(&[elsewhere]), &comment("recheck debug"), None, None), None);
+}
+
+/// The forge is asked only where that decides: here whether jobs are explained.
+#[test]
+fn who_may_not_have_jobs_explained_is_told_the_outcome() {
+    let plain = on_comment("recheck", None, false);
+    let debug = on_comment("recheck debug", Some(Needed::Write), true);
+    let both = pipeline(&[plain.clone(), debug.clone()]);
+    assert!(asks_who(&both, &comment("recheck debug"), None));
+    assert!(!asks_who(&both, &comment("recheck"), None));
+    for (may, detail) in [
+        (None, Detail::Outcome),
+        (Some(Permission::Read), Detail::Outcome),
+        (Some(Permission::Write), Detail::Debug),
+        (Some(Permission::Admin), Detail::Debug),
+    ] {
+        assert_eq!(detail_of(&both, &comment("recheck debug"), None, may), Some(detail), "{may:?}");
+    }
+    assert!(asks_who(&pipeline(std::slice::from_ref(&debug)), &comment("recheck debug"), None));
+    let anyway = pipeline(&[on_comment("recheck", None, true), debug]);
+    assert!(!asks_who(&anyway, &comment("recheck debug"), None), "jobs are explained anyway");
+    let outcome = on_comment("recheck debug", Some(Needed::Write), false);
+    assert!(!asks_who(&pipeline(&[plain, outcome]), &comment("recheck debug"), None), "it enters anyway");
+}
+
+#[test]
+fn what_happened_elsewhere_and_what_is_asked_of_images_has_jobs_explained_by_its_own_trigger() {
+    let on = |event: &str, debug| {
+        let on = ZuulTrigger { event: vec![event.to_owned()], ..ZuulTrigger::default() };
+        Trigger { connection: "zuul".into(), kind: TriggerKind::Zuul(on), debug }
+    };
+    let pipeline = pipeline(&[
+        on("project-change-merged", true),
+        on("parent-change-enqueued", false),
+        on("image-build", true),
+        on("image-validate", false),
+    ]);
+    let happened = |what| detail_by_zuul(&pipeline, what, &"gate".into());
+    assert_eq!(happened(ZuulEvent::ProjectChangeMerged), Some(Detail::Debug));
+    assert_eq!(happened(ZuulEvent::ParentChangeEnqueued), Some(Detail::Outcome));
+    let asked = |what| detail_by_images(&pipeline, what);
+    assert_eq!(asked(ImageEvent::ImageBuild), Some(Detail::Debug));
+    assert_eq!(asked(ImageEvent::ImageValidate), Some(Detail::Outcome));
+    assert_eq!(asked(ImageEvent::ImageDelete), None);
+}
+
+/// What was stored before anybody asked is read as asking for nothing more.
+#[test]
+fn records_without_the_word_ask_for_the_outcome_alone() {
+    let key = ChangeKey::change("github".into(), ProjectName::new("github.com", "org/one"), 1);
+    let change = ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() };
+    let plain = Candidate::bare(&change);
+    let stored = serde_json::to_value(&plain).unwrap();
+    assert!(stored.get("debug").is_none(), "{stored}");
+    assert_eq!(serde_json::from_value::<Candidate>(stored).unwrap(), plain);
+    let told = Candidate { debug: true, ..plain };
+    assert_eq!(serde_json::from_value::<Candidate>(serde_json::to_value(&told).unwrap()).unwrap(), told);
+    let tick = |debug| {
+        let (tenant, pipeline, branches) = ("demo".into(), "nightly".into(), vec!["main".into()]);
+        EventKind::Timer { tenant, pipeline, branches, dereference: false, debug }
+    };
+    for debug in [false, true] {
+        let stored = serde_json::to_value(tick(debug)).unwrap();
+        assert_eq!(stored["timer"].get("debug").is_some(), debug, "{stored}");
+        assert_eq!(serde_json::from_value::<EventKind>(stored).unwrap(), tick(debug));
+    }
+}
