@@ -65,7 +65,7 @@ impl Needs {
 
     /// Returns the changes that `key` needs and that need it, itself among them, in the order in which they land, which is the same
     /// whichever of them is asked for; none where it is in no cycle.
-    fn cycle_of(&self, key: &ChangeKey) -> Vec<ChangeKey> {
+    pub(crate) fn cycle_of(&self, key: &ChangeKey) -> Vec<ChangeKey> {
         let forth = reached(key, &self.named, |(from, to)| (from, to));
         let back = reached(key, &self.named, |(from, to)| (to, from));
         landing_order(forth.intersection(&back).cloned().collect(), &self.parents)
@@ -367,7 +367,8 @@ pub(crate) fn is_inside(layout: &Layout, change: &ChangeKey) -> bool {
 }
 
 /// Returns a change as it is offered to a queue. One that is refused is shown without what it needs. In a dependent pipeline it says
-/// which changes are tested and landed together with it; elsewhere each is tested for itself, on what it needs.
+/// which changes are tested and landed together with it; elsewhere each is tested for itself, on what it needs, by the event of any
+/// ([`crate::mates`]).
 pub(crate) fn candidate(facts: &ChangeFacts, needs: &Needs, refused: Option<String>, pipeline: &Pipeline) -> Candidate {
     let is_bundled = refused.is_none() && pipeline.manager == Manager::Dependent;
     let below = if refused.is_some() { &[] } else { needs.open.as_slice() };
