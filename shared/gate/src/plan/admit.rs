@@ -8,7 +8,7 @@ use crate::item::Item;
 use crate::landing::lands_in;
 use crate::queue::{HEAD_BYTES_MAX, Slot, Standing};
 use crate::report::Occasion;
-use sluice_config::pipeline::Manager;
+use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::{ArrivalId, ItemId, Timestamp};
@@ -255,7 +255,9 @@ impl Work<'_> {
     /// Returns whether the very revision stands here, tested on less than it is offered with: without something that it needs, or on an
     /// older revision of that. Where changes land, what is needed is in its branch before them, and news tell of it.
     fn needs_more(&self, candidate: &Candidate) -> bool {
-        let is_each_alone = self.head.manager == Manager::Independent && !self.snapshot.pipeline.is_some_and(lands_in);
+        let tests_alone = |pipeline: &Pipeline| !lands_in(pipeline);
+        let is_each_alone =
+            self.head.manager == Manager::Independent && self.snapshot.pipeline.is_some_and(tests_alone);
         let here = self.head.slots.iter().find(|slot| slot.change == candidate.change && !slot.standing.is_decided());
         let item = here.filter(|_| is_each_alone).and_then(|slot| self.items.get(&slot.id));
         let is_newer = |item: &Item, need: &Candidate| {
